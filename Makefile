@@ -132,6 +132,10 @@ chaos: $(DEV) ## real workers in a storm of faults: make chaos STORE=sqlite SECO
 	$(BIN)/python -m tests.chaos $(or $(STORE),postgres) --seconds $(or $(SECONDS),60) \
 		$(if $(SEED),--seed $(SEED)) $(ARGS)
 
+.PHONY: hosts
+hosts: $(DEV) ## the same on hosts that are really apart (root): make hosts ARGS="--minutes 60 --seed 7"
+	$(BIN)/python -m tests.chaos hosts $(ARGS)
+
 # The index is the client's default one, whatever this machine's settings say, and no address
 # or path gets into the files. The demo's pins are the developers' pins.
 COMPILE := $(BIN)/uv --no-config pip compile --quiet --universal --python-version 3.11 \

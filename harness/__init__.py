@@ -5,6 +5,7 @@ It imports nothing of theirs. Its files:
 certificates.py   certificates for servers and clients, by an authority of their own
 faketime.py       a wall clock of its own for a process, by libfaketime, a Debian package
 journal.py        what each attempt writes: it ran here, and which earlier processes still lived
+namespaces.py     hosts that are really apart, with links between them that can be harmed
 nats_server.py    a NATS server
 other_host.py     a worker as on a machine of its own: with another boot id
 pgbouncer.py      a PgBouncer, a Debian package

@@ -14,10 +14,18 @@ from pathlib import Path
 import outlast
 
 JOURNAL = Path(os.environ.get("OUTLAST_TEST_JOURNAL", "journal"))
+AHEAD = float(
+    os.environ.get("OUTLAST_TEST_BOOT_AHEAD", "0")
+)  # of the machine's clock, on this host
+
+
+def boot() -> float:
+    """Return the clock on which the journal is written, the same on all hosts of a test."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - AHEAD
 
 
 def note(event: str, **fields: object) -> None:
-    line = json.dumps({"event": event, "at": time.clock_gettime(time.CLOCK_BOOTTIME), **fields})
+    line = json.dumps({"event": event, "at": boot(), **fields})
     with JOURNAL.open("a") as journal:
         journal.write(f"{line}\n")
 

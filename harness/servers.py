@@ -118,13 +118,16 @@ class PostgresServer(Disposable):
     PostgreSQL refuses. Not started until `start()` is called or it is used as a context manager.
 
     `env` is added to the environment of the server. With `standby_of` it is a streaming standby of
-    that running server, until `promote()`.
+    that running server, until `promote()`. With `prefix`, a command that runs another one, as that
+    user, it runs on another host, whose address is `host`.
     """
 
     settings: dict[str, str] = field(default_factory=dict)
     port: int = 0
     env: dict[str, str] = field(default_factory=dict)
     standby_of: PostgresServer | None = None
+    host: str = "127.0.0.1"
+    prefix: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         # A short path: the socket's name contains it, and is limited to about 100 bytes.
@@ -159,7 +162,7 @@ class PostgresServer(Disposable):
         return self._process is not None and self._process.poll() is None
 
     def url(self, database: str = "postgres") -> str:
-        return f"postgresql://postgres@127.0.0.1:{self.port}/{database}"
+        return f"postgresql://postgres@{self.host}:{self.port}/{database}"
 
     def start(self) -> None:
         """Start the server and return when it answers. The port stays the same for good."""
@@ -290,14 +293,14 @@ class PostgresServer(Disposable):
         options = [f"--{name}={value}" for name, value in settings.items()]
         with self.log.open("ab") as log:
             return subprocess.Popen(
-                [self.bin / "postgres", "-D", self.data, f"--port={port}", *options],
+                [*self.prefix, self.bin / "postgres", "-D", self.data, f"--port={port}", *options],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
                 cwd=self.folder,
                 env={**os.environ, **self.env},
                 start_new_session=True,  # Ctrl-C is for the tests, which then stop the server
-                **self._as_user,
+                **({} if self.prefix else self._as_user),
             )
 
     def _answers(self, port: int) -> bool:

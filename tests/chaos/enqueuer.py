@@ -19,6 +19,7 @@ from typing import Any
 import asyncpg
 
 import outlast
+from harness.journal import boot
 from tests.chaos.tasks import any_call, app
 from tests.crash.payments import transaction
 
@@ -28,7 +29,10 @@ BRAKE = "brake"
 KEPT, ROLLED_BACK = "kept", "rolled back"  # in a job's tenant: the fate of its transaction
 UNANSWERED = (outlast.StoreUnavailable, TimeoutError)
 # What the program's own connection also raises when the database is away or busy.
-BROKEN = (*UNANSWERED, OSError, asyncpg.PostgresError, asyncpg.InterfaceError, sqlite3.Error)
+BROKEN = (
+    *UNANSWERED, OSError, asyncpg.PostgresError, asyncpg.InterfaceError,
+    asyncpg.InternalClientError, sqlite3.Error,
+)  # fmt: skip
 
 
 class Enqueuer:
@@ -73,6 +77,7 @@ class Enqueuer:
         """Enqueue as part of a transaction, and now and then roll it back."""
         kept = self._rng.random() < 0.7
         tenant = KEPT if kept else ROLLED_BACK
+        asked_at = boot()
         try:
             async with asyncio.timeout(ANSWER_SECONDS), transaction() as connection:
                 call = self._call(key=self._key(), tenant=tenant, connection=connection)
@@ -81,7 +86,7 @@ class Enqueuer:
                     raise _RollBack
         except (*BROKEN, _RollBack):
             return  # whether it was committed is unknown, so it is not noted as accepted
-        self._accepted([job])
+        self._accepted([job], [call], asked_at)
 
     async def cancel(self) -> None:
         """Cancel some job."""
@@ -98,18 +103,19 @@ class Enqueuer:
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
                 await verb(job_id)
-        except UNANSWERED:
+        except (*UNANSWERED, outlast.JobNotFound):  # the judge says whether it may be missing
             return
 
     async def _until_accepted(self, calls: list[Any]) -> None:
         while True:
+            asked_at = boot()
             try:
                 async with asyncio.timeout(ANSWER_SECONDS):
                     jobs = await app.enqueue_many(calls)
             except UNANSWERED:
                 await asyncio.sleep(0.2)
             else:
-                self._accepted(jobs)
+                self._accepted(jobs, calls, asked_at)
                 return
 
     def _call(self, *, shares_key: bool = False, **placement: Any) -> Any:
@@ -126,9 +132,13 @@ class Enqueuer:
         self._number += 1
         return f"{self._name}-{self._number}"
 
-    def _accepted(self, jobs: list[Any]) -> None:
+    def _accepted(self, jobs: list[Any], calls: list[Any], asked_at: float) -> None:
         self._known.extend(job.id for job in jobs)
-        lines = [json.dumps({"job": job.id, "created": job.created}) for job in jobs]
+        times = {"asked_at": asked_at, "at": boot()}
+        lines = [
+            json.dumps({"job": job.id, "key": call.job.key, "created": job.created, **times})
+            for job, call in zip(jobs, calls, strict=True)
+        ]
         with (self._folder / f"ledger-{self._name}").open("a") as ledger:
             ledger.write("".join(f"{line}\n" for line in lines))
 

@@ -18,19 +18,31 @@ from outlast.store.rows import StoredJob
 from tests.chaos.enqueuer import ROLLED_BACK
 
 Entry = dict[str, Any]
+Name = tuple[int, str | None]  # a job's id and key: an id that a failover has lost is given again
 INTERRUPTED = {"lost_worker", "lost_lease", "bystander", "signalled"}
+
+
+class Failover(msgspec.Struct, frozen=True, kw_only=True):
+    """An asynchronous standby was promoted. ``lost``: jobs that the dead primary had, and it had
+    not. ``steps``: the checkpoints that it had, by job."""
+
+    at: float
+    lost: set[Name] = set()
+    steps: dict[int, int] = {}
 
 
 class Run(msgspec.Struct, kw_only=True):
     """All that is known of a run. ``effects``: (job, token). ``closed``: why and when attempts
-    were closed, by token. Times are on CLOCK_BOOTTIME."""
+    were closed, by token. ``ledger``: what told of accepted jobs. Times are on CLOCK_BOOTTIME."""
 
-    accepted: set[int]
+    accepted: set[Name]
     journal: list[Entry]
     faults: list[Entry]
     jobs: list[StoredJob]
     effects: list[tuple[int, int]]
     closed: dict[int, tuple[str, float]]
+    failovers: list[Failover] = []
+    ledger: list[Entry] = []
 
 
 class Recovery(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,6 +57,15 @@ class Recovery(msgspec.Struct, frozen=True, kw_only=True):
     begun_max: float
 
 
+class Pause(msgspec.Struct, frozen=True, kw_only=True):
+    """Seconds from a fault of the whole database until something was accepted again."""
+
+    event: str
+    number: int
+    median: float
+    longest: float
+
+
 def violations(run: Run) -> Iterator[str]:
     """Return all violations."""
     yield from lost(run)
@@ -56,10 +77,12 @@ def violations(run: Run) -> Iterator[str]:
 
 
 def lost(run: Run) -> Iterator[str]:
-    """Every accepted job is there, and every job that is there has ended."""
-    there = {job.id for job in run.jobs}
-    for job_id in sorted(run.accepted - there):
-        yield f"LOST job {job_id} was accepted, and is not in the store"
+    """Every accepted job is there, but those that the database has lost, and every job that is
+    there has ended."""
+    there = {(job.id, job.key) for job in run.jobs}
+    excused = {name for failover in run.failovers for name in failover.lost}
+    for job_id, key in sorted(run.accepted - there - excused, key=str):
+        yield f"LOST job {job_id} was accepted under the key {key}, and is not in the store"
     for job in run.jobs:
         if job.state not in ENDED:
             yield f"LOST job {job.id} ({job.task}) is still {job.state.value}"
@@ -119,13 +142,23 @@ def checkpoints(run: Run) -> Iterator[str]:
     """What was reported as saved is handed to the next attempt."""
     saved = _by_job(run, "saved")
     for start in _of(run, "start"):
+        since, last = _last_failover(run, start)
         earlier = [each for each in saved[start["job"]] if each["token"] < start["token"]]
-        last = max((each["step"] for each in earlier), default=0)
+        last = max((each["step"] for each in earlier if each["asked_at"] > since), default=last)
         if start["step"] < last:
             yield (
                 f"FORGOTTEN job {start['job']}: token {start['token']} begins at step"
                 f" {start['step']}, though step {last} was saved"
             )
+
+
+def _last_failover(run: Run, start: Entry) -> tuple[float, int]:
+    """Return when the last one before this start was, and which step of the job it has left."""
+    before = [each for each in run.failovers if each.at < start["at"]]
+    if not before:
+        return 0.0, 0
+    last = max(before, key=lambda each: each.at)
+    return last.at, last.steps.get(start["job"], 0)
 
 
 def blamed(events: Counter[str]) -> Iterator[str]:
@@ -152,6 +185,24 @@ def recoveries(run: Run) -> list[Recovery]:
             at = hits[0]["at"]
             spans[hits[0]["event"]].append((closed_at - at, min(again) - at))
     return [_recovery(event, values) for event, values in sorted(spans.items())]
+
+
+def pauses(run: Run) -> list[Pause]:
+    """Return how long after each fault of the whole database nothing that was asked for since
+    then was accepted."""
+    accepted = [(entry["asked_at"], entry["at"]) for entry in (*run.ledger, *_of(run, "saved"))]
+    spans: dict[str, list[float]] = defaultdict(list)
+    for fault in run.faults:
+        if fault.get("halts"):
+            later = [at for asked_at, at in accepted if asked_at > fault["at"]]
+            spans[fault["event"]] += [min(later) - fault["at"]] if later else []
+    return [
+        Pause(
+            event=event, number=len(values), median=statistics.median(values), longest=max(values)
+        )
+        for event, values in sorted(spans.items())
+        if values
+    ]
 
 
 def _recovery(event: str, values: list[tuple[float, float]]) -> Recovery:

@@ -20,6 +20,7 @@ from harness.nats_server import NatsServer
 from harness.proxy import Proxy
 from harness.scene import Scene, boot
 from harness.servers import PostgresServer
+from tests.chaos.bed import Bed
 from tests.chaos.disk import Disk
 from tests.chaos.supervisor import Member, Supervisor
 from tests.chaos.timetable import Timetable
@@ -31,8 +32,9 @@ MIX_MAX = 5
 
 
 class Ground(msgspec.Struct, kw_only=True):
-    """All targets of faults. ``proxies``: in front of the database, one per client. ``clock``: the
-    file that says how far the database's clock is off."""
+    """All targets of faults. ``proxies``: in front of the database, one per client; or ``bed``:
+    the hosts that all of it runs on. ``clock``: the file that says how far the database's clock is
+    off."""
 
     scene: Scene
     supervisor: Supervisor
@@ -42,6 +44,7 @@ class Ground(msgspec.Struct, kw_only=True):
     proxies: list[Proxy] = []
     messenger: NatsServer | None = None
     clock: Path | None = None
+    bed: Bed | None = None
 
 
 class Step(msgspec.Struct, frozen=True):

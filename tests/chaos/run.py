@@ -32,7 +32,7 @@ from outlast.store import open_store
 from tests.chaos.deeds import deeds_on
 from tests.chaos.disk import Disk
 from tests.chaos.enqueuer import BRAKE
-from tests.chaos.nemesis import Ground, Nemesis
+from tests.chaos.nemesis import Deed, Ground, Nemesis
 from tests.chaos.supervisor import Member, Supervisor
 from tests.chaos.timetable import Timetable
 from tests.chaos.verdict import Verdict, verdict_of
@@ -52,7 +52,8 @@ SERVER = {"max_wal_size": "64MB", "min_wal_size": "32MB"}  # on a small disk
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """What is to be done. ``mounts``: whether a small disk can be mounted, and so be filled.
-    ``clock``: whether that of the database is stepped."""
+    ``clock``: whether that of the database is stepped. ``asynchronous``: where hosts are apart,
+    commits do not wait for the standby."""
 
     store: str
     seconds: float
@@ -65,6 +66,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     mounts: bool = False
     schedules: int = 0
     clock: bool = False
+    asynchronous: bool = False
 
     def mark(self) -> str:
         """Return the mark of all processes of this run, which those of no other run have."""
@@ -77,6 +79,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         more += [f"--workers {self.workers}"] if self.workers != 3 else []
         more += [f"--schedules {self.schedules}"] if self.schedules else []
         more += ["--clock"] if self.clock else []
+        more += ["--asynchronous"] if self.asynchronous else []
         start = f"python -m tests.chaos {self.store} --seconds {self.seconds:g} --seed {self.seed}"
         return " ".join([start, *more])
 
@@ -86,6 +89,9 @@ class Chaos:
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
+        self._clients_url = ""
+        self._clients_prefix: tuple[str, ...] = ()
+        self._clients_env: dict[str, str] = {}
 
     async def play(self) -> Verdict:
         """Play it and judge. Leaves no process behind, also after an error."""
@@ -97,7 +103,7 @@ class Chaos:
 
     async def _play(self, ground: Ground) -> Verdict:
         plan, supervisor = self._plan, ground.supervisor
-        nemesis = Nemesis(ground, deeds_on(ground, plan.only), plan.seed)
+        nemesis = Nemesis(ground, self._deeds(ground), plan.seed)
         enqueuers = [self._enqueuer(number) for number in range(ENQUEUERS)]
         supervisor.begin()
         await ground.scene.until(supervisor.is_ready, "workers that are ready", READY_SECONDS)
@@ -120,6 +126,9 @@ class Chaos:
 
     # --- the stage -----------------------------------------------------------------------------
 
+    def _deeds(self, ground: Ground) -> dict[str, Deed]:
+        return deeds_on(ground, self._plan.only)
+
     @contextlib.asynccontextmanager
     async def _ground(self) -> AsyncIterator[Ground]:
         async with contextlib.AsyncExitStack() as stack:
@@ -127,11 +136,7 @@ class Chaos:
             clock = self._clock(stack)
             server, disk, url = self._store(stack, clock)
             messenger = self._messenger(stack)
-            store = open_store(url)
-            await store.open()
-            stack.push_async_callback(store.close)
-            await self._prepare(url)
-            scene = Scene(url, plan.folder, store, app="tests.chaos.tasks:app")
+            scene = await self._scene(stack, url)
             proxies: list[Proxy] = []
             members = []
             for number in range(plan.workers + 1):  # the last one is for the enqueuers
@@ -152,8 +157,16 @@ class Chaos:
                 proxies=proxies,
                 messenger=messenger,
                 clock=clock,
-                timetable=Timetable(store),
+                timetable=Timetable(scene.store),
             )
+
+    async def _scene(self, stack: contextlib.AsyncExitStack, url: str) -> Scene:
+        """Open the store, with a table for the tasks' own effects."""
+        store = open_store(url)
+        await store.open()
+        stack.push_async_callback(store.close)
+        await self._prepare(url)
+        return Scene(url, self._plan.folder, store, app="tests.chaos.tasks:app")
 
     def _store(
         self, stack: contextlib.AsyncExitStack, clock: Path | None
@@ -200,7 +213,6 @@ class Chaos:
         return disk
 
     async def _prepare(self, url: str) -> None:
-        """Make the table for the tasks' own effects."""
         if url.startswith("sqlite"):
             with contextlib.closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as file:
                 file.execute(EFFECTS)
@@ -214,6 +226,7 @@ class Chaos:
         with (plan.folder / f"enqueuer-{number}.log").open("ab") as log:
             return subprocess.Popen(
                 [
+                    *self._clients_prefix,
                     sys.executable,
                     "-m",
                     "tests.chaos.enqueuer",
@@ -222,7 +235,7 @@ class Chaos:
                     str(plan.seed),
                 ],
                 cwd=ROOT,
-                env={**os.environ, "OUTLAST_URL": self._clients_url},
+                env={**os.environ, "OUTLAST_URL": self._clients_url, **self._clients_env},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

@@ -36,7 +36,6 @@ KINDS = {
 def told(plan: Plan, verdict: Verdict) -> list[str]:
     """Return the summary, line by line."""
     jobs = sum(verdict.jobs.values())
-    disk = [] if plan.mounts else ["the disk was not filled: that needs root"]
     return [
         f"chaos on {plan.store}, seed {plan.seed}, {plan.seconds:g} s",
         (
@@ -49,7 +48,7 @@ def told(plan: Plan, verdict: Verdict) -> list[str]:
             f" {verdict.phases['calm']} of {sum(verdict.phases.values())} phases calm;"
             f" {verdict.worker_starts} worker starts"
         ),
-        *disk,
+        *_left_out(plan),
         f"attempts closed: {listed(verdict.outcomes)}",
         "workers' logs: "
         + listed(
@@ -66,10 +65,33 @@ def told(plan: Plan, verdict: Verdict) -> list[str]:
             f" {each.begun:.1f} s (at most {each.begun_max:.1f})"
             for each in verdict.recoveries
         ),
+        *_of_the_database(plan, verdict),
         f"quiet: all terminal after {verdict.quiet_seconds:.1f} s",
         f"verify: {verdict.verified}",
         ", ".join(f"{what}: {_number(verdict, kind)}" for kind, what in KINDS.items()),
         *verdict.violations[:SHOWN],
+    ]
+
+
+def _left_out(plan: Plan) -> list[str]:
+    """Return what could not be done here."""
+    filled = plan.mounts or plan.store == "hosts"
+    return [] if filled else ["the disk was not filled: that needs root"]
+
+
+def _of_the_database(plan: Plan, verdict: Verdict) -> list[str]:
+    """Return what its faults cost, where there are failovers."""
+    if plan.store != "hosts":
+        return []
+    how = "asynchronous" if plan.asynchronous else "synchronous"
+    lost = f"accepted jobs lost by the database itself: {verdict.lost_by_database}"
+    return [
+        *(
+            f"{each.event}: {each.number} times, something accepted again after"
+            f" {each.median:.1f} s (at most {each.longest:.1f})"
+            for each in verdict.pauses
+        ),
+        f"{how} replication, {verdict.failovers} failovers, {lost}",
     ]
 
 

@@ -11,6 +11,7 @@ import signal
 import psutil
 
 from harness.scene import Scene, WorkerProcess
+from tests.chaos.bed import Bed
 
 HEARTBEAT, LEASE = 1.0, 6.0
 STORE_AWAY = 3  # the exit code of a worker that cannot use its store
@@ -25,12 +26,15 @@ MORE = (
 
 
 class Member:
-    """One place under the supervisor, and the worker that has it now."""
+    """One place under the supervisor, maybe on a host of its own, and its present worker."""
 
-    def __init__(self, scene: Scene, number: int, url: str) -> None:
+    def __init__(self, scene: Scene, number: int, url: str, bed: Bed | None = None) -> None:
         self.name = f"worker-{number}"
         self.expected: set[int] = set()  # exit codes that our own deeds explain
         self.busy = False  # a deed that has to be undone is in progress
+        self.is_off = False  # its host is, or is about to be
+        self._bed = bed
+        self.host = None if bed is None else bed.workers[number]
         self._scene = scene
         self._url = url
         self._options = MORE[number % len(MORE)]
@@ -48,13 +52,17 @@ class Member:
             *self._options,
             "--log-format",
             "json",
-            env={
-                "OUTLAST_RUN_DIR": str(self._scene.folder / "run"),
-                "OUTLAST_TEST_APP": "tests.chaos.tasks:app",
-            },
+            env={"OUTLAST_TEST_APP": "tests.chaos.tasks:app", **self._place()},
             log=self._scene.folder / f"{self.name}.log",
+            prefix=() if self.host is None else self.host.enter(),
         )
         self.past.append(self.process)
+
+    def _place(self) -> dict[str, str]:
+        runs = self._scene.folder / "run"
+        if self._bed is None or self.host is None:
+            return {"OUTLAST_RUN_DIR": str(runs)}
+        return {"OUTLAST_RUN_DIR": str(runs / self.name), **self._bed.environment(self.host)}
 
     @property
     def alive(self) -> bool:
@@ -83,6 +91,13 @@ class Member:
             self.process.kill_tree()
         else:
             self.process.signal(signal.SIGKILL)
+
+    def lose_host(self) -> None:
+        """Expect its end with that of its host, also while it starts."""
+        self.is_off = True
+        self.expected |= {-signal.SIGKILL, 1}
+        if self.process is not None:
+            self.process.remember()
 
     def drain(self) -> None:
         """Ask it to finish, as a deploy does."""
@@ -156,7 +171,7 @@ class Supervisor:
         while True:
             await asyncio.sleep(0.05)
             for member in self.members:
-                if member.alive:
+                if member.alive or member.is_off:
                     continue
                 self._look(member)
                 at = due.setdefault(member, loop.time() + self._rng.uniform(0, 2.5))

@@ -15,7 +15,7 @@ import time
 from typing import Any
 
 import outlast
-from harness.journal import note
+from harness.journal import boot, note
 from tests.crash.payments import transaction, write
 
 WAKEUP = os.environ.get("OUTLAST_TEST_WAKEUP")
@@ -27,10 +27,6 @@ SOON: dict[str, Any] = {"backoff_first": 0.1, "backoff_max": 1.0}
 
 class Unlucky(Exception):
     """What ``fails`` raises."""
-
-
-def boot() -> float:
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 def begin() -> tuple[outlast.Attempt, int]:

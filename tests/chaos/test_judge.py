@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from harness.scene import boot
@@ -17,7 +18,7 @@ from outlast.model.job import Policy, State
 from outlast.store.rows import StoredJob
 from tests.chaos import judge
 from tests.chaos.enqueuer import ROLLED_BACK
-from tests.chaos.judge import Run
+from tests.chaos.judge import Failover, Run
 from tests.chaos.nemesis import phases
 from tests.chaos.run import Plan
 from tests.chaos.story import LAST
@@ -49,7 +50,7 @@ def entry(event: str, at: float, token: int, **more: Any) -> dict[str, Any]:
 
 def run(*journal: dict[str, Any], **changed: Any) -> Run:
     facts: dict[str, Any] = {
-        "accepted": {1},
+        "accepted": {(1, None)},
         "faults": [],
         "jobs": [job()],
         "effects": [],
@@ -77,7 +78,7 @@ def test_a_healthy_run_has_no_violation() -> None:
 @pytest.mark.parametrize(
     ("wrong", "word"),
     [
-        (run(accepted={1, 2}), "LOST job 2 was accepted"),
+        (run(accepted={(1, None), (2, None)}), "LOST job 2 was accepted under the key None"),
         (run(jobs=[job(state=State.RUNNING)]), "LOST job 1 (steps) is still running"),
         (run(jobs=[job(tenant=ROLLED_BACK)]), "rolled back"),
         (run(jobs=[job(result='{"token": 5}')]), "STALE END"),
@@ -93,6 +94,46 @@ def test_a_healthy_run_has_no_violation() -> None:
 )
 def test_each_violation_is_found(wrong: Run, word: str) -> None:
     assert [each for each in judge.violations(wrong) if word in each]
+
+
+def failed_over(*journal: dict[str, Any], **facts: Any) -> Run:
+    """A run whose asynchronous standby was promoted at 15."""
+    return run(*journal, failovers=[Failover(at=15.0, **facts)])
+
+
+def test_what_the_database_has_lost_in_a_failover_is_excused_and_nothing_else() -> None:
+    gone = run(accepted={(1, None), (2, "a")}, failovers=[Failover(at=15.0, lost={(2, "a")})])
+    assert list(judge.violations(gone)) == []
+    for other in ((2, "b"), (3, "a")):
+        kept = msgspec.structs.replace(gone, accepted={(1, None), other})
+        assert ["LOST" in each for each in judge.violations(kept)] == [True]
+
+
+def test_an_attempt_begins_at_the_checkpoint_that_a_failover_has_left() -> None:
+    again = entry("start", 20.0, 7, step=0)
+    lost = failed_over(*HEALTHY[:2], again)
+    assert list(judge.checkpoints(lost)) == []
+    left = failed_over(*HEALTHY[:2], again, steps={1: 1})
+    later = failed_over(HEALTHY[0], entry("saved", 16.0, 5, step=1, asked_at=15.5), again)
+    for forgotten in (left, later):
+        assert ["FORGOTTEN" in each for each in judge.checkpoints(forgotten)] == [True]
+
+
+def test_a_pause_lasts_from_a_fault_of_the_database_to_what_is_accepted_next() -> None:
+    faults = [
+        {"event": "primary cut off", "at": 10.0, "halts": True},
+        {"event": "primary cut off", "at": 12.0, "halts": True},
+        {"event": "primary cut off", "at": 30.0, "halts": True},
+        {"event": "link slow", "at": 1.0, "runners": []},
+    ]
+    ledger = [{"asked_at": 9.9, "at": 10.1}, {"asked_at": 15.0, "at": 16.0}]
+    (pause,) = judge.pauses(run(*HEALTHY, faults=faults, ledger=ledger))
+    assert (pause.event, pause.number, pause.median, pause.longest) == (
+        "primary cut off",
+        2,
+        2.5,
+        4.0,
+    )
 
 
 def test_a_recovery_counts_from_the_first_fault_to_the_next_start() -> None:

@@ -37,6 +37,9 @@ class Verdict(msgspec.Struct, kw_only=True):
     events: Counter[str]
     outcomes: Counter[str]
     recoveries: list[judge.Recovery]
+    pauses: list[judge.Pause]
+    failovers: int
+    lost_by_database: int
     accepted: int
     attempts: int
     done_twice: int
@@ -49,18 +52,8 @@ class Verdict(msgspec.Struct, kw_only=True):
 
 async def verdict_of(ground: Ground, nemesis: Nemesis, quiet: float) -> Verdict:
     """Read what a run has left and judge it; ``quiet``: seconds until all jobs had ended."""
-    scene, inspector = ground.scene, ground.scene.store.inspector
-    jobs = await _jobs(scene)
-    closed = await _closed(scene)
-    run = judge.Run(
-        accepted={line["job"] for line in lines_of(scene.folder, "ledger-*")},
-        journal=list(lines_of(scene.folder, "journal")),
-        faults=list(lines_of(scene.folder, "faults")),
-        jobs=jobs,
-        effects=await _effects(scene.url),
-        closed=closed,
-    )
-    refusals = await inspector.refusals(limit=1_000)
+    scene, run = ground.scene, await _run_of(ground)
+    refusals = await scene.store.inspector.refusals(limit=1_000)
     code, verified = await asyncio.to_thread(_verify, scene.url)
     events = Counter(line["event"] for line in log_lines(scene.folder))
     return Verdict(
@@ -70,15 +63,18 @@ async def verdict_of(ground: Ground, nemesis: Nemesis, quiet: float) -> Verdict:
             *([verified] if code else []),
             *(f"a duty failed: {line}" for line in failed_duties(scene.folder)),
             *judge.blamed(events),
-            *ground.timetable.violations(jobs),
+            *ground.timetable.violations(run.jobs),
         ],
-        jobs=Counter(job.state.value for job in jobs),
-        tasks=Counter(job.task for job in jobs),
+        jobs=Counter(job.state.value for job in run.jobs),
+        tasks=Counter(job.task for job in run.jobs),
         done=nemesis.done,
         phases=nemesis.phases,
         events=events,
-        outcomes=Counter(outcome for outcome, _ in closed.values()),
+        outcomes=Counter(outcome for outcome, _ in run.closed.values()),
         recoveries=judge.recoveries(run),
+        pauses=judge.pauses(run),
+        failovers=0 if ground.bed is None else len(ground.bed.failovers),
+        lost_by_database=sum(len(each.lost & run.accepted) for each in run.failovers),
         accepted=len(run.accepted),
         attempts=sum(line["event"] == "start" for line in run.journal),
         done_twice=judge.done_twice(run),
@@ -87,6 +83,21 @@ async def verdict_of(ground: Ground, nemesis: Nemesis, quiet: float) -> Verdict:
         worker_starts=ground.supervisor.starts,
         quiet_seconds=quiet,
         verified=verified.splitlines()[-1] if verified else "",
+    )
+
+
+async def _run_of(ground: Ground) -> judge.Run:
+    scene = ground.scene
+    ledger = list(lines_of(scene.folder, "ledger-*"))
+    return judge.Run(
+        accepted={(line["job"], line["key"]) for line in ledger},
+        ledger=ledger,
+        failovers=[] if ground.bed is None else ground.bed.losses(),
+        journal=list(lines_of(scene.folder, "journal")),
+        faults=list(lines_of(scene.folder, "faults")),
+        jobs=await _jobs(scene),
+        effects=await _effects(scene.url),
+        closed=await _closed(scene),
     )
 
 

@@ -16,6 +16,7 @@ import outlast
 from harness.journal import begin
 from tests.crash.tasks import app
 
+PATIENCE = 10.0  # seconds for a server that does not answer, as one that has lost its power
 EFFECTS = "CREATE TABLE IF NOT EXISTS effects (job bigint, token bigint)"
 
 
@@ -40,12 +41,12 @@ async def transaction() -> AsyncIterator[Any]:
         finally:
             connection.close()
         return
-    connection = await asyncpg.connect(app.url)
+    connection = await asyncpg.connect(app.url, timeout=PATIENCE, command_timeout=PATIENCE)
     try:
         async with connection.transaction():
             yield connection
     finally:
-        await connection.close()
+        connection.terminate()  # and not close(), which waits for a server that may be gone
 
 
 class GaveUp(Exception):

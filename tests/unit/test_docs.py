@@ -25,7 +25,9 @@ TOP = [ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "SECURITY.md", CONTRIBU
 PAGES = [*TOP, *sorted((ROOT / "docs").rglob("*.md"))]
 LATER: set[str] = set()  # the docs mark each as planned
 LATER_FLAGS = {"--reload"}
-OF_OTHERS = {"--with", "--story", "--schedules", "--clock"}  # pip, tests.sim, tests.chaos
+OF_OTHERS = {  # pip, tests.sim, tests.chaos
+    "--with", "--story", "--schedules", "--clock", "--seed", "--asynchronous",
+}  # fmt: skip
 OF_BENCH = {"--only", "--what", "--minutes", "--page", "--rounds", "--jobs", "--quick"}
 
 OF_PEERS = {  # as in their own documentation

@@ -32,10 +32,10 @@ _PLAIN = {
     "row_security": "off",
 }
 
-# How the server finds that a client's host is gone, while there is nothing to be said to it: it asks
-# after a minute of silence (the first number), then each ten seconds, and ends the session once
-# tcp_user_timeout is over as well. Never sooner than the default lease, by which the worker itself
-# has stopped. Otherwise each host that loses its power leaves its idle sessions for two hours.
+# How the server finds that a client's host is gone, while there is nothing to be said to it: it
+# asks after a minute of silence, then each ten seconds, and ends the session once tcp_user_timeout
+# is over as well. Never sooner than the default lease, by which the worker itself has stopped.
+# Otherwise each host that loses its power leaves its idle sessions for two hours.
 KEEPALIVE = {
     "tcp_keepalives_idle": "60",
     "tcp_keepalives_interval": "10",
