@@ -44,7 +44,7 @@ KNOWN = {
     "trust on a clock that stands still in a suspend": 679,
     "a claim is started though the lease was lost meanwhile": 309,
     "no polling under the wake-ups": 1359,
-    "a registration without its key": 65,
+    "a registration without its key": 6,
     "presence judged across the crash of a backend": 25,
     "tokens do not jump in a failover": 253,
     "a deadline is judged of a worker that does not beat": 59,
