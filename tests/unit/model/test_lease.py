@@ -36,10 +36,10 @@ def test_a_lease_of_three_heartbeats_is_enough():
 # -------------------------------------------------------------------- causes of death
 
 
-def test_every_cause_has_a_sentence_and_only_a_free_lock_file_or_a_restart_is_a_proof():
+def test_every_cause_has_a_sentence_and_only_lock_file_tether_and_restart_are_proofs():
     assert all(cause.sentence for cause in DeathCause)
     proofs = {cause for cause in DeathCause if cause.proven}
-    assert proofs == {DeathCause.LOCK_FILE, DeathCause.RESTARTED}
+    assert proofs == {DeathCause.LOCK_FILE, DeathCause.TETHER, DeathCause.RESTARTED}
 
 
 # -------------------------------------------------------------------- the holder's trust
