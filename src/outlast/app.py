@@ -14,7 +14,7 @@ from contextlib import (
 from typing import Any, ParamSpec, Protocol, TypeVar, Unpack, overload
 
 from outlast.attempt import Attempt
-from outlast.config import MAX_PAYLOAD, WorkerOptions, check_whole, resolve_wakeup, worker_settings
+from outlast.config import MAX_PAYLOAD, WorkerOptions, check_whole, worker_settings
 from outlast.credentials import redact
 from outlast.errors import ConfigError, UnknownTask, UsageError
 from outlast.insight.pauses import WAIT_SECONDS
@@ -122,7 +122,7 @@ class App:
     def wakeup(self) -> str | None:
         """The messenger's URL: as given, else ``$OUTLAST_WAKEUP``; None: the store's own
         wake-ups."""
-        return resolve_wakeup(self.stores.wakeup)
+        return self.stores.messenger_url
 
     @overload
     def task(  # type: ignore[overload-overlap]

@@ -18,6 +18,7 @@ from typing import Any, Protocol, TypeVar
 
 import msgspec
 
+from outlast.clock import SYSTEM, Clock
 from outlast.codec import encode_result, from_json, to_json, too_large
 from outlast.config import MAX_PAYLOAD
 from outlast.errors import LostLease, NotInAttempt, Stopped, StoreUnavailable, UsageError
@@ -98,6 +99,7 @@ class Attempt:
     returns: Any
     max_payload: int
     completed_in: bool = False
+    _clock: Clock = SYSTEM
     _saves = 0
     _progress = Progress()  # what was reported last
     _awaited: tuple[int, ...] = ()  # jobs whose results it waits for
@@ -310,7 +312,7 @@ class Attempt:
         with importing:
             from outlast.store.foreign.connection import checked
 
-        foreign = await checked(connection, self._link.store_id)
+        foreign = await checked(connection, self._link.store_id, clock=self._clock)
         if not await foreign.in_transaction():
             raise UsageError(f"complete_in needs an open transaction: {foreign.begin}")
         return foreign

@@ -195,7 +195,8 @@ class Schedules:
         else:
             from outlast.store.foreign.connection import checked
 
-            foreign = await checked(connection, await self._stores.store_id())
+            store_id = await self._stores.store_id()
+            foreign = await checked(connection, store_id, clock=self._stores.clock)
             (answer,) = await foreign.put_schedules([new])
         if answer is Put.TAKEN:
             raise declared_by_code(name, "change")

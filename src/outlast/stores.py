@@ -10,11 +10,12 @@ import asyncio
 import os
 import weakref
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
+from outlast.clock import SYSTEM, Clock
 from outlast.config import resolve_wakeup
 from outlast.credentials import redact
 from outlast.errors import UsageError
@@ -22,7 +23,7 @@ from outlast.forks import importing
 from outlast.store.backend import resolve_url
 from outlast.store.protocol import ENQUEUE_BYTES, ENQUEUE_MAX, Store
 from outlast.store.values import Enqueued, NewJob
-from outlast.sync import hop
+from outlast.sync import hop, run_in_background
 
 if TYPE_CHECKING:
     from outlast.wakeup.messenger import Messenger
@@ -67,6 +68,8 @@ class StoreProvider:
         self._notify = notify
         self._stores: dict[asyncio.AbstractEventLoop, _Opened] = {}
         self._store_id: str | None = None
+        self._is_replaced = False
+        self.clock: Clock = SYSTEM
         _providers.add(self)
 
     @property
@@ -118,7 +121,8 @@ class StoreProvider:
         with importing:
             from outlast.store.foreign.connection import checked
 
-        foreign = await checked(connection, await self.store_id(), notify=self._notifies())
+        store_id, notify = await self.store_id(), self._notifies()
+        foreign = await checked(connection, store_id, notify=notify, clock=self.clock)
         return await foreign.enqueue(batch)
 
     async def enqueue_many(
@@ -166,6 +170,37 @@ class StoreProvider:
             await messenger.announce(notices_of(batch, stored))
         return stored
 
+    @contextmanager
+    def replace(self, url: str, clock: Clock) -> Iterator[None]:
+        """Within the block, use another store whatever was used before: one of a test, with its
+        clock, without a messenger, and which need not survive a power cut.
+
+        A store that an event loop opened in the block is closed when that loop ends.
+        """
+        before = dict(vars(self))
+        own: dict[asyncio.AbstractEventLoop, _Opened] = {}
+        vars(self).update(
+            _url=resolve_url(url), _messengers={}, _stores=own, _store_id=None, clock=clock
+        )
+        self._is_replaced = True
+        try:
+            yield
+        finally:
+            if own:
+                run_in_background(lambda: self._close_where(_is_here))
+            vars(self).update(before)
+            _keep_until_closed(own)
+
+    @property
+    def is_durable(self) -> bool:
+        """Whether a commit has to survive a power cut."""
+        return not self._is_replaced
+
+    @property
+    def messenger_url(self) -> str | None:
+        """The messenger's URL: as given, else ``$OUTLAST_WAKEUP``; None: there is no messenger."""
+        return None if self._is_replaced else resolve_wakeup(self.wakeup)
+
     async def close(self) -> None:
         """Close the stores of this process, each on its own loop. They open again when needed."""
         await hop(lambda: self._close_where(lambda _: True))
@@ -182,7 +217,13 @@ class StoreProvider:
         with importing:
             from outlast.store import open_store
 
-            store = open_store(self.url, notify=self._notifies(), connections=CONNECTIONS)
+            store = open_store(
+                self.url,
+                notify=self._notifies(),
+                connections=CONNECTIONS,
+                clock=self.clock,
+                durable=self.is_durable,
+            )
         loop = asyncio.get_running_loop()
         try:
             await store.open()
@@ -195,7 +236,7 @@ class StoreProvider:
             await store.close()
 
     async def _open_messenger(self, loop: asyncio.AbstractEventLoop, store: Store) -> None:
-        wakeup = resolve_wakeup(self.wakeup)
+        wakeup = self.messenger_url
         if wakeup is not None:
             store_id = await store.store_id()
             with importing:
@@ -206,7 +247,7 @@ class StoreProvider:
             self._messengers[loop] = messenger
 
     def _notifies(self) -> bool:
-        return self._notify and resolve_wakeup(self.wakeup) is None
+        return self._notify and self.messenger_url is None
 
     def forget(self) -> None:
         """Start over in a child process, without touching what belongs to the parent."""
@@ -224,6 +265,18 @@ def _batches(jobs: Sequence[NewJob]) -> Iterator[Sequence[NewJob]]:
             begin, size = at, len(job.args)
     if jobs:
         yield jobs[begin:]
+
+
+def _is_here(loop: asyncio.AbstractEventLoop) -> bool:
+    return loop is asyncio.get_running_loop()
+
+
+def _keep_until_closed(stores: dict[asyncio.AbstractEventLoop, _Opened]) -> None:
+    """Keep the stores of loops that do not run just now: their loops close them at their end, and
+    not the collector before."""
+    _left_open.update(stores)
+    for loop in [loop for loop in _left_open if loop.is_closed()]:
+        del _left_open[loop]
 
 
 async def _first(life: AsyncGenerator[Store]) -> Store:
@@ -251,6 +304,7 @@ async def _close_there(loop: asyncio.AbstractEventLoop, opened: _Opened) -> None
 
 _providers: weakref.WeakSet[StoreProvider] = weakref.WeakSet()
 _inherited: list[Any] = []
+_left_open: dict[asyncio.AbstractEventLoop, _Opened] = {}
 
 
 def _forget_after_fork() -> None:

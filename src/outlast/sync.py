@@ -115,6 +115,14 @@ def hop(make: Callable[[], Coroutine[Any, Any, R]]) -> Coroutine[Any, Any, R]:
     return _in_background(make)
 
 
+def run_in_background(make: Callable[[], Coroutine[Any, Any, R]]) -> R:
+    """Return the result of ``make()``, run on the background loop, while this thread waits: also
+    where an event loop runs in it, which is for tests alone. SyncInLoop on the background loop."""
+    if getattr(_thread, "is_background", False):
+        raise SyncInLoop("this would wait for the loop that it runs on: call it in your test")
+    return _background.run(make)
+
+
 async def _in_background(make: Callable[[], Coroutine[Any, Any, R]]) -> R:
     return _background.run(make)
 
@@ -203,8 +211,13 @@ class _Background:
 
 def _start_loop() -> asyncio.AbstractEventLoop:
     loop = asyncio.new_event_loop()
-    threading.Thread(target=loop.run_forever, name="outlast-sync", daemon=True).start()
+    threading.Thread(target=_run, args=(loop,), name="outlast-sync", daemon=True).start()
     return loop
+
+
+def _run(loop: asyncio.AbstractEventLoop) -> None:
+    _thread.is_background = True
+    loop.run_forever()
 
 
 def _drives() -> bool:

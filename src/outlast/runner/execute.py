@@ -83,10 +83,13 @@ class Executor:
         clock: Clock,
         threads: int,
         on_idle: Callable[[Idle], None] = lambda _: None,
+        make_attempt: Callable[..., Attempt] = Attempt,
     ) -> None:
-        """``on_idle`` is called where nothing runs any more, before the last end is told."""
+        """``on_idle`` is called where nothing runs any more, before the last end is told.
+        ``make_attempt`` takes what ``Attempt`` takes."""
         self._app = app
         self._on_idle = on_idle
+        self._make_attempt = make_attempt
         self._ran = 0  # attempts, since nothing ran
         self._in_loop = False  # the code of one of them, or its hooks
         self._link = link
@@ -211,7 +214,7 @@ class Executor:
         task = self._app.find(claimed.task)
         args, kwargs = task.signature.decode(claimed.args)
         timeout = claimed.policy.timeout
-        attempt = Attempt(
+        attempt = self._make_attempt(
             self._link,
             claimed,
             deadline=None if timeout is None else self._clock.wall() + timeout,

@@ -41,6 +41,8 @@ class StoreOptions(msgspec.Struct, frozen=True, kw_only=True):
         pooler: a transaction pooler may stand between.
         read_only: never make a file, never write to one.
         lock: the lock file of the worker that beats here; it may carry the beat.
+        durable: whether a commit survives a power cut, where the store decides that. False is for
+            the stores of tests, which are deleted at their end.
     """
 
     clock: Clock = SYSTEM
@@ -52,6 +54,7 @@ class StoreOptions(msgspec.Struct, frozen=True, kw_only=True):
     pooler: bool = False
     read_only: bool = False
     lock: LockFile | None = None
+    durable: bool = True
 
 
 class Connect(Protocol):

@@ -9,6 +9,7 @@ import os
 import signal
 import socket
 from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Any
 
 from outlast.clock import SYSTEM, Clock
 from outlast.config import WorkerSettings
@@ -50,12 +51,14 @@ def unique_name(clock: Clock = SYSTEM) -> str:
     return f"{socket.gethostname()}-{os.getpid()}-{int(clock.random() * 16**6):06x}"
 
 
-async def open_main_store(url: str, lease: float, wakeup: str | None = None) -> Store:
+async def open_main_store(
+    url: str, lease: float, wakeup: str | None = None, **options: Any
+) -> Store:
     """Return the store for a worker's main loop, opened. With a messenger it sends no NOTIFY.
 
     Of its two connections one is the exchange's, and one is the reaper's and all others': what they
     do there waits for no row, and the pruner's batches are short. It is there only while a worker
-    watches, or has something else to do than to run jobs.
+    watches, or has something else to do than to run jobs. ``options``: more of it.
     """
     store = open_store(
         url,
@@ -64,6 +67,7 @@ async def open_main_store(url: str, lease: float, wakeup: str | None = None) -> 
         idle_seconds=IDLE_SECONDS,
         notify=wakeup is None,
         statement_timeout=_statement_timeout(lease),
+        **options,
     )
     await store.open()
     return store
@@ -188,11 +192,12 @@ class WorkerParts:
 
 @contextlib.asynccontextmanager
 async def open_parts(
-    url: str, wakeup: str | None, settings: WorkerSettings, clock: Clock
+    url: str, wakeup: str | None, settings: WorkerSettings, clock: Clock, **options: Any
 ) -> AsyncIterator[WorkerParts]:
-    """Open what a worker stands on, with runners or in process, for the length of a block."""
+    """Open what a worker stands on, with runners or in process, for the length of a block.
+    ``options``: more of its store."""
     name = settings.name or unique_name()
-    store = await open_main_store(url, settings.lease, wakeup)
+    store = await open_main_store(url, settings.lease, wakeup, clock=clock, **options)
     lock = lock_for(url, name)
     parts: WorkerParts | None = None
     try:

@@ -14,7 +14,8 @@ from collections.abc import AsyncIterator, Callable, Collection
 from typing import Any, Protocol
 
 from outlast.app import App
-from outlast.clock import SYSTEM, Clock
+from outlast.attempt import Attempt
+from outlast.clock import Clock
 from outlast.config import WorkerSettings, worker_settings
 from outlast.errors import StoreUnavailable, UsageError
 from outlast.model.crash import CrashKind, Progress
@@ -140,6 +141,7 @@ class LocalStarter:
         store_id: str,
         settings: WorkerSettings,
         clock: Clock,
+        make_attempt: Callable[..., Attempt] = Attempt,
     ) -> None:
         self._owner = owner
         self._ledger = ledger
@@ -151,7 +153,12 @@ class LocalStarter:
         self._tasks = sorted(serves)
         self.link = LocalLink(ledger, checkpoints, self, store_id)
         self.executor = Executor(
-            app, self.link, resources, clock=clock, threads=settings.concurrency
+            app,
+            self.link,
+            resources,
+            clock=clock,
+            threads=settings.concurrency,
+            make_attempt=make_attempt,
         )
         self.prefetch = Prefetch(ledger, clock)
         self._loop = asyncio.get_running_loop()
@@ -282,10 +289,19 @@ class LocalPool:
         settings: WorkerSettings,
         clock: Clock,
         worker: Worker,
+        make_attempt: Callable[..., Attempt] = Attempt,
     ) -> None:
         ledger = worker.ledger
         self.starter = LocalStarter(
-            worker, app, ledger, worker.checkpoints, resources, store_id, settings, clock
+            worker,
+            app,
+            ledger,
+            worker.checkpoints,
+            resources,
+            store_id,
+            settings,
+            clock,
+            make_attempt,
         )
         self.control = LocalControl(ledger, self.starter, clock)
         self.runner_control = None
@@ -303,19 +319,28 @@ class LocalPool:
 
 
 @contextlib.asynccontextmanager
-async def embedded(app: App, clock: Clock = SYSTEM, **settings: Any) -> AsyncIterator[Worker]:
-    """Run a worker in this loop for the length of the block; leave it drained."""
-    chosen = worker_settings(**settings)
-    if not loop_is_running():  # trio's, say
-        raise UsageError("app.worker() runs on an event loop of asyncio, which this is not")
+async def open_worker(
+    app: App, settings: WorkerSettings, make_attempt: Callable[..., Attempt] = Attempt
+) -> AsyncIterator[Worker]:
+    """Yield a worker of this loop that is not started, with all that it stands on opened."""
+    clock, durable = app.stores.clock, app.stores.is_durable
     async with (
-        open_parts(app.url, app.wakeup, chosen, clock) as parts,
+        open_parts(app.url, app.wakeup, settings, clock, durable=durable) as parts,
         contextlib.AsyncExitStack() as lifespan,
     ):
         resources = await enter_lifespan(app, lifespan)
         store_id = await parts.store.store_id()
-        make_pool = functools.partial(LocalPool, app, resources, store_id, chosen, clock)
-        worker = parts.make_worker(make_pool)
+        make_pool = functools.partial(LocalPool, app, resources, store_id, settings, clock)
+        yield parts.make_worker(functools.partial(make_pool, make_attempt=make_attempt))
+
+
+@contextlib.asynccontextmanager
+async def embedded(app: App, **settings: Any) -> AsyncIterator[Worker]:
+    """Run a worker in this loop for the length of the block; leave it drained."""
+    chosen = worker_settings(**settings)
+    if not loop_is_running():  # trio's, say
+        raise UsageError("app.worker() runs on an event loop of asyncio, which this is not")
+    async with open_worker(app, chosen) as worker:
         running = asyncio.create_task(worker.run(), name="outlast-worker")
         try:
             yield worker

@@ -49,7 +49,8 @@ class Worker:
 
     It makes its parts, and is the owner that they tell of what happens (``PoolOwner``,
     ``RegistrationOwner``, ``ReaperOwner``). ``make_pool`` returns what runs the attempts of a
-    worker, which has its ledger and its checkpoints by then; ``duties``: more than a worker's own.
+    worker, which has its ledger and its checkpoints by then; ``duties``: more than a worker's own;
+    ``services``: what runs each duty, by its name.
     """
 
     def __init__(
@@ -103,7 +104,7 @@ class Worker:
         self._reaper = make_reaper(self, store, lambda: self.me, new.boot_id, clock, is_eased)
         self._scheduler = Scheduler(self, store, self.pool.starter, self.nudges.scheduler, clock)
         self._condition = Condition(clock, self.registration.terms.lease / 2, evidence.hide)
-        self._services = {
+        self.services = {
             each.name: each for each in (*self._make_services(), *map(self._serve, duties))
         }
 
@@ -212,7 +213,7 @@ class Worker:
         await self.registration.register()
         self._heartbeat.start()
         try:
-            for service in self._services.values():
+            for service in self.services.values():
                 service.start()
             await self._announcer.start(self._take_wakeup)
         except BaseException:  # cancelled, too: a beat that goes on would keep its jobs from others
@@ -255,10 +256,10 @@ class Worker:
             await self._wakeup.close()
         self.registration.stop_coming_back()
         if self.pool.keeper is not None:
-            await self._services[self.pool.keeper.name].stop()
+            await self.services[self.pool.keeper.name].stop()
         await self.pool.close()
         await self.hand_in_the_rest()
-        for service in self._services.values():
+        for service in self.services.values():
             await service.stop()
         self.checkpoints.close()
         await self._heartbeat.stop()
@@ -295,8 +296,8 @@ class Worker:
     def _look_at_duties(self) -> None:
         """Report a failing duty with the next beat; leave if it has failed for too long."""
         self._condition.note_beat()
-        self._heartbeat.report(self._condition.find_trouble(self._services.values()))
-        end = self._condition.find_end(self._services.values())
+        self._heartbeat.report(self._condition.find_trouble(self.services.values()))
+        end = self._condition.find_end(self.services.values())
         if end is not None:
             self.give_up(end.error, self._clock.boot() - end.since)
 

@@ -141,8 +141,8 @@ async def test_prefetched_attempts_are_released_before_any_wait(stage):
 
 
 def fails(stage: Stage, duty: str, error: Exception) -> None:
-    stage.worker._services[duty]._failure = Failure(error, stage.clock.boot())
-    stage.worker._services[duty]._failures = 1
+    stage.worker.services[duty]._failure = Failure(error, stage.clock.boot())
+    stage.worker.services[duty]._failures = 1
 
 
 async def test_a_beating_worker_that_the_store_refuses_leaves_with_the_reason(stage):

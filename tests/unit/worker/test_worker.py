@@ -97,7 +97,7 @@ async def test_what_has_ended_is_kept_for_a_week_and_dead_jobs_forever(stage, mo
         return 0
 
     monkeypatch.setattr(stage.store, "prune", prune, raising=False)
-    await stage.worker._services["pruner"].duty.run_once()
+    await stage.worker.services["pruner"].duty.run_once()
     assert asked["jobs_older_than"] == asked["workers_older_than"] == 7 * 24 * 3600
     assert asked["dead_older_than"] is None
 

@@ -11,9 +11,11 @@ from outlast.store.foreign.drivers import open_driver
 from outlast.store.protocol import ForeignConnection
 
 
-async def checked(connection: object, store_id: str, *, notify: bool = True) -> ForeignConnection:
+async def checked(
+    connection: object, store_id: str, *, notify: bool = True, clock: Clock = SYSTEM
+) -> ForeignConnection:
     """Return the connection, which is on the schema of that id, or raise ConnectionMismatch."""
-    found = foreign(connection, notify=notify)
+    found = foreign(connection, notify=notify, clock=clock)
     seen = await found.store_id()
     if seen != store_id:  # its search_path may have been changed
         seen = await found.store_id(refresh=True)

@@ -56,7 +56,8 @@ class SqliteConnection:
 
     ``patience`` is how many seconds a call waits for locks of others. Calls may come from any
     event loop; they run one after the other. ``on_other_file`` is done first, in a transaction of
-    its own, to a file that has taken the place of the one that was open.
+    its own, to a file that has taken the place of the one that was open. ``durable``: whether a
+    commit waits for the disk.
     """
 
     def __init__(
@@ -67,12 +68,14 @@ class SqliteConnection:
         patience: float,
         read_only: bool,
         on_other_file: Work[None] | None = None,
+        durable: bool = True,
     ) -> None:
         self.path = path
         self._clock = clock
         self._rounds = max(1, round(patience / ROUND_SECONDS))
         self._read_only = read_only
         self._on_other_file = on_other_file
+        self._durable = durable
         self._connection: sqlite3.Connection | None = None
         self._place: Place | None = None  # of the file that is open
         self._is_other = False  # the file was replaced, and nothing was done to the new one yet
@@ -127,6 +130,8 @@ class SqliteConnection:
         return connection
 
     def _arrive(self, connection: sqlite3.Connection) -> None:
+        if not self._durable:
+            connection.execute(_OPEN["off"])
         if self._is_other and self._on_other_file is not None and not self._read_only:
             self._bracket(connection.cursor(), self._on_other_file)
         self._is_other = False

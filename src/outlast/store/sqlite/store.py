@@ -73,6 +73,7 @@ class SqliteStore(SqliteScheduleVerbs):
         busy_timeout: seconds that a call waits for the write lock of another process.
         read_only: never create, never write.
         lock: the lock file of the worker whose heartbeat runs here; it carries the beat.
+        durable: whether a commit is on the disk before it is answered; False is for tests.
 
     Attributes:
         path: the absolute path of the file.
@@ -90,6 +91,7 @@ class SqliteStore(SqliteScheduleVerbs):
         busy_timeout: float = 30.0,
         read_only: bool = False,
         lock: LockFile | None = None,
+        durable: bool = True,
     ) -> None:
         location = sqlite_url.parse(url)
         self.url = url
@@ -107,6 +109,7 @@ class SqliteStore(SqliteScheduleVerbs):
             patience=busy_timeout,
             read_only=read_only,
             on_other_file=workers.leave_tokens_behind,
+            durable=durable,
         )
         self.inspector: Inspector = SqliteInspector(self._connection, clock)
         if not location.unsafe_filesystem:

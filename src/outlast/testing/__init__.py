@@ -1,0 +1,25 @@
+"""Tests of your own application: its real tasks, a real store and a real worker, one test at a
+time.
+
+    with outlast.testing.isolate(app) as jobs:    # pytest: the fixture outlast_app
+        client.post("/signup", json={"email": "a@b.example"})
+        jobs.enqueued(send_welcome, email="a@b.example")
+        jobs.drain_sync()
+
+There is no mock of the queue: what is enqueued is a row of a store, and ``drain`` is the worker of
+``app.worker()``, step by step. A crash leaves that worker's row, lock file and jobs as a killed
+process leaves them; the next worker finds it gone, as in production.
+
+app_under_test.py  ``isolate`` and what it gives
+arguments.py       which job was meant by a task and some of its arguments, and what differs
+drain.py           one worker, stepped until nothing is due
+faults.py          crashes and lost leases, and the attempts that they happen to
+inline.py          a call of a task without any store
+server.py          a database of a server for tests, emptied
+travel.py          a clock that jumps ahead
+"""
+
+from outlast.testing.app_under_test import AppUnderTest, isolate
+from outlast.testing.inline import inline, inline_sync
+
+__all__ = ["AppUnderTest", "inline", "inline_sync", "isolate"]

@@ -1,0 +1,235 @@
+"""``isolate``: your application on a store of the test's own, and what a test asks of it."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from outlast.app import App
+from outlast.config import check_seconds, check_whole
+from outlast.errors import UsageError
+from outlast.job import Job
+from outlast.store.backend import file_of
+from outlast.store.protocol import Store
+from outlast.store.rows import JobFilter, StoredJob
+from outlast.store.schedules import Origin
+from outlast.sync import blocking, hop, run_in_background
+from outlast.task import Task
+from outlast.testing.arguments import WantedCall
+from outlast.testing.drain import drain
+from outlast.testing.faults import Fault, FaultKind, Watch
+from outlast.testing.server import check_for_tests, empty
+from outlast.testing.travel import TravelClock
+
+JOBS_MAX = 10_000  # of one test
+SAVES_MAX = 1_000_000
+CONCURRENCY = 10
+FILE = "outlast.db"
+
+
+class AppUnderTest:
+    """Your application on a store of the test's own: what ``isolate`` and the fixtures give.
+
+    ``enqueued``, ``not_enqueued``, ``jobs`` and ``travel`` are plain calls, in async tests, too.
+    ``drain`` is awaited; plain tests call ``drain_sync``.
+
+    Attributes:
+        app: the application.
+        url: of the store. Your own connections to it see what is committed.
+    """
+
+    app: App
+    url: str
+
+    def __init__(self, app: App, clock: TravelClock) -> None:
+        self.app = app
+        self.url = app.url
+        self._clock = clock
+        self._fault: Fault | None = None
+        self._draining = False
+
+    def __repr__(self) -> str:
+        return f"<AppUnderTest {self.app!r}>"
+
+    # -- what was enqueued ---------------------------------------------------------------------
+
+    def enqueued(self, task: Task[..., Any], /, *args: Any, **kwargs: Any) -> Job[Any]:
+        """Check that a job of this task was enqueued in this test; return it, the newest if there
+        are several. ``job.row`` shows the rest: its queue, when it is due, and so on.
+
+        Args:
+            task: the task.
+            *args: arguments that the job must have, as the task takes them; none: any will do.
+            **kwargs: the same by name. What the call has left out counts with its default.
+
+        Raises AssertionError, which shows what was enqueued instead.
+        """
+        wanted = WantedCall(task, args, kwargs)
+        jobs = self._read_jobs()
+        found = _matching(wanted, jobs)
+        if not found:
+            raise AssertionError(wanted.describe_missing(jobs))
+        return self._job(found[-1])
+
+    def not_enqueued(self, task: Task[..., Any], /, *args: Any, **kwargs: Any) -> None:
+        """Check that no job of this task, with these arguments, was enqueued in this test."""
+        wanted = WantedCall(task, args, kwargs)
+        if found := _matching(wanted, self._read_jobs()):
+            raise AssertionError(wanted.describe_unwanted(found))
+
+    def jobs(self, task: Task[..., Any] | None = None) -> list[Job[Any]]:
+        """Return the jobs of this test, of one task or of all, in the order of their ids. Each has
+        its ``row``."""
+        jobs = self._read_jobs()
+        if task is not None:
+            jobs = _matching(WantedCall(task, (), {}), jobs)
+        return [self._job(each) for each in jobs]
+
+    def _read_jobs(self) -> list[StoredJob]:
+        async def read(store: Store) -> list[StoredJob]:
+            return await store.inspector.jobs(JobFilter(limit=JOBS_MAX))
+
+        return run_in_background(lambda: self.app.stores.ask(read))[::-1]
+
+    def _job(self, stored: StoredJob) -> Job[Any]:
+        return self.app._job(stored)  # noqa: SLF001
+
+    # -- what a worker does --------------------------------------------------------------------
+
+    async def drain(self, *, may_fail: bool = False, concurrency: int = CONCURRENCY) -> int:
+        """Run all jobs that are due, and those that these enqueue, until nothing is due; return
+        how many attempts have run.
+
+        A worker runs here, in process, as in ``app.worker()``. What is due later stays: ``travel``.
+
+        Args:
+            may_fail: an attempt may fail. Otherwise that is an AssertionError, with its traceback.
+            concurrency: attempts at the same time. While a fault is set, it is one.
+
+        Raises AssertionError also where the fault that was set did not happen, or showed that a
+        task does not resume or goes on without its lease.
+        """
+        check_whole("concurrency", concurrency, 1, 1_000)
+        return await hop(lambda: self._drain(may_fail, concurrency))
+
+    drain_sync = blocking(drain)
+
+    async def _drain(self, may_fail: bool, concurrency: int) -> int:  # noqa: FBT001
+        if self._draining:
+            raise UsageError("drain() is running already: a task cannot call it")
+        watch = Watch(self._fault, self._clock)
+        self._draining, self._fault = True, None
+        try:
+            await drain(self.app, watch, concurrency)
+        finally:
+            self._draining = False
+        if (fault := watch.find_fault(may_fail=may_fail)) is not None:
+            raise AssertionError(fault)
+        return watch.count
+
+    def travel(self, seconds: float | timedelta) -> None:
+        """Let that much time pass for the store and its workers: what is delayed falls due,
+        back-offs end, schedules tick. ``drain`` then runs it.
+
+        It changes no other clock: a task that asks for the time sees the machine's. UsageError on a
+        server, which has a clock of its own.
+        """
+        ahead = check_seconds("seconds", seconds)
+        if file_of(self.url) is None:
+            raise UsageError("a server has a clock of its own: travel() is for a store in a file")
+        if self._draining:
+            raise UsageError("travel() between two calls of drain()")
+        declared = list(self.app.schedules.declared.values())
+        if declared:  # from now on they tick
+            run_in_background(
+                lambda: self.app.stores.ask(
+                    lambda store: store.put_schedules(declared, Origin.CODE)
+                )
+            )
+        self._clock.ahead += ahead
+
+    # -- what goes wrong -----------------------------------------------------------------------
+
+    def crash_after_save(self, n: int = 1, *, task: Task[..., Any] | None = None) -> None:
+        """Let the next drain kill the worker once an attempt has saved its ``n``-th checkpoint.
+
+        The job is found orphaned and runs again, with what was saved, under a new token; charged
+        is what a lost worker costs. So: does the task resume, and is what it did before done once?
+
+        The drain fails with AssertionError where no attempt saved that often, and where the next
+        attempt never looks at ``attempt.checkpoint``. ``task``: only an attempt of this one.
+        """
+        self._set(FaultKind.CRASH_AFTER_SAVE, check_whole("n", n, 1, SAVES_MAX), task)
+
+    def lose_lease(self, n: int = 1, *, task: Task[..., Any] | None = None) -> None:
+        """Let an attempt of the next drain lose its lease just before its ``n``-th checkpoint.
+
+        That checkpoint is refused: the task meets ``LostLease``, and the job runs again. The drain
+        fails with AssertionError where the task goes on and saves again. ``task``: only an attempt
+        of this one.
+        """
+        self._set(FaultKind.LOSE_LEASE, check_whole("n", n, 1, SAVES_MAX), task)
+
+    def deliver_twice(self, *, task: Task[..., Any] | None = None) -> None:
+        """Let the next drain kill the worker once an attempt has finished, before the store is
+        told.
+
+        So the job runs again, from its last checkpoint, and each effect outside the database
+        happens twice unless the task is idempotent. An attempt that ``complete_in`` has completed
+        does not run again. ``task``: only an attempt of this one.
+        """
+        self._set(FaultKind.DELIVER_TWICE, 0, task)
+
+    def _set(self, kind: FaultKind, at: int, task: Task[..., Any] | None) -> None:
+        if self._fault is not None:
+            raise UsageError(f"{self._fault} is set for the next drain: one fault at a time")
+        self._fault = Fault(kind, at, None if task is None else task.name)
+
+    def _check_used(self) -> None:
+        if self._fault is not None:
+            raise AssertionError(f"{self._fault} was set, and there was no drain after it")
+
+
+def _matching(wanted: WantedCall, jobs: Sequence[StoredJob]) -> list[StoredJob]:
+    return [each for each in jobs if wanted.is_of(each) and not wanted.find_differences(each)]
+
+
+@contextmanager
+def isolate(app: App, url: str | None = None) -> Iterator[AppUnderTest]:
+    """Within the block, keep the jobs of your application in a store of the test's own.
+
+    Afterwards it uses the store that it used before. Messengers are left alone. For unittest:
+    ``self.jobs = self.enterContext(isolate(app))`` in ``setUp``.
+
+    Args:
+        app: the application, such as the one of your module ``jobs``.
+        url: of the store. Default: a file that is deleted after the block; it does not wait for the
+            disk. Of a server: a database whose name contains "test"; what Outlast has in it is
+            deleted before and after.
+
+    Raises ConfigError for a URL that cannot be used.
+    """
+    clock = TravelClock()
+    with ExitStack() as stack:
+        if url is None:
+            folder = tempfile.TemporaryDirectory(prefix="outlast-", ignore_cleanup_errors=True)
+            url = url_of(Path(stack.enter_context(folder)))
+        if file_of(url) is None:
+            check_for_tests(url)
+        stack.enter_context(app.stores.replace(url, clock))
+        if file_of(url) is None:
+            run_in_background(lambda: app.stores.ask(empty))
+            stack.callback(run_in_background, lambda: app.stores.ask(empty))
+        under_test = AppUnderTest(app, clock)
+        yield under_test
+        under_test._check_used()  # noqa: SLF001
+
+
+def url_of(folder: Path) -> str:
+    """Return the URL of a store in a file of this folder."""
+    return f"sqlite:///{quote(str(folder.resolve() / FILE))}"

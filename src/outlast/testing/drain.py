@@ -1,0 +1,106 @@
+"""One worker, stepped until nothing is due: the parts of ``app.worker()``, by hand.
+
+Its heartbeat and its wake-ups do not run: a test waits for nothing, and the lease is longer than
+any debugger stands. What runs is what decides about jobs: the exchange, checkpoints, limits,
+schedules, and the reaper, which finds the worker before it gone if that was killed.
+"""
+
+from __future__ import annotations
+
+import functools
+
+from outlast.app import App
+from outlast.config import WorkerSettings, worker_settings
+from outlast.testing.faults import Watch, WatchedAttempt
+from outlast.worker.in_process import open_worker
+from outlast.worker.maintenance.reaper import Reaper
+from outlast.worker.worker import Worker
+
+LEASE_SECONDS = 1e6
+UNWIND_SECONDS = 0.05  # between looks whether an attempt has ended
+
+
+async def drain(app: App, watch: Watch, concurrency: int) -> None:
+    """Run what is due, and what that makes due, until nothing is: by one worker, or by two if the
+    first is killed."""
+    settings = _choose_settings(app, 1 if watch.fault else concurrency)
+    died = True
+    while died:
+        async with open_worker(app, settings, functools.partial(WatchedAttempt, watch)) as worker:
+            watch.begin(worker, await app.stores.store())
+            died = await _Steps(worker, app, watch).run()
+
+
+def _choose_settings(app: App, concurrency: int) -> WorkerSettings:
+    """Return those of a worker that has each tag, and so serves each task."""
+    tags = sorted({tag for task in app.tasks.values() for tag in task.requires})
+    return worker_settings(concurrency=concurrency, tags=tags, lease=LEASE_SECONDS, presence=False)
+
+
+class _Steps:
+    def __init__(self, worker: Worker, app: App, watch: Watch) -> None:
+        self._worker = worker
+        self._clock = app.stores.clock
+        self._watch = watch
+        self._services = [worker.services[name] for name in ("checkpoints", "watchdog")]
+
+    async def run(self) -> bool:
+        """Register, work and leave. Return whether the worker died instead."""
+        await self._worker.registration.register()
+        for service in self._services:
+            service.start()
+        try:
+            await self._look_around()
+            await self._work()
+        finally:
+            await self._leave()
+        return self._watch.is_cut_off
+
+    async def _look_around(self) -> None:
+        """Learn what is paused, declare the schedules of the code, reclaim what a dead worker held,
+        and fire what is due."""
+        worker, services = self._worker, self._worker.services
+        await services["pauses"].duty.run_once()
+        await services["scheduler"].duty.run_once()  # it fires only what it has declared
+        me = worker.me.worker_id
+        await Reaper(worker, self._watch.store, lambda: me, clock=self._clock).run_once()
+        await services["scheduler"].duty.run_once()
+
+    async def _work(self) -> None:
+        """Exchange until a trip with empty hands has brought nothing."""
+        worker, ledger, nudge = self._worker, self._worker.ledger, self._worker.nudges.exchange
+        while not self._watch.is_cut_off:
+            was_empty = ledger.is_empty()
+            worker.look_for_work()
+            nudge.take()
+            pause = await worker.services["exchange"].duty.run_once() or 0.0
+            if was_empty and ledger.is_empty() and pause > 0:
+                return
+            if not ledger.is_empty():
+                await nudge.wait(pause)
+            for end in ledger.ended:
+                self._watch.note_end(end)
+        await self._cut_off()
+
+    async def _cut_off(self) -> None:
+        """Wait until the attempt that was hit has ended. That of a lost lease is handed in, and
+        refused; that of a killed worker is not."""
+        hit, nudge = self._watch.hit, self._worker.nudges.exchange
+        self._watch.let_end()
+        while hit is not None and self._worker.pool.control.has(hit.token):
+            nudge.take()
+            await nudge.wait(UNWIND_SECONDS)
+        if self._watch.lost_lease:
+            await self._worker.services["exchange"].duty.run_once()
+        self._worker.registration.stop_coming_back()
+
+    async def _leave(self) -> None:
+        worker = self._worker
+        if self._watch.is_cut_off:  # its row, and what it holds, stay as they are
+            for service in self._services:
+                await service.stop()
+            await worker.pool.close()
+            return
+        if not worker.ledger.is_empty():  # the test was interrupted
+            worker.services["exchange"].start()
+        await worker.leave()

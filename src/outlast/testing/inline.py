@@ -1,0 +1,114 @@
+"""A call of a task here and now, without a store: to test what the function does, and nothing else.
+
+The arguments are those that a worker would read: encoded as JSON and decoded by the annotations, so
+that what is lost on the way is lost in the test, too. So is the result.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import functools
+from typing import Any, NoReturn, TypeVar
+
+from outlast.attempt import Attempt, set_current
+from outlast.codec import decode_result, encode_result, to_json
+from outlast.errors import SyncInLoop, UsageError
+from outlast.model.crash import Progress
+from outlast.store.values import Answer, Claimed
+from outlast.sync import loop_is_running
+from outlast.task import Call
+
+R = TypeVar("R")
+
+
+async def inline(call: Call[R], *, checkpoint: Any = None, resources: Any = None) -> R:
+    """Run ``task.call(…)`` in an attempt of its own; return the task's result.
+
+    What the task raises is raised here. There is no store: nothing is tried again, no hooks run,
+    ``save`` and ``report`` do nothing else, and ``complete_in`` raises UsageError.
+
+    Args:
+        call: such as ``render.call("Emma", pages=30)``.
+        checkpoint: what ``attempt.checkpoint`` shows, as if an earlier attempt had saved it.
+        resources: what ``attempt.resources`` is, as if the lifespan had yielded it.
+    """
+    run = _prepare(call, checkpoint, resources)
+    if call.task.is_async:
+        return _result(call, await asyncio.create_task(run()))
+    return _result(call, await asyncio.to_thread(run))
+
+
+def inline_sync(call: Call[R], *, checkpoint: Any = None, resources: Any = None) -> R:
+    """As ``inline``, for plain tests: an ``async def`` runs in an event loop of its own."""
+    if loop_is_running():
+        raise SyncInLoop("inline_sync() would block the event loop that runs here: await inline()")
+    run = _prepare(call, checkpoint, resources)
+    if call.task.is_async:
+        return _result(call, asyncio.run(run()))
+    return _result(call, contextvars.copy_context().run(run))
+
+
+def _prepare(call: Call[Any], checkpoint: Any, resources: Any) -> Any:
+    """Return what calls the task with the attempt as the current one of its own context."""
+    task = call.task
+    args, kwargs = task.signature.decode(call.job.args)
+    saved = None if checkpoint is None else to_json("the checkpoint", checkpoint).decode()
+    attempt = _InlineAttempt(_NoWorker(), _claim(call, saved), resources=resources)
+    attempt.returns = task.returns
+
+    def in_thread() -> Any:
+        set_current(attempt)
+        return task.fn(*args, **kwargs)
+
+    async def in_loop() -> Any:
+        set_current(attempt)
+        return await task.fn(*args, **kwargs)
+
+    return functools.partial(in_loop if task.is_async else in_thread)
+
+
+def _claim(call: Call[Any], checkpoint: str | None) -> Claimed:
+    job = call.job
+    return Claimed(
+        job_id=0,
+        token=0,
+        task=job.task,
+        queue=job.queue,
+        args=job.args,
+        number=1,
+        failures=0,
+        losses=0,
+        policy=job.policy,
+        tenant=job.tenant,
+        checkpoint=checkpoint,
+    )
+
+
+def _result(call: Call[R], value: Any) -> R:
+    text = encode_result(value, call.task.returns)
+    result: R = decode_result(text, call.task.returns)
+    return result
+
+
+class _InlineAttempt(Attempt):
+    async def _checked(self, connection: object) -> NoReturn:
+        raise UsageError("inline() has no job that a transaction could complete: use drain()")
+
+
+class _NoWorker:
+    """A ``Link`` to no worker."""
+
+    store_id = ""
+    worker_id = 0
+
+    def report(self, token: int, progress: Progress) -> None:
+        """Take progress."""
+
+    async def save(self, job_id: int, token: int, number: int, value_json: str) -> Answer:
+        """Take a checkpoint."""
+        return Answer.ACCEPTED
+
+    def save_blocking(self, job_id: int, token: int, number: int, value_json: str) -> Answer:
+        """As ``save``."""
+        return Answer.ACCEPTED
