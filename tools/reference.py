@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 import outlast
+import outlast.testing
 
 PAGE = Path(__file__).parents[1] / "docs" / "reference.md"
 WIDTH = 96  # characters of a signature on one line
@@ -26,7 +27,7 @@ flags are in [Operating](operating.md), the events in [Events](events.md).
 
 `make reference` writes this page from the docstrings of the code.
 
-Import all names from `outlast` itself.
+Import all names from `outlast` itself, those for [tests](#tests) from `outlast.testing`.
 `NAME_sync` is `NAME` for plain code: it blocks until it is done, and raises
 [`SyncInLoop`](#syncinloop) where an event loop is running. Times are in seconds unless said
 otherwise; `Seconds` is a number of them or a `timedelta`. `Context` is what `with` or `async with`
@@ -66,6 +67,7 @@ GROUPS = {
         "LostLease",
     ],
 }
+TESTING = {"Tests": ["isolate", "AppUnderTest", "inline", "inline_sync"]}
 MADE_BY_CALLS = {  # a program constructs none of these
     outlast.AsyncTask,
     outlast.Attempt,
@@ -75,6 +77,7 @@ MADE_BY_CALLS = {  # a program constructs none of these
     outlast.PlainTask,
     outlast.Schedules,
     outlast.Task,
+    outlast.testing.AppUnderTest,
 }
 _NOT_SHOWN = {object, typing.Generic, typing.Protocol, msgspec.Struct}
 _STARS: dict[Any, str] = {
@@ -88,8 +91,9 @@ _ENTRY = re.compile(r"^(\*{0,2}\w+(?:, \w+)*): (.*)$")
 def page() -> str:
     """Return the whole page."""
     parts = [INTRO, _contents()]
-    for heading, names in GROUPS.items():
-        parts += [f"## {heading}\n", *(entry(name, getattr(outlast, name)) for name in names)]
+    for module, groups in ((outlast, GROUPS), (outlast.testing, TESTING)):
+        for heading, names in groups.items():
+            parts += [f"## {heading}\n", *(entry(name, getattr(module, name)) for name in names)]
     return "\n".join(parts)
 
 
@@ -98,7 +102,7 @@ def _contents() -> str:
         f"- [{heading}](#{anchor(heading)}): "
         + ", ".join(f"[`{name}`](#{anchor(name)})" for name in names)
         + "\n"
-        for heading, names in GROUPS.items()
+        for heading, names in (GROUPS | TESTING).items()
     )
 
 

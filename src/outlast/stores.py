@@ -172,7 +172,7 @@ class StoreProvider:
 
     @contextmanager
     def replace(self, url: str, clock: Clock) -> Iterator[None]:
-        """Within the block, use another store whatever was used before: one of a test, with its
+        """Within the block, use another store than before: one of a test, with its
         clock, without a messenger, and which need not survive a power cut.
 
         A store that an event loop opened in the block is closed when that loop ends.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import tomllib
 from importlib.metadata import EntryPoint
@@ -12,6 +13,7 @@ import pytest
 import pytest_outlast
 
 ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs" / "testing.md"
 PLUGINS = ("-p", "pytest_outlast", "-p", "pytest_asyncio.plugin", "-p", "no:cacheprovider")
 pytest_plugins = ["pytester"]
 
@@ -108,6 +110,29 @@ def test_plain_async_and_unittest_tests_use_the_kit(
     done = pytester.runpytest_subprocess(*PLUGINS, timeout=200)
     done.assert_outcomes(passed=8, failed=1)
     done.stdout.fnmatch_lines(["*job 1 mail(to='a') [[]queued[]]: to is 'a', not 'b'"])
+
+
+def blocks_of(name: str, language: str = "python") -> str:
+    """Return what the page shows of a file, in its order."""
+    mark = re.escape(f"<!-- {name} -->")
+    found = re.findall(
+        rf"^{mark}\n```{language}\n(.*?)^```", PAGE.read_text(), re.DOTALL | re.MULTILINE
+    )
+    assert found, name
+    return "\n\n".join(found)
+
+
+def test_the_code_of_the_page_does_what_the_page_says(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    pytester.makeini(SETTINGS)
+    for name in ("jobs", "careless", "test_jobs", "test_careless", "test_unit"):
+        pytester.makepyfile(**{name: blocks_of(f"{name}.py")})
+    done = pytester.runpytest_subprocess(*PLUGINS, timeout=200)
+    done.assert_outcomes(passed=8, failed=2)
+    said = {line.removeprefix("E").strip() for line in done.outlines}
+    assert set(blocks_of("what test_careless.py says", "").splitlines()) <= said
 
 
 @pytest.mark.parametrize(

@@ -60,7 +60,10 @@ def test_the_wheel_holds_each_file_of_the_package_and_nothing_else(
 ) -> None:
     with zipfile.ZipFile(built[1]) as wheel:
         names = {name for name in wheel.namelist() if ".dist-info/" not in name}
-    assert names == files_of_the_package()
+        (declared,) = [name for name in wheel.namelist() if name.endswith("/entry_points.txt")]
+        plugins = wheel.read(declared).decode()
+    assert names == files_of_the_package() | {"pytest_outlast.py"}
+    assert "[pytest11]\npytest_outlast = pytest_outlast\n" in plugins + "\n"
     assert "outlast/py.typed" in names
     assert [name for name in names if name.endswith(".sql")] != []
 

@@ -15,6 +15,7 @@ from outlast.model.job import State
 from outlast.store.rows import JobFilter
 from outlast.task import BoundTask
 from outlast.task_options import TaskOptions
+from outlast.testing import isolate
 
 FOLDER = Path(__file__).parents[2] / "docs" / "coming-from"
 PAGES = sorted(FOLDER.glob("*.md"))
@@ -75,12 +76,11 @@ def test_the_options_in_our_column_exist(page: Path) -> None:
 ATTEMPT = set(dir(outlast.Attempt)) | set(re.findall(r"\w+", str(outlast.Attempt.__doc__)))
 
 
-async def test_the_example_for_tests_runs_as_written(sqlite_url: str) -> None:
+def test_the_example_for_tests_runs_as_written() -> None:
     page = (FOLDER / "README.md").read_text()
-    (block,) = re.findall(r"^```\n(async with .*?)^```", page, re.DOTALL | re.MULTILINE)
-    app = outlast.App(sqlite_url)
-    mail = app.task(name="mail")(lambda to: "sent")
-    names: dict[str, Any] = {"app": app, "mail": mail}
-    exec("async def run():\n" + "".join(f"    {line}\n" for line in block.splitlines()), names)
-    await asyncio.wait_for(names["run"](), 60)
-    await app.close()
+    (block,) = re.findall(r"^```\n(def test_.*?)^```", page, re.DOTALL | re.MULTILINE)
+    app = outlast.App()
+    names: dict[str, Any] = {"mail": app.task(name="mail")(lambda to: "sent")}
+    exec(block, names)
+    with isolate(app) as under_test:
+        names["test_a_mail_is_sent"](under_test)

@@ -13,6 +13,7 @@ import msgspec
 import pytest
 
 import outlast
+import outlast.testing
 from outlast.config import WorkerOptions, WorkerSettings
 
 PUBLIC: dict[str, Any] = {name: getattr(outlast, name) for name in outlast.__all__}
@@ -26,6 +27,7 @@ MADE_HERE = {  # a program gets these from a call, and constructs none
     outlast.PlainTask,
     outlast.Schedules,
     outlast.Task,
+    outlast.testing.AppUnderTest,
 }
 ROW_BY = ("row", "refresh", "refresh_sync")
 CLASSES = [each for each in PUBLIC.values() if inspect.isclass(each)]
@@ -88,6 +90,13 @@ def hidden(thing: Any, top: set[int] = TOP) -> set[str]:
 @pytest.mark.parametrize("name", PUBLIC)
 def test_each_type_that_a_program_receives_is_exported(name: str) -> None:
     assert hidden(PUBLIC[name]) == set()
+
+
+@pytest.mark.parametrize("name", outlast.testing.__all__)
+def test_so_is_each_type_that_a_test_receives(name: str) -> None:
+    top = TOP | {id(getattr(outlast.testing, each)) for each in outlast.testing.__all__}
+    assert hidden(getattr(outlast.testing, name), top) == set()
+    assert inspect.getdoc(getattr(outlast.testing, name))
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import re
 import typing
 
 import outlast
+import outlast.testing
 from tools import reference
 
 TEXT = reference.PAGE.read_text()
@@ -15,13 +16,16 @@ HEADINGS = re.findall(r"^#{2,4} (.+)$", TEXT, re.MULTILINE)
 
 def test_each_public_name_has_its_place() -> None:
     placed = [name for names in reference.GROUPS.values() for name in names]
+    for_tests = [name for names in reference.TESTING.values() for name in names]
     assert sorted(placed) == sorted(set(outlast.__all__) - {"__version__"})
-    assert {f"`{name}`" for name in placed} <= set(HEADINGS)
+    assert sorted(for_tests) == sorted(outlast.testing.__all__)
+    assert {f"`{name}`" for name in [*placed, *for_tests]} <= set(HEADINGS)
 
 
 def test_each_public_method_and_property_has_its_place() -> None:
     wanted = set()
-    for kind in filter(inspect.isclass, (getattr(outlast, name) for name in outlast.__all__)):
+    public = [getattr(outlast, name) for name in outlast.__all__]
+    for kind in filter(inspect.isclass, [*public, outlast.testing.AppUnderTest]):
         for name, member in vars(kind).items():
             if not name.startswith("_") and (inspect.isfunction(member) or is_property(member)):
                 wanted.add(f"`{kind.__name__}.{name.removesuffix('_sync')}`")

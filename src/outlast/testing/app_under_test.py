@@ -22,7 +22,7 @@ from outlast.sync import blocking, hop, run_in_background
 from outlast.task import Task
 from outlast.testing.arguments import WantedCall
 from outlast.testing.drain import drain
-from outlast.testing.faults import Fault, FaultKind, Watch
+from outlast.testing.faults import Fault, FaultKind, FaultWatch
 from outlast.testing.server import check_for_tests, empty
 from outlast.testing.travel import TravelClock
 
@@ -122,7 +122,7 @@ class AppUnderTest:
     async def _drain(self, may_fail: bool, concurrency: int) -> int:  # noqa: FBT001
         if self._draining:
             raise UsageError("drain() is running already: a task cannot call it")
-        watch = Watch(self._fault, self._clock)
+        watch = FaultWatch(self._fault, self._clock)
         self._draining, self._fault = True, None
         try:
             await drain(self.app, watch, concurrency)

@@ -11,7 +11,7 @@ import functools
 
 from outlast.app import App
 from outlast.config import WorkerSettings, worker_settings
-from outlast.testing.faults import Watch, WatchedAttempt
+from outlast.testing.faults import FaultWatch, WatchedAttempt
 from outlast.worker.in_process import open_worker
 from outlast.worker.maintenance.reaper import Reaper
 from outlast.worker.worker import Worker
@@ -20,7 +20,7 @@ LEASE_SECONDS = 1e6
 UNWIND_SECONDS = 0.05  # between looks whether an attempt has ended
 
 
-async def drain(app: App, watch: Watch, concurrency: int) -> None:
+async def drain(app: App, watch: FaultWatch, concurrency: int) -> None:
     """Run what is due, and what that makes due, until nothing is: by one worker, or by two if the
     first is killed."""
     settings = _choose_settings(app, 1 if watch.fault else concurrency)
@@ -38,7 +38,7 @@ def _choose_settings(app: App, concurrency: int) -> WorkerSettings:
 
 
 class _Steps:
-    def __init__(self, worker: Worker, app: App, watch: Watch) -> None:
+    def __init__(self, worker: Worker, app: App, watch: FaultWatch) -> None:
         self._worker = worker
         self._clock = app.stores.clock
         self._watch = watch

@@ -55,7 +55,7 @@ class Fault(msgspec.Struct, frozen=True):
         return f"{self.kind}({self.at or ''})"
 
 
-class Watch:
+class FaultWatch:
     """The attempts of one drain, and the fault that happens to one of them: ``hit``."""
 
     def __init__(self, fault: Fault | None, clock: Clock) -> None:
@@ -69,7 +69,7 @@ class Watch:
         self._went_on = False  # though its lease was lost
 
     def begin(self, worker: Worker, store: Store) -> None:
-        """Watch the attempts of this worker from now on, in the running loop."""
+        """FaultWatch the attempts of this worker from now on, in the running loop."""
         self._worker = worker
         self.store = store
         self._loop = asyncio.get_running_loop()
@@ -223,7 +223,7 @@ class WatchedAttempt(Attempt):
         refused: whether a checkpoint was refused, since the lease is lost.
     """
 
-    def __init__(self, watch: Watch, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, watch: FaultWatch, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._watch = watch
         self._clock = watch.clock
