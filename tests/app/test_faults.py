@@ -226,3 +226,60 @@ def test_a_fault_without_a_drain_fails_the_test(shop: Shop) -> None:
         isolate(shop.app) as jobs,
     ):
         jobs.crash_after_save()
+
+
+def test_a_clean_up_after_lost_lease_is_no_going_on(shop: Shop, jobs: AppUnderTest) -> None:
+    @shop.app.task
+    async def tidy() -> None:
+        attempt = outlast.current()
+        try:
+            await attempt.save(1)
+        except outlast.LostLease:
+            attempt.report(0.0, "giving up")
+            shop.effects.append("tidied")
+            raise
+
+    job = tidy.enqueue_sync()
+    jobs.lose_lease()
+    assert jobs.drain_sync() == 2
+    assert shop.effects == ["tidied"]
+    assert job.refresh_sync().state == "completed"
+
+
+@pytest.mark.parametrize("fault", ["crash_after_save", "lose_lease", "deliver_twice"])
+def test_what_is_hit_behind_many_fast_jobs_is_hit_alone(
+    shop: Shop, jobs: AppUnderTest, fault: str
+) -> None:
+    """Nothing is claimed before it has a slot: it would begin in the dead worker."""
+    calls = [shop.mail.call(str(number)) for number in range(300)]
+    shop.app.enqueue_many_sync([*calls, shop.resumes.call(2), *calls])
+    getattr(jobs, fault)(task=shop.resumes)
+    assert jobs.drain_sync() == 602
+    counts = [job.row.attempt_count for job in jobs.jobs() if job.row]
+    assert counts == [*[1] * 300, 2, *[1] * 300]
+
+
+def test_what_an_attempt_has_left_behind_writes_nothing(shop: Shop, jobs: AppUnderTest) -> None:
+    left: list[asyncio.Task[None]] = []
+
+    @shop.app.task
+    async def leaves() -> None:
+        attempt = outlast.current()
+
+        async def later() -> None:
+            await until_killed.wait()
+            await attempt.save("of the dead")
+
+        if not attempt.checkpoint:
+            left.append(asyncio.create_task(later()))
+            await attempt.save("of the living")
+        else:
+            until_killed.set()
+            await asyncio.wait(left)
+
+    until_killed = asyncio.Event()
+    job = leaves.enqueue_sync()
+    jobs.crash_after_save()
+    jobs.drain_sync()
+    assert type(left[0].exception()).__name__ == "Killed"
+    assert job.refresh_sync().checkpoint == "of the living"

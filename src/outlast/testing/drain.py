@@ -12,7 +12,7 @@ import functools
 from outlast.app import App
 from outlast.config import WorkerSettings, worker_settings
 from outlast.testing.faults import FaultWatch, WatchedAttempt
-from outlast.worker.in_process import open_worker
+from outlast.worker.in_process import LocalHooks, open_worker
 from outlast.worker.maintenance.reaper import Reaper
 from outlast.worker.worker import Worker
 
@@ -24,9 +24,10 @@ async def drain(app: App, watch: FaultWatch, concurrency: int) -> None:
     """Run what is due, and what that makes due, until nothing is: by one worker, or by two if the
     first is killed."""
     settings = _choose_settings(app, 1 if watch.fault else concurrency)
+    hooks = LocalHooks(functools.partial(WatchedAttempt, watch), horizon=0.0)  # nothing waits
     died = True
     while died:
-        async with open_worker(app, settings, functools.partial(WatchedAttempt, watch)) as worker:
+        async with open_worker(app, settings, hooks) as worker:
             watch.begin(worker, await app.stores.store())
             died = await _Steps(worker, app, watch).run()
 
@@ -97,6 +98,7 @@ class _Steps:
     async def _leave(self) -> None:
         worker = self._worker
         if self._watch.is_cut_off:  # its row, and what it holds, stay as they are
+            worker.checkpoints.close()
             for service in self._services:
                 await service.stop()
             await worker.pool.close()

@@ -67,6 +67,7 @@ class FaultWatch:
         self._seen: set[int] = set()
         self._most_saves = 0
         self._went_on = False  # though its lease was lost
+        self._killed = False
 
     def begin(self, worker: Worker, store: Store) -> None:
         """FaultWatch the attempts of this worker from now on, in the running loop."""
@@ -93,6 +94,7 @@ class FaultWatch:
 
     def let_end(self) -> None:
         """Let the attempt that was hit end: what it reports will not be handed in."""
+        self._killed = not self.lost_lease
         self._noticed.set()
 
     def add(self, attempt: WatchedAttempt) -> None:
@@ -103,14 +105,17 @@ class FaultWatch:
 
     def check_alive(self, attempt: WatchedAttempt) -> None:
         """Raise Killed in an attempt whose worker was killed."""
-        if attempt.refused:
-            self._went_on = True
-        elif attempt is self.hit and self._noticed.is_set():
+        if attempt is self.hit and self._killed:
             raise Killed("the test has killed this attempt's worker")
+
+    def check_write(self, attempt: WatchedAttempt) -> None:
+        """The same, and note an attempt that writes though it has met LostLease."""
+        self.check_alive(attempt)
+        self._went_on = self._went_on or attempt.refused
 
     async def before_save(self, attempt: WatchedAttempt, number: int) -> None:
         """Lose the lease now, if that is due: the checkpoint will be refused."""
-        self.check_alive(attempt)
+        self.check_write(attempt)
         if self._is_due(FaultKind.LOSE_LEASE, attempt, number):
             await self._in_loop(self._lose_lease())
 
@@ -186,7 +191,7 @@ class FaultWatch:
         if hit is None:
             return self._describe_missed(fault)
         if fault.kind is FaultKind.LOSE_LEASE and self._went_on:
-            return f"{hit.task} went on after LostLease: it saved again; let LostLease pass"
+            return f"{hit.task} went on after LostLease: it wrote again; let LostLease pass"
         later = [each for each in self._attempts.values() if each.job_id == hit.job_id]
         later = [each for each in later if each.token > hit.token]
         if fault.kind is FaultKind.CRASH_AFTER_SAVE and later and not any(x.looked for x in later):
@@ -265,5 +270,5 @@ class WatchedAttempt(Attempt):
         drive(self._watch.after_save(self, self._saves))
 
     async def _checked(self, connection: object) -> ForeignConnection:
-        self._watch.check_alive(self)
+        self._watch.check_write(self)
         return await super()._checked(connection)

@@ -13,6 +13,8 @@ import functools
 from collections.abc import AsyncIterator, Callable, Collection
 from typing import Any, Protocol
 
+import msgspec
+
 from outlast.app import App
 from outlast.attempt import Attempt
 from outlast.clock import Clock
@@ -31,7 +33,7 @@ from outlast.sync import loop_is_running
 from outlast.worker.assemble import open_parts
 from outlast.worker.base import CheckpointSink, PoolOwner
 from outlast.worker.claims.ledger import Ledger
-from outlast.worker.claims.prefetch import Prefetch, linger
+from outlast.worker.claims.prefetch import HORIZON_SECONDS, Prefetch, linger
 from outlast.worker.runners.exits import make_crash
 from outlast.worker.runners.tags import split_by_tags
 from outlast.worker.runners.watchdog import Watchdog
@@ -123,6 +125,17 @@ def _set(future: asyncio.Future[str], word: str) -> None:
         future.set_result(word)
 
 
+class LocalHooks(msgspec.Struct, frozen=True):
+    """What ``outlast.testing`` changes: the attempts that tasks see, made of what ``Attempt``
+    takes, and for how many seconds of work jobs are claimed before there is a slot."""
+
+    make_attempt: Callable[..., Attempt] = Attempt
+    horizon: float = HORIZON_SECONDS
+
+
+NO_HOOKS = LocalHooks()
+
+
 class LocalStarter:
     """The ``AttemptStarter`` of a worker in process; its executor runs plain functions in threads.
 
@@ -141,7 +154,7 @@ class LocalStarter:
         store_id: str,
         settings: WorkerSettings,
         clock: Clock,
-        make_attempt: Callable[..., Attempt] = Attempt,
+        hooks: LocalHooks,
     ) -> None:
         self._owner = owner
         self._ledger = ledger
@@ -158,9 +171,9 @@ class LocalStarter:
             resources,
             clock=clock,
             threads=settings.concurrency,
-            make_attempt=make_attempt,
+            make_attempt=hooks.make_attempt,
         )
-        self.prefetch = Prefetch(ledger, clock)
+        self.prefetch = Prefetch(ledger, clock, hooks.horizon)
         self._loop = asyncio.get_running_loop()
         self._turning = False  # the loop's next turn fills the slots
         self._freed = 0
@@ -289,7 +302,7 @@ class LocalPool:
         settings: WorkerSettings,
         clock: Clock,
         worker: Worker,
-        make_attempt: Callable[..., Attempt] = Attempt,
+        hooks: LocalHooks = NO_HOOKS,
     ) -> None:
         ledger = worker.ledger
         self.starter = LocalStarter(
@@ -301,7 +314,7 @@ class LocalPool:
             store_id,
             settings,
             clock,
-            make_attempt,
+            hooks,
         )
         self.control = LocalControl(ledger, self.starter, clock)
         self.runner_control = None
@@ -320,7 +333,7 @@ class LocalPool:
 
 @contextlib.asynccontextmanager
 async def open_worker(
-    app: App, settings: WorkerSettings, make_attempt: Callable[..., Attempt] = Attempt
+    app: App, settings: WorkerSettings, hooks: LocalHooks = NO_HOOKS
 ) -> AsyncIterator[Worker]:
     """Yield a worker of this loop that is not started, with all that it stands on opened."""
     clock, durable = app.stores.clock, app.stores.is_durable
@@ -331,7 +344,7 @@ async def open_worker(
         resources = await enter_lifespan(app, lifespan)
         store_id = await parts.store.store_id()
         make_pool = functools.partial(LocalPool, app, resources, store_id, settings, clock)
-        yield parts.make_worker(functools.partial(make_pool, make_attempt=make_attempt))
+        yield parts.make_worker(functools.partial(make_pool, hooks=hooks))
 
 
 @contextlib.asynccontextmanager

@@ -33,9 +33,11 @@ _LATE = Outcome(
 
 
 class Prefetch:
-    """The attempts of one kind that wait, in the order of their claims."""
+    """The attempts of one kind that wait, in the order of their claims: those that will start
+    within ``horizon`` seconds; 0: none is claimed without a slot."""
 
-    def __init__(self, ledger: Ledger, clock: Clock) -> None:
+    def __init__(self, ledger: Ledger, clock: Clock, horizon: float = HORIZON_SECONDS) -> None:
+        self._horizon = horizon
         self._ledger = ledger
         self._clock = clock
         self._waiting: dict[int, Running] = {}
@@ -57,7 +59,7 @@ class Prefetch:
 
     def most(self) -> int:
         """Return how many may be held beyond the slots: what will start within the horizon."""
-        return int(self._per_second() * HORIZON_SECONDS)
+        return int(self._per_second() * self._horizon)
 
     def part(self, slots: int) -> int:
         """Return how many one exchange may claim for this number of slots: while attempts end,
