@@ -31,7 +31,7 @@ def outlast_app(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[AppU
     """Your application on an empty store in a file: an ``outlast.testing.AppUnderTest``."""
     from outlast.testing.app_under_test import isolate, url_of
 
-    with isolate(_find_app(request.config), url_of(tmp_path)) as under_test:
+    with isolate(_find_app(request.config.getini(APP)), url_of(tmp_path)) as under_test:
         yield under_test
 
 
@@ -40,15 +40,16 @@ def outlast_postgres(request: pytest.FixtureRequest) -> Iterator[AppUnderTest]:
     """Your application on an emptied PostgreSQL database: an ``outlast.testing.AppUnderTest``."""
     from outlast.testing import isolate
 
-    with isolate(_find_app(request.config), _find_url(request.config)) as under_test:
+    with isolate(
+        _find_app(request.config.getini(APP)), _find_url(request.config.getini(POSTGRES))
+    ) as under_test:
         yield under_test
 
 
-def _find_app(config: pytest.Config) -> App:
+def _find_app(spec: str) -> App:
     from outlast.errors import ApplicationError, text_of
     from outlast.runner.application import load_app
 
-    spec = config.getini(APP)
     if not spec:
         pytest.fail(
             f"which application? Set {APP} = MODULE:APP in the settings of pytest, or write a"
@@ -61,8 +62,8 @@ def _find_app(config: pytest.Config) -> App:
         pytest.fail(f"{APP} = {spec}: {text_of(error)}", pytrace=False)
 
 
-def _find_url(config: pytest.Config) -> str:
-    url: str = os.environ.get(POSTGRES_VARIABLE) or config.getini(POSTGRES)
+def _find_url(setting: str) -> str:
+    url = os.environ.get(POSTGRES_VARIABLE) or setting
     if not url:
         pytest.fail(
             f"outlast_postgres needs a database: set {POSTGRES} = postgresql://…/test_jobs in the"

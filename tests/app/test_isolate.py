@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
@@ -225,6 +226,20 @@ def test_no_database_is_emptied_that_is_not_for_tests(shop: Shop, name: str) -> 
         isolate(shop.app, f"postgresql://user:secret@localhost/{name}"),
     ):
         pytest.fail("it is isolated")
+
+
+@pytest.mark.parametrize("kind", ["file", "server"])
+def test_a_store_of_the_test_s_loop_is_closed_by_that_loop(
+    kind: str, request: pytest.FixtureRequest, caplog: pytest.LogCaptureFixture
+) -> None:
+    shop = Shop()
+    url = None if kind == "file" else request.getfixturevalue("pg_url")
+    with asyncio.Runner() as runner:
+        with isolate(shop.app, url):
+            runner.run(shop.mail.enqueue("a"))
+        gc.collect()  # as it may in any test: what is collected before is not closed in order
+    gc.collect()
+    assert [record.getMessage() for record in caplog.records] == []
 
 
 class TestOnPostgres:

@@ -1,8 +1,14 @@
-"""The pytest plugin as users meet it: pytest runs their tests, in a process of its own."""
+"""The pytest plugin as users meet it: pytest runs their tests, in a process of its own.
+
+Not by `pytester`: behind each test it removes from `sys.modules` what was imported meanwhile, and
+a process that imports asyncpg's C extension a second time crashes.
+"""
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
 import sys
 import tomllib
 from importlib.metadata import EntryPoint
@@ -14,13 +20,10 @@ import pytest_outlast
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "testing.md"
-PLUGINS = ("-p", "pytest_outlast", "-p", "pytest_asyncio.plugin", "-p", "no:cacheprovider")
-pytest_plugins = ["pytester"]
-
 APPLICATION = """
 import outlast
+from jobs import app  # that of the page, which the settings name
 
-app = outlast.App("sqlite:////nowhere/production.db")
 sent = []
 
 @app.task
@@ -37,57 +40,57 @@ async def walk(pages: int) -> None:
 TESTS = """
 import unittest
 import pytest
-import jobs
+import shop
 import outlast.testing
 
 def test_plainly(outlast_app):
-    jobs.mail.enqueue_sync("a")
-    outlast_app.enqueued(jobs.mail, to="a")
+    shop.mail.enqueue_sync("a")
+    outlast_app.enqueued(shop.mail, to="a")
     assert outlast_app.drain_sync() == 1
 
 async def test_in_a_loop(outlast_app):
     assert outlast_app.jobs() == []  # of the test before
-    await jobs.walk.enqueue(3)
+    await shop.walk.enqueue(3)
     outlast_app.crash_after_save(2)
     assert await outlast_app.drain() == 2
 
 @pytest.mark.parametrize("n", [1, 2])
 async def test_again_and_again(outlast_app: outlast.testing.AppUnderTest, n):
-    job = await jobs.walk.enqueue(2)
+    job = await shop.walk.enqueue(2)
     outlast_app.lose_lease(n)
     await outlast_app.drain()
     await job.result(timeout=60)
 
 class TestMail(unittest.TestCase):
     def setUp(self):
-        self.jobs = self.enterContext(outlast.testing.isolate(jobs.app))
+        self.jobs = self.enterContext(outlast.testing.isolate(shop.app))
 
     def test_mail(self):
-        jobs.mail.enqueue_sync("b")
-        self.jobs.enqueued(jobs.mail, "b")
+        shop.mail.enqueue_sync("b")
+        self.jobs.enqueued(shop.mail, "b")
         self.jobs.drain_sync()
 
 class TestWalk(unittest.IsolatedAsyncioTestCase):
     def setUp(self):
-        self.jobs = self.enterContext(outlast.testing.isolate(jobs.app))
+        self.jobs = self.enterContext(outlast.testing.isolate(shop.app))
 
     async def test_walk(self):
-        await jobs.walk.enqueue(2)
+        await shop.walk.enqueue(2)
         self.jobs.crash_after_save()
         await self.jobs.drain()
 
 def test_a_failure_says_what_was_enqueued_instead(outlast_app):
-    jobs.mail.enqueue_sync("a")
-    outlast_app.enqueued(jobs.mail, to="b")
+    shop.mail.enqueue_sync("a")
+    outlast_app.enqueued(shop.mail, to="b")
 
 async def test_on_a_server(outlast_postgres):
-    await jobs.walk.enqueue(3)
+    await shop.walk.enqueue(3)
     outlast_postgres.crash_after_save(2)
     await outlast_postgres.drain()
 
 def test_on_a_server_that_was_emptied(outlast_postgres):
     assert outlast_postgres.jobs() == []
-    jobs.mail.enqueue_sync("a")
+    shop.mail.enqueue_sync("a")
     assert outlast_postgres.drain_sync() == 1
 """
 SETTINGS = """
@@ -100,18 +103,6 @@ filterwarnings = error
 """
 
 
-def test_plain_async_and_unittest_tests_use_the_kit(
-    pytester: pytest.Pytester, pg_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # those of this suite take seconds
-    monkeypatch.setenv("OUTLAST_TEST_POSTGRES", pg_url)
-    pytester.makeini(SETTINGS)
-    pytester.makepyfile(jobs=APPLICATION, test_it=TESTS)
-    done = pytester.runpytest_subprocess(*PLUGINS, timeout=200)
-    done.assert_outcomes(passed=8, failed=1)
-    done.stdout.fnmatch_lines(["*job 1 mail(to='a') [[]queued[]]: to is 'a', not 'b'"])
-
-
 def blocks_of(name: str, language: str = "python") -> str:
     """Return what the page shows of a file, in its order."""
     mark = re.escape(f"<!-- {name} -->")
@@ -122,16 +113,30 @@ def blocks_of(name: str, language: str = "python") -> str:
     return "\n\n".join(found)
 
 
-def test_the_code_of_the_page_does_what_the_page_says(
-    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
-    pytester.makeini(SETTINGS)
-    for name in ("jobs", "careless", "test_jobs", "test_careless", "test_unit"):
-        pytester.makepyfile(**{name: blocks_of(f"{name}.py")})
-    done = pytester.runpytest_subprocess(*PLUGINS, timeout=200)
-    done.assert_outcomes(passed=8, failed=2)
-    said = {line.removeprefix("E").strip() for line in done.outlines}
+def test_users_tests_and_those_of_the_page_do_what_they_say(tmp_path: Path, pg_url: str) -> None:
+    """In one process, since pytest's start takes longest."""
+    (tmp_path / "pytest.ini").write_text(SETTINGS)
+    for name in ("jobs.py", "careless.py", "test_jobs.py", "test_careless.py", "test_unit.py"):
+        (tmp_path / name).write_text(blocks_of(name))
+    (tmp_path / "shop.py").write_text(APPLICATION)
+    (tmp_path / "test_shop.py").write_text(TESTS)
+    plugins = ("-p", "pytest_outlast", "-p", "pytest_asyncio.plugin", "-p", "no:cacheprovider")
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", *plugins],
+        cwd=tmp_path,
+        env={
+            **os.environ,
+            "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",  # those of this suite take seconds
+            "OUTLAST_TEST_POSTGRES": pg_url,
+        },
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+    assert re.search(r"\b3 failed, 16 passed in ", done.stdout), done.stdout + done.stderr
+    said = {line.removeprefix("E").strip() for line in done.stdout.splitlines()}
+    assert "job 1 mail(to='a') [queued]: to is 'a', not 'b'" in said
     assert set(blocks_of("what test_careless.py says", "").splitlines()) <= said
 
 
@@ -139,35 +144,29 @@ def test_the_code_of_the_page_does_what_the_page_says(
     ("setting", "says"),
     [
         ("", "which application"),
-        ("jobs_of_plugin:ap", "there is jobs_of_plugin:app"),
-        ("no_jobs_of_plugin:app", "no module named 'no_jobs_of_plugin'"),
+        ("outlast.demo.app:ap", "there is outlast.demo.app:app"),
+        ("no_jobs:app", "no module named 'no_jobs'"),
     ],
 )
-def test_an_application_that_is_not_found_is_told(
-    pytester: pytest.Pytester, setting: str, says: str
-) -> None:
-    pytester.makepyfile(jobs_of_plugin=APPLICATION)
-    pytester.syspathinsert()
-    pytester.makeini(f"[pytest]\noutlast_app = {setting}\n")
-    config = pytester.parseconfig("-p", "pytest_outlast")
+def test_an_application_that_is_not_found_is_told(setting: str, says: str) -> None:
     with pytest.raises(pytest.fail.Exception, match=says):
-        pytest_outlast._find_app(config)
+        pytest_outlast._find_app(setting)
 
 
-def test_a_database_that_is_not_named_is_told(
-    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_database_that_is_not_named_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OUTLAST_TEST_POSTGRES", raising=False)
     with pytest.raises(pytest.fail.Exception, match="set outlast_postgres = postgresql://"):
-        pytest_outlast._find_url(pytester.parseconfig("-p", "pytest_outlast"))
-    url = "postgresql://localhost/test_jobs"
-    pytester.makeini(f"[pytest]\noutlast_postgres = {url}\n")
-    assert pytest_outlast._find_url(pytester.parseconfig("-p", "pytest_outlast")) == url
+        pytest_outlast._find_url("")
+    assert pytest_outlast._find_url("postgresql://localhost/test_a").endswith("/test_a")
+    monkeypatch.setenv("OUTLAST_TEST_POSTGRES", "postgresql://localhost/test_b")
+    assert pytest_outlast._find_url("postgresql://localhost/test_a").endswith("/test_b")
 
 
-def test_pytest_s_start_imports_nothing_of_outlast(pytester: pytest.Pytester) -> None:
+def test_pytest_s_start_imports_nothing_of_outlast() -> None:
     code = "import sys, pytest_outlast; print([x for x in sys.modules if x.startswith('outlast')])"
-    assert pytester.run(sys.executable, "-c", code).outlines == ["[]"]
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.strip() == "[]"
 
 
 def test_the_package_brings_the_plugin() -> None:
