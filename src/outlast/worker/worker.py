@@ -49,8 +49,7 @@ class Worker:
 
     It makes its parts, and is the owner that they tell of what happens (``PoolOwner``,
     ``RegistrationOwner``, ``ReaperOwner``). ``make_pool`` returns what runs the attempts of a
-    worker, which has its ledger and its checkpoints by then; ``duties``: more than a worker's own;
-    ``services``: what runs each duty, by its name.
+    worker, which has its ledger and checkpoints by then; ``duties``: more than its own.
     """
 
     def __init__(
