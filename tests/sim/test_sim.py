@@ -97,7 +97,7 @@ def test_what_has_expired_never_begins() -> None:
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("twin", EXPIRING_TWINS)
 def test_an_expiry_without_a_guard_is_noticed(twin: str) -> None:
-    done = run("tests.sim.expiring", "1", "60", twin)
+    done = run("tests.sim.expiring", "1", "200", twin)
     assert done.returncode == 1, done.stdout + done.stderr
     laws = ("what has expired never begins", "no retry waits for what never comes")
     assert any(f": {law}: job" in done.stdout for law in laws), done.stdout + done.stderr
