@@ -178,9 +178,9 @@ def recoveries(run: Run) -> list[Recovery]:
     spans: dict[str, list[tuple[float, float]]] = defaultdict(list)
     begun = _by_job(run, "start")
     for start in _of(run, "start"):
-        hits = [fault for fault in run.faults if _interrupts(fault, start)]
         again = [each["at"] for each in begun[start["job"]] if each["token"] > start["token"]]
         outcome, closed_at = run.closed.get(start["token"], ("", 0.0))
+        hits = [each for each in run.faults if _interrupts(each, start) and each["at"] < closed_at]
         if hits and again and outcome in INTERRUPTED:
             at = hits[0]["at"]
             spans[hits[0]["event"]].append((closed_at - at, min(again) - at))

@@ -146,6 +146,8 @@ def test_a_recovery_counts_from_the_first_fault_to_the_next_start() -> None:
         ],
         closed={5: ("lost_worker", 19.5)},
     )
+    late = msgspec.structs.replace(hit, closed={5: ("lost_worker", 17.5)})
+    assert judge.recoveries(late) == [], "the attempt was closed before the fault"
     (seen,) = judge.recoveries(hit)
     assert (seen.event, seen.number) == ("tree killed", 1)
     assert (seen.noticed, seen.noticed_max, seen.begun, seen.begun_max) == (1.5, 1.5, 2.0, 2.0)
