@@ -33,7 +33,7 @@ NEVER = 3_600.0  # seconds between two looks: all that is found was found by a m
 
 
 GROWTH_MAX = 0.5  # objects for each message: one that is kept is at least one
-GROWTH_OF_CONNECTION_MAX = 10.0  # objects: one that is kept is some hundreds
+GROWTH_OF_CONNECTION_MAX = 100.0  # objects: timers stand for a while; a connection is hundreds
 
 
 class Hasty(SystemClock):
