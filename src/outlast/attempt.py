@@ -153,6 +153,11 @@ class Attempt:
         return plain(self._claimed.policy.meta or "{}")
 
     @property
+    def labels(self) -> tuple[str, ...]:
+        """The names that ``using(labels=[…])`` has given the job."""
+        return self._claimed.policy.labels
+
+    @property
     def tick(self) -> datetime | None:
         """The instant that a schedule had planned for this job (aware, UTC), also where the job
         runs later; None for jobs of no schedule."""

@@ -8,7 +8,7 @@ stored.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Generic, ParamSpec, TypeVar
 
@@ -32,6 +32,7 @@ from outlast.task_options import (
     check_own_runner,
     check_priority,
     make_expiry,
+    make_labels,
     make_meta,
     make_placement,
     make_policy,
@@ -124,6 +125,7 @@ class BoundTask(Generic[P, R]):
         tenant: str | None = None,
         keep: Seconds | None = None,
         meta: Mapping[str, Any] | None = None,
+        labels: Collection[str] | None = None,
         connection: Any = None,
     ) -> BoundTask[P, R]:
         """Return the same task with these options for its next jobs; None leaves one as it is.
@@ -143,6 +145,8 @@ class BoundTask(Generic[P, R]):
                 JobNotFound.
             meta: notes on the job, at most 4 KiB of JSON, such as the context of a trace; the task
                 sees them as ``attempt.meta``. A later one replaces an earlier one.
+            labels: at most 8 names by which people find the job: ``outlast jobs --label NAME``; the
+                task sees them as ``attempt.labels``. As ``meta``, they replace earlier ones.
             connection: one of asyncpg, psycopg 3, SQLAlchemy 2, Django, ``sqlite3`` or
                 aiosqlite, on the application's own store: the job is part of its transaction.
 
@@ -159,6 +163,7 @@ class BoundTask(Generic[P, R]):
             "tenant": None if tenant is None else check_key("tenant", tenant),
             "keep": None if keep is None else check_seconds("keep", keep),
             "meta": None if meta is None else make_meta(meta),
+            "labels": None if labels is None else make_labels(labels),
             "connection": connection,
         }
         changes = {name: value for name, value in changes.items() if value is not None}

@@ -21,6 +21,8 @@ Seconds = float | timedelta
 """A span of time, as a number of seconds or a timedelta."""
 
 META_MAX = 4_096  # bytes of JSON
+LABELS_MAX = 8  # of a job
+LABEL_MAX = 100  # characters
 BUDGET_MAX = 10_000  # of retries and losses
 
 
@@ -37,11 +39,12 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True):
     tenant: str | None = None
     keep: float | None = None
     meta: str | None = None
+    labels: tuple[str, ...] | None = None
     connection: Any = None
 
     def adjust(self, policy: Policy) -> Policy:
         """Return the limits of a task with what is said of its next jobs alone."""
-        own = {name: getattr(self, name) for name in ("keep", "meta")}
+        own = {name: getattr(self, name) for name in ("keep", "meta", "labels")}
         own = {name: value for name, value in own.items() if value is not None}
         return msgspec.structs.replace(policy, **own) if own else policy
 
@@ -164,6 +167,17 @@ def make_meta(meta: object) -> str:
     if len(text) > META_MAX:
         raise ConfigError(f"meta has {len(text)} bytes of JSON; {META_MAX} are allowed")
     return text.decode()
+
+
+def make_labels(labels: object) -> tuple[str, ...]:
+    """Return the labels of a job, each once, or raise ConfigError."""
+    names = tuple(dict.fromkeys(check_names("labels", "a label", labels, "names")))
+    if len(names) > LABELS_MAX:
+        raise ConfigError(f"labels has {len(names)} names; {LABELS_MAX} are allowed")
+    for name in names:
+        if len(name) > LABEL_MAX:
+            raise ConfigError(f"a label has {len(name)} characters; {LABEL_MAX} are allowed")
+    return names
 
 
 def check_order(placement: Placement) -> None:

@@ -101,6 +101,32 @@ async def test_a_task_sees_what_was_noted_on_its_job(app: outlast.App) -> None:
         assert await (await reads.enqueue()).result(timeout=DEADLINE) == {}
 
 
+async def test_a_task_sees_the_labels_of_its_job(app: outlast.App) -> None:
+    @app.task
+    async def reads() -> list[str]:
+        return list(outlast.current().labels)
+
+    async with app.worker():
+        for labels in (["import", "acme"], []):
+            job = await reads.using(labels=labels).enqueue()
+            assert await job.result(timeout=DEADLINE) == labels
+
+
+async def test_a_job_that_is_kept_for_no_time_runs_and_is_gone(app: outlast.App) -> None:
+    ran: list[int] = []
+
+    @app.task(keep=0)
+    async def notes(number: int) -> None:
+        ran.append(number)
+
+    async with app.worker():
+        jobs = [await notes.enqueue(number) for number in range(3)]
+        for job in jobs:
+            with pytest.raises(outlast.JobNotFound, match="or not any more"):
+                await job.result(timeout=DEADLINE)
+    assert sorted(ran) == [0, 1, 2]
+
+
 async def has_expired(job: outlast.Job[Any]) -> bool:
     """Whether its time is over, by this machine's clock, which is the store's here."""
     expires_at = (await job.refresh()).expires_at

@@ -20,6 +20,21 @@ def test_a_call_is_enqueued_and_a_new_file_is_named(outlast: Outlast, folder: Pa
     assert document["args"] == {"to": "ada@example.org", "copies": 3}
 
 
+def test_a_job_is_found_by_its_labels_and_says_how_long_it_is_kept(
+    outlast: Outlast, store_url: str
+) -> None:
+    options = ["--label", "import", "--label", "acme", "--keep", "1h", "--url", store_url]
+    said = outlast("enqueue", "shop:app", "nap", "1.5", *options)
+    assert said.code == 0, said.err
+    outlast("enqueue", "shop:app", "nap", "1.5", "--url", store_url)
+    (listed,) = outlast("jobs", "--label", "acme", "--url", store_url, "--json").json()["jobs"]
+    assert (listed["labels"], listed["keep"]) == (["import", "acme"], 3_600.0)
+    assert "label import, label acme" in outlast("job", listed["id"], "--url", store_url).out
+    assert "no such jobs" in outlast("jobs", "--label", "none", "--url", store_url).out
+    said = outlast("enqueue", "shop:app", "nap", "1", "--label", "a b", "--url", store_url)
+    said.refused(2, "a label must be a text")
+
+
 def test_enqueue_uses_the_given_queue_priority_and_delay(outlast: Outlast, store_url: str) -> None:
     options = [
         "--delay",

@@ -29,8 +29,8 @@ def names(text: str) -> set[str]:
 
 JOB_NAMES = names(
     """id task queue state phase priority attempt_count failures losses token worker key tenant
-    run_at enqueued_at expires_at reason meta started_at ended_at progress checkpoint args result
-    solo"""
+    run_at enqueued_at expires_at reason meta keep labels started_at ended_at progress checkpoint
+    args result solo"""
 )
 ATTEMPT_NAMES = names("token number worker host pid outcome charged started_at ended_at crash")
 WORKER_NAMES = names(

@@ -9,6 +9,7 @@ import pytest
 import outlast
 from outlast.insight.verify import verify
 from outlast.model.crash import CrashKind
+from outlast.model.job import Policy
 from outlast.model.pause import PauseKind
 from outlast.store.protocol import Store
 from outlast.store.rows import JobFilter
@@ -45,7 +46,9 @@ SCHEDULES = [
     "last_job", "fired", "skipped", "missed", "last_skip", "last_skip_job",
 ]  # fmt: skip
 PAUSES = ["id", "kind", "name", "paused_at", "paused_by", "reason", "stop"]
+LABELS = ["job_id", "label"]
 TABLES = {
+    "outlast_labels": LABELS,
     "outlast_jobs": JOBS,
     "outlast_attempts": ATTEMPTS,
     "outlast_workers": WORKERS,
@@ -149,6 +152,20 @@ async def test_no_value_in_a_pauses_row_stops_workers_or_documents(
     await store.inspector.pauses()
     await works_on(store)
     await shows(store, [])
+
+
+@pytest.mark.parametrize("column", LABELS)
+async def test_no_value_in_a_labels_row_stops_workers_or_lists(
+    store_url: str, store: Store, column: str
+) -> None:
+    labelled = job(policy=Policy(labels=("a",)))
+    async with raw(store_url) as file:
+        ids = await enqueued(store, *[labelled] * len(file.values), labelled)
+        for job_id, value in zip(ids, file.values, strict=False):
+            await file.run(f"UPDATE outlast_labels SET {column} = {value} WHERE job_id = {job_id}")
+    assert ids[-1] in (await store.inspector.job_ids(JobFilter(label="a"))).ids
+    await works_on(store)
+    await shows(store, ids)
 
 
 DEEP = '{"retries":' + "[" * 5_000

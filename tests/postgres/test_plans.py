@@ -18,7 +18,7 @@ import pytest
 
 from harness.servers import PostgresServer
 from outlast.model.crash import Charge, Crash, CrashKind, Progress
-from outlast.model.job import State
+from outlast.model.job import Policy, State
 from outlast.model.lifecycle import Transition
 from outlast.store.postgres.store import PostgresStore
 from outlast.store.rows import JobFilter
@@ -360,6 +360,20 @@ async def test_listed_jobs_of_a_state_are_found_among_finished_ones_by_an_index_
             assert "outlast_jobs_dead" in used
         else:
             assert "outlast_jobs_pkey" not in used
+
+
+async def test_jobs_of_a_label_are_found_by_its_index(full_url: str) -> None:
+    async with session(full_url) as s:
+        policy = Policy(labels=("few",))
+        await s.store.enqueue([NewJob(task="t", policy=policy) for _ in range(20)])
+        await s.settled()
+        s.plans.clear()
+        found = await s.store.inspector.job_ids(JobFilter(label="few", task="t", limit=10))
+        assert len(found.ids) == 10
+        looks = [one for one in await s.settled() if "labels" in str(one.get("Relation Name"))]
+        assert looks
+        assert all(node["Index Name"] == "outlast_labels_name" for node in looks)
+        assert all(node["Actual Rows"] <= WIDE for node in looks)
 
 
 async def test_counts_for_people_use_an_index(full_url: str) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from outlast.errors import ConfigError, NotPermitted, StoreUnavailable
 from outlast.model.crash import Progress
-from outlast.model.job import State
+from outlast.model.job import Policy, State
 from outlast.model.pause import PauseKind
 from outlast.store import postgres
 from outlast.store.postgres import privileges
@@ -120,13 +120,20 @@ async def _reap_beside(store: PostgresStore, session: Any) -> None:
     await hands.vanish()
 
 
+async def _alone_or_labelled(store: PostgresStore) -> None:
+    await store.enqueue([job()])
+    policy = Policy(labels=("a",), keep=0.0)
+    await store.cancel(await enqueued(store, job(policy=policy, delay=60)))
+    await store.inspector.job_ids(JobFilter(label="a"))
+
+
 async def _all_of_a_worker(store: PostgresStore) -> None:
     hands = await Hands.on(store, token_seen=1_000)
     other = await Hands.on(store, "w2", instance="i", registration="r")
     alike = [job(), job()]
     await store.enqueue([job(), job(delay=60), job(task="other")])
     await store.enqueue(alike)
-    await store.enqueue([job()])
+    await _alone_or_labelled(store)
     for _ in range(2):
         await store.enqueue([job(key="k")])
         await store.enqueue([job(key="k"), job(key="l")])
@@ -277,6 +284,8 @@ async def test_a_role_for_enqueuing_can_enqueue_and_read_and_no_more(
     store: Store = PostgresStore(role)
     await store.open()
     await store.enqueue([job(), job(delay=60), job(key="k")])
+    await store.enqueue([job(policy=Policy(labels=("a",)))])
+    await store.inspector.job_ids(JobFilter(label="a"))
     await store.enqueue([job(), job()])
     for _ in range(2):
         await store.enqueue([job(key="k"), job(key="l")])

@@ -263,6 +263,12 @@ def test_a_job_can_have_notes_beside_the_limits_of_its_task(mail):
     assert mail.using(meta={"a": 1}).using(meta={"b": 2}).call("x").job.policy.meta == '{"b":2}'
 
 
+def test_a_job_can_have_labels(mail):
+    assert mail.using(labels=["a", "b", "a"]).call("x").job.policy.labels == ("a", "b")
+    assert mail.using(labels=["a"]).using(labels=["b"]).call("x").job.policy.labels == ("b",)
+    assert mail.call("x").job.policy.labels == ()
+
+
 def test_a_task_and_a_job_say_how_long_rows_are_kept():
     app = outlast.App()
 
@@ -315,6 +321,10 @@ def test_a_later_delay_or_time_replaces_an_earlier_one(mail):
         ({"meta": {1: "x"}}, "meta must be a dict"),
         ({"meta": {"x": len}}, "meta cannot be stored as JSON"),
         ({"meta": {"x": "y" * 4_096}}, "meta has 4104 bytes of JSON; 4096 are allowed"),
+        ({"labels": "import"}, r"labels must be a list of names, such as \['import'\]"),
+        ({"labels": ["a b"]}, "a label must be a text"),
+        ({"labels": [f"l{n}" for n in range(9)]}, "labels has 9 names; 8 are allowed"),
+        ({"labels": ["x" * 101]}, "a label has 101 characters; 100 are allowed"),
         ({"expires": 0}, "expires must be above 0 seconds"),
         ({"expires": "1"}, "expires must be seconds or a timedelta"),
         ({"expires": datetime(2030, 1, 1)}, "expires must know its time zone"),  # noqa: DTZ001

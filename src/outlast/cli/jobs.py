@@ -45,7 +45,7 @@ from outlast.store.rows import JobFilter
 from outlast.store.values import Cancelled, Requeued
 
 _NAMED = re.compile(r"([^\W\d]\w*)=(.*)", re.DOTALL)
-_PLACEMENT = ("delay", "expires", "queue", "priority", "key", "tenant", "keep")
+_PLACEMENT = ("delay", "expires", "queue", "priority", "key", "tenant", "keep", "labels")
 
 CANCELLED = {
     Cancelled.CANCELLED: "cancelled",
@@ -95,6 +95,10 @@ def enqueue(
         typer.Option("--tenant", metavar="NAME", help="The customer or project whose job it is."),
     ] = None,
     keep: Keep = None,
+    label: Annotated[
+        list[str] | None,
+        typer.Option("--label", metavar="NAME", help="A name to find it by; may be repeated."),
+    ] = None,
     json: Json = False,
 ) -> None:
     """Enqueue one call of a task.
@@ -113,7 +117,11 @@ def enqueue(
         application.url = url
     positional, named = arguments_of(arguments or [])
     placement: dict[str, Any] = dict(
-        zip(_PLACEMENT, (delay, expires, queue, priority, key, tenant, keep), strict=True)
+        zip(
+            _PLACEMENT,
+            (delay, expires, queue, priority, key, tenant, keep, label or None),
+            strict=True,
+        )
     )
     made = not exists(application.url)
     stored = run_loop(lambda: _enqueue(application, task, positional, named, placement))
@@ -183,6 +191,9 @@ def jobs(
     queue: Queue = None,
     task: TaskName = None,
     tenant: Tenant = None,
+    label: Annotated[
+        str | None, typer.Option("--label", metavar="NAME", help="Only jobs with this label.")
+    ] = None,
     limit: Limit = 50,
     before: Before = None,
     url: Url = None,
@@ -204,10 +215,17 @@ def jobs(
         outlast jobs --state scheduled
         outlast jobs --task render --limit 500 --json
         outlast jobs --tenant acme
+        outlast jobs --label import --state dead
     """
     real = state_of(state)
     which = JobFilter(
-        state=real, queue=queue, task=task, tenant=tenant, limit=limit, before_id=before
+        state=real,
+        queue=queue,
+        task=task,
+        tenant=tenant,
+        label=label,
+        limit=limit,
+        before_id=before,
     )
     now = SYSTEM.wall()
 
@@ -219,7 +237,7 @@ def jobs(
 
     found = on_store(url, work)
     if not json:
-        chosen = any(each is not None for each in (state, queue, task, tenant, before))
+        chosen = any(each is not None for each in (state, queue, task, tenant, label, before))
         none = "no such jobs" if chosen else f"no jobs yet in {describe_place(resolve_url(url))}"
         _show(found, limit, now, none)
 

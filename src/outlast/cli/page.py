@@ -259,7 +259,7 @@ def _placed(row: StoredJob) -> str:
     parts = [line(row.queue, 80), f"priority {row.priority}"]
     parts += [f"key {line(row.key, 80)}"] if row.key else []
     parts += [f"tenant {line(row.tenant, 80)}"] if row.tenant else []
-    return ", ".join(parts)
+    return ", ".join([*parts, *(f"label {line(label, 100)}" for label in row.policy.labels)])
 
 
 def _budget(what: str, used: int, most: int) -> Text:

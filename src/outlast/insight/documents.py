@@ -156,6 +156,7 @@ def _job(
         "checkpoint_at": iso(row.checkpoint_at),
         "keep": row.policy.keep,
         "meta": plain(row.policy.meta),
+        "labels": list(row.policy.labels),
         "args": plain(row.args),
         "result": plain(row.result),
         "malformed": row.malformed,

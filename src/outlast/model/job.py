@@ -51,6 +51,7 @@ class Policy(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, cach
         tick: the planned instant that it is for, in seconds since 1970, or None.
         backfill: whether a person asked for that tick, which may have had a job before.
         meta: what the caller has noted on this job, a JSON object as text, or None.
+        labels: names by which people find this job.
     """
 
     retries: int = 3
@@ -67,9 +68,10 @@ class Policy(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, cach
     tick: float | None = None
     backfill: bool = False
     meta: str | None = None
+    labels: tuple[str, ...] = ()
 
 
-OF_ONE_JOB = frozenset({"schedule", "tick", "backfill", "meta"})
+OF_ONE_JOB = frozenset({"schedule", "tick", "backfill", "meta", "labels"})
 """The fields of a policy that are no limit, and no option of a task."""
 
 

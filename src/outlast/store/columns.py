@@ -28,7 +28,7 @@ T = TypeVar("T")
 COUNT_MAX = 2**31 - 2  # of failures, losses, attempts: one more can still be counted
 SECONDS_MAX = 3.2e9  # a hundred years
 ID_MIN, ID_MAX = -(2**63), 2**63 - 1
-POLICY_MAX = 10_000  # characters; ours have a few hundred
+POLICY_MAX = 20_000  # characters; ours have a few hundred, and notes and labels
 _UNREADABLE = (msgspec.DecodeError, UnicodeError, RecursionError)
 
 

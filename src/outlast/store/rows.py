@@ -196,6 +196,7 @@ class JobFilter(msgspec.Struct, frozen=True, kw_only=True):
     queue: str | None = None
     task: str | None = None
     tenant: str | None = None
+    label: str | None = None
     limit: int = 50
     before_id: int | None = None
     part: Part | None = None

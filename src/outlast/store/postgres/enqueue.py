@@ -13,7 +13,7 @@ from typing import Any
 
 from outlast.errors import StoreUnavailable
 from outlast.store.keys import check_batch, match_holder
-from outlast.store.postgres.statements import job_columns, policy_text, sql
+from outlast.store.postgres.statements import job_columns, policy_text, sql, to_json
 from outlast.store.values import Enqueued, NewJob
 
 KEYED_TRIES = 10  # a key whose job ends between insert and look-up, this often in a row
@@ -27,6 +27,10 @@ def has_keys(jobs: Sequence[NewJob]) -> bool:
     return [job.key for job in jobs].count(None) < len(jobs)
 
 
+def _has_labels(jobs: Sequence[NewJob]) -> bool:
+    return any(job.policy.labels for job in jobs)
+
+
 async def enqueue(connection: Any, jobs: Sequence[NewJob], *, notify: bool) -> list[Enqueued]:
     """Store jobs in their order. More than one of which some have keys: in a transaction only."""
     if not jobs:
@@ -34,6 +38,9 @@ async def enqueue(connection: Any, jobs: Sequence[NewJob], *, notify: bool) -> l
     if has_keys(jobs):
         return await _enqueue_keyed(connection, jobs, notify=notify)
     alike = _alike(jobs)
+    if alike is None and _has_labels(jobs):
+        stored = await _store_those_left(connection, jobs, [None] * len(jobs), notify=notify)
+        return [one for one in stored if one is not None]  # all: none has a key
     if alike is None:
         rows = await connection.fetch(sql("enqueue"), *job_columns(jobs), notify)
     else:
@@ -45,6 +52,8 @@ async def enqueue(connection: Any, jobs: Sequence[NewJob], *, notify: bool) -> l
 
 async def create_with_key(connection: Any, job: NewJob, *, notify: bool) -> Enqueued | None:
     """Store one job that has a key; None where an unfinished one has it."""
+    if job.policy.labels:
+        return (await _store_those_left(connection, [job], [None], notify=notify))[0]
     values = [column[0] for column in job_columns([job])]
     rows = await connection.fetch(sql("enqueue_key"), *values, notify, job.key)
     return Enqueued(rows[0]["id"], True) if rows else None
@@ -71,7 +80,9 @@ def _alike(jobs: Sequence[NewJob]) -> tuple[Any, ...] | None:
     first = jobs[0]
     if first.delay > 0 or first.run_at is not None:
         return None
-    if first.expires is not None or first.expires_at is not None or first.policy.keep is not None:
+    if first.expires is not None or first.expires_at is not None:
+        return None
+    if first.policy.keep is not None or first.policy.labels:
         return None
     if len(jobs) > 1 and not _share_the_rest(jobs):
         return None
@@ -159,7 +170,11 @@ async def _store_those_left(
     if not batch:
         return list(found)
     keys = [job.key for job in batch]
-    rows = iter(await connection.fetch(sql("enqueue_keyed"), *job_columns(batch), notify, keys))
+    values, verb = [*job_columns(batch), notify, keys], "enqueue_keyed"
+    if _has_labels(batch):
+        labels = [to_json(job.policy.labels) if job.policy.labels else None for job in batch]
+        values, verb = [*values, labels], "enqueue_labelled"
+    rows = iter(await connection.fetch(sql(verb), *values))
 
     def stored() -> Enqueued | None:
         row = next(rows)

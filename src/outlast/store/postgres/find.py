@@ -16,6 +16,11 @@ async def find_ids(connection: Any, which: JobFilter) -> JobIds:
     """Return what one look finds, in the caller's transaction, which reads by index."""
     last = ID_MAX if which.before_id is None else which.before_id - 1
     filters = (last, which.queue, which.task, which.tenant)
+    if which.label is not None:
+        floor = await connection.fetchval(sql("find_label_floor"), last, LOOK_ROWS, which.label)
+        least = ID_MIN if floor is None else floor
+        values = (*filters, least, which.state, which.limit, which.label)
+        return _page(await connection.fetch(sql("find_label"), *values), which, floor)
     if which.state is State.RUNNING:
         return _page(await connection.fetch(sql("find_running"), *filters, which.limit), which)
     if which.state is State.QUEUED:

@@ -22,6 +22,7 @@ _NEEDED: dict[Purpose, Mapping[str, str]] = {
     Purpose.WORKER: {
         "outlast_jobs": _ALL,
         "outlast_attempts": "SELECT INSERT DELETE",
+        "outlast_labels": "SELECT INSERT DELETE",
         "outlast_workers": _ALL,
         "outlast_schedules": _ALL,
         "outlast_refusals": _ALL,  # its rows are locked before they go
@@ -40,6 +41,7 @@ _NEEDED: dict[Purpose, Mapping[str, str]] = {
     Purpose.ENQUEUE: {
         "outlast_jobs": "SELECT INSERT",
         "outlast_attempts": "SELECT",
+        "outlast_labels": "SELECT INSERT",
         "outlast_workers": "SELECT",
         "outlast_schedules": _ALL,
         "outlast_pauses": "SELECT",

@@ -35,6 +35,8 @@ def find_ids(cursor: Cursor, which: JobFilter) -> JobIds:
 
 
 def _kind(which: JobFilter) -> str:
+    if which.label is not None:
+        return "label"
     if which.state in {State.RUNNING, State.DEAD}:
         return str(which.state)
     return "queued" if which.state is State.QUEUED and which.tenant is None else "all"

@@ -151,6 +151,7 @@ def enqueue(cursor: Cursor, now: float, jobs: Sequence[NewJob]) -> list[Enqueued
         first = jobs[alike[0]]
         common = _row(job_id, position, now, first)[:COMMON]
         cursor.execute(_ENQUEUE["insert"], (*common, _args(jobs, alike)))
+        _label(cursor, first, *(job_id + n for n in alike))
     return [Enqueued(job_id + n, created=True) for n in range(len(jobs))]
 
 
@@ -165,6 +166,13 @@ def _alike(jobs: Sequence[NewJob]) -> Iterable[list[int]]:
         key = (*common, job.expires, job.expires_at, id(job.policy), length // TEXT_MAX)
         places.setdefault(key, []).append(n)
     return places.values()
+
+
+def _label(cursor: Cursor, job: NewJob, *job_ids: int) -> None:
+    """Store the labels that jobs share: mostly there are none."""
+    if job.policy.labels:
+        rows = [(job_id, label) for job_id in job_ids for label in dict.fromkeys(job.policy.labels)]
+        cursor.executemany(_ENQUEUE["label"], rows)
 
 
 def _args(jobs: Sequence[NewJob], places: Iterable[int]) -> str:
@@ -209,6 +217,7 @@ def enqueue_unless_taken(cursor: Cursor, now: float, job: NewJob) -> tuple[int |
     position, job_id = (last for _, last in sorted(map(tuple, drawn)))
     row = _row(job_id, position, now, job)
     if cursor.execute(_ENQUEUE["insert_unless_key_taken"], row).rowcount == 1:
+        _label(cursor, job, job_id)
         return job_id, None
     values = {"key": job.key, "args": job.args}
     return None, cursor.execute(_ENQUEUE["key_holder"], values).fetchone()[0]
@@ -216,6 +225,7 @@ def enqueue_unless_taken(cursor: Cursor, now: float, job: NewJob) -> tuple[int |
 
 def _enqueue_one(cursor: Cursor, job: NewJob, row: tuple[Any, ...]) -> Enqueued:
     if cursor.execute(_ENQUEUE["insert_unless_key_taken"], row).rowcount == 1:
+        _label(cursor, job, row[-4])
         return Enqueued(row[-4], created=True)
     twice = _holder(cursor, job)  # by a job before it in this call
     assert twice is not None
@@ -314,4 +324,5 @@ def discard(cursor: Cursor, _: float, job_ids: Sequence[int]) -> int:
     """Delete dead jobs and their attempts; return how many jobs."""
     ids = [{"id": job_id} for job_id in job_ids]
     cursor.executemany(_DISCARD["attempts"], ids)
+    cursor.executemany(_DISCARD["labels"], ids)
     return cursor.executemany(_DISCARD["job"], ids).rowcount if ids else 0

@@ -25,6 +25,7 @@ def forget(cursor: Any, job_ids: Sequence[int]) -> int:
         return 0
     values = {"ids": _encode(list(job_ids)).decode()}
     cursor.execute(_PRUNE["attempts_of"], values)
+    cursor.execute(_PRUNE["labels_of"], values)
     return int(cursor.execute(_PRUNE["jobs_of"], values).rowcount)
 
 

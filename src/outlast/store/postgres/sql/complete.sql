@@ -17,5 +17,7 @@ WITH done AS (
     RETURNING id
 ), evidence AS (
     DELETE FROM outlast_attempts a USING gone g WHERE a.job_id = g.id
+), labels AS (
+    DELETE FROM outlast_labels l USING gone g WHERE l.job_id = g.id
 )
 SELECT id FROM done UNION ALL SELECT id FROM gone

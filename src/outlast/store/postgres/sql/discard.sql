@@ -5,6 +5,8 @@ WITH dead AS MATERIALIZED (
     ORDER BY id FOR UPDATE
 ), evidence AS (
     DELETE FROM outlast_attempts a USING dead d WHERE a.job_id = d.id
+), labels AS (
+    DELETE FROM outlast_labels l USING dead d WHERE l.job_id = d.id
 ), gone AS (
     DELETE FROM outlast_jobs j USING dead d WHERE j.id = d.id RETURNING j.id)
 SELECT count(*) FROM gone

@@ -118,6 +118,15 @@ CREATE INDEX outlast_jobs_dead ON outlast_jobs (id) WHERE state = 'dead';
 CREATE INDEX outlast_jobs_died ON outlast_jobs (ended_at) WHERE state = 'dead';
 CREATE UNIQUE INDEX outlast_jobs_key ON outlast_jobs (key) WHERE key IS NOT NULL AND ended_at IS NULL;
 
+-- The labels of jobs that have any (they are in the policy, too), to find jobs by: outlast_labels_name, newest first. They go
+-- with their jobs.
+CREATE TABLE outlast_labels (
+    job_id bigint NOT NULL,
+    label  text COLLATE "C" NOT NULL,
+    PRIMARY KEY (job_id, label)
+);
+CREATE INDEX outlast_labels_name ON outlast_labels (label, job_id);
+
 -- attempts that did not complete; the completing one's facts are on the job's row. repeats: how many
 -- attempts in a row have ended with this outcome, this one included. Rows never change; between a job's
 -- first and last ones those that were not charged are deleted (outlast_end_v1), and dropped counts them: those

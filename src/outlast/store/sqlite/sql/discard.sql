@@ -4,5 +4,8 @@
 -- name: attempts
 DELETE FROM outlast_attempts
 WHERE job_id = :id AND EXISTS (SELECT 1 FROM outlast_jobs WHERE id = :id AND state = 'dead')
+-- name: labels
+DELETE FROM outlast_labels
+WHERE job_id = :id AND EXISTS (SELECT 1 FROM outlast_jobs WHERE id = :id AND state = 'dead')
 -- name: job
 DELETE FROM outlast_jobs WHERE id = :id AND state = 'dead'

@@ -18,6 +18,8 @@ INSERT INTO outlast_jobs
      args, key)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (key) WHERE key IS NOT NULL AND ended_at IS NULL DO NOTHING
+-- name: label
+INSERT INTO outlast_labels (job_id, label) VALUES (?, ?)
 -- name: key_holder
 -- The task as bytes: on a connection of the caller's, texts come in a form of its own.
 SELECT id + 0, CAST(task AS BLOB), args = :args FROM outlast_jobs

@@ -15,6 +15,17 @@ WHERE id <= :last AND id >= :floor AND (:state IS NULL OR state = :state)
   AND (:queue IS NULL OR queue = :queue) AND (:task IS NULL OR task = :task)
   AND (:tenant IS NULL OR tenant = :tenant)
 ORDER BY id DESC LIMIT :limit
+-- name: label_floor
+SELECT job_id FROM outlast_labels INDEXED BY outlast_labels_name
+WHERE label = :label AND job_id <= :last ORDER BY job_id DESC LIMIT 1 OFFSET :rows - 1
+-- name: label
+SELECT j.id FROM outlast_labels AS l INDEXED BY outlast_labels_name
+CROSS JOIN outlast_jobs AS j
+WHERE l.label = :label AND l.job_id <= :last AND l.job_id >= :floor AND j.id = l.job_id
+  AND (:state IS NULL OR j.state = :state)
+  AND (:queue IS NULL OR j.queue = :queue) AND (:task IS NULL OR j.task = :task)
+  AND (:tenant IS NULL OR j.tenant = :tenant)
+ORDER BY l.job_id DESC LIMIT :limit
 -- name: dead_floor
 SELECT id FROM outlast_jobs INDEXED BY outlast_jobs_dead
 WHERE state = 'dead' AND id <= :last ORDER BY id DESC LIMIT 1 OFFSET :rows - 1

@@ -130,6 +130,14 @@ CREATE INDEX outlast_jobs_died ON outlast_jobs (ended_at) WHERE state = 'dead';
 CREATE UNIQUE INDEX outlast_jobs_key ON outlast_jobs (key)
     WHERE key IS NOT NULL AND ended_at IS NULL;
 
+-- The labels of jobs that have any (they are in the policy, too), to find jobs by. They go with their jobs.
+CREATE TABLE outlast_labels (
+    job_id INTEGER NOT NULL,
+    label  TEXT NOT NULL,
+    PRIMARY KEY (job_id, label)
+) WITHOUT ROWID, STRICT;
+CREATE INDEX outlast_labels_name ON outlast_labels (label, job_id);
+
 -- attempts that did not complete; the completing one's facts are on the job's row. repeats: how many
 -- attempts in a row have ended with this outcome, this one included. Rows never change; between a
 -- job's first and last ones those that were not charged are deleted (exchange.sql), and dropped counts

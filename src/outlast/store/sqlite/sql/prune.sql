@@ -18,6 +18,8 @@ WHERE j.id = e.value AND j.keep <= 0 AND j.state IN ('completed', 'cancelled')
 SELECT id FROM outlast_jobs WHERE state = 'dead' AND ended_at < ? ORDER BY ended_at LIMIT ?
 -- name: attempts_of
 DELETE FROM outlast_attempts WHERE job_id IN (SELECT e.value FROM json_each(:ids) AS e)
+-- name: labels_of
+DELETE FROM outlast_labels WHERE job_id IN (SELECT e.value FROM json_each(:ids) AS e)
 -- name: jobs_of
 DELETE FROM outlast_jobs WHERE id IN (SELECT e.value FROM json_each(:ids) AS e)
 -- name: workers

@@ -12,6 +12,7 @@ SET enable_hashjoin = off SET enable_mergejoin = off
 AS $$
 BEGIN
     DELETE FROM outlast_attempts a WHERE a.job_id = ANY (p_ids);
+    DELETE FROM outlast_labels l WHERE l.job_id = ANY (p_ids);
     DELETE FROM outlast_jobs j WHERE j.id = ANY (p_ids);
 END
 $$;
