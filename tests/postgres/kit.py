@@ -56,5 +56,6 @@ async def exchange_on(session: Any, hands: Hands, limit: int) -> None:
         None,
         None,
     )
-    reply = await session.fetch(sql("exchange"), me.worker_id, me.epoch, *ends, *more, "{}", "{}")
+    last = ("{}", "{}", "{2}", "{1}", "{}")
+    reply = await session.fetch(sql("exchange"), me.worker_id, me.epoch, *ends, *more, *last)
     assert len(reply) == limit + 1

@@ -15,6 +15,7 @@ from outlast.model.job import State
 from outlast.model.lifecycle import Transition
 from outlast.store.postgres import claim_floors
 from outlast.store.postgres.claim_floors import (
+    CROWDED_SECONDS,
     DEAR_SECONDS,
     FULL_SECONDS,
     FULL_SECONDS_MAX,
@@ -89,6 +90,29 @@ async def test_jobs_committed_below_the_floor_are_found_by_the_next_look_without
     assert await line.take() == [], "it stands below the floor"
     line.clock.advance(FULL_SECONDS)
     assert await line.take() == [held.job_id]
+
+
+async def test_a_claim_from_floors_alone_says_when_it_is_looked_below_them(
+    line: Line, pg_url: str
+) -> None:
+    """A worker that finds nothing rests for longer than that, and a late commit wakes it once."""
+    other = await asyncpg.connect(pg_url)
+    late = other.transaction()
+    await late.start()
+    (held,) = await enqueue_on(other, [NewJob(task="t")])
+    await line.add(*[NewJob(task="t")] * 10)
+    assert len(await line.take()) == 10
+    await line.settle()
+    await late.commit()
+    await other.close()
+    reply = await line.store.exchange(line.me, [], [ClaimRequest(["t"], 9)])
+    assert reply.claimed == []
+    assert reply.next_due == pytest.approx(FULL_SECONDS - LAG_SECONDS)
+    only_suspects = await line.store.exchange(line.me, [], [ClaimRequest(["t"], 9, solo=1)])
+    assert only_suspects.next_due is None, "a full worker does not come back for it"
+    line.clock.advance(reply.next_due)
+    reply = await line.store.exchange(line.me, [], [ClaimRequest(["t"], 9)])
+    assert [each.job_id for each in reply.claimed] == [held.job_id]
 
 
 async def test_a_large_transaction_that_commits_late_is_worked_off_without_pauses(
@@ -305,12 +329,22 @@ def test_a_client_with_too_many_lanes_keeps_the_busiest(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(claim_floors, "LANES_MAX", 4)
-    lanes = ClaimFloors(ManualClock(boot=0.0))
+    monkeypatch.setattr(claim_floors, "WORTH_CLAIMS", 2)
+    clock = ManualClock(boot=0.0)
+    lanes = ClaimFloors(clock)
     four = [("a", "u", 0), ("b", "t", 2), ("b", "t", 1), ("c", "t", 0)]
     lanes.remember([(*key, 7) for key in four], [(four[n], 7) for n in (0, 0, 0, 1, 2, 2, 3)])
     assert lanes._columns == ['{"b","b","c","a"}', '{"t","t","t","u"}', "{1,2,0,0}"]
     lanes.remember([("q", "t", 9, 7)], [])
     assert list(lanes._lanes) == [("b", "t", 1), ("a", "u", 0)]
+    assert [lane.count for lane in lanes._lanes.values()] == [1, 1], "what is late counts for more"
+    few, many = ("r", "t", 0), ("s", "t", 0)
+    lanes.remember([(*few, 8), (*many, 9)], [(few, 8), (many, 9), (many, 10)])
+    assert few not in lanes._lanes, "there are more lanes than are told"
+    assert many in lanes._lanes
+    clock.advance(CROWDED_SECONDS)
+    lanes.remember([(*few, 11)], [])
+    assert few in lanes._lanes
 
 
 def test_looks_below_the_floors_take_a_small_share_of_the_time() -> None:

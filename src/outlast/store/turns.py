@@ -16,10 +16,16 @@ class Turns:
 
     def __init__(self) -> None:
         self._first: dict[tuple[str, ...], str] = {}
+        self._start = ""
+        self._lanes_per_job = 1.0  # out of how many the last claim has come
 
     def find_start(self, request: ClaimRequest) -> str:
         """Return the name at which the turn of this request begins; "" comes before all names."""
-        return self._first.get(tuple(request.tasks), "")
+        return self._first.get(tuple(request.tasks), self._start)
+
+    def begin_at(self, queue: str) -> None:
+        """Begin turns that have not begun at this queue: not all clients at the first."""
+        self._start = queue
 
     def note_taken(self, request: ClaimRequest, queue: str) -> None:
         """Note the last queue from which this request was given jobs: the one behind it is next.
@@ -27,3 +33,12 @@ class Turns:
         if len(self._first) >= KINDS_MAX:
             self._first.clear()
         self._first[tuple(request.tasks)] = queue + chr(1)
+
+    def find_lanes(self, request: ClaimRequest) -> int:
+        """Return out of how many lanes of a task this request will be filled, if they are as full
+        as the last ones: so many are looked for first. At least one and the one behind it."""
+        return 2 + int(1.25 * request.limit * self._lanes_per_job)
+
+    def note_lanes(self, lanes: int, jobs: int) -> None:
+        """Note out of how many lanes of a task a claim has come."""
+        self._lanes_per_job = lanes / jobs

@@ -161,7 +161,8 @@ class ClaimRequest(msgspec.Struct, frozen=True):
     ``not_queues``, ``not_tenants``: whose jobs are passed over, and are not waited for. All
     requests of one exchange have the same.
 
-    ``followed``: on the first of an exchange's requests, if at all."""
+    ``followed``: on the first of an exchange's requests, if at all. ``news``: there, too: queues
+    that wake-ups have named; a hint."""
 
     tasks: list[str]
     limit: int
@@ -172,6 +173,7 @@ class ClaimRequest(msgspec.Struct, frozen=True):
     not_queues: tuple[str, ...] = ()
     not_tenants: tuple[str, ...] = ()
     followed: FollowedWakeups | None = None
+    news: tuple[str, ...] = ()
 
 
 def bytes_max(requests: Sequence[ClaimRequest]) -> int:

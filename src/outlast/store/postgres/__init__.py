@@ -6,6 +6,7 @@ workers.py       its verbs about workers: rows, leases, and what they left behin
 schedules.py     its verbs about schedules
 exchange.py      the hot path: hand in what ended and claim what is next, in one round trip
 claim_floors.py  where a claim starts to read each lane, so that it skips dead rows
+lane_search.py   when all lanes are searched for new ones, and where else
 enqueue.py       enqueues, on the store's own connection or in the caller's transaction
 callers.py       callers' own connections: asyncpg, psycopg
 inspector.py     reads for people and screens; never writes, takes no locks

@@ -41,6 +41,8 @@ QUICK_SECONDS, DEAR_SECONDS = 0.02, 0.25  # the next part is twice as large; to 
 ALL = 2**62  # more positions than there are
 KEEP_SECONDS = 10.0  # between two notes for clients that come later
 LANES_MAX = 200  # known at a time; above it, the half is forgotten out of which least was claimed
+WORTH_CLAIMS = 50  # out of a lane, that make its dead rows worth a probe in each exchange
+CROWDED_SECONDS = 10.0  # after too many lanes were met, in which only those are added
 
 _Key = tuple[str, str, int]  # queue, task, rank (the negative of the priority)
 
@@ -142,6 +144,7 @@ class ClaimFloors:
         self._below = Below(self._clock)
         self._keep_at = self._clock.boot() + KEEP_SECONDS
         self._kept = b""
+        self._crowded_until = self._clock.boot()
         self.is_new = True  # it has not learnt yet what others know
 
     def learn(self, incarnation: str | None, texts: Iterable[str]) -> None:
@@ -161,6 +164,11 @@ class ClaimFloors:
         for queue, task, rank, floor in kept.lanes:
             lane = self._lanes.setdefault((queue, task, rank), _Lane())
             lane.floor = lane.next = max(lane.floor, floor)
+
+    def choose_queue(self) -> str:
+        """Return the queue of any known lane; "" where there is none."""
+        lanes = [*self._lanes]
+        return lanes[int(self._clock.random() * len(lanes))][0] if lanes else ""
 
     def take_due_note(self) -> str | None:
         """Return what is to be kept for others now, if that is due and new."""
@@ -188,6 +196,11 @@ class ClaimFloors:
         look = self._below.part(max(floors)) if floors and now >= self._below.due_at else None
         return [*self._columns, array_text(floors)], look
 
+    def seconds_to_look(self) -> float | None:
+        """Return in how many seconds the next look below the floors is due; None: where no lane is
+        known, all is looked at. What a claim from the floors did not find may be there."""
+        return max(0.0, self._below.due_at - self._clock.boot()) if self._lanes else None
+
     def note_look(self, part: tuple[int, int], seconds: float, late: int) -> None:
         """Note how many seconds a look below the floors has taken, and how many jobs it found."""
         self._below.note_look(part, seconds, late)
@@ -203,9 +216,10 @@ class ClaimFloors:
         position, in that order."""
         now, known = self._clock.boot(), len(self._lanes)
         first = {(queue, task, rank): position for queue, task, rank, position in new}
-        for key in first:
-            self._lanes.setdefault(key, _Lane())
         counts = Counter(key for key, _ in claimed)
+        for key in first:
+            if now >= self._crowded_until or counts[key] >= WORTH_CLAIMS:
+                self._lanes.setdefault(key, _Lane())
         for key, position in {**first, **dict(claimed)}.items():
             if (lane := self._lanes.get(key)) is not None:
                 lane.note_claimed(position, now)
@@ -218,7 +232,11 @@ class ClaimFloors:
     def _sort(self) -> None:
         lanes = list(self._lanes.items())
         if len(lanes) > LANES_MAX:
-            lanes = nlargest(LANES_MAX // 2, lanes, key=lambda item: item[1].count)
+            self._crowded_until = self._clock.boot() + CROWDED_SECONDS
+            worth = [item for item in lanes if item[1].count >= WORTH_CLAIMS]
+            lanes = nlargest(LANES_MAX // 2, worth, key=lambda item: item[1].count)
+            for _, lane in lanes:
+                lane.count //= 2  # of late counts for more
         self._lanes = dict(sorted(lanes, key=_place))
         self._columns = _columns(self._lanes)
 

@@ -17,6 +17,7 @@ from outlast.clock import Clock
 from outlast.model.lifecycle import OutcomeKind, Transition
 from outlast.store.columns import count_of, read_policy
 from outlast.store.postgres.claim_floors import NO_LANES, ClaimFloors
+from outlast.store.postgres.lane_search import LaneSearch, Search
 from outlast.store.postgres.pool import Connections
 from outlast.store.postgres.statements import (
     Pair,
@@ -51,6 +52,7 @@ class _Head(msgspec.Struct):
     expired: int = 0
     incarnation: str | None = None
     late: int | None = None
+    walked: int = 0
     lanes: list[tuple[str, str, int, int]] = []
 
 
@@ -66,6 +68,7 @@ class PostgresExchange:
         self._clock = clock
         self._notify = notify
         self._lanes = ClaimFloors(clock)
+        self._search = LaneSearch(clock)
         self._turns = Turns()
 
     async def exchange(
@@ -108,6 +111,7 @@ class PostgresExchange:
         if requests:
             await self._share(me)
         lanes, look = self._lanes.ask() if requests else (NO_LANES, None)
+        search = self._search.ask(requests)
         began_at = self._clock.boot()
         try:
             *found, last = await self._fetch(
@@ -126,18 +130,47 @@ class PostgresExchange:
                 texts_array_text([self._turns.find_start(request) for request in requests]),
                 *_followed_columns(requests),
                 *_passed_over(requests),
+                array_text([self._turns.find_lanes(request) for request in requests]),
+                array_text(map(int, search.everywhere)),
+                texts_array_text(search.queues),
             )
         except BaseException:
             if look is not None:
                 self._lanes.note_failure(look)
+            self._search.note_failure(requests, search)
             raise
         head = _head_of(last["head"])
         rows = _in_line(found, head.order)
         if look is not None and head.late is not None:
             self._lanes.note_look(look, self._clock.boot() - began_at, head.late)
+        if not head.cut:
+            self._note_end(requests, head, look, search, self._clock.boot() - began_at)
         self._remember(rows, head)
         self._note_turns(requests, rows, head)
         return head, rows
+
+    def _note_end(
+        self,
+        requests: Sequence[ClaimRequest],
+        head: _Head,
+        look: tuple[int, int] | None,
+        search: Search,
+        seconds: float,
+    ) -> None:
+        """Note which requests had places left in the end. There may be more for these where this
+        exchange has not looked: say in the head when the next one does."""
+        asked = zip(requests, head.counts, search.everywhere, strict=False)
+        ended = [
+            (each, all_) for each, count, all_ in asked if not each.solo and count < each.limit
+        ]
+        if not ended:
+            return
+        searched = [request for request, everywhere in ended if everywhere]
+        self._search.note_end(searched, head.walked, seconds)
+        later = self._search.seconds_to_next(each for each, everywhere in ended if not everywhere)
+        below = self._lanes.seconds_to_look() if look is None else None
+        due = [each for each in (head.next_due, later, below) if each is not None]
+        head.next_due = min(due, default=None)
 
     async def _share(self, me: WorkerRef) -> None:
         """Learn what others know of the line; now and then tell them. Before the exchange, whose
@@ -146,6 +179,7 @@ class PostgresExchange:
             rows = await self._fetch("learn_lanes")
             texts = [row["lanes"] for row in rows if row["lanes"] is not None]
             self._lanes.learn(rows[0]["incarnation"] if rows else None, texts)
+            self._turns.begin_at(self._lanes.choose_queue())
         elif (kept := self._lanes.take_due_note()) is not None:
             await self._fetch("keep_lanes", me.worker_id, kept, me.registration)
 
@@ -162,6 +196,9 @@ class PostgresExchange:
         self._lanes.note_incarnation(head.incarnation)
         places = zip(rows, head.places, strict=True)
         claimed = [((row[4], row[3], -row[12]), place) for row, place in places if place]
+        if claimed:
+            lanes = {(queue, rank) for (queue, _, rank), _ in claimed}
+            self._turns.note_lanes(len(lanes), len(claimed))
         self._lanes.remember(head.lanes, claimed)
 
     def _note_turns(

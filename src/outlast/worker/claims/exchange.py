@@ -209,7 +209,7 @@ class Exchange:
         self._hint = False
         self._asked_at = self._look_at = self._clock.boot()
         requests = [self._bound(request) for request in self._inbox.add_names(requests)]
-        requests = self._follow_wakeups(ended, requests)
+        requests = self._follow_wakeups(ended, requests) if requests else []
         try:
             await self._checkpoints.report_last(each.token for each in ended)
             async with asyncio.timeout(self._patience):
@@ -230,12 +230,13 @@ class Exchange:
     def _follow_wakeups(
         self, ended: list[Transition], requests: list[ClaimRequest]
     ) -> list[ClaimRequest]:
-        """Return the requests, with what others are told of: nothing where this trip is made
-        anyway, so that a busy worker sends no notification with each of its commits."""
-        followed = self._turns.follow(requests)
-        if followed is None or ended:
-            return requests
-        return [msgspec.structs.replace(requests[0], followed=followed), *requests[1:]]
+        """Return the requests with what was heard, and what others are told of it: nothing where
+        this trip is made anyway, so that a busy worker sends no notification with each commit."""
+        followed, news = self._turns.follow(requests), self._turns.take_news()
+        first = msgspec.structs.replace(
+            requests[0], followed=None if ended else followed, news=news
+        )
+        return [first, *requests[1:]] if first != requests[0] else requests
 
     def _bound(self, request: ClaimRequest) -> ClaimRequest:
         most = self._bytes.limit

@@ -31,6 +31,7 @@ STEP_SECONDS = (
     0.008  # in which a claim is made and heard of: then twice as many have had their turn
 )
 WAITING_MAX = 1_000  # wake-ups
+NEWS_MAX, NAME_MAX = 10_000, 1_000  # queues that were named, until the next look; characters of one
 TOLD_MAX = 100  # of them in one answer: a notification has 8000 bytes
 SEEN_SECONDS = 3 * LOOK_SECONDS  # for which a look that shows no more than was followed is no news
 NUMBER_MAX = 2**63
@@ -80,6 +81,7 @@ class WakeTurns:
         self._clock = clock
         self._nudge = nudge
         self._waiting: dict[int, Waiting] = {}
+        self._news: dict[str, None] = {}  # queues that were named, since the last look
         self._kind: tuple[object, str] | None = None  # with what it is made of
         self._passed_over: tuple[tuple[str, ...], ...] = ((), ())  # queues, tenants: paused
         self._seen, self._seen_at = 0, -math.inf
@@ -97,10 +99,10 @@ class WakeTurns:
             self._stand_down(subject.split(":"))
             return False
         if kind != "jobs":
-            return not payload or (kind == "queue" and self._serves(subject))
+            return not payload or (kind == "queue" and self._notes(subject))
         position, _, rest = subject.partition(":")
         jobs, _, queue = rest.partition(":")
-        if not self._serves(queue):
+        if not self._notes(queue):
             return False
         return self._wait_turn(_number(position), _number(jobs))
 
@@ -112,8 +114,16 @@ class WakeTurns:
             return False
         return self._wait_turn(drawn, max(1, drawn - before))
 
-    def _serves(self, queue: str) -> bool:
-        return not self._queues or queue in self._queues
+    def _notes(self, queue: str) -> bool:
+        serves = not self._queues or queue in self._queues
+        if serves and len(self._news) < NEWS_MAX and len(queue) <= NAME_MAX:
+            self._news[queue] = None
+        return serves
+
+    def take_news(self) -> tuple[str, ...]:
+        """Return the queues that were named since the last call: where new jobs are."""
+        news, self._news = self._news, {}
+        return tuple(news)
 
     def _wait_turn(self, position: int, jobs: int) -> bool:
         if not position or not jobs or len(self._waiting) >= WAITING_MAX:

@@ -22,7 +22,8 @@ SELECT * FROM outlast_exchange_v1(
     $7::text::integer[], $8::text::integer[], $9::text::text[], $10::text::text[], $11::text::text[],
     $12::text::text[], $13::text::text[], $14::text::smallint[], $15::text::bigint[],
     $16, $17, $18, $19, $20, $21, $22, $23::text::text[], $24::text::bigint[], $25,
-    $26::text::text[], $27::text::text[]
+    $26::text::text[], $27::text::text[], $28::text::integer[], $29::text::integer[],
+    $30::text::text[]
 )
 
 -- name: orphans

@@ -320,6 +320,7 @@ WHERE j.state = 'completed';
 \ir functions/outlast_below_v1.sql
 \ir functions/outlast_next_in_turn_v1.sql
 \ir functions/outlast_next_v1.sql
+\ir functions/outlast_next_of_queues_v1.sql
 \ir functions/outlast_within_v1.sql
 \ir functions/outlast_due_v1.sql
 \ir functions/outlast_but_v1.sql
@@ -365,6 +366,7 @@ FOR EACH STATEMENT EXECUTE FUNCTION outlast_commit_locally_v1();
 -- Which suspects run next: outlast_exchange_v1, under 6.
 \ir functions/outlast_suspect_lanes_v1.sql
 \ir functions/outlast_first_suspect_v1.sql
+\ir functions/outlast_suspects_wait_v1.sql
 \ir functions/outlast_next_suspects_v1.sql
 \ir functions/outlast_next_suspect_due_v1.sql
 

@@ -17,9 +17,9 @@
 -- 3  Ends that were not accepted are looked at again and answered busy, already or refused (outlast_judge_v1).
 --    Jobs that have expired are ended, 500 of them; if there may be more, the worker is to come back at once.
 -- 4  Jobs that have fallen due join the line, at its end (outlast_due_v1).
--- 5  Claims, by priority and position (outlast_next_v1, outlast_next_in_turn_v1). Two claims never meet: each skips
---    what the other holds, and a row that was claimed since the snapshot has lost its position when it is looked at
---    again. Locking and changing are two statements, so that the second works on what the first locked. It finds
+-- 5  Claims, by priority and position (outlast_next_in_turn_v1, outlast_next_of_queues_v1). Two claims never
+--    meet: each skips what the other holds, and a row that was claimed since the snapshot has lost its position
+--    when it is looked at again. Locking and changing are two statements, so that the second works on what the first locked. It finds
 --    the rows by where they are (ctid): the lock was taken on the newest version, and only its holder could move
 --    that. It changes them in the order of the table; the head of the reply gives the order of the line. What
 --    messages have named comes first, within its priority (outlast_named_v1).
@@ -27,7 +27,8 @@
 --    The line is read lane by lane (task, queue, priority), and only lanes of the request's tasks, so that jobs of
 --    unknown tasks slow no claim. Queues take turns: a claim goes on behind the queue from which the last one for
 --    the same tasks has taken something (p_firsts, of each request), so that a long one starves no other, and reads
---    no more queues than it has places (outlast_stretch_v1): nothing here walks over all of them.
+--    no more queues than it has places (outlast_stretch_v1): nothing here walks over all of them. It looks for as
+--    many lanes as the caller expects to need (p_mosts), and then for four times as many, until its places are filled.
 --    The caller says which lanes it knows, and a floor for each: below it, it has found nothing for a while. Rows
 --    that have left the line are in the index until a vacuum may take them, which it may not while any transaction
 --    is open, and a scan from the head of a lane walks over all of them; one from the floor does not. Floors are
@@ -35,7 +36,9 @@
 --    by a look below the floors, which the caller asks for once a second, as a range of positions: the walk meets
 --    no more dead entries than it has positions, so it can be bounded (outlast_below_v1). Lanes that the caller
 --    does not know are found at once, by one probe for each gap between known ones: no row, alive or dead, is in a
---    gap unless it is of a lane that the caller does not know. A floor that is too high delays, and never loses;
+--    gap unless it is of a lane that the caller does not know. Where that walks over too much that is dead
+--    (v_walked), the caller has the gaps searched less often (p_searches), and meanwhile only in the queues that
+--    wake-ups have named (p_news). A floor that is too high delays, and never loses;
 --    what is claimed is judged by the row alone.
 --    Nothing is claimed where the database has no incarnation: it has crashed, failed over or was restored, and
 --    tokens have not jumped yet over those that may be lost. The caller is told that it does not stand, and
@@ -71,7 +74,7 @@ CREATE FUNCTION outlast_exchange_v1(
     p_look_from bigint, p_look_to bigint,
     p_notify boolean, p_claims_max integer, p_bytes_max bigint, p_refusals_kept integer,
     p_registration text, p_firsts text[], p_wakes bigint[], p_kind text,
-    p_not_queues text[], p_not_tenants text[])
+    p_not_queues text[], p_not_tenants text[], p_mosts integer[], p_searches integer[], p_news text[])
 RETURNS TABLE (
     head text, job_id bigint, token bigint, task text, queue text, args text, number integer,
     failures integer, losses integer, policy text, tenant text, checkpoint text, priority smallint,
@@ -83,8 +86,7 @@ SET enable_hashjoin = off SET enable_mergejoin = off SET enable_sort = off
 AS $$
 #variable_conflict use_column
 DECLARE
-    v_status text; v_asked boolean; v_valid boolean;
-    v_incarnation uuid;
+    v_status text; v_asked boolean; v_valid boolean; v_incarnation uuid;
     v_now timestamptz; v_started timestamptz;
     v_tokens bigint[] := '{}';
     v_runnable bigint[]; v_clears bigint[]; v_gone bigint[]; v_due_ids bigint[];
@@ -93,12 +95,13 @@ DECLARE
     v_busy integer := 0; v_solo integer; v_most integer;
     v_tasks text[]; v_queues text[]; v_named bigint[];
     v_left integer; v_count integer; v_claimed integer := 0;
-    v_bytes bigint := 0;
-    v_cut boolean := false;
+    v_bytes bigint := 0; v_cut boolean := false;
     v_next_due timestamptz; v_due timestamptz;
     v_soonest timestamptz; v_expires timestamptz; v_expired integer := 0;
     v_wanted text[] := '{}';
     v_unknown boolean; v_waiting integer := 0;
+    v_search boolean; v_areas text[]; v_looks boolean; v_most_lanes integer;
+    v_line oid := 'outlast_jobs_lane'::regclass; v_before_search bigint; v_walked bigint := 0;
     v_new json;
     v_stretch record; v_reached text; v_before text;
     v_counts integer[] := array_fill(0, ARRAY[cardinality(p_limits)]);
@@ -181,18 +184,19 @@ BEGIN
 
     IF v_valid AND v_status = 'active' AND cardinality(p_limits) > 0 THEN
         FOR v_room IN 1..cardinality(p_limits) LOOP
-            CONTINUE WHEN p_solos[v_room] > 0 OR p_tasks[v_room]::text[] <@ v_wanted;
+            CONTINUE WHEN p_solos[v_room] > 0 OR p_searches[v_room] = 0 OR p_tasks[v_room]::text[] <@ v_wanted;
             v_wanted := v_wanted || p_tasks[v_room]::text[];
         END LOOP;
         -- the largest kind of solo run that anything waits for; when the first scheduled job falls due;
         -- whether any lane of a wanted task is in a gap between known ones: nothing of these for most
         -- exchanges (outlast_stretch_v1 says what the bounds of a gap are)
+        v_before_search := pg_stat_get_xact_tuples_returned(v_line);
         SELECT (SELECT j.solo FROM outlast_jobs j WHERE j.state = 'queued' AND j.solo > 0
                 ORDER BY j.solo DESC LIMIT 1),
                (SELECT j.run_at FROM outlast_jobs j
                 WHERE j.state = 'queued' AND j.position IS NULL AND abs(j.solo) = 0
                 ORDER BY j.run_at LIMIT 1),
-               CASE WHEN cardinality(p_lane_queues) > 0 THEN coalesce(
+               CASE WHEN v_wanted = '{}' THEN false WHEN cardinality(p_lane_queues) > 0 THEN coalesce(
                    (SELECT true
                     FROM (SELECT w.task AS t1, ''::text AS q1, (-32768)::smallint AS r1,
                                  p_lane_tasks[w.first] AS t2, p_lane_queues[w.first] AS q2,
@@ -219,6 +223,7 @@ BEGIN
                (SELECT j.expires_at FROM outlast_jobs j
                 WHERE j.expires_at IS NOT NULL AND j.state = 'queued' ORDER BY j.expires_at LIMIT 1)
         INTO v_most, v_soonest, v_unknown, v_expires;
+        v_walked := pg_stat_get_xact_tuples_returned(v_line) - v_before_search;
         IF v_expires <= v_now THEN v_expired := outlast_expire_v1(500); END IF;
         IF v_expired = 500 THEN v_next_due := v_now; END IF;
 
@@ -232,6 +237,8 @@ BEGIN
             v_queues := p_queues[v_room]::text[];
             v_named := p_named[v_room]::bigint[];
             v_lanes := 0;
+            v_search := p_searches[v_room] = 1;
+            v_most_lanes := least(p_mosts[v_room], v_left + 1);
             IF v_solo = 0 THEN
                 -- 4
                 v_due := v_soonest;
@@ -243,6 +250,8 @@ BEGIN
                 END IF;
             END IF;
 
+            v_areas := CASE WHEN v_search OR cardinality(v_queues) > 0 THEN v_queues ELSE p_news END;
+            v_looks := CASE WHEN v_search THEN v_unknown ELSE cardinality(v_areas) > 0 END;
             v_reached := CASE WHEN v_solo = 0 THEN p_firsts[v_room] END;
             v_before := NULL;
             v_read := 0;
@@ -267,14 +276,10 @@ BEGIN
                     v_first := v_read + 1;
                     v_read := v_first;
                     WHILE v_read < v_lanes AND v_fit_mixed[v_read + 1] = v_fit_mixed[v_first]
-                        AND (NOT v_fit_mixed[v_first]
-                             OR v_fit_queues[v_read + 1] = v_fit_queues[v_first])
-                    LOOP
-                        v_read := v_read + 1;
-                    END LOOP;
+                    LOOP v_read := v_read + 1; END LOOP;
                     IF v_fit_mixed[v_first] THEN
-                        v_next := outlast_next_v1(
-                            v_fit_queues[v_first], v_fit_tasks[v_first:v_read],
+                        v_next := outlast_next_of_queues_v1(
+                            v_fit_queues[v_first:v_read], v_fit_tasks[v_first:v_read],
                             v_fit_ranks[v_first:v_read], v_fit_floors[v_first:v_read],
                             p_not_tenants, v_left);
                     ELSE
@@ -285,9 +290,13 @@ BEGIN
                     END IF;
                 ELSIF v_reached IS NOT NULL THEN
                     v_read := 0;
+                    v_before_search := pg_stat_get_xact_tuples_returned(v_line);
                     v_stretch := outlast_stretch_v1(
-                        v_tasks, v_queues, p_lane_queues, p_lane_tasks, p_lane_ranks,
-                        p_lane_floors, v_unknown, v_reached, v_before, v_left + 1);
+                        v_tasks, v_areas, NOT v_search AND cardinality(v_queues) = 0,
+                        p_lane_queues, p_lane_tasks, p_lane_ranks, p_lane_floors,
+                        v_looks, v_reached, v_before, v_most_lanes);
+                    v_walked := v_walked + pg_stat_get_xact_tuples_returned(v_line) - v_before_search;
+                    v_most_lanes := least(4 * v_most_lanes, 1000000);
                     v_new := coalesce(v_new, v_stretch.fresh);
                     v_reached := v_stretch.reached;
                     IF cardinality(p_not_queues) > 0 THEN  -- 9
@@ -299,8 +308,8 @@ BEGIN
                     v_fit_ranks := v_stretch.ranks; v_fit_floors := v_stretch.floors;
                     v_fit_mixed := v_stretch.mixed;
                     v_lanes := coalesce(cardinality(v_fit_queues), 0);
-                    IF v_reached IS NULL AND v_before IS NULL AND p_firsts[v_room] <> '' AND v_unknown
-                        AND cardinality(v_queues) = 0
+                    IF v_reached IS NULL AND v_before IS NULL AND p_firsts[v_room] <> '' AND v_looks
+                        AND cardinality(v_areas) = 0
                     THEN  -- from the first queue on, up to where it began
                         v_reached := '';
                         v_before := p_firsts[v_room];
@@ -351,22 +360,13 @@ BEGIN
             v_due := NULL;
         END LOOP;
 
-        FOR v_kind IN REVERSE coalesce(v_most, 0)..1 LOOP
-            EXIT WHEN v_waiting > 0;
-            FOR v_room IN 1..cardinality(p_limits) LOOP
-                IF outlast_first_suspect_v1(
-                    v_kind, p_tasks[v_room]::text[], p_queues[v_room]::text[], p_not_queues,
-                    p_not_tenants, v_now) IS NOT NULL
-                THEN
-                    v_waiting := v_kind;
-                    EXIT;
-                END IF;
-            END LOOP;
-        END LOOP;
+        IF v_most > 0 THEN
+            v_waiting := outlast_suspects_wait_v1(v_most, p_tasks, p_queues, p_not_queues, p_not_tenants, v_now);
+        END IF;
 
         IF p_wakes IS NOT NULL THEN  -- 9
             PERFORM outlast_followed_v1(p_wakes, v_places, p_kind, v_drawn, p_limits, p_solos, v_counts,
-                v_cut OR v_busy > 0 OR v_claimed >= p_claims_max
+                v_cut OR v_busy > 0 OR v_claimed >= p_claims_max OR 0 = ANY (p_searches)
                 OR (v_claimed = 0 AND p_look_to IS NULL AND cardinality(p_lane_queues) > 0));
         END IF;
     END IF;
@@ -392,6 +392,7 @@ BEGIN
         'expired', v_expired,
         'incarnation', v_incarnation,
         'late', v_late,
+        'walked', v_walked,
         'lanes', coalesce(v_new, '[]'::json))::text;
     IF v_handed + v_claimed + v_expired = 0 THEN PERFORM set_config('synchronous_commit', 'off', true); END IF;  -- 11
     RETURN NEXT;

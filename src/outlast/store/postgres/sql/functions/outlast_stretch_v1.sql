@@ -1,7 +1,7 @@
 -- The lanes that a claim request reads next, queue by queue, of its tasks and of its queues (p_only; none: of
--- all): those that the caller knows and, where p_search, those that it does not. They begin with the
--- first queue whose name is not before p_first; mixed says of each whether its queue has another one
--- of the same rank, so that the two must be merged. fresh: those that were not known.
+-- all; p_beside: known ones of others, too): those that the caller knows and, where p_search, those that it
+-- does not. They begin with the first queue whose name is not before p_first; mixed says of each whether its
+-- queue has another one of the same rank, so that the two must be merged. fresh: those that were not known.
 --
 -- Runs inside outlast_exchange_v1, under its planner settings; step 5 there says why it is right to read
 -- the line lane by lane and from floors. Reads without locks: a lane that comes meanwhile is
@@ -22,7 +22,7 @@
 -- task in one queue. Nothing is between a name and the same with chr(1) behind it, as PostgreSQL
 -- stores no NUL.
 CREATE FUNCTION outlast_stretch_v1(
-    p_tasks text[], p_only text[],
+    p_tasks text[], p_only text[], p_beside boolean,
     p_queues text[], p_lane_tasks text[], p_ranks smallint[], p_floors bigint[],
     p_search boolean, p_first text, p_before text, p_most integer,
     OUT queues text[], OUT tasks text[], OUT ranks smallint[], OUT floors bigint[],
@@ -69,7 +69,8 @@ BEGIN
             SELECT k.queue COLLATE "C" AS queue, k.task COLLATE "C" AS task, k.rank, k.low
             FROM unnest(p_queues, p_lane_tasks, p_ranks, p_floors) AS k (queue, task, rank, low)
             WHERE k.task = ANY (p_tasks)
-              AND CASE WHEN NOT v_all THEN k.queue = ANY (p_only)
+              AND CASE WHEN p_beside THEN true
+                       WHEN NOT v_all THEN k.queue = ANY (p_only)
                        ELSE k.queue COLLATE "C" >= p_first
                            AND (p_before IS NULL OR k.queue COLLATE "C" < p_before) END
         ), wanted AS MATERIALIZED (

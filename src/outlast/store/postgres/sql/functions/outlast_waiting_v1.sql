@@ -1,8 +1,8 @@
--- What waits to be announced: the first of each queue's line that no worker has taken for a
--- while, and what is due and in no line: scheduled jobs that were not put into it, and suspects.
--- Of those that are due it is the first and the last: what is due forever, since no worker serves its
--- queue, must not hide what has just fallen due.
--- The first row holds the number of active workers and the seconds to the next scheduled job.
+-- What waits to be announced: the first of each queue's line that no worker has taken for a while (p_limit of
+-- each, or fewer, so that it is 10,000 in all or one of each), and what is due and in no line: scheduled jobs
+-- that were not put into it, and suspects. Of those that are due it is the first and the last: what is due
+-- forever, since no worker serves its queue, must not hide what has just fallen due. The first row holds the
+-- number of active workers and the seconds to the next scheduled job.
 -- Reads only; a job that is claimed meanwhile is announced needlessly.
 CREATE FUNCTION outlast_waiting_v1(p_grace double precision, p_limit integer)
 RETURNS TABLE (id bigint, queue text, task text, token bigint, seconds double precision)
@@ -35,6 +35,8 @@ BEGIN
             WHERE j.position IS NOT NULL
               AND (j.task, j.queue, (-j.priority)) > (l.task, l.queue, l.rank)
             ORDER BY j.task, j.queue, (-j.priority), j.position LIMIT 1) n
+    ), share AS (
+        SELECT greatest(1, least(p_limit, 10000 / greatest(1, count(DISTINCT l.queue)))) AS most FROM lane l
     ), head AS (
         SELECT h.*, row_number() OVER (PARTITION BY l.queue ORDER BY l.rank, h.position) AS place
         FROM lane l
@@ -42,10 +44,10 @@ BEGIN
             SELECT j.* FROM outlast_jobs j
             WHERE j.task = l.task AND j.queue = l.queue AND (-j.priority) = l.rank
               AND j.position IS NOT NULL
-            ORDER BY j.task, j.queue, (-j.priority), j.position LIMIT p_limit) h)
+            ORDER BY j.task, j.queue, (-j.priority), j.position LIMIT (SELECT s.most FROM share s)) h)
     SELECT f.id, f.queue, f.task, coalesce(f.token, 0), outlast_seconds_v1(v_now, f.run_at)
     FROM head f
-    WHERE f.place <= p_limit AND f.run_at <= v_now - v_grace
+    WHERE f.place <= (SELECT s.most FROM share s) AND f.run_at <= v_now - v_grace
     UNION ALL
     SELECT f.id, f.queue, f.task, coalesce(f.token, 0), outlast_seconds_v1(v_now, f.run_at)
     FROM ((SELECT j.id, j.queue, j.task, j.token, j.run_at FROM outlast_jobs j
