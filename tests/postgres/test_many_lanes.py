@@ -226,7 +226,7 @@ async def test_an_exchange_that_does_not_search_says_when_the_next_one_does(
         client.store._exchange._search.note_failure([request], Search([True], []))
     client.clock.advance(3.5)
     reply = await client.store.exchange(client.hands.me, [], [request])  # looks below the floors
-    assert reply.next_due == pytest.approx(0.5)
+    assert reply.next_look == pytest.approx(0.5)
 
 
 T, U = ClaimRequest(["t"], 9), ClaimRequest(["u"], 9)

@@ -204,20 +204,22 @@ class Claimed(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=Fal
 
 
 class Exchanged(msgspec.Struct, frozen=True, kw_only=True):
-    """The reply to an exchange. ``answers`` are in the order of what was handed in.
-    ``valid`` is false when the worker's row no longer stands at that epoch (lost, stopped or
-    reconnected since): then nothing was claimed. ``next_due`` is in how many seconds the next
-    scheduled job of these queues falls due, where nothing more could be claimed; suspects count
-    where there was room for them. ``solo_waiting`` is the largest ``solo`` among the suspects of
-    the requests' tasks and queues that are due and were not claimed, 0 if there are none. ``cut``:
-    more could have been claimed, had the reply been allowed more bytes. ``expired``: how many
-    queued jobs of any task were ended by it."""
+    """The reply to an exchange. ``answers`` are in the order of what was handed in. ``valid`` is
+    false when the worker's row no longer stands at that epoch (lost, stopped or reconnected since):
+    then nothing was claimed. ``next_due`` is in how many seconds the next scheduled job of these
+    queues falls due, where nothing more could be claimed; suspects count where there was room for
+    them. ``next_look`` is in how many seconds an exchange looks where this one has not, though
+    there may be jobs; None: it has looked everywhere. ``solo_waiting`` is the largest ``solo``
+    among the suspects of the requests' tasks and queues that are due and were not claimed, 0 if
+    there are none. ``cut``: more could have been claimed, had the reply been allowed more bytes.
+    ``expired``: how many queued jobs of any task were ended by it."""
 
     valid: bool
     answers: list[Answer]
     claimed: list[Claimed] = []
     cancels: list[tuple[int, int]] = []
     next_due: float | None = None
+    next_look: float | None = None
     solo_waiting: int = 0
     cut: bool = False
     expired: int = 0

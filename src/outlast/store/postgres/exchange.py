@@ -53,6 +53,7 @@ class _Head(msgspec.Struct):
     incarnation: str | None = None
     late: int | None = None
     walked: int = 0
+    next_look: float | None = None
     lanes: list[tuple[str, str, int, int]] = []
 
 
@@ -101,6 +102,7 @@ class PostgresExchange:
             cancels=head.cancels,
             next_due=head.next_due,
             solo_waiting=head.solo_waiting,
+            next_look=head.next_look,
             cut=head.cut,
             expired=head.expired,
         )
@@ -158,7 +160,7 @@ class PostgresExchange:
         seconds: float,
     ) -> None:
         """Note which requests had places left in the end. There may be more for these where this
-        exchange has not looked: say in the head when the next one does."""
+        exchange has not looked: note in the head when the next one does."""
         asked = zip(requests, head.counts, search.everywhere, strict=False)
         ended = [
             (each, all_) for each, count, all_ in asked if not each.solo and count < each.limit
@@ -169,8 +171,7 @@ class PostgresExchange:
         self._search.note_end(searched, head.walked, seconds)
         later = self._search.seconds_to_next(each for each, everywhere in ended if not everywhere)
         below = self._lanes.seconds_to_look() if look is None else None
-        due = [each for each in (head.next_due, later, below) if each is not None]
-        head.next_due = min(due, default=None)
+        head.next_look = min((each for each in (later, below) if each is not None), default=None)
 
     async def _share(self, me: WorkerRef) -> None:
         """Learn what others know of the line; now and then tell them. Before the exchange, whose

@@ -325,7 +325,8 @@ class Exchange:
         if self._hint or self._ledger.ended or reply.cut or (asked and ordinary >= asked):
             return self._gather()
         poll = self._poll * self._ease()
-        due = poll if reply.next_due is None else min(poll, reply.next_due)
+        times = (poll, reply.next_due, reply.next_look)
+        due = min(time for time in times if time is not None)
         if requests:  # otherwise there was no look, and the messenger was offered none
             self._look_at += due
         if self._ledger.running or self._inbox.healthy:  # superseded, or a messenger falls silent

@@ -25,10 +25,19 @@ bench = exchange_kit.bench
         (accepted(0, next_due=0.3), 0.3),
         (accepted(0, next_due=0.0), 0.001),
         (accepted(0, next_due=500.0), POLL),
+        (accepted(0, next_due=500.0, next_look=0.2), 0.2),
         (accepted(0, claimed=[claimed(n) for n in range(1, 11)]), 0.0),
         (accepted(0, claimed=[claimed(1)]), POLL),
     ],
-    ids=["nothing", "due soon", "due now", "due late", "as many as asked", "fewer than asked"],
+    ids=[
+        "nothing",
+        "due soon",
+        "due now",
+        "due late",
+        "look soon",
+        "as many as asked",
+        "fewer than asked",
+    ],
 )
 async def test_it_looks_again_when_there_may_be_more(bench, reply, pause):
     bench.store.script = [reply]
