@@ -35,8 +35,8 @@ class Turns:
         self._first[tuple(request.tasks)] = queue + chr(1)
 
     def find_lanes(self, request: ClaimRequest) -> int:
-        """Return out of how many lanes of a task this request will be filled, if they are as full
-        as the last ones: so many are looked for first. At least one and the one behind it."""
+        """Return how many lanes of a task to look for first: as many as fill this request if they
+        are as full as the last ones, and the one behind them."""
         return 2 + int(1.25 * request.limit * self._lanes_per_job)
 
     def note_lanes(self, lanes: int, jobs: int) -> None:
