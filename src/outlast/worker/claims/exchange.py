@@ -233,10 +233,9 @@ class Exchange:
         """Return the requests with what was heard, and what others are told of it: nothing where
         this trip is made anyway, so that a busy worker sends no notification with each commit."""
         followed, news = self._turns.follow(requests), self._turns.take_news()
-        first = msgspec.structs.replace(
-            requests[0], followed=None if ended else followed, news=news
-        )
-        return [first, *requests[1:]] if first != requests[0] else requests
+        followed = None if ended else followed
+        first = msgspec.structs.replace(requests[0], followed=followed, news=news)
+        return [first, *requests[1:]]
 
     def _bound(self, request: ClaimRequest) -> ClaimRequest:
         most = self._bytes.limit
@@ -325,8 +324,7 @@ class Exchange:
         if self._hint or self._ledger.ended or reply.cut or (asked and ordinary >= asked):
             return self._gather()
         poll = self._poll * self._ease()
-        times = (poll, reply.next_due, reply.next_look)
-        due = min(time for time in times if time is not None)
+        due = min(each for each in (poll, reply.next_due, reply.next_look) if each is not None)
         if requests:  # otherwise there was no look, and the messenger was offered none
             self._look_at += due
         if self._ledger.running or self._inbox.healthy:  # superseded, or a messenger falls silent
