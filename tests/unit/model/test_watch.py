@@ -235,6 +235,18 @@ def test_a_mark_that_arrives_late_ends_no_watch_unless_another_follows_it(again)
     assert watch.is_on is not again
 
 
+def test_a_worker_that_starts_leaves_off_watching_also_where_glances_are_slow():
+    """Otherwise each that starts beside an overloaded store would add a look a second for good."""
+    watch = WatchPart()
+    watch.take_glance(0.0, 9, [1 << 40 | 1, 1 << 40 | 2, 1 << 40 | 3])
+    assert watch.is_on
+    later = PAUSE_SECONDS + 3.0
+    watch.take_glance(later, 9, [8 << 40 | 1, 8 << 40 | 2, 8 << 40 | 3])
+    assert not watch.is_on
+    assert not watch.take_glance(2 * later, 9, [8 << 40 | 1, 8 << 40 | 2, 8 << 40 | 3])
+    assert not watch.is_on, "marks are observed anew after such a pause"
+
+
 TROUBLE = st.lists(
     st.tuples(
         st.sampled_from(["kill", "stop", "fail", "mend", "add", "outage"]),
