@@ -15,7 +15,7 @@ JOBS   ?= $(shell getconf _NPROCESSORS_ONLN 2> /dev/null || echo 1)
 ARGS   ?=
 PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist=loadgroup
 # What the tests need that `make test` leaves out.
-DEBIAN := pgbouncer rabbitmq-server
+DEBIAN := chromium chromium-driver pgbouncer prometheus rabbitmq-server
 PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet --no-compile
 # What pip would do with one processor. Some packages hold files that are no Python of this version.
 BYTES  := $(BIN)/python -m compileall -q -j 0 $(VENV)/lib > /dev/null || true
@@ -51,7 +51,7 @@ automation-registry: $(DEV) ## example: workers with capabilities, watched on Ra
 
 .PHONY: test
 test: $(DEV) ## run all but the slow tests; needs Python, git and make (six minutes)
-	$(PYTEST) -m "not slow and not pgbouncer and not rabbitmq and not browser" $(ARGS)
+	$(PYTEST) -m "not slow and not pgbouncer and not rabbitmq and not browser and not prometheus" $(ARGS)
 
 .PHONY: test-all
 test-all: $(DEV) debian ## run all tests, also slow ones and those that need Debian packages (installs them)
