@@ -51,7 +51,7 @@ class WatchPart:
         """Take in the marks, as seen now on the own boot clock; return whether the worker has just
         stepped in, and should leave its mark at once."""
         if now - self._glanced_at > PAUSE_SECONDS:
-            self._begin_anew(now)
+            self._begin_again(now)
         self._glanced_at = now
         self._note(now, marks)
         if worker_id & ID_MASK != self._worker_id:
@@ -78,7 +78,7 @@ class WatchPart:
         self._looks = 0
         self._seen = []
 
-    def _begin_anew(self, now: float) -> None:
+    def _begin_again(self, now: float) -> None:
         """Count looks and glances from now on. What was seen to change is kept all the same, so
         that no worker watches because the store is slow."""
         self._looks = 0

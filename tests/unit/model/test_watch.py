@@ -244,7 +244,7 @@ def test_a_worker_that_starts_leaves_off_watching_also_where_glances_are_slow():
     watch.take_glance(later, 9, [8 << 40 | 1, 8 << 40 | 2, 8 << 40 | 3])
     assert not watch.is_on
     assert not watch.take_glance(2 * later, 9, [8 << 40 | 1, 8 << 40 | 2, 8 << 40 | 3])
-    assert not watch.is_on, "marks are observed anew after such a pause"
+    assert not watch.is_on, "marks are observed again after such a pause"
 
 
 TROUBLE = st.lists(
