@@ -1,9 +1,10 @@
 """``python -m bench [PART…]``: measure; without a part, all of them.
 
 ``recovery`` and ``alarms`` fill docs/recovery.md, ``wakeups`` is for docs/messengers.md and
-``fleet`` for docs/scaling.md; ``retention`` for docs/tuning.md. The others fill docs/performance.md:
-``performance`` is all of these, and ``page`` alone writes it again from what was measured. Each
-part says before it begins how long it will take. One that breaks is reported, and the next begins.
+``fleet`` for docs/scaling.md, ``retention`` for docs/tuning.md. The others fill
+docs/performance.md: ``performance`` is all of these, and ``page`` alone writes it again from what
+was measured. Each part says before it begins how long it will take. One that breaks is reported,
+and the next begins.
 """
 
 from __future__ import annotations
