@@ -1,10 +1,10 @@
 """``python -m bench [PART…]``: measure; without a part, all of them.
 
 ``recovery`` and ``alarms`` fill docs/recovery.md, ``wakeups`` is for docs/messengers.md and
-``fleet`` for docs/scaling.md, ``retention`` for docs/tuning.md. The others fill
-docs/performance.md: ``performance`` is all of these, and ``page`` alone writes it again from what
-was measured. Each part says before it begins how long it will take. One that breaks is reported,
-and the next begins.
+``fleet`` for docs/scaling.md, ``retention`` for docs/tuning.md; ``django`` is on no page. The
+others fill docs/performance.md: ``performance`` is all of these, and ``page`` alone writes it again
+from what was measured. Each part says before it begins how long it will take. One that breaks is
+reported, and the next begins.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from collections.abc import Callable
 from bench import (
     backlog,
     crowds,
+    django_enqueue,
     false_alarms,
     fleet,
     idle,
@@ -59,6 +60,7 @@ PARTS: dict[str, Callable[[argparse.Namespace], int]] = {
     "wakeups": wakeups.main,
     "fleet": fleet.main,
     "retention": retention.main,
+    "django": django_enqueue.main,
     **PERFORMANCE,
 }
 GROUPS = {"performance": list(PERFORMANCE)}

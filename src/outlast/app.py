@@ -74,6 +74,7 @@ class App:
     schedules: Schedules
     lifespan_fn: Callable[[App], Context] | None
     around_fns: list[Callable[[Attempt], Context]]
+    _provider: type[StoreProvider] = StoreProvider  # of the stores of its event loops
 
     def __init__(
         self,
@@ -99,7 +100,7 @@ class App:
         self.max_payload = check_whole("max_payload", max_payload, _MIN_PAYLOAD, _MOST_PAYLOAD)
         if wakeup is not None:
             parse(wakeup)
-        self.stores = StoreProvider(url, notify=bool(notify), wakeup=wakeup)
+        self.stores = self._provider(url, notify=bool(notify), wakeup=wakeup)
         self.tasks = {}
         self.schedules = Schedules(self.stores, self._returns)
         self.lifespan_fn = None

@@ -35,11 +35,12 @@ from collections.abc import Sequence
 __all__ = ["main"]
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command in ``argv`` (default: the process's own); return the exit code."""
+def main(argv: Sequence[str] | None = None, *, app: str | None = None) -> int:
+    """Run the command in ``argv`` (default: the process's own); return the exit code. ``app``: the
+    MODULE:APP that a command gets which takes one, so that ``argv`` names none."""
     try:
         from outlast.cli.program import run
     except KeyboardInterrupt:
         return 130  # as for one that comes later
 
-    return run(argv)
+    return run(argv, app)

@@ -118,20 +118,21 @@ def options(
     """Take the options of the program itself."""
 
 
-def run(argv: Sequence[str] | None = None) -> int:
-    """Run one command; return the exit code. Nothing is raised, no traceback is printed."""
+def run(argv: Sequence[str] | None = None, app: str | None = None) -> int:
+    """Run one command; return the exit code. Nothing is raised, no traceback is printed. ``app``:
+    the application of commands that take one."""
     _open_closed_streams()
     try:
-        return _run(list(sys.argv[1:] if argv is None else argv))
+        return _run(list(sys.argv[1:] if argv is None else argv), app)
     finally:
         flush_errors()
 
 
-def _run(given: list[str]) -> int:
+def _run(given: list[str], app: str | None) -> int:
     if os.environ.get("COLUMNS") == "0":  # from a terminal that does not report its size
         del os.environ["COLUMNS"]
     try:
-        code = _invoke(given)
+        code = _invoke(given, app)
         sys.stdout.flush()
     except KeyboardInterrupt:
         return INTERRUPTED
@@ -142,14 +143,30 @@ def _run(given: list[str]) -> int:
     return code
 
 
-def _invoke(given: list[str]) -> int:
+def _invoke(given: list[str], app: str | None) -> int:
     tree: Any = typer.main.get_command(build(given))
+    if app is not None:
+        given = _with_application(tree, given, app)
     try:  # tree.main() would take an error of the output for the end of the program
         with tree.make_context("outlast", given) as context:
             answer = tree.invoke(context)
     except typer.Exit as end:
         answer = end.exit_code
     return answer if isinstance(answer, int) else DONE
+
+
+def _with_application(tree: Any, given: list[str], app: str) -> list[str]:
+    """Return the command line with the application behind its command, if that takes one."""
+    at = next((at for at, each in enumerate(given) if each[:1] != "-"), None)
+    command = None if at is None else tree.commands.get(given[at])
+    if at is None or not any(each.metavar == "MODULE:APP" for each in _arguments(command)):
+        return given
+    return [*given[: at + 1], app, *given[at + 1 :]]
+
+
+def _arguments(command: Any) -> list[Any]:
+    parameters = getattr(command, "params", [])
+    return [each for each in parameters if each.param_type_name == "argument"]
 
 
 def _report_error(error: Exception) -> int:

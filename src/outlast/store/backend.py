@@ -8,7 +8,7 @@ driver, when it is asked to open it.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -75,6 +75,8 @@ class Callers(msgspec.Struct, frozen=True, kw_only=True):
         engines: of SQLAlchemy, for people; engine_drivers: how SQLAlchemy calls their drivers.
         defers_commit: whether what is written on a connection of SQLAlchemy waits for its commit.
         connect: returns the verbs on a connection.
+        migrate: brings the schema up to date in the transaction that is open on a connection: for a
+            database that no other connection sees, as in tests; None where there is none such.
     """
 
     kinds: str
@@ -83,6 +85,7 @@ class Callers(msgspec.Struct, frozen=True, kw_only=True):
     engine_drivers: tuple[str, ...]
     defers_commit: Callable[[Any], bool]
     connect: Connect
+    migrate: Callable[[ForeignDriver, Clock], Awaitable[object]] | None = None
 
 
 class Backend(msgspec.Struct, frozen=True, kw_only=True):

@@ -86,6 +86,12 @@ class _OnSqlite:
         )
 
 
+async def _migrate(driver: ForeignDriver, clock: Clock) -> object:
+    from outlast.store.sqlite.schema import migrate
+
+    return await driver.run(lambda cursor: migrate(cursor, clock.wall()))
+
+
 def _defers_commit(connection: Any) -> bool:
     from outlast.store.sqlite.jobs import defers_commit
 
@@ -99,4 +105,5 @@ CALLERS = Callers(
     engine_drivers=("pysqlite", "aiosqlite"),
     defers_commit=_defers_commit,
     connect=_OnSqlite,
+    migrate=_migrate,
 )

@@ -1,0 +1,107 @@
+"""Enqueuing by the API of Django's tasks beside ours, on the same connection of Django.
+
+Both enqueue in one open transaction and each in a transaction of its own, in turns, so that what
+the machine does meanwhile concerns both. The ratio is that of the medians of one run; the target is
+at most 1.3.
+
+    python -m bench django [--rounds N] [--quick]
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import django
+from django.conf import settings
+from django.db import connection, transaction
+
+from bench import kit
+from outlast.store.backend import file_of
+
+TARGET = 1.3
+JOBS, QUICK_JOBS = 300, 30  # in one turn
+TURNS = 5  # of a round
+
+
+def settle(url: str) -> None:
+    """Make this process one of a project of Django on this store."""
+    settings.configure(
+        DATABASES={"default": _database_of(url)},
+        INSTALLED_APPS=["outlast.contrib.django"],
+        TASKS={"default": {"BACKEND": "outlast.contrib.django.Backend"}},
+        USE_TZ=True,
+    )
+    django.setup()
+    from django.core.management import call_command
+
+    call_command("migrate", verbosity=0)
+
+
+def _database_of(url: str) -> dict[str, Any]:
+    file = file_of(url)
+    if file is not None:
+        return {"ENGINE": "django.db.backends.sqlite3", "NAME": str(file)}
+    from psycopg.conninfo import conninfo_to_dict
+
+    known = conninfo_to_dict(url)
+    names = {"NAME": "dbname", "USER": "user", "HOST": "host", "PORT": "port"}
+    own = {name: known[key] for name, key in names.items()}
+    return {"ENGINE": "django.db.backends.postgresql", **own}
+
+
+def measure(url: str, rounds: int, jobs: int) -> list[kit.Row]:
+    """Return a row for each kind of transaction: what, ours, Django's, ratio."""
+    settle(url)
+    from bench.tasks_of_django import mail, native
+
+    ours = native.using(connection=connection).enqueue_sync
+    rows = []
+    for name, whole, each in (
+        ("in one transaction", transaction.atomic, nullcontext),
+        ("a transaction each", nullcontext, transaction.atomic),
+    ):
+        seen: tuple[list[float], list[float]] = ([], [])
+        for _ in range(rounds * TURNS):
+            for times, enqueue in zip(seen, (ours, mail.enqueue), strict=True):
+                times.append(_timed(enqueue, jobs, whole, each))
+        mine, theirs = map(statistics.median, seen)
+        shown = (f"{seconds * 1e6:.0f} µs" for seconds in (mine, theirs))
+        rows.append([name, *shown, f"{theirs / mine:.2f}"])
+    return rows
+
+
+Enter = Callable[[], AbstractContextManager[Any]]
+
+
+def _timed(enqueue: Callable[..., Any], jobs: int, whole: Enter, each: Enter) -> float:
+    began_at = time.perf_counter()
+    with whole():
+        for number in range(jobs):
+            with each():
+                enqueue("ann@example.org", number)
+    return (time.perf_counter() - began_at) / jobs
+
+
+def main(chosen: argparse.Namespace) -> int:
+    """Measure both stores, each in a process of its own; return how many miss the target."""
+    with kit.server() as postgres:
+        return sum(_on(kind, postgres, chosen) for kind in ("sqlite", "postgres"))
+
+
+def _on(kind: str, postgres: Any, chosen: argparse.Namespace) -> int:
+    from multiprocessing import get_context
+
+    jobs = QUICK_JOBS if chosen.quick else JOBS
+    with kit.fresh(kind, postgres) as (url, _), get_context("spawn").Pool(1) as apart:
+        rows = apart.apply(measure, (url, chosen.rounds, jobs))
+    kit.table(f"django on {kind}", ["enqueue", "ours", "Django's", "ratio"], rows, page=False)
+    missed = [row for row in rows if float(row[-1]) > TARGET]
+    for row in missed:
+        print(f"MISSED on {kind}, {row[0]}: {row[-1]}, not {TARGET}", file=sys.stderr)
+    return len(missed)

@@ -1,0 +1,159 @@
+"""Jobs and schedules in Django's admin: to be read, and acted on with the permission for that.
+
+Lists are bounded: they show the newest jobs of a table that may have millions, and count no more of
+them than that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import Any
+
+from django.contrib import admin, messages
+from django.core.paginator import Paginator
+from django.http import HttpRequest
+from django.utils.html import format_html, format_html_join
+
+from outlast.contrib.django import verbs
+from outlast.contrib.django.models import JobRecord, ScheduleRecord
+from outlast.contrib.django.project import database
+from outlast.errors import OutlastError, text_of
+from outlast.store.values import Cancelled, Requeued
+
+NEWEST = 1_000
+PAGE = 50
+
+
+class NewestPaginator(Paginator):
+    """Pages of the newest rows alone."""
+
+    @cached_property
+    def count(self) -> int:
+        """How many rows there are, at most NEWEST."""
+        return int(self.object_list[:NEWEST].count())
+
+
+class _ReadOnly(admin.ModelAdmin):
+    """What a model of the store has in common with the others: nothing is written by Django."""
+
+    paginator = NewestPaginator
+    list_per_page = PAGE
+    show_full_result_count = False
+    show_facets = admin.ShowFacets.NEVER
+    sortable_by = ()
+    view_permission = ""
+
+    def get_queryset(self, request: HttpRequest) -> Any:
+        """Return the rows in the project's store."""
+        return super().get_queryset(request).using(database())
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        """No."""
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        """No."""
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        """No."""
+        return False
+
+    def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        """Whether this user may see them."""
+        return bool(request.user.has_perm(self.view_permission))
+
+    def has_module_permission(self, request: HttpRequest) -> bool:
+        """Whether they are on this user's first page."""
+        return self.has_view_permission(request)
+
+    def _act(self, request: HttpRequest, act: Callable[[], str]) -> None:
+        try:
+            self.message_user(request, act())
+        except OutlastError as error:
+            self.message_user(request, text_of(error), messages.ERROR)
+
+
+@admin.register(JobRecord)
+class JobAdmin(_ReadOnly):
+    """Jobs, newest first."""
+
+    view_permission = "outlast.view_job"
+    list_display = ("id", "task", "queue", "state", "attempt_count", "enqueued_at", "ended_at")
+    list_filter = ("state",)
+    search_fields = ("=id",)
+    search_help_text = "The number of a job"
+    actions = ("requeue", "cancel", "discard")
+    readonly_fields = ("attempts_made",)
+
+    def has_requeue_permission(self, request: HttpRequest) -> bool:
+        """Whether this user may requeue jobs."""
+        return bool(request.user.has_perm("outlast.requeue_job"))
+
+    def has_cancel_permission(self, request: HttpRequest) -> bool:
+        """Whether this user may cancel jobs."""
+        return bool(request.user.has_perm("outlast.cancel_job"))
+
+    def has_discard_permission(self, request: HttpRequest) -> bool:
+        """Whether this user may discard dead jobs."""
+        return bool(request.user.has_perm("outlast.discard_job"))
+
+    @admin.display(description="attempts that did not complete")
+    def attempts_made(self, job: Any) -> Any:
+        """Return how each attempt ended, as a list."""
+        rows = [(each.number, each.outcome, each.message) for each in job.attempts.all()]
+        shown = format_html_join("", "<li>{}: {} <pre>{}</pre></li>", rows)
+        return format_html("<ol>{}</ol>", shown) if rows else "-"
+
+    @admin.action(description="Requeue the selected jobs", permissions=["requeue"])
+    def requeue(self, request: HttpRequest, queryset: Any) -> None:
+        """Revive those that are dead or cancelled."""
+        ids = _ids(queryset)
+        self._act(request, lambda: _requeued(len(ids), verbs.requeue(ids).values()))
+
+    @admin.action(description="Cancel the selected jobs", permissions=["cancel"])
+    def cancel(self, request: HttpRequest, queryset: Any) -> None:
+        """Cancel those that are queued, ask running ones to stop."""
+        ids = _ids(queryset)
+        self._act(request, lambda: _cancelled(len(ids), verbs.cancel(ids).values()))
+
+    @admin.action(description="Discard the selected dead jobs", permissions=["discard"])
+    def discard(self, request: HttpRequest, queryset: Any) -> None:
+        """Delete those that are dead, for good."""
+        ids = _ids(queryset)
+        self._act(request, lambda: f"{verbs.discard(ids)} of {len(ids)} discarded; others stay")
+
+
+@admin.register(ScheduleRecord)
+class ScheduleAdmin(_ReadOnly):
+    """Schedules by name."""
+
+    view_permission = "outlast.view_schedule"
+    list_display = ("name", "spec", "paused", "next_tick", "last_tick", "fired")
+    actions = ("trigger",)
+
+    def has_trigger_permission(self, request: HttpRequest) -> bool:
+        """Whether this user may trigger schedules."""
+        return bool(request.user.has_perm("outlast.trigger_schedule"))
+
+    @admin.action(description="Trigger the selected schedules now", permissions=["trigger"])
+    def trigger(self, request: HttpRequest, queryset: Any) -> None:
+        """Enqueue the call of each, paused or not."""
+        for name in list(queryset.values_list("pk", flat=True)):
+            self._act(request, lambda name=name: f"{name}: job {verbs.trigger(name)}")
+
+
+def _ids(queryset: Any) -> list[int]:
+    return list(queryset.values_list("pk", flat=True))
+
+
+def _requeued(asked: int, answers: Any) -> str:
+    done = sum(each is Requeued.REQUEUED for each in answers)
+    return f"{done} of {asked} requeued; only dead and cancelled jobs come back"
+
+
+def _cancelled(asked: int, answers: Sequence[Cancelled] | Any) -> str:
+    told = list(answers)
+    done, requested = (told.count(each) for each in (Cancelled.CANCELLED, Cancelled.REQUESTED))
+    return f"{done} of {asked} cancelled, {requested} asked to stop"

@@ -1,0 +1,13 @@
+"""The app, as Django knows it."""
+
+from __future__ import annotations
+
+from django.apps import AppConfig
+
+
+class OutlastConfig(AppConfig):
+    """``"outlast.contrib.django"`` in ``INSTALLED_APPS``."""
+
+    name = "outlast.contrib.django"
+    label = "outlast"
+    verbose_name = "Outlast"

@@ -1,0 +1,155 @@
+"""What happens round an attempt in a worker: its context and the signals of Django's tasks, and
+connections that are fit for use.
+
+The TaskResult of an attempt is made of what the attempt knows, without a look at the database;
+``refresh()`` on it reads the rest. A signal's receiver that raises is logged by Django and does not
+fail the attempt, whose work may be done.
+"""
+
+from __future__ import annotations
+
+import inspect
+import traceback
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any
+
+from asgiref.sync import sync_to_async
+from django.db import close_old_connections, reset_queries
+from django.utils import timezone
+
+from outlast.app import App
+from outlast.attempt import Attempt, current
+from outlast.contrib.django import tasks_api as api
+from outlast.errors import Cancel, Dead, LostLease, Snooze, Stopped
+
+
+def function_of(task: Any) -> Callable[..., Any]:
+    """Return the function that a worker runs for a task of Django."""
+    return _coroutine(task) if inspect.iscoroutinefunction(task.func) else _plain(task)
+
+
+def _plain(task: Any) -> Callable[..., Any]:
+    def run(*args: Any, **kwargs: Any) -> Any:
+        result = _begun(task, args, kwargs)
+        api.task_started.send_robust(_sender(task), task_result=result)
+        try:
+            value = api.normalize_json(task.func(*_context(task, result), *args, **kwargs))
+        except BaseException as error:
+            if _failed(result, error):
+                api.task_finished.send_robust(_sender(task), task_result=result)
+            raise
+        _succeeded(result, value)
+        api.task_finished.send_robust(_sender(task), task_result=result)
+        return value
+
+    return run
+
+
+def _coroutine(task: Any) -> Callable[..., Any]:
+    async def run(*args: Any, **kwargs: Any) -> Any:
+        result = _begun(task, args, kwargs)
+        await api.task_started.asend_robust(_sender(task), task_result=result)
+        try:
+            value = api.normalize_json(await task.func(*_context(task, result), *args, **kwargs))
+        except BaseException as error:
+            if _failed(result, error):
+                await api.task_finished.asend_robust(_sender(task), task_result=result)
+            raise
+        _succeeded(result, value)
+        await api.task_finished.asend_robust(_sender(task), task_result=result)
+        return value
+
+    return run
+
+
+def _sender(task: Any) -> type:
+    return type(task.get_backend())
+
+
+def _context(task: Any, result: Any) -> list[Any]:
+    return [api.TaskContext(task_result=result)] if task.takes_context else []
+
+
+def _begun(task: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Return the result as it is while this attempt runs."""
+    attempt, now = current(), timezone.now()
+    return api.TaskResult(
+        task=task,
+        id=str(attempt.job_id),
+        status=api.TaskResultStatus.RUNNING,
+        enqueued_at=None,
+        started_at=now if attempt.number == 1 else None,
+        finished_at=None,
+        last_attempted_at=now,
+        args=list(args),
+        kwargs=kwargs,
+        backend=task.backend,
+        errors=[],
+        worker_ids=[""] * (attempt.number - 1) + [str(attempt.worker_id)],
+    )
+
+
+def _succeeded(result: Any, value: Any) -> None:
+    _end(result, api.TaskResultStatus.SUCCESSFUL)
+    object.__setattr__(result, "_return_value", value)
+
+
+def _failed(result: Any, error: BaseException) -> bool:
+    """Return whether this failure is the job's last, and note it then."""
+    if not _is_final(error, current()):
+        return False
+    _end(result, api.TaskResultStatus.FAILED)
+    path = f"{type(error).__module__}.{type(error).__qualname__}"
+    text = "".join(traceback.format_exception(error))
+    result.errors.append(api.TaskError(exception_class_path=path, traceback=text))
+    return True
+
+
+def _is_final(error: BaseException, attempt: Attempt) -> bool:
+    """Whether no attempt follows, as far as this one can tell: the store decides."""
+    if isinstance(error, Dead | Cancel):
+        return True
+    if isinstance(error, Snooze | Stopped | LostLease) or attempt._stop_reason is not None:  # noqa: SLF001  (a look by ``stopping`` would count as noticed by the task)
+        return attempt._stop_reason == "cancel"  # noqa: SLF001
+    return attempt.is_last_try
+
+
+def _end(result: Any, status: Any) -> None:
+    object.__setattr__(result, "status", status)
+    object.__setattr__(result, "finished_at", timezone.now())
+
+
+def keep_connections_fit(app: App) -> None:
+    """Have connections closed round each attempt that are too old or broken, as Django does round
+    each request, in the thread in which the attempt uses them."""
+
+    @contextmanager
+    def in_its_thread(attempt: Attempt) -> Iterator[None]:
+        if app.find(attempt.task).is_async:
+            yield
+            return
+        _close_old()
+        try:
+            yield
+        finally:
+            _close_old()
+
+    @asynccontextmanager
+    async def in_the_loop(attempt: Attempt) -> AsyncIterator[None]:
+        if not app.find(attempt.task).is_async:
+            yield
+            return
+        await sync_to_async(_close_old)()
+        try:
+            yield
+        finally:
+            await sync_to_async(_close_old)()
+
+    app.around(in_its_thread)
+    app.around(in_the_loop)
+
+
+def _close_old() -> None:
+    reset_queries()
+    close_old_connections()

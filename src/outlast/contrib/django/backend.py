@@ -1,0 +1,156 @@
+"""The backend of ``django.tasks``: a task's call becomes a job in Django's own transaction."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+import msgspec
+from django.apps import apps
+from django.core import checks
+from django.core.exceptions import ImproperlyConfigured
+from django.db import DEFAULT_DB_ALIAS, connections
+from django.utils import timezone
+
+from outlast.config import check_name
+from outlast.contrib.django import calls
+from outlast.contrib.django import tasks_api as api
+from outlast.contrib.django.database import url_of
+from outlast.contrib.django.project import app, own_url
+from outlast.contrib.django.results import read_result
+from outlast.errors import ConfigError, ConnectionMismatch, UsageError, text_of
+from outlast.store.values import NewJob
+from outlast.sync import blocking, loop_is_running
+from outlast.task_options import make_placement, make_policy
+
+
+class TaskBackend(api.BaseTaskBackend):
+    """``outlast.contrib.django.Backend``: tasks of ``django.tasks`` as jobs.
+
+    ``enqueue`` is part of the transaction that is open on ``OPTIONS["database"]``: the job exists
+    if that commits. The other OPTIONS are those of ``@app.task`` (``retries``, ``timeout`` and so
+    on) for all tasks of the backend, and ``url``: where workers find the store, if not as Django
+    does.
+    """
+
+    supports_defer = True
+    supports_async_task = True
+    supports_get_result = True
+    supports_priority = True
+    enqueues_in_transaction = True
+
+    def __init__(self, alias: str, params: dict[str, Any]) -> None:
+        super().__init__(alias, params)
+        self.database = self.options.get("database", DEFAULT_DB_ALIAS)
+        if self.database not in connections.databases:
+            raise ImproperlyConfigured(
+                f"OPTIONS['database'] of the task backend {alias!r} is {self.database!r}; DATABASES"
+                f" has {', '.join(sorted(connections.databases))}"
+            )
+        self.task_options = calls.task_options(self.options)
+        self._policy = make_policy(self.task_options)
+        self._placement = make_placement(self.task_options)
+        if "keep" in self.task_options:
+            self._policy = msgspec.structs.replace(self._policy, keep=self.task_options["keep"])
+
+    def validate_task(self, task: Any) -> None:
+        """As Django's, and the name of the queue is one that workers can be told to serve."""
+        super().validate_task(task)
+        try:
+            check_name("queue_name", task.queue_name)
+            check_name("a task's path", task.module_path)
+        except ConfigError as error:
+            raise api.InvalidTask(text_of(error)) from error
+        calls.note(task)
+
+    def enqueue(self, task: Any, args: Any, kwargs: Any) -> Any:
+        """Store a job that calls the task, in the open transaction; without one, at once.
+
+        Raises:
+            TypeError: the arguments are no JSON, or the function does not take them.
+            BadArguments: they are too large.
+            ImproperlyConfigured: the database has no tables of Outlast, or those of another store.
+            UsageError: an event loop runs here: ``await task.aenqueue(…)``.
+        """
+        self.validate_task(task)
+        if loop_is_running():
+            raise UsageError("enqueue() would block the event loop here: await aenqueue() instead")
+        result = self._new_result(task, args, kwargs)
+        try:
+            job_id = self._store_sync(self._job_of(task, result))
+        except ConnectionMismatch as error:
+            raise ImproperlyConfigured(
+                f"the task backend {self.alias!r}: {text_of(error)}"
+            ) from error
+        object.__setattr__(result, "id", str(job_id))
+        api.task_enqueued.send(type(self), task_result=result)
+        return result
+
+    async def aenqueue(self, task: Any, args: Any, kwargs: Any) -> Any:
+        """As ``enqueue``, in the thread in which Django runs plain code.
+
+        UsageError: the transaction that is open belongs to the thread of this event loop, where
+        ``asyncio.run`` was called inside ``atomic``: the job could not be part of it.
+        """
+        if connections[self.database].in_atomic_block:
+            raise UsageError(
+                "this event loop runs inside atomic(), in the same thread, and a job enqueued from"
+                " it would not be part of that transaction: call enqueue() outside the loop, or run"
+                " the loop by asgiref's async_to_sync"
+            )
+        return await super().aenqueue(task, args, kwargs)
+
+    def get_result(self, result_id: str) -> Any:
+        """Return what the store knows of a job; TaskResultDoesNotExist where that is nothing."""
+        return read_result(self, result_id)
+
+    def check(self, **kwargs: Any) -> list[checks.CheckMessage]:
+        """Return what is wrong with the settings, for ``manage.py check``."""
+        found = []
+        if not apps.is_installed("outlast.contrib.django"):
+            mend = "Add 'outlast.contrib.django' to INSTALLED_APPS."
+            found.append(checks.Error("The app of Outlast is missing.", mend, id="outlast.E001"))
+        try:
+            own_url() or url_of(connections[self.database])
+        except ImproperlyConfigured as error:
+            found.append(checks.Warning(text_of(error), id="outlast.W001"))
+        return found
+
+    def _new_result(self, task: Any, args: Any, kwargs: Any) -> Any:
+        result = api.TaskResult(
+            task=task,
+            id="",
+            status=api.TaskResultStatus.READY,
+            enqueued_at=timezone.now(),
+            started_at=None,
+            finished_at=None,
+            last_attempted_at=None,
+            args=args,
+            kwargs=kwargs,
+            backend=self.alias,
+            errors=[],
+            worker_ids=[],
+        )
+        calls.check_call(task, result.args, result.kwargs)
+        return result
+
+    def _job_of(self, task: Any, result: Any) -> NewJob:
+        return NewJob(
+            task=task.module_path,
+            queue=task.queue_name,
+            args=calls.encode(task, result.args, result.kwargs),
+            priority=int(task.priority),
+            run_at=None if task.run_after is None else _seconds(task.run_after),
+            expires=self._placement.expires,
+            policy=self._policy,
+        )
+
+    async def _store(self, job: NewJob) -> int:
+        (stored,) = await app.stores.enqueue([job], connections[self.database])
+        return stored.job_id
+
+    _store_sync = blocking(_store)
+
+
+def _seconds(at: datetime) -> float:
+    return (timezone.make_aware(at) if timezone.is_naive(at) else at).timestamp()

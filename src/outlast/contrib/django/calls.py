@@ -1,0 +1,112 @@
+"""Calls of Django's tasks as jobs, and the tasks of Outlast that run them.
+
+A job is stored with what Django says of a call, ``{"args": […], "kwargs": {…}}``; its task is named
+by the path of the function.
+"""
+
+from __future__ import annotations
+
+import inspect
+from functools import cache
+from typing import Any
+
+from django.core.exceptions import ImproperlyConfigured
+
+from outlast.codec import to_json, too_large
+from outlast.config import MAX_PAYLOAD
+from outlast.contrib.django.attempts import function_of
+from outlast.contrib.django.project import app
+from outlast.errors import BadArguments, ConfigError, text_of
+from outlast.row import plain
+from outlast.task import Call
+from outlast.task import Task as OutlastTask
+from outlast.task_options import TaskOptions, make_placement, make_policy
+
+OF_BACKENDS = {"database", "url"}
+OF_TASKS = TaskOptions.__annotations__.keys() - {"name", "queue", "priority", "aliases"}
+
+
+def task_options(options: dict[str, Any]) -> TaskOptions:
+    """Return what OPTIONS say of all tasks of a backend. ImproperlyConfigured for what there is
+    not."""
+    if unknown := options.keys() - OF_BACKENDS - OF_TASKS:
+        known = ", ".join(sorted({*OF_BACKENDS, *OF_TASKS}))
+        raise ImproperlyConfigured(
+            f"OPTIONS of a backend of Outlast have no {', '.join(sorted(unknown))}; there are:"
+            f" {known}"
+        )
+    given: Any = {name: value for name, value in options.items() if name in OF_TASKS}
+    try:
+        make_policy(given)
+        make_placement(given)
+    except ConfigError as error:
+        raise ImproperlyConfigured(f"OPTIONS: {text_of(error)}") from error
+    chosen: TaskOptions = given
+    return chosen
+
+
+def note(task: Any) -> None:
+    """Remember a task that Django has made, by the name that its jobs have."""
+    known.setdefault(task.module_path, task)
+
+
+def register(task: Any) -> OutlastTask[..., Any]:
+    """Return the task of the project's App that runs this one of Django."""
+    mine = app.tasks.get(task.module_path)
+    if mine is not None:
+        return mine
+    options = getattr(task.get_backend(), "task_options", TaskOptions())
+    placed: Any = {"queue": task.queue_name, "priority": task.priority}
+    made: OutlastTask[..., Any] = app.task(name=task.module_path, **placed, **options)(
+        function_of(task)
+    )
+    return made
+
+
+def call(task: Any, *args: Any, **kwargs: Any) -> Call[Any]:
+    """Return a call of a task of Django, such as ``app.schedule`` and ``app.enqueue_many`` take."""
+    check_call(task, list(args), kwargs)
+    return register(task).call(*args, **kwargs)
+
+
+known: dict[str, Any] = {}
+
+
+@cache
+def _signature(function: Any) -> inspect.Signature:
+    return inspect.signature(function)
+
+
+def check_call(task: Any, args: list[Any], kwargs: dict[str, Any]) -> None:
+    """Raise TypeError, as Python would, for arguments that the function does not take."""
+    context = [None] if task.takes_context else []
+    try:
+        _signature(task.func).bind(*context, *args, **kwargs)
+    except TypeError as error:
+        raise TypeError(f"{task.module_path}{_signature(task.func)}: {text_of(error)}") from error
+
+
+def encode(task: Any, args: list[Any], kwargs: dict[str, Any]) -> str:
+    """Return a call as the arguments of a job. TypeError for what is no JSON, BadArguments for
+    more of it than a job may have."""
+    given = {name: value for name, value in (("args", args), ("kwargs", kwargs)) if value}
+    try:
+        text = to_json(f"the arguments of task {task.module_path}", given)
+    except BadArguments as error:
+        raise TypeError(text_of(error)) from error
+    if len(text) > MAX_PAYLOAD:
+        what = f"the arguments of task {task.module_path} have"
+        raise too_large(what, len(text), MAX_PAYLOAD, "pass")
+    return text.decode()
+
+
+def decode(text: str) -> tuple[list[Any], dict[str, Any]]:
+    """Return the call that a job is; an empty one where its arguments are of another kind."""
+    given = plain(text)
+    if not isinstance(given, dict):
+        return [], {}
+    args, kwargs = given.get("args", []), given.get("kwargs", {})
+    return (
+        args if isinstance(args, list) else [],
+        kwargs if isinstance(kwargs, dict) else {},
+    )

@@ -1,0 +1,107 @@
+"""A database of Django as a store: its URL, and the schema in it.
+
+The settings are those of the connection, not of the file of settings: tests run on a database of
+another name.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from django.core.exceptions import ImproperlyConfigured
+from django.db import transaction
+
+from outlast.clock import SYSTEM
+from outlast.errors import ConfigError, text_of
+from outlast.store import open_store
+from outlast.store.foreign.drivers import open_driver
+from outlast.sync import drive, run_in_background
+
+_TO_THE_SERVER = ("sslmode", "sslcert", "sslkey", "sslrootcert", "sslcrl", "passfile", "options")
+_OF_DJANGO = (
+    "isolation_level",
+    "server_side_binding",
+    "pool",
+    "connect_timeout",
+    "client_encoding",
+)
+_HARMLESS = ("application_name", "keepalives", "keepalives_idle", "keepalives_interval")
+
+
+def url_of(connection: Any) -> str:
+    """Return the URL of the store in a connection's database. ImproperlyConfigured if there can be
+    none, with what to write."""
+    make = _URLS.get(connection.vendor)
+    if make is None:
+        raise ImproperlyConfigured(
+            f"Outlast stores jobs in PostgreSQL and SQLite; {connection.alias!r} is on"
+            f" {connection.vendor}: name another with OPTIONS['database'] in TASKS"
+        )
+    return make(connection)
+
+
+def _url_of_file(connection: Any) -> str:
+    if connection.is_in_memory_db():
+        raise ImproperlyConfigured(
+            f"the database {connection.alias!r} is in the memory of this process, where no worker"
+            " can see it; give its TEST settings a NAME, such as BASE_DIR / 'test.sqlite3'"
+        )
+    return f"sqlite:///{quote(os.path.abspath(connection.settings_dict['NAME']))}"
+
+
+def _url_of_server(connection: Any) -> str:
+    known = connection.settings_dict
+    user, password, host = (str(known[name] or "") for name in ("USER", "PASSWORD", "HOST"))
+    query = _query(connection.alias, known["OPTIONS"])
+    if host.startswith("/"):
+        query, host = {"host": host, **query}, ""
+    login = quote(user, safe="") + (f":{quote(password, safe='')}" if password else "")
+    port = f":{known['PORT']}" if known["PORT"] else ""
+    address = f"{login}@{host}{port}" if login else f"{host}{port}"
+    end = f"?{urlencode(query, quote_via=quote)}" if query else ""
+    return f"postgresql://{address}/{quote(str(known['NAME'] or ''), safe='')}{end}"
+
+
+def _query(alias: str, options: Mapping[str, Any]) -> dict[str, str]:
+    unknown = options.keys() - {*_TO_THE_SERVER, *_OF_DJANGO, *_HARMLESS}
+    if unknown:
+        raise ImproperlyConfigured(
+            f"how workers connect to {alias!r} is not told by the options"
+            f" {', '.join(sorted(unknown))} of Django: name the store with OPTIONS['url'] in TASKS"
+        )
+    return {name: str(options[name]) for name in _TO_THE_SERVER if name in options}
+
+
+_URLS: dict[str, Callable[[Any], str]] = {"sqlite": _url_of_file, "postgresql": _url_of_server}
+
+
+def migrate(connection: Any) -> None:
+    """Bring the schema in this connection's database up to date."""
+    if is_in_memory(connection):
+        with transaction.atomic(using=connection.alias):
+            driver, callers = open_driver(connection)
+            assert callers.migrate is not None
+            drive(callers.migrate(driver, SYSTEM))
+        return
+    url = url_of(connection)
+    try:
+        run_in_background(lambda: _migrate(url))
+    except ConfigError as error:
+        raise ImproperlyConfigured(text_of(error)) from error
+
+
+async def _migrate(url: str) -> None:
+    store = open_store(url)
+    try:
+        await store.migrate()
+    finally:
+        await store.close()
+
+
+def is_in_memory(connection: Any) -> bool:
+    """Whether only this process sees the database, as it is in most tests on SQLite."""
+    look: Callable[[], bool] | None = getattr(connection, "is_in_memory_db", None)
+    return look is not None and look()

@@ -1,0 +1,4 @@
+"""The command of the app.
+
+commands/  manage.py outlast
+"""

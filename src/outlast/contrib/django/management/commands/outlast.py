@@ -1,0 +1,76 @@
+"""``manage.py outlast …``: the whole command line, on the project's own store.
+
+``manage.py outlast worker`` is ``outlast worker`` with the project as its application; commands
+that only read or change jobs use the database that Django uses.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any, NoReturn
+
+from django.core.exceptions import ImproperlyConfigured
+from django.core.management.base import BaseCommand, CommandError
+
+from outlast.cli import main
+from outlast.cli.errors import WRONG_USAGE
+from outlast.config import URL_VARIABLE
+from outlast.contrib.django.project import store_url
+from outlast.errors import text_of
+
+APPLICATION = "outlast.contrib.django.runner:app"
+_OF_DJANGO = ("--settings", "--pythonpath")
+# They find the store by the application; a URL in the environment would be that of their runners,
+# too, with the password.
+_WITH_APPLICATION = {"worker", "dev", "enqueue", "run-task"}
+
+
+class OutlastCommand(BaseCommand):
+    """``manage.py outlast …``: takes what ``outlast`` takes."""
+
+    help = "Runs the command line of Outlast on this project: manage.py outlast --help"
+    requires_system_checks: Any = []
+
+    def run_from_argv(self, argv: list[str]) -> NoReturn:
+        """Take all arguments as they are: they are those of ``outlast``."""
+        try:
+            code = _run(_without_djangos(argv[2:]))
+        except ImproperlyConfigured as error:
+            self.stderr.write(f"outlast: {text_of(error)}")
+            code = WRONG_USAGE
+        sys.exit(code)
+
+    def add_arguments(self, parser: Any) -> None:
+        """Take what ``call_command`` is given."""
+        parser.add_argument("args", nargs="*", metavar="ARGUMENT")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        """Run a command for ``call_command("outlast", …)``. CommandError unless it exits with 0."""
+        code = _run([str(each) for each in args])
+        if code:
+            raise CommandError(f"outlast {' '.join(map(str, args))} has failed", returncode=code)
+
+
+Command = OutlastCommand
+
+
+def _run(argv: list[str]) -> int:
+    folders = [sys.path[0], *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
+    os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(filter(None, folders)))
+    wanted = next((each for each in argv if not each.startswith("-")), None)
+    if wanted is not None and wanted not in _WITH_APPLICATION and "--help" not in argv:
+        os.environ[URL_VARIABLE] = store_url()
+    return main(argv, app=APPLICATION)
+
+
+def _without_djangos(argv: list[str]) -> list[str]:
+    """Return the arguments without those that manage.py has obeyed already."""
+    end = argv.index("--") if "--" in argv else len(argv)
+    kept, given = [], iter(argv[:end])
+    for each in given:
+        if each in _OF_DJANGO:
+            next(given, None)
+        elif each.partition("=")[0] not in _OF_DJANGO:
+            kept.append(each)
+    return kept + argv[end:]

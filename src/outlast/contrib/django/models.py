@@ -1,0 +1,112 @@
+"""The tables of the store as models. Outlast makes and changes these tables: the models are not
+managed, and rows are changed by the verbs of the store alone (``verbs.py``)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.db import models
+
+from outlast.contrib.django.fields import MomentField
+from outlast.model.job import State
+
+
+def _table(name: str, one: str, many: str, **options: Any) -> type:
+    """Return the Meta of a model of a table of the store."""
+    names = {"verbose_name": one, "verbose_name_plural": many}
+    own = {"managed": False, "db_table": name, "default_permissions": (), **names, **options}
+    return type("Meta", (), own)
+
+
+class JobRecord(models.Model):
+    """A job, as the store has it."""
+
+    Meta = _table(
+        "outlast_jobs",
+        "job",
+        "jobs",
+        ordering=["-id"],
+        permissions=[
+            ("view_job", "Can view jobs"),
+            ("requeue_job", "Can requeue jobs"),
+            ("cancel_job", "Can cancel jobs"),
+            ("discard_job", "Can discard dead jobs"),
+        ],
+    )
+
+    id = models.BigIntegerField(primary_key=True)
+    task = models.TextField()
+    queue = models.TextField()
+    state = models.CharField(max_length=9, choices=[(each.value, each.value) for each in State])
+    priority = models.SmallIntegerField()
+    args = models.TextField()
+    key = models.TextField(null=True)
+    tenant = models.TextField(null=True)
+    attempt_count = models.IntegerField("attempts")
+    failures = models.IntegerField()
+    losses = models.IntegerField()
+    worker_id = models.BigIntegerField("worker", null=True)
+    completed_by = models.BigIntegerField(null=True)
+    enqueued_at = MomentField()
+    run_at = MomentField("due at")
+    started_at = MomentField(null=True)
+    ended_at = MomentField(null=True)
+    progress = models.TextField(null=True)
+    checkpoint = models.TextField(null=True)
+    result = models.TextField(null=True)
+
+    def __str__(self) -> str:
+        return f"{self.pk} ({self.task})"
+
+
+class AttemptRecord(models.Model):
+    """An attempt that did not complete."""
+
+    Meta = _table("outlast_attempts", "attempt", "attempts", ordering=["token"])
+
+    token = models.BigIntegerField(primary_key=True)
+    job = models.ForeignKey(
+        JobRecord, models.DO_NOTHING, related_name="attempts", db_constraint=False
+    )
+    number = models.IntegerField()
+    worker_id = models.BigIntegerField(null=True)
+    outcome = models.TextField()
+    message = models.TextField()
+    started_at = MomentField()
+    ended_at = MomentField()
+    crash = models.TextField(null=True)
+
+    def __str__(self) -> str:
+        return f"attempt {self.number} of job {self.job_id}"
+
+
+class ScheduleRecord(models.Model):
+    """A schedule, as the store has it."""
+
+    Meta = _table(
+        "outlast_schedules",
+        "schedule",
+        "schedules",
+        ordering=["name"],
+        permissions=[
+            ("view_schedule", "Can view schedules"),
+            ("trigger_schedule", "Can trigger schedules"),
+        ],
+    )
+
+    name = models.CharField(max_length=200, primary_key=True)
+    call = models.TextField()
+    spec = models.TextField()
+    overlap = models.TextField()
+    catch_up = models.TextField()
+    origin = models.TextField()
+    paused = models.BooleanField()
+    next_tick = MomentField(null=True)
+    last_tick = MomentField(null=True)
+    last_job = models.BigIntegerField(null=True)
+    fired = models.BigIntegerField()
+    skipped = models.BigIntegerField()
+    missed = models.BigIntegerField()
+
+    def __str__(self) -> str:
+        return self.name

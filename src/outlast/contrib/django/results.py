@@ -1,0 +1,144 @@
+"""What the store knows of a job, as a TaskResult. Read through Django's own connection: so a
+transaction sees what it has enqueued itself."""
+
+from __future__ import annotations
+
+import builtins
+import contextlib
+import re
+from typing import Any
+
+import msgspec
+from django.utils.module_loading import autodiscover_modules
+
+from outlast.contrib.django import calls
+from outlast.contrib.django import tasks_api as api
+from outlast.job import ID_LIMIT
+from outlast.model.crash import LIMITS, Crash, CrashKind
+from outlast.model.job import State
+from outlast.row import plain
+
+_READY, _RUNNING, _FAILED, _SUCCESSFUL = (
+    api.TaskResultStatus.READY,
+    api.TaskResultStatus.RUNNING,
+    api.TaskResultStatus.FAILED,
+    api.TaskResultStatus.SUCCESSFUL,
+)
+STATUSES = {
+    State.QUEUED: _READY,
+    State.RUNNING: _RUNNING,
+    State.COMPLETED: _SUCCESSFUL,
+    State.DEAD: _FAILED,
+    State.CANCELLED: _FAILED,
+}
+_FAILED_PATH, _CANCELLED_PATH = "outlast.JobFailed", "outlast.JobCancelled"
+
+
+def read_result(backend: Any, result_id: str) -> Any:
+    """Return the TaskResult of a job. TaskResultDoesNotExist: there is no such job, or it is of no
+    task of Django."""
+    from outlast.contrib.django.models import JobRecord
+
+    text = str(result_id)
+    if not (text.isascii() and text.isdigit() and int(text) < ID_LIMIT):
+        raise api.TaskResultDoesNotExist(text)
+    job = JobRecord.objects.using(backend.database).filter(pk=int(text)).first()
+    task = None if job is None else _task_of(job.task)
+    if job is None or task is None:
+        raise api.TaskResultDoesNotExist(text)
+    return _result_of(backend, task, job)
+
+
+def _task_of(name: str) -> Any:
+    """Return the task of this name; its module is imported with those of all apps. No name out of
+    the database is ever imported."""
+    if name not in calls.known:
+        autodiscover_modules("tasks")
+    return calls.known.get(name)
+
+
+def _result_of(backend: Any, task: Any, job: Any) -> Any:
+    attempts = list(job.attempts.all()) if job.attempt_count else []
+    args, kwargs = calls.decode(job.args)
+    status = STATUSES[State(job.state)]
+    result = api.TaskResult(
+        task=_as_enqueued(backend, task, job),
+        id=str(job.pk),
+        status=status,
+        enqueued_at=job.enqueued_at,
+        started_at=attempts[0].started_at if attempts else job.started_at,
+        finished_at=job.ended_at,
+        last_attempted_at=job.started_at or (attempts[-1].started_at if attempts else None),
+        args=args,
+        kwargs=kwargs,
+        backend=backend.alias,
+        errors=_errors(job, attempts),
+        worker_ids=_worker_ids(job, attempts),
+    )
+    if status == _SUCCESSFUL:
+        object.__setattr__(result, "_return_value", plain(job.result))
+    return result
+
+
+def _as_enqueued(backend: Any, task: Any, job: Any) -> Any:
+    """Return the task with the options of this job; as declared, where the settings no longer allow
+    them."""
+    waits = not job.attempt_count and job.run_at > job.enqueued_at
+    changes = {"priority": job.priority, "queue_name": job.queue, "backend": backend.alias}
+    with contextlib.suppress(Exception):
+        return task.using(**changes, run_after=job.run_at if waits else None)
+    return task
+
+
+def _worker_ids(job: Any, attempts: list[Any]) -> list[str]:
+    """Return the id of a worker for each attempt, in their order; of those that the store has not
+    kept, an empty text."""
+    ids = [""] * job.attempt_count
+    for attempt in attempts:
+        if attempt.worker_id is not None and 0 < attempt.number <= len(ids):
+            ids[attempt.number - 1] = str(attempt.worker_id)
+    last = job.worker_id or job.completed_by
+    if last is not None and ids:
+        ids[-1] = str(last)
+    return ids
+
+
+def _errors(job: Any, attempts: list[Any]) -> list[Any]:
+    """Return what attempts ended by, and a cancellation."""
+    found = [_error_of(crash) for each in attempts if (crash := _crash_of(each)) is not None]
+    if job.state == State.CANCELLED:
+        why = next((each.message for each in reversed(attempts) if each.message), "")
+        text = f"{_CANCELLED_PATH}: {why or 'the job was cancelled'}\n"
+        found.append(api.TaskError(exception_class_path=_CANCELLED_PATH, traceback=text))
+    return found
+
+
+def _crash_of(attempt: Any) -> Crash | None:
+    if attempt.crash is None:
+        return None
+    try:
+        return msgspec.json.decode(attempt.crash, type=Crash)
+    except (msgspec.DecodeError, UnicodeError, RecursionError):  # a damaged row
+        return None
+
+
+def _error_of(crash: Crash) -> Any:
+    """Return a crash report as an error: the traceback of what was raised, else what is known."""
+    path = _path_of(crash)
+    text = crash.traceback or f"{path}: {crash.kind.value}: {crash.message}\n"
+    return api.TaskError(exception_class_path=path, traceback=text)
+
+
+def _path_of(crash: Crash) -> str:
+    """Return the path of an exception class. A report has the class's name; its module is in the
+    last line of the traceback, unless it is a built-in one."""
+    if crash.kind in LIMITS:
+        return "builtins.TimeoutError"
+    if crash.kind is CrashKind.OUT_OF_MEMORY:
+        return "builtins.MemoryError"
+    name = crash.exception or ""
+    if hasattr(builtins, name):
+        return f"builtins.{name}"
+    last_line = rf"^[\s|]*([\w.]+\.{re.escape(name)})(?::|$)"
+    told = re.findall(last_line, crash.traceback or "", re.MULTILINE)
+    return told[-1] if name and told else _FAILED_PATH

@@ -1,0 +1,43 @@
+"""The application that workers of a project import: ``outlast.contrib.django.runner:app``.
+
+Importing this sets Django up and imports the module ``tasks`` of each app, as `manage.py outlast
+worker` says. Tasks of Django are found by their backends; those that are declared on a backend
+of another kind are taken, too, since ``using(backend=…)`` may send them here.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import django
+from django.utils.module_loading import autodiscover_modules
+
+from outlast.contrib.django import calls
+from outlast.contrib.django import tasks_api as api
+from outlast.contrib.django.attempts import keep_connections_fit
+from outlast.contrib.django.project import app
+
+__all__ = ["app"]
+
+
+def _tasks_in_modules() -> list[Any]:
+    """Return the tasks that modules of the project have by some name."""
+    modules = [module for name, module in list(sys.modules.items()) if name.endswith("tasks")]
+    found = [
+        value for module in modules for value in list(getattr(module, "__dict__", {}).values())
+    ]
+    return [value for value in found if isinstance(value, api.Task)]
+
+
+def _set_up() -> None:
+    django.setup()
+    autodiscover_modules("tasks")
+    for task in _tasks_in_modules():
+        calls.note(task)
+    for task in list(calls.known.values()):
+        calls.register(task)
+    keep_connections_fit(app)
+
+
+_set_up()

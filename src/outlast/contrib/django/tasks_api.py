@@ -1,0 +1,42 @@
+"""Django's tasks: ``django.tasks`` of Django 6.0, else the package django-tasks, its backport."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+import django
+from django.core.exceptions import ImproperlyConfigured
+
+IS_BUILT_IN = django.VERSION >= (6, 0)
+PACKAGE = "django.tasks" if IS_BUILT_IN else "django_tasks"
+
+
+def _load(module: str) -> Any:
+    try:
+        return import_module(module)
+    except ModuleNotFoundError as error:
+        raise ImproperlyConfigured(
+            "before Django 6.0 its tasks are a package of their own: pip install django-tasks, and"
+            " add 'django_tasks' to INSTALLED_APPS"
+        ) from error
+
+
+_base = _load(f"{PACKAGE}.base")
+_exceptions = _load(f"{PACKAGE}.exceptions")
+_signals = _load(f"{PACKAGE}.signals")
+
+BaseTaskBackend: Any = _load(f"{PACKAGE}.backends.base").BaseTaskBackend
+Task: Any = _base.Task
+TaskContext: Any = _base.TaskContext
+TaskError: Any = _base.TaskError
+TaskResult: Any = _base.TaskResult
+TaskResultStatus: Any = _base.TaskResultStatus
+TaskResultDoesNotExist: Any = _exceptions.TaskResultDoesNotExist
+InvalidTask: Any = _exceptions.InvalidTask if IS_BUILT_IN else _exceptions.InvalidTaskError
+normalize_json: Any = _load(
+    "django.utils.json" if IS_BUILT_IN else "django_tasks.utils"
+).normalize_json
+task_enqueued: Any = _signals.task_enqueued
+task_started: Any = _signals.task_started
+task_finished: Any = _signals.task_finished

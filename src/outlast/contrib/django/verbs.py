@@ -1,0 +1,57 @@
+"""What people do to jobs and schedules from a request: by a store that is open for this alone, so
+that no connection is left to the database."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
+
+from outlast.clock import SYSTEM
+from outlast.contrib.django.project import store_url
+from outlast.insight.queries import read_schedule
+from outlast.insight.schedules import job_now
+from outlast.store import open_store
+from outlast.store.protocol import Store
+from outlast.store.values import Cancelled, Requeued
+from outlast.sync import run_in_background
+
+R = TypeVar("R")
+
+
+def requeue(ids: Sequence[int]) -> dict[int, Requeued]:
+    """Revive dead and cancelled jobs; return what was done to each."""
+    return _on_store(lambda store: store.requeue(ids))
+
+
+def cancel(ids: Sequence[int]) -> dict[int, Cancelled]:
+    """Cancel queued jobs at once, ask running ones to stop; return which."""
+    return _on_store(lambda store: store.cancel(ids))
+
+
+def discard(ids: Sequence[int]) -> int:
+    """Delete those of the jobs that are dead; return how many."""
+    return _on_store(lambda store: store.discard(ids))
+
+
+def trigger(name: str) -> int:
+    """Enqueue a schedule's call now; return the job's id. ScheduleNotFound if there is none."""
+
+    async def fire(store: Store) -> int:
+        job = job_now(await read_schedule(store, name), SYSTEM.wall())
+        return (await store.enqueue([job]))[0].job_id
+
+    return _on_store(fire)
+
+
+def _on_store(verb: Callable[[Store], Awaitable[R]]) -> R:
+    url = store_url()
+
+    async def there() -> R:
+        store = open_store(url)
+        try:
+            await store.open()
+            return await verb(store)
+        finally:
+            await store.close()
+
+    return run_in_background(there)

@@ -1,0 +1,1 @@
+"""What the project's own test runner runs: `manage.py test -p "check_*.py"`."""

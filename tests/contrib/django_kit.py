@@ -1,0 +1,62 @@
+"""Runs the commands of the project in `bookshop`, each in a process of its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from harness.scene import ROOT, WorkerProcess
+
+SITE = Path(__file__).with_name("bookshop")
+SECONDS = 240.0  # for a command on a busy machine
+
+
+def environment(url: str, **more: str) -> dict[str, str]:
+    """Return the environment of the project on this database."""
+    kept = {name: value for name, value in os.environ.items() if name != "OUTLAST_URL"}
+    own = {"BOOKSHOP_DATABASE": url, "PYTHONPATH": str(ROOT / "src"), **more}
+    return {**kept, "DJANGO_SETTINGS_MODULE": "settings", "PYTHONDONTWRITEBYTECODE": "1", **own}
+
+
+def manage(
+    url: str, *command: str, python: str = sys.executable, code: int = 0, **more: str
+) -> subprocess.CompletedProcess[str]:
+    """Run `manage.py` with this command, which has to exit with this code."""
+    done = subprocess.run(
+        [python, str(SITE / "manage.py"), *command],
+        cwd=SITE.parent,  # not the project's own folder
+        env=environment(url, **more),
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=False,
+    )
+    assert done.returncode == code, f"{command}: {done.returncode}\n{done.stdout}{done.stderr}"
+    return done
+
+
+def ask(url: str, code: str) -> str:
+    """Return what this code prints, with the project's tasks at hand."""
+    begin = "from django.db import connection, transaction; from shop import models, tasks\n"
+    command = ("shell", "-v", "0", "--no-startup", "-c", begin + code)
+    return manage(url, *command).stdout.strip()
+
+
+class ManagedWorker(WorkerProcess):
+    """`manage.py outlast worker` as a process of its own; its tree is gone after the test."""
+
+    def __init__(self, url: str, folder: Path, log: Path) -> None:
+        self.log = log
+        self._output = log.open("ab")
+        self._known = {}
+        self.process = subprocess.Popen(
+            [sys.executable, str(SITE / "manage.py"), "outlast", "worker", "--runners", "2"],
+            cwd=folder,
+            env=environment(url, OUTLAST_RUN_DIR=str(folder / "run")),
+            stdin=subprocess.DEVNULL,
+            stdout=self._output,
+            stderr=self._output,
+        )
+        self.pid = self.process.pid

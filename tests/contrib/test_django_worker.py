@@ -1,0 +1,113 @@
+"""`manage.py outlast`: workers of a project that die, and the rest of the command line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from harness.scene import BY_LEASE, Scene, scene
+from outlast.model.job import State
+from tests.contrib.django_kit import ManagedWorker, ask, manage
+
+ENQUEUE = """
+order = models.Order.objects.create(title="Emma")
+try:
+    with transaction.atomic():
+        tasks.mail.enqueue("lost")
+        raise ZeroDivisionError
+except ZeroDivisionError:
+    pass
+with transaction.atomic():
+    once = tasks.hangs_once.enqueue({path!r})
+    job = tasks.print_order.using(connection=connection).enqueue_sync(order.pk, 20)
+print(once.id, job.id)
+"""
+TELL = """
+import json
+from dataclasses import asdict
+result = tasks.hangs_once.get_result({id!r})
+print(json.dumps({{
+    "status": result.status.value,
+    "attempts": result.attempts,
+    "workers": len(set(result.worker_ids)),
+    "value": result.return_value if result.is_finished else None,
+    "errors": [[error.exception_class.__name__, error.traceback] for error in result.errors],
+}}))
+"""
+
+
+@pytest.fixture
+async def shop(bare_store_url: str, tmp_path: Path) -> AsyncIterator[Scene]:
+    """The project on a store of each kind, migrated by Django."""
+    manage(bare_store_url, "migrate", "-v", "0")
+    async with scene(bare_store_url, tmp_path, app="") as opened:
+        yield opened
+
+
+async def start(shop: Scene) -> ManagedWorker:
+    """Start a worker; wait until it knows the tasks of the project."""
+    before = {row.id for row in await shop.worker_rows()}
+    log = shop.folder / f"worker-{len(shop.workers)}.log"
+    worker = ManagedWorker(shop.url, shop.folder, log)
+    shop.workers.append(worker)
+
+    async def knows_its_tasks() -> bool:
+        assert worker.process.poll() is None, log.read_text()
+        rows = [row for row in await shop.worker_rows() if row.id not in before]
+        return any({"print_order", "shop.tasks.hangs_once"} <= set(row.tasks) for row in rows)
+
+    await shop.until(knows_its_tasks, "a worker that knows the project's tasks")
+    worker.remember()
+    return worker
+
+
+async def test_what_a_killed_worker_leaves_is_done_by_the_next(shop: Scene) -> None:
+    path = shop.folder / "hangs"
+    once, job = map(int, ask(shop.url, ENQUEUE.format(path=str(path))).split())
+    assert sum((await shop.store.inspector.counts()).values()) == 2  # what was rolled back is not
+    first = await start(shop)
+
+    async def is_half_way() -> bool:
+        return path.exists() and int(await shop.checkpoint(job) or 0) >= 3
+
+    await shop.until(is_half_way, "both jobs to run")
+    running = json.loads(ask(shop.url, TELL.format(id=str(once))))
+    assert (running["status"], running["attempts"], running["errors"]) == ("RUNNING", 1, [])
+    first.kill_tree()
+
+    await start(shop)
+    assert (await shop.ended(job, BY_LEASE)).result == '"20 pages in attempt 2"'
+    assert (await shop.ended(once)).state is State.COMPLETED
+    told = json.loads(ask(shop.url, TELL.format(id=str(once))))
+    assert (told["status"], told["value"]) == ("SUCCESSFUL", "attempt 2")
+    assert (told["attempts"], told["workers"]) == (2, 2)
+    ((name, text),) = told["errors"]
+    assert name == "JobFailed"
+    assert "lost_worker" in text
+
+
+def test_the_command_line_is_on_the_project_s_store(bare_store_url: str) -> None:
+    manage(bare_store_url, "migrate", "-v", "0")
+    manage(bare_store_url, "outlast", "enqueue", "shop.tasks.mail", '"ann"', "--delay", "1h")
+    jobs = json.loads(manage(bare_store_url, "outlast", "jobs", "--json").stdout)["jobs"]
+    assert [(each["task"], each["phase"]) for each in jobs] == [("shop.tasks.mail", "scheduled")]
+    told = manage(bare_store_url, "outlast", "--settings=settings", "job", str(jobs[0]["id"]))
+    assert '["ann"]' in told.stdout
+    wrong = manage(bare_store_url, "outlast", "job", "7", code=1)
+    assert "there is no job 7" in wrong.stderr
+    assert "no task is called" in manage(bare_store_url, "outlast", "enqueue", "x", code=2).stderr
+
+
+def test_a_database_without_our_tables_is_named(bare_store_url: str) -> None:
+    code = "try: tasks.count.enqueue()\nexcept Exception as error: print(repr(error))"
+    told = ask(bare_store_url, code)
+    assert told.startswith("ImproperlyConfigured"), told
+    assert "manage.py migrate" in told
+
+
+def test_a_worker_says_what_is_wrong_with_the_project(sqlite_url: str) -> None:
+    told = manage(sqlite_url, "outlast", "worker", code=2, DJANGO_SETTINGS_MODULE="absent")
+    assert "absent" in told.stderr + told.stdout
