@@ -61,7 +61,7 @@ def measure(url: str, rounds: int, jobs: int) -> list[kit.Row]:
     from bench.tasks_of_django import mail, native
 
     ours = native.using(connection=connection).enqueue_sync
-    rows = []
+    rows: list[kit.Row] = []
     for name, whole, each in (
         ("in one transaction", transaction.atomic, nullcontext),
         ("a transaction each", nullcontext, transaction.atomic),

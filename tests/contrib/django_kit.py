@@ -13,11 +13,17 @@ SITE = Path(__file__).with_name("bookshop")
 SECONDS = 240.0  # for a command on a busy machine
 
 
+def plain_environment(**more: str) -> dict[str, str]:
+    """Return an environment that says nothing of stores and settings but what is given."""
+    own = {"OUTLAST_URL", "DJANGO_SETTINGS_MODULE"}
+    kept = {name: value for name, value in os.environ.items() if name not in own}
+    return {**kept, "PYTHONPATH": str(ROOT / "src"), "PYTHONDONTWRITEBYTECODE": "1", **more}
+
+
 def environment(url: str, **more: str) -> dict[str, str]:
     """Return the environment of the project on this database."""
-    kept = {name: value for name, value in os.environ.items() if name != "OUTLAST_URL"}
-    own = {"BOOKSHOP_DATABASE": url, "PYTHONPATH": str(ROOT / "src"), **more}
-    return {**kept, "DJANGO_SETTINGS_MODULE": "settings", "PYTHONDONTWRITEBYTECODE": "1", **own}
+    own = {"BOOKSHOP_DATABASE": url, "DJANGO_SETTINGS_MODULE": "settings"}
+    return plain_environment(**own, **more)
 
 
 def manage(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import subprocess
@@ -13,26 +12,31 @@ import django
 import pytest
 
 from harness.scene import ROOT
-from tests.contrib.django_kit import SECONDS, SITE, manage
+from tests.contrib.django_kit import SECONDS, SITE, manage, plain_environment
 
 CHECKS = sorted(f"shop.checks.{path.stem}" for path in SITE.glob("shop/checks/check_*.py"))
 IN_MEMORY = ["shop.checks.check_backend"]  # what needs no worker
 
 
 def test_the_project_s_tests_pass_on_a_database_in_memory(sqlite_url: str) -> None:
-    done = manage(sqlite_url, "test", *IN_MEMORY, "--noinput")
+    done = manage(sqlite_url, "test", *IN_MEMORY, "--noinput", "--buffer")
     assert "OK" in done.stderr, done.stderr
 
 
 def test_the_project_s_tests_pass_on_a_file(sqlite_url: str, tmp_path: Path) -> None:
     done = manage(
-        sqlite_url, "test", *CHECKS, "--noinput", BOOKSHOP_TEST_FILE=str(tmp_path / "test.sqlite3")
+        sqlite_url,
+        "test",
+        *CHECKS,
+        "--noinput",
+        "--buffer",
+        BOOKSHOP_TEST_FILE=str(tmp_path / "test.sqlite3"),
     )
     assert "OK" in done.stderr, done.stderr
 
 
 def test_the_project_s_tests_pass_on_postgresql(bare_pg_url: str) -> None:
-    done = manage(bare_pg_url, "test", *CHECKS, "--noinput")
+    done = manage(bare_pg_url, "test", *CHECKS, "--noinput", "--buffer")
     assert "OK" in done.stderr, done.stderr
 
 
@@ -52,11 +56,10 @@ def as_with_this_django(text: str) -> str:
 
 def test_the_page_s_project_works_as_written(tmp_path: Path) -> None:
     def run(*command: str) -> str:
-        env = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "DJANGO_SETTINGS_MODULE": ""}
         done = subprocess.run(
             [sys.executable, *command],
             cwd=tmp_path,
-            env=env,
+            env=plain_environment(),
             capture_output=True,
             text=True,
             timeout=SECONDS,
@@ -87,6 +90,7 @@ def test_the_admin_in_a_browser(sqlite_url: str, tmp_path: Path) -> None:
         "test",
         "shop.checks.in_a_browser",
         "--noinput",
+        "--buffer",
         BOOKSHOP_TEST_FILE=str(tmp_path / "test.sqlite3"),
     )
     assert "OK" in done.stderr, done.stderr

@@ -89,6 +89,7 @@ async def test_what_a_killed_worker_leaves_is_done_by_the_next(shop: Scene) -> N
     assert "lost_worker" in text
 
 
+@pytest.mark.slow_on("postgres")
 def test_the_command_line_is_on_the_project_s_store(bare_store_url: str) -> None:
     manage(bare_store_url, "migrate", "-v", "0")
     manage(bare_store_url, "outlast", "enqueue", "shop.tasks.mail", '"ann"', "--delay", "1h")
@@ -108,6 +109,7 @@ def test_a_database_without_our_tables_is_named(bare_store_url: str) -> None:
     assert "manage.py migrate" in told
 
 
-def test_a_worker_says_what_is_wrong_with_the_project(sqlite_url: str) -> None:
-    told = manage(sqlite_url, "outlast", "worker", code=2, DJANGO_SETTINGS_MODULE="absent")
-    assert "absent" in told.stderr + told.stdout
+def test_a_database_that_no_worker_can_see_is_refused() -> None:
+    for command in ("worker", "jobs"):
+        told = manage("sqlite:///:memory:", "outlast", command, code=2)
+        assert "in the memory of this process" in told.stderr

@@ -8,7 +8,7 @@ driver, when it is asked to open it.
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -85,7 +85,7 @@ class Callers(msgspec.Struct, frozen=True, kw_only=True):
     engine_drivers: tuple[str, ...]
     defers_commit: Callable[[Any], bool]
     connect: Connect
-    migrate: Callable[[ForeignDriver, Clock], Awaitable[object]] | None = None
+    migrate: Callable[[ForeignDriver, Clock], Coroutine[Any, Any, object]] | None = None
 
 
 class Backend(msgspec.Struct, frozen=True, kw_only=True):

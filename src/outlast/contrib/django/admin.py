@@ -7,7 +7,7 @@ them than that.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 from django.contrib import admin, messages
@@ -141,7 +141,11 @@ class ScheduleAdmin(_ReadOnly):
     def trigger(self, request: HttpRequest, queryset: Any) -> None:
         """Enqueue the call of each, paused or not."""
         for name in list(queryset.values_list("pk", flat=True)):
-            self._act(request, lambda name=name: f"{name}: job {verbs.trigger(name)}")
+            self._act(request, partial(_trigger, name))
+
+
+def _trigger(name: str) -> str:
+    return f"Job {verbs.trigger(name)} of {name}"
 
 
 def _ids(queryset: Any) -> list[int]:

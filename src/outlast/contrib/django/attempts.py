@@ -34,7 +34,7 @@ def _plain(task: Any) -> Callable[..., Any]:
         result = _begun(task, args, kwargs)
         api.task_started.send_robust(_sender(task), task_result=result)
         try:
-            value = api.normalize_json(task.func(*_context(task, result), *args, **kwargs))
+            value = _as_json(task.func(*_context(task, result), *args, **kwargs))
         except BaseException as error:
             if _failed(result, error):
                 api.task_finished.send_robust(_sender(task), task_result=result)
@@ -51,7 +51,7 @@ def _coroutine(task: Any) -> Callable[..., Any]:
         result = _begun(task, args, kwargs)
         await api.task_started.asend_robust(_sender(task), task_result=result)
         try:
-            value = api.normalize_json(await task.func(*_context(task, result), *args, **kwargs))
+            value = _as_json(await task.func(*_context(task, result), *args, **kwargs))
         except BaseException as error:
             if _failed(result, error):
                 await api.task_finished.asend_robust(_sender(task), task_result=result)
@@ -61,6 +61,11 @@ def _coroutine(task: Any) -> Callable[..., Any]:
         return value
 
     return run
+
+
+def _as_json(value: Any) -> Any:
+    """Return a result as Django normalizes it; TypeError for what is no JSON."""
+    return api.to_plain(api.normalize_json(value))
 
 
 def _sender(task: Any) -> type:

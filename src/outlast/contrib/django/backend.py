@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import datetime
 from typing import Any
 
@@ -92,7 +93,7 @@ class TaskBackend(api.BaseTaskBackend):
         UsageError: the transaction that is open belongs to the thread of this event loop, where
         ``asyncio.run`` was called inside ``atomic``: the job could not be part of it.
         """
-        if connections[self.database].in_atomic_block:
+        if _of_plain_code(self.database).in_atomic_block:
             raise UsageError(
                 "this event loop runs inside atomic(), in the same thread, and a job enqueued from"
                 " it would not be part of that transaction: call enqueue() outside the loop, or run"
@@ -150,6 +151,17 @@ class TaskBackend(api.BaseTaskBackend):
         return stored.job_id
 
     _store_sync = blocking(_store)
+
+
+def _of_plain_code(database: str) -> Any:
+    """Return the connection of the plain code below the loop that runs in this thread: in a loop,
+    Django shows another."""
+    loop = asyncio.get_running_loop()
+    asyncio._set_running_loop(None)  # noqa: SLF001  (as asgiref does)
+    try:
+        return connections[database]
+    finally:
+        asyncio._set_running_loop(loop)  # noqa: SLF001
 
 
 def _seconds(at: datetime) -> float:

@@ -16,6 +16,7 @@ from outlast.codec import to_json, too_large
 from outlast.config import MAX_PAYLOAD
 from outlast.contrib.django.attempts import function_of
 from outlast.contrib.django.project import app
+from outlast.contrib.django.tasks_api import to_plain
 from outlast.errors import BadArguments, ConfigError, text_of
 from outlast.row import plain
 from outlast.task import Call
@@ -90,13 +91,13 @@ def encode(task: Any, args: list[Any], kwargs: dict[str, Any]) -> str:
     """Return a call as the arguments of a job. TypeError for what is no JSON, BadArguments for
     more of it than a job may have."""
     given = {name: value for name, value in (("args", args), ("kwargs", kwargs)) if value}
+    what = f"the arguments of task {task.module_path}"
     try:
-        text = to_json(f"the arguments of task {task.module_path}", given)
-    except BadArguments as error:
+        text = to_json(what, to_plain(given))
+    except (BadArguments, ValueError) as error:
         raise TypeError(text_of(error)) from error
     if len(text) > MAX_PAYLOAD:
-        what = f"the arguments of task {task.module_path} have"
-        raise too_large(what, len(text), MAX_PAYLOAD, "pass")
+        raise too_large(f"{what} have", len(text), MAX_PAYLOAD, "pass")
     return text.decode()
 
 

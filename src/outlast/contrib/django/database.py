@@ -61,7 +61,7 @@ def _url_of_server(connection: Any) -> str:
     login = quote(user, safe="") + (f":{quote(password, safe='')}" if password else "")
     port = f":{known['PORT']}" if known["PORT"] else ""
     address = f"{login}@{host}{port}" if login else f"{host}{port}"
-    end = f"?{urlencode(query, quote_via=quote)}" if query else ""
+    end = f"?{urlencode(query, quote_via=quote, safe='/')}" if query else ""
     return f"postgresql://{address}/{quote(str(known['NAME'] or ''), safe='')}{end}"
 
 

@@ -20,4 +20,6 @@ class MomentField(models.Field):
         at = value if value is None or isinstance(value, datetime) else moment(value)
         if at is None or timezone.is_aware(at) == settings.USE_TZ:
             return at
-        return timezone.make_aware(at) if settings.USE_TZ else timezone.make_naive(at)
+        change = timezone.make_aware if settings.USE_TZ else timezone.make_naive
+        shown: datetime = change(at)
+        return shown

@@ -109,4 +109,4 @@ class ScheduleRecord(models.Model):
     missed = models.BigIntegerField()
 
     def __str__(self) -> str:
-        return self.name
+        return str(self.name)

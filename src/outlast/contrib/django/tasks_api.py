@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from importlib import import_module
 from typing import Any
 
 import django
+import msgspec
 from django.core.exceptions import ImproperlyConfigured
 
 IS_BUILT_IN = django.VERSION >= (6, 0)
@@ -40,3 +42,17 @@ normalize_json: Any = _load(
 task_enqueued: Any = _signals.task_enqueued
 task_started: Any = _signals.task_started
 task_finished: Any = _signals.task_finished
+
+
+def to_plain(value: Any) -> Any:
+    """Return what Django has normalized as values of JSON's own types: a text may be of a class of
+    its own (a SafeString, a choice), which Django lets pass. ValueError for what JSON cannot say.
+    """
+    try:
+        _plain.encode(value)
+    except (TypeError, UnicodeError):
+        return json.loads(json.dumps(value, allow_nan=False))
+    return value
+
+
+_plain = msgspec.json.Encoder()

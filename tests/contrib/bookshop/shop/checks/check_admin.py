@@ -82,11 +82,11 @@ class Admin(TransactionTestCase):
         self.sign_in("trigger_schedule")
         self.assertTrue(ScheduleRecord.objects.filter(name="nightly").exists())
         self.assertIn("nightly", self.client.get(SCHEDULES).content.decode())
-        self.assertIn("nightly: job ", self.act(SCHEDULES, "trigger", "nightly"))
+        self.assertIn(" of nightly", self.act(SCHEDULES, "trigger", "nightly"))
         self.assertTrue(JobRecord.objects.filter(task="print_order").exists())
 
     def test_lists_count_no_more_than_the_newest(self):
-        class Rows(list):  # type: ignore[type-arg]
+        class Rows(list):
             def __getitem__(self, part: Any) -> Any:
                 assert part == slice(None, NEWEST, None)
                 return self

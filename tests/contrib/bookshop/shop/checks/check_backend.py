@@ -123,13 +123,13 @@ class Enqueuing(TestCase):
 
     def test_what_is_no_json_is_a_type_error(self):
         for wrong in (timezone.now(), object(), {1, 2}, float("nan"), "\ud800"):
-            with self.subTest(wrong), self.assertRaises((TypeError, UnicodeError)):
+            with self.subTest(wrong), self.assertRaises(TypeError):
                 tasks.count.enqueue(wrong)
         self.assertEqual(jobs(), 0)
 
     def test_a_call_that_does_not_fit_is_a_type_error(self):
         for args, kwargs in (((), {}), (("a", "b"), {}), (("a",), {"txt": "b"})):
-            with self.assertRaisesMessage(TypeError, "shop.tasks.mail(to: str"):
+            with self.assertRaisesMessage(TypeError, "shop.tasks.mail(to"):
                 tasks.mail.enqueue(*args, **kwargs)
         with self.assertRaises(TypeError):
             tasks.who.enqueue("a context is not passed")
