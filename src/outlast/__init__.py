@@ -1,112 +1,29 @@
-"""Outlast: background jobs that outlast the workers running them."""
+"""Outlast: background jobs that outlast the workers running them.
 
-from outlast.app import App, TaskDecorator
-from outlast.attempt import Attempt, StopReason, current
-from outlast.config import WorkerOptions, WorkerSettings
-from outlast.errors import (
-    ApplicationError,
-    BadArguments,
-    BadData,
-    Cancel,
-    ConfigError,
-    ConnectionMismatch,
-    Dead,
-    JobCancelled,
-    JobFailed,
-    JobNotFound,
-    KeyInUse,
-    LostLease,
-    NotInAttempt,
-    NotPermitted,
-    OutlastError,
-    Retry,
-    ScheduleNotFound,
-    SchemaMismatch,
-    Snooze,
-    Stopped,
-    StoreCorrupt,
-    StoreError,
-    StoreUnavailable,
-    SyncInLoop,
-    UnknownTask,
-    UsageError,
-    Verdict,
-)
-from outlast.insight.schedules import Schedule
-from outlast.job import Job
-from outlast.model.crash import Crash, CrashKind, MemoryEvidence, Progress
-from outlast.model.job import Policy, State
-from outlast.pauses import Paused
-from outlast.row import JobRow
-from outlast.schedules import ScheduleOptions, Schedules
-from outlast.store.values import Cancelled, Requeued
-from outlast.task import AsyncTask, BoundTask, Call, PlainTask, Task
-from outlast.task_options import TaskOptions
+The names that it gives (``outlast/public.py``) are loaded at the first use of one of them:
+``python -m outlast.probe``, which is started every few seconds, needs none.
+"""
 
-__all__ = [
-    "App",
-    "ApplicationError",
-    "AsyncTask",
-    "Attempt",
-    "BadArguments",
-    "BadData",
-    "BoundTask",
-    "Call",
-    "Cancel",
-    "Cancelled",
-    "ConfigError",
-    "ConnectionMismatch",
-    "Crash",
-    "CrashKind",
-    "Dead",
-    "Job",
-    "JobCancelled",
-    "JobFailed",
-    "JobNotFound",
-    "JobRow",
-    "KeyInUse",
-    "LostLease",
-    "MemoryEvidence",
-    "NotInAttempt",
-    "NotPermitted",
-    "OutlastError",
-    "Paused",
-    "PlainTask",
-    "Policy",
-    "Progress",
-    "Requeued",
-    "Retry",
-    "Schedule",
-    "ScheduleNotFound",
-    "ScheduleOptions",
-    "Schedules",
-    "SchemaMismatch",
-    "Snooze",
-    "State",
-    "StopReason",
-    "Stopped",
-    "StoreCorrupt",
-    "StoreError",
-    "StoreUnavailable",
-    "SyncInLoop",
-    "Task",
-    "TaskDecorator",
-    "TaskOptions",
-    "UnknownTask",
-    "UsageError",
-    "Verdict",
-    "WorkerOptions",
-    "WorkerSettings",
-    "__version__",
-    "current",
-]
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from outlast.public import *  # noqa: F403
+    from outlast.public import __all__ as __all__
+    from outlast.public import __version__ as __version__
+else:
 
-__version__: str
+    def _load() -> object:
+        from importlib import import_module
 
+        return import_module("outlast.public")
 
-def __getattr__(name: str) -> str:
-    if name == "__version__":
-        from importlib.metadata import version
+    def __getattr__(name: str) -> object:
+        if name.startswith("__") and name not in {"__all__", "__version__"}:
+            raise AttributeError(f"module 'outlast' has no attribute {name!r}")
+        public = _load()
+        if name in globals():  # a module of ours that is loaded by now, such as outlast.events
+            return globals()[name]
+        value = globals()[name] = getattr(public, name)
+        return value
 
-        return version("outlast")
-    raise AttributeError(f"module 'outlast' has no attribute {name!r}")
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *__getattr__("__all__")})

@@ -153,6 +153,9 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         presence: whether a lock in PostgreSQL proves that the worker lives.
         shell: whether commands of ``outlast run`` are run: every client that enqueues can then
             execute anything that this worker's user can.
+        probe_port: where it answers ``/livez``, ``/readyz`` and ``/startupz`` over HTTP (0: at any
+            free port, which an event tells); default: nowhere.
+        probe_host: the address of that port; default, or None: all addresses of the machine.
     """
 
     queues: list[str] = []
@@ -173,6 +176,8 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     instance: str | None = None
     presence: bool = True
     shell: bool = False
+    probe_port: int | None = None
+    probe_host: str | None = None
 
     def __post_init__(self) -> None:
         _check_names("queues", self.queues, "a queue", ["mail", "analysis"])
@@ -188,6 +193,10 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         _check_patterns(self.redact)
         if self.max_jobs_per_runner is not None:
             check_whole("max_jobs_per_runner", self.max_jobs_per_runner, 1, 10**9)
+        if self.probe_port is not None:
+            check_whole("probe_port", self.probe_port, 0, 65_535)
+        if self.probe_host is not None:
+            check_name("probe_host", self.probe_host)
         check_seconds("drain_timeout", self.drain_timeout)
         check_seconds("poll", self.poll, above_zero=True)
         check_seconds("keep_completed", self.keep_completed)
@@ -225,6 +234,8 @@ class WorkerOptions(TypedDict, total=False):
     instance: str | None
     presence: bool
     shell: bool
+    probe_port: int | None
+    probe_host: str | None
 
 
 def _check_rss(size: object) -> None:

@@ -13,9 +13,9 @@ import typer.main
 
 import outlast
 from outlast import events
+from outlast.catalogue import Event
 from outlast.cli.program import build
 from outlast.config import WorkerSettings
-from outlast.events import Event
 from outlast.store.backend import Backend
 from tools import reference, site
 
@@ -25,8 +25,8 @@ TOP = [ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "SECURITY.md", CONTRIBU
 PAGES = [*TOP, *sorted((ROOT / "docs").rglob("*.md"))]
 LATER: set[str] = set()  # the docs mark each as planned
 LATER_FLAGS = {"--reload"}
-OF_OTHERS = {  # pip, tests.sim, tests.chaos
-    "--with", "--story", "--schedules", "--clock", "--seed", "--asynchronous",
+OF_OTHERS = {  # pip, outlast.probe, tests.sim, tests.chaos
+    "--host", "--port", "--with", "--story", "--schedules", "--clock", "--seed", "--asynchronous",
 }  # fmt: skip
 OF_BENCH = {"--only", "--what", "--minutes", "--page", "--rounds", "--jobs", "--quick"}
 

@@ -128,6 +128,20 @@ NoPresence = Annotated[
     bool,
     typer.Option("--no-presence", help="Hold no PostgreSQL lock that shows other hosts its death."),
 ]
+ProbePort = Annotated[
+    int | None,
+    typer.Option(
+        "--probe-port",
+        metavar="N",
+        envvar="OUTLAST_PROBE_PORT",
+        show_envvar=False,
+        help="Answer /livez, /readyz, /startupz over HTTP. Default: $OUTLAST_PROBE_PORT, or not.",
+    ),
+]
+ProbeHost = Annotated[
+    str | None,
+    typer.Option("--probe-host", metavar="ADDRESS", help="The address of that port. Default: all."),
+]
 WakeupUrl = Annotated[
     str | None,
     typer.Option(
@@ -176,6 +190,8 @@ def worker(
     instance: Instance = None,
     no_presence: NoPresence = False,
     shell: Shell = False,
+    probe_port: ProbePort = None,
+    probe_host: ProbeHost = None,
     wakeup: WakeupUrl = None,
     log_format: Format = LogFormat.TEXT,
 ) -> None:
@@ -193,7 +209,7 @@ def worker(
         outlast worker shop.jobs:app --tags gpu,eu
         outlast worker shop.jobs:app --url postgresql://app@db/shop
         outlast worker shop.jobs:app --wakeup nats://broker
-        outlast worker shop.jobs:app --log-format json
+        outlast worker shop.jobs:app --log-format json --probe-port 8081
         outlast worker --shell
     """
     _refuse_windows()
@@ -215,6 +231,8 @@ def worker(
         instance=instance,
         presence=not no_presence,
         shell=shell,
+        probe_port=probe_port,
+        probe_host=probe_host,
     )
     app = _application(app, shell=shell)
     as_json = log_format is LogFormat.JSON

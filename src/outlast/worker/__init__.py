@@ -10,5 +10,6 @@ in_process.py  a worker in the caller's own process: `async with app.worker()`
 lease/         the registration, its lease, and the signs of life
 claims/        what is claimed, held, and handed in
 runners/       the processes that run attempts
+probes/        what supervisors ask over HTTP
 maintenance/   what each worker does for the whole store
 """

@@ -30,6 +30,7 @@ from outlast.worker.base import Pool
 from outlast.worker.claims.ledger import Ledger
 from outlast.worker.lease.last_will import leave_will
 from outlast.worker.maintenance.pid1 import Pid1
+from outlast.worker.probes.server import open_probes
 from outlast.worker.runners.memory import find_cgroup
 from outlast.worker.runners.output import Lines, OnLine, Output
 from outlast.worker.runners.pool import RunnerPool
@@ -236,6 +237,7 @@ async def run_worker(
     when it cannot be opened.
     """
     async with contextlib.AsyncExitStack() as stack:
+        vitals = await stack.enter_async_context(open_probes(settings, clock))
         make_sink = _sink_maker(on_line, stack)
         parts = await stack.enter_async_context(open_parts(url, wakeup, settings, clock))
         tether = _start_tether(parts, stack, notify=wakeup is None)
@@ -250,6 +252,7 @@ async def run_worker(
             return make_runner_pool(worker, make, settings, tether, clock)
 
         worker = parts.make_worker(make_pool, tether.hold_until, _duties_of_process_1(tether))
+        vitals.attach(worker, tether.is_lost)
         _obey_signals(worker)
         keep_what_is_loaded()
         await worker.run()

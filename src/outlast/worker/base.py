@@ -127,6 +127,16 @@ class Pool(Protocol):
         ...
 
     @property
+    def has_started(self) -> bool:
+        """Whether attempts could be run at some time: what runs them was ready. From any thread."""
+        ...
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether there is what would run an attempt now. From any thread."""
+        ...
+
+    @property
     def watchdog(self) -> Duty:
         """The duty that holds attempts to their limits."""
         ...

@@ -34,6 +34,7 @@ from outlast.worker.assemble import open_parts
 from outlast.worker.base import CheckpointSink, PoolOwner
 from outlast.worker.claims.ledger import Ledger
 from outlast.worker.claims.prefetch import HORIZON_SECONDS, Prefetch, linger
+from outlast.worker.probes.server import open_probes
 from outlast.worker.runners.exits import make_crash
 from outlast.worker.runners.tags import split_by_tags
 from outlast.worker.runners.watchdog import Watchdog
@@ -294,6 +295,8 @@ class LocalControl:
 class LocalPool:
     """The ``Pool`` of a worker in process: there are no processes to keep or to kill."""
 
+    has_started = is_ready = True  # the lifespan was entered before
+
     def __init__(
         self,
         app: App,
@@ -353,7 +356,11 @@ async def embedded(app: App, **settings: Any) -> AsyncIterator[Worker]:
     chosen = worker_settings(**settings)
     if not loop_is_running():  # trio's, say
         raise UsageError("app.worker() runs on an event loop of asyncio, which this is not")
-    async with open_worker(app, chosen) as worker:
+    async with (
+        open_probes(chosen, app.stores.clock) as vitals,
+        open_worker(app, chosen) as worker,
+    ):
+        vitals.attach(worker)
         running = asyncio.create_task(worker.run(), name="outlast-worker")
         try:
             yield worker

@@ -87,7 +87,7 @@ class Worker:
         self.pool = make_pool(self)
         self.registration = self._make_registration(hold_until)
         self._pauses = PauseKeeper(self, store, self.nudges.pauses, clock)
-        self._heartbeat = Heartbeat(
+        self.heartbeat = Heartbeat(
             open_beating_store,
             self.me,
             self.registration.terms,
@@ -210,7 +210,7 @@ class Worker:
     async def start(self) -> None:
         """Register, begin to beat, and take up all duties; or leave nothing of it behind."""
         await self.registration.register()
-        self._heartbeat.start()
+        self.heartbeat.start()
         try:
             for service in self.services.values():
                 service.start()
@@ -261,7 +261,7 @@ class Worker:
         for service in self.services.values():
             await service.stop()
         self.checkpoints.close()
-        await self._heartbeat.stop()
+        await self.heartbeat.stop()
         await self.registration.leave()
         if self._lock is not None:
             self._lock.end_all()
@@ -277,7 +277,7 @@ class Worker:
         self.nudges.presence.give()
         self.nudges.registration.give()
         self._pauses.read_soon()
-        self._heartbeat.note_registration(self.me)
+        self.heartbeat.note_registration(self.me)
 
     def _take_beat(self, asked_at: float, me: WorkerRef, beat: Beat) -> None:
         if not self.registration.take_beat(asked_at, me, beat):
@@ -295,7 +295,7 @@ class Worker:
     def _look_at_duties(self) -> None:
         """Report a failing duty with the next beat; leave if it has failed for too long."""
         self._condition.note_beat()
-        self._heartbeat.report(self._condition.find_trouble(self.services.values()))
+        self.heartbeat.report(self._condition.find_trouble(self.services.values()))
         end = self._condition.find_end(self.services.values())
         if end is not None:
             self.give_up(end.error, self._clock.boot() - end.since)
@@ -339,7 +339,7 @@ class Worker:
 
     def _take_wakeup(self, payload: str) -> None:
         if is_request(payload, self.me.worker_id):
-            self._heartbeat.nudge()  # its answer says what is asked
+            self.heartbeat.nudge()  # its answer says what is asked
         elif payload.partition(":")[0] == "pause":
             self._pauses.read_soon()
         elif payload.partition(":")[0] == "gone":

@@ -165,7 +165,7 @@ async def test_the_heartbeat_gets_the_failing_duty(stage):
     fails(stage, "pruner", RuntimeError("x"))
     stage.clock.advance(6.0)
     stage.beat(6.0)
-    assert stage.worker._heartbeat._trouble == ("pruner", "RuntimeError: x", 0.0)
+    assert stage.worker.heartbeat._trouble == ("pruner", "RuntimeError: x", 0.0)
 
 
 async def test_a_worker_whose_new_row_is_refused_for_minutes_leaves(stage):

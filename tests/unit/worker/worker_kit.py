@@ -176,6 +176,7 @@ class FakePool:
         self.watchdog = Idle("watchdog")
         self.ledger = ledger
         self.slots = slots
+        self.has_started = self.is_ready = True
         self.worker_id = 0
         self.declared: list[NewSchedule] = []
         self.placed: list[int] = []

@@ -74,6 +74,14 @@ class Heartbeat:
         self._thread = threading.Thread(target=self._run, name="outlast-heartbeat", daemon=True)
         self._thread.start()
 
+    def call_soon(self, call: Callable[[], object]) -> None:
+        """Let its loop call, with its next turn; before it has begun, it is called here. From any
+        thread. Raises RuntimeError once its loop has ended."""
+        if self._loop is None:
+            call()
+        else:
+            self._loop.call_soon_threadsafe(call)
+
     def nudge(self) -> None:
         """Beat now: the answer brings a cancel or a drain. From any thread."""
         loop, nudged = self._loop, self._nudged

@@ -100,6 +100,16 @@ class RunnerPool:
         self.keeper = self._supervisor
         self.watchdog = Watchdog(owner, ledger, self.starter, self.control, self.control, clock)
 
+    @property
+    def has_started(self) -> bool:
+        """Whether a runner was ever ready."""
+        return self._supervisor.ever_ready
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether a runner is ready that takes attempts."""
+        return any(each.takes_attempts for each in list(self.runners))
+
     def note_registration(self, worker_id: int) -> None:
         """Note the id that attempts show."""
         self.starter.note_registration(worker_id)

@@ -40,6 +40,11 @@ class RunnerState:
         self.schedules = hello.schedules
         self.release, self.python = hello.release, hello.python
 
+    @property
+    def takes_attempts(self) -> bool:
+        """Whether it is ready and stays."""
+        return self.ready and self.retiring is None and self.kill_reason is None
+
     def reserve(self) -> None:
         """Keep it for the attempt that it was given, until that has ended."""
         self.exclusive = True

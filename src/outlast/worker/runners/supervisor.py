@@ -71,7 +71,7 @@ class RunnerSupervisor:
         self._complaints: dict[int, str] = {}  # of runners that could not start, by pid
         self._starts_failed = 0
         self._next_start_at = 0.0
-        self._ever_ready = False
+        self.ever_ready = False
         self._spare_at = 0.0  # when the spare may be started, once a runner was ready
         self._killings: set[asyncio.Task[None]] = set()
         self.runners: list[RunnerProcess] = []  # always this list: the pool looks at it, too
@@ -103,7 +103,7 @@ class RunnerSupervisor:
         """At the start the spare comes last: it must not take its time from those that work first,
         nor from their first work, unless one of them has died. The runner of a cohort of suspects
         comes on top of the others and the spare."""
-        if not self._ever_ready and len(self.runners) >= self._size:
+        if not self.ever_ready and len(self.runners) >= self._size:
             return False
         beside = int(self._assignment.runner_of_suspects(self.runners) is not None)
         return self._recycling.is_missing_one(self.runners, beside)
@@ -129,13 +129,13 @@ class RunnerSupervisor:
             raise FrameError("a frame with a NUL in the name of a task")
         if any("\x00" in each.name + each.spec for each in frame.schedules):
             raise FrameError("a frame with a NUL in the name of a schedule")
-        if not self._ever_ready and (complaint := self._recycling.complain_at_rest(runner)):
+        if not self.ever_ready and (complaint := self._recycling.complain_at_rest(runner)):
             self._owner.fail(ApplicationError(complaint))
             return
         runner.note_ready(frame, self._tags)
         self._starts_failed = 0
-        if not self._ever_ready:
-            self._ever_ready = True
+        if not self.ever_ready:
+            self.ever_ready = True
             self._spare_at = self._clock.boot() + SPARE_AFTER_SECONDS
         emit(
             "runner_ready",
@@ -157,7 +157,7 @@ class RunnerSupervisor:
         if self.closing:
             return
         message = complaint or _describe_failed_start(death, killed_for)
-        if not self._ever_ready and complaint:
+        if not self.ever_ready and complaint:
             emit("application_failed", error=message)
             self._owner.fail(ApplicationError(message))
             return

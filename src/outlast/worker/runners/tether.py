@@ -91,6 +91,11 @@ class Tether:
         """The tether process, or None before the start."""
         return None if self._process is None else self._process.pid
 
+    def is_lost(self) -> bool:
+        """Whether the process has died, though it was not stopped. From any thread."""
+        process = self._process
+        return process is not None and process.poll() is not None
+
     def children(self) -> set[int]:
         """Return the pids that this worker has started: this process, and the runners on it."""
         return self._groups if self.pid is None else {self.pid, *self._groups}
