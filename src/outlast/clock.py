@@ -58,6 +58,13 @@ class SystemClock:
 SYSTEM = SystemClock()
 
 
+def draw_secret() -> str:
+    """Return a text for a URL or a cookie that cannot be guessed: 32 random bytes."""
+    import secrets  # with hmac behind it, of which most programs use nothing
+
+    return secrets.token_urlsafe(32)
+
+
 def seeded(seed: int) -> Callable[[], float]:
     """Return a chance of its own for a test or a simulation: the same numbers at each run."""
     return random.Random(seed).random

@@ -59,13 +59,17 @@ class _Opened(msgspec.Struct):
 class StoreProvider:
     """The stores of one application, one for each event loop."""
 
-    def __init__(self, url: str | None, *, notify: bool = True, wakeup: str | None = None) -> None:
+    def __init__(
+        self, url: str | None, *, notify: bool = True, wakeup: str | None = None, **options: Any
+    ) -> None:
         """``notify``: whether enqueuing wakes idle workers, where the store can do that.
-        ``wakeup``: the URL of a messenger that does it instead."""
+        ``wakeup``: the URL of a messenger that does it instead. ``options`` are others of
+        ``StoreOptions``."""
         self._url = None if url is None else resolve_url(url)
         self.wakeup = wakeup
         self._messengers: dict[asyncio.AbstractEventLoop, Messenger] = {}
         self._notify = notify
+        self._options = {"connections": CONNECTIONS} | options
         self._stores: dict[asyncio.AbstractEventLoop, _Opened] = {}
         self._store_id: str | None = None
         self._is_replaced = False
@@ -220,9 +224,9 @@ class StoreProvider:
             store = open_store(
                 self.url,
                 notify=self._notifies(),
-                connections=CONNECTIONS,
                 clock=self.clock,
                 durable=self.is_durable,
+                **self._options,
             )
         loop = asyncio.get_running_loop()
         try:

@@ -23,6 +23,8 @@ migrate.py      outlast migrate
 stats.py        outlast stats
 doctor.py       outlast doctor
 verify.py       outlast verify
+web.py          outlast web
+web_server.py   its server, from the settings to a clean end
 show.py         the console, and the tables
 page.py         all about one job
 grid.py         a table in the house style

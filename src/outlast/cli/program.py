@@ -39,6 +39,7 @@ COMMANDS = (
     "stats",
     "doctor",
     "verify",
+    "web",
 )
 QUICK = {"worker": "worker", "checkpoint": "in_job", "report": "in_job"}
 BROKEN_PIPE = 141  # as a shell says it: 128 + SIGPIPE

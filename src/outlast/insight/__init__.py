@@ -16,6 +16,8 @@ pauses.py        pauses, waits for workers to acknowledge it, and says what is p
 sentences.py     parts of the sentences of why: workers, ends, times and names
 schedules.py     a schedule as programs and screens see it, and the jobs it is asked for
 stats.py         the numbers of a store as one document
+lookup.py        a job or a worker by an id, a token, a key or a name
+overview.py      what needs a hand, and how the queues stand
 verify.py        checks the history of a store against the guarantees, job by job
 doctor/          checks of a store, its workers and this machine, with what to do
 """

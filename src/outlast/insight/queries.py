@@ -127,10 +127,13 @@ async def read_situation(store: Store, job_id: int, now: float) -> Situation | N
     )
 
 
-async def read_dossier(store: Store, job_id: int, now: float) -> Dossier | None:
-    """Return all that is known of a job; None: there is no such job."""
+async def read_dossier(
+    store: Store, job_id: int, now: float, text_max: int | None = None
+) -> Dossier | None:
+    """Return all that is known of a job; None: there is no such job. ``text_max``: characters at
+    which arguments, checkpoint and result are cut."""
     inspector = store.inspector
-    row = await inspector.job(job_id)
+    row = await inspector.job(job_id, text_max)
     if row is None:
         return None
     return Dossier(
@@ -144,23 +147,41 @@ async def read_dossier(store: Store, job_id: int, now: float) -> Dossier | None:
     )
 
 
-async def list_jobs(store: Store, which: JobFilter, phase: str | None, now: float) -> JobList:
-    """Return the newest jobs of this filter and, if one of ``PHASES`` is given, of this phase.
+class SearchBounds(NamedTuple):
+    """How far a search for a list goes: ``looks`` at ``rows`` rows (None: LOOK_ROWS) each; of a
+    phase, through ``judged`` jobs; ``text_max``: characters of arguments that are read."""
 
-    The search ends after LOOKS_MAX looks or, for a phase, JUDGED_MAX jobs.
-    """
+    looks: int = LOOKS_MAX
+    rows: int | None = None
+    judged: int = JUDGED_MAX
+    text_max: int = SHOWN_MAX
+
+
+NO_HURRY = SearchBounds()
+
+
+async def list_jobs(
+    store: Store,
+    which: JobFilter,
+    phase: str | None,
+    now: float,
+    bounds: SearchBounds = NO_HURRY,
+) -> JobList:
+    """Return the newest jobs of this filter and, if one of ``PHASES`` is given, of this phase."""
+    which = msgspec.structs.replace(which, look_rows=bounds.rows)
     workers, served = await read_workers(store), await store.inspector.served()
     pauses = Pauses(await store.inspector.pauses())
     wanted = phase if phase in PHASES else None
     if wanted is None:
-        seen = await find_jobs(store, which)
+        seen = await find_jobs(store, which, bounds.looks)
     else:
         part = PARTS.get(wanted)
-        seen = await find_jobs(store, msgspec.structs.replace(which, part=part, limit=JUDGED_MAX))
+        judged = msgspec.structs.replace(which, part=part, limit=bounds.judged)
+        seen = await find_jobs(store, judged, bounds.looks)
     found: list[StoredJob] = []
     strays: dict[int, str] = {}
     for at in range(0, len(seen.ids), PAGE):
-        rows = await store.inspector.jobs_of(seen.ids[at : at + PAGE], SHOWN_MAX)
+        rows = await store.inspector.jobs_of(seen.ids[at : at + PAGE], bounds.text_max)
         strays |= astray(rows, workers, now)
         judged = ((row, phase_of(row, served, strays, pauses)) for row in rows)
         found += [row for row, its_phase in judged if wanted in {its_phase, None}]
@@ -172,9 +193,9 @@ async def list_jobs(store: Store, which: JobFilter, phase: str | None, now: floa
     return JobList(shown, served, of_these, pauses, before)
 
 
-async def find_jobs(store: Store, which: JobFilter) -> JobIds:
-    """Return the ids of the newest jobs of this filter, in LOOKS_MAX looks at most."""
-    return await find(store.inspector.job_ids, which, LOOKS_MAX)
+async def find_jobs(store: Store, which: JobFilter, looks: int = LOOKS_MAX) -> JobIds:
+    """Return the ids of the newest jobs of this filter, in at most this many looks."""
+    return await find(store.inspector.job_ids, which, looks)
 
 
 async def read_whole(store: Store, ids: Sequence[int]) -> AsyncIterator[StoredJob]:

@@ -9,7 +9,7 @@ from outlast.insight.availability import health, hindrance, list_alive
 from outlast.insight.documents import SCHEMA, Document, iso
 from outlast.model.pause import Pause, Pauses
 from outlast.store.rows import WorkerRow, WorkerStatus
-from outlast.store.statistics import STATISTICS_MAX, EndedJobs, QueueCount, Statistics
+from outlast.store.statistics import EndedJobs, QueueCount, Statistics
 
 HOUR, DAY = 3_600.0, 86_400.0
 COUNTS = ("due", "paused", "scheduled", "suspects", "running", "completed", "cancelled", "dead")
@@ -69,7 +69,7 @@ def _completed(statistics: Statistics) -> Document:
     done = [one for one in statistics.ended if one.state == "completed"]
     numbers: Document = {span: sum(getattr(one, span) for one in done) for span in spans}
     whole = {span: sum(getattr(one, span) for one in statistics.ended) for span in spans}
-    return numbers | {"at_least": [span for span in spans if whole[span] >= STATISTICS_MAX]}
+    return numbers | {"at_least": [span for span in spans if whole[span] >= statistics.most]}
 
 
 def _pause(pause: Pause) -> Document:
@@ -86,7 +86,7 @@ def _queues(statistics: Statistics, pauses: Pauses) -> list[Document]:
     def add(queue: str, name: str, number: int) -> None:
         mine = counts.setdefault(queue, dict.fromkeys(COUNTS, 0))
         mine[name] += number
-        if number >= STATISTICS_MAX:
+        if number >= statistics.most:
             bounded.setdefault(queue, set()).add(name)
 
     for lane in statistics.lanes:
@@ -138,12 +138,14 @@ def _queue(
 
 def _scanned(statistics: Statistics) -> set[str]:
     """Return the counts that are of a part of all queues together, where that part was full."""
-    full = {name for name in ("running", "suspects", "dead") if _full(getattr(statistics, name))}
-    return full | ({"completed", "cancelled"} if _full(statistics.ended) else set())
+    most = statistics.most
+    names = ("running", "suspects", "dead")
+    full = {name for name in names if _is_full(getattr(statistics, name), most)}
+    return full | ({"completed", "cancelled"} if _is_full(statistics.ended, most) else set())
 
 
-def _full(numbers: Iterable[QueueCount | EndedJobs]) -> bool:
-    return sum(one.number for one in numbers) >= STATISTICS_MAX
+def _is_full(numbers: Iterable[QueueCount | EndedJobs], most: int) -> bool:
+    return sum(one.number for one in numbers) >= most
 
 
 def _unservable(statistics: Statistics, workers: Sequence[WorkerRow]) -> list[Document]:
@@ -155,7 +157,7 @@ def _unservable(statistics: Statistics, workers: Sequence[WorkerRow]) -> list[Do
             "queue": lane.queue,
             "task": lane.task,
             "due": lane.number,
-            "at_least": lane.number >= STATISTICS_MAX,
+            "at_least": lane.number >= statistics.most,
             "reason": reason,
         }
         for lane, reason in judged

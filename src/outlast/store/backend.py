@@ -39,7 +39,8 @@ class StoreOptions(msgspec.Struct, frozen=True, kw_only=True):
         notify: whether enqueuing wakes idle workers.
         statement_timeout: seconds that a server may work on one statement.
         pooler: a transaction pooler may stand between.
-        read_only: never make a file, never write to one.
+        read_only: never make a file or a schema, never write.
+        application: how its sessions are called in lists of the server's sessions.
         lock: the lock file of the worker that beats here; it may carry the beat.
         durable: whether a commit survives a power cut, where the store decides that. False is for
             the stores of tests, which are deleted at their end.
@@ -53,6 +54,7 @@ class StoreOptions(msgspec.Struct, frozen=True, kw_only=True):
     statement_timeout: float = 30.0
     pooler: bool = False
     read_only: bool = False
+    application: str = "outlast"
     lock: LockFile | None = None
     durable: bool = True
 

@@ -30,7 +30,7 @@ from outlast.store.rows import (
     WorkerStatus,
 )
 from outlast.store.schedules import NewSchedule, Put, ScheduleReads, ScheduleVerbs
-from outlast.store.statistics import Place, Statistics
+from outlast.store.statistics import STATISTICS_MAX, Place, Statistics
 from outlast.store.values import (
     Answer,
     Beat,
@@ -73,8 +73,14 @@ ENQUEUE_BYTES = 64 * 1024 * 1024  # of arguments in it, split as well, except a 
 class Inspector(ScheduleReads, Protocol):
     """Reads for people and screens. Never writes, takes no locks."""
 
-    async def job(self, job_id: int) -> StoredJob | None:
-        """Return one job."""
+    async def job(self, job_id: int, text_max: int | None = None) -> StoredJob | None:
+        """Return one job. ``text_max``: characters at which arguments, checkpoint and result are
+        cut."""
+        ...
+
+    async def named(self, token: int | None, key: str | None) -> list[int]:
+        """Return ids of jobs by what names them: the token of a closed attempt or of one that runs,
+        the key of an unfinished job. At most NAMED_MAX."""
         ...
 
     async def job_ids(self, which: JobFilter) -> JobIds:
@@ -126,8 +132,8 @@ class Inspector(ScheduleReads, Protocol):
         """Return all that is paused, by id."""
         ...
 
-    async def statistics(self) -> Statistics:
-        """Return what the store holds, in bounded numbers of one snapshot."""
+    async def statistics(self, most: int = STATISTICS_MAX) -> Statistics:
+        """Return what the store holds, in numbers of one snapshot, each counted up to ``most``."""
         ...
 
     async def environment(self) -> Environment:

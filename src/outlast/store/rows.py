@@ -190,7 +190,8 @@ class Part(StrEnum):
 
 
 class JobFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """Which jobs to list, newest id first. ``part``: of the queued ones, only these."""
+    """Which jobs to list, newest id first. ``part``: of the queued ones, only these. ``look_rows``:
+    rows that one look may walk; None: LOOK_ROWS."""
 
     state: State | None = None
     queue: str | None = None
@@ -200,6 +201,7 @@ class JobFilter(msgspec.Struct, frozen=True, kw_only=True):
     limit: int = 50
     before_id: int | None = None
     part: Part | None = None
+    look_rows: int | None = None
 
 
 class JobIds(msgspec.Struct, frozen=True, kw_only=True):

@@ -89,15 +89,16 @@ class Undecodable(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Statistics(msgspec.Struct, frozen=True, kw_only=True):
-    """What a store holds, in numbers: each is counted by index and stops at FIGURES_MAX.
+    """What a store holds, in numbers: each is counted by index and stops at ``most``.
 
     Attributes:
         now: the store's now, in seconds since 1970.
         lanes: the line, by queue and task; at most LANES_MAX of them.
         waiting, running, suspects, dead: by queue; suspects wait to be run alone.
-        ended: of the FIGURES_MAX jobs that ended last (dead ones apart), by queue and state.
+        ended: of the ``most`` jobs that ended last (dead ones apart), by queue and state.
         undecodable: jobs that wait for a release that can decode them, by queue and task.
         refused: writes refused within the last day, of those that are kept.
+        most: rows that were counted for one figure: a number that reaches it means "or more".
     """
 
     now: float
@@ -109,3 +110,4 @@ class Statistics(msgspec.Struct, frozen=True, kw_only=True):
     ended: list[EndedJobs]
     undecodable: list[Undecodable] = []
     refused: int = 0
+    most: int = STATISTICS_MAX

@@ -33,6 +33,8 @@ def _open_store(url: str, options: StoreOptions) -> PostgresStore:
         notify=options.notify,
         statement_timeout=options.statement_timeout,
         pooler=options.pooler,
+        read_only=options.read_only,
+        application=options.application,
         clock=options.clock,
     )
 

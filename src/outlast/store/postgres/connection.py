@@ -10,7 +10,7 @@ import msgspec
 
 from outlast.credentials import check_encoded, make_hider, redact
 from outlast.errors import ConfigError, text_of
-from outlast.store.postgres.session import KEEPALIVE, narrow, settings_of
+from outlast.store.postgres.session import KEEPALIVE, READS_ONLY, narrow, settings_of
 
 SCHEMES = ("postgresql://", "postgres://")
 _CLIENT_GRACE_SECONDS = 5.0  # the server's own statement_timeout speaks first
@@ -25,7 +25,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     worker's own trips, and no others are. ``idle_seconds``: after which a connection that is not
     for those is closed; None: it is kept. ``pooler``: a transaction pooler stands between, so
     nothing is kept in the session, neither settings nor prepared statements. A pooler that refuses
-    our settings is recognised by that."""
+    our settings is recognised by that. ``read_only``: no transaction may write. ``application``:
+    how the session is called in lists of them."""
 
     url: str
     connections: int = 1
@@ -34,6 +35,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     statement_timeout: float = 30.0
     connect_timeout: float = 10.0
     pooler: bool = False
+    read_only: bool = False
+    application: str = "outlast"
 
     def __repr__(self) -> str:
         return f"<settings of {redact(self.url)}>"
@@ -48,14 +51,15 @@ def check_url(url: str) -> str:
 
 
 async def connect(
-    settings: Settings, *, application: str = "outlast", keeps_plans: bool = False
+    settings: Settings, *, application: str | None = None, keeps_plans: bool = False
 ) -> Any:
     """Open one connection, by way of a pooler where there is one. Its driver prepares and executes
     without a break, so a pooler keeps both on one session of the server."""
     session = {
-        "application_name": application,
+        "application_name": application or settings.application,
         "default_transaction_isolation": "read committed",
         **settings_of(settings.statement_timeout, keeps_plans=keeps_plans),
+        **(READS_ONLY if settings.read_only else {}),
         **KEEPALIVE,
     }
     try:

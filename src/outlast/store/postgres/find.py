@@ -15,9 +15,10 @@ from outlast.store.rows import JobFilter, JobIds
 async def find_ids(connection: Any, which: JobFilter) -> JobIds:
     """Return what one look finds, in the caller's transaction, which reads by index."""
     last = ID_MAX if which.before_id is None else which.before_id - 1
+    rows_max = which.look_rows or LOOK_ROWS
     filters = (last, which.queue, which.task, which.tenant)
     if which.label is not None:
-        floor = await connection.fetchval(sql("find_label_floor"), last, LOOK_ROWS, which.label)
+        floor = await connection.fetchval(sql("find_label_floor"), last, rows_max, which.label)
         least = ID_MIN if floor is None else floor
         values = (*filters, least, which.state, which.limit, which.label)
         return _page(await connection.fetch(sql("find_label"), *values), which, floor)
@@ -29,7 +30,7 @@ async def find_ids(connection: Any, which: JobFilter) -> JobIds:
     kind, states = (
         ("find_all", (which.state,)) if which.state is not State.DEAD else ("find_dead", ())
     )
-    floor = await connection.fetchval(sql(f"{kind}_floor"), last, LOOK_ROWS)
+    floor = await connection.fetchval(sql(f"{kind}_floor"), last, rows_max)
     least = ID_MIN if floor is None else floor
     rows = await connection.fetch(sql(kind), *filters, least, *states, which.limit)
     return _page(rows, which, floor)

@@ -69,10 +69,14 @@ class PostgresInspector:
     def __init__(self, connections: Connections) -> None:
         self._connections = connections
 
-    async def job(self, job_id: int) -> StoredJob | None:
+    async def job(self, job_id: int, text_max: int | None = None) -> StoredJob | None:
         """Return one job."""
-        rows = await self._fetch("show_job", job_id)
+        rows = await self._fetch("show_job", job_id, text_max)
         return _job(rows[0]) if rows else None
+
+    async def named(self, token: int | None, key: str | None) -> list[int]:
+        """Return ids of jobs by a token or by the key of an unfinished job."""
+        return [row["id"] for row in await self._fetch("show_named", token, key, NAMED_MAX)]
 
     async def job_ids(self, which: JobFilter) -> JobIds:
         """Return ids of jobs, newest first, as one look finds them."""
@@ -131,17 +135,19 @@ class PostgresInspector:
         """Return all that is paused, by id."""
         return [pause_of(row) for row in await self._fetch("show_pauses")]
 
-    async def statistics(self) -> Statistics:
-        """Return what the store holds, in bounded numbers of one snapshot."""
+    async def statistics(self, most: int = STATISTICS_MAX) -> Statistics:
+        """Return what the store holds, in numbers of one snapshot, each counted up to ``most``."""
         async with self._by_index() as connection:
             found: dict[str, Any] = {}
             for name, kind in _FIGURE.items():
-                rows = await connection.fetch(sql(f"show_{name}"), STATISTICS_MAX)
+                rows = await connection.fetch(sql(f"show_{name}"), most)
                 found[name] = [kind(**row) for row in rows]
-            lanes = await connection.fetch(sql("show_lanes"), STATISTICS_MAX, LANES_MAX)
+            lanes = await connection.fetch(sql("show_lanes"), most, LANES_MAX)
             refused = (await connection.fetch(sql("show_refused")))[0]
         lined = [DueJobs(**row) for row in lanes]
-        return Statistics(lanes=lined, refused=refused["number"], now=refused["now"], **found)
+        return Statistics(
+            lanes=lined, refused=refused["number"], now=refused["now"], most=most, **found
+        )
 
     async def environment(self) -> Environment:
         """Return what the server is and how it is set."""

@@ -120,8 +120,9 @@ class _Checkout:
         """Begin the transaction that was asked for; behind a pooler, one in any case."""
         if is_pooled(self._connection):
             self._kind = self._kind or Transaction.COMMITTED
-            timeout = self._connections.settings.statement_timeout
-            await self._command(begin_text(self._kind, timeout, path_of(self._connection)))
+            settings, path = self._connections.settings, path_of(self._connection)
+            timeout, read_only = settings.statement_timeout, settings.read_only
+            await self._command(begin_text(self._kind, timeout, path, read_only=read_only))
         elif self._kind is not None:
             await self._command(begin_text(self._kind))
 

@@ -42,6 +42,10 @@ KEEPALIVE = {
     "tcp_keepalives_count": "6",
 }
 
+# Of a session that only reads: the server refuses what would write. Never "off": that would
+# overrule a server that protects itself.
+READS_ONLY = {"default_transaction_read_only": "on"}
+
 
 class Transaction(StrEnum):
     """What a transaction sees: with each statement what is committed by then, or one snapshot."""
@@ -72,10 +76,15 @@ def settings_of(statement_timeout: float, *, keeps_plans: bool) -> dict[str, str
 
 @lru_cache(maxsize=64)
 def begin_text(
-    kind: Transaction, statement_timeout: float | None = None, path: str | None = None
+    kind: Transaction,
+    statement_timeout: float | None = None,
+    path: str | None = None,
+    *,
+    read_only: bool = False,
 ) -> str:
     """Return what begins a transaction; with a timeout (seconds), and makes it what a session of
-    our own is from its start. ``path``: what is left of the search_path then; None: all of it."""
+    our own is from its start. ``path``: what is left of the search_path then; None: all of it.
+    ``read_only``: the transaction may not write."""
     begin = f"BEGIN {kind}"
     if statement_timeout is None:
         return begin
@@ -83,6 +92,8 @@ def begin_text(
     sets = [f"SET LOCAL {name} = '{value}'" for name, value in local.items()]
     if path is not None:
         sets.append(f"SET LOCAL search_path = {path}")
+    if read_only:
+        sets.append("SET LOCAL transaction_read_only = on")
     return "; ".join([begin, *sets])
 
 

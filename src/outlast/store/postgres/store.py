@@ -64,6 +64,8 @@ class PostgresStore(WorkerVerbs, PostgresScheduleVerbs):
         notify: whether listeners are woken (NOTIFY takes a global lock at commit).
         statement_timeout, connect_timeout: seconds; keep the first below the lease.
         pooler: a transaction pooler stands between: keep nothing in the session.
+        read_only: all transactions only read; the server refuses what would write.
+        application: how the sessions are called in ``pg_stat_activity``.
     """
 
     def __init__(
@@ -77,6 +79,8 @@ class PostgresStore(WorkerVerbs, PostgresScheduleVerbs):
         statement_timeout: float = 30.0,
         connect_timeout: float = 10.0,
         pooler: bool = False,
+        read_only: bool = False,
+        application: str = "outlast",
         clock: Clock = SYSTEM,
     ) -> None:
         self.url = check_url(url)
@@ -88,6 +92,8 @@ class PostgresStore(WorkerVerbs, PostgresScheduleVerbs):
             statement_timeout=statement_timeout,
             connect_timeout=connect_timeout,
             pooler=pooler,
+            read_only=read_only,
+            application=application,
         )
         super().__init__(Connections(settings), notify=notify)
         self._exchange = PostgresExchange(self._connections, clock, notify=notify)

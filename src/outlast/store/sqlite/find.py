@@ -20,7 +20,7 @@ _SNAPSHOT = statements("transaction")
 
 def find_ids(cursor: Cursor, which: JobFilter) -> JobIds:
     """Return what one look finds (sqlite/sql/find_jobs.sql), in one snapshot."""
-    values = msgspec.structs.asdict(which) | {"rows": LOOK_ROWS}
+    values = msgspec.structs.asdict(which) | {"rows": which.look_rows or LOOK_ROWS}
     values["last"] = ID_MAX if which.before_id is None else which.before_id - 1
     kind = _kind(which)
     cursor.execute(_SNAPSHOT["snapshot"])

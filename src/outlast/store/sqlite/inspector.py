@@ -69,10 +69,16 @@ class SqliteInspector:
         self._connection = connection
         self._clock = clock
 
-    async def job(self, job_id: int) -> StoredJob | None:
+    async def job(self, job_id: int, text_max: int | None = None) -> StoredJob | None:
         """Return one job."""
-        rows = await self._rows("job", {"id": job_id, "now": self._clock.wall()})
+        values = {"id": job_id, "now": self._clock.wall(), "text_max": text_max}
+        rows = await self._rows("job", values)
         return _job(rows[0]) if rows else None
+
+    async def named(self, token: int | None, key: str | None) -> list[int]:
+        """Return ids of jobs by a token or by the key of an unfinished job."""
+        values = {"token": token, "key": key, "limit": NAMED_MAX}
+        return [row[0] for row in await self._rows("named", values)]
 
     async def job_ids(self, which: JobFilter) -> JobIds:
         """Return ids of jobs, newest first, as one look finds them."""
@@ -126,10 +132,10 @@ class SqliteInspector:
         """Return all that is paused, by id."""
         return await self._connection.read(pauses)
 
-    async def statistics(self) -> Statistics:
-        """Return what the store holds, in bounded numbers of one snapshot."""
+    async def statistics(self, most: int = STATISTICS_MAX) -> Statistics:
+        """Return what the store holds, in numbers of one snapshot, each counted up to ``most``."""
         now = self._clock.wall()
-        values = {"now": now, "most": STATISTICS_MAX, "lanes": LANES_MAX}
+        values = {"now": now, "most": most, "lanes": LANES_MAX}
 
         def look(cursor: Cursor) -> Statistics:
             cursor.execute(_SNAPSHOT["snapshot"])
@@ -141,7 +147,7 @@ class SqliteInspector:
                 refused = cursor.execute(_STATISTICS["refused"], values).fetchone()[0]
             finally:
                 cursor.execute(_SNAPSHOT["rollback"])
-            return Statistics(now=now, refused=refused, **found)
+            return Statistics(now=now, refused=refused, most=most, **found)
 
         return await self._connection.read(look)
 

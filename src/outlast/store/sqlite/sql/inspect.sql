@@ -2,13 +2,23 @@
 
 -- name: job
 SELECT j.id, j.task, j.queue, j.state, j.priority, j.attempt_count, j.failures, j.losses, j.token,
-       j.state = 'queued' AND j.run_at > :now AND j.position IS NULL, j.args, j.policy, j.run_at,
-       j.enqueued_at, j.expires_at,
+       j.state = 'queued' AND j.run_at > :now AND j.position IS NULL,
+       CASE WHEN :text_max IS NULL THEN j.args ELSE substr(j.args, 1, :text_max) END, j.policy,
+       j.run_at, j.enqueued_at, j.expires_at,
        coalesce(j.worker_id, j.completed_by), w.name, w.host, j.key, j.tenant,
-       j.started_at, j.ended_at, j.cancel_requested, j.hard_deadline, j.progress, j.checkpoint, j.checkpoint_at, j.result,
+       j.started_at, j.ended_at, j.cancel_requested, j.hard_deadline, j.progress,
+       CASE WHEN :text_max IS NULL THEN j.checkpoint ELSE substr(j.checkpoint, 1, :text_max) END,
+       j.checkpoint_at,
+       CASE WHEN :text_max IS NULL THEN j.result ELSE substr(j.result, 1, :text_max) END,
        j.solo, j.incident, j.cohort
 FROM outlast_jobs AS j LEFT JOIN outlast_workers AS w ON w.id = coalesce(j.worker_id, j.completed_by)
 WHERE j.id = :id
+-- name: named
+-- By the token of an attempt, closed or under way, or by the key of an unfinished job: each by an index.
+SELECT job_id AS id FROM outlast_attempts WHERE token = :token
+UNION SELECT id FROM outlast_jobs WHERE worker_id IS NOT NULL AND token = :token
+UNION SELECT id FROM outlast_jobs WHERE key = :key AND key IS NOT NULL AND ended_at IS NULL
+ORDER BY id DESC LIMIT :limit
 -- name: jobs_of
 SELECT j.id, j.task, j.queue, j.state, j.priority, j.attempt_count, j.failures, j.losses, j.token,
        j.state = 'queued' AND j.run_at > :now AND j.position IS NULL,

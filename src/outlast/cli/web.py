@@ -1,0 +1,146 @@
+"""``outlast web``: the options, and who may come in."""
+
+from __future__ import annotations
+
+from ipaddress import ip_address
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from outlast.cli.connect import check_exists, describe_place
+from outlast.cli.loop import run_loop
+from outlast.cli.options import Url, command
+from outlast.errors import ConfigError, UsageError
+from outlast.store.backend import open_store, resolve_url
+
+if TYPE_CHECKING:
+    from outlast.web.session import Network
+
+PORT = 8010
+WAYS_IN = "--password-file FILE, --user-header NAME (behind a proxy) or --no-auth"
+
+
+def add_to(group: typer.Typer) -> None:
+    """Add the command."""
+    command(group, "web")(web)
+
+
+def web(
+    url: Url = None,
+    host: Annotated[
+        str, typer.Option("--host", metavar="ADDRESS", help="The address to listen on.")
+    ] = "127.0.0.1",
+    port: Annotated[
+        int,
+        typer.Option(
+            "--port", metavar="N", min=0, max=65_535, help="The port; 0: any that is free."
+        ),
+    ] = PORT,
+    read_only: Annotated[
+        bool, typer.Option("--read-only", help="Change nothing.", show_default=False)
+    ] = False,
+    name: Annotated[
+        str, typer.Option("--name", metavar="NAME", help="The name of this place, as PROD.")
+    ] = "",
+    colour: Annotated[
+        str, typer.Option("--colour", metavar="COLOUR", help="Its colour, as red.")
+    ] = "",
+    hide: Annotated[
+        str | None,
+        typer.Option("--hide", metavar="REGEX", help="Do not show what matches, in payloads."),
+    ] = None,
+    password_file: Annotated[
+        Path | None,
+        typer.Option("--password-file", metavar="FILE", help="Lines USER:PASSWORD, mode 600."),
+    ] = None,
+    user_header: Annotated[
+        str | None,
+        typer.Option(
+            "--user-header", metavar="NAME", help="A header in which a proxy names the user."
+        ),
+    ] = None,
+    proxy: Annotated[
+        list[str] | None,
+        typer.Option("--proxy", metavar="NETWORK", help="Where that proxy is. Default: this host."),
+    ] = None,
+    no_auth: Annotated[
+        bool, typer.Option("--no-auth", help="Let everyone in.", show_default=False)
+    ] = False,
+    allow_host: Annotated[
+        list[str] | None,
+        typer.Option("--allow-host", metavar="NAME", help="A name by which browsers reach it."),
+    ] = None,
+) -> None:
+    """Serve the page: what needs a hand, jobs, why each is where it is, and what moves it.
+
+    On this machine alone, unless --host says otherwise; then it also has to know who comes in: by
+    --password-file, --user-header or --no-auth. Without these, it prints a link that works once and
+    leaves a session in the browser.
+
+    Examples:
+        outlast web
+        outlast web --name production --colour red --read-only
+        outlast web --host 0.0.0.0 --password-file /etc/outlast/users --allow-host jobs.example.org
+    """
+    ways = [password_file is not None, user_header is not None, no_auth]
+    if sum(ways) > 1:
+        raise UsageError(f"give one of {WAYS_IN}")
+    if not any(ways) and not _is_loopback(host):
+        raise UsageError(
+            f"--host {host} can be reached from other machines: say who may come in, by {WAYS_IN}"
+        )
+    if proxy and user_header is None:
+        raise UsageError("--proxy says where the proxy of --user-header is: give both")
+    address, server = resolve_url(url), _load_server()
+    networks = _networks(proxy or ["127.0.0.1", "::1"])
+    users = server.choose_users(password_file, user_header, networks, no_auth=no_auth)
+    site = server.make_site(
+        address,
+        users.judge,
+        refuse=users.refuse,
+        name=name,
+        colour=colour,
+        hide=hide,
+        hosts=[host, *(allow_host or [])],
+        read_only=read_only,
+    )
+    run_loop(lambda: _serve(server, site, users, host, port))
+
+
+async def _serve(server: Any, site: Any, users: Any, host: str, port: int) -> None:
+    store = open_store(site.url, read_only=True)
+    try:
+        await check_exists(store)
+    finally:
+        await store.close()
+    await server.serve(site, users, host, port, describe_place(site.url))
+
+
+def _load_server() -> Any:
+    try:
+        from outlast.cli import web_server
+    except ModuleNotFoundError as error:
+        missing = (error.name or "").partition(".")[0]
+        if missing not in {"starlette", "jinja2", "uvicorn", "prometheus_client"}:
+            raise
+        raise ConfigError(f"the page needs {missing}: pip install 'outlast[web]'") from error
+    return web_server
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+def _networks(texts: list[str]) -> list[Network]:
+    from ipaddress import ip_network
+
+    try:
+        return [ip_network(text, strict=False) for text in texts]
+    except ValueError:
+        raise UsageError(f"--proxy {' '.join(texts)}: write addresses, as 10.0.0.0/8") from None

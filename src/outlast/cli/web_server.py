@@ -1,0 +1,107 @@
+"""The server of ``outlast web``: from the settings to a listening socket, and to a clean end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import socket
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import uvicorn
+
+from outlast.errors import ConfigError
+from outlast.web.application import application_of, make_site
+from outlast.web.session import Anyone, LinkSessions, Network, PasswordUsers, ProxyUsers, Users
+from outlast.web.site import Site
+
+__all__ = ["choose_users", "make_site", "serve"]
+
+GRACE_SECONDS = 3  # for requests under way, once it is to end
+BACKLOG = 128
+
+
+class _Server(uvicorn.Server):
+    """Leaves signals to the command's loop."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Capture none."""
+        yield
+
+
+def choose_users(
+    password_file: Path | None,
+    user_header: str | None,
+    networks: Sequence[Network],
+    *,
+    no_auth: bool,
+) -> Users:
+    """Return who may come in: by a link, unless something else was asked for."""
+    if password_file is not None:
+        return PasswordUsers(password_file)
+    if user_header is not None:
+        return ProxyUsers(user_header, networks)
+    return Anyone() if no_auth else LinkSessions()
+
+
+async def serve(site: Site, users: Users, host: str, port: int, place: str) -> None:
+    """Serve until Ctrl-C or SIGTERM; then end open streams, and what is under way."""
+    with _listen(host, port) as listening:
+        config = uvicorn.Config(
+            application_of(site),
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            lifespan="on",
+            timeout_graceful_shutdown=GRACE_SECONDS,
+        )
+        name = f"[{host}]" if ":" in host else host
+        _introduce(users, f"http://{name}:{listening.getsockname()[1]}/", place)
+        await _run(_Server(config), listening, site)
+
+
+async def _run(server: _Server, listening: socket.socket, site: Site) -> None:
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    if task is not None:
+        loop.add_signal_handler(signal.SIGTERM, task.cancel)
+    serving = loop.create_task(server.serve(sockets=[listening]))
+    try:
+        await asyncio.shield(serving)
+    finally:
+        loop.remove_signal_handler(signal.SIGTERM)
+        site.stop_streams()
+        server.should_exit = True
+        await serving
+
+
+def _introduce(users: Users, address: str, place: str) -> None:
+    """Print where the page is: with a link that works once, if that is the way in, and another one
+    each time that it was used."""
+    print(f"the page of {place}; Ctrl-C ends it")
+    if not isinstance(users, LinkSessions):
+        print(f"  {address}", flush=True)
+        return
+
+    def show_link() -> None:
+        print(f"  {address}?token={users.token}", flush=True)
+
+    def show_next() -> None:
+        print("a browser has used the link; for another one:")
+        show_link()
+
+    users.on_used = show_next
+    show_link()
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    try:
+        found = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM)
+        family, _, _, _, address = found[0]
+        return socket.create_server(address[:2], family=family, backlog=BACKLOG)
+    except OSError as error:
+        said = error.strerror or type(error).__name__
+        text = f"cannot listen on {host}, port {port}: {said}; --port 0 takes one that is free"
+        raise ConfigError(text) from error

@@ -1,0 +1,34 @@
+"""What needs a hand, and how the queues stand: read for the first page of an operator."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from outlast.insight.documents import Document
+from outlast.insight.queries import read_workers
+from outlast.insight.stats import stats_document
+from outlast.model.pause import Pause
+from outlast.store.protocol import Store
+from outlast.store.rows import WorkerRow
+from outlast.store.statistics import Statistics
+
+COUNTED_MAX = 10_000  # rows for one number
+
+
+class Overview(msgspec.Struct, frozen=True):
+    """What a store holds and who works on it. ``stats`` is the document of ``outlast stats``, its
+    numbers counted up to COUNTED_MAX."""
+
+    stats: Document
+    statistics: Statistics
+    workers: Sequence[WorkerRow]
+    pauses: Sequence[Pause]
+
+
+async def read_overview(store: Store) -> Overview:
+    """Read it: each number by an index, and bounded."""
+    statistics = await store.inspector.statistics(COUNTED_MAX)
+    workers, pauses = await read_workers(store), await store.inspector.pauses()
+    return Overview(stats_document(statistics, workers, pauses), statistics, workers, pauses)

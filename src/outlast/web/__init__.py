@@ -1,0 +1,35 @@
+"""The page: what operators open. ``dashboard`` makes the application, ``outlast web`` serves it.
+
+A page asks ``insight`` for what it shows, and acts by it, as the command line does. Each file of
+pages has a list ``ENDPOINTS``, which ``application.py`` joins, and a line in ``navigation.py``.
+
+application.py  dashboard(): the settings, all endpoints, the ASGI application
+endpoint.py     an endpoint: its path, the right that it needs; one call of it, from who to answer
+visit.py        one request: who, with which rights, on which store; links and pages
+site.py         the settings of one dashboard
+access.py       Access: a user, the rights, the tenant
+session.py      who may come in by `outlast web`: a link used once, passwords, a proxy's header
+security.py     hosts, sites and headers: for each request and each answer
+problem.py      why something is refused, as a status and a sentence
+reader.py       the reading side of the store: one look for all who ask, kept for two seconds
+sampler.py      looks for all open pages at once whether something has changed
+render.py       Jinja2: filters, and what all templates know
+navigation.py   the menu
+listing.py      parts that lists share: the filter in the URL, pages by key
+overview.py     /: what needs a hand
+jobs.py         /jobs and /go
+job.py          /jobs/17: why, attempts, payloads
+timeline.py     the attempts of a job as a drawing
+actions.py      what is done to one job: cancel, requeue, discard
+live.py         /events: hints that something has changed
+assets.py       the stylesheet and the scripts
+templates/      one for each page, base.html round them, macros.html within
+static/         the stylesheet, our script, and idiomorph (its licence beside it)
+"""
+
+from __future__ import annotations
+
+from outlast.web.access import Access, Right
+from outlast.web.application import dashboard
+
+__all__ = ["Access", "Right", "dashboard"]

@@ -1,0 +1,121 @@
+"""Puts the page together: all endpoints, and the guard before them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator, Collection
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+from starlette.applications import Starlette
+from starlette.responses import Response
+from starlette.types import ASGIApp
+
+from outlast.errors import ConfigError, text_of
+from outlast.store.backend import resolve_url
+from outlast.web import actions, job, jobs, live, overview
+from outlast.web.access import Judge, Right
+from outlast.web.assets import ROUTE
+from outlast.web.endpoint import Endpoint
+from outlast.web.problem import WebRefusal
+from outlast.web.security import SecurityGuard
+from outlast.web.site import Refuse, Site
+from outlast.web.visit import Visit
+
+if TYPE_CHECKING:
+    from outlast.app import App
+
+COLOURS = ("red", "orange", "yellow", "green", "blue", "purple", "grey")
+
+ENDPOINTS: list[Endpoint] = [
+    *overview.ENDPOINTS,
+    *jobs.ENDPOINTS,
+    *job.ENDPOINTS,
+    *actions.ENDPOINTS,
+    *live.ENDPOINTS,
+]
+
+
+def dashboard(
+    app: App | str,
+    *,
+    access: Judge,
+    name: str = "",
+    colour: str = "",
+    hide: str | None = None,
+    hosts: Collection[str] = (),
+    read_only: bool = False,
+) -> ASGIApp:
+    """Return the page as an ASGI application, to be mounted under any path of yours.
+
+    Args:
+        app: your application, or the URL of its store. The page opens connections of its own: three
+            that only read, and one for actions.
+        access: called with each request (``starlette.requests.Request``); returns ``Access``, or
+            None for a stranger. May be a coroutine function. There is no default.
+        name: of this place, as in ``"production"``, shown on each page.
+        colour: of this place: red, orange, yellow, green, blue, purple or grey.
+        hide: a regular expression: what matches is not shown in payloads, output and messages.
+        hosts: the names by which browsers reach the page; ``["*"]``: any. Addresses and localhost
+            always may be used.
+        read_only: nothing may be changed, by any user.
+
+    Raises:
+        ConfigError: a setting cannot work.
+    """
+    url = app if isinstance(app, str) else app.url
+    return application_of(
+        make_site(
+            url, access, name=name, colour=colour, hide=hide, hosts=hosts, read_only=read_only
+        )
+    )
+
+
+def make_site(
+    url: str,
+    judge: Judge,
+    *,
+    refuse: Refuse | None = None,
+    name: str = "",
+    colour: str = "",
+    hide: str | None = None,
+    hosts: Collection[str] = (),
+    read_only: bool = False,
+) -> Site:
+    """Return the checked settings. Raises ConfigError."""
+    if colour and colour not in COLOURS:
+        raise ConfigError(f"colour={colour!r}: colours are {', '.join(COLOURS)}")
+    return Site(
+        resolve_url(url),
+        judge,
+        refuse=refuse,
+        name=name,
+        colour=colour,
+        hide=_compile(hide),
+        hosts=frozenset(host.lower() for host in hosts),
+        read_only=read_only,
+    )
+
+
+def _compile(pattern: str | None) -> re.Pattern[str] | None:
+    try:
+        return None if pattern is None else re.compile(pattern)
+    except re.error as error:
+        raise ConfigError(f"hide={pattern!r}: {text_of(error)}") from error
+
+
+def application_of(site: Site) -> ASGIApp:
+    """Return the ASGI application of a site."""
+
+    @asynccontextmanager
+    async def close_at_end(_: Starlette) -> AsyncIterator[None]:
+        yield
+        await site.close()
+
+    missing = Endpoint("/{path:path}", _miss, Right.VIEW, by_tenant=True)
+    routes = [ROUTE, *(each.route(site) for each in (*ENDPOINTS, missing))]
+    return SecurityGuard(Starlette(routes=routes, lifespan=close_at_end), site.hosts)
+
+
+async def _miss(visit: Visit) -> Response:
+    raise WebRefusal(404, "No such page", f"There is nothing at {visit.path}.")

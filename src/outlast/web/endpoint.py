@@ -1,0 +1,94 @@
+"""One address of the page: who may ask for it, and how an error of it is shown.
+
+An endpoint names the right that it needs, and is closed to users of one tenant unless it says that
+it keeps to their jobs. So a new page that forgets both shows nothing to those.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from outlast.errors import OutlastError
+from outlast.web.access import Access, Right
+from outlast.web.problem import Problem, answer_plainly, problem_of
+from outlast.web.site import Site
+from outlast.web.visit import Visit
+
+
+def show_page(visit: Visit, problem: Problem) -> Response:
+    """Show a problem as a page."""
+    return visit.show("error.html", status=problem.status, problem=problem)
+
+
+class Endpoint(msgspec.Struct, frozen=True):
+    """An address of the page.
+
+    Attributes:
+        path: as Starlette writes it: ``/jobs/{job_id:int}``. No name of a queue or task is part of
+            a path (it may be ``..``): it goes into the query.
+        handler: answers a visit.
+        right: what the user has to be allowed.
+        method: GET or POST.
+        by_tenant: whether it keeps to the jobs of ``visit.access.tenant``; if not, users of one
+            tenant are refused.
+        show_problem: shows what went wrong.
+    """
+
+    path: str
+    handler: Callable[[Visit], Awaitable[Response]]
+    right: Right = Right.VIEW
+    method: str = "GET"
+    by_tenant: bool = False
+    show_problem: Callable[[Visit, Problem], Response] = show_page
+
+    def route(self, site: Site) -> Route:
+        """Return the route of this endpoint on a site."""
+
+        async def answer(request: Request) -> Response:
+            return await self._answer(site, request)
+
+        return Route(self.path, answer, methods=[self.method], name=self.path)
+
+    async def _answer(self, site: Site, request: Request) -> Response:
+        access = await _resolve(site.judge(request))
+        if access is None:
+            return await _refuse_stranger(site, request)
+        visit = Visit(site, request, access.reading() if site.read_only else access)
+        problem = self._find_problem(visit.access)
+        if problem is not None:
+            return self.show_problem(visit, problem)
+        try:
+            return await self.handler(visit)
+        except OutlastError as error:
+            return self.show_problem(visit, problem_of(error))
+
+    def _find_problem(self, access: Access) -> Problem | None:
+        if not access.may(self.right):
+            return Problem(403, "Not allowed", f"{access.user} lacks the right {self.right.value}.")
+        if access.tenant is not None and not self.by_tenant:
+            return Problem(
+                403,
+                "Not for one tenant",
+                f"This shows all tenants; {access.user} may see only {access.tenant}.",
+            )
+        return None
+
+
+async def _resolve(answer: object) -> Access | None:
+    found: Access | None = await answer if inspect.isawaitable(answer) else answer  # type: ignore[assignment]
+    return found
+
+
+async def _refuse_stranger(site: Site, request: Request) -> Response:
+    if site.refuse is not None:
+        answer = site.refuse(request)
+        response = await answer if inspect.isawaitable(answer) else answer
+        if response is not None:
+            return response
+    return answer_plainly(Problem(401, "Who are you?", "You have to sign in to see this page."))

@@ -1,0 +1,118 @@
+"""``/jobs/17``: why it is where it is, what would move it, what has happened, and what it holds."""
+
+from __future__ import annotations
+
+import msgspec
+from starlette.responses import PlainTextResponse, Response
+
+from outlast.errors import JobNotFound
+from outlast.insight.queries import Dossier, read_dossier
+from outlast.insight.situation import Explanation, Situation
+from outlast.insight.why import why
+from outlast.model.job import State
+from outlast.store.protocol import Store
+from outlast.store.rows import StoredJob
+from outlast.store.statistics import Place
+from outlast.text import lines
+from outlast.web.access import Right
+from outlast.web.endpoint import Endpoint
+from outlast.web.timeline import draw_timeline
+from outlast.web.visit import Visit
+
+PAYLOADS = ("args", "checkpoint", "result")
+SHOWN_MAX = 4_000  # characters of a payload on the page
+ATTEMPTS_SHOWN = 100
+TRACE_LINES = 80
+DONE = {
+    "cancelled": "It is cancelled.",
+    "requested": "It was asked to stop.",
+    "requeued": "It is queued again, with fresh budgets.",
+    "ended": "Nothing was changed: it had ended before.",
+    "completed": "Nothing was changed: it is completed.",
+    "not_ended": "Nothing was changed: it has not ended.",
+    "key_taken": "Nothing was changed: an unfinished job has its key.",
+}
+
+
+class JobPage(msgspec.Struct, frozen=True):
+    """All that the page of a job shows. Payloads are cut behind SHOWN_MAX + 1 characters."""
+
+    dossier: Dossier
+    answer: Explanation
+
+
+async def read_page(store: Store, job_id: int, now: float) -> JobPage | None:
+    """Return what is known of a job; None: there is no such job."""
+    dossier = await read_dossier(store, job_id, now, text_max=SHOWN_MAX + 1)
+    if dossier is None:
+        return None
+    is_queued = dossier.row.state is State.QUEUED
+    situation = Situation(
+        row=dossier.row,
+        attempts=dossier.attempts,
+        workers=dossier.workers,
+        place=await store.inspector.place(job_id) or Place(),
+        now=now,
+        held=await store.inspector.held() if is_queued else [],
+        pauses=dossier.paused,
+    )
+    return JobPage(dossier, why(situation))
+
+
+async def find_page(visit: Visit) -> JobPage:
+    """Return what is known of the job of this address; JobNotFound, also for another tenant's."""
+    job_id: int = visit.request.path_params["job_id"]
+    found = await visit.ask(("job", job_id), lambda store: read_page(store, job_id, visit.now))
+    tenant = visit.access.tenant
+    if found is None or tenant not in {None, found.dossier.row.tenant}:
+        raise not_found(job_id)
+    return found
+
+
+def not_found(job_id: int) -> JobNotFound:
+    """Return the error for a job that is not there."""
+    return JobNotFound(
+        f"There is no job {job_id}, or not any more: rows of ended jobs are deleted."
+    )
+
+
+async def show_job(visit: Visit) -> Response:
+    """Show one job."""
+    found = await find_page(visit)
+    dossier, row = found.dossier, found.dossier.row
+    kept = dossier.attempts[-ATTEMPTS_SHOWN:]
+    return visit.show(
+        "job.html",
+        row=row,
+        phase=dossier.phase,
+        answer=found.answer,
+        attempts=list(reversed(kept)),
+        attempts_hidden=len(dossier.attempts) - len(kept),
+        dropped=dossier.attempts[-1].dropped if dossier.attempts else 0,
+        refusals=dossier.refusals,
+        timeline=draw_timeline(dossier),
+        payloads=[(name, getattr(row, name)) for name in PAYLOADS if getattr(row, name)],
+        payload_max=SHOWN_MAX,
+        done=DONE.get(visit.query.get("done", ""), ""),
+        trace=lambda text: "\n".join(lines(visit.site.cover(text.rstrip()), TRACE_LINES)),
+    )
+
+
+async def show_payload(visit: Visit) -> Response:
+    """Show a payload as it is stored, all of it."""
+    job_id, name = visit.request.path_params["job_id"], visit.request.path_params["name"]
+
+    async def look(store: Store) -> StoredJob | None:
+        return await store.inspector.job(job_id)
+
+    row = await visit.ask(("payload", job_id), look)
+    tenant = visit.access.tenant
+    if row is None or tenant not in {None, row.tenant} or name not in PAYLOADS:
+        raise not_found(job_id)
+    return PlainTextResponse(visit.site.cover(getattr(row, name) or ""))
+
+
+ENDPOINTS = [
+    Endpoint("/jobs/{job_id:int}", show_job, by_tenant=True),
+    Endpoint("/jobs/{job_id:int}/payload/{name}", show_payload, Right.PAYLOAD, by_tenant=True),
+]

@@ -1,0 +1,87 @@
+"""``/jobs``: jobs by the filter in the URL, newest first; and ``/go``, which finds one."""
+
+from __future__ import annotations
+
+from starlette.responses import Response
+
+from outlast.insight.documents import phase_of
+from outlast.insight.lookup import LookupTarget, look_up
+from outlast.insight.queries import PHASES, JobList, SearchBounds, list_jobs
+from outlast.model.job import State
+from outlast.store.protocol import Store
+from outlast.store.rows import JobFilter
+from outlast.web.endpoint import Endpoint
+from outlast.web.listing import ROWS, ROWS_MAX, read_name, read_number
+from outlast.web.problem import WebRefusal
+from outlast.web.visit import Visit
+
+BOUNDS = SearchBounds(looks=1, rows=20_000, judged=2_000, text_max=200)
+FILTERS = ("phase", "queue", "task", "tenant", "label")
+
+
+async def show_jobs(visit: Visit) -> Response:
+    """Show a page of jobs."""
+    asked = {name: read_name(visit.query, name) for name in FILTERS}
+    if visit.access.tenant is not None:
+        asked["tenant"] = visit.access.tenant
+    before = read_number(visit.query, "before")
+    limit = read_number(visit.query, "rows", ROWS_MAX) or ROWS
+    phase = asked["phase"]
+    which = JobFilter(
+        state=_state_of(phase),
+        queue=asked["queue"],
+        task=asked["task"],
+        tenant=asked["tenant"],
+        label=asked["label"],
+        limit=limit,
+        before_id=before,
+    )
+
+    async def look(store: Store) -> JobList:
+        return await list_jobs(store, which, phase, visit.now, BOUNDS)
+
+    found = await visit.ask(("jobs", which, phase), look)
+    return visit.show(
+        "jobs.html",
+        rows=[(row, phase_of(row, found.served, found.astray, found.pauses)) for row in found.rows],
+        asked=asked,
+        before=before,
+        next_before=found.before,
+        is_full=len(found.rows) == limit,
+        phases=[*State, *PHASES],
+    )
+
+
+def _state_of(word: str | None) -> State | None:
+    if word is None or word in PHASES:
+        return None if word is None else PHASES[word]
+    if word in set(State):
+        return State(word)
+    known = ", ".join((*State, *PHASES))
+    raise WebRefusal(400, "That cannot be", f"phase= is one of {known}.")
+
+
+async def go_to(visit: Visit) -> Response:
+    """Send the browser to what has this id, token, key or name."""
+    text = (read_name(visit.query, "q") or "").strip()
+    if not text:
+        return visit.go("/jobs")
+    tenant = visit.access.tenant
+
+    async def look(store: Store) -> LookupTarget | None:
+        return await look_up(store, text, tenant)
+
+    target = await visit.ask(("go", text, tenant), look)
+    if target is None:
+        raise WebRefusal(
+            404,
+            "Nothing has that name",
+            f"No job has the id, the token or the key {text!r}, and no worker has that name.",
+        )
+    return visit.go(f"/{target.kind}/{target.id}")
+
+
+ENDPOINTS = [
+    Endpoint("/jobs", show_jobs, by_tenant=True),
+    Endpoint("/go", go_to, by_tenant=True),
+]

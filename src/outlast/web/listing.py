@@ -1,0 +1,30 @@
+"""Parts that all lists share: the filter in the URL, and pages by key (never by offset)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from outlast.web.problem import WebRefusal
+
+ROWS = 50  # of one page
+ROWS_MAX = 200
+ID_MAX = 2**63 - 1
+NAME_MAX = 1_000
+
+
+def read_number(query: Mapping[str, str], name: str, most: int = ID_MAX) -> int | None:
+    """Return a whole number of 1 to ``most`` in the URL; None: it is not there."""
+    text = query.get(name)
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdigit() and 1 <= int(text[:20]) <= most):
+        raise WebRefusal(400, "That cannot be", f"{name}= has to be a number of 1 to {most}.")
+    return int(text)
+
+
+def read_name(query: Mapping[str, str], name: str) -> str | None:
+    """Return a name in the URL; None: it is not there."""
+    text = query.get(name)
+    if text is not None and len(text) > NAME_MAX:
+        raise WebRefusal(400, "That cannot be", f"{name}= has {NAME_MAX} characters at most.")
+    return text

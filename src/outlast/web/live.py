@@ -1,0 +1,76 @@
+"""``/events``: hints that something has changed, for pages that then ask again.
+
+A hint carries nothing: whether a user may see what has changed is decided where the page is asked
+for. A stream ends after STREAM_SECONDS, since a server that stops waits for open answers; the
+browser opens it again, and each begins with a hint, so nothing is missed in between.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+from starlette.responses import Response, StreamingResponse
+
+from outlast.web.endpoint import Endpoint
+from outlast.web.problem import WebRefusal
+from outlast.web.sampler import TOPICS, Sampler
+from outlast.web.visit import Visit
+
+STREAM_SECONDS = 15.0
+TOPICS_MAX = 10  # of one page
+ID_DIGITS = 18
+HINT = b"data: \n\n"
+
+
+async def stream(visit: Visit) -> Response:
+    """Send hints until the stream ends."""
+    asked = frozenset(visit.query.get("topics", "").split()[:TOPICS_MAX])
+    topics = await _allowed(visit, asked)
+    if not topics:
+        raise WebRefusal(404, "No such topics", "There is nothing to hint at.")
+    sampler = visit.site.sampler()
+    return StreamingResponse(
+        _hints(sampler, topics), media_type="text/event-stream", headers={"x-accel-buffering": "no"}
+    )
+
+
+async def _hints(sampler: Sampler, topics: frozenset[str]) -> AsyncIterator[bytes]:
+    client = sampler.join(topics)
+    stopped = asyncio.ensure_future(sampler.stopped.wait())
+    try:
+        yield b"retry: 1000\n" + HINT
+        async with asyncio.timeout(STREAM_SECONDS):
+            while not stopped.done():
+                hinted = asyncio.ensure_future(client.hinted.wait())
+                try:
+                    await asyncio.wait({hinted, stopped}, return_when=asyncio.FIRST_COMPLETED)
+                finally:
+                    hinted.cancel()
+                if client.hinted.is_set():
+                    client.hinted.clear()
+                    yield HINT
+    except TimeoutError:
+        return
+    finally:
+        stopped.cancel()
+        sampler.leave(client)
+
+
+async def _allowed(visit: Visit, asked: frozenset[str]) -> frozenset[str]:
+    """Return the topics that this user may be hinted at: of one tenant, only its jobs."""
+    jobs = {topic for topic in asked if _is_job(topic)}
+    tenant = visit.access.tenant
+    if tenant is None:
+        return frozenset(jobs | (asked & TOPICS.keys()))
+    ids = tuple(sorted(int(topic.partition(":")[2]) for topic in jobs))
+    rows = await visit.ask(("tenants", ids), lambda store: store.inspector.jobs_of(ids, 0))
+    return frozenset(f"job:{row.id}" for row in rows if row.tenant == tenant)
+
+
+def _is_job(topic: str) -> bool:
+    kind, _, number = topic.partition(":")
+    return kind == "job" and number.isascii() and number.isdigit() and 0 < len(number) <= ID_DIGITS
+
+
+ENDPOINTS = [Endpoint("/events", stream, by_tenant=True)]

@@ -1,0 +1,19 @@
+"""The pages of the menu, in its order."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class MenuEntry(NamedTuple):
+    """A page in the menu. ``by_tenant``: it is there for users of one tenant, too."""
+
+    path: str
+    title: str
+    by_tenant: bool = False
+
+
+NAVIGATION: list[MenuEntry] = [
+    MenuEntry("/", "Overview"),
+    MenuEntry("/jobs", "Jobs", by_tenant=True),
+]

@@ -1,0 +1,71 @@
+"""``/``: what needs a hand, then the queues. Where all is well, one sentence says so."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from starlette.responses import Response
+
+from outlast.insight.doctor import Locks
+from outlast.insight.doctor.finding import Facts
+from outlast.insight.doctor.schedules import SCHEDULES
+from outlast.insight.doctor.workers import CHECKS
+from outlast.insight.overview import COUNTED_MAX, Overview, read_overview
+from outlast.store.finding import Finding, Level
+from outlast.store.protocol import Store
+from outlast.store.schedules import ScheduleRow
+from outlast.text import count_of
+from outlast.web.endpoint import Endpoint
+from outlast.web.visit import Visit
+
+SCHEDULES_MAX = 500  # by name
+SCHEDULES_SECONDS = 30.0  # for which they are kept
+GRAVE = {Level.PROBLEM: 0, Level.WARNING: 1}
+
+
+async def show_overview(visit: Visit) -> Response:
+    """Show the first page."""
+    seen = await visit.ask("overview", read_overview)
+    schedules = await visit.site.reader.ask("schedules", _read_schedules, SCHEDULES_SECONDS)
+    findings = sorted(
+        (one for one in find_troubles(seen, schedules, visit) if one.level in GRAVE),
+        key=lambda one: GRAVE[one.level],
+    )
+    return visit.show(
+        "overview.html",
+        findings=findings,
+        queues=seen.stats["queues"],
+        workers=seen.stats["workers"],
+        completed=seen.stats["completed"],
+        most=COUNTED_MAX,
+    )
+
+
+async def _read_schedules(store: Store) -> list[ScheduleRow]:
+    return await store.inspector.schedules(SCHEDULES_MAX)
+
+
+def find_troubles(seen: Overview, schedules: list[ScheduleRow], visit: Visit) -> Iterator[Finding]:
+    """Yield what the doctor finds in the store, and the jobs that have died."""
+    facts = Facts(
+        place="",
+        now=visit.now,
+        locks=Locks(path=""),
+        workers=list(seen.workers),
+        pauses=list(seen.pauses),
+        statistics=seen.statistics,
+        schedules=schedules,
+    )
+    for check in (*CHECKS, *SCHEDULES):
+        yield from check(facts)
+    died = sum(one.number for one in seen.statistics.dead)
+    if died:
+        yield Finding(
+            level=Level.WARNING,
+            name="dead_jobs",
+            sentence=f"{count_of(died, 'job')} {'is' if died == 1 else 'are'} dead.",
+            mend="See why they died; then requeue or discard them.",
+        )
+
+
+ENDPOINTS = [Endpoint("/", show_overview)]

@@ -1,0 +1,69 @@
+"""Why a request is refused, or what went wrong: as a status of HTTP with a title and a sentence."""
+
+from __future__ import annotations
+
+import html
+
+import msgspec
+from starlette.responses import HTMLResponse
+
+from outlast.errors import (
+    BadData,
+    ConfigError,
+    JobNotFound,
+    OutlastError,
+    ScheduleNotFound,
+    StoreError,
+    UsageError,
+    text_of,
+)
+
+MESSAGE_MAX = 1_000
+
+
+class Problem(msgspec.Struct, frozen=True):
+    """Why a request is refused, or what went wrong: with a status of HTTP."""
+
+    status: int
+    title: str
+    message: str
+
+
+class WebRefusal(OutlastError):
+    """Raised by an endpoint that refuses: a problem instead of an answer."""
+
+    def __init__(self, status: int, title: str, message: str) -> None:
+        super().__init__(message)
+        self.problem = Problem(status, title, message)
+
+
+_KINDS: tuple[tuple[type[OutlastError], int, str], ...] = (
+    (JobNotFound, 404, "No such job"),
+    (ScheduleNotFound, 404, "No such schedule"),
+    (BadData, 400, "That cannot be"),
+    (UsageError, 400, "That cannot be"),
+    (ConfigError, 400, "That cannot be"),
+    (StoreError, 503, "The store does not answer"),
+)
+
+
+def problem_of(error: OutlastError) -> Problem:
+    """Return what an error means for a visitor."""
+    if isinstance(error, WebRefusal):
+        return error.problem
+    text = text_of(error)[:MESSAGE_MAX]
+    for kind, status, title in _KINDS:
+        if isinstance(error, kind):
+            return Problem(status, title, text)
+    return Problem(409, "Not done", text)
+
+
+def answer_plainly(problem: Problem) -> HTMLResponse:
+    """Return an answer for strangers: nothing but the problem, in no layout that asks for more."""
+    title, message = html.escape(problem.title), html.escape(problem.message)
+    page = (
+        '<!doctype html><html lang="en"><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>{title}</title><main><h1>{title}</h1><p>{message}</p></main></html>"
+    )
+    return HTMLResponse(page, problem.status)

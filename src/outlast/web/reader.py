@@ -1,0 +1,105 @@
+"""The reading side of the store: a few connections that can only read, one look for all who ask.
+
+What was read is kept for KEEP_SECONDS: any number of open pages costs the store one look in that
+time. Statements that take longer than a second are ended by the server. A look that fails is
+forgotten at once, and asked again by the next visitor.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Hashable
+from typing import Any, TypeVar
+
+from outlast.clock import Clock
+from outlast.store.protocol import Store
+from outlast.stores import StoreProvider
+
+T = TypeVar("T")
+
+CONNECTIONS = 3
+STATEMENT_SECONDS = 1.0
+KEEP_SECONDS = 2.0
+KEPT_MAX = 200  # looks whose results are kept
+
+
+class _Look:
+    """What was asked for, or is being asked for, and until when it is kept. It belongs to one event
+    loop."""
+
+    __slots__ = ("loop", "result", "until")
+
+    def __init__(self, until: float, result: asyncio.Task[Any]) -> None:
+        self.until, self.result = until, result
+        self.loop = asyncio.get_running_loop()
+
+
+class StoreReader:
+    """Looks at one store. ``looks`` counts those that went to the store."""
+
+    def __init__(self, url: str, clock: Clock) -> None:
+        self._stores = StoreProvider(
+            url,
+            notify=False,
+            connections=CONNECTIONS,
+            statement_timeout=STATEMENT_SECONDS,
+            read_only=True,
+            application="outlast-web",
+        )
+        self._clock = clock
+        self._kept: dict[Hashable, _Look] = {}
+        self.looks = 0
+
+    async def ask(
+        self, key: Hashable, work: Callable[[Store], Awaitable[T]], keep: float = KEEP_SECONDS
+    ) -> T:
+        """Return what ``work(store)`` returns, as it was read at most ``keep`` seconds ago.
+
+        ``key`` names what is asked for, with all that it depends on: the same key, the same answer.
+        A visitor who leaves does not end a look for which others wait.
+        """
+        look = self._kept.get(key)
+        if look is None or self._is_stale(look):
+            look = self._kept[key] = _Look(self._clock.boot() + keep, self._start(key, work))
+            self._tidy()
+        result: T = await asyncio.shield(look.result)
+        return result
+
+    def forget(self, *keys: Hashable) -> None:
+        """Drop what is kept of these looks."""
+        for key in keys:
+            self._kept.pop(key, None)
+
+    def forget_all(self) -> None:
+        """Drop all that is kept: something was changed."""
+        self._kept.clear()
+
+    async def close(self) -> None:
+        """Release the connections; they open again when needed."""
+        self.forget_all()
+        await self._stores.close()
+
+    def _start(self, key: Hashable, work: Callable[[Store], Awaitable[T]]) -> asyncio.Task[T]:
+        async def look() -> T:
+            self.looks += 1
+            return await work(await self._stores.store())
+
+        def end(done: asyncio.Task[T]) -> None:
+            failed = done.cancelled() or done.exception() is not None
+            if failed and (mine := self._kept.get(key)) is not None and mine.result is done:
+                del self._kept[key]
+
+        task = asyncio.get_running_loop().create_task(look(), name="outlast-web-look")
+        task.add_done_callback(end)
+        return task
+
+    def _is_stale(self, look: _Look) -> bool:
+        if look.loop is not asyncio.get_running_loop():
+            return True
+        return look.result.done() and self._clock.boot() >= look.until
+
+    def _tidy(self) -> None:
+        """Drop what is stale and, of too many, the oldest."""
+        old = [key for key, look in self._kept.items() if self._is_stale(look)]
+        self.forget(*old)
+        self.forget(*list(self._kept)[: max(0, len(self._kept) - KEPT_MAX)])

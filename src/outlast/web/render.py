@@ -1,0 +1,92 @@
+"""The templates: strict (an unknown name is an error, all text is escaped), and what they know."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from functools import cache
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from outlast.text import ago, count_of, line, rough, safe, size, span, stamp
+from outlast.web.access import Right
+from outlast.web.assets import asset_path
+from outlast.web.navigation import NAVIGATION
+
+MEANINGS = {
+    "wait": ("queued", "scheduled", "in_line", "due", "stopped", "expired"),
+    "run": ("running", "active", "well"),
+    "good": ("completed",),
+    "care": (
+        "retrying", "suspect", "suspects", "stopping", "draining", "failing", "silent", "overdue",
+        "slots_held",
+    ),
+    "bad": ("dead", "orphaned", "lost", "gone"),
+    "held": ("paused", "unservable", "no_workers", "lacks_tags", "queue_not_served"),
+    "off": ("cancelled",),
+}  # fmt: skip
+"""What the colours mean: each of a phase, a position or a status is one of these."""
+_MEANING = {word: meaning for meaning, words in MEANINGS.items() for word in words}
+
+
+def meaning(word: str) -> str:
+    """Return what a phase, a position or a status means; what is unknown waits."""
+    return _MEANING.get(word, "wait")
+
+
+def bounded(number: int, most: int) -> str:
+    """Return a bounded number: ``1,234``, or ``10,000+`` where it has reached its bound."""
+    return f"{most:,}+" if number >= most else f"{number:,}"
+
+
+def day_and_time(at: float, now: float) -> str:
+    """Return a time in UTC, short: without its day if that is today, without seconds if not."""
+    try:
+        then, today = datetime.fromtimestamp(at, UTC), datetime.fromtimestamp(now, UTC)
+    except (OverflowError, ValueError, OSError):
+        return "beyond all dates"
+    if then.date() == today.date():
+        return then.strftime("%H:%M:%S")
+    return then.strftime("%d %b %H:%M" if then.year == today.year else "%d %b %Y")
+
+
+def machine_time(at: float) -> str:
+    """Return a time for a script: ISO 8601 in UTC; nothing for one beyond all dates."""
+    try:
+        return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    except (OverflowError, ValueError, OSError):
+        return ""
+
+
+@cache
+def environment() -> Environment:
+    """Return the one environment of all templates."""
+    made = Environment(
+        loader=PackageLoader("outlast.web"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        auto_reload=False,
+    )
+    made.filters |= {
+        "ago": ago,
+        "bounded": bounded,
+        "count_of": count_of,
+        "day_and_time": day_and_time,
+        "line": line,
+        "machine_time": machine_time,
+        "meaning": meaning,
+        "rough": rough,
+        "safely": safe,
+        "size": size,
+        "span": span,
+        "stamp": stamp,
+    }
+    made.globals |= {"NAVIGATION": NAVIGATION, "Right": Right, "asset": asset_path}
+    return made
+
+
+def render(template: str, values: dict[str, Any]) -> str:
+    """Return a page. What is shown of all pages (base.html) is among the values (visit.py)."""
+    return environment().get_template(template).render(values)

@@ -1,0 +1,137 @@
+"""Looks for all open pages at once whether something has changed, and only while there are some."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Hashable
+
+import msgspec
+
+from outlast.clock import Clock
+from outlast.errors import OutlastError
+from outlast.insight.availability import health
+from outlast.insight.overview import read_overview
+from outlast.insight.queries import read_workers
+from outlast.store.protocol import Store
+from outlast.store.rows import StoredJob
+from outlast.web.problem import WebRefusal
+from outlast.web.reader import StoreReader
+
+LOOK_SECONDS = 1.0  # between two looks at jobs
+SLOW = 2  # looks at jobs for each look at all else
+CLIENTS_MAX = 500
+JOBS_MAX = 500  # watched at once
+
+
+async def _stats(store: Store) -> object:
+    return (await read_overview(store)).stats
+
+
+async def _workers(store: Store) -> object:
+    return [
+        (one.id, one.status, one.running, one.failing, one.drain_requested, health(one, 0.0))
+        for one in await read_workers(store)
+    ]
+
+
+async def _refusals(store: Store) -> object:
+    return await store.inspector.refusals(limit=1)
+
+
+TOPICS: dict[str, tuple[Callable[[Store], Awaitable[object]], tuple[Hashable, ...]]] = {
+    "stats": (_stats, ("overview",)),
+    "workers": (_workers, ("workers",)),
+    "refusals": (_refusals, ("refusals",)),
+}
+"""Topic -> what is looked at, and the keys of looks that are forgotten when it has changed."""
+
+
+class LivePage:
+    """An open page, and the topics it asks about."""
+
+    def __init__(self, topics: frozenset[str]) -> None:
+        self.topics = topics
+        self.hinted = asyncio.Event()
+
+
+class Sampler:
+    """Looks at what clients ask about, and hints at changes. It belongs to one event loop."""
+
+    def __init__(self, reader: StoreReader, clock: Clock) -> None:
+        self._reader = reader
+        self._clock = clock
+        self._clients: set[LivePage] = set()
+        self._seen: dict[str, object] = {}
+        self._task: asyncio.Task[None] | None = None
+        self.stopped = asyncio.Event()
+
+    def join(self, topics: frozenset[str]) -> LivePage:
+        """Add a client; the first one makes the sampler look."""
+        if len(self._clients) >= CLIENTS_MAX:
+            raise WebRefusal(503, "Too many open pages", f"{CLIENTS_MAX} pages are live already.")
+        client = LivePage(topics)
+        self._clients.add(client)
+        if self._task is None or self._task.done():
+            self._seen = {}
+            self._task = asyncio.get_running_loop().create_task(
+                self._run(), name="outlast-web-sampler"
+            )
+        return client
+
+    def leave(self, client: LivePage) -> None:
+        """Remove a client; without any, the sampler ends."""
+        self._clients.discard(client)
+        if not self._clients and self._task is not None:
+            self._task.cancel()
+            self._task = None
+
+    async def _run(self) -> None:
+        turn = 0
+        while True:
+            try:
+                changed = await self._look(slow=turn % SLOW == 0)
+            except OutlastError:  # the pages say so themselves, once they ask
+                changed = set()
+            for client in self._clients:
+                if client.topics & changed:
+                    client.hinted.set()
+            turn += 1
+            await self._clock.sleep(LOOK_SECONDS)
+
+    async def _look(self, *, slow: bool) -> set[str]:
+        """Return the topics that have changed since the last look at them."""
+        wanted = {topic for client in self._clients for topic in client.topics}
+        changed = await self._look_at_jobs({topic for topic in wanted if ":" in topic})
+        for topic in sorted(wanted & TOPICS.keys()) if slow else ():
+            work, keys = TOPICS[topic]
+            self._reader.forget(("topic", topic))
+            found = await self._reader.ask(("topic", topic), work)
+            if self._note(topic, found):
+                changed.add(topic)
+                self._reader.forget(*keys)
+        return changed
+
+    async def _look_at_jobs(self, topics: set[str]) -> set[str]:
+        ids = sorted(int(topic.partition(":")[2]) for topic in topics)[-JOBS_MAX:]
+        if not ids:
+            return set()
+        self._reader.forget(("topic", "jobs"))
+        rows = await self._reader.ask(
+            ("topic", "jobs"), lambda store: store.inspector.jobs_of(ids, 0)
+        )
+        standing = {row.id: _standing(row) for row in rows}
+        changed = {one for one in ids if self._note(f"job:{one}", standing.get(one))}
+        self._reader.forget(*(("job", one) for one in changed))
+        return {f"job:{one}" for one in changed}
+
+    def _note(self, topic: str, found: object) -> bool:
+        """Note what was seen; return whether it is other than before."""
+        mark = hash(msgspec.msgpack.encode(found))
+        known = self._seen.get(topic)
+        self._seen[topic] = mark
+        return known is not None and known != mark
+
+
+def _standing(row: StoredJob) -> object:
+    """Return what the page of a job shows of its row, without what is large."""
+    return msgspec.structs.replace(row, args="")

@@ -1,0 +1,103 @@
+"""What each request has to pass, and what each answer says to the browser.
+
+A page that can requeue jobs is a target: of other sites that make a browser send a form, and of
+names that are made to resolve to this address (DNS rebinding). So the Host has to be known, and
+what changes something has to come from a page of the same origin. No answer allows another origin
+to read it, no page can be put into a frame, and no script runs that is not ours.
+"""
+
+from __future__ import annotations
+
+from ipaddress import ip_address
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from outlast.web.problem import Problem, answer_plainly
+
+SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+OWN_SITES = frozenset({"same-origin", "none"})
+HEADERS = {
+    "content-security-policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self';"
+        " connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+    ),
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "cache-control": "no-store",
+}
+
+
+class SecurityGuard:
+    """The outermost layer of the application."""
+
+    def __init__(self, app: ASGIApp, hosts: frozenset[str]) -> None:
+        """``hosts``: names by which the page may be asked for; ``*``: any. Addresses and localhost
+        always may: no foreign site has a name there."""
+        self._app = app
+        self._hosts = hosts
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+
+        async def send_guarded(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    headers.setdefault(name, value)
+            await send(message)
+
+        problem = self._find_problem(scope["method"], Headers(scope=scope))
+        answer = self._app if problem is None else answer_plainly(problem)
+        await answer(scope, receive, send_guarded)
+
+    def _find_problem(self, method: str, headers: Headers) -> Problem | None:
+        host = headers.get("host", "")
+        if not self._is_known(host):
+            return Problem(
+                421,
+                "Unknown host",
+                f"This page is not known by the name {_name_of(host)!r}. If it should be, allow it:"
+                " dashboard(hosts=[…]) or outlast web --allow-host NAME.",
+            )
+        if method in SAFE_METHODS or is_same_origin(headers):
+            return None
+        return Problem(
+            403,
+            "From another site",
+            "A request that changes something has to come from this page itself (Sec-Fetch-Site, or"
+            " else an Origin that equals Host). A program sends the header Sec-Fetch-Site: none.",
+        )
+
+    def _is_known(self, host: str) -> bool:
+        name = _name_of(host)
+        return "*" in self._hosts or name in self._hosts or name == "localhost" or _is_address(name)
+
+
+def is_same_origin(headers: Headers) -> bool:
+    """Whether a request comes from a page of ours, or from no page at all."""
+    site = headers.get("sec-fetch-site")
+    if site is not None:
+        return site in OWN_SITES
+    origin = headers.get("origin")
+    return origin is not None and urlsplit(origin).netloc.lower() == headers.get("host", "").lower()
+
+
+def _name_of(host: str) -> str:
+    """Return the name in a Host, without its port."""
+    name = host if host.endswith("]") else host.rpartition(":")[0] or host
+    return name.strip("[]").lower().rstrip(".")
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ip_address(name)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,86 @@
+"""The settings of one dashboard, as its pages use them."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable
+from weakref import WeakKeyDictionary
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from outlast.clock import SYSTEM, Clock
+from outlast.store.protocol import Store
+from outlast.stores import StoreProvider
+from outlast.web.access import Judge
+from outlast.web.reader import StoreReader
+from outlast.web.sampler import Sampler
+
+HIDDEN = "▒▒▒"
+
+Refuse = Callable[[Request], Response | Awaitable[Response | None] | None]
+"""Answers a request of a stranger, as by asking for a password; None: it is refused plainly."""
+
+
+class Site:
+    """One dashboard: its store, who may come in, and how it looks.
+
+    Attributes:
+        reader: the reading side of the store.
+        judge: tells who a request is of.
+        refuse: what a stranger is answered, instead of a plain refusal.
+        name, colour: of the place, shown on each page, so that production looks like production.
+        hide: what matches is not shown in payloads, output and messages.
+        hosts: names by which the page may be asked for; ``*``: any.
+        read_only: nothing may be changed, by any user.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        judge: Judge,
+        *,
+        refuse: Refuse | None = None,
+        name: str = "",
+        colour: str = "",
+        hide: re.Pattern[str] | None = None,
+        hosts: frozenset[str] = frozenset(),
+        read_only: bool = False,
+        clock: Clock = SYSTEM,
+    ) -> None:
+        self.url = url
+        self.judge = judge
+        self.refuse = refuse
+        self.name, self.colour = name, colour
+        self.hosts = hosts
+        self.read_only = read_only
+        self.clock = clock
+        self.reader = StoreReader(url, clock)
+        self._hide = hide
+        self._samplers: WeakKeyDictionary[asyncio.AbstractEventLoop, Sampler] = WeakKeyDictionary()
+        self._writers = StoreProvider(url, connections=1, application="outlast-web")
+
+    async def writer(self) -> Store:
+        """Return the store on which actions are done."""
+        return await self._writers.store()
+
+    def sampler(self) -> Sampler:
+        """Return what looks for the clients of the running loop."""
+        loop = asyncio.get_running_loop()
+        if loop not in self._samplers:
+            self._samplers[loop] = Sampler(self.reader, self.clock)
+        return self._samplers[loop]
+
+    def stop_streams(self) -> None:
+        """End the streams of hints of the running loop: its server is about to stop."""
+        self.sampler().stopped.set()
+
+    def cover(self, text: str) -> str:
+        """Return a text in which all that is to be hidden is."""
+        return text if self._hide is None else self._hide.sub(HIDDEN, text)
+
+    async def close(self) -> None:
+        """Close the stores of the running loop."""
+        await self.reader.close()
+        await self._writers.close()

@@ -1,0 +1,161 @@
+"""The attempts of a job as a drawing: one bar each, on one axis of time, and refused late writes.
+
+Numbers only: the template writes them as SVG, whose shapes may stand where style attributes may
+not. Time between attempts that is much longer than they are would leave bars of no width, so each
+gap that is longer than all attempts together is drawn shorter, as a break.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from outlast.insight.queries import Dossier
+from outlast.model.crash import Charge
+from outlast.model.job import State
+from outlast.store.rows import AttemptRow, RefusalRow
+
+WIDTH = 1_000.0
+BAR_LEAST = 4.0
+BARS_MAX = 40
+TICKS_MAX = 40
+
+
+class Bar(msgspec.Struct, frozen=True, kw_only=True):
+    """One attempt: from ``x`` over ``width``; ``saved``: where its last checkpoint was."""
+
+    x: float
+    width: float
+    number: int
+    token: int
+    outcome: str
+    charge: str
+    started_at: float
+    seconds: float
+    host: str
+    saved: float | None = None
+    refused: list[float] = []
+
+
+class JobTimeline(msgspec.Struct, frozen=True):
+    """All bars, from ``began`` to ``ended``; ``breaks``: where time is left out."""
+
+    bars: list[Bar]
+    breaks: list[float]
+    began: float
+    ended: float
+
+
+class _Span(msgspec.Struct):
+    began: float
+    ended: float
+    attempt: AttemptRow
+
+
+def draw_timeline(dossier: Dossier) -> JobTimeline | None:
+    """Return the drawing; None where nothing was attempted."""
+    spans = [_Span(one.started_at, max(one.started_at, one.ended_at), one) for one in _all(dossier)]
+    spans = spans[-BARS_MAX:]
+    if not spans:
+        return None
+    late = [one for one in dossier.refusals if one.late_by is not None][:TICKS_MAX]
+    axis = _Axis(spans, _last_moment(spans, late))
+    bars = [_bar(axis, one, dossier, late) for one in spans]
+    return JobTimeline(bars, axis.breaks, spans[0].began, axis.ended)
+
+
+def _all(dossier: Dossier) -> list[AttemptRow]:
+    """Return the closed attempts, and the one that runs or has completed."""
+    row, closed = dossier.row, dossier.attempts
+    is_open = row.state in {State.RUNNING, State.COMPLETED} and row.token is not None
+    if not is_open or row.started_at is None or any(one.token == row.token for one in closed):
+        return list(closed)
+    last = AttemptRow(
+        job_id=row.id,
+        token=row.token or 0,
+        number=row.attempt_count,
+        outcome=row.state.value,
+        charge=Charge.NONE,
+        started_at=row.started_at,
+        ended_at=row.ended_at if row.ended_at is not None else dossier.now,
+        worker=row.worker,
+        host=row.host,
+    )
+    return [*closed, last]
+
+
+def _last_moment(spans: list[_Span], late: list[RefusalRow]) -> float:
+    """Return the end of the axis: refused writes may come after the last end."""
+    tokens = {one.attempt.token for one in spans}
+    return max([spans[-1].ended, *(one.at for one in late if one.token in tokens)])
+
+
+class _Axis:
+    """Where a moment is drawn."""
+
+    def __init__(self, spans: list[_Span], ended: float) -> None:
+        self.ended = ended
+        busy = sum(one.ended - one.began for one in spans) or 1.0
+        most = busy / len(spans)  # what a gap is drawn as, at most
+        self._pieces: list[tuple[float, float, float]] = []  # began, ended, drawn as
+        cursor, self._drawn = spans[0].began, 0.0
+        cuts: list[float] = []
+        for one in spans:
+            if one.began > cursor:
+                gap = one.began - cursor
+                if gap > busy:
+                    cuts.append(self._drawn + most / 2)
+                self._add(cursor, one.began, most if gap > busy else gap)
+            cursor = max(cursor, one.began)
+            if one.ended > cursor:
+                self._add(cursor, one.ended, one.ended - cursor)
+                cursor = one.ended
+        self._add(cursor, max(cursor, ended), max(0.0, min(ended - cursor, most)))
+        self._drawn = self._drawn or 1.0
+        self.breaks = [cut / self._drawn * WIDTH for cut in cuts]
+
+    def _add(self, began: float, ended: float, drawn: float) -> None:
+        self._pieces.append((began, ended, drawn))
+        self._drawn += drawn
+
+    def at(self, moment: float) -> float:
+        """Return where a moment is drawn, of 0 to WIDTH."""
+        drawn = 0.0
+        for began, ended, length in self._pieces:
+            if moment >= ended:
+                drawn += length
+                continue
+            if moment > began:
+                drawn += length * (moment - began) / (ended - began)
+            break
+        return round(min(WIDTH, drawn / self._drawn * WIDTH), 1)
+
+
+def _bar(axis: _Axis, one: _Span, dossier: Dossier, late: list[RefusalRow]) -> Bar:
+    attempt = one.attempt
+    x = min(axis.at(one.began), WIDTH - BAR_LEAST)
+    saved = _saved_at(one, dossier)
+    return Bar(
+        x=x,
+        width=max(BAR_LEAST, round(axis.at(one.ended) - x, 1)),
+        number=attempt.number,
+        token=attempt.token,
+        outcome=attempt.outcome,
+        charge=attempt.charge,
+        started_at=one.began,
+        seconds=one.ended - one.began,
+        host=attempt.host or "",
+        saved=None if saved is None else axis.at(saved),
+        refused=[axis.at(each.at) for each in late if each.token == attempt.token],
+    )
+
+
+def _saved_at(one: _Span, dossier: Dossier) -> float | None:
+    """Return when the attempt saved its last checkpoint, if it did."""
+    attempt, row = one.attempt, dossier.row
+    if attempt.checkpoint_age is not None:
+        saved = one.ended - attempt.checkpoint_age
+    elif attempt.token == row.token and row.checkpoint_at is not None:
+        saved = row.checkpoint_at
+    else:
+        return None
+    return saved if one.began <= saved <= one.ended else None

@@ -1,0 +1,102 @@
+"""One request: who asks, with which rights, and what an endpoint needs to answer.
+
+All links are relative (``../jobs``): so the page works below any prefix, also where a proxy takes
+that prefix away and says nothing of it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Awaitable, Callable, Hashable
+from typing import Any, TypeVar
+from urllib.parse import parse_qsl, urlencode
+
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from outlast.store.protocol import Store
+from outlast.web.access import Access
+from outlast.web.problem import WebRefusal
+from outlast.web.render import render
+from outlast.web.site import Site
+
+T = TypeVar("T")
+
+FORM_MAX = 64 * 1024  # bytes
+FIELDS_MAX = 100
+
+
+class Visit:
+    """One request. ``now`` is in seconds since 1970, ``path`` is the address within the page."""
+
+    def __init__(self, site: Site, request: Request, access: Access) -> None:
+        self.site = site
+        self.request = request
+        self.access = access
+        self.now = site.clock.wall()
+        self.path = path_of(request)
+
+    @property
+    def root(self) -> str:
+        """The relative address of ``/``."""
+        return "../" * (self.path.count("/") - 1) or "./"
+
+    @property
+    def query(self) -> dict[str, str]:
+        """What the URL asks for; what is empty is left out."""
+        return {name: value for name, value in self.request.query_params.items() if value}
+
+    def may(self, right: str) -> bool:
+        """Whether the user has a right."""
+        return self.access.may(right)
+
+    def link(self, path: str, **query: Any) -> str:
+        """Return the relative address of a path as ``/jobs/17``; what is None is left out."""
+        asked = urlencode({name: value for name, value in query.items() if value is not None})
+        return self.root + path.removeprefix("/") + (f"?{asked}" if asked else "")
+
+    async def ask(self, key: Hashable, work: Callable[[Store], Awaitable[T]]) -> T:
+        """Return what ``work(store)`` returns, as the page's reader has read it just now."""
+        return await self.site.reader.ask(key, work)
+
+    async def act(self, work: Callable[[Store], Awaitable[T]]) -> T:
+        """Change something; what was read before is forgotten."""
+        try:
+            return await work(await self.site.writer())
+        finally:
+            self.site.reader.forget_all()
+
+    async def form(self) -> dict[str, str]:
+        """Return the fields of a form that was sent. Refuses one of more than FORM_MAX bytes."""
+        body = b""
+        async for part in self.request.stream():
+            body += part
+            if len(body) > FORM_MAX:
+                raise WebRefusal(413, "Too large", f"A form has {FORM_MAX} bytes at most.")
+        text = body.decode("utf-8", "replace")
+        try:
+            return dict(parse_qsl(text, max_num_fields=FIELDS_MAX))
+        except ValueError:
+            raise WebRefusal(400, "That cannot be", "The form has too many fields.") from None
+
+    def show(self, template: str, *, status: int = 200, **values: Any) -> Response:
+        """Return a page, or that the one that the browser has (by its ETag) is still right. Each
+        template knows ``visit``, ``site``, ``link`` and ``now`` besides the values."""
+        known = {"visit": self, "site": self.site, "link": self.link, "now": self.now}
+        text = render(template, known | values)
+        tag = f'"{hashlib.blake2b(text.encode(), digest_size=12).hexdigest()}"'
+        if status == 200 and self.request.headers.get("if-none-match") == tag:  # noqa: PLR2004
+            return Response(status_code=304, headers={"etag": tag})
+        headers = {"etag": tag, "content-type": "text/html; charset=utf-8"}
+        return Response(text, status, headers)
+
+    def go(self, path: str, **query: Any) -> RedirectResponse:
+        """Send the browser to another page, after a form."""
+        return RedirectResponse(self.link(path, **query), 303)
+
+
+def path_of(request: Request) -> str:
+    """Return the address within the page, without the prefix under which it is mounted."""
+    path, prefix = request.scope["path"], request.scope.get("root_path", "").rstrip("/")
+    within = path.removeprefix(prefix) if prefix and path.startswith(f"{prefix}/") else path
+    return within or "/"

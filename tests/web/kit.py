@@ -1,0 +1,57 @@
+"""What the tests of the page share: a page on a store, and a client that asks it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx
+from starlette.requests import Request
+
+from outlast.web.access import EVERYTHING, Access, Judge
+from outlast.web.application import application_of, make_site
+from outlast.web.site import Site
+
+FORM = {"sec-fetch-site": "same-origin"}
+
+
+def let_in(can: Iterable[str] = EVERYTHING, tenant: str | None = None) -> Judge:
+    """Return a judge that lets everyone in as Ada."""
+
+    def judge(request: Request) -> Access | None:
+        return Access("ada", can=can, tenant=tenant)
+
+    return judge
+
+
+class Page(httpx.AsyncClient):
+    """A client of the page. ``site`` is the page itself."""
+
+    def __init__(self, site: Site, prefix: str = "") -> None:
+        super().__init__(
+            transport=httpx.ASGITransport(application_of(site), root_path=prefix),
+            base_url="http://localhost",
+        )
+        self.site = site
+
+    async def see(self, path: str, **query: Any) -> str:
+        """Return a page that has to be there."""
+        answer = await self.get(path, params=query)
+        assert answer.status_code == 200, answer.text
+        return answer.text
+
+    async def send(self, path: str, **fields: str) -> httpx.Response:
+        """Send a form as a page of ours does."""
+        return await self.post(path, data=fields, headers=FORM)
+
+
+@asynccontextmanager
+async def page_on(url: str, judge: Judge | None = None, **settings: Any) -> AsyncIterator[Page]:
+    """Give a client of a page on this store; its connections are closed at the end."""
+    site = make_site(url, judge or let_in(), **settings)
+    async with Page(site) as page:
+        try:
+            yield page
+        finally:
+            await site.close()

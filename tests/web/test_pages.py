@@ -1,0 +1,228 @@
+"""The pages themselves, on both stores, without a browser."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from outlast.model.crash import CrashKind
+from outlast.model.job import Policy, State
+from tests.conformance.kit import TASK, Hands, crashed, enqueued, job
+from tests.web.kit import let_in, page_on
+
+if TYPE_CHECKING:
+    from outlast.store.protocol import Store
+
+
+async def test_an_empty_store_says_so(store: Store) -> None:
+    async with page_on(store.url) as page:
+        assert "No job is stored." in await page.see("/jobs")
+        assert "No worker is alive" in await page.see("/")
+
+
+async def test_all_is_well_is_one_sentence(store: Store) -> None:
+    hands = await Hands.on(store)
+    await store.announce(hands.me, [TASK], {})
+    async with page_on(store.url) as page:
+        assert "Nothing: 1 worker at work, no job stuck, none dead." in await page.see("/")
+
+
+async def test_a_job_without_a_worker_needs_a_hand(store: Store) -> None:
+    await enqueued(store)
+    async with page_on(store.url) as page:
+        text = await page.see("/")
+        assert "jobs wait for one" in text
+        assert 'class="clear"' not in text
+
+
+async def test_the_page_of_a_dead_job_shows_why_it_died_and_what_moves_it(store: Store) -> None:
+    (number,) = await enqueued(store, job(policy=Policy(retries=0), args='{"to": "ada"}'))
+    hands = await Hands.on(store)
+    claimed = await hands.claim_one()
+    await hands.hand_in(crashed(claimed))
+    async with page_on(store.url) as page:
+        text = await page.see(f"/jobs/{number}")
+    assert "Why: dead" in text
+    assert "it broke" in text
+    assert "Requeue" in text
+    assert "Discard…" in text
+    assert "{&#34;to&#34;: &#34;ada&#34;}" in text
+    assert f"outlast requeue {number}" in text
+
+
+async def test_jobs_are_filtered_by_the_url_and_paged_by_key(store: Store) -> None:
+    ids = await enqueued(store, *[job(queue="mail") for _ in range(3)], job(queue="other"))
+    async with page_on(store.url) as page:
+        text = await page.see("/jobs", queue="mail", rows=2)
+        assert f"jobs/{ids[2]}" in text
+        assert f"jobs/{ids[3]}" not in text
+        assert f"before={ids[1]}" in text
+        older = await page.see("/jobs", queue="mail", rows=2, before=ids[1])
+        assert f"jobs/{ids[0]}" in older
+        assert f"jobs/{ids[1]}" not in older
+
+
+async def test_a_filter_that_cannot_be_is_refused_with_what_to_write(store: Store) -> None:
+    async with page_on(store.url) as page:
+        for query in ({"phase": "odd"}, {"before": "x"}, {"rows": "9999"}, {"before": "9" * 30}):
+            answer = await page.get("/jobs", params=query)
+            assert answer.status_code == 400, query
+            assert "phase=" in answer.text or "number of 1 to" in answer.text
+
+
+async def test_a_job_is_found_by_its_id_its_token_its_key_and_a_worker_by_its_name(
+    store: Store,
+) -> None:
+    (number, keyed) = await enqueued(store, job(), job(key="order 7", queue="later"))
+    hands = await Hands.on(store, "crane-1")
+    claimed = await hands.claim_one()
+    await hands.hand_in(crashed(claimed))
+    async with page_on(store.url) as page:
+        for text, target in (
+            (str(number), f"./jobs/{number}"),
+            (str(claimed.token), f"./jobs/{number}"),
+            (" order 7 ", f"./jobs/{keyed}"),
+            ("crane-1", f"./workers/{hands.me.worker_id}"),
+        ):
+            answer = await page.get("/go", params={"q": text})
+            assert (answer.status_code, answer.headers["location"]) == (303, target), text
+        assert (await page.get("/go", params={"q": "nothing"})).status_code == 404
+
+
+async def test_what_is_missing_is_missing(store: Store) -> None:
+    async with page_on(store.url) as page:
+        for path in ("/jobs/17", "/jobs/17/payload/args", "/odd/path", "/jobs/17/cancel"):
+            answer = await page.get(path)
+            assert answer.status_code == 404, path
+            assert "text/html" in answer.headers["content-type"]
+
+
+async def test_a_page_that_has_not_changed_is_not_sent_again(store: Store) -> None:
+    async with page_on(store.url) as page:
+        first = await page.get("/jobs")
+        again = await page.get("/jobs", headers={"if-none-match": first.headers["etag"]})
+        assert (again.status_code, again.content) == (304, b"")
+
+
+# -- actions
+
+
+async def test_a_queued_job_is_cancelled_after_a_confirmation(store: Store) -> None:
+    (number,) = await enqueued(store)
+    async with page_on(store.url) as page:
+        assert "Cancel: job" in await page.see(f"/jobs/{number}/cancel")
+        answer = await page.send(f"/jobs/{number}/cancel", token="0")
+        assert answer.headers["location"] == f"../jobs/{number}?done=cancelled"
+        assert "It is cancelled." in await page.see(f"/jobs/{number}", done="cancelled")
+    row = await store.inspector.job(number)
+    assert row is not None
+    assert row.state is State.CANCELLED
+
+
+async def test_a_dead_job_is_requeued_or_discarded(store: Store) -> None:
+    one, other = await enqueued(store, *[job(policy=Policy(retries=0)) for _ in range(2)])
+    hands = await Hands.on(store)
+    for _ in range(2):
+        await hands.hand_in(crashed(await hands.claim_one()))
+    async with page_on(store.url) as page:
+        assert (await page.send(f"/jobs/{one}/requeue")).status_code == 303
+        assert (await page.send(f"/jobs/{other}/discard")).status_code == 303
+        again = await page.send(f"/jobs/{one}/discard")
+        assert again.status_code == 409
+    row = await store.inspector.job(one)
+    assert row is not None
+    assert row.state is State.QUEUED
+    assert await store.inspector.job(other) is None
+
+
+async def test_nothing_is_done_to_a_job_that_a_newer_attempt_has_by_now(store: Store) -> None:
+    (number,) = await enqueued(store)
+    async with page_on(store.url) as page:
+        await (await Hands.on(store)).claim_one()
+        answer = await page.send(f"/jobs/{number}/cancel", token="0")
+    assert answer.status_code == 409
+    row = await store.inspector.job(number)
+    assert row is not None
+    assert not row.cancel_requested
+
+
+# -- rights
+
+
+async def test_a_user_without_a_right_sees_no_button_and_can_do_nothing(store: Store) -> None:
+    (number,) = await enqueued(store, job(args='{"secret": "hunter2"}'))
+    async with page_on(store.url, let_in(["view"])) as page:
+        text = await page.see(f"/jobs/{number}")
+        assert "Cancel…" not in text
+        assert "hunter2" not in text
+        for path in ("cancel", "requeue", "discard"):
+            answer = await page.send(f"/jobs/{number}/{path}")
+            assert (answer.status_code, f"lacks the right {path}" in answer.text) == (403, True)
+        assert (await page.get(f"/jobs/{number}/payload/args")).status_code == 403
+
+
+async def test_a_read_only_page_changes_nothing(store: Store) -> None:
+    (number,) = await enqueued(store)
+    async with page_on(store.url, read_only=True) as page:
+        assert "Cancel…" not in await page.see(f"/jobs/{number}")
+        assert (await page.send(f"/jobs/{number}/cancel")).status_code == 403
+
+
+async def test_a_user_of_one_tenant_sees_and_touches_its_jobs_alone(store: Store) -> None:
+    mine, other = await enqueued(store, job(tenant="acme"), job(tenant="else", key="k"))
+    async with page_on(store.url, let_in(tenant="acme")) as page:
+        text = await page.see("/jobs")
+        assert f"jobs/{mine}" in text
+        assert f"jobs/{other}" not in text
+        assert f"jobs/{other}" not in await page.see("/jobs", tenant="else")
+        assert await page.see(f"/jobs/{mine}")
+        for path in ("", "/cancel", "/payload/args"):
+            assert (await page.get(f"/jobs/{other}{path}")).status_code == 404
+        assert (await page.send(f"/jobs/{other}/cancel")).status_code == 404
+        assert (await page.get("/go", params={"q": "k"})).status_code == 404
+        assert (await page.get("/")).status_code == 403
+
+
+async def test_a_stranger_sees_nothing(store: Store) -> None:
+    await enqueued(store)
+    async with page_on(store.url, lambda _: None) as page:
+        for path in ("/", "/jobs", "/jobs/1", "/go?q=1", "/events?topics=stats", "/odd"):
+            answer = await page.get(path)
+            assert answer.status_code == 401, path
+            assert "Outlast" not in answer.text
+
+
+# -- what is hidden
+
+
+async def test_names_of_strangers_are_shown_and_not_obeyed(store: Store) -> None:
+    odd = "</script><script>alert(1)</script>"
+    (number,) = await enqueued(store, job(queue=odd, tenant="../x", args='{"a": "<b>"}'))
+    async with page_on(store.url) as page:
+        for path in ("/", "/jobs", f"/jobs/{number}"):
+            assert "<script>alert" not in await page.see(path)
+        assert "&lt;/script&gt;" in await page.see(f"/jobs/{number}")
+        assert f"jobs/{number}" in await page.see("/jobs", queue=odd)
+
+
+async def test_what_matches_hide_is_shown_nowhere(store: Store) -> None:
+    (number,) = await enqueued(store, job(policy=Policy(retries=0), args='{"card": "4111-1111"}'))
+    hands = await Hands.on(store)
+    claimed = await hands.claim_one()
+    end = crashed(claimed, CrashKind.ERROR)
+    await hands.hand_in(end)
+    async with page_on(store.url, hide=r"\d{4}-\d{4}|broke") as page:
+        text = await page.see(f"/jobs/{number}")
+        raw = await page.see(f"/jobs/{number}/payload/args")
+    assert "4111" not in text + raw
+    assert "broke" not in text
+    assert "▒▒▒" in text
+
+
+async def test_a_large_payload_is_cut_on_the_page_and_whole_behind_its_link(store: Store) -> None:
+    args = '{"n": 9007199254740993, "text": "' + "x" * 10_000 + '"}'
+    (number,) = await enqueued(store, job(args=args))
+    async with page_on(store.url) as page:
+        text = await page.see(f"/jobs/{number}")
+        assert "9007199254740993" in text
+        assert "x" * 5_000 not in text
+        assert await page.see(f"/jobs/{number}/payload/args") == args

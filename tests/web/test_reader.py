@@ -1,0 +1,70 @@
+"""The reading side: one look for all who ask, and nothing but reading."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+
+from outlast.errors import NotPermitted, StoreError, StoreUnavailable
+from outlast.web.reader import KEEP_SECONDS, StoreReader
+from tests.conformance.kit import enqueued, job
+from tests.manual_clock import ManualClock
+
+if TYPE_CHECKING:
+    from outlast.store.protocol import Store
+
+
+async def count(store: Store) -> int:
+    return len((await store.inspector.named(None, "k")) or [])
+
+
+async def test_all_who_ask_at_once_share_one_look_and_those_soon_after(store: Store) -> None:
+    clock = ManualClock()
+    reader = StoreReader(store.url, clock)
+    try:
+        assert await asyncio.gather(*(reader.ask("n", count) for _ in range(20))) == [0] * 20
+        await enqueued(store, job(key="k"))
+        assert await reader.ask("n", count) == 0
+        assert reader.looks == 1
+        clock.advance(KEEP_SECONDS)
+        assert await reader.ask("n", count) == 1
+        assert reader.looks == 2
+    finally:
+        await reader.close()
+
+
+async def test_a_look_that_fails_is_asked_again_and_one_who_leaves_ends_it_for_none(
+    store: Store,
+) -> None:
+    reader, gate = StoreReader(store.url, ManualClock()), asyncio.Event()
+
+    async def fail(store: Store) -> int:
+        raise StoreUnavailable("gone")
+
+    async def wait(store: Store) -> int:
+        await gate.wait()
+        return 1
+
+    try:
+        with pytest.raises(StoreUnavailable):
+            await reader.ask("n", fail)
+        leaves = asyncio.ensure_future(reader.ask("n", wait))
+        stays = asyncio.ensure_future(reader.ask("n", wait))
+        await asyncio.sleep(0)
+        leaves.cancel()
+        gate.set()
+        assert await stays == 1
+    finally:
+        await reader.close()
+
+
+async def test_the_reading_side_cannot_write(store: Store) -> None:
+    reader = StoreReader(store.url, ManualClock())
+    try:
+        with pytest.raises((StoreError, NotPermitted)):
+            await reader.ask("n", lambda reading: reading.enqueue([job()]))
+    finally:
+        await reader.close()
+    assert (await store.inspector.counts()) == {}

@@ -1,0 +1,107 @@
+"""Hosts, sites and headers: what no page of another origin can do."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from outlast.errors import ConfigError
+from outlast.web import Access, dashboard
+from outlast.web.security import HEADERS
+from tests.conformance.kit import enqueued
+from tests.web.kit import let_in, page_on
+
+if TYPE_CHECKING:
+    from outlast.store.protocol import Store
+
+SAME = {"sec-fetch-site": "same-origin"}
+
+
+async def test_each_answer_says_what_the_browser_may_do_with_it(store: Store) -> None:
+    async with page_on(store.url) as page:
+        for path in ("/", "/jobs", "/odd", "/jobs/17"):
+            answer = await page.get(path)
+            assert HEADERS.items() <= dict(answer.headers).items(), path
+            assert "access-control-allow-origin" not in answer.headers
+        style = await page.get(page_style(await page.see("/jobs")))
+        assert "immutable" in style.headers["cache-control"]
+        assert style.headers["content-security-policy"] == HEADERS["content-security-policy"]
+
+
+def page_style(text: str) -> str:
+    """Return the address of the stylesheet of a page of the first level."""
+    return "/" + text.partition('rel="stylesheet" href="./')[2].partition('"')[0]
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        (SAME, 303),
+        ({"sec-fetch-site": "none"}, 303),
+        ({"sec-fetch-site": "same-site"}, 403),
+        ({"sec-fetch-site": "cross-site", "origin": "http://localhost"}, 403),
+        ({"origin": "http://localhost"}, 303),
+        ({"origin": "http://evil.example"}, 403),
+        ({"origin": "null"}, 403),
+        ({}, 403),
+    ],
+    ids=str,
+)
+async def test_what_changes_something_comes_from_this_page(
+    store: Store, headers: dict[str, str], status: int
+) -> None:
+    (number,) = await enqueued(store)
+    async with page_on(store.url) as page:
+        answer = await page.post(f"/jobs/{number}/cancel", headers=headers)
+        assert answer.status_code == status
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("localhost", 200),
+        ("localhost:8010", 200),
+        ("127.0.0.1:8010", 200),
+        ("[::1]:8010", 200),
+        ("jobs.example.org", 200),
+        ("JOBS.example.org.:443", 200),
+        ("evil.example", 421),
+        ("", 421),
+        ("localhost.evil.example", 421),
+    ],
+)
+async def test_the_page_is_known_by_its_names_alone(store: Store, host: str, status: int) -> None:
+    async with page_on(store.url, hosts=["jobs.example.org"]) as page:
+        assert (await page.get("/jobs", headers={"host": host})).status_code == status
+
+
+async def test_any_host_will_do_where_that_is_asked_for(store: Store) -> None:
+    async with page_on(store.url, hosts=["*"]) as page:
+        assert (await page.get("/jobs", headers={"host": "any.example"})).status_code == 200
+
+
+async def test_links_are_relative_so_any_prefix_will_do(store: Store) -> None:
+    (number,) = await enqueued(store)
+    async with page_on(store.url) as page:
+        assert f'href="./jobs/{number}"' in await page.see("/jobs")
+        assert 'href="../jobs"' in await page.see(f"/jobs/{number}")
+        assert 'href="../../jobs"' in await page.see(f"/jobs/{number}/cancel")
+
+
+async def test_a_form_has_a_bound(store: Store) -> None:
+    (number,) = await enqueued(store)
+    async with page_on(store.url) as page:
+        large = await page.send(f"/jobs/{number}/cancel", reason="x" * 70_000)
+        many = await page.send(f"/jobs/{number}/cancel", **{f"f{n}": "x" for n in range(200)})
+    assert (large.status_code, many.status_code) == (413, 400)
+
+
+def test_settings_that_cannot_work_are_refused() -> None:
+    for settings in ({"colour": "pink"}, {"hide": "("}):
+        with pytest.raises(ConfigError):
+            dashboard("sqlite:///x.db", access=let_in(), **settings)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="rights are"):
+        Access("ada", can=["veiw"])
+    assert Access("ada", can="view").may("view")
+    assert not Access("ada", can=["cancel"]).may("cancel"), "nothing without view"
