@@ -21,7 +21,7 @@ class Counting:
     def __init__(self, inspector: Inspector) -> None:
         self._job, self._jobs_of = inspector.job, inspector.jobs_of
         self.alone = self.together = self.under_way = self.most = 0
-        inspector.job = self.job  # type: ignore[method-assign]
+        inspector.job = self.job  # type: ignore[method-assign,assignment]
         inspector.jobs_of = self.jobs_of  # type: ignore[method-assign]
 
     async def job(self, job_id: int) -> StoredJob | None:

@@ -33,7 +33,7 @@ def test_all_commands_are_there() -> None:
         "why", "verify", "doctor", "stats", "workers drain", "run", "checkpoint", "report",
         "pause", "resume", "pauses",
         "schedules", "schedules list", "schedules show", "schedules pause", "schedules resume",
-        "schedules trigger", "schedules backfill", "schedules delete",
+        "schedules trigger", "schedules backfill", "schedules delete", "web",
     }  # fmt: skip
 
 

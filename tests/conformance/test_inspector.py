@@ -25,6 +25,22 @@ async def test_an_empty_store_lists_nothing(store: Store) -> None:
     assert await look.counts() == {}
 
 
+async def test_a_job_is_named_by_its_tokens_and_while_it_is_unfinished_by_its_key(
+    store: Store, hands: Hands
+) -> None:
+    look = store.inspector
+    (first, second) = await enqueued(store, job(key="k"), job())
+    one, other = await hands.claim(2)
+    assert await look.named(one.token, None) == [first]
+    assert await look.named(other.token, "k") == [second, first]
+    await hands.hand_in(crashed(one), ended(other))
+    assert await look.named(one.token, None) == [first], "a closed attempt"
+    assert await look.named(other.token, None) == [], "completed: no index knows its token"
+    await store.cancel([first])
+    assert await look.named(None, "k") == []
+    assert await look.named(None, None) == []
+
+
 async def test_jobs_are_listed_newest_first_in_pages(store: Store) -> None:
     ids = await enqueued(store, *[job() for _ in range(5)])
     first = await store.inspector.jobs(JobFilter(limit=2))

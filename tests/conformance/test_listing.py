@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from outlast.insight import queries
-from outlast.insight.queries import find_jobs, list_jobs, read_whole
+from outlast.insight.queries import SearchBounds, find_jobs, list_jobs, read_whole
 from outlast.model.job import State
 from outlast.model.lifecycle import OutcomeKind
 from outlast.store.protocol import Store
@@ -91,10 +91,10 @@ async def test_scheduled_jobs_are_found_behind_any_number_of_newer_ones(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(queries, "PAGE", 2)
-    monkeypatch.setattr(queries, "JUDGED_MAX", 4)
     (scheduled,) = await enqueued(store, job(delay=60.0))
     await enqueued(store, *[job() for _ in range(10)])
-    found = await list_jobs(store, JobFilter(state=State.QUEUED), "scheduled", 1.0)
+    few = SearchBounds(judged=4)
+    found = await list_jobs(store, JobFilter(state=State.QUEUED), "scheduled", 1.0, few)
     assert ([row.id for row in found.rows], found.before) == ([scheduled], None)
 
 
@@ -102,27 +102,27 @@ async def test_a_search_for_a_phase_ends_after_a_bounded_number_of_jobs_and_says
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(queries, "PAGE", 2)
-    monkeypatch.setattr(queries, "JUDGED_MAX", 4)
+    few = SearchBounds(judged=4)
     ids = await enqueued(store, *[job(delay=60.0) for _ in range(9)])
-    found = await list_jobs(store, JobFilter(state=State.QUEUED), "retrying", 1.0)
+    found = await list_jobs(store, JobFilter(state=State.QUEUED), "retrying", 1.0, few)
     assert (found.rows, found.before) == ([], ids[-4])
-    found = await list_jobs(store, JobFilter(state=State.QUEUED, limit=3), "scheduled", 1.0)
+    found = await list_jobs(store, JobFilter(state=State.QUEUED, limit=3), "scheduled", 1.0, few)
     assert ([row.id for row in found.rows], found.before) == (ids[:-4:-1], ids[-3])
 
 
 async def test_a_search_ends_after_a_bounded_number_of_looks_and_says_how_far_it_came(
-    store: Store, small_looks: None, monkeypatch: pytest.MonkeyPatch
+    store: Store,
 ) -> None:
-    monkeypatch.setattr(queries, "LOOKS_MAX", 2)
+    few = SearchBounds(looks=2, rows=LOOK)
     ids = await enqueued(store, job(task="rare"), *[job() for _ in range(8)])
-    rare = JobFilter(task="rare")
-    found = await list_jobs(store, rare, None, 1.0)
+    rare = JobFilter(task="rare", look_rows=LOOK)
+    found = await list_jobs(store, rare, None, 1.0, few)
     assert (found.rows, found.before) == ([], ids[-2 * LOOK])
-    assert await find_jobs(store, rare) == await store.inspector.job_ids(
-        JobFilter(task="rare", before_id=ids[-LOOK])
+    assert await find_jobs(store, rare, 2) == await store.inspector.job_ids(
+        JobFilter(task="rare", before_id=ids[-LOOK], look_rows=LOOK)
     )
     rest = msgspec.structs.replace(rare, before_id=found.before)
-    found = await list_jobs(store, rest, None, 1.0)
+    found = await list_jobs(store, rest, None, 1.0, few)
     assert ([row.id for row in found.rows], found.before) == (ids[:1], None)
 
 
@@ -143,6 +143,11 @@ async def test_a_list_holds_no_long_payloads_and_whole_jobs_come_a_few_at_a_time
     await hands.hand_in(*[ended(one, OutcomeKind.COMPLETED, result=long) for one in claimed])
     for row in (await list_jobs(store, JobFilter(), None, 1.0)).rows:
         assert (row.args, row.result) == (long[: queries.SHOWN_MAX], None)
+    (row,) = (await list_jobs(store, JobFilter(limit=1), None, 1.0, SearchBounds(text_max=9))).rows
+    assert row.args == long[:9]
+    one = await store.inspector.job(ids[0], 7)
+    assert one is not None
+    assert (one.args, one.result, one.checkpoint) == (long[:7], long[:7], None)
     for row, _ in await store.inspector.last_attempts(ids, 7):
         assert (row.args, row.result) == (long[:7], None)
     monkeypatch.setattr(queries, "PAGE_WHOLE", 2)

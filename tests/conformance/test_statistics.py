@@ -81,14 +81,14 @@ async def test_counting_stops_at_the_bound(
     store: Store, hands: Hands, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for module in (sqlite_inspector, postgres_inspector):
-        monkeypatch.setattr(module, "STATISTICS_MAX", 2)
         monkeypatch.setattr(module, "LANES_MAX", 3)
     await enqueued(store, *[job(delay=600.0) for _ in range(3)])
     await enqueued(store, *[job() for _ in range(6)])
     claimed = await hands.claim(6)
     await hands.hand_in(*map(ended, claimed[:3]))
     await enqueued(store, *[job(task=f"t{n}") for n in range(5) for _ in range(3)])
-    found = await store.inspector.statistics()
+    found = await store.inspector.statistics(2)
+    assert found.most == 2
     assert lanes(found) == {("default", f"t{n}"): 2 for n in range(3)}
     assert [one.scheduled for one in found.waiting] == [2]
     assert [one.number for one in found.running] == [2]

@@ -41,7 +41,7 @@ class Page(httpx.AsyncClient):
         assert answer.status_code == 200, answer.text
         return answer.text
 
-    async def send(self, path: str, **fields: str) -> httpx.Response:
+    async def submit(self, path: str, **fields: str) -> httpx.Response:
         """Send a form as a page of ours does."""
         return await self.post(path, data=fields, headers=FORM)
 

@@ -110,8 +110,8 @@ async def test_a_queued_job_is_cancelled_after_a_confirmation(store: Store) -> N
     (number,) = await enqueued(store)
     async with page_on(store.url) as page:
         assert "Cancel: job" in await page.see(f"/jobs/{number}/cancel")
-        answer = await page.send(f"/jobs/{number}/cancel", token="0")
-        assert answer.headers["location"] == f"../jobs/{number}?done=cancelled"
+        answer = await page.submit(f"/jobs/{number}/cancel", token="0")
+        assert answer.headers["location"] == f"../../jobs/{number}?done=cancelled"
         assert "It is cancelled." in await page.see(f"/jobs/{number}", done="cancelled")
     row = await store.inspector.job(number)
     assert row is not None
@@ -124,9 +124,9 @@ async def test_a_dead_job_is_requeued_or_discarded(store: Store) -> None:
     for _ in range(2):
         await hands.hand_in(crashed(await hands.claim_one()))
     async with page_on(store.url) as page:
-        assert (await page.send(f"/jobs/{one}/requeue")).status_code == 303
-        assert (await page.send(f"/jobs/{other}/discard")).status_code == 303
-        again = await page.send(f"/jobs/{one}/discard")
+        assert (await page.submit(f"/jobs/{one}/requeue")).status_code == 303
+        assert (await page.submit(f"/jobs/{other}/discard")).status_code == 303
+        again = await page.submit(f"/jobs/{one}/discard")
         assert again.status_code == 409
     row = await store.inspector.job(one)
     assert row is not None
@@ -138,7 +138,7 @@ async def test_nothing_is_done_to_a_job_that_a_newer_attempt_has_by_now(store: S
     (number,) = await enqueued(store)
     async with page_on(store.url) as page:
         await (await Hands.on(store)).claim_one()
-        answer = await page.send(f"/jobs/{number}/cancel", token="0")
+        answer = await page.submit(f"/jobs/{number}/cancel", token="0")
     assert answer.status_code == 409
     row = await store.inspector.job(number)
     assert row is not None
@@ -155,7 +155,7 @@ async def test_a_user_without_a_right_sees_no_button_and_can_do_nothing(store: S
         assert "Cancel…" not in text
         assert "hunter2" not in text
         for path in ("cancel", "requeue", "discard"):
-            answer = await page.send(f"/jobs/{number}/{path}")
+            answer = await page.submit(f"/jobs/{number}/{path}")
             assert (answer.status_code, f"lacks the right {path}" in answer.text) == (403, True)
         assert (await page.get(f"/jobs/{number}/payload/args")).status_code == 403
 
@@ -164,7 +164,7 @@ async def test_a_read_only_page_changes_nothing(store: Store) -> None:
     (number,) = await enqueued(store)
     async with page_on(store.url, read_only=True) as page:
         assert "Cancel…" not in await page.see(f"/jobs/{number}")
-        assert (await page.send(f"/jobs/{number}/cancel")).status_code == 403
+        assert (await page.submit(f"/jobs/{number}/cancel")).status_code == 403
 
 
 async def test_a_user_of_one_tenant_sees_and_touches_its_jobs_alone(store: Store) -> None:
@@ -177,7 +177,7 @@ async def test_a_user_of_one_tenant_sees_and_touches_its_jobs_alone(store: Store
         assert await page.see(f"/jobs/{mine}")
         for path in ("", "/cancel", "/payload/args"):
             assert (await page.get(f"/jobs/{other}{path}")).status_code == 404
-        assert (await page.send(f"/jobs/{other}/cancel")).status_code == 404
+        assert (await page.submit(f"/jobs/{other}/cancel")).status_code == 404
         assert (await page.get("/go", params={"q": "k"})).status_code == 404
         assert (await page.get("/")).status_code == 403
 

@@ -92,8 +92,8 @@ async def test_links_are_relative_so_any_prefix_will_do(store: Store) -> None:
 async def test_a_form_has_a_bound(store: Store) -> None:
     (number,) = await enqueued(store)
     async with page_on(store.url) as page:
-        large = await page.send(f"/jobs/{number}/cancel", reason="x" * 70_000)
-        many = await page.send(f"/jobs/{number}/cancel", **{f"f{n}": "x" for n in range(200)})
+        large = await page.submit(f"/jobs/{number}/cancel", reason="x" * 70_000)
+        many = await page.submit(f"/jobs/{number}/cancel", **{f"f{n}": "x" for n in range(200)})
     assert (large.status_code, many.status_code) == (413, 400)
 
 

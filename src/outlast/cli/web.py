@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -119,13 +120,12 @@ async def _serve(server: Any, site: Any, users: Any, host: str, port: int) -> No
 
 def _load_server() -> Any:
     try:
-        from outlast.cli import web_server
+        return importlib.import_module("outlast.cli.web_server")
     except ModuleNotFoundError as error:
         missing = (error.name or "").partition(".")[0]
         if missing not in {"starlette", "jinja2", "uvicorn", "prometheus_client"}:
             raise
         raise ConfigError(f"the page needs {missing}: pip install 'outlast[web]'") from error
-    return web_server
 
 
 def _is_loopback(host: str) -> bool:

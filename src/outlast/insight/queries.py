@@ -176,8 +176,8 @@ async def list_jobs(
         seen = await find_jobs(store, which, bounds.looks)
     else:
         part = PARTS.get(wanted)
-        judged = msgspec.structs.replace(which, part=part, limit=bounds.judged)
-        seen = await find_jobs(store, judged, bounds.looks)
+        every = msgspec.structs.replace(which, part=part, limit=bounds.judged)
+        seen = await find_jobs(store, every, bounds.looks)
     found: list[StoredJob] = []
     strays: dict[int, str] = {}
     for at in range(0, len(seen.ids), PAGE):

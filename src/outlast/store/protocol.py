@@ -74,13 +74,11 @@ class Inspector(ScheduleReads, Protocol):
     """Reads for people and screens. Never writes, takes no locks."""
 
     async def job(self, job_id: int, text_max: int | None = None) -> StoredJob | None:
-        """Return one job. ``text_max``: characters at which arguments, checkpoint and result are
-        cut."""
+        """Return one job, its payloads cut at ``text_max`` characters."""
         ...
 
     async def named(self, token: int | None, key: str | None) -> list[int]:
-        """Return ids of jobs by what names them: the token of a closed attempt or of one that runs,
-        the key of an unfinished job. At most NAMED_MAX."""
+        """Return ids by the token of an attempt, not completed, or the key of an unfinished job."""
         ...
 
     async def job_ids(self, which: JobFilter) -> JobIds:
@@ -108,8 +106,7 @@ class Inspector(ScheduleReads, Protocol):
         ...
 
     async def highest_token(self) -> int:
-        """Return the highest token on a stored job; 0 if no job was ever claimed. Reads the whole
-        table, however long that takes."""
+        """Return the highest token on a stored job, 0: there is none. Reads the whole table."""
         ...
 
     async def workers(self) -> list[WorkerRow]:
@@ -299,7 +296,6 @@ class Store(ScheduleVerbs, WatchVerbs, Protocol):
     ) -> list[Transition]:
         """Close the attempts of orphans, longest-running first, as decided; return what was
         applied. An orphan that changed hands meanwhile is left alone.
-
         With ``only``, close exactly these (job id, token), also of a worker that is alive: what
         that worker still says of them is refused. At most ``limit`` of them; what others hold
         locked is passed over, and does not count.

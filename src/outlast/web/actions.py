@@ -5,7 +5,7 @@ A form carries the token that its page has shown: if a newer attempt runs by now
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 
 from starlette.responses import Response
 
@@ -73,7 +73,7 @@ async def discard(visit: Visit) -> Response:
     return visit.go("/jobs", phase="dead")
 
 
-def _answer(answers: dict[int, object], job_id: int) -> str:
+def _answer(answers: Mapping[int, object], job_id: int) -> str:
     if job_id not in answers:
         raise not_found(job_id)
     return str(answers[job_id])

@@ -1,0 +1,98 @@
+"""``outlast web``: what it refuses, and a server from its link to its end."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import httpx
+import pytest
+
+from outlast.cli import main
+from tests.cli.conftest import SECONDS, environment
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.cli.conftest import Outlast
+
+LINK = re.compile(r"http://\S+\?token=\S+")
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "words"),
+    [
+        (["--host", "0.0.0.0"], 2, ["other machines", "--password-file"]),
+        (["--host", "192.0.2.1", "--read-only"], 2, ["--no-auth"]),
+        (["--no-auth", "--user-header", "x-user"], 2, ["give one of"]),
+        (["--proxy", "10.0.0.1"], 2, ["--user-header"]),
+        (["--user-header", "x-user", "--proxy", "ten"], 2, ["--proxy ten"]),
+        (["--colour", "pink"], 2, ["colours are red"]),
+        (["--hide", "("], 2, ["hide="]),
+        (["--password-file", "/none"], 2, ["cannot be read"]),
+        ([], 3, ["there is no database file"]),
+    ],
+    ids=str,
+)
+def test_what_cannot_work_is_refused_with_what_to_write(
+    options: list[str],
+    code: int,
+    words: list[str],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["web", "--url", f"sqlite:///{tmp_path}/none.db", "--port", "0", *options]) == code
+    told = capsys.readouterr().err
+    assert all(word in told for word in words), told
+
+
+def test_a_file_of_passwords_that_others_may_read_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    users = tmp_path / "users"
+    users.write_text("ada:secret\n")
+    users.chmod(0o644)
+    assert main(["web", "--password-file", str(users)]) == 2
+    assert "chmod 600" in capsys.readouterr().err
+    users.chmod(0o600)
+    users.write_text("ada\n")
+    assert main(["web", "--password-file", str(users)]) == 2
+    assert "line 1: write USER:PASSWORD" in capsys.readouterr().err
+
+
+def test_a_missing_library_is_named_with_what_installs_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delitem(sys.modules, "outlast.cli.web_server", raising=False)
+    monkeypatch.setitem(sys.modules, "uvicorn", None)
+    assert main(["web"]) == 2
+    assert "the page needs uvicorn: pip install 'outlast[web]'" in capsys.readouterr().err
+
+
+def test_the_link_works_once_and_ctrl_c_ends_the_server_with_a_page_open(
+    outlast: Outlast, tmp_path: Path
+) -> None:
+    url = f"sqlite:///{tmp_path / 'jobs.db'}"
+    assert outlast("migrate", "--url", url).code == 0
+    command = [sys.executable, "-m", "outlast", "web", "--url", url, "--port", "0"]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, text=True, env=environment(), cwd=tmp_path
+    ) as server:
+        assert server.stdout is not None
+        try:
+            assert "the page of" in server.stdout.readline()
+            link = LINK.findall(server.stdout.readline())[0]
+            with httpx.Client(timeout=SECONDS, follow_redirects=True) as browser:
+                assert "What needs a hand" in browser.get(link).text
+                assert httpx.get(link, timeout=SECONDS).status_code == 401
+                events = f"{link.partition('?')[0]}events"
+                with browser.stream("GET", events, params={"topics": "stats"}) as stream:
+                    assert next(stream.iter_raw())
+                    os.kill(server.pid, signal.SIGINT)
+                    assert server.wait(SECONDS) == 130
+        finally:
+            server.kill()
