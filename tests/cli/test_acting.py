@@ -85,6 +85,24 @@ def test_dead_requeue_by_filter(
     assert (said.code, said.out) == (0, f"{count} job{'s' * (count != 1)} requeued\n")
 
 
+def test_dead_jobs_are_grouped_and_a_group_is_requeued(outlast: Outlast, rows: Filled) -> None:
+    url, ids = rows
+    found = outlast("dead", "groups", "--json", "--url", url).json()
+    (group,) = found["groups"]
+    assert (group["number"], group["job_id"], group["task"]) == (1, ids["dead"], "mail")
+    assert (group["kind"], group["exception"]) == ("error", "shop.smtp.Refused")
+    assert group["place"] == "shop/smtp.py in send"
+    assert (found["looked_at"], found["full"], found["more"]) == (1, False, False)
+    said = outlast("dead", "groups", "--url", url)
+    assert "shop.smtp.Refused" in said.out
+    assert group["fingerprint"] in said.out
+    name = ["--group", group["fingerprint"]]
+    assert outlast("dead", "list", *name, "--json", "--url", url).json()["jobs"]
+    assert outlast("dead", "requeue", "--group", "no", "--url", url).out == "0 jobs requeued\n"
+    assert outlast("dead", "requeue", *name, "--url", url).out == "1 job requeued\n"
+    assert outlast("dead", "groups", "--task", "mail", "--url", url).out == "no dead jobs\n"
+
+
 def test_dead_discard_deletes_for_good(outlast: Outlast, filled: Filled) -> None:
     url, ids = filled
     said = outlast("dead", "discard", ids["dead"], "--url", url)

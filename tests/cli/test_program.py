@@ -29,7 +29,7 @@ def test_all_commands_are_there() -> None:
     names = {" ".join(path) for path in COMMANDS}
     assert names == {
         "", "worker", "enqueue", "jobs", "job", "workers", "dead", "dead list", "dead requeue",
-        "dead discard", "cancel", "requeue", "migrate", "demo",
+        "dead discard", "dead groups", "cancel", "requeue", "migrate", "demo",
         "why", "verify", "doctor", "stats", "workers drain", "run", "checkpoint", "report",
         "pause", "resume", "pauses",
         "schedules", "schedules list", "schedules show", "schedules pause", "schedules resume",

@@ -57,6 +57,7 @@ def facts_of(claimed: Claimed) -> JobFacts:
         solo=claimed.solo,
         incident=claimed.incident,
         cohort=claimed.cohort,
+        task=claimed.task,
     )
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from outlast.model.crash import Progress
 from outlast.model.pause import PauseKind
+from outlast.store.evidence import AttemptFilter, DeadFilter
 from outlast.store.protocol import Store
 from outlast.store.rows import JobFilter, WorkerStatus
 from outlast.store.values import Claimed, ClaimRequest, NewPause, Report, Save
@@ -95,6 +96,10 @@ READS: dict[str, Verb] = {
     "served": lambda hands, _: hands.store.inspector.served(),
     "history": lambda hands, _: hands.store.inspector.history(),
     "counts": lambda hands, _: hands.store.inspector.counts(),
+    "dead_groups": lambda hands, _: hands.store.inspector.dead_groups(DeadFilter()),
+    "ended_attempts": lambda hands, _: hands.store.inspector.ended_attempts(AttemptFilter()),
+    "causes": lambda hands, _: hands.store.inspector.causes(),
+    "suspects": lambda hands, _: hands.store.inspector.suspects(),
 }
 NO_TRIP_TO_A_FILE: dict[str, Verb] = {
     "glance": lambda hands, _: hands.store.glance(hands.me),

@@ -127,6 +127,30 @@ def test_the_last_attempt_of_each_listed_job_is_found_by_its_index(
     assert "TEMP B-TREE" not in found
 
 
+@pytest.mark.parametrize("analyzed", [False, True], ids=["as-made", "analyzed"])
+def test_groups_of_dead_jobs_read_an_index_and_no_rows(
+    cursor: sqlite3.Cursor, analyzed: bool
+) -> None:
+    me = registered(cursor)
+    ends = [ended(one, OutcomeKind.DEAD) for one in claim(cursor, me, MANY)]
+    exchange.exchange(cursor, NOW, me, ends, [])
+    if analyzed:
+        cursor.execute("ANALYZE")
+    look = statements("evidence")
+    values = {"rows": 100, "groups": 10, "tenant": None, "now": NOW, "before": 10**9, "floor": 0}
+    values |= {"outcomes": None, "worker_id": None, "limit": 10}
+    plans = {
+        name: "; ".join(
+            row[3] for row in cursor.execute(f"EXPLAIN QUERY PLAN {look[name]}", values)
+        )
+        for name in ("dead_groups", "ended_floor", "ended", "causes", "suspects")
+    }
+    assert "USING COVERING INDEX outlast_jobs_dead" in plans["dead_groups"]
+    assert "SEARCH a USING INTEGER PRIMARY KEY (rowid>? AND rowid<?)" in plans["ended"]
+    assert "TEMP B-TREE" not in plans["ended"] + plans["ended_floor"] + plans["suspects"]
+    assert "USING INDEX outlast_jobs_incident" in plans["suspects"]
+
+
 def steps(cursor: sqlite3.Cursor, me: WorkerRef, limit: int = 10, **request: Any) -> int:
     """Claim jobs of the queue "mine" or of those that the request names; return how many steps of
     SQLite's machine that took."""

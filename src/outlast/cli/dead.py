@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
 
 from outlast.cli.connect import describe_missing, on_store
+from outlast.cli.dead_groups import groups
 from outlast.cli.jobs import describe_rest, refuse, tell_requeued
 from outlast.cli.options import (
     Before,
@@ -41,6 +43,9 @@ from outlast.store.values import Requeued
 from outlast.text import count_of
 
 All = Annotated[bool, typer.Option("--all", help="All dead jobs.", show_default=False)]
+Group = Annotated[
+    str | None, typer.Option("--group", metavar="ID", help="Only this group of `dead groups`.")
+]
 
 HELP = """Look at dead jobs, revive them, or delete them.
 
@@ -53,6 +58,7 @@ def add_to(group: typer.Typer) -> None:
     """Add the group."""
     dead = typer.Typer(help=lay_out(HELP), no_args_is_help=True)
     command(dead, "list")(list_)
+    command(dead, "groups")(groups)
     command(dead, "requeue")(requeue)
     command(dead, "discard")(discard)
     group.add_typer(dead, name="dead")
@@ -62,6 +68,7 @@ def list_(
     task: TaskName = None,
     queue: Queue = None,
     tenant: Tenant = None,
+    group: Group = None,
     limit: Limit = 50,
     before: Before = None,
     url: Url = None,
@@ -75,7 +82,7 @@ def list_(
         outlast dead list
         outlast dead list --task render --json
     """
-    which = DeadJobs(task=task, queue=queue, tenant=tenant)
+    which = DeadJobs(task=task, queue=queue, tenant=tenant, fingerprint=group)
 
     async def work(store: Store) -> None:
         found = await find_dead(store, which, limit, before)
@@ -109,6 +116,7 @@ def requeue(
     task: TaskName = None,
     queue: Queue = None,
     tenant: Tenant = None,
+    group: Group = None,
     every: All = False,
     from_scratch: FromScratch = False,
     url: Url = None,
@@ -116,13 +124,13 @@ def requeue(
     """Revive dead jobs.
 
     They get fresh budgets and go on from their last checkpoint. Name them by number, by --task,
-    --queue and --tenant, or give --all.
+    --queue, --tenant and --group, or give --all.
 
     Examples:
         outlast dead requeue 17 18
         outlast dead requeue --task render --from-scratch
     """
-    choice = choose(job_ids, (task, queue, tenant), every=every)
+    choice = choose(job_ids, (task, queue, tenant, group), every=every)
 
     async def work(store: Store) -> list[str]:
         done, refused = 0, []
@@ -151,19 +159,20 @@ def discard(
     task: TaskName = None,
     queue: Queue = None,
     tenant: Tenant = None,
+    group: Group = None,
     every: All = False,
     url: Url = None,
 ) -> None:
     """Delete dead jobs permanently.
 
-    Their attempts and crash reports go with them. Name them by number, by --task, --queue and
-    --tenant, or give --all.
+    Their attempts and crash reports go with them. Name them by number, by --task, --queue, --tenant
+    and --group, or give --all.
 
     Examples:
         outlast dead discard 17
         outlast dead discard --queue mail
     """
-    choice = choose(job_ids, (task, queue, tenant), every=every)
+    choice = choose(job_ids, (task, queue, tenant, group), every=every)
 
     async def work(store: Store) -> list[str]:
         done, refused = 0, []
@@ -176,14 +185,12 @@ def discard(
     refuse(on_store(url, work, reads=False))
 
 
-def choose(
-    job_ids: list[int] | None, filters: tuple[str | None, str | None, str | None], *, every: bool
-) -> DeadJobs:
+def choose(job_ids: list[int] | None, filters: Sequence[str | None], *, every: bool) -> DeadJobs:
     """Return what was chosen. Raises UsageError unless exactly one way of choosing was used."""
     ways = [bool(job_ids), any(one is not None for one in filters), every]
     if sum(ways) != 1:
         raise UsageError(
-            "name the dead jobs: by ID…, or by --task, --queue and --tenant, or with --all"
+            "name the dead jobs: by ID…, or by --task, --queue, --tenant and --group, or with --all"
         )
     return DeadJobs(list(dict.fromkeys(job_ids)) if job_ids else None, *filters)
 

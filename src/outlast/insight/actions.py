@@ -28,12 +28,13 @@ LOOK_SECONDS = 0.5  # between two looks at workers that leave
 
 class DeadJobs(msgspec.Struct, frozen=True):
     """Which dead jobs are meant: those with these ids or, if ``ids`` is None, all that pass the
-    filters."""
+    filters. ``fingerprint``: those of a group (``deaths.read_dead_groups``)."""
 
     ids: list[int] | None = None
     task: str | None = None
     queue: str | None = None
     tenant: str | None = None
+    fingerprint: str | None = None
 
     def filter(self, limit: int, before_id: int | None = None) -> JobFilter:
         """Return the filter for one page of them."""
@@ -42,6 +43,7 @@ class DeadJobs(msgspec.Struct, frozen=True):
             queue=self.queue,
             task=self.task,
             tenant=self.tenant,
+            fingerprint=self.fingerprint,
             limit=limit,
             before_id=before_id,
         )

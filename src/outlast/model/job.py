@@ -79,6 +79,7 @@ class JobFacts(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What ``decide`` must know of a running job.
 
     Attributes:
+        task: its name; "" where alike deaths need not be told apart by it.
         solo: 0 shares a runner with others, 1 runs alone in one (with its cohort, while that has
             more than one member), 2 runs alone in its whole worker.
         incident: the shared death that it is suspected of, named by the lowest token in it.
@@ -94,3 +95,4 @@ class JobFacts(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     solo: int = 0
     incident: int | None = None
     cohort: int | None = None
+    task: str = ""

@@ -21,6 +21,7 @@ from typing import Any
 import msgspec
 
 from outlast.model.crash import PROCESS_DEATHS, Charge, Crash, CrashKind, charge_of
+from outlast.model.fingerprint import fingerprint_of
 from outlast.model.job import ALONE_IN_RUNNER, ALONE_IN_WORKER, JobFacts, State
 from outlast.model.retry import delay_seconds
 from outlast.model.suspects import Suspicion
@@ -68,7 +69,8 @@ class Transition(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     ``outcome`` is the word on the attempt's row: the crash kind, or the outcome's own.
     ``delay`` counts from the store's own now. ``solo``, ``incident`` and ``cohort`` say how the job
     runs next. ``clears`` is an incident whose other suspects are innocent: those that are queued
-    join the line again. ``doubles_to`` above 0: the delay doubles with each attempt in a row that
+    join the line again. ``fingerprint``: what alike deaths share, of one after which the job is
+    dead. ``doubles_to`` above 0: the delay doubles with each attempt in a row that
     has ended with this outcome, up to this many seconds; only the store can count them.
     """
 
@@ -89,6 +91,7 @@ class Transition(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     cohort: int | None = None
     clears: int | None = None
     doubles_to: float = 0.0
+    fingerprint: str | None = None
 
 
 def decide(facts: JobFacts, outcome: Outcome, random: Callable[[], float]) -> Transition:
@@ -152,7 +155,10 @@ def _cancel(facts: JobFacts, outcome: Outcome, _: Callable[[], float]) -> Transi
 
 def _end_dead(facts: JobFacts, outcome: Outcome, _: Callable[[], float]) -> Transition:
     return msgspec.structs.replace(
-        _plain(facts, outcome, State.DEAD), charge=Charge.FAILURE, failures=facts.failures + 1
+        _plain(facts, outcome, State.DEAD),
+        charge=Charge.FAILURE,
+        failures=facts.failures + 1,
+        fingerprint=fingerprint_of(facts.task, outcome.kind.value, outcome.crash),
     )
 
 
@@ -186,6 +192,7 @@ def _crash(facts: JobFacts, outcome: Outcome, random: Callable[[], float]) -> Tr
         message=crash.message,
         pid=outcome.pid,
         doubles_to=_grows_to(outcome, crash.kind),
+        fingerprint=fingerprint_of(facts.task, crash.kind.value, crash) if dead else None,
         **_suspect(facts, outcome, crash.kind, charge, losses),
     )
 

@@ -15,6 +15,7 @@ from outlast.model.job import State
 from outlast.model.lease import DeathCause
 from outlast.model.lifecycle import Transition
 from outlast.model.pause import Pause, PauseKind
+from outlast.store.evidence import EvidenceReads
 from outlast.store.finding import Environment
 from outlast.store.history import HISTORY_PAGE, HistoryPage
 from outlast.store.rows import (
@@ -70,7 +71,7 @@ ENQUEUE_MAX = 5_000  # rows in one statement; more are split by the caller of th
 ENQUEUE_BYTES = 64 * 1024 * 1024  # of arguments in it, split as well, except a single job
 
 
-class Inspector(ScheduleReads, Protocol):
+class Inspector(ScheduleReads, EvidenceReads, Protocol):
     """Reads for people and screens. Never writes, takes no locks."""
 
     async def job(self, job_id: int, text_max: int | None = None) -> StoredJob | None:

@@ -190,8 +190,9 @@ class Part(StrEnum):
 
 
 class JobFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """Which jobs to list, newest id first. ``part``: of the queued ones, only these. ``look_rows``:
-    rows that one look may walk; None: LOOK_ROWS."""
+    """Which jobs to list, newest id first. ``part``: of the queued ones, only these.
+    ``fingerprint``: of the dead ones; ``worker_id``: of the running ones; both are used only
+    together with that state. ``look_rows``: rows that one look may walk; None: LOOK_ROWS."""
 
     state: State | None = None
     queue: str | None = None
@@ -202,6 +203,8 @@ class JobFilter(msgspec.Struct, frozen=True, kw_only=True):
     before_id: int | None = None
     part: Part | None = None
     look_rows: int | None = None
+    fingerprint: str | None = None
+    worker_id: int | None = None
 
 
 class JobIds(msgspec.Struct, frozen=True, kw_only=True):

@@ -42,6 +42,7 @@ class Running(msgspec.Struct, eq=False, gc=False):
             solo=claimed.solo,
             incident=claimed.incident,
             cohort=claimed.cohort,
+            task=claimed.task,
         )
 
 

@@ -10,6 +10,7 @@ lane_search.py   when all lanes are searched for new ones, and where else
 enqueue.py       enqueues, on the store's own connection or in the caller's transaction
 callers.py       callers' own connections: asyncpg, psycopg
 inspector.py     reads for people and screens; never writes, takes no locks
+evidence.py      dead jobs in groups, ended attempts, suspects
 find.py          finds ids of jobs for a list
 presence.py      a worker's presence: an advisory lock on a session of its own
 wakeup.py        wake-ups: LISTEN and NOTIFY, on a connection that checks that it receives

@@ -23,16 +23,18 @@ async def find_ids(connection: Any, which: JobFilter) -> JobIds:
         values = (*filters, least, which.state, which.limit, which.label)
         return _page(await connection.fetch(sql("find_label"), *values), which, floor)
     if which.state is State.RUNNING:
-        return _page(await connection.fetch(sql("find_running"), *filters, which.limit), which)
+        asked: tuple[Any, ...] = (*filters, which.limit, which.worker_id)
+        return _page(await connection.fetch(sql("find_running"), *asked), which)
     if which.state is State.QUEUED:
         part = None if which.part is None else which.part.value
         return _page(await connection.fetch(sql("find_queued"), *filters, part, which.limit), which)
-    kind, states = (
-        ("find_all", (which.state,)) if which.state is not State.DEAD else ("find_dead", ())
-    )
+    kind = "find_dead" if which.state is State.DEAD else "find_all"
     floor = await connection.fetchval(sql(f"{kind}_floor"), last, rows_max)
     least = ID_MIN if floor is None else floor
-    rows = await connection.fetch(sql(kind), *filters, least, *states, which.limit)
+    asked = (which.state, which.limit)
+    if which.state is State.DEAD:
+        asked = (which.limit, which.fingerprint)
+    rows = await connection.fetch(sql(kind), *filters, least, *asked)
     return _page(rows, which, floor)
 
 

@@ -20,9 +20,18 @@ from outlast.store.columns import (
     progress_of,
     seconds_of,
 )
+from outlast.store.evidence import (
+    AttemptFilter,
+    Cause,
+    DeadFilter,
+    DeadGroups,
+    EndedAttempts,
+    Suspect,
+)
 from outlast.store.finding import Environment
 from outlast.store.history import HISTORY_PAGE, AttemptPast, HistoryPage, JobPast, page_of
 from outlast.store.listing import find
+from outlast.store.postgres import evidence
 from outlast.store.postgres.find import find_ids
 from outlast.store.postgres.pool import Connections
 from outlast.store.postgres.privileges import privileges
@@ -188,6 +197,26 @@ class PostgresInspector:
         """Return one schedule."""
         rows = await self._fetch("show_schedule", name)
         return ScheduleRow(**rows[0]) if rows else None
+
+    async def dead_groups(self, which: DeadFilter) -> DeadGroups:
+        """Return groups of dead jobs."""
+        async with self._by_index() as connection:
+            return await evidence.dead_groups(connection, which)
+
+    async def ended_attempts(self, which: AttemptFilter) -> EndedAttempts:
+        """Return ended attempts, newest token first."""
+        async with self._by_index() as connection:
+            return await evidence.ended_attempts(connection, which)
+
+    async def causes(self, tenant: str | None = None) -> list[Cause]:
+        """Return how the newest attempts ended."""
+        async with self._by_index() as connection:
+            return await evidence.causes(connection, tenant)
+
+    async def suspects(self) -> list[Suspect]:
+        """Return the jobs of the newest shared deaths."""
+        async with self._by_index() as connection:
+            return await evidence.suspects(connection)
 
     @asynccontextmanager
     async def _by_index(self) -> AsyncIterator[Any]:

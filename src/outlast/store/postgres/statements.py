@@ -122,6 +122,7 @@ def orphan_of(row: Any) -> Orphan:
         solo=row["solo"],
         incident=row["incident"],
         cohort=row["cohort"],
+        task=row["task"],
     )
     return Orphan(
         facts=facts,

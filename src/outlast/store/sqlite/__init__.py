@@ -12,6 +12,7 @@ schedules.py    schedules: put, paused, due and fired
 pauses.py       what is paused: noted, ended and acknowledged
 workers.py      workers' rows and beats; gives the jobs of lost workers back
 inspector.py    reads for people and screens
+evidence.py     dead jobs in groups, ended attempts, suspects
 find.py         finds ids of jobs for a list
 checks.py       facts for the doctor, and checks of them: file, disk, library
 environment.py  reads them: the file, the disk under it and the library, for the doctor

@@ -194,6 +194,7 @@ def _moves(cursor: Cursor, now: float, ended: Sequence[Transition]) -> list[dict
             "solo": end.solo,
             "incident": end.incident,
             "cohort": end.cohort,
+            "fingerprint": end.fingerprint,
             "job_id": end.job_id,
             "token": end.token,
         }

@@ -21,6 +21,14 @@ from outlast.store.columns import (
     policy_of,
     progress_of,
 )
+from outlast.store.evidence import (
+    AttemptFilter,
+    Cause,
+    DeadFilter,
+    DeadGroups,
+    EndedAttempts,
+    Suspect,
+)
 from outlast.store.finding import Environment
 from outlast.store.history import HISTORY_PAGE, AttemptPast, HistoryPage, JobPast, page_of
 from outlast.store.listing import find
@@ -38,6 +46,7 @@ from outlast.store.rows import (
     WorkerStatus,
 )
 from outlast.store.schedules import ScheduleRow
+from outlast.store.sqlite import evidence
 from outlast.store.sqlite.connection import SqliteConnection
 from outlast.store.sqlite.find import find_ids
 from outlast.store.sqlite.pauses import pauses
@@ -195,6 +204,23 @@ class SqliteInspector:
         """Return one schedule."""
         rows = await self._rows("show", (name,))
         return row_of(rows[0]) if rows else None
+
+    async def dead_groups(self, which: DeadFilter) -> DeadGroups:
+        """Return groups of dead jobs."""
+        return await self._connection.read(lambda cursor: evidence.dead_groups(cursor, which))
+
+    async def ended_attempts(self, which: AttemptFilter) -> EndedAttempts:
+        """Return ended attempts, newest token first."""
+        return await self._connection.read(lambda cursor: evidence.ended_attempts(cursor, which))
+
+    async def causes(self, tenant: str | None = None) -> list[Cause]:
+        """Return how the newest attempts ended."""
+        now = self._clock.wall()
+        return await self._connection.read(lambda cursor: evidence.causes(cursor, now, tenant))
+
+    async def suspects(self) -> list[Suspect]:
+        """Return the jobs of the newest shared deaths."""
+        return await self._connection.read(evidence.suspects)
 
     async def _rows(self, name: str, values: Any) -> list[tuple[Any, ...]]:
         def look(cursor: Cursor) -> list[tuple[Any, ...]]:

@@ -321,6 +321,7 @@ def _orphan(row: tuple[Any, ...], now: float) -> Orphan:
         solo=row[12],
         incident=row[13],
         cohort=row[14],
+        task=row[16],
     )
     return Orphan(
         facts=facts,

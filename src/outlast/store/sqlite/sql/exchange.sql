@@ -83,7 +83,8 @@ SET state = n.state,
     started_at = CASE WHEN :state = 'queued' AND NOT cancel_requested THEN NULL
                       ELSE started_at END,
     failures = :failures, losses = min(losses, 2147483646) + :loss, solo = :solo, incident = :incident, cohort = :cohort,
-    worker_id = NULL, hard_deadline = NULL
+    worker_id = NULL, hard_deadline = NULL,
+    fingerprint = CASE WHEN n.state = 'dead' THEN :fingerprint END
 FROM (SELECT r.id, r.due, CASE WHEN :state = 'queued' AND cancel_requested THEN 'cancelled'
                                WHEN :state = 'queued' AND r.expires_at <= r.due THEN 'cancelled'
                                ELSE :state END AS state

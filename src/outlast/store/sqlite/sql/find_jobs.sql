@@ -32,12 +32,13 @@ WHERE state = 'dead' AND id <= :last ORDER BY id DESC LIMIT 1 OFFSET :rows - 1
 -- name: dead
 SELECT id FROM outlast_jobs INDEXED BY outlast_jobs_dead
 WHERE state = 'dead' AND id <= :last AND id >= :floor
+  AND (:fingerprint IS NULL OR fingerprint = :fingerprint)
   AND (:queue IS NULL OR queue = :queue) AND (:task IS NULL OR task = :task)
   AND (:tenant IS NULL OR tenant = :tenant)
 ORDER BY id DESC LIMIT :limit
 -- name: running
 SELECT id FROM outlast_jobs INDEXED BY outlast_jobs_worker
-WHERE worker_id IS NOT NULL AND id <= :last
+WHERE worker_id IS NOT NULL AND id <= :last AND (:worker_id IS NULL OR worker_id = :worker_id)
   AND (:queue IS NULL OR queue = :queue) AND (:task IS NULL OR task = :task)
   AND (:tenant IS NULL OR tenant = :tenant)
 ORDER BY id DESC LIMIT :limit

@@ -18,6 +18,8 @@
 -- in the commit of its end. NULL for most: as long as workers are told. prune_at: when that is over, of an ended
 -- job with keep; NULL for all others, so that one index shows both what has a time of its own and, by its
 -- end, what has none.
+-- fingerprint: what a dead job's last end has in common with alike ones (model/fingerprint.py); NULL for all
+-- others. Its index shows groups of dead jobs without a look at their rows.
 -- lacks: tasks that a worker knows and may not serve -> the tags that it would need. presence and
 -- presence_off are PostgreSQL's. wakeup: by what it is woken. cause: why a worker's row ended;
 -- begun: the newest token that the worker had let begin, where that is known.
@@ -78,6 +80,7 @@ CREATE TABLE outlast_jobs (
     checkpoint_number INTEGER NOT NULL DEFAULT 0,
     checkpoint_at     REAL,
     result            TEXT,
+    fingerprint       TEXT,
     CONSTRAINT outlast_jobs_state CHECK (
         CASE state
             WHEN 'queued' THEN worker_id IS NULL AND ended_at IS NULL AND result IS NULL
@@ -124,7 +127,8 @@ CREATE INDEX outlast_jobs_cancel ON outlast_jobs (worker_id)
     WHERE worker_id IS NOT NULL AND cancel_requested = 1;
 CREATE INDEX outlast_jobs_ended_at ON outlast_jobs (prune_at, ended_at)
     WHERE ended_at IS NOT NULL AND state <> 'dead';
-CREATE INDEX outlast_jobs_dead ON outlast_jobs (id) WHERE state = 'dead';
+-- state is in it, too: an index that holds all columns of a query, also those of its own WHERE, needs no rows
+CREATE INDEX outlast_jobs_dead ON outlast_jobs (id, state, fingerprint, ended_at) WHERE state = 'dead';
 CREATE INDEX outlast_jobs_died ON outlast_jobs (ended_at) WHERE state = 'dead';
 -- "ended_at IS NULL" says unfinished, as the state does, but a claim need not touch this index
 CREATE UNIQUE INDEX outlast_jobs_key ON outlast_jobs (key)

@@ -11,7 +11,7 @@ UPDATE outlast_jobs
 SET state = 'queued', position = :position, run_at = :now, ended_at = NULL,
     failures = 0, losses = 0, solo = 0, incident = NULL, cohort = NULL,
     cancel_requested = 0, progress = NULL, expires_at = NULL, prune_at = NULL,
-    started_at = NULL,
+    started_at = NULL, fingerprint = NULL,
     checkpoint = CASE WHEN :from_scratch THEN NULL ELSE checkpoint END,
     checkpoint_at = CASE WHEN :from_scratch THEN NULL ELSE checkpoint_at END
 WHERE id = :id AND state IN ('dead', 'cancelled')

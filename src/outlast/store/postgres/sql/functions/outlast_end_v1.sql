@@ -38,7 +38,7 @@ BEGIN
     RETURN QUERY
     WITH locked AS MATERIALIZED (
         SELECT h.job_id, h.token, h.outcome, h.charge, h.failures, h.losses, h.result, h.message,
-               h.crash, h.pid, coalesce(h.solo, 0) AS solo, h.incident, h.cohort, h.clears,
+               h.crash, h.pid, h.fingerprint, coalesce(h.solo, 0) AS solo, h.incident, h.cohort, h.clears,
                CASE WHEN h.state = 'queued'
                       OR h.state = 'dead' AND h.charge = 'loss' AND least(j.losses, 2147483646) + 1 < h.losses
                     THEN CASE WHEN j.cancel_requested THEN 'cancelled' ELSE 'queued' END
@@ -49,7 +49,7 @@ BEGIN
                  job_id bigint, token bigint, state text, outcome text, charge text,
                  failures integer, losses integer, delay double precision, result text,
                  message text, crash text, pid integer, solo smallint, incident bigint,
-                 cohort bigint, clears bigint, doubles_to double precision)
+                 cohort bigint, clears bigint, doubles_to double precision, fingerprint text)
         JOIN outlast_jobs j ON j.id = h.job_id AND j.token = h.token AND j.state = 'running'
         FOR NO KEY UPDATE OF j SKIP LOCKED
     ), known AS MATERIALIZED (
@@ -88,6 +88,7 @@ BEGIN
             prune_at = CASE WHEN l.keep IS NOT NULL AND l.next IN ('completed', 'cancelled')
                             THEN v_now + least(l.keep, 1e9) * interval '1 second' END,
             result = CASE WHEN l.next = 'completed' THEN l.result END,
+            fingerprint = CASE WHEN l.next = 'dead' THEN l.fingerprint END,
             completed_by = CASE WHEN l.next = 'completed' THEN l.worker_id END
         FROM decided l
         WHERE j.id = l.job_id

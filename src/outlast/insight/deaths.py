@@ -1,0 +1,153 @@
+"""What ended badly, for one answer: groups of dead jobs with an example each, and shared deaths."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from outlast.insight.actions import read_dead
+from outlast.insight.documents import SCHEMA, Document, iso
+from outlast.model.crash import CrashKind
+from outlast.model.fingerprint import find_place
+from outlast.model.lifecycle import OutcomeKind
+from outlast.model.suspects import ONE_BY_ONE_MAX
+from outlast.store.evidence import DeadFilter, DeadGroup, Suspect
+from outlast.store.protocol import Store
+from outlast.store.rows import AttemptRow, StoredJob
+
+GROUPS_SHOWN = 100
+TEXT_MAX = 200  # characters of an example's arguments
+
+DEATHS = (*(kind.value for kind in CrashKind), OutcomeKind.DEAD.value)
+"""The outcomes of attempts that have ended badly."""
+
+
+class DeathGroup(msgspec.Struct, frozen=True, kw_only=True):
+    """Dead jobs that died of the same, with what the one with the largest id shows.
+
+    Attributes:
+        fingerprint: names the group; None: rows that another program has written.
+        number: how many, of those that were looked at. ``first_at``, ``last_at``: their deaths.
+        job_id: the example. ``task`` and ``queue`` are its own.
+        kind: how its last attempt ended; ``exception``, ``place`` (the innermost frame of the
+            user's code) and ``message``, where they are known.
+    """
+
+    fingerprint: str | None
+    number: int
+    first_at: float | None
+    last_at: float | None
+    job_id: int
+    task: str
+    queue: str
+    kind: str | None = None
+    exception: str | None = None
+    place: str | None = None
+    message: str = ""
+
+
+class DeathGroups(msgspec.Struct, frozen=True, kw_only=True):
+    """The groups whose last jobs died last. ``looked_at``: how many dead jobs were, the newest by
+    their ids; ``full``: there are more jobs. ``more``: there are more groups."""
+
+    groups: list[DeathGroup]
+    looked_at: int
+    full: bool
+    more: bool
+
+
+async def read_dead_groups(
+    store: Store, which: DeadFilter, limit: int = GROUPS_SHOWN
+) -> DeathGroups:
+    """Return groups of dead jobs, at most ``limit``, the one that died last first."""
+    found = await store.inspector.dead_groups(which)
+    shown = found.groups[:limit]
+    ids = [one.newest for one in shown]
+    examples = {row.id: (row, last) async for row, last in read_dead(store, ids, TEXT_MAX)}
+    made = [_group(one, *examples[one.newest]) for one in shown if one.newest in examples]
+    more = found.more or len(found.groups) > limit
+    return DeathGroups(groups=made, looked_at=found.looked_at, full=found.full, more=more)
+
+
+def _group(group: DeadGroup, row: StoredJob, last: AttemptRow | None) -> DeathGroup:
+    crash = None if last is None else last.crash
+    return DeathGroup(
+        fingerprint=group.fingerprint,
+        number=group.number,
+        first_at=group.first_at,
+        last_at=group.last_at,
+        job_id=row.id,
+        task=row.task,
+        queue=row.queue,
+        kind=None if last is None else last.outcome,
+        exception=None if crash is None else crash.exception,
+        place=None if crash is None else find_place(crash),
+        message="" if last is None else last.message,
+    )
+
+
+def dead_groups_document(found: DeathGroups) -> Document:
+    """Return groups of dead jobs as one JSON document."""
+    groups = [
+        msgspec.to_builtins(one) | {"first_at": iso(one.first_at), "last_at": iso(one.last_at)}
+        for one in found.groups
+    ]
+    told = {"looked_at": found.looked_at, "full": found.full, "more": found.more}
+    return {"schema": SCHEMA, "groups": groups, **told}
+
+
+# -- shared deaths
+
+
+class Cohort(msgspec.Struct, frozen=True):
+    """Suspects that run together next. ``deaths_left``: how many more it takes at most until the
+    culprit among them has died alone."""
+
+    suspects: list[Suspect]
+    deaths_left: int
+
+    @property
+    def size(self) -> int:
+        """How many they are."""
+        return len(self.suspects)
+
+
+class SharedDeath(msgspec.Struct, frozen=True):
+    """A death of a process with several attempts in it: ``incident`` is the lowest of their tokens.
+    ``waiting``: cohorts of suspects that wait or run; ``settled``: those that are none any more, or
+    have ended."""
+
+    incident: int
+    waiting: list[Cohort]
+    settled: list[Suspect]
+
+
+def shared_deaths(suspects: Iterable[Suspect]) -> list[SharedDeath]:
+    """Return shared deaths, the newest first."""
+    by_incident: dict[int, list[Suspect]] = {}
+    for one in suspects:
+        by_incident.setdefault(one.incident, []).append(one)
+    return [_shared_death(incident, those) for incident, those in by_incident.items()]
+
+
+def _shared_death(incident: int, those: list[Suspect]) -> SharedDeath:
+    cohorts: dict[int, list[Suspect]] = {}
+    settled = []
+    for one in sorted(those, key=lambda one: one.job_id):
+        if one.solo and one.state in {"queued", "running"}:
+            cohorts.setdefault(one.cohort or -one.job_id, []).append(one)
+        else:
+            settled.append(one)
+    waiting = [Cohort(each, count_deaths(len(each))) for _, each in sorted(cohorts.items())]
+    return SharedDeath(incident, waiting, settled)
+
+
+def count_deaths(suspects: int) -> int:
+    """Return after how many more deaths, at most, one culprit among so many has died alone: they
+    run together, are halved at each death, and run one by one once they are few."""
+    deaths = 1
+    while suspects > 1:
+        deaths += 1
+        suspects = 1 if suspects <= ONE_BY_ONE_MAX else (suspects + 1) // 2
+    return deaths

@@ -1,0 +1,164 @@
+"""What ended badly, for people: dead jobs by what they have in common, ended attempts, suspects.
+
+Each look reads a bounded number of rows by an index, the newest first, and says how far it came.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import msgspec
+
+DEAD_LOOKED_AT = 20_000  # dead jobs, in their index alone
+ROWS_LOOKED_AT = 2_000  # dead jobs or attempts, where each row is read
+GROUPS_MAX = 200
+SUSPECTS_MAX = 500
+
+
+class DeadGroup(msgspec.Struct, frozen=True, kw_only=True):
+    """Dead jobs with one fingerprint (``model.fingerprint``; None: written by another program).
+
+    Attributes:
+        number: how many of them are among those that were looked at.
+        newest: the largest id.
+        first_at, last_at: when the first and the last of them died, in seconds since 1970.
+    """
+
+    fingerprint: str | None
+    number: int
+    newest: int
+    first_at: float
+    last_at: float
+
+
+class DeadGroups(msgspec.Struct, frozen=True, kw_only=True):
+    """Groups of dead jobs, the one that died last first, at most GROUPS_MAX. ``looked_at``: how
+    many jobs were; ``full``: there are more, with smaller ids. ``more``: there are more groups."""
+
+    groups: list[DeadGroup] = []
+    looked_at: int = 0
+    full: bool = False
+    more: bool = False
+
+
+class DeadFilter(msgspec.Struct, frozen=True, kw_only=True):
+    """Which dead jobs are grouped."""
+
+    queue: str | None = None
+    task: str | None = None
+    tenant: str | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it lets all pass."""
+        return self.queue is None and self.task is None and self.tenant is None
+
+
+class AttemptFilter(msgspec.Struct, frozen=True, kw_only=True):
+    """Which ended attempts to list, newest first. ``outcomes``: only these; None: all.
+    ``before``: only those with smaller tokens."""
+
+    outcomes: tuple[str, ...] | None = None
+    worker_id: int | None = None
+    tenant: str | None = None
+    before: int | None = None
+    limit: int = 50
+
+
+class EndedAttempt(msgspec.Struct, frozen=True, kw_only=True):
+    """An attempt that did not complete, without its crash report. ``task``, ``queue`` and
+    ``tenant`` are those of its job, None where that is gone."""
+
+    token: int
+    job_id: int
+    number: int
+    outcome: str
+    charge: str
+    started_at: float
+    ended_at: float
+    worker_id: int | None = None
+    worker: str | None = None
+    host: str | None = None
+    message: str = ""
+    repeats: int = 1
+    task: str | None = None
+    queue: str | None = None
+    tenant: str | None = None
+
+
+class EndedAttempts(msgspec.Struct, frozen=True, kw_only=True):
+    """What one look has found. ``before``: attempts with smaller tokens were not looked at; None:
+    there are no others. ``back_to``: when the oldest of those that were looked at ended."""
+
+    rows: list[EndedAttempt] = []
+    before: int | None = None
+    back_to: float | None = None
+
+
+class Cause(msgspec.Struct, frozen=True, kw_only=True):
+    """Attempts that ended with one outcome among those that were looked at; ``hour``: within the
+    last hour; ``last_at``: the last of them."""
+
+    outcome: str
+    number: int
+    hour: int
+    last_at: float
+
+
+class Suspect(msgspec.Struct, frozen=True, kw_only=True):
+    """A job that shared a process which died. ``incident`` names that death by the lowest token in
+    it, ``cohort`` those suspects that run together next. ``solo`` as of a job."""
+
+    incident: int
+    cohort: int | None
+    job_id: int
+    task: str
+    queue: str
+    state: str
+    solo: int
+    losses: int
+    tenant: str | None = None
+
+
+class EvidenceReads(Protocol):
+    """What people read of what ended badly."""
+
+    async def dead_groups(self, which: DeadFilter) -> DeadGroups:
+        """Return groups of dead jobs: of the DEAD_LOOKED_AT newest by their index alone; where the
+        filter asks for more than that holds, of the ROWS_LOOKED_AT newest."""
+        ...
+
+    async def ended_attempts(self, which: AttemptFilter) -> EndedAttempts:
+        """Return ended attempts, newest token first, of the next ROWS_LOOKED_AT."""
+        ...
+
+    async def causes(self, tenant: str | None = None) -> list[Cause]:
+        """Return how the ROWS_LOOKED_AT attempts ended that have the newest tokens."""
+        ...
+
+    async def suspects(self) -> list[Suspect]:
+        """Return the jobs of the newest shared deaths, at most SUSPECTS_MAX."""
+        ...
+
+
+def groups_of(groups: Sequence[DeadGroup], looked_at: int, rows: int) -> DeadGroups:
+    """Return what a look has found that was to read ``rows`` rows and one group too many."""
+    return DeadGroups(
+        groups=list(groups[:GROUPS_MAX]),
+        looked_at=looked_at,
+        full=looked_at >= rows,
+        more=len(groups) > GROUPS_MAX,
+    )
+
+
+def attempts_of(
+    found: Sequence[EndedAttempt], which: AttemptFilter, floor: tuple[int | None, int, float | None]
+) -> EndedAttempts:
+    """Return what a look has found. ``floor``: the least token that was looked at, how many there
+    were, and when the oldest ended."""
+    token, number, back_to = floor
+    if len(found) >= which.limit:
+        return EndedAttempts(rows=list(found), before=found[-1].token, back_to=found[-1].ended_at)
+    more = number >= ROWS_LOOKED_AT
+    return EndedAttempts(rows=list(found), before=token if more else None, back_to=back_to)
