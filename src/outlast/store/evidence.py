@@ -5,6 +5,7 @@ Each look reads a bounded number of rows by an index, the newest first, and says
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -160,5 +161,7 @@ def attempts_of(
     token, number, back_to = floor
     if len(found) >= which.limit:
         return EndedAttempts(rows=list(found), before=found[-1].token, back_to=found[-1].ended_at)
+    if back_to is not None and not math.isfinite(back_to):
+        back_to = None
     more = number >= ROWS_LOOKED_AT
     return EndedAttempts(rows=list(found), before=token if more else None, back_to=back_to)
