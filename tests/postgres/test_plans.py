@@ -20,7 +20,6 @@ from harness.servers import PostgresServer
 from outlast.model.crash import Charge, Crash, CrashKind, Progress
 from outlast.model.job import Policy, State
 from outlast.model.lifecycle import Transition
-from outlast.store.evidence import ROWS_LOOKED_AT, AttemptFilter, DeadFilter
 from outlast.store.postgres.store import PostgresStore
 from outlast.store.rows import JobFilter
 from outlast.store.values import (
@@ -375,23 +374,6 @@ async def test_jobs_of_a_label_are_found_by_its_index(full_url: str) -> None:
         assert looks
         assert all(node["Index Name"] == "outlast_labels_name" for node in looks)
         assert all(node["Actual Rows"] <= WIDE for node in looks)
-
-
-async def test_what_ended_badly_is_read_by_index_in_bounded_looks(full_url: str) -> None:
-    async with session(full_url) as s:
-        look = s.store.inspector
-        await look.dead_groups(DeadFilter())
-        await look.dead_groups(DeadFilter(task="t"))
-        await look.ended_attempts(AttemptFilter(outcomes=("no",)))
-        await look.ended_attempts(AttemptFilter(tenant="no", limit=10))
-        await look.causes()
-        await look.causes("no")
-        await look.suspects()
-        await look.job_ids(JobFilter(state=State.DEAD, fingerprint="no"))
-        scans = [one for one in await s.settled() if "Relation Name" in one]
-        used = by_index(scans, most=ROWS_LOOKED_AT)
-        wanted = {"outlast_jobs_dead", "outlast_jobs_incident", "outlast_attempts_pkey"}
-        assert wanted <= used
 
 
 async def test_counts_for_people_use_an_index(full_url: str) -> None:

@@ -144,7 +144,7 @@ def _shared_death(incident: int, those: list[Suspect]) -> SharedDeath:
 
 
 def count_deaths(suspects: int) -> int:
-    """Return after how many more deaths, at most, one culprit among so many has died alone: they
+    """Return after how many more deaths, at most, one culprit among these has died alone: they
     run together, are halved at each death, and run one by one once they are few."""
     deaths = 1
     while suspects > 1:
