@@ -83,8 +83,7 @@ class Inspector(ScheduleReads, EvidenceReads, Protocol):
         ...
 
     async def job_ids(self, which: JobFilter) -> JobIds:
-        """Return ids of jobs, newest first, as one look finds them: where no index knows what is
-        asked for, it stops at LOOK_ROWS rows, with what it has found in them."""
+        """Return ids of jobs, newest first; without an index, of those in the next rows."""
         ...
 
     async def jobs_of(self, ids: Sequence[int], text_max: int | None = None) -> list[StoredJob]:
