@@ -8,6 +8,7 @@ from typing import Any
 from outlast.model.crash import Progress
 from outlast.model.pause import PauseKind
 from outlast.store.evidence import AttemptFilter, DeadFilter
+from outlast.store.minutes import Counted
 from outlast.store.protocol import Store
 from outlast.store.rows import JobFilter, WorkerStatus
 from outlast.store.values import Claimed, ClaimRequest, NewPause, Report, Save
@@ -70,6 +71,8 @@ WRITES: dict[str, Verb] = {
     "pause": lambda hands, _: hands.store.pause(NewPause(kind=PauseKind.QUEUE, name="q")),
     "resume": lambda hands, _: hands.store.resume(PauseKind.QUEUE, "q"),
     "heed": lambda hands, _: hands.store.heed(hands.me, "1"),
+    "note_minute": lambda hands, _: hands.store.note_minute(1, 1, [Counted(kind="attempt")]),
+    "merge_minutes": lambda hands, _: hands.store.merge_minutes(),
     "raise_tokens": lambda hands, held: hands.store.raise_tokens(held.token),
 }
 READS: dict[str, Verb] = {
@@ -100,6 +103,9 @@ READS: dict[str, Verb] = {
     "ended_attempts": lambda hands, _: hands.store.inspector.ended_attempts(AttemptFilter()),
     "causes": lambda hands, _: hands.store.inspector.causes(),
     "suspects": lambda hands, _: hands.store.inspector.suspects(),
+    "minutes": lambda hands, _: hands.store.inspector.minutes(3_600.0, 60),
+    "wanted": lambda hands, _: hands.store.inspector.wanted("default"),
+    "totals": lambda hands, _: hands.store.inspector.totals(),
 }
 NO_TRIP_TO_A_FILE: dict[str, Verb] = {
     "glance": lambda hands, _: hands.store.glance(hands.me),

@@ -16,6 +16,7 @@ from outlast.model.crash import Progress
 from outlast.model.job import Policy, State
 from outlast.model.pause import PauseKind
 from outlast.store import postgres
+from outlast.store.minutes import Counted
 from outlast.store.postgres import privileges
 from outlast.store.postgres.presence import PostgresPresence
 from outlast.store.postgres.statements import calls, sql
@@ -94,6 +95,7 @@ async def test_a_worker_role_may_run_every_statement(
     store = PostgresStore(role)
     await store.open()
     await _all_of_a_worker(store)
+    await _count(store)
     await _reap_beside(store, session)
     await _all_of_an_operator(store)
     await _all_of_a_reader(store)
@@ -200,6 +202,12 @@ async def _all_of_schedules(store: PostgresStore) -> None:
     await store.delete_schedule("other")
 
 
+async def _count(store: PostgresStore) -> None:
+    await store.note_minute(1, 1, [Counted(kind="attempt", jobs=1)])
+    for _ in range(3):  # up to the hours, and away
+        await store._fetch("merge_minutes", 100, -7_200, -7_200, -7_200)
+
+
 async def _all_of_a_reader(store: PostgresStore) -> None:
     (job_id,) = await enqueued(store)
     inspector = store.inspector
@@ -221,6 +229,9 @@ async def _all_of_a_reader(store: PostgresStore) -> None:
     await inspector.history()
     await inspector.counts()
     await inspector.pauses()
+    await inspector.minutes(3_600.0, 60)
+    await inspector.totals()
+    await inspector.wanted("default")
     await store.store_id()
 
 

@@ -19,6 +19,8 @@ schedules.py     a schedule as programs and screens see it, and the jobs it is a
 stats.py         the numbers of a store as one document
 lookup.py        a job or a worker by an id, a token, a key or a name
 overview.py      what needs a hand, and how the queues stand
+history.py       what workers have counted, step by step, for sparklines and programs
+scale.py         how many jobs of a queue want a worker, for autoscalers
 verify.py        checks the history of a store against the guarantees, job by job
 doctor/          checks of a store, its workers and this machine, with what to do
 """

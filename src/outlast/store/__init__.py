@@ -10,6 +10,7 @@ watches.py      the verbs by which workers share the looks at all of them
 listing.py      ids of jobs for a list, look after look
 statistics.py   numbers that a store counts for people, each of them bounded
 evidence.py     what ended badly: dead jobs in groups, ended attempts, suspects: values and reads
+minutes.py      what workers have counted: values, verbs and reads
 finding.py      what a check of the doctor finds, and how a store checks its own facts
 environment.py  facts of this machine that stores and the doctor read alike
 paths.py        what is at a path, as far as this user may see

@@ -18,6 +18,7 @@ from outlast.model.pause import Pause, PauseKind
 from outlast.store.evidence import EvidenceReads
 from outlast.store.finding import Environment
 from outlast.store.history import HISTORY_PAGE, HistoryPage
+from outlast.store.minutes import MinuteReads, MinuteVerbs
 from outlast.store.rows import (
     HELD_MAX,
     AttemptRow,
@@ -71,7 +72,7 @@ ENQUEUE_MAX = 5_000  # rows in one statement; more are split by the caller of th
 ENQUEUE_BYTES = 64 * 1024 * 1024  # of arguments in it, split as well, except a single job
 
 
-class Inspector(ScheduleReads, EvidenceReads, Protocol):
+class Inspector(ScheduleReads, EvidenceReads, MinuteReads, Protocol):
     """Reads for people and screens. Never writes, takes no locks."""
 
     async def job(self, job_id: int, text_max: int | None = None) -> StoredJob | None:
@@ -106,7 +107,7 @@ class Inspector(ScheduleReads, EvidenceReads, Protocol):
         ...
 
     async def highest_token(self) -> int:
-        """Return the highest token on a stored job, 0: there is none. Reads the whole table."""
+        """Return the highest token on a stored job, else 0. Reads the whole table."""
         ...
 
     async def workers(self) -> list[WorkerRow]:
@@ -150,7 +151,7 @@ class Inspector(ScheduleReads, EvidenceReads, Protocol):
         ...
 
 
-class Store(ScheduleVerbs, WatchVerbs, Protocol):
+class Store(ScheduleVerbs, WatchVerbs, MinuteVerbs, Protocol):
     """The truth about jobs and leases. All calls raise StoreUnavailable when the store cannot
     be reached or broke off (then the outcome of a write is unknown), BadData when it refuses a
     value, StoreCorrupt, SchemaMismatch and NotPermitted where that is so."""
@@ -328,8 +329,7 @@ class Store(ScheduleVerbs, WatchVerbs, Protocol):
         ...
 
     async def expire(self, limit: int = EXPIRE_MAX) -> int:
-        """End queued jobs that have expired, as an exchange does before it claims: for workers that
-        claim nothing for a while. Return how many, at most ``limit``."""
+        """End expired jobs, as an exchange does before it claims; return how many."""
         ...
 
     async def prune(

@@ -160,7 +160,6 @@ class ClaimRequest(msgspec.Struct, frozen=True):
 
     ``not_queues``, ``not_tenants``: whose jobs are passed over, and are not waited for. All
     requests of one exchange have the same.
-
     ``followed``: on the first of an exchange's requests, if at all. ``news``: there, too: queues
     that wake-ups have named; a hint."""
 
@@ -182,8 +181,8 @@ def bytes_max(requests: Sequence[ClaimRequest]) -> int:
 
 
 class Claimed(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=False):
-    """A job that is now running under ``token``. ``number`` counts its attempts from 1.
-    ``malformed``: why it must not run, where its row cannot be read."""
+    """A job that is now running under ``token``. ``number`` counts its attempts from 1; it had been
+    due for ``waited`` seconds. ``malformed``: why it must not run, where its row cannot be read."""
 
     job_id: int
     token: int
@@ -201,6 +200,7 @@ class Claimed(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=Fal
     incident: int | None = None
     cohort: int | None = None
     malformed: str | None = None
+    waited: float = 0.0
 
 
 class Exchanged(msgspec.Struct, frozen=True, kw_only=True):

@@ -26,7 +26,7 @@ from outlast.store.protocol import Store
 from outlast.store.values import NewWorker
 from outlast.store.wakeup import Wakeup
 from outlast.wakeup import open_messenger
-from outlast.worker.base import Pool
+from outlast.worker.base import Pool, no_tether
 from outlast.worker.claims.ledger import Ledger
 from outlast.worker.lease.last_will import leave_will
 from outlast.worker.maintenance.pid1 import Pid1
@@ -39,7 +39,7 @@ from outlast.worker.runners.recycling import Recycling
 from outlast.worker.runners.supervisor import GroupTether
 from outlast.worker.runners.tether import Tether
 from outlast.worker.service import Duty
-from outlast.worker.worker import Worker, no_tether
+from outlast.worker.worker import Worker
 
 STATEMENT_SECONDS_MAX = 30.0
 PRESENCE_SECONDS_MIN = 1.0

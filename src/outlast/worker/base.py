@@ -20,6 +20,10 @@ from outlast.worker.service import Duty
 KILL_SECONDS = 15.0  # for a killed runner to be gone, its group and its pipes included
 
 
+def no_tether(boottime: float) -> None:
+    """Do nothing: there are no processes to hold."""
+
+
 class AttemptStarter(Protocol):
     """Says what can be started, and starts it.
 

@@ -23,6 +23,7 @@ class Running(msgspec.Struct, eq=False, gc=False):
     python: str | None = None
     progress: Progress | None = None
     saved_at: float | None = None
+    ended_at: float = 0.0
     blocked: float = 0.0  # seconds that another attempt has kept it from running: not its own
     stack: str = ""  # where it stood when it reached a limit
     output: list[str] | None = None  # its last lines, where it has ended badly

@@ -18,7 +18,7 @@ from outlast.store.protocol import Store
 from outlast.store.rows import WorkerStatus
 from outlast.store.values import Beat, Glance, NewWorker, Snapshot, WorkerRef, WorkerSeen
 from outlast.store.wakeup import Wakeup
-from outlast.worker.base import Pool
+from outlast.worker.base import Pool, no_tether
 from outlast.worker.claims.checkpoints import CheckpointWriter
 from outlast.worker.claims.evidence import Evidence
 from outlast.worker.claims.exchange import RECONCILE_SECONDS, Exchange
@@ -32,16 +32,13 @@ from outlast.worker.lease.registration import LEAVE_SECONDS, STOP_GRACE_SECONDS,
 from outlast.worker.maintenance.announcer import Announcer
 from outlast.worker.maintenance.expirer import Expirer
 from outlast.worker.maintenance.looks import is_among_many
+from outlast.worker.maintenance.minutes import MinuteWriter
 from outlast.worker.maintenance.pruner import make_pruner
 from outlast.worker.maintenance.reaper import make_reaper
 from outlast.worker.maintenance.scheduler import Scheduler
 from outlast.worker.service import Duty, Nudge, Nudges, Service
 
 OpenStore = Callable[[], Awaitable[Store]]
-
-
-def no_tether(boottime: float) -> None:
-    """Do nothing: there are no processes to hold."""
 
 
 class Worker:
@@ -99,13 +96,13 @@ class Worker:
         self._turns = WakeTurns(self, new.queues, self.pool.starter, self.nudges.turns, clock)
         self._exchange = self._make_exchange()
         self._keeper = self._make_presence_keeper()
-        is_eased = is_among_many(wakeup, self._turns)
-        self._reaper = make_reaper(self, store, lambda: self.me, new.boot_id, clock, is_eased)
+        eased, tally = is_among_many(wakeup, self._turns), self.ledger.tally
+        self._reaper = make_reaper(self, store, lambda: self.me, new.boot_id, clock, eased, tally)
+        self._minutes = MinuteWriter(store, tally, lambda: self.me, clock)
         self._scheduler = Scheduler(self, store, self.pool.starter, self.nudges.scheduler, clock)
         self._condition = Condition(clock, self.registration.terms.lease / 2, evidence.hide)
-        self.services = {
-            each.name: each for each in (*self._make_services(), *map(self._serve, duties))
-        }
+        services = (*self._make_services(), *map(self._serve, duties))
+        self.services = {each.name: each for each in services}
 
     # -- its parts -----------------------------------------------------------------------------
 
@@ -182,6 +179,7 @@ class Worker:
         yield self._serve(self._scheduler, self.nudges.scheduler)
         yield self._serve(Expirer(self._store, lambda: self._exchange.claimed_at, self._clock))
         yield self._serve(make_pruner(self._store, self.settings, self._clock, self._turns))
+        yield self._serve(self._minutes)
 
     def _serve(self, duty: Duty, nudge: Nudge | None = None) -> Service:
         return Service(duty, self._clock, self.fail, nudge)
@@ -261,6 +259,7 @@ class Worker:
         for service in self.services.values():
             await service.stop()
         self.checkpoints.close()
+        await self._minutes.write_last()
         await self.heartbeat.stop()
         await self.registration.leave()
         if self._lock is not None:

@@ -307,4 +307,5 @@ def _make_claimed(row: Any) -> Claimed:
         incident=row[14],
         cohort=row[15],
         malformed=wrong,
+        waited=row[16],
     )

@@ -31,6 +31,7 @@ from outlast.store.evidence import (
 from outlast.store.finding import Environment
 from outlast.store.history import HISTORY_PAGE, AttemptPast, HistoryPage, JobPast, page_of
 from outlast.store.listing import find
+from outlast.store.minutes import MINUTES_MAX, TOTALS_MAX, Counted, Minute, Minutes, counted_of
 from outlast.store.postgres import evidence
 from outlast.store.postgres.find import find_ids
 from outlast.store.postgres.pool import Connections
@@ -183,6 +184,24 @@ class PostgresInspector:
             rows = await connection.fetch(sql("history_attempts"), after_id, last)
             token_last = await connection.fetchval(sql("token_last"))
         return page_of(jobs, [AttemptPast(**row) for row in rows], token_last, limit)
+
+    async def wanted(self, queue: str) -> int:
+        """Return how many jobs of a queue want a worker."""
+        return int((await self._fetch("wanted", queue))[0][0])
+
+    async def minutes(self, seconds: float, step: int, most: int = MINUTES_MAX) -> Minutes:
+        """Return the attempts that were counted in the last ``seconds``, in steps."""
+        async with self._by_index() as connection:
+            rows = await connection.fetch(sql("show_minutes"), seconds, step, most)
+        now, read, oldest = rows[0][:3]
+        found = [
+            Minute(row["step"], counted_of(row[4:])) for row in rows if row["step"] is not None
+        ]
+        return Minutes(now=now, oldest=oldest, is_cut=read >= most, minutes=found)
+
+    async def totals(self, most: int = TOTALS_MAX) -> list[Counted]:
+        """Return all that was counted since the store was made."""
+        return [counted_of(row) for row in await self._fetch("show_totals", most)]
 
     async def counts(self) -> dict[tuple[str, State], int]:
         """Return the number of jobs by (queue, state)."""

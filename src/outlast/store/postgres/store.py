@@ -15,6 +15,7 @@ from outlast.clock import SYSTEM, Clock
 from outlast.model.lifecycle import Transition
 from outlast.model.pause import Pause, PauseKind
 from outlast.store.columns import pause_of
+from outlast.store.minutes import HOUR_SECONDS, MINUTE_SECONDS, WORKER_SECONDS, Counted, columns_of
 from outlast.store.postgres.connection import Settings, check_url
 from outlast.store.postgres.enqueue import create_with_key, enqueue, find_unfinished, has_keys
 from outlast.store.postgres.errors import foreign_errors
@@ -235,6 +236,16 @@ class PostgresStore(WorkerVerbs, PostgresScheduleVerbs):
             "prune_workers", workers_older_than, limit - jobs, UNDECLARED_SECONDS
         )
         return jobs + int(workers[0][0])
+
+    async def note_minute(self, worker_id: int, batch: int, counted: Sequence[Counted]) -> None:
+        """Note what a worker has counted."""
+        mine = {"level": "worker", "worker_id": worker_id, "batch": batch}
+        await self._fetch("note_minute", to_json([columns_of(each) | mine for each in counted]))
+
+    async def merge_minutes(self, limit: int = PRUNE_MAX) -> int:
+        """Add up what is old enough, and delete what is too old."""
+        ages = (WORKER_SECONDS, MINUTE_SECONDS, HOUR_SECONDS)
+        return int((await self._fetch("merge_minutes", limit, *ages))[0][0])
 
     async def pause(self, new: NewPause) -> Pause:
         """Note that it is paused; wake workers, so that they read it."""

@@ -286,18 +286,18 @@ def _take(cursor: Cursor, now: float, me: WorkerRef, found: Sequence[Row]) -> li
     cursor.execute(_SQL["claim"], values)
     policies = {text: read_policy(text) for text in {row[9] for row in found}}  # jobs share a few
     return [
-        _make_claimed(cursor, row, token, *policies[row[9]])
+        _make_claimed(cursor, now, row, token, *policies[row[9]])
         for token, row in zip(tokens, found, strict=True)
     ]
 
 
 def _make_claimed(
-    cursor: Cursor, row: Row, token: int, policy: Policy, malformed: str | None
+    cursor: Cursor, now: float, row: Row, token: int, policy: Policy, malformed: str | None
 ) -> Claimed:
     args, checkpoint = row[5], row[11]
     if args is None:
         args, checkpoint = cursor.execute(_SQL["payloads"], (row[2],)).fetchone()
-    solo, incident, cohort = row[13:] or (0, None, None)
+    solo, incident, cohort = row[14:] or (0, None, None)
     return Claimed(
         job_id=row[2],
         token=token,
@@ -315,6 +315,7 @@ def _make_claimed(
         incident=incident,
         cohort=cohort,
         malformed=malformed,
+        waited=now - row[13],
     )
 
 

@@ -32,6 +32,7 @@ from outlast.store.evidence import (
 from outlast.store.finding import Environment
 from outlast.store.history import HISTORY_PAGE, AttemptPast, HistoryPage, JobPast, page_of
 from outlast.store.listing import find
+from outlast.store.minutes import MINUTES_MAX, TOTALS_MAX, Counted, Minutes
 from outlast.store.rows import (
     GONE_MAX,
     HELD_MAX,
@@ -47,11 +48,13 @@ from outlast.store.rows import (
 )
 from outlast.store.schedules import ScheduleRow
 from outlast.store.sqlite import evidence
+from outlast.store.sqlite import minutes as sqlite_minutes
 from outlast.store.sqlite.connection import SqliteConnection
 from outlast.store.sqlite.find import find_ids
 from outlast.store.sqlite.pauses import pauses
 from outlast.store.sqlite.schedules import row_of
 from outlast.store.sqlite.statements import statements
+from outlast.store.sqlite.wanted import wanted
 from outlast.store.statistics import (
     COUNT_MAX,
     LANES_MAX,
@@ -187,6 +190,22 @@ class SqliteInspector:
             return page_of(jobs, [_attempt_past(row) for row in attempts], token_last, limit)
 
         return await self._connection.read(look)
+
+    async def wanted(self, queue: str) -> int:
+        """Return how many jobs of a queue want a worker."""
+        now = self._clock.wall()
+        return await self._connection.read(lambda cursor: wanted(cursor, now, queue))
+
+    async def minutes(self, seconds: float, step: int, most: int = MINUTES_MAX) -> Minutes:
+        """Return the attempts that were counted in the last ``seconds``, in steps."""
+        now = self._clock.wall()
+        return await self._connection.read(
+            lambda cursor: sqlite_minutes.minutes(cursor, now, seconds, step, most)
+        )
+
+    async def totals(self, most: int = TOTALS_MAX) -> list[Counted]:
+        """Return all that was counted since the store was made."""
+        return await self._connection.read(lambda cursor: sqlite_minutes.totals(cursor, most))
 
     async def counts(self) -> dict[tuple[str, State], int]:
         """Return the number of jobs by (queue, state)."""

@@ -20,12 +20,13 @@ from outlast.model.lifecycle import Transition
 from outlast.model.pause import Pause, PauseKind
 from outlast.store.lockfile import LockFile, refuses
 from outlast.store.migrations import check_usable, load
+from outlast.store.minutes import Counted
 from outlast.store.paths import is_there
 from outlast.store.protocol import EXPIRE_MAX, ORPHANS_MAX, OVERDUE_MAX, PRUNE_MAX, Inspector
 from outlast.store.rows import WorkerStatus
 from outlast.store.sqlite import exchange as sqlite_exchange
 from outlast.store.sqlite import jobs as sqlite_jobs
-from outlast.store.sqlite import library, pauses, pruning, schema, workers
+from outlast.store.sqlite import library, minutes, pauses, pruning, schema, workers
 from outlast.store.sqlite import url as sqlite_url
 from outlast.store.sqlite.connection import SqliteConnection
 from outlast.store.sqlite.inspector import SqliteInspector
@@ -213,6 +214,14 @@ class SqliteStore(SqliteScheduleVerbs):
         return await self._write(
             pruning.prune, jobs_older_than, workers_older_than, dead_older_than, limit
         )
+
+    async def note_minute(self, worker_id: int, batch: int, counted: Sequence[Counted]) -> None:
+        """Note what a worker has counted."""
+        await self._write(minutes.note_minute, worker_id, batch, counted)
+
+    async def merge_minutes(self, limit: int = PRUNE_MAX) -> int:
+        """Add up what is old enough, and delete what is too old."""
+        return await self._write(minutes.merge_minutes, limit)
 
     # ---------------------------------------------------------------------- the workers
 

@@ -10,4 +10,5 @@ exclusive.py    empties the worker for a job that must have it to itself
 checkpoints.py  checkpoints and progress on their way to the store, many in one trip
 trip_bytes.py   how many bytes one exchange may carry, found by trying
 dead_jobs.py    reports each job that died, once
+tally.py        counts how attempts ended, in memory
 """

@@ -101,6 +101,8 @@ class CheckpointWriter:
             if answer is Answer.BUSY:
                 busy.append((save, reply))
                 continue
+            if answer is Answer.REFUSED and save in answers:
+                self._ledger.tally.note_refusal("checkpoint")
             if answer in (Answer.ACCEPTED, Answer.ALREADY):
                 self._ledger.note_save(save.token, save.value)
             reply(str(answer))

@@ -13,6 +13,7 @@ from outlast.model.job import State
 from outlast.model.lifecycle import Transition
 from outlast.store.protocol import Store
 from outlast.store.values import Orphan
+from outlast.worker.claims.tally import Tally
 
 MESSAGE_MAX = 300  # characters
 
@@ -41,9 +42,10 @@ def message_of(transition: Transition) -> str:
 async def reclaim_and_tell(
     store: Store,
     decide: Callable[[Orphan], Transition],
+    tally: Tally,
     only: Collection[tuple[int, int]] | None = None,
 ) -> list[Transition]:
-    """``store.reclaim``, and tell of those jobs that have died of it."""
+    """``store.reclaim``; count what was closed, and tell of those jobs that have died of it."""
     orphans: dict[int, Orphan] = {}
 
     def note_and_decide(orphan: Orphan) -> Transition:
@@ -52,7 +54,8 @@ async def reclaim_and_tell(
 
     applied = await store.reclaim(note_and_decide, only=only)
     for transition in applied:
+        orphan = orphans[transition.token]
+        tally.note_reclaimed(orphan.queue, orphan.task, transition.outcome)
         if transition.state is State.DEAD:
-            orphan = orphans[transition.token]
             tell_dead(transition, task=orphan.task, queue=orphan.queue, attempts=orphan.attempts)
     return applied

@@ -22,6 +22,7 @@ from outlast.store.protocol import OUTCOMES_MAX
 from outlast.store.values import Answer, Claimed
 from outlast.worker.claims.dead_jobs import message_of, tell_dead
 from outlast.worker.claims.evidence import Evidence
+from outlast.worker.claims.tally import Tally
 from outlast.worker.claims.trip_bytes import size_of, size_of_all
 from outlast.worker.running import Running, begin
 from outlast.worker.service import Nudge
@@ -42,6 +43,7 @@ class Ledger:
         self._clock = clock
         self._nudge = nudge
         self._evidence = evidence
+        self.tally = Tally()  # of what the store has accepted
         self._is_gathering = False  # ends that come now wait for the next trip
         self.running: dict[int, Running] = {}
         self.ended: deque[Transition] = deque()
@@ -97,8 +99,8 @@ class Ledger:
         """Note how attempts ended."""
         if self._unreported:
             self.tell_begun()
-        ended = [each for end in ends if (each := self._end(end)) is not None]
         now = self._clock.boot()
+        ended = [each for end in ends if (each := self._end(end, now)) is not None]
         known = [each for each in ended if each[0].token not in self._unknown]
         for running, transition in known[: count_wanted("attempt_ended", len(known))]:
             self._tell_end(running, transition, now)
@@ -113,7 +115,7 @@ class Ledger:
         let each ask for a trip."""
         self._is_gathering = wanted
 
-    def _end(self, end: End) -> tuple[Running, Transition] | None:
+    def _end(self, end: End, now: float) -> tuple[Running, Transition] | None:
         token, outcome = end.token, end.outcome
         running = self.running.pop(token, None)
         if running is None:
@@ -122,12 +124,13 @@ class Ledger:
             self._in_transaction.add(token)
             if outcome.kind is _COMPLETED:
                 outcome = _let_store_check(outcome)
-                self._unknown[token] = self._clock.boot()
+                self._unknown[token] = now
         if outcome.kind is not _COMPLETED or outcome.message:
             outcome = self._evidence.add(running, outcome)
             if outcome.kind is _COMPLETED and count_wanted("result_mismatched", 1):
                 _tell_mismatch(running, outcome.message)
         transition = decide(running.facts(), outcome, self._clock.random)
+        running.ended_at = now
         self._unanswered[token] = running
         self.ended.append(transition)
         return running, transition
@@ -183,6 +186,7 @@ class Ledger:
 
     def take_answers(self, ended: Sequence[Transition], answers: Sequence[Answer]) -> None:
         """Note the store's answers. ``busy`` ends are handed in again."""
+        accepted: list[tuple[Running, str]] = []
         for transition, answer in zip(ended, answers, strict=True):
             token = transition.token
             self._handed_in.pop(token, None)
@@ -191,6 +195,11 @@ class Ledger:
                 self.ended.append(transition)
                 continue
             running = self._unanswered.pop(token, None)
+            if running is not None and answer is not _REFUSED:
+                outcome = transition.outcome
+                if self._unknown or self._rejected:
+                    outcome = self._outcome_of(transition, answer)
+                accepted.append((running, outcome))
             if running is not None and (transition.state is _DEAD or self._rejected):
                 self._tell_dead(running, self._rejected.pop(token, transition), answer)
             if self._busy_since or self._in_transaction:  # most attempts are in neither
@@ -199,7 +208,15 @@ class Ledger:
                 if running is not None and token in self._unknown:
                     self._tell_checked(running, transition, answer)
             if answer is _REFUSED:
+                self.tally.note_refusal("end")
                 emit("attempt_refused", job_id=transition.job_id, token=token)
+        self.tally.note_ends(accepted)
+
+    def _outcome_of(self, transition: Transition, answer: Answer) -> str:
+        """Return how an attempt has ended, after the store's answer."""
+        if answer is Answer.ALREADY and transition.token in self._unknown:
+            return _COMPLETED.value
+        return self._rejected.get(transition.token, transition).outcome
 
     def find_left_open(self, seconds: float) -> list[tuple[Transition, float]]:
         """Return the ends after a ``complete_in`` that have been ``busy`` for that long, each

@@ -5,6 +5,7 @@ looks.py      which looks at all workers are this worker's
 deadlines.py  ends attempts that are far above their timeout, on any worker
 expirer.py    ends jobs that have expired
 pruner.py     deletes what ended long ago, in bounded batches
+minutes.py    writes what the worker has counted, once a minute
 scheduler.py  fires schedules that are due, and declares those of the code
 firing.py     the plan of a due schedule, and the jobs of its ticks
 sweeper.py    announces jobs that no messenger was told of

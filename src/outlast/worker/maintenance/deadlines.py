@@ -29,6 +29,7 @@ from outlast.store.protocol import Store
 from outlast.store.values import Orphan, OverdueAttempt, Snapshot, WorkerSeen
 from outlast.worker.claims.dead_jobs import reclaim_and_tell
 from outlast.worker.claims.prefetch import TURN_SECONDS
+from outlast.worker.claims.tally import Tally
 
 SLACK_SECONDS = 15.0  # above timeout and grace: its own worker, and a blocked loop, go first
 SLACK_BEATS = 3  # heartbeats of the attempt's worker, where these are longer
@@ -37,8 +38,9 @@ SLACK_BEATS = 3  # heartbeats of the attempt's worker, where these are longer
 class Deadlines:
     """The part of the reaper that closes overdue attempts."""
 
-    def __init__(self, store: Store, clock: Clock) -> None:
+    def __init__(self, store: Store, clock: Clock, tally: Tally | None = None) -> None:
         self._store = store
+        self._tally = tally or Tally()
         self._clock = clock
         self._steady = SteadyClock()
         self._beating = Beating()
@@ -63,7 +65,9 @@ class Deadlines:
             for late in seen
             if late.worker_id in workers and self._is_due(late, workers[late.worker_id])
         ]
-        closed = await reclaim_and_tell(self._store, self._decide, only=due) if due else []
+        if not due:
+            return False
+        closed = await reclaim_and_tell(self._store, self._decide, self._tally, only=due)
         _tell_overdue(closed)
         return bool(closed)
 

@@ -1,4 +1,5 @@
-"""Deletes what ended long ago, a batch at a time, each bounded in rows and about in time."""
+"""Deletes what ended long ago, and adds up what workers have counted: a batch at a time, each
+bounded in rows and about in time."""
 
 from __future__ import annotations
 
@@ -52,7 +53,8 @@ class Pruner:
         except StoreError:  # on a full disk, or at a time limit, a smaller batch may do
             self._limit = max(1, self._limit // 2)
             raise
-        more = gone >= self._limit
+        merged = await self._store.merge_minutes(self._limit)
+        more = gone >= self._limit or merged >= self._limit
         self._suit(self._clock.boot() - began_at, more=more)
         if gone:
             emit("jobs_pruned", rows=gone)

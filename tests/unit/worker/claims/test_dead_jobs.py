@@ -13,6 +13,7 @@ from outlast.model.lifecycle import Outcome, OutcomeKind, Transition, decide
 from outlast.store.values import Answer, Orphan
 from outlast.worker.claims.dead_jobs import reclaim_and_tell
 from outlast.worker.claims.ledger import Ledger
+from outlast.worker.claims.tally import Tally
 from tests.manual_clock import ManualClock
 from tests.unit.worker.worker_kit import COMPLETED, RELEASED, claimed, heard_fields, new_ledger
 
@@ -133,7 +134,7 @@ async def test_a_reaper_reports_the_deaths_that_it_closes():
 
     rows: Any = Rows()
     with heard_fields() as events:
-        assert len(await reclaim_and_tell(rows, lost)) == 2
+        assert len(await reclaim_and_tell(rows, lost, Tally())) == 2
     (dead,) = told(events)
     assert (dead["job_id"], dead["task"], dead["queue"]) == (1, "mail", "q")
     assert (dead["kind"], dead["attempts"]) == ("lost_worker", 2)

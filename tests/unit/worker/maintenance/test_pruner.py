@@ -31,6 +31,9 @@ class Rows:
         self.batches.append(limit)
         return gone
 
+    async def merge_minutes(self, limit: int) -> int:
+        return 0
+
 
 class Scene:
     def __init__(self) -> None:

@@ -7,6 +7,12 @@ SELECT job_id, answer FROM outlast_cancel_v1($1, $2, $3)
 -- name: requeue
 SELECT job_id, answer FROM outlast_requeue_v1($1, $2, $3)
 
+-- name: merge_minutes
+SELECT outlast_merge_minutes_v1($1, $2, $3, $4)
+
+-- name: wanted
+SELECT outlast_wanted_v1($1)
+
 -- name: expire
 SELECT outlast_expire_v1($1)
 

@@ -264,6 +264,8 @@ CREATE TABLE outlast_pauses (
         kind IN ('queue', 'task', 'tenant', 'all') AND (kind = 'all') = (name = ''))
 );
 
+\ir tables/outlast_minutes.sql
+
 -- one row per applied migration; the store's id, drawn once, is on the first
 CREATE TABLE outlast_schema (
     number          integer PRIMARY KEY,
@@ -346,6 +348,8 @@ WHERE j.state = 'completed';
 \ir functions/outlast_commit_locally_v1.sql
 CREATE TRIGGER outlast_workers_commit_locally BEFORE UPDATE ON outlast_workers
 FOR EACH STATEMENT EXECUTE FUNCTION outlast_commit_locally_v1();
+CREATE TRIGGER outlast_minutes_commit_locally BEFORE INSERT OR DELETE ON outlast_minutes
+FOR EACH STATEMENT EXECUTE FUNCTION outlast_commit_locally_v1();
 
 -- Who watches over all workers, and what each worker reads all the time: by itself, and with its beats.
 \ir functions/outlast_keep_watch_v1.sql
@@ -382,3 +386,7 @@ FOR EACH STATEMENT EXECUTE FUNCTION outlast_commit_locally_v1();
 \ir functions/outlast_owe_ticks_v1.sql
 \ir functions/outlast_put_schedule_v1.sql
 \ir functions/outlast_waiting_v1.sql
+
+-- What workers have counted is added up; and how many workers a queue could use, for autoscalers.
+\ir functions/outlast_merge_minutes_v1.sql
+\ir functions/outlast_wanted_v1.sql

@@ -288,6 +288,45 @@ CREATE TABLE outlast_pauses (
         id BETWEEN 0 AND 1e15 AND paused_at BETWEEN -1e15 AND 1e15 AND (stop = 0 OR stop = 1))
 ) STRICT;
 
+-- What workers have counted (store/minutes.py says what the columns mean): the rows of level worker are what
+-- one worker has counted in a minute, and are added up to minutes and hours of all workers, and to totals;
+-- nothing reads or writes them on the way of a job. at and batch are seconds since 1970, by the store's clock,
+-- but the batch of a worker's row, which is the worker's own number of it: the same batch again is no new one.
+-- d1 to d11 count attempts by how long they ran, w1 to w11 by how long they had waited: outlast/store/minutes.py
+-- has the bounds. Numbers end at 10^14, so that no sum of them overflows.
+CREATE TABLE outlast_minutes (
+    level     TEXT NOT NULL,
+    worker_id INTEGER NOT NULL,
+    batch     INTEGER NOT NULL,
+    at        INTEGER NOT NULL,
+    kind      TEXT NOT NULL,
+    queue     TEXT NOT NULL,
+    task      TEXT NOT NULL,
+    outcome   TEXT NOT NULL,
+    jobs      INTEGER NOT NULL,
+    firsts    INTEGER NOT NULL,
+    seconds   REAL NOT NULL,
+    waited    REAL NOT NULL,
+    d1 INTEGER NOT NULL, d2 INTEGER NOT NULL, d3 INTEGER NOT NULL, d4 INTEGER NOT NULL, d5 INTEGER NOT NULL,
+    d6 INTEGER NOT NULL, d7 INTEGER NOT NULL, d8 INTEGER NOT NULL, d9 INTEGER NOT NULL,
+    d10 INTEGER NOT NULL, d11 INTEGER NOT NULL,
+    w1 INTEGER NOT NULL, w2 INTEGER NOT NULL, w3 INTEGER NOT NULL, w4 INTEGER NOT NULL, w5 INTEGER NOT NULL,
+    w6 INTEGER NOT NULL, w7 INTEGER NOT NULL, w8 INTEGER NOT NULL, w9 INTEGER NOT NULL,
+    w10 INTEGER NOT NULL, w11 INTEGER NOT NULL,
+    PRIMARY KEY (level, worker_id, batch, kind, queue, task, outcome),
+    CONSTRAINT outlast_minutes_level CHECK (level IN ('worker', 'minute', 'hour', 'total')),
+    CONSTRAINT outlast_minutes_ranges CHECK (
+        at BETWEEN 0 AND 100000000000000
+        AND seconds BETWEEN 0 AND 1e14 AND waited BETWEEN 0 AND 1e14
+        AND min(jobs, firsts,
+                 d1, d2, d3, d4, d5, d6, d7, d8, d9, d10, d11, w1, w2, w3, w4, w5, w6, w7, w8, w9, w10,
+                 w11) >= 0
+        AND max(jobs, firsts,
+                    d1, d2, d3, d4, d5, d6, d7, d8, d9, d10, d11, w1, w2, w3, w4, w5, w6, w7, w8, w9,
+                    w10, w11) <= 100000000000000)
+) STRICT;
+CREATE INDEX outlast_minutes_at ON outlast_minutes (level, at);
+
 -- one row per applied migration; the store's id, drawn once, is on the first
 CREATE TABLE outlast_schema (
     number          INTEGER PRIMARY KEY,

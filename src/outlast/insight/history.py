@@ -1,0 +1,179 @@
+"""How many jobs ran lately, minute by minute: for sparklines, and for programs.
+
+Read from what workers have counted (``store/minutes.py``), not from the jobs, so it costs the same
+however many there are, and stays when they are pruned. A worker hands in what it has counted once a
+minute: the last step grows for that long.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Literal
+
+import msgspec
+
+from outlast.insight.documents import SCHEMA, Document, iso
+from outlast.store.minutes import BOUNDS, HOUR_SECONDS, MINUTE_SECONDS, Counted, Minute, Minutes
+from outlast.store.protocol import Store
+
+HOUR = 3_600.0
+POINTS_MAX = 720  # steps that are returned
+SERIES_MAX = 500  # the busiest
+NOT_FAILED = frozenset({"completed", "cancelled", "released", "snoozed", "bystander"})
+"""Outcomes of attempts in which nothing went wrong with the job itself."""
+By = Literal["all", "queue", "task", "outcome"]
+
+
+class Series(msgspec.Struct, frozen=True, kw_only=True):
+    """What was counted under one name (a queue, a task, an outcome; none: all together), one number
+    for each step.
+
+    Attributes:
+        name: what it is of.
+        attempts, completed, failed: attempts that ended then; those that completed their job; and
+            those that something went wrong in (``NOT_FAILED`` names the rest).
+        seconds, waited: how long attempts ran, and had been due before, on average in that step;
+            None where none ended.
+        durations, waits: how many of all of them ran, and had been due, for at most each of
+            ``BOUNDS``; the last: for longer.
+    """
+
+    name: str
+    attempts: list[int]
+    completed: list[int]
+    failed: list[int]
+    seconds: list[float | None]
+    waited: list[float | None]
+    durations: list[int]
+    waits: list[int]
+
+
+class AttemptHistory(msgspec.Struct, frozen=True, kw_only=True):
+    """The steps from ``since`` on, each of ``step`` seconds (times: seconds since 1970), and one
+    series for each name, the busiest first. ``whole_since``: numbers before it are not all there,
+    since more was counted than one look reads; None: they are."""
+
+    now: float
+    since: int
+    step: int
+    series: list[Series]
+    whole_since: int | None = None
+
+    @property
+    def times(self) -> list[int]:
+        """When each step begins."""
+        steps = len(self.series[0].attempts) if self.series else 0
+        return [self.since + self.step * number for number in range(steps)]
+
+
+async def read_history(
+    store: Store,
+    *,
+    seconds: float = HOUR,
+    step: int | None = None,
+    by: By = "queue",
+    queue: str | None = None,
+    task: str | None = None,
+) -> AttemptHistory:
+    """Return what was counted in the last ``seconds`` (at most 30 days), in steps of ``step``
+    seconds (whole minutes; by default about 60 of them), by queue, task or outcome, of one queue
+    or task only where they are named. At most POINTS_MAX steps and the SERIES_MAX busiest series.
+    """
+    seconds = min(max(seconds, 60.0), float(HOUR_SECONDS))
+    step = _choose_step(seconds, step)
+    found = await store.inspector.minutes(seconds, step)
+    wanted = [
+        each
+        for each in found.minutes
+        if queue in {None, each.counted.queue} and task in {None, each.counted.task}
+    ]
+    return _history(found, wanted, seconds, step, _NAMES[by])
+
+
+_NAMES: dict[str, Callable[[Counted], str]] = {
+    "all": lambda counted: "",
+    "queue": lambda counted: counted.queue,
+    "task": lambda counted: counted.task,
+    "outcome": lambda counted: counted.outcome,
+}
+
+
+def _choose_step(seconds: float, step: int | None) -> int:
+    """Return whole minutes, or whole hours where only those are kept, and not too many of them."""
+    least = 3_600 if seconds > MINUTE_SECONDS else 60
+    wanted = max(seconds / 60 if step is None else step, seconds / POINTS_MAX, least)
+    return -(-int(wanted) // least) * least
+
+
+def _history(
+    found: Minutes,
+    wanted: Iterable[Minute],
+    seconds: float,
+    step: int,
+    name: Callable[[Counted], str],
+) -> AttemptHistory:
+    first, last = (int(at // step) * step for at in (found.now - seconds, found.now))
+    groups: dict[str, list[Minute]] = {}
+    for each in wanted:
+        groups.setdefault(name(each.counted), []).append(each)
+    busiest = sorted(groups.items(), key=lambda one: -sum(each.counted.jobs for each in one[1]))
+    return AttemptHistory(
+        now=found.now,
+        since=first,
+        step=step,
+        series=[_series(name, rows, first, last, step) for name, rows in busiest[:SERIES_MAX]],
+        whole_since=found.oldest if found.is_cut else None,
+    )
+
+
+def _series(name: str, rows: Iterable[Minute], first: int, last: int, step: int) -> Series:
+    points = [Counted(kind="") for _ in range(first, last + 1, step)]
+    completed, failed = [0] * len(points), [0] * len(points)
+    whole = Counted(kind="")
+    for each in rows:
+        place = min(max(0, (each.at - first) // step), len(points) - 1)
+        points[place] = add(points[place], each.counted)
+        whole = add(whole, each.counted)
+        completed[place] += each.counted.jobs if each.counted.outcome == "completed" else 0
+        failed[place] += 0 if each.counted.outcome in NOT_FAILED else each.counted.jobs
+    return Series(
+        name=name,
+        attempts=[each.jobs for each in points],
+        completed=completed,
+        failed=failed,
+        seconds=[_mean(each.seconds, each.durations) for each in points],
+        waited=[_mean(each.waited, each.waits) for each in points],
+        durations=whole.durations,
+        waits=whole.waits,
+    )
+
+
+def _mean(total: float, buckets: list[int]) -> float | None:
+    return total / number if (number := sum(buckets)) else None
+
+
+def add(one: Counted, other: Counted) -> Counted:
+    """Return both together, under the names of the first."""
+    return msgspec.structs.replace(
+        one,
+        jobs=one.jobs + other.jobs,
+        firsts=one.firsts + other.firsts,
+        seconds=one.seconds + other.seconds,
+        waited=one.waited + other.waited,
+        durations=[a + b for a, b in zip(one.durations, other.durations, strict=True)],
+        waits=[a + b for a, b in zip(one.waits, other.waits, strict=True)],
+    )
+
+
+def history_document(history: AttemptHistory) -> Document:
+    """Return it as one JSON document; ``bounds`` are those of the buckets, in seconds."""
+    whole = history.whole_since
+    return {
+        "schema": SCHEMA,
+        "now": iso(history.now),
+        "since": iso(history.since),
+        "step": history.step,
+        "whole_since": None if whole is None else iso(whole),
+        "bounds": list(BOUNDS),
+        "series": [msgspec.to_builtins(each) for each in history.series],
+    }

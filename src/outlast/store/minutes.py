@@ -1,0 +1,137 @@
+"""What workers have counted: by minute, queue, task and outcome, for sparklines and counters.
+
+Each worker counts in its memory and writes one row for each queue, task and outcome once a minute
+(``worker/claims/tally.py``). Merges add these rows up (``postgres/sql/functions/
+outlast_merge_minutes_v1.sql``): to minutes of all workers and to totals after WORKER_SECONDS, and
+minutes to hours after a day. They stay when jobs are pruned. Nothing is decided by them: a
+worker that dies takes along what it has counted since it last wrote, a minute's at most.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import Protocol
+
+import msgspec
+
+BOUNDS = (0.01, 0.05, 0.25, 1.0, 5.0, 15.0, 60.0, 300.0, 1_800.0, 7_200.0)
+"""The upper bounds of the buckets, in seconds; the last bucket has none."""
+BUCKETS = len(BOUNDS) + 1
+OTHER = "_other"  # a queue or task that stands for all that are too many to be told apart
+WORKER_SECONDS = 300  # for which the rows of each worker are kept apart
+MINUTE_SECONDS = 86_400  # for which minutes are kept
+HOUR_SECONDS = 30 * 86_400  # for which hours are kept, and totals to which nothing is added
+MINUTES_MAX = 20_000  # rows that one look at the history reads
+TOTALS_MAX = 10_000  # rows of a kind that one look at the totals reads
+
+
+class CountKind(StrEnum):
+    """What was counted: attempts that have ended; workers that were found gone, by their cause of
+    death as ``outcome``; writes that were refused, by their verb."""
+
+    ATTEMPT = "attempt"
+    DEATH = "death"
+    REFUSAL = "refusal"
+
+
+class Counted(msgspec.Struct, kw_only=True):
+    """What was counted of one kind, queue, task and outcome.
+
+    Attributes:
+        jobs: how many; firsts: those that were the first attempt of their job.
+        seconds, waited: how long they ran, and had been due before, all together.
+        durations, waits: how many ran, and had been due, for at most each of BOUNDS and more than
+            the one before; the last: for longer. An attempt that another worker has closed is in
+            neither, since it is not known how long it ran.
+    """
+
+    kind: str
+    queue: str = ""
+    task: str = ""
+    outcome: str = ""
+    jobs: int = 0
+    firsts: int = 0
+    seconds: float = 0.0
+    waited: float = 0.0
+    durations: list[int] = msgspec.field(default_factory=lambda: [0] * BUCKETS)
+    waits: list[int] = msgspec.field(default_factory=lambda: [0] * BUCKETS)
+
+
+class Minute(msgspec.Struct, frozen=True):
+    """What was counted in one step of time, which begins at ``at`` (seconds since 1970)."""
+
+    at: int
+    counted: Counted
+
+
+class Minutes(msgspec.Struct, frozen=True, kw_only=True):
+    """What was counted lately, by time.
+
+    Attributes:
+        now: the store's now, in seconds since 1970.
+        oldest: the time of the oldest row that was read; None: there was none.
+        is_cut: whether there may be more before ``oldest``: MINUTES_MAX rows were read.
+        minutes: in the order of time, queue, task and outcome.
+    """
+
+    now: float
+    oldest: int | None
+    is_cut: bool
+    minutes: list[Minute]
+
+
+_DURATIONS = [f"d{number}" for number in range(1, BUCKETS + 1)]
+_WAITS = [f"w{number}" for number in range(1, BUCKETS + 1)]
+_PLAIN = ("kind", "queue", "task", "outcome", "jobs", "firsts", "seconds", "waited")
+
+
+def columns_of(counted: Counted) -> dict[str, object]:
+    """Return it by the names of the columns in outlast_minutes."""
+    plain = {name: getattr(counted, name) for name in _PLAIN}
+    return (
+        plain
+        | dict(zip(_DURATIONS, counted.durations, strict=True))
+        | dict(zip(_WAITS, counted.waits, strict=True))
+    )
+
+
+def counted_of(row: Sequence[object]) -> Counted:
+    """Return it from a row with its columns in their order."""
+    plain = dict(zip(_PLAIN, row, strict=False))
+    first, last = len(_PLAIN), len(_PLAIN) + BUCKETS
+    lists = {"durations": list(row[first:last]), "waits": list(row[last:])}
+    return msgspec.convert(plain | lists, Counted, strict=False)
+
+
+class MinuteReads(Protocol):
+    """The part of ``Inspector`` that knows what workers have counted, and how many are wanted."""
+
+    async def minutes(self, seconds: float, step: int, most: int = MINUTES_MAX) -> Minutes:
+        """Return the attempts that were counted in the last ``seconds``, in steps of ``step``
+        seconds. Of more than ``most`` rows the newest are read."""
+        ...
+
+    async def wanted(self, queue: str) -> int:
+        """Return how many jobs of a queue want a worker: those that are due and that more workers
+        would take, and those that run; at most ``statistics.COUNT_MAX``. For autoscalers."""
+        ...
+
+    async def totals(self, most: int = TOTALS_MAX) -> list[Counted]:
+        """Return all that was counted since the store was made, by kind, queue, task and outcome.
+        Each number only rises, while anything is added to it once in HOUR_SECONDS."""
+        ...
+
+
+class MinuteVerbs(Protocol):
+    """The part of ``Store`` that keeps what workers have counted."""
+
+    async def note_minute(self, worker_id: int, batch: int, counted: Sequence[Counted]) -> None:
+        """Note what a worker has counted; ``batch`` is its own number of it, which rises. The same
+        batch again changes nothing, so that a lost reply does no harm."""
+        ...
+
+    async def merge_minutes(self, limit: int = 1_000) -> int:
+        """Add up what is old enough, and delete what is too old; return how many rows went, of
+        at most ``limit`` in each of three steps."""
+        ...

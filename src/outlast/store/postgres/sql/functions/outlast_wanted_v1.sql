@@ -1,0 +1,91 @@
+-- How many jobs of a queue want a worker: those that are due and that more workers would take, those that wait to be
+-- run alone and are due, and those that run; at most 10,000. For autoscalers: a worker that has room for
+-- n jobs is wanted for each n of it. Any program may call it; it reads only, and each count goes by one index
+-- and stops at its bound, so that a look reads a few ten thousand entries at most, however many wait.
+--
+-- Jobs of a paused queue or task are left out. So are those that no worker could take however many there were: where
+-- workers serve the queue, and none of these that live, or of the last thousand rows of those that have gone,
+-- has announced their task. (Where no worker serves the queue all are counted: a fleet that was scaled to zero has
+-- to come back.) Names are found in the workers' JSON as text, so that a row which cannot be read stops nothing.
+CREATE FUNCTION outlast_wanted_v1(p_queue text) RETURNS integer
+LANGUAGE plpgsql STABLE
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off
+SET plan_cache_mode = force_generic_plan
+AS $$
+DECLARE
+    v_most CONSTANT integer := 10000;
+    v_lanes CONSTANT integer := 1000;
+    v_queue text := to_json(p_queue)::text;
+    v_served text[];  -- what each worker that serves the queue has announced, as it stands in its row
+    v_is_served boolean;
+    v_paused text[];
+    v_lined text[];
+    v_task text;
+    v_name text;
+    v_count integer := 0;
+    v_part integer;
+BEGIN
+    IF NOT EXISTS (SELECT FROM outlast_pauses p
+                   WHERE p.kind = 'all' OR (p.kind = 'queue' AND p.name = p_queue)) THEN
+        v_paused := ARRAY(SELECT p.name FROM outlast_pauses p WHERE p.kind = 'task');
+        v_is_served := EXISTS (
+            SELECT FROM outlast_workers w WHERE w.status IN ('active', 'draining')
+              AND (w.queues = '[]' OR strpos(w.queues, v_queue) > 0));
+        IF v_is_served THEN
+            v_served := ARRAY(
+                SELECT DISTINCT w.tasks FROM (
+                    SELECT * FROM (SELECT o.queues, o.tasks FROM outlast_workers o
+                                   WHERE o.status IN ('active', 'draining') LIMIT v_most) here
+                    UNION ALL
+                    SELECT * FROM (SELECT o.queues, o.tasks FROM outlast_workers o ORDER BY o.id DESC LIMIT 1000) late) w
+                WHERE w.queues = '[]' OR strpos(w.queues, v_queue) > 0);
+        END IF;
+
+        -- the tasks of the line, by one probe each
+        WITH RECURSIVE t (task, place) AS (
+            (SELECT j.task, 1 FROM outlast_jobs j WHERE j.position IS NOT NULL
+             ORDER BY j.task, j.queue, (-j.priority), j.position LIMIT 1)
+            UNION ALL
+            SELECT (SELECT j.task FROM outlast_jobs j WHERE j.position IS NOT NULL AND j.task > t.task
+                    ORDER BY j.task, j.queue, (-j.priority), j.position LIMIT 1), t.place + 1
+            FROM t WHERE t.task IS NOT NULL AND t.place < v_lanes)
+        SELECT array_agg(t.task) INTO v_lined FROM t WHERE t.task IS NOT NULL;
+
+        FOREACH v_task IN ARRAY coalesce(v_lined, '{}') LOOP
+            EXIT WHEN v_count >= v_most;
+            v_name := to_json(v_task)::text;
+            CONTINUE WHEN v_task = ANY (v_paused) OR v_is_served AND NOT EXISTS (
+                SELECT FROM unnest(v_served) s (tasks) WHERE strpos(s.tasks, v_name) > 0);
+            SELECT count(*) INTO v_part FROM (
+                SELECT FROM outlast_jobs j
+                WHERE j.task = v_task AND j.queue = p_queue AND j.position IS NOT NULL
+                ORDER BY j.task, j.queue, (-j.priority), j.position LIMIT v_most - v_count) c;
+            v_count := v_count + v_part;
+        END LOOP;
+
+        IF v_count < v_most THEN
+            SELECT v_count + count(*) INTO v_count FROM (
+                SELECT j.task FROM outlast_jobs j
+                WHERE j.queue = p_queue AND j.state = 'queued' AND j.position IS NULL AND j.solo = 0
+                  AND j.run_at <= statement_timestamp()
+                ORDER BY j.queue, j.run_at LIMIT v_most - v_count) c
+            WHERE c.task <> ALL (v_paused) AND (NOT v_is_served OR EXISTS (
+                SELECT FROM unnest(v_served) s (tasks) WHERE strpos(s.tasks, to_json(c.task)::text) > 0));
+        END IF;
+        IF v_count < v_most THEN
+            SELECT v_count + count(*) INTO v_count FROM (
+                SELECT j.task, j.queue, j.run_at FROM outlast_jobs j
+                WHERE j.state = 'queued' AND j.solo > 0
+                ORDER BY j.solo, j.queue, j.task LIMIT v_most) c
+            WHERE c.queue = p_queue AND c.run_at <= statement_timestamp() AND c.task <> ALL (v_paused)
+              AND (NOT v_is_served OR EXISTS (
+                SELECT FROM unnest(v_served) s (tasks) WHERE strpos(s.tasks, to_json(c.task)::text) > 0));
+        END IF;
+    END IF;
+    SELECT v_count + count(*) INTO v_count FROM (
+        SELECT j.queue FROM outlast_jobs j WHERE j.worker_id IS NOT NULL
+        ORDER BY j.worker_id LIMIT v_most) c
+    WHERE c.queue = p_queue;
+    RETURN least(v_count, v_most);
+END
+$$;

@@ -1,0 +1,74 @@
+"""What workers have counted, on SQLite. Plain functions of a cursor (sql/minutes.sql)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from sqlite3 import Cursor
+
+import msgspec
+
+from outlast.store.minutes import (
+    HOUR_SECONDS,
+    MINUTE_SECONDS,
+    WORKER_SECONDS,
+    Counted,
+    Minute,
+    Minutes,
+    columns_of,
+    counted_of,
+)
+from outlast.store.sqlite.statements import statements
+
+_SQL = statements("minutes")
+_STEPS = (
+    ("worker", WORKER_SECONDS, {"minute": 60, "total": 0}),
+    ("minute", MINUTE_SECONDS, {"hour": 3_600}),
+)
+"""Which rows are added up, after how many seconds, and to which: how many seconds these cover."""
+_encode = msgspec.json.Encoder().encode
+
+
+def note_minute(
+    cursor: Cursor, now: float, worker_id: int, batch: int, counted: Sequence[Counted]
+) -> None:
+    """Note what a worker has counted."""
+    mine = {"worker_id": worker_id, "batch": batch, "at": int(now // 60) * 60}
+    cursor.executemany(_SQL["note"], [columns_of(each) | mine for each in counted])
+
+
+def merge_minutes(cursor: Cursor, now: float, limit: int) -> int:
+    """Add up what is old enough, and delete what is too old; return how many rows went."""
+    count = 0
+    for level, age, upper in _STEPS:
+        old = cursor.execute(_SQL["old"], (level, now - age, limit)).fetchall()
+        for name, width in upper.items() if old else ():
+            cursor.execute(_SQL["add"], {"level": name, "width": width, "ids": _ids(old)})
+        count += _forget(cursor, old)
+    for level in ("hour", "total"):
+        old = cursor.execute(_SQL["old"], (level, now - HOUR_SECONDS, limit)).fetchall()
+        count += _forget(cursor, old)
+    return count
+
+
+def _forget(cursor: Cursor, rows: Sequence[tuple[int]]) -> int:
+    if rows:
+        cursor.execute(_SQL["forget"], {"ids": _ids(rows)})
+    return len(rows)
+
+
+def _ids(rows: Sequence[tuple[int]]) -> str:
+    return _encode([number for (number,) in rows]).decode()
+
+
+def minutes(cursor: Cursor, now: float, seconds: float, step: int, most: int) -> Minutes:
+    """Return the attempts that were counted in the last seconds, in steps."""
+    values = {"since": now - seconds, "now": now, "step": step, "most": most}
+    rows = cursor.execute(_SQL["minutes"], values).fetchall()
+    read, oldest = rows[0][:2] if rows else (0, None)
+    found = [Minute(row[2], counted_of(row[3:])) for row in rows]
+    return Minutes(now=now, oldest=oldest, is_cut=read >= most, minutes=found)
+
+
+def totals(cursor: Cursor, most: int) -> list[Counted]:
+    """Return all that was counted since the store was made."""
+    return [counted_of(row) for row in cursor.execute(_SQL["totals"], {"most": most})]

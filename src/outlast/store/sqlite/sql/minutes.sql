@@ -1,0 +1,100 @@
+-- What workers have counted: sqlite/minutes.py runs these; writes under the write lock, so that none meets
+-- another. postgres/sql/functions/outlast_merge_minutes_v1.sql says what a merge does.
+
+-- name: note
+-- The same batch again, as after a lost reply, changes nothing.
+INSERT INTO outlast_minutes (
+    level, worker_id, batch, at, kind, queue, task, outcome,
+    jobs, firsts, seconds, waited, d1, d2, d3, d4, d5, d6, d7, d8, d9, d10, d11, w1, w2, w3, w4, w5,
+    w6, w7, w8, w9, w10, w11)
+VALUES (
+    'worker', :worker_id, :batch, :at, :kind, :queue, :task, :outcome,
+    :jobs, :firsts, :seconds, :waited, :d1, :d2, :d3, :d4, :d5, :d6, :d7, :d8, :d9, :d10, :d11, :w1,
+    :w2, :w3, :w4, :w5, :w6, :w7, :w8, :w9, :w10, :w11)
+ON CONFLICT DO NOTHING
+-- name: old
+SELECT rowid FROM outlast_minutes INDEXED BY outlast_minutes_at
+WHERE level = ? AND at < ? ORDER BY at LIMIT ?
+-- name: add
+INSERT INTO outlast_minutes AS m (
+    level, worker_id, batch, at, kind, queue, task, outcome,
+    jobs, firsts, seconds, waited, d1, d2, d3, d4, d5, d6, d7, d8, d9, d10, d11, w1, w2, w3, w4, w5,
+    w6, w7, w8, w9, w10, w11)
+SELECT :level, 0, CASE WHEN :width > 0 THEN g.at - g.at % :width ELSE 0 END AS part,
+       CASE WHEN :width > 0 THEN g.at - g.at % :width ELSE max(g.at) END, g.kind, g.queue, g.task, g.outcome,
+       min(100000000000000, sum(g.jobs)), min(100000000000000, sum(g.firsts)),
+       min(100000000000000, sum(g.seconds)), min(100000000000000, sum(g.waited)),
+       min(100000000000000, sum(g.d1)), min(100000000000000, sum(g.d2)),
+       min(100000000000000, sum(g.d3)), min(100000000000000, sum(g.d4)),
+       min(100000000000000, sum(g.d5)), min(100000000000000, sum(g.d6)),
+       min(100000000000000, sum(g.d7)), min(100000000000000, sum(g.d8)),
+       min(100000000000000, sum(g.d9)), min(100000000000000, sum(g.d10)),
+       min(100000000000000, sum(g.d11)), min(100000000000000, sum(g.w1)),
+       min(100000000000000, sum(g.w2)), min(100000000000000, sum(g.w3)),
+       min(100000000000000, sum(g.w4)), min(100000000000000, sum(g.w5)),
+       min(100000000000000, sum(g.w6)), min(100000000000000, sum(g.w7)),
+       min(100000000000000, sum(g.w8)), min(100000000000000, sum(g.w9)),
+       min(100000000000000, sum(g.w10)), min(100000000000000, sum(g.w11))
+FROM outlast_minutes AS g WHERE g.rowid IN (SELECT e.value FROM json_each(:ids) AS e)
+GROUP BY part, g.kind, g.queue, g.task, g.outcome
+ON CONFLICT (level, worker_id, batch, kind, queue, task, outcome) DO UPDATE SET
+    at = max(m.at, excluded.at),
+    jobs = min(100000000000000, m.jobs + excluded.jobs),
+    firsts = min(100000000000000, m.firsts + excluded.firsts),
+    seconds = min(100000000000000, m.seconds + excluded.seconds),
+    waited = min(100000000000000, m.waited + excluded.waited),
+    d1 = min(100000000000000, m.d1 + excluded.d1), d2 = min(100000000000000, m.d2 + excluded.d2),
+    d3 = min(100000000000000, m.d3 + excluded.d3), d4 = min(100000000000000, m.d4 + excluded.d4),
+    d5 = min(100000000000000, m.d5 + excluded.d5), d6 = min(100000000000000, m.d6 + excluded.d6),
+    d7 = min(100000000000000, m.d7 + excluded.d7), d8 = min(100000000000000, m.d8 + excluded.d8),
+    d9 = min(100000000000000, m.d9 + excluded.d9), d10 = min(100000000000000, m.d10 + excluded.d10),
+    d11 = min(100000000000000, m.d11 + excluded.d11), w1 = min(100000000000000, m.w1 + excluded.w1),
+    w2 = min(100000000000000, m.w2 + excluded.w2), w3 = min(100000000000000, m.w3 + excluded.w3),
+    w4 = min(100000000000000, m.w4 + excluded.w4), w5 = min(100000000000000, m.w5 + excluded.w5),
+    w6 = min(100000000000000, m.w6 + excluded.w6), w7 = min(100000000000000, m.w7 + excluded.w7),
+    w8 = min(100000000000000, m.w8 + excluded.w8), w9 = min(100000000000000, m.w9 + excluded.w9),
+    w10 = min(100000000000000, m.w10 + excluded.w10), w11 = min(100000000000000, m.w11 + excluded.w11)
+-- name: forget
+DELETE FROM outlast_minutes WHERE rowid IN (SELECT e.value FROM json_each(:ids) AS e)
+-- name: totals
+SELECT m.kind, m.queue, m.task, m.outcome,
+       sum(m.jobs), sum(m.firsts), sum(m.seconds), sum(m.waited), sum(m.d1), sum(m.d2), sum(m.d3),
+       sum(m.d4), sum(m.d5), sum(m.d6), sum(m.d7), sum(m.d8), sum(m.d9), sum(m.d10), sum(m.d11),
+       sum(m.w1), sum(m.w2), sum(m.w3), sum(m.w4), sum(m.w5), sum(m.w6), sum(m.w7), sum(m.w8),
+       sum(m.w9), sum(m.w10), sum(m.w11)
+FROM (SELECT * FROM (
+          SELECT * FROM outlast_minutes WHERE level = 'total'
+          ORDER BY level, worker_id, batch, kind, queue, task, outcome LIMIT :most)
+      UNION ALL
+      SELECT * FROM (
+          SELECT * FROM outlast_minutes INDEXED BY outlast_minutes_at WHERE level = 'worker'
+          ORDER BY at DESC LIMIT :most)) AS m
+GROUP BY m.kind, m.queue, m.task, m.outcome
+ORDER BY m.kind, m.queue, m.task, m.outcome
+-- name: minutes
+-- At most :most rows, the newest, are read: three parts of the index, newest first. Each row brings how
+-- many rows were read, and the time of the oldest of them.
+WITH seen AS MATERIALIZED (
+    SELECT * FROM (
+        SELECT * FROM (
+            SELECT * FROM outlast_minutes INDEXED BY outlast_minutes_at
+            WHERE level = 'worker' AND at BETWEEN :since AND :now ORDER BY at DESC LIMIT :most)
+        UNION ALL
+        SELECT * FROM (
+            SELECT * FROM outlast_minutes INDEXED BY outlast_minutes_at
+            WHERE level = 'minute' AND at BETWEEN :since AND :now ORDER BY at DESC LIMIT :most)
+        UNION ALL
+        SELECT * FROM (
+            SELECT * FROM outlast_minutes INDEXED BY outlast_minutes_at
+            WHERE level = 'hour' AND at BETWEEN :since AND :now ORDER BY at DESC LIMIT :most))
+    ORDER BY at DESC LIMIT :most
+)
+SELECT (SELECT count(*) FROM seen), (SELECT min(at) FROM seen),
+       m.at - m.at % :step AS step, m.kind, m.queue, m.task, m.outcome,
+       sum(m.jobs), sum(m.firsts), sum(m.seconds), sum(m.waited), sum(m.d1), sum(m.d2), sum(m.d3),
+       sum(m.d4), sum(m.d5), sum(m.d6), sum(m.d7), sum(m.d8), sum(m.d9), sum(m.d10), sum(m.d11),
+       sum(m.w1), sum(m.w2), sum(m.w3), sum(m.w4), sum(m.w5), sum(m.w6), sum(m.w7), sum(m.w8),
+       sum(m.w9), sum(m.w10), sum(m.w11)
+FROM seen AS m WHERE m.kind = 'attempt'
+GROUP BY step, m.queue, m.task, m.outcome
+ORDER BY step, m.queue, m.task, m.outcome

@@ -1,0 +1,92 @@
+"""What a worker counts in its memory: how its attempts ended, deaths that it found, refused writes.
+
+An end costs a look into a dictionary, two into a list of ten and a few additions. ``MinuteWriter``
+takes what was counted and writes it, once a minute.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable
+
+from outlast.model.lease import DeathCause
+from outlast.store.minutes import BOUNDS, BUCKETS, OTHER, Counted, CountKind
+from outlast.worker.running import Running
+
+LANES_MAX = 1_000  # queues x tasks x outcomes that are told apart in a minute
+SECONDS_MAX = 1e9  # of one attempt: longer is a clock that was set
+_JOBS, _FIRSTS, _SECONDS, _WAITED, _DURATIONS = range(5)
+_WAITS = _DURATIONS + BUCKETS
+_LENGTH = _WAITS + BUCKETS
+_Key = tuple[str, str, str]
+
+
+class Tally:
+    """What was counted since it was last taken: flat lists, since each job writes them."""
+
+    def __init__(self) -> None:
+        self._attempts: dict[_Key, list[float]] = {}
+        self._others: dict[tuple[CountKind, str], int] = {}
+
+    def note_ends(self, ends: Iterable[tuple[Running, str]]) -> None:
+        """Note ends that the store has accepted, each with its outcome."""
+        for running, outcome in ends:
+            claimed = running.claimed
+            counts = self._attempts.get((claimed.queue, claimed.task, outcome))
+            if counts is None:
+                counts = self._begin(claimed.queue, claimed.task, outcome)
+            seconds, waited = running.ended_at - running.started_at, claimed.waited
+            counts[_JOBS] += 1
+            if claimed.number == 1:
+                counts[_FIRSTS] += 1
+            counts[_DURATIONS + bisect_left(BOUNDS, seconds)] += 1
+            counts[_WAITS + bisect_left(BOUNDS, waited)] += 1
+            if 0.0 < seconds < SECONDS_MAX:
+                counts[_SECONDS] += seconds
+            if 0.0 < waited < SECONDS_MAX:
+                counts[_WAITED] += waited
+
+    def note_reclaimed(self, queue: str, task: str, outcome: str) -> None:
+        """Note an attempt that another worker has left behind, and this one has closed."""
+        self._begin(queue, task, outcome)[_JOBS] += 1
+
+    def note_death(self, cause: DeathCause) -> None:
+        """Note a worker that this one has found gone."""
+        self._add(CountKind.DEATH, cause.value)
+
+    def note_refusal(self, verb: str) -> None:
+        """Note a write that the store has refused."""
+        self._add(CountKind.REFUSAL, verb)
+
+    def take(self) -> list[Counted]:
+        """Return what was counted, and begin again at nothing."""
+        taken = [_attempts(key, counts) for key, counts in self._attempts.items()]
+        for (kind, outcome), number in self._others.items():
+            taken.append(Counted(kind=kind, outcome=outcome, jobs=number))
+        self._attempts, self._others = {}, {}
+        return taken
+
+    def _begin(self, queue: str, task: str, outcome: str) -> list[float]:
+        """Return the counts of a lane, which begin now unless they are there."""
+        is_full = len(self._attempts) >= LANES_MAX and (queue, task, outcome) not in self._attempts
+        key = (OTHER, OTHER, outcome) if is_full else (queue, task, outcome)
+        return self._attempts.setdefault(key, [0] * _LENGTH)
+
+    def _add(self, kind: CountKind, outcome: str) -> None:
+        self._others[kind, outcome] = self._others.get((kind, outcome), 0) + 1
+
+
+def _attempts(key: _Key, counts: list[float]) -> Counted:
+    queue, task, outcome = key
+    return Counted(
+        kind=CountKind.ATTEMPT,
+        queue=queue,
+        task=task,
+        outcome=outcome,
+        jobs=int(counts[_JOBS]),
+        firsts=int(counts[_FIRSTS]),
+        seconds=counts[_SECONDS],
+        waited=counts[_WAITED],
+        durations=[int(each) for each in counts[_DURATIONS:_WAITS]],
+        waits=[int(each) for each in counts[_WAITS:]],
+    )
