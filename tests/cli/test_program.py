@@ -31,7 +31,7 @@ def test_all_commands_are_there() -> None:
         "", "worker", "enqueue", "jobs", "job", "workers", "dead", "dead list", "dead requeue",
         "dead discard", "dead groups", "cancel", "requeue", "migrate", "demo",
         "why", "verify", "doctor", "stats", "workers drain", "run", "checkpoint", "report",
-        "pause", "resume", "pauses",
+        "pause", "resume", "pauses", "actions", "actions stop",
         "schedules", "schedules list", "schedules show", "schedules pause", "schedules resume",
         "schedules trigger", "schedules backfill", "schedules delete", "web",
     }  # fmt: skip

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 from pathlib import Path
 
 import pytest
 
 import outlast
+from outlast.errors import OutlastError
+from outlast.insight.bulk import go_on
+from outlast.insight.records import actions_document, list_actions
 from outlast.insight.verify import verify
 from outlast.model.crash import CrashKind
 from outlast.model.job import Policy
 from outlast.model.pause import PauseKind
+from outlast.store.actions import Bulk, Note
 from outlast.store.protocol import Store
 from outlast.store.rows import JobFilter
 from outlast.store.schedules import Put
@@ -47,6 +53,10 @@ SCHEDULES = [
 ]  # fmt: skip
 PAUSES = ["id", "kind", "name", "paused_at", "paused_by", "reason", "stop"]
 LABELS = ["job_id", "label"]
+ACTIONS = [
+    "id", "at", "actor", "verb", "target", "job_id", "filter", "reason", "counts", "state",
+    "expected", "up_to_id", "as_of", "before_id", "moved_at",
+]  # fmt: skip
 TABLES = {
     "outlast_labels": LABELS,
     "outlast_jobs": JOBS,
@@ -54,6 +64,7 @@ TABLES = {
     "outlast_workers": WORKERS,
     "outlast_pauses": PAUSES,
     "outlast_schedules": SCHEDULES,
+    "outlast_actions": ACTIONS,
 }
 
 
@@ -150,6 +161,34 @@ async def test_no_value_in_a_pauses_row_stops_workers_or_documents(
             row = f"UPDATE outlast_pauses SET {column} = {value} WHERE name = 'paused {number}'"
             await file.run(row)
     await store.inspector.pauses()
+    await works_on(store)
+    await shows(store, [])
+
+
+@pytest.mark.parametrize("column", ACTIONS)
+async def test_no_value_in_an_actions_row_stops_workers_acts_or_documents(
+    store_url: str, store: Store, column: str
+) -> None:
+    bulk = Bulk(up_to_id=9, as_of=9.0, expected=1)
+    notes = [
+        Note(actor="ada", verb="discard", filter="{}"),
+        Note(actor="a", verb="discard", bulk=bulk),
+    ]
+    async with raw(store_url) as file:
+        for value in file.values:
+            for note in notes:
+                action_id = await store.note(note)
+                await file.run(
+                    f"UPDATE outlast_actions SET {column} = {value} WHERE id = {action_id}"
+                )
+    found = await list_actions(store, limit=1_000)
+    json.dumps(actions_document(found), allow_nan=False)
+    for row in await store.inspector.running_actions(1_000):
+        with contextlib.suppress(OutlastError):
+            async for _ in go_on(store, row.id):
+                pass
+        await store.stop_action(row.id)
+    assert await store.inspector.running_actions() == []
     await works_on(store)
     await shows(store, [])
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 from outlast.model.crash import Progress
 from outlast.model.pause import PauseKind
+from outlast.store.actions import BulkStep, Note, Overtaken
 from outlast.store.evidence import AttemptFilter, DeadFilter
 from outlast.store.minutes import Counted
 from outlast.store.protocol import Store
@@ -17,6 +19,7 @@ from tests.conformance.kit import TASK, Hands, ended, job, lost_worker, new_work
 from tests.conformance.schedules_kit import firing, schedule
 
 LOCK = LockIdentity(boot_id="b1", path="/locks/w1", device=1, inode=2)
+NOTE = Note(actor="ada", verb="test")
 Verb = Callable[[Hands, Claimed], Awaitable[Any]]
 
 
@@ -33,6 +36,11 @@ async def _reap(hands: Hands, _: Claimed) -> None:
 async def _fire(hands: Hands, _: Claimed) -> None:
     due = (await hands.store.due_schedules()).schedules
     await hands.store.fire([firing(each, each.since) for each in due])
+
+
+async def _take_step(hands: Hands, _: Claimed) -> None:
+    with contextlib.suppress(Overtaken):
+        await hands.store.take_step(BulkStep(action_id=1, before_id=1, then=None), {})
 
 
 WRITES: dict[str, Verb] = {
@@ -74,6 +82,10 @@ WRITES: dict[str, Verb] = {
     "note_minute": lambda hands, _: hands.store.note_minute(1, 1, [Counted(kind="attempt")]),
     "merge_minutes": lambda hands, _: hands.store.merge_minutes(),
     "raise_tokens": lambda hands, held: hands.store.raise_tokens(held.token),
+    "trigger": lambda hands, _: hands.store.trigger(job(), record=NOTE),
+    "note": lambda hands, _: hands.store.note(NOTE),
+    "take_step": _take_step,
+    "stop_action": lambda hands, _: hands.store.stop_action(1),
 }
 READS: dict[str, Verb] = {
     "store_id": lambda hands, _: hands.store.store_id(),
@@ -96,6 +108,8 @@ READS: dict[str, Verb] = {
     "place": lambda hands, held: hands.store.inspector.place(held.job_id),
     "statistics": lambda hands, _: hands.store.inspector.statistics(),
     "pauses": lambda hands, _: hands.store.inspector.pauses(),
+    "actions": lambda hands, _: hands.store.inspector.actions(),
+    "running_actions": lambda hands, _: hands.store.inspector.running_actions(),
     "served": lambda hands, _: hands.store.inspector.served(),
     "history": lambda hands, _: hands.store.inspector.history(),
     "counts": lambda hands, _: hands.store.inspector.counts(),
@@ -108,6 +122,7 @@ READS: dict[str, Verb] = {
     "totals": lambda hands, _: hands.store.inspector.totals(),
 }
 NO_TRIP_TO_A_FILE: dict[str, Verb] = {
+    "now": lambda hands, _: hands.store.inspector.now(),
     "glance": lambda hands, _: hands.store.glance(hands.me),
     "keep_watch": lambda hands, _: hands.store.keep_watch(0, 1),
 }
@@ -133,4 +148,5 @@ async def all_of(store: Store) -> list[Any]:
         schedules,
         await store.inspector.refusals(),
         await store.inspector.counts(),
+        await store.inspector.actions(),
     ]

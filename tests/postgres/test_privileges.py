@@ -16,6 +16,7 @@ from outlast.model.crash import Progress
 from outlast.model.job import Policy, State
 from outlast.model.pause import PauseKind
 from outlast.store import postgres
+from outlast.store.actions import Bulk, BulkStep, Note
 from outlast.store.minutes import Counted
 from outlast.store.postgres import privileges
 from outlast.store.postgres.presence import PostgresPresence
@@ -181,12 +182,25 @@ async def _all_of_an_operator(store: PostgresStore) -> None:
     await store.request_drain([last.me.worker_id])
     await store.cancel([row.id for row in rows])
     await _all_of_schedules(store)
+    await _all_of_actions(store)
     await store.expire()
     await store.prune(jobs_older_than=-1, workers_older_than=-1, dead_older_than=-1)
     await store.migrations()
     await store.pause(NewPause(kind=PauseKind.ALL))
     await store.heed(last.me, "1")
     await store.resume(PauseKind.ALL, "")
+
+
+async def _all_of_actions(store: PostgresStore) -> None:
+    note = Note(actor="ada", verb="cancel", bulk=Bulk(up_to_id=9, as_of=0.0, expected=1))
+    action_id = await store.note(note)
+    (job_id,) = await enqueued(store)
+    step = BulkStep(action_id=action_id, before_id=10, then=9)
+    await store.cancel([job_id], tokens={job_id: 0}, record=step)
+    await store.stop_action(action_id)
+    await store.inspector.actions()
+    await store.inspector.running_actions()
+    await store.inspector.now()
 
 
 async def _all_of_schedules(store: PostgresStore) -> None:
@@ -349,5 +363,9 @@ async def test_every_table_and_sequence_is_granted_or_excluded(pg_url: str, sess
         "SELECT relname FROM pg_class WHERE relname LIKE 'outlast\\_%' AND relkind IN ('r','v','S')"
     )
     named = set(privileges._NEEDED[Purpose.WORKER])
-    drawn_by_the_table = {"outlast_workers_id_seq", "outlast_refusals_id_seq"}
+    drawn_by_the_table = {
+        "outlast_workers_id_seq",
+        "outlast_refusals_id_seq",
+        "outlast_actions_id_seq",
+    }
     assert {row["relname"] for row in found} - drawn_by_the_table == named

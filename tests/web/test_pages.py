@@ -116,6 +116,8 @@ async def test_a_queued_job_is_cancelled_after_a_confirmation(store: Store) -> N
     row = await store.inspector.job(number)
     assert row is not None
     assert row.state is State.CANCELLED
+    (action,) = await store.inspector.actions()
+    assert (action.actor, action.job_id, action.counts) == ("ada", number, {"cancelled": 1})
 
 
 async def test_a_dead_job_is_requeued_or_discarded(store: Store) -> None:

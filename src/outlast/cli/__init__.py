@@ -19,6 +19,8 @@ dead.py         outlast dead
 dead_groups.py  outlast dead groups
 workers.py      outlast workers
 pauses.py       outlast pause, resume and pauses
+actions.py      outlast actions
+who.py          who runs a command, for the record
 schedules.py    outlast schedules
 migrate.py      outlast migrate
 stats.py        outlast stats

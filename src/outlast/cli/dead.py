@@ -23,6 +23,7 @@ from outlast.cli.options import (
     command,
     lay_out,
 )
+from outlast.cli.who import me
 from outlast.clock import SYSTEM
 from outlast.errors import UsageError
 from outlast.insight.actions import (
@@ -134,7 +135,7 @@ def requeue(
 
     async def work(store: Store) -> list[str]:
         done, refused = 0, []
-        async for each in requeue_dead(store, choice, from_scratch=from_scratch):
+        async for each in requeue_dead(store, choice, from_scratch=from_scratch, by=me()):
             done += sum(answer is Requeued.REQUEUED for answer in each.answers.values())
             refused += _list_refused(each.batch, store.url)
             refused += tell_requeued(_report_all(each, choice), each.answers, store.url)
@@ -176,7 +177,7 @@ def discard(
 
     async def work(store: Store) -> list[str]:
         done, refused = 0, []
-        async for each in discard_dead(store, choice):
+        async for each in discard_dead(store, choice, by=me()):
             done += each.count
             refused += _list_refused(each.batch, store.url)
         print(f"{count_of(done, 'job')} discarded")

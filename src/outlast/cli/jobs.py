@@ -32,6 +32,7 @@ from outlast.cli.options import (
     command,
     with_flag,
 )
+from outlast.cli.who import me
 from outlast.clock import SYSTEM
 from outlast.errors import ConfigError, JobNotFound, UsageError, text_of
 from outlast.insight.actions import CancelledBatch, cancel_jobs, requeue_jobs
@@ -334,7 +335,7 @@ def cancel(job_ids: JobIds, url: Url = None) -> None:
 
     async def work(store: Store) -> list[str]:
         refused = []
-        async for each in cancel_jobs(store, ids):
+        async for each in cancel_jobs(store, ids, by=me()):
             refused += _tell_cancelled(each, url)
         return refused
 
@@ -369,7 +370,7 @@ def requeue(job_ids: JobIds, from_scratch: FromScratch = False, url: Url = None)
 
     async def work(store: Store) -> list[str]:
         refused = []
-        async for each in requeue_jobs(store, ids, from_scratch=from_scratch):
+        async for each in requeue_jobs(store, ids, from_scratch=from_scratch, by=me()):
             refused += tell_requeued(each.batch.ids, each.answers, url)
         return refused
 

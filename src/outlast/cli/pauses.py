@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
-import socket
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -11,8 +9,10 @@ import typer
 from outlast.cli.connect import on_store
 from outlast.cli.errors import NotSoError, say
 from outlast.cli.options import Json, Url, command, span
+from outlast.cli.who import me, whoami
 from outlast.clock import SYSTEM
 from outlast.errors import UsageError
+from outlast.insight.acting import By
 from outlast.insight.pauses import (
     WAIT_SECONDS,
     PauseList,
@@ -24,6 +24,7 @@ from outlast.insight.pauses import (
     pauses_document,
     read_pauses,
 )
+from outlast.insight.pauses import resume as end_pause
 from outlast.model.pause import Pause, PauseKind
 from outlast.pauses import check_text, make_pause
 from outlast.store.protocol import Store
@@ -87,9 +88,10 @@ def pause(
         outlast pause all --wait 1m
     """
     target = _target(kind, name)
-    new = make_pause(target, paused_by=by or _whoami(), reason=reason, stop=stop)
+    new = make_pause(target, paused_by=by or whoami(), reason=reason, stop=stop)
     seconds = WAIT_SECONDS if wait is None else wait
-    on_store(url, lambda store: _pause(store, new, seconds), reads=False)
+    who = me(reason) if by is None else By(by, reason)
+    on_store(url, lambda store: _pause(store, new, seconds, who), reads=False)
 
 
 def resume(kind: Kind, name: Name = None, url: Url = None) -> None:
@@ -102,7 +104,7 @@ def resume(kind: Kind, name: Name = None, url: Url = None) -> None:
         outlast resume all
     """
     target = _target(kind, name)
-    if on_store(url, lambda store: store.resume(*target), reads=False) is None:
+    if on_store(url, lambda store: end_pause(store, *target, by=me()), reads=False) is None:
         raise NotSoError(f"{name_of(*target)} is not paused: see `outlast pauses`")
     print(f"{name_of(*target)} is resumed")
 
@@ -125,9 +127,9 @@ def pauses(url: Url = None, json: Json = False) -> None:
         _show(console(), found)
 
 
-async def _pause(store: Store, new: NewPause, wait: float) -> None:
+async def _pause(store: Store, new: NewPause, wait: float, who: By) -> None:
     known = await is_named(store, new.kind, new.name)
-    made, left = await pause_and_wait(store, new, wait)
+    made, left = await pause_and_wait(store, new, wait, by=who)
     what = name_of(new.kind, new.name)
     if not known:
         say(f"no job and no worker has {what}: it is paused all the same")
@@ -170,10 +172,3 @@ def _target(kind: str, name: str | None) -> tuple[PauseKind, str]:
         raise UsageError(f"which {kind}? Give its name")
     check_text(kind, name)
     return chosen, name
-
-
-def _whoami() -> str | None:
-    try:
-        return f"{getpass.getuser()}@{socket.gethostname()}"
-    except (OSError, KeyError, ImportError):  # a user without a name, as in a container
-        return None

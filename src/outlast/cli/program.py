@@ -35,6 +35,7 @@ COMMANDS = (
     "workers",
     "schedules",
     "pauses",
+    "actions",
     "migrate",
     "stats",
     "doctor",

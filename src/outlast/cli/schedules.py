@@ -11,14 +11,15 @@ import typer
 
 from outlast.cli.connect import on_store
 from outlast.cli.options import Json, Url, command, lay_out
+from outlast.cli.who import me
 from outlast.clock import SYSTEM
 from outlast.errors import UsageError
+from outlast.insight.acting import note_backfill, pause_schedule, trigger_schedule
 from outlast.insight.actions import delete_schedule
-from outlast.insight.queries import no_schedule, read_schedule, read_schedules
+from outlast.insight.queries import read_schedule, read_schedules
 from outlast.insight.schedules import (
     NEXT_MAX,
     Schedule,
-    job_now,
     jobs_between,
     next_ticks,
     schedule_document,
@@ -244,8 +245,7 @@ def resume(context: typer.Context, names: Names, url: Url = None) -> None:
 def _pause(url: str | None, names: Sequence[str], *, paused: bool) -> None:
     async def work(store: Store) -> None:
         for name in names:
-            if not await store.pause_schedule(name, paused=paused):
-                raise no_schedule(name)
+            await pause_schedule(store, name, me(), paused=paused)
             print(f"schedule {line(name, 200)} is {'paused' if paused else 'resumed'}", flush=True)
 
     on_store(url, work, reads=False)
@@ -262,8 +262,7 @@ def trigger(context: typer.Context, name: Name, url: Url = None, json: Json = Fa
     """
 
     async def work(store: Store) -> tuple[int, bool]:
-        row = await read_schedule(store, name)
-        (stored,) = await store.enqueue([job_now(row, SYSTEM.wall())])
+        stored = await trigger_schedule(store, name, SYSTEM.wall(), me())
         return stored.job_id, stored.created
 
     job_id, created = on_store(_place(context, url), work, reads=False)
@@ -309,7 +308,7 @@ def backfill(
         if dry_run:
             _show_dry(row, jobs)
         else:
-            await _enqueue(store, jobs)
+            await _enqueue(store, jobs, name)
 
     on_store(_place(context, url), work, reads=dry_run)
 
@@ -321,7 +320,8 @@ def _show_dry(row: ScheduleRow, jobs: Sequence[NewJob]) -> None:
     print(f"{count_of(len(jobs), 'job')} would be enqueued")
 
 
-async def _enqueue(store: Store, jobs: Sequence[NewJob]) -> None:
+async def _enqueue(store: Store, jobs: Sequence[NewJob], name: str) -> None:
+    await note_backfill(store, name, len(jobs), me())
     created = 0
     for part in split(jobs, lambda job: (1, len(job.args))):
         created += sum(one.created for one in await store.enqueue(part))
@@ -354,7 +354,7 @@ def delete(context: typer.Context, names: Names, url: Url = None) -> None:
 
     async def work(store: Store) -> None:
         for name in names:
-            await delete_schedule(store, name)
+            await delete_schedule(store, name, by=me())
             print(f"schedule {line(name, 200)} is deleted", flush=True)
 
     on_store(_place(context, url), work, reads=False)

@@ -11,6 +11,7 @@ import typer
 from outlast.cli.connect import on_store
 from outlast.cli.errors import NotSoError
 from outlast.cli.options import Json, Url, command, lay_out
+from outlast.cli.who import me
 from outlast.clock import SYSTEM
 from outlast.errors import UsageError, text_of
 from outlast.insight.actions import CannotDrain, ask_to_drain, follow_drain
@@ -155,7 +156,7 @@ def drain(
 
 async def _drain(store: Store, names: Sequence[str] | None, *, wait: bool) -> None:
     try:
-        request = await ask_to_drain(store, names)
+        request = await ask_to_drain(store, names, by=me())
     except CannotDrain as error:
         raise NotSoError(text_of(error)) from error
     if not request.chosen:

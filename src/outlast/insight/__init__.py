@@ -6,6 +6,9 @@ lock files; the rest is pure. How an answer looks is for the command line or a p
 queries.py       what is read for one answer: jobs by phase, one job, workers, schedules
 actions.py       revives or deletes dead jobs, drains workers, raises tokens, deletes schedules
 deaths.py        what ended badly: dead jobs in groups with an example each, shared deaths
+acting.py        what a person does to one job, worker or schedule, recorded with who it was
+bulk.py          acts on all jobs that match a filter: preview, then bounded steps
+records.py       what people did, as documents
 documents.py     phases, and the JSON documents of the command line: a contract
 availability.py  which workers can take what: the same rules for why, stats and doctor
 liveness.py      workers whose lock file on this machine is free: they are dead

@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Seque
 import msgspec
 
 from outlast.errors import OutlastError, UsageError
+from outlast.insight.acting import By, name_workers, note_of, note_on
 from outlast.insight.availability import holds
 from outlast.insight.queries import find_jobs, no_schedule
 from outlast.model.job import State
@@ -110,18 +111,24 @@ async def read_dead(
             yield found
 
 
-async def cancel_jobs(store: Store, ids: Sequence[int]) -> AsyncIterator[CancelledBatch]:
-    """Cancel queued jobs at once, ask running ones to stop."""
+async def cancel_jobs(
+    store: Store, ids: Sequence[int], *, by: By | None = None
+) -> AsyncIterator[CancelledBatch]:
+    """Cancel queued jobs at once, ask running ones to stop. ``by``, here and below: who does it,
+    which is recorded; None: a program for itself."""
     for batch in _cut(ids):
-        yield CancelledBatch(batch, await store.cancel(batch.ids))
+        record = note_on("cancel", by, batch.ids)
+        yield CancelledBatch(batch, await store.cancel(batch.ids, record=record))
 
 
 async def requeue_jobs(
-    store: Store, ids: Sequence[int], *, from_scratch: bool = False
+    store: Store, ids: Sequence[int], *, from_scratch: bool = False, by: By | None = None
 ) -> AsyncIterator[RequeuedBatch]:
     """Revive dead or cancelled jobs; ``from_scratch`` as of ``requeue_dead``."""
     for batch in _cut(ids):
-        yield RequeuedBatch(batch, await store.requeue(batch.ids, from_scratch=from_scratch))
+        record = note_on("requeue", by, batch.ids)
+        answers = await store.requeue(batch.ids, from_scratch=from_scratch, record=record)
+        yield RequeuedBatch(batch, answers)
 
 
 def _cut(ids: Sequence[int]) -> Iterator[Batch]:
@@ -129,17 +136,29 @@ def _cut(ids: Sequence[int]) -> Iterator[Batch]:
 
 
 async def requeue_dead(
-    store: Store, which: DeadJobs, *, from_scratch: bool = False
+    store: Store, which: DeadJobs, *, from_scratch: bool = False, by: By | None = None
 ) -> AsyncIterator[RequeuedBatch]:
     """Revive dead jobs, with fresh budgets; ``from_scratch``: without their checkpoints."""
     async for batch in _batches(store, which):
-        yield RequeuedBatch(batch, await store.requeue(batch.ids, from_scratch=from_scratch))
+        record = note_on("requeue", by, batch.ids, _text_of(which))
+        answers = await store.requeue(batch.ids, from_scratch=from_scratch, record=record)
+        yield RequeuedBatch(batch, answers)
 
 
-async def discard_dead(store: Store, which: DeadJobs) -> AsyncIterator[DiscardedBatch]:
+async def discard_dead(
+    store: Store, which: DeadJobs, *, by: By | None = None
+) -> AsyncIterator[DiscardedBatch]:
     """Delete dead jobs for good, with their attempts and crash reports."""
     async for batch in _batches(store, which):
-        yield DiscardedBatch(batch, await store.discard(batch.ids))
+        record = note_on("discard", by, batch.ids, _text_of(which))
+        yield DiscardedBatch(batch, await store.discard(batch.ids, record=record))
+
+
+def _text_of(which: DeadJobs) -> str | None:
+    """Return the filter as it is recorded; None where jobs were named one by one."""
+    names = ("task", "queue", "tenant")
+    told = {name: one for name in names if (one := getattr(which, name)) is not None}
+    return None if which.ids is not None else msgspec.json.encode(told).decode()
 
 
 async def _batches(store: Store, which: DeadJobs) -> AsyncIterator[Batch]:
@@ -164,7 +183,9 @@ async def _batch_of(store: Store, ids: Sequence[int]) -> Batch:
     return Batch(dead, {one: state for one, state in states.items() if state is not State.DEAD})
 
 
-async def ask_to_drain(store: Store, names: Iterable[str] | None) -> DrainRequest:
+async def ask_to_drain(
+    store: Store, names: Iterable[str] | None, *, by: By | None = None
+) -> DrainRequest:
     """Ask workers, by name or id, to take no more work and leave; None: all that are there.
 
     Raises CannotDrain, and asks none of them, where a name does not stand for one that is there.
@@ -172,7 +193,10 @@ async def ask_to_drain(store: Store, names: Iterable[str] | None) -> DrainReques
     rows = await store.inspector.workers()
     here = [row for row in rows if holds(row)]
     chosen = here if names is None else [_find_by_name(name, rows) for name in dict.fromkeys(names)]
-    return DrainRequest(chosen, await store.request_drain([row.id for row in chosen]))
+    record = note_of("drain", by, name_workers(chosen))
+    return DrainRequest(
+        chosen, await store.request_drain([row.id for row in chosen], record=record)
+    )
 
 
 def _find_by_name(name: str, rows: Sequence[WorkerRow]) -> WorkerRow:
@@ -216,13 +240,15 @@ async def raise_tokens(store: Store, now: float) -> RaisedTokens:
     return RaisedTokens(above, highest)
 
 
-async def delete_schedule(store: Store, name: str) -> None:
+async def delete_schedule(store: Store, name: str, *, by: By | None = None) -> None:
     """Delete a schedule; ScheduleNotFound if there is none, UsageError if code declares it."""
     answer = await store.delete_schedule(name)
     if answer is Deleted.UNKNOWN:
         raise no_schedule(name)
     if answer is Deleted.DECLARED:
         raise declared_by_code(name, "delete")
+    if (record := note_of("delete schedule", by, f"schedule {name}")) is not None:
+        await store.note(record)
 
 
 def declared_by_code(name: str, what: str) -> UsageError:

@@ -112,6 +112,11 @@ def workers_document(
     return {"schema": SCHEMA, "workers": shown}
 
 
+def refusals_document(rows: Iterable[RefusalRow]) -> Document:
+    """Return writes that were refused, each with the job that was meant."""
+    return {"schema": SCHEMA, "refusals": [{"job": row.job_id, **_refusal(row)} for row in rows]}
+
+
 def refused_since(refusals: Iterable[RefusalRow], since: float) -> Counter[str]:
     """Return how many writes of each worker were refused since then, by its name."""
     return Counter(one.worker for one in refusals if one.worker is not None and one.at > since)

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 import msgspec
 
 from outlast.clock import SYSTEM, Clock
+from outlast.insight.acting import By, note_of
 from outlast.insight.documents import SCHEMA, Document, iso
 from outlast.insight.liveness import with_proof
 from outlast.model.pause import NO_PAUSES, Pause, PauseKind, Pauses, is_heeded
@@ -51,17 +52,29 @@ async def read_pauses(store: Store) -> PauseList:
 
 
 async def pause_and_wait(
-    store: Store, new: NewPause, wait: float = WAIT_SECONDS, clock: Clock = SYSTEM
+    store: Store,
+    new: NewPause,
+    wait: float = WAIT_SECONDS,
+    clock: Clock = SYSTEM,
+    *,
+    by: By | None = None,
 ) -> tuple[Pause, list[WorkerRow]]:
     """Pause, and wait up to that many seconds for all active workers to acknowledge it; return the
-    pause and those that have not. It is in force for these, too, as soon as they read of it."""
-    pause = await store.pause(new)
+    pause and those that have not. It is in force for these, too, as soon as they read of it.
+    ``by``: who does it, which is recorded."""
+    record = note_of("pause", by, name_of(new.kind, new.name))
+    pause = await store.pause(new, record=record)
     deadline = clock.boot() + wait
     while True:
         seen = PauseList([pause], with_proof(await store.inspector.workers()))
         if not (left := seen.unheard(pause)) or clock.boot() >= deadline:
             return pause, left
         await clock.sleep(LOOK_SECONDS)
+
+
+async def resume(store: Store, kind: PauseKind, name: str, *, by: By | None = None) -> Pause | None:
+    """End a pause; return what it was. None: it was not paused."""
+    return await store.resume(kind, name, record=note_of("resume", by, name_of(kind, name)))
 
 
 async def is_named(store: Store, kind: PauseKind, name: str) -> bool:

@@ -5,6 +5,7 @@ protocol.py     what a store must do, as verbs and as reads, and the limits that
 values.py       what goes into the verbs, and what comes out of them
 rows.py         jobs, attempts, workers and refusals as they are read
 schedules.py    schedules: values, verbs and reads
+actions.py      what people do and the record of it: values, verbs and reads
 batches.py      splits what is stored at once into statements of a bounded size
 watches.py      the verbs by which workers share the looks at all of them
 listing.py      ids of jobs for a list, look after look

@@ -21,6 +21,7 @@ from outlast.model.crash import Crash, Progress
 from outlast.model.job import Policy
 from outlast.model.lease import DeathCause
 from outlast.model.pause import Pause, PauseKind
+from outlast.store.actions import ActionRow, ActionState, Counts
 from outlast.store.rows import Held
 
 T = TypeVar("T")
@@ -92,6 +93,14 @@ def pause_of(row: Sequence[Any]) -> Pause:
     )
 
 
+def action_of(values: dict[str, Any]) -> ActionRow:
+    """Return what a person did from the columns of its row."""
+    row = finite(values)
+    row["counts"] = _read(row["counts"], _counts) or {}
+    row |= {"state": ActionState(row["state"]), "at": row["at"] or 0.0}
+    return ActionRow(**row | {"moved_at": row["moved_at"] or 0.0})
+
+
 def progress_of(text: str | None) -> Progress | None:
     """Return the progress on a row."""
     progress: Progress | None = _read(text, _progress)
@@ -151,6 +160,7 @@ def _policy_or_none(text: str) -> Policy | None:
 _progress = msgspec.json.Decoder(Progress).decode
 _crash = msgspec.json.Decoder(Crash).decode
 _names = msgspec.json.Decoder(list[str]).decode
+_counts = msgspec.json.Decoder(Counts).decode
 _lacks = msgspec.json.Decoder(dict[str, list[str]]).decode
 _READERS: dict[str, Callable[[str], object]] = {
     "policy": _policy_or_none,

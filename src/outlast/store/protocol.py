@@ -14,7 +14,8 @@ from typing import Any, Protocol, TypeVar
 from outlast.model.job import State
 from outlast.model.lease import DeathCause
 from outlast.model.lifecycle import Transition
-from outlast.model.pause import Pause, PauseKind
+from outlast.model.pause import Pause
+from outlast.store.actions import ActionReads, ActionVerbs
 from outlast.store.evidence import EvidenceReads
 from outlast.store.finding import Environment
 from outlast.store.history import HISTORY_PAGE, HistoryPage
@@ -36,21 +37,18 @@ from outlast.store.statistics import STATISTICS_MAX, Place, Statistics
 from outlast.store.values import (
     Answer,
     Beat,
-    Cancelled,
     ClaimRequest,
     Enqueued,
     Exchanged,
     Failing,
     Migration,
     NewJob,
-    NewPause,
     NewWorker,
     Orphan,
     OverdueAttempt,
     Purpose,
     Registered,
     Report,
-    Requeued,
     Save,
     Snapshot,
     WorkerRef,
@@ -72,7 +70,7 @@ ENQUEUE_MAX = 5_000  # rows in one statement; more are split by the caller of th
 ENQUEUE_BYTES = 64 * 1024 * 1024  # of arguments in it, split as well, except a single job
 
 
-class Inspector(ScheduleReads, EvidenceReads, MinuteReads, Protocol):
+class Inspector(ActionReads, ScheduleReads, EvidenceReads, MinuteReads, Protocol):
     """Reads for people and screens. Never writes, takes no locks."""
 
     async def job(self, job_id: int, text_max: int | None = None) -> StoredJob | None:
@@ -151,7 +149,7 @@ class Inspector(ScheduleReads, EvidenceReads, MinuteReads, Protocol):
         ...
 
 
-class Store(ScheduleVerbs, WatchVerbs, MinuteVerbs, Protocol):
+class Store(ActionVerbs, ScheduleVerbs, WatchVerbs, MinuteVerbs, Protocol):
     """The truth about jobs and leases. All calls raise StoreUnavailable when the store cannot
     be reached or broke off (then the outcome of a write is unknown), BadData when it refuses a
     value, StoreCorrupt, SchemaMismatch and NotPermitted where that is so."""
@@ -212,11 +210,6 @@ class Store(ScheduleVerbs, WatchVerbs, MinuteVerbs, Protocol):
         """Move to draining or stopped. False: the lease is lost."""
         ...
 
-    async def request_drain(self, worker_ids: Sequence[int]) -> set[int]:
-        """Ask live workers to drain and leave: each receives it with its next beat. Return the ids
-        of those that are asked, now or before; the others are gone."""
-        ...
-
     async def announce(
         self, me: WorkerRef, tasks: Sequence[str], lacks: Mapping[str, Sequence[str]]
     ) -> None:
@@ -234,15 +227,6 @@ class Store(ScheduleVerbs, WatchVerbs, MinuteVerbs, Protocol):
     async def tell_failing(self, me: WorkerRef, failing: Failing | None) -> None:
         """Say on this live worker's row which of its duties fails; None: none does any more. Never
         waits for long, since a heartbeat's store is asked."""
-        ...
-
-    async def pause(self, new: NewPause) -> Pause:
-        """Note that it is paused. Workers act on it once they have read it, and say so by
-        ``heed``; the same again has a new id, and they do both again."""
-        ...
-
-    async def resume(self, kind: PauseKind, name: str) -> Pause | None:
-        """End a pause; return what it was. None: it was not paused."""
         ...
 
     async def heed(self, me: WorkerRef, version: str) -> None:
@@ -311,21 +295,6 @@ class Store(ScheduleVerbs, WatchVerbs, MinuteVerbs, Protocol):
     async def superseded(self, attempts: Collection[tuple[int, int]]) -> list[int]:
         """Return the tokens of those (job id, token) that are no longer current: closed by another
         worker. None of them is an attempt that has completed itself, or whose job is gone."""
-        ...
-
-    async def cancel(self, job_ids: Sequence[int]) -> dict[int, Cancelled]:
-        """Cancel queued jobs at once, ask running ones. Unknown ids are left out."""
-        ...
-
-    async def requeue(
-        self, job_ids: Sequence[int], *, from_scratch: bool = False
-    ) -> dict[int, Requeued]:
-        """Revive dead or cancelled jobs with fresh budgets, under no suspicion (``from_scratch``:
-        without their checkpoint). Tokens go on rising. Unknown ids are left out."""
-        ...
-
-    async def discard(self, job_ids: Sequence[int]) -> int:
-        """Delete dead jobs and their attempts; return how many."""
         ...
 
     async def expire(self, limit: int = EXPIRE_MAX) -> int:

@@ -19,6 +19,7 @@ import msgspec
 
 from outlast.errors import BadData, text_of
 from outlast.model.schedule_plan import GRACE_SECONDS, CatchUp, Overlap
+from outlast.store.actions import Record
 from outlast.store.values import NewJob
 
 DUE_MAX = 500  # schedules in one page of those that are due
@@ -228,8 +229,11 @@ class ScheduleVerbs(Protocol):
         UNDECLARED_SECONDS how far its ticks were accounted for."""
         ...
 
-    async def pause_schedule(self, name: str, *, paused: bool) -> bool:
-        """Pause a schedule, or resume it at the first tick after now. False: unknown."""
+    async def pause_schedule(
+        self, name: str, *, paused: bool, record: Record | None = None
+    ) -> bool:
+        """Pause a schedule, or resume it at the first tick after now. False: unknown. ``record``:
+        written with it."""
         ...
 
     async def due_schedules(

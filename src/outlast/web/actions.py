@@ -5,19 +5,19 @@ A form carries the token that its page has shown: if a newer attempt runs by now
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 
 from starlette.responses import Response
 
-from outlast.model.job import State
+from outlast.insight.acting import By, Verb, act_on_job
 from outlast.store.protocol import Store
-from outlast.store.rows import StoredJob
 from outlast.web.access import Right
 from outlast.web.endpoint import Endpoint
 from outlast.web.job import find_page, not_found
 from outlast.web.problem import WebRefusal
 from outlast.web.visit import Visit
 
+DIGITS = 19  # of a token, at most
 VERBS = {
     "cancel": (Right.CANCEL, "Cancel"),
     "requeue": (Right.REQUEUE, "Requeue from the start"),
@@ -40,71 +40,41 @@ async def confirm(visit: Visit) -> Response:
     )
 
 
-async def cancel(visit: Visit) -> Response:
-    """Cancel a queued job, ask a running one to stop."""
+def on_job(verb: Verb) -> Callable[[Visit], Awaitable[Response]]:
+    """Return what does this to the job of an address, if it is the tenant's, and no newer attempt
+    has begun since the form was made."""
 
-    async def work(store: Store, row: StoredJob) -> str:
-        answers = await store.cancel([row.id])
-        return _answer(answers, row.id)
+    async def act(visit: Visit) -> Response:
+        job_id: int = visit.request.path_params["job_id"]
+        form = await visit.form()
+        shown = form.get("token", "")
+        token = int(shown) if shown.isascii() and shown.isdigit() and len(shown) < DIGITS else None
+        by = By(visit.access.user, form.get("reason") or None)
 
-    return await _act(visit, work)
+        async def work(store: Store) -> str:
+            rows = await store.inspector.jobs_of([job_id], 0)
+            if not rows or visit.access.tenant not in {None, rows[0].tenant}:
+                raise not_found(job_id)
+            scratch = form.get("from_scratch") == "yes"
+            return await act_on_job(store, verb, rows[0], by, token=token, from_scratch=scratch)
 
+        answer = await visit.act(work)
+        if verb is Verb.DISCARD:
+            return visit.go("/jobs", phase="dead")
+        return visit.go(f"/jobs/{job_id}", done=answer)
 
-async def requeue(visit: Visit) -> Response:
-    """Revive a dead or cancelled job."""
-    form = await visit.form()
-
-    async def work(store: Store, row: StoredJob) -> str:
-        answers = await store.requeue([row.id], from_scratch=form.get("from_scratch") == "yes")
-        return _answer(answers, row.id)
-
-    return await _act(visit, work, form)
-
-
-async def discard(visit: Visit) -> Response:
-    """Delete a dead job."""
-
-    async def work(store: Store, row: StoredJob) -> str:
-        if row.state is not State.DEAD or not await store.discard([row.id]):
-            raise WebRefusal(409, "Not done", f"Job {row.id} is not dead: nothing was deleted.")
-        return "discarded"
-
-    await _act(visit, work)
-    return visit.go("/jobs", phase="dead")
-
-
-def _answer(answers: Mapping[int, object], job_id: int) -> str:
-    if job_id not in answers:
-        raise not_found(job_id)
-    return str(answers[job_id])
-
-
-async def _act(
-    visit: Visit,
-    work: Callable[[Store, StoredJob], Awaitable[str]],
-    form: dict[str, str] | None = None,
-) -> Response:
-    """Do it, if the job is the tenant's and still in the attempt that the form was made for."""
-    job_id: int = visit.request.path_params["job_id"]
-    shown = (await visit.form() if form is None else form).get("token", "")
-
-    async def act(store: Store) -> str:
-        rows = await store.inspector.jobs_of([job_id], 0)
-        if not rows or visit.access.tenant not in {None, rows[0].tenant}:
-            raise not_found(job_id)
-        if shown and shown != str(rows[0].token or 0):
-            now = f"attempt {rows[0].attempt_count} (token {rows[0].token})"
-            raise WebRefusal(
-                409, "Not done", f"Job {job_id} is in {now} by now: look at its page again."
-            )
-        return await work(store, rows[0])
-
-    return visit.go(f"/jobs/{job_id}", done=await visit.act(act))
+    return act
 
 
 ENDPOINTS = [
     Endpoint("/jobs/{job_id:int}/{verb}", confirm, by_tenant=True),
-    Endpoint("/jobs/{job_id:int}/cancel", cancel, Right.CANCEL, "POST", by_tenant=True),
-    Endpoint("/jobs/{job_id:int}/requeue", requeue, Right.REQUEUE, "POST", by_tenant=True),
-    Endpoint("/jobs/{job_id:int}/discard", discard, Right.DISCARD, "POST", by_tenant=True),
+    Endpoint(
+        "/jobs/{job_id:int}/cancel", on_job(Verb.CANCEL), Right.CANCEL, "POST", by_tenant=True
+    ),
+    Endpoint(
+        "/jobs/{job_id:int}/requeue", on_job(Verb.REQUEUE), Right.REQUEUE, "POST", by_tenant=True
+    ),
+    Endpoint(
+        "/jobs/{job_id:int}/discard", on_job(Verb.DISCARD), Right.DISCARD, "POST", by_tenant=True
+    ),
 ]

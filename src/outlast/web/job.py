@@ -27,10 +27,6 @@ DONE = {
     "cancelled": "It is cancelled.",
     "requested": "It was asked to stop.",
     "requeued": "It is queued again, with fresh budgets.",
-    "ended": "Nothing was changed: it had ended before.",
-    "completed": "Nothing was changed: it is completed.",
-    "not_ended": "Nothing was changed: it has not ended.",
-    "key_taken": "Nothing was changed: an unfinished job has its key.",
 }
 
 

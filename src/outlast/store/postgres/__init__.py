@@ -4,6 +4,8 @@ backend.py       its entry among the kinds of stores
 store.py         PostgresStore: the verbs
 workers.py       its verbs about workers: rows, leases, and what they left behind
 schedules.py     its verbs about schedules
+actions.py       the verbs by which people act
+records.py       the record of what they did
 exchange.py      the hot path: hand in what ended and claim what is next, in one round trip
 claim_floors.py  where a claim starts to read each lane, so that it skips dead rows
 lane_search.py   when all lanes are searched for new ones, and where else

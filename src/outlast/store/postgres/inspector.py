@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from outlast.model.job import State
 from outlast.model.pause import Pause
+from outlast.store.actions import LAST_ID, ActionRow
 from outlast.store.columns import (
+    action_of,
     crash_of,
     find_malformed,
     finite,
@@ -144,6 +146,21 @@ class PostgresInspector:
     async def pauses(self) -> list[Pause]:
         """Return all that is paused, by id."""
         return [pause_of(row) for row in await self._fetch("show_pauses")]
+
+    async def actions(
+        self, limit: int = 50, before_id: int = LAST_ID, job_id: int | None = None
+    ) -> list[ActionRow]:
+        """Return what was done, newest first."""
+        rows = await self._fetch("show_actions", before_id, job_id, limit)
+        return [action_of(dict(row)) for row in rows]
+
+    async def running_actions(self, limit: int = 50) -> list[ActionRow]:
+        """Return bulk actions that are under way, the oldest first."""
+        return [action_of(dict(row)) for row in await self._fetch("show_running_actions", limit)]
+
+    async def now(self) -> float:
+        """Return the time of the database."""
+        return float((await self._fetch("show_now"))[0][0])
 
     async def statistics(self, most: int = STATISTICS_MAX) -> Statistics:
         """Return what the store holds, in numbers of one snapshot, each counted up to ``most``."""

@@ -28,6 +28,7 @@ _NEEDED: dict[Purpose, Mapping[str, str]] = {
         "outlast_refusals": _ALL,  # its rows are locked before they go
         "outlast_pauses": _ALL,
         "outlast_minutes": _ALL,
+        "outlast_actions": _ALL,
         "outlast_schema": "SELECT",
         "outlast_incarnation": "SELECT INSERT",
         "outlast_history": "SELECT",

@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from operator import itemgetter
 from typing import Any
 
+from outlast.store.actions import Record
 from outlast.store.batches import split
 from outlast.store.postgres.enqueue import find_holders, store_unless_taken
 from outlast.store.postgres.errors import LockHeld
 from outlast.store.postgres.pool import Connections
+from outlast.store.postgres.records import write_record
 from outlast.store.postgres.session import Transaction
 from outlast.store.postgres.statements import sql
 from outlast.store.schedules import (
@@ -64,9 +66,19 @@ class PostgresScheduleVerbs:
         rows = await self._rows("delete_schedule", name, DECLARED_SECONDS)
         return Deleted(rows[0][0])
 
-    async def pause_schedule(self, name: str, *, paused: bool) -> bool:
+    async def pause_schedule(
+        self, name: str, *, paused: bool, record: Record | None = None
+    ) -> bool:
         """Pause a schedule, or resume it. False: unknown."""
-        return bool(await self._rows("pause_schedule", name, paused, OWED_MAX))
+
+        async def work(connection: Any) -> bool:
+            known = bool(await connection.fetch(sql("pause_schedule"), name, paused, OWED_MAX))
+            counts = {"paused" if paused else "resumed": 1} if known else {}
+            await write_record(connection, record, counts)
+            return known
+
+        kind = None if record is None else Transaction.COMMITTED
+        return await self._connections.run(work, kind=kind)
 
     async def due_schedules(
         self, limit: int = DUE_MAX, after: tuple[float, str] = FIRST_PAGE

@@ -13,9 +13,9 @@ from typing import Any, TypeVar
 
 from outlast.clock import SYSTEM, Clock
 from outlast.model.lifecycle import Transition
-from outlast.model.pause import Pause, PauseKind
-from outlast.store.columns import pause_of
+from outlast.store.actions import ACTIONS_SECONDS
 from outlast.store.minutes import HOUR_SECONDS, MINUTE_SECONDS, WORKER_SECONDS, Counted, columns_of
+from outlast.store.postgres.actions import PostgresActionVerbs
 from outlast.store.postgres.connection import Settings, check_url
 from outlast.store.postgres.enqueue import create_with_key, enqueue, find_unfinished, has_keys
 from outlast.store.postgres.errors import foreign_errors
@@ -33,26 +33,21 @@ from outlast.store.schedules import UNDECLARED_SECONDS, NewSchedule, Put
 from outlast.store.unannounced import RunBy, Unannounced, UnannouncedBatch
 from outlast.store.values import (
     Answer,
-    Cancelled,
     ClaimRequest,
     Enqueued,
     Exchanged,
     Migration,
     NewJob,
-    NewPause,
     Purpose,
     Report,
-    Requeued,
     Save,
     WorkerRef,
 )
 
 T = TypeVar("T", Save, Report)
 
-_HELD = "held"  # the row of a job is locked by another session
 
-
-class PostgresStore(WorkerVerbs, PostgresScheduleVerbs):
+class PostgresStore(WorkerVerbs, PostgresActionVerbs, PostgresScheduleVerbs):
     """A ``Store`` on PostgreSQL 14 or later, with a constant number of connections.
 
     Args:
@@ -195,26 +190,6 @@ class PostgresStore(WorkerVerbs, PostgresScheduleVerbs):
         answers = _answers(rows)
         return [answers[pair_of(report)] for report in reports]
 
-    async def cancel(self, job_ids: Sequence[int]) -> dict[int, Cancelled]:
-        """Cancel queued jobs at once, ask running ones."""
-        first = await self._fetch("cancel", list(job_ids), self.notify, False)
-        held = [row["job_id"] for row in first if row["answer"] == _HELD]
-        last = await self._fetch("cancel", held, self.notify, True) if held else []
-        free = [row for row in first if row["answer"] != _HELD]
-        return {row["job_id"]: Cancelled(row["answer"]) for row in (*free, *last)}
-
-    async def requeue(
-        self, job_ids: Sequence[int], *, from_scratch: bool = False
-    ) -> dict[int, Requeued]:
-        """Revive dead or cancelled jobs with fresh budgets."""
-        rows = await self._fetch("requeue", list(job_ids), from_scratch, self.notify)
-        return {row["job_id"]: Requeued(row["answer"]) for row in rows}
-
-    async def discard(self, job_ids: Sequence[int]) -> int:
-        """Delete dead jobs and their attempts; return how many."""
-        rows = await self._fetch("discard", list(job_ids))
-        return int(rows[0][0])
-
     async def expire(self, limit: int = EXPIRE_MAX) -> int:
         """End queued jobs that have expired, ``limit`` at most."""
         return int((await self._fetch("expire", limit))[0][0])
@@ -232,9 +207,8 @@ class PostgresStore(WorkerVerbs, PostgresScheduleVerbs):
         jobs += int((await self._fetch("prune_kept", limit - jobs))[0][0])
         if dead_older_than is not None:
             jobs += int((await self._fetch("prune_dead", dead_older_than, limit - jobs))[0][0])
-        workers = await self._fetch(
-            "prune_workers", workers_older_than, limit - jobs, UNDECLARED_SECONDS
-        )
+        spans = (UNDECLARED_SECONDS, ACTIONS_SECONDS)
+        workers = await self._fetch("prune_workers", workers_older_than, limit - jobs, *spans)
         return jobs + int(workers[0][0])
 
     async def note_minute(self, worker_id: int, batch: int, counted: Sequence[Counted]) -> None:
@@ -246,16 +220,6 @@ class PostgresStore(WorkerVerbs, PostgresScheduleVerbs):
         """Add up what is old enough, and delete what is too old."""
         ages = (WORKER_SECONDS, MINUTE_SECONDS, HOUR_SECONDS)
         return int((await self._fetch("merge_minutes", limit, *ages))[0][0])
-
-    async def pause(self, new: NewPause) -> Pause:
-        """Note that it is paused; wake workers, so that they read it."""
-        values = (new.kind.value, new.name, new.paused_by, new.reason, new.stop)
-        return pause_of((await self._fetch("pause", *values, self.notify))[0])
-
-    async def resume(self, kind: PauseKind, name: str) -> Pause | None:
-        """End a pause; return what it was."""
-        rows = await self._fetch("resume", kind.value, name, self.notify)
-        return pause_of(rows[0]) if rows else None
 
     async def waiting(self, grace: float, limit: int) -> UnannouncedBatch:
         """Return what no worker has taken for a while."""

@@ -141,10 +141,6 @@ class WorkerVerbs:
 
     # -- about others
 
-    async def request_drain(self, worker_ids: Sequence[int]) -> set[int]:
-        """Ask live workers to drain and leave; return the ids of those that are asked."""
-        return {row[0] for row in await self._fetch("request_drain", list(worker_ids), self.notify)}
-
     async def observe(self, slack: float = 0.0) -> Snapshot:
         """Return one look at all active and draining workers, and at what no worker looks after."""
         rows = await self._fetch("observe", slack)

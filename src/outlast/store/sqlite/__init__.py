@@ -12,6 +12,8 @@ minutes.py      what workers have counted: noted, added up and read
 wanted.py       how many jobs of a queue want a worker
 schedules.py    schedules: put, paused, due and fired
 pauses.py       what is paused: noted, ended and acknowledged
+actions.py      the verbs by which people act
+records.py      the record of what they did
 workers.py      workers' rows and beats; gives the jobs of lost workers back
 inspector.py    reads for people and screens
 evidence.py     dead jobs in groups, ended attempts, suspects

@@ -11,6 +11,7 @@ import msgspec
 from outlast.clock import Clock
 from outlast.model.job import State
 from outlast.model.pause import Pause
+from outlast.store.actions import LAST_ID, ActionRow
 from outlast.store.columns import (
     crash_of,
     find_malformed,
@@ -52,6 +53,7 @@ from outlast.store.sqlite import minutes as sqlite_minutes
 from outlast.store.sqlite.connection import SqliteConnection
 from outlast.store.sqlite.find import find_ids
 from outlast.store.sqlite.pauses import pauses
+from outlast.store.sqlite.records import show_actions
 from outlast.store.sqlite.schedules import row_of
 from outlast.store.sqlite.statements import statements
 from outlast.store.sqlite.wanted import wanted
@@ -143,6 +145,24 @@ class SqliteInspector:
     async def pauses(self) -> list[Pause]:
         """Return all that is paused, by id."""
         return await self._connection.read(pauses)
+
+    async def actions(
+        self, limit: int = 50, before_id: int = LAST_ID, job_id: int | None = None
+    ) -> list[ActionRow]:
+        """Return what was done, newest first."""
+        values = {"limit": limit, "before_id": before_id, "job_id": job_id}
+        return await self._connection.read(lambda cursor: show_actions(cursor, "show", values))
+
+    async def running_actions(self, limit: int = 50) -> list[ActionRow]:
+        """Return bulk actions that are under way, the oldest first."""
+        values = {"limit": limit}
+        return await self._connection.read(
+            lambda cursor: show_actions(cursor, "show_running", values)
+        )
+
+    async def now(self) -> float:
+        """Return the time of the clock."""
+        return self._clock.wall()
 
     async def statistics(self, most: int = STATISTICS_MAX) -> Statistics:
         """Return what the store holds, in numbers of one snapshot, each counted up to ``most``."""

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from outlast.store.actions import ACTIONS_SECONDS
 from outlast.store.schedules import UNDECLARED_SECONDS
 from outlast.store.sqlite.statements import statements
 
@@ -51,5 +52,6 @@ def prune(
         old += cursor.execute(_PRUNE["dead"], values).fetchall()
     jobs = forget(cursor, [job_id for (job_id,) in old])
     cursor.execute(_PRUNE["schedules"], (now - UNDECLARED_SECONDS, limit))
+    cursor.execute(_PRUNE["actions"], (now - ACTIONS_SECONDS, limit))
     values = (now - workers_older_than, limit - jobs)
     return jobs + cursor.execute(_PRUNE["workers"], values).rowcount

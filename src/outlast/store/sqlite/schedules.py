@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from outlast.clock import Clock
 from outlast.model.schedule_owed import owe
+from outlast.store.actions import Record
 from outlast.store.schedules import (
     AHEAD_SECONDS,
     DECLARED_SECONDS,
@@ -34,6 +35,7 @@ from outlast.store.schedules import (
 from outlast.store.sqlite.connection import SqliteConnection
 from outlast.store.sqlite.jobs import clear_errors, enqueue_unless_taken, one_commit
 from outlast.store.sqlite.lanes import draw
+from outlast.store.sqlite.records import write_record
 from outlast.store.sqlite.statements import statements
 
 _SQL = statements("schedules")
@@ -57,11 +59,17 @@ class SqliteScheduleVerbs:
         """Delete a schedule, unless an active worker's code declares it."""
         return await self._connection.write(lambda cursor, now: _delete(cursor, now, name))
 
-    async def pause_schedule(self, name: str, *, paused: bool) -> bool:
+    async def pause_schedule(
+        self, name: str, *, paused: bool, record: Record | None = None
+    ) -> bool:
         """Pause a schedule, or resume it. False: unknown."""
-        return await self._connection.write(
-            lambda cursor, now: _pause(cursor, now, name, paused=paused)
-        )
+
+        def work(cursor: Cursor, now: float) -> bool:
+            if known := _pause(cursor, now, name, paused=paused):
+                write_record(cursor, now, record, {"paused" if paused else "resumed": 1})
+            return known
+
+        return await self._connection.write(work)
 
     async def due_schedules(
         self, limit: int = DUE_MAX, after: tuple[float, str] = FIRST_PAGE

@@ -17,7 +17,6 @@ from outlast.clock import SYSTEM, Clock
 from outlast.errors import ConfigError
 from outlast.model.lease import DeathCause
 from outlast.model.lifecycle import Transition
-from outlast.model.pause import Pause, PauseKind
 from outlast.store.lockfile import LockFile, refuses
 from outlast.store.migrations import check_usable, load
 from outlast.store.minutes import Counted
@@ -28,6 +27,7 @@ from outlast.store.sqlite import exchange as sqlite_exchange
 from outlast.store.sqlite import jobs as sqlite_jobs
 from outlast.store.sqlite import library, minutes, pauses, pruning, schema, workers
 from outlast.store.sqlite import url as sqlite_url
+from outlast.store.sqlite.actions import SqliteActionVerbs
 from outlast.store.sqlite.connection import SqliteConnection
 from outlast.store.sqlite.inspector import SqliteInspector
 from outlast.store.sqlite.jobs import complete_on, enqueue_on, store_id, store_id_on
@@ -36,7 +36,6 @@ from outlast.store.turns import Turns
 from outlast.store.values import (
     Answer,
     Beat,
-    Cancelled,
     ClaimRequest,
     Enqueued,
     Exchanged,
@@ -44,14 +43,12 @@ from outlast.store.values import (
     Glance,
     Migration,
     NewJob,
-    NewPause,
     NewWorker,
     Orphan,
     OverdueAttempt,
     Purpose,
     Registered,
     Report,
-    Requeued,
     Save,
     Snapshot,
     WorkerRef,
@@ -65,7 +62,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class SqliteStore(SqliteScheduleVerbs):
+class SqliteStore(SqliteActionVerbs, SqliteScheduleVerbs):
     """The ``Store`` protocol on a SQLite file.
 
     Args:
@@ -184,20 +181,6 @@ class SqliteStore(SqliteScheduleVerbs):
         """Note progress, each fenced."""
         return await self._write(sqlite_jobs.progress, reports)
 
-    async def cancel(self, job_ids: Sequence[int]) -> dict[int, Cancelled]:
-        """Cancel queued jobs at once, ask running ones."""
-        return await self._write(sqlite_jobs.cancel, job_ids)
-
-    async def requeue(
-        self, job_ids: Sequence[int], *, from_scratch: bool = False
-    ) -> dict[int, Requeued]:
-        """Revive dead or cancelled jobs with fresh budgets."""
-        return await self._write(sqlite_jobs.requeue, job_ids, from_scratch=from_scratch)
-
-    async def discard(self, job_ids: Sequence[int]) -> int:
-        """Delete dead jobs and their attempts; return how many."""
-        return await self._write(sqlite_jobs.discard, job_ids)
-
     async def expire(self, limit: int = EXPIRE_MAX) -> int:
         """End queued jobs that have expired, ``limit`` at most."""
         return await self._write(sqlite_exchange.expire, limit)
@@ -225,14 +208,6 @@ class SqliteStore(SqliteScheduleVerbs):
 
     # ---------------------------------------------------------------------- the workers
 
-    async def pause(self, new: NewPause) -> Pause:
-        """Note that it is paused."""
-        return await self._write(pauses.pause, new)
-
-    async def resume(self, kind: PauseKind, name: str) -> Pause | None:
-        """End a pause; return what it was."""
-        return await self._write(pauses.resume, kind, name)
-
     async def heed(self, me: WorkerRef, version: str) -> None:
         """Say on this worker's row which pauses it acts on."""
         await self._write(pauses.heed, me, version)
@@ -248,10 +223,6 @@ class SqliteStore(SqliteScheduleVerbs):
     async def set_status(self, me: WorkerRef, status: WorkerStatus) -> bool:
         """Move to draining or stopped. False: the lease is lost."""
         return await self._write(workers.set_status, me, status)
-
-    async def request_drain(self, worker_ids: Sequence[int]) -> set[int]:
-        """Ask live workers to drain and leave; return the ids of those that are asked."""
-        return await self._write(workers.request_drain, worker_ids)
 
     async def announce(
         self, me: WorkerRef, tasks: Sequence[str], lacks: Mapping[str, Sequence[str]]

@@ -265,6 +265,7 @@ CREATE TABLE outlast_pauses (
 );
 
 \ir tables/outlast_minutes.sql
+\ir tables/outlast_actions.sql
 
 -- one row per applied migration; the store's id, drawn once, is on the first
 CREATE TABLE outlast_schema (

@@ -1,6 +1,7 @@
 -- Delete workers that have been gone for $1 seconds and hold no running job, at most $2. A gone worker never claims
 -- again (its exchange wants an active row), so none can appear while this looks. And rows of schedules, at most $2,
 -- that no code has declared for $3 seconds, or that were deleted then; one that is declared or put just then is locked.
+-- And what people did more than $4 seconds ago, at most $2, except what is under way.
 WITH old AS MATERIALIZED (
     SELECT w.id FROM outlast_workers w
     WHERE w.status IN ('stopped', 'lost')
@@ -14,5 +15,11 @@ WITH old AS MATERIALIZED (
         SELECT d.name FROM outlast_schedules d
         WHERE d.declared_at < extract(epoch FROM statement_timestamp()) - $3::float8
         ORDER BY d.declared_at LIMIT $2::integer FOR UPDATE SKIP LOCKED) u
-    WHERE s.name = u.name)
+    WHERE s.name = u.name
+), forgotten AS (
+    DELETE FROM outlast_actions a USING (
+        SELECT r.id FROM outlast_actions r
+        WHERE r.state <> 'running' AND r.at < statement_timestamp() - $4::float8 * interval '1 second'
+        ORDER BY r.id LIMIT $2::integer FOR UPDATE SKIP LOCKED) f
+    WHERE a.id = f.id)
 SELECT count(*) FROM gone

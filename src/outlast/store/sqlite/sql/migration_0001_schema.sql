@@ -327,6 +327,33 @@ CREATE TABLE outlast_minutes (
 ) STRICT;
 CREATE INDEX outlast_minutes_at ON outlast_minutes (level, at);
 
+-- What people did, newest last (store/actions.py): a row is written in the transaction of the act. One that
+-- acts on all that match a filter moves on in bounded steps, which any process may take (actions.sql): state is
+-- running until it is done or stopped; jobs from before_id on were looked at; only jobs up to up_to_id that ended
+-- until as_of count; expected is how many of them there were.
+CREATE TABLE outlast_actions (
+    id        INTEGER PRIMARY KEY AUTOINCREMENT,
+    at        REAL NOT NULL,
+    actor     TEXT NOT NULL,
+    verb      TEXT NOT NULL,
+    target    TEXT NOT NULL DEFAULT '',
+    job_id    INTEGER,
+    filter    TEXT,
+    reason    TEXT,
+    counts    TEXT NOT NULL DEFAULT '{}',
+    state     TEXT NOT NULL DEFAULT 'done',
+    expected  INTEGER,
+    up_to_id  INTEGER,
+    as_of     REAL,
+    before_id INTEGER,
+    moved_at  REAL NOT NULL,
+    CONSTRAINT outlast_actions_state CHECK (state IN ('done', 'running', 'stopped')),
+    CONSTRAINT outlast_actions_ranges CHECK (
+        id BETWEEN 0 AND 1e15 AND at BETWEEN -1e15 AND 1e15 AND as_of BETWEEN -1e15 AND 1e15
+        AND moved_at BETWEEN -1e15 AND 1e15)
+) STRICT;
+CREATE INDEX outlast_actions_running ON outlast_actions (id) WHERE state = 'running';
+
 -- one row per applied migration; the store's id, drawn once, is on the first
 CREATE TABLE outlast_schema (
     number          INTEGER PRIMARY KEY,

@@ -1,0 +1,144 @@
+"""``outlast actions``: who did what, through the command line, the page or its API."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import msgspec
+import typer
+
+from outlast.cli.connect import on_store
+from outlast.cli.errors import NotSoError
+from outlast.cli.options import Before, Json, Limit, Url, command, lay_out
+from outlast.clock import SYSTEM
+from outlast.errors import UsageError
+from outlast.insight.records import ActionList, actions_document, list_actions
+from outlast.store.actions import ActionRow, ActionState
+from outlast.text import ago, line
+
+if TYPE_CHECKING:
+    from outlast.cli.grid import Kind
+
+TABLE: dict[str, Kind] = {
+    "ID": "number",
+    "WHEN": "fixed",
+    "USER": "flexible",
+    "VERB": "fixed",
+    "TARGET": "flexible",
+    "CAME OF IT": "flexible",
+    "REASON": "flexible",
+}
+NAME_MAX = 80
+
+HELP = """List what people did: who, when, to what, why, and what came of it.
+
+Recorded are cancel, requeue, discard, drain, pause, resume and what was done to schedules: by
+these commands (as USER@HOST), on the page, and over its API. What your programs do themselves is
+not. The newest 10,000 are kept, for 90 days.
+
+Examples:
+    outlast actions
+    outlast actions --job 17
+    outlast actions --json
+    outlast actions stop 12
+"""
+
+
+def add_to(group: typer.Typer) -> None:
+    """Add the group."""
+    made = typer.Typer(help=lay_out(HELP), invoke_without_command=True)
+    made.callback()(actions)
+    command(made, "stop")(stop)
+    group.add_typer(made, name="actions")
+
+
+def actions(
+    context: typer.Context,
+    job: Annotated[
+        int | None,
+        typer.Option(
+            "--job",
+            metavar="ID",
+            help="Only what was done to this job by its number.",
+            show_default=False,
+        ),
+    ] = None,
+    limit: Limit = 50,
+    before: Before = None,
+    url: Url = None,
+    json: Json = False,
+) -> None:
+    """List actions, unless a command follows: it finds the URL in the context."""
+    context.obj = url
+    if context.invoked_subcommand is not None:
+        if json or job is not None or before is not None:
+            raise UsageError(f"options of the list do not go with {context.invoked_subcommand}")
+        return
+    found = on_store(url, lambda store: list_actions(store, limit, before, job))
+    if json:
+        from outlast.cli.show import print_json
+
+        print_json(actions_document(found))
+    else:
+        _show(found)
+
+
+def stop(
+    context: typer.Context,
+    action_id: Annotated[int, typer.Argument(metavar="ID", help="The action's number.")],
+    url: Url = None,
+) -> None:
+    """Stop an action on many jobs that is under way, after the step that is under way.
+
+    What it has done stays done.
+
+    Example:
+        outlast actions stop 12
+    """
+    place = context.obj if url is None else url
+    if not on_store(place, lambda store: store.stop_action(action_id), reads=False):
+        raise NotSoError(f"action {action_id} is not under way: see `outlast actions`")
+    print(f"action {action_id} is stopped")
+
+
+def _show(found: ActionList) -> None:
+    from outlast.cli.grid import Grid
+    from outlast.cli.show import console
+
+    out, now = console(), SYSTEM.wall()
+    if not found.rows:
+        out.print("no actions yet")
+        return
+    made = Grid(TABLE)
+    for row in found.rows:
+        made.add(
+            str(row.id),
+            ago(row.at, now),
+            line(row.actor, NAME_MAX),
+            line(row.verb, NAME_MAX),
+            line(_target(row), 200),
+            line(_counts(row), 200),
+            line(row.reason, 200),
+        )
+    out.print(made.table(out.width))
+    if found.before is not None:
+        out.print(f"--before {found.before} shows what was done before", style="dim")
+
+
+def _target(row: ActionRow) -> str:
+    return row.target if row.filter is None else f"{row.target}: {_filter(row.filter)}"
+
+
+def _filter(text: str) -> str:
+    try:
+        told = msgspec.json.decode(text, type=dict[str, str | float | bool])
+    except msgspec.DecodeError:
+        return text
+    return ", ".join(f"{name} {value}" for name, value in told.items()) or "all"
+
+
+def _counts(row: ActionRow) -> str:
+    told = ", ".join(f"{number:,} {name}" for name, number in row.counts.items())
+    if row.state is ActionState.DONE:
+        return told
+    return f"{row.state.value}: {told or 'nothing yet'}"

@@ -1,0 +1,320 @@
+"""Acting on all jobs that match a filter: looked at first, then done in bounded steps.
+
+``preview`` counts what matches and says up to which id, and when. ``begin`` records what is to be
+done to exactly those jobs; ``go_on`` does it, step by step, in whichever process that calls it,
+also in several at once. What comes to match later is left alone: it has a higher id, or ended
+later. docs/decisions/0067 has the argument.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+
+import msgspec
+
+from outlast.clock import SYSTEM, Clock
+from outlast.errors import UsageError, text_of
+from outlast.insight.acting import By, Refused, Verb
+from outlast.insight.documents import error_of
+from outlast.model.job import State
+from outlast.store.actions import ActionRow, ActionState, Bulk, BulkStep, Note, Overtaken
+from outlast.store.listing import find
+from outlast.store.protocol import Store
+from outlast.store.rows import JobFilter, JobIds, StoredJob
+
+COUNT_MAX = 10_000  # matches that are counted
+STEP = 500  # jobs of one step: one transaction
+SEARCH = 10_000  # ids that are looked for at once
+SAMPLE = 5  # jobs that a preview shows
+PREVIEW_LOOKS = 2  # each at LOOK_ROWS rows at most
+JUDGED_MAX = 2_000  # jobs that a preview reads where it has to look at their ends
+PAGE_ENDS = 20  # jobs read at once with their crash reports
+TEXT_MAX = 200  # characters of arguments that are read
+PATIENCE = 5.0  # seconds without a step, after which another process may have died
+LOOK_SECONDS = 0.2  # between two looks at what another process does
+
+STATES: dict[Verb, tuple[State, ...]] = {
+    Verb.CANCEL: (State.QUEUED, State.RUNNING),
+    Verb.REQUEUE: (State.DEAD, State.CANCELLED),
+    Verb.DISCARD: (State.DEAD,),
+}
+"""Verb -> the states of the jobs that it is for; the first unless another is asked for."""
+
+
+class BulkFilter(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
+):
+    """Which jobs are meant; what is None lets all pass.
+
+    Attributes:
+        state: one of ``STATES``.
+        queue, task, tenant, label: their own.
+        error: a text in what went wrong last, as ``error_of`` says it; upper and lower case are
+            the same.
+        since: of those that have ended, only later ones; seconds since 1970.
+        from_scratch: requeue them without their checkpoints.
+    """
+
+    state: State | None = None
+    queue: str | None = None
+    task: str | None = None
+    tenant: str | None = None
+    label: str | None = None
+    error: str | None = None
+    since: float | None = None
+    from_scratch: bool = False
+
+
+class Preview(msgspec.Struct, frozen=True, kw_only=True):
+    """What would be acted on.
+
+    Attributes:
+        verb, filter: as they were asked for.
+        count: how many match, at most COUNT_MAX; at_least: there are more, or may be.
+        up_to_id: the highest id among them; 0 if there is none.
+        as_of: the time of the store's clock, in seconds since 1970.
+        sample: the newest of them.
+    """
+
+    verb: Verb
+    filter: BulkFilter
+    count: int
+    at_least: bool
+    up_to_id: int
+    as_of: float
+    sample: list[StoredJob]
+
+
+class Order(msgspec.Struct, frozen=True, kw_only=True):
+    """What is to be done, as its preview has shown it."""
+
+    verb: Verb
+    filter: BulkFilter
+    up_to_id: int
+    as_of: float
+    expected: int
+
+
+class MoreThanExpected(Refused):
+    """More jobs match than the preview has shown; nothing was done."""
+
+
+async def preview(store: Store, verb: Verb, which: BulkFilter) -> Preview:
+    """Return what would be acted on. Never writes; bounded. Raises UsageError."""
+    wanted = _job_filter(verb, which)
+    as_of = await store.inspector.now()
+    count, at_least, first = await _count(store, wanted, which, as_of)
+    return Preview(
+        verb=verb,
+        filter=which,
+        count=count,
+        at_least=at_least,
+        up_to_id=first[0] if first else 0,
+        as_of=as_of,
+        sample=await store.inspector.jobs_of(first[:SAMPLE], TEXT_MAX),
+    )
+
+
+def order_of(seen: Preview) -> Order:
+    """Return the order to do what a preview has shown."""
+    return Order(
+        verb=seen.verb,
+        filter=seen.filter,
+        up_to_id=seen.up_to_id,
+        as_of=seen.as_of,
+        expected=seen.count,
+    )
+
+
+async def begin(store: Store, order: Order, by: By) -> int:
+    """Record what is to be done, and return the id of the action: ``go_on`` does it.
+
+    Raises UsageError, and MoreThanExpected where more match than were expected.
+    """
+    wanted = _job_filter(order.verb, order.filter, order.up_to_id + 1)
+    count, _, _ = await _count(store, wanted, order.filter, order.as_of)
+    if count > order.expected:
+        raise MoreThanExpected(
+            f"{count:,} jobs match, and {order.expected:,} were expected: nothing was done; look at"
+            " a new preview"
+        )
+    held_to = Bulk(up_to_id=order.up_to_id, as_of=order.as_of, expected=order.expected)
+    return await store.note(
+        Note(
+            actor=by.actor,
+            verb=order.verb,
+            target="all that match",
+            filter=msgspec.json.encode(order.filter).decode(),
+            reason=by.reason,
+            bulk=held_to,
+        )
+    )
+
+
+async def read_action(store: Store, action_id: int) -> ActionRow | None:
+    """Return one action."""
+    rows = await store.inspector.actions(1, action_id + 1)
+    return rows[0] if rows and rows[0].id == action_id else None
+
+
+async def go_on(
+    store: Store, action_id: int, clock: Clock = SYSTEM
+) -> AsyncGenerator[ActionRow, None]:
+    """Take the next steps of a bulk action until it is over; yield it before each of them, and at
+    its end.
+
+    Where another process takes them, this one looks on, and takes them itself once none was taken
+    for PATIENCE seconds. What breaks off is gone on with by the next call, here or elsewhere.
+    """
+    search = _Search()
+    while (row := await read_action(store, action_id)) is not None:
+        yield row
+        if row.state is not ActionState.RUNNING:
+            return
+        try:
+            await _take_step(store, row, search)
+        except Overtaken:
+            async for each in _look_on(store, row, clock):
+                yield each
+
+
+async def _look_on(store: Store, row: ActionRow, clock: Clock) -> AsyncIterator[ActionRow]:
+    """Yield an action that another process takes the steps of, whenever it has moved, until it
+    does not for a while."""
+    moved, since = row.moved_at, clock.boot()
+    while clock.boot() - since < PATIENCE:
+        now = await read_action(store, row.id)
+        if now is None or now.state is not ActionState.RUNNING:
+            return
+        if now.moved_at != moved:
+            moved, since = now.moved_at, clock.boot()
+            yield now
+        await clock.sleep(LOOK_SECONDS)
+
+
+class _Search:
+    """Ids that were found ahead of the steps, so that not each step looks for its own."""
+
+    def __init__(self) -> None:
+        self._found = JobIds()
+        self._stands: int | None = None  # where the action has to stand for them to count
+
+    async def next(self, store: Store, wanted: JobFilter) -> tuple[list[int], int | None]:
+        """Return the ids of the next step, newest first, and down to which all are looked at."""
+        if self._stands != wanted.before_id or not self._found.ids:
+            self._found = await store.inspector.job_ids(wanted)
+        ids, later = self._found.ids[:STEP], self._found.ids[STEP:]
+        self._stands = ids[-1] if later else self._found.before
+        self._found = JobIds(ids=later, before=self._found.before)
+        return ids, self._stands
+
+
+async def _take_step(store: Store, row: ActionRow, search: _Search) -> None:
+    verb, which, before, as_of = _orders_of(row)
+    wanted = _job_filter(verb, which, before, SEARCH)
+    ids, then = await search.next(store, wanted)
+    chosen = await _judge(store, ids, wanted, which, as_of)
+    step = BulkStep(action_id=row.id, before_id=before, then=then)
+    if chosen:
+        await _do(store, verb, which, chosen, step)
+    else:
+        await store.take_step(step, {})
+
+
+async def _do(
+    store: Store, verb: Verb, which: BulkFilter, rows: Sequence[StoredJob], step: BulkStep
+) -> None:
+    """Do it to jobs, unless they have changed since they were read. A running one is asked to stop
+    whichever attempt runs."""
+    ids, tokens = [row.id for row in rows], {row.id: row.token or 0 for row in rows}
+    if verb is Verb.CANCEL:
+        await store.cancel(ids, record=step)
+    elif verb is Verb.REQUEUE:
+        scratch = which.from_scratch
+        await store.requeue(ids, from_scratch=scratch, tokens=tokens, record=step)
+    else:
+        await store.discard(ids, tokens=tokens, record=step)
+
+
+def _orders_of(row: ActionRow) -> tuple[Verb, BulkFilter, int, float]:
+    """Return what is to be done from where on. UsageError for what this program cannot read: then
+    nothing is done."""
+    if row.verb not in set(Verb) or (row.before_id or 0) < 1 or row.as_of is None:
+        raise UsageError(f"action {row.id} cannot be read by this release: nothing was done")
+    return Verb(row.verb), filter_of(row), row.before_id or 0, row.as_of
+
+
+def filter_of(row: ActionRow) -> BulkFilter:
+    """Return the filter of a bulk action; one that lets all pass where there is none."""
+    return read_filter(row.filter or "{}")
+
+
+def read_filter(text: str | bytes) -> BulkFilter:
+    """Return a filter from JSON. Raises UsageError."""
+    try:
+        return msgspec.json.decode(text, type=BulkFilter)
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        raise UsageError(f"the filter cannot be read: {text_of(error)}") from error
+
+
+def _job_filter(
+    verb: Verb, which: BulkFilter, before_id: int | None = None, limit: int = COUNT_MAX + 1
+) -> JobFilter:
+    state = which.state or STATES[verb][0]
+    if state not in STATES[verb]:
+        words = " or ".join(STATES[verb])
+        raise UsageError(f"{verb} is for jobs that are {words}, not {state}: change the state")
+    return JobFilter(
+        state=state,
+        queue=which.queue,
+        task=which.task,
+        tenant=which.tenant,
+        label=which.label,
+        limit=limit,
+        before_id=before_id,
+    )
+
+
+async def _count(
+    store: Store, wanted: JobFilter, which: BulkFilter, as_of: float
+) -> tuple[int, bool, list[int]]:
+    """Return how many match, whether there may be more, and the ids of the newest."""
+    seen = await find(store.inspector.job_ids, wanted, PREVIEW_LOOKS)
+    ids, more = seen.ids, seen.before is not None
+    if _asks_for_ends(which) or wanted.before_id is not None:
+        more = more or len(ids) > JUDGED_MAX
+        parts = [ids[at : at + STEP] for at in range(0, min(len(ids), JUDGED_MAX), STEP)]
+        rows = [row for part in parts for row in await _judge(store, part, wanted, which, as_of)]
+        ids = [row.id for row in rows]
+    return min(len(ids), COUNT_MAX), more or len(ids) > COUNT_MAX, ids
+
+
+def _asks_for_ends(which: BulkFilter) -> bool:
+    return which.error is not None or which.since is not None
+
+
+async def _judge(
+    store: Store, ids: Sequence[int], wanted: JobFilter, which: BulkFilter, as_of: float
+) -> list[StoredJob]:
+    """Return those of the jobs that match, and did when they were counted."""
+    rows = await store.inspector.jobs_of(ids, 0)
+    found = [row for row in rows if row.state is wanted.state and _ended_in_time(row, which, as_of)]
+    if which.error is None:
+        return found
+    told = await _errors(store, [row.id for row in found])
+    return [row for row in found if which.error.casefold() in told.get(row.id, "").casefold()]
+
+
+def _ended_in_time(row: StoredJob, which: BulkFilter, as_of: float) -> bool:
+    if row.ended_at is None:
+        return which.since is None
+    return (which.since or 0.0) <= row.ended_at <= as_of
+
+
+async def _errors(store: Store, ids: Sequence[int]) -> dict[int, str]:
+    """Return what went wrong last with each of these jobs."""
+    told: dict[int, str] = {}
+    for at in range(0, len(ids), PAGE_ENDS):
+        for row, last in await store.inspector.last_attempts(ids[at : at + PAGE_ENDS], 0):
+            told[row.id] = error_of(row, last) or ""
+    return told

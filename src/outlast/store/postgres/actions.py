@@ -1,0 +1,189 @@
+"""What people do, on PostgreSQL, each with its record in the same transaction.
+
+Without a record or tokens each verb is one statement, as for programs that act for themselves.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Any, TypeVar
+
+from outlast.model.pause import Pause, PauseKind
+from outlast.store.actions import BulkStep, Counts, More, Note, Record, Tokens
+from outlast.store.columns import pause_of
+from outlast.store.postgres.enqueue import enqueue
+from outlast.store.postgres.pool import Connections
+from outlast.store.postgres.records import move, write_note, write_record
+from outlast.store.postgres.session import Transaction
+from outlast.store.postgres.statements import sql
+from outlast.store.values import Cancelled, Enqueued, NewJob, NewPause, Requeued
+
+T = TypeVar("T")
+Rows = list[Any]
+_HELD = "held"  # the row of a job is locked by another session
+
+
+class PostgresActionVerbs:
+    """The part of ``PostgresStore`` by which people act."""
+
+    _connections: Connections
+    notify: bool
+
+    async def cancel(
+        self, job_ids: Sequence[int], *, tokens: Tokens | None = None, record: Record | None = None
+    ) -> dict[int, Cancelled]:
+        """Cancel queued jobs at once, ask running ones. Those whose rows are locked are waited for
+        in a transaction of their own, in which nothing else is locked; of a bulk action they are
+        counted with the step that has left them."""
+        first = await self._on_jobs("cancel", job_ids, tokens, record, (self.notify, False))
+        held = [row["job_id"] for row in first if row["answer"] == _HELD]
+        later = More(action_id=record.action_id) if isinstance(record, BulkStep) else record
+        last = (
+            await self._on_jobs("cancel", held, tokens, later, (self.notify, True)) if held else []
+        )
+        free = [row for row in first if row["answer"] != _HELD]
+        return {row["job_id"]: Cancelled(row["answer"]) for row in (*free, *last)}
+
+    async def requeue(
+        self,
+        job_ids: Sequence[int],
+        *,
+        from_scratch: bool = False,
+        tokens: Tokens | None = None,
+        record: Record | None = None,
+    ) -> dict[int, Requeued]:
+        """Revive dead or cancelled jobs with fresh budgets."""
+        more = (from_scratch, self.notify)
+        rows = await self._on_jobs("requeue", job_ids, tokens, record, more)
+        return {row["job_id"]: Requeued(row["answer"]) for row in rows}
+
+    async def discard(
+        self, job_ids: Sequence[int], *, tokens: Tokens | None = None, record: Record | None = None
+    ) -> int:
+        """Delete dead jobs and their attempts; return how many."""
+
+        def count(rows: Rows) -> Counts:
+            return {"discarded": rows[0][0]} if rows[0][0] else {}
+
+        rows = await self._on_jobs("discard", job_ids, tokens, record, (), count)
+        return int(rows[0][0])
+
+    async def request_drain(
+        self, worker_ids: Sequence[int], *, record: Record | None = None
+    ) -> set[int]:
+        """Ask live workers to drain and leave; return the ids of those that are asked."""
+        rows = await self._act(
+            record,
+            lambda connection: connection.fetch(
+                sql("request_drain"), list(worker_ids), self.notify
+            ),
+            lambda rows: {"asked": len(rows)} if rows else {},
+        )
+        return {row[0] for row in rows}
+
+    async def pause(self, new: NewPause, *, record: Record | None = None) -> Pause:
+        """Note that it is paused; wake workers, so that they read it."""
+        values = (new.kind.value, new.name, new.paused_by, new.reason, new.stop)
+        rows = await self._act(
+            record,
+            lambda connection: connection.fetch(sql("pause"), *values, self.notify),
+            lambda _: {"paused": 1},
+        )
+        return pause_of(rows[0])
+
+    async def resume(
+        self, kind: PauseKind, name: str, *, record: Record | None = None
+    ) -> Pause | None:
+        """End a pause; return what it was."""
+        rows = await self._act(
+            record,
+            lambda connection: connection.fetch(sql("resume"), kind.value, name, self.notify),
+            lambda rows: {"resumed": 1} if rows else {},
+        )
+        return pause_of(rows[0]) if rows else None
+
+    async def trigger(self, job: NewJob, *, record: Record | None = None) -> Enqueued:
+        """Store the job that a person asks a schedule for."""
+        (stored,) = await self._connections.run(
+            lambda connection: _do(
+                connection,
+                record,
+                lambda it: enqueue(it, [job], notify=self.notify),
+                lambda made: {"enqueued": 1} if made[0].created else {},
+            ),
+            kind=Transaction.COMMITTED,
+        )
+        return stored
+
+    async def note(self, note: Note) -> int:
+        """Record what was done otherwise, or begin a bulk action; return its id."""
+        return await self._connections.run(lambda connection: write_note(connection, note, {}))
+
+    async def take_step(self, step: BulkStep, counts: Counts) -> None:
+        """Move a bulk action on by a step in which no job was to be changed."""
+        await self._connections.run(
+            lambda connection: move(connection, step, counts), kind=Transaction.COMMITTED
+        )
+
+    async def stop_action(self, action_id: int) -> bool:
+        """Stop a bulk action that is under way."""
+        return bool(
+            await self._connections.run(
+                lambda connection: connection.fetch(sql("stop_action"), action_id)
+            )
+        )
+
+    async def _on_jobs(
+        self,
+        verb: str,
+        job_ids: Sequence[int],
+        tokens: Tokens | None,
+        record: Record | None,
+        more: Sequence[Any],
+        count: Callable[[Rows], Counts] | None = None,
+    ) -> Rows:
+        """Call a verb on those of the jobs that stand where the caller has seen them."""
+
+        async def deed(connection: Any) -> Rows:
+            ids = list(job_ids)
+            if tokens:
+                seen = [tokens.get(one) for one in ids]
+                ids = [row[0] for row in await connection.fetch(sql("lock_current"), ids, seen)]
+            rows: Rows = await connection.fetch(sql(verb), ids, *more)
+            return rows
+
+        return await self._act(record, deed, count or _count, locks=bool(tokens))
+
+    async def _act(
+        self,
+        record: Record | None,
+        deed: Callable[[Any], Awaitable[Rows]],
+        count: Callable[[Rows], Counts],
+        *,
+        locks: bool = False,
+    ) -> Rows:
+        kind = Transaction.COMMITTED if locks or record is not None else None
+        return await self._connections.run(
+            lambda connection: _do(connection, record, deed, count), kind=kind
+        )
+
+
+async def _do(
+    connection: Any,
+    record: Record | None,
+    deed: Callable[[Any], Awaitable[T]],
+    count: Callable[[T], Counts],
+) -> T:
+    """Do it with its record, or both not at all. The row of a bulk action is locked, and moved on,
+    before those of jobs; nothing is done by a step that cannot be taken."""
+    if isinstance(record, (BulkStep, More)):
+        await move(connection, record, {})
+        record = More(action_id=record.action_id)
+    done = await deed(connection)
+    await write_record(connection, record, count(done))
+    return done
+
+
+def _count(rows: Iterable[Any]) -> Counts:
+    return dict(Counter(row["answer"] for row in rows if row["answer"] != _HELD))

@@ -1,0 +1,142 @@
+"""What people do, on SQLite, each with its record (sql/actions.sql)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from sqlite3 import Cursor
+from typing import TypeVar
+
+from outlast.model.pause import Pause, PauseKind
+from outlast.store.actions import BulkStep, Counts, Note, Record, Tokens
+from outlast.store.sqlite import jobs, pauses, workers
+from outlast.store.sqlite.connection import SqliteConnection
+from outlast.store.sqlite.records import move, write_note, write_record
+from outlast.store.sqlite.statements import statements
+from outlast.store.values import Cancelled, Enqueued, NewJob, NewPause, Requeued
+
+T = TypeVar("T")
+_SQL = statements("actions")
+
+
+class SqliteActionVerbs:
+    """The part of ``SqliteStore`` by which people act."""
+
+    _connection: SqliteConnection
+
+    async def cancel(
+        self, job_ids: Sequence[int], *, tokens: Tokens | None = None, record: Record | None = None
+    ) -> dict[int, Cancelled]:
+        """Cancel queued jobs at once, ask running ones."""
+        return await self._act(
+            record,
+            lambda cursor, now: jobs.cancel(cursor, now, _current(cursor, job_ids, tokens)),
+            lambda answers: _count(answers.values()),
+        )
+
+    async def requeue(
+        self,
+        job_ids: Sequence[int],
+        *,
+        from_scratch: bool = False,
+        tokens: Tokens | None = None,
+        record: Record | None = None,
+    ) -> dict[int, Requeued]:
+        """Revive dead or cancelled jobs with fresh budgets."""
+        return await self._act(
+            record,
+            lambda cursor, now: jobs.requeue(
+                cursor, now, _current(cursor, job_ids, tokens), from_scratch=from_scratch
+            ),
+            lambda answers: _count(answers.values()),
+        )
+
+    async def discard(
+        self, job_ids: Sequence[int], *, tokens: Tokens | None = None, record: Record | None = None
+    ) -> int:
+        """Delete dead jobs and their attempts; return how many."""
+        return await self._act(
+            record,
+            lambda cursor, now: jobs.discard(cursor, now, _current(cursor, job_ids, tokens)),
+            lambda number: {"discarded": number} if number else {},
+        )
+
+    async def request_drain(
+        self, worker_ids: Sequence[int], *, record: Record | None = None
+    ) -> set[int]:
+        """Ask live workers to drain and leave; return the ids of those that are asked."""
+        return await self._act(
+            record,
+            lambda cursor, now: workers.request_drain(cursor, now, worker_ids),
+            lambda asked: {"asked": len(asked)} if asked else {},
+        )
+
+    async def pause(self, new: NewPause, *, record: Record | None = None) -> Pause:
+        """Note that it is paused."""
+        return await self._act(
+            record, lambda cursor, now: pauses.pause(cursor, now, new), lambda _: {"paused": 1}
+        )
+
+    async def resume(
+        self, kind: PauseKind, name: str, *, record: Record | None = None
+    ) -> Pause | None:
+        """End a pause; return what it was."""
+        return await self._act(
+            record,
+            lambda cursor, now: pauses.resume(cursor, now, kind, name),
+            lambda pause: {} if pause is None else {"resumed": 1},
+        )
+
+    async def trigger(self, job: NewJob, *, record: Record | None = None) -> Enqueued:
+        """Store the job that a person asks a schedule for."""
+        (stored,) = await self._act(
+            record,
+            lambda cursor, now: jobs.enqueue(cursor, now, [job]),
+            lambda made: {"enqueued": 1} if made[0].created else {},
+        )
+        return stored
+
+    async def note(self, note: Note) -> int:
+        """Record what was done otherwise, or begin a bulk action; return its id."""
+        return await self._connection.write(lambda cursor, now: write_note(cursor, now, note, {}))
+
+    async def take_step(self, step: BulkStep, counts: Counts) -> None:
+        """Move a bulk action on by a step in which no job was to be changed."""
+        await self._connection.write(lambda cursor, now: move(cursor, now, step, counts))
+
+    async def stop_action(self, action_id: int) -> bool:
+        """Stop a bulk action that is under way."""
+        return await self._connection.write(
+            lambda cursor, now: (
+                cursor.execute(_SQL["stop"], {"now": now, "id": action_id}).rowcount == 1
+            )
+        )
+
+    async def _act(
+        self,
+        record: Record | None,
+        deed: Callable[[Cursor, float], T],
+        count: Callable[[T], Counts],
+    ) -> T:
+        """Do it with its record, or both not at all. The write lock is held from the beginning."""
+
+        def work(cursor: Cursor, now: float) -> T:
+            done = deed(cursor, now)
+            write_record(cursor, now, record, count(done))
+            return done
+
+        return await self._connection.write(work)
+
+
+def _current(cursor: Cursor, job_ids: Sequence[int], tokens: Tokens | None) -> list[int]:
+    """Return those of the jobs whose last token is the one that the caller has seen."""
+    return [one for one in job_ids if not tokens or _is_current(cursor, one, tokens.get(one))]
+
+
+def _is_current(cursor: Cursor, job_id: int, token: int | None) -> bool:
+    found = cursor.execute(_SQL["token"], (job_id,)).fetchone()
+    return token is None or found is None or bool(found[0] == token)
+
+
+def _count(answers: Iterable[Cancelled | Requeued]) -> Counts:
+    return dict(Counter(one.value for one in answers))

@@ -1,0 +1,56 @@
+"""The record of what people did, on SQLite. Plain functions of a cursor (sql/actions.sql)."""
+
+from __future__ import annotations
+
+from sqlite3 import Cursor
+from typing import Any
+
+from outlast.store.actions import (
+    ACTIONS_KEPT,
+    CHANGES,
+    ActionRow,
+    BulkStep,
+    Counts,
+    More,
+    Note,
+    Record,
+    columns_of,
+    moved,
+)
+from outlast.store.columns import action_of
+from outlast.store.sqlite.statements import statements
+
+_SQL = statements("actions")
+
+
+def write_record(cursor: Cursor, now: float, record: Record | None, counts: Counts) -> None:
+    """Write what was done, if anything was; a step is taken in any case."""
+    if isinstance(record, Note):
+        if counts.keys() & CHANGES:
+            write_note(cursor, now, record, counts)
+    elif record is not None:
+        move(cursor, now, record, counts)
+
+
+def write_note(cursor: Cursor, now: float, note: Note, counts: Counts) -> int:
+    """Add a row; keep the newest ACTIONS_KEPT."""
+    values = columns_of(note, counts) | {"now": now}
+    action_id: int = cursor.execute(_SQL["note"], values).fetchone()[0]
+    cursor.execute(_SQL["forget_oldest"], (ACTIONS_KEPT,))
+    return action_id
+
+
+def move(cursor: Cursor, now: float, step: BulkStep | More, counts: Counts) -> None:
+    """Move a bulk action on. Raises Overtaken."""
+    standing = cursor.execute(_SQL["standing"], (step.action_id,)).fetchone()
+    text, state, before_id = moved(step, standing, counts)
+    values = {"counts": text, "state": state, "before_id": before_id}
+    cursor.execute(_SQL["move"], values | {"now": now, "id": step.action_id})
+
+
+def show_actions(cursor: Cursor, name: str, values: dict[str, Any]) -> list[ActionRow]:
+    """Return rows of one of the two lists."""
+    return [
+        action_of(dict(zip(ActionRow.__struct_fields__, row, strict=True)))
+        for row in cursor.execute(_SQL[name], values).fetchall()
+    ]

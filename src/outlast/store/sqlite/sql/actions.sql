@@ -1,0 +1,36 @@
+-- Who did what, in the transaction of the act: under the write lock either both are there or neither.
+--
+-- A bulk action moves on step by step. Two processes may take its next step at once: the second waits for the
+-- write lock, then finds that before_id is not where it has read it, and changes nothing ("standing"). So no job
+-- is acted on by two steps, and a step whose process dies is taken again as a whole. The same look keeps an
+-- action that was stopped from going on.
+
+-- name: note
+INSERT INTO outlast_actions (at, actor, verb, target, job_id, filter, reason, counts, state, expected,
+                             up_to_id, as_of, before_id, moved_at)
+VALUES (:now, :actor, :verb, :target, :job_id, :filter, :reason, :counts, :state, :expected,
+        :up_to_id, :as_of, :before_id, :now)
+RETURNING id
+-- name: forget_oldest
+-- Newest records are kept; one that is under way is never forgotten.
+DELETE FROM outlast_actions
+WHERE id <= (SELECT max(id) FROM outlast_actions) - ? AND state <> 'running'
+-- name: standing
+SELECT counts, state, before_id FROM outlast_actions WHERE id = ?
+-- name: move
+UPDATE outlast_actions
+SET counts = :counts, state = :state, before_id = :before_id, moved_at = :now WHERE id = :id
+-- name: stop
+UPDATE outlast_actions SET state = 'stopped', moved_at = :now WHERE id = :id AND state = 'running'
+-- name: token
+SELECT coalesce(token, 0) FROM outlast_jobs WHERE id = ?
+-- name: show
+SELECT id, at, actor, verb, target, job_id, filter, reason, counts, state, expected, up_to_id, as_of,
+       before_id, moved_at
+FROM outlast_actions
+WHERE id < :before_id AND (:job_id IS NULL OR job_id = :job_id)
+ORDER BY id DESC LIMIT :limit
+-- name: show_running
+SELECT id, at, actor, verb, target, job_id, filter, reason, counts, state, expected, up_to_id, as_of,
+       before_id, moved_at
+FROM outlast_actions WHERE state = 'running' ORDER BY id LIMIT :limit

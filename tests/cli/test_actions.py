@@ -1,0 +1,74 @@
+"""``outlast actions``: what the commands of people leave in the record, and how it is listed."""
+
+from __future__ import annotations
+
+import asyncio
+import getpass
+import socket
+
+from outlast.insight.acting import By, Verb
+from outlast.insight.bulk import BulkFilter, begin, order_of, preview
+from outlast.store import open_store
+from tests.cli.conftest import Outlast
+
+Filled = tuple[str, dict[str, int]]
+ME = f"{getpass.getuser()}@{socket.gethostname()}"
+
+
+def test_each_command_of_a_person_is_recorded_with_who_it_was(
+    outlast: Outlast, filled: Filled
+) -> None:
+    url, ids = filled
+    assert outlast("actions", "--url", url).out == "no actions yet\n"
+    outlast("cancel", ids["queued"], "--url", url)
+    outlast("requeue", ids["dead"], "--url", url)
+    outlast("pause", "queue", "mail", "--reason", "it burns", "--wait", "0", "--url", url)
+    outlast("resume", "queue", "mail", "--url", url)
+    outlast("resume", "queue", "mail", "--url", url)
+    outlast("workers", "drain", "--all", "--url", url)
+    document = outlast("actions", "--url", url, "--json").json()
+    told = [(one["verb"], one["counts"]) for one in document["actions"]]
+    assert told == [
+        ("drain", {"asked": 1}),
+        ("resume", {"resumed": 1}),
+        ("pause", {"paused": 1}),
+        ("requeue", {"requeued": 1}),
+        ("cancel", {"cancelled": 1}),
+    ]
+    assert {one["user"] for one in document["actions"]} == {ME}
+    assert {one["state"] for one in document["actions"]} == {"done"}
+    assert document["actions"][2]["reason"] == "it burns"
+    assert document["actions"][2]["target"] == "the queue 'mail'"
+    assert document["actions"][3]["job"] == ids["dead"]
+    shown = outlast("actions", "--job", ids["queued"], "--url", url).out
+    assert f"job {ids['queued']}" in shown
+    assert "1 cancelled" in shown
+    assert "requeue" not in shown
+
+
+def test_dead_jobs_by_a_filter_are_recorded_with_the_filter(outlast: Outlast, rows: Filled) -> None:
+    url, _ = rows
+    outlast("dead", "discard", "--all", "--url", url)
+    (one,) = outlast("actions", "--url", url, "--json").json()["actions"]
+    assert (one["verb"], one["filter"]) == ("discard", {})
+    assert outlast("actions", "--limit", "1", "--url", url).out.startswith("ID")
+
+
+def test_an_act_on_many_jobs_is_stopped_by_its_number(outlast: Outlast, rows: Filled) -> None:
+    url, _ = rows
+
+    async def begun() -> int:
+        store = open_store(url)
+        await store.open()
+        try:
+            seen = await preview(store, Verb.REQUEUE, BulkFilter())
+            return await begin(store, order_of(seen), By("ada"))
+        finally:
+            await store.close()
+
+    action_id = asyncio.run(begun())
+    assert "running: nothing yet" in outlast("actions", "--url", url).out
+    assert outlast("actions", "stop", action_id, "--url", url).code == 0
+    said = outlast("actions", "stop", action_id, "--url", url)
+    said.refused(1, f"action {action_id} is not under way: see `outlast actions`")
+    assert "stopped: nothing yet" in outlast("actions", "--url", url).out
