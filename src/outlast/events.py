@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 from outlast.catalogue import SCHEDULES, Event
 
@@ -136,6 +136,10 @@ CATALOGUE: dict[str, Event] = {
         " later.",
         ("seconds", "error"),
         "warning",
+    ),
+    "code_changed": Event("Code has changed: all runners are replaced (--reload).", ("files",)),
+    "reload_failed": Event(
+        "A runner with changed code cannot start: the next change is awaited.", ("error",), "error"
     ),
     "loop_blocked": Event(
         "A runner's event loop has not run for five seconds, or an attempt's limit has passed"
@@ -288,12 +292,8 @@ CATALOGUE: dict[str, Event] = {
 _FIELDS = {name: frozenset(event.fields) for name, event in CATALOGUE.items()}
 
 
-class Subscriber(Protocol):
-    """A listener: called in the thread that emits, so it must be quick."""
-
-    def __call__(self, name: str, fields: dict[str, Any], /) -> object:
-        """Take one event. What it raises does not reach the emitter."""
-        ...
+Subscriber = Callable[[str, dict[str, Any]], object]
+"""A listener, called in the thread that emits, so it must be quick; what it raises stays there."""
 
 
 _lock = threading.Lock()

@@ -11,6 +11,7 @@ import msgspec
 
 from outlast.clock import SYSTEM
 from outlast.config import check_name, check_seconds
+from outlast.error_rules import Seconds
 from outlast.errors import ConfigError, UsageError
 from outlast.insight.actions import declared_by_code, delete_schedule
 from outlast.insight.queries import no_schedule, read_schedule, read_schedules
@@ -23,7 +24,6 @@ from outlast.store.values import Enqueued, NewJob
 from outlast.stores import StoreProvider
 from outlast.sync import blocking
 from outlast.task import Call
-from outlast.task_options import Seconds
 
 E = TypeVar("E", bound=StrEnum)
 

@@ -15,6 +15,7 @@ from typing import Any, Generic, ParamSpec, TypeVar
 import msgspec
 
 from outlast.config import check_key, check_name, check_seconds
+from outlast.error_rules import ErrorRules, Seconds, make_error_rules
 from outlast.errors import ConfigError
 from outlast.job import Job
 from outlast.model.job import Policy
@@ -24,7 +25,6 @@ from outlast.stores import StoreProvider
 from outlast.sync import blocking
 from outlast.task_options import (
     Placement,
-    Seconds,
     TaskOptions,
     check_moment,
     check_names,
@@ -216,6 +216,7 @@ class Task(BoundTask[P, R]):
         self.signature = Signature(fn, self.name, max_payload)
         self.returns = self.signature.returns
         self.policy = make_policy(options)
+        self._error_rules: ErrorRules = make_error_rules(options)
         self.__name__ = self.name
         self.__doc__ = fn.__doc__
         self.__wrapped__ = fn

@@ -7,18 +7,16 @@ are copied to each job, and a ``Placement``, where and when a job is to run.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any, TypedDict
 
 import msgspec
 
 from outlast.codec import to_json
 from outlast.config import check_name, check_seconds, check_whole
+from outlast.error_rules import Backoff, Errors, Seconds
 from outlast.errors import BadArguments, ConfigError, text_of
 from outlast.model.job import OF_ONE_JOB, PRIORITY_MAX, PRIORITY_MIN, Policy
-
-Seconds = float | timedelta
-"""A span of time, as a number of seconds or a timedelta."""
 
 META_MAX = 4_096  # bytes of JSON
 LABELS_MAX = 8  # of a job
@@ -61,6 +59,15 @@ class TaskOptions(TypedDict, total=False):
             default 10.
         backoff_first: seconds before the first retry; doubles each time; default 2.
         backoff_max: seconds that a retry waits at most; default 600.
+        backoff: the seconds before a retry after an error, instead of these two: one number, a list
+            with one for each failure (the last counts for all later ones), or a function that takes
+            the exception and the number of failures and returns seconds, or None for the usual
+            pause. Exact: nothing random is taken off.
+        retry_on: the exceptions that are worth another attempt; any other ends the job ``dead`` at
+            once. Default: all. StoreUnavailable and what is no ``Exception`` (such as SystemExit)
+            are always worth one, unless ``dead_on`` names them.
+        dead_on: the exceptions that are not worth another attempt. Of both lists the class nearest
+            to the exception's own counts; a group is worth an attempt if all that is in it is.
         timeout: seconds that one attempt may run; default: no limit.
         stall_timeout: seconds that an attempt may go without ``report`` or ``save``; default:
             no limit.
@@ -88,6 +95,9 @@ class TaskOptions(TypedDict, total=False):
     max_losses: int
     backoff_first: Seconds
     backoff_max: Seconds
+    backoff: Backoff | None
+    retry_on: Errors | None
+    dead_on: Errors | None
     timeout: Seconds | None
     stall_timeout: Seconds | None
     unresponsive_timeout: Seconds | None

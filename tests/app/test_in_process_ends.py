@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 import outlast
+from outlast.insight.queries import read_situation
+from outlast.insight.why import why
 from outlast.model.crash import Crash, CrashKind
 from outlast.model.job import State
 from outlast.model.lifecycle import Outcome, OutcomeKind, decide
@@ -321,3 +323,28 @@ async def test_a_save_after_the_worker_has_left_is_a_lost_lease(app: outlast.App
         return bool(said)
 
     await until(refused)
+
+
+async def test_an_error_that_is_not_worth_another_attempt_ends_the_job(
+    app: outlast.App, store: Store
+) -> None:
+    @app.task(retry_on=OSError, backoff=[0.01])
+    async def reads() -> None:
+        if outlast.current().number == 1:
+            raise ConnectionError("the page is away")
+        raise ValueError("no page 7")
+
+    async with app.worker(), asyncio.timeout(DEADLINE):
+        job = await reads.enqueue()
+        await until(lambda: has_state(job, "dead"))
+    row = await row_of(job)
+    assert (row.attempt_count, row.failures) == (2, 2)
+    first, second = await store.inspector.attempts(job.id)
+    assert (first.outcome, second.outcome) == ("error", "dead")
+    assert row.ended_at is not None
+    situation = await read_situation(store, job.id, row.ended_at.timestamp())
+    assert situation is not None
+    (died, last) = why(situation).sentences
+    assert "no further attempt was worth it" in died
+    reason = "no further attempt: retry_on does not name ValueError"
+    assert last == f"Attempt 2 ended as dead: ValueError: no page 7 ({reason})."

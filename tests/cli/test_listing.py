@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from outlast.cli.jobs import describe_rest
+from outlast.cli.listing import describe_rest
 from tests.cli.conftest import Outlast
 
 Filled = tuple[str, dict[str, int]]
@@ -40,3 +40,36 @@ def test_a_search_that_ends_early_says_how_far_back_it_has_looked() -> None:
     assert describe_rest(0, 50, 99) == (
         "jobs before 99 were not looked at; --before 99 goes on with them"
     )
+
+
+def test_jobs_are_found_by_what_is_written_in_them(outlast: Outlast, filled: Filled) -> None:
+    url, ids = filled
+
+    def found(*options: str) -> set[int]:
+        said = outlast("jobs", *options, "--url", url, "--json")
+        return {job["id"] for job in said.json()["jobs"]}
+
+    everything = found()
+    assert everything == set(ids.values())
+    assert found("--since", "2h") == everything
+    failed = found("--error", "MAILBOX unknown")
+    assert failed
+    assert failed < everything
+    assert failed == found("--error", "mailbox unknown", "--since", "1d")
+    args = outlast("job", min(failed), "--url", url, "--json").json()["args"]
+    text = json.dumps(args, separators=(",", ":"))[1:-1]
+    assert min(failed) in found("--args", text)
+    assert found("--args", "no such text anywhere") == set()
+    assert "no such jobs" in outlast("jobs", "--args", "nothing", "--url", url).out
+
+
+def test_a_search_for_nothing_is_refused(outlast: Outlast, rows: Filled) -> None:
+    url, _ = rows
+    outlast("jobs", "--args", "", "--url", url).refused(2, "--args takes a text")
+    outlast("jobs", "--error", "x" * 1_001, "--url", url).refused(2, "--error takes a text")
+    outlast("jobs", "--since", "soon", "--url", url).refused(2, "soon")
+
+
+def test_a_search_says_how_far_back_it_has_read() -> None:
+    said = describe_rest(0, 50, 99, 1_893_455_999.0)
+    assert said == "searched back to 2029-12-31 23:59:59 UTC; --before 99 goes on"

@@ -34,6 +34,7 @@ def test_all_commands_are_there() -> None:
         "pause", "resume", "pauses", "actions", "actions stop",
         "schedules", "schedules list", "schedules show", "schedules pause", "schedules resume",
         "schedules trigger", "schedules backfill", "schedules delete", "web",
+        "run-task", "completion",
     }  # fmt: skip
 
 
@@ -46,7 +47,7 @@ def test_help_has_examples(path: tuple[str, ...], capsys: pytest.CaptureFixture[
     assert max(map(len, text.splitlines())) <= 100
     assert "\\[" not in text
     if path and path != ("dead",):
-        assert "--url" in text or path[0] in {"demo", "checkpoint", "report"}
+        assert "--url" in text or path[0] in {"demo", "checkpoint", "report", "completion"}
         assert f"    outlast {' '.join(path)}" in text
 
 
@@ -118,7 +119,7 @@ def test_an_internal_error_shows_a_traceback_only_on_request(
     def fail(url: object, work: object) -> None:
         raise ZeroDivisionError("by zero")
 
-    monkeypatch.setattr("outlast.cli.jobs.on_store", fail)
+    monkeypatch.setattr("outlast.cli.listing.on_store", fail)
     assert main(["jobs"]) == FAULT
     told = capsys.readouterr().err
     assert "ZeroDivisionError: by zero" in told

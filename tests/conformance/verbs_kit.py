@@ -13,6 +13,7 @@ from outlast.store.evidence import AttemptFilter, DeadFilter
 from outlast.store.minutes import Counted
 from outlast.store.protocol import Store
 from outlast.store.rows import JobFilter, WorkerStatus
+from outlast.store.searching import Texts
 from outlast.store.values import Claimed, ClaimRequest, NewPause, Report, Save
 from outlast.store.watches import LockIdentity
 from tests.conformance.kit import TASK, Hands, ended, job, lost_worker, new_worker
@@ -100,6 +101,7 @@ READS: dict[str, Verb] = {
     "attempts": lambda hands, held: hands.store.inspector.attempts(held.job_id),
     "job_ids": lambda hands, _: hands.store.inspector.job_ids(JobFilter()),
     "jobs_of": lambda hands, held: hands.store.inspector.jobs_of([held.job_id]),
+    "search": lambda hands, held: hands.store.inspector.search([held.job_id], Texts(args="{")),
     "last_attempts": lambda hands, held: hands.store.inspector.last_attempts([held.job_id]),
     "highest_token": lambda hands, _: hands.store.inspector.highest_token(),
     "workers": lambda hands, _: hands.store.inspector.workers(),

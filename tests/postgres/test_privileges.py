@@ -25,6 +25,7 @@ from outlast.store.postgres.store import PostgresStore, complete_on, enqueue_on,
 from outlast.store.postgres.wakeup import PostgresWakeup
 from outlast.store.protocol import Store
 from outlast.store.rows import JobFilter, WorkerStatus
+from outlast.store.searching import Texts
 from outlast.store.values import NewPause, Purpose, Report, Save
 from tests.conformance.kit import (
     TASK,
@@ -231,6 +232,7 @@ async def _all_of_a_reader(store: PostgresStore) -> None:
     for state in (None, *State):
         await inspector.job_ids(JobFilter(state=state))
     await inspector.jobs_of([job_id])
+    await inspector.search([job_id], Texts(args="{", error="no", within=1.0))
     await inspector.last_attempts([job_id])
     await inspector.highest_token()
     await inspector.workers()

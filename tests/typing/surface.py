@@ -35,6 +35,21 @@ def mail(to: str, *cc: str, urgent: bool = False) -> int:
 PATIENT: outlast.TaskOptions = {"retries": 10, "backoff_max": timedelta(hours=1)}
 
 
+CHOOSY: outlast.TaskOptions = {
+    "retry_on": (OSError,),
+    "dead_on": FileNotFoundError,
+    "backoff": [1, timedelta(minutes=1)],
+}
+
+
+@app.task(**CHOOSY)
+def choosy() -> None: ...
+
+
+@app.task(backoff=lambda error, failures: failures * 2.0)
+def patient_by_hand() -> None: ...
+
+
 @app.task(**PATIENT)
 async def patient() -> None: ...
 

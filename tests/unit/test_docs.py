@@ -24,7 +24,6 @@ CONTRIBUTING = ROOT / "CONTRIBUTING.md"
 TOP = [ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "SECURITY.md", CONTRIBUTING]
 PAGES = [*TOP, *sorted((ROOT / "docs").rglob("*.md"))]
 LATER: set[str] = set()  # the docs mark each as planned
-LATER_FLAGS = {"--reload"}
 OF_OTHERS = {  # pip, outlast.probe, tests.sim, tests.chaos
     "--host", "--port", "--with", "--story", "--schedules", "--clock", "--seed", "--asynchronous",
 }  # fmt: skip
@@ -71,7 +70,7 @@ def test_every_command_and_flag_in_the_docs_exists(page: Path) -> None:
     assert named <= set(known) | LATER
     spoken = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", code))
     peers = OF_PEERS.get(page.stem, set()) if page.parent.name == "coming-from" else set()
-    assert spoken <= flags | LATER_FLAGS | OF_OTHERS | OF_BENCH | peers
+    assert spoken <= flags | OF_OTHERS | OF_BENCH | peers
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -10,7 +10,9 @@ ready.py        what a worker says of itself once it is ready
 application.py  what MODULE:APP holds, asked in a child process
 probe.py        that child process
 logs.py         the worker's log, which never blocks it
-jobs.py         outlast enqueue, jobs, job, cancel, requeue
+jobs.py         outlast enqueue, job, cancel, requeue
+listing.py      outlast jobs
+run_task.py     outlast run-task
 run.py          outlast run
 wait.py         waits for a command's job, and exits as it did
 in_job.py       outlast checkpoint and report, from inside a job
@@ -28,6 +30,7 @@ doctor.py       outlast doctor
 verify.py       outlast verify
 web.py          outlast web
 web_server.py   its server, from the settings to a clean end
+completion.py   outlast completion, and what a shell asks then
 show.py         the console, and the tables
 page.py         all about one job
 grid.py         a table in the house style

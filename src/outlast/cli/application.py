@@ -29,13 +29,14 @@ IMPORT_SECONDS_MAX = 300.0  # as for a runner's start
 
 class Found(msgspec.Struct, frozen=True):
     """What importing an application has shown; ``error`` is set where it does not import.
-    ``requires``: the tags that some of the tasks need."""
+    ``requires``: the tags that some of the tasks need; ``folders``: those of its own code."""
 
     url: str = ""
     wakeup: str | None = None
     tasks: list[str] = []
     aliases: list[str] = []
     requires: dict[str, list[str]] = {}
+    folders: list[str] = []
     error: str | None = None
     tail: str = ""
 

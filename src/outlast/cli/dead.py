@@ -9,7 +9,8 @@ import typer
 
 from outlast.cli.connect import describe_missing, on_store
 from outlast.cli.dead_groups import groups
-from outlast.cli.jobs import describe_rest, refuse, tell_requeued
+from outlast.cli.jobs import refuse, tell_requeued
+from outlast.cli.listing import describe_rest
 from outlast.cli.options import (
     Before,
     FromScratch,

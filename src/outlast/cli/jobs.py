@@ -1,4 +1,4 @@
-"""``outlast enqueue``, ``jobs``, ``job``, ``cancel`` and ``requeue``."""
+"""``outlast enqueue``, ``job``, ``cancel`` and ``requeue``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from outlast.cli.loop import run_loop
 from outlast.cli.options import (
     Application,
     AppUrl,
-    Before,
     Delay,
     Expires,
     FromScratch,
@@ -24,10 +23,6 @@ from outlast.cli.options import (
     JobIds,
     Json,
     Keep,
-    Limit,
-    Queue,
-    TaskName,
-    Tenant,
     Url,
     command,
     with_flag,
@@ -36,13 +31,10 @@ from outlast.cli.who import me
 from outlast.clock import SYSTEM
 from outlast.errors import ConfigError, JobNotFound, UsageError, text_of
 from outlast.insight.actions import CancelledBatch, cancel_jobs, requeue_jobs
-from outlast.insight.documents import SCHEMA, job_document, listed_document
-from outlast.insight.queries import PHASES, JobList, list_jobs, read_dossier, read_whole
+from outlast.insight.documents import SCHEMA, job_document
+from outlast.insight.queries import read_dossier
 from outlast.job import Job
-from outlast.model.job import State
-from outlast.store.backend import resolve_url
 from outlast.store.protocol import Store
-from outlast.store.rows import JobFilter
 from outlast.store.values import Cancelled, Requeued
 
 _NAMED = re.compile(r"([^\W\d]\w*)=(.*)", re.DOTALL)
@@ -62,7 +54,6 @@ REQUEUE_REFUSED = {
 def add_to(group: typer.Typer) -> None:
     """Add the commands."""
     command(group, "enqueue")(enqueue)
-    command(group, "jobs")(jobs)
     command(group, "job")(job)
     command(group, "cancel")(cancel)
     command(group, "requeue")(requeue)
@@ -182,112 +173,6 @@ def _value(text: str) -> Any:
         raise UsageError(
             f"{text!r} is not JSON ({text_of(error)})\nquote a text for JSON, too: '\"a text\"'"
         ) from error
-
-
-def jobs(
-    state: Annotated[
-        str | None,
-        typer.Option("--state", metavar="STATE", help="Only jobs in this state or phase."),
-    ] = None,
-    queue: Queue = None,
-    task: TaskName = None,
-    tenant: Tenant = None,
-    label: Annotated[
-        str | None, typer.Option("--label", metavar="NAME", help="Only jobs with this label.")
-    ] = None,
-    limit: Limit = 50,
-    before: Before = None,
-    url: Url = None,
-    json: Json = False,
-) -> None:
-    """List jobs, newest first.
-
-    States are queued, running, completed, dead and cancelled. Phases are shown instead of the
-    state: scheduled, retrying, suspect (waits to be run alone), paused and unservable (no active
-    worker knows the task and serves the queue) are queued; orphaned and silent (its worker is gone,
-    or sends no heartbeats) are running.
-
-    In a large store a search that finds little ends after a million jobs and says how far back it
-    has looked; --before goes on from there, as it does behind a full list.
-
-    Examples:
-        outlast jobs
-        outlast jobs --state running --queue mail
-        outlast jobs --state scheduled
-        outlast jobs --task render --limit 500 --json
-        outlast jobs --tenant acme
-        outlast jobs --label import --state dead
-    """
-    real = state_of(state)
-    which = JobFilter(
-        state=real,
-        queue=queue,
-        task=task,
-        tenant=tenant,
-        label=label,
-        limit=limit,
-        before_id=before,
-    )
-    now = SYSTEM.wall()
-
-    async def work(store: Store) -> JobList:
-        found = await list_jobs(store, which, state, now)
-        if json:
-            await _write(store, found)
-        return found
-
-    found = on_store(url, work)
-    if not json:
-        chosen = any(each is not None for each in (state, queue, task, tenant, label, before))
-        none = "no such jobs" if chosen else f"no jobs yet in {describe_place(resolve_url(url))}"
-        _show(found, limit, now, none)
-
-
-async def _write(store: Store, found: JobList) -> None:
-    from outlast.cli.show import JsonList
-
-    made = JsonList()
-    async for row in read_whole(store, [row.id for row in found.rows]):
-        made.add(listed_document(row, found.served, found.astray, found.pauses))
-    made.end(next_before=found.before)
-
-
-def _show(found: JobList, limit: int, now: float, none: str) -> None:
-    from outlast.cli.show import console, jobs_table
-
-    out = console()
-    out.print(jobs_table(out, found, now) if found.rows else none)
-    if found.astray:
-        out.print(_of_strays(found.astray), style="red", soft_wrap=True)
-    if rest := describe_rest(len(found.rows), limit, found.before):
-        out.print(rest, style="dim", soft_wrap=True)
-
-
-def describe_rest(shown: int, limit: int, before: int | None) -> str | None:
-    """Return what a list does not show, and how to see it; None where it shows all."""
-    if before is None:
-        return None
-    if shown == limit:
-        return f"the newest {limit}; --limit shows more, --before {before} what follows"
-    return f"jobs before {before} were not looked at; --before {before} goes on with them"
-
-
-def state_of(word: str | None) -> State | None:
-    """Return the state that jobs of this state or phase have; UsageError for any other word."""
-    if word is None or word in PHASES:
-        return None if word is None else PHASES[word]
-    if word in set(State):
-        return State(word)
-    raise UsageError(
-        f"--state: {word!r} is not a state or phase; write one of {', '.join((*State, *PHASES))}"
-    )
-
-
-def _of_strays(strays: dict[int, str]) -> str:
-    many = "job is marked as running, but nothing runs it"
-    if len(strays) > 1:
-        many = "jobs are marked as running, but nothing runs them"
-    return f"{len(strays)} {many}: `outlast why {min(strays)}` says what to do"
 
 
 def job(job_id: JobId, url: Url = None, json: Json = False) -> None:

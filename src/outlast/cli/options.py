@@ -87,6 +87,13 @@ Expires = Annotated[
 Keep = Annotated[
     float | None, span("--keep", "Delete its row after this time from its end; 0: at its end.")
 ]
+Error = Annotated[
+    str | None,
+    typer.Option("--error", metavar="TEXT", help="Only jobs with this text in what went wrong."),
+]
+Since = Annotated[
+    float | None, span("--since", "Only jobs with which something happened in this time, as 2h.")
+]
 Limit = Annotated[
     int, typer.Option("--limit", metavar="N", min=1, max=LIMIT_MAX, help="Show at most N.")
 ]

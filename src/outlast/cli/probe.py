@@ -5,9 +5,13 @@ from __future__ import annotations
 import faulthandler
 import os
 import sys
+import sysconfig
+from collections.abc import Iterable
+from pathlib import Path
 
 import msgspec
 
+import outlast
 from outlast.cli.application import IMPORT_SLOW_SECONDS, Found, load
 from outlast.cli.errors import AppImportError, traceback_tail
 from outlast.errors import text_of
@@ -41,11 +45,34 @@ def probe_application(spec: str) -> Found:
             tasks=sorted(app.tasks),
             aliases=aliases,
             requires=requires,
+            folders=find_folders(sys.modules.values(), libraries()),
         )
     except AppImportError as error:
         return Found(error=text_of(error), tail=error.tail)
     except Exception as error:
         return Found(error=f"cannot import {spec}: {text_of(error)}", tail=traceback_tail(error))
+
+
+def libraries() -> tuple[str, ...]:
+    """Return the folders of code that is installed: Python's own, other libraries, and Outlast."""
+    names = ("stdlib", "platstdlib", "purelib", "platlib")
+    own = str(Path(outlast.__file__).parent)
+    return (own, *(path for name in names if (path := sysconfig.get_path(name))))
+
+
+def find_folders(modules: Iterable[object], installed: tuple[str, ...]) -> list[str]:
+    """Return the folders with code of these modules that is not ``installed``, none of them in
+    another: of a package its own, of a single module that in which it lies."""
+    files = [getattr(module, "__file__", None) for module in list(modules)]
+    folders = {Path(file).resolve().parent for file in files if isinstance(file, str)}
+    own = [each for each in folders if each.is_dir() and not _lies_in(each, installed)]
+    return sorted(str(each) for each in own if not any(up in own for up in each.parents))
+
+
+def _lies_in(folder: Path, others: tuple[str, ...]) -> bool:
+    if {"site-packages", "dist-packages"} & {*folder.parts}:
+        return True
+    return any(folder.is_relative_to(Path(other).resolve()) for other in others)
 
 
 if __name__ == "__main__":

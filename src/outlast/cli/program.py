@@ -13,6 +13,7 @@ from typing import Annotated, Any, TypeGuard
 import typer
 
 import outlast
+from outlast.cli import completion
 from outlast.cli.errors import (
     DONE,
     FAULT,
@@ -28,6 +29,8 @@ from outlast.cli.options import lay_out
 COMMANDS = (
     "worker",
     "jobs",
+    "listing",
+    "run_task",
     "run",
     "in_job",
     "why",
@@ -41,6 +44,7 @@ COMMANDS = (
     "doctor",
     "verify",
     "web",
+    "completion",
 )
 QUICK = {"worker": "worker", "checkpoint": "in_job", "report": "in_job"}
 BROKEN_PIPE = 141  # as a shell says it: 128 + SIGPIPE
@@ -147,6 +151,8 @@ def _run(given: list[str], app: str | None) -> int:
 
 def _invoke(given: list[str], app: str | None) -> int:
     tree: Any = typer.main.get_command(build(given))
+    if completion.is_asked():
+        return completion.answer(tree)
     if app is not None:
         given = _with_application(tree, given, app)
     try:  # tree.main() would take an error of the output for the end of the program

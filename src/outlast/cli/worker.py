@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import importlib.util
+import os
 import signal
 import sys
 from collections.abc import Iterator
@@ -111,6 +113,14 @@ Shell = Annotated[
         show_default=False,
     ),
 ]
+Reload = Annotated[
+    bool,
+    typer.Option(
+        "--reload",
+        help="Replace the runners when code of the application changes. For development.",
+        show_default=False,
+    ),
+]
 Name = Annotated[
     str | None,
     typer.Option("--name", metavar="NAME", help="Its name in lists. Default: host-pid-random."),
@@ -193,6 +203,7 @@ def worker(
     probe_port: ProbePort = None,
     probe_host: ProbeHost = None,
     wakeup: WakeupUrl = None,
+    reload: Reload = False,
     log_format: Format = LogFormat.TEXT,
 ) -> None:
     """Run jobs until told to stop.
@@ -203,6 +214,10 @@ def worker(
     one stops at once. The exit code is 0 after a drain, 2 when the application cannot be
     imported, 3 when the store cannot be used.
 
+    With --reload a change of the application's Python files replaces the runners: attempts that
+    have not ended after a second run again in the new code, uncharged. Code that cannot be imported
+    is told, and the next change is awaited.
+
     Examples:
         outlast worker shop.jobs:app
         outlast worker shop.jobs:app --queues mail,default --runners 4
@@ -210,9 +225,12 @@ def worker(
         outlast worker shop.jobs:app --url postgresql://app@db/shop
         outlast worker shop.jobs:app --wakeup nats://broker
         outlast worker shop.jobs:app --log-format json --probe-port 8081
+        outlast worker shop.jobs:app --reload
         outlast worker --shell
     """
     _refuse_windows()
+    if reload:
+        prepare_reload(app)
     settings = settings_of(
         queues=None if queues is None else _names("--queues", queues),
         tags=None if tags is None else _names("--tags", tags),
@@ -242,13 +260,25 @@ def worker(
             log = until_the_end.enter_context(_log(as_json=as_json))
             found = look.wait()
         address = resolve_url(found.url if url is None else url)
-        _run(app, address, wakeup or found.wakeup, settings, found, log)
+        folders = found.folders if reload else []
+        _run(app, address, wakeup or found.wakeup, settings, found, log, folders)
 
 
 def _application(app: str | None, *, shell: bool) -> str:
     if app is None and not shell:
         raise UsageError("name your application, MODULE:APP; or run commands alone, with --shell")
     return app or NO_APPLICATION
+
+
+def prepare_reload(app: str | None) -> None:
+    """Raise UsageError where code cannot be reloaded. Keep child processes from writing bytecode:
+    it is found stale by whole seconds, so that of two saves in one second the first would run on.
+    """
+    if app is None:
+        raise UsageError("--reload is for an application: commands have no code that could change")
+    if importlib.util.find_spec("watchfiles") is None:
+        raise UsageError("--reload needs watchfiles: pip install 'outlast[reload]'")
+    os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
 
 
 def _load_the_rest(url: str | None) -> None:
@@ -330,7 +360,13 @@ def _log(*, as_json: bool) -> Iterator[Log]:
 
 
 def _run(
-    app: str, url: str, wakeup: str | None, settings: WorkerSettings, found: Found, log: Log
+    app: str,
+    url: str,
+    wakeup: str | None,
+    settings: WorkerSettings,
+    found: Found,
+    log: Log,
+    folders: list[str],
 ) -> None:
     from outlast.wakeup import check_messenger
     from outlast.worker.assemble import run_worker
@@ -342,7 +378,8 @@ def _run(
     facts = collect_facts(app, url, settings, found, made=not exists(url))
     introduce_once_ready(log.writer, facts, as_json=log.on_line is not None)
     run_loop(
-        lambda: run_worker(app, url, settings, wakeup=wakeup, on_line=log.on_line), _loop_factory()
+        lambda: run_worker(app, url, settings, wakeup=wakeup, on_line=log.on_line, reload=folders),
+        _loop_factory(),
     )
 
 

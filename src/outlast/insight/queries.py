@@ -6,7 +6,7 @@ The command line, a page and a test call the same functions; how an answer looks
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -30,6 +30,7 @@ from outlast.store.rows import (
     WorkerRow,
 )
 from outlast.store.schedules import ScheduleRow
+from outlast.store.searching import Texts
 from outlast.store.statistics import Place
 
 PAGE = 1_000  # jobs read at once in search of a phase
@@ -38,6 +39,7 @@ SCHEDULES_PAGE = 1_000
 SHOWN_MAX = 4_000  # characters of arguments, where they are shown in a line
 LOOKS_MAX = 20  # each at LOOK_ROWS rows at most
 JUDGED_MAX = 10_000  # jobs that are read in search of a phase
+SEARCHED_MAX = 20_000  # jobs that are read in search of a text
 PHASES = {
     "scheduled": State.QUEUED,
     "retrying": State.QUEUED,
@@ -82,13 +84,16 @@ class Dossier(msgspec.Struct, frozen=True):
 class JobList(NamedTuple):
     """What is listed: long arguments are cut, results and checkpoints are left out. ``astray``:
     running jobs that nothing runs (see ``availability``). ``before``: jobs with smaller ids were
-    not looked at, since the limit was reached or the search took long; None: there are none."""
+    not looked at, since the limit was reached or the search took long; None: there are none.
+    ``back_to``: when the last job was enqueued that a search for a text has read, if it ended for
+    that reason."""
 
     rows: list[StoredJob]
     served: Served
     astray: dict[int, str]
     pauses: Pauses
     before: int | None = None
+    back_to: float | None = None
 
 
 class WorkerList(NamedTuple):
@@ -166,22 +171,21 @@ async def list_jobs(
     phase: str | None,
     now: float,
     bounds: SearchBounds = NO_HURRY,
+    texts: Texts | None = None,
 ) -> JobList:
-    """Return the newest jobs of this filter and, if one of ``PHASES`` is given, of this phase."""
-    which = msgspec.structs.replace(which, look_rows=bounds.rows)
+    """Return the newest jobs of this filter, if one of ``PHASES`` is given of this phase, and with
+    these texts. A search for texts is one look at SEARCHED_MAX rows at most."""
     workers, served = await read_workers(store), await store.inspector.served()
     pauses = Pauses(await store.inspector.pauses())
     wanted = phase if phase in PHASES else None
-    if wanted is None:
-        seen = await find_jobs(store, which, bounds.looks)
-    else:
-        part = PARTS.get(wanted)
-        every = msgspec.structs.replace(which, part=part, limit=bounds.judged)
-        seen = await find_jobs(store, every, bounds.looks)
+    seen = await _find_candidates(store, which, wanted, bounds, texts)
     found: list[StoredJob] = []
     strays: dict[int, str] = {}
     for at in range(0, len(seen.ids), PAGE):
-        rows = await store.inspector.jobs_of(seen.ids[at : at + PAGE], bounds.text_max)
+        ids = seen.ids[at : at + PAGE]
+        if texts is not None:
+            ids = await store.inspector.search(ids, texts)
+        rows = await store.inspector.jobs_of(ids, bounds.text_max)
         strays |= astray(rows, workers, now)
         judged = ((row, phase_of(row, served, strays, pauses)) for row in rows)
         found += [row for row, its_phase in judged if wanted in {its_phase, None}]
@@ -189,8 +193,30 @@ async def list_jobs(
             break
     shown = found[: which.limit]
     of_these = {row.id: strays[row.id] for row in shown if row.id in strays}
-    before = shown[-1].id if len(shown) == which.limit else seen.before
-    return JobList(shown, served, of_these, pauses, before)
+    is_full = len(shown) == which.limit
+    before = shown[-1].id if is_full else seen.before
+    back_to = None if is_full or texts is None else await _time_of(store, before)
+    return JobList(shown, served, of_these, pauses, before, back_to)
+
+
+async def _find_candidates(
+    store: Store, which: JobFilter, phase: str | None, bounds: SearchBounds, texts: Texts | None
+) -> JobIds:
+    """Return the ids of the jobs that may be meant."""
+    changes: dict[str, Any] = {"look_rows": bounds.rows}
+    looks = bounds.looks
+    if phase is not None:
+        changes |= {"part": PARTS.get(phase), "limit": bounds.judged}
+    if texts is not None:
+        looks, most = 1, min(bounds.rows or SEARCHED_MAX, SEARCHED_MAX)
+        changes |= {"limit": most, "look_rows": most}
+    return await find_jobs(store, msgspec.structs.replace(which, **changes), looks)
+
+
+async def _time_of(store: Store, job_id: int | None) -> float | None:
+    """Return when a job was enqueued; None if it is gone."""
+    rows = [] if job_id is None else await store.inspector.jobs_of([job_id], 0)
+    return rows[0].enqueued_at if rows else None
 
 
 async def find_jobs(store: Store, which: JobFilter, looks: int = LOOKS_MAX) -> JobIds:

@@ -36,7 +36,7 @@ POSITIONS = {
     "completed": "it is done",
     "cancelled": "it was cancelled",
     "expired": "it was cancelled, since it had not begun by the time at which it expires",
-    "dead": "it used up a budget, or gave itself up",
+    "dead": "it used up a budget, or no further attempt was worth it",
     "running": "a worker runs it",
     "stopping": "it runs, and was asked to stop",
     "overdue": "it runs past its timeout, and is to be ended",
@@ -133,7 +133,7 @@ def _dead(about: Situation) -> Explanation:
     elif row.losses > policy.max_losses:
         cause = f"its budget of losses is used up ({row.losses}, {policy.max_losses} forgiven)"
     else:
-        cause = "it gave itself up (Dead), or could not be run any more"
+        cause = "no further attempt was worth it (Dead, dead_on, retry_on), or none was possible"
     return Explanation(
         position="dead",
         sentences=[

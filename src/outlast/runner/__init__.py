@@ -6,6 +6,7 @@ protocol.py          the frames between worker and runner: msgpack, length-prefi
 settings.py          what a runner is told at its start
 application.py       finds the application that MODULE:APP names
 execute.py           one attempt from its arguments to its end, in a runner or in process
+here.py              one call of a task without a worker, for its author and a debugger
 outcomes.py          from what a task raised to the outcome of its attempt, and the report of it
 task_reuse.py        asyncio tasks that run small attempts one after the other
 threads.py           plain functions in threads, handed over many at a time

@@ -174,7 +174,7 @@ class Executor:
             outcome = self._complete(attempt, value)
         except BaseException as error:
             self._leave_if_forked(error)
-            self._end(attempt, judge(error, attempt))
+            self._end(attempt, judge(error, attempt, task._error_rules))  # noqa: SLF001
             return False
         self._leave_if_forked(None)
         self._end(attempt, outcome)
@@ -279,16 +279,16 @@ class Executor:
         context = contextvars.copy_context()
         context.run(set_current, attempt)
         work = self._in_context(context, attempt.token, task.fn, [], args, kwargs)
-        self._threads.call(work, functools.partial(self._take, attempt))
+        self._threads.call(work, functools.partial(self._take, task, attempt))
 
-    def _take(self, attempt: Attempt, returned: _Returned) -> None:
+    def _take(self, task: Task[..., Any], attempt: Attempt, returned: _Returned) -> None:
         value, error = returned
         try:
             if error is not None:
                 raise error
             outcome = self._complete(attempt, value)
         except BaseException as raised:
-            outcome = judge(raised, attempt)
+            outcome = judge(raised, attempt, task._error_rules)  # noqa: SLF001
         self._end(attempt, outcome)
 
     async def _in_thread(

@@ -7,12 +7,12 @@ that is an end, too. Ends of attempts whose runner has died are ``worker/runners
 from __future__ import annotations
 
 import traceback
-from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
 
 from outlast.attempt import Attempt, StopReason
+from outlast.error_rules import EVERY_ERROR, ErrorRules, describe_refused, leaves_of
 from outlast.errors import (
     Cancel,
     Dead,
@@ -42,8 +42,8 @@ _RETURNED = (
 )
 
 
-def judge(error: BaseException, attempt: Attempt) -> Outcome:
-    """Return the end that an exception out of a task stands for.
+def judge(error: BaseException, attempt: Attempt, rules: ErrorRules = EVERY_ERROR) -> Outcome:
+    """Return the end that an exception out of a task with these rules stands for.
 
     Once an attempt was asked to stop, any exception that it raises counts as obeying. A verdict
     stands, except that of a task that knows that it is interrupted: a deploy neither ends nor
@@ -51,7 +51,7 @@ def judge(error: BaseException, attempt: Attempt) -> Outcome:
     end, too.
     """
     try:
-        return _judge(error, attempt)
+        return _judge(error, attempt, rules)
     except Exception as broken:
         return Outcome(kind=OutcomeKind.CRASHED, crash=_report(CrashKind.ERROR, broken))
 
@@ -68,17 +68,38 @@ def cut_short(attempt: Attempt) -> Outcome | None:
     return outcome
 
 
-def _judge(error: BaseException, attempt: Attempt) -> Outcome:
+def _judge(error: BaseException, attempt: Attempt, rules: ErrorRules) -> Outcome:
     error = _decisive(error)
     known = attempt._obeys()  # noqa: SLF001  # before the look below
     overruled = known in _INTERRUPTIONS and not isinstance(error, Snooze)
     if isinstance(error, Verdict) and not overruled:
-        return _verdict(error)
+        outcome = _verdict(error)
+        return _delayed(outcome, error, attempt, rules) if isinstance(error, Retry) else outcome
     if isinstance(error, LostLease):
         return Outcome(kind=OutcomeKind.CRASHED, crash=_report(CrashKind.LOST_LEASE, error))
     if attempt.stop_reason is not None:
         return _judge_stopped(attempt.stop_reason, error)
-    return Outcome(kind=OutcomeKind.CRASHED, crash=_report(CrashKind.ERROR, error))
+    crash = _report(CrashKind.ERROR, error)
+    if (reason := rules.refuse(error)) is not None:
+        message = clean(describe_refused(error, reason))
+        return Outcome(kind=OutcomeKind.DEAD, message=message, crash=crash)
+    return _delayed(Outcome(kind=OutcomeKind.CRASHED, crash=crash), error, attempt, rules)
+
+
+def _delayed(
+    outcome: Outcome, error: BaseException, attempt: Attempt, rules: ErrorRules
+) -> Outcome:
+    """Return a failure with the pause that its task wants, unless the error itself asks for one. A
+    function of the task's that fails leaves it at the usual pause, and the report says so."""
+    if rules.pause is None or outcome.delay is not None or outcome.crash is None:
+        return outcome
+    try:
+        delay = rules.find_pause(error, attempt.failures + 1)
+    except Exception as broken:
+        message = f"{outcome.crash.message} (its backoff failed: {describe(broken)})"
+        crash = bound(msgspec.structs.replace(outcome.crash, message=message))
+        return msgspec.structs.replace(outcome, crash=crash)
+    return msgspec.structs.replace(outcome, delay=delay)
 
 
 def _decisive(error: BaseException) -> BaseException:
@@ -87,21 +108,11 @@ def _decisive(error: BaseException) -> BaseException:
     """
     if not isinstance(error, BaseExceptionGroup):
         return error
-    leaves = list(_leaves(error))
+    leaves = list(leaves_of(error))
     lost = [leaf for leaf in leaves if isinstance(leaf, LostLease)]
     if lost or all(isinstance(leaf, Verdict) for leaf in leaves):
         return (lost or leaves)[0]
     return error
-
-
-def _leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:
-    waiting: list[BaseException] = [group]
-    while waiting:
-        error = waiting.pop()
-        if isinstance(error, BaseExceptionGroup):
-            waiting.extend(reversed(error.exceptions))
-        else:
-            yield error
 
 
 def _verdict(error: Verdict) -> Outcome:

@@ -33,6 +33,7 @@ from outlast.store.rows import (
     WorkerStatus,
 )
 from outlast.store.schedules import NewSchedule, Put, ScheduleReads, ScheduleVerbs
+from outlast.store.searching import SearchReads
 from outlast.store.statistics import STATISTICS_MAX, Place, Statistics
 from outlast.store.values import (
     Answer,
@@ -70,7 +71,7 @@ ENQUEUE_MAX = 5_000  # rows in one statement; more are split by the caller of th
 ENQUEUE_BYTES = 64 * 1024 * 1024  # of arguments in it, split as well, except a single job
 
 
-class Inspector(ActionReads, ScheduleReads, EvidenceReads, MinuteReads, Protocol):
+class Inspector(ActionReads, ScheduleReads, EvidenceReads, MinuteReads, SearchReads, Protocol):
     """Reads for people and screens. Never writes, takes no locks."""
 
     async def job(self, job_id: int, text_max: int | None = None) -> StoredJob | None:
@@ -86,8 +87,8 @@ class Inspector(ActionReads, ScheduleReads, EvidenceReads, MinuteReads, Protocol
         ...
 
     async def jobs_of(self, ids: Sequence[int], text_max: int | None = None) -> list[StoredJob]:
-        """Return the jobs with these ids, newest first. ``text_max``: characters at which arguments
-        are cut; results and checkpoints are then left out. It bounds what many rows take."""
+        """Return these jobs, newest first. ``text_max``: characters at which arguments are cut;
+        results and checkpoints are then left out."""
         ...
 
     async def jobs(self, which: JobFilter) -> list[StoredJob]:

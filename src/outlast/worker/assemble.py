@@ -36,6 +36,7 @@ from outlast.worker.runners.output import Lines, OnLine, Output
 from outlast.worker.runners.pool import RunnerPool
 from outlast.worker.runners.process import OutputSink, RunnerOwner, RunnerProcess
 from outlast.worker.runners.recycling import Recycling
+from outlast.worker.runners.reload import CodeWatch
 from outlast.worker.runners.supervisor import GroupTether
 from outlast.worker.runners.tether import Tether
 from outlast.worker.service import Duty
@@ -165,7 +166,7 @@ class WorkerParts:
         self,
         make_pool: Callable[[Worker], Pool],
         hold_until: Callable[[float], None] = no_tether,
-        duties: Sequence[Duty] = (),
+        make_duties: Callable[[Pool], Sequence[Duty]] = lambda _: (),
     ) -> Worker:
         """Return the worker, not started. Once."""
         lease, lock = self.settings.lease, self.lock
@@ -181,7 +182,7 @@ class WorkerParts:
             presence=presence_for(self.url, self.settings),
             lock=lock,
             hide_secrets=self._hide_secrets,
-            duties=duties,
+            make_duties=make_duties,
         )
         return self._worker
 
@@ -227,12 +228,14 @@ async def run_worker(
     *,
     wakeup: str | None = None,
     on_line: OnLine | None = None,
+    reload: Sequence[str] = (),
     clock: Clock = SYSTEM,
 ) -> None:
     """Run a worker with runners until it is told to stop by SIGTERM, SIGINT or SIGHUP.
 
     What runners write goes to stderr as it is, or to ``on_line(pid, text, job)``, line by
-    line; ``job`` is id and task of the job whose line it is, where that is known.
+    line; ``job`` is id and task of the job whose line it is, where that is known. ``reload``:
+    folders with code of the application, at whose change the runners are replaced.
     Raises ApplicationError when the application cannot be imported, and the store's errors
     when it cannot be opened.
     """
@@ -251,7 +254,10 @@ async def run_worker(
             )
             return make_runner_pool(worker, make, settings, tether, clock)
 
-        worker = parts.make_worker(make_pool, tether.hold_until, _duties_of_process_1(tether))
+        def make_duties(pool: Pool) -> list[Duty]:
+            return [*_duties_of_process_1(tether), *_duties_of_reload(pool, reload, stack)]
+
+        worker = parts.make_worker(make_pool, tether.hold_until, make_duties)
         vitals.attach(worker, tether.is_lost)
         _obey_signals(worker)
         keep_what_is_loaded()
@@ -289,6 +295,18 @@ async def _configure_runner(app: str, wakeup: str | None, parts: WorkerParts) ->
         shell=parts.settings.shell,
         wakeup=wakeup,
     )
+
+
+def _duties_of_reload(
+    pool: Pool, folders: Sequence[str], stack: contextlib.AsyncExitStack
+) -> list[Duty]:
+    if not folders or not isinstance(pool, RunnerPool):
+        return []
+    reloader, loop = pool.make_reloader(), asyncio.get_running_loop()
+    watch = CodeWatch(folders, lambda paths: loop.call_soon_threadsafe(reloader.note, paths))
+    watch.start()
+    stack.callback(watch.close)
+    return [reloader]
 
 
 def _duties_of_process_1(tether: Tether) -> list[Duty]:

@@ -46,7 +46,7 @@ class Worker:
 
     It makes its parts, and is the owner that they tell of what happens (``PoolOwner``,
     ``RegistrationOwner``, ``ReaperOwner``). ``make_pool`` returns what runs the attempts of a
-    worker, which has its ledger and checkpoints by then; ``duties``: more than its own.
+    worker, which has its ledger and checkpoints by then; ``make_duties``: more than its own.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class Worker:
         presence: PresenceLock | None = None,
         lock: LockFile | None = None,
         hide_secrets: Callable[[str], str] = hide_logins,
-        duties: Sequence[Duty] = (),
+        make_duties: Callable[[Pool], Sequence[Duty]] = lambda _: (),
     ) -> None:
         self._new, self.settings = new, settings
         self._store, self._wakeup, self._clock = store, wakeup, clock
@@ -101,8 +101,8 @@ class Worker:
         self._minutes = MinuteWriter(store, tally, lambda: self.me, clock)
         self._scheduler = Scheduler(self, store, self.pool.starter, self.nudges.scheduler, clock)
         self._condition = Condition(clock, self.registration.terms.lease / 2, evidence.hide)
-        services = (*self._make_services(), *map(self._serve, duties))
-        self.services = {each.name: each for each in services}
+        more = map(self._serve, make_duties(self.pool))
+        self.services = {each.name: each for each in (*self._make_services(), *more)}
 
     # -- its parts -----------------------------------------------------------------------------
 

@@ -132,7 +132,7 @@ CASES: list[tuple[str, Explanation, list[str], int]] = [
     (
         "dead",
         asked(job(state=State.DEAD, attempt_count=1)),
-        ["it gave itself up"],
+        ["no further attempt was worth it (Dead, dead_on, retry_on)"],
         0,
     ),
     (

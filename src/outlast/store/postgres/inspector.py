@@ -54,6 +54,7 @@ from outlast.store.rows import (
     WorkerStatus,
 )
 from outlast.store.schedules import ScheduleRow
+from outlast.store.searching import Texts
 from outlast.store.statistics import (
     COUNT_MAX,
     LANES_MAX,
@@ -98,6 +99,11 @@ class PostgresInspector:
     async def jobs_of(self, ids: Sequence[int], text_max: int | None = None) -> list[StoredJob]:
         """Return the jobs with these ids, newest first."""
         return [_job(row) for row in await self._fetch("show_jobs", list(ids), text_max)]
+
+    async def search(self, ids: Sequence[int], texts: Texts) -> list[int]:
+        """Return those of these jobs that hold all that is searched for, newest first."""
+        values = (list(ids), texts.args, texts.error, texts.within)
+        return [row["id"] for row in await self._fetch("search", *values)]
 
     async def jobs(self, which: JobFilter) -> list[StoredJob]:
         """Return jobs, newest first, by as many looks as it takes."""

@@ -48,6 +48,7 @@ from outlast.store.rows import (
     WorkerStatus,
 )
 from outlast.store.schedules import ScheduleRow
+from outlast.store.searching import Texts
 from outlast.store.sqlite import evidence
 from outlast.store.sqlite import minutes as sqlite_minutes
 from outlast.store.sqlite.connection import SqliteConnection
@@ -101,6 +102,11 @@ class SqliteInspector:
     async def jobs_of(self, ids: Sequence[int], text_max: int | None = None) -> list[StoredJob]:
         """Return the jobs with these ids, newest first."""
         return [_job(row) for row in await self._rows("jobs_of", self._these(ids, text_max))]
+
+    async def search(self, ids: Sequence[int], texts: Texts) -> list[int]:
+        """Return those of these jobs that hold all that is searched for, newest first."""
+        values = self._these(ids, None) | msgspec.structs.asdict(texts)
+        return [row[0] for row in await self._rows("search", values)]
 
     async def jobs(self, which: JobFilter) -> list[StoredJob]:
         """Return jobs, newest first, by as many looks as it takes."""

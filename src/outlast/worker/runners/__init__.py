@@ -13,6 +13,7 @@ watchdog.py        the limits of each attempt, and stops that are not obeyed
 waits.py           notices slots that are all held by attempts that wait for other jobs
 responsiveness.py  whether a runner's event loop turns, and which attempt blocks it
 recycling.py       replaces a runner above max_rss or max_jobs_per_runner
+reload.py          replaces all runners when the application's code has changed
 memory.py          the kernel's counters: this worker's cgroup, and /proc
 tags.py            which tasks this worker may serve, by its tags
 tether.py          the worker's end of the tether

@@ -36,6 +36,7 @@ from outlast.worker.runners.control import RunnersControl
 from outlast.worker.runners.exits import outcome_of, suspicions_of
 from outlast.worker.runners.process import Death, RunnerOwner, RunnerProcess
 from outlast.worker.runners.recycling import Recycling
+from outlast.worker.runners.reload import Reloader
 from outlast.worker.runners.responsiveness import ResponsivenessMonitor
 from outlast.worker.runners.starter import Prefetches, RunnerStarter
 from outlast.worker.runners.supervisor import GroupTether, RunnerSupervisor
@@ -70,6 +71,7 @@ class RunnerPool:
         self._ledger = ledger
         self._checkpoints = checkpoints
         self._recycling = recycling
+        self._clock = clock
         assignment = Assignment(size=size, concurrency=concurrency, queues=queues)
         self._supervisor = RunnerSupervisor(
             owner,
@@ -109,6 +111,10 @@ class RunnerPool:
     def is_ready(self) -> bool:
         """Whether a runner is ready that takes attempts."""
         return any(each.takes_attempts for each in list(self.runners))
+
+    def make_reloader(self) -> Reloader:
+        """Return the duty that replaces the runners when the code has changed."""
+        return Reloader(self._supervisor, self.starter, self.control, self._clock)
 
     def note_registration(self, worker_id: int) -> None:
         """Note the id that attempts show."""

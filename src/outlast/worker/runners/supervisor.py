@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection
+from math import inf
 from typing import Protocol
 
 import msgspec
@@ -27,6 +28,7 @@ START_BACKOFF_FIRST, START_BACKOFF_MAX = 0.5, 30.0  # seconds
 # of work without a death comes the spare: its start takes 0.3 s of a core
 SPARE_AFTER_SECONDS = 2.0
 
+RELOAD = "reload"  # why runners with older code are replaced
 UNKILLABLE = "unkillable"  # why nothing is given to a runner that was killed and goes on
 
 
@@ -72,6 +74,7 @@ class RunnerSupervisor:
         self._starts_failed = 0
         self._next_start_at = 0.0
         self.ever_ready = False
+        self._on_trial = False  # the first runner with changed code has still to become ready
         self._spare_at = 0.0  # when the spare may be started, once a runner was ready
         self._killings: set[asyncio.Task[None]] = set()
         self.runners: list[RunnerProcess] = []  # always this list: the pool looks at it, too
@@ -95,7 +98,7 @@ class RunnerSupervisor:
             is_spare = not self._recycling.is_missing_one(self.runners, -1)
             wait = max(self._next_start_at, is_spare * self._spare_at) - self._clock.boot()
             if wait > 0:
-                return wait
+                return None if wait == inf else wait
             await self._spawn()
         return None
 
@@ -105,6 +108,8 @@ class RunnerSupervisor:
         comes on top of the others and the spare."""
         if not self.ever_ready and len(self.runners) >= self._size:
             return False
+        if self._on_trial and any(each.retiring is None for each in self.runners):
+            return False
         beside = int(self._assignment.runner_of_suspects(self.runners) is not None)
         return self._recycling.is_missing_one(self.runners, beside)
 
@@ -112,6 +117,20 @@ class RunnerSupervisor:
         """Retire those that are due for recycling, unless there is no replacement."""
         if not (self.closing or self._owner.is_draining()) and self._recycling.retire(self.runners):
             self._owner.note_pool_change()
+
+    def start_over(self) -> None:
+        """Replace all runners, since the code has changed. Those without work leave at once; when
+        the others end is the caller's business. A single runner tries the new code first."""
+        for runner in self.runners:
+            if runner.retiring != UNKILLABLE:
+                runner.retire(RELOAD)
+            if runner.ready:
+                self._recycling.dismiss(runner)
+            else:
+                runner.kill(RELOAD)
+        self._on_trial = True
+        self._starts_failed, self._next_start_at, self._spare_at = 0, 0.0, 0.0
+        self._owner.note_pool_change()
 
     # -- starts --------------------------------------------------------------------------------
 
@@ -133,6 +152,7 @@ class RunnerSupervisor:
             self._owner.fail(ApplicationError(complaint))
             return
         runner.note_ready(frame, self._tags)
+        self._on_trial = self._on_trial and runner.retiring is not None
         self._starts_failed = 0
         if not self.ever_ready:
             self.ever_ready = True
@@ -154,9 +174,13 @@ class RunnerSupervisor:
     def _delay_next_start(
         self, death: Death, complaint: str | None, killed_for: str | None
     ) -> None:
-        if self.closing:
+        if self.closing or killed_for == RELOAD:
             return
         message = complaint or _describe_failed_start(death, killed_for)
+        if self._on_trial:
+            emit("reload_failed", error=message)
+            self._next_start_at = inf  # the same code would fail again
+            return
         if not self.ever_ready and complaint:
             emit("application_failed", error=message)
             self._owner.fail(ApplicationError(message))

@@ -19,6 +19,17 @@ SELECT job_id AS id FROM outlast_attempts WHERE token = :token
 UNION SELECT id FROM outlast_jobs WHERE worker_id IS NOT NULL AND token = :token
 UNION SELECT id FROM outlast_jobs WHERE key = :key AND key IS NOT NULL AND ended_at IS NULL
 ORDER BY id DESC LIMIT :limit
+-- name: search
+-- Which of these jobs hold a text in their arguments, and one in the message of their last closed attempt,
+-- and are not older than a time; NULL lets all pass. lower() changes A to Z alone.
+SELECT j.id FROM json_each(:ids) AS wanted CROSS JOIN outlast_jobs AS j
+WHERE j.id = wanted.value
+  AND (:args IS NULL OR instr(lower(j.args), lower(:args)) > 0)
+  AND (:within IS NULL OR coalesce(j.ended_at, j.started_at, j.enqueued_at) >= :now - :within)
+  AND (:error IS NULL
+       OR instr(lower((SELECT message FROM outlast_attempts WHERE job_id = j.id
+                       ORDER BY number DESC, token DESC LIMIT 1)), lower(:error)) > 0)
+ORDER BY j.id DESC
 -- name: jobs_of
 SELECT j.id, j.task, j.queue, j.state, j.priority, j.attempt_count, j.failures, j.losses, j.token,
        j.state = 'queued' AND j.run_at > :now AND j.position IS NULL,

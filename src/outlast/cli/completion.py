@@ -1,0 +1,67 @@
+"""``outlast completion``: what a shell needs to complete commands and options at the Tab key.
+
+The shell then runs ``outlast`` with VARIABLE set, which prints what could follow. That reads no
+application and opens no store.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+from enum import StrEnum
+from typing import Annotated, Any
+
+import typer
+
+from outlast.cli.options import command
+
+PROGRAM = "outlast"
+VARIABLE = "_OUTLAST_COMPLETE"
+
+
+class Shell(StrEnum):
+    """The shells that are known."""
+
+    BASH = "bash"
+    ZSH = "zsh"
+    FISH = "fish"
+
+
+def add_to(group: typer.Typer) -> None:
+    """Add the command."""
+    command(group, "completion")(completion)
+
+
+def completion(
+    shell: Annotated[
+        Shell, typer.Argument(metavar="bash|zsh|fish", help="Your shell.", show_default=False)
+    ],
+) -> None:
+    """Print the script with which a shell completes commands and options.
+
+    It needs no application and no store.
+
+    Examples:
+        outlast completion bash > ~/.local/share/bash-completion/completions/outlast
+        outlast completion zsh > ~/.zfunc/_outlast
+        outlast completion fish > ~/.config/fish/completions/outlast.fish
+    """
+    print(
+        _typer().get_completion_script(prog_name=PROGRAM, complete_var=VARIABLE, shell=shell.value)
+    )
+
+
+def is_asked() -> bool:
+    """Whether a shell asks what could follow."""
+    return bool(os.environ.get(VARIABLE))
+
+
+def answer(tree: Any) -> int:
+    """Print what could follow what was typed; return the exit code. ``tree``: all commands."""
+    _typer().completion_init()
+    return int(_typer().shell_complete(tree, {}, PROGRAM, VARIABLE, os.environ[VARIABLE]))
+
+
+def _typer() -> Any:
+    """Return typer's own module for completion, which exports nothing by name."""
+    return importlib.import_module("typer.completion")

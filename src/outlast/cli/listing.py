@@ -1,0 +1,180 @@
+"""``outlast jobs``: a list of jobs by what they are, and by what is written in them."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from outlast.cli.connect import describe_place, on_store
+from outlast.cli.options import (
+    Before,
+    Error,
+    Json,
+    Limit,
+    Queue,
+    Since,
+    TaskName,
+    Tenant,
+    Url,
+    command,
+)
+from outlast.clock import SYSTEM
+from outlast.errors import UsageError
+from outlast.insight.documents import listed_document
+from outlast.insight.queries import PHASES, JobList, list_jobs, read_whole
+from outlast.model.job import State
+from outlast.store.backend import resolve_url
+from outlast.store.protocol import Store
+from outlast.store.rows import JobFilter
+from outlast.store.searching import Texts
+from outlast.text import stamp
+
+SEARCH_MAX = 1_000  # characters of a text that is searched for
+
+
+def add_to(group: typer.Typer) -> None:
+    """Add the command."""
+    command(group, "jobs")(jobs)
+
+
+def jobs(
+    state: Annotated[
+        str | None,
+        typer.Option("--state", metavar="STATE", help="Only jobs in this state or phase."),
+    ] = None,
+    queue: Queue = None,
+    task: TaskName = None,
+    tenant: Tenant = None,
+    label: Annotated[
+        str | None, typer.Option("--label", metavar="NAME", help="Only jobs with this label.")
+    ] = None,
+    args: Annotated[
+        str | None,
+        typer.Option("--args", metavar="TEXT", help="Only jobs with this text in their arguments."),
+    ] = None,
+    error: Error = None,
+    since: Since = None,
+    limit: Limit = 50,
+    before: Before = None,
+    url: Url = None,
+    json: Json = False,
+) -> None:
+    """List jobs, newest first.
+
+    States are queued, running, completed, dead and cancelled. Phases are shown instead of the
+    state: scheduled, retrying, suspect (waits to be run alone), paused and unservable (no active
+    worker knows the task and serves the queue) are queued; orphaned and silent (its worker is gone,
+    or sends no heartbeats) are running.
+
+    --args and --error look for a text, in the arguments as they are stored (JSON) and in what went
+    wrong last; upper and lower case of A to Z are alike. --since takes jobs that have ended, begun
+    or been enqueued in that time.
+
+    In a large store a list that finds little ends after a million jobs, a search by --args, --error
+    or --since after 20,000, and says how far back it has looked; --before goes on from there, as it
+    does behind a full list.
+
+    Examples:
+        outlast jobs
+        outlast jobs --state running --queue mail
+        outlast jobs --state scheduled
+        outlast jobs --task render --limit 500 --json
+        outlast jobs --tenant acme
+        outlast jobs --label import --state dead
+        outlast jobs --args ada@example.org --since 2h
+        outlast jobs --state dead --error "connection refused"
+    """
+    real = state_of(state)
+    which = JobFilter(
+        state=real,
+        queue=queue,
+        task=task,
+        tenant=tenant,
+        label=label,
+        limit=limit,
+        before_id=before,
+    )
+    texts = texts_of(args, error, since)
+    now = SYSTEM.wall()
+
+    async def work(store: Store) -> JobList:
+        found = await list_jobs(store, which, state, now, texts=texts)
+        if json:
+            await _write(store, found)
+        return found
+
+    found = on_store(url, work)
+    if not json:
+        filters = (state, queue, task, tenant, label, before, texts)
+        chosen = any(each is not None for each in filters)
+        none = "no such jobs" if chosen else f"no jobs yet in {describe_place(resolve_url(url))}"
+        _show(found, limit, now, none)
+
+
+async def _write(store: Store, found: JobList) -> None:
+    from outlast.cli.show import JsonList
+
+    made = JsonList()
+    async for row in read_whole(store, [row.id for row in found.rows]):
+        made.add(listed_document(row, found.served, found.astray, found.pauses))
+    made.end(next_before=found.before)
+
+
+def _show(found: JobList, limit: int, now: float, none: str) -> None:
+    from outlast.cli.show import console, jobs_table
+
+    out = console()
+    out.print(jobs_table(out, found, now) if found.rows else none)
+    if found.astray:
+        out.print(_of_strays(found.astray), style="red", soft_wrap=True)
+    if rest := describe_rest(len(found.rows), limit, found.before, found.back_to):
+        out.print(rest, style="dim", soft_wrap=True)
+
+
+def texts_of(args: str | None, error: str | None, since: float | None) -> Texts | None:
+    """Return what a search is for, or None. Raises UsageError for a text that no job can hold."""
+    for flag, text in (("--args", args), ("--error", error)):
+        if text is not None and not (0 < len(text) <= SEARCH_MAX and _is_plain(text)):
+            raise UsageError(f"{flag} takes a text of 1 to {SEARCH_MAX:,} characters")
+    if args is None and error is None and since is None:
+        return None
+    return Texts(args=args, error=error, within=since)
+
+
+def _is_plain(text: str) -> bool:
+    try:
+        return "\x00" not in text and bool(text.encode())
+    except UnicodeEncodeError:
+        return False
+
+
+def describe_rest(
+    shown: int, limit: int, before: int | None, back_to: float | None = None
+) -> str | None:
+    """Return what a list does not show, and how to see it; None where it shows all."""
+    if before is None:
+        return None
+    if back_to is not None:
+        return f"searched back to {stamp(back_to)}; --before {before} goes on"
+    if shown == limit:
+        return f"the newest {limit}; --limit shows more, --before {before} what follows"
+    return f"jobs before {before} were not looked at; --before {before} goes on with them"
+
+
+def state_of(word: str | None) -> State | None:
+    """Return the state that jobs of this state or phase have; UsageError for any other word."""
+    if word is None or word in PHASES:
+        return None if word is None else PHASES[word]
+    if word in set(State):
+        return State(word)
+    raise UsageError(
+        f"--state: {word!r} is not a state or phase; write one of {', '.join((*State, *PHASES))}"
+    )
+
+
+def _of_strays(strays: dict[int, str]) -> str:
+    many = "job is marked as running, but nothing runs it"
+    if len(strays) > 1:
+        many = "jobs are marked as running, but nothing runs them"
+    return f"{len(strays)} {many}: `outlast why {min(strays)}` says what to do"

@@ -1,0 +1,160 @@
+"""One call of a task in this process, without a store or a worker: ``outlast run-task``.
+
+A plain function runs in the thread that calls, where a debugger has the terminal and Ctrl-C
+arrives, unless one of the application's hooks needs an event loop. An ``async def`` runs in a loop
+of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+from collections.abc import Callable, Coroutine
+from contextlib import AbstractContextManager, AsyncExitStack, ExitStack
+from typing import Any, NamedTuple, NoReturn
+
+from outlast.app import App, Context
+from outlast.attempt import Attempt, set_current
+from outlast.clock import SYSTEM
+from outlast.errors import UsageError
+from outlast.model.crash import Progress
+from outlast.runner.execute import entered
+from outlast.store.values import Answer, Claimed
+from outlast.task import Call
+
+RunLoop = Callable[[Callable[[], Coroutine[Any, Any, None]]], None]
+
+
+class Listener(NamedTuple):
+    """What hears of an attempt without a worker: its progress, and the JSON of its checkpoints."""
+
+    on_progress: Callable[[Progress], None]
+    on_checkpoint: Callable[[str], None]
+
+
+class Returned(NamedTuple):
+    """What a call has returned, or else raised."""
+
+    value: Any = None
+    error: BaseException | None = None
+
+
+class _Attempt(Attempt):
+    async def _checked(self, connection: object) -> NoReturn:
+        raise UsageError("there is no job here that complete_in could complete")
+
+
+class _Link:
+    """A ``Link`` to no worker."""
+
+    store_id = ""
+    worker_id = 0
+
+    def __init__(self, listener: Listener) -> None:
+        self._listener = listener
+
+    def report(self, token: int, progress: Progress) -> None:
+        """Tell progress."""
+        self._listener.on_progress(progress)
+
+    async def save(self, job_id: int, token: int, number: int, value_json: str) -> Answer:
+        """Tell a checkpoint."""
+        return self.save_blocking(job_id, token, number, value_json)
+
+    def save_blocking(self, job_id: int, token: int, number: int, value_json: str) -> Answer:
+        """As ``save``."""
+        self._listener.on_checkpoint(value_json)
+        return Answer.ACCEPTED
+
+
+def make_attempt(call: Call[Any], listener: Listener, checkpoint: str | None = None) -> Attempt:
+    """Return the first attempt of a call that is no job; ``checkpoint``: JSON."""
+    job, timeout = call.job, call.job.policy.timeout
+    claimed = Claimed(
+        job_id=0,
+        token=0,
+        task=job.task,
+        queue=job.queue,
+        args=job.args,
+        number=1,
+        failures=0,
+        losses=0,
+        policy=job.policy,
+        tenant=job.tenant,
+        checkpoint=checkpoint,
+    )
+    return _Attempt(
+        _Link(listener),
+        claimed,
+        deadline=None if timeout is None else SYSTEM.wall() + timeout,
+        returns=call.task.returns,
+        max_payload=call.task.signature.max_payload,
+    )
+
+
+def run_here(app: App, call: Call[Any], attempt: Attempt, run_loop: RunLoop) -> Returned:
+    """Call the task inside the application's hooks; return what it has returned or raised, or what
+    they have. ``run_loop`` runs a coroutine, where that is needed. KeyboardInterrupt is raised."""
+    here = _Here(app, call, attempt)
+    try:
+        if here.needs_loop:
+            run_loop(here.run_in_loop)
+        else:
+            contextvars.copy_context().run(here.run)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        return Returned(error=here.error or error)
+    return Returned(here.value, here.error)
+
+
+class _Here:
+    """One call, and how it has ended: a hook that swallows its exception does not undo that."""
+
+    def __init__(self, app: App, call: Call[Any], attempt: Attempt) -> None:
+        self._task = call.task
+        self._args, self._kwargs = call.task.signature.decode(call.job.args)
+        self._attempt = attempt
+        self._lifespan: Context | None = None if app.lifespan_fn is None else app.lifespan_fn(app)
+        self._arounds = [around(attempt) for around in app.around_fns]
+        self.value: Any = None
+        self.error: BaseException | None = None
+
+    @property
+    def needs_loop(self) -> bool:
+        contexts = [*self._arounds, *([] if self._lifespan is None else [self._lifespan])]
+        are_plain = all(isinstance(each, AbstractContextManager) for each in contexts)
+        return self._task.is_async or not are_plain
+
+    def run(self) -> None:
+        with ExitStack() as stack:
+            if isinstance(self._lifespan, AbstractContextManager):
+                self._attempt.resources = stack.enter_context(self._lifespan)
+            set_current(self._attempt)
+            for around in self._arounds:
+                assert isinstance(around, AbstractContextManager)
+                stack.enter_context(around)
+            self._call()
+
+    async def run_in_loop(self) -> None:
+        async with AsyncExitStack() as stack:
+            if self._lifespan is not None:
+                self._attempt.resources = await entered(stack, self._lifespan)
+            set_current(self._attempt)
+            for around in self._arounds:
+                await entered(stack, around)
+            await (self._await() if self._task.is_async else asyncio.to_thread(self._call))
+
+    def _call(self) -> None:
+        try:
+            self.value = self._task.fn(*self._args, **self._kwargs)
+        except BaseException as error:
+            self.error = error
+            raise
+
+    async def _await(self) -> None:
+        try:
+            self.value = await self._task.fn(*self._args, **self._kwargs)
+        except BaseException as error:
+            self.error = error
+            raise

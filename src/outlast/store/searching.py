@@ -1,0 +1,30 @@
+"""A search by what is written in jobs. No index knows that: only those that are named are read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import msgspec
+
+
+class Texts(msgspec.Struct, frozen=True, kw_only=True):
+    """What a job has to hold; None lets all pass. Upper and lower case of A to Z are the same.
+
+    Attributes:
+        args: a text in its arguments, as they are stored: JSON.
+        error: a text in the message of its last attempt that did not complete.
+        within: seconds; something has happened to it since then: it ended, began or was enqueued.
+    """
+
+    args: str | None = None
+    error: str | None = None
+    within: float | None = None
+
+
+class SearchReads(Protocol):
+    """The reads of a search."""
+
+    async def search(self, ids: Sequence[int], texts: Texts) -> list[int]:
+        """Return those of these jobs that hold all that is searched for, newest first."""
+        ...
