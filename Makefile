@@ -95,6 +95,10 @@ format: $(DEV) ## rewrite the code in the house format
 reference: $(DEV) ## write docs/reference.md from the docstrings
 	$(BIN)/python -m tools.reference
 
+.PHONY: screenshots
+screenshots: $(DEV) debian ## take the pictures of the page that are in the docs
+	$(BIN)/python -m tools.screenshots
+
 # The wheel is built from the sdist, so that a file which the sdist lacks is missed at once.
 DIST   ?= dist
 .PHONY: dist

@@ -2,12 +2,14 @@
 
 It imports nothing of theirs. Its files:
 
+browser.py        a real browser, Debian's Chromium
 certificates.py   certificates for servers and clients, by an authority of their own
 faketime.py       a wall clock of its own for a process, by libfaketime, a Debian package
 journal.py        what each attempt writes: it ran here, and which earlier processes still lived
 namespaces.py     hosts that are really apart, with links between them that can be harmed
 nats_server.py    a NATS server
 other_host.py     a worker as on a machine of its own: with another boot id
+page.py           the page of a store, served from a thread
 pgbouncer.py      a PgBouncer, a Debian package
 proxy.py          a TCP proxy that can hold, slow down and cut connections
 rabbit_server.py  a RabbitMQ server, a Debian package

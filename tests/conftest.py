@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import settings
 
+from harness.browser import Browser, BrowserMissing
 from harness.pgbouncer import PgBouncerMissing, PgBouncerServer
 from harness.servers import PostgresMissing, PostgresServer
 from tests.databases import Databases
@@ -94,6 +95,28 @@ def pgbouncer(pg_server: PostgresServer) -> Iterator[PgBouncerServer]:
         pytest.skip(str(missing))
     with server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Browser]:
+    """A browser shared by the session (each xdist process has its own)."""
+    try:
+        made = Browser()
+    except BrowserMissing as missing:
+        pytest.skip(str(missing))
+    with made:
+        yield made
+
+
+@pytest.fixture
+def browser(chromium: Browser) -> Iterator[Browser]:
+    """The browser, with no page, no session and nothing said on its console.
+
+    For tests marked `browser`. Wait for what a page comes to by `browser.wait`.
+    """
+    chromium.start_over()
+    yield chromium
+    chromium.start_over()
 
 
 @pytest.fixture

@@ -109,7 +109,7 @@ async def test_a_page_that_has_not_changed_is_not_sent_again(store: Store) -> No
 async def test_a_queued_job_is_cancelled_after_a_confirmation(store: Store) -> None:
     (number,) = await enqueued(store)
     async with page_on(store.url) as page:
-        assert "Cancel: job" in await page.see(f"/jobs/{number}/cancel")
+        assert f"Cancel job {number}?" in await page.see(f"/jobs/{number}/cancel")
         answer = await page.submit(f"/jobs/{number}/cancel", token="0")
         assert answer.headers["location"] == f"../../jobs/{number}?done=cancelled"
         assert "It is cancelled." in await page.see(f"/jobs/{number}", done="cancelled")

@@ -19,11 +19,11 @@ from outlast.web.visit import Visit
 
 DIGITS = 19  # of a token, at most
 VERBS = {
-    "cancel": (Right.CANCEL, "Cancel"),
-    "requeue": (Right.REQUEUE, "Requeue from the start"),
-    "discard": (Right.DISCARD, "Discard"),
+    "cancel": (Right.CANCEL, "Cancel job {}"),
+    "requeue": (Right.REQUEUE, "Requeue job {} from the start"),
+    "discard": (Right.DISCARD, "Discard job {}"),
 }
-"""Verbs that are confirmed -> the right, and what the button says."""
+"""Verbs that are confirmed -> the right, and what is asked."""
 
 
 async def confirm(visit: Visit) -> Response:
@@ -31,12 +31,18 @@ async def confirm(visit: Visit) -> Response:
     verb = visit.request.path_params["verb"]
     if verb not in VERBS:
         raise WebRefusal(404, "No such page", f"There is nothing at {visit.path}.")
-    right, button = VERBS[verb]
+    right, title = VERBS[verb]
     if not visit.may(right):
         raise WebRefusal(403, "Not allowed", f"{visit.access.user} lacks the right {right.value}.")
     found = await find_page(visit)
+    row, phase = found.dossier.row, found.dossier.phase
     return visit.show(
-        "confirm.html", row=found.dossier.row, phase=found.dossier.phase, verb=verb, button=button
+        "confirm.html",
+        row=row,
+        phase=phase,
+        verb=verb,
+        button=verb.capitalize(),
+        title=title.format(row.id),
     )
 
 

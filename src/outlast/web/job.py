@@ -16,7 +16,7 @@ from outlast.store.statistics import Place
 from outlast.text import lines
 from outlast.web.access import Right
 from outlast.web.endpoint import Endpoint
-from outlast.web.timeline import draw_timeline
+from outlast.web.timeline import draw_timeline, list_attempts
 from outlast.web.visit import Visit
 
 PAYLOADS = ("args", "checkpoint", "result")
@@ -76,14 +76,15 @@ async def show_job(visit: Visit) -> Response:
     """Show one job."""
     found = await find_page(visit)
     dossier, row = found.dossier, found.dossier.row
-    kept = dossier.attempts[-ATTEMPTS_SHOWN:]
+    attempts = list_attempts(dossier)
+    kept = attempts[-ATTEMPTS_SHOWN:]
     return visit.show(
         "job.html",
         row=row,
         phase=dossier.phase,
         answer=found.answer,
         attempts=list(reversed(kept)),
-        attempts_hidden=len(dossier.attempts) - len(kept),
+        attempts_hidden=len(attempts) - len(kept),
         dropped=dossier.attempts[-1].dropped if dossier.attempts else 0,
         refusals=dossier.refusals,
         timeline=draw_timeline(dossier),

@@ -8,6 +8,7 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from outlast.model.crash import Charge
 from outlast.text import ago, count_of, line, rough, safe, size, span, stamp
 from outlast.web.access import Right
 from outlast.web.assets import asset_path
@@ -32,6 +33,12 @@ _MEANING = {word: meaning for meaning, words in MEANINGS.items() for word in wor
 def meaning(word: str) -> str:
     """Return what a phase, a position or a status means; what is unknown waits."""
     return _MEANING.get(word, "wait")
+
+
+def outcome_meaning(attempt: Any) -> str:
+    """Return what the outcome of an attempt means: by what it was charged to, if it has ended."""
+    known = {"running": "run", "completed": "good"}.get(attempt.outcome)
+    return known or {Charge.FAILURE: "bad", Charge.LOSS: "care"}.get(attempt.charge, "off")
 
 
 def bounded(number: int, most: int) -> str:
@@ -77,6 +84,7 @@ def environment() -> Environment:
         "line": line,
         "machine_time": machine_time,
         "meaning": meaning,
+        "outcome": outcome_meaning,
         "rough": rough,
         "safely": safe,
         "size": size,

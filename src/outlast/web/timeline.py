@@ -12,7 +12,7 @@ import msgspec
 from outlast.insight.queries import Dossier
 from outlast.model.crash import Charge
 from outlast.model.job import State
-from outlast.store.rows import AttemptRow, RefusalRow
+from outlast.store.rows import AttemptRow, RefusalRow, StoredJob
 
 WIDTH = 1_000.0
 BAR_LEAST = 4.0
@@ -53,18 +53,21 @@ class _Span(msgspec.Struct):
 
 def draw_timeline(dossier: Dossier) -> JobTimeline | None:
     """Return the drawing; None where nothing was attempted."""
-    spans = [_Span(one.started_at, max(one.started_at, one.ended_at), one) for one in _all(dossier)]
+    spans = [
+        _Span(one.started_at, max(one.started_at, one.ended_at), one)
+        for one in list_attempts(dossier)
+    ]
     spans = spans[-BARS_MAX:]
     if not spans:
         return None
     late = [one for one in dossier.refusals if one.late_by is not None][:TICKS_MAX]
     axis = _Axis(spans, _last_moment(spans, late))
-    bars = [_bar(axis, one, dossier, late) for one in spans]
+    bars = [_bar(axis, one, late) for one in spans]
     return JobTimeline(bars, axis.breaks, spans[0].began, axis.ended)
 
 
-def _all(dossier: Dossier) -> list[AttemptRow]:
-    """Return the closed attempts, and the one that runs or has completed."""
+def list_attempts(dossier: Dossier) -> list[AttemptRow]:
+    """Return the closed attempts, and the one that runs (as if it ended now) or has completed."""
     row, closed = dossier.row, dossier.attempts
     is_open = row.state in {State.RUNNING, State.COMPLETED} and row.token is not None
     if not is_open or row.started_at is None or any(one.token == row.token for one in closed):
@@ -79,8 +82,17 @@ def _all(dossier: Dossier) -> list[AttemptRow]:
         ended_at=row.ended_at if row.ended_at is not None else dossier.now,
         worker=row.worker,
         host=row.host,
+        checkpoint_age=_age(row, dossier.now),
     )
     return [*closed, last]
+
+
+def _age(row: StoredJob, now: float) -> float | None:
+    """Return how old the last checkpoint is, if the attempt that runs or has completed made it."""
+    saved, began = row.checkpoint_at, row.started_at
+    if saved is None or began is None or saved < began:
+        return None
+    return (now if row.ended_at is None else row.ended_at) - saved
 
 
 def _last_moment(spans: list[_Span], late: list[RefusalRow]) -> float:
@@ -130,10 +142,10 @@ class _Axis:
         return round(min(WIDTH, drawn / self._drawn * WIDTH), 1)
 
 
-def _bar(axis: _Axis, one: _Span, dossier: Dossier, late: list[RefusalRow]) -> Bar:
+def _bar(axis: _Axis, one: _Span, late: list[RefusalRow]) -> Bar:
     attempt = one.attempt
     x = min(axis.at(one.began), WIDTH - BAR_LEAST)
-    saved = _saved_at(one, dossier)
+    saved = _saved_at(one)
     return Bar(
         x=x,
         width=max(BAR_LEAST, round(axis.at(one.ended) - x, 1)),
@@ -149,13 +161,8 @@ def _bar(axis: _Axis, one: _Span, dossier: Dossier, late: list[RefusalRow]) -> B
     )
 
 
-def _saved_at(one: _Span, dossier: Dossier) -> float | None:
+def _saved_at(one: _Span) -> float | None:
     """Return when the attempt saved its last checkpoint, if it did."""
-    attempt, row = one.attempt, dossier.row
-    if attempt.checkpoint_age is not None:
-        saved = one.ended - attempt.checkpoint_age
-    elif attempt.token == row.token and row.checkpoint_at is not None:
-        saved = row.checkpoint_at
-    else:
-        return None
-    return saved if one.began <= saved <= one.ended else None
+    age = one.attempt.checkpoint_age
+    saved = None if age is None else one.ended - age
+    return saved if saved is not None and one.began <= saved <= one.ended else None

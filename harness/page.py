@@ -1,0 +1,63 @@
+"""The page of a store, served to a browser from a thread."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.routing import Mount
+
+from outlast.web.access import EVERYTHING, Access, Judge
+from outlast.web.application import application_of, make_site
+
+
+def let_in(request: Request) -> Access | None:
+    """Let everyone in, with all rights."""
+    return Access("ada", can=EVERYTHING)
+
+
+@contextlib.contextmanager
+def serving(url: str, judge: Judge = let_in, *, prefix: str = "", **settings: Any) -> Iterator[str]:
+    """Serve the page of a store below a path as ``/a/b``; give its address."""
+    site = make_site(url, judge, **settings)
+    page = application_of(site)
+
+    @contextlib.asynccontextmanager
+    async def life(app: Starlette) -> AsyncIterator[None]:
+        yield
+        await site.close()
+
+    mounted = Starlette(routes=[Mount(prefix, page)], lifespan=life) if prefix else page
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        server = _PageServer(uvicorn.Config(mounted, log_config=None, lifespan="on"))
+        thread = threading.Thread(target=asyncio.run, args=[server.serve([listening])])
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{listening.getsockname()[1]}{prefix}/"
+        finally:
+            server.stop(site.stop_streams)
+            thread.join()
+
+
+class _PageServer(uvicorn.Server):
+    """Can be stopped from another thread, open streams and all."""
+
+    _loop: asyncio.AbstractEventLoop | None = None
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Note the loop that it runs on."""
+        self._loop = asyncio.get_running_loop()
+        await super().startup(sockets)
+
+    def stop(self, stop_streams: Callable[[], None]) -> None:
+        """End the streams, then the server."""
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(stop_streams)
+        self.should_exit = True

@@ -1,0 +1,194 @@
+"""The page in a real browser: it complains of nothing, and everyone can use it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+from selenium.webdriver.common.by import By
+
+from harness.page import serving
+from outlast.store import open_store
+from tests.browser.kit import LOOKS, is_too_wide, serious, shows
+from tests.cli.rows import populated
+from tests.conformance.kit import enqueued, job
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+    from typing import Any
+
+    from harness.browser import Browser
+    from outlast.store.protocol import Store
+
+HOSTILE = "</script><script>document.title='stolen'</script><img src=x onerror=alert(1)>"
+
+
+def on(url: str, work: Callable[[Store], Coroutine[Any, Any, Any]]) -> Any:
+    """Do something to a store, from plain code."""
+
+    async def there() -> Any:
+        store = open_store(url)
+        await store.open()
+        try:
+            return await work(store)
+        finally:
+            await store.close()
+
+    return asyncio.run(there())
+
+
+def empty(url: str) -> None:
+    """Make a store without jobs."""
+    on(url, lambda store: store.inspector.counts())
+
+
+def test_no_page_makes_the_browser_complain_and_axe_finds_nothing_serious(
+    browser: Browser, sqlite_url: str
+) -> None:
+    ids = populated(sqlite_url)
+    paths = ["", "jobs", "jobs?phase=dead", "none", f"jobs/{ids['dead']}/discard"]
+    paths += [f"jobs/{number}" for number in ids.values()]
+    with serving(sqlite_url, name="production", colour="red") as address:
+        for path in paths:
+            browser.open(address + path)
+            for look in LOOKS:
+                browser.look_like(**look)
+                assert serious(browser) == [], (path, look)
+                assert not is_too_wide(browser), (path, look)
+            missing = [one for one in browser.complaints() if "404" not in one or path != "none"]
+            assert missing == [], path
+
+
+def test_an_empty_store_has_pages_too(browser: Browser, sqlite_url: str) -> None:
+    empty(sqlite_url)
+    with serving(sqlite_url) as address:
+        for path in ("", "jobs"):
+            browser.open(address + path)
+            assert "No job is stored" in browser.text()
+            assert serious(browser) == []
+        assert browser.complaints() == []
+
+
+def test_hostile_names_are_text_on_every_page(browser: Browser, sqlite_url: str) -> None:
+    async def make(store: Store) -> list[int]:
+        names = [HOSTILE, "../..", "x" * 10_000, "a/b?c=d&e#f", "\u202etxt.exe"]
+        return await enqueued(
+            store,
+            *[
+                job(task=name, queue=name[:200], tenant=name[:200], key=name[:200])
+                for name in names
+            ],
+        )
+
+    ids = on(sqlite_url, make)
+    with serving(sqlite_url) as address:
+        browser.look_like(width=390)
+        for path in ("", "jobs", *(f"jobs/{number}" for number in ids)):
+            browser.open(address + path)
+            assert "stolen" not in browser.driver.title
+            assert not is_too_wide(browser), path
+            assert browser.complaints() == [], path
+        browser.open(f"{address}jobs/{ids[0]}")
+        browser.driver.find_element(By.CSS_SELECTOR, "dl a").click()
+        browser.wait(lambda each: "/jobs?queue=" in each.driver.current_url)
+        assert f"/jobs/{ids[0]}" in browser.driver.page_source
+        assert f"/jobs/{ids[1]}" not in browser.driver.page_source
+
+
+@pytest.mark.parametrize("javascript", [True, False], ids=["script", "no script"])
+def test_a_job_is_cancelled_by_links_and_forms_alone_below_any_prefix(
+    browser: Browser, sqlite_url: str, javascript: bool
+) -> None:
+    on(sqlite_url, lambda store: enqueued(store, job(queue="mail")))
+    with serving(sqlite_url, prefix="/a/b") as address:
+        browser.look_like(javascript=javascript)
+        browser.open(address)
+        click(browser, "tbody th a")
+        assert browser.driver.current_url == f"{address}jobs?queue=mail"
+        click(browser, "tbody a.id")
+        click(browser, ".acts a")
+        assert browser.driver.current_url == f"{address}jobs/1/cancel"
+        click(browser, ".acts button")
+        assert browser.driver.current_url == f"{address}jobs/1?done=cancelled"
+        assert "It is cancelled." in browser.driver.page_source
+        click(browser, ".acts button")
+        assert browser.driver.current_url == f"{address}jobs/1?done=requeued"
+        assert browser.complaints() == []
+
+
+def click(browser: Browser, selector: str) -> None:
+    """Click on the first element of a selector, and wait for the page that it leads to."""
+    before = browser.driver.current_url
+    browser.driver.find_element(By.CSS_SELECTOR, selector).click()
+    browser.wait(lambda each: each.driver.current_url != before, selector)
+
+
+def test_times_are_the_reader_s_and_utc_on_hover(browser: Browser, sqlite_url: str) -> None:
+    on(sqlite_url, enqueued)
+    with serving(sqlite_url) as address:
+        shown = {}
+        for zone in ("Asia/Tokyo", "America/New_York"):
+            browser.look_like(zone=zone)
+            browser.open(f"{address}jobs")
+            assert browser.text("#zone") == zone
+            shown[zone] = browser.text("tbody time")
+            hover = browser.driver.find_element(By.CSS_SELECTOR, "tbody time").get_attribute(
+                "title"
+            )
+            assert "UTC" in str(hover)
+        assert len(set(shown.values())) == 2
+
+
+# -- live
+
+
+HINTED = """
+const [done] = arguments, main = document.getElementById("main");
+let hints = 0;
+const source = new EventSource(`${main.dataset.events}?topics=${main.dataset.topics}`);
+source.onmessage = async () => {
+  hints += 1;
+  if (hints === 1) return requestAnimationFrame(() => { window.listens = true; });
+  source.close();
+  await fetch(location.href);
+  await fetch(location.href);
+  window.hinted = true;
+};
+done();
+"""
+
+
+def test_an_open_page_follows_the_store_and_keeps_what_the_reader_does(
+    browser: Browser, sqlite_url: str
+) -> None:
+    """A selection holds the page as it is, also after a hint that has reached the browser."""
+    number = populated(sqlite_url)["dead"]
+    with serving(sqlite_url) as address:
+        browser.open(f"{address}jobs/{number}")
+        browser.run("window.same = true; document.querySelector('details').open = false")
+        browser.driver.execute_async_script(HINTED)
+        browser.wait(lambda each: each.run("return window.listens"), "the first hint")
+        selected = browser.run(
+            "getSelection().selectAllChildren(document.querySelector('.lead'));"
+            "return getSelection().toString()"
+        )
+        on(sqlite_url, lambda store: store.requeue([number]))
+        browser.wait(lambda each: each.run("return window.hinted"), "a hint")
+        assert browser.run("return getSelection().toString()") == selected
+        assert "dead" in browser.text("h1")
+        browser.run("getSelection().removeAllRanges()")
+        browser.wait(lambda each: "dead" not in each.text("h1"), "the requeued job")
+        assert browser.run("return window.same"), "no reload"
+        assert browser.run("return document.querySelector('details').open") is False
+        assert browser.complaints() == []
+
+
+def test_a_list_gets_new_jobs_without_a_reload(browser: Browser, sqlite_url: str) -> None:
+    empty(sqlite_url)
+    with serving(sqlite_url) as address:
+        browser.open(f"{address}jobs")
+        browser.run("window.same = true")
+        on(sqlite_url, lambda store: enqueued(store, job(task="brand.new")))
+        browser.wait(shows("brand.new"), "the new job")
+        assert browser.run("return window.same")

@@ -1,0 +1,102 @@
+"""Hints: one sampler for all who look, none for those who do not."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+
+from outlast.web.problem import WebRefusal
+from outlast.web.reader import StoreReader
+from outlast.web.sampler import CLIENTS_MAX, SLOW, Sampler
+from tests.conformance.kit import Hands, enqueued
+from tests.manual_clock import ManualClock
+from tests.web.kit import let_in, page_on
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from outlast.store.protocol import Store
+
+
+class Looking:
+    """A sampler on a clock that the test sets ahead."""
+
+    def __init__(self, url: str) -> None:
+        self.clock = ManualClock()
+        self.reader = StoreReader(url, self.clock)
+        self.sampler = Sampler(self.reader, self.clock)
+
+    async def settle(self) -> None:
+        """Wait until the sampler has looked, and sleeps."""
+        async with asyncio.timeout(60):
+            while not self.clock.sleepers:
+                await asyncio.sleep(0.005)
+
+    async def look(self, times: int = SLOW) -> None:
+        """Let it look so often again."""
+        for _ in range(times):
+            self.clock.advance(1.0)
+            await self.settle()
+
+
+@pytest.fixture
+async def looking(store: Store) -> AsyncIterator[Looking]:
+    made = Looking(store.url)
+    yield made
+    await made.reader.close()
+
+
+async def test_a_change_is_hinted_at_to_those_who_asked_about_it(
+    store: Store, looking: Looking
+) -> None:
+    one, other = await enqueued(store), await enqueued(store)
+    mine = looking.sampler.join(frozenset({f"job:{one[0]}"}))
+    others = looking.sampler.join(frozenset({f"job:{other[0]}"}))
+    everything = looking.sampler.join(frozenset({"stats", "workers"}))
+    await looking.settle()
+    await looking.look()
+    assert not any(each.hinted.is_set() for each in (mine, others, everything))
+    await store.cancel(one)
+    await looking.look()
+    assert [each.hinted.is_set() for each in (mine, others, everything)] == [True, False, True]
+    everything.hinted.clear()
+    await Hands.on(store)
+    await looking.look()
+    assert everything.hinted.is_set(), "a new worker"
+    for each in (mine, others, everything):
+        looking.sampler.leave(each)
+
+
+async def test_fifty_open_pages_cost_as_much_as_one_and_none_costs_nothing(
+    store: Store, looking: Looking
+) -> None:
+    topics = frozenset({"stats", "workers", "job:1"})
+    pages = [looking.sampler.join(topics) for _ in range(50)]
+    await looking.settle()
+    before = looking.reader.looks
+    await looking.look()
+    assert looking.reader.looks - before == 2 + SLOW, "stats and workers once, the job each time"
+    for page in pages:
+        looking.sampler.leave(page)
+    before = looking.reader.looks
+    looking.clock.advance(60.0)
+    await asyncio.sleep(0)
+    assert looking.clock.sleepers == 0
+    assert looking.reader.looks == before
+
+
+async def test_too_many_open_pages_are_refused(store: Store, looking: Looking) -> None:
+    pages = [looking.sampler.join(frozenset({"stats"})) for _ in range(CLIENTS_MAX)]
+    with pytest.raises(WebRefusal):
+        looking.sampler.join(frozenset({"stats"}))
+    for page in pages:
+        looking.sampler.leave(page)
+
+
+async def test_a_user_of_one_tenant_is_hinted_at_its_jobs_alone(store: Store) -> None:
+    async with page_on(store.url, let_in(tenant="acme")) as page:
+        for topics in ("stats workers refusals", "job:1", "job:x", "odd", ""):
+            answer = await page.get("/events", params={"topics": topics})
+            assert answer.status_code == 404, topics
