@@ -20,6 +20,7 @@ from outlast.errors import ConfigError, UnknownTask, UsageError
 from outlast.insight.pauses import WAIT_SECONDS
 from outlast.job import Job, cancel, check_id, not_found, requeue
 from outlast.model.job import SHELL_TASK
+from outlast.model.lifecycle import Outcome
 from outlast.pauses import Paused, choose_target, end_pause, list_pauses, make_pause, set_pause
 from outlast.schedules import ScheduleOptions, Schedules
 from outlast.store.rows import StoredJob
@@ -105,6 +106,7 @@ class App:
         self.schedules = Schedules(self.stores, self._returns)
         self.lifespan_fn = None
         self.around_fns = []
+        self._end_fns: list[Callable[[Attempt, Outcome], object]] = []  # of outlast.contrib
         self._aliases: dict[str, Task[..., Any]] = {}
 
     def __repr__(self) -> str:

@@ -30,6 +30,10 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 
+Enqueue = Callable[[Sequence[NewJob]], Awaitable[list[Enqueued]]]
+Sender = Callable[[Sequence[NewJob], Enqueue], Awaitable[list[Enqueued]]]
+"""Stores jobs by the function that it gets, and returns what that has returned."""
+
 CONNECTIONS = 4  # to a server, at most, per event loop
 FAREWELL_SECONDS = 1.0  # for a store whose event loop is gone
 LOOK_SECONDS = 0.05  # between looks whether an event loop of another thread still runs
@@ -116,6 +120,27 @@ class StoreProvider:
         if self._store_id is None:
             self._store_id = await self.ask(lambda store: store.store_id())
         return self._store_id
+
+    def wrap(self, sender: Sender) -> None:
+        """Let ``sender`` store what is enqueued from now on: it gets the jobs and the function that
+        does it, with jobs that it may have changed."""
+        own, many = self.enqueue, self.enqueue_many
+
+        async def enqueue(batch: Sequence[NewJob], connection: object = None) -> list[Enqueued]:
+            return await sender(batch, lambda jobs: own(jobs, connection))
+
+        async def enqueue_many(
+            jobs: Sequence[NewJob],
+            take: Callable[[list[Enqueued]], None],
+            connection: object = None,
+        ) -> None:
+            async def store(batch: Sequence[NewJob]) -> list[Enqueued]:
+                await many(batch, take, connection)
+                return []
+
+            await sender(jobs, store)
+
+        vars(self).update(enqueue=enqueue, enqueue_many=enqueue_many)
 
     async def enqueue(self, batch: Sequence[NewJob], connection: object = None) -> list[Enqueued]:
         """Store jobs in their order, all or none, at most ENQUEUE_MAX: here, or in the caller's

@@ -6,7 +6,9 @@ options.py      the options that several commands share, and how help texts are 
 connect.py      opens a store for a command; commands that only read create nothing
 loop.py         the event loop of a command, and Ctrl-C while it runs
 worker.py       outlast worker
+worker_flags.py  the options of that
 ready.py        what a worker says of itself once it is ready
+setup.py        code of the user's that the worker itself runs: --setup
 application.py  what MODULE:APP holds, asked in a child process
 probe.py        that child process
 logs.py         the worker's log, which never blocks it

@@ -9,16 +9,41 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
-from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
-
-import typer
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from outlast.cli.application import Found, start_check
 from outlast.cli.connect import exists
 from outlast.cli.loop import LoopFactory, run_loop
-from outlast.cli.options import AppUrl, command, span, with_flag
+from outlast.cli.options import AppUrl, command, with_flag
 from outlast.cli.ready import collect_facts, introduce_once_ready
+from outlast.cli.setup import run_setup
+from outlast.cli.worker_flags import (
+    Concurrency,
+    DrainTimeout,
+    Format,
+    Heartbeat,
+    Instance,
+    KeepCompleted,
+    KeepDead,
+    KeepWorkers,
+    Lease,
+    LogFormat,
+    MaxJobs,
+    MaxRss,
+    MaybeApplication,
+    Name,
+    NoPresence,
+    ProbeHost,
+    ProbePort,
+    Queues,
+    Redact,
+    Reload,
+    Runners,
+    Setup,
+    Shell,
+    Tags,
+    WakeupUrl,
+)
 from outlast.config import WorkerSettings, parse_size, worker_settings
 from outlast.credentials import hide_logins
 from outlast.errors import ConfigError, UsageError, text_of
@@ -26,6 +51,8 @@ from outlast.events import emit
 from outlast.store.backend import open_store, resolve_url
 
 if TYPE_CHECKING:
+    import typer
+
     from outlast.cli.logs import LogWriter
     from outlast.worker.runners.output import OnLine
 
@@ -37,142 +64,6 @@ _ABOUT = {
     "the worker's instance ": "--instance",
     "a lease ": "--lease",
 }
-
-
-class LogFormat(StrEnum):
-    """How the log is written to stderr."""
-
-    TEXT = "text"
-    JSON = "json"
-
-
-Queues = Annotated[
-    str | None, typer.Option("--queues", metavar="a,b", help="The queues to serve. Default: all.")
-]
-Tags = Annotated[
-    str | None,
-    typer.Option("--tags", metavar="a,b", help="What it offers to tasks that require it: gpu,eu."),
-]
-Runners = Annotated[
-    int | None,
-    typer.Option("--runners", metavar="N", help="Child processes. Default: processors, at most 4."),
-]
-Concurrency = Annotated[
-    int | None,
-    typer.Option("--concurrency", metavar="N", help="Async attempts per runner. Default: 10."),
-]
-Heartbeat = Annotated[
-    float | None, span("--heartbeat", "Time between lease renewals. Default: 2s.")
-]
-Lease = Annotated[
-    float | None, span("--lease", "Time of silence until others take over. Default: 60s.")
-]
-DrainTimeout = Annotated[
-    float | None, span("--drain-timeout", "Time to finish attempts at a stop. Default: 25s.")
-]
-KeepCompleted = Annotated[
-    float | None,
-    span("--keep-completed", "Delete completed and cancelled jobs after this time. Default: 7d."),
-]
-KeepWorkers = Annotated[
-    float | None,
-    span("--keep-workers", "Delete rows of gone workers after this time. Default: 7d."),
-]
-KeepDead = Annotated[
-    float | None, span("--keep-dead", "Delete dead jobs after this time. Default: never.")
-]
-MaxRss = Annotated[
-    str | None,
-    typer.Option(
-        "--max-rss", metavar="SIZE", help="Memory, as in 500M, at which a runner is replaced."
-    ),
-]
-MaxJobs = Annotated[
-    int | None,
-    typer.Option(
-        "--max-jobs-per-runner", metavar="N", help="Attempts after which a runner is replaced."
-    ),
-]
-Redact = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--redact", metavar="REGEX", help="Hide matches in crash reports. May be repeated."
-    ),
-]
-MaybeApplication = Annotated[
-    str | None,
-    typer.Argument(
-        metavar="MODULE:APP", help="Your application, as in shop.jobs:app.", show_default=False
-    ),
-]
-Shell = Annotated[
-    bool,
-    typer.Option(
-        "--shell",
-        help="Also run commands (outlast run): every client that enqueues can execute anything.",
-        show_default=False,
-    ),
-]
-Reload = Annotated[
-    bool,
-    typer.Option(
-        "--reload",
-        help="Replace the runners when code of the application changes. For development.",
-        show_default=False,
-    ),
-]
-Name = Annotated[
-    str | None,
-    typer.Option("--name", metavar="NAME", help="Its name in lists. Default: host-pid-random."),
-]
-Instance = Annotated[
-    str | None,
-    typer.Option(
-        "--instance",
-        metavar="NAME",
-        envvar="OUTLAST_INSTANCE",
-        help="A name that only one live worker has, such as a StatefulSet's pod.",
-    ),
-]
-NoPresence = Annotated[
-    bool,
-    typer.Option("--no-presence", help="Hold no PostgreSQL lock that shows other hosts its death."),
-]
-ProbePort = Annotated[
-    int | None,
-    typer.Option(
-        "--probe-port",
-        metavar="N",
-        envvar="OUTLAST_PROBE_PORT",
-        show_envvar=False,
-        help="Answer /livez, /readyz, /startupz over HTTP. Default: $OUTLAST_PROBE_PORT, or not.",
-    ),
-]
-ProbeHost = Annotated[
-    str | None,
-    typer.Option("--probe-host", metavar="ADDRESS", help="The address of that port. Default: all."),
-]
-WakeupUrl = Annotated[
-    str | None,
-    typer.Option(
-        "--wakeup",
-        metavar="URL",
-        envvar="OUTLAST_WAKEUP",
-        show_envvar=False,
-        help="A messenger, nats:// or amqp://, that announces jobs. Default: the application's.",
-    ),
-]
-Format = Annotated[
-    LogFormat,
-    typer.Option(
-        "--log-format",
-        metavar="text|json",
-        envvar="OUTLAST_LOG_FORMAT",
-        show_envvar=False,
-        help="How to write the log. Default: $OUTLAST_LOG_FORMAT, else text.",
-        show_default=False,
-    ),
-]
 
 
 def add_to(group: typer.Typer) -> None:
@@ -202,6 +93,7 @@ def worker(
     shell: Shell = False,
     probe_port: ProbePort = None,
     probe_host: ProbeHost = None,
+    setup: Setup = None,
     wakeup: WakeupUrl = None,
     reload: Reload = False,
     log_format: Format = LogFormat.TEXT,
@@ -217,6 +109,9 @@ def worker(
     With --reload a change of the application's Python files replaces the runners: attempts that
     have not ended after a second run again in the new code, uncharged. Code that cannot be imported
     is told, and the next change is awaited.
+
+    The function of --setup is the only code of yours that the worker itself runs. Keep its module
+    small, and apart from the application.
 
     Examples:
         outlast worker shop.jobs:app
@@ -259,6 +154,8 @@ def worker(
             _load_the_rest(url)  # in the meantime
             log = until_the_end.enter_context(_log(as_json=as_json))
             found = look.wait()
+        if setup is not None:
+            run_setup(setup)
         address = resolve_url(found.url if url is None else url)
         folders = found.folders if reload else []
         _run(app, address, wakeup or found.wakeup, settings, found, log, folders)

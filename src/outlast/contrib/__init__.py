@@ -1,4 +1,7 @@
-"""Outlast in frameworks: each in a folder of its own, loaded by the framework alone.
+"""Outlast in frameworks and beside them: each is loaded only by those who use it.
 
-django/  an app of Django: the backend of its tasks, its migrations, its admin, manage.py outlast
+django/           an app of Django: the backend of its tasks, its migrations, its admin
+otel.py           traces, by the API of OpenTelemetry
+trace_context.py  the context of a trace in the notes of a job
+sentry.py         error reports, by the SDK of Sentry
 """

@@ -1,10 +1,11 @@
-"""Finds the user's application from ``MODULE:APP``."""
+"""Finds what users name: their application by ``MODULE:APP``, a function of theirs."""
 
 from __future__ import annotations
 
 import importlib
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from outlast.app import App
@@ -18,11 +19,31 @@ def load_app(spec: str) -> App:
 
     Errors inside the module itself are chained, so that their traceback can be shown.
     """
+    module_name, attribute, module = _load(spec, "an application", "MODULE:APP", "shop.jobs:app")
+    app = getattr(module, attribute, None)
+    if not isinstance(app, App):
+        raise ApplicationError(_not_an_app(module_name, attribute, module, app))
+    return app
+
+
+def load_function(spec: str) -> Callable[[], object]:
+    """Import ``MODULE:FUNCTION`` and return it. Raises ApplicationError, as ``load_app``."""
+    name, attribute, module = _load(spec, "a function", "MODULE:FUNCTION", "shop.telemetry:start")
+    function = getattr(module, attribute, None)
+    if not callable(function):
+        raise ApplicationError(
+            f"{name!r} has no {attribute!r}"
+            if function is None
+            else f"{name}:{attribute} is of class {type(function).__name__}, not a function"
+        )
+    found: Callable[[], object] = function
+    return found
+
+
+def _load(spec: str, what: str, form: str, example: str) -> tuple[str, str, object]:
     module_name, colon, attribute = spec.partition(":")
     if not module_name or not colon or not attribute:
-        raise ApplicationError(
-            f"{spec!r} does not name an application; write MODULE:APP, as in shop.jobs:app"
-        )
+        raise ApplicationError(f"{spec!r} does not name {what}; write {form}, as in {example}")
     if dotted := _dotted(module_name):
         raise ApplicationError(
             f"{module_name!r} is a file; name its module, from the folder that you start in:"
@@ -30,11 +51,7 @@ def load_app(spec: str) -> App:
         )
     if module_name.partition(".")[0] != OUR_PACKAGE:
         _look_here_too()
-    module = _import(module_name)
-    app = getattr(module, attribute, None)
-    if not isinstance(app, App):
-        raise ApplicationError(_not_an_app(module_name, attribute, module, app))
-    return app
+    return module_name, attribute, _import(module_name)
 
 
 def _look_here_too() -> None:

@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import contextvars
 import functools
+import logging
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -93,6 +94,7 @@ class Executor:
         self._ran = 0  # attempts, since nothing ran
         self._in_loop = False  # the code of one of them, or its hooks
         self._link = link
+        self._end_fns = app._end_fns  # noqa: SLF001  # mostly empty
         self._resources = resources
         self._clock = clock
         self._forks = _forks
@@ -182,6 +184,8 @@ class Executor:
 
     def _end(self, attempt: Attempt, outcome: Outcome) -> None:
         del self._tasks[attempt.token], self._attempts[attempt.token]
+        if self._end_fns:
+            self._tell_end(attempt, outcome)
         self._ran += 1
         if not self._tasks:
             idle = Idle(attempt.token, self._ran - 1, self._in_loop)
@@ -189,6 +193,14 @@ class Executor:
             with contextlib.suppress(Exception):  # it must not keep the end back
                 self._on_idle(idle)
         self._link.report_end(End(attempt.token, outcome, attempt.completed_in))
+
+    def _tell_end(self, attempt: Attempt, outcome: Outcome) -> None:
+        """Tell those that trace attempts, before the end is reported."""
+        for tell in self._end_fns:
+            try:
+                tell(attempt, outcome)
+            except Exception:  # it must not keep the end back
+                logging.getLogger("outlast").exception("the end of %r was not told", attempt)
 
     def _prepare_or_end(self, claimed: Claimed) -> Prepared | None:
         """Return what an attempt needs to begin; None if it has ended because of it."""
@@ -207,6 +219,8 @@ class Executor:
             return prepared
         del self._tasks[token]
         self._asked_early.pop(token, None)
+        if self._end_fns:
+            self._tell_end(self._make_attempt(self._link, claimed), outcome)
         self._link.report_end(End(token, outcome))
         return None
 

@@ -2,18 +2,24 @@
 
 A job dies by an end that its own worker hands in, or by a reaper's decision on what a worker left
 behind. What an operator gives up (``outlast dead discard``) is not reported.
+
+Attempts that this worker has ended for a process that died, a runner of its own or a worker that is
+gone, are told to listeners as well (``outlast/deaths.py``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
+from outlast import deaths
+from outlast.deaths import ForeignEnd
 from outlast.events import emit
 from outlast.model.job import State
 from outlast.model.lifecycle import Transition
 from outlast.store.protocol import Store
 from outlast.store.values import Orphan
 from outlast.worker.claims.tally import Tally
+from outlast.worker.running import Running
 
 MESSAGE_MAX = 300  # characters
 
@@ -56,6 +62,51 @@ async def reclaim_and_tell(
     for transition in applied:
         orphan = orphans[transition.token]
         tally.note_reclaimed(orphan.queue, orphan.task, transition.outcome)
+        tell_end_of_orphan(orphan, transition)
         if transition.state is State.DEAD:
             tell_dead(transition, task=orphan.task, queue=orphan.queue, attempts=orphan.attempts)
     return applied
+
+
+def tell_end_of_own(running: Running, transition: Transition, now: float) -> None:
+    """Tell of an attempt whose runner has died. ``now``: on the boot clock."""
+    claimed = running.claimed
+
+    def make() -> ForeignEnd:
+        return ForeignEnd(
+            job_id=claimed.job_id,
+            token=claimed.token,
+            task=claimed.task,
+            queue=claimed.queue,
+            number=claimed.number,
+            outcome=transition.outcome,
+            message=message_of(transition),
+            seconds=now - running.started_at,
+            resumed=claimed.checkpoint is not None,
+            meta=claimed.policy.meta,
+            crash=transition.crash,
+            is_dead=transition.state is State.DEAD,
+        )
+
+    deaths.tell(make)
+
+
+def tell_end_of_orphan(orphan: Orphan, transition: Transition) -> None:
+    """Tell of an attempt whose worker is gone, or does not end it."""
+
+    def make() -> ForeignEnd:
+        return ForeignEnd(
+            job_id=orphan.facts.job_id,
+            token=orphan.facts.token,
+            task=orphan.task,
+            queue=orphan.queue,
+            number=orphan.attempts,
+            outcome=transition.outcome,
+            message=message_of(transition),
+            meta=orphan.facts.policy.meta,
+            crash=transition.crash,
+            is_dead=transition.state is State.DEAD,
+        )
+
+    if orphan.began:
+        deaths.tell(make)

@@ -91,12 +91,14 @@ class Ledger:
                 number=each.number,
             )
 
-    def end(self, token: int, outcome: Outcome, *, completed_in: bool = False) -> None:
-        """Note how an attempt ended; the first end counts, later ones are dropped."""
-        self.end_all([End(token, outcome, completed_in)])
+    def end(self, token: int, outcome: Outcome, *, completed_in: bool = False) -> Transition | None:
+        """Note how an attempt ended; return what is handed in. The first end counts, later ones
+        are dropped."""
+        ended = self.end_all([End(token, outcome, completed_in)])
+        return ended[0][1] if ended else None
 
-    def end_all(self, ends: Iterable[End]) -> None:
-        """Note how attempts ended."""
+    def end_all(self, ends: Iterable[End]) -> list[tuple[Running, Transition]]:
+        """Note how attempts ended; return those that had not ended before."""
         if self._unreported:
             self.tell_begun()
         now = self._clock.boot()
@@ -109,6 +111,7 @@ class Ledger:
             _tell_failed(running, transition)
         if ended and (not self._is_gathering or len(self.ended) >= OUTCOMES_MAX):
             self._nudge.give()
+        return ended
 
     def gather(self, *, wanted: bool) -> None:
         """Let ends wait for the next trip from now on, until there are as many as one takes; or

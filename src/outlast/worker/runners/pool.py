@@ -29,6 +29,7 @@ from outlast.runner.protocol import (
 )
 from outlast.store.values import Answer, Save
 from outlast.worker.base import CheckpointSink, PoolOwner
+from outlast.worker.claims.dead_jobs import tell_end_of_own
 from outlast.worker.claims.ledger import Ledger
 from outlast.worker.claims.prefetch import Prefetch
 from outlast.worker.runners.assignment import Assignment
@@ -68,6 +69,7 @@ class RunnerPool:
         tags: Collection[str] = (),
     ) -> None:
         self._owner = owner
+        self._clock = clock
         self._ledger = ledger
         self._checkpoints = checkpoints
         self._recycling = recycling
@@ -228,7 +230,9 @@ class RunnerPool:
                 trusted=self._owner.is_trusted(),
                 draining=self._owner.is_draining(),
             )
-            self._ledger.end(running.token, outcome)
+            transition = self._ledger.end(running.token, outcome)
+            if transition is not None:
+                tell_end_of_own(running, transition, self._clock.boot())
 
     def fail(self, error: BaseException) -> None:
         """End the worker, because the fate of a runner's attempts is unknown."""

@@ -1,0 +1,227 @@
+"""Traces by OpenTelemetry: a span for what is enqueued, one for each attempt.
+
+``instrument(app)`` where the application is made; ``watch_deaths()`` in the worker's own process
+(``outlast worker --setup``), for attempts whose process has died. Only the API is needed here; the
+SDK, and where spans go, are set up by the program.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from outlast import deaths
+from outlast.app import App
+from outlast.attempt import Attempt
+from outlast.clock import SYSTEM, Clock
+from outlast.contrib.trace_context import SentBy, note_context, read_context
+from outlast.deaths import ForeignEnd
+from outlast.errors import ConfigError
+from outlast.model.lifecycle import Outcome, OutcomeKind
+from outlast.store.values import Enqueued, NewJob
+from outlast.stores import Enqueue
+
+try:
+    from opentelemetry import context, propagate, trace
+    from opentelemetry.context import Context
+    from opentelemetry.trace import Link, Span, SpanKind, Status, StatusCode, Tracer
+except ImportError as error:
+    raise ConfigError(
+        "outlast.contrib.otel needs OpenTelemetry: pip install 'outlast[otel]'"
+    ) from error
+
+_SYSTEM = "outlast"
+_FAILED = {OutcomeKind.CRASHED, OutcomeKind.DEAD}
+
+
+def instrument(app: App, *, tracer_provider: trace.TracerProvider | None = None) -> None:
+    """Make spans of what this application enqueues (``send QUEUE``) and runs (``process QUEUE``).
+
+    Once for each application. The context of the trace goes along in the ``meta`` of the job, under
+    ``otel``. The first attempt, if it begins within 60 seconds of its enqueuing, is a child of the
+    span that sent it; other attempts, and those of jobs that were delayed or sent in bulk, begin a
+    trace of their own, with a link to it.
+
+    Args:
+        app: the application.
+        tracer_provider: what makes the tracer; default: the global one.
+    """
+    tracer = trace.get_tracer("outlast", tracer_provider=tracer_provider)
+    app.stores.wrap(_Producer(tracer, app).send)
+    consumer = _Consumer(tracer, app)
+    app.around_fns.insert(0, contextlib.asynccontextmanager(consumer.around))
+    app._end_fns.append(consumer.end)  # noqa: SLF001
+
+
+def watch_deaths(*, tracer_provider: trace.TracerProvider | None = None) -> Callable[[], None]:
+    """Make a span of each attempt that this process, a worker, ends for one that has died: its
+    runner, or another worker. Return what ends that.
+
+    For the function that ``outlast worker --setup`` names. The span of an attempt whose worker has
+    died has no length: when it began is in the store.
+    """
+    tracer = trace.get_tracer("outlast", tracer_provider=tracer_provider)
+    return deaths.listen(lambda ended: _trace_death(tracer, ended, SYSTEM))
+
+
+class _Producer:
+    """Makes the spans of what is sent."""
+
+    def __init__(self, tracer: Tracer, app: App) -> None:
+        self._tracer = tracer
+        self._app = app
+
+    async def send(self, jobs: Sequence[NewJob], enqueue: Enqueue) -> list[Enqueued]:
+        if not jobs or all(read_context(job.policy.meta) for job in jobs):  # of a batch, by now
+            return await enqueue(jobs)
+        queues = {job.queue for job in jobs}
+        name = f"send {queues.pop()}" if len(queues) == 1 else "send"
+        with self._tracer.start_as_current_span(
+            name, kind=SpanKind.PRODUCER, attributes=_sent(jobs)
+        ) as span:
+            try:
+                stored = await enqueue(self._with_context(jobs))
+            except Exception as error:
+                span.set_attribute("error.type", type(error).__qualname__)
+                raise
+            if len(stored) == 1:
+                span.set_attribute("messaging.message.id", str(stored[0].job_id))
+                span.set_attribute("outlast.created", stored[0].created)
+            return stored
+
+    def _with_context(self, jobs: Sequence[NewJob]) -> list[NewJob]:
+        carrier: dict[str, str] = {}
+        propagate.inject(carrier)
+        if not carrier:  # nothing is set up that would make traces
+            return list(jobs)
+        now = self._app.stores.clock.wall()
+        return [_noted(job, SentBy(carrier, _sent_at(job, jobs, now))) for job in jobs]
+
+
+def _sent_at(job: NewJob, jobs: Sequence[NewJob], now: float) -> float | None:
+    """Return the time for a job whose attempt may be a child, in seconds since 1970."""
+    return None if len(jobs) > 1 or job.delay or job.run_at is not None else now
+
+
+def _noted(job: NewJob, sent_by: SentBy) -> NewJob:
+    meta = note_context(job.policy.meta, sent_by)
+    policy = msgspec.structs.replace(job.policy, meta=meta)
+    return msgspec.structs.replace(job, policy=policy)
+
+
+def _sent(jobs: Sequence[NewJob]) -> dict[str, Any]:
+    first, more = jobs[0], len(jobs) > 1
+    attributes = {"messaging.operation.name": "send", "messaging.operation.type": "send"}
+    attributes |= {"messaging.system": _SYSTEM, "messaging.destination.name": first.queue}
+    if more and any(job.queue != first.queue for job in jobs):
+        del attributes["messaging.destination.name"]
+    if all(job.task == first.task for job in jobs):
+        attributes["outlast.task"] = first.task
+    return attributes | ({"messaging.batch.message_count": len(jobs)} if more else {})
+
+
+class _Consumer:
+    """Makes the spans of attempts that run in this process."""
+
+    def __init__(self, tracer: Tracer, app: App) -> None:
+        self._tracer = tracer
+        self._app = app
+        self._open: dict[int, Span] = {}  # by token
+
+    async def around(self, attempt: Attempt) -> AsyncIterator[None]:
+        span, base = self._begin(attempt)
+        self._open[attempt.token] = span
+        attached = context.attach(trace.set_span_in_context(span, base))
+        try:
+            yield
+        except Exception as error:  # no verdict is one
+            span.record_exception(error)
+            raise
+        finally:
+            context.detach(attached)
+
+    def _begin(self, attempt: Attempt) -> tuple[Span, Context]:
+        claimed = attempt._claimed  # noqa: SLF001
+        attributes = _processed(
+            attempt.queue, attempt.task, attempt.job_id, attempt.token, attempt.number
+        ) | {"outlast.resumed_from_checkpoint": claimed.checkpoint is not None}
+        now = self._app.stores.clock.wall()
+        base, links = _origin(claimed.policy.meta, attempt.number, now)
+        name = f"process {attempt.queue}"
+        kind = SpanKind.CONSUMER
+        span = self._tracer.start_span(name, base, kind, attributes=attributes, links=links)
+        return span, base
+
+    def end(self, attempt: Attempt, outcome: Outcome) -> None:
+        """End the span by how the attempt has ended. One that could not begin has it all the
+        same."""
+        span = self._open.pop(attempt.token, None) or self._begin(attempt)[0]
+        crash = outcome.crash
+        word = outcome.kind.value
+        if outcome.kind is OutcomeKind.CRASHED and crash is not None:
+            word = crash.kind.value
+        is_error = outcome.kind in _FAILED
+        _note_end(span, word, outcome.message or (crash.message if crash else ""), is_error)
+        span.end()
+
+
+def _origin(meta: str | None, number: int, now: float) -> tuple[Context, list[Link]]:
+    """Return the context that an attempt's span begins in, and its links."""
+    sent_by = read_context(meta)
+    if sent_by is None:
+        return Context(), []
+    remote = propagate.extract(sent_by.carrier, Context())
+    if number == 1 and sent_by.is_fresh(now):
+        return remote, []
+    sender = trace.get_current_span(remote).get_span_context()
+    return Context(), [Link(sender)] if sender.is_valid else []
+
+
+def _processed(queue: str, task: str, job_id: int, token: int, number: int) -> dict[str, Any]:
+    return {
+        "messaging.system": _SYSTEM,
+        "messaging.operation.name": "process",
+        "messaging.operation.type": "process",
+        "messaging.destination.name": queue,
+        "messaging.message.id": str(job_id),
+        "outlast.task": task,
+        "outlast.token": token,
+        "outlast.attempt.number": number,
+    }
+
+
+def _note_end(span: Span, word: str, message: str, is_error: bool) -> None:  # noqa: FBT001
+    span.set_attribute("outlast.outcome", word)
+    if is_error:
+        span.set_attribute("error.type", word)
+        span.set_status(Status(StatusCode.ERROR, message.partition("\n")[0] or word))
+
+
+def _trace_death(tracer: Tracer, ended: ForeignEnd, clock: Clock) -> None:
+    attributes = _processed(ended.queue, ended.task, ended.job_id, ended.token, ended.number)
+    attributes |= {name: value for name, value in _evidence(ended) if value is not None}
+    now = clock.wall()
+    began = now - (ended.seconds or 0.0)
+    base, links = _origin(ended.meta, ended.number, began)
+    span = tracer.start_span(
+        f"process {ended.queue}",
+        base,
+        SpanKind.CONSUMER,
+        attributes=attributes,
+        links=links,
+        start_time=int(began * 1e9),
+    )
+    _note_end(span, ended.outcome, ended.message, ended.crash is not None)
+    span.end(int(now * 1e9))
+
+
+def _evidence(ended: ForeignEnd) -> Iterator[tuple[str, Any]]:
+    yield "outlast.resumed_from_checkpoint", ended.resumed
+    if ended.crash is not None:
+        yield "outlast.crash.signal", ended.crash.signal
+        yield "outlast.crash.exit_code", ended.crash.exit_code
+        yield "outlast.worker", ended.crash.worker
+        yield "host.name", ended.crash.host

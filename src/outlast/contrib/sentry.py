@@ -1,0 +1,159 @@
+"""Error reports by Sentry: a scope for each attempt, and what a dead process could not report.
+
+``instrument(app)`` where the application is made; ``watch_deaths()`` in the worker's own process
+(``outlast worker --setup``). ``sentry_sdk.init(…)`` is the program's own business, in both.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Any
+
+from outlast import deaths
+from outlast.app import App
+from outlast.attempt import Attempt
+from outlast.deaths import ForeignEnd
+from outlast.errors import ConfigError, Dead, Stopped, Verdict
+from outlast.model.crash import Crash, CrashKind
+from outlast.model.lifecycle import Outcome, OutcomeKind
+
+try:
+    import sentry_sdk
+except ImportError as error:
+    raise ConfigError(
+        "outlast.contrib.sentry needs Sentry's SDK: pip install 'outlast[sentry]'"
+    ) from error
+
+UNCHARGED = frozenset({CrashKind.BYSTANDER, CrashKind.LOST_LEASE, CrashKind.LOST_WORKER})
+OUTPUT_LINES = 20  # of a crash report that go along
+
+
+def instrument(app: App, *, ignore: Sequence[type[BaseException]] = ()) -> None:
+    """Report what the tasks of this application raise, each attempt in a scope of its own.
+
+    Once for each application. A verdict (``Retry``, ``Snooze``, ``Cancel``) is no error, ``Dead``
+    is one. An attempt that has failed without an exception of its own, as one that obeyed its
+    timeout or whose result cannot be stored, is reported as a message.
+
+    Args:
+        app: the application.
+        ignore: exceptions that are not reported.
+    """
+    reporter = _Reporter((*ignore,))
+    app.around_fns.insert(0, contextlib.asynccontextmanager(reporter.around))
+    app._end_fns.append(reporter.end)  # noqa: SLF001
+
+
+def watch_deaths() -> Callable[[], None]:
+    """Report each attempt that this process, a worker, ends for one that has died: its runner, or
+    another worker. Return what ends that. For the function that ``outlast worker --setup`` names.
+
+    The report has what the worker has found out: signal or exit code, memory, the stacks and the
+    last lines of output, redacted as in the store.
+    """
+    return deaths.listen(_report_death)
+
+
+class _Reporter:
+    """Reports what attempts of this process raise."""
+
+    def __init__(self, ignore: tuple[type[BaseException], ...]) -> None:
+        self._ignore = ignore
+        self._reported: set[int] = set()  # tokens whose end needs no message
+
+    async def around(self, attempt: Attempt) -> AsyncIterator[None]:
+        with sentry_sdk.isolation_scope() as scope:
+            scope.clear_breadcrumbs()
+            scope.set_transaction_name(attempt.task, source="task")
+            _describe(scope, _facts_of(attempt), attempt.task)
+            try:
+                yield
+            except BaseException as error:
+                self._take(error, attempt)
+                raise
+
+    def _take(self, error: BaseException, attempt: Attempt) -> None:
+        """Report an error; what obeys a wish to stop is judged by its end instead."""
+        if attempt._stop_reason is not None:  # noqa: SLF001
+            return
+        self._reported.add(attempt.token)
+        is_verdict = isinstance(error, Verdict | Stopped) and not isinstance(error, Dead)
+        if not (is_verdict or isinstance(error, self._ignore)):
+            sentry_sdk.capture_exception(error)
+
+    def end(self, attempt: Attempt, outcome: Outcome) -> None:
+        """Report a failure that has raised nothing, or an interruption."""
+        if attempt.token in self._reported:
+            self._reported.discard(attempt.token)
+            return
+        if outcome.kind is OutcomeKind.CRASHED and outcome.crash is not None:
+            facts = _facts_of(attempt)
+            _send(outcome.crash, outcome.crash.kind.value, attempt.task, facts)
+
+
+def _facts_of(attempt: Attempt) -> dict[str, Any]:
+    return {
+        "job_id": attempt.job_id,
+        "token": attempt.token,
+        "attempt": attempt.number,
+        "failures": attempt.failures,
+        "queue": attempt.queue,
+        "is_last_try": attempt.is_last_try,
+    }
+
+
+def _describe(scope: sentry_sdk.Scope, facts: dict[str, Any], task: str) -> None:
+    scope.set_tag("outlast.task", task)
+    scope.set_tag("outlast.queue", facts["queue"])
+    scope.set_tag("outlast.job_id", str(facts["job_id"]))
+    scope.set_context("outlast", facts)
+
+
+def _report_death(ended: ForeignEnd) -> None:
+    if ended.crash is None:  # cancelled, or ended by a drain
+        return
+    facts = {
+        "job_id": ended.job_id,
+        "token": ended.token,
+        "attempt": ended.number,
+        "queue": ended.queue,
+        "seconds": ended.seconds,
+        "is_dead": ended.is_dead,
+    }
+    _send(ended.crash, ended.outcome, ended.task, facts)
+
+
+def _send(crash: Crash, kind: str, task: str, facts: dict[str, Any]) -> None:
+    """Send a report that is grouped by task and kind: no stack of an exception groups it."""
+    with sentry_sdk.isolation_scope() as scope:
+        scope.clear_breadcrumbs()
+        scope.set_transaction_name(task, source="task")
+        _describe(scope, facts, task)
+        scope.set_tag("outlast.outcome", kind)
+        scope.set_context("outlast crash", _evidence(crash))
+        first_line = crash.message.partition("\n")[0]
+        event: Any = {
+            "level": "warning" if crash.kind in UNCHARGED else "error",
+            "logger": "outlast",
+            "message": f"{task}: {first_line}",
+            "fingerprint": ["outlast", task, kind],
+        }
+        sentry_sdk.capture_event(event)
+
+
+def _evidence(crash: Crash) -> dict[str, Any]:
+    found = {
+        "kind": crash.kind.value,
+        "signal": crash.signal,
+        "exit_code": crash.exit_code,
+        "rss_peak_bytes": crash.rss_peak_bytes,
+        "cpu_seconds": crash.cpu_seconds,
+        "worker": crash.worker,
+        "host": crash.host,
+        "release": crash.release,
+        "stacks": crash.stacks,
+        "traceback": crash.traceback,
+        "output": "\n".join(crash.output[-OUTPUT_LINES:]) or None,
+    }
+    return {name: value for name, value in found.items() if value is not None}

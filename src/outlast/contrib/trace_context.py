@@ -1,0 +1,65 @@
+"""The context of a trace in the ``meta`` of a job: ``{"otel": {"traceparent": "…", "sent": …}}``.
+
+``sent``, in seconds since 1970, is there if the attempt may be a child of what has sent it. A
+producer in another language may write ``traceparent`` (and ``tracestate``) itself, there or beside
+``otel``, as W3C has it.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import msgspec
+
+from outlast.task_options import META_MAX
+
+KEY, SENT = "otel", "sent"
+CHILD_SECONDS = 60.0  # from the enqueuing to the first attempt, within which that is a child
+_W3C = ("traceparent", "tracestate", "baggage")
+
+
+class SentBy(NamedTuple):
+    """The span that has sent a job, as propagators write it; ``sent_at``: when, if the first
+    attempt may be a child of it."""
+
+    carrier: dict[str, str]
+    sent_at: float | None = None
+
+    def is_fresh(self, now: float) -> bool:
+        """Whether it was sent lately. The clocks of two hosts may differ by as much again."""
+        return self.sent_at is not None and abs(now - self.sent_at) < CHILD_SECONDS
+
+
+def note_context(meta: str | None, sent_by: SentBy) -> str | None:
+    """Return ``meta`` with the context, or as it was: where there is one, or no room for it."""
+    if read_context(meta) is not None:
+        return meta
+    own: dict[str, Any] = dict(sent_by.carrier)
+    if sent_by.sent_at is not None:
+        own[SENT] = round(sent_by.sent_at, 3)
+    noted = msgspec.json.encode({**_decode(meta), KEY: own})
+    return meta if len(noted) > META_MAX else noted.decode()
+
+
+def read_context(meta: str | None) -> SentBy | None:
+    """Return the context in ``meta``, if there is one."""
+    if meta is None:
+        return None
+    notes = _decode(meta)
+    own = notes.get(KEY)
+    found = own if isinstance(own, dict) else notes
+    carrier = {name: text for name, text in found.items() if isinstance(text, str)}
+    if found is notes:
+        carrier = {name: text for name, text in carrier.items() if name in _W3C}
+    sent = found.get(SENT) if found is own else None
+    if not carrier:
+        return None
+    return SentBy(carrier, sent if isinstance(sent, int | float) else None)
+
+
+def _decode(meta: str | None) -> dict[str, Any]:
+    try:
+        notes = msgspec.json.decode(meta or "{}")
+    except msgspec.MsgspecError:
+        return {}
+    return notes if isinstance(notes, dict) else {}
