@@ -3,6 +3,7 @@
 What reads or writes a store is in queries, actions, verify and doctor/gather; liveness looks at
 lock files; the rest is pure. How an answer looks is for the command line or a page.
 
+queues.py        queues and their lanes: what waits, who takes it, what hinders it
 queries.py       what is read for one answer: jobs by phase, one job, workers, schedules
 actions.py       revives or deletes dead jobs, drains workers, raises tokens, deletes schedules
 deaths.py        what ended badly: dead jobs in groups with an example each, shared deaths
@@ -24,6 +25,7 @@ lookup.py        a job or a worker by an id, a token, a key or a name
 overview.py      what needs a hand, and how the queues stand
 history.py       what workers have counted, step by step, for sparklines and programs
 scale.py         how many jobs of a queue want a worker, for autoscalers
+system.py        the store itself: what it stands on, its schema, what the doctor finds
 verify.py        checks the history of a store against the guarantees, job by job
 doctor/          checks of a store, its workers and this machine, with what to do
 """

@@ -21,6 +21,13 @@ jobs.py         /jobs and /go
 job.py          /jobs/17: why, attempts, payloads
 timeline.py     the attempts of a job as a drawing
 actions.py      what is done to one job: cancel, requeue, discard
+dead.py         /dead: dead jobs by what they died of
+deaths.py       /deaths: how attempts end, and shared deaths
+queues.py       /queues: what waits and who takes it; pauses
+workers.py      /workers: how each of them is, and what it holds
+schedules.py    /schedules: when each fires next
+refusals.py     /refusals: writes of attempts that had lost their job
+system.py       /system: the store, its schema, what the doctor finds
 live.py         /events: hints that something has changed
 assets.py       the stylesheet and the scripts
 templates/      one for each page, base.html round them, macros.html within

@@ -13,7 +13,20 @@ from starlette.types import ASGIApp
 
 from outlast.errors import ConfigError, text_of
 from outlast.store.backend import resolve_url
-from outlast.web import actions, job, jobs, live, overview
+from outlast.web import (
+    actions,
+    dead,
+    deaths,
+    job,
+    jobs,
+    live,
+    overview,
+    queues,
+    refusals,
+    schedules,
+    system,
+    workers,
+)
 from outlast.web.access import Judge, Right
 from outlast.web.assets import ROUTE
 from outlast.web.endpoint import Endpoint
@@ -32,6 +45,13 @@ ENDPOINTS: list[Endpoint] = [
     *jobs.ENDPOINTS,
     *job.ENDPOINTS,
     *actions.ENDPOINTS,
+    *dead.ENDPOINTS,
+    *deaths.ENDPOINTS,
+    *queues.ENDPOINTS,
+    *workers.ENDPOINTS,
+    *schedules.ENDPOINTS,
+    *refusals.ENDPOINTS,
+    *system.ENDPOINTS,
     *live.ENDPOINTS,
 ]
 

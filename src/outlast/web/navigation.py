@@ -16,4 +16,11 @@ class MenuEntry(NamedTuple):
 NAVIGATION: list[MenuEntry] = [
     MenuEntry("/", "Overview"),
     MenuEntry("/jobs", "Jobs", by_tenant=True),
+    MenuEntry("/dead", "Dead", by_tenant=True),
+    MenuEntry("/deaths", "Deaths", by_tenant=True),
+    MenuEntry("/queues", "Queues"),
+    MenuEntry("/workers", "Workers"),
+    MenuEntry("/schedules", "Schedules"),
+    MenuEntry("/refusals", "Refusals"),
+    MenuEntry("/system", "System"),
 ]

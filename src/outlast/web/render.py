@@ -15,16 +15,20 @@ from outlast.web.assets import asset_path
 from outlast.web.navigation import NAVIGATION
 
 MEANINGS = {
-    "wait": ("queued", "scheduled", "in_line", "due", "stopped", "expired"),
+    "wait": ("queued", "scheduled", "in_line", "due", "stopped", "expired", "snoozed", "released"),
     "run": ("running", "active", "well"),
     "good": ("completed",),
     "care": (
         "retrying", "suspect", "suspects", "stopping", "draining", "failing", "silent", "overdue",
-        "slots_held",
+        "slots_held", "bystander", "lost_worker", "lost_lease",
     ),
-    "bad": ("dead", "orphaned", "lost", "gone"),
+    "bad": (
+        "dead", "orphaned", "lost", "gone", "malformed", "error", "timeout", "stalled",
+        "unresponsive", "exited", "signalled", "out_of_memory", "rejected_result", "undecodable",
+        "completion_not_committed",
+    ),
     "held": ("paused", "unservable", "no_workers", "lacks_tags", "queue_not_served"),
-    "off": ("cancelled",),
+    "off": ("cancelled", "undeclared"),
 }  # fmt: skip
 """What the colours mean: each of a phase, a position or a status is one of these."""
 _MEANING = {word: meaning for meaning, words in MEANINGS.items() for word in words}

@@ -1,0 +1,138 @@
+"""Queues and their lanes: what waits, who takes it, what hinders it, when it will be done. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from outlast.insight.availability import drains, hindrance, knows, list_alive, serves
+from outlast.insight.stats import stats_document
+from outlast.model.pause import Pause, Pauses
+from outlast.store.rows import WorkerRow
+from outlast.store.statistics import Statistics
+
+HOUR, MINUTE = 3_600.0, 60.0
+
+
+class LaneView(msgspec.Struct, frozen=True, kw_only=True):
+    """The due jobs of one task in one queue.
+
+    Attributes:
+        due: how many; ``oldest``: for how many seconds the oldest has been.
+        pause: what holds it, if anything.
+        hindrance: why no worker takes it, as a position of ``outlast why``; None: one does.
+        workers: those that take it, by name.
+    """
+
+    queue: str
+    task: str
+    due: int
+    oldest: float
+    pause: Pause | None
+    hindrance: str | None
+    workers: list[WorkerRow]
+
+
+class QueueView(msgspec.Struct, frozen=True, kw_only=True):
+    """One queue.
+
+    Attributes:
+        counts: by the words of ``outlast stats``; ``at_least``: those that stopped at their bound.
+        oldest: for how many seconds the oldest due job has been; None: nothing is due.
+        per_minute: completed jobs, by those of the last minute or, if there were none, hour.
+        to_empty: seconds until what is due is done at that rate; None: nothing is known of it.
+        pause: of this queue, or of everything.
+        lanes: those with due jobs. ``workers``: those that take jobs of it.
+    """
+
+    name: str
+    counts: dict[str, int]
+    at_least: list[str]
+    oldest: float | None
+    per_minute: float
+    to_empty: float | None
+    pause: Pause | None
+    lanes: list[LaneView]
+    workers: list[WorkerRow]
+
+    @property
+    def hindered(self) -> list[LaneView]:
+        """The lanes that no worker takes, though nothing pauses them."""
+        return [one for one in self.lanes if one.hindrance is not None and one.pause is None]
+
+
+def list_queues(
+    statistics: Statistics, workers: Sequence[WorkerRow], pauses: Sequence[Pause]
+) -> list[QueueView]:
+    """Return the queues that have jobs, a pause, or a worker that names them, by name."""
+    document = stats_document(statistics, workers, pauses)
+    counted = {one["queue"]: one for one in document["queues"]}
+    live = list_alive(workers, statistics.now)
+    named = {queue for one in live for queue in one.queues}
+    paused = {one.name for one in pauses if one.kind == "queue"}
+    lanes = list_lanes(statistics, live, Pauses(pauses))
+    return [
+        _queue(
+            name, counted.get(name), statistics, [x for x in lanes if x.queue == name], live, pauses
+        )
+        for name in sorted({*counted, *named, *paused})
+    ]
+
+
+def list_lanes(statistics: Statistics, live: Sequence[WorkerRow], pauses: Pauses) -> list[LaneView]:
+    """Return the lanes with due jobs, and which of these live workers take them."""
+    return [
+        LaneView(
+            queue=one.queue,
+            task=one.task,
+            due=one.number,
+            oldest=max(0.0, statistics.now - one.oldest),
+            pause=pauses.find(one.queue, one.task, None),
+            hindrance=hindrance(live, one.queue, one.task),
+            workers=[w for w in live if knows(w, one.task) and serves(w, one.queue)],
+        )
+        for one in statistics.lanes
+    ]
+
+
+_NOTHING = {"at_least": [], "oldest_due_seconds": None}
+
+
+def _queue(
+    name: str,
+    counted: dict[str, object] | None,
+    statistics: Statistics,
+    lanes: list[LaneView],
+    live: Sequence[WorkerRow],
+    pauses: Sequence[Pause],
+) -> QueueView:
+    told: dict[str, object] = counted or _NOTHING
+    counts = {key: value for key, value in told.items() if type(value) is int}
+    per_minute = _rate(name, statistics)
+    due = counts.get("due", 0)
+    to_empty = due / per_minute * MINUTE if due and per_minute else None
+    at_least, oldest = told["at_least"], told["oldest_due_seconds"]
+    return QueueView(
+        name=name,
+        counts=counts,
+        at_least=at_least if isinstance(at_least, list) else [],
+        oldest=oldest if isinstance(oldest, float) else None,
+        per_minute=per_minute,
+        to_empty=to_empty,
+        pause=_pause_of(name, pauses),
+        lanes=lanes,
+        workers=[one for one in live if serves(one, name) and not drains(one)],
+    )
+
+
+def _pause_of(name: str, pauses: Sequence[Pause]) -> Pause | None:
+    held = [one for one in pauses if one.kind == "all" or (one.kind, one.name) == ("queue", name)]
+    return held[0] if held else None
+
+
+def _rate(name: str, statistics: Statistics) -> float:
+    """Return completed jobs per minute, among those that ended last."""
+    done = [one for one in statistics.ended if (one.queue, one.state) == (name, "completed")]
+    minute, hour = sum(one.minute for one in done), sum(one.hour for one in done)
+    return float(minute) if minute else hour / 60.0

@@ -1,0 +1,82 @@
+"""``/dead``: dead jobs by what they died of; one group, its jobs, and what can be done with it."""
+
+from __future__ import annotations
+
+from starlette.responses import Response
+
+from outlast.insight.actions import DeadJobs, find_dead, read_dead
+from outlast.insight.deaths import DeathGroups, read_dead_groups
+from outlast.insight.documents import error_of
+from outlast.store.evidence import DeadFilter
+from outlast.store.protocol import Store
+from outlast.store.rows import JobIds, StoredJob
+from outlast.web.endpoint import Endpoint
+from outlast.web.listing import read_name, read_number
+from outlast.web.problem import WebRefusal
+from outlast.web.visit import Visit
+
+ROWS = 20  # of a group: each is read with its last crash report
+TEXT_MAX = 200  # characters of arguments
+
+
+async def show_groups(visit: Visit) -> Response:
+    """Show the groups of dead jobs."""
+    which = DeadFilter(
+        queue=read_name(visit.query, "queue"),
+        task=read_name(visit.query, "task"),
+        tenant=tenant_of(visit),
+    )
+
+    async def look(store: Store) -> DeathGroups:
+        return await read_dead_groups(store, which)
+
+    found = await visit.ask(("dead", which), look)
+    return visit.show("dead.html", found=found, which=which)
+
+
+async def show_group(visit: Visit) -> Response:
+    """Show one group, and its jobs page by page."""
+    name = name_of_group(visit)
+    before = read_number(visit.query, "before")
+    tenant = visit.access.tenant
+
+    async def look(store: Store) -> tuple[JobIds, list[tuple[StoredJob, str | None]]]:
+        chosen = DeadJobs(fingerprint=name, tenant=tenant)
+        ids = await find_dead(store, chosen, ROWS, before)
+        rows = read_dead(store, ids.ids, TEXT_MAX)
+        return ids, [(row, error_of(row, last)) async for row, last in rows]
+
+    async def look_at_group(store: Store) -> DeathGroups:
+        return await read_dead_groups(store, DeadFilter(tenant=tenant))
+
+    ids, rows = await visit.ask(("dead group", name, tenant, before), look)
+    groups = await visit.ask(("dead", DeadFilter(tenant=tenant)), look_at_group)
+    group = next((one for one in groups.groups if one.fingerprint == name), None)
+    return visit.show(
+        "dead_group.html",
+        name=name,
+        group=group,
+        groups=groups,
+        rows=rows,
+        before=before,
+        next_before=ids.before,
+    )
+
+
+def name_of_group(visit: Visit) -> str:
+    """Return the fingerprint in the URL."""
+    name = read_name(visit.query, "group")
+    if name is None:
+        raise WebRefusal(400, "Which group?", "group= names one, as /dead links to it.")
+    return name
+
+
+def tenant_of(visit: Visit) -> str | None:
+    """Return the tenant whose jobs are shown: the user's own or, without one, the URL's."""
+    return visit.access.tenant or read_name(visit.query, "tenant")
+
+
+ENDPOINTS = [
+    Endpoint("/dead", show_groups, by_tenant=True),
+    Endpoint("/dead/group", show_group, by_tenant=True),
+]

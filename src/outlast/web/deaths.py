@@ -1,0 +1,59 @@
+"""``/deaths``: attempts that ended badly, by cause; and shared deaths, with who is suspected."""
+
+from __future__ import annotations
+
+import msgspec
+from starlette.responses import Response
+
+from outlast.insight.deaths import DEATHS, SharedDeath, shared_deaths
+from outlast.store.evidence import ROWS_LOOKED_AT, AttemptFilter, Cause, EndedAttempts
+from outlast.store.protocol import Store
+from outlast.web.endpoint import Endpoint
+from outlast.web.listing import ROWS, read_name, read_number
+from outlast.web.visit import Visit
+
+SHARED_SHOWN = 10
+
+
+class DeathsPage(msgspec.Struct, frozen=True):
+    """What the page shows."""
+
+    found: EndedAttempts
+    causes: list[Cause]
+    shared: list[SharedDeath]
+
+
+async def show_deaths(visit: Visit) -> Response:
+    """Show ended attempts, newest first."""
+    cause = read_name(visit.query, "cause")
+    tenant = visit.access.tenant
+    which = AttemptFilter(
+        outcomes=DEATHS if cause is None else None if cause == "any" else (cause,),
+        worker_id=read_number(visit.query, "worker"),
+        tenant=tenant,
+        before=read_number(visit.query, "before"),
+        limit=ROWS,
+    )
+
+    async def look(store: Store) -> DeathsPage:
+        suspects = await store.inspector.suspects()
+        own = [one for one in suspects if tenant in {None, one.tenant}]
+        found = await store.inspector.ended_attempts(which)
+        return DeathsPage(found, await store.inspector.causes(tenant), shared_deaths(own))
+
+    page = await visit.ask(("deaths", which), look)
+    open_cases = [one for one in page.shared if one.waiting]
+    return visit.show(
+        "deaths.html",
+        found=page.found,
+        causes=page.causes,
+        shared=open_cases[:SHARED_SHOWN],
+        shared_hidden=max(0, len(open_cases) - SHARED_SHOWN),
+        settled=len(page.shared) - len(open_cases),
+        which=which,
+        cause=cause,
+        looked_at=ROWS_LOOKED_AT,
+    )
+
+
+ENDPOINTS = [Endpoint("/deaths", show_deaths, by_tenant=True)]

@@ -1,0 +1,127 @@
+"""``/queues`` and ``/queue?name=``: what waits, who takes it, what hinders it; pause and resume."""
+
+from __future__ import annotations
+
+from starlette.responses import Response
+
+from outlast.errors import ConfigError
+from outlast.insight.overview import COUNTED_MAX, Overview, read_overview
+from outlast.insight.pauses import describe
+from outlast.insight.queues import QueueView, list_queues
+from outlast.model.pause import Pause, PauseKind
+from outlast.store.protocol import Store
+from outlast.store.values import NewPause
+from outlast.web.access import Right
+from outlast.web.endpoint import Endpoint
+from outlast.web.listing import read_name
+from outlast.web.problem import WebRefusal
+from outlast.web.visit import Visit
+
+QUEUES_SHOWN = 500
+LANES_SHOWN = 200
+REASON_MAX = 500
+
+
+async def show_queues(visit: Visit) -> Response:
+    """Show all queues."""
+    seen, queues = await find_queues(visit)
+    everything = [one for one in seen.pauses if one.kind is PauseKind.ALL]
+    return visit.show(
+        "queues.html",
+        queues=queues[:QUEUES_SHOWN],
+        hidden=max(0, len(queues) - QUEUES_SHOWN),
+        pauses=[(one, describe(one, visit.now)) for one in seen.pauses],
+        everything=everything[0] if everything else None,
+        most=COUNTED_MAX,
+    )
+
+
+async def show_queue(visit: Visit) -> Response:
+    """Show one queue, lane by lane."""
+    name = required(visit, "name")
+    _, queues = await find_queues(visit)
+    found = next((one for one in queues if one.name == name), None)
+    if found is None:
+        text = f"No job, no pause and no live worker names the queue {name!r}."
+        raise WebRefusal(404, "No such queue", text)
+    lanes = sorted(found.lanes, key=lambda one: -one.oldest)
+    return visit.show(
+        "queue.html",
+        queue=found,
+        lanes=lanes[:LANES_SHOWN],
+        hidden=max(0, len(lanes) - LANES_SHOWN),
+        sentence=None if found.pause is None else describe(found.pause, visit.now),
+        most=COUNTED_MAX,
+    )
+
+
+async def find_queues(visit: Visit) -> tuple[Overview, list[QueueView]]:
+    """Return the queues as the last look has shown them."""
+    seen = await visit.ask("overview", read_overview)
+    return seen, list_queues(seen.statistics, seen.workers, seen.pauses)
+
+
+def required(visit: Visit, name: str) -> str:
+    """Return a name that has to be in the URL."""
+    found = read_name(visit.query, name)
+    if found is None:
+        raise WebRefusal(400, "Which one?", f"{name}= has to be in the address.")
+    return found
+
+
+async def pause(visit: Visit) -> Response:
+    """Pause a queue, a task, a tenant or everything."""
+    form = await visit.form()
+    kind, name = _what(form)
+    new = NewPause(
+        kind=kind,
+        name=name,
+        paused_by=visit.access.user,
+        reason=form.get("reason", "")[:REASON_MAX] or None,
+        stop=form.get("stop") == "yes",
+    )
+
+    async def act(store: Store) -> Pause:
+        return await store.pause(new)
+
+    await visit.act(act)
+    return _back(visit, kind, name)
+
+
+async def resume(visit: Visit) -> Response:
+    """End a pause."""
+    kind, name = _what(await visit.form())
+
+    async def act(store: Store) -> Pause | None:
+        return await store.resume(kind, name)
+
+    await visit.act(act)
+    return _back(visit, kind, name)
+
+
+def _what(form: dict[str, str]) -> tuple[PauseKind, str]:
+    try:
+        kind = PauseKind(form.get("kind", ""))
+    except ValueError:
+        raise WebRefusal(400, "That cannot be", "kind= is queue, task, tenant or all.") from None
+    name = form.get("name", "")
+    if (kind is PauseKind.ALL) == bool(name):
+        raise ConfigError(
+            "a pause of a queue, a task or a tenant has its name; that of all has none"
+        )
+    return kind, name
+
+
+def _back(visit: Visit, kind: PauseKind, name: str) -> Response:
+    """Return to the page of what was paused or resumed."""
+    if kind in {PauseKind.QUEUE, PauseKind.TASK}:
+        return visit.go(f"/{kind}s/{kind}", name=name)
+    return visit.go("/queues")
+
+
+ENDPOINTS = [
+    Endpoint("/queues", show_queues),
+    Endpoint("/queues/queue", show_queue),
+    Endpoint("/pause", pause, Right.PAUSE, "POST"),
+    Endpoint("/resume", resume, Right.PAUSE, "POST"),
+]

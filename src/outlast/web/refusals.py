@@ -1,0 +1,42 @@
+"""``/refusals``: writes of attempts that had lost their job, by verb and worker, newest first."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from starlette.responses import Response
+
+from outlast.store.protocol import REFUSALS_KEPT, Store
+from outlast.store.rows import RefusalRow
+from outlast.web.endpoint import Endpoint
+from outlast.web.listing import read_name
+from outlast.web.visit import Visit
+
+HOUR = 3_600.0
+SHOWN = 200
+
+
+async def show_refusals(visit: Visit) -> Response:
+    """Show refused writes. All that the store keeps fit in one look."""
+
+    async def look(store: Store) -> list[RefusalRow]:
+        return await store.inspector.refusals(limit=REFUSALS_KEPT)
+
+    rows = await visit.ask("refusals", look)
+    verb, worker = read_name(visit.query, "verb"), read_name(visit.query, "worker")
+    chosen = [one for one in rows if verb in {None, one.verb} and worker in {None, one.worker}]
+    return visit.show(
+        "refusals.html",
+        rows=chosen[:SHOWN],
+        hidden=max(0, len(chosen) - SHOWN),
+        verbs=Counter(one.verb for one in rows).most_common(),
+        workers=Counter(one.worker for one in rows if one.worker).most_common(10),
+        verb=verb,
+        worker=worker,
+        hour=sum(one.at > visit.now - HOUR for one in rows),
+        kept=len(rows),
+        most=REFUSALS_KEPT,
+    )
+
+
+ENDPOINTS = [Endpoint("/refusals", show_refusals)]

@@ -1,0 +1,71 @@
+"""``/system``: the store, its schema, what it stands on, and what the doctor finds."""
+
+from __future__ import annotations
+
+from starlette.responses import Response
+
+from outlast import __version__
+from outlast.insight.system import SystemReport, read_system
+from outlast.store.finding import Level
+from outlast.store.protocol import Store
+from outlast.text import size, span
+from outlast.web.endpoint import Endpoint
+from outlast.web.visit import Visit
+
+ORDER = [Level.PROBLEM, Level.WARNING, Level.HINT, Level.OK]
+KEEP_SECONDS = 10.0
+EXTRA = 3  # of SQLite's synchronous
+SHOWN: dict[str, str] = {
+    "version": "Version",
+    "journal_mode": "Journal",
+    "synchronous": "Synchronous",
+    "free_bytes": "Free on the disk",
+    "wal_bytes": "Write-ahead log",
+    "fsync": "fsync",
+    "synchronous_commit": "synchronous_commit",
+    "connections": "Connections",
+    "connections_max": "Connections allowed",
+    "oldest_transaction": "Oldest transaction",
+    "notify_queue": "Notifications queued",
+    "role": "Role",
+    "pooled": "Through a pooler",
+    "standby": "Standby",
+}
+"""Facts of either store that are worth a line -> what they are called."""
+
+
+async def show_system(visit: Visit) -> Response:
+    """Show it."""
+
+    async def look(store: Store) -> SystemReport:
+        return await read_system(store, visit.site.clock)
+
+    report = await visit.site.reader.ask("system", look, KEEP_SECONDS)
+    findings = sorted(report.findings, key=lambda one: ORDER.index(one.level))
+    facts = [
+        (title, _shown(name, report.facts[name]))
+        for name, title in SHOWN.items()
+        if report.facts.get(name) is not None
+    ]
+    return visit.show(
+        "system.html", report=report, findings=findings, facts=facts, version=__version__
+    )
+
+
+def _shown(name: str, value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if name.endswith("_bytes") and isinstance(value, int):
+        return size(value)
+    if name == "oldest_transaction" and isinstance(value, float):
+        return span(value)
+    if name == "notify_queue" and isinstance(value, float):
+        return f"{value:.1%}"
+    if name == "version" and isinstance(value, int):
+        return f"{value // 10_000}.{value % 10_000}"
+    if name == "synchronous" and isinstance(value, int):
+        return ("off", "normal", "full", "extra")[value] if 0 <= value <= EXTRA else str(value)
+    return str(value)
+
+
+ENDPOINTS = [Endpoint("/system", show_system)]

@@ -1,0 +1,146 @@
+"""``/workers`` and ``/workers/3``: how each of them is, what it holds, what it cannot; drain."""
+
+from __future__ import annotations
+
+import msgspec
+from starlette.responses import Response
+
+from outlast.insight.actions import ask_to_drain
+from outlast.insight.availability import health, holds, unheard
+from outlast.insight.documents import refused_since
+from outlast.insight.queries import WorkerList, list_workers
+from outlast.model.job import State
+from outlast.store.evidence import AttemptFilter, EndedAttempt
+from outlast.store.protocol import Store
+from outlast.store.rows import JobFilter, RefusalRow, StoredJob, WorkerRow
+from outlast.web.access import Right
+from outlast.web.endpoint import Endpoint
+from outlast.web.problem import WebRefusal
+from outlast.web.visit import Visit
+
+DAY = 86_400.0
+GONE_SHOWN = 50
+LIVE_SHOWN = 500
+HELD_SHOWN = 100
+DEATHS_SHOWN = 20
+TEXT_MAX = 200
+
+
+class WorkerView(msgspec.Struct, frozen=True, kw_only=True):
+    """A worker as pages show it. ``health`` as ``availability.health``; ``unheard``: seconds since
+    its last beat; ``beats_missed``: those as a part of its lease, 1 is all of it."""
+
+    row: WorkerRow
+    health: str
+    unheard: float
+    refused: int = 0
+
+    @property
+    def status(self) -> str:
+        """The one word that says most: what is wrong, else what its row says."""
+        if self.health in {"dead", "silent", "failing"}:
+            return self.health
+        asked = self.row.drain_requested and self.row.status.value == "active"
+        return "draining" if asked else self.row.status.value
+
+    @property
+    def age(self) -> float:
+        """The time since its last beat as a part of its lease, at most 1."""
+        return min(1.0, self.unheard / self.row.lease) if self.row.lease > 0 else 1.0
+
+
+def view_of(row: WorkerRow, now: float, refused: int = 0) -> WorkerView:
+    """Return a worker as pages show it."""
+    seen, silence = health(row, now), unheard(row, now)
+    return WorkerView(row=row, health=seen, unheard=silence, refused=refused)
+
+
+async def show_workers(visit: Visit) -> Response:
+    """Show all workers: those that need a hand first."""
+    found = await visit.ask("workers", list_workers)
+    refused = refused_since(found.refusals, visit.now - DAY)
+    views = [view_of(row, visit.now, refused[row.name]) for row in found.rows]
+    here = sorted((one for one in views if holds(one.row)), key=_urgency)
+    gone = sorted((one for one in views if not holds(one.row)), key=lambda one: -_left_at(one.row))
+    return visit.show(
+        "workers.html",
+        here=here[:LIVE_SHOWN],
+        here_hidden=max(0, len(here) - LIVE_SHOWN),
+        gone=gone[:GONE_SHOWN],
+        gone_hidden=max(0, len(gone) - GONE_SHOWN),
+        running=sum(one.row.running for one in here),
+    )
+
+
+def _urgency(one: WorkerView) -> tuple[int, str, int]:
+    order = {"dead": 0, "silent": 1, "failing": 2}
+    return order.get(one.health, 3), one.row.name, one.row.id
+
+
+def _left_at(row: WorkerRow) -> float:
+    return row.stopped_at or row.heartbeat_at
+
+
+class WorkerPage(msgspec.Struct, frozen=True):
+    """What the page of a worker shows. ``more``: it runs more jobs than are listed."""
+
+    workers: WorkerList
+    held: list[StoredJob]
+    more: bool
+    ends: list[EndedAttempt]
+    refusals: list[RefusalRow]
+
+
+async def show_worker(visit: Visit) -> Response:
+    """Show one worker."""
+    number: int = visit.request.path_params["worker_id"]
+    page = await visit.ask(("worker", number), lambda store: _read_worker(store, number))
+    row = _find(page.workers.rows, number)
+    refused = refused_since(page.workers.refusals, visit.now - DAY)
+    return visit.show(
+        "worker.html",
+        worker=view_of(row, visit.now, refused[row.name]),
+        page=page,
+        asked=visit.query.get("done") == "asked",
+    )
+
+
+def _find(rows: list[WorkerRow], number: int) -> WorkerRow:
+    row = next((one for one in rows if one.id == number), None)
+    if row is None:
+        text = f"No worker has the id {number}, or not any more: rows are kept for a week."
+        raise WebRefusal(404, "No such worker", text)
+    return row
+
+
+async def _read_worker(store: Store, number: int) -> WorkerPage:
+    workers = await list_workers(store)
+    which = JobFilter(state=State.RUNNING, worker_id=number, limit=HELD_SHOWN)
+    held = await store.inspector.job_ids(which)
+    ends = AttemptFilter(worker_id=number, limit=DEATHS_SHOWN)
+    mine = {one.name for one in workers.rows if one.id == number}
+    return WorkerPage(
+        workers=workers,
+        held=await store.inspector.jobs_of(held.ids, TEXT_MAX),
+        more=held.before is not None,
+        ends=(await store.inspector.ended_attempts(ends)).rows,
+        refusals=[one for one in workers.refusals if one.worker in mine][:DEATHS_SHOWN],
+    )
+
+
+async def drain(visit: Visit) -> Response:
+    """Ask a worker to take nothing more, end what it runs, and leave."""
+    number: int = visit.request.path_params["worker_id"]
+
+    async def act(store: Store) -> object:
+        return await ask_to_drain(store, [str(number)])
+
+    await visit.act(act)
+    return visit.go(f"/workers/{number}", done="asked")
+
+
+ENDPOINTS = [
+    Endpoint("/workers", show_workers),
+    Endpoint("/workers/{worker_id:int}", show_worker),
+    Endpoint("/workers/{worker_id:int}/drain", drain, Right.DRAIN, "POST"),
+]

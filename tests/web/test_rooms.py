@@ -1,0 +1,286 @@
+"""All pages beside the first ones: empty and full, with hostile names, and for one tenant."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+from urllib.parse import urljoin
+
+import pytest
+
+from outlast.model.job import State
+from outlast.model.pause import PauseKind
+from outlast.store.evidence import DeadFilter
+from outlast.store.rows import JobFilter
+from outlast.web.access import READING
+from tests.conformance.kit import TASK, Hands, enqueued, job
+from tests.conformance.schedules_kit import put_one
+from tests.web.kit import let_in, page_on
+from tests.web.rooms_kit import NAMES, SCRIPT, fill
+
+if TYPE_CHECKING:
+    from outlast.store.protocol import Store
+
+PAGES = ["/dead", "/deaths", "/queues", "/workers", "/schedules", "/refusals", "/system"]
+FOR_TENANTS = {"/dead", "/deaths"}
+
+
+def links_of(text: str, base: str) -> set[str]:
+    """Return where a page leads, as a browser resolves it."""
+    found = re.findall(r'<a [^>]*href="([^"]+)"', text)
+    return {urljoin(f"http://localhost{base}", one.replace("&amp;", "&")) for one in found}
+
+
+@pytest.mark.parametrize("path", PAGES)
+async def test_an_empty_store_has_all_pages(store: Store, path: str) -> None:
+    async with page_on(store.url) as page:
+        text = await page.see(path)
+    assert '<main id="main"' in text
+    if path != "/system":
+        assert 'class="clear' in text or 'class="alarm' in text
+
+
+async def test_hostile_names_stay_texts_on_each_page_and_on_all_that_they_lead_to(
+    store: Store,
+) -> None:
+    await fill(store)
+    seen: dict[str, str] = {}
+    async with page_on(store.url) as page:
+        for path in PAGES:
+            seen[path] = await page.see(path)
+            assert SCRIPT not in seen[path], path
+            assert "onerror=alert(1)>" not in seen[path], path
+            assert "x" * 600 not in re.sub(r'(href|value|title)="[^"]*"', "", seen[path]), path
+        deeper = {
+            link
+            for path in PAGES
+            for link in links_of(seen[path], path)
+            if "passwd" in link or "script" in link
+        } | {link for link in links_of(seen["/workers"], "/workers") if "/workers/" in link}
+        deeper |= {link for link in links_of(seen["/dead"], "/dead") if "/dead/group" in link}
+        assert len(deeper) > 15
+        for link in deeper:
+            answer = await page.get(link)
+            assert answer.status_code == 200, (link, answer.text[:2_000])
+            assert SCRIPT not in answer.text, link
+
+
+async def test_every_link_of_every_page_leads_somewhere(store: Store) -> None:
+    await fill(store, ["mail"])
+    async with page_on(store.url) as page:
+        links = {link for path in PAGES for link in links_of(await page.see(path), path)}
+        for link in links:
+            assert (await page.get(link)).status_code in {200, 303}, link
+
+
+# -- /dead
+
+
+async def test_groups_of_dead_jobs_are_counted_and_opened(store: Store) -> None:
+    await fill(store, ["mail", "pay"])
+    async with page_on(store.url) as page:
+        text = await page.see("/dead")
+        assert "6 dead jobs in all." in text
+        assert "shop/b.py in charge" in text
+        only = await page.see("/dead", task="pay")
+        assert "shop/a.py in charge" in only
+        assert "shop/b.py in charge" not in only
+        (group,) = (await store.inspector.dead_groups(DeadFilter(task="mail"))).groups
+        one = await page.see("/dead/group", group=group.fingerprint)
+        assert "3 jobs" in one
+        assert f"outlast dead requeue --group {group.fingerprint}" in one
+        gone = await page.see("/dead/group", group="0" * 16)
+        assert "No dead job has this group any more" in gone
+        assert (await page.get("/dead/group")).status_code == 400
+
+
+async def test_pages_of_a_group_follow_by_key(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("outlast.web.dead.ROWS", 2)
+    await fill(store, ["mail"])
+    (group,) = (await store.inspector.dead_groups(DeadFilter())).groups
+    ids = (await store.inspector.job_ids(JobFilter(state=State.DEAD))).ids
+    async with page_on(store.url) as page:
+        first = await page.see("/dead/group", group=group.fingerprint)
+        assert f'id="job-{ids[1]}"' in first
+        assert f'id="job-{ids[2]}"' not in first
+        rest = await page.see("/dead/group", group=group.fingerprint, before=ids[1])
+        assert f'id="job-{ids[2]}"' in rest
+
+
+# -- queues and pauses
+
+
+async def test_a_queue_shows_its_lanes_and_what_hinders_them(store: Store) -> None:
+    await enqueued(store, job(queue="mail"), job(queue="mail", task="unknown"))
+    hands = await Hands.on(store, "w1")
+    await store.announce(hands.me, [TASK], {})
+    async with page_on(store.url) as page:
+        listed = await page.see("/queues")
+        assert "mail" in listed
+        assert "unservable" in listed
+        text = await page.see("/queues/queue", name="mail")
+        assert "nothing: in line" in text
+        assert "unservable" in text
+        assert "w1" in text
+        assert (await page.get("/queues/queue", params={"name": "none"})).status_code == 404
+
+
+async def test_a_queue_is_paused_with_a_reason_and_resumed(store: Store) -> None:
+    await enqueued(store, job(queue="mail"))
+    async with page_on(store.url) as page:
+        fields = {"kind": "queue", "name": "mail", "reason": "the provider is down"}
+        done = await page.submit("/pause", **fields)
+        assert done.headers["location"] == "./queues/queue?name=mail"
+        (pause,) = await store.inspector.pauses()
+        assert (pause.kind, pause.name, pause.paused_by) == (PauseKind.QUEUE, "mail", "ada")
+        text = await page.see("/queues/queue", name="mail")
+        assert "the provider is down" in text
+        assert "Resume" in text
+        await page.submit("/resume", kind="queue", name="mail")
+        assert await store.inspector.pauses() == []
+
+
+async def test_everything_is_paused_and_what_cannot_be_is_refused(store: Store) -> None:
+    async with page_on(store.url) as page:
+        for fields in ({"kind": "odd"}, {"kind": "queue"}, {"kind": "all", "name": "x"}, {}):
+            assert (await page.submit("/pause", **fields)).status_code == 400, fields
+        await page.submit("/pause", kind="all", stop="yes")
+        (pause,) = await store.inspector.pauses()
+        assert (pause.kind, pause.stop) == (PauseKind.ALL, True)
+        assert "Everything has been paused" in await page.see("/queues")
+
+
+# -- workers
+
+
+async def test_a_worker_shows_what_it_holds_and_is_asked_to_drain(store: Store) -> None:
+    (number,) = await enqueued(store)
+    hands = await Hands.on(store, "w1", tags=["gpu"])
+    await store.announce(hands.me, [TASK, "other"], {"other": ["big memory"]})
+    await hands.claim_one()
+    async with page_on(store.url) as page:
+        assert "w1" in await page.see("/workers")
+        path = f"/workers/{hands.me.worker_id}"
+        text = await page.see(path)
+        assert f'id="job-{number}"' in text
+        assert "big memory" in text
+        assert "gpu" in text
+        done = await page.submit(f"{path}/drain")
+        assert done.headers["location"].endswith(f"workers/{hands.me.worker_id}?done=asked")
+        assert (await store.heartbeat(hands.me)).drain
+        assert "It was asked to drain" in await page.see(path, done="asked")
+        assert (await page.get("/workers/999")).status_code == 404
+        await store.set_status(hands.me, (await store.inspector.workers())[0].status.STOPPED)
+        assert (await page.submit(f"{path}/drain")).status_code == 409
+
+
+# -- schedules
+
+
+async def test_a_schedule_is_paused_resumed_and_triggered(store: Store) -> None:
+    await put_one(store, "nightly")
+    async with page_on(store.url) as page:
+        assert "nightly" in await page.see("/schedules")
+        await page.submit("/schedules/pause", name="nightly")
+        assert "until it is resumed" in await page.see("/schedules/schedule", name="nightly")
+        await page.submit("/schedules/resume", name="nightly")
+        assert "Next ticks" in await page.see("/schedules/schedule", name="nightly")
+        made = await page.submit("/schedules/trigger", name="nightly")
+        (row,) = await store.inspector.jobs(JobFilter())
+        assert made.headers["location"] == f"../jobs/{row.id}"
+        assert row.policy.schedule == "nightly"
+        for verb in ("pause", "resume", "trigger"):
+            assert (await page.submit(f"/schedules/{verb}", name="none")).status_code == 404
+
+
+async def test_schedules_are_paged_by_name(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("outlast.web.schedules.ROWS", 2)
+    for name in ("a1", "b2", "c3"):
+        await put_one(store, name)
+    async with page_on(store.url) as page:
+        text = await page.see("/schedules")
+        assert "b2" in text
+        assert "c3" not in text
+        assert "after=b2" in text
+        assert "c3" in await page.see("/schedules", after="b2")
+
+
+# -- deaths, refusals, system
+
+
+async def test_deaths_are_filtered_by_cause_and_shared_ones_name_their_suspects(
+    store: Store,
+) -> None:
+    await fill(store, ["mail"])
+    async with page_on(store.url) as page:
+        text = await page.see("/deaths")
+        assert "5 suspects left" in text
+        assert "3 together" in text
+        only = await page.see("/deaths", cause="bystander")
+        assert only.count('id="attempt-') == 5
+        assert (await page.see("/deaths", cause="timeout")).count('id="attempt-') == 0
+
+
+async def test_refused_writes_are_listed_by_verb(store: Store) -> None:
+    await fill(store, ["mail"])
+    async with page_on(store.url) as page:
+        text = await page.see("/refusals")
+        assert "1 refused write in the last hour" in text
+        assert "No refused write matches." in await page.see("/refusals", verb="odd")
+
+
+async def test_the_system_shows_store_schema_and_findings_and_no_secret(store: Store) -> None:
+    async with page_on(store.url) as page:
+        text = await page.see("/system")
+    assert await store.store_id() in text
+    assert "schema" in text
+    assert "No worker is alive" in text
+    assert "No known fault" not in text
+
+
+# -- rights
+
+
+async def test_a_user_of_one_tenant_sees_its_deaths_alone_and_nothing_of_the_store(
+    store: Store,
+) -> None:
+    await fill(store, ["mail-of-acme"], tenant="acme")
+    await fill(store, ["pay-of-other"], tenant="other")
+    other = (await store.inspector.dead_groups(DeadFilter(tenant="other"))).groups[0].fingerprint
+    async with page_on(store.url, let_in(tenant="acme")) as page:
+        for path in PAGES:
+            answer = await page.get(path)
+            assert answer.status_code == (200 if path in FOR_TENANTS else 403), path
+            assert "pay-of-other" not in answer.text, path
+        assert "mail-of-acme" in await page.see("/dead")
+        assert "pay-of-other" not in await page.see("/dead", tenant="other")
+        assert 'id="job-' not in await page.see("/dead/group", group=other)
+        assert "pay-of-other" not in await page.see("/dead/group", group=other)
+        assert "3 together" in await page.see("/deaths")
+
+
+async def test_who_may_only_read_gets_no_buttons_and_is_refused(store: Store) -> None:
+    await fill(store, ["mail"])
+    forms = {
+        "/pause": {"kind": "all"},
+        "/resume": {"kind": "task", "name": "mail"},
+        "/workers/1/drain": {},
+        "/schedules/pause": {"name": "mail"},
+        "/schedules/trigger": {"name": "mail"},
+    }
+    pauses = await store.inspector.pauses()
+    async with page_on(store.url, let_in(READING)) as page:
+        for path in PAGES:
+            assert "<button" not in (await page.see(path)).replace("Filter</button>", "").replace(
+                '<button type="submit">', ""
+            ), path
+            assert 'method="post"' not in await page.see(path), path
+        for path, fields in forms.items():
+            assert (await page.submit(path, **fields)).status_code == 403, path
+    assert await store.inspector.pauses() == pauses
+
+
+def test_names_are_hostile() -> None:
+    assert max(map(len, NAMES)) == 10_000
