@@ -11,6 +11,7 @@ import pytest
 from outlast.model.job import State
 from outlast.model.pause import PauseKind
 from outlast.store.evidence import DeadFilter
+from outlast.store.minutes import Counted
 from outlast.store.rows import JobFilter
 from outlast.web.access import READING
 from tests.conformance.kit import TASK, Hands, enqueued, job
@@ -21,7 +22,10 @@ from tests.web.rooms_kit import NAMES, SCRIPT, fill
 if TYPE_CHECKING:
     from outlast.store.protocol import Store
 
-PAGES = ["/dead", "/deaths", "/queues", "/workers", "/schedules", "/refusals", "/system"]
+PAGES = [
+    "/dead", "/deaths", "/queues", "/tasks", "/workers", "/schedules", "/refusals", "/actions",
+    "/system",
+]  # fmt: skip
 FOR_TENANTS = {"/dead", "/deaths"}
 
 
@@ -197,14 +201,66 @@ async def test_a_schedule_is_paused_resumed_and_triggered(store: Store) -> None:
 
 async def test_schedules_are_paged_by_name(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("outlast.web.schedules.ROWS", 2)
-    for name in ("a1", "b2", "c3"):
+    for name in ("alpha", "bravo", "charlie"):
         await put_one(store, name)
     async with page_on(store.url) as page:
         text = await page.see("/schedules")
-        assert "b2" in text
-        assert "c3" not in text
-        assert "after=b2" in text
-        assert "c3" in await page.see("/schedules", after="b2")
+        assert "bravo" in text
+        assert "charlie" not in text
+        assert "after=bravo" in text
+        assert "charlie" in await page.see("/schedules", after="bravo")
+
+
+# -- tasks
+
+
+async def test_a_task_shows_outcomes_durations_and_who_knows_it(store: Store) -> None:
+    hands = await Hands.on(store, "w1", release="2026.1")
+    await store.announce(hands.me, [TASK], {"heavy": ["gpu"]})
+    counted = Counted(kind="attempt", task=TASK, outcome="completed", jobs=9, seconds=9.0)
+    counted.durations = [0, 0, 8, 0, 0, 1, 0, 0, 0, 0, 0]
+    failed = Counted(kind="attempt", task=TASK, outcome="error", jobs=3)
+    await store.note_minute(hands.me.worker_id, 1, [counted, failed])
+    await enqueued(store, job(queue="mail"), job(task="heavy"))
+    async with page_on(store.url) as page:
+        listed = await page.see("/tasks")
+        assert "≤ 0.25 s" in listed
+        assert "lacks tags" in listed
+        text = await page.see("/tasks/task", name=TASK)
+        assert "2026.1" in text
+        assert "≤ 15 s" in text
+        assert "nothing: in line" in text
+        assert "error" in text
+        heavy = await page.see("/tasks/task", name="heavy")
+        assert "No live worker may run it." in heavy
+        assert "lack a tag" in heavy
+        assert (await page.get("/tasks/task", params={"name": "none"})).status_code == 404
+        await page.submit("/pause", kind="task", name=TASK)
+        assert "has been paused" in await page.see("/tasks/task", name=TASK)
+
+
+# -- /actions
+
+
+async def test_each_act_is_recorded_with_who_and_why(store: Store) -> None:
+    hands = await Hands.on(store, "w1")
+    await put_one(store, "nightly")
+    await enqueued(store, job(queue="mail"))
+    async with page_on(store.url) as page:
+        await page.submit("/pause", kind="queue", name="mail", reason="no provider")
+        await page.submit("/resume", kind="queue", name="mail")
+        await page.submit(f"/workers/{hands.me.worker_id}/drain")
+        await page.submit("/schedules/pause", name="nightly")
+        await page.submit("/schedules/resume", name="nightly")
+        await page.submit("/schedules/trigger", name="nightly")
+        rows = await store.inspector.actions()
+        assert [row.verb for row in rows][::-1] == [
+            "pause", "resume", "drain", "pause schedule", "resume schedule", "trigger schedule",
+        ]  # fmt: skip
+        assert {row.actor for row in rows} == {"ada"}
+        text = await page.see("/actions")
+        assert "no provider" in text
+        assert "schedule nightly" in text
 
 
 # -- deaths, refusals, system

@@ -25,6 +25,7 @@ lookup.py        a job or a worker by an id, a token, a key or a name
 overview.py      what needs a hand, and how the queues stand
 history.py       what workers have counted, step by step, for sparklines and programs
 scale.py         how many jobs of a queue want a worker, for autoscalers
+tasks.py         tasks: how attempts end, how long they take, which releases know them
 system.py        the store itself: what it stands on, its schema, what the doctor finds
 verify.py        checks the history of a store against the guarantees, job by job
 doctor/          checks of a store, its workers and this machine, with what to do

@@ -24,6 +24,8 @@ actions.py      what is done to one job: cancel, requeue, discard
 dead.py         /dead: dead jobs by what they died of
 deaths.py       /deaths: how attempts end, and shared deaths
 queues.py       /queues: what waits and who takes it; pauses
+tasks.py        /tasks: outcomes, durations, and who knows a task
+recorded.py     /actions: who did what
 workers.py      /workers: how each of them is, and what it holds
 schedules.py    /schedules: when each fires next
 refusals.py     /refusals: writes of attempts that had lost their job

@@ -22,9 +22,11 @@ from outlast.web import (
     live,
     overview,
     queues,
+    recorded,
     refusals,
     schedules,
     system,
+    tasks,
     workers,
 )
 from outlast.web.access import Judge, Right
@@ -48,9 +50,11 @@ ENDPOINTS: list[Endpoint] = [
     *dead.ENDPOINTS,
     *deaths.ENDPOINTS,
     *queues.ENDPOINTS,
+    *tasks.ENDPOINTS,
     *workers.ENDPOINTS,
     *schedules.ENDPOINTS,
     *refusals.ENDPOINTS,
+    *recorded.ENDPOINTS,
     *system.ENDPOINTS,
     *live.ENDPOINTS,
 ]

@@ -19,8 +19,10 @@ NAVIGATION: list[MenuEntry] = [
     MenuEntry("/dead", "Dead", by_tenant=True),
     MenuEntry("/deaths", "Deaths", by_tenant=True),
     MenuEntry("/queues", "Queues"),
+    MenuEntry("/tasks", "Tasks"),
     MenuEntry("/workers", "Workers"),
     MenuEntry("/schedules", "Schedules"),
     MenuEntry("/refusals", "Refusals"),
+    MenuEntry("/actions", "Actions"),
     MenuEntry("/system", "System"),
 ]

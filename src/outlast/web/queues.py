@@ -1,15 +1,16 @@
-"""``/queues`` and ``/queue?name=``: what waits, who takes it, what hinders it; pause and resume."""
+"""``/queues``: what waits, who takes it, what hinders it, queue by queue; pause and resume."""
 
 from __future__ import annotations
 
 from starlette.responses import Response
 
 from outlast.errors import ConfigError
+from outlast.insight.acting import By, note_of
 from outlast.insight.overview import COUNTED_MAX, Overview, read_overview
-from outlast.insight.pauses import describe
+from outlast.insight.pauses import describe, name_of
+from outlast.insight.pauses import resume as end_pause
 from outlast.insight.queues import QueueView, list_queues
-from outlast.model.pause import Pause, PauseKind
-from outlast.store.protocol import Store
+from outlast.model.pause import PauseKind
 from outlast.store.values import NewPause
 from outlast.web.access import Right
 from outlast.web.endpoint import Endpoint
@@ -81,21 +82,17 @@ async def pause(visit: Visit) -> Response:
         stop=form.get("stop") == "yes",
     )
 
-    async def act(store: Store) -> Pause:
-        return await store.pause(new)
-
-    await visit.act(act)
+    record = note_of("pause", By(visit.access.user, new.reason), name_of(kind, name))
+    await visit.act(lambda store: store.pause(new, record=record))
     return _back(visit, kind, name)
 
 
 async def resume(visit: Visit) -> Response:
     """End a pause."""
-    kind, name = _what(await visit.form())
-
-    async def act(store: Store) -> Pause | None:
-        return await store.resume(kind, name)
-
-    await visit.act(act)
+    form = await visit.form()
+    kind, name = _what(form)
+    by = By(visit.access.user, form.get("reason", "")[:REASON_MAX] or None)
+    await visit.act(lambda store: end_pause(store, kind, name, by=by))
     return _back(visit, kind, name)
 
 

@@ -1,11 +1,12 @@
-"""``/schedules`` and ``/schedule?name=``: when each fires next; pause, resume, trigger."""
+"""``/schedules``: when each of them fires next; pause, resume, trigger."""
 
 from __future__ import annotations
 
 from starlette.responses import Response
 
-from outlast.insight.queries import no_schedule, read_schedule
-from outlast.insight.schedules import Schedule, job_now, next_ticks, schedule_of, spec_of
+from outlast.insight.acting import By, pause_schedule, trigger_schedule
+from outlast.insight.queries import read_schedule
+from outlast.insight.schedules import Schedule, next_ticks, schedule_of, spec_of
 from outlast.store.protocol import Store
 from outlast.store.schedules import ScheduleRow
 from outlast.web.access import Right
@@ -70,8 +71,7 @@ async def _set(visit: Visit, *, paused: bool) -> Response:
     name = (await visit.form()).get("name", "")
 
     async def act(store: Store) -> None:
-        if not await store.pause_schedule(name, paused=paused):
-            raise no_schedule(name)
+        await pause_schedule(store, name, By(visit.access.user), paused=paused)
 
     await visit.act(act)
     return visit.go("/schedules/schedule", name=name)
@@ -82,9 +82,7 @@ async def trigger(visit: Visit) -> Response:
     name = (await visit.form()).get("name", "")
 
     async def act(store: Store) -> int:
-        row = await read_schedule(store, name)
-        (made,) = await store.enqueue([job_now(row, visit.now)])
-        return made.job_id
+        return (await trigger_schedule(store, name, visit.now, By(visit.access.user))).job_id
 
     return visit.go(f"/jobs/{await visit.act(act)}")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 from starlette.responses import Response
 
+from outlast.insight.acting import By
 from outlast.insight.actions import ask_to_drain
 from outlast.insight.availability import health, holds, unheard
 from outlast.insight.documents import refused_since
@@ -133,7 +134,7 @@ async def drain(visit: Visit) -> Response:
     number: int = visit.request.path_params["worker_id"]
 
     async def act(store: Store) -> object:
-        return await ask_to_drain(store, [str(number)])
+        return await ask_to_drain(store, [str(number)], by=By(visit.access.user))
 
     await visit.act(act)
     return visit.go(f"/workers/{number}", done="asked")

@@ -1,0 +1,99 @@
+"""Tasks: how attempts end, how long they take, what waits, which releases know them. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from outlast.insight.availability import knows, list_alive
+from outlast.insight.history import AttemptHistory, Series
+from outlast.insight.queues import LaneView, list_lanes
+from outlast.model.pause import Pause, Pauses
+from outlast.store.minutes import BOUNDS
+from outlast.store.rows import WorkerRow
+from outlast.store.statistics import Statistics
+
+
+class TaskView(msgspec.Struct, frozen=True, kw_only=True):
+    """One task.
+
+    Attributes:
+        series: what workers have counted of it lately, if anything.
+        lanes: its due jobs, queue by queue; ``due``: all of them.
+        pause: of this task, or of everything.
+        workers: live ones that may run it; ``lacking``: live ones that know it and lack a tag.
+        releases: of the workers that may run it -> how many; None: of no name.
+    """
+
+    name: str
+    series: Series | None
+    lanes: list[LaneView]
+    due: int
+    pause: Pause | None
+    workers: list[WorkerRow]
+    lacking: list[WorkerRow]
+    releases: list[tuple[str | None, int]]
+
+    @property
+    def oldest(self) -> float | None:
+        """For how many seconds the oldest due job has been; None: nothing is due."""
+        return max((one.oldest for one in self.lanes), default=None)
+
+    @property
+    def hindrances(self) -> list[str]:
+        """Why lanes of it are not taken though nothing pauses them."""
+        found = {one.hindrance for one in self.lanes if one.pause is None and one.hindrance}
+        return sorted(found)
+
+
+def list_tasks(
+    statistics: Statistics,
+    workers: Sequence[WorkerRow],
+    pauses: Sequence[Pause],
+    history: AttemptHistory,
+) -> list[TaskView]:
+    """Return the tasks that wait, that live workers know, or that ran lately, by name."""
+    live = list_alive(workers, statistics.now)
+    lanes = list_lanes(statistics, live, Pauses(pauses))
+    series = {one.name: one for one in history.series}
+    known = {task for one in live for task in (*one.tasks, *one.lacks)}
+    names = {*series, *known, *(one.task for one in lanes)}
+    names |= {one.name for one in pauses if one.kind == "task"}
+    return [_task(name, series.get(name), lanes, live, pauses) for name in sorted(names)]
+
+
+def _task(
+    name: str,
+    series: Series | None,
+    lanes: Iterable[LaneView],
+    live: Sequence[WorkerRow],
+    pauses: Sequence[Pause],
+) -> TaskView:
+    mine = [one for one in lanes if one.task == name]
+    able = [one for one in live if knows(one, name)]
+    held = [one for one in pauses if one.kind == "all" or (one.kind, one.name) == ("task", name)]
+    return TaskView(
+        name=name,
+        series=series,
+        lanes=mine,
+        due=sum(one.due for one in mine),
+        pause=held[0] if held else None,
+        workers=able,
+        lacking=[one for one in live if name in one.lacks],
+        releases=Counter(one.release for one in able).most_common(),
+    )
+
+
+def find_quantile(buckets: Sequence[int], part: float) -> float | None:
+    """Return the bound of ``BOUNDS`` below which this part of what was counted lies; infinity for
+    what lies beyond all of them, None where nothing was counted."""
+    whole, seen = sum(buckets), 0
+    if not whole:
+        return None
+    for number, bound in zip(buckets, BOUNDS, strict=False):
+        seen += number
+        if seen >= part * whole:
+            return bound
+    return float("inf")

@@ -1,0 +1,93 @@
+"""``/tasks``: what became of attempts, how long they took, and who knows the task."""
+
+from __future__ import annotations
+
+from starlette.responses import Response
+
+from outlast.insight.history import AttemptHistory, read_history
+from outlast.insight.overview import COUNTED_MAX, read_overview
+from outlast.insight.pauses import describe
+from outlast.insight.tasks import TaskView, find_quantile, list_tasks
+from outlast.store.minutes import BOUNDS
+from outlast.store.protocol import Store
+from outlast.text import span
+from outlast.web.endpoint import Endpoint
+from outlast.web.problem import WebRefusal
+from outlast.web.queues import required
+from outlast.web.visit import Visit
+
+TASKS_SHOWN = 500
+HOUR = 3_600.0
+KEEP_SECONDS = 15.0  # a minute is counted once a minute
+
+
+async def show_tasks(visit: Visit) -> Response:
+    """Show all tasks."""
+    tasks = await find_tasks(visit)
+    return visit.show(
+        "tasks.html",
+        tasks=tasks[:TASKS_SHOWN],
+        hidden=max(0, len(tasks) - TASKS_SHOWN),
+        quantile=describe_quantile,
+        most=COUNTED_MAX,
+    )
+
+
+async def show_task(visit: Visit) -> Response:
+    """Show one task: what became of its attempts, how long they took, and who runs it."""
+    name = required(visit, "name")
+    found = next((one for one in await find_tasks(visit) if one.name == name), None)
+    if found is None:
+        text = f"No live worker knows the task {name!r}, none waits, and none ran in the last hour."
+        raise WebRefusal(404, "No such task", text)
+    outcomes = await visit.site.reader.ask(
+        ("outcomes", name), lambda store: _read_outcomes(store, name), KEEP_SECONDS
+    )
+    return visit.show(
+        "task.html",
+        task=found,
+        outcomes=[(one.name, sum(one.attempts)) for one in outcomes.series],
+        buckets=_buckets(found),
+        sentence=None if found.pause is None else describe(found.pause, visit.now),
+        quantile=describe_quantile,
+        most=COUNTED_MAX,
+    )
+
+
+async def find_tasks(visit: Visit) -> list[TaskView]:
+    """Return the tasks as the last looks have shown them."""
+    seen = await visit.ask("overview", read_overview)
+    history = await visit.site.reader.ask("history by task", _read_history, KEEP_SECONDS)
+    return list_tasks(seen.statistics, seen.workers, seen.pauses, history)
+
+
+async def _read_history(store: Store) -> AttemptHistory:
+    return await read_history(store, seconds=HOUR, by="task")
+
+
+async def _read_outcomes(store: Store, name: str) -> AttemptHistory:
+    return await read_history(store, seconds=HOUR, by="outcome", task=name)
+
+
+def describe_quantile(buckets: list[int], part: float) -> str:
+    """Return below which bound this part lies: ``≤ 5.0 s``."""
+    bound = find_quantile(buckets, part)
+    if bound is None:
+        return "–"  # noqa: RUF001
+    return f"> {span(BOUNDS[-1])}" if bound == float("inf") else f"≤ {span(bound)}"
+
+
+def _buckets(task: TaskView) -> list[tuple[str, int, float]]:
+    """Return the durations of the last hour: up to what, how many, and as a part of the most."""
+    if task.series is None or not any(task.series.durations):
+        return []
+    most = max(task.series.durations)
+    names = [*(f"≤ {span(bound)}" for bound in BOUNDS), "longer"]
+    counted = zip(names, task.series.durations, strict=True)
+    return [(name, number, number / most) for name, number in counted]
+
+
+ENDPOINTS = [
+    Endpoint("/tasks", show_tasks),
+    Endpoint("/tasks/task", show_task),
+]
