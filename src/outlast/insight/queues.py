@@ -96,7 +96,7 @@ def list_lanes(statistics: Statistics, live: Sequence[WorkerRow], pauses: Pauses
     ]
 
 
-_NOTHING = {"at_least": [], "oldest_due_seconds": None}
+_NOTHING: dict[str, object] = {"at_least": [], "oldest_due_seconds": None}
 
 
 def _queue(
