@@ -16,8 +16,8 @@ from outlast.store.rows import JobFilter
 from outlast.web.access import READING
 from tests.conformance.kit import TASK, Hands, enqueued, job
 from tests.conformance.schedules_kit import put_one
-from tests.web.kit import let_in, page_on
 from tests.web.filled_kit import NAMES, SCRIPT, fill
+from tests.web.kit import let_in, page_on
 
 if TYPE_CHECKING:
     from outlast.store.protocol import Store
