@@ -101,6 +101,7 @@ READS: dict[str, Verb] = {
     "attempts": lambda hands, held: hands.store.inspector.attempts(held.job_id),
     "job_ids": lambda hands, _: hands.store.inspector.job_ids(JobFilter()),
     "jobs_of": lambda hands, held: hands.store.inspector.jobs_of([held.job_id]),
+    "named": lambda hands, held: hands.store.inspector.named(held.token, None),
     "search": lambda hands, held: hands.store.inspector.search([held.job_id], Texts(args="{")),
     "last_attempts": lambda hands, held: hands.store.inspector.last_attempts([held.job_id]),
     "highest_token": lambda hands, _: hands.store.inspector.highest_token(),

@@ -20,6 +20,7 @@ wait.py         waits for a command's job, and exits as it did
 in_job.py       outlast checkpoint and report, from inside a job
 why.py          outlast why
 dead.py         outlast dead
+bulk.py         all dead jobs that match, in steps
 dead_groups.py  outlast dead groups
 workers.py      outlast workers
 pauses.py       outlast pause, resume and pauses

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 import typer
 
+from outlast.cli.bulk import follow
 from outlast.cli.connect import on_store
 from outlast.cli.errors import NotSoError
 from outlast.cli.options import Before, Json, Limit, Url, command, lay_out
@@ -41,6 +42,7 @@ Examples:
     outlast actions --job 17
     outlast actions --json
     outlast actions stop 12
+    outlast actions resume 12
 """
 
 
@@ -49,6 +51,7 @@ def add_to(group: typer.Typer) -> None:
     made = typer.Typer(help=lay_out(HELP), invoke_without_command=True)
     made.callback()(actions)
     command(made, "stop")(stop)
+    command(made, "resume")(resume)
     group.add_typer(made, name="actions")
 
 
@@ -99,6 +102,22 @@ def stop(
     if not on_store(place, lambda store: store.stop_action(action_id), reads=False):
         raise NotSoError(f"action {action_id} is not under way: see `outlast actions`")
     print(f"action {action_id} is stopped")
+
+
+def resume(
+    context: typer.Context,
+    action_id: Annotated[int, typer.Argument(metavar="ID", help="The action's number.")],
+    url: Url = None,
+) -> None:
+    """Go on with an action on many jobs whose process was interrupted, and show how far it is.
+
+    It may be one that the page has begun. Where another process goes on with it, this one looks on.
+
+    Example:
+        outlast actions resume 12
+    """
+    place = context.obj if url is None else url
+    on_store(place, lambda store: follow(store, action_id), reads=False)
 
 
 def _show(found: ActionList) -> None:

@@ -7,12 +7,14 @@ from typing import Annotated
 
 import typer
 
+from outlast.cli.bulk import DryRun, act_on_all, check_group
 from outlast.cli.connect import describe_missing, on_store
 from outlast.cli.dead_groups import groups
 from outlast.cli.jobs import refuse, tell_requeued
 from outlast.cli.listing import describe_rest
 from outlast.cli.options import (
     Before,
+    Error,
     FromScratch,
     Json,
     Limit,
@@ -23,10 +25,12 @@ from outlast.cli.options import (
     Url,
     command,
     lay_out,
+    span,
 )
 from outlast.cli.who import me
 from outlast.clock import SYSTEM
 from outlast.errors import UsageError
+from outlast.insight.acting import Verb
 from outlast.insight.actions import (
     Batch,
     DeadJobs,
@@ -36,6 +40,7 @@ from outlast.insight.actions import (
     read_dead,
     requeue_dead,
 )
+from outlast.insight.bulk import BulkFilter
 from outlast.insight.documents import dead_document, error_of
 from outlast.insight.queries import SHOWN_MAX
 from outlast.model.job import State
@@ -45,6 +50,10 @@ from outlast.store.values import Requeued
 from outlast.text import count_of
 
 All = Annotated[bool, typer.Option("--all", help="All dead jobs.", show_default=False)]
+Label = Annotated[
+    str | None, typer.Option("--label", metavar="NAME", help="Only jobs with this label.")
+]
+Died = Annotated[float | None, span("--since", "Only jobs that died in this time, as in 2h.")]
 Group = Annotated[
     str | None, typer.Option("--group", metavar="ID", help="Only this group of `dead groups`.")
 ]
@@ -119,20 +128,40 @@ def requeue(
     queue: Queue = None,
     tenant: Tenant = None,
     group: Group = None,
+    label: Label = None,
+    error: Error = None,
+    since: Died = None,
     every: All = False,
+    dry_run: DryRun = False,
     from_scratch: FromScratch = False,
     url: Url = None,
 ) -> None:
     """Revive dead jobs.
 
     They get fresh budgets and go on from their last checkpoint. Name them by number, by --task,
-    --queue, --tenant and --group, or give --all.
+    --queue, --tenant and --group, by --label, --error and --since, or give --all. --dry-run counts
+    them and shows the newest.
+
+    By --label, --error and --since it goes on in steps of 500 jobs, with a bar. Interrupted, it is
+    gone on with by `outlast actions resume`.
 
     Examples:
         outlast dead requeue 17 18
         outlast dead requeue --task render --from-scratch
+        outlast dead requeue --task mail --error "connection refused" --since 2h --dry-run
     """
-    choice = choose(job_ids, (task, queue, tenant, group), every=every)
+    choice = choose(job_ids, (task, queue, tenant, group), (label, error, since), every=every)
+    if check_group(group, label, error, since, dry_run):
+        which = BulkFilter(
+            queue=queue,
+            task=task,
+            tenant=tenant,
+            label=label,
+            error=error,
+            from_scratch=from_scratch,
+        )
+        act(url, Verb.REQUEUE, choice, which, since, dry_run=dry_run)
+        return
 
     async def work(store: Store) -> list[str]:
         done, refused = 0, []
@@ -162,19 +191,28 @@ def discard(
     queue: Queue = None,
     tenant: Tenant = None,
     group: Group = None,
+    label: Label = None,
+    error: Error = None,
+    since: Died = None,
     every: All = False,
+    dry_run: DryRun = False,
     url: Url = None,
 ) -> None:
     """Delete dead jobs permanently.
 
-    Their attempts and crash reports go with them. Name them by number, by --task, --queue, --tenant
-    and --group, or give --all.
+    Their attempts and crash reports go with them. Name them as for `outlast dead requeue`: by
+    number, by --task, --queue and the other filters, or give --all. --dry-run counts them and shows
+    the newest.
 
     Examples:
         outlast dead discard 17
-        outlast dead discard --queue mail
+        outlast dead discard --queue mail --dry-run
     """
-    choice = choose(job_ids, (task, queue, tenant, group), every=every)
+    choice = choose(job_ids, (task, queue, tenant, group), (label, error, since), every=every)
+    if check_group(group, label, error, since, dry_run):
+        which = BulkFilter(queue=queue, task=task, tenant=tenant, label=label, error=error)
+        act(url, Verb.DISCARD, choice, which, since, dry_run=dry_run)
+        return
 
     async def work(store: Store) -> list[str]:
         done, refused = 0, []
@@ -187,12 +225,38 @@ def discard(
     refuse(on_store(url, work, reads=False))
 
 
-def choose(job_ids: list[int] | None, filters: Sequence[str | None], *, every: bool) -> DeadJobs:
-    """Return what was chosen. Raises UsageError unless exactly one way of choosing was used."""
-    ways = [bool(job_ids), any(one is not None for one in filters), every]
+def act(
+    url: str | None,
+    verb: Verb,
+    choice: DeadJobs,
+    which: BulkFilter,
+    since: float | None,
+    *,
+    dry_run: bool,
+) -> None:
+    """Do it to all that match, in steps; UsageError for jobs that were named by their numbers."""
+    if choice.ids is not None:
+        raise UsageError("--dry-run is for filters and --all: jobs that are named are known")
+    on_store(
+        url,
+        lambda store: act_on_all(store, verb, which, since, dry_run=dry_run),
+        reads=dry_run,
+    )
+
+
+def choose(
+    job_ids: list[int] | None,
+    filters: Sequence[str | None],
+    others: Sequence[object] = (),
+    *,
+    every: bool,
+) -> DeadJobs:
+    """Return what was chosen. Raises UsageError unless exactly one way of choosing was used.
+    ``others``: filters that need a look at each job."""
+    ways = [bool(job_ids), any(one is not None for one in (*filters, *others)), every]
     if sum(ways) != 1:
         raise UsageError(
-            "name the dead jobs: by ID…, or by --task, --queue, --tenant and --group, or with --all"
+            "name the dead jobs: by ID…, or by --task, --queue and the other filters, or with --all"
         )
     return DeadJobs(list(dict.fromkeys(job_ids)) if job_ids else None, *filters)
 

@@ -1,0 +1,117 @@
+"""All dead jobs that match: looked at first (--dry-run), then in steps, with a bar on a terminal.
+
+The steps are those of ``insight.bulk``: the act is recorded before it begins, and goes on where it
+was, here or in another process, if this one is interrupted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sys
+from collections.abc import Callable, Iterator
+from typing import Annotated
+
+import msgspec
+import typer
+
+from outlast.cli.errors import NotSoError, say
+from outlast.cli.who import me
+from outlast.errors import UsageError
+from outlast.insight.acting import Verb
+from outlast.insight.bulk import BulkFilter, Preview, begin, go_on, order_of, preview
+from outlast.store.actions import CHANGES, ActionRow, ActionState
+from outlast.store.protocol import Store
+from outlast.text import count_of, line
+
+DryRun = Annotated[
+    bool,
+    typer.Option("--dry-run", help="Only show what would be done.", show_default=False),
+]
+DONE = {Verb.REQUEUE: "requeued", Verb.DISCARD: "discarded"}
+SHOWN_MAX = 80  # characters of arguments
+NO_GROUP = "--group goes with no --error, --since, --label or --dry-run"
+
+Show = Callable[[ActionRow], None]
+
+
+async def act_on_all(
+    store: Store, verb: Verb, which: BulkFilter, since: float | None, *, dry_run: bool
+) -> None:
+    """Do it to all jobs that match, or show them. ``since``: those that died in as many seconds, by
+    the store's clock. NotSoError where some of them stayed as they are."""
+    if since is not None:
+        which = msgspec.structs.replace(which, since=await store.inspector.now() - since)
+    seen = await preview(store, verb, which)
+    if dry_run:
+        _show_preview(seen)
+    elif seen.count == 0 and not seen.at_least:
+        print(f"0 jobs {DONE[verb]}")
+    else:
+        await follow(store, await begin(store, order_of(seen), me()))
+
+
+async def follow(store: Store, action_id: int) -> None:
+    """Go on with an act, and show how far it is, until it is over."""
+    row: ActionRow | None = None
+    try:
+        with _bar() as show:
+            async for row in go_on(store, action_id):
+                show(row)
+    except asyncio.CancelledError:
+        say(f"it is under way: `outlast actions resume {action_id}` goes on, `stop` ends it")
+        raise
+    if row is None:
+        raise NotSoError(f"there is no action {action_id}: see `outlast actions`")
+    _tell(row)
+
+
+def check_group(group: str | None, *others: object) -> bool:
+    """Return whether a choice needs a look at each job. Raises UsageError for what does not go
+    together."""
+    is_bulk = any(others)
+    if is_bulk and group is not None:
+        raise UsageError(NO_GROUP)
+    return is_bulk
+
+
+def _show_preview(seen: Preview) -> None:
+    more = " or more" if seen.at_least else ""
+    print(f"{seen.count:,}{more} dead {'job' if seen.count == 1 else 'jobs'} would be", end=" ")
+    print(f"{DONE[seen.verb]}{', the newest:' if seen.sample else ''}")
+    for row in seen.sample:
+        print(f"  {row.id}  {line(row.task, SHOWN_MAX)}  {line(row.args, SHOWN_MAX)}")
+
+
+def _tell(row: ActionRow) -> None:
+    done = sum(number for what, number in row.counts.items() if what in CHANGES)
+    left = {what: number for what, number in row.counts.items() if what not in CHANGES}
+    print(f"{count_of(done, 'job')} {DONE.get(Verb(row.verb), 'done')}")
+    if row.state is ActionState.STOPPED:
+        raise NotSoError(f"action {row.id} was stopped: the others are as they were")
+    if left:
+        told = ", ".join(f"{number} {what.replace('_', ' ')}" for what, number in left.items())
+        raise NotSoError(f"some are as they were: {told}")
+
+
+@contextlib.contextmanager
+def _bar() -> Iterator[Show]:
+    """Give what shows how far an act is: a bar where stderr is a terminal, else nothing."""
+    if not sys.stderr.isatty():
+        yield lambda row: None
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("", total=None)
+
+        def show(row: ActionRow) -> None:
+            bar.update(
+                task,
+                description=f"action {row.id}",
+                total=row.expected,
+                completed=sum(row.counts.values()),
+            )
+
+        yield show

@@ -1,0 +1,132 @@
+"""``outlast dead requeue --error …``: shown first, done in steps, gone on with after a break."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from outlast.insight.acting import By, Verb
+from outlast.insight.bulk import BulkFilter, begin, order_of, preview
+from outlast.model.crash import Crash, CrashKind
+from outlast.model.lifecycle import OutcomeKind
+from outlast.store import open_store
+from outlast.store.values import NewJob
+from tests.cli.conftest import SECONDS, Outlast, environment
+from tests.conformance.kit import Hands, ended, enqueued
+
+TASKS = ("mail", "render")
+
+
+async def _dead(url: str) -> dict[str, list[int]]:
+    store = open_store(url)
+    await store.open()
+    hands = await Hands.on(store, tasks=list(TASKS))
+    ids: dict[str, list[int]] = {"refused": [], "late": []}
+    for n in range(6):
+        kind = "refused" if n % 2 else "late"
+        ids[kind] += await enqueued(store, NewJob(task=TASKS[n % 2], args=f'{{"n":{n}}}'))
+        (claimed,) = await hands.claim(1, tasks=list(TASKS))
+        crash = Crash(kind=CrashKind.ERROR, message=f"Connection {kind}")
+        await hands.hand_in(ended(claimed, OutcomeKind.DEAD, crash=crash, message=crash.message))
+    await store.close()
+    return ids
+
+
+@pytest.fixture
+def dead(store_url: str) -> tuple[str, dict[str, list[int]]]:
+    """A store with six dead jobs, and their ids by what ended them."""
+    return store_url, asyncio.run(_dead(store_url))
+
+
+def left(outlast: Outlast, url: str) -> set[int]:
+    return {job["id"] for job in outlast("dead", "list", "--url", url, "--json").json()["jobs"]}
+
+
+def test_a_dry_run_counts_and_changes_nothing(outlast: Outlast, dead) -> None:
+    url, ids = dead
+    said = outlast("dead", "requeue", "--error", "REFUSED", "--dry-run", "--url", url)
+    assert said.code == 0, said.err
+    first, *sample = said.out.splitlines()
+    assert first == "3 dead jobs would be requeued, the newest:"
+    assert [int(line.split()[0]) for line in sample] == sorted(ids["refused"], reverse=True)
+    assert '{"n":5}' in sample[0]
+    said = outlast("dead", "discard", "--all", "--dry-run", "--url", url)
+    assert said.out.startswith("6 dead jobs would be discarded")
+    none = outlast("dead", "requeue", "--task", "none", "--dry-run", "--url", url)
+    assert none.out == "0 dead jobs would be requeued\n"
+    assert left(outlast, url) == {*ids["refused"], *ids["late"]}
+
+
+def test_all_that_match_are_requeued_and_no_others(outlast: Outlast, dead) -> None:
+    url, ids = dead
+    filters = ("--error", "refused", "--task", "render", "--since", "2h")
+    said = outlast("dead", "requeue", *filters, "--url", url)
+    assert (said.code, said.out) == (0, "3 jobs requeued\n"), said.err
+    assert left(outlast, url) == set(ids["late"])
+    again = outlast("dead", "requeue", *filters, "--url", url)
+    assert (again.code, again.out) == (0, "0 jobs requeued\n")
+    (one,) = outlast("actions", "--url", url, "--json").json()["actions"]
+    assert (one["verb"], one["counts"], one["state"]) == ("requeue", {"requeued": 3}, "done")
+    said = outlast("dead", "discard", "--error", "late", "--url", url)
+    assert (said.code, said.out) == (0, "3 jobs discarded\n")
+
+
+def test_what_was_interrupted_is_gone_on_with(outlast: Outlast, dead) -> None:
+    url, ids = dead
+
+    async def begun() -> int:
+        store = open_store(url)
+        await store.open()
+        seen = await preview(store, Verb.REQUEUE, BulkFilter(error="late"))
+        action = await begin(store, order_of(seen), By("a process that died"))
+        await store.close()
+        return action
+
+    action = asyncio.run(begun())
+    said = outlast("actions", "resume", action, "--url", url)
+    assert (said.code, said.out) == (0, "3 jobs requeued\n"), said.err
+    assert left(outlast, url) == set(ids["refused"])
+    assert outlast("actions", "resume", action, "--url", url).out == "3 jobs requeued\n"
+    outlast("actions", "resume", 99, "--url", url).refused(1, "there is no action 99")
+
+
+def test_a_terminal_shows_a_bar(dead, folder: Path) -> None:
+    url, _ = dead
+    ours, theirs = pty.openpty()
+    try:
+        said = subprocess.run(
+            [sys.executable, "-m", "outlast.cli", "dead", "requeue", "--error", "late"],
+            cwd=folder,
+            env=environment(OUTLAST_URL=url, TERM="xterm", COLUMNS="80"),
+            stdout=subprocess.PIPE,
+            stderr=theirs,
+            timeout=SECONDS,
+            check=True,
+        )
+        shown = os.read(ours, 100_000).decode()
+    finally:
+        os.close(ours)
+        os.close(theirs)
+    assert said.stdout == b"3 jobs requeued\n"
+    assert "action 1" in shown
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--group", "x", "--error", "late"], "--group goes with no"),
+        (["17", "--dry-run"], "--dry-run is for filters"),
+        (["17", "--error", "late"], "name the dead jobs"),
+        (["--dry-run"], "name the dead jobs"),
+        (["--all", "--since", "1h"], "name the dead jobs"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(outlast: Outlast, options, says, sqlite_url) -> None:
+    outlast("migrate", "--url", sqlite_url)
+    outlast("dead", "requeue", *options, "--url", sqlite_url).refused(2, says)
