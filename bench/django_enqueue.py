@@ -1,8 +1,8 @@
 """Enqueuing by the API of Django's tasks beside ours, on the same connection of Django.
 
-Both enqueue in one open transaction and each in a transaction of its own, in turns, so that what
-the machine does meanwhile concerns both. The ratio is that of the medians of one run; the target is
-at most 1.3.
+In one open transaction, and each in a transaction of its own; the two take turns job by job, so
+that what the machine does meanwhile concerns both. The ratio is that of the medians of one run; the
+target is at most 1.3.
 
     python -m bench django [--rounds N] [--quick]
 """
@@ -60,32 +60,36 @@ def measure(url: str, rounds: int, jobs: int) -> list[kit.Row]:
     settle(url)
     from bench.tasks_of_django import mail, native
 
-    ours = native.using(connection=connection).enqueue_sync
+    verbs: tuple[Verb, Verb] = (native.using(connection=connection).enqueue_sync, mail.enqueue)
     rows: list[kit.Row] = []
     for name, whole, each in (
         ("in one transaction", transaction.atomic, nullcontext),
         ("a transaction each", nullcontext, transaction.atomic),
     ):
-        seen: tuple[list[float], list[float]] = ([], [])
-        for _ in range(rounds * TURNS):
-            for times, enqueue in zip(seen, (ours, mail.enqueue), strict=True):
-                times.append(_timed(enqueue, jobs, whole, each))
-        mine, theirs = map(statistics.median, seen)
-        shown = (f"{seconds * 1e6:.0f} µs" for seconds in (mine, theirs))
-        rows.append([name, *shown, f"{theirs / mine:.2f}"])
+        seen = [_in_turns(verbs, jobs, whole, each) for _ in range(rounds * TURNS)]
+        ours, theirs = (statistics.median(side) for side in zip(*seen, strict=True))
+        shown = (f"{seconds * 1e6:.0f} µs" for seconds in (ours, theirs))
+        rows.append([name, *shown, f"{theirs / ours:.2f}"])
     return rows
 
 
+Verb = Callable[..., object]
 Enter = Callable[[], AbstractContextManager[Any]]
 
 
-def _timed(enqueue: Callable[..., Any], jobs: int, whole: Enter, each: Enter) -> float:
-    began_at = time.perf_counter()
+def _in_turns(
+    verbs: tuple[Verb, Verb], jobs: int, whole: Enter, each: Enter
+) -> tuple[float, float]:
+    """Return the median seconds of each verb. They take turns job by job."""
+    times: tuple[list[float], list[float]] = ([], [])
     with whole():
         for number in range(jobs):
-            with each():
-                enqueue("ann@example.org", number)
-    return (time.perf_counter() - began_at) / jobs
+            for seen, enqueue in zip(times, verbs, strict=True):
+                began_at = time.perf_counter()
+                with each():
+                    enqueue("ann@example.org", number)
+                seen.append(time.perf_counter() - began_at)
+    return statistics.median(times[0]), statistics.median(times[1])
 
 
 def main(chosen: argparse.Namespace) -> int:

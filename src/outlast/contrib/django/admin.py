@@ -12,7 +12,6 @@ from typing import Any
 
 from django.contrib import admin, messages
 from django.core.paginator import Paginator
-from django.http import HttpRequest
 from django.utils.html import format_html, format_html_join
 
 from outlast.contrib.django import verbs
@@ -26,12 +25,9 @@ PAGE = 50
 
 
 class NewestPaginator(Paginator):
-    """Pages of the newest rows alone."""
+    """Pages of the newest rows alone: it counts no more than NEWEST."""
 
-    @cached_property
-    def count(self) -> int:
-        """How many rows there are, at most NEWEST."""
-        return int(self.object_list[:NEWEST].count())
+    count: Any = cached_property(lambda self: self.object_list[:NEWEST].count())
 
 
 class _ReadOnly(admin.ModelAdmin):
@@ -44,31 +40,31 @@ class _ReadOnly(admin.ModelAdmin):
     sortable_by = ()
     view_permission = ""
 
-    def get_queryset(self, request: HttpRequest) -> Any:
+    def get_queryset(self, request: Any) -> Any:
         """Return the rows in the project's store."""
         return super().get_queryset(request).using(database())
 
-    def has_add_permission(self, request: HttpRequest) -> bool:
+    def has_add_permission(self, request: Any) -> bool:
         """No."""
         return False
 
-    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+    def has_change_permission(self, request: Any, obj: Any = None) -> bool:
         """No."""
         return False
 
-    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+    def has_delete_permission(self, request: Any, obj: Any = None) -> bool:
         """No."""
         return False
 
-    def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+    def has_view_permission(self, request: Any, obj: Any = None) -> bool:
         """Whether this user may see them."""
         return bool(request.user.has_perm(self.view_permission))
 
-    def has_module_permission(self, request: HttpRequest) -> bool:
+    def has_module_permission(self, request: Any) -> bool:
         """Whether they are on this user's first page."""
         return self.has_view_permission(request)
 
-    def _act(self, request: HttpRequest, act: Callable[[], str]) -> None:
+    def _act(self, request: Any, act: Callable[[], str]) -> None:
         try:
             self.message_user(request, act())
         except OutlastError as error:
@@ -87,15 +83,15 @@ class JobAdmin(_ReadOnly):
     actions = ("requeue", "cancel", "discard")
     readonly_fields = ("attempts_made",)
 
-    def has_requeue_permission(self, request: HttpRequest) -> bool:
+    def has_requeue_permission(self, request: Any) -> bool:
         """Whether this user may requeue jobs."""
         return bool(request.user.has_perm("outlast.requeue_job"))
 
-    def has_cancel_permission(self, request: HttpRequest) -> bool:
+    def has_cancel_permission(self, request: Any) -> bool:
         """Whether this user may cancel jobs."""
         return bool(request.user.has_perm("outlast.cancel_job"))
 
-    def has_discard_permission(self, request: HttpRequest) -> bool:
+    def has_discard_permission(self, request: Any) -> bool:
         """Whether this user may discard dead jobs."""
         return bool(request.user.has_perm("outlast.discard_job"))
 
@@ -107,19 +103,19 @@ class JobAdmin(_ReadOnly):
         return format_html("<ol>{}</ol>", shown) if rows else "-"
 
     @admin.action(description="Requeue the selected jobs", permissions=["requeue"])
-    def requeue(self, request: HttpRequest, queryset: Any) -> None:
+    def requeue(self, request: Any, queryset: Any) -> None:
         """Revive those that are dead or cancelled."""
         ids = _ids(queryset)
         self._act(request, lambda: _requeued(len(ids), verbs.requeue(ids).values()))
 
     @admin.action(description="Cancel the selected jobs", permissions=["cancel"])
-    def cancel(self, request: HttpRequest, queryset: Any) -> None:
+    def cancel(self, request: Any, queryset: Any) -> None:
         """Cancel those that are queued, ask running ones to stop."""
         ids = _ids(queryset)
         self._act(request, lambda: _cancelled(len(ids), verbs.cancel(ids).values()))
 
     @admin.action(description="Discard the selected dead jobs", permissions=["discard"])
-    def discard(self, request: HttpRequest, queryset: Any) -> None:
+    def discard(self, request: Any, queryset: Any) -> None:
         """Delete those that are dead, for good."""
         ids = _ids(queryset)
         self._act(request, lambda: f"{verbs.discard(ids)} of {len(ids)} discarded; others stay")
@@ -133,12 +129,12 @@ class ScheduleAdmin(_ReadOnly):
     list_display = ("name", "spec", "paused", "next_tick", "last_tick", "fired")
     actions = ("trigger",)
 
-    def has_trigger_permission(self, request: HttpRequest) -> bool:
+    def has_trigger_permission(self, request: Any) -> bool:
         """Whether this user may trigger schedules."""
         return bool(request.user.has_perm("outlast.trigger_schedule"))
 
     @admin.action(description="Trigger the selected schedules now", permissions=["trigger"])
-    def trigger(self, request: HttpRequest, queryset: Any) -> None:
+    def trigger(self, request: Any, queryset: Any) -> None:
         """Enqueue the call of each, paused or not."""
         for name in list(queryset.values_list("pk", flat=True)):
             self._act(request, partial(_trigger, name))

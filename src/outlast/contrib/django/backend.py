@@ -43,11 +43,13 @@ class TaskBackend(api.BaseTaskBackend):
     def __init__(self, alias: str, params: dict[str, Any]) -> None:
         super().__init__(alias, params)
         self.database = self.options.get("database", DEFAULT_DB_ALIAS)
-        if self.database not in connections.databases:
+        databases: Any = connections.databases
+        if self.database not in databases:
             raise ImproperlyConfigured(
                 f"OPTIONS['database'] of the task backend {alias!r} is {self.database!r}; DATABASES"
-                f" has {', '.join(sorted(connections.databases))}"
+                f" has {', '.join(sorted(databases))}"
             )
+        self._known_names: set[tuple[str, str]] = set()
         self.task_options = calls.task_options(self.options)
         self._policy = make_policy(self.task_options)
         self._placement = make_placement(self.task_options)
@@ -57,12 +59,16 @@ class TaskBackend(api.BaseTaskBackend):
     def validate_task(self, task: Any) -> None:
         """As Django's, and the name of the queue is one that workers can be told to serve."""
         super().validate_task(task)
+        names = (task.queue_name, task.module_path)
+        if names in self._known_names:
+            return
         try:
             check_name("queue_name", task.queue_name)
             check_name("a task's path", task.module_path)
         except ConfigError as error:
             raise api.InvalidTask(text_of(error)) from error
         calls.note(task)
+        self._known_names.add(names)
 
     def enqueue(self, task: Any, args: Any, kwargs: Any) -> Any:
         """Store a job that calls the task, in the open transaction; without one, at once.
@@ -112,7 +118,7 @@ class TaskBackend(api.BaseTaskBackend):
             mend = "Add 'outlast.contrib.django' to INSTALLED_APPS."
             found.append(checks.Error("The app of Outlast is missing.", mend, id="outlast.E001"))
         try:
-            own_url() or url_of(connections[self.database])
+            _ = own_url() or url_of(connections[self.database])
         except ImproperlyConfigured as error:
             found.append(checks.Warning(text_of(error), id="outlast.W001"))
         return found

@@ -23,6 +23,7 @@ from outlast.task import Call
 from outlast.task import Task as OutlastTask
 from outlast.task_options import TaskOptions, make_placement, make_policy
 
+_BY_POSITION = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 OF_BACKENDS = {"database", "url"}
 OF_TASKS = TaskOptions.__annotations__.keys() - {"name", "queue", "priority", "aliases"}
 
@@ -56,9 +57,9 @@ def register(task: Any) -> OutlastTask[..., Any]:
     mine = app.tasks.get(task.module_path)
     if mine is not None:
         return mine
-    options = getattr(task.get_backend(), "task_options", TaskOptions())
-    placed: Any = {"queue": task.queue_name, "priority": task.priority}
-    made: OutlastTask[..., Any] = app.task(name=task.module_path, **placed, **options)(
+    options: TaskOptions = getattr(task.get_backend(), "task_options", TaskOptions())
+    options = {**options, "queue": task.queue_name, "priority": task.priority}
+    made: OutlastTask[..., Any] = app.task(**{**options, "name": task.module_path})(
         function_of(task)
     )
     return made
@@ -78,9 +79,22 @@ def _signature(function: Any) -> inspect.Signature:
     return inspect.signature(function)
 
 
+@cache
+def _positional(function: Any) -> range:
+    """Return how many arguments the function takes where all are given by position."""
+    parameters = _signature(function).parameters.values()
+    places = [each for each in parameters if each.kind in _BY_POSITION]
+    required = [each for each in parameters if each.default is each.empty]
+    by_name = [each for each in required if each.kind is each.KEYWORD_ONLY]
+    least = sum(each.kind in _BY_POSITION for each in required)
+    return range(0) if by_name else range(least, len(places) + 1)
+
+
 def check_call(task: Any, args: list[Any], kwargs: dict[str, Any]) -> None:
     """Raise TypeError, as Python would, for arguments that the function does not take."""
     context = [None] if task.takes_context else []
+    if not kwargs and len(context) + len(args) in _positional(task.func):
+        return
     try:
         _signature(task.func).bind(*context, *args, **kwargs)
     except TypeError as error:
@@ -93,12 +107,19 @@ def encode(task: Any, args: list[Any], kwargs: dict[str, Any]) -> str:
     given = {name: value for name, value in (("args", args), ("kwargs", kwargs)) if value}
     what = f"the arguments of task {task.module_path}"
     try:
-        text = to_json(what, to_plain(given))
+        text = _json_of(what, given)
     except (BadArguments, ValueError) as error:
         raise TypeError(text_of(error)) from error
     if len(text) > MAX_PAYLOAD:
         raise too_large(f"{what} have", len(text), MAX_PAYLOAD, "pass")
     return text.decode()
+
+
+def _json_of(what: str, given: dict[str, Any]) -> bytes:
+    try:
+        return to_json(what, given)
+    except BadArguments:
+        return to_json(what, to_plain(given))
 
 
 def decode(text: str) -> tuple[list[Any], dict[str, Any]]:

@@ -81,7 +81,8 @@ _URLS: dict[str, Callable[[Any], str]] = {"sqlite": _url_of_file, "postgresql": 
 def migrate(connection: Any) -> None:
     """Bring the schema in this connection's database up to date."""
     if is_in_memory(connection):
-        with transaction.atomic(using=connection.alias):
+        atomic: Any = transaction.atomic
+        with atomic(using=connection.alias):
             driver, callers = open_driver(connection)
             assert callers.migrate is not None
             drive(callers.migrate(driver, SYSTEM))

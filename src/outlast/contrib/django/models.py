@@ -34,6 +34,7 @@ class JobRecord(models.Model):
         ],
     )
 
+    objects: Any
     id = models.BigIntegerField(primary_key=True)
     task = models.TextField()
     queue = models.TextField()
@@ -65,6 +66,7 @@ class AttemptRecord(models.Model):
     Meta = _table("outlast_attempts", "attempt", "attempts", ordering=["token"])
 
     token = models.BigIntegerField(primary_key=True)
+    job_id: int
     job = models.ForeignKey(
         JobRecord, models.DO_NOTHING, related_name="attempts", db_constraint=False
     )

@@ -10,7 +10,8 @@ import django
 import msgspec
 from django.core.exceptions import ImproperlyConfigured
 
-IS_BUILT_IN = django.VERSION >= (6, 0)
+_version: Any = django.VERSION
+IS_BUILT_IN: bool = _version >= (6, 0)
 PACKAGE = "django.tasks" if IS_BUILT_IN else "django_tasks"
 
 
