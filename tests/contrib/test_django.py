@@ -14,6 +14,7 @@ import pytest
 from harness.scene import ROOT
 from tests.contrib.django_kit import SECONDS, SITE, manage, plain_environment
 
+pytestmark = pytest.mark.timeout(900)  # each runs many tests, on a busy machine
 CHECKS = sorted(f"shop.checks.{path.stem}" for path in SITE.glob("shop/checks/check_*.py"))
 IN_MEMORY = ["shop.checks.check_backend"]  # what needs no worker
 

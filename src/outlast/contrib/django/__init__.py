@@ -17,6 +17,8 @@ fields.py      the times of the store as datetimes
 models.py      the tables of the store, as models that are not managed
 verbs.py       what people do to jobs and schedules, from a request
 admin.py       jobs and schedules in Django's admin
+page.py        the page for operators, as a view
+urls.py        its address
 migrations/    make the schema, also in test databases
 management/    manage.py outlast
 """

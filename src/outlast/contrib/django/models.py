@@ -31,6 +31,9 @@ class JobRecord(models.Model):
             ("requeue_job", "Can requeue jobs"),
             ("cancel_job", "Can cancel jobs"),
             ("discard_job", "Can discard dead jobs"),
+            ("bulk_job", "Can act on all jobs of a filter"),
+            ("pause_job", "Can pause queues, tasks and tenants"),
+            ("drain_worker", "Can drain workers"),
         ],
     )
 

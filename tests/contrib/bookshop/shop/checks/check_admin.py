@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from unittest import mock
 
 from django.contrib.auth.models import Permission, User
 from django.test import TransactionTestCase
@@ -86,12 +87,10 @@ class Admin(TransactionTestCase):
         self.assertTrue(JobRecord.objects.filter(task="print_order").exists())
 
     def test_lists_count_no_more_than_the_newest(self):
-        class Rows(list):
-            def __getitem__(self, part: Any) -> Any:
-                assert part == slice(None, NEWEST, None)
-                return self
-
-            def count(self) -> int:  # type: ignore[override]
-                return NEWEST
-
-        self.assertEqual(NewestPaginator(Rows(), 50).count, NEWEST)
+        newest = mock.Mock()
+        newest.count.return_value = NEWEST
+        rows = mock.MagicMock()
+        rows.__getitem__.return_value = newest
+        self.assertEqual(NewestPaginator(rows, 50).count, NEWEST)
+        rows.__getitem__.assert_called_once_with(slice(None, NEWEST, None))
+        rows.count.assert_not_called()

@@ -6,7 +6,10 @@ import asyncio
 import tempfile
 from datetime import timedelta
 from functools import partial
+from importlib import import_module
+from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import django
 from asgiref.sync import async_to_sync
@@ -159,6 +162,12 @@ class Enqueuing(TestCase):
         with self.assertRaises(TaskResultDoesNotExist):
             default_task_backend.get_result(str(job.id))
 
+    def test_no_connection_is_opened_beside_django_s(self):
+        app.close_sync()
+        tasks.mail.get_result(tasks.mail.enqueue("ann").id)
+        tasks.print_order.using(connection=connection).enqueue_sync(1, 2)
+        self.assertEqual(app.stores._stores, {})
+
     def test_a_signal_tells_of_each_job(self):
         told: list[Any] = []
 
@@ -229,6 +238,14 @@ class Settings(TestCase):
 
     def refused(self, words: str) -> Any:
         return self.assertRaisesMessage(ImproperlyConfigured, words)
+
+    def test_a_database_that_is_no_store_gets_no_tables(self):
+        migration = import_module("outlast.contrib.django.migrations.0001_schema")
+        with mock.patch.object(migration, "migrate") as migrate:
+            for alias in ("other", "default"):
+                editor = SimpleNamespace(connection=SimpleNamespace(alias=alias))
+                migration.bring_up_to_date(None, editor)
+        self.assertEqual([call.args[0].alias for call in migrate.mock_calls], ["default"])
 
     def test_each_migration_is_written(self):
         call_command("makemigrations", "--check", "--dry-run", verbosity=0)

@@ -1,0 +1,124 @@
+"""The page for operators as a view of Django: for staff, with the permissions of the admin.
+
+The page is an ASGI application, which runs on the background loop of this process, with its own few
+connections to the store, which open when it is first visited. It guards its forms itself (a request
+that changes something has to come from the page), so Django's tokens are not asked for.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+from urllib.parse import quote
+
+from django.contrib.admin.views.decorators import staff_member_required
+from django.core.exceptions import ImproperlyConfigured
+from django.http import HttpResponse
+from django.views.decorators.csrf import csrf_exempt
+
+from outlast.contrib.django.project import store_url
+from outlast.sync import run_in_background
+
+try:
+    from outlast.web.access import Access, Right
+    from outlast.web.application import application_of, make_site
+except ModuleNotFoundError as missing:
+    raise ImproperlyConfigured(
+        f"the page needs {missing.name}: pip install 'outlast[web]'"
+    ) from missing
+
+PERMISSIONS = {
+    Right.VIEW: "outlast.view_job",
+    Right.PAYLOAD: "outlast.view_job",
+    Right.REQUEUE: "outlast.requeue_job",
+    Right.CANCEL: "outlast.cancel_job",
+    Right.DISCARD: "outlast.discard_job",
+    Right.BULK: "outlast.bulk_job",
+    Right.PAUSE: "outlast.pause_job",
+    Right.DRAIN: "outlast.drain_worker",
+}
+LOOK_AGAIN = b"retry: 5000\ndata: \n\n"  # in milliseconds
+STATE = "outlast.django"  # in the scope of a request: who it is of
+
+
+@csrf_exempt
+@staff_member_required
+def show_page(request: Any, within: str = "") -> HttpResponse:
+    """Answer as the page does at this address."""
+    host = request.get_host()  # refuses one that is not in ALLOWED_HOSTS
+    if within == "events" and request.user.has_perm(PERMISSIONS[Right.VIEW]):
+        # A stream would hold a thread of the server: the page looks again every few seconds.
+        return HttpResponse(LOOK_AGAIN, content_type="text/event-stream")
+    site = _site(store_url())
+    scope, body = _scope_of(request, within, host), request.body
+    return run_in_background(lambda: _answer(site.application, scope, body))
+
+
+class DjangoSite:
+    """The page on one store: its settings, and the application that answers."""
+
+    def __init__(self, url: str) -> None:
+        self._site = make_site(url, lambda asked: asked.scope[STATE], hosts=["*"])
+        self.application = application_of(self._site)
+
+    def close(self) -> None:
+        """Close its connections. They open again when they are needed."""
+        run_in_background(self._site.close)
+
+
+@cache
+def _site(url: str) -> DjangoSite:
+    return DjangoSite(url)
+
+
+def close_page() -> None:
+    """Close the connections of the page in this process: at the end of a test, say."""
+    _site(store_url()).close()
+
+
+def _access_of(user: Any) -> Access:
+    can = [right for right, permission in PERMISSIONS.items() if user.has_perm(permission)]
+    return Access(user.get_username(), can=can)
+
+
+def _scope_of(request: Any, within: str, host: str) -> dict[str, Any]:
+    """Return a request as ASGI has it."""
+    headers = [
+        (name.lower().encode("latin-1"), value.encode("latin-1", "replace"))
+        for name, value in request.headers.items()
+    ]
+    name, _, port = host.partition(":")
+    return {
+        "type": "http",
+        "asgi": {"version": "3.0"},
+        "http_version": "1.1",
+        "method": request.method,
+        "scheme": request.scheme,
+        "path": request.path,
+        "raw_path": quote(request.path).encode(),
+        "root_path": request.path.removesuffix(within).rstrip("/"),
+        "query_string": request.META.get("QUERY_STRING", "").encode("latin-1"),
+        "headers": headers,
+        "server": (name, int(port) if port.isdigit() else None),
+        "client": (request.META.get("REMOTE_ADDR", ""), 0),
+        STATE: _access_of(request.user),
+    }
+
+
+async def _answer(application: Any, scope: dict[str, Any], body: bytes) -> HttpResponse:
+    response = HttpResponse()
+    asked = iter([{"type": "http.request", "body": body, "more_body": False}])
+
+    async def receive() -> dict[str, Any]:
+        return next(asked, {"type": "http.disconnect"})
+
+    async def send(message: Any) -> None:
+        if message["type"] == "http.response.start":
+            response.status_code = message["status"]
+            for name, value in message["headers"]:
+                response[name.decode("latin-1")] = value.decode("latin-1")
+        else:
+            response.write(message.get("body", b""))
+
+    await application(scope, receive, send)
+    return response

@@ -1,0 +1,74 @@
+"""The page for operators below an address of the project, by Django's test client."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from django.contrib.auth.models import Permission, User
+from django.test import TransactionTestCase, override_settings
+
+from outlast.contrib.django.models import JobRecord
+from outlast.contrib.django.page import close_page
+from shop import tasks
+
+PAGE = "/work/outlast/"
+OWN = {"Sec-Fetch-Site": "same-origin"}
+
+
+class Page(TransactionTestCase):
+    def setUp(self) -> None:
+        self.addCleanup(close_page)
+
+    def sign_in(self, *permissions: str) -> None:
+        user = User.objects.create_user("ann", is_staff=True)
+        user.user_permissions.set(Permission.objects.filter(codename__in=permissions))
+        self.client.force_login(user)
+
+    def get(self, path: str = "", **more: Any) -> Any:
+        return self.client.get(PAGE + path, **more)
+
+    def test_it_shows_jobs_below_its_own_address(self):
+        result = tasks.mail.enqueue("ann")
+        self.sign_in("view_job")
+        first = self.get()
+        self.assertEqual(first.status_code, 200)
+        self.assertIn("frame-ancestors 'none'", first["Content-Security-Policy"])
+        (sheet,) = re.findall(r'href="\./(static/[^"]+\.css)"', first.content.decode())
+        self.assertEqual(self.get(sheet)["Content-Type"], "text/css; charset=utf-8")
+        self.assertIn("shop.tasks.mail", self.get("jobs").content.decode())
+        self.assertIn("shop.tasks.mail", self.get(f"jobs/{result.id}").content.decode())
+        self.assertEqual(self.get("nothing/here").status_code, 404)
+
+    def test_it_looks_again_instead_of_holding_a_thread(self):
+        self.sign_in("view_job")
+        hints = self.get("events?topics=jobs")
+        self.assertEqual(hints["Content-Type"], "text/event-stream")
+        self.assertEqual(hints.content, b"retry: 5000\ndata: \n\n")
+
+    def test_strangers_sign_in_first_and_others_are_refused(self):
+        self.assertRedirects(
+            self.get("jobs"), "/admin/login/?next=/work/outlast/jobs", fetch_redirect_response=False
+        )
+        self.sign_in()
+        for path in ("", "jobs", "events?topics=jobs"):
+            self.assertEqual(self.get(path).status_code, 403, path)
+
+    @override_settings(ALLOWED_HOSTS=["shop.example.org"])
+    def test_only_the_project_s_hosts_are_known(self):
+        self.sign_in("view_job")
+        self.assertEqual(self.get().status_code, 400)
+        self.assertEqual(self.get(headers={"host": "shop.example.org"}).status_code, 200)
+
+    def test_a_job_is_cancelled_with_the_permission_and_from_the_page_alone(self):
+        result = tasks.mail.enqueue("ann")
+        path = f"{PAGE}jobs/{result.id}/cancel"
+        self.sign_in("view_job")
+        self.assertEqual(self.client.post(path, headers=OWN).status_code, 403)
+        User.objects.all().delete()
+        self.sign_in("view_job", "cancel_job")
+        foreign = {"Sec-Fetch-Site": "cross-site"}
+        self.assertEqual(self.client.post(path, headers=foreign).status_code, 403)
+        self.assertEqual(JobRecord.objects.get(pk=result.id).state, "queued")
+        self.assertIn(self.client.post(path, headers=OWN).status_code, {200, 303})
+        self.assertEqual(JobRecord.objects.get(pk=result.id).state, "cancelled")
