@@ -41,6 +41,7 @@ COMMANDS = (
     "actions",
     "migrate",
     "stats",
+    "exporter",
     "doctor",
     "verify",
     "web",

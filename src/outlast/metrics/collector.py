@@ -1,0 +1,178 @@
+"""A look at a store as metric families: the names that docs/metrics.md lists, and no others.
+
+No label ever holds a worker, a host, a tenant, an id, a key or a message: their number has no
+bound. Values whose labels turn out the same are added up, so that no series comes twice.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.registry import Collector
+from prometheus_client.utils import floatToGoString
+
+from outlast.insight.availability import health
+from outlast.insight.stats import stats_document
+from outlast.metrics.look import Look
+from outlast.metrics.names import Names
+from outlast.model.lease import DeathCause
+from outlast.store.minutes import BOUNDS, BUCKETS, Counted, CountKind
+
+if TYPE_CHECKING:
+    from prometheus_client.metrics_core import Metric
+
+STATES = {
+    "due": "due",
+    "scheduled": "scheduled",
+    "suspect": "suspects",
+    "paused": "paused",
+    "running": "running",
+    "dead": "dead",
+}
+"""State in a label -> the name of the count in the statistics."""
+STATUSES = ("active", "draining", "failing", "silent", "dead")
+VERBS = ("end", "checkpoint")
+Labels = tuple[str, ...]
+
+
+class LookCollector(Collector):
+    """What one look has shown, to be collected once. ``queues``, ``tasks``: names with labels."""
+
+    def __init__(self, look: Look, queues: Names, tasks: Names) -> None:
+        self._look = look
+        self._queues, self._tasks = queues, tasks
+        numbers = look.statistics
+        self._stats = stats_document(numbers, look.workers, look.pauses)
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the families."""
+        yield from self._jobs()
+        yield from self._workers()
+        yield from self._totals()
+
+    def _jobs(self) -> Iterator[Metric]:
+        jobs: Counter[Labels] = Counter()
+        at_least: dict[Labels, int] = {}
+        oldest: dict[Labels, float] = {}
+        for row in self._stats["queues"]:
+            queue = self._queues.label(row["queue"])
+            for state, name in STATES.items():
+                jobs[queue, state] += row[name]
+                is_bounded = name in row["at_least"] or bool(at_least.get((queue, state)))
+                at_least[queue, state] = int(is_bounded)
+            seconds = row["oldest_due_seconds"] or 0.0
+            oldest[queue,] = max(oldest.get((queue,), 0.0), seconds)
+        yield _gauge("outlast_jobs", "Jobs by queue and state.", ("queue", "state"), jobs)
+        yield _gauge(
+            "outlast_jobs_at_least",
+            "1 where outlast_jobs stopped counting at its bound: there may be more.",
+            ("queue", "state"),
+            at_least,
+        )
+        yield _gauge(
+            "outlast_queue_oldest_due_seconds",
+            "For how long the job that is due for longest has been due; 0 where none is.",
+            ("queue",),
+            oldest,
+        )
+        yield self._unservable()
+
+    def _unservable(self) -> Metric:
+        unservable: Counter[Labels] = Counter()
+        for row in self._stats["unservable"]:
+            labels = (self._queues.label(row["queue"]), self._tasks.label(row["task"]))
+            unservable[*labels, row["reason"]] += row["due"]
+        words = "Due jobs that no worker takes, and why: a position of `outlast why`."
+        return _gauge("outlast_unservable_jobs", words, ("queue", "task", "reason"), unservable)
+
+    def _workers(self) -> Iterator[Metric]:
+        now = self._look.statistics.now
+        statuses = Counter(dict.fromkeys([(status,) for status in STATUSES], 0))
+        for one in self._look.workers:
+            standing = health(one, now)
+            if standing != "gone":
+                statuses[one.status.value if standing == "well" else standing,] += 1
+        words = "Workers that their rows say are there, by what is known of them."
+        yield _gauge("outlast_workers", words, ("status",), statuses)
+        lost = {(kind,): row["lost"] for kind, row in self._stats["wakeups"].items()}
+        words = "Live workers that are not woken and have to poll, by the kind of wake-up."
+        yield _gauge("outlast_wakeups_lost", words, ("kind",), lost)
+
+    def _totals(self) -> Iterator[Metric]:
+        found = self._look.totals
+        attempts = [each for each in found if each.kind == CountKind.ATTEMPT]
+        yield from self._attempts(attempts)
+        yield from self._histograms(attempts)
+        deaths = _by_outcome(found, CountKind.DEATH, [each.value for each in DeathCause])
+        words = "Workers that another worker found gone, by what it knew that from."
+        yield _counter("outlast_worker_deaths", words, ("cause",), deaths)
+        refusals = _by_outcome(found, CountKind.REFUSAL, VERBS)
+        words = "Writes of workers that the store refused, since another attempt had taken over."
+        yield _counter("outlast_refusals", words, ("verb",), refusals)
+
+    def _lane(self, counted: Counted) -> Labels:
+        return self._queues.label(counted.queue), self._tasks.label(counted.task)
+
+    def _attempts(self, attempts: Iterable[Counted]) -> Iterator[Metric]:
+        enqueued: Counter[Labels] = Counter()
+        ended: Counter[Labels] = Counter()
+        for each in attempts:
+            lane = self._lane(each)
+            enqueued[lane] += each.firsts
+            ended[*lane, each.outcome] += each.jobs
+        words = "Enqueued jobs; one is counted when its first attempt has ended."
+        yield _counter("outlast_jobs_enqueued", words, ("queue", "task"), enqueued)
+        words = "Attempts that have ended, by outcome."
+        yield _counter("outlast_attempts", words, ("queue", "task", "outcome"), ended)
+
+    def _histograms(self, attempts: Sequence[Counted]) -> Iterator[Metric]:
+        for name, words, sums, buckets in (
+            ("outlast_attempt_duration_seconds", "How long attempts ran.", "seconds", "durations"),
+            ("outlast_job_wait_seconds", "How long jobs had been due.", "waited", "waits"),
+        ):
+            family = HistogramMetricFamily(name, words, labels=("queue", "task"))
+            counts: dict[Labels, list[int]] = {}
+            totals: Counter[Any] = Counter()
+            for each in attempts:
+                lane = self._lane(each)
+                mine = counts.setdefault(lane, [0] * BUCKETS)
+                counts[lane] = [a + b for a, b in zip(mine, getattr(each, buckets), strict=True)]
+                totals[lane] += getattr(each, sums)
+            for lane, numbers in counts.items():
+                family.add_metric(lane, _cumulate(numbers), totals[lane])
+            yield family
+
+
+def _cumulate(numbers: Sequence[int]) -> list[tuple[str, float]]:
+    bounds = [*map(floatToGoString, BOUNDS), "+Inf"]
+    return list(zip(bounds, accumulate(map(float, numbers)), strict=True))
+
+
+def _by_outcome(
+    found: Iterable[Counted], kind: CountKind, known: Iterable[str]
+) -> dict[Labels, float]:
+    """Return the numbers of a kind; what is known and was never counted is 0, so that a rate sees
+    the first."""
+    counts: Counter[Labels] = Counter(dict.fromkeys([(each,) for each in known], 0))
+    for each in found:
+        if each.kind == kind:
+            counts[each.outcome,] += each.jobs
+    return dict(counts)
+
+
+def _gauge(name: str, words: str, labels: Labels, values: Mapping[Any, Any]) -> Metric:
+    family = GaugeMetricFamily(name, words, labels=labels)
+    for key, value in values.items():
+        family.add_metric(key, value)
+    return family
+
+
+def _counter(name: str, words: str, labels: Labels, values: Mapping[Any, Any]) -> Metric:
+    family = CounterMetricFamily(name, words, labels=labels)
+    for key, value in values.items():
+        family.add_metric(key, value)
+    return family

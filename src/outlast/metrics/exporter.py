@@ -1,0 +1,95 @@
+"""The page that a Prometheus server reads, kept for a while: one look at the store for all readers.
+
+Where the store cannot be read, the page says so (``outlast_store_up`` 0) and is still a page: a
+scrape that fails would look like an exporter that is gone. What was read before is not
+repeated then, since old numbers look like new ones.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from typing import TYPE_CHECKING
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
+from prometheus_client.registry import Collector
+
+import outlast
+from outlast.clock import SYSTEM, Clock
+from outlast.errors import StoreError
+from outlast.metrics.collector import LookCollector
+from outlast.metrics.look import Look
+from outlast.metrics.names import QUEUES_MAX, TASKS_MAX, Names
+
+if TYPE_CHECKING:
+    from prometheus_client.metrics_core import Metric
+
+KEEP_SECONDS = 15.0  # for which a page is kept
+LOOK_SECONDS = 10.0  # that one look may take: below the time that a Prometheus server waits
+CONTENT_TYPE: str = CONTENT_TYPE_LATEST
+
+
+class Exporter:
+    """Makes the page. ``look`` reads the store and raises StoreError where it cannot."""
+
+    def __init__(self, look: Callable[[], Awaitable[Look]], clock: Clock = SYSTEM) -> None:
+        self._look = look
+        self._clock = clock
+        self._queues, self._tasks = Names(QUEUES_MAX), Names(TASKS_MAX)
+        self._looking = asyncio.Lock()
+        self._page = b""
+        self._good_until: float | None = None
+        self._looked_at = 0.0
+
+    async def page(self) -> bytes:
+        """Return the page; at most KEEP_SECONDS old. Those who ask while it is made wait for it."""
+        async with self._looking:
+            now = self._clock.boot()
+            if self._good_until is None or now >= self._good_until:
+                self._page = render(await self._read(), self._looked_at)
+                self._good_until = self._clock.boot() + KEEP_SECONDS
+        return self._page
+
+    async def _read(self) -> LookCollector | None:
+        try:
+            async with asyncio.timeout(LOOK_SECONDS):
+                look = await self._look()
+        except (StoreError, TimeoutError):
+            return None
+        self._looked_at = self._clock.wall()
+        return LookCollector(look, self._queues, self._tasks)
+
+
+class ExporterCollector(Collector):
+    """What the exporter says of itself. ``looked_at``: when the store was read last, in seconds
+    since 1970; 0: never."""
+
+    def __init__(self, looked_at: float, *, is_up: bool) -> None:
+        self._looked_at = looked_at
+        self._is_up = is_up
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the families."""
+        words = "1 where the store could be read for this page, else 0."
+        yield GaugeMetricFamily("outlast_store_up", words, value=float(self._is_up))
+        yield GaugeMetricFamily(
+            "outlast_last_look_timestamp_seconds",
+            "When the store was read last, in seconds since 1970; 0 if it never was.",
+            value=self._looked_at,
+        )
+        info = GaugeMetricFamily(
+            "outlast_build_info", "The version of the exporter.", labels=["version"]
+        )
+        info.add_metric([outlast.__version__], 1.0)
+        yield info
+
+
+def render(snapshot: LookCollector | None, looked_at: float) -> bytes:
+    """Return the page of one look; None: the store could not be read."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(ExporterCollector(looked_at, is_up=snapshot is not None))
+    if snapshot is not None:
+        registry.register(snapshot)
+    return generate_latest(registry)

@@ -1,0 +1,34 @@
+"""One look at a store for the metrics: a few bounded reads, none of which meets a payload."""
+
+from __future__ import annotations
+
+import msgspec
+
+from outlast.insight.queries import read_workers
+from outlast.model.pause import Pause
+from outlast.store.minutes import Counted
+from outlast.store.protocol import Store
+from outlast.store.rows import WorkerRow
+from outlast.store.statistics import Statistics
+
+COUNT_MAX = 10_000  # rows that are counted for one figure
+
+
+class Look(msgspec.Struct, frozen=True, kw_only=True):
+    """What one look has shown; ``totals`` is what workers have counted since the store was made."""
+
+    statistics: Statistics
+    workers: list[WorkerRow]
+    pauses: list[Pause]
+    totals: list[Counted]
+
+
+async def read_look(store: Store) -> Look:
+    """Look at the store. Raises StoreError where it cannot be read."""
+    inspector = store.inspector
+    return Look(
+        statistics=await inspector.statistics(COUNT_MAX),
+        workers=await read_workers(store),
+        pauses=await inspector.pauses(),
+        totals=await inspector.totals(),
+    )
