@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
+from importlib import metadata
 from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, generate_latest
@@ -16,7 +17,6 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.registry import Collector
 
-import outlast
 from outlast.clock import SYSTEM, Clock
 from outlast.errors import StoreError
 from outlast.metrics.collector import LookCollector
@@ -82,8 +82,15 @@ class ExporterCollector(Collector):
         info = GaugeMetricFamily(
             "outlast_build_info", "The version of the exporter.", labels=["version"]
         )
-        info.add_metric([outlast.__version__], 1.0)
+        info.add_metric([_find_own_version()], 1.0)
         yield info
+
+
+def _find_own_version() -> str:
+    try:
+        return metadata.version("outlast")
+    except metadata.PackageNotFoundError:  # run from a source tree
+        return "unknown"
 
 
 def render(snapshot: LookCollector | None, looked_at: float) -> bytes:

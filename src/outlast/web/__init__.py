@@ -30,6 +30,7 @@ workers.py      /workers: how each of them is, and what it holds
 schedules.py    /schedules: when each fires next
 refusals.py     /refusals: writes of attempts that had lost their job
 system.py       /system: the store, its schema, what the doctor finds
+metrics.py      /metrics: what a Prometheus server reads
 live.py         /events: hints that something has changed
 assets.py       the stylesheet and the scripts
 templates/      one for each page, base.html round them, macros.html within

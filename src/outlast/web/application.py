@@ -20,6 +20,7 @@ from outlast.web import (
     job,
     jobs,
     live,
+    metrics,
     overview,
     queues,
     recorded,
@@ -57,6 +58,7 @@ ENDPOINTS: list[Endpoint] = [
     *recorded.ENDPOINTS,
     *system.ENDPOINTS,
     *live.ENDPOINTS,
+    *metrics.ENDPOINTS,
 ]
 
 
