@@ -28,6 +28,7 @@ actions.py      outlast actions
 who.py          who runs a command, for the record
 schedules.py    outlast schedules
 migrate.py      outlast migrate
+exporter.py     outlast exporter
 stats.py        outlast stats
 doctor.py       outlast doctor
 verify.py       outlast verify
