@@ -43,6 +43,7 @@ GROUPS = {
     "What a task raises": ["Verdict", "Snooze", "Retry", "Cancel", "Dead", "Stopped"],
     "Crash reports": ["Crash", "CrashKind", "MemoryEvidence"],
     "Workers": ["WorkerSettings", "WorkerOptions"],
+    "Payloads": ["Compression", "Encryption", "PayloadCodec"],
     "Errors": [
         "OutlastError",
         "ConfigError",

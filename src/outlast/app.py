@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import difflib
-import inspect
-from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterable, Iterator
-from contextlib import (
-    AbstractAsyncContextManager,
-    AbstractContextManager,
-    asynccontextmanager,
-    contextmanager,
-)
-from typing import Any, ParamSpec, Protocol, TypeVar, Unpack, overload
+from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import Any, ParamSpec, Protocol, Self, TypeVar, Unpack, overload
 
 from outlast.attempt import Attempt
 from outlast.config import MAX_PAYLOAD, WorkerOptions, check_whole, worker_settings
 from outlast.credentials import redact
 from outlast.errors import ConfigError, UnknownTask, UsageError
+from outlast.forks import importing
+from outlast.hooks import Context, is_taking, make_context
 from outlast.insight.pauses import WAIT_SECONDS
 from outlast.job import Job, cancel, check_id, not_found, requeue
 from outlast.model.job import SHELL_TASK
 from outlast.model.lifecycle import Outcome
 from outlast.pauses import Paused, choose_target, end_pause, list_pauses, make_pause, set_pause
+from outlast.payloads import PayloadCodec, make_payloads
 from outlast.schedules import ScheduleOptions, Schedules
 from outlast.store.rows import StoredJob
 from outlast.store.values import Cancelled, Requeued
@@ -34,10 +31,6 @@ from outlast.wakeup.address import parse
 P = ParamSpec("P")
 R = TypeVar("R")
 F = TypeVar("F", bound=Callable[..., Any])
-
-Context = AbstractAsyncContextManager[Any] | AbstractContextManager[Any]
-"""What a lifespan or an around becomes when it is called: entered with ``with`` or with
-``async with``, whichever it has."""
 
 _MIN_PAYLOAD, _MOST_PAYLOAD = 1024, 16 * 1024**2  # far below a frame between worker and runner
 
@@ -84,6 +77,7 @@ class App:
         wakeup: str | None = None,
         notify: bool = True,
         max_payload: int = MAX_PAYLOAD,
+        payloads: Sequence[PayloadCodec] = (),
     ) -> None:
         """Name the store and its limits; connect to nothing yet.
 
@@ -93,7 +87,9 @@ class App:
             wakeup: ``nats://host`` or ``amqp://host``: a messenger that informs workers of new
                 jobs, instead of NOTIFY; default ``$OUTLAST_WAKEUP``, else the store's own wake-ups.
             notify: whether enqueuing wakes idle workers at once (PostgreSQL's NOTIFY).
-            max_payload: bytes of JSON that arguments, a result or a checkpoint may have.
+            max_payload: bytes that arguments, a result or a checkpoint may have as they are stored.
+            payloads: how they are stored, such as ``[Compression(), Encryption(keys)]``, in this
+                order; none: as plain JSON.
 
         Raises:
             ConfigError: the URL or a setting cannot work.
@@ -101,7 +97,9 @@ class App:
         self.max_payload = check_whole("max_payload", max_payload, _MIN_PAYLOAD, _MOST_PAYLOAD)
         if wakeup is not None:
             parse(wakeup)
-        self.stores = self._provider(url, notify=bool(notify), wakeup=wakeup)
+        self.stores = self._provider(
+            url, notify=bool(notify), wakeup=wakeup, payloads=make_payloads(payloads)
+        )
         self.tasks = {}
         self.schedules = Schedules(self.stores, self._returns)
         self.lifespan_fn = None
@@ -196,8 +194,8 @@ class App:
         """
         if self.lifespan_fn is not None:
             raise ConfigError("the application has a lifespan already")
-        enter = _context_maker(fn, "lifespan")
-        takes_app = _takes(fn, "lifespan", "the app or nothing", least=0)
+        enter = make_context(fn, "lifespan")
+        takes_app = is_taking(fn, "lifespan", "the app or nothing", least=0)
         self.lifespan_fn = enter if takes_app else lambda _: enter()
         return fn
 
@@ -209,8 +207,8 @@ class App:
         An ``async def``, and all around an async task, run in the runner's event loop; a plain
         ``def`` around a plain task runs in the thread of that task, inside the others.
         """
-        enter = _context_maker(fn, "around")
-        _takes(fn, "around", "the attempt", least=1)
+        enter = make_context(fn, "around")
+        is_taking(fn, "around", "the attempt", least=1)
         self.around_fns.append(enter)
         return fn
 
@@ -238,6 +236,38 @@ class App:
         return await submit(self.stores, listed) if listed else []
 
     enqueue_many_sync = blocking(enqueue_many)
+
+    def on_commit(self, session: object, call: Call[Any]) -> None:
+        """Store a call when a session of SQLAlchemy commits, in that commit: both or neither.
+
+        Nothing is sent until then. A rollback, also one to a savepoint of the session
+        (``begin_nested``), takes the calls along that were handed over in it. The session begins
+        its transaction if it has none, as it does for ``session.add``. With several calls their
+        order is kept. Delays count from the commit.
+
+        Args:
+            session: a ``Session``, ``AsyncSession`` or one that is scoped, on the application's own
+                store. It is not awaited, also not with an asynchronous one.
+            call: such as ``ship.using(delay=60).call(7)``.
+
+        What goes wrong with the store is raised by the commit, which is then not done: KeyInUse,
+        ConnectionMismatch, StoreUnavailable.
+
+        Raises:
+            UsageError: it is no session, or the call is of another application or has a
+                connection.
+            ConnectionMismatch: the session's engine is of a driver that cannot be used.
+        """
+        if not isinstance(call, Call):
+            raise UsageError("on_commit takes a call, such as ship.call(7)")
+        if call.task.stores is not self.stores:
+            raise UsageError(f"{call.job.task} is a task of another application")
+        if call.connection is not None:
+            raise UsageError("on_commit stores the call in the session: leave out connection=…")
+        with importing:
+            from outlast.commits import on_commit
+
+        on_commit(self.stores, session, call.job)
 
     async def get(self, id: int) -> Job[Any]:  # noqa: A002
         """Return a job with what the store knows of it as ``.row``; JobNotFound if none."""
@@ -341,10 +371,21 @@ class App:
         return embedded(self, **settings)
 
     async def close(self) -> None:
-        """Close the connections of this process. They open again when they are needed."""
+        """Close the connections of this process. They open again when they are needed.
+
+        ``async with app:`` opens them, so that a wrong URL is found at the start, and closes them
+        at the end of the block: for the lifespan of a web framework.
+        """
         await self.stores.close()
 
     close_sync = blocking(close)
+
+    async def __aenter__(self) -> Self:
+        await self.stores.ask(lambda store: store.store_id())
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
 
 
 def _check_not_ours(options: TaskOptions) -> None:
@@ -360,41 +401,3 @@ def _unknown(name: str, names: list[str]) -> str:
         f"did you mean {' or '.join(close)}?" if close else f"there are: {', '.join(sorted(names))}"
     )
     return f"no task is called {name!r}; {hint if names else 'the application has none'}"
-
-
-def _takes(fn: Callable[..., Any], what: str, takes: str, *, least: int) -> bool:
-    """Return whether ``fn`` takes an argument; ConfigError unless it takes 1, or ``least``."""
-    required = [
-        parameter
-        for parameter in inspect.signature(fn).parameters.values()
-        if parameter.default is parameter.empty
-        and parameter.kind not in {parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD}
-    ]
-    if not least <= len(required) <= 1:
-        raise ConfigError(f"the function under @app.{what} takes {takes}")
-    return len(required) == 1
-
-
-def _context_maker(fn: Callable[..., Any], what: str) -> Callable[..., Context]:
-    """Return what makes a context manager out of a generator function, or is one already."""
-    if inspect.isasyncgenfunction(fn):
-        return asynccontextmanager(fn)
-    if inspect.isgeneratorfunction(fn):
-        return contextmanager(fn)
-    if getattr(fn, "__code__", None) in _MADE_BY_CONTEXTLIB:
-        return fn
-    raise ConfigError(f"@app.{what} decorates a function that yields once: where the work is done")
-
-
-def _nothing() -> Iterator[None]:
-    yield
-
-
-async def _nothing_async() -> AsyncIterator[None]:
-    yield
-
-
-_MADE_BY_CONTEXTLIB = (
-    contextmanager(_nothing).__code__,
-    asynccontextmanager(_nothing_async).__code__,
-)

@@ -19,11 +19,12 @@ from typing import Any, Protocol, TypeVar
 import msgspec
 
 from outlast.clock import SYSTEM, Clock
-from outlast.codec import encode_result, from_json, to_json, too_large
+from outlast.codec import encode_payload, encode_result, from_json, to_json
 from outlast.config import MAX_PAYLOAD
 from outlast.errors import LostLease, NotInAttempt, Stopped, StoreUnavailable, UsageError
 from outlast.forks import importing
 from outlast.model.crash import Progress, clean
+from outlast.payloads import PLAIN, Payloads
 from outlast.row import moment, plain
 from outlast.store.protocol import ForeignConnection
 from outlast.store.values import Answer, Claimed
@@ -116,13 +117,17 @@ class Attempt:
         resources: Any = None,
         returns: Any = Any,
         max_payload: int = MAX_PAYLOAD,
+        payloads: Payloads = PLAIN,
     ) -> None:
-        """``deadline`` is in seconds since 1970; ``returns`` is the task's return annotation."""
+        """``deadline`` is in seconds since 1970; ``returns`` is the task's return annotation.
+        BadArguments for a checkpoint that ``payloads`` cannot read: the task must not begin."""
         self._link = link
         self._claimed = claimed
         self.returns = returns
         self.max_payload = max_payload
-        self._checkpoint = claimed.checkpoint
+        self._payloads = payloads
+        saved = claimed.checkpoint
+        self._checkpoint = None if saved is None else payloads.decode("checkpoint", saved)
         self.job_id = claimed.job_id
         self.token = claimed.token
         self.number = claimed.number
@@ -262,25 +267,26 @@ class Attempt:
             LostLease: the attempt is no longer the current one; nothing was saved.
             BadArguments: the value cannot be encoded, or is too large.
         """
-        text, number = self._next_save(value)
-        answer = await self._link.save(self.job_id, self.token, number, text)
+        text, stored, number = self._next_save(value)
+        answer = await self._link.save(self.job_id, self.token, number, stored)
         self._saved(answer, text, number)
 
     def save_sync(self, value: Any) -> None:
         """As ``save``, for plain functions: blocks until it is done."""
-        text, number = self._next_save(value)
-        answer = self._link.save_blocking(self.job_id, self.token, number, text)
+        text, stored, number = self._next_save(value)
+        answer = self._link.save_blocking(self.job_id, self.token, number, stored)
         self._saved(answer, text, number)
 
-    def _next_save(self, value: Any) -> tuple[str, int]:
+    def _next_save(self, value: Any) -> tuple[str, str, int]:
+        """Return a checkpoint as JSON, as it is stored, and its number."""
         if self.completed_in:
             raise UsageError("this attempt was completed in your transaction: nothing can be saved")
         data = to_json("the checkpoint", value)
-        if len(data) > self.max_payload:
-            raise too_large("the checkpoint has", len(data), self.max_payload, "save")
+        what = "the checkpoint has"
+        stored = encode_payload(what, "checkpoint", "save", data, self.max_payload, self._payloads)
         with _lock:
             number = self._saves = self._saves + 1  # no signal is handled in between
-        return data.decode(), number
+        return data.decode(), stored, number
 
     def _saved(self, answer: Answer, text: str, number: int) -> None:
         if answer is Answer.REFUSED:
@@ -304,7 +310,7 @@ class Attempt:
             ConnectionMismatch: it is not on this store, or of an unknown kind.
             BadArguments: the result cannot be encoded, or does not fit the return annotation.
         """
-        text = encode_result(result, self.returns, self.max_payload)
+        text = encode_result(result, self.returns, self.max_payload, self._payloads)
         foreign = await self._checked(connection)
         if not await foreign.complete(self.job_id, self.token, text):
             earlier = "an earlier complete_in may have completed it"

@@ -7,6 +7,7 @@ its own. The linter forbids ``time`` and ``random`` elsewhere.
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 import time
 from collections.abc import Callable
@@ -63,6 +64,11 @@ def draw_secret() -> str:
     import secrets  # with hmac behind it, of which most programs use nothing
 
     return secrets.token_urlsafe(32)
+
+
+def secret_bytes(count: int) -> bytes:
+    """Return random bytes of the system, for keys and nonces: never those of a simulation."""
+    return os.urandom(count)
 
 
 def seeded(seed: int) -> Callable[[], float]:

@@ -19,30 +19,56 @@ import msgspec
 
 from outlast.config import MAX_PAYLOAD
 from outlast.errors import BadArguments, text_of
+from outlast.payloads import PLAIN, Payloads
 
 DEPTH_MAX = 100  # levels of lists and objects; readers have limits of their own, some of 128
+FIELDS_NAMED = 5  # fields of a model, in an error
 _TOO_DEEP = f"lists and objects in it are more than {DEPTH_MAX} levels deep"
 _BRACKETS = bytes.maketrans(b"{}", b"[]")
 _NEITHER_BRACKETS_NOR_QUOTES = bytes(set(range(256)) - set(b'[]{}"'))
 
 
 def _to_json(value: Any) -> Any:
-    """Encode what msgspec does not know: paths, and pydantic models by their own means."""
+    """Encode what msgspec does not know: paths, and models of pydantic by their own means."""
     if isinstance(value, PurePath):
         return str(value)
+    dump = getattr(value, "model_dump_json", None)
+    if dump is not None and not isinstance(value, type):
+        return msgspec.Raw(dump(by_alias=True, round_trip=True).encode())
+    raise TypeError(f"a value of class {type(value).__qualname__} cannot be written as JSON")
+
+
+def _to_builtins(value: Any) -> Any:
+    """As ``_to_json``, with numbers as they are: what pydantic writes as null is still seen."""
     dump = getattr(value, "model_dump", None)
     if dump is not None and not isinstance(value, type):
-        return dump(mode="json")
-    raise TypeError(f"a value of class {type(value).__qualname__} cannot be written as JSON")
+        return dump(round_trip=True)
+    return str(value)
 
 
 def _from_json(wanted: Any, value: Any) -> Any:
     if isinstance(wanted, type) and issubclass(wanted, PurePath) and isinstance(value, str):
         return wanted(value)
-    validate = getattr(wanted, "model_validate", None)
-    if validate is not None:
-        return validate(value)
-    raise NotImplementedError(f"a {wanted} cannot be read from JSON")
+    validate = getattr(wanted, "model_validate_json", None)
+    if validate is None:
+        raise NotImplementedError(f"a {wanted} cannot be read from JSON")
+    try:
+        return validate(encoder.encode(value))
+    except ValueError as error:
+        raise ValueError(_name_fields(error)) from error
+
+
+def _name_fields(error: Any) -> str:
+    """Return which fields of a model are wrong, and how: without the values, which its own text
+    shows, and in one line."""
+    if not hasattr(error, "errors"):
+        return text_of(error)
+    found = [
+        f"{'.'.join(map(str, each['loc'])) or 'it'}: {' '.join(each['msg'].split())}"
+        for each in error.errors()
+    ]
+    more = f" and {len(found) - FIELDS_NAMED} more" if len(found) > FIELDS_NAMED else ""
+    return "; ".join(found[:FIELDS_NAMED]) + more
 
 
 encoder = msgspec.json.Encoder(enc_hook=_to_json)
@@ -104,7 +130,7 @@ def _refuse_too_deep(text: bytes) -> None:
 
 
 def _refuse_not_finite(value: Any) -> None:
-    plain = msgspec.to_builtins(value, enc_hook=_to_json)
+    plain = msgspec.to_builtins(value, enc_hook=_to_builtins)
     if any(isinstance(leaf, float) and not math.isfinite(leaf) for leaf in _leaves(plain)):
         raise ValueError("NaN and infinities have no place in JSON")
 
@@ -149,8 +175,13 @@ def format_annotation(annotation: Any) -> str:
     return str(annotation).replace("typing.", "")
 
 
-def encode_result(value: Any, annotation: Any = Any, max_payload: int = MAX_PAYLOAD) -> str:
-    """Return a task's result as JSON text.
+def encode_result(
+    value: Any,
+    annotation: Any = Any,
+    max_payload: int = MAX_PAYLOAD,
+    payloads: Payloads = PLAIN,
+) -> str:
+    """Return a task's result as it is stored: JSON text, encoded if the application says so.
 
     Raises BadArguments if it cannot be encoded, does not fit the task's return annotation, or is
     above ``max_payload`` bytes.
@@ -158,12 +189,29 @@ def encode_result(value: Any, annotation: Any = Any, max_payload: int = MAX_PAYL
     if value is None and annotation is Any:
         return "null"
     text = to_json("the result", value)
-    if len(text) > max_payload:
-        raise too_large("the result has", len(text), max_payload, "return")
+    stored = text.decode() if payloads is PLAIN and len(text) <= max_payload else ""
+    stored = stored or encode_payload(
+        "the result has", "result", "return", text, max_payload, payloads
+    )
     from_json("the result", text, annotation)
     if annotation is str and not isinstance(value, str):  # bytes would arrive as base64
         raise BadArguments(f"the result does not fit str: it is of class {class_of(value)}")
-    return text.decode()
+    return stored
+
+
+def encode_payload(
+    what: str, kind: str, verb: str, text: bytes, max_payload: int, payloads: Payloads
+) -> str:
+    """Return JSON as it is stored; BadArguments, with ``what`` and ``verb``, if that is larger than
+    ``max_payload`` bytes."""
+    stored = text.decode()
+    size = len(text)
+    if payloads is not PLAIN:
+        encoded = payloads.encode(kind, stored)
+        stored, size = encoded, size if encoded is stored else len(encoded)
+    if size > max_payload:
+        raise too_large(what, size, max_payload, verb)
+    return stored
 
 
 def class_of(value: Any) -> str:
@@ -179,16 +227,22 @@ def too_large(what: str, size: int, most: int, verb: str) -> BadArguments:
     )
 
 
-def encode_return(value: Any, annotation: Any, max_payload: int) -> tuple[str, str]:
-    """Return what a task has returned as JSON text, and in which words it does not fit the return
-    annotation ("" where it does): its work is done all the same. BadArguments as ``encode_result``.
+def encode_return(
+    value: Any, annotation: Any, max_payload: int, payloads: Payloads = PLAIN
+) -> tuple[str, str]:
+    """Return what a task has returned as it is stored, and in which words it does not fit the
+    return annotation ("" where it does): its work is done all the same. BadArguments as
+    ``encode_result``.
     """
     try:
-        return encode_result(value, annotation, max_payload), ""
+        return encode_result(value, annotation, max_payload, payloads), ""
     except BadArguments as error:
-        return encode_result(value, Any, max_payload), text_of(error)
+        return encode_result(value, Any, max_payload, payloads), text_of(error)
 
 
-def decode_result(text: str | None, annotation: Any = Any) -> Any:
-    """Return a result as the annotated type; BadArguments if it is of another release's kind."""
-    return None if text is None else from_json("the result", text, annotation)
+def decode_result(text: str | None, annotation: Any = Any, payloads: Payloads = PLAIN) -> Any:
+    """Return a result as the annotated type; BadArguments if it is of another release's kind, or
+    encoded by what is not known here."""
+    if text is None:
+        return None
+    return from_json("the result", payloads.decode("result", text), annotation)

@@ -85,7 +85,7 @@ class Job(Generic[R]):
     def row(self) -> JobRow | None:
         """What the store said when it was last looked at, or None before any look."""
         if self._row is None and self._stored is not None:
-            self._row = row_of(self._stored)
+            self._row = row_of(self._stored, self._stores.payloads)
         return self._row
 
     def __repr__(self) -> str:
@@ -165,7 +165,7 @@ class Job(Generic[R]):
         row = await self._look(store)
         while True:
             if row.state is State.COMPLETED:
-                value: R = decode_result(row.result, self._returns)
+                value: R = decode_result(row.result, self._returns, self._stores.payloads)
                 return value
             if row.state is State.DEAD or row.state is State.CANCELLED:
                 await _raise_end(store, row)

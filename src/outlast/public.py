@@ -37,6 +37,7 @@ from outlast.job import Job
 from outlast.model.crash import Crash, CrashKind, MemoryEvidence, Progress
 from outlast.model.job import Policy, State
 from outlast.pauses import Paused
+from outlast.payloads import Compression, Encryption, PayloadCodec
 from outlast.row import JobRow
 from outlast.schedules import ScheduleOptions, Schedules
 from outlast.store.values import Cancelled, Requeued
@@ -54,11 +55,13 @@ __all__ = [
     "Call",
     "Cancel",
     "Cancelled",
+    "Compression",
     "ConfigError",
     "ConnectionMismatch",
     "Crash",
     "CrashKind",
     "Dead",
+    "Encryption",
     "Job",
     "JobCancelled",
     "JobFailed",
@@ -71,6 +74,7 @@ __all__ = [
     "NotPermitted",
     "OutlastError",
     "Paused",
+    "PayloadCodec",
     "PlainTask",
     "Policy",
     "Progress",

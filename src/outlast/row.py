@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 
+from outlast.errors import BadArguments
 from outlast.model.crash import Progress
 from outlast.model.job import Policy, State
+from outlast.payloads import PLAIN, Payloads, describe_encoded, is_encoded
 from outlast.store.rows import StoredJob
 
 _EARLIEST = datetime.min.replace(tzinfo=UTC)
@@ -84,10 +87,13 @@ class JobRow(msgspec.Struct, frozen=True, kw_only=True):
         return plain
 
 
-def row_of(stored: StoredJob) -> JobRow:
-    """Return a job of the store as a program is shown it."""
+def row_of(stored: StoredJob, payloads: Payloads = PLAIN) -> JobRow:
+    """Return a job of the store as a program is shown it: of a payload that ``payloads`` cannot
+    read, only how it is encoded."""
     values = msgspec.structs.asdict(stored)
-    values |= {name: plain(values[name]) for name in ("args", "checkpoint", "result")}
+    values |= {
+        name: _read(name, values[name], payloads) for name in ("args", "checkpoint", "result")
+    }
     values |= {name: moment(values[name]) for name in _TIMES}
     return JobRow(**values, reason=stored.reason)
 
@@ -114,10 +120,20 @@ def moment(seconds: float | None) -> datetime | None:
         return _EARLIEST if seconds < 0 else _LATEST
 
 
+def _read(kind: str, text: str | None, payloads: Payloads) -> Any:
+    if text is not None and is_encoded(text):
+        with contextlib.suppress(BadArguments):
+            return plain(payloads.decode(kind, text))
+    return plain(text)
+
+
 def plain(text: str | None) -> Any:
-    """Return stored JSON as plain values; the text itself if it is none (a damaged row)."""
+    """Return stored JSON as plain values; the text itself if it is none (a damaged row). Of an
+    encoded one, by what it is encoded and its size: ``{"encoded": ["zlib"], "bytes": 70}``."""
     if text is None:
         return None
+    if is_encoded(text) and (described := describe_encoded(text)) is not None:
+        return described
     try:
         return msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeError, RecursionError):

@@ -121,7 +121,8 @@ def _check_call(call: object, stores: StoreProvider, overlap: Overlap) -> NewJob
             "the call of a schedule has a key=…, which needs overlap='allow': with 'skip' its jobs"
             " have the schedule's own key"
         )
-    return call.job
+    plain = call.task.stores.payloads.decode("args", call.job.args)
+    return msgspec.structs.replace(call.job, args=plain)  # its worker has no keys
 
 
 def _whole(every: Any) -> Any:

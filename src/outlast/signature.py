@@ -19,15 +19,16 @@ from outlast.annotations import read_annotations, read_parameters
 from outlast.codec import (
     TypedDecoder,
     class_of,
+    encode_payload,
     encoder,
     format_annotation,
     from_json,
     make_decoder,
     to_json,
-    too_large,
 )
 from outlast.config import MAX_PAYLOAD
 from outlast.errors import BadArguments, ConfigError, text_of
+from outlast.payloads import MARK, PLAIN, Payloads
 
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
@@ -50,10 +51,17 @@ class Signature:
     """The parameters of a task's function, and how its arguments are encoded as JSON and
     decoded."""
 
-    def __init__(self, fn: Callable[..., Any], task: str, max_payload: int = MAX_PAYLOAD) -> None:
+    def __init__(
+        self,
+        fn: Callable[..., Any],
+        task: str,
+        max_payload: int = MAX_PAYLOAD,
+        payloads: Payloads = PLAIN,
+    ) -> None:
         """Read the function. ConfigError if an annotation can never be read back from JSON."""
         self.task = task
         self.max_payload = max_payload
+        self._payloads = payloads
         self._inspected = read_parameters(fn, task)
         hints = read_annotations(fn)
         self.returns: Any = _usable(hints.get("return", Any))
@@ -101,22 +109,24 @@ class Signature:
         return f"it does not take {', '.join(map(ascii, unknown))}"
 
     def encode(self, bound: dict[str, Any]) -> str:
-        """Return bound arguments as JSON text that a worker can read. BadArguments names the
-        argument that cannot be encoded or has the wrong type, or the sizes if it is too large."""
+        """Return bound arguments as they are stored: JSON text that a worker can read, encoded if
+        the application says so. BadArguments names the argument that cannot be encoded or has the
+        wrong type, or the sizes if it is too large."""
         if not bound:
             return "{}"
         text = self._encode_plain(bound) or encoder.encode(
             {name: self._encode(name, bound[name]) for name in bound}
         )
-        if len(text) > self.max_payload:
-            what = f"the arguments of task {self.task} have"
-            raise too_large(what, len(text), self.max_payload, "pass")
-        return text.decode()
+        if self._payloads is PLAIN and len(text) <= self.max_payload:
+            return text.decode()
+        what = f"the arguments of task {self.task} have"
+        return encode_payload(what, "args", "pass", text, self.max_payload, self._payloads)
 
     def decode(self, text: str) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Return (args, kwargs) to call the function with, as the annotated types.
 
-        Raises BadArguments if they are not of this release: unknown, missing or of another type.
+        Raises BadArguments if they are not of this release: unknown, missing or of another type,
+        or encoded by what this application does not know.
         """
         if text == "{}" and not self._required:
             return (), {}
@@ -132,6 +142,8 @@ class Signature:
         return values[:split], dict(zip(self._by_name, values[split:], strict=True))
 
     def _decode_each(self, text: str) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        if text.startswith(MARK) and (decoded := self._payloads.decode("args", text)) is not text:
+            return self.decode(decoded)
         try:
             raw = _split.decode(text)
         except Exception as error:

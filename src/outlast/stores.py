@@ -20,6 +20,7 @@ from outlast.config import resolve_wakeup
 from outlast.credentials import redact
 from outlast.errors import UsageError
 from outlast.forks import importing
+from outlast.payloads import PLAIN, Payloads
 from outlast.store.backend import resolve_url
 from outlast.store.protocol import ENQUEUE_BYTES, ENQUEUE_MAX, Store
 from outlast.store.values import Enqueued, NewJob
@@ -36,6 +37,7 @@ Sender = Callable[[Sequence[NewJob], Enqueue], Awaitable[list[Enqueued]]]
 
 CONNECTIONS = 4  # to a server, at most, per event loop
 FAREWELL_SECONDS = 1.0  # for a store whose event loop is gone
+CLOSING_SECONDS = 2.0  # for another thread's event loop, which may be blocked, to close its store
 LOOK_SECONDS = 0.05  # between looks whether an event loop of another thread still runs
 
 
@@ -64,11 +66,18 @@ class StoreProvider:
     """The stores of one application, one for each event loop."""
 
     def __init__(
-        self, url: str | None, *, notify: bool = True, wakeup: str | None = None, **options: Any
+        self,
+        url: str | None,
+        *,
+        notify: bool = True,
+        wakeup: str | None = None,
+        payloads: Payloads = PLAIN,
+        **options: Any,
     ) -> None:
         """``notify``: whether enqueuing wakes idle workers, where the store can do that.
-        ``wakeup``: the URL of a messenger that does it instead. ``options`` are others of
-        ``StoreOptions``."""
+        ``wakeup``: the URL of a messenger that does it instead. ``payloads``: how what is stored is
+        encoded. ``options`` are others of ``StoreOptions``."""
+        self.payloads = payloads
         self._url = None if url is None else resolve_url(url)
         self.wakeup = wakeup
         self._messengers: dict[asyncio.AbstractEventLoop, Messenger] = {}
@@ -324,10 +333,12 @@ async def _close_on(loop: asyncio.AbstractEventLoop, opened: _Opened) -> None:
 
 
 async def _close_there(loop: asyncio.AbstractEventLoop, opened: _Opened) -> None:
-    """Close a store on a running loop; a loop that ends meanwhile closes it by itself."""
+    """Close a store on a running loop; a loop that ends meanwhile closes it by itself. One that
+    does not turn, since its thread may wait for this very call, closes it when it does."""
     there = asyncio.run_coroutine_threadsafe(opened.close(), loop)
     closing = asyncio.wrap_future(there)
-    while loop.is_running() and not closing.done():
+    give_up_at = SYSTEM.boot() + CLOSING_SECONDS
+    while loop.is_running() and not closing.done() and SYSTEM.boot() < give_up_at:
         await asyncio.wait({closing}, timeout=LOOK_SECONDS)
 
 

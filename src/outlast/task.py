@@ -213,7 +213,7 @@ class Task(BoundTask[P, R]):
         self.requires = frozenset(
             check_names("requires", "a tag", options.get("requires", ()), "tags")
         )
-        self.signature = Signature(fn, self.name, max_payload)
+        self.signature = Signature(fn, self.name, max_payload, stores.payloads)
         self.returns = self.signature.returns
         self.policy = make_policy(options)
         self._error_rules: ErrorRules = make_error_rules(options)

@@ -6,7 +6,6 @@ a process that imports asyncpg's C extension a second time crashes.
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 import sys
@@ -17,9 +16,10 @@ from pathlib import Path
 import pytest
 
 import pytest_outlast
+from tests.app.pages_kit import blocks_of, run_pytest, said
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = ROOT / "docs" / "testing.md"
+PAGE = "testing.md"
 APPLICATION = """
 import outlast
 from jobs import app  # that of the page, which the settings name
@@ -103,41 +103,18 @@ filterwarnings = error
 """
 
 
-def blocks_of(name: str, language: str = "python") -> str:
-    """Return what the page shows of a file, in its order."""
-    mark = re.escape(f"<!-- {name} -->")
-    found = re.findall(
-        rf"^{mark}\n```{language}\n(.*?)^```", PAGE.read_text(), re.DOTALL | re.MULTILINE
-    )
-    assert found, name
-    return "\n\n".join(found)
-
-
 def test_users_tests_and_those_of_the_page_do_what_they_say(tmp_path: Path, pg_url: str) -> None:
     """In one process, since pytest's start takes longest."""
     (tmp_path / "pytest.ini").write_text(SETTINGS)
     for name in ("jobs.py", "careless.py", "test_jobs.py", "test_careless.py", "test_unit.py"):
-        (tmp_path / name).write_text(blocks_of(name))
+        (tmp_path / name).write_text(blocks_of(PAGE, name))
     (tmp_path / "shop.py").write_text(APPLICATION)
     (tmp_path / "test_shop.py").write_text(TESTS)
-    plugins = ("-p", "pytest_outlast", "-p", "pytest_asyncio.plugin", "-p", "no:cacheprovider")
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", *plugins],
-        cwd=tmp_path,
-        env={
-            **os.environ,
-            "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",  # those of this suite take seconds
-            "OUTLAST_TEST_POSTGRES": pg_url,
-        },
-        capture_output=True,
-        text=True,
-        timeout=200,
-        check=False,
-    )
+    done = run_pytest(tmp_path, OUTLAST_TEST_POSTGRES=pg_url)
     assert re.search(r"\b3 failed, 16 passed in ", done.stdout), done.stdout + done.stderr
-    said = {line.removeprefix("E").strip() for line in done.stdout.splitlines()}
-    assert "job 1 mail(to='a') [queued]: to is 'a', not 'b'" in said
-    assert set(blocks_of("what test_careless.py says", "").splitlines()) <= said
+    lines = said(done)
+    assert "job 1 mail(to='a') [queued]: to is 'a', not 'b'" in lines
+    assert set(blocks_of(PAGE, "what test_careless.py says", "").splitlines()) <= lines
 
 
 @pytest.mark.parametrize(

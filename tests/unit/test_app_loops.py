@@ -107,3 +107,20 @@ def test_a_forked_child_enqueues_through_connections_of_its_own(store_url):
     assert job.row.args == {"to": "child"}
     assert app.tasks["mail"].enqueue_sync("parent").id > job.id
     app.close_sync()
+
+
+def test_closing_ends_though_another_loop_waits_for_it(bare_store_url, monkeypatch):
+    """As where an application is closed in a thread for which the thread of a loop waits."""
+    monkeypatch.setattr("outlast.stores.CLOSING_SECONDS", 0.2)
+    app = application(bare_store_url)
+
+    async def work() -> None:
+        await app.tasks["mail"].enqueue("a")
+        closing = threading.Thread(target=app.close_sync)
+        closing.start()
+        closing.join(60)  # blocks this loop, whose store is to be closed on it
+        assert not closing.is_alive()
+        await asyncio.gather(*(asyncio.all_tasks() - {asyncio.current_task()}))  # now it is closed
+
+    asyncio.run(work())
+    app.close_sync()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import inspect
 import itertools
+import json
 import math
 import re
 from dataclasses import dataclass
@@ -66,11 +67,15 @@ class Model:
 
     __hash__ = None  # type: ignore[assignment]
 
-    def model_dump(self, *, mode: str) -> dict[str, int]:
+    def model_dump(self, *, round_trip: bool) -> dict[str, int]:
         return {"value": self.value}
 
+    def model_dump_json(self, *, by_alias: bool, round_trip: bool) -> str:
+        return json.dumps(self.model_dump(round_trip=round_trip))
+
     @classmethod
-    def model_validate(cls, plain: dict[str, int]) -> Model:
+    def model_validate_json(cls, text: bytes) -> Model:
+        plain = json.loads(text)
         if plain["value"] < 0:
             raise ValueError("below zero")
         return cls(plain["value"])

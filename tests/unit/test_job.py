@@ -17,6 +17,7 @@ from outlast.job import Job
 from outlast.model.crash import Crash, CrashKind, Progress
 from outlast.model.job import Policy, State
 from outlast.model.pause import Pause
+from outlast.payloads import PLAIN
 from outlast.row import row_of
 from outlast.store.rows import AttemptRow, Served, StoredJob
 
@@ -68,6 +69,8 @@ class FakeStore:
 
 class FakeHome:
     """Hands out the fake."""
+
+    payloads = PLAIN
 
     def __init__(self, store: FakeStore) -> None:
         self.store = store

@@ -18,6 +18,13 @@ from outlast.store.protocol import Store
 from outlast.store.values import Migration, Purpose
 from outlast.text import count_of, safe
 
+_MAY = {
+    Purpose.WORKER: "do what a worker does",
+    Purpose.ENQUEUE: "enqueue jobs and read them",
+    Purpose.PRODUCE: "call outlast_enqueue_v1",
+    Purpose.VIEW: "read everything",
+}
+
 
 def add_to(group: typer.Typer) -> None:
     """Add the command."""
@@ -47,7 +54,9 @@ def migrate(
     ] = None,
     only: Annotated[
         Purpose,
-        typer.Option("--only", metavar="worker|enqueue", help="What the role of --grant is for."),
+        typer.Option(
+            "--only", metavar="worker|enqueue|produce|view", help="What the role of --grant is for."
+        ),
     ] = Purpose.WORKER,
     url: Url = None,
 ) -> None:
@@ -60,7 +69,8 @@ def migrate(
 
     Run it as the owner of the tables, and workers as a role that can do no more than they need:
     --grant ROLE grants that, again after each upgrade. With --only enqueue it is enough to enqueue
-    jobs and to read them and their results.
+    jobs and to read them and their results; with --only produce, to call the SQL function
+    outlast_enqueue_v1 and nothing else; with --only view, to read all and change nothing.
 
     Examples:
         outlast migrate --url postgresql://app@db/shop
@@ -119,8 +129,7 @@ def _tell_applied(url: str, applied: list[Migration], *, made: bool) -> None:
 def _tell_granted(role: str, purpose: Purpose, granted: list[str]) -> None:
     for each in granted:
         print(f"granted to {safe(role)}: {each}")
-    does = "do what a worker does" if purpose is Purpose.WORKER else "enqueue jobs and read them"
-    print(f"{safe(role)} may {does}")
+    print(f"{safe(role)} may {_MAY[purpose]}")
 
 
 def _named(steps: list[Migration]) -> str:

@@ -18,6 +18,7 @@ from outlast.insight.availability import list_alive
 from outlast.insight.pauses import name_of, pause_of
 from outlast.model.crash import Charge, Crash, MemoryEvidence
 from outlast.model.job import ALONE_IN_RUNNER, ALONE_IN_WORKER, ENDED, State
+from outlast.payloads import show_stored
 from outlast.store.rows import AttemptRow, StoredJob
 from outlast.text import ago, count_of, cut, line, lines, pretty, size, span, stamp
 
@@ -122,7 +123,7 @@ class Page:
             self._value("result", row.result)
 
     def _value(self, label: str, text: str, note: str = "") -> None:
-        shown = pretty(text, VALUE_LINES)
+        shown = pretty(show_stored(text), VALUE_LINES)
         if len(shown) == 1 and not note:
             self._field(label, shown[0])
             return

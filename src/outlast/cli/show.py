@@ -19,6 +19,7 @@ from outlast.insight.documents import SCHEMA, phase_of, proof_of_life
 from outlast.insight.queries import JobList
 from outlast.model.crash import Progress
 from outlast.model.job import SHELL_TASK, State
+from outlast.payloads import show_stored
 from outlast.store.rows import StoredJob, WorkerRow, WorkerStatus
 from outlast.text import ago, line, rough
 
@@ -184,7 +185,7 @@ def jobs_table(out: Console, found: JobList, now: float) -> RenderableType:
 def call_of(row: StoredJob) -> str:
     """Return a job's arguments as a person would write them; of a command, the command."""
     try:
-        return _call(row, json.loads(row.args))
+        return _call(row, json.loads(show_stored(row.args)))
     except (ValueError, RecursionError):  # a damaged row is shown as it is
         return row.args
 

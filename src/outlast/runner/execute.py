@@ -18,12 +18,13 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple, Protocol
 
-from outlast.app import App, Context
+from outlast.app import App
 from outlast.attempt import Attempt, Link, set_current
 from outlast.clock import Clock
 from outlast.codec import encode_result, encode_return
 from outlast.config import resolve_task_reuse
 from outlast.errors import BadArguments, UnknownTask, describe, text_of
+from outlast.hooks import Context
 from outlast.model.crash import LIMITS, CrashKind
 from outlast.model.lifecycle import Outcome, OutcomeKind
 from outlast.runner.coroutine_stacks import stack_of
@@ -235,6 +236,7 @@ class Executor:
             resources=self._resources,
             returns=task.returns,
             max_payload=self._app.max_payload,
+            payloads=self._app.stores.payloads,
         )
         return task, attempt, args, kwargs
 
@@ -246,7 +248,8 @@ class Executor:
         if value is None and attempt.returns in _NOTHING:
             return _WITHOUT_RESULT
         try:
-            result, misfit = encode_return(value, attempt.returns, self._app.max_payload)
+            most, payloads = self._app.max_payload, self._app.stores.payloads
+            result, misfit = encode_return(value, attempt.returns, most, payloads)
         except BadArguments as error:
             return make_crashed(CrashKind.REJECTED_RESULT, text_of(error))
         return Outcome(kind=OutcomeKind.COMPLETED, result=result, message=misfit)

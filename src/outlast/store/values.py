@@ -32,10 +32,13 @@ class Answer(StrEnum):
 
 
 class Purpose(StrEnum):
-    """What a role of the database is for. ``enqueue``: also to read jobs, and their results."""
+    """What a role of the database is for. ``enqueue``: also to read jobs, and their results;
+    ``produce``: to enqueue by ``outlast_enqueue_v1``, and nothing else; ``view``: to read all."""
 
     WORKER = "worker"
     ENQUEUE = "enqueue"
+    PRODUCE = "produce"
+    VIEW = "view"
 
 
 class NewJob(msgspec.Struct, frozen=True, kw_only=True):

@@ -54,8 +54,13 @@ def _prepare(call: Call[Any], checkpoint: Any, resources: Any) -> Any:
     task = call.task
     args, kwargs = task.signature.decode(call.job.args)
     saved = None if checkpoint is None else to_json("the checkpoint", checkpoint).decode()
-    attempt = _InlineAttempt(_NoWorker(), _claim(call, saved), resources=resources)
-    attempt.returns = task.returns
+    attempt = _InlineAttempt(
+        _NoWorker(),
+        _claim(call, saved),
+        resources=resources,
+        returns=task.returns,
+        payloads=task.stores.payloads,
+    )
 
     def in_thread() -> Any:
         set_current(attempt)
@@ -86,8 +91,9 @@ def _claim(call: Call[Any], checkpoint: str | None) -> Claimed:
 
 
 def _result(call: Call[R], value: Any) -> R:
-    text = encode_result(value, call.task.returns)
-    result: R = decode_result(text, call.task.returns)
+    payloads = call.task.stores.payloads
+    text = encode_result(value, call.task.returns, payloads=payloads)
+    result: R = decode_result(text, call.task.returns, payloads)
     return result
 
 

@@ -51,6 +51,21 @@ _NEEDED: dict[Purpose, Mapping[str, str]] = {
         "outlast_jobs_id_seq": "USAGE",
         "outlast_position_seq": "USAGE",
     },
+    Purpose.PRODUCE: {},
+    Purpose.VIEW: {
+        "outlast_jobs": "SELECT",
+        "outlast_attempts": "SELECT",
+        "outlast_labels": "SELECT",
+        "outlast_workers": "SELECT",
+        "outlast_schedules": "SELECT",
+        "outlast_refusals": "SELECT",
+        "outlast_pauses": "SELECT",
+        "outlast_schema": "SELECT",
+        "outlast_incarnation": "SELECT",
+        "outlast_history": "SELECT",
+        "outlast_position_seq": "SELECT",
+        "outlast_token_seq": "SELECT",
+    },
 }
 
 
@@ -69,8 +84,9 @@ async def privileges(connection: Any, role: str | None, purpose: Purpose) -> lis
         for name, several in _NEEDED[purpose].items()
         for privilege in several.split()
     ]
-    names, wanted = zip(*pairs, strict=True)
-    rows = await connection.fetch(sql("privileges"), role, list(names), list(wanted))
+    names, wanted = [name for name, _ in pairs], [privilege for _, privilege in pairs]
+    as_owner = purpose is Purpose.PRODUCE
+    rows = await connection.fetch(sql("privileges"), role, names, wanted, as_owner)
     return [Privilege(*row) for row in rows]
 
 

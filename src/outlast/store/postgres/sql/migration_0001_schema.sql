@@ -391,3 +391,8 @@ FOR EACH STATEMENT EXECUTE FUNCTION outlast_commit_locally_v1();
 -- What workers have counted is added up; and how many workers a queue could use, for autoscalers.
 \ir functions/outlast_merge_minutes_v1.sql
 \ir functions/outlast_wanted_v1.sql
+
+-- For programs in other languages. The only function that runs as its owner: for roles to which it is granted.
+\ir functions/outlast_refuse_args_v1.sql
+\ir functions/outlast_enqueue_v1.sql
+REVOKE ALL ON FUNCTION outlast_enqueue_v1 FROM PUBLIC;

@@ -1,6 +1,6 @@
 -- What a role ($1; NULL: the one of this session) needs on these tables, views and sequences ($2, each
 -- with a privilege at the same place in $3), on the schema that they are in and on the functions of
--- Outlast: each as a GRANT, with whether the role has it already. No row for a role that does not
+-- Outlast, either those that run as their owner ($4) or all others: each as a GRANT, with whether the role has it already. No row for a role that does not
 -- exist. Reads the catalog only, so it races with nothing but another GRANT or REVOKE, whose effect the
 -- next look shows. A name that is not found in the search_path counts as one that the role lacks.
 WITH who AS (
@@ -25,6 +25,7 @@ WITH who AS (
            has_function_privilege(who.oid, p.oid, 'EXECUTE')
     FROM who CROSS JOIN home
     JOIN pg_catalog.pg_proc p ON p.pronamespace = home.oid AND p.proname LIKE 'outlast\_%'
+         AND p.prosecdef = $4::boolean
 )
 SELECT needed.privilege || ' ON ' || needed.target AS what,
        'GRANT ' || needed.privilege || ' ON ' || needed.target || ' TO ' || who.name AS statement,

@@ -1,0 +1,94 @@
+-- Store one job for a program in any language, and return its id: docs/other-languages.md. It refuses what our
+-- own enqueue refuses. The limits are those of a task without options, or those that are given.
+--
+-- It runs as its owner, so that a role may do this and nothing else: only roles that were granted EXECUTE may
+-- call it (the migration revokes it from PUBLIC), names are found in the schema that it was made in, whatever
+-- the caller's search_path, and no setting of the caller's changes what its texts mean.
+--
+-- A key is held by one unfinished job, by the unique index: a second insert waits for the first to commit. The
+-- holder is looked up by a statement, and snapshot, of its own; should it have ended in between, the insert is
+-- tried again. The holder is neither locked nor touched, so it may be claimed or end meanwhile. Nothing else
+-- races with a row that no other session can see yet; the wake-up is sent by the commit.
+CREATE FUNCTION outlast_enqueue_v1(
+    task text, args text DEFAULT '{}', queue text DEFAULT 'default', priority integer DEFAULT 0,
+    delay double precision DEFAULT 0, run_at timestamptz DEFAULT NULL, expires_at timestamptz DEFAULT NULL,
+    key text DEFAULT NULL, tenant text DEFAULT NULL, retries integer DEFAULT NULL,
+    timeout double precision DEFAULT NULL)
+RETURNS bigint
+LANGUAGE plpgsql
+SECURITY DEFINER
+SET search_path FROM CURRENT
+SET standard_conforming_strings = on
+AS $$
+#variable_conflict use_column
+DECLARE
+    v_now timestamptz := clock_timestamp();
+    v_due timestamptz := coalesce(outlast_enqueue_v1.run_at,
+                                  v_now + outlast_enqueue_v1.delay * interval '1 second');
+    v_blank text := '[\s,\u0001-\u001f\u007f\u0085\u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]';
+    v_policy text := jsonb_strip_nulls(jsonb_build_object(
+        'retries', outlast_enqueue_v1.retries, 'timeout', outlast_enqueue_v1.timeout))::text;
+    v_wrong text;
+    v_id bigint;
+    v_position bigint;
+    v_holder text;
+BEGIN
+    v_wrong := CASE
+        WHEN (length(outlast_enqueue_v1.task) BETWEEN 1 AND 200
+              AND outlast_enqueue_v1.task !~ v_blank) IS NOT TRUE
+            THEN 'task must be a text of 1 to 200 characters without blanks and commas'
+        WHEN (length(outlast_enqueue_v1.queue) BETWEEN 1 AND 200
+              AND outlast_enqueue_v1.queue !~ v_blank) IS NOT TRUE
+            THEN 'queue must be a text of 1 to 200 characters without blanks and commas'
+        WHEN length(outlast_enqueue_v1.key) NOT BETWEEN 1 AND 500
+            THEN 'key must be a text of 1 to 500 characters'
+        WHEN length(outlast_enqueue_v1.tenant) NOT BETWEEN 1 AND 500
+            THEN 'tenant must be a text of 1 to 500 characters'
+        WHEN (outlast_enqueue_v1.priority BETWEEN -100 AND 100) IS NOT TRUE
+            THEN 'priority must be from -100 to 100'
+        WHEN (outlast_enqueue_v1.delay BETWEEN 0 AND 3153600000) IS NOT TRUE
+            THEN 'delay must be seconds from 0 to 3153600000'
+        WHEN outlast_enqueue_v1.retries NOT BETWEEN 0 AND 10000
+            THEN 'retries must be from 0 to 10000'
+        WHEN NOT (outlast_enqueue_v1.timeout > 0 AND outlast_enqueue_v1.timeout <= 3153600000)
+            THEN 'timeout must be seconds above 0, at most 3153600000'
+        WHEN (v_due BETWEEN '0001-01-02 00:00+00' AND '9999-12-30 00:00+00') IS NOT TRUE
+            THEN 'run_at must be in the years 1 to 9999'
+        WHEN NOT (outlast_enqueue_v1.expires_at > v_due AND outlast_enqueue_v1.expires_at < '9999-12-30 00:00+00')
+            THEN 'expires_at must be after the job is due'
+        WHEN outlast_enqueue_v1.task = 'outlast.shell' THEN 'commands cannot be enqueued by SQL'
+        WHEN outlast_enqueue_v1.args IS NULL THEN 'args must be a JSON object: the arguments by name'
+    END;
+    IF v_wrong IS NOT NULL THEN
+        RAISE EXCEPTION '%', v_wrong USING ERRCODE = '22023';
+    END IF;
+    PERFORM outlast_refuse_args_v1(outlast_enqueue_v1.args);
+    FOR v_try IN 1..10 LOOP
+        INSERT INTO outlast_jobs AS j (
+            task, queue, args, priority, run_at, enqueued_at, position, tenant, policy, timeout, expires_at, key)
+        VALUES (outlast_enqueue_v1.task, outlast_enqueue_v1.queue, outlast_enqueue_v1.args,
+                outlast_enqueue_v1.priority, v_due, v_now,
+                CASE WHEN v_due <= v_now THEN nextval('outlast_position_seq') END,
+                outlast_enqueue_v1.tenant, v_policy, outlast_enqueue_v1.timeout,
+                outlast_enqueue_v1.expires_at, outlast_enqueue_v1.key)
+        ON CONFLICT (key) WHERE key IS NOT NULL AND ended_at IS NULL DO NOTHING
+        RETURNING j.id, j.position INTO v_id, v_position;
+        IF FOUND THEN
+            IF v_position IS NOT NULL THEN
+                PERFORM pg_notify('outlast', 'jobs:' || v_position || ':1:' || outlast_enqueue_v1.queue);
+            END IF;
+            RETURN v_id;
+        END IF;
+        SELECT j.id, j.task INTO v_id, v_holder
+        FROM outlast_jobs j WHERE j.key = outlast_enqueue_v1.key AND j.ended_at IS NULL;
+        IF FOUND AND v_holder <> outlast_enqueue_v1.task THEN
+            RAISE EXCEPTION 'the key belongs to job % of the task %, which is unfinished', v_id, v_holder
+                USING ERRCODE = '23505';
+        END IF;
+        IF FOUND THEN
+            RETURN v_id;
+        END IF;
+    END LOOP;
+    RAISE EXCEPTION 'jobs with this key came and went too fast; enqueue again' USING ERRCODE = '40001';
+END
+$$;

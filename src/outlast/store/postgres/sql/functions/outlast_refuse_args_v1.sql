@@ -1,0 +1,29 @@
+-- Raise where a text is not what a task's arguments may be: one JSON object that every reader of ours can read.
+-- jsonb parses it, and with it refuses lone surrogates; it also refuses NULs, which are fine here, so they are
+-- taken out of the copy that is looked at, after the escaped backslashes (\\u0000 is no NUL). Depth and
+-- numbers are looked for only where the text could have too much of either.
+CREATE FUNCTION outlast_refuse_args_v1(p_args text) RETURNS void
+LANGUAGE plpgsql
+SET standard_conforming_strings = on
+AS $$
+DECLARE
+    v_bare text := replace(replace(p_args, '\\', ''), '\u0000', '');
+    v_json jsonb;
+BEGIN
+    IF octet_length(p_args) > 1048576 THEN
+        RAISE EXCEPTION 'args have % bytes of JSON; 1048576 are allowed', octet_length(p_args) USING ERRCODE = '22023';
+    END IF;
+    v_json := v_bare::jsonb;
+    IF jsonb_typeof(v_json) IS DISTINCT FROM 'object' THEN
+        RAISE EXCEPTION 'args must be a JSON object: the arguments by name' USING ERRCODE = '22023';
+    END IF;
+    IF length(v_bare) - length(translate(v_bare, '[{', '')) > 100
+       AND jsonb_path_exists(v_json, 'strict $.**{100} ? (@.type() == "object" || @.type() == "array")') THEN
+        RAISE EXCEPTION 'lists and objects in args are more than 100 levels deep' USING ERRCODE = '22023';
+    END IF;
+    IF v_bare ~ '[eE][+]?[0-9]{3}|([0-9]{154}){2}' AND jsonb_path_exists(v_json,
+           'strict $.** ? (@.type() == "number" && (@ > 1.797e308 || @ < -1.797e308))') THEN
+        RAISE EXCEPTION 'args hold a number that is out of range' USING ERRCODE = '22023';
+    END IF;
+END
+$$;

@@ -1,0 +1,164 @@
+"""Encoded payloads from enqueue to result, by real workers, with and without their key."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+import outlast
+from outlast import Compression, Encryption
+from outlast.insight.documents import job_document
+from outlast.model.lifecycle import OutcomeKind
+from outlast.payloads import MARK
+from outlast.store.protocol import Store
+from outlast.store.rows import StoredJob
+from outlast.store.values import Save
+from outlast.testing import inline, isolate
+from tests.app import in_process_kit
+from tests.app.in_process_kit import has_state, until
+from tests.conformance.kit import Hands, ended
+
+store = in_process_kit.store
+KEY, OTHER = Encryption.make_key(), Encryption.make_key()
+SECRET = "4111-1111"
+ran: list[str] = []
+
+
+def an_app(url: str, *codecs: Any) -> outlast.App:
+    app = outlast.App(url, payloads=codecs)
+
+    @app.task(retries=0)
+    async def pay(card: str, pages: int = 3) -> dict[str, str]:
+        attempt = outlast.current()
+        ran.append(card)
+        for page in range((attempt.checkpoint or {"page": 0})["page"], pages):
+            await attempt.save({"page": page + 1, "card": card})
+        return {"paid": card}
+
+    return app
+
+
+@pytest.fixture(autouse=True)
+def _at_the_start(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    monkeypatch.setenv("OUTLAST_RUN_DIR", str(tmp_path / "run"))
+    monkeypatch.setattr("outlast.model.lifecycle.UNDECODABLE_PAUSE_SECONDS", 0.2)
+    ran.clear()
+
+
+async def stored(store: Store, job: outlast.Job[Any]) -> StoredJob:
+    row = await store.inspector.job(job.id)
+    assert row is not None
+    return row
+
+
+async def test_arguments_checkpoints_and_results_are_stored_encoded(
+    store: Store, store_url: str
+) -> None:
+    app = an_app(store_url, Compression(least=0), Encryption({"k": KEY}))
+    job = await app.tasks["pay"].enqueue(SECRET)
+    async with app.worker():
+        assert await job.result(timeout=60) == {"paid": SECRET}
+    row = await stored(store, job)
+    for text in (row.args, row.checkpoint, row.result):
+        assert text is not None
+        assert text.startswith(MARK)
+    shown = json.dumps(job_document(row, []))
+    assert SECRET not in shown
+    assert '"encoded": ["aes-256-gcm:k"]' in shown
+    here = await job.refresh()  # a program that has the key reads it
+    assert (here.args, here.result) == ({"card": SECRET}, {"paid": SECRET})
+    assert here.checkpoint == {"page": 3, "card": SECRET}
+    await app.close()
+
+
+@pytest.mark.parametrize("codecs", [[], [Encryption({"k": OTHER})]], ids=["missing", "wrong"])
+async def test_without_its_key_a_job_neither_runs_nor_is_lost(
+    store: Store, store_url: str, codecs: list[Any]
+) -> None:
+    owner, stranger = an_app(store_url, Encryption({"k": KEY})), an_app(store_url, *codecs)
+    job = await owner.tasks["pay"].enqueue(SECRET)
+
+    async def is_handed_back() -> bool:
+        return any(each.outcome == "undecodable" for each in await attempts(store, job))
+
+    async with stranger.worker():
+        await until(is_handed_back)
+    assert ran == []
+    row = await stored(store, job)
+    assert (row.state, row.failures, row.losses) == ("queued", 0, 0)
+    why = (await attempts(store, job))[0].message
+    assert "the arguments cannot be read" in why
+    assert "aes-256-gcm:k" in why
+    theirs = await stranger.get(job.id)
+    assert theirs.row is not None
+    assert SECRET not in str(theirs.row.to_dict())
+    async with owner.worker():
+        await until(lambda: has_state(job, "completed"))
+    with pytest.raises(outlast.BadArguments, match="the result cannot be read"):
+        await theirs.result(timeout=60)
+    await owner.close()
+    await stranger.close()
+
+
+async def attempts(store: Store, job: outlast.Job[Any]) -> Any:
+    return await store.inspector.attempts(job.id)
+
+
+async def test_without_the_key_of_its_checkpoint_a_job_does_not_begin(
+    store: Store, store_url: str
+) -> None:
+    """It would begin from nothing, and do again what it has done."""
+    plain, owner = an_app(store_url), an_app(store_url, Encryption({"k": KEY}))
+    job = await plain.tasks["pay"].enqueue(SECRET, pages=2)
+    await _save_one(store, owner)
+    async with plain.worker():
+
+        async def is_handed_back() -> bool:
+            return any(each.outcome == "undecodable" for each in await attempts(store, job))
+
+        await until(is_handed_back)
+    assert ran == []
+    async with owner.worker():
+        await until(lambda: has_state(job, "completed"))
+    assert ran == [SECRET]
+    await plain.close()
+    await owner.close()
+
+
+async def _save_one(store: Store, owner: outlast.App) -> None:
+    """A worker that has the key saves a checkpoint and hands the job back."""
+    hands = await Hands.on(store, tasks=["pay"])
+    (claimed,) = await hands.claim(1, tasks=["pay"])
+    text = owner.stores.payloads.encode("checkpoint", '{"page":1}')
+    await store.checkpoint([Save(claimed.job_id, claimed.token, 1, text)])
+    await hands.exchange(ended(claimed, OutcomeKind.RELEASED))
+    await hands.vanish()
+
+
+def test_a_test_of_the_application_reads_what_it_stores() -> None:
+    app = an_app("sqlite:////nowhere.db", Compression(least=0), Encryption({"k": KEY}))
+    pay = app.tasks["pay"]
+    with isolate(app) as jobs:
+        pay.enqueue_sync(SECRET)
+        jobs.enqueued(pay, card=SECRET)
+        jobs.crash_after_save(2)
+        jobs.drain_sync()
+        (job,) = jobs.jobs()
+        assert job.result_sync() == {"paid": SECRET}
+    assert ran == [SECRET, SECRET]
+
+
+async def test_inline_takes_what_is_encoded() -> None:
+    app = an_app("sqlite:////nowhere.db", Encryption({"k": KEY}))
+    assert await inline(app.tasks["pay"].call(SECRET), checkpoint={"page": 2}) == {"paid": SECRET}
+
+
+async def test_the_call_of_a_schedule_is_stored_plain(store: Store, store_url: str) -> None:
+    """Its worker has no key, and a call that is encoded anew would be another version each time."""
+    app = an_app(store_url, Encryption({"k": KEY}))
+    await app.schedules.put("nightly", app.tasks["pay"].call("card"), every=3_600)
+    (shown,) = await app.schedules.list()
+    assert shown.args == {"card": "card"}
+    await app.close()

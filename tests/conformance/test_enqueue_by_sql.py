@@ -1,0 +1,221 @@
+"""Jobs that programs in other languages enqueue by SQL obey the same checks as ours."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sqlite3
+import time
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from typing import Any
+
+import asyncpg
+import pytest
+
+import outlast
+from outlast.model.job import Policy
+from outlast.store.protocol import Store
+from outlast.store.rows import JobFilter, StoredJob
+from tests.conformance.kit import TASK, Hands, ended, enqueued, job
+
+MOMENTS = {"run_at", "expires_at"}
+Refused = (sqlite3.Error, asyncpg.PostgresError)
+
+
+class Client:
+    """A program that knows SQL, and nothing of Outlast."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.path = url.removeprefix("sqlite:///")
+
+    async def open(self) -> None:
+        if self.url.startswith("sqlite"):
+            self.connection: Any = sqlite3.connect(self.path, isolation_level=None)
+        else:
+            self.connection = await asyncpg.connect(self.url)
+
+    async def close(self) -> None:
+        closing = self.connection.close()
+        if closing is not None:
+            await closing
+
+    async def enqueue(self, **given: Any) -> None:
+        names = ", ".join(given)
+        if isinstance(self.connection, sqlite3.Connection):
+            places = ", ".join("?" * len(given))
+            statement = f"INSERT INTO outlast_enqueue_v1 ({names}) VALUES ({places})"
+            self.connection.execute(statement, list(given.values()))
+            return
+        places = ", ".join(f"{name} => ${place}" for place, name in enumerate(given, 1))
+        values = [
+            datetime.fromtimestamp(value, UTC) if name in MOMENTS else value
+            for name, value in given.items()
+        ]
+        await self.connection.fetchval(f"SELECT outlast_enqueue_v1({places})", *values)
+
+
+@pytest.fixture
+async def client(store_url: str, store: Store) -> AsyncIterator[Client]:
+    opened = Client(store_url)
+    await opened.open()
+    yield opened
+    await opened.close()
+
+
+async def newest(store: Store) -> StoredJob:
+    return (await store.inspector.jobs(JobFilter()))[0]
+
+
+def comparable(row: StoredJob) -> dict[str, Any]:
+    varies = {"id", "run_at", "enqueued_at"}
+    return {name: getattr(row, name) for name in row.__struct_fields__ if name not in varies}
+
+
+@pytest.mark.parametrize(
+    ("by_sql", "ours"),
+    [
+        ({}, {}),
+        ({"args": '{"a": "\\u0000 \\ud83d\\ude00 \\\\ud800"}'}, {}),
+        ({"queue": "q", "priority": -100, "key": "k ", "tenant": "ä"}, {}),
+        ({"retries": 7, "timeout": 12.5}, {"policy": Policy(retries=7, timeout=12.5)}),
+        ({"delay": 60.0}, {}),
+        ({"run_at": 4_102_444_800.0, "expires_at": 4_102_444_900.0}, {}),
+        ({"run_at": 1_000.0}, {}),
+    ],
+)
+async def test_such_a_job_is_as_one_of_ours(
+    store: Store, client: Client, by_sql: dict[str, Any], ours: dict[str, Any]
+) -> None:
+    await client.enqueue(task=TASK, **by_sql)
+    row = await newest(store)
+    assert (await store.cancel([row.id])) is not None  # so that its key is free
+    own = {name: value for name, value in by_sql.items() if name not in {"retries", "timeout"}}
+    await enqueued(store, job(**own, **ours))
+    twin = await newest(store)
+    assert twin.id > row.id
+    await store.cancel([twin.id])
+    stored, expected = await store.inspector.job(row.id), await store.inspector.job(twin.id)
+    assert stored is not None
+    assert expected is not None
+    ends = {"ended_at": None}
+    assert comparable(stored) | ends == comparable(expected) | ends
+    assert stored.run_at - stored.enqueued_at == pytest.approx(
+        expected.run_at - expected.enqueued_at, abs=60 if "run_at" in by_sql else 0.01
+    )
+
+
+async def test_it_is_claimed_in_its_turn_and_completed(
+    store: Store, client: Client, hands: Hands
+) -> None:
+    await enqueued(store, job(args='{"n":1}'))
+    await client.enqueue(task=TASK, args='{"n":2}')
+    await enqueued(store, job(args='{"n":3}'))
+    claimed = await hands.claim()
+    assert [json.loads(one.args)["n"] for one in claimed] == [1, 2, 3]
+    await hands.exchange(*map(ended, claimed))
+
+
+async def test_a_key_names_the_unfinished_job_of_the_task(store: Store, client: Client) -> None:
+    (first,) = await enqueued(store, job(key="k"))
+    await client.enqueue(task=TASK, key="k", args='{"other":1}')
+    assert [row.id for row in await store.inspector.jobs(JobFilter())] == [first]
+    with pytest.raises(Refused, match="the key belongs to"):
+        await client.enqueue(task="another", key="k")
+    await store.cancel([first])
+    await client.enqueue(task="another", key="k")
+    assert (await newest(store)).task == "another"
+
+
+async def test_nothing_is_left_of_a_transaction_that_is_rolled_back(
+    store: Store, client: Client, store_url: str
+) -> None:
+    with contextlib.suppress(ZeroDivisionError):
+        if store_url.startswith("sqlite"):
+            client.connection.execute("BEGIN IMMEDIATE")
+            await client.enqueue(task=TASK)
+            client.connection.execute("ROLLBACK")
+        else:
+            async with client.connection.transaction():
+                await client.enqueue(task=TASK)
+                raise ZeroDivisionError
+    assert await store.inspector.jobs(JobFilter()) == []
+
+
+NEST = '{"a":' + "[" * 99 + "]" * 99 + "}"
+TOO_DEEP = '{"a":' + "[" * 100 + "]" * 100 + "}"
+WIDE = '{"a":[' + ",".join(["[1]"] * 500) + "]}"
+
+
+@pytest.mark.parametrize(
+    "args",
+    [NEST, WIDE, '{"a":"' + "x" * 1_048_568 + '"}', '{"a":1e308}', '{"a":[]}  ', '{"a":"[[["}'],
+    ids=["nested", "wide", "large", "exponent", "blank", "brackets"],
+)
+async def test_arguments_at_their_limits_are_taken(store: Store, client: Client, args: str) -> None:
+    await client.enqueue(task=TASK, args=args)
+    assert (await newest(store)).args == args
+
+
+WRONG: list[tuple[dict[str, Any], str]] = [
+    ({"args": "[]"}, "args must be a JSON object"),
+    ({"args": '{"a":'}, "JSON|json"),
+    ({"args": "{'a':1}"}, "JSON|json"),
+    ({"args": '{"a":NaN}'}, "JSON|json"),
+    ({"args": '{"a":1e400}'}, "out of range"),
+    ({"args": '{"a":[-1e999]}'}, "out of range"),
+    ({"args": '{"a":"\\ud800"}'}, "surrogate"),
+    ({"args": '{"\\uDFFF":1}'}, "surrogate"),
+    ({"args": '{"a":"\x01"}'}, "JSON|json"),
+    ({"args": TOO_DEEP}, "100 levels deep"),
+    ({"args": '{"a":"' + "x" * 1_048_570 + '"}'}, "bytes of JSON"),
+    ({"task": ""}, "task must be"),
+    ({"task": "a b"}, "task must be"),
+    ({"task": "a,b"}, "task must be"),
+    ({"task": "a\u2003b"}, "task must be"),
+    ({"task": "x" * 201}, "task must be"),
+    ({"task": None}, "task must be"),
+    ({"task": "outlast.shell", "args": '{"command":["true"]}'}, "commands"),
+    ({"queue": "a\n"}, "queue must be"),
+    ({"queue": ""}, "queue must be"),
+    ({"key": ""}, "key must be"),
+    ({"key": "k" * 501}, "key must be"),
+    ({"tenant": ""}, "tenant must be"),
+    ({"priority": 101}, "priority must be"),
+    ({"priority": -101}, "priority must be"),
+    ({"delay": -1.0}, "delay must be"),
+    ({"delay": 3e11}, "delay must be"),
+    ({"retries": -1}, "retries must be"),
+    ({"timeout": 0.0}, "timeout must be"),
+    ({"timeout": 1e12}, "timeout must be"),
+    ({"expires_at": 1_000.0}, "expires_at must be"),
+    ({"run_at": 4e9, "expires_at": 4e9}, "expires_at must be"),
+]
+
+
+@pytest.mark.parametrize(("wrong", "why"), WRONG, ids=[str(n) for n in range(len(WRONG))])
+async def test_what_ours_would_refuse_is_refused(
+    store: Store, client: Client, wrong: dict[str, Any], why: str
+) -> None:
+    with pytest.raises(Refused, match=why):
+        await client.enqueue(**{"task": TASK} | wrong)
+    assert await store.inspector.jobs(JobFilter()) == []
+
+
+async def test_a_worker_s_own_reader_takes_what_was_taken(store: Store, client: Client) -> None:
+    """The other way round: what the SQL takes can be decoded."""
+    app = outlast.App("sqlite:////nowhere.db")
+    task = app.task(name="any")(lambda a=None, b=None: None)
+    for args in (NEST, WIDE, '{"a":"\\u0000\\ud83d\\ude00", "b": 1e308, "a": 2}'):
+        await client.enqueue(task="any", args=args)
+        _, kwargs = task.signature.decode((await newest(store)).args)
+        assert set(kwargs) <= {"a", "b"}
+
+
+async def test_the_time_is_that_of_the_store(store: Store, client: Client) -> None:
+    await client.enqueue(task=TASK, delay=3_600.0)
+    row = await newest(store)
+    assert row.enqueued_at == pytest.approx(time.time(), abs=300)
+    assert row.run_at - row.enqueued_at == pytest.approx(3_600, abs=0.01)
+    assert row.waiting

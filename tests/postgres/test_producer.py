@@ -1,0 +1,193 @@
+"""A role that may enqueue by SQL and do nothing else, with psql alone; one that may only look."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from harness.servers import PostgresServer
+from outlast.errors import NotPermitted, StoreError
+from outlast.model.job import State
+from outlast.store.postgres.store import PostgresStore
+from outlast.store.rows import JobFilter
+from outlast.store.values import Purpose
+from tests.conformance.kit import TASK, Hands, job, new_worker
+
+ROLE = "outlast_producer"
+OF_TABLES = [
+    "SELECT 1 FROM {}",
+    "DELETE FROM {}",
+    "INSERT INTO {} DEFAULT VALUES",
+    "TRUNCATE {}",
+    "DROP TABLE {}",
+]
+OF_SEQUENCES = ["SELECT nextval('{}')", "SELECT setval('{}', 1)", "SELECT * FROM {}"]
+VERBS = {"r": OF_TABLES, "v": OF_TABLES, "S": OF_SEQUENCES}
+Psql = Callable[[str], "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture
+def as_role(pg_url: str, pg_server: PostgresServer) -> Iterator[str]:
+    name = pg_url.rpartition("/")[2].partition("?")[0]
+    pg_server.sql(f"DROP ROLE IF EXISTS {ROLE}; CREATE ROLE {ROLE} LOGIN", name)
+    yield f"postgresql://{ROLE}@{pg_url.partition('@')[2]}"
+    pg_server.sql(f"DROP OWNED BY {ROLE}; DROP ROLE {ROLE}", name)
+
+
+@pytest.fixture
+def psql(as_role: str, pg_server: PostgresServer) -> Psql:
+    def run(statements: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [str(pg_server.bin / "psql"), "-X", "-qAt", as_role],
+            input=statements,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+
+    return run
+
+
+async def granted(pg_url: str, purpose: Purpose) -> list[str]:
+    owner = PostgresStore(pg_url)
+    try:
+        return await owner.grant(ROLE, purpose)
+    finally:
+        await owner.close()
+
+
+async def test_psql_alone_enqueues_as_a_role_that_may_do_nothing_else(
+    pg_url: str, psql: Psql, session: Any
+) -> None:
+    call = f"SELECT outlast_enqueue_v1('{TASK}', '{{\"order\": 7}}', key => 'order:7', delay => 0)"
+    refused = psql(call)
+    assert "permission denied for function outlast_enqueue_v1" in refused.stderr
+    told = await granted(pg_url, Purpose.PRODUCE)
+    assert [re.sub(r"\(.*", "", each) for each in told] == [
+        "EXECUTE ON FUNCTION outlast_enqueue_v1"
+    ]
+    assert psql(call).stdout.strip().isdigit()
+
+    store = PostgresStore(pg_url)
+    hands = await Hands.on(store)
+    (claimed,) = await hands.claim()
+    assert claimed.args == '{"order": 7}'
+    await store.close()
+
+    tables = await session.fetch(
+        "SELECT c.relname, c.relkind::text FROM pg_class c WHERE c.relname LIKE 'outlast%'"
+        " AND c.relnamespace = 'public'::regnamespace AND c.relkind IN ('r', 'v', 'S')"
+    )
+    verbs = [verb.format(name) for name, kind in tables for verb in VERBS[kind]]
+    assert len(verbs) > 50
+    told_each = psql("\n".join(f"{verb};" for verb in verbs)).stderr.splitlines()
+    errors = [line for line in told_each if "ERROR:" in line]
+    assert len(errors) == len(verbs)
+    wanted = re.compile(
+        "permission denied|must be owner|cannot insert|cannot delete from view|is not a table"
+    )
+    assert [line for line in errors if not wanted.search(line)] == []
+
+
+async def test_each_verb_of_ours_is_refused_to_it(pg_url: str, as_role: str) -> None:
+    await granted(pg_url, Purpose.PRODUCE)
+    store = PostgresStore(as_role)
+    with pytest.raises(StoreError):
+        await store.open()
+    await store.close()
+    owner = PostgresStore(pg_url)
+    await owner.open()
+    (stored,) = await owner.enqueue([job()])
+    await owner.close()
+    store = PostgresStore(as_role)
+    for verb in (
+        lambda: store.enqueue([job()]),
+        lambda: store.cancel([stored.job_id]),
+        lambda: store.requeue([stored.job_id]),
+        lambda: store.discard([stored.job_id]),
+        lambda: store.register(new_worker()),
+        lambda: store.inspector.jobs(JobFilter()),
+        lambda: store.inspector.job(stored.job_id),
+        lambda: store.prune(jobs_older_than=-1, workers_older_than=-1, dead_older_than=-1),
+    ):
+        with pytest.raises(StoreError):
+            await verb()
+    await store.close()
+
+
+async def test_no_path_of_the_caller_s_leads_it_astray(
+    pg_url: str, psql: Psql, session: Any
+) -> None:
+    """It finds names in the schema that it was made in, and runs no function of the caller's."""
+    await granted(pg_url, Purpose.PRODUCE)
+    await session.execute(f"CREATE SCHEMA trap AUTHORIZATION {ROLE}")
+    done = psql(
+        "CREATE TABLE trap.outlast_jobs (LIKE pg_class);"
+        "CREATE FUNCTION trap.outlast_refuse_args_v1(text) RETURNS void LANGUAGE plpgsql AS"
+        " 'BEGIN RAISE EXCEPTION ''caught as %'', current_user; END';"
+        "CREATE TEMP TABLE outlast_jobs (id int);"
+        "SET standard_conforming_strings = off; SET escape_string_warning = off;"
+        "SET search_path = trap, public;"
+        "SELECT public.outlast_enqueue_v1('task')"
+    )
+    assert done.stdout.strip().isdigit(), done.stderr
+    blank = psql("SET standard_conforming_strings = off; SELECT public.outlast_enqueue_v1('a b')")
+    assert "without blanks" in blank.stderr
+    assert await session.fetchval("SELECT count(*) FROM outlast_jobs") == 1
+
+
+async def test_its_commit_wakes_listeners(pg_url: str, psql: Psql, session: Any) -> None:
+    await granted(pg_url, Purpose.PRODUCE)
+    heard: list[str] = []
+    await session.add_listener("outlast", lambda *told: heard.append(told[-1]))
+    assert psql("SELECT outlast_enqueue_v1('task', queue => 'mail')").stderr == ""
+    assert psql("SELECT outlast_enqueue_v1('task', delay => 60)").stderr == ""
+    await session.fetch("SELECT 1")  # what was notified before has arrived with this answer
+    assert [re.sub(r"\d+", "N", each, count=1) for each in heard] == ["jobs:N:1:mail"]
+
+
+async def test_a_viewer_may_read_all_and_change_nothing(pg_url: str, as_role: str) -> None:
+    await granted(pg_url, Purpose.VIEW)
+    store = PostgresStore(as_role)
+    await store.open()
+    owner = PostgresStore(pg_url)
+    await owner.open()
+    (stored,) = await owner.enqueue([job()])
+    await owner.close()
+    inspector = store.inspector
+    for state in (None, *State):
+        await inspector.job_ids(JobFilter(state=state))
+    await inspector.job_ids(JobFilter(label="a"))
+    assert await inspector.job(stored.job_id) is not None
+    await inspector.attempts(stored.job_id)
+    await inspector.place(stored.job_id)
+    for read in (
+        inspector.workers,
+        inspector.refusals,
+        inspector.statistics,
+        inspector.environment,
+        inspector.served,
+        inspector.held,
+        inspector.history,
+        inspector.counts,
+        inspector.pauses,
+        inspector.schedules,
+        inspector.highest_token,
+        store.migrations,
+        store.store_id,
+    ):
+        await read()
+    for verb in (
+        lambda: store.enqueue([job()]),
+        lambda: store.cancel([stored.job_id]),
+        lambda: store.discard([stored.job_id]),
+        lambda: store.register(new_worker()),
+    ):
+        with pytest.raises(NotPermitted):
+            await verb()
+    await store.close()
