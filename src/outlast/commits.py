@@ -75,7 +75,7 @@ def on_commit(stores: StoreProvider, session: object, job: NewJob) -> None:
 
 
 def _session_of(given: Any) -> Any:
-    """Return the session itself, whatever stands for it."""
+    """Return the session itself, also where another object stands for it."""
     if is_of(given, "sqlalchemy.orm", "scoped_session") or is_of(
         given, "sqlalchemy.ext.asyncio", "async_scoped_session"
     ):

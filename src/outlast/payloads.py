@@ -22,7 +22,7 @@ import msgspec
 
 from outlast.clock import secret_bytes
 from outlast.config import check_whole
-from outlast.errors import BadArguments, ConfigError
+from outlast.errors import BadArguments, ConfigError, text_of
 
 MARK = ' ["outlast:payload",'
 PLAIN_MAX = 16 * 1024**2  # bytes of JSON of one payload, before it is encoded and after it is read
@@ -81,7 +81,7 @@ class Compression:
         try:
             plain = unpacking.decompress(data, most)
         except zlib.error as error:
-            raise ValueError(f"damaged: {error}") from None
+            raise ValueError(f"damaged: {text_of(error)}") from None
         if unpacking.unconsumed_tail:
             raise ValueError(f"too large: it unpacks to more than {most} bytes")
         if not unpacking.eof or unpacking.unused_data:
@@ -193,7 +193,7 @@ class Payloads:
                 plain = codec.decode(name, data, kind, PLAIN_MAX)
             except ValueError as error:
                 raise BadArguments(
-                    f"{_KINDS[kind]} cannot be read, encoded as {name[:80]}: {error}"
+                    f"{_KINDS[kind]} cannot be read, encoded as {name[:80]}: {text_of(error)}"
                 ) from None
             if plain is not None:
                 return plain

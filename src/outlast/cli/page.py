@@ -27,8 +27,7 @@ if TYPE_CHECKING:
 
     from outlast.insight.queries import Dossier
 
-ATTEMPTS_SHOWN = 100
-REPORTS_SHOWN = 10
+ATTEMPTS_SHOWN, REPORTS_SHOWN = 100, 10
 VALUE_LINES = 20  # of arguments, checkpoint, result
 TRACE_LINES = 60  # of a traceback, of the stacks
 OUTPUT_MAX = 300  # characters of a line of output

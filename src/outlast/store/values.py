@@ -1,5 +1,4 @@
 """What goes into a store's verbs and what comes out of them (``store.protocol``): plain values.
-
 A value knows nothing of a store; what is read for people and screens is in ``store.rows``.
 """
 
@@ -32,20 +31,18 @@ class Answer(StrEnum):
 
 
 class Purpose(StrEnum):
-    """What a role of the database is for. ``enqueue``: also to read jobs, and their results;
-    ``produce``: to enqueue by ``outlast_enqueue_v1``, and nothing else; ``view``: to read all."""
+    """What a role of the database is for."""
 
     WORKER = "worker"
-    ENQUEUE = "enqueue"
-    PRODUCE = "produce"
-    VIEW = "view"
+    ENQUEUE = "enqueue"  # also to read jobs, and their results
+    PRODUCE = "produce"  # to enqueue by outlast_enqueue_v1, and nothing else
+    VIEW = "view"  # to read everything
 
 
 class NewJob(msgspec.Struct, frozen=True, kw_only=True):
-    """A job to enqueue. ``args`` is JSON text. It is due ``delay`` seconds from the store's
-    now, or at ``run_at`` (seconds since 1970, UTC). Unless it has begun ``expires`` seconds from
-    the store's now, or at ``expires_at``, it never does. ``aliases``: other names of the same
-    task."""
+    """A job to enqueue. ``args`` is JSON text. It is due ``delay`` seconds from the store's now, or
+    at ``run_at`` (seconds since 1970). Unless it has begun ``expires`` seconds from the store's
+    now, or at ``expires_at``, it never does. ``aliases``: other names of the same task."""
 
     task: str
     queue: str = "default"

@@ -2,8 +2,8 @@
 -- own enqueue refuses. The limits are those of a task without options, or those that are given.
 --
 -- It runs as its owner, so that a role may do this and nothing else: only roles that were granted EXECUTE may
--- call it (the migration revokes it from PUBLIC), names are found in the schema that it was made in, whatever
--- the caller's search_path, and no setting of the caller's changes what its texts mean.
+-- call it (the migration revokes it from PUBLIC), names are found in the schema that it was made in, under any
+-- search_path of the caller's, and no setting of the caller's changes what its texts mean.
 --
 -- A key is held by one unfinished job, by the unique index: a second insert waits for the first to commit. The
 -- holder is looked up by a statement, and snapshot, of its own; should it have ended in between, the insert is
