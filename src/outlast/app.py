@@ -258,16 +258,10 @@ class App:
                 connection.
             ConnectionMismatch: the session's engine is of a driver that cannot be used.
         """
-        if not isinstance(call, Call):
-            raise UsageError("on_commit takes a call, such as ship.call(7)")
-        if call.task.stores is not self.stores:
-            raise UsageError(f"{call.job.task} is a task of another application")
-        if call.connection is not None:
-            raise UsageError("on_commit stores the call in the session: leave out connection=…")
         with importing:
             from outlast.commits import on_commit
 
-        on_commit(self.stores, session, call.job)
+        on_commit(self.stores, session, call)
 
     async def get(self, id: int) -> Job[Any]:  # noqa: A002
         """Return a job with what the store knows of it as ``.row``; JobNotFound if none."""

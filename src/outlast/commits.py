@@ -25,6 +25,7 @@ from outlast.store.foreign.drivers import is_of, open_driver
 from outlast.store.values import Enqueued, NewJob
 from outlast.stores import StoreProvider
 from outlast.sync import drive, loop_is_running, run_in_background
+from outlast.task import Call
 
 
 class _Waiting(msgspec.Struct, eq=False):
@@ -61,9 +62,15 @@ _pending: weakref.WeakKeyDictionary[Any, _Pending] = weakref.WeakKeyDictionary()
 _listens = False
 
 
-def on_commit(stores: StoreProvider, session: object, job: NewJob) -> None:
-    """Store a job in the next commit of a session. UsageError for what is no session of SQLAlchemy;
-    ConnectionMismatch for one on a database that no store is on."""
+def on_commit(stores: StoreProvider, session: object, call: Call[Any]) -> None:
+    """Store a call in the next commit of a session. UsageError for what is no session of
+    SQLAlchemy, or no call that can be part of it; ConnectionMismatch for an unknown driver."""
+    if not isinstance(call, Call):
+        raise UsageError("on_commit takes a call, such as ship.call(7)")
+    if call.task.stores is not stores:
+        raise UsageError(f"{call.job.task} is a task of another application")
+    if call.connection is not None:
+        raise UsageError("on_commit stores the call in the session: leave out connection=…")
     found = _session_of(session)
     open_driver(_owner_of(found))  # what could not be stored is refused here, not in the commit
     transaction = _transaction_of(found)
@@ -71,7 +78,7 @@ def on_commit(stores: StoreProvider, session: object, job: NewJob) -> None:
     pending = _pending.get(found)
     if pending is None:
         pending = _pending[found] = _Pending()
-    pending.calls.append(_Waiting(job, stores, transaction))
+    pending.calls.append(_Waiting(call.job, stores, transaction))
 
 
 def _session_of(given: Any) -> Any:

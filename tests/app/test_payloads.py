@@ -156,7 +156,7 @@ async def test_inline_takes_what_is_encoded() -> None:
 
 
 async def test_the_call_of_a_schedule_is_stored_plain(store: Store, store_url: str) -> None:
-    """Its worker has no key, and no two encodings are alike: each worker would declare another version."""
+    """Its worker has no key, and no two encodings are alike: each would be another version."""
     app = an_app(store_url, Encryption({"k": KEY}))
     await app.schedules.put("nightly", app.tasks["pay"].call("card"), every=3_600)
     (shown,) = await app.schedules.list()

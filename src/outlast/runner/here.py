@@ -13,10 +13,11 @@ from collections.abc import Callable, Coroutine
 from contextlib import AbstractContextManager, AsyncExitStack, ExitStack
 from typing import Any, NamedTuple, NoReturn
 
-from outlast.app import App, Context
+from outlast.app import App
 from outlast.attempt import Attempt, set_current
 from outlast.clock import SYSTEM
 from outlast.errors import UsageError
+from outlast.hooks import Context
 from outlast.model.crash import Progress
 from outlast.runner.execute import entered
 from outlast.store.values import Answer, Claimed

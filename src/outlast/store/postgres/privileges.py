@@ -60,6 +60,8 @@ _NEEDED: dict[Purpose, Mapping[str, str]] = {
         "outlast_schedules": "SELECT",
         "outlast_refusals": "SELECT",
         "outlast_pauses": "SELECT",
+        "outlast_minutes": "SELECT",
+        "outlast_actions": "SELECT",
         "outlast_schema": "SELECT",
         "outlast_incarnation": "SELECT",
         "outlast_history": "SELECT",

@@ -1,0 +1,83 @@
+-- For programs in other languages: INSERT INTO outlast_enqueue_v1 (task, args, …) stores a job, and refuses what
+-- our own enqueue refuses (docs/other-languages.md). The writer's transaction holds the write lock, so that
+-- nothing races with the look for a key. A task's limits are those of one without options, or those that are
+-- given. SQLite finds no lone surrogates, but makes of each a byte ED that is followed by one of A0 to BF. A
+-- key of an object counts towards the depth by its dots and brackets, which is stricter than need be.
+CREATE VIEW outlast_enqueue_v1 AS
+SELECT '' AS task, '{}' AS args, 'default' AS queue, 0 AS priority, 0.0 AS delay, 0.0 AS run_at,
+       0.0 AS expires_at, '' AS key, '' AS tenant, 0 AS retries, 0.0 AS timeout
+WHERE 0;
+CREATE TRIGGER outlast_enqueue_v1_insert INSTEAD OF INSERT ON outlast_enqueue_v1
+BEGIN
+    SELECT CASE
+        WHEN typeof(NEW.task) <> 'text' OR length(NEW.task) NOT BETWEEN 1 AND 200
+            OR instr(CAST(NEW.task AS BLOB), x'00')
+            OR NEW.task GLOB '*[' || char(1) || '-' || char(32) || ',' || char(127, 133, 160, 5760, 8192)
+                || '-' || char(8202, 8232, 8233, 8239, 8287, 12288) || ']*'
+        THEN RAISE(ABORT, 'task must be a text of 1 to 200 characters without blanks and commas')
+        WHEN typeof(coalesce(NEW.queue, 'default')) <> 'text' OR length(NEW.queue) NOT BETWEEN 1 AND 200
+            OR instr(CAST(NEW.queue AS BLOB), x'00')
+            OR NEW.queue GLOB '*[' || char(1) || '-' || char(32) || ',' || char(127, 133, 160, 5760, 8192)
+                || '-' || char(8202, 8232, 8233, 8239, 8287, 12288) || ']*'
+        THEN RAISE(ABORT, 'queue must be a text of 1 to 200 characters without blanks and commas')
+        WHEN typeof(coalesce(NEW.key, '')) <> 'text' OR length(NEW.key) NOT BETWEEN 1 AND 500
+            OR instr(CAST(NEW.key AS BLOB), x'00')
+        THEN RAISE(ABORT, 'key must be a text of 1 to 500 characters')
+        WHEN typeof(coalesce(NEW.tenant, '')) <> 'text' OR length(NEW.tenant) NOT BETWEEN 1 AND 500
+            OR instr(CAST(NEW.tenant AS BLOB), x'00')
+        THEN RAISE(ABORT, 'tenant must be a text of 1 to 500 characters')
+        WHEN typeof(coalesce(NEW.priority, 0)) <> 'integer' OR NEW.priority NOT BETWEEN -100 AND 100
+        THEN RAISE(ABORT, 'priority must be from -100 to 100')
+        WHEN typeof(coalesce(NEW.delay, 0)) NOT IN ('integer', 'real') OR NEW.delay NOT BETWEEN 0 AND 3153600000
+        THEN RAISE(ABORT, 'delay must be seconds from 0 to 3153600000')
+        WHEN typeof(coalesce(NEW.run_at, 0)) NOT IN ('integer', 'real')
+            OR NEW.run_at NOT BETWEEN -62135510400 AND 253402128000
+        THEN RAISE(ABORT, 'run_at must be seconds since 1970, in the years 1 to 9999')
+        WHEN typeof(coalesce(NEW.expires_at, 0)) NOT IN ('integer', 'real') OR NEW.expires_at > 253402128000
+            OR NEW.expires_at <= coalesce(NEW.run_at, (julianday('now') - 2440587.5) * 86400.0
+                                                      + coalesce(NEW.delay, 0))
+        THEN RAISE(ABORT, 'expires_at must be seconds since 1970, after the job is due')
+        WHEN typeof(coalesce(NEW.retries, 0)) <> 'integer' OR NEW.retries NOT BETWEEN 0 AND 10000
+        THEN RAISE(ABORT, 'retries must be from 0 to 10000')
+        WHEN typeof(coalesce(NEW.timeout, 0)) NOT IN ('integer', 'real') OR NEW.timeout <= 0
+            OR NEW.timeout > 3153600000
+        THEN RAISE(ABORT, 'timeout must be seconds above 0, at most 3153600000')
+        WHEN NEW.task = 'outlast.shell' THEN RAISE(ABORT, 'commands cannot be enqueued by SQL')
+        WHEN length(CAST(NEW.args AS BLOB)) > 1048576
+        THEN RAISE(ABORT, 'args have too many bytes of JSON: 1048576 are allowed')
+        WHEN typeof(coalesce(NEW.args, '{}')) <> 'text' OR instr(CAST(NEW.args AS BLOB), x'00')
+            OR NOT json_valid(coalesce(NEW.args, '{}')) OR json_type(coalesce(NEW.args, '{}')) <> 'object'
+        THEN RAISE(ABORT, 'args must be a JSON object: the arguments by name')
+        WHEN EXISTS (
+            SELECT 1 FROM json_tree(NEW.args)
+            WHERE type IN ('object', 'array')
+                AND length(fullkey) - length(replace(replace(fullkey, '.', ''), '[', '')) >= 100)
+        THEN RAISE(ABORT, 'lists and objects in args are more than 100 levels deep')
+        WHEN EXISTS (SELECT 1 FROM json_tree(NEW.args) WHERE type = 'real' AND abs(atom) > 1.797e308)
+        THEN RAISE(ABORT, 'args hold a number that is out of range')
+        WHEN instr(lower(NEW.args), '\ud') AND EXISTS (
+            SELECT 1 FROM json_tree(NEW.args), (VALUES
+                    (x'EDA0'), (x'EDA1'), (x'EDA2'), (x'EDA3'), (x'EDA4'), (x'EDA5'), (x'EDA6'), (x'EDA7'),
+                    (x'EDA8'), (x'EDA9'), (x'EDAA'), (x'EDAB'), (x'EDAC'), (x'EDAD'), (x'EDAE'), (x'EDAF'),
+                    (x'EDB0'), (x'EDB1'), (x'EDB2'), (x'EDB3'), (x'EDB4'), (x'EDB5'), (x'EDB6'), (x'EDB7'),
+                    (x'EDB8'), (x'EDB9'), (x'EDBA'), (x'EDBB'), (x'EDBC'), (x'EDBD'), (x'EDBE'), (x'EDBF')
+                ) AS half
+            WHERE instr(CAST(atom AS BLOB), half.column1) OR instr(CAST(key AS BLOB), half.column1))
+        THEN RAISE(ABORT, 'args hold a lone surrogate')
+        WHEN EXISTS (
+            SELECT 1 FROM outlast_jobs AS j WHERE j.key = NEW.key AND j.ended_at IS NULL AND j.task <> NEW.task)
+        THEN RAISE(ABORT, 'the key belongs to an unfinished job of another task')
+    END;
+    UPDATE outlast_sequences SET value = value + 1 WHERE name IN ('job', 'position');
+    INSERT INTO outlast_jobs
+        (id, task, queue, args, priority, run_at, enqueued_at, position, policy, timeout, tenant, expires_at, key)
+    SELECT (SELECT value FROM outlast_sequences WHERE name = 'job'), NEW.task, coalesce(NEW.queue, 'default'),
+           coalesce(NEW.args, '{}'), coalesce(NEW.priority, 0), due, now,
+           CASE WHEN due <= now THEN (SELECT value FROM outlast_sequences WHERE name = 'position') END,
+           json_patch('{}', json_object('retries', NEW.retries, 'timeout', NEW.timeout)), NEW.timeout, NEW.tenant,
+           NEW.expires_at, NEW.key
+    FROM (SELECT now, coalesce(NEW.run_at, now + coalesce(NEW.delay, 0)) AS due
+          FROM (SELECT (julianday('now') - 2440587.5) * 86400.0 AS now))
+    WHERE NEW.key IS NULL
+        OR NOT EXISTS (SELECT 1 FROM outlast_jobs AS j WHERE j.key = NEW.key AND j.ended_at IS NULL);
+END;
