@@ -29,6 +29,16 @@ OF_OTHERS = {  # pip, outlast.probe, tests.sim, tests.chaos
 }  # fmt: skip
 OF_BENCH = {"--only", "--what", "--minutes", "--page", "--rounds", "--jobs", "--quick"}
 
+OF_PLATFORMS = {  # docker, kubectl and systemctl, in docs/deploy.md
+    "--build-arg",
+    "--env-file",
+    "--from-literal",
+    "--init",
+    "--no-healthcheck",
+    "--now",
+    "--restart",
+    "--stop-timeout",
+}
 OF_PEERS = {  # as in their own documentation
     "celery": {"--pool"},
     "rq": {"--burst", "--max-jobs", "--num-workers", "--with-scheduler"},
@@ -70,6 +80,7 @@ def test_every_command_and_flag_in_the_docs_exists(page: Path) -> None:
     assert named <= set(known) | LATER
     spoken = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", code))
     peers = OF_PEERS.get(page.stem, set()) if page.parent.name == "coming-from" else set()
+    peers = OF_PLATFORMS if page.stem == "deploy" else peers
     assert spoken <= flags | OF_OTHERS | OF_BENCH | peers
 
 

@@ -34,6 +34,15 @@ async def test_a_worker_that_serves_is_well(vitals: Vitals) -> None:
     assert vitals.judge_liveness() == (True, "live")
 
 
+async def test_no_probe_asks_the_store(stage: Stage, vitals: Vitals) -> None:
+    before = list(stage.store.calls)
+    for judge in (vitals.judge_startup, vitals.judge_readiness, vitals.judge_liveness):
+        judge()
+        look(vitals, 1)
+        await asyncio.sleep(0)
+    assert stage.store.calls == before
+
+
 async def test_a_worker_that_is_not_made_yet_lives_and_is_not_ready(stage: Stage) -> None:
     vitals = Vitals(stage.clock)
     assert vitals.judge_startup() == (False, "not started: no runner is ready yet")
