@@ -20,6 +20,7 @@ from outlast.model.job import JobFacts, Policy
 from outlast.model.lifecycle import Outcome, OutcomeKind, decide
 from outlast.model.pause import PauseKind
 from outlast.store import open_store
+from outlast.store.minutes import Counted, CountKind
 from outlast.store.protocol import Store
 from outlast.store.rows import WorkerStatus
 from outlast.store.values import (
@@ -106,6 +107,19 @@ class Story:
         )
         await self.store.exchange(worker, [decide(facts, Outcome(**outcome), lambda: 0.5)], [])
 
+    async def count(self, worker: WorkerRef, batch: int, queue: str, good: int, bad: int) -> None:
+        """Note what a worker has counted in this minute."""
+        outcomes = {"completed": good, "error": bad}
+        await self.store.note_minute(
+            worker.worker_id,
+            batch,
+            [
+                Counted(kind=CountKind.ATTEMPT, queue=queue, task="", outcome=outcome, jobs=number)
+                for outcome, number in outcomes.items()
+                if number
+            ],
+        )
+
     async def crash(self, worker: WorkerRef, claimed: Claimed, crash: Crash, **more: Any) -> None:
         """End an attempt by a crash."""
         await self.end(worker, claimed, kind=OutcomeKind.CRASHED, crash=crash, delay=0.0, **more)
@@ -127,6 +141,9 @@ async def _finish_invoices(story: Story) -> None:
         await story.add(f"invoice {number}", "invoice.render", queue="documents", tenant="acme")
         (claimed,) = await story.claim(worker, "invoice.render")
         await story.end(worker, claimed, kind=OutcomeKind.COMPLETED, result='{"pages": 3}')
+    for minute in range(47):
+        story.at(47 - minute)
+        await story.count(worker, minute + 1, "documents", 30 + minute * 7 % 23, minute % 11 == 4)
     await story.store.set_status(worker, WorkerStatus.STOPPED)
 
 
@@ -218,6 +235,9 @@ async def _refuse_mails(story: Story) -> None:
         )
         (claimed,) = await story.claim(worker, "mail.send")
         await story.crash(worker, claimed, crash, pid=1004)
+    for minute in range(11):
+        story.at(20 - minute)
+        await story.count(worker, minute + 1, "mail", max(0, 9 - minute * 2), minute // 2)
     story.at(9)
     await story.store.pause(
         NewPause(
@@ -280,6 +300,12 @@ def main(folder: Path) -> None:
                 ("job", f"jobs/{ids['import']}"),
                 ("dead", f"jobs/{ids['mail 0']}"),
                 ("confirm", f"jobs/{ids['mail 0']}/discard"),
+                ("groups", "dead"),
+                ("deaths", "deaths"),
+                ("workers", "workers"),
+                ("queues", "queues"),
+                ("tasks", "tasks"),
+                ("system", "system"),
             ):
                 for suffix, look in LOOKS.items():
                     take(browser, address + path, folder, f"page-{name}{suffix}", **look)

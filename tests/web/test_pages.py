@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from outlast.model.crash import CrashKind
 from outlast.model.job import Policy, State
+from outlast.store.minutes import Counted, CountKind
 from tests.conformance.kit import TASK, Hands, crashed, enqueued, job
 from tests.web.kit import let_in, page_on
 
@@ -24,6 +25,19 @@ async def test_all_is_well_is_one_sentence(store: Store) -> None:
     await store.announce(hands.me, [TASK], {})
     async with page_on(store.url) as page:
         assert "Nothing: 1 worker at work, no job stuck, none dead." in await page.see("/")
+
+
+async def test_each_queue_has_the_attempts_of_its_last_hour_as_a_drawing(store: Store) -> None:
+    await enqueued(store, job(queue="mail"))
+    hands = await Hands.on(store)
+    counted = [
+        Counted(kind=CountKind.ATTEMPT, queue="mail", task=TASK, outcome=outcome, jobs=number)
+        for outcome, number in (("completed", 5), ("error", 2))
+    ]
+    await store.note_minute(hands.me.worker_id, 1, counted)
+    async with page_on(store.url) as page:
+        text = await page.see("/")
+    assert "Attempts of queue mail: 7 ended, 2 of them badly, at most 7 a step" in text
 
 
 async def test_a_job_without_a_worker_needs_a_hand(store: Store) -> None:
@@ -118,6 +132,15 @@ async def test_a_queued_job_is_cancelled_after_a_confirmation(store: Store) -> N
     assert row.state is State.CANCELLED
     (action,) = await store.inspector.actions()
     assert (action.actor, action.job_id, action.counts) == ("ada", number, {"cancelled": 1})
+
+
+async def test_who_did_what_and_why_is_on_the_page_of_the_job(store: Store) -> None:
+    (number,) = await enqueued(store)
+    async with page_on(store.url) as page:
+        await page.submit(f"/jobs/{number}/cancel", token="0", reason="not <wanted>")
+        text = await page.see(f"/jobs/{number}")
+    assert "Who did what" in text
+    assert "not &lt;wanted&gt;" in text
 
 
 async def test_a_dead_job_is_requeued_or_discarded(store: Store) -> None:

@@ -10,6 +10,7 @@ from outlast.insight.queries import Dossier, read_dossier
 from outlast.insight.situation import Explanation, Situation
 from outlast.insight.why import why
 from outlast.model.job import State
+from outlast.store.actions import ActionRow
 from outlast.store.protocol import Store
 from outlast.store.rows import StoredJob
 from outlast.store.statistics import Place
@@ -22,6 +23,7 @@ from outlast.web.visit import Visit
 PAYLOADS = ("args", "checkpoint", "result")
 SHOWN_MAX = 4_000  # characters of a payload on the page
 ATTEMPTS_SHOWN = 100
+ACTIONS_SHOWN = 20
 TRACE_LINES = 80
 DONE = {
     "cancelled": "It is cancelled.",
@@ -35,6 +37,7 @@ class JobPage(msgspec.Struct, frozen=True):
 
     dossier: Dossier
     answer: Explanation
+    actions: list[ActionRow] = []
 
 
 async def read_page(store: Store, job_id: int, now: float) -> JobPage | None:
@@ -52,7 +55,8 @@ async def read_page(store: Store, job_id: int, now: float) -> JobPage | None:
         held=await store.inspector.held() if is_queued else [],
         pauses=dossier.paused,
     )
-    return JobPage(dossier, why(situation))
+    actions = await store.inspector.actions(ACTIONS_SHOWN, job_id=job_id)
+    return JobPage(dossier, why(situation), actions)
 
 
 async def find_page(visit: Visit) -> JobPage:
@@ -87,6 +91,7 @@ async def show_job(visit: Visit) -> Response:
         attempts_hidden=len(attempts) - len(kept),
         dropped=dossier.attempts[-1].dropped if dossier.attempts else 0,
         refusals=dossier.refusals,
+        actions=found.actions,
         timeline=draw_timeline(dossier),
         payloads=[(name, getattr(row, name)) for name in PAYLOADS if getattr(row, name)],
         payload_max=SHOWN_MAX,

@@ -10,6 +10,7 @@ from outlast.insight.doctor import Locks
 from outlast.insight.doctor.finding import Facts
 from outlast.insight.doctor.schedules import SCHEDULES
 from outlast.insight.doctor.workers import CHECKS
+from outlast.insight.history import read_history
 from outlast.insight.overview import COUNTED_MAX, Overview, read_overview
 from outlast.store.finding import Finding, Level
 from outlast.store.protocol import Store
@@ -19,14 +20,16 @@ from outlast.web.endpoint import Endpoint
 from outlast.web.visit import Visit
 
 SCHEDULES_MAX = 500  # by name
-SCHEDULES_SECONDS = 30.0  # for which they are kept
+SLOW_SECONDS = 30.0  # for which is kept what changes once a minute
 GRAVE = {Level.PROBLEM: 0, Level.WARNING: 1}
 
 
 async def show_overview(visit: Visit) -> Response:
     """Show the first page."""
     seen = await visit.ask("overview", read_overview)
-    schedules = await visit.site.reader.ask("schedules", _read_schedules, SCHEDULES_SECONDS)
+    reader = visit.site.reader
+    schedules = await reader.ask("first schedules", _read_schedules, SLOW_SECONDS)
+    lately = await reader.ask("last hour", read_history, SLOW_SECONDS)
     findings = sorted(
         (one for one in find_troubles(seen, schedules, visit) if one.level in GRAVE),
         key=lambda one: GRAVE[one.level],
@@ -35,6 +38,7 @@ async def show_overview(visit: Visit) -> Response:
         "overview.html",
         findings=findings,
         queues=seen.stats["queues"],
+        lately={each.name: each for each in lately.series},
         workers=seen.stats["workers"],
         completed=seen.stats["completed"],
         most=COUNTED_MAX,
