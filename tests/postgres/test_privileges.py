@@ -17,6 +17,7 @@ from outlast.model.job import Policy, State
 from outlast.model.pause import PauseKind
 from outlast.store import postgres
 from outlast.store.actions import Bulk, BulkStep, Note
+from outlast.store.evidence import AttemptFilter, DeadFilter
 from outlast.store.minutes import Counted
 from outlast.store.postgres import privileges
 from outlast.store.postgres.presence import PostgresPresence
@@ -227,6 +228,8 @@ async def _all_of_a_reader(store: PostgresStore) -> None:
     (job_id,) = await enqueued(store)
     inspector = store.inspector
     await inspector.job(job_id)
+    await inspector.named(1, "k")
+    await _all_evidence(store)
     await inspector.jobs(JobFilter())
     await inspector.attempts(job_id)
     for state in (None, *State):
@@ -249,6 +252,15 @@ async def _all_of_a_reader(store: PostgresStore) -> None:
     await inspector.totals()
     await inspector.wanted("default")
     await store.store_id()
+
+
+async def _all_evidence(store: PostgresStore) -> None:
+    inspector = store.inspector
+    for which in (DeadFilter(), DeadFilter(tenant="acme")):
+        await inspector.dead_groups(which)
+    await inspector.ended_attempts(AttemptFilter())
+    await inspector.causes()
+    await inspector.suspects()
 
 
 async def _beside(role: str) -> None:

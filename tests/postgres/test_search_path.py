@@ -195,7 +195,7 @@ async def test_tables_made_first_by_another_role_are_refused(pg_url: str, sessio
     await run_as(pg_url, STRANGER, TRIGGER)
     for role in ("postgres", OWNER):
         told = await refused(url_of(pg_url, role))
-        assert told.startswith(f"table public.outlast_attempts belongs to the role {STRANGER}")
+        assert told.startswith(f"table public.outlast_actions belongs to the role {STRANGER}")
     await session.execute(f"REASSIGN OWNED BY {STRANGER} TO postgres")
     await session.execute(f"ALTER FUNCTION spy OWNER TO {STRANGER}")
     assert "trigger spy on public.outlast_jobs" in await refused(pg_url)
@@ -326,7 +326,7 @@ async def test_only_roles_that_can_become_the_workers_role_are_trusted(
 ) -> None:
     await opened(url_of(pg_url, OWNER))
     await session.execute(f"GRANT {OWNER} TO {WORKER}")
-    assert "outlast_attempts" in await refused(url_of(pg_url, WORKER))
+    assert "outlast_actions" in await refused(url_of(pg_url, WORKER))
     await session.execute(f"REVOKE {OWNER} FROM {WORKER}; GRANT {WORKER} TO {OWNER}")
     owner = PostgresStore(url_of(pg_url, OWNER))
     await owner.grant(WORKER, Purpose.WORKER)
