@@ -126,6 +126,25 @@ async def test_a_search_ends_after_a_bounded_number_of_looks_and_says_how_far_it
     assert ([row.id for row in found.rows], found.before) == (ids[:1], None)
 
 
+async def test_a_long_queue_is_walked_and_a_short_one_found_behind_all_that_has_ended(
+    store: Store, hands: Hands
+) -> None:
+    """Where a look may read few rows: a long queue is not read whole, a short one is."""
+    few = SearchBounds(looks=1, rows=LOOK)
+    (waits,) = await enqueued(store, job(task="rare"))
+    await enqueued(store, *[job() for _ in range(3 * LOOK)])
+    await hands.hand_in(*[ended(one) for one in await hands.claim(3 * LOOK)])
+    queued = JobFilter(state=State.QUEUED)
+    found = await list_jobs(store, queued, None, 1.0, few)
+    assert ([row.id for row in found.rows], found.before) == ([waits], None)
+    ids = await enqueued(store, *[job() for _ in range(LOOK)])
+    found = await list_jobs(store, queued, None, 1.0, few)
+    assert ([row.id for row in found.rows], found.before) == (ids[::-1], ids[0])
+    later = await enqueued(store, *[job(delay=60.0) for _ in range(LOOK)])
+    found = await list_jobs(store, queued, "scheduled", 1.0, few)
+    assert [row.id for row in found.rows] == later[::-1]
+
+
 async def test_a_full_list_says_what_follows_it(store: Store) -> None:
     ids = await enqueued(store, *[job() for _ in range(5)])
     found = await list_jobs(store, JobFilter(limit=2), None, 1.0)

@@ -234,6 +234,7 @@ async def _all_of_a_reader(store: PostgresStore) -> None:
     await inspector.attempts(job_id)
     for state in (None, *State):
         await inspector.job_ids(JobFilter(state=state))
+        await inspector.job_ids(JobFilter(state=state, look_rows=1))
     await inspector.jobs_of([job_id])
     await inspector.search([job_id], Texts(args="{", error="no", within=1.0))
     await inspector.last_attempts([job_id])

@@ -192,7 +192,8 @@ class Part(StrEnum):
 class JobFilter(msgspec.Struct, frozen=True, kw_only=True):
     """Which jobs to list, newest id first. ``part``: of the queued ones, only these.
     ``fingerprint``: of the dead ones; ``worker_id``: of the running ones; both are used only
-    together with that state. ``look_rows``: rows that one look may walk; None: LOOK_ROWS."""
+    together with that state. ``look_rows``: rows that one look may read, a long queue's, too; None:
+    LOOK_ROWS, and any queue is read whole."""
 
     state: State | None = None
     queue: str | None = None

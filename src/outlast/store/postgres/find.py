@@ -25,8 +25,8 @@ async def find_ids(connection: Any, which: JobFilter) -> JobIds:
     if which.state is State.RUNNING:
         asked: tuple[Any, ...] = (*filters, which.limit, which.worker_id)
         return _page(await connection.fetch(sql("find_running"), *asked), which)
-    if which.state is State.QUEUED:
-        part = None if which.part is None else which.part.value
+    part = None if which.part is None else which.part.value
+    if which.state is State.QUEUED and not await _is_long(connection, which, part):
         return _page(await connection.fetch(sql("find_queued"), *filters, part, which.limit), which)
     kind = "find_dead" if which.state is State.DEAD else "find_all"
     floor = await connection.fetchval(sql(f"{kind}_floor"), last, rows_max)
@@ -36,6 +36,14 @@ async def find_ids(connection: Any, which: JobFilter) -> JobIds:
         asked = (which.limit, which.fingerprint)
     rows = await connection.fetch(sql(kind), *filters, least, *asked)
     return _page(rows, which, floor)
+
+
+async def _is_long(connection: Any, which: JobFilter, part: str | None) -> bool:
+    """Whether this part of the queue has more rows than a look may read: it is walked by id then,
+    which soon finds some, since they are many."""
+    if which.look_rows is None:
+        return False
+    return bool(await connection.fetchval(sql("queued_more"), which.look_rows, part))
 
 
 def _page(rows: list[Any], which: JobFilter, floor: int | None = None) -> JobIds:

@@ -25,6 +25,8 @@ def find_ids(cursor: Cursor, which: JobFilter) -> JobIds:
     kind = _kind(which)
     cursor.execute(_SNAPSHOT["snapshot"])
     try:
+        if kind == "queued" and _is_long(cursor, which, values):
+            kind = "all"
         floor = _floor(cursor, kind, values)
         rows = cursor.execute(
             _SQL[kind], values | {"floor": ID_MIN if floor is None else floor}
@@ -40,6 +42,14 @@ def _kind(which: JobFilter) -> str:
     if which.state in {State.RUNNING, State.DEAD}:
         return str(which.state)
     return "queued" if which.state is State.QUEUED and which.tenant is None else "all"
+
+
+def _is_long(cursor: Cursor, which: JobFilter, values: dict[str, Any]) -> bool:
+    """Whether this part of the queue has more rows than a look may read: it is walked by id then,
+    which soon finds some, since they are many."""
+    if which.look_rows is None:
+        return False
+    return bool(cursor.execute(_SQL["queued_more"], values).fetchone()[0])
 
 
 def _floor(cursor: Cursor, kind: str, values: dict[str, Any]) -> int | None:
