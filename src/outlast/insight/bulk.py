@@ -49,6 +49,7 @@ class BulkFilter(
     Attributes:
         state: one of ``STATES``.
         queue, task, tenant, label: their own.
+        fingerprint: of the dead ones, those of this group.
         error: a text in what went wrong last, as ``error_of`` says it; upper and lower case are
             the same.
         since: of those that have ended, only later ones; seconds since 1970.
@@ -60,6 +61,7 @@ class BulkFilter(
     task: str | None = None
     tenant: str | None = None
     label: str | None = None
+    fingerprint: str | None = None
     error: str | None = None
     since: float | None = None
     from_scratch: bool = False
@@ -264,12 +266,15 @@ def _job_filter(
     if state not in STATES[verb]:
         words = " or ".join(STATES[verb])
         raise UsageError(f"{verb} is for jobs that are {words}, not {state}: change the state")
+    if which.fingerprint is not None and state is not State.DEAD:
+        raise UsageError(f"only dead jobs have a fingerprint, not those that are {state}")
     return JobFilter(
         state=state,
         queue=which.queue,
         task=which.task,
         tenant=which.tenant,
         label=which.label,
+        fingerprint=which.fingerprint,
         limit=limit,
         before_id=before_id,
     )

@@ -31,6 +31,8 @@ schedules.py    /schedules: when each fires next
 refusals.py     /refusals: writes of attempts that had lost their job
 system.py       /system: the store, its schema, what the doctor finds
 metrics.py      /metrics: what a Prometheus server reads
+api/            the API: the same for programs, in JSON
+bulk_runner.py  goes on with acts on many jobs, also with those that another process has left
 live.py         /events: hints that something has changed
 assets.py       the stylesheet and the scripts
 templates/      one for each page, base.html round them, macros.html within

@@ -15,6 +15,7 @@ from outlast.errors import ConfigError, text_of
 from outlast.store.backend import resolve_url
 from outlast.web import (
     actions,
+    api,
     dead,
     deaths,
     job,
@@ -59,6 +60,7 @@ ENDPOINTS: list[Endpoint] = [
     *system.ENDPOINTS,
     *live.ENDPOINTS,
     *metrics.ENDPOINTS,
+    *api.ENDPOINTS,
 ]
 
 
@@ -135,6 +137,7 @@ def application_of(site: Site) -> ASGIApp:
 
     @asynccontextmanager
     async def close_at_end(_: Starlette) -> AsyncIterator[None]:
+        site.bulk.look_for_left()
         yield
         await site.close()
 

@@ -16,7 +16,7 @@ from starlette.routing import Route
 
 from outlast.errors import OutlastError
 from outlast.web.access import Access, Right
-from outlast.web.problem import Problem, answer_plainly, problem_of
+from outlast.web.problem import API, Problem, answer_for, problem_of
 from outlast.web.site import Site
 from outlast.web.visit import Visit
 
@@ -86,9 +86,19 @@ async def _resolve(answer: object) -> Access | None:
 
 
 async def _refuse_stranger(site: Site, request: Request) -> Response:
-    if site.refuse is not None:
-        answer = site.refuse(request)
-        response = await answer if inspect.isawaitable(answer) else answer
-        if response is not None:
-            return response
-    return answer_plainly(Problem(401, "Who are you?", "You have to sign in to see this page."))
+    problem = Problem(401, "Who are you?", "You have to sign in to see this page.")
+    if site.refuse is None:
+        return answer_for(request.url.path, problem)
+    answer = site.refuse(request)
+    response = await answer if inspect.isawaitable(answer) else answer
+    if response is None or (response.status_code == problem.status and API in request.url.path):
+        asks = {} if response is None else _asks_for(response)
+        response = answer_for(request.url.path, problem)
+        response.headers.update(asks)
+    return response
+
+
+def _asks_for(response: Response) -> dict[str, str]:
+    """Return how an answer asks for a password, if it does."""
+    asks = response.headers.get("www-authenticate")
+    return {} if asks is None else {"www-authenticate": asks}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 
 import msgspec
-from starlette.responses import HTMLResponse
+from starlette.responses import HTMLResponse, Response
 
 from outlast.errors import (
     BadData,
@@ -17,8 +17,10 @@ from outlast.errors import (
     UsageError,
     text_of,
 )
+from outlast.insight.documents import SCHEMA
 
 MESSAGE_MAX = 1_000
+API = "/api/v1"  # where answers are JSON
 
 
 class Problem(msgspec.Struct, frozen=True):
@@ -56,6 +58,18 @@ def problem_of(error: OutlastError) -> Problem:
         if isinstance(error, kind):
             return Problem(status, title, text)
     return Problem(409, "Not done", text)
+
+
+def answer_for(path: str, problem: Problem) -> Response:
+    """Return an answer for strangers, as what they have asked for answers: a page, or JSON."""
+    return answer_in_json(problem) if f"{API}/" in path else answer_plainly(problem)
+
+
+def answer_in_json(problem: Problem) -> Response:
+    """Return what went wrong, and what to do, as a document."""
+    document = {"schema": SCHEMA, "error": msgspec.to_builtins(problem)}
+    body = msgspec.json.format(msgspec.json.encode(document), indent=2)
+    return Response(body + b"\n", problem.status, media_type="application/json")
 
 
 def answer_plainly(problem: Problem) -> HTMLResponse:

@@ -18,6 +18,7 @@ async def show_actions(visit: Visit) -> Response:
     async def look(store: Store) -> ActionList:
         return await list_actions(store, ROWS, before, job_id)
 
+    await visit.site.bulk.go_on_with_left()
     found = await visit.ask(("actions", before, job_id), look)
     return visit.show("actions.html", found=found, before=before, job_id=job_id, full=ROWS)
 

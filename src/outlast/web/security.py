@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from outlast.web.problem import Problem, answer_plainly
+from outlast.web.problem import Problem, answer_for
 
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 OWN_SITES = frozenset({"same-origin", "none"})
@@ -54,7 +54,7 @@ class SecurityGuard:
             await send(message)
 
         problem = self._find_problem(scope["method"], Headers(scope=scope))
-        answer = self._app if problem is None else answer_plainly(problem)
+        answer = self._app if problem is None else answer_for(scope["path"], problem)
         await answer(scope, receive, send_guarded)
 
     def _find_problem(self, method: str, headers: Headers) -> Problem | None:

@@ -14,6 +14,7 @@ from outlast.clock import SYSTEM, Clock
 from outlast.store.protocol import Store
 from outlast.stores import StoreProvider
 from outlast.web.access import Judge
+from outlast.web.bulk_runner import BulkRunner
 from outlast.web.reader import StoreReader
 from outlast.web.sampler import Sampler
 
@@ -28,6 +29,7 @@ class Site:
 
     Attributes:
         reader: the reading side of the store.
+        bulk: goes on with acts on many jobs.
         judge: tells who a request is of.
         refuse: what a stranger is answered, instead of a plain refusal.
         name, colour: of the place, shown on each page, so that production looks like production.
@@ -60,6 +62,7 @@ class Site:
         self._hide = hide
         self._samplers: WeakKeyDictionary[asyncio.AbstractEventLoop, Sampler] = WeakKeyDictionary()
         self._writers = StoreProvider(url, connections=1, application="outlast-web")
+        self.bulk = BulkRunner(self.writer, clock, read_only=read_only)
 
     async def writer(self) -> Store:
         """Return the store on which actions are done."""
@@ -82,5 +85,6 @@ class Site:
 
     async def close(self) -> None:
         """Close the stores of the running loop."""
+        await self.bulk.close()
         await self.reader.close()
         await self._writers.close()

@@ -1,0 +1,100 @@
+"""``/api/v1/bulk``: a preview of what would be acted on, then the act on exactly that."""
+
+from __future__ import annotations
+
+import msgspec
+from starlette.responses import Response
+
+from outlast.insight.acting import Verb
+from outlast.insight.bulk import BulkFilter, Order, begin, preview
+from outlast.insight.documents import SCHEMA
+from outlast.insight.records import action_document, preview_document
+from outlast.web.access import Right
+from outlast.web.api.acts import Act, by_of
+from outlast.web.api.covered import cover_job
+from outlast.web.api.found import check_stoppable, read_one
+from outlast.web.api.route import ApiRoute, answer_json, read_body
+from outlast.web.problem import WebRefusal
+from outlast.web.visit import Visit
+
+
+class BulkAct(Act, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What is to be done to all jobs that match. Without ``expected`` nothing is done: the answer
+    is the preview, whose ``count`` (as ``expected``), ``up_to_id`` and ``as_of`` are sent back."""
+
+    verb: Verb
+    filter: BulkFilter = BulkFilter()
+    up_to_id: int | None = None
+    as_of: float | None = None
+    expected: int | None = None
+
+
+async def act_on_all(visit: Visit) -> Response:
+    """Show what would be acted on, or begin to act on it."""
+    sent = await read_body(visit, BulkAct)
+    needed = Right(sent.verb.value)
+    if not visit.may(needed):
+        said = f"{visit.access.user} lacks the right {needed.value}."
+        raise WebRefusal(403, "Not allowed", said)
+    which = kept_to_tenant(visit, sent.filter)
+    if sent.expected is None:
+        return await _preview(visit, sent.verb, which)
+    if sent.up_to_id is None or sent.as_of is None:
+        raise WebRefusal(
+            400, "That cannot be", "Send up_to_id and as_of, as the preview has shown them."
+        )
+    order = Order(
+        verb=sent.verb,
+        filter=which,
+        up_to_id=sent.up_to_id,
+        as_of=sent.as_of,
+        expected=sent.expected,
+    )
+    by = by_of(visit, sent.reason)
+    action_id = await visit.act(lambda store: begin(store, order, by))
+    visit.site.bulk.start(action_id)
+    return answer_json({"schema": SCHEMA, "id": action_id, "state": "running"}, 202)
+
+
+def kept_to_tenant(visit: Visit, which: BulkFilter) -> BulkFilter:
+    """Return the filter, held to the visitor's tenant."""
+    if visit.access.tenant is None:
+        return which
+    return msgspec.structs.replace(which, tenant=visit.access.tenant)
+
+
+async def _preview(visit: Visit, verb: Verb, which: BulkFilter) -> Response:
+    seen = await visit.ask(("bulk", verb, which), lambda store: preview(store, verb, which))
+    covered = [cover_job(visit, row) for row in seen.sample]
+    return answer_json(preview_document(msgspec.structs.replace(seen, sample=covered)))
+
+
+async def stop(visit: Visit) -> Response:
+    """Stop a bulk action after the step that is under way."""
+    row = await read_one(visit)
+    check_stoppable(visit, row)
+    if not await visit.act(lambda store: store.stop_action(row.id)):
+        raise WebRefusal(409, "Not done", f"Action {row.id} is over, or is none on many jobs.")
+    return answer_json({"schema": SCHEMA, **action_document(await read_one(visit))})
+
+
+ROUTES = [
+    ApiRoute(
+        "/bulk",
+        act_on_all,
+        "Preview an act on all jobs that match; or, with what the preview has shown, do it.",
+        Right.BULK,
+        "POST",
+        by_tenant=True,
+        body=BulkAct,
+    ),
+    ApiRoute(
+        "/actions/{action_id:int}/stop",
+        stop,
+        "Stop an act on many jobs; what was done stays done.",
+        Right.BULK,
+        "POST",
+        by_tenant=True,
+        body=Act,
+    ),
+]

@@ -1,0 +1,165 @@
+"""``/api/v1/jobs``: lists, and all about one job."""
+
+from __future__ import annotations
+
+import msgspec
+from starlette.responses import Response
+
+from outlast.insight.documents import SCHEMA, job_document, listed_document
+from outlast.insight.queries import PHASES, Dossier, list_jobs, read_dossier, read_situation
+from outlast.insight.why import why, why_document
+from outlast.model.job import State
+from outlast.store.protocol import Store
+from outlast.store.rows import JobFilter, StoredJob
+from outlast.web.access import Right
+from outlast.web.api.covered import PAYLOADS, cover_attempt, cover_job, cover_texts, mark_hidden
+from outlast.web.api.route import ApiRoute, answer_json
+from outlast.web.job import not_found
+from outlast.web.jobs import BOUNDS
+from outlast.web.listing import read_name, read_number
+from outlast.web.problem import WebRefusal
+from outlast.web.visit import Visit
+
+LIMIT, LIMIT_MAX = 50, 200
+TEXT_MAX = 10_000_000  # characters of payloads in one document; longer ones have addresses
+
+
+async def show_jobs(visit: Visit) -> Response:
+    """Return a page of jobs: ``args`` is null where it is long, with its beginning beside it."""
+    phase = read_name(visit.query, "state")
+    which = JobFilter(
+        state=_state_of(phase),
+        limit=read_number(visit.query, "limit", LIMIT_MAX) or LIMIT,
+        before_id=read_number(visit.query, "before"),
+        queue=read_name(visit.query, "queue"),
+        task=read_name(visit.query, "task"),
+        tenant=visit.access.tenant or read_name(visit.query, "tenant"),
+        label=read_name(visit.query, "label"),
+    )
+    found = await visit.ask(
+        ("api jobs", which, phase), lambda store: list_jobs(store, which, phase, visit.now, BOUNDS)
+    )
+    rows = [_listed(visit, row) for row in found.rows]
+    shown = [
+        {**listed_document(row, found.served, found.astray, found.pauses), "args_head": head}
+        for row, head in rows
+    ]
+    return answer_json(
+        {
+            "schema": SCHEMA,
+            "jobs": [mark_hidden(visit, one) for one in shown],
+            "next_before": found.before,
+        }
+    )
+
+
+def _listed(visit: Visit, row: StoredJob) -> tuple[StoredJob, str | None]:
+    covered = cover_job(visit, row)
+    if len(row.args) < BOUNDS.text_max or not visit.may(Right.PAYLOAD):
+        return covered, None
+    return msgspec.structs.replace(covered, args="null"), covered.args
+
+
+def _state_of(word: str | None) -> State | None:
+    if word is None or word in PHASES:
+        return None if word is None else PHASES[word]
+    if word in set(State):
+        return State(word)
+    raise WebRefusal(400, "That cannot be", f"state= is one of {', '.join((*State, *PHASES))}.")
+
+
+async def show_job(visit: Visit) -> Response:
+    """Return all about one job."""
+    found = await find_dossier(visit)
+    document = job_document(
+        found.row, found.attempts, found.served, found.refusals, found.astray, found.pauses
+    )
+    return answer_json(mark_hidden(visit, document))
+
+
+async def show_attempts(visit: Visit) -> Response:
+    """Return the attempts of one job."""
+    found = await find_dossier(visit)
+    document = job_document(found.row, found.attempts)
+    names = ("schema", "id", "attempts", "attempts_dropped")
+    return answer_json({name: document[name] for name in names})
+
+
+async def find_dossier(visit: Visit) -> Dossier:
+    """Return what is known of the job of this address, as the visitor may see it. JobNotFound,
+    also for another tenant's."""
+    job_id: int = visit.request.path_params["job_id"]
+    found = await visit.ask(
+        ("api job", job_id), lambda store: read_dossier(store, job_id, visit.now, TEXT_MAX)
+    )
+    if found is None or visit.access.tenant not in {None, found.row.tenant}:
+        raise not_found(job_id)
+    return msgspec.structs.replace(
+        found,
+        row=cover_job(visit, found.row),
+        attempts=[cover_attempt(visit, one) for one in found.attempts],
+    )
+
+
+async def show_why(visit: Visit) -> Response:
+    """Return why a job is where it is, and what would move it."""
+    job_id: int = visit.request.path_params["job_id"]
+    about = await visit.ask(
+        ("api why", job_id), lambda store: read_situation(store, job_id, visit.now)
+    )
+    if about is None or visit.access.tenant not in {None, about.row.tenant}:
+        raise not_found(job_id)
+    answer = why(about)
+    covered = msgspec.structs.replace(
+        answer,
+        sentences=cover_texts(visit, answer.sentences),
+        moves=cover_texts(visit, answer.moves),
+    )
+    return answer_json(why_document(about.row, covered))
+
+
+async def show_payload(visit: Visit) -> Response:
+    """Return a payload as it is stored, all of it: numbers keep all their digits."""
+    job_id: int = visit.request.path_params["job_id"]
+    name: str = visit.request.path_params["name"]
+
+    async def look(store: Store) -> StoredJob | None:
+        return await store.inspector.job(job_id)
+
+    row = await visit.ask(("payload", job_id), look)
+    if row is None or visit.access.tenant not in {None, row.tenant} or name not in PAYLOADS:
+        raise not_found(job_id)
+    text = getattr(row, name)
+    return Response(visit.site.cover(text or "null"), media_type="application/json")
+
+
+_JOB = "/jobs/{job_id:int}"
+ROUTES = [
+    ApiRoute(
+        "/jobs",
+        show_jobs,
+        "Jobs, newest first; as `outlast jobs --json`, without checkpoints and results.",
+        by_tenant=True,
+        query={
+            "state": "a state or phase",
+            "queue": "only of this queue",
+            "task": "only of this task",
+            "tenant": "only of this tenant",
+            "label": "only with this label",
+            "limit": f"at most this many, {LIMIT_MAX} at most",
+            "before": "only jobs with smaller ids: next_before of the page before",
+        },
+    ),
+    ApiRoute(_JOB, show_job, "All about one job; as `outlast job ID --json`.", by_tenant=True),
+    ApiRoute(
+        f"{_JOB}/why", show_why, "Why it is there; as `outlast why ID --json`.", by_tenant=True
+    ),
+    ApiRoute(f"{_JOB}/attempts", show_attempts, "The attempts of one job.", by_tenant=True),
+    ApiRoute(
+        f"{_JOB}/{{name:str}}",
+        show_payload,
+        "args, checkpoint or result of one job, as stored.",
+        Right.PAYLOAD,
+        by_tenant=True,
+    ),
+]

@@ -1,0 +1,336 @@
+"""Every route of the application, for every right, from every place: nothing leaks, all say why.
+
+The table below has a row for each route. The test takes the routes from the application itself, so
+a new one without a row fails.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+import pytest
+from starlette.routing import Route
+
+from outlast.model.crash import Crash, CrashKind
+from outlast.model.job import Policy
+from outlast.store.actions import Bulk, Note
+from outlast.web.access import EVERYTHING, Right
+from outlast.web.application import ENDPOINTS, application_of, make_site
+from outlast.web.problem import API
+from tests.conformance.kit import Hands, crashed, enqueued, job
+from tests.conformance.schedules_kit import put_one
+from tests.web.kit import Page, let_in, page_on
+
+if TYPE_CHECKING:
+    import httpx
+
+    from outlast.store.protocol import Store
+
+MARK = "4711-of-the-other"  # in all that the other tenant's job holds
+OWN = "mine-of-acme"
+SAME = {"sec-fetch-site": "same-origin"}
+CROSS = {"sec-fetch-site": "cross-site", "origin": "http://evil.example"}
+WRONG_HOST = {"host": "evil.example", "sec-fetch-site": "same-origin"}
+
+
+class Case(NamedTuple):
+    """A route. ``needs``: the right without which it is refused; ``by_tenant``: it keeps to the
+    jobs of a tenant; else users of one are refused. ``url``: an address of it, for a job, a worker,
+    an action; ``body``: what is sent."""
+
+    needs: str
+    by_tenant: bool
+    url: str
+    body: dict[str, Any] | None = None
+
+
+def get(url: str, *, by_tenant: bool = False, needs: str = "view") -> Case:
+    return Case(needs, by_tenant, url)
+
+
+def post(url: str, needs: str, *, by_tenant: bool = False, **body: Any) -> Case:
+    return Case(needs, by_tenant, url, body)
+
+
+JOB = "/jobs/{job_id:int}"
+PAGES = {
+    ("GET", "/"): get("/"),
+    ("GET", "/jobs"): get("/jobs", by_tenant=True),
+    ("GET", "/go"): get("/go?q={job}", by_tenant=True),
+    ("GET", JOB): get("/jobs/{job}", by_tenant=True),
+    ("GET", f"{JOB}/payload/{{name}}"): get(
+        "/jobs/{job}/payload/args", by_tenant=True, needs="payload"
+    ),
+    ("GET", f"{JOB}/{{verb}}"): get("/jobs/{job}/cancel", by_tenant=True, needs="cancel"),
+    ("POST", f"{JOB}/cancel"): post("/jobs/{job}/cancel", "cancel", by_tenant=True),
+    ("POST", f"{JOB}/requeue"): post("/jobs/{job}/requeue", "requeue", by_tenant=True),
+    ("POST", f"{JOB}/discard"): post("/jobs/{job}/discard", "discard", by_tenant=True),
+    ("GET", "/events"): get("/events?topics=odd", by_tenant=True),
+    ("GET", "/queues"): get("/queues"),
+    ("GET", "/queues/queue"): get("/queues/queue?name=default"),
+    ("GET", "/tasks"): get("/tasks"),
+    ("GET", "/tasks/task"): get("/tasks/task?name=app.work"),
+    ("GET", "/dead"): get("/dead", by_tenant=True),
+    ("GET", "/dead/group"): get("/dead/group", by_tenant=True),
+    ("GET", "/deaths"): get("/deaths", by_tenant=True),
+    ("GET", "/workers"): get("/workers"),
+    ("GET", "/workers/{worker_id:int}"): get("/workers/{worker}"),
+    ("GET", "/refusals"): get("/refusals"),
+    ("GET", "/actions"): get("/actions"),
+    ("GET", "/system"): get("/system"),
+    ("GET", "/metrics"): get("/metrics"),
+    ("GET", "/schedules"): get("/schedules"),
+    ("GET", "/schedules/schedule"): get("/schedules/schedule?name=nightly"),
+    ("POST", "/workers/{worker_id:int}/drain"): post("/workers/{worker}/drain", "drain"),
+    ("POST", "/pause"): post("/pause", "pause", kind="queue", name="q"),
+    ("POST", "/resume"): post("/resume", "pause", kind="queue", name="q"),
+    ("POST", "/schedules/pause"): post("/schedules/pause", "pause", name="nightly"),
+    ("POST", "/schedules/resume"): post("/schedules/resume", "pause", name="nightly"),
+    ("POST", "/schedules/trigger"): post("/schedules/trigger", "requeue", name="nightly"),
+    ("GET", "/{path:path}"): get("/no/such/page", by_tenant=True),
+}
+SCHEDULE = "/schedules/{name:path}"
+CALLS = {
+    ("GET", "/stats"): get("/stats"),
+    ("GET", "/jobs"): get("/jobs", by_tenant=True),
+    ("GET", JOB): get("/jobs/{job}", by_tenant=True),
+    ("GET", f"{JOB}/why"): get("/jobs/{job}/why", by_tenant=True),
+    ("GET", f"{JOB}/attempts"): get("/jobs/{job}/attempts", by_tenant=True),
+    ("GET", f"{JOB}/{{name:str}}"): get("/jobs/{job}/args", by_tenant=True, needs="payload"),
+    ("POST", f"{JOB}/cancel"): post("/jobs/{job}/cancel", "cancel", by_tenant=True),
+    ("POST", f"{JOB}/requeue"): post("/jobs/{job}/requeue", "requeue", by_tenant=True),
+    ("POST", f"{JOB}/discard"): post("/jobs/{job}/discard", "discard", by_tenant=True),
+    ("GET", "/dead/groups"): get("/dead/groups", by_tenant=True),
+    ("GET", "/deaths"): get("/deaths", by_tenant=True),
+    ("GET", "/workers"): get("/workers"),
+    ("POST", "/workers/{worker_id:int}/drain"): post("/workers/{worker}/drain", "drain"),
+    ("GET", "/pauses"): get("/pauses"),
+    ("POST", "/pause"): post("/pause", "pause", by_tenant=True, kind="tenant", name="other"),
+    ("POST", "/resume"): post("/resume", "pause", by_tenant=True, kind="tenant", name="other"),
+    ("GET", "/schedules"): get("/schedules"),
+    ("POST", f"{SCHEDULE}/pause"): post("/schedules/nightly/pause", "pause"),
+    ("POST", f"{SCHEDULE}/resume"): post("/schedules/nightly/resume", "pause"),
+    ("POST", f"{SCHEDULE}/trigger"): post("/schedules/nightly/trigger", "requeue"),
+    ("GET", "/refusals"): get("/refusals"),
+    ("GET", "/doctor"): get("/doctor"),
+    ("GET", "/history"): get("/history"),
+    ("GET", "/scale"): get("/scale?queue=default"),
+    ("GET", "/actions"): get("/actions"),
+    ("GET", "/actions/{action_id:int}"): get("/actions/{action}", by_tenant=True),
+    ("POST", "/actions/{action_id:int}/stop"): post(
+        "/actions/{action}/stop", "bulk", by_tenant=True
+    ),
+    ("POST", "/bulk"): post("/bulk", "bulk", by_tenant=True, verb="discard"),
+    ("GET", "/me"): get("/me", by_tenant=True),
+    ("GET", "/openapi.json"): get("/openapi.json", by_tenant=True),
+    ("GET", "/{path:path}"): get("/nothing", by_tenant=True),
+    ("POST", "/{path:path}"): post("/nothing", "view", by_tenant=True),
+}  # fmt: skip
+CASES = PAGES | {
+    (method, API + path): case._replace(url=API + case.url)
+    for (method, path), case in CALLS.items()
+}
+ASSETS = {"/static/{digest}/{name}"}  # files of ours: the same for everyone
+
+
+def routes_of_the_application() -> set[tuple[str, str]]:
+    """Return method and path of all routes, as the server has them."""
+    guard: Any = application_of(make_site("sqlite:///x.db", let_in()))
+    routes = [each for each in guard._app.routes if isinstance(each, Route)]
+    assert len(routes) == len(guard._app.routes)
+    return {
+        (method, each.path)
+        for each in routes
+        if each.path not in ASSETS
+        for method in (each.methods or set()) - {"HEAD"}
+    }
+
+
+def test_each_route_has_a_row() -> None:
+    assert routes_of_the_application() == set(CASES)
+
+
+def test_each_route_needs_what_its_row_says() -> None:
+    """The page that confirms an act asks for the right of the act itself."""
+    own = {(each.method, each.path): each for each in ENDPOINTS}
+    told = {
+        key: ("view" if key[1].endswith("/{verb}") else case.needs, case.by_tenant)
+        for key, case in CASES.items()
+        if key in own
+    }
+    assert told == {key: (each.right.value, each.by_tenant) for key, each in own.items()}
+
+
+class World(NamedTuple):
+    """A store with a job of each of two tenants, dead, and what addresses name."""
+
+    store: Store
+    own: int
+    other: int
+    names: dict[str, int]
+
+    def url(self, case: Case, number: int | None = None) -> str:
+        return case.url.format(job=number or self.other, **self.names)
+
+
+@pytest.fixture
+def store_url(sqlite_url: str) -> str:
+    """SQLite alone: what is refused never comes to the store; test_api.py has both."""
+    return sqlite_url
+
+
+@pytest.fixture
+async def world(store: Store, monkeypatch: pytest.MonkeyPatch) -> World:
+    """Dead jobs of two tenants, a worker, a schedule, a bulk action of the other tenant."""
+    monkeypatch.setattr("outlast.web.bulk_runner.PATIENCE", 1e9)  # no step on a slow machine
+    hands = await Hands.on(store)
+    numbers: list[int] = []
+    for tenant, text in (("acme", OWN), ("other", MARK)):
+        policy = Policy(retries=0, meta=f'"{text}"', labels=(f"label-{text}",))
+        (number,) = await enqueued(
+            store,
+            job(args=f'{{"secret":"{text}"}}', tenant=tenant, key=f"key-{text}", policy=policy),
+        )
+        end = crashed(await hands.claim_one())
+        crash = Crash(kind=CrashKind.ERROR, message=text, output=[text], traceback=text)
+        await hands.hand_in(msgspec.structs.replace(end, crash=crash, message=text))
+        numbers.append(number)
+    await put_one(store)
+    bulk = Bulk(up_to_id=99, as_of=1e9, expected=1)
+    note = Note(actor="eve", verb="discard", filter='{"tenant":"other"}', reason=MARK, bulk=bulk)
+    names = {"worker": hands.me.worker_id, "action": await store.note(note)}
+    return World(store, numbers[0], numbers[1], names)
+
+
+async def ask(
+    page: Page, world: World, method: str, case: Case, headers: dict[str, str], number: int = 0
+) -> httpx.Response:
+    url = world.url(case, number)
+    if method == "GET":
+        return await page.get(url, headers=headers)
+    if url.startswith(API):
+        return await page.post(url, json=case.body, headers=headers)
+    return await page.post(url, data=case.body, headers=headers)
+
+
+def says_why(answer: httpx.Response, *words: str) -> None:
+    """Check that a refusal says why, in words that a person can act on."""
+    assert any(word in answer.text for word in words), (answer.request.url, answer.text[:500])
+    if answer.request.url.path.startswith(API):
+        assert answer.json()["error"]["message"]
+
+
+async def state_of(store: Store) -> dict[str, list[Any]]:
+    """Return all that an act could have changed."""
+    look = store.inspector
+    return {
+        "jobs": await look.jobs_of([1, 2, 3]),
+        "actions": await look.actions(),
+        "pauses": await look.pauses(),
+        "schedules": await look.schedules(),
+        "workers": [row.drain_requested for row in await look.workers()],
+    }
+
+
+@pytest.mark.parametrize("key", CASES, ids=" ".join)
+async def test_a_route_is_for_those_with_its_right_alone(
+    world: World, key: tuple[str, str]
+) -> None:
+    method, case = key[0], CASES[key]
+    before = await state_of(world.store)
+    without = [set(), EVERYTHING - {Right(case.needs)}, EVERYTHING - {Right.VIEW}]
+    for can in without:
+        async with page_on(world.store.url, let_in(can)) as page:
+            answer = await ask(page, world, method, case, SAME)
+            assert answer.status_code == 403, (can, answer.text[:300])
+            says_why(answer, "lacks the right")
+            assert MARK not in answer.text
+            assert OWN not in answer.text
+    assert await state_of(world.store) == before
+    async with page_on(world.store.url, let_in({"view", case.needs, *_also(key)})) as page:
+        answer = await ask(page, world, method, case, SAME)
+        assert answer.status_code not in {401, 403, 405, 421, 500}, answer.text[:300]
+
+
+def _also(key: tuple[str, str]) -> set[str]:
+    """Return the right of the verb that a bulk action does."""
+    return {"discard"} if key[1].endswith(("/bulk", "/stop")) else set()
+
+
+@pytest.mark.parametrize("key", CASES, ids=" ".join)
+async def test_a_route_is_closed_to_strangers_other_sites_and_other_names(
+    world: World, key: tuple[str, str]
+) -> None:
+    method, case = key[0], CASES[key]
+    before = await state_of(world.store)
+    async with page_on(world.store.url, lambda _: None) as page:
+        answer = await ask(page, world, method, case, SAME)
+        assert answer.status_code == 401
+        says_why(answer, "sign in")
+        assert MARK not in answer.text
+    async with page_on(world.store.url) as page:
+        answer = await ask(page, world, method, case, WRONG_HOST)
+        assert answer.status_code == 421
+        says_why(answer, "not known by the name")
+        assert MARK not in answer.text
+        answer = await ask(page, world, method, case, CROSS)
+        assert "access-control-allow-origin" not in answer.headers
+        if method == "POST":
+            assert answer.status_code == 403
+            says_why(answer, "has to come from this page")
+        preflight = await page.request("OPTIONS", world.url(case), headers=CROSS)
+        assert not [name for name in preflight.headers if name.startswith("access-control")]
+    if method == "POST":
+        async with page_on(world.store.url, read_only=True) as page:
+            answer = await ask(page, world, method, case, SAME)
+            assert answer.status_code in {403, 404}, answer.text[:300]
+    assert await state_of(world.store) == before
+
+
+@pytest.mark.parametrize("key", CASES, ids=" ".join)
+async def test_a_user_of_one_tenant_sees_and_touches_nothing_of_another(
+    world: World, key: tuple[str, str]
+) -> None:
+    method, case = key[0], CASES[key]
+    before = await state_of(world.store)
+    async with page_on(world.store.url, let_in(tenant="acme")) as page:
+        answer = await ask(page, world, method, case, SAME)
+        if not case.by_tenant:
+            assert answer.status_code == 403, answer.text[:300]
+            says_why(answer, "may see only acme")
+        elif "{job}" in case.url:
+            assert answer.status_code == 404, answer.text[:300]
+            says_why(answer, "no job", "No job", f"{world.other}")
+        assert MARK not in answer.text
+        assert f'/jobs/{world.other}"' not in answer.text
+        if "{job}" in case.url:
+            mine = await ask(page, world, method, case, SAME, world.own)
+            assert mine.status_code in {200, 303, 409}, mine.text[:300]
+    after = await state_of(world.store)
+    for rows in (before, after):
+        rows["jobs"] = [row for row in rows["jobs"] if row.id == world.other]
+        rows["actions"] = [row for row in rows["actions"] if row.job_id != world.own]
+    assert after == before
+
+
+@pytest.mark.parametrize("key", [key for key in CASES if key[0] == "GET"], ids=" ".join)
+async def test_what_is_hidden_is_shown_by_no_route(world: World, key: tuple[str, str]) -> None:
+    """Names, keys and labels are no payloads: they are shown."""
+    case = CASES[key]
+    async with page_on(world.store.url, hide=MARK) as page:
+        answer = await ask(page, world, "GET", case, SAME)
+    text = answer.text.replace(f"key-{MARK}", "").replace(f"label-{MARK}", "")
+    if key[1].startswith(f"{API}/actions"):
+        text = text.replace(f'"reason": "{MARK}"', "")  # what a person has written
+    assert MARK not in text
+
+
+@pytest.mark.parametrize("key", [key for key in CASES if key[0] == "GET"], ids=" ".join)
+async def test_without_its_right_no_route_shows_a_payload(
+    world: World, key: tuple[str, str]
+) -> None:
+    case = CASES[key]
+    async with page_on(world.store.url, let_in(EVERYTHING - {Right.PAYLOAD})) as page:
+        answer = await ask(page, world, "GET", case, SAME)
+    assert "secret" not in answer.text, "the arguments"

@@ -1,0 +1,312 @@
+"""The API: the documents of the command line, acts that are recorded, refusals that say why."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from outlast.insight import bulk
+from outlast.insight.documents import job_document, workers_document
+from outlast.insight.queries import list_workers
+from outlast.model.job import Policy, State
+from outlast.model.pause import PauseKind
+from tests.conformance.kit import Hands, crashed, enqueued, job
+from tests.conformance.schedules_kit import put_one
+from tests.conformance.test_bulk import deaths, ids_in, ordered
+from tests.web.kit import Page, let_in, page_on
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import httpx
+    import pytest
+
+    from outlast.store.actions import ActionRow
+    from outlast.store.protocol import Store
+
+API = "/api/v1"
+SAME = {"sec-fetch-site": "none"}  # as a program says it
+
+
+async def read(page: Page, path: str, **query: Any) -> Any:
+    answer = await page.get(f"{API}{path}", params=query)
+    assert answer.status_code == 200, answer.text
+    assert answer.headers["content-type"] == "application/json"
+    return answer.json()
+
+
+async def send(page: Page, path: str, **fields: Any) -> httpx.Response:
+    return await page.post(f"{API}{path}", json=fields, headers=SAME)
+
+
+async def refused(answer: httpx.Response, status: int, *words: str) -> None:
+    """Check that an answer says in JSON why not."""
+    assert answer.status_code == status, answer.text
+    error = answer.json()["error"]
+    assert error["status"] == status
+    for word in words:
+        assert word in error["message"], error
+
+
+async def only(store: Store) -> ActionRow:
+    (row,) = await store.inspector.actions()
+    return row
+
+
+async def test_documents_are_those_of_the_command_line(store: Store) -> None:
+    (number,) = await enqueued(
+        store, job(args='{"big":9007199254740993}', policy=Policy(retries=0))
+    )
+    hands = await Hands.on(store)
+    await hands.hand_in(crashed(await hands.claim_one()))
+    look = store.inspector
+    row = await look.job(number)
+    assert row is not None
+    async with page_on(store.url) as page:
+        expected = job_document(row, await look.attempts(number), await look.served())
+        shown = await read(page, f"/jobs/{number}")
+        assert shown == json.loads(json.dumps(expected | {"hidden": []}))
+        assert shown["args"]["big"] == 9007199254740993
+        attempts = await read(page, f"/jobs/{number}/attempts")
+        assert attempts["attempts"] == shown["attempts"]
+        assert (await read(page, f"/jobs/{number}/why"))["position"] == "dead"
+        (listed,) = (await read(page, "/jobs", state="dead"))["jobs"]
+        assert listed["id"] == number
+        raw = await page.get(f"{API}/jobs/{number}/args")
+        assert raw.text == '{"big":9007199254740993}'
+        workers = await list_workers(store)
+        names = set(workers_document(workers.rows, 0.0)["workers"][0])
+        assert set((await read(page, "/workers"))["workers"][0]) == names
+        assert (await read(page, "/stats"))["queues"][0]["dead"] == 1
+        assert (await read(page, "/dead/groups"))["groups"][0]["number"] == 1
+        assert (await read(page, "/deaths"))["deaths"][0]["job_id"] == number
+        assert (await read(page, "/scale", queue="default"))["wanted"] == 0
+        assert (await read(page, "/history", seconds=600, by="task"))["step"] == 60
+
+
+async def test_lists_are_paged_and_never_hold_long_payloads(store: Store) -> None:
+    ids = await enqueued(store, *[job(args=json.dumps({"text": "x" * 5_000}))] * 3)
+    async with page_on(store.url) as page:
+        first = await read(page, "/jobs", limit=2)
+        assert [one["id"] for one in first["jobs"]] == ids[:0:-1]
+        assert (first["jobs"][0]["args"], len(first["jobs"][0]["args_head"])) == (None, 200)
+        rest = await read(page, "/jobs", limit=2, before=first["next_before"])
+        assert ([one["id"] for one in rest["jobs"]], rest["next_before"]) == ([ids[0]], None)
+
+
+async def test_what_is_wrong_is_said_in_json(store: Store) -> None:
+    (number,) = await enqueued(store)
+    async with page_on(store.url) as page:
+        await refused(await page.get(f"{API}/jobs/99"), 404, "no job 99")
+        await refused(await page.get(f"{API}/nothing"), 404, "see openapi.json")
+        await refused(await page.get(f"{API}/jobs?state=odd"), 400, "state= is one of queued")
+        await refused(await page.get(f"{API}/jobs?limit=9999"), 400, "limit=")
+        await refused(await page.get(f"{API}/scale"), 400, "Which queue?")
+        path = f"/jobs/{number}/cancel"
+        await refused(await send(page, path, tokn=5), 400, "tokn")
+        await refused(await send(page, path, token="5"), 400, "token")
+        odd = await page.post(f"{API}{path}", content=b"{", headers=SAME)
+        await refused(odd, 400, "openapi.json")
+        large = await page.post(f"{API}{path}", content=b"x" * 70_000, headers=SAME)
+        await refused(large, 413)
+        await refused(await page.post(f"{API}{path}"), 403, "Sec-Fetch-Site")
+        evil = {"host": "evil.example"}
+        await refused(await page.get(f"{API}/jobs", headers=evil), 421, "not known by the name")
+    assert await store.inspector.actions() == []
+    async with page_on(store.url, lambda _: None) as page:
+        await refused(await page.get(f"{API}/jobs"), 401, "sign in")
+
+
+async def test_acts_on_a_job_are_done_once_and_recorded(store: Store) -> None:
+    (number,) = await enqueued(store)
+    async with page_on(store.url) as page:
+        answer = await send(page, f"/jobs/{number}/cancel", token=0, reason="it hangs")
+        assert answer.json() == {"schema": 1, "id": number, "answer": "cancelled"}
+        again = await send(page, f"/jobs/{number}/cancel")
+        await refused(again, 409, "has ended already")
+        row = await only(store)
+        told = (row.actor, row.verb, row.job_id, row.reason, row.counts)
+        assert told == ("ada", "cancel", number, "it hangs", {"cancelled": 1})
+        (shown,) = (await read(page, "/actions", job=number))["actions"]
+        assert (shown["user"], shown["counts"]) == ("ada", {"cancelled": 1})
+        answer = await send(page, f"/jobs/{number}/requeue", from_scratch=True)
+        assert answer.json()["answer"] == "requeued"
+        await refused(await send(page, f"/jobs/{number}/requeue"), 409, "has not ended")
+        await refused(await send(page, f"/jobs/{number}/discard"), 409, "not dead")
+
+
+async def test_an_act_on_an_attempt_spares_a_newer_one(store: Store) -> None:
+    (number,) = await enqueued(store)
+    hands = await Hands.on(store)
+    token = (await hands.claim_one()).token
+    async with page_on(store.url) as page:
+        stale = await send(page, f"/jobs/{number}/cancel", token=0)
+        await refused(stale, 409, f"a newer attempt (token {token}) has begun since token 0")
+        assert (await send(page, f"/jobs/{number}/cancel", token=token)).status_code == 200
+
+
+async def test_workers_pauses_and_schedules_are_acted_on(store: Store) -> None:
+    hands = await Hands.on(store)
+    await put_one(store)
+    worker = f"/workers/{hands.me.worker_id}/drain"
+    async with page_on(store.url) as page:
+        assert (await send(page, worker)).json()["asked"] == [hands.me.worker_id]
+        await refused(await send(page, "/workers/99/drain"), 409, "there is no worker 99")
+        made = await send(page, "/pause", kind="queue", name="mail", reason="it burns")
+        assert made.json()["paused_by"] == "ada"
+        assert [one.name for one in await store.inspector.pauses()] == ["mail"]
+        assert (await read(page, "/pauses"))["pauses"][0]["reason"] == "it burns"
+        assert (await send(page, "/resume", kind="queue", name="mail")).status_code == 200
+        await refused(await send(page, "/resume", kind="queue", name="mail"), 409, "not paused")
+        await refused(await send(page, "/pause", kind="queue"), 400, "has a name")
+        await refused(await send(page, "/pause", kind="all", name="x"), 400, "all has none")
+        assert (await send(page, "/schedules/nightly/pause")).json()["paused"]
+        assert (await send(page, "/schedules/nightly/trigger")).json()["created"]
+        assert not (await send(page, "/schedules/nightly/resume")).json()["paused"]
+        await refused(await send(page, "/schedules/no/such/pause"), 404, "no schedule 'no/such'")
+        shown = (await read(page, "/schedules"))["schedules"]
+        assert [one["name"] for one in shown] == ["nightly"]
+    verbs = [row.verb for row in reversed(await store.inspector.actions())]
+    said = "pause schedule, trigger schedule, resume schedule"
+    assert verbs == ["drain", "pause", "resume", *said.split(", ")]
+
+
+async def test_a_bulk_action_is_previewed_and_then_done(store: Store) -> None:
+    ids = await deaths(store, await Hands.on(store), 5)
+    async with page_on(store.url) as page:
+        asked: dict[str, Any] = {"verb": "requeue", "filter": {"queue": "default"}}
+        seen = (await send(page, "/bulk", **asked)).json()
+        assert (seen["count"], seen["at_least"], seen["up_to_id"]) == (5, False, ids[-1])
+        assert await store.inspector.actions() == []
+        shown = {name: seen[name] for name in ("up_to_id", "as_of")}
+        fewer = await send(page, "/bulk", **asked, **shown, expected=4)
+        await refused(fewer, 409, "5 jobs match, and 4 were expected")
+        await refused(await send(page, "/bulk", **asked, expected=5), 400, "as the preview")
+        begun = await send(page, "/bulk", **asked, **shown, expected=5, reason="mended")
+        assert begun.status_code == 202
+        done = await finished(page, begun.json()["id"])
+        assert (done["counts"], done["state"]) == ({"requeued": 5}, "done")
+        assert (done["user"], done["reason"]) == ("ada", "mended")
+        wider = await send(page, "/bulk", verb="discard", filter={"quue": "default"})
+        await refused(wider, 400, "quue")
+        odd = await send(page, "/bulk", verb="discard", filter={"state": "queued"})
+        await refused(odd, 400, "discard is for jobs that are dead")
+
+
+async def finished(page: Page, action_id: int) -> Any:
+    async with asyncio.timeout(60):
+        while (shown := await read(page, f"/actions/{action_id}"))["state"] == "running":
+            await asyncio.sleep(0.01)
+    return shown
+
+
+async def test_one_that_was_left_is_gone_on_with_when_actions_are_looked_at(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids = await deaths(store, await Hands.on(store), 3)
+    action_id = await ordered(store)  # and its process dies
+    async with page_on(store.url) as page:
+        assert (await read(page, f"/actions/{action_id}"))["state"] == "running", "it just began"
+        monkeypatch.setattr("outlast.web.bulk_runner.PATIENCE", -1.0)
+        assert (await finished(page, action_id))["counts"] == {"requeued": 3}
+    assert await ids_in(store, State.QUEUED) == set(ids)
+
+
+async def test_a_read_only_page_goes_on_with_nothing(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await deaths(store, await Hands.on(store), 1)
+    action_id = await ordered(store)
+    monkeypatch.setattr("outlast.web.bulk_runner.PATIENCE", -1.0)
+    async with page_on(store.url, read_only=True) as page:
+        for _ in range(3):
+            assert (await read(page, f"/actions/{action_id}"))["state"] == "running"
+        assert (await send(page, f"/actions/{action_id}/stop")).status_code == 403
+    assert len(await store.inspector.running_actions()) == 1
+
+
+async def test_a_bulk_action_is_stopped(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bulk, "STEP", 1)
+    await deaths(store, await Hands.on(store), 3)
+    action_id = await ordered(store)
+    async with page_on(store.url) as page:
+        stopped = (await send(page, f"/actions/{action_id}/stop")).json()
+        assert (stopped["state"], stopped["counts"]) == ("stopped", {})
+        await refused(await send(page, f"/actions/{action_id}/stop"), 409, "is over")
+        await refused(await send(page, "/actions/99/stop"), 404, "no action 99")
+
+
+async def test_payloads_are_for_those_with_the_right_and_never_show_what_is_hidden(
+    store: Store,
+) -> None:
+    policy = Policy(retries=0, meta='{"card":"4711"}')
+    (number,) = await enqueued(store, job(args='{"card":"4711","n":1}', policy=policy))
+    hands = await Hands.on(store)
+    end = crashed(await hands.claim_one())
+    assert end.crash is not None
+    crash = msgspec.structs.replace(
+        end.crash, message='no "card":"4711"', output=['{"card":"4711"}'], traceback="4711"
+    )
+    await hands.hand_in(msgspec.structs.replace(end, crash=crash, message='no "card":"4711"'))
+    paths = ["", "/why", "/attempts", "/args"]
+    async with page_on(store.url, hide=r'"card":"\d+"|4711') as page:
+        for path in paths:
+            assert "4711" not in (await page.get(f"{API}/jobs/{number}{path}")).text, path
+        for path in ("/jobs", "/deaths", "/dead/groups"):
+            assert "4711" not in (await page.get(f"{API}{path}")).text, path
+    async with page_on(store.url, let_in({"view"})) as page:
+        shown = await read(page, f"/jobs/{number}")
+        assert (shown["args"], shown["meta"], shown["result"]) == (None, None, None)
+        assert shown["hidden"] == ["args", "checkpoint", "result"]
+        assert shown["attempts"][0]["crash"].get("output", []) == []
+        await refused(await page.get(f"{API}/jobs/{number}/args"), 403, "lacks the right payload")
+        (listed,) = (await read(page, "/jobs"))["jobs"]
+        assert (listed["args"], listed["args_head"]) == (None, None)
+
+
+async def test_a_user_of_one_tenant_acts_on_its_jobs_alone(store: Store) -> None:
+    hands = await Hands.on(store)
+    (mine,) = await deaths(store, hands, 1, tenant="acme")
+    (other,) = await deaths(store, hands, 1, tenant="other")
+    async with page_on(store.url, let_in(tenant="acme")) as page:
+        assert [one["id"] for one in (await read(page, "/jobs"))["jobs"]] == [mine]
+        assert [one["id"] for one in (await read(page, "/jobs", tenant="other"))["jobs"]] == [mine]
+        await refused(await send(page, f"/jobs/{other}/requeue"), 404)
+        asked: dict[str, Any] = {"verb": "discard", "filter": {"tenant": "other"}}
+        seen = (await send(page, "/bulk", **asked)).json()
+        assert (seen["count"], seen["filter"]["tenant"]) == (1, "acme")
+        shown = {name: seen[name] for name in ("up_to_id", "as_of")}
+        begun = await send(page, "/bulk", **asked, **shown, expected=1)
+        assert (await finished(page, begun.json()["id"]))["counts"] == {"discarded": 1}
+        foreign = await ordered(store)
+        await refused(await page.get(f"{API}/actions/{foreign}"), 404)
+        await refused(await send(page, f"/actions/{foreign}/stop"), 404)
+        assert (await send(page, "/pause", kind="tenant", name="acme")).status_code == 200
+        await refused(await send(page, "/pause", kind="queue", name="q"), 403, "acme alone")
+        await refused(await send(page, "/resume", kind="tenant", name="other"), 403)
+    assert await ids_in(store, State.DEAD) == {other}
+    assert [one.kind for one in await store.inspector.pauses()] == [PauseKind.TENANT]
+
+
+async def test_me_and_the_description_tell_what_there_is(store: Store) -> None:
+    async with page_on(store.url, let_in({"view", "cancel"}, "acme"), name="PROD") as page:
+        me = await read(page, "/me")
+        assert (me["user"], me["rights"]) == ("ada", ["cancel", "view"])
+        assert (me["tenant"], me["name"]) == ("acme", "PROD")
+        told = await read(page, "/openapi.json")
+    assert told["openapi"] == "3.1.0"
+    cancel = told["paths"]["/api/v1/jobs/{job_id}/cancel"]["post"]
+    assert cancel["description"] == "Needs the right `cancel`."
+    body = cancel["requestBody"]["content"]["application/json"]["schema"]["$ref"]
+    fields = told["components"]["schemas"][body.rpartition("/")[2]]["properties"]
+    assert set(fields) == {"token", "from_scratch", "reason"}
+
+
+async def test_a_store_that_does_not_answer_is_503(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/nothing.db"
+    async with page_on(url) as page:
+        answer = await page.get(f"{API}/jobs")
+    await refused(answer, 503)
