@@ -14,7 +14,11 @@ URL = os.environ.get("BOOKSHOP_DATABASE", "sqlite:///bookshop.sqlite3")
 
 def database_of(url: str) -> dict[str, Any]:
     if url.startswith("sqlite"):
-        return {"ENGINE": "django.db.backends.sqlite3", "NAME": url.removeprefix("sqlite:///")}
+        return {
+            "ENGINE": "django.db.backends.sqlite3",
+            "NAME": url.removeprefix("sqlite:///"),
+            "OPTIONS": {"transaction_mode": "IMMEDIATE", "timeout": 60},
+        }
     parts = urlsplit(url)
     return {
         "ENGINE": "django.db.backends.postgresql",
@@ -26,7 +30,7 @@ def database_of(url: str) -> dict[str, Any]:
     }
 
 
-DATABASES = {"default": database_of(URL)}
+DATABASES = {"default": {**database_of(URL), "ATOMIC_REQUESTS": True}}
 if "BOOKSHOP_TEST_FILE" in os.environ:  # a file in the place of a database in memory
     DATABASES["default"]["TEST"] = {"NAME": os.environ["BOOKSHOP_TEST_FILE"]}
 INSTALLED_APPS = [

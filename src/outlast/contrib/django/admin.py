@@ -12,6 +12,7 @@ from typing import Any
 
 from django.contrib import admin, messages
 from django.core.paginator import Paginator
+from django.db import transaction
 from django.utils.html import format_html, format_html_join
 
 from outlast.contrib.django import verbs
@@ -43,6 +44,11 @@ class _ReadOnly(admin.ModelAdmin):
     def get_queryset(self, request: Any) -> Any:
         """Return the rows in the project's store."""
         return super().get_queryset(request).using(database())
+
+    @transaction.non_atomic_requests  # actions are transactions of the store's own
+    def changelist_view(self, request: Any, extra_context: Any = None) -> Any:
+        """Show the list, or act on what was selected."""
+        return super().changelist_view(request, extra_context)
 
     def has_add_permission(self, request: Any) -> bool:
         """No."""

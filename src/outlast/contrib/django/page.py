@@ -13,6 +13,7 @@ from urllib.parse import quote
 
 from django.contrib.admin.views.decorators import staff_member_required
 from django.core.exceptions import ImproperlyConfigured
+from django.db import transaction
 from django.http import HttpResponse
 from django.views.decorators.csrf import csrf_exempt
 
@@ -41,6 +42,7 @@ LOOK_AGAIN = b"retry: 5000\ndata: \n\n"  # in milliseconds
 STATE = "outlast.django"  # in the scope of a request: who it is of
 
 
+@transaction.non_atomic_requests  # actions are transactions of the store's own
 @csrf_exempt
 @staff_member_required
 def show_page(request: Any, within: str = "") -> HttpResponse:

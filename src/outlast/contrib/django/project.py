@@ -20,7 +20,7 @@ from outlast.stores import StoreProvider
 
 NO_SCHEMA = (
     "the database {!r} has no tables of Outlast: add 'outlast.contrib.django' to INSTALLED_APPS and"
-    " run `manage.py migrate`"
+    " run `manage.py migrate{}`"
 )
 
 
@@ -87,7 +87,8 @@ class DjangoStores(StoreProvider):
             return await super().enqueue(batch, connection)
         here = foreign(connection, notify=self._notifies(), clock=self.clock)
         if await here.store_id() is None and await here.store_id(refresh=True) is None:
-            raise ImproperlyConfigured(NO_SCHEMA.format(database()))
+            where = "" if database() == DEFAULT_DB_ALIAS else f" --database {database()}"
+            raise ImproperlyConfigured(NO_SCHEMA.format(database(), where))
         return await here.enqueue(batch)
 
     def _is_its_own(self, connection: object) -> bool:

@@ -111,6 +111,15 @@ class Enqueuing(TestCase):
         self.assertLess(abs(row.run_at - at), timedelta(milliseconds=1))
         self.assertEqual(tasks.count.get_result(result.id).task, result.task)
 
+    def test_without_time_zones_times_are_of_the_server_s_zone(self):
+        with override_settings(USE_TZ=False):
+            at = (timezone.now() + timedelta(hours=1)).replace(microsecond=0)
+            result = tasks.count.using(run_after=at).enqueue()
+            again = tasks.count.get_result(result.id)
+            self.assertIsNone(again.enqueued_at.tzinfo)
+            self.assertEqual(again.task.run_after, at)
+            self.assertLess(abs(again.enqueued_at - timezone.now()), timedelta(minutes=1))
+
     def test_limits_are_those_of_the_backend(self):
         few, many = tasks.count.enqueue(), tasks.count.using(backend="patient").enqueue()
         with connection.cursor() as cursor:
