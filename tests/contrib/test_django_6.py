@@ -21,8 +21,8 @@ NEEDED = set(
         r"\S+",
         """
         annotated-doc anyio asgiref asyncpg click cronsim django idna jinja2 markdown-it-py
-        markupsafe mdurl msgspec psutil psycopg psycopg-binary pygments rich shellingham sqlparse
-        starlette structlog typer typing-extensions tzdata
+        markupsafe mdurl msgspec prometheus-client psutil psycopg psycopg-binary pygments rich
+        shellingham sqlparse starlette structlog typer typing-extensions tzdata
         """,
     )
 )
@@ -63,6 +63,10 @@ def python_of_6(tmp_path_factory: pytest.TempPathFactory) -> str:
     run(found, "-m", "venv", str(folder))
     pip = ("-m", "pip", "install", "--quiet", "--no-compile", "--no-deps", "--require-hashes")
     run(python, *pip, "--disable-pip-version-check", "-r", str(lock))
+    (site,) = folder.glob("lib/python*/site-packages")
+    installed = site / "outlast-0.dist-info"  # its code is found by PYTHONPATH
+    installed.mkdir()
+    (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: outlast\nVersion: 0\n")
     return python
 
 

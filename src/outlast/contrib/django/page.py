@@ -24,9 +24,10 @@ try:
     from outlast.web.access import Access, Right
     from outlast.web.application import application_of, make_site
 except ModuleNotFoundError as missing:
-    raise ImproperlyConfigured(
-        f"the page needs {missing.name}: pip install 'outlast[web]'"
-    ) from missing
+    library = (missing.name or "").partition(".")[0]
+    if library not in {"starlette", "jinja2", "prometheus_client"}:
+        raise
+    raise ImproperlyConfigured(f"the page needs {library}: pip install 'outlast[web]'") from missing
 
 PERMISSIONS = {
     Right.VIEW: "outlast.view_job",
