@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import subprocess
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import asyncpg
 import pytest
 
 from harness.servers import PostgresServer
@@ -67,6 +69,8 @@ async def test_psql_alone_enqueues_as_a_role_that_may_do_nothing_else(
     call = f"SELECT outlast_enqueue_v1('{TASK}', '{{\"order\": 7}}', key => 'order:7', delay => 0)"
     refused = psql(call)
     assert "permission denied for function outlast_enqueue_v1" in refused.stderr
+    # as a careful administrator sets it: no privilege comes from PUBLIC
+    await session.execute("REVOKE EXECUTE ON ALL FUNCTIONS IN SCHEMA public FROM PUBLIC")
     told = await granted(pg_url, Purpose.PRODUCE)
     assert [re.sub(r"\(.*", "", each) for each in told] == [
         "EXECUTE ON FUNCTION outlast_enqueue_v1"
@@ -92,6 +96,14 @@ async def test_psql_alone_enqueues_as_a_role_that_may_do_nothing_else(
         "permission denied|must be owner|cannot insert|cannot delete from view|is not a table"
     )
     assert [line for line in errors if not wanted.search(line)] == []
+
+
+async def test_no_other_kind_of_role_may_call_it(
+    pg_url: str, psql: Psql, session: Any, as_role: str
+) -> None:
+    for purpose in (Purpose.WORKER, Purpose.ENQUEUE, Purpose.VIEW):
+        assert not any("outlast_enqueue_v1" in each for each in await granted(pg_url, purpose))
+    assert "permission denied for function" in psql("SELECT outlast_enqueue_v1('a')").stderr
 
 
 async def test_each_verb_of_ours_is_refused_to_it(pg_url: str, as_role: str) -> None:
@@ -191,3 +203,28 @@ async def test_a_viewer_may_read_all_and_change_nothing(pg_url: str, as_role: st
         with pytest.raises(NotPermitted):
             await verb()
     await store.close()
+
+
+@pytest.mark.parametrize("ends", ["commit", "rollback"])
+async def test_two_that_enqueue_one_key_at_once_make_one_job(
+    pg_url: str, session: Any, ends: str
+) -> None:
+    """The second waits for the first, and sees how that has ended."""
+    call = "SELECT outlast_enqueue_v1('task', key => 'k')"
+    waits = (
+        "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+        " AND datname = current_database()"
+    )
+    first, second = await asyncpg.connect(pg_url), await asyncpg.connect(pg_url)
+    transaction = first.transaction()
+    await transaction.start()
+    one = await first.fetchval(call)
+    other = asyncio.create_task(second.fetchval(call))
+    while not await session.fetchval(waits):
+        assert not other.done()
+        await asyncio.sleep(0.01)
+    await getattr(transaction, ends)()
+    assert (await other == one) is (ends == "commit")
+    assert await session.fetchval("SELECT count(*) FROM outlast_jobs") == 1
+    await first.close()
+    await second.close()

@@ -20,6 +20,7 @@ from outlast.cli.who import me
 from outlast.errors import UsageError
 from outlast.insight.acting import Verb
 from outlast.insight.bulk import BulkFilter, Preview, begin, go_on, order_of, preview
+from outlast.payloads import show_stored
 from outlast.store.actions import CHANGES, ActionRow, ActionState
 from outlast.store.protocol import Store
 from outlast.text import count_of, line
@@ -80,7 +81,7 @@ def _show_preview(seen: Preview) -> None:
     print(f"{seen.count:,}{more} dead {'job' if seen.count == 1 else 'jobs'} would be", end=" ")
     print(f"{DONE[seen.verb]}{', the newest:' if seen.sample else ''}")
     for row in seen.sample:
-        print(f"  {row.id}  {line(row.task, SHOWN_MAX)}  {line(row.args, SHOWN_MAX)}")
+        print(f"  {row.id}  {line(row.task, SHOWN_MAX)}  {line(show_stored(row.args), SHOWN_MAX)}")
 
 
 def _tell(row: ActionRow) -> None:
