@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import json
+import sqlite3
 from typing import Any
 
 import pytest
@@ -141,6 +143,25 @@ async def test_plain_code_and_connections_of_its_own_send_as_well(
     job = await asyncio.to_thread(work.enqueue_sync)
     assert "otel" in await meta_of(app, job)
     assert facts(spans.one("send default"))["messaging.message.id"] == str(job.id)
+
+
+async def test_jobs_of_the_callers_transaction_are_sent_by_one_span(sqlite_url: str) -> None:
+    spans = Spans()
+    async with outlast.App(sqlite_url) as app:
+        otel.instrument(app, tracer_provider=spans.provider)
+
+        @app.task
+        async def work(n: int) -> None: ...
+
+        await app.stores.store()
+        path = sqlite_url.removeprefix("sqlite:///")
+        with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
+            connection.execute("BEGIN")
+            task = work.using(connection=connection)
+            jobs = await app.enqueue_many([task.call(n) for n in range(2)])
+            connection.execute("COMMIT")
+        assert facts(spans.one("send default"))["messaging.batch.message_count"] == 2
+        assert "otel" in await meta_of(app, jobs[0])
 
 
 async def test_a_failure_to_send_is_told(app: outlast.App, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
+from outlast.deaths import ForeignEnd, listen
 from outlast.events import CATALOGUE
 from outlast.model.crash import Crash, CrashKind
 from outlast.model.job import JobFacts, Policy
 from outlast.model.lifecycle import Outcome, OutcomeKind, Transition, decide
 from outlast.store.values import Answer, Orphan
-from outlast.worker.claims.dead_jobs import reclaim_and_tell
+from outlast.worker.claims.dead_jobs import reclaim_and_tell, tell_end_of_orphan
 from outlast.worker.claims.ledger import Ledger
 from outlast.worker.claims.tally import Tally
 from tests.manual_clock import ManualClock
@@ -126,12 +128,38 @@ def orphan(job_id: int, policy: Policy) -> Orphan:
     return Orphan(facts=facts, worker_id=3, task="mail", queue="q", attempts=2)
 
 
-async def test_a_reaper_reports_the_deaths_that_it_closes():
-    def lost(each: Orphan) -> Transition:
-        crash = each.crash(CrashKind.LOST_WORKER, "worker w is gone: silence")
-        outcome = Outcome(kind=OutcomeKind.CRASHED, crash=crash)
-        return decide(each.facts, outcome, lambda: 0.5)
+def lost(each: Orphan) -> Transition:
+    crash = each.crash(CrashKind.LOST_WORKER, "worker w is gone: silence")
+    outcome = Outcome(kind=OutcomeKind.CRASHED, crash=crash)
+    return decide(each.facts, outcome, lambda: 0.5)
 
+
+async def test_listeners_hear_of_each_attempt_that_a_reaper_closes():
+    heard: list[ForeignEnd] = []
+    stop = listen(heard.append)
+    rows: Any = Rows()
+    await reclaim_and_tell(rows, lost, Tally())
+    stop()
+    assert [(each.job_id, each.outcome, each.is_dead) for each in heard] == [
+        (1, "lost_worker", True),
+        (3, "lost_worker", False),
+    ]
+    first = heard[0]
+    assert (first.token, first.task, first.queue, first.number) == (11, "mail", "q", 2)
+    assert first.message == "worker w is gone: silence"
+    assert (first.seconds, first.resumed) == (None, None)
+
+
+def test_an_attempt_that_had_not_begun_has_no_end_to_hear_of():
+    heard: list[ForeignEnd] = []
+    stop = listen(heard.append)
+    waited = msgspec.structs.replace(orphan(1, LAST), began=False)
+    tell_end_of_orphan(waited, lost(waited))
+    stop()
+    assert heard == []
+
+
+async def test_a_reaper_reports_the_deaths_that_it_closes():
     rows: Any = Rows()
     with heard_fields() as events:
         assert len(await reclaim_and_tell(rows, lost, Tally())) == 2

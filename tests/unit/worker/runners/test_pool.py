@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+from outlast.deaths import ForeignEnd, listen
 from outlast.model.crash import Progress
 from outlast.runner.protocol import (
     AttemptsEnded,
@@ -137,6 +138,22 @@ async def test_an_attempt_alone_in_its_runner_is_charged():
     bench.place(own(1))
     bench.pool.control.runner_of(1).dies(exit_code=3)  # type: ignore[union-attr]
     assert bench.outcomes() == ["exited"]
+
+
+async def test_listeners_hear_of_the_attempts_of_a_dead_runner_and_of_no_others():
+    heard: list[ForeignEnd] = []
+    bench = await Bench().ready()
+    bench.place(own(1), own(2))
+    killed, other = (bench.pool.control.runner_of(token) for token in (1, 2))
+    stop = listen(heard.append)
+    killed.dies(signal="SIGKILL")  # type: ignore[union-attr]
+    other.says(AttemptsEnded([End(2, COMPLETED)]))  # type: ignore[union-attr]
+    stop()
+    (end,) = heard
+    assert (end.token, end.outcome, end.resumed) == (1, "signalled", False)
+    assert end.crash is not None
+    assert (end.crash.signal, end.crash.worker) == ("SIGKILL", "w1")
+    assert end.seconds is not None
 
 
 async def test_an_end_reported_before_the_death_counts():
