@@ -17,8 +17,8 @@ from harness.scene import Scene, WorkerProcess
 from outlast.probe import FINE, NO_ANSWER, NOT_WELL, ask
 from tests.crash.kit import JSON
 
-HASTY = ("--heartbeat", "0.25", "--lease", "4", "--runners", "1", *JSON)
-HERE = ("--probe-port", "0", "--probe-host", "127.0.0.1")
+HASTY = ("--heartbeat", "0.25", "--lease", "4")  # it is not ready 3.2 s after its last beat
+HERE = ("--runners", "1", "--probe-port", "0", "--probe-host", "127.0.0.1", *JSON)
 SECONDS = 30.0  # for an answer; a busy machine is slow
 
 
@@ -46,7 +46,7 @@ class Probed:
 
 
 async def probed(stage: Scene, *options: str) -> Probed:
-    worker = await stage.worker(*HASTY, *HERE, *options)
+    worker = await stage.worker(*HERE, *options)
     told = await stage.told(worker, "probes_answered")
     return Probed(worker, told["port"])
 
@@ -57,16 +57,20 @@ async def test_while_the_database_is_away_a_worker_lives_and_is_not_ready(
 ) -> None:
     async with proxied(pg_stage.url) as (proxy, through):
         pg_stage.url = through
-        one = await probed(pg_stage)
-        assert await one.ask("startupz") == (200, "started")
-        assert await one.ask("readyz") == (200, "ready")
-        proxy.hold()
+        one = await probed(pg_stage, *HASTY)
         lives = []
+
+        async def is_ready() -> bool:
+            lives.append(await one.ask("livez"))
+            return await one.says("readyz", 200)
 
         async def is_not_ready() -> bool:
             lives.append(await one.ask("livez"))
             return await one.says("readyz", 503)
 
+        assert await one.ask("startupz") == (200, "started")
+        await pg_stage.until(is_ready, "a worker that is ready")
+        proxy.hold()
         await pg_stage.until(is_not_ready, "a worker that is not ready")
         assert "its lease is not trusted: no beat" in (await one.ask("readyz"))[1]
         for _ in range(20):  # beats
@@ -75,11 +79,6 @@ async def test_while_the_database_is_away_a_worker_lives_and_is_not_ready(
         assert await one.says("startupz", 200)
         proxy.release()
         await proxy.cut()
-
-        async def is_ready() -> bool:
-            lives.append(await one.ask("livez"))
-            return await one.says("readyz", 200)
-
         await pg_stage.until(is_ready, "a worker that is ready again")
         assert set(lives) == {(200, "live")}
 
