@@ -39,7 +39,7 @@ GROUPS = {
     "Tasks": ["TaskOptions", "Task", "AsyncTask", "PlainTask", "BoundTask", "Call"],
     "Jobs": ["Job", "JobRow", "State", "Policy", "Progress", "Cancelled", "Requeued"],
     "Schedules": ["ScheduleOptions", "Schedules", "Schedule"],
-    "Attempts": ["current", "Attempt", "StopReason"],
+    "Attempts": ["current", "Attempt", "StopReason", "add_job_fields"],
     "What a task raises": ["Verdict", "Snooze", "Retry", "Cancel", "Dead", "Stopped"],
     "Crash reports": ["Crash", "CrashKind", "MemoryEvidence"],
     "Workers": ["WorkerSettings", "WorkerOptions"],

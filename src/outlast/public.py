@@ -34,6 +34,7 @@ from outlast.errors import (
 )
 from outlast.insight.schedules import Schedule
 from outlast.job import Job
+from outlast.log_fields import add_job_fields
 from outlast.model.crash import Crash, CrashKind, MemoryEvidence, Progress
 from outlast.model.job import Policy, State
 from outlast.pauses import Paused
@@ -102,6 +103,7 @@ __all__ = [
     "WorkerOptions",
     "WorkerSettings",
     "__version__",
+    "add_job_fields",
     "current",
 ]
 

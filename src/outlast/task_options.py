@@ -83,6 +83,9 @@ class TaskOptions(TypedDict, total=False):
         keep: seconds for which a job's row is kept once it has completed or was cancelled; 0: the
             row is deleted in the commit of its end, with its result; default: no limit of its own:
             as workers are told (``keep_completed``). Dead jobs are kept all the same.
+        logs: whether what its attempts print is kept in the store while they run: the last 200
+            lines, or 64 KiB, of each (``outlast logs ID``); default: no. Needs runners: in process
+            nothing is kept.
         aliases: further names that jobs may call it by, such as those of earlier releases.
         own_runner: whether an attempt has its runner process to itself; default, or None: yes
             for a plain function, no for an ``async def``.
@@ -106,6 +109,7 @@ class TaskOptions(TypedDict, total=False):
     priority: int
     expires: Seconds | None
     keep: Seconds | None
+    logs: bool
     aliases: Sequence[str]
     own_runner: bool | None
     requires: Collection[str]

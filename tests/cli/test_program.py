@@ -34,7 +34,7 @@ def test_all_commands_are_there() -> None:
         "pause", "resume", "pauses", "actions", "actions stop",
         "schedules", "schedules list", "schedules show", "schedules pause", "schedules resume",
         "schedules trigger", "schedules backfill", "schedules delete", "web",
-        "run-task", "completion", "actions resume",
+        "run-task", "completion", "logs", "actions resume",
     }  # fmt: skip
 
 

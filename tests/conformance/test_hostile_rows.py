@@ -57,7 +57,9 @@ ACTIONS = [
     "id", "at", "actor", "verb", "target", "job_id", "filter", "reason", "counts", "state",
     "expected", "up_to_id", "as_of", "before_id", "moved_at",
 ]  # fmt: skip
+LOGS = ["token", "job_id", "number", "dropped", "lines"]
 TABLES = {
+    "outlast_logs": LOGS,
     "outlast_labels": LABELS,
     "outlast_jobs": JOBS,
     "outlast_attempts": ATTEMPTS,

@@ -10,6 +10,7 @@ from outlast.model.crash import Progress
 from outlast.model.pause import PauseKind
 from outlast.store.actions import BulkStep, Note, Overtaken
 from outlast.store.evidence import AttemptFilter, DeadFilter
+from outlast.store.logs import JobLog, LogLine
 from outlast.store.minutes import Counted
 from outlast.store.protocol import Store
 from outlast.store.rows import JobFilter, WorkerStatus
@@ -44,7 +45,12 @@ async def _take_step(hands: Hands, _: Claimed) -> None:
         await hands.store.take_step(BulkStep(action_id=1, before_id=1, then=None), {})
 
 
+def _log_of(held: Claimed) -> JobLog:
+    return JobLog(held.job_id, held.token, held.number, [LogLine(1.0, "a line")])
+
+
 WRITES: dict[str, Verb] = {
+    "keep_logs": lambda hands, held: hands.store.keep_logs([_log_of(held)]),
     "enqueue": lambda hands, _: hands.store.enqueue([job()]),
     "enqueue with a key": lambda hands, _: hands.store.enqueue([job(key="k"), job(key="l")]),
     "register": lambda hands, _: hands.store.register(new_worker("other")),
@@ -103,6 +109,7 @@ READS: dict[str, Verb] = {
     "jobs_of": lambda hands, held: hands.store.inspector.jobs_of([held.job_id]),
     "named": lambda hands, held: hands.store.inspector.named(held.token, None),
     "search": lambda hands, held: hands.store.inspector.search([held.job_id], Texts(args="{")),
+    "logs": lambda hands, held: hands.store.inspector.logs(held.job_id),
     "last_attempts": lambda hands, held: hands.store.inspector.last_attempts([held.job_id]),
     "highest_token": lambda hands, _: hands.store.inspector.highest_token(),
     "workers": lambda hands, _: hands.store.inspector.workers(),

@@ -14,6 +14,7 @@ probe.py        that child process
 logs.py         the worker's log, which never blocks it
 jobs.py         outlast enqueue, job, cancel, requeue
 listing.py      outlast jobs
+job_logs.py     outlast logs
 run_task.py     outlast run-task
 run.py          outlast run
 wait.py         waits for a command's job, and exits as it did

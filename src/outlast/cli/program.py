@@ -29,6 +29,7 @@ from outlast.cli.options import lay_out
 COMMANDS = (
     "worker",
     "jobs",
+    "job_logs",
     "listing",
     "run_task",
     "run",

@@ -28,6 +28,7 @@ from outlast.cli.worker_flags import (
     KeepWorkers,
     Lease,
     LogFormat,
+    Logs,
     MaxJobs,
     MaxRss,
     MaybeApplication,
@@ -96,6 +97,7 @@ def worker(
     setup: Setup = None,
     wakeup: WakeupUrl = None,
     reload: Reload = False,
+    logs: Logs = False,
     log_format: Format = LogFormat.TEXT,
 ) -> None:
     """Run jobs until told to stop.
@@ -158,7 +160,7 @@ def worker(
             run_setup(setup)
         address = resolve_url(found.url if url is None else url)
         folders = found.folders if reload else []
-        _run(app, address, wakeup or found.wakeup, settings, found, log, folders)
+        _run(app, address, wakeup or found.wakeup, settings, found, log, folders, logs=logs)
 
 
 def _application(app: str | None, *, shell: bool) -> str:
@@ -264,6 +266,8 @@ def _run(
     found: Found,
     log: Log,
     folders: list[str],
+    *,
+    logs: bool,
 ) -> None:
     from outlast.wakeup import check_messenger
     from outlast.worker.assemble import run_worker
@@ -275,7 +279,9 @@ def _run(
     facts = collect_facts(app, url, settings, found, made=not exists(url))
     introduce_once_ready(log.writer, facts, as_json=log.on_line is not None)
     run_loop(
-        lambda: run_worker(app, url, settings, wakeup=wakeup, on_line=log.on_line, reload=folders),
+        lambda: run_worker(
+            app, url, settings, wakeup=wakeup, on_line=log.on_line, reload=folders, logs=logs
+        ),
         _loop_factory(),
     )
 

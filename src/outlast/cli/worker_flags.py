@@ -84,6 +84,10 @@ Shell = Annotated[
         show_default=False,
     ),
 ]
+Logs = Annotated[
+    bool,
+    typer.Option("--logs", help="Keep what each job prints (outlast logs).", show_default=False),
+]
 Reload = Annotated[
     bool,
     typer.Option(

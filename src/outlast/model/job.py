@@ -47,6 +47,7 @@ class Policy(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, cach
         keep_running_when_isolated: whether it goes on while its worker cannot renew its lease.
         keep: seconds for which its row is kept once it has completed or was cancelled (0: it is
             deleted in the same commit), or None: as long as workers keep others.
+        logs: whether what its attempts print is kept in the store.
         schedule: the name of the schedule that the job comes from, or None.
         tick: the planned instant that it is for, in seconds since 1970, or None.
         backfill: whether a person asked for that tick, which may have had a job before.
@@ -64,6 +65,7 @@ class Policy(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, cach
     cancel_grace: float = 1.0
     keep_running_when_isolated: bool = False
     keep: float | None = None
+    logs: bool = False
     schedule: str | None = None
     tick: float | None = None
     backfill: bool = False

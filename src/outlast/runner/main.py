@@ -24,6 +24,7 @@ from outlast.attempt import current_token
 from outlast.clock import SYSTEM
 from outlast.credentials import make_hider
 from outlast.errors import ApplicationError, StoreUnavailable, describe, text_of
+from outlast.log_fields import mark_records
 from outlast.model.crash import TEXT_MAX, CrashKind, Progress, clean
 from outlast.runner import interruptions
 from outlast.runner.application import load_app
@@ -292,6 +293,7 @@ def _prepare(settings: RunnerSettings) -> None:
     faulthandler.register(STACKS_SIGNAL, file=settings.stacks, all_threads=True)
     sys.setswitchinterval(SWITCH_SECONDS)
     tag_output(current_token)
+    mark_records()
 
 
 def _message(error: BaseException) -> str:

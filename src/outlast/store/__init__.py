@@ -9,6 +9,7 @@ actions.py      what people do and the record of it: values, verbs and reads
 batches.py      splits what is stored at once into statements of a bounded size
 watches.py      the verbs by which workers share the looks at all of them
 listing.py      ids of jobs for a list, look after look
+logs.py         what attempts have printed, where that is kept
 searching.py    a search by what is written in jobs
 statistics.py   numbers that a store counts for people, each of them bounded
 evidence.py     what ended badly: dead jobs in groups, ended attempts, suspects: values and reads

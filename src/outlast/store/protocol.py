@@ -19,6 +19,7 @@ from outlast.store.actions import ActionReads, ActionVerbs
 from outlast.store.evidence import EvidenceReads
 from outlast.store.finding import Environment
 from outlast.store.history import HISTORY_PAGE, HistoryPage
+from outlast.store.logs import LogReads, LogVerbs
 from outlast.store.minutes import MinuteReads, MinuteVerbs
 from outlast.store.rows import (
     HELD_MAX,
@@ -71,7 +72,9 @@ ENQUEUE_MAX = 5_000  # rows in one statement; more are split by the caller of th
 ENQUEUE_BYTES = 64 * 1024 * 1024  # of arguments in it, split as well, except a single job
 
 
-class Inspector(ActionReads, ScheduleReads, EvidenceReads, MinuteReads, SearchReads, Protocol):
+class Inspector(
+    ActionReads, ScheduleReads, EvidenceReads, MinuteReads, SearchReads, LogReads, Protocol
+):
     """Reads for people and screens. Never writes, takes no locks."""
 
     async def job(self, job_id: int, text_max: int | None = None) -> StoredJob | None:
@@ -150,7 +153,7 @@ class Inspector(ActionReads, ScheduleReads, EvidenceReads, MinuteReads, SearchRe
         ...
 
 
-class Store(ActionVerbs, ScheduleVerbs, WatchVerbs, MinuteVerbs, Protocol):
+class Store(ActionVerbs, ScheduleVerbs, WatchVerbs, LogVerbs, MinuteVerbs, Protocol):
     """The truth about jobs and leases. All calls raise StoreUnavailable when the store cannot
     be reached or broke off (then the outcome of a write is unknown), BadData when it refuses a
     value, StoreCorrupt, SchemaMismatch and NotPermitted where that is so."""

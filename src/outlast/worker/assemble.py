@@ -32,7 +32,7 @@ from outlast.worker.lease.last_will import leave_will
 from outlast.worker.maintenance.pid1 import Pid1
 from outlast.worker.probes.server import open_probes
 from outlast.worker.runners.memory import find_cgroup
-from outlast.worker.runners.output import Lines, OnLine, Output
+from outlast.worker.runners.output import KeptOutput, Lines, OnLine, Output
 from outlast.worker.runners.pool import RunnerPool
 from outlast.worker.runners.process import OutputSink, RunnerOwner, RunnerProcess
 from outlast.worker.runners.recycling import Recycling
@@ -229,13 +229,15 @@ async def run_worker(
     wakeup: str | None = None,
     on_line: OnLine | None = None,
     reload: Sequence[str] = (),
+    logs: bool = False,
     clock: Clock = SYSTEM,
 ) -> None:
     """Run a worker with runners until it is told to stop by SIGTERM, SIGINT or SIGHUP.
 
     What runners write goes to stderr as it is, or to ``on_line(pid, text, job)``, line by
     line; ``job`` is id and task of the job whose line it is, where that is known. ``reload``:
-    folders with code of the application, at whose change the runners are replaced.
+    folders with code of the application, at whose change the runners are replaced. ``logs``: keep
+    what each attempt prints in the store, not only where its task asks for that.
     Raises ApplicationError when the application cannot be imported, and the store's errors
     when it cannot be opened.
     """
@@ -248,7 +250,9 @@ async def run_worker(
         fds = () if parts.lock is None else (parts.lock.runners_fd,)
 
         def make_pool(worker: Worker) -> RunnerPool:
-            sink = make_sink(worker.ledger)
+            if logs:
+                worker.checkpoints.logs.keep_all()
+            sink = KeptOutput(make_sink(worker.ledger).write, worker.checkpoints.logs.add)
             make = functools.partial(
                 RunnerProcess, configured, clock=clock, output=sink, shared_fds=fds
             )

@@ -33,6 +33,7 @@ from outlast.store.evidence import (
 from outlast.store.finding import Environment
 from outlast.store.history import HISTORY_PAGE, AttemptPast, HistoryPage, JobPast, page_of
 from outlast.store.listing import find
+from outlast.store.logs import LogRow, lines_of
 from outlast.store.minutes import MINUTES_MAX, TOTALS_MAX, Counted, Minute, Minutes, counted_of
 from outlast.store.postgres import evidence
 from outlast.store.postgres.find import find_ids
@@ -112,6 +113,11 @@ class PostgresInspector:
     async def attempts(self, job_id: int) -> list[AttemptRow]:
         """Return a job's closed attempts, in the order of their tokens."""
         return [_attempt(row) for row in await self._fetch("show_attempts", job_id)]
+
+    async def logs(self, job_id: int) -> list[LogRow]:
+        """Return what is kept of a job's attempts, in the order of their tokens."""
+        rows = [dict(row) for row in await self._fetch("show_logs", job_id)]
+        return [LogRow(**(row | {"lines": lines_of(row["lines"])})) for row in rows]
 
     async def last_attempts(
         self, ids: Sequence[int], text_max: int | None = None

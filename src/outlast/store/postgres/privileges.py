@@ -23,6 +23,7 @@ _NEEDED: dict[Purpose, Mapping[str, str]] = {
         "outlast_jobs": _ALL,
         "outlast_attempts": "SELECT INSERT DELETE",
         "outlast_labels": "SELECT INSERT DELETE",
+        "outlast_logs": _ALL,
         "outlast_workers": _ALL,
         "outlast_schedules": _ALL,
         "outlast_refusals": _ALL,  # its rows are locked before they go

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from outlast.clock import SYSTEM, Clock
 from outlast.model.lifecycle import Transition
 from outlast.store.actions import ACTIONS_SECONDS
+from outlast.store.logs import LOGS_KEPT, JobLog, lines_text
 from outlast.store.minutes import HOUR_SECONDS, MINUTE_SECONDS, WORKER_SECONDS, Counted, columns_of
 from outlast.store.postgres.actions import PostgresActionVerbs
 from outlast.store.postgres.connection import Settings, check_url
@@ -189,6 +190,19 @@ class PostgresStore(WorkerVerbs, PostgresActionVerbs, PostgresScheduleVerbs):
         )
         answers = _answers(rows)
         return [answers[pair_of(report)] for report in reports]
+
+    async def keep_logs(self, logs: Sequence[JobLog]) -> set[int]:
+        """Replace what is kept of running attempts; return the tokens for which it was done."""
+        rows = await self._fetch(
+            "keep_logs",
+            [each.job_id for each in logs],
+            [each.token for each in logs],
+            [each.number for each in logs],
+            [each.dropped for each in logs],
+            [lines_text(each.lines) for each in logs],
+            LOGS_KEPT,
+        )
+        return {row[0] for row in rows}
 
     async def expire(self, limit: int = EXPIRE_MAX) -> int:
         """End queued jobs that have expired, ``limit`` at most."""

@@ -7,6 +7,7 @@ suspects.py     which cohort of suspects runs next; part of the exchange
 refusals.py     what a write without a current attempt is answered, and the record of it
 callers.py      callers' own connections: sqlite3, aiosqlite
 jobs.py         what happens to jobs outside the exchange: enqueue, cancel, checkpoint
+logs.py         what attempts have printed
 pruning.py      deletes jobs: those kept for no time as they end, others later
 minutes.py      what workers have counted: noted, added up and read
 wanted.py       how many jobs of a queue want a worker

@@ -33,6 +33,7 @@ from outlast.store.evidence import (
 from outlast.store.finding import Environment
 from outlast.store.history import HISTORY_PAGE, AttemptPast, HistoryPage, JobPast, page_of
 from outlast.store.listing import find
+from outlast.store.logs import LogRow, lines_of
 from outlast.store.minutes import MINUTES_MAX, TOTALS_MAX, Counted, Minutes
 from outlast.store.rows import (
     GONE_MAX,
@@ -74,7 +75,7 @@ from outlast.store.statistics import (
 
 _STATISTICS = statements("statistics")
 _SNAPSHOT = statements("transaction")
-_SQL = statements("inspect") | statements("place") | statements("schedules")
+_SQL = statements("inspect") | statements("place") | statements("schedules") | statements("logs")
 
 
 class SqliteInspector:
@@ -115,6 +116,11 @@ class SqliteInspector:
     async def attempts(self, job_id: int) -> list[AttemptRow]:
         """Return a job's closed attempts, in the order of their tokens."""
         return [_attempt(row) for row in await self._rows("attempts", (job_id,))]
+
+    async def logs(self, job_id: int) -> list[LogRow]:
+        """Return what is kept of a job's attempts, in the order of their tokens."""
+        rows = await self._rows("show_logs", (job_id,))
+        return [_log(*row) for row in rows]
 
     async def last_attempts(
         self, ids: Sequence[int], text_max: int | None = None
@@ -331,6 +337,10 @@ def _attempt(row: tuple[Any, ...]) -> AttemptRow:
     values["progress"] = progress_of(values["progress"])
     values["crash"] = crash_of(values["crash"])
     return AttemptRow(**values)
+
+
+def _log(token: int, number: int, dropped: int, lines: str) -> LogRow:
+    return LogRow(token=token, number=number, dropped=dropped, lines=lines_of(lines))
 
 
 def _with_attempt(row: tuple[Any, ...]) -> tuple[StoredJob, AttemptRow | None]:

@@ -325,4 +325,5 @@ def discard(cursor: Cursor, _: float, job_ids: Sequence[int]) -> int:
     ids = [{"id": job_id} for job_id in job_ids]
     cursor.executemany(_DISCARD["attempts"], ids)
     cursor.executemany(_DISCARD["labels"], ids)
+    cursor.executemany(_DISCARD["logs"], ids)
     return cursor.executemany(_DISCARD["job"], ids).rowcount if ids else 0

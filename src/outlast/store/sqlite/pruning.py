@@ -27,6 +27,7 @@ def forget(cursor: Any, job_ids: Sequence[int]) -> int:
     values = {"ids": _encode(list(job_ids)).decode()}
     cursor.execute(_PRUNE["attempts_of"], values)
     cursor.execute(_PRUNE["labels_of"], values)
+    cursor.execute(_PRUNE["logs_of"], values)
     return int(cursor.execute(_PRUNE["jobs_of"], values).rowcount)
 
 

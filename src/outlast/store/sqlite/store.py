@@ -18,6 +18,7 @@ from outlast.errors import ConfigError
 from outlast.model.lease import DeathCause
 from outlast.model.lifecycle import Transition
 from outlast.store.lockfile import LockFile, refuses
+from outlast.store.logs import JobLog
 from outlast.store.migrations import check_usable, load
 from outlast.store.minutes import Counted
 from outlast.store.paths import is_there
@@ -31,6 +32,7 @@ from outlast.store.sqlite.actions import SqliteActionVerbs
 from outlast.store.sqlite.connection import SqliteConnection
 from outlast.store.sqlite.inspector import SqliteInspector
 from outlast.store.sqlite.jobs import complete_on, enqueue_on, store_id, store_id_on
+from outlast.store.sqlite.logs import keep_logs
 from outlast.store.sqlite.schedules import SqliteScheduleVerbs, put_on
 from outlast.store.turns import Turns
 from outlast.store.values import (
@@ -180,6 +182,10 @@ class SqliteStore(SqliteActionVerbs, SqliteScheduleVerbs):
     async def progress(self, reports: Sequence[Report]) -> list[Answer]:
         """Note progress, each fenced."""
         return await self._write(sqlite_jobs.progress, reports)
+
+    async def keep_logs(self, logs: Sequence[JobLog]) -> set[int]:
+        """Replace what is kept of running attempts; return the tokens for which it was done."""
+        return await self._write(keep_logs, logs)
 
     async def expire(self, limit: int = EXPIRE_MAX) -> int:
         """End queued jobs that have expired, ``limit`` at most."""

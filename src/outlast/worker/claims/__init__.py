@@ -8,6 +8,7 @@ pauses.py       starts nothing of what is paused, and acknowledges that
 wake_turns.py   lets few of many idle workers follow a wake-up
 exclusive.py    empties the worker for a job that must have it to itself
 checkpoints.py  checkpoints and progress on their way to the store, many in one trip
+job_logs.py     what attempts print, on its way to the store
 trip_bytes.py   how many bytes one exchange may carry, found by trying
 dead_jobs.py    reports each job that died, once, and attempts whose process died
 tally.py        counts how attempts ended, in memory

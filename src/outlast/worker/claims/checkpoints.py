@@ -18,6 +18,7 @@ from outlast.events import emit
 from outlast.runner.protocol import Reported
 from outlast.store.protocol import Store
 from outlast.store.values import TRIP_BYTES, Answer, Report, Save
+from outlast.worker.claims.job_logs import JobLogs
 from outlast.worker.claims.ledger import Ledger
 from outlast.worker.running import Running
 from outlast.worker.service import Nudge
@@ -44,6 +45,7 @@ class CheckpointWriter:
         self._reports: dict[int, Report] = {}
         self._writing = asyncio.Lock()  # held while reports are under way
         self._closed = False
+        self.logs = JobLogs(store, ledger)
 
     def report(self, running: Running, frame: Reported) -> None:
         """Note progress, to be written soon."""
@@ -80,6 +82,8 @@ class CheckpointWriter:
             self._saves = [*self._saves[len(batch) :], *busy]
         if self._reports:
             await self._report_running()
+        if self.logs.is_pending:
+            await self.logs.write()
         return BUSY_PAUSE_SECONDS if self._saves else FLUSH_SECONDS
 
     async def _report_running(self) -> None:
@@ -126,12 +130,15 @@ class CheckpointWriter:
         return answers
 
     async def report_last(self, tokens: Iterable[int]) -> None:
-        """Write the last progress of these attempts, whose ends are about to be handed in."""
-        if not (self._reports or self._writing.locked()):
+        """Write the last progress, and the last lines, of these attempts, whose ends are about to
+        be handed in."""
+        if not (self._reports or self._writing.locked() or self.logs.is_pending):
             return
+        ended = set(tokens)
         with suppress(Exception):  # any error: the end matters more, and meets the error itself
             async with asyncio.timeout(LAST_SECONDS):
-                await self._report(set(tokens))
+                await self._report(ended)
+                await self.logs.write_last(ended)
 
     async def _report(self, tokens: AbstractSet[int]) -> None:
         """Write the reports of these attempts."""

@@ -257,6 +257,10 @@ class Ledger:
             running.checkpoint = value
             running.losses = 0
 
+    def hide(self, text: str) -> str:
+        """Return a text of an attempt as it is kept: without secrets."""
+        return self._evidence.hide(text)
+
     def note_progress(self, token: int, progress: Progress) -> Progress:
         """Note the latest progress of an attempt; return it redacted, as it is kept."""
         kept = self._evidence.redact_progress(progress)

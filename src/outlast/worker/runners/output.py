@@ -49,6 +49,22 @@ class Output:
                 return
 
 
+class KeptOutput:
+    """Passes on what runners write, and hands what is known to be an attempt's to ``keep``."""
+
+    def __init__(
+        self, write: Callable[[int, bytes, int | None], None], keep: Callable[[int, bytes], None]
+    ) -> None:
+        self._write = write
+        self._keep = keep
+
+    def write(self, pid: int, data: bytes, token: int | None = None) -> None:
+        """Take a chunk of a runner's output."""
+        self._write(pid, data, token)
+        if token is not None:
+            self._keep(token, data)
+
+
 class Lines:
     """Cuts what runners write into lines, each attempt's own, for ``on_line(pid, text, job)``.
 

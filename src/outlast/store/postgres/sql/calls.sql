@@ -22,6 +22,9 @@ SELECT job_id, token, answer FROM outlast_checkpoint_v1($1, $2, $3, $4, $5)
 -- name: progress
 SELECT job_id, token, answer FROM outlast_progress_v1($1, $2, $3, $4)
 
+-- name: keep_logs
+SELECT * FROM outlast_keep_logs_v1($1, $2, $3, $4, $5, $6)
+
 -- name: exchange
 SELECT * FROM outlast_exchange_v1(
     $1, $2, $3::text::bigint[], $4::text::bigint[], $5::text::text[], $6,

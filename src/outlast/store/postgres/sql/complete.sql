@@ -19,5 +19,7 @@ WITH done AS (
     DELETE FROM outlast_attempts a USING gone g WHERE a.job_id = g.id
 ), labels AS (
     DELETE FROM outlast_labels l USING gone g WHERE l.job_id = g.id
+), logs AS (
+    DELETE FROM outlast_logs g USING gone gg WHERE g.job_id = gg.id
 )
 SELECT id FROM done UNION ALL SELECT id FROM gone

@@ -7,6 +7,8 @@ WITH dead AS MATERIALIZED (
     DELETE FROM outlast_attempts a USING dead d WHERE a.job_id = d.id
 ), labels AS (
     DELETE FROM outlast_labels l USING dead d WHERE l.job_id = d.id
+), logs AS (
+    DELETE FROM outlast_logs g USING dead dd WHERE g.job_id = dd.id
 ), gone AS (
     DELETE FROM outlast_jobs j USING dead d WHERE j.id = d.id RETURNING j.id)
 SELECT count(*) FROM gone

@@ -9,6 +9,8 @@ WITH old AS MATERIALIZED (
     DELETE FROM outlast_attempts a USING old o WHERE a.job_id = o.id
 ), labels AS (
     DELETE FROM outlast_labels l USING old o WHERE l.job_id = o.id
+), logs AS (
+    DELETE FROM outlast_logs g USING old oo WHERE g.job_id = oo.id
 ), gone AS (
     DELETE FROM outlast_jobs j USING old o WHERE j.id = o.id RETURNING j.id)
 SELECT count(*) FROM gone

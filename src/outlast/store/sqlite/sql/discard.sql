@@ -7,5 +7,8 @@ WHERE job_id = :id AND EXISTS (SELECT 1 FROM outlast_jobs WHERE id = :id AND sta
 -- name: labels
 DELETE FROM outlast_labels
 WHERE job_id = :id AND EXISTS (SELECT 1 FROM outlast_jobs WHERE id = :id AND state = 'dead')
+-- name: logs
+DELETE FROM outlast_logs
+WHERE job_id = :id AND EXISTS (SELECT 1 FROM outlast_jobs WHERE id = :id AND state = 'dead')
 -- name: job
 DELETE FROM outlast_jobs WHERE id = :id AND state = 'dead'

@@ -172,6 +172,19 @@ CREATE TABLE outlast_attempts (
 ) STRICT;
 CREATE INDEX outlast_attempts_job ON outlast_attempts (job_id, number);
 
+-- The last lines that attempts have printed, where that is kept: JSON, [[seconds since 1970, text], …]. dropped: how
+-- many lines came before them. They go with their jobs.
+CREATE TABLE outlast_logs (
+    token   INTEGER PRIMARY KEY,
+    job_id  INTEGER NOT NULL,
+    number  INTEGER NOT NULL,
+    dropped INTEGER NOT NULL DEFAULT 0,
+    lines   TEXT NOT NULL,
+    CONSTRAINT outlast_logs_counts CHECK (
+        number BETWEEN 0 AND 2147483647 AND dropped BETWEEN 0 AND 2147483647)
+) STRICT;
+CREATE INDEX outlast_logs_job ON outlast_logs (job_id, token);
+
 CREATE TABLE outlast_workers (
     id               INTEGER PRIMARY KEY,
     name             TEXT NOT NULL,

@@ -20,6 +20,8 @@ SELECT id FROM outlast_jobs WHERE state = 'dead' AND ended_at < ? ORDER BY ended
 DELETE FROM outlast_attempts WHERE job_id IN (SELECT e.value FROM json_each(:ids) AS e)
 -- name: labels_of
 DELETE FROM outlast_labels WHERE job_id IN (SELECT e.value FROM json_each(:ids) AS e)
+-- name: logs_of
+DELETE FROM outlast_logs WHERE job_id IN (SELECT e.value FROM json_each(:ids) AS e)
 -- name: jobs_of
 DELETE FROM outlast_jobs WHERE id IN (SELECT e.value FROM json_each(:ids) AS e)
 -- name: workers

@@ -13,6 +13,7 @@ AS $$
 BEGIN
     DELETE FROM outlast_attempts a WHERE a.job_id = ANY (p_ids);
     DELETE FROM outlast_labels l WHERE l.job_id = ANY (p_ids);
+    DELETE FROM outlast_logs l WHERE l.job_id = ANY (p_ids);
     DELETE FROM outlast_jobs j WHERE j.id = ANY (p_ids);
 END
 $$;

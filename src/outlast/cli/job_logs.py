@@ -1,0 +1,109 @@
+"""``outlast logs``: what the attempts of a job have printed, where that is kept."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated
+
+import typer
+
+from outlast.cli.connect import describe_missing, on_store
+from outlast.cli.options import JobId, Json, Url, command
+from outlast.errors import JobNotFound, UsageError
+from outlast.insight.documents import SCHEMA
+from outlast.model.job import ENDED
+from outlast.store.logs import LogRow
+from outlast.store.protocol import Store
+from outlast.text import safe, stamp
+
+LOOK_SECONDS = 0.5
+NOTHING = (
+    "nothing of it is kept: @app.task(logs=True), or `outlast worker --logs`, keeps what a job"
+    " prints"
+)
+
+
+def add_to(group: typer.Typer) -> None:
+    """Add the command."""
+    command(group, "logs")(logs)
+
+
+def logs(
+    job_id: JobId,
+    follow: Annotated[
+        bool,
+        typer.Option("--follow", "-f", help="Go on until the job has ended.", show_default=False),
+    ] = False,
+    url: Url = None,
+    json: Json = False,
+) -> None:
+    """Show what the attempts of a job have printed, while they run and afterwards.
+
+    It is kept for tasks that say so, @app.task(logs=True), and for all that runs in a worker with
+    --logs: the last 200 lines, or 64 KiB, of each of the last five attempts, written every half
+    second. They go with the job.
+
+    Examples:
+        outlast logs 17
+        outlast logs 17 --follow
+    """
+    if follow and json:
+        raise UsageError("--json is one document: it does not go with --follow")
+    printed = _Printed()
+
+    async def work(store: Store) -> None:
+        while True:
+            row = await store.inspector.job(job_id, 0)
+            if row is None:
+                raise JobNotFound(describe_missing(job_id, url))
+            kept = await store.inspector.logs(job_id)
+            if json:
+                _write(job_id, kept)
+            else:
+                printed.show(kept)
+            if not follow or row.state in ENDED:
+                break
+            await asyncio.sleep(LOOK_SECONDS)
+        if not json and printed.is_empty:
+            print(NOTHING)
+
+    on_store(url, work)
+
+
+class _Printed:
+    """Shows lines, each once."""
+
+    def __init__(self) -> None:
+        self._shown: dict[int, int] = {}  # how many lines of each attempt, dropped ones included
+
+    @property
+    def is_empty(self) -> bool:
+        return not self._shown
+
+    def show(self, kept: list[LogRow]) -> None:
+        for log in kept:
+            before = self._shown.get(log.token)
+            if before is None:
+                print(f"attempt {log.number} (token {log.token})")
+            missed = log.dropped - (before or 0)
+            if missed > 0:
+                print(f"… {missed} lines before these are not kept")
+            for line in log.lines[max(0, (before or 0) - log.dropped) :]:
+                print(f"{stamp(line.at)}  {safe(line.text)}")
+            self._shown[log.token] = log.dropped + len(log.lines)
+        print(end="", flush=True)
+
+
+def _write(job_id: int, kept: list[LogRow]) -> None:
+    from outlast.cli.show import print_json
+
+    attempts = [
+        {
+            "token": log.token,
+            "number": log.number,
+            "dropped": log.dropped,
+            "lines": [{"at": line.at, "text": line.text} for line in log.lines],
+        }
+        for log in kept
+    ]
+    print_json({"schema": SCHEMA, "id": job_id, "attempts": attempts})

@@ -1,0 +1,74 @@
+"""What attempts have printed, where that is kept: one row for each, replaced as it grows.
+
+Opt-in, by task or by worker; an attempt that prints nothing has no row. The rows of a job go with
+it, and of a job with many attempts only the newest have theirs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+import msgspec
+
+LOGS_KEPT = 5  # attempts of a job whose lines are kept
+
+
+class LogLine(NamedTuple):
+    """A line, and when it came to the worker, in seconds since 1970 by its clock."""
+
+    at: float
+    text: str
+
+
+class JobLog(msgspec.Struct, frozen=True):
+    """The last lines of a running attempt. ``dropped``: how many lines came before them."""
+
+    job_id: int
+    token: int
+    number: int
+    lines: list[LogLine]
+    dropped: int = 0
+
+
+class LogRow(msgspec.Struct, frozen=True, kw_only=True):
+    """What is kept of one attempt, as it is read. ``number``: the attempt's, from 1."""
+
+    token: int
+    number: int
+    dropped: int
+    lines: list[LogLine]
+
+
+class LogVerbs(Protocol):
+    """The writes of logs."""
+
+    async def keep_logs(self, logs: Sequence[JobLog]) -> set[int]:
+        """Replace what is kept of running attempts; return the tokens of those for which it was
+        done. The others are no longer current, or their rows are locked. Nothing is recorded of
+        them: lines of an attempt that has lost its job are worth no refusal."""
+        ...
+
+
+class LogReads(Protocol):
+    """The reads of logs."""
+
+    async def logs(self, job_id: int) -> list[LogRow]:
+        """Return what is kept of a job's attempts, in the order of their tokens."""
+        ...
+
+
+_decode = msgspec.json.Decoder(list[LogLine]).decode
+
+
+def lines_text(lines: Sequence[LogLine]) -> str:
+    """Return lines as they are stored: JSON."""
+    return msgspec.json.encode(lines).decode()
+
+
+def lines_of(text: str) -> list[LogLine]:
+    """Return stored lines; of a row that another program has written, its text as one."""
+    try:
+        return _decode(text)
+    except (msgspec.DecodeError, RecursionError):
+        return [LogLine(0.0, text)]

@@ -1,0 +1,136 @@
+"""What attempts print, kept while they run, where that is asked for: by ``logs=True`` of their
+task, or by ``--logs`` for all that a worker runs.
+
+The last lines of each are written now and then, in place of those before, and a last time before
+the end of the attempt is handed in: then the store refuses them. For other attempts nothing is
+kept, and no statement is sent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Iterator
+from collections.abc import Set as AbstractSet
+
+from outlast.clock import SYSTEM, Clock
+from outlast.errors import BadData, text_of
+from outlast.events import emit
+from outlast.model.crash import clean
+from outlast.store.logs import JobLog, LogLine
+from outlast.store.protocol import Store
+from outlast.store.values import TRIP_BYTES, Claimed
+from outlast.worker.claims.ledger import Ledger
+
+LINES_MAX = 200  # of an attempt: its last
+CHARACTERS_MAX = 65_536  # of an attempt
+LINE_MAX = 8_000  # bytes of a line; a longer one comes in pieces
+
+
+class _Kept:
+    """The last lines of one attempt."""
+
+    def __init__(self, claimed: Claimed) -> None:
+        self.job_id, self.number = claimed.job_id, claimed.number
+        self.lines: deque[LogLine] = deque()
+        self.dropped = 0
+        self._characters = 0
+        self._partial = b""
+
+    def add(self, data: bytes) -> Iterator[str]:
+        """Take a chunk; yield the lines that are whole by now."""
+        *whole, rest = (self._partial + data).split(b"\n")
+        if len(rest) > LINE_MAX:
+            whole, rest = [*whole, rest], b""
+        self._partial = rest
+        for line in whole:
+            yield clean(line.decode(errors="replace"), LINE_MAX)
+
+    def put(self, line: LogLine) -> None:
+        """Keep a line; of too many the first go."""
+        self.lines.append(line)
+        self._characters += len(line.text)
+        while len(self.lines) > LINES_MAX or self._characters > CHARACTERS_MAX:
+            self._characters -= len(self.lines.popleft().text)
+            self.dropped += 1
+
+
+class JobLogs:
+    """Takes what attempts print, and writes it for those of which it is kept."""
+
+    def __init__(self, store: Store, ledger: Ledger, clock: Clock = SYSTEM) -> None:
+        self._store = store
+        self._ledger = ledger
+        self._clock = clock
+        self._everything = False
+        self._kept: dict[int, _Kept] = {}
+        self._changed: set[int] = set()
+        self._writing = asyncio.Lock()
+
+    def keep_all(self) -> None:
+        """Keep what every attempt prints, not only where its task asks for it."""
+        self._everything = True
+
+    def add(self, token: int, data: bytes) -> None:
+        """Take a chunk of what an attempt has printed."""
+        running = self._ledger.running.get(token)
+        if running is None or not (self._everything or running.claimed.policy.logs):
+            return
+        kept = self._kept.setdefault(token, _Kept(running.claimed))
+        now = self._clock.wall()
+        for text in kept.add(data):
+            kept.put(LogLine(round(now, 3), self._ledger.hide(text)))
+            self._changed.add(token)
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether there is something to write, or to forget."""
+        return bool(self._kept)
+
+    async def write(self) -> None:
+        """Write what running attempts have printed since the last time; forget those that ended."""
+        held = self._ledger.held()
+        self._kept = {token: kept for token, kept in self._kept.items() if token in held}
+        self._changed &= self._kept.keys()
+        await self._write(self._ledger.running.keys())
+
+    async def write_last(self, tokens: AbstractSet[int]) -> None:
+        """Write the last lines of attempts whose ends are about to be handed in."""
+        if tokens & self._kept.keys():
+            await self._write(tokens)
+            for token in tokens & self._kept.keys():
+                del self._kept[token]
+
+    async def _write(self, tokens: AbstractSet[int]) -> None:
+        async with self._writing:
+            wanted = sorted(self._changed & tokens)
+            for logs in _in_trips([self._log_of(token) for token in wanted]):
+                told = {log.token for log in logs}
+                self._changed -= told
+                try:
+                    kept = await self._store.keep_logs(logs)
+                except BadData as error:
+                    emit("progress_rejected", error=text_of(error))
+                except BaseException:
+                    self._changed |= told
+                    raise
+                else:
+                    self._changed |= told - kept  # locked for a moment, or no longer current
+
+    def _log_of(self, token: int) -> JobLog:
+        kept = self._kept[token]
+        return JobLog(kept.job_id, token, kept.number, list(kept.lines), kept.dropped)
+
+
+def _in_trips(logs: list[JobLog]) -> Iterator[list[JobLog]]:
+    """Yield logs in parts of some TRIP_BYTES."""
+    part: list[JobLog] = []
+    size = 0
+    for log in logs:
+        size += sum(len(line.text) for line in log.lines)
+        part.append(log)
+        if size > TRIP_BYTES:
+            yield part
+            part, size = [], 0
+    if part:
+        yield part
