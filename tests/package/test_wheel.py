@@ -24,7 +24,12 @@ BROUGHT = {  # by each extra, as Outlast imports it
     **{kind.name: {kind.package} for kind in KINDS.values()},
     "fast": {"uvloop"},
     "demo": {"matplotlib"},
-    "web": {"jinja2", "starlette", "uvicorn"},
+    "web": {"jinja2", "prometheus_client", "starlette", "uvicorn"},
+    "metrics": {"prometheus_client"},
+    "otel": {"opentelemetry"},
+    "sentry": {"sentry_sdk"},
+    "reload": {"watchfiles"},
+    "crypto": {"cryptography"},
 }
 FRAMEWORKS = {"asgiref", "django"}  # of projects that use outlast.contrib, and have them already
 # Imports each module of the package and each of the names that are given; prints what is missing.
@@ -37,8 +42,11 @@ found = pkgutil.walk_packages(outlast.__path__, "outlast.", onerror=lambda name:
 for name in [*(module.name for module in found), *sys.argv[1:]]:
     try:
         importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        missing.add(error.name.partition(".")[0])
+    except Exception as error:
+        lacks = error if isinstance(error, ModuleNotFoundError) else error.__cause__
+        if not isinstance(lacks, ModuleNotFoundError):
+            raise
+        missing.add(lacks.name.partition(".")[0])
 print(json.dumps([outlast.__file__, sorted(missing)]))
 """
 

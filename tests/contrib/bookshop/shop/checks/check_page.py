@@ -9,7 +9,8 @@ from django.contrib.auth.models import Permission, User
 from django.test import TransactionTestCase, override_settings
 
 from outlast.contrib.django.models import JobRecord
-from outlast.contrib.django.page import close_page
+from outlast.contrib.django.page import PERMISSIONS, close_page
+from outlast.web.access import Right
 from shop import tasks
 
 PAGE = "/work/outlast/"
@@ -39,6 +40,11 @@ class Page(TransactionTestCase):
         self.assertIn("shop.tasks.mail", self.get("jobs").content.decode())
         self.assertIn("shop.tasks.mail", self.get(f"jobs/{result.id}").content.decode())
         self.assertEqual(self.get("nothing/here").status_code, 404)
+
+    def test_each_right_is_a_permission(self):
+        self.assertEqual(set(PERMISSIONS), set(Right))
+        codenames = {each.removeprefix("outlast.") for each in PERMISSIONS.values()}
+        self.assertEqual(Permission.objects.filter(codename__in=codenames).count(), len(codenames))
 
     def test_it_looks_again_instead_of_holding_a_thread(self):
         self.sign_in("view_job")
