@@ -1,0 +1,75 @@
+"""The other pages in a real browser, full of hostile names, and without a script."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from selenium.webdriver.common.by import By
+
+from harness.page import serving
+from tests.browser.kit import LOOKS, is_too_wide, serious
+from tests.browser.test_page import click, empty
+from tests.web.filled_kit import make_store
+
+if TYPE_CHECKING:
+    from harness.browser import Browser
+
+PAGES = [
+    "dead", "deaths", "queues", "tasks", "workers", "schedules", "refusals", "actions", "system",
+]  # fmt: skip
+DEEPER = ["dead/group", "queues/queue", "tasks/task", "workers/", "schedules/schedule"]
+
+
+def test_no_page_makes_the_browser_complain_and_axe_finds_nothing_serious(
+    browser: Browser, sqlite_url: str
+) -> None:
+    make_store(sqlite_url)
+    with serving(sqlite_url) as address:
+        links: list[str] = []
+        for path in PAGES:
+            check(browser, address + path)
+            links += browser.run("return [...document.querySelectorAll('main a')].map(a => a.href)")
+        for part in DEEPER:
+            first = next(link for link in links if re.match(re.escape(address + part), link))
+            check(browser, first)
+
+
+def check(browser: Browser, address: str) -> None:
+    """Open a page in two of the looks, and find nothing wrong with it."""
+    browser.open(address)
+    for look in (LOOKS[0], LOOKS[-1]):
+        browser.look_like(**look)
+        assert serious(browser) == [], (address, look)
+        assert not is_too_wide(browser), (address, look)
+    assert browser.complaints() == [], address
+    assert "stolen" not in browser.driver.title
+
+
+def test_an_empty_store_has_all_pages(browser: Browser, sqlite_url: str) -> None:
+    empty(sqlite_url)
+    with serving(sqlite_url) as address:
+        for path in PAGES:
+            browser.open(address + path)
+            assert serious(browser) == [], path
+            assert browser.complaints() == [], path
+
+
+def test_a_queue_is_paused_and_resumed_without_a_script(browser: Browser, sqlite_url: str) -> None:
+    make_store(sqlite_url)
+    with serving(sqlite_url, prefix="/a/b") as address:
+        browser.look_like(javascript=False)
+        browser.open(f"{address}queues")
+        click(browser, "tbody th a")
+        paused = browser.driver.current_url
+        browser.driver.find_element(By.CSS_SELECTOR, "summary").click()
+        browser.driver.find_element(By.CSS_SELECTOR, "details input[name=reason]").send_keys("why")
+        browser.driver.find_element(By.CSS_SELECTOR, "details button").click()
+        browser.wait(lambda each: "has been paused" in each.driver.page_source, "the pause")
+        assert browser.driver.current_url == paused
+        assert browser.driver.page_source.count(": why.") == 1
+        browser.driver.find_element(By.CSS_SELECTOR, ".banner button").click()
+        browser.wait(lambda each: "has been paused" not in each.driver.page_source, "the end of it")
+        browser.open(f"{address}actions")
+        assert "why" in browser.driver.page_source
+        assert browser.complaints() == []
