@@ -22,6 +22,7 @@ job.py          /jobs/17: why, attempts, payloads
 timeline.py     the attempts of a job as a drawing
 actions.py      what is done to one job: cancel, requeue, discard
 dead.py         /dead: dead jobs by what they died of
+dead_acts.py    requeue or discard a group of them
 deaths.py       /deaths: how attempts end, and shared deaths
 queues.py       /queues: what waits and who takes it; pauses
 tasks.py        /tasks: outcomes, durations, and who knows a task
