@@ -17,7 +17,7 @@ from outlast.web.navigation import NAVIGATION
 MEANINGS = {
     "wait": ("queued", "scheduled", "in_line", "due", "stopped", "expired", "snoozed", "released"),
     "run": ("running", "active", "well"),
-    "good": ("completed",),
+    "good": ("completed", "done"),
     "care": (
         "retrying", "suspect", "suspects", "stopping", "draining", "failing", "silent", "overdue",
         "slots_held", "bystander", "lost_worker", "lost_lease",
