@@ -73,11 +73,19 @@ PAGES = {
     ("GET", "/tasks/task"): get("/tasks/task?name=app.work"),
     ("GET", "/dead"): get("/dead", by_tenant=True),
     ("GET", "/dead/group"): get("/dead/group", by_tenant=True),
+    ("GET", "/dead/requeue"): get("/dead/requeue?group=1", by_tenant=True, needs="bulk"),
+    ("GET", "/dead/discard"): get("/dead/discard?group=1", by_tenant=True, needs="bulk"),
+    ("POST", "/dead/requeue"): post("/dead/requeue", "bulk", by_tenant=True, group="1"),
+    ("POST", "/dead/discard"): post("/dead/discard", "bulk", by_tenant=True, group="1"),
     ("GET", "/deaths"): get("/deaths", by_tenant=True),
     ("GET", "/workers"): get("/workers"),
     ("GET", "/workers/{worker_id:int}"): get("/workers/{worker}"),
     ("GET", "/refusals"): get("/refusals"),
     ("GET", "/actions"): get("/actions"),
+    ("GET", "/actions/{action_id:int}"): get("/actions/{action}", by_tenant=True),
+    ("POST", "/actions/{action_id:int}/stop"): post(
+        "/actions/{action}/stop", "bulk", by_tenant=True
+    ),
     ("GET", "/system"): get("/system"),
     ("GET", "/metrics"): get("/metrics"),
     ("GET", "/schedules"): get("/schedules"),
@@ -255,7 +263,10 @@ async def test_a_route_is_for_those_with_its_right_alone(
 
 def _also(key: tuple[str, str]) -> set[str]:
     """Return the right of the verb that a bulk action does."""
-    return {"discard"} if key[1].endswith(("/bulk", "/stop")) else set()
+    path = key[1]
+    if path in {"/dead/requeue", "/dead/discard"}:
+        return {path.rpartition("/")[2]}
+    return {"discard"} if path.endswith(("/bulk", "/stop")) else set()
 
 
 @pytest.mark.parametrize("key", CASES, ids=" ".join)
