@@ -8,16 +8,14 @@ from urllib.parse import urljoin
 
 import pytest
 
-from outlast.model.job import State
 from outlast.model.pause import PauseKind
-from outlast.store.actions import ActionState
 from outlast.store.evidence import DeadFilter
 from outlast.store.minutes import Counted
 from outlast.store.rows import JobFilter
-from outlast.web.access import EVERYTHING, READING
-from tests.conformance.kit import TASK, Hands, crashed, enqueued, eventually, job
+from outlast.web.access import READING
+from tests.conformance.kit import TASK, Hands, enqueued, job
 from tests.conformance.schedules_kit import put_one
-from tests.web.filled_kit import FINAL, NAMES, SCRIPT, fill
+from tests.web.filled_kit import NAMES, SCRIPT, fill
 from tests.web.kit import let_in, page_on
 
 if TYPE_CHECKING:
@@ -76,42 +74,6 @@ async def test_every_link_of_every_page_leads_somewhere(store: Store) -> None:
         links = {link for path in PAGES for link in links_of(await page.see(path), path)}
         for link in links:
             assert (await page.get(link)).status_code in {200, 303}, link
-
-
-# -- /dead
-
-
-async def test_groups_of_dead_jobs_are_counted_and_opened(store: Store) -> None:
-    await fill(store, ["mail", "pay"])
-    async with page_on(store.url) as page:
-        text = await page.see("/dead")
-        assert "6 dead jobs in all." in text
-        assert "shop/b.py in charge" in text
-        only = await page.see("/dead", task="pay")
-        assert "shop/a.py in charge" in only
-        assert "shop/b.py in charge" not in only
-        (group,) = (await store.inspector.dead_groups(DeadFilter(task="mail"))).groups
-        one = await page.see("/dead/group", group=group.fingerprint)
-        assert "3 jobs" in one
-        assert f"outlast dead requeue --group {group.fingerprint}" in one
-        gone = await page.see("/dead/group", group="0" * 16)
-        assert "No dead job has this group any more" in gone
-        assert (await page.get("/dead/group")).status_code == 400
-
-
-async def test_pages_of_a_group_follow_by_key(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("outlast.web.dead.ROWS", 2)
-    await fill(store, ["mail"])
-    (group,) = (await store.inspector.dead_groups(DeadFilter())).groups
-    ids = (await store.inspector.job_ids(JobFilter(state=State.DEAD))).ids
-    async with page_on(store.url) as page:
-        first = await page.see("/dead/group", group=group.fingerprint)
-        assert f'id="job-{ids[1]}"' in first
-        assert f'id="job-{ids[2]}"' not in first
-        rest = await page.see("/dead/group", group=group.fingerprint, before=ids[1])
-        assert f'id="job-{ids[2]}"' in rest
 
 
 # -- queues and pauses
@@ -262,84 +224,6 @@ async def test_each_act_is_recorded_with_who_and_why(store: Store) -> None:
         text = await page.see("/actions")
         assert "no provider" in text
         assert "schedule nightly" in text
-
-
-# -- a group, all of it
-
-
-async def test_a_group_is_requeued_as_it_was_shown_and_the_act_is_recorded(store: Store) -> None:
-    await fill(store, ["mail", "pay"])
-    (group,) = (await store.inspector.dead_groups(DeadFilter(task="mail"))).groups
-    async with page_on(store.url) as page:
-        text = await page.see("/dead/requeue", group=group.fingerprint)
-        assert "Requeue 3 jobs?" in text
-        fields = dict(re.findall(r'type="hidden" name="(\w+)" value="([^"]+)"', text))
-        started = await page.submit("/dead/requeue", **fields, reason="mended")
-        assert started.status_code == 303
-        (row,) = await store.inspector.actions(1)
-        await eventually(lambda: is_over(store, row.id))
-        path = f"/actions/{row.id}"
-        assert started.headers["location"] == f"..{path}"
-        text = await page.see(path)
-        assert "3 of 3 jobs" in text
-        assert "mended" in text
-        left = (await store.inspector.dead_groups(DeadFilter())).groups
-        assert [one.number for one in left] == [3]
-        assert "No dead job has this group any more" in await page.see(
-            "/dead/requeue", group=group.fingerprint
-        )
-        assert (await page.submit(f"{path}/stop")).status_code == 409
-
-
-async def is_over(store: Store, action_id: int) -> bool:
-    (row,) = await store.inspector.actions(1, action_id + 1)
-    return row.state is ActionState.DONE
-
-
-async def test_more_jobs_than_were_shown_are_left_alone(store: Store) -> None:
-    await fill(store, ["mail"])
-    (group,) = (await store.inspector.dead_groups(DeadFilter())).groups
-    async with page_on(store.url) as page:
-        text = await page.see("/dead/discard", group=group.fingerprint)
-        fields = dict(re.findall(r'type="hidden" name="(\w+)" value="([^"]+)"', text))
-        answer = await page.submit("/dead/discard", **(fields | {"expected": "2"}))
-        assert answer.status_code == 409
-        for wrong in ({"as_of": "nan"}, {"up_to_id": "-1"}, {"expected": "x"}):
-            assert (await page.submit("/dead/discard", **(fields | wrong))).status_code == 400
-    assert (await store.inspector.dead_groups(DeadFilter())).looked_at == 3
-
-
-async def test_a_user_of_one_tenant_acts_on_its_jobs_of_a_group_alone(store: Store) -> None:
-    hands = await Hands.on(store)
-    jobs = [job(policy=FINAL, tenant=tenant) for tenant in ("acme", "other")]
-    await enqueued(store, *jobs * 3)
-    await hands.hand_in(*[crashed(one) for one in await hands.claim(6)])
-    (group,) = (await store.inspector.dead_groups(DeadFilter())).groups
-    assert group.number == 6
-    async with page_on(store.url, let_in(tenant="acme")) as page:
-        text = await page.see("/dead/discard", group=group.fingerprint)
-        assert "Discard 3 jobs?" in text
-        fields = dict(re.findall(r'type="hidden" name="(\w+)" value="([^"]+)"', text))
-        await page.submit("/dead/discard", **fields)
-        (row,) = await store.inspector.actions(1)
-        await eventually(lambda: is_over(store, row.id))
-        assert "3 of 3 jobs" in await page.see(f"/actions/{row.id}")
-        assert (await page.get("/actions")).status_code == 403
-    (left,) = (await store.inspector.dead_groups(DeadFilter())).groups
-    assert left.number == 3
-    async with page_on(store.url, let_in(tenant="other")) as page:
-        assert (await page.get(f"/actions/{row.id}")).status_code == 404
-
-
-@pytest.mark.parametrize("lacking", ["bulk", "discard"])
-async def test_a_group_is_discarded_only_with_both_rights(store: Store, lacking: str) -> None:
-    await fill(store, ["mail"])
-    (group,) = (await store.inspector.dead_groups(DeadFilter())).groups
-    async with page_on(store.url, let_in(EVERYTHING - {lacking})) as page:
-        assert "Discard all" not in await page.see("/dead/group", group=group.fingerprint)
-        asked = {"group": group.fingerprint or ""}
-        assert (await page.get("/dead/discard", params=asked)).status_code == 403
-        assert (await page.submit("/dead/discard", **asked)).status_code == 403
 
 
 # -- deaths, refusals, system
