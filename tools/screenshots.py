@@ -1,4 +1,5 @@
-"""Takes the pictures of the page that are in the docs: `make screenshots`.
+"""Takes the pictures of the page that are in the docs: `make screenshots`. Given a folder, it takes
+those of all pages into that, also dark and on a phone.
 
 The store that they show is made here, on a clock of its own: each picture has the same jobs, of
 a shop on whose host a worker was lost, while its mail server is down.
@@ -154,7 +155,7 @@ async def _import_orders(story: Story) -> None:
     args = '{"file": "s3://orders/2026-11-22.csv", "rows": 1200000, "order": 9007199254740993}'
     policy = Policy(timeout=7200.0, retries=3, labels=("import", "nightly"))
     number = await story.add(
-        "import", "import.orders", queue="imports", tenant="acme", args=args, policy=policy,
+        "orders", "import.orders", queue="imports", tenant="acme", args=args, policy=policy,
         key="orders 2026-11-22",
     )  # fmt: skip
     first = await story.register("batch-1", "batch-1.shop", 4711)
@@ -231,7 +232,7 @@ async def _refuse_mails(story: Story) -> None:
         story.at(18 - number)
         args = f'{{"to": "customer-{number}@example.org", "template": "welcome"}}'
         await story.add(
-            f"mail {number}", "mail.send", queue="mail", args=args, policy=Policy(retries=0)
+            f"mail_{number}", "mail.send", queue="mail", args=args, policy=Policy(retries=0)
         )
         (claimed,) = await story.claim(worker, "mail.send")
         await story.crash(worker, claimed, crash, pid=1004)
@@ -288,29 +289,26 @@ def take(browser: Browser, address: str, folder: Path, name: str, **look: Any) -
     browser.photograph(folder / f"{name}.png")
 
 
-def main(folder: Path) -> None:
-    """Take all pictures."""
+def main(folder: Path, pages: dict[str, str], looks: dict[str, dict[str, Any]]) -> None:
+    """Take the pictures of these pages, looking so."""
     folder.mkdir(exist_ok=True)
     with TemporaryDirectory() as temporary, Browser() as browser:
         url, ids = asyncio.run(make_store(Path(temporary)))
         with serving(url, name="production", colour="red") as address:
-            for name, path in (
-                ("overview", ""),
-                ("jobs", "jobs"),
-                ("job", f"jobs/{ids['import']}"),
-                ("dead", f"jobs/{ids['mail 0']}"),
-                ("confirm", f"jobs/{ids['mail 0']}/discard"),
-                ("groups", "dead"),
-                ("deaths", "deaths"),
-                ("workers", "workers"),
-                ("queues", "queues"),
-                ("tasks", "tasks"),
-                ("system", "system"),
-            ):
-                for suffix, look in LOOKS.items():
-                    take(browser, address + path, folder, f"page-{name}{suffix}", **look)
+            for name, path in pages.items():
+                whole = address + path.format(**ids)
+                for suffix, look in looks.items():
+                    take(browser, whole, folder, f"page-{name}{suffix}", **look)
 
 
+IN_DOCS = {"overview": "", "job": "jobs/{orders}"}
+PAGES = IN_DOCS | {
+    "jobs": "jobs",
+    "dead-job": "jobs/{mail_0}",
+    "confirm": "jobs/{mail_0}/discard",
+    **{name: name for name in ("dead", "deaths", "queues", "tasks", "workers", "schedules")},
+    **{name: name for name in ("refusals", "actions", "system")},
+}
 LOOKS: dict[str, dict[str, Any]] = {
     "": {},
     "-dark": {"dark": True},
@@ -318,4 +316,7 @@ LOOKS: dict[str, dict[str, Any]] = {
 }
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]) if len(sys.argv) > 1 else PICTURES)
+    if len(sys.argv) > 1:
+        main(Path(sys.argv[1]), PAGES, LOOKS)
+    else:
+        main(PICTURES, IN_DOCS, {"": {}})

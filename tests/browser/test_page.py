@@ -10,12 +10,14 @@ from selenium.webdriver.common.by import By
 
 from harness.page import serving
 from outlast.store import open_store
+from outlast.web.navigation import NAVIGATION
 from tests.browser.kit import LOOKS, is_too_wide, serious, shows
 from tests.cli.rows import populated
 from tests.conformance.kit import enqueued, job
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
+    from pathlib import Path
     from typing import Any
 
     from harness.browser import Browser
@@ -47,7 +49,8 @@ def test_no_page_makes_the_browser_complain_and_axe_finds_nothing_serious(
     browser: Browser, sqlite_url: str
 ) -> None:
     ids = populated(sqlite_url)
-    paths = ["", "jobs", "jobs?phase=dead", "none", f"jobs/{ids['dead']}/discard"]
+    paths = [entry.path.removeprefix("/") for entry in NAVIGATION]
+    paths += ["jobs?phase=dead", "none", f"jobs/{ids['dead']}/discard", "queues/queue?name=default"]
     paths += [f"jobs/{number}" for number in ids.values()]
     with serving(sqlite_url, name="production", colour="red") as address:
         for path in paths:
@@ -63,10 +66,11 @@ def test_no_page_makes_the_browser_complain_and_axe_finds_nothing_serious(
 def test_an_empty_store_has_pages_too(browser: Browser, sqlite_url: str) -> None:
     empty(sqlite_url)
     with serving(sqlite_url) as address:
-        for path in ("", "jobs"):
-            browser.open(address + path)
-            assert "No job is stored" in browser.text()
-            assert serious(browser) == []
+        for entry in NAVIGATION:
+            browser.open(address + entry.path.removeprefix("/"))
+            assert entry.title in browser.text("nav a[aria-current]")
+            assert serious(browser) == [], entry
+            assert not is_too_wide(browser), entry
         assert browser.complaints() == []
 
 
@@ -84,7 +88,8 @@ def test_hostile_names_are_text_on_every_page(browser: Browser, sqlite_url: str)
     ids = on(sqlite_url, make)
     with serving(sqlite_url) as address:
         browser.look_like(width=390)
-        for path in ("", "jobs", *(f"jobs/{number}" for number in ids)):
+        paths = [entry.path.removeprefix("/") for entry in NAVIGATION]
+        for path in (*paths, *(f"jobs/{number}" for number in ids)):
             browser.open(address + path)
             assert "stolen" not in browser.driver.title
             assert not is_too_wide(browser), path
@@ -192,3 +197,32 @@ def test_a_list_gets_new_jobs_without_a_reload(browser: Browser, sqlite_url: str
         on(sqlite_url, lambda store: enqueued(store, job(task="brand.new")))
         browser.wait(shows("brand.new"), "the new job")
         assert browser.run("return window.same")
+
+
+def test_a_page_whose_store_is_away_stays_as_it_was_and_goes_on_with_it(
+    browser: Browser, sqlite_url: str, tmp_path: Path
+) -> None:
+    number = populated(sqlite_url)["dead"]
+    file, away = tmp_path / "outlast.db", tmp_path / "away.db"
+    with serving(sqlite_url) as address:
+        browser.open(f"{address}jobs/{number}")
+        browser.run("window.same = true")
+        file.rename(away)
+        browser.wait(lambda each: "this is how it was" in each.text("#live"), "the trouble")
+        assert "Why: dead" in browser.text()
+        away.rename(file)
+        on(sqlite_url, lambda store: store.requeue([number]))
+        browser.wait(lambda each: "dead" not in each.text("h1"), "the requeued job")
+        browser.wait(lambda each: each.text("#live") == "", "all is well")
+        assert browser.run("return window.same")
+
+
+def test_a_page_that_was_opened_while_the_store_was_away_comes_by_itself(
+    browser: Browser, sqlite_url: str
+) -> None:
+    with serving(sqlite_url) as address:
+        browser.open(f"{address}jobs")
+        assert "The store does not answer" in browser.text("h1")
+        assert serious(browser) == []
+        empty(sqlite_url)
+        browser.wait(shows("No job is stored"), "the store")

@@ -89,17 +89,25 @@ class Sampler:
             self._task = None
 
     async def _run(self) -> None:
-        turn = 0
+        turn, was_away = 0, False
         while True:
+            changed: set[str] = set()
             try:
                 changed = await self._look(slow=turn % SLOW == 0)
+                is_away = False
             except OutlastError:  # the pages say so themselves, once they ask
-                changed = set()
-            for client in self._clients:
-                if client.topics & changed:
-                    client.hinted.set()
-            turn += 1
+                is_away = True
+            if is_away != was_away:
+                self._reader.forget_all()
+            self._hint(None if is_away != was_away else changed)
+            turn, was_away = turn + 1, is_away
             await self._clock.sleep(LOOK_SECONDS)
+
+    def _hint(self, changed: set[str] | None) -> None:
+        """Hint at these topics; None: at all, since the store went away or is back."""
+        for client in self._clients:
+            if changed is None or client.topics & changed:
+                client.hinted.set()
 
     async def _look(self, *, slow: bool) -> set[str]:
         """Return the topics that have changed since the last look at them."""

@@ -2,7 +2,7 @@
 // Without this script every page works; it is as it was when it was asked for.
 (() => {
   "use strict";
-  const POLL_SECONDS = 10;
+  const POLL_SECONDS = 10, RETRY_SECONDS = 3;
   const pad = (n) => String(n).padStart(2, "0");
   const MONTHS = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
   const region = () => document.getElementById("main");
@@ -54,14 +54,16 @@
       const headers = tag ? { "If-None-Match": tag } : {};
       const answer = await fetch(location.href, { headers, cache: "no-store", credentials: "same-origin" });
       if (answer.status === 304) return show("");
-      if (answer.status === 401) { stop(); return show("Signed out: load the page again"); }
+      if (answer.status === 401) { stop(); return show("Signed out: load the page again", 0); }
       const type = answer.headers.get("content-type") || "";
       if (!type.startsWith("text/html")) return;
-      replace(new DOMParser().parseFromString(await answer.text(), "text/html"));
+      const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
+      if (answer.status >= 500) return show(`${fresh.title.split(" · ")[0]}: this is how it was`);
+      replace(fresh);
       tag = answer.ok ? answer.headers.get("etag") : null;
       show("");
     } catch {
-      show("No answer from the server");
+      show("No answer from the server: this is how it was");
     } finally {
       busy = false;
     }
@@ -94,9 +96,11 @@
     source = null;
   }
 
-  function show(trouble) {
+  // Says what is the matter, and asks again soon; nothing: all is well.
+  function show(trouble, again = RETRY_SECONDS) {
     const place = document.getElementById("live");
     if (place.textContent !== trouble) place.textContent = trouble;
+    if (trouble && again) setTimeout(refresh, again * 1000);
   }
 
   const isLive = () => region().dataset.topics !== undefined;
