@@ -167,3 +167,27 @@ async def test_jobs_that_outlast_a_drain_are_released_uncharged(stage: Scene) ->
         assert (row.state, row.failures, row.losses) == (State.QUEUED, 0, 0)
         outcomes = {one.outcome for one in await stage.attempts(each)}
         assert outcomes == {"released"}, "once more where it was claimed before a runner was idle"
+
+
+async def test_the_worker_that_finds_a_death_counts_it_and_its_attempts(stage: Scene) -> None:
+    holder = await stage.worker()
+    job = await stage.enqueue("first_hangs")
+    await stage.started(1)
+    finder = await stage.worker()
+    holder.kill_tree()
+    await stage.ended(job)
+    finder.signal(signal.SIGTERM)  # what it has counted is written as it leaves
+
+    async def counts() -> list[tuple[str, str, int]]:
+        totals = await stage.store.inspector.totals()
+        return sorted((each.kind, each.outcome, each.jobs) for each in totals)
+
+    async def told() -> bool:
+        return bool(await counts())
+
+    await stage.until(told, "what was counted")
+    assert await counts() == [
+        ("attempt", "completed", 1),
+        ("attempt", "lost_worker", 1),
+        ("death", "lock_file", 1),
+    ]

@@ -50,9 +50,9 @@ class Tally:
         """Note an attempt that another worker has left behind, and this one has closed."""
         self._begin(queue, task, outcome)[_JOBS] += 1
 
-    def note_death(self, cause: DeathCause) -> None:
-        """Note a worker that this one has found gone."""
-        self._add(CountKind.DEATH, cause.value)
+    def note_death(self, cause: DeathCause, number: int = 1) -> None:
+        """Note workers that this one has found gone."""
+        self._add(CountKind.DEATH, cause.value, number)
 
     def note_refusal(self, verb: str) -> None:
         """Note a write that the store has refused."""
@@ -72,8 +72,9 @@ class Tally:
         key = (OTHER, OTHER, outcome) if is_full else (queue, task, outcome)
         return self._attempts.setdefault(key, [0] * _LENGTH)
 
-    def _add(self, kind: CountKind, outcome: str) -> None:
-        self._others[kind, outcome] = self._others.get((kind, outcome), 0) + 1
+    def _add(self, kind: CountKind, outcome: str, number: int = 1) -> None:
+        if number:
+            self._others[kind, outcome] = self._others.get((kind, outcome), 0) + number
 
 
 def _attempts(key: _Key, counts: list[float]) -> Counted:

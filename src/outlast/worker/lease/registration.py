@@ -19,7 +19,7 @@ import msgspec
 from outlast.clock import Clock
 from outlast.errors import StoreError, StoreUnavailable, describe, text_of
 from outlast.events import emit
-from outlast.model.lease import PATIENCE_SECONDS_MAX, LeaseTerms, Trust
+from outlast.model.lease import PATIENCE_SECONDS_MAX, DeathCause, LeaseTerms, Trust
 from outlast.store.protocol import Store
 from outlast.store.rows import WorkerStatus
 from outlast.store.values import Beat, NewWorker, WorkerRef
@@ -139,6 +139,7 @@ class Registration:
         self._take_row(WorkerRef(registered.worker_id, registered.epoch, registered.registration))
         self.trust = Trust(self.terms, asked_at)
         self._hold_until(self.trust.kill_at)
+        self._ledger.tally.note_death(DeathCause.RESTARTED, registered.replaced)
         emit(
             "worker_registered",
             worker=new.name,
