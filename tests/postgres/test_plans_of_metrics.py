@@ -12,7 +12,7 @@ from tests.postgres.test_plans import session
 LARGE = {"outlast_jobs", "outlast_minutes"}
 WAITING = """
 INSERT INTO outlast_jobs (task, queue, run_at, enqueued_at, args, position)
-SELECT 't' || n % 3, 'q' || n % 2, now(), now(), '{}', nextval('outlast_position_seq')
+SELECT 't0', 'q' || n % 2, now(), now(), '{}', nextval('outlast_position_seq')
 FROM generate_series(1, 60000) n"""
 LATER = """
 INSERT INTO outlast_jobs (task, queue, run_at, enqueued_at, args)
