@@ -28,9 +28,9 @@ async def test_a_worker_that_leaves_has_handed_in_what_it_has_counted(
         failing = [await fail.enqueue() for _ in range(3)]
         for job in jobs:
             await job.result(timeout=DEADLINE)
-        for each in failing:
+        for broken in failing:
             try:
-                await each.result(timeout=DEADLINE)
+                await broken.result(timeout=DEADLINE)
             except outlast.JobFailed:
                 continue
             raise AssertionError
