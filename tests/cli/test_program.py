@@ -34,7 +34,8 @@ def test_all_commands_are_there() -> None:
         "pause", "resume", "pauses", "actions", "actions stop",
         "schedules", "schedules list", "schedules show", "schedules pause", "schedules resume",
         "schedules trigger", "schedules backfill", "schedules delete", "web",
-        "run-task", "completion", "logs", "actions resume",
+        "run-task", "completion", "logs", "dev", "actions resume",
+        "exporter",
     }  # fmt: skip
 
 

@@ -7,6 +7,7 @@ connect.py      opens a store for a command; commands that only read create noth
 loop.py         the event loop of a command, and Ctrl-C while it runs
 worker.py       outlast worker
 worker_flags.py  the options of that
+dev.py          outlast dev: a worker that reloads, and the page
 ready.py        what a worker says of itself once it is ready
 setup.py        code of the user's that the worker itself runs: --setup
 application.py  what MODULE:APP holds, asked in a child process

@@ -47,6 +47,7 @@ COMMANDS = (
     "verify",
     "web",
     "completion",
+    "dev",
 )
 QUICK = {"worker": "worker", "checkpoint": "in_job", "report": "in_job"}
 BROKEN_PIPE = 141  # as a shell says it: 128 + SIGPIPE

@@ -1,0 +1,108 @@
+"""``outlast dev``: a worker that reloads, and the page, in one terminal."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Annotated
+
+import typer
+
+from outlast.cli.application import check_application
+from outlast.cli.options import Application, AppUrl, command
+from outlast.cli.worker import prepare_reload, worker
+from outlast.cli.worker_flags import Concurrency, Queues, Runners
+from outlast.events import subscribe
+from outlast.store.backend import resolve_url
+
+DRAIN_SECONDS = 1.0  # for attempts at the end, as at a reload
+END_SECONDS = 5.0  # for the page to end
+PORT = 8010
+# the page ends with this process, however that ends
+PAGE = (
+    "import sys; from outlast.runner.tether import die_with_parent; die_with_parent();"
+    " from outlast.cli import main; sys.exit(main())"
+)
+
+
+def add_to(group: typer.Typer) -> None:
+    """Add the command."""
+    command(group, "dev")(dev)
+
+
+def dev(
+    app: Application,
+    url: AppUrl = None,
+    queues: Queues = None,
+    runners: Runners = 1,
+    concurrency: Concurrency = None,
+    port: Annotated[
+        int,
+        typer.Option("--port", metavar="N", min=0, max=65_535, help="Of the page; 0: a free one."),
+    ] = PORT,
+    no_page: Annotated[
+        bool, typer.Option("--no-page", help="Only the worker.", show_default=False)
+    ] = False,
+) -> None:
+    """Work on jobs while you write tasks: a worker that reloads, its log, and the page.
+
+    It is `outlast worker --reload --logs` with one runner, and `outlast web` on this machine alone,
+    whose link it prints. The page needs outlast[web], the reload outlast[reload]. One Ctrl-C ends
+    all; attempts that have not ended a second later are handed back, uncharged.
+
+    Examples:
+        outlast dev shop.jobs:app
+        outlast dev shop.jobs:app --runners 4 --port 8011
+        outlast dev shop.jobs:app --no-page
+    """
+    prepare_reload(app)
+    address = resolve_url(check_application(app).url if url is None else url)
+    with contextlib.nullcontext() if no_page else _page(address, port):
+        worker(
+            app,
+            url=address,
+            queues=queues,
+            runners=runners,
+            concurrency=concurrency,
+            drain_timeout=DRAIN_SECONDS,
+            reload=True,
+            logs=True,
+        )
+
+
+@contextlib.contextmanager
+def _page(address: str, port: int) -> Iterator[None]:
+    """Serve the page from when the first runner is ready, and so the store is made, to the end."""
+    started: list[subprocess.Popen[bytes]] = []
+
+    def listen(name: str, fields: dict[str, object]) -> None:
+        if name == "runner_ready" and not started:
+            started.append(_start_page(address, port))
+
+    unsubscribe = subscribe(listen)
+    try:
+        yield
+    finally:
+        unsubscribe()
+        for page in started:
+            _end(page)
+
+
+def _start_page(address: str, port: int) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, "-P", "-c", PAGE, "web", "--port", str(port)],
+        stdin=subprocess.DEVNULL,
+        env={**os.environ, "OUTLAST_URL": address},  # not an argument: it may hold a password
+    )
+
+
+def _end(page: subprocess.Popen[bytes]) -> None:
+    page.terminate()
+    try:
+        page.wait(END_SECONDS)
+    except subprocess.TimeoutExpired:
+        page.kill()
+        page.wait()
