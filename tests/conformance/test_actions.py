@@ -5,10 +5,12 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from outlast.errors import BadData
 from outlast.model.pause import PauseKind
 from outlast.store import actions
 from outlast.store.actions import ActionRow, ActionState, Bulk, BulkStep, More, Note, Overtaken
 from outlast.store.protocol import Store
+from outlast.store.rows import JobFilter
 from outlast.store.values import Cancelled, NewPause, Requeued
 from tests.conformance.kit import Hands, ended, enqueued, job
 from tests.conformance.schedules_kit import put_one
@@ -77,6 +79,29 @@ async def test_each_verb_counts_what_it_did(store: Store, hands: Hands) -> None:
     told = [row.counts for row in reversed(await store.inspector.actions())]
     words = "requeued discarded asked paused resumed paused resumed enqueued"
     assert told == [{word: 1} for word in words.split()]
+
+
+async def test_an_act_whose_record_cannot_be_written_is_not_done(
+    store: Store, hands: Hands
+) -> None:
+    dead = await died(store, hands)
+    bad = msgspec.structs.replace(NOTE, job_id=2**63)  # no store holds it
+    action_id = await store.note(msgspec.structs.replace(NOTE, bulk=BULK))
+    worse = BulkStep(action_id=action_id, before_id=101, then=2**63)
+    before = await row_of(store, dead)
+    for record in (bad, worse):
+        with pytest.raises(BadData):
+            await store.requeue([dead], record=record)
+        with pytest.raises(BadData):
+            await store.discard([dead], record=record)
+        with pytest.raises(BadData):
+            await store.pause(NewPause(kind=PauseKind.ALL), record=record)
+        with pytest.raises(BadData):
+            await store.trigger(job(), record=record)
+    assert await row_of(store, dead) == before
+    assert await store.inspector.pauses() == []
+    assert len(await store.inspector.jobs(JobFilter())) == 1
+    assert await counts(store) == {}
 
 
 async def test_an_act_for_one_attempt_spares_a_newer_one(store: Store, hands: Hands) -> None:

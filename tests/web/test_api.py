@@ -196,6 +196,17 @@ async def test_a_bulk_action_is_previewed_and_then_done(store: Store) -> None:
         await refused(odd, 400, "discard is for jobs that are dead")
 
 
+async def test_an_act_on_many_jobs_needs_the_right_of_its_verb_too(store: Store) -> None:
+    await deaths(store, await Hands.on(store), 1)
+    action_id = await ordered(store)
+    async with page_on(store.url, let_in({"view", "bulk", "discard"})) as page:
+        asked = await send(page, "/bulk", verb="requeue")
+        await refused(asked, 403, "lacks the right requeue")
+        stopped = await send(page, f"/actions/{action_id}/stop")
+        await refused(stopped, 403, "lacks the right requeue")
+        assert (await send(page, "/bulk", verb="discard")).json()["count"] == 1
+
+
 async def finished(page: Page, action_id: int) -> Any:
     async with asyncio.timeout(60):
         while (shown := await read(page, f"/actions/{action_id}"))["state"] == "running":
