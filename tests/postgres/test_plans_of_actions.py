@@ -7,10 +7,8 @@ from tests.postgres.test_plans import by_index, session
 
 DEAD = """
 INSERT INTO outlast_jobs (task, queue, state, run_at, enqueued_at, started_at, ended_at, args, token)
-SELECT 't', 'q', 'dead', now(), now(), now(), now(), '{}', n FROM generate_series(1, 50000) n"""
-ACTIONS = """
-INSERT INTO outlast_actions (at, actor, verb, moved_at)
-SELECT now(), 'ada', 'cancel', now() FROM generate_series(1, 10000)"""
+SELECT 't', 'q', 'dead', now(), now(), now(), now(), '{}', n
+FROM generate_series(1, 50000) n"""
 
 
 async def test_a_step_of_a_bulk_action_reads_its_own_jobs_alone(pg_url: str) -> None:
@@ -18,7 +16,6 @@ async def test_a_step_of_a_bulk_action_reads_its_own_jobs_alone(pg_url: str) -> 
         await s.store.open()
         async with s.store._connections.use() as connection:
             await connection.execute(DEAD)
-            await connection.execute(ACTIONS)
         bulk = Bulk(up_to_id=50_000, as_of=1e12, expected=9)
         action_id = await s.store.note(Note(actor="ada", verb="requeue", bulk=bulk))
         ids = list(range(40_000, 40_500))
@@ -27,9 +24,4 @@ async def test_a_step_of_a_bulk_action_reads_its_own_jobs_alone(pg_url: str) -> 
         step = BulkStep(action_id=action_id, before_id=50_001, then=40_000)
         assert len(await s.store.requeue(ids, tokens=tokens, record=step)) == 500
         used = by_index(await s.settled(), most=1_000)
-        assert {"outlast_jobs_pkey", "outlast_actions_pkey"} <= used
-        s.plans.clear()
-        await s.store.note(Note(actor="ada", verb="cancel"))
-        assert len(await s.store.inspector.running_actions()) == 1
-        assert len(await s.store.inspector.actions()) == 50
-        by_index(await s.settled(), most=20_000)  # the table has some 10,000 rows, never more
+        assert "outlast_jobs_pkey" in used
