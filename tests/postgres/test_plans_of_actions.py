@@ -6,7 +6,8 @@ from outlast.store.actions import Bulk, BulkStep, Note
 from tests.postgres.test_plans import by_index, session
 
 DEAD = """
-INSERT INTO outlast_jobs (task, queue, state, run_at, enqueued_at, started_at, ended_at, args, token)
+INSERT INTO outlast_jobs (task, queue, state, run_at, enqueued_at, started_at, ended_at, args,
+                          token)
 SELECT 't', 'q', 'dead', now(), now(), now(), now(), '{}', n
 FROM generate_series(1, 50000) n"""
 
