@@ -34,7 +34,6 @@ async def test_a_worker_that_leaves_has_handed_in_what_it_has_counted(
             except outlast.JobFailed:
                 continue
             raise AssertionError
-        assert await store.inspector.totals() == []  # not before a minute is over
     added, failed = await store.inspector.totals()
     assert (added.kind, added.queue, added.task) == (CountKind.ATTEMPT, "default", "add")
     assert (added.outcome, added.jobs, added.firsts) == ("completed", JOBS, JOBS)

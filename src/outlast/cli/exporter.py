@@ -107,7 +107,12 @@ class StoreSource:
 
     async def _open(self) -> Store:
         if self._store is None:
-            store = open_store(self._url, read_only=True, statement_timeout=STATEMENT_SECONDS)
+            store = open_store(
+                self._url,
+                read_only=True,
+                statement_timeout=STATEMENT_SECONDS,
+                application="outlast-exporter",
+            )
             self._store = store
             await check_exists(store)
             await store.open()
