@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import socket
 from typing import TYPE_CHECKING
 from urllib.parse import urljoin
 
@@ -41,6 +42,20 @@ async def test_an_empty_store_has_all_pages(store: Store, path: str) -> None:
     assert '<main id="main"' in text
     if path != "/system":
         assert 'class="clear' in text or 'class="alarm' in text
+
+
+@pytest.mark.parametrize("path", PAGES)
+async def test_a_store_that_is_away_is_said_on_all_pages_without_its_password(
+    path: str,
+) -> None:
+    with socket.socket() as free:  # bound, and not listening: refused at once
+        free.bind(("127.0.0.1", 0))
+        url = f"postgresql://ada:geheim@127.0.0.1:{free.getsockname()[1]}/jobs"
+        async with page_on(url) as page:
+            answer = await page.get(path)
+    assert answer.status_code == 503
+    assert "The store does not answer" in answer.text
+    assert "geheim" not in answer.text
 
 
 async def test_hostile_names_stay_texts_on_each_page_and_on_all_that_they_lead_to(
