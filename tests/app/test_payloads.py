@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
 
 import outlast
 from outlast import Compression, Encryption
+from outlast.cli.show import call_of
 from outlast.insight.documents import job_document
 from outlast.model.lifecycle import OutcomeKind
 from outlast.payloads import MARK
@@ -67,6 +69,7 @@ async def test_arguments_checkpoints_and_results_are_stored_encoded(
     shown = json.dumps(job_document(row, []))
     assert SECRET not in shown
     assert '"encoded": ["aes-256-gcm:k"]' in shown
+    assert re.fullmatch(r'encoded=\["aes-256-gcm:k"\], bytes=\d+', call_of(row))
     here = await job.refresh()  # a program that has the key reads it
     assert (here.args, here.result) == ({"card": SECRET}, {"paid": SECRET})
     assert here.checkpoint == {"page": 3, "card": SECRET}

@@ -153,6 +153,15 @@ async def test_no_path_of_the_caller_s_leads_it_astray(
     assert await session.fetchval("SELECT count(*) FROM outlast_jobs") == 1
 
 
+async def test_its_path_is_one_schema_and_no_temporary_table(pg_url: str, session: Any) -> None:
+    """Not the migrator's own path: "$user" would be the owner's name, whoever calls."""
+    (config,) = await session.fetchrow(
+        "SELECT proconfig FROM pg_proc WHERE proname = 'outlast_enqueue_v1'"
+    )
+    path = next(each for each in config if each.startswith("search_path="))
+    assert path.replace('"', "") == "search_path=public, pg_temp"
+
+
 async def test_its_commit_wakes_listeners(pg_url: str, psql: Psql, session: Any) -> None:
     await granted(pg_url, Purpose.PRODUCE)
     heard: list[str] = []

@@ -32,6 +32,15 @@ def mail(to: str, *cc: str, urgent: bool = False) -> int:
     return attempt.finish(len(cc))
 
 
+encoded = outlast.App(payloads=[outlast.Compression(), outlast.Encryption({"2026": "…"})])
+
+
+async def in_a_lifespan(session: object) -> None:
+    async with app as entered:
+        assert_type(entered, outlast.App)
+    app.on_commit(session, mail.using(delay=60).call("b"))
+
+
 PATIENT: outlast.TaskOptions = {"retries": 10, "backoff_max": timedelta(hours=1)}
 
 
