@@ -154,7 +154,7 @@ async def test_no_path_of_the_caller_s_leads_it_astray(
 
 
 async def test_its_path_is_one_schema_and_no_temporary_table(pg_url: str, session: Any) -> None:
-    """Not the migrator's own path: "$user" would be the owner's name, whoever calls."""
+    """Not the migrator's own path: with "$user" that would be the owner's name."""
     (config,) = await session.fetchrow(
         "SELECT proconfig FROM pg_proc WHERE proname = 'outlast_enqueue_v1'"
     )
