@@ -24,6 +24,7 @@ GIVEN = {
     "CMD ARG…": ["true"],
     "NAME": ["nightly"],
     "queue|task|tenant|all": ["all"],
+    "bash|zsh|fish": ["bash"],
 }
 # What a command needs besides.
 MORE = {
@@ -42,14 +43,19 @@ MAKERS = frozenset({"enqueue", "run", "migrate", "worker"})
 WRITERS = MAKERS | {
     *("cancel", "requeue", "dead requeue", "dead discard", "workers drain", "pause", "resume"),
     *(f"schedules {verb}" for verb in ("pause", "resume", "delete")),
+    "actions stop",
 }
 """Commands that may write. All others only read; a new one as well, unless it is named here."""
 OF_A_SCHEDULE = frozenset(
     f"schedules {verb}" for verb in ("show", "pause", "resume", "trigger", "backfill", "delete")
 )
 """They name one that is not there; two of them look for it before they write."""
-NOT_ABOUT_JOBS = OF_A_SCHEDULE | {"schedules", "schedules list", "resume"}
-NO_STORE = frozenset({"demo", "checkpoint", "report"})
+OF_AN_ACTION = frozenset({"actions stop", "actions resume"})
+"""They name one that is not there, or not under way."""
+NOT_ABOUT_JOBS = OF_A_SCHEDULE | OF_AN_ACTION | {"schedules", "schedules list", "resume", "actions"}
+NO_STORE = frozenset({"demo", "checkpoint", "report", "run-task"})
+SERVERS = frozenset({"dev", "exporter", "web"})
+"""They go on while the store is broken, and say so to those who ask them: tests of their own."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +110,7 @@ def attacks() -> list[Attack]:
     """Return each command that takes a store, as plain as can be and with each of ``FLAGS``."""
     found = []
     for name, command in commands():
-        if takes_store(command) and name not in NO_STORE:
+        if takes_store(command) and name not in NO_STORE | SERVERS:
             words = (*name.split(), *_needed(command), *MORE.get(name, []))
             takes = {flag for each in command.params for flag in each.opts if _is_flag(each)}
             flags = [flag for flag in FLAGS if flag in takes]

@@ -18,7 +18,7 @@ import psycopg
 import pytest
 
 from harness.servers import PostgresServer
-from tests.cli.assault import ATTACKS, Assault, writes
+from tests.cli.assault import ATTACKS, SECONDS, Assault, writes
 from tests.cli.attacks import Attack, Broken, uses_jobs
 from tests.cli.forked import ForkServer
 from tests.cli.rows import populated
@@ -125,7 +125,7 @@ def test_each_command_against_a_database_that_is(
     statements, broken = BARE[name]
     run(bare_pg_url, *statements)
     made, turn = assault(bare_pg_url, broken), [*BARE].index(name)
-    made.run_each(turn)
+    made.run_each(turn, patience=SECONDS)  # it answers, be it slowly
     assert not made.failures, made.told()
 
 
@@ -142,7 +142,7 @@ def test_each_command_against_a_store_that_is(
             else:
                 run(pg_url, statement)
     made, turn = assault(pg_url, broken), [*SPOILT].index(name)
-    made.run_each(turn)
+    made.run_each(turn, patience=SECONDS)
     assert not made.failures, made.told()
 
 

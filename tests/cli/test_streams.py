@@ -20,13 +20,19 @@ from typing import Any
 import pytest
 
 from tests.cli.assault import SECONDS, in_turn
-from tests.cli.attacks import OF_A_SCHEDULE, Attack
+from tests.cli.attacks import OF_A_SCHEDULE, OF_AN_ACTION, Attack
 from tests.cli.conftest import environment
 from tests.cli.forked import GONE, ForkServer
 from tests.cli.rows import populated
 
 PATIENCE = 600.0  # seconds: more than any test waits
-SAYS_NO = {"cancel", "requeue", "pause", *OF_A_SCHEDULE}  # on stderr, to what is named here
+SAYS_NO = {
+    "cancel",
+    "requeue",
+    "pause",
+    *OF_A_SCHEDULE,
+    *OF_AN_ACTION,
+}  # on stderr, to what is named here
 Ended = subprocess.CompletedProcess[str]
 
 

@@ -64,6 +64,8 @@ async def follow(store: Store, action_id: int) -> None:
         raise
     if row is None:
         raise NotSoError(f"there is no action {action_id}: see `outlast actions`")
+    if row.as_of is None:  # an act on one thing
+        raise NotSoError(f"action {action_id} is not under way: see `outlast actions`")
     _tell(row)
 
 
