@@ -18,6 +18,7 @@ from outlast.model.pause import PauseKind
 from outlast.store import postgres
 from outlast.store.actions import Bulk, BulkStep, Note
 from outlast.store.evidence import AttemptFilter, DeadFilter
+from outlast.store.logs import JobLog, LogLine
 from outlast.store.minutes import Counted
 from outlast.store.postgres import privileges
 from outlast.store.postgres.presence import PostgresPresence
@@ -262,6 +263,8 @@ async def _all_evidence(store: PostgresStore) -> None:
     await inspector.ended_attempts(AttemptFilter())
     await inspector.causes()
     await inspector.suspects()
+    await store.keep_logs([JobLog(1, 1, 1, [LogLine(0.0, "said")])])
+    await inspector.logs(1)
 
 
 async def _beside(role: str) -> None:

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from outlast.errors import NotPermitted, StoreError, StoreUnavailable
+from outlast.store import open_store
 from outlast.web.reader import KEEP_SECONDS, StoreReader
 from tests.conformance.kit import enqueued, job
 from tests.manual_clock import ManualClock
+from tests.web.kit import page_on
 
 if TYPE_CHECKING:
     from outlast.store.protocol import Store
@@ -58,6 +60,20 @@ async def test_a_look_that_fails_is_asked_again_and_one_who_leaves_ends_it_for_n
         assert await stays == 1
     finally:
         await reader.close()
+
+
+async def test_a_page_of_a_store_that_is_not_there_does_not_make_it(bare_store_url: str) -> None:
+    async with page_on(bare_store_url) as page:
+        with pytest.raises(StoreError):
+            await page.site.bulk.go_on_with_left()
+        assert (await page.get("/jobs")).status_code == 503
+        assert (await page.submit("/jobs/1/cancel")).status_code == 503
+    store = open_store(bare_store_url, read_only=True)
+    try:
+        with pytest.raises(StoreError):
+            await store.open()
+    finally:
+        await store.close()
 
 
 async def test_the_reading_side_cannot_write(store: Store) -> None:

@@ -65,7 +65,9 @@ class Site:
         self.bulk = BulkRunner(self.writer, clock, read_only=read_only)
 
     async def writer(self) -> Store:
-        """Return the store on which actions are done."""
+        """Return the store on which actions are done. StoreError where there is none: it would be
+        made, and a queue that appears out of a typing error in a path is worse than a refusal."""
+        await self.reader.ask("store id", lambda store: store.store_id())
         return await self._writers.store()
 
     def sampler(self) -> Sampler:
