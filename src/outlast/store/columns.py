@@ -97,8 +97,9 @@ def action_of(values: dict[str, Any]) -> ActionRow:
     """Return what a person did from the columns of its row."""
     row = finite(values)
     row["counts"] = _read(row["counts"], _counts) or {}
-    row |= {"state": ActionState(row["state"]), "at": row["at"] or 0.0}
-    return ActionRow(**row | {"moved_at": row["moved_at"] or 0.0})
+    row["state"] = ActionState(row["state"])
+    row["at"], row["moved_at"] = row["at"] or 0.0, row["moved_at"] or 0.0
+    return ActionRow(**row)
 
 
 def progress_of(text: str | None) -> Progress | None:
