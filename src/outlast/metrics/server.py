@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from typing import Any, ClassVar
 
 from outlast.metrics.exporter import CONTENT_TYPE
 
@@ -26,7 +26,7 @@ class Handler(BaseHTTPRequestHandler):
     timeout = READER_SECONDS
     server_version = "outlast"
     sys_version = ""
-    make_page: Callable[[], bytes]
+    make_page: ClassVar[Callable[[], bytes]]
 
     def do_GET(self) -> None:
         """Answer with the page."""

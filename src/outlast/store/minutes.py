@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import StrEnum
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 
@@ -86,7 +86,7 @@ _WAITS = [f"w{number}" for number in range(1, BUCKETS + 1)]
 _PLAIN = ("kind", "queue", "task", "outcome", "jobs", "firsts", "seconds", "waited")
 
 
-def columns_of(counted: Counted) -> dict[str, object]:
+def columns_of(counted: Counted) -> dict[str, Any]:
     """Return it by the names of the columns in outlast_minutes."""
     plain = {name: getattr(counted, name) for name in _PLAIN}
     return (
