@@ -186,6 +186,7 @@ async def test_a_viewer_may_read_all_and_change_nothing(pg_url: str, as_role: st
     await inspector.job_ids(JobFilter(label="a"))
     assert await inspector.job(stored.job_id) is not None
     await inspector.attempts(stored.job_id)
+    await inspector.logs(stored.job_id)
     await inspector.place(stored.job_id)
     for read in (
         inspector.workers,

@@ -63,6 +63,7 @@ _NEEDED: dict[Purpose, Mapping[str, str]] = {
         "outlast_pauses": "SELECT",
         "outlast_minutes": "SELECT",
         "outlast_actions": "SELECT",
+        "outlast_logs": "SELECT",
         "outlast_schema": "SELECT",
         "outlast_incarnation": "SELECT",
         "outlast_history": "SELECT",
