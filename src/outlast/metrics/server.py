@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, ClassVar
+from typing import Any
 
 from outlast.metrics.exporter import CONTENT_TYPE
 
@@ -21,12 +21,15 @@ HOME = b"Outlast: the metrics are at /metrics\n"
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Answers GET and HEAD. ``make_page`` returns the page, on any thread."""
+    """Answers GET and HEAD with the page that a subclass makes."""
 
     timeout = READER_SECONDS
     server_version = "outlast"
     sys_version = ""
-    make_page: ClassVar[Callable[[], bytes]]
+
+    def make_page(self) -> bytes:
+        """Return the page; called on the thread of a reader."""
+        raise NotImplementedError
 
     def do_GET(self) -> None:
         """Answer with the page."""
@@ -39,7 +42,7 @@ class Handler(BaseHTTPRequestHandler):
     def _answer(self, *, with_body: bool) -> None:
         path = self.path.partition("?")[0]
         if path == "/metrics":
-            self._send(HTTPStatus.OK, CONTENT_TYPE, type(self).make_page(), with_body=with_body)
+            self._send(HTTPStatus.OK, CONTENT_TYPE, self.make_page(), with_body=with_body)
         elif path == "/":
             self._send(HTTPStatus.OK, "text/plain; charset=utf-8", HOME, with_body=with_body)
         else:
@@ -77,11 +80,11 @@ async def serving(
     async def page() -> bytes:
         return await make_page()
 
-    def make() -> bytes:
-        return asyncio.run_coroutine_threadsafe(page(), loop).result(ANSWER_SECONDS)
+    class PageHandler(Handler):
+        def make_page(self) -> bytes:
+            return asyncio.run_coroutine_threadsafe(page(), loop).result(ANSWER_SECONDS)
 
-    handler = type("PageHandler", (Handler,), {"make_page": staticmethod(make)})
-    server = Server((host, port), handler)
+    server = Server((host, port), PageHandler)
     thread = threading.Thread(target=server.serve_forever, name="outlast-exporter", daemon=True)
     thread.start()
     try:

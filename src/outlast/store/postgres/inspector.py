@@ -116,8 +116,10 @@ class PostgresInspector:
 
     async def logs(self, job_id: int) -> list[LogRow]:
         """Return what is kept of a job's attempts, in the order of their tokens."""
-        rows = [dict(row) for row in await self._fetch("show_logs", job_id)]
-        return [LogRow(**(row | {"lines": lines_of(row["lines"])})) for row in rows]
+        rows: list[dict[str, Any]] = [dict(row) for row in await self._fetch("show_logs", job_id)]
+        for row in rows:
+            row["lines"] = lines_of(row["lines"])
+        return [LogRow(**row) for row in rows]
 
     async def last_attempts(
         self, ids: Sequence[int], text_max: int | None = None
