@@ -28,7 +28,7 @@ from outlast.store.postgres.wakeup import PostgresWakeup
 from outlast.store.protocol import Store
 from outlast.store.rows import JobFilter, WorkerStatus
 from outlast.store.searching import Texts
-from outlast.store.values import NewPause, Purpose, Report, Save
+from outlast.store.values import Claimed, NewPause, Purpose, Report, Save
 from tests.conformance.kit import (
     TASK,
     Hands,
@@ -133,6 +133,12 @@ async def _alone_or_labelled(store: PostgresStore) -> None:
     await store.inspector.job_ids(JobFilter(label="a"))
 
 
+async def _note(store: PostgresStore, held: Claimed) -> None:
+    await store.checkpoint([Save(held.job_id, held.token, 1, "1")])
+    await store.progress([Report(held.job_id, held.token, Progress(fraction=0.5))])
+    await store.keep_logs([JobLog(held.job_id, held.token, 1, [LogLine(1.0, "a line")])])
+
+
 async def _all_of_a_worker(store: PostgresStore) -> None:
     hands = await Hands.on(store, token_seen=1_000)
     other = await Hands.on(store, "w2", instance="i", registration="r")
@@ -145,8 +151,7 @@ async def _all_of_a_worker(store: PostgresStore) -> None:
         await store.enqueue([job(key="k"), job(key="l")])
     claimed = await hands.claim()
     first, second, third, *_ = claimed
-    await store.checkpoint([Save(first.job_id, first.token, 1, "1")])
-    await store.progress([Report(first.job_id, first.token, Progress(fraction=0.5))])
+    await _note(store, first)
     await hands.exchange(ended(first), crashed(second), limit=1)
     await hands.exchange(ended(first), crashed(second))  # both are refused or answered again
     await store.checkpoint([Save(second.job_id, second.token, 2, "2")])
@@ -237,6 +242,7 @@ async def _all_of_a_reader(store: PostgresStore) -> None:
         await inspector.job_ids(JobFilter(state=state))
         await inspector.job_ids(JobFilter(state=state, look_rows=1))
     await inspector.jobs_of([job_id])
+    await inspector.logs(job_id)
     await inspector.search([job_id], Texts(args="{", error="no", within=1.0))
     await inspector.last_attempts([job_id])
     await inspector.highest_token()

@@ -116,10 +116,7 @@ class PostgresInspector:
 
     async def logs(self, job_id: int) -> list[LogRow]:
         """Return what is kept of a job's attempts, in the order of their tokens."""
-        rows: list[dict[str, Any]] = [dict(row) for row in await self._fetch("show_logs", job_id)]
-        for row in rows:
-            row["lines"] = lines_of(row["lines"])
-        return [LogRow(**row) for row in rows]
+        return [_log(*row) for row in await self._fetch("show_logs", job_id)]
 
     async def last_attempts(
         self, ids: Sequence[int], text_max: int | None = None
@@ -295,6 +292,10 @@ _FIGURE: dict[str, type[msgspec.Struct]] = {
 # the columns of show_last_attempts.sql, in their order; what is malformed is told here
 _JOB = StoredJob.__struct_fields__[:-1]
 _ATTEMPT = AttemptRow.__struct_fields__[:-1]
+
+
+def _log(token: int, number: int, dropped: int, lines: str) -> LogRow:
+    return LogRow(token=token, number=number, dropped=dropped, lines=lines_of(lines))
 
 
 def _with_attempt(row: tuple[Any, ...]) -> tuple[StoredJob, AttemptRow | None]:
