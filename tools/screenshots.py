@@ -21,6 +21,7 @@ from outlast.model.job import JobFacts, Policy
 from outlast.model.lifecycle import Outcome, OutcomeKind, decide
 from outlast.model.pause import PauseKind
 from outlast.store import open_store
+from outlast.store.logs import JobLog, LogLine
 from outlast.store.minutes import Counted, CountKind
 from outlast.store.protocol import Store
 from outlast.store.rows import WorkerStatus
@@ -108,18 +109,17 @@ class Story:
         )
         await self.store.exchange(worker, [decide(facts, Outcome(**outcome), lambda: 0.5)], [])
 
-    async def count(self, worker: WorkerRef, batch: int, queue: str, good: int, bad: int) -> None:
-        """Note what a worker has counted in this minute."""
-        outcomes = {"completed": good, "error": bad}
-        await self.store.note_minute(
-            worker.worker_id,
-            batch,
-            [
-                Counted(kind=CountKind.ATTEMPT, queue=queue, task="", outcome=outcome, jobs=number)
-                for outcome, number in outcomes.items()
-                if number
-            ],
-        )
+    async def count(
+        self, worker: WorkerRef, batch: int, lane: tuple[str, str], good: int, bad: int
+    ) -> None:
+        """Note what a worker has counted in this minute of a queue and a task."""
+        counted = []
+        for outcome, number in (("completed", good), ("error", bad)):
+            one = Counted(kind=CountKind.ATTEMPT, queue=lane[0], task=lane[1], outcome=outcome)
+            one.jobs, one.seconds = number, number * 0.4
+            one.durations[2], one.durations[3] = number - number // 5, number // 5
+            counted += [one] if number else []
+        await self.store.note_minute(worker.worker_id, batch, counted)
 
     async def crash(self, worker: WorkerRef, claimed: Claimed, crash: Crash, **more: Any) -> None:
         """End an attempt by a crash."""
@@ -144,7 +144,8 @@ async def _finish_invoices(story: Story) -> None:
         await story.end(worker, claimed, kind=OutcomeKind.COMPLETED, result='{"pages": 3}')
     for minute in range(47):
         story.at(47 - minute)
-        await story.count(worker, minute + 1, "documents", 30 + minute * 7 % 23, minute % 11 // 10)
+        good, bad = 30 + minute * 7 % 23, minute % 11 // 10
+        await story.count(worker, minute + 1, ("documents", "invoice.render"), good, bad)
     await story.store.set_status(worker, WorkerStatus.STOPPED)
 
 
@@ -210,6 +211,11 @@ async def _crash_then_run(story: Story, number: int) -> None:
     await story.store.checkpoint([Save(number, again.token, 1, '{"row": 1044000}')])
     said = Progress(0.87, "loading", "row 1,044,000 of 1,200,000")
     await story.store.progress([Report(number, again.token, said)])
+    now = story.clock.wall()
+    lines = [
+        LogLine(now - 4 * (60 - n), f"row {1_038_000 + n * 100} of 1200000") for n in range(60)
+    ]
+    await story.store.keep_logs([JobLog(number, again.token, again.number, lines, dropped=310)])
     story.at(0)
     await story.store.heartbeat(second)
 
@@ -238,7 +244,8 @@ async def _refuse_mails(story: Story) -> None:
         await story.crash(worker, claimed, crash, pid=1004)
     for minute in range(11):
         story.at(20 - minute)
-        await story.count(worker, minute + 1, "mail", max(0, 9 - minute * 2), minute // 2)
+        good = max(0, 9 - minute * 2)
+        await story.count(worker, minute + 1, ("mail", "mail.send"), good, minute // 2)
     story.at(9)
     await story.store.pause(
         NewPause(

@@ -131,7 +131,7 @@ def test_a_job_shows_why_it_died(outlast: Outlast, filled: Filled) -> None:
     said = outlast("job", ids["dead"], "--url", url)
     assert said.code == 0, said.err
     for words in (
-        "failures 2 of 1, used up",
+        "failures 2, 1 forgiven: used up",
         f"`outlast requeue {ids['dead']}` runs it again",
         "tenant acme",
         '{"sent": [1, 2, 3]}',

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import html
+import re
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -23,6 +25,12 @@ def let_in(can: Iterable[str] = EVERYTHING, tenant: str | None = None) -> Judge:
         return Access("ada", can=can, tenant=tenant)
 
     return judge
+
+
+def hidden_fields(text: str) -> dict[str, str]:
+    """Return what the form of a page sends besides what a person writes."""
+    found = re.findall(r'type="hidden" name="(\w+)" value="([^"]+)"', text)
+    return {name: html.unescape(value) for name, value in found}
 
 
 class Page(httpx.AsyncClient):

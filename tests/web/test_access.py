@@ -15,6 +15,7 @@ from starlette.routing import Route
 from outlast.model.crash import Crash, CrashKind
 from outlast.model.job import Policy
 from outlast.store.actions import Bulk, Note
+from outlast.store.logs import JobLog, LogLine
 from outlast.web.access import EVERYTHING, Right
 from outlast.web.application import ENDPOINTS, application_of, make_site
 from outlast.web.problem import API
@@ -54,6 +55,7 @@ def post(url: str, needs: str, *, by_tenant: bool = False, **body: Any) -> Case:
 
 
 JOB = "/jobs/{job_id:int}"
+SHOWN = {"filter": '{"tenant": "other"}', "up_to_id": "9", "as_of": "1e12", "expected": "9"}
 PAGES = {
     ("GET", "/"): get("/"),
     ("GET", "/jobs"): get("/jobs", by_tenant=True),
@@ -62,6 +64,7 @@ PAGES = {
     ("GET", f"{JOB}/payload/{{name}}"): get(
         "/jobs/{job}/payload/args", by_tenant=True, needs="payload"
     ),
+    ("GET", f"{JOB}/logs"): get("/jobs/{job}/logs", by_tenant=True, needs="payload"),
     ("GET", f"{JOB}/{{verb}}"): get("/jobs/{job}/cancel", by_tenant=True, needs="cancel"),
     ("POST", f"{JOB}/cancel"): post("/jobs/{job}/cancel", "cancel", by_tenant=True),
     ("POST", f"{JOB}/requeue"): post("/jobs/{job}/requeue", "requeue", by_tenant=True),
@@ -73,10 +76,12 @@ PAGES = {
     ("GET", "/tasks/task"): get("/tasks/task?name=app.work"),
     ("GET", "/dead"): get("/dead", by_tenant=True),
     ("GET", "/dead/group"): get("/dead/group", by_tenant=True),
-    ("GET", "/dead/requeue"): get("/dead/requeue?group=1", by_tenant=True, needs="bulk"),
-    ("GET", "/dead/discard"): get("/dead/discard?group=1", by_tenant=True, needs="bulk"),
-    ("POST", "/dead/requeue"): post("/dead/requeue", "bulk", by_tenant=True, group="1"),
-    ("POST", "/dead/discard"): post("/dead/discard", "bulk", by_tenant=True, group="1"),
+    ("GET", "/jobs/cancel"): get("/jobs/cancel?phase=queued", by_tenant=True, needs="bulk"),
+    ("GET", "/jobs/requeue"): get("/jobs/requeue?tenant=other", by_tenant=True, needs="bulk"),
+    ("GET", "/jobs/discard"): get("/jobs/discard?tenant=other", by_tenant=True, needs="bulk"),
+    ("POST", "/jobs/cancel"): post("/jobs/cancel", "bulk", by_tenant=True, **SHOWN),
+    ("POST", "/jobs/requeue"): post("/jobs/requeue", "bulk", by_tenant=True, **SHOWN),
+    ("POST", "/jobs/discard"): post("/jobs/discard", "bulk", by_tenant=True, **SHOWN),
     ("GET", "/deaths"): get("/deaths", by_tenant=True),
     ("GET", "/workers"): get("/workers"),
     ("GET", "/workers/{worker_id:int}"): get("/workers/{worker}"),
@@ -105,6 +110,7 @@ CALLS = {
     ("GET", JOB): get("/jobs/{job}", by_tenant=True),
     ("GET", f"{JOB}/why"): get("/jobs/{job}/why", by_tenant=True),
     ("GET", f"{JOB}/attempts"): get("/jobs/{job}/attempts", by_tenant=True),
+    ("GET", f"{JOB}/logs"): get("/jobs/{job}/logs", by_tenant=True, needs="payload"),
     ("GET", f"{JOB}/{{name:str}}"): get("/jobs/{job}/args", by_tenant=True, needs="payload"),
     ("POST", f"{JOB}/cancel"): post("/jobs/{job}/cancel", "cancel", by_tenant=True),
     ("POST", f"{JOB}/requeue"): post("/jobs/{job}/requeue", "requeue", by_tenant=True),
@@ -200,7 +206,10 @@ async def world(store: Store, monkeypatch: pytest.MonkeyPatch) -> World:
             store,
             job(args=f'{{"secret":"{text}"}}', tenant=tenant, key=f"key-{text}", policy=policy),
         )
-        end = crashed(await hands.claim_one())
+        claimed = await hands.claim_one()
+        printed = [LogLine(1e9, text), LogLine(1e9, f"secret {text}")]
+        await store.keep_logs([JobLog(claimed.job_id, claimed.token, claimed.number, printed)])
+        end = crashed(claimed)
         crash = Crash(kind=CrashKind.ERROR, message=text, output=[text], traceback=text)
         await hands.hand_in(msgspec.structs.replace(end, crash=crash, message=text))
         numbers.append(number)
@@ -264,7 +273,7 @@ async def test_a_route_is_for_those_with_its_right_alone(
 def _also(key: tuple[str, str]) -> set[str]:
     """Return the right of the verb that a bulk action does."""
     path = key[1]
-    if path in {"/dead/requeue", "/dead/discard"}:
+    if path in {"/jobs/cancel", "/jobs/requeue", "/jobs/discard"}:
         return {path.rpartition("/")[2]}
     return {"discard"} if path.endswith(("/bulk", "/stop")) else set()
 
@@ -321,7 +330,11 @@ async def test_a_user_of_one_tenant_sees_and_touches_nothing_of_another(
     after = await state_of(world.store)
     for rows in (before, after):
         rows["jobs"] = [row for row in rows["jobs"] if row.id == world.other]
-        rows["actions"] = [row for row in rows["actions"] if row.job_id != world.own]
+        rows["actions"] = [
+            row
+            for row in rows["actions"]
+            if row.job_id != world.own and '"tenant":"acme"' not in (row.filter or "")
+        ]
     assert after == before
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,7 +13,7 @@ from outlast.store.rows import JobFilter
 from outlast.web.access import EVERYTHING
 from tests.conformance.kit import Hands, crashed, enqueued, eventually, job
 from tests.web.filled_kit import FINAL, fill
-from tests.web.kit import let_in, page_on
+from tests.web.kit import hidden_fields, let_in, page_on
 
 if TYPE_CHECKING:
     from outlast.store.protocol import Store
@@ -57,10 +56,10 @@ async def test_a_group_is_requeued_as_it_was_shown_and_the_act_is_recorded(store
     await fill(store, ["mail", "pay"])
     (group,) = (await store.inspector.dead_groups(DeadFilter(task="mail"))).groups
     async with page_on(store.url) as page:
-        text = await page.see("/dead/requeue", group=group.fingerprint)
+        text = await page.see("/jobs/requeue", group=group.fingerprint)
         assert "Requeue 3 jobs?" in text
-        fields = dict(re.findall(r'type="hidden" name="(\w+)" value="([^"]+)"', text))
-        started = await page.submit("/dead/requeue", **fields, reason="mended")
+        fields = hidden_fields(text)
+        started = await page.submit("/jobs/requeue", **fields, reason="mended")
         assert started.status_code == 303
         (row,) = await store.inspector.actions(1)
         await eventually(lambda: is_over(store, row.id))
@@ -72,7 +71,7 @@ async def test_a_group_is_requeued_as_it_was_shown_and_the_act_is_recorded(store
         left = (await store.inspector.dead_groups(DeadFilter())).groups
         assert [one.number for one in left] == [3]
         assert "No dead job has this group any more" in await page.see(
-            "/dead/requeue", group=group.fingerprint
+            "/jobs/requeue", group=group.fingerprint
         )
         assert (await page.submit(f"{path}/stop")).status_code == 409
 
@@ -86,12 +85,12 @@ async def test_more_jobs_than_were_shown_are_left_alone(store: Store) -> None:
     await fill(store, ["mail"])
     (group,) = (await store.inspector.dead_groups(DeadFilter())).groups
     async with page_on(store.url) as page:
-        text = await page.see("/dead/discard", group=group.fingerprint)
-        fields = dict(re.findall(r'type="hidden" name="(\w+)" value="([^"]+)"', text))
-        answer = await page.submit("/dead/discard", **(fields | {"expected": "2"}))
+        text = await page.see("/jobs/discard", group=group.fingerprint)
+        fields = hidden_fields(text)
+        answer = await page.submit("/jobs/discard", **(fields | {"expected": "2"}))
         assert answer.status_code == 409
         for wrong in ({"as_of": "nan"}, {"up_to_id": "-1"}, {"expected": "x"}):
-            assert (await page.submit("/dead/discard", **(fields | wrong))).status_code == 400
+            assert (await page.submit("/jobs/discard", **(fields | wrong))).status_code == 400
     assert (await store.inspector.dead_groups(DeadFilter())).looked_at == 3
 
 
@@ -103,10 +102,10 @@ async def test_a_user_of_one_tenant_acts_on_its_jobs_of_a_group_alone(store: Sto
     (group,) = (await store.inspector.dead_groups(DeadFilter())).groups
     assert group.number == 6
     async with page_on(store.url, let_in(tenant="acme")) as page:
-        text = await page.see("/dead/discard", group=group.fingerprint)
+        text = await page.see("/jobs/discard", group=group.fingerprint)
         assert "Discard 3 jobs?" in text
-        fields = dict(re.findall(r'type="hidden" name="(\w+)" value="([^"]+)"', text))
-        await page.submit("/dead/discard", **fields)
+        fields = hidden_fields(text)
+        await page.submit("/jobs/discard", **fields)
         (row,) = await store.inspector.actions(1)
         await eventually(lambda: is_over(store, row.id))
         assert "3 of 3 jobs" in await page.see(f"/actions/{row.id}")
@@ -124,5 +123,5 @@ async def test_a_group_is_discarded_only_with_both_rights(store: Store, lacking:
     async with page_on(store.url, let_in(EVERYTHING - {lacking})) as page:
         assert "Discard all" not in await page.see("/dead/group", group=group.fingerprint)
         asked = {"group": group.fingerprint or ""}
-        assert (await page.get("/dead/discard", params=asked)).status_code == 403
-        assert (await page.submit("/dead/discard", **asked)).status_code == 403
+        assert (await page.get("/jobs/discard", params=asked)).status_code == 403
+        assert (await page.submit("/jobs/discard", **asked)).status_code == 403

@@ -10,7 +10,7 @@ import typer
 from outlast.cli.connect import describe_missing, on_store
 from outlast.cli.options import JobId, Json, Url, command
 from outlast.errors import JobNotFound, UsageError
-from outlast.insight.documents import SCHEMA
+from outlast.insight.documents import logs_document
 from outlast.model.job import ENDED
 from outlast.store.logs import LogRow
 from outlast.store.protocol import Store
@@ -97,13 +97,4 @@ class _Printed:
 def _write(job_id: int, kept: list[LogRow]) -> None:
     from outlast.cli.show import print_json
 
-    attempts = [
-        {
-            "token": log.token,
-            "number": log.number,
-            "dropped": log.dropped,
-            "lines": [{"at": line.at, "text": line.text} for line in log.lines],
-        }
-        for log in kept
-    ]
-    print_json({"schema": SCHEMA, "id": job_id, "attempts": attempts})
+    print_json(logs_document(job_id, kept))

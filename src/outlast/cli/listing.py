@@ -27,10 +27,8 @@ from outlast.model.job import State
 from outlast.store.backend import resolve_url
 from outlast.store.protocol import Store
 from outlast.store.rows import JobFilter
-from outlast.store.searching import Texts
+from outlast.store.searching import SEARCH_MAX, Texts, is_searchable
 from outlast.text import stamp
-
-SEARCH_MAX = 1_000  # characters of a text that is searched for
 
 
 def add_to(group: typer.Typer) -> None:
@@ -135,18 +133,11 @@ def _show(found: JobList, limit: int, now: float, none: str) -> None:
 def texts_of(args: str | None, error: str | None, since: float | None) -> Texts | None:
     """Return what a search is for, or None. Raises UsageError for a text that no job can hold."""
     for flag, text in (("--args", args), ("--error", error)):
-        if text is not None and not (0 < len(text) <= SEARCH_MAX and _is_plain(text)):
+        if text is not None and not is_searchable(text):
             raise UsageError(f"{flag} takes a text of 1 to {SEARCH_MAX:,} characters")
     if args is None and error is None and since is None:
         return None
     return Texts(args=args, error=error, within=since)
-
-
-def _is_plain(text: str) -> bool:
-    try:
-        return "\x00" not in text and bool(text.encode())
-    except UnicodeEncodeError:
-        return False
 
 
 def describe_rest(

@@ -264,7 +264,8 @@ def _placed(row: StoredJob) -> str:
 
 def _budget(what: str, used: int, most: int) -> Text:
     style = "bold red" if used > most else "yellow" if used else ""
-    return Text(f"{what} {used} of {most}{', used up' if used > most else ''}", style=style)
+    told = f"{used}, {most} forgiven: used up" if used > most else f"{used} of {most}"
+    return Text(f"{what} {told}", style=style)
 
 
 def _limits(row: StoredJob) -> str:

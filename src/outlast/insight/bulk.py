@@ -15,12 +15,12 @@ import msgspec
 from outlast.clock import SYSTEM, Clock
 from outlast.errors import UsageError, text_of
 from outlast.insight.acting import By, Refused, Verb
-from outlast.insight.documents import error_of
 from outlast.model.job import State
 from outlast.store.actions import ActionRow, ActionState, Bulk, BulkStep, Note, Overtaken
 from outlast.store.listing import find
 from outlast.store.protocol import Store
 from outlast.store.rows import JobFilter, JobIds, StoredJob
+from outlast.store.searching import Texts
 
 COUNT_MAX = 10_000  # matches that are counted
 STEP = 500  # jobs of one step: one transaction
@@ -28,7 +28,6 @@ SEARCH = 10_000  # ids that are looked for at once
 SAMPLE = 5  # jobs that a preview shows
 PREVIEW_LOOKS = 2  # each at LOOK_ROWS rows at most
 JUDGED_MAX = 2_000  # jobs that a preview reads where it has to look at their ends
-PAGE_ENDS = 20  # jobs read at once with their crash reports
 TEXT_MAX = 200  # characters of arguments that are read
 PATIENCE = 5.0  # seconds without a step, after which another process may have died
 LOOK_SECONDS = 0.2  # between two looks at what another process does
@@ -50,9 +49,9 @@ class BulkFilter(
         state: one of ``STATES``.
         queue, task, tenant, label: their own.
         fingerprint: of the dead ones, those of this group.
-        error: a text in what went wrong last, as ``error_of`` says it; upper and lower case are
-            the same.
-        since: of those that have ended, only later ones; seconds since 1970.
+        args, error: a text in them, as of a search (``store.searching.Texts``).
+        since: only those that have ended or, of unfinished ones, begun or been enqueued since then;
+            seconds since 1970.
         from_scratch: requeue them without their checkpoints.
     """
 
@@ -62,6 +61,7 @@ class BulkFilter(
     tenant: str | None = None
     label: str | None = None
     fingerprint: str | None = None
+    args: str | None = None
     error: str | None = None
     since: float | None = None
     from_scratch: bool = False
@@ -286,7 +286,7 @@ async def _count(
     """Return how many match, whether there may be more, and the ids of the newest."""
     seen = await find(store.inspector.job_ids, wanted, PREVIEW_LOOKS)
     ids, more = seen.ids, seen.before is not None
-    if _asks_for_ends(which) or wanted.before_id is not None:
+    if _asks_for_rows(which) or wanted.before_id is not None:
         more = more or len(ids) > JUDGED_MAX
         parts = [ids[at : at + STEP] for at in range(0, min(len(ids), JUDGED_MAX), STEP)]
         rows = [row for part in parts for row in await _judge(store, part, wanted, which, as_of)]
@@ -294,32 +294,22 @@ async def _count(
     return min(len(ids), COUNT_MAX), more or len(ids) > COUNT_MAX, ids
 
 
-def _asks_for_ends(which: BulkFilter) -> bool:
-    return which.error is not None or which.since is not None
+def _asks_for_rows(which: BulkFilter) -> bool:
+    return any(one is not None for one in (which.args, which.error, which.since))
 
 
 async def _judge(
     store: Store, ids: Sequence[int], wanted: JobFilter, which: BulkFilter, as_of: float
 ) -> list[StoredJob]:
     """Return those of the jobs that match, and did when they were counted."""
+    if which.args is not None or which.error is not None:
+        ids = await store.inspector.search(ids, Texts(args=which.args, error=which.error))
     rows = await store.inspector.jobs_of(ids, 0)
-    found = [row for row in rows if row.state is wanted.state and _ended_in_time(row, which, as_of)]
-    if which.error is None:
-        return found
-    told = await _errors(store, [row.id for row in found])
-    return [row for row in found if which.error.casefold() in told.get(row.id, "").casefold()]
+    return [row for row in rows if row.state is wanted.state and _is_in_time(row, which, as_of)]
 
 
-def _ended_in_time(row: StoredJob, which: BulkFilter, as_of: float) -> bool:
-    if row.ended_at is None:
-        return which.since is None
-    return (which.since or 0.0) <= row.ended_at <= as_of
-
-
-async def _errors(store: Store, ids: Sequence[int]) -> dict[int, str]:
-    """Return what went wrong last with each of these jobs."""
-    told: dict[int, str] = {}
-    for at in range(0, len(ids), PAGE_ENDS):
-        for row, last in await store.inspector.last_attempts(ids[at : at + PAGE_ENDS], 0):
-            told[row.id] = error_of(row, last) or ""
-    return told
+def _is_in_time(row: StoredJob, which: BulkFilter, as_of: float) -> bool:
+    if row.ended_at is None and which.since is None:
+        return True
+    last = row.ended_at or row.started_at or row.enqueued_at
+    return (which.since or 0.0) <= last <= as_of

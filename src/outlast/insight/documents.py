@@ -16,6 +16,7 @@ from outlast.model.crash import Charge, Crash, Progress
 from outlast.model.job import State
 from outlast.model.pause import NO_PAUSES, Pauses
 from outlast.row import moment, plain
+from outlast.store.logs import LogRow
 from outlast.store.rows import AttemptRow, RefusalRow, Served, StoredJob, WorkerRow
 
 SCHEMA = 1
@@ -100,6 +101,20 @@ def error_of(row: StoredJob, last: AttemptRow | None) -> str | None:
     return f"{last.outcome}: {last.message}" if last.message else last.outcome
 
 
+def logs_document(job_id: int, kept: Iterable[LogRow]) -> Document:
+    """Return what is kept of the lines of a job's attempts."""
+    attempts = [
+        {
+            "token": log.token,
+            "number": log.number,
+            "dropped": log.dropped,
+            "lines": [{"at": line.at, "text": line.text} for line in log.lines],
+        }
+        for log in kept
+    ]
+    return {"schema": SCHEMA, "id": job_id, "attempts": attempts}
+
+
 def workers_document(
     rows: Iterable[WorkerRow], now: float, refused: Mapping[str, int] | None = None
 ) -> Document:
@@ -114,7 +129,8 @@ def workers_document(
 
 def refusals_document(rows: Iterable[RefusalRow]) -> Document:
     """Return writes that were refused, each with the job that was meant."""
-    return {"schema": SCHEMA, "refusals": [{"job": row.job_id, **_refusal(row)} for row in rows]}
+    shown = [{"id": row.id, "job": row.job_id, **_refusal(row)} for row in rows]
+    return {"schema": SCHEMA, "refusals": shown}
 
 
 def refused_since(refusals: Iterable[RefusalRow], since: float) -> Counter[str]:

@@ -85,8 +85,7 @@ class JobList(NamedTuple):
     """What is listed: long arguments are cut, results and checkpoints are left out. ``astray``:
     running jobs that nothing runs (see ``availability``). ``before``: jobs with smaller ids were
     not looked at, since the limit was reached or the search took long; None: there are none.
-    ``back_to``: when the last job was enqueued that a search for a text has read, if it ended for
-    that reason."""
+    ``back_to``: when the last job was enqueued that was looked at, if the search took long."""
 
     rows: list[StoredJob]
     served: Served
@@ -195,7 +194,7 @@ async def list_jobs(
     of_these = {row.id: strays[row.id] for row in shown if row.id in strays}
     is_full = len(shown) == which.limit
     before = shown[-1].id if is_full else seen.before
-    back_to = None if is_full or texts is None else await _time_of(store, before)
+    back_to = None if is_full else await _time_of(store, before)
     return JobList(shown, served, of_these, pauses, before, back_to)
 
 

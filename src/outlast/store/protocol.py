@@ -82,7 +82,8 @@ class Inspector(
         ...
 
     async def named(self, token: int | None, key: str | None) -> list[int]:
-        """Return ids by the token of an attempt, not completed, or the key of an unfinished job."""
+        """Return ids by the token of an attempt (of a completed one only if its lines are kept), or
+        by the key of an unfinished job."""
         ...
 
     async def job_ids(self, which: JobFilter) -> JobIds:
@@ -120,8 +121,10 @@ class Inspector(
         """Return running jobs by worker, at most ``limit``."""
         ...
 
-    async def refusals(self, job_id: int | None = None, limit: int = 50) -> list[RefusalRow]:
-        """Return refused writes, newest first."""
+    async def refusals(
+        self, job_id: int | None = None, limit: int = 50, before_id: int | None = None
+    ) -> list[RefusalRow]:
+        """Return refused writes, newest first; only those with ids below ``before_id``."""
         ...
 
     async def place(self, job_id: int) -> Place | None:

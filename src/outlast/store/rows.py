@@ -171,8 +171,9 @@ class Served:
 
 class RefusalRow(msgspec.Struct, frozen=True, kw_only=True):
     """A refused write: who tried what, and how many seconds late. ``worker`` is told by the token:
-    None where nothing is known of that attempt any more."""
+    None where nothing is known of that attempt any more. ``id`` rises with each refusal."""
 
+    id: int = 0
     job_id: int
     token: int
     verb: str

@@ -7,19 +7,30 @@ from typing import Protocol
 
 import msgspec
 
+SEARCH_MAX = 1_000  # characters of a text that is searched for
+
 
 class Texts(msgspec.Struct, frozen=True, kw_only=True):
     """What a job has to hold; None lets all pass. Upper and lower case of A to Z are the same.
 
     Attributes:
         args: a text in its arguments, as they are stored: JSON.
-        error: a text in the message of its last attempt that did not complete.
+        error: a text in what went wrong last: ``OUTCOME: MESSAGE`` of its last attempt that did
+            not complete.
         within: seconds; something has happened to it since then: it ended, began or was enqueued.
     """
 
     args: str | None = None
     error: str | None = None
     within: float | None = None
+
+
+def is_searchable(text: str) -> bool:
+    """Whether a job could hold this text."""
+    try:
+        return 0 < len(text) <= SEARCH_MAX and "\x00" not in text and bool(text.encode())
+    except UnicodeEncodeError:
+        return False
 
 
 class SearchReads(Protocol):

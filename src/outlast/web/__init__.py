@@ -18,11 +18,13 @@ navigation.py   the menu
 listing.py      parts that lists share: the filter in the URL, pages by key
 overview.py     /: what needs a hand
 jobs.py         /jobs and /go
+job_filter.py   which jobs are asked for in the URL, and which searches are refused
+bulk.py         what is done to all jobs that match: shown first, then done in steps
 job.py          /jobs/17: why, attempts, payloads
+job_logs.py     what the attempts of a job have printed, as pages show it
 timeline.py     the attempts of a job as a drawing
 actions.py      what is done to one job: cancel, requeue, discard
 dead.py         /dead: dead jobs by what they died of
-dead_acts.py    requeue or discard a group of them
 deaths.py       /deaths: how attempts end, and shared deaths
 queues.py       /queues: what waits and who takes it; pauses
 tasks.py        /tasks: outcomes, durations, and who knows a task

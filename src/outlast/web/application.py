@@ -16,8 +16,8 @@ from outlast.store.backend import resolve_url
 from outlast.web import (
     actions,
     api,
+    bulk,
     dead,
-    dead_acts,
     deaths,
     job,
     jobs,
@@ -48,10 +48,10 @@ COLOURS = ("red", "orange", "yellow", "green", "blue", "purple", "grey")
 ENDPOINTS: list[Endpoint] = [
     *overview.ENDPOINTS,
     *jobs.ENDPOINTS,
+    *bulk.ENDPOINTS,
     *job.ENDPOINTS,
     *actions.ENDPOINTS,
     *dead.ENDPOINTS,
-    *dead_acts.ENDPOINTS,
     *deaths.ENDPOINTS,
     *queues.ENDPOINTS,
     *tasks.ENDPOINTS,

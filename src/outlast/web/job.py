@@ -1,4 +1,4 @@
-"""``/jobs/17``: why it is where it is, what would move it, what has happened, and what it holds."""
+"""``/jobs/17``: why it is where it is, what would move it, what has happened, what it holds."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ from outlast.store.statistics import Place
 from outlast.text import lines
 from outlast.web.access import Right
 from outlast.web.endpoint import Endpoint
+from outlast.web.job_logs import LINE_MAX, LINES_SHOWN, read_logs, show_log
+from outlast.web.listing import read_number
 from outlast.web.timeline import draw_timeline, list_attempts
 from outlast.web.visit import Visit
 
@@ -82,6 +84,7 @@ async def show_job(visit: Visit) -> Response:
     dossier, row = found.dossier, found.dossier.row
     attempts = list_attempts(dossier)
     kept = attempts[-ATTEMPTS_SHOWN:]
+    logs = await read_logs(visit, row.id) if visit.may(Right.PAYLOAD) else []
     return visit.show(
         "job.html",
         row=row,
@@ -90,6 +93,8 @@ async def show_job(visit: Visit) -> Response:
         attempts=list(reversed(kept)),
         attempts_hidden=len(attempts) - len(kept),
         dropped=dossier.attempts[-1].dropped if dossier.attempts else 0,
+        log=show_log(visit, logs[0], LINES_SHOWN, LINE_MAX) if logs else None,
+        logs_more=len(logs) - 1,
         refusals=dossier.refusals,
         actions=found.actions,
         timeline=draw_timeline(dossier),
@@ -97,6 +102,22 @@ async def show_job(visit: Visit) -> Response:
         payload_max=SHOWN_MAX,
         done=DONE.get(visit.query.get("done", ""), ""),
         trace=lambda text: "\n".join(lines(visit.site.cover(text.rstrip()), TRACE_LINES)),
+    )
+
+
+async def show_logs(visit: Visit) -> Response:
+    """Show all that is kept of what one attempt has printed, by default of the newest."""
+    dossier = (await find_page(visit)).dossier
+    kept = await read_logs(visit, dossier.row.id)
+    token = read_number(visit.query, "attempt")
+    chosen = next((one for one in kept if token in {None, one.token}), None)
+    return visit.show(
+        "job_logs.html",
+        row=dossier.row,
+        phase=dossier.phase,
+        kept=kept,
+        token=token,
+        log=None if chosen is None else show_log(visit, chosen),
     )
 
 
@@ -116,5 +137,6 @@ async def show_payload(visit: Visit) -> Response:
 
 ENDPOINTS = [
     Endpoint("/jobs/{job_id:int}", show_job, by_tenant=True),
+    Endpoint("/jobs/{job_id:int}/logs", show_logs, Right.PAYLOAD, by_tenant=True),
     Endpoint("/jobs/{job_id:int}/payload/{name}", show_payload, Right.PAYLOAD, by_tenant=True),
 ]

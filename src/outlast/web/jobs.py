@@ -10,55 +10,47 @@ from outlast.insight.queries import PHASES, JobList, SearchBounds, list_jobs
 from outlast.model.job import State
 from outlast.store.protocol import Store
 from outlast.store.rows import JobFilter
+from outlast.web.bulk import verbs_for
 from outlast.web.endpoint import Endpoint
+from outlast.web.job_filter import query_of, read_asked
 from outlast.web.listing import ROWS, ROWS_MAX, read_name, read_number
 from outlast.web.problem import WebRefusal
 from outlast.web.visit import Visit
 
 BOUNDS = SearchBounds(looks=1, rows=20_000, judged=2_000, text_max=200)
-FILTERS = ("phase", "queue", "task", "tenant", "label")
 
 
 async def show_jobs(visit: Visit) -> Response:
     """Show a page of jobs."""
-    asked = {name: read_name(visit.query, name) for name in FILTERS}
-    if visit.access.tenant is not None:
-        asked["tenant"] = visit.access.tenant
+    asked = read_asked(visit)
+    texts = asked.texts
     before = read_number(visit.query, "before")
     limit = read_number(visit.query, "rows", ROWS_MAX) or ROWS
-    phase = asked["phase"]
     which = JobFilter(
-        state=_state_of(phase),
-        queue=asked["queue"],
-        task=asked["task"],
-        tenant=asked["tenant"],
-        label=asked["label"],
+        state=asked.state,
+        queue=asked.queue,
+        task=asked.task,
+        tenant=asked.tenant,
+        label=asked.label,
         limit=limit,
         before_id=before,
     )
 
     async def look(store: Store) -> JobList:
-        return await list_jobs(store, which, phase, visit.now, BOUNDS)
+        return await list_jobs(store, which, asked.phase, visit.now, BOUNDS, texts)
 
-    found = await visit.ask(("jobs", which, phase), look)
+    found = await visit.ask(("jobs", which, asked.phase, texts), look)
     return visit.show(
         "jobs.html",
         rows=[(row, phase_of(row, found.served, found.astray, found.pauses)) for row in found.rows],
         asked=asked,
+        query=query_of(visit, asked),
         before=before,
-        next_before=found.before,
+        found=found,
         is_full=len(found.rows) == limit,
         phases=[*State, *PHASES],
+        verbs=verbs_for(visit, asked),
     )
-
-
-def _state_of(word: str | None) -> State | None:
-    if word is None or word in PHASES:
-        return None if word is None else PHASES[word]
-    if word in set(State):
-        return State(word)
-    known = ", ".join((*State, *PHASES))
-    raise WebRefusal(400, "That cannot be", f"phase= is one of {known}.")
 
 
 async def go_to(visit: Visit) -> Response:

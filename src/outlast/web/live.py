@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator
 
 from starlette.responses import Response, StreamingResponse
 
+from outlast.web.access import Right
 from outlast.web.endpoint import Endpoint
 from outlast.web.problem import WebRefusal
 from outlast.web.sampler import TOPICS, Sampler
@@ -59,18 +60,20 @@ async def _hints(sampler: Sampler, topics: frozenset[str]) -> AsyncIterator[byte
 
 async def _allowed(visit: Visit, asked: frozenset[str]) -> frozenset[str]:
     """Return the topics that this user may be hinted at: of one tenant, only its jobs."""
-    jobs = {topic for topic in asked if _is_job(topic)}
+    kinds = {"job", "logs"} if visit.may(Right.PAYLOAD) else {"job"}
+    jobs = {topic for topic in asked if _is_job(topic, kinds)}
     tenant = visit.access.tenant
     if tenant is None:
         return frozenset(jobs | (asked & TOPICS.keys()))
-    ids = tuple(sorted(int(topic.partition(":")[2]) for topic in jobs))
+    ids = tuple(sorted({int(topic.partition(":")[2]) for topic in jobs}))
     rows = await visit.ask(("tenants", ids), lambda store: store.inspector.jobs_of(ids, 0))
-    return frozenset(f"job:{row.id}" for row in rows if row.tenant == tenant)
+    own = {str(row.id) for row in rows if row.tenant == tenant}
+    return frozenset(topic for topic in jobs if topic.partition(":")[2] in own)
 
 
-def _is_job(topic: str) -> bool:
+def _is_job(topic: str, kinds: set[str]) -> bool:
     kind, _, number = topic.partition(":")
-    return kind == "job" and number.isascii() and number.isdigit() and 0 < len(number) <= ID_DIGITS
+    return kind in kinds and number.isascii() and number.isdigit() and 0 < len(number) <= ID_DIGITS
 
 
 ENDPOINTS = [Endpoint("/events", stream, by_tenant=True)]

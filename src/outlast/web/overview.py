@@ -10,7 +10,7 @@ from outlast.insight.doctor import Locks
 from outlast.insight.doctor.finding import Facts
 from outlast.insight.doctor.schedules import SCHEDULES
 from outlast.insight.doctor.workers import CHECKS
-from outlast.insight.history import read_history
+from outlast.insight.history import Series, read_history
 from outlast.insight.overview import COUNTED_MAX, Overview, read_overview
 from outlast.store.finding import Finding, Level
 from outlast.store.protocol import Store
@@ -29,7 +29,6 @@ async def show_overview(visit: Visit) -> Response:
     seen = await visit.ask("overview", read_overview)
     reader = visit.site.reader
     schedules = await reader.ask("first schedules", _read_schedules, SLOW_SECONDS)
-    lately = await reader.ask("last hour", read_history, SLOW_SECONDS)
     findings = sorted(
         (one for one in find_troubles(seen, schedules, visit) if one.level in GRAVE),
         key=lambda one: GRAVE[one.level],
@@ -38,11 +37,17 @@ async def show_overview(visit: Visit) -> Response:
         "overview.html",
         findings=findings,
         queues=seen.stats["queues"],
-        lately={each.name: each for each in lately.series},
+        lately=await read_lately(visit),
         workers=seen.stats["workers"],
         completed=seen.stats["completed"],
         most=COUNTED_MAX,
     )
+
+
+async def read_lately(visit: Visit) -> dict[str, Series]:
+    """Return the attempts of the last hour, by queue."""
+    found = await visit.site.reader.ask("last hour", read_history, SLOW_SECONDS)
+    return {each.name: each for each in found.series}
 
 
 async def _read_schedules(store: Store) -> list[ScheduleRow]:

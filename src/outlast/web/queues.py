@@ -15,6 +15,7 @@ from outlast.store.values import NewPause
 from outlast.web.access import Right
 from outlast.web.endpoint import Endpoint
 from outlast.web.listing import read_name
+from outlast.web.overview import read_lately
 from outlast.web.problem import WebRefusal
 from outlast.web.visit import Visit
 
@@ -33,6 +34,7 @@ async def show_queues(visit: Visit) -> Response:
         hidden=max(0, len(queues) - QUEUES_SHOWN),
         pauses=[(one, describe(one, visit.now)) for one in seen.pauses],
         everything=everything[0] if everything else None,
+        lately=await read_lately(visit),
         most=COUNTED_MAX,
     )
 
@@ -52,6 +54,7 @@ async def show_queue(visit: Visit) -> Response:
         lanes=lanes[:LANES_SHOWN],
         hidden=max(0, len(lanes) - LANES_SHOWN),
         sentence=None if found.pause is None else describe(found.pause, visit.now),
+        lately=(await read_lately(visit)).get(name),
         most=COUNTED_MAX,
     )
 

@@ -9,11 +9,10 @@ from starlette.responses import Response
 from outlast.store.protocol import REFUSALS_KEPT, Store
 from outlast.store.rows import RefusalRow
 from outlast.web.endpoint import Endpoint
-from outlast.web.listing import read_name
+from outlast.web.listing import ROWS, read_name, read_number
 from outlast.web.visit import Visit
 
 HOUR = 3_600.0
-SHOWN = 200
 
 
 async def show_refusals(visit: Visit) -> Response:
@@ -24,11 +23,14 @@ async def show_refusals(visit: Visit) -> Response:
 
     rows = await visit.ask("refusals", look)
     verb, worker = read_name(visit.query, "verb"), read_name(visit.query, "worker")
+    before = read_number(visit.query, "before")
     chosen = [one for one in rows if verb in {None, one.verb} and worker in {None, one.worker}]
+    chosen = [one for one in chosen if before is None or one.id < before]
     return visit.show(
         "refusals.html",
-        rows=chosen[:SHOWN],
-        hidden=max(0, len(chosen) - SHOWN),
+        rows=chosen[:ROWS],
+        before=before,
+        next_before=chosen[ROWS - 1].id if len(chosen) > ROWS else None,
         verbs=Counter(one.verb for one in rows).most_common(),
         workers=Counter(one.worker for one in rows if one.worker).most_common(10),
         verb=verb,

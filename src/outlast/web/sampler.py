@@ -12,6 +12,7 @@ from outlast.errors import OutlastError
 from outlast.insight.availability import health
 from outlast.insight.overview import read_overview
 from outlast.insight.queries import read_workers
+from outlast.model.job import State
 from outlast.store.protocol import Store
 from outlast.store.rows import StoredJob
 from outlast.web.problem import WebRefusal
@@ -21,6 +22,7 @@ LOOK_SECONDS = 1.0  # between two looks at jobs
 SLOW = 2  # looks at jobs for each look at all else
 CLIENTS_MAX = 500
 JOBS_MAX = 500  # watched at once
+LOGS_MAX = 20  # running jobs whose lines are watched at once
 
 
 async def _stats(store: Store) -> object:
@@ -112,7 +114,15 @@ class Sampler:
     async def _look(self, *, slow: bool) -> set[str]:
         """Return the topics that have changed since the last look at them."""
         wanted = {topic for client in self._clients for topic in client.topics}
-        changed = await self._look_at_jobs({topic for topic in wanted if ":" in topic})
+        rows, changed = await self._look_at_jobs({topic for topic in wanted if ":" in topic})
+        if slow:
+            changed |= await self._look_at_logs(
+                [
+                    row.id
+                    for row in rows
+                    if row.state is State.RUNNING and f"logs:{row.id}" in wanted
+                ]
+            )
         for topic in sorted(wanted & TOPICS.keys()) if slow else ():
             work, keys = TOPICS[topic]
             self._reader.forget(("topic", topic))
@@ -122,18 +132,31 @@ class Sampler:
                 self._reader.forget(*keys)
         return changed
 
-    async def _look_at_jobs(self, topics: set[str]) -> set[str]:
-        ids = sorted(int(topic.partition(":")[2]) for topic in topics)[-JOBS_MAX:]
+    async def _look_at_jobs(self, topics: set[str]) -> tuple[list[StoredJob], set[str]]:
+        ids = sorted({int(topic.partition(":")[2]) for topic in topics})[-JOBS_MAX:]
         if not ids:
-            return set()
+            return [], set()
         self._reader.forget(("topic", "jobs"))
         rows = await self._reader.ask(
             ("topic", "jobs"), lambda store: store.inspector.jobs_of(ids, 0)
         )
         standing = {row.id: _standing(row) for row in rows}
         changed = {one for one in ids if self._note(f"job:{one}", standing.get(one))}
-        self._reader.forget(*(("job", one) for one in changed))
-        return {f"job:{one}" for one in changed}
+        self._reader.forget(*((kind, one) for one in changed for kind in ("job", "logs")))
+        return rows, {f"job:{one}" for one in changed}
+
+    async def _look_at_logs(self, ids: list[int]) -> set[str]:
+        """Look at what running jobs print: of one that has ended nothing is added."""
+        changed: set[str] = set()
+        for one in ids[:LOGS_MAX]:
+            self._reader.forget(("topic", "logs", one))
+            kept = await self._reader.ask(
+                ("topic", "logs", one), lambda store, one=one: store.inspector.logs(one)
+            )
+            if self._note(f"logs:{one}", kept):
+                changed.add(f"logs:{one}")
+                self._reader.forget(("logs", one))
+        return changed
 
     def _note(self, topic: str, found: object) -> bool:
         """Note what was seen; return whether it is other than before."""

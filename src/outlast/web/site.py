@@ -81,6 +81,11 @@ class Site:
         """End the streams of hints of the running loop: its server is about to stop."""
         self.sampler().stopped.set()
 
+    @property
+    def hides(self) -> bool:
+        """Whether anything is to be hidden."""
+        return self._hide is not None
+
     def cover(self, text: str) -> str:
         """Return a text in which all that is to be hidden is."""
         return text if self._hide is None else self._hide.sub(HIDDEN, text)

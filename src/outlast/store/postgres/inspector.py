@@ -141,12 +141,12 @@ class PostgresInspector:
         rows = await self._fetch("show_held", limit)
         return [held_of(*row) for row in rows]
 
-    async def refusals(self, job_id: int | None = None, limit: int = 50) -> list[RefusalRow]:
-        """Return refused writes, newest first."""
-        return [
-            RefusalRow(**finite(dict(row)))
-            for row in await self._fetch("show_refusals", job_id, limit)
-        ]
+    async def refusals(
+        self, job_id: int | None = None, limit: int = 50, before_id: int | None = None
+    ) -> list[RefusalRow]:
+        """Return refused writes, newest first; only those with ids below ``before_id``."""
+        rows = await self._fetch("show_refusals", job_id, limit, before_id)
+        return [RefusalRow(**finite(dict(row))) for row in rows]
 
     async def place(self, job_id: int) -> Place | None:
         """Return where a job stands among the others."""

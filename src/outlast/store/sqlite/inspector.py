@@ -143,9 +143,12 @@ class SqliteInspector:
         """Return running jobs by worker, at most ``limit``."""
         return [held_of(*row) for row in await self._rows("held", {"limit": limit})]
 
-    async def refusals(self, job_id: int | None = None, limit: int = 50) -> list[RefusalRow]:
-        """Return refused writes, newest first."""
-        rows = await self._rows("refusals", {"job_id": job_id, "limit": limit})
+    async def refusals(
+        self, job_id: int | None = None, limit: int = 50, before_id: int | None = None
+    ) -> list[RefusalRow]:
+        """Return refused writes, newest first; only those with ids below ``before_id``."""
+        values = {"job_id": job_id, "limit": limit, "before_id": before_id}
+        rows = await self._rows("refusals", values)
         return [RefusalRow(**finite(dict(zip(_REFUSAL, row, strict=True)))) for row in rows]
 
     async def place(self, job_id: int) -> Place | None:

@@ -14,6 +14,7 @@ from outlast.web.api.acts import Act, by_of
 from outlast.web.api.covered import cover_job
 from outlast.web.api.found import check_stoppable, read_one
 from outlast.web.api.route import ApiRoute, answer_json, read_body
+from outlast.web.job_filter import check_search
 from outlast.web.problem import WebRefusal
 from outlast.web.visit import Visit
 
@@ -36,6 +37,7 @@ async def act_on_all(visit: Visit) -> Response:
     if not visit.may(needed):
         said = f"{visit.access.user} lacks the right {needed.value}."
         raise WebRefusal(403, "Not allowed", said)
+    check_search(visit, args=sent.filter.args, error=sent.filter.error)
     which = kept_to_tenant(visit, sent.filter)
     if sent.expected is None:
         return await _preview(visit, sent.verb, which)

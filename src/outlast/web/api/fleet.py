@@ -68,13 +68,16 @@ async def show_schedules(visit: Visit) -> Response:
 
 
 async def show_refusals(visit: Visit) -> Response:
-    """Return the newest writes that were refused."""
+    """Return a page of writes that were refused, newest first."""
     limit = read_number(visit.query, "limit", LIMIT_MAX) or LIMIT
+    before = read_number(visit.query, "before")
 
     async def look(store: Store) -> list[RefusalRow]:
-        return await store.inspector.refusals(limit=limit)
+        return await store.inspector.refusals(limit=limit, before_id=before)
 
-    return answer_json(refusals_document(await visit.ask(("api refusals", limit), look)))
+    rows = await visit.ask(("api refusals", limit, before), look)
+    more = rows[-1].id if len(rows) == limit else None
+    return answer_json({**refusals_document(rows), "next_before": more})
 
 
 async def show_actions(visit: Visit) -> Response:
@@ -138,8 +141,8 @@ ROUTES = [
     ApiRoute(
         "/refusals",
         show_refusals,
-        "The newest writes that were refused: of attempts that had lost their job.",
-        query={"limit": _PAGE["limit"]},
+        "Writes that were refused, newest first: of attempts that had lost their job.",
+        query=_PAGE,
     ),
     ApiRoute(
         "/actions",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 from starlette.responses import Response
 
-from outlast.insight.documents import SCHEMA, job_document, listed_document
+from outlast.insight.documents import SCHEMA, job_document, listed_document, logs_document
 from outlast.insight.queries import PHASES, Dossier, list_jobs, read_dossier, read_situation
 from outlast.insight.why import why, why_document
 from outlast.model.job import State
@@ -15,6 +15,7 @@ from outlast.web.access import Right
 from outlast.web.api.covered import PAYLOADS, cover_attempt, cover_job, cover_texts, mark_hidden
 from outlast.web.api.route import ApiRoute, answer_json
 from outlast.web.job import not_found
+from outlast.web.job_logs import cover_lines, read_logs
 from outlast.web.jobs import BOUNDS
 from outlast.web.listing import read_name, read_number
 from outlast.web.problem import WebRefusal
@@ -118,6 +119,17 @@ async def show_why(visit: Visit) -> Response:
     return answer_json(why_document(about.row, covered))
 
 
+async def show_logs(visit: Visit) -> Response:
+    """Return what is kept of the lines of its attempts."""
+    job_id: int = visit.request.path_params["job_id"]
+    rows = await visit.ask(("row", job_id), lambda store: store.inspector.jobs_of([job_id], 0))
+    if not rows or visit.access.tenant not in {None, rows[0].tenant}:
+        raise not_found(job_id)
+    kept = (await read_logs(visit, job_id))[::-1]
+    covered = [msgspec.structs.replace(one, lines=cover_lines(visit, one.lines)) for one in kept]
+    return answer_json(logs_document(job_id, covered))
+
+
 async def show_payload(visit: Visit) -> Response:
     """Return a payload as it is stored, all of it: numbers keep all their digits."""
     job_id: int = visit.request.path_params["job_id"]
@@ -155,6 +167,13 @@ ROUTES = [
         f"{_JOB}/why", show_why, "Why it is there; as `outlast why ID --json`.", by_tenant=True
     ),
     ApiRoute(f"{_JOB}/attempts", show_attempts, "The attempts of one job.", by_tenant=True),
+    ApiRoute(
+        f"{_JOB}/logs",
+        show_logs,
+        "What its attempts have printed; as `outlast logs ID --json`.",
+        Right.PAYLOAD,
+        by_tenant=True,
+    ),
     ApiRoute(
         f"{_JOB}/{{name:str}}",
         show_payload,

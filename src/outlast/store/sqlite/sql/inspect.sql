@@ -14,20 +14,22 @@ SELECT j.id, j.task, j.queue, j.state, j.priority, j.attempt_count, j.failures, 
 FROM outlast_jobs AS j LEFT JOIN outlast_workers AS w ON w.id = coalesce(j.worker_id, j.completed_by)
 WHERE j.id = :id
 -- name: named
--- By the token of an attempt, closed or under way, or by the key of an unfinished job: each by an index.
+-- By the token of an attempt (closed, under way, or one whose lines are kept: the only completed ones that an
+-- index knows), or by the key of an unfinished job: each by an index.
 SELECT job_id AS id FROM outlast_attempts WHERE token = :token
+UNION SELECT job_id FROM outlast_logs WHERE token = :token
 UNION SELECT id FROM outlast_jobs WHERE worker_id IS NOT NULL AND token = :token
 UNION SELECT id FROM outlast_jobs WHERE key = :key AND key IS NOT NULL AND ended_at IS NULL
 ORDER BY id DESC LIMIT :limit
 -- name: search
--- Which of these jobs hold a text in their arguments, and one in the message of their last closed attempt,
+-- Which of these jobs hold a text in their arguments, and one in "OUTCOME: MESSAGE" of their last closed attempt,
 -- and are not older than a time; NULL lets all pass. lower() changes A to Z alone.
 SELECT j.id FROM json_each(:ids) AS wanted CROSS JOIN outlast_jobs AS j
 WHERE j.id = wanted.value
   AND (:args IS NULL OR instr(lower(j.args), lower(:args)) > 0)
   AND (:within IS NULL OR coalesce(j.ended_at, j.started_at, j.enqueued_at) >= :now - :within)
   AND (:error IS NULL
-       OR instr(lower((SELECT message FROM outlast_attempts WHERE job_id = j.id
+       OR instr(lower((SELECT outcome || ': ' || message FROM outlast_attempts WHERE job_id = j.id
                        ORDER BY number DESC, token DESC LIMIT 1)), lower(:error)) > 0)
 ORDER BY j.id DESC
 -- name: jobs_of
@@ -81,13 +83,14 @@ WHERE w.status IN ('active', 'draining') OR w.id IN (
 ORDER BY w.id
 -- name: refusals
 -- The attempt of that token shows who tried.
-SELECT r.job_id, r.token, r.verb, r.at, r.late_by,
+SELECT r.id, r.job_id, r.token, r.verb, r.at, r.late_by,
        coalesce(
            (SELECT a.worker FROM outlast_attempts AS a
             WHERE a.token = r.token AND a.job_id = r.job_id),
            (SELECT w.name FROM outlast_jobs AS j JOIN outlast_workers AS w ON w.id = j.completed_by
             WHERE j.id = r.job_id AND j.token = r.token))
-FROM outlast_refusals AS r WHERE :job_id IS NULL OR r.job_id = :job_id
+FROM outlast_refusals AS r
+WHERE (:job_id IS NULL OR r.job_id = :job_id) AND (:before_id IS NULL OR r.id < :before_id)
 ORDER BY r.id DESC LIMIT :limit
 -- name: held
 SELECT j.id, j.worker_id, j.progress FROM outlast_jobs AS j INDEXED BY outlast_jobs_worker

@@ -1,0 +1,140 @@
+"""What is done to all jobs that match a filter: shown first, then done to exactly those, in steps.
+
+The list of jobs and the groups of dead ones lead here, and the answer leads to ``/actions/12``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from math import isfinite
+
+import msgspec
+from starlette.responses import Response
+
+from outlast.insight.acting import By, Verb
+from outlast.insight.bulk import STATES, BulkFilter, Order, Preview, begin, preview, read_filter
+from outlast.insight.queries import PHASES
+from outlast.store.protocol import Store
+from outlast.web.access import Right
+from outlast.web.endpoint import Endpoint
+from outlast.web.job_filter import AskedJobs, check_search, query_of, read_asked
+from outlast.web.problem import WebRefusal
+from outlast.web.visit import Visit
+
+REASON_MAX = 1_000
+WRONG = WebRefusal(400, "That cannot be", "The form is not as the page has made it.")
+
+
+def verbs_for(visit: Visit, asked: AskedJobs) -> list[str]:
+    """Return what the visitor may do to all jobs of a filter. It has to name a state: a phase is
+    told from what workers do at the moment, and may be another in the next one."""
+    if not visit.may(Right.BULK) or asked.phase in PHASES:
+        return []
+    return [one.value for one in Verb if asked.state in STATES[one] and visit.may(one.value)]
+
+
+def confirm(verb: Verb) -> Callable[[Visit], Awaitable[Response]]:
+    """Return what shows the jobs that would be acted on, and asks whether that is meant."""
+
+    async def show(visit: Visit) -> Response:
+        check_right(visit, verb)
+        asked = read_asked(visit)
+        if asked.phase in PHASES:
+            said = f"Jobs are {verb}ed by their state, and {asked.phase} is none: see phase=."
+            raise WebRefusal(400, "That cannot be", said)
+
+        async def look(store: Store) -> Preview:
+            return await preview(store, verb, await _filter_of(store, asked))
+
+        seen = await visit.ask(("bulk page", verb, asked), look)
+        return visit.show(
+            "bulk.html",
+            seen=seen,
+            asked=query_of(visit, asked),
+            verb=verb.value,
+            filter=msgspec.json.encode(seen.filter).decode(),
+        )
+
+    return show
+
+
+async def _filter_of(store: Store, asked: AskedJobs) -> BulkFilter:
+    """Return the filter of an act. What is asked for as a span of time becomes a time, by the
+    store's clock: it has to mean the same when the act is done."""
+    within = asked.within
+    return BulkFilter(
+        state=asked.state,
+        queue=asked.queue,
+        task=asked.task,
+        tenant=asked.tenant,
+        label=asked.label,
+        fingerprint=asked.group,
+        args=asked.args,
+        error=asked.error,
+        since=None if within is None else await store.inspector.now() - within,
+    )
+
+
+def do(verb: Verb) -> Callable[[Visit], Awaitable[Response]]:
+    """Return what begins to act on the jobs that were shown; the answer leads to how far it is."""
+
+    async def act(visit: Visit) -> Response:
+        check_right(visit, verb)
+        form = await visit.form()
+        order = Order(
+            verb=verb,
+            filter=_filter_in(visit, form),
+            up_to_id=_whole(form, "up_to_id"),
+            as_of=_time(form, "as_of"),
+            expected=_whole(form, "expected"),
+        )
+        by = By(visit.access.user, form.get("reason", "")[:REASON_MAX] or None)
+        action_id = await visit.act(lambda store: begin(store, order, by))
+        visit.site.bulk.start(action_id)
+        return visit.go(f"/actions/{action_id}")
+
+    return act
+
+
+def _filter_in(visit: Visit, form: dict[str, str]) -> BulkFilter:
+    """Return the filter that was shown. Without one nothing is meant: not all jobs."""
+    if "filter" not in form:
+        raise WRONG
+    sent = read_filter(form["filter"])
+    check_search(visit, args=sent.args, error=sent.error)
+    return msgspec.structs.replace(
+        sent,
+        tenant=visit.access.tenant or sent.tenant,
+        from_scratch=form.get("from_scratch") == "yes",
+    )
+
+
+def check_right(visit: Visit, verb: Verb) -> None:
+    """Refuse one who may act on many jobs, and not in this way."""
+    if not visit.may(verb.value):
+        said = f"{visit.access.user} lacks the right {verb.value}."
+        raise WebRefusal(403, "Not allowed", said)
+
+
+def _whole(form: dict[str, str], name: str) -> int:
+    text = form.get(name, "")
+    if not (text.isascii() and text.isdigit() and len(text) <= 18):  # noqa: PLR2004
+        raise WRONG
+    return int(text)
+
+
+def _time(form: dict[str, str], name: str) -> float:
+    try:
+        at = float(form.get(name, ""))
+    except ValueError:
+        raise WRONG from None
+    if not isfinite(at):
+        raise WRONG
+    return at
+
+
+ENDPOINTS = [
+    Endpoint(f"/jobs/{verb}", handler(verb), Right.BULK, method, by_tenant=True)
+    for verb in Verb
+    for method, handler in (("GET", confirm), ("POST", do))
+]

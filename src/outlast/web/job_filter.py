@@ -1,0 +1,95 @@
+"""The filter of jobs in the URL: of the list, and of what is done to all that match."""
+
+from __future__ import annotations
+
+import msgspec
+
+from outlast.config import parse_seconds
+from outlast.insight.queries import PHASES
+from outlast.model.job import State
+from outlast.store.searching import SEARCH_MAX, Texts, is_searchable
+from outlast.web.access import Right
+from outlast.web.listing import read_name
+from outlast.web.problem import WebRefusal
+from outlast.web.visit import Visit
+
+
+class AskedJobs(msgspec.Struct, frozen=True, kw_only=True):
+    """What is asked for, word by word as in the URL; None lets all pass.
+
+    Attributes:
+        phase: a state or one of ``PHASES``.
+        queue, task, tenant, label: their own.
+        group: of the dead ones, those of this group.
+        args, error: a text in them (``store.searching.Texts``).
+        since: a span of time such as 2h: something has happened to it since then.
+    """
+
+    phase: str | None = None
+    queue: str | None = None
+    task: str | None = None
+    tenant: str | None = None
+    label: str | None = None
+    group: str | None = None
+    args: str | None = None
+    error: str | None = None
+    since: str | None = None
+
+    @property
+    def state(self) -> State | None:
+        """The state that jobs of this state or phase have. Refuses any other word."""
+        if self.phase is None or self.phase in PHASES:
+            return None if self.phase is None else PHASES[self.phase]
+        if self.phase in set(State):
+            return State(self.phase)
+        known = ", ".join((*State, *PHASES))
+        raise WebRefusal(400, "That cannot be", f"phase= is one of {known}.")
+
+    @property
+    def within(self) -> float | None:
+        """``since`` in seconds. Raises ConfigError."""
+        return None if self.since is None else parse_seconds(self.since)
+
+    @property
+    def texts(self) -> Texts | None:
+        """What is searched for by reading jobs, if anything is. Raises ConfigError."""
+        if self.args is None and self.error is None and self.since is None:
+            return None
+        return Texts(args=self.args, error=self.error, within=self.within)
+
+
+def read_asked(visit: Visit) -> AskedJobs:
+    """Return the filter in the URL, held to the visitor's tenant. Refuses what may not be asked."""
+    named = {name: read_name(visit.query, name) for name in AskedJobs.__struct_fields__}
+    if visit.access.tenant is not None:
+        named["tenant"] = visit.access.tenant
+    asked = AskedJobs(**named)
+    check_search(visit, args=asked.args, error=asked.error)
+    return asked
+
+
+def query_of(visit: Visit, asked: AskedJobs) -> dict[str, str]:
+    """Return the filter as links carry it."""
+    told = {name: one for name, one in msgspec.structs.asdict(asked).items() if one}
+    return {name: one for name, one in told.items() if name != "tenant" or not visit.access.tenant}
+
+
+def check_search(visit: Visit, *, args: str | None, error: str | None) -> None:
+    """Refuse a search that would tell what the visitor may not see: whether a job is found says
+    what it holds, letter by letter, also what is hidden."""
+    if args is not None and not visit.may(Right.PAYLOAD):
+        said = f"{visit.access.user} lacks the right payload: arguments cannot be searched."
+        raise WebRefusal(403, "Not allowed", said)
+    for name, text in (("args", args), ("error", error)):
+        if text is None:
+            continue
+        if visit.site.hides:
+            raise WebRefusal(
+                403,
+                "Not allowed",
+                "This page hides parts of what jobs hold, and a search would tell them:"
+                f" `outlast jobs --{name} TEXT` searches.",
+            )
+        if not is_searchable(text):
+            said = f"{name}= has to be a text of 1 to {SEARCH_MAX:,} characters."
+            raise WebRefusal(400, "That cannot be", said)

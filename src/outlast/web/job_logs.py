@@ -1,0 +1,48 @@
+"""What the attempts of a job have printed, as its pages and the API show it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from outlast.store.logs import LogLine, LogRow
+from outlast.text import cut, safe
+from outlast.web.visit import Visit
+
+LINES_SHOWN = 50  # on the page of the job; its own page has all that are kept
+LINE_MAX = 500  # characters of a line there
+
+
+class ShownLog(msgspec.Struct, frozen=True):
+    """What one attempt has printed, as pages show it. ``missing``: how many lines came before those
+    that are kept; ``hidden``: how many of those that are kept are not shown."""
+
+    token: int
+    number: int
+    missing: int
+    hidden: int
+    lines: list[LogLine]
+
+
+async def read_logs(visit: Visit, job_id: int) -> list[LogRow]:
+    """Return what is kept of a job's attempts, the newest first."""
+    kept = await visit.ask(("logs", job_id), lambda store: store.inspector.logs(job_id))
+    return kept[::-1]
+
+
+def show_log(visit: Visit, log: LogRow, most: int | None = None, line_max: int = 10**6) -> ShownLog:
+    """Return the last ``most`` lines of an attempt, each cut at ``line_max`` characters."""
+    lines = cover_lines(visit, log.lines)
+    shown = lines if most is None else lines[-most:]
+    told = [LogLine(at, cut(safe(text), line_max)) for at, text in shown]
+    return ShownLog(log.token, log.number, log.dropped, len(lines) - len(shown), told)
+
+
+def cover_lines(visit: Visit, lines: Sequence[LogLine]) -> list[LogLine]:
+    """Return lines in which all that is to be hidden is, also what goes over several of them; then
+    it is not known any more when each of them came."""
+    parts = visit.site.cover("\n".join(line.text for line in lines)).split("\n") if lines else []
+    if len(parts) != len(lines):
+        return [LogLine(0.0, part) for part in parts]
+    return [LogLine(line.at, part) for line, part in zip(lines, parts, strict=True)]
