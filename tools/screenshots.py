@@ -21,10 +21,12 @@ from outlast.model.job import JobFacts, Policy
 from outlast.model.lifecycle import Outcome, OutcomeKind, decide
 from outlast.model.pause import PauseKind
 from outlast.store import open_store
+from outlast.store.actions import Note
 from outlast.store.logs import JobLog, LogLine
 from outlast.store.minutes import Counted, CountKind
 from outlast.store.protocol import Store
 from outlast.store.rows import WorkerStatus
+from outlast.store.schedules import NewSchedule
 from outlast.store.values import (
     Claimed,
     ClaimRequest,
@@ -38,6 +40,10 @@ from outlast.store.values import (
 
 PICTURES = Path(__file__).parents[1] / "docs" / "pictures"
 TASKS = ["mail.send", "invoice.render", "picture.resize", "report.nightly", "import.orders"]
+SCHEDULES = {
+    "report.nightly": '{"cron":"15 3 * * *","zone":"Europe/Berlin"}',
+    "import.orders": '{"every":3600}',
+}
 MINUTE = 60.0
 
 
@@ -247,10 +253,10 @@ async def _refuse_mails(story: Story) -> None:
         good = max(0, 9 - minute * 2)
         await story.count(worker, minute + 1, ("mail", "mail.send"), good, minute // 2)
     story.at(9)
+    why = "the mail server is down"
     await story.store.pause(
-        NewPause(
-            kind=PauseKind.QUEUE, name="mail", reason="the mail server is down", paused_by="ada"
-        )
+        NewPause(kind=PauseKind.QUEUE, name="mail", reason=why, paused_by="ada"),
+        record=Note(actor="ada", verb="pause", target="queue mail", reason=why),
     )
     for number in range(3):
         story.at(8 - number)
@@ -266,6 +272,9 @@ async def _go_on(story: Story) -> None:
         one = await story.add(f"picture {number}", "picture.resize", queue="pictures", priority=5)
         (claimed,) = await story.claim(worker, "picture.resize")
         await story.store.progress([Report(one, claimed.token, Progress(fraction, "resizing"))])
+    for name, spec in SCHEDULES.items():
+        call = NewJob(task=name, queue="reports")
+        await story.store.put_schedules([NewSchedule(name=name, call=call, spec=spec)])
     await story.add("unserved", "picture.classify", queue="pictures", tenant="globex")
     await story.add("later", "report.nightly", queue="reports", delay=5 * 3600.0)
     for number in range(12):
@@ -313,6 +322,14 @@ PAGES = IN_DOCS | {
     "jobs": "jobs",
     "dead-job": "jobs/{mail_0}",
     "confirm": "jobs/{mail_0}/discard",
+    "logs": "jobs/{orders}/logs",
+    "search": "jobs?phase=dead&error=451&since=2h",
+    "bulk": "jobs/requeue?phase=dead&queue=mail&error=451&since=2h",
+    "queue": "queues/queue?name=mail",
+    "task": "tasks/task?name=invoice.render",
+    "worker": "workers/3",
+    "schedule": "schedules/schedule?name=report.nightly",
+    "missing": "jobs/999",
     **{name: name for name in ("dead", "deaths", "queues", "tasks", "workers", "schedules")},
     **{name: name for name in ("refusals", "actions", "system")},
 }
@@ -320,6 +337,7 @@ LOOKS: dict[str, dict[str, Any]] = {
     "": {},
     "-dark": {"dark": True},
     "-phone": {"width": 390, "height": 844},
+    "-phone-dark": {"width": 390, "height": 844, "dark": True},
 }
 
 if __name__ == "__main__":

@@ -51,6 +51,7 @@ def test_no_page_makes_the_browser_complain_and_axe_finds_nothing_serious(
     ids = populated(sqlite_url)
     paths = [entry.path.removeprefix("/") for entry in NAVIGATION]
     paths += ["jobs?phase=dead", "none", f"jobs/{ids['dead']}/discard", "queues/queue?name=default"]
+    paths += ["jobs/requeue?phase=dead&error=a&since=2h", f"jobs/{ids['dead']}/logs"]
     paths += [f"jobs/{number}" for number in ids.values()]
     with serving(sqlite_url, name="production", colour="red") as address:
         for path in paths:
@@ -110,6 +111,8 @@ def test_a_job_is_cancelled_by_links_and_forms_alone_below_any_prefix(
         browser.look_like(javascript=javascript)
         browser.open(address)
         click(browser, "tbody th a")
+        assert browser.driver.current_url == f"{address}queues/queue?name=mail"
+        click(browser, ".acts a")
         assert browser.driver.current_url == f"{address}jobs?queue=mail"
         click(browser, "tbody a.id")
         click(browser, ".acts a")

@@ -137,6 +137,8 @@ async def test_filters_narrow_by_label_error_and_time(store: Store, hands: Hands
     assert await count(label="import") == 1
     assert await count(error="IT BROKE") == 3
     assert await count(error="something else") == 0
+    assert await count(args="{") == 3
+    assert await count(args="nothing of it") == 0
     assert await count(since=after - 3_600) == 3
     assert await count(since=after + 3_600) == 0
     seen = await preview(store, Verb.REQUEUE, BulkFilter(label="import", error="broke"))

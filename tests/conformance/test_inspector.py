@@ -126,7 +126,11 @@ async def test_refusals_are_newest_first_and_by_job(store: Store) -> None:
     await store.checkpoint([Save(1, 10, 1, "1"), Save(2, 20, 1, "1")])
     await store.checkpoint([Save(1, 11, 1, "1")])
     assert [row.token for row in await store.inspector.refusals(1)] == [11, 10]
-    assert [row.token for row in await store.inspector.refusals(limit=1)] == [11]
+    (newest,) = await store.inspector.refusals(limit=1)
+    assert newest.token == 11
+    older = await store.inspector.refusals(before_id=newest.id)
+    assert [row.token for row in older] == [20, 10]
+    assert [row.token for row in await store.inspector.refusals(1, 1, older[0].id)] == [10]
 
 
 async def test_a_refusal_names_the_worker_that_came_too_late(store: Store, hands: Hands) -> None:

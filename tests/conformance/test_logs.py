@@ -34,6 +34,17 @@ async def test_the_lines_of_a_running_attempt_are_replaced(store: Store, hands: 
     assert await store.keep_logs([]) == set()
 
 
+async def test_a_completed_job_is_named_by_the_token_of_what_it_has_printed(
+    store: Store, hands: Hands
+) -> None:
+    (silent, printing) = await enqueued(store, job(), job())
+    claims = {one.job_id: one for one in await hands.claim(2)}
+    await store.keep_logs([log(claims[printing], "a")])
+    await hands.hand_in(*map(ended, claims.values()))
+    assert await store.inspector.named(claims[printing].token, None) == [printing]
+    assert await store.inspector.named(claims[silent].token, None) == []  # no index knows it
+
+
 async def test_a_late_worker_changes_nothing(store: Store, hands: Hands) -> None:
     (job_id,) = await enqueued(store, job())
     late = await hands.claim_one()

@@ -48,6 +48,7 @@ async def test_a_text_is_found_in_what_went_wrong_last(store: Store, hands: Hand
     await hands.hand_in(*ends)
     assert await found(store, Texts(error="NO PAGE")) == [first]
     assert await found(store, Texts(error="no ")) == [second, first]
+    assert await found(store, Texts(error="error: OSERROR: no")) == [second]  # its outcome, too
     assert await found(store, Texts(error="no ", args="none")) == []
     assert await found(store, Texts(error="no "), state=State.COMPLETED) == []
     assert await found(store, Texts(), state=State.COMPLETED) == [third]

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from outlast.store.logs import JobLog, LogLine
 from outlast.web.problem import WebRefusal
 from outlast.web.reader import StoreReader
 from outlast.web.sampler import CLIENTS_MAX, SLOW, Sampler
@@ -66,6 +67,25 @@ async def test_a_change_is_hinted_at_to_those_who_asked_about_it(
     await looking.look()
     assert everything.hinted.is_set(), "a new worker"
     for each in (mine, others, everything):
+        looking.sampler.leave(each)
+
+
+async def test_new_lines_of_a_running_job_are_hinted_at_to_those_who_asked_about_them(
+    store: Store, looking: Looking
+) -> None:
+    (number,) = await enqueued(store)
+    reader = looking.sampler.join(frozenset({f"job:{number}", f"logs:{number}"}))
+    other = looking.sampler.join(frozenset({f"job:{number}"}))
+    claimed = await (await Hands.on(store)).claim_one()
+    await looking.settle()
+    await looking.look()
+    for each in (reader, other):
+        each.hinted.clear()
+    line = LogLine(1.0, "a line")
+    await store.keep_logs([JobLog(number, claimed.token, claimed.number, [line])])
+    await looking.look()
+    assert [each.hinted.is_set() for each in (reader, other)] == [True, False]
+    for each in (reader, other):
         looking.sampler.leave(each)
 
 

@@ -13,6 +13,7 @@ from outlast.model.pause import PauseKind
 from outlast.store.evidence import DeadFilter
 from outlast.store.minutes import Counted
 from outlast.store.rows import JobFilter
+from outlast.store.values import Save
 from outlast.web.access import READING
 from tests.conformance.kit import TASK, Hands, enqueued, job
 from tests.conformance.schedules_kit import put_one
@@ -109,6 +110,20 @@ async def test_a_queue_shows_its_lanes_and_what_hinders_them(store: Store) -> No
         assert (await page.get("/queues/queue", params={"name": "none"})).status_code == 404
 
 
+async def test_queues_and_tasks_have_the_attempts_of_their_last_hour_as_drawings(
+    store: Store,
+) -> None:
+    hands = await Hands.on(store)
+    counted = Counted(kind="attempt", queue="mail", task=TASK, outcome="completed", jobs=5)
+    await store.note_minute(hands.me.worker_id, 1, [counted])
+    async with page_on(store.url) as page:
+        assert "Attempts of queue mail: 5 ended" in await page.see("/queues")
+        assert f"Attempts of task {TASK}: 5 ended" in await page.see("/tasks")
+        for path, name in (("/queues/queue", "mail"), ("/tasks/task", TASK)):
+            text = await page.see(path, name=name)  # also where nothing of it is left
+            assert "Attempts of the last hour: 5 ended</figcaption>" in text
+
+
 async def test_a_queue_is_paused_with_a_reason_and_resumed(store: Store) -> None:
     await enqueued(store, job(queue="mail"))
     async with page_on(store.url) as page:
@@ -122,6 +137,15 @@ async def test_a_queue_is_paused_with_a_reason_and_resumed(store: Store) -> None
         assert "Resume" in text
         await page.submit("/resume", kind="queue", name="mail")
         assert await store.inspector.pauses() == []
+
+
+async def test_a_queue_without_jobs_is_a_page(store: Store) -> None:
+    await Hands.on(store, queues=["served"])
+    async with page_on(store.url) as page:
+        await page.submit("/pause", kind="queue", name="held")
+        for name in ("served", "held"):
+            assert name in await page.see("/queues")
+            assert "Nothing is due here." in await page.see("/queues/queue", name=name)
 
 
 async def test_everything_is_paused_and_what_cannot_be_is_refused(store: Store) -> None:
@@ -263,6 +287,25 @@ async def test_refused_writes_are_listed_by_verb(store: Store) -> None:
         text = await page.see("/refusals")
         assert "1 refused write in the last hour" in text
         assert "No refused write matches." in await page.see("/refusals", verb="odd")
+
+
+async def test_refused_writes_are_paged_by_key_with_their_filter(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("outlast.web.refusals.ROWS", 2)
+    await store.checkpoint([Save(1, token, 1, "1") for token in (10, 11, 12)])
+    ids = [row.id for row in await store.inspector.refusals()]
+    async with page_on(store.url) as page:
+        first = await page.see("/refusals", verb="checkpoint")
+        assert f'id="refusal-{ids[1]}"' in first
+        assert f'id="refusal-{ids[2]}"' not in first
+        assert f"before={ids[1]}&amp;verb=checkpoint" in first
+        rest = await page.see("/refusals", verb="checkpoint", before=ids[1])
+        assert f'id="refusal-{ids[2]}"' in rest
+        assert "Older" not in rest
+        listed = (await page.get("/api/v1/refusals", params={"limit": 2})).json()
+        assert [one["id"] for one in listed["refusals"]] == ids[:2]
+        assert listed["next_before"] == ids[1]
 
 
 async def test_the_system_shows_store_schema_and_findings_and_no_secret(store: Store) -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import msgspec
 
 from outlast.insight.availability import drains, hindrance, knows, list_alive, serves
-from outlast.insight.stats import stats_document
+from outlast.insight.stats import COUNTS, stats_document
 from outlast.model.pause import Pause, Pauses
 from outlast.store.rows import WorkerRow
 from outlast.store.statistics import Statistics
@@ -63,9 +63,13 @@ class QueueView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def list_queues(
-    statistics: Statistics, workers: Sequence[WorkerRow], pauses: Sequence[Pause]
+    statistics: Statistics,
+    workers: Sequence[WorkerRow],
+    pauses: Sequence[Pause],
+    lately: Collection[str] = (),
 ) -> list[QueueView]:
-    """Return the queues that have jobs, a pause, or a worker that names them, by name."""
+    """Return the queues that have jobs, a pause, or a worker that names them, and those that were
+    busy ``lately``, by name."""
     document = stats_document(statistics, workers, pauses)
     counted = {one["queue"]: one for one in document["queues"]}
     live = list_alive(workers, statistics.now)
@@ -76,7 +80,7 @@ def list_queues(
         _queue(
             name, counted.get(name), statistics, [x for x in lanes if x.queue == name], live, pauses
         )
-        for name in sorted({*counted, *named, *paused})
+        for name in sorted({*counted, *named, *paused, *lately})
     ]
 
 
@@ -96,7 +100,10 @@ def list_lanes(statistics: Statistics, live: Sequence[WorkerRow], pauses: Pauses
     ]
 
 
-_NOTHING: dict[str, object] = {"at_least": [], "oldest_due_seconds": None}
+_NOTHING: dict[str, object] = dict.fromkeys(COUNTS, 0) | {
+    "at_least": [],
+    "oldest_due_seconds": None,
+}
 
 
 def _queue(

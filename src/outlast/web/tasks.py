@@ -78,13 +78,15 @@ def describe_quantile(buckets: list[int], part: float) -> str:
 
 
 def _buckets(task: TaskView) -> list[tuple[str, int, float]]:
-    """Return the durations of the last hour: up to what, how many, and as a part of the most."""
+    """Return the durations of the last hour, from the shortest to the longest that there were: up
+    to what, how many, and as a part of the most."""
     if task.series is None or not any(task.series.durations):
         return []
     most = max(task.series.durations)
     names = [*(f"≤ {span(bound)}" for bound in BOUNDS), "longer"]
-    counted = zip(names, task.series.durations, strict=True)
-    return [(name, number, number / most) for name, number in counted]
+    counted = list(zip(names, task.series.durations, strict=True))
+    there = [place for place, (_, number) in enumerate(counted) if number]
+    return [(name, number, number / most) for name, number in counted[there[0] : there[-1] + 1]]
 
 
 ENDPOINTS = [

@@ -1,0 +1,91 @@
+"""Acts on all jobs of a filter of /jobs: as they were shown, and no others."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from outlast.model.job import Policy, State
+from outlast.store.rows import JobFilter
+from outlast.web.access import EVERYTHING, Right
+from tests.conformance.kit import Hands, crashed, enqueued, eventually, job
+from tests.web.kit import hidden_fields, let_in, page_on
+from tests.web.test_dead import is_over
+
+if TYPE_CHECKING:
+    from outlast.store.protocol import Store
+
+FINAL = Policy(retries=0)
+
+
+async def states(store: Store) -> dict[int, State]:
+    return {row.id: row.state for row in await store.inspector.jobs(JobFilter())}
+
+
+async def deaths(store: Store, *args: str) -> list[int]:
+    ids = await enqueued(store, *[job(args=each, policy=FINAL, queue="mail") for each in args])
+    hands = await Hands.on(store)
+    await hands.hand_in(*[crashed(one) for one in await hands.claim()])
+    return ids
+
+
+async def test_all_jobs_of_a_filter_are_requeued_and_those_that_come_later_are_not(
+    store: Store,
+) -> None:
+    ada, bob, later = await deaths(store, '["ada 1"]', '["ada 2"]', '["bob"]')
+    query = {"phase": "dead", "queue": "mail", "args": "ada", "error": "broke", "since": "2h"}
+    async with page_on(store.url) as page:
+        text = await page.see("/jobs", **query)
+        assert "Requeue all that match…" in text
+        assert "Cancel all that match…" not in text
+        text = await page.see("/jobs/requeue", **query)
+        assert "Requeue 2 jobs?" in text
+        (newer,) = await deaths(store, '["ada 3"]')
+        fields = hidden_fields(text)
+        assert fields["expected"] == "2"
+        started = await page.submit("/jobs/requeue", **fields, reason="mended")
+        (row,) = await store.inspector.actions(1)
+        assert started.headers["location"] == f"../actions/{row.id}"
+        await eventually(lambda: is_over(store, row.id))
+        assert (row.reason, row.expected) == ("mended", 2)
+    assert await states(store) == {
+        ada: State.QUEUED,
+        bob: State.QUEUED,
+        later: State.DEAD,
+        newer: State.DEAD,
+    }
+
+
+async def test_queued_jobs_of_a_filter_are_cancelled_by_the_time_of_their_enqueuing(
+    store: Store,
+) -> None:
+    ids = await enqueued(store, job(queue="a"), job(queue="a"), job(queue="b"))
+    async with page_on(store.url) as page:
+        text = await page.see("/jobs/cancel", phase="queued", queue="a", since="1h")
+        assert "Cancel 2 jobs?" in text
+        await page.submit("/jobs/cancel", **hidden_fields(text))
+        (row,) = await store.inspector.actions(1)
+        await eventually(lambda: is_over(store, row.id))
+    assert list((await states(store)).items()) == [
+        (ids[2], State.QUEUED), (ids[1], State.CANCELLED), (ids[0], State.CANCELLED),
+    ]  # fmt: skip
+
+
+async def test_what_is_not_meant_is_refused(store: Store) -> None:
+    await deaths(store, "[]")
+    before = await states(store)
+    async with page_on(store.url) as page:
+        shown = hidden_fields(await page.see("/jobs/discard", phase="dead"))
+        del shown["filter"]
+        for form in (shown, shown | {"filter": "{"}, shown | {"filter": '{"odd": 1}'}):
+            assert (await page.submit("/jobs/discard", **form)).status_code == 400, form
+        for phase in ("scheduled", "silent", "odd", "queued"):
+            answer = await page.get("/jobs/discard", params={"phase": phase})
+            assert answer.status_code == 400, phase
+        for phase in (None, "scheduled", "completed"):
+            assert "all that match" not in await page.see("/jobs", phase=phase)
+    async with page_on(store.url, let_in(EVERYTHING - {Right.DISCARD})) as page:
+        text = await page.see("/jobs", phase="dead")
+        assert "Requeue all" in text
+        assert "Discard all" not in text
+    assert await states(store) == before
+    assert await store.inspector.actions() == []
