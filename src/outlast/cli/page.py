@@ -97,10 +97,9 @@ class Page:
         self._progress()
 
     def _budgets(self) -> Text:
-        row = self._row
-        failures = _budget("failures", row.failures, row.policy.retries)
-        losses = _budget("losses", row.losses, row.policy.max_losses)
-        return failures + Text("   ") + losses + Text(_limits(row), style="dim")
+        failures = _budget("failures", self._row.failures, self._row.policy.retries)
+        losses = _budget("losses", self._row.losses, self._row.policy.max_losses)
+        return failures + Text("   ") + losses + Text(_limits(self._row), style="dim")
 
     def _progress(self) -> None:
         progress = self._row.progress
@@ -264,8 +263,8 @@ def _placed(row: StoredJob) -> str:
 
 def _budget(what: str, used: int, most: int) -> Text:
     style = "bold red" if used > most else "yellow" if used else ""
-    told = f"{used}, {most} forgiven: used up" if used > most else f"{used} of {most}"
-    return Text(f"{what} {told}", style=style)
+    left = f", {most} forgiven: used up" if used > most else f" of {most}"
+    return Text(f"{what} {used}{left}", style=style)
 
 
 def _limits(row: StoredJob) -> str:

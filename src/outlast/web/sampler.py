@@ -13,6 +13,7 @@ from outlast.insight.availability import health
 from outlast.insight.overview import read_overview
 from outlast.insight.queries import read_workers
 from outlast.model.job import State
+from outlast.store.logs import LogRow
 from outlast.store.protocol import Store
 from outlast.store.rows import StoredJob
 from outlast.web.problem import WebRefusal
@@ -149,14 +150,16 @@ class Sampler:
         """Look at what running jobs print: of one that has ended nothing is added."""
         changed: set[str] = set()
         for one in ids[:LOGS_MAX]:
-            self._reader.forget(("topic", "logs", one))
-            kept = await self._reader.ask(
-                ("topic", "logs", one), lambda store, one=one: store.inspector.logs(one)
-            )
-            if self._note(f"logs:{one}", kept):
+            if self._note(f"logs:{one}", await self._read_logs(one)):
                 changed.add(f"logs:{one}")
                 self._reader.forget(("logs", one))
         return changed
+
+    async def _read_logs(self, job_id: int) -> list[LogRow]:
+        self._reader.forget(("topic", "logs", job_id))
+        return await self._reader.ask(
+            ("topic", "logs", job_id), lambda store: store.inspector.logs(job_id)
+        )
 
     def _note(self, topic: str, found: object) -> bool:
         """Note what was seen; return whether it is other than before."""
