@@ -1,9 +1,12 @@
 """What idle workers cost the database, by their number: CPU and statements a second.
 
 One process keeps their rows alive, over a few connections, by what a worker without work does: a
-beat in each heartbeat, a reaper with its glances and looks, an exchange in each relaxed
-poll. So the cost of sessions is not in it. *Alone*: the same, where each worker takes each look by
-itself; above 100 workers that is computed from one look, which a database could not bear otherwise.
+beat in each heartbeat, a reaper with its glances and looks, an exchange in each poll that is worth
+a trip, a reconciliation, the count of its peers and the sweep of expired jobs. So the cost of
+sessions is not in it. Beats have connections of their own, as in a worker: calls that keep plans
+and calls that do not would take them from each other, and open new ones all the time. *Alone*: the
+same, where each worker takes each look by itself; above 100 workers that is computed from one look,
+which a database could not bear otherwise.
 
     python -m bench fleet [--quick]
 """
@@ -25,11 +28,16 @@ from bench.series import Series
 from harness.servers import PostgresServer
 from outlast.clock import SYSTEM, seeded
 from outlast.errors import StoreError
+from outlast.store.glances import Glance
 from outlast.store.postgres.store import PostgresStore
 from outlast.store.values import ClaimRequest, NewWorker, WorkerRef
-from outlast.worker.claims.exchange import POLL_FACTOR_WITH_GLANCES
+from outlast.worker.claims.exchange import RECONCILE_SECONDS
+from outlast.worker.claims.peers import EASED_PEERS
+from outlast.worker.claims.polls import Polls
+from outlast.worker.claims.wake_turns import PeerCount
 from outlast.worker.maintenance.deadlines import Deadlines
-from outlast.worker.maintenance.looks import EASED_PEERS, OwnLooks
+from outlast.worker.maintenance.expirer import Expirer
+from outlast.worker.maintenance.looks import OwnLooks
 from outlast.worker.maintenance.reaper import Reaper
 
 SIZES, QUICK_SIZES = (1, 10, 100, 300, 1_000), (1, 10)
@@ -44,9 +52,9 @@ PRESENT = """SELECT outlast_hold_presence_v1(
 class Counted:
     """A store that counts the calls of its verbs."""
 
-    def __init__(self, store: PostgresStore) -> None:
+    def __init__(self, store: PostgresStore, calls: Counter[str]) -> None:
         self._store = store
-        self.calls: Counter[str] = Counter()
+        self.calls = calls
 
     def __getattr__(self, name: str) -> Any:
         real = getattr(self._store, name)
@@ -58,8 +66,25 @@ class Counted:
         return call
 
 
-class Deaf:
-    """The owner of a reaper, to whom nothing matters."""
+class Idle:
+    """What the duties of one idle worker share. It wakes all the others for nothing."""
+
+    def __init__(self, is_eased: Callable[[], bool]) -> None:
+        self.peers = 1
+        self.claimed_at = float("-inf")
+        self.polls = Polls(SYSTEM, POLL, self, is_eased)  # type: ignore[arg-type]
+
+    def note_peers(self, count: int) -> None:
+        """Note how many there are."""
+        self.peers = count
+
+    def hear_of_look(self, before: int, drawn: int) -> bool:
+        """Follow nothing."""
+        return False
+
+    def take_glance(self, glance: Glance) -> None:
+        """Take in what a glance shows."""
+        self.polls.take_glance(glance)
 
     def __getattr__(self, name: str) -> Callable[..., None]:
         return lambda *_: None
@@ -68,8 +93,9 @@ class Deaf:
 class Fleet:
     """Idle workers on one store."""
 
-    def __init__(self, store: Counted, *, alone: bool) -> None:
+    def __init__(self, store: Counted, beats: Counted, *, alone: bool) -> None:
         self._store: Any = store
+        self._beats: Any = beats
         self._alone = alone
         self._random = seeded(1)
         self.count = 0
@@ -96,11 +122,12 @@ class Fleet:
 
     def _live(self, me: WorkerRef, boot_id: str) -> None:
         store = self._store
+        idle = Idle(lambda: self.count >= EASED_PEERS)
         looks = OwnLooks(
             store, lambda: me, boot_id, clock=SYSTEM, is_eased=lambda: self.count >= EASED_PEERS
         )
         reaper = Reaper(
-            Deaf(),
+            idle,
             store,
             lambda: me.worker_id,
             clock=SYSTEM,
@@ -109,16 +136,27 @@ class Fleet:
         )
 
         async def beat() -> float:
-            beat = await store.heartbeat(me)
+            beat = await self._beats.heartbeat(me)
             if beat.glance is not None:
                 reaper.take_glance(beat.glance)
             return HEARTBEAT
 
         async def poll() -> float:
-            await store.exchange(me, [], [ClaimRequest(["t"], 10)])
-            return POLL * POLL_FACTOR_WITH_GLANCES
+            if not idle.polls.are_useless():
+                idle.polls.note_look()
+                await store.exchange(me, [], [ClaimRequest(["t"], 10)])
+                idle.claimed_at = SYSTEM.boot()
+                idle.polls.note_end(None)
+            return idle.polls.seconds()
 
-        for duty in (beat, poll, reaper.run_once):
+        async def reconcile() -> float:
+            await store.reconcile(me, [])
+            return RECONCILE_SECONDS
+
+        peers = PeerCount(store, lambda: me, idle)  # type: ignore[arg-type]
+        expirer = Expirer(store, idle, SYSTEM, idle)
+        duties = (beat, poll, reconcile, reaper.run_once, peers.run_once, expirer.run_once)
+        for duty in duties:
             self._tasks.append(asyncio.create_task(self._serve(duty)))
 
     async def _serve(self, duty: Callable[[], Awaitable[float]]) -> None:
@@ -147,22 +185,24 @@ async def measured(
 ) -> tuple[float, Counter[str], dict[str, float]]:
     """Return CPU a second of the database, calls a second, and the costs of one call."""
     name = f"fleet_{count}_{alone}".lower()
-    store = PostgresStore(postgres.create_database(name), connections=8)
+    store = PostgresStore(postgres.create_database(name), connections=8, reserved=4)
     await store.open()
-    counted = Counted(store)
-    fleet = Fleet(counted, alone=alone)
+    beats = PostgresStore(store.url, connections=8)
+    calls: Counter[str] = Counter()
+    fleet = Fleet(Counted(store, calls), Counted(beats, calls), alone=alone)
     await fleet.grow(count)
     present = await asyncpg.connect(store.url)
     await present.fetch(PRESENT)
     await asyncio.sleep(seconds and REST_SECONDS)
-    counted.calls.clear()
+    calls.clear()
     before, at = cpu(postgres.pid), time.monotonic()
     await asyncio.sleep(seconds)
     used = (cpu(postgres.pid) - before) / (time.monotonic() - at)
-    calls = Counter({verb: round(n / seconds, 1) for verb, n in counted.calls.items()})
+    calls = Counter({verb: round(n / seconds, 1) for verb, n in calls.items()})
     await fleet.end()
     costs = await _costs(postgres, store)
     await present.close()
+    await beats.close()
     await store.close()
     postgres.drop_database(name)
     return used, calls, costs

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from outlast.store.glances import Glance
 from outlast.store.protocol import Store
-from outlast.store.values import Glance
 from tests.conformance.kit import Hands
 
 MARK = 7 << 40 | 1

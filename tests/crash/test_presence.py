@@ -18,10 +18,12 @@ from outlast.store.rows import WorkerStatus
 from tests.crash.kit import JSON, goes_on, row_of, scene
 
 HELD = """
-SELECT count(*) FROM outlast_workers w, pg_locks l
-WHERE w.status = 'active' AND starts_with(w.presence, outlast_incarnation_v1() || '/')
+SELECT count(*) FROM outlast_workers w, pg_locks l, outlast_schema s
+WHERE s.number = 1 AND w.status = 'active'
+  AND starts_with(w.presence, outlast_incarnation_v1() || '/')
   AND l.locktype = 'advisory' AND l.granted
-  AND (l.classid::bigint << 32) | l.objid::bigint = outlast_presence_key_v1(w.id, w.registration)
+  AND (l.classid::bigint << 32) | l.objid::bigint =
+    outlast_presence_key_v1(s.store_id, w.id, w.registration)
 """
 SESSIONS = """
 SELECT pid FROM pg_stat_activity

@@ -8,6 +8,7 @@ import asyncpg
 import pytest
 
 from outlast.model.lifecycle import Transition
+from outlast.store.postgres.statements import sql
 from outlast.store.postgres.store import PostgresStore
 from outlast.store.values import ClaimRequest, WorkerRef
 from tests.conformance.kit import TASK, ended, job, new_worker
@@ -71,3 +72,16 @@ async def test_a_look_does_not_walk_over_dead_rows_of_live_workers(
     assert not (await store.observe()).orphans
     assert await entries_read(store, "outlast_jobs_worker") - before < 100
     await holder.close()
+
+
+async def test_a_look_makes_the_key_of_a_presence_without_a_call_for_each_worker(
+    store: PostgresStore, pg_url: str
+) -> None:
+    """A function that reads the store's id is called for each row: most of a look at a thousand."""
+    connection = await asyncpg.connect(pg_url)
+    text = sql("observe").replace("$1::float8", "0.0")
+    plan = await connection.fetch(f"EXPLAIN (VERBOSE, COSTS OFF) {text}")
+    await connection.close()
+    shown = "\n".join(row[0] for row in plan)
+    assert "hashtextextended" in shown
+    assert "outlast_presence_" not in shown.replace("outlast_presence_held_v1", "")

@@ -285,7 +285,11 @@ async def _beside(role: str) -> None:
     await listening.start(lambda _payload: heard.set())
     async with asyncio.timeout(30.0):
         await heard.wait()
+    session = await listening.borrow(10.0)
+    assert session is not None
+    assert not await listening._still_listens(session, "elsewhere")
     await listening.close()
+    await session.connection.close()
     own = await asyncpg.connect(role)
     async with own.transaction():
         await enqueue_on(own, [job()])

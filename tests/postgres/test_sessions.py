@@ -238,13 +238,13 @@ async def test_a_presence_without_anyone_who_listens_has_a_session_of_its_own(
     assert await named(session) == Counter({"outlast presence": 1})
 
 
-async def test_proofs_and_echoes_take_turns_in_a_session(
+async def test_proofs_and_checks_take_turns_in_a_session(
     store: Store,
     shared: tuple[SharedWakeup, Heard],
     locks: list[PostgresPresence],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(wakeup_module, "ECHO_EVERY_SECONDS", 0.0)
+    monkeypatch.setattr(wakeup_module, "CHECK_EVERY_SECONDS", 0.0)
     hands, lost = await Hands.on(store), asyncio.Event()
     await shared[1].hears("")
     for _ in range(50):

@@ -32,6 +32,30 @@ END_LISTENER = """SELECT pg_terminate_backend(pid) FROM pg_stat_activity
 heard = wakeup_kit.heard
 
 
+class Counted:
+    """Counts the checks of a listener."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._more = asyncio.Event()
+
+    def counting(self) -> Any:
+        real = PostgresWakeup._still_listens
+
+        async def check(wakeup: Any, *rest: Any) -> bool:
+            self.count += 1
+            self._more.set()
+            return await real(wakeup, *rest)
+
+        return check
+
+    async def reach(self, count: int) -> None:
+        async with asyncio.timeout(30):
+            while self.count < count:
+                self._more.clear()
+                await self._more.wait()
+
+
 async def test_an_enqueue_wakes_once_per_queue(store: Store, heard: Heard) -> None:
     await store.enqueue([*[NewJob(task="t", queue="a")] * 5, NewJob(task="t", queue="b", delay=60)])
     await store.enqueue([NewJob(task="t", queue="end", key="k")])
@@ -112,6 +136,47 @@ async def test_a_lost_listener_reconnects_and_looks_at_all_queues(
     await heard.hears("")
     await store.enqueue([NewJob(task="t", queue="after")])
     await heard.hears("jobs:1:after")
+
+
+async def test_a_listener_notifies_itself_once_and_then_asks_whether_it_listens(
+    pg_url: str, session: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server wakes all sessions that listen, on any channel, for each notification."""
+    monkeypatch.setattr(postgres_wakeup, "CHECK_EVERY_SECONDS", 0.0)
+    checks, heard, wakeup, ears = Counted(), Heard(), PostgresWakeup(pg_url), Heard()
+    monkeypatch.setattr(PostgresWakeup, "_still_listens", checks.counting())
+    await wakeup.start(heard)
+    await heard.hears("")
+    own = await wakeup.borrow(10.0)
+    assert own is not None
+    channel = f"outlast_echo_{own.connection.get_server_pid()}"
+    await session.add_listener(channel, lambda *said: ears(said[-1]))
+    await checks.reach(checks.count + 20)
+    await session.execute(f"NOTIFY {channel}, 'end'")
+    await ears.hears("end")
+    assert ears.words == ["end"]
+    assert wakeup.health.good
+    await wakeup.close()
+    await own.connection.close()
+
+
+async def test_a_session_that_listens_no_longer_is_left_for_another(
+    pg_url: str, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where a pooler has put another session of the server behind the connection."""
+    monkeypatch.setattr(postgres_wakeup, "CHECK_EVERY_SECONDS", 0.0)
+    heard, wakeup = Heard(), PostgresWakeup(pg_url)
+    await wakeup.start(heard)
+    await heard.hears("")
+    own = await wakeup.borrow(10.0)
+    assert own is not None
+    heard.words.clear()
+    async with own.turn:
+        await own.connection.execute("UNLISTEN *")
+    await heard.hears("")
+    await store.enqueue([NewJob(task="t", queue="after")])
+    await heard.hears("jobs:1:after")
+    await wakeup.close()
 
 
 async def test_a_listener_survives_a_connection_whose_session_the_server_is_just_ending(

@@ -14,11 +14,10 @@ import msgspec
 
 from outlast.errors import StoreUnavailable
 from outlast.model.lease import DeathCause, Presence
+from outlast.store.glances import Glance, Neighbour
 from outlast.store.values import (
     Beat,
     Exchanged,
-    Glance,
-    Neighbour,
     NewWorker,
     Registered,
     Snapshot,

@@ -64,9 +64,9 @@ class WatchPart:
             self.is_on = False
         return False
 
-    def doubts(self, now: float) -> bool:
+    def doubts(self) -> bool:
         """Whether a watch may be kept no longer, so that it is worth another glance soon."""
-        return any(each.is_doubtful(now) for each in self._seen)
+        return any(each.is_doubtful() for each in self._seen)
 
     def next_mark(self) -> int:
         """Return the mark to leave after one more look."""
@@ -125,19 +125,21 @@ class _Seen:
         self.begin(now)
 
     def begin(self, now: float) -> None:
-        self._since = now
+        self._since = self._noted_at = now
         self._glances = 0
 
     def note(self, now: float, mark: int) -> None:
+        self._noted_at = now
         if mark == self._mark:
             self._glances += 1
             return
         self._mark, self.has_changed = mark, True
         self.begin(now)
 
-    def is_doubtful(self, now: float) -> bool:
-        """Whether it was kept, and its mark is older than that of a watcher that looks."""
-        return bool(self._mark and self._glances) and now - self._since >= DOUBT_SECONDS
+    def is_doubtful(self) -> bool:
+        """Whether it was kept, and its mark, when last seen, was older than that of a watcher that
+        looks. The time since then is no sign: two glances within a second may show one mark."""
+        return bool(self._mark) and self._noted_at - self._since >= DOUBT_SECONDS
 
     def is_free(self, now: float) -> bool:
         """Whether it was never kept, or is no longer."""

@@ -3,6 +3,7 @@
 backend.py      the kinds of stores: one entry for each, found by the URL
 protocol.py     what a store must do, as verbs and as reads, and the limits that all stores share
 values.py       what goes into the verbs, and what comes out of them
+glances.py      what each worker reads all the time
 rows.py         jobs, attempts, workers and refusals as they are read
 schedules.py    schedules: values, verbs and reads
 actions.py      what people do and the record of it: values, verbs and reads

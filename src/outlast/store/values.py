@@ -13,6 +13,7 @@ from outlast.model.crash import Crash, CrashKind, Progress
 from outlast.model.job import JobFacts, Policy
 from outlast.model.lease import DeathCause, Presence, Sign
 from outlast.model.pause import PauseKind
+from outlast.store.glances import Glance
 
 TRIP_BYTES = 1024 * 1024  # of arguments and checkpoints in one reply, unless more is asked for
 
@@ -304,33 +305,6 @@ class Orphan(msgspec.Struct, frozen=True, kw_only=True):
             worker=self.worker,
             host=self.host,
         )
-
-
-class Neighbour(msgspec.Struct, frozen=True):
-    """The lock file of another live worker of the same host."""
-
-    worker_id: int
-    lock_path: str
-    lock_device: int | None
-    lock_inode: int | None
-
-
-class Glance(msgspec.Struct, frozen=True, kw_only=True):
-    """What each worker reads all the time; its cost does not depend on how many there are.
-
-    ``next_due``: in how many seconds a job that is in no line may fall due, 0 and less where one
-    is; None: there is none. ``drawn``: the highest position ever drawn, which rises whenever a job
-    joins a line. ``next_tick`` and ``pauses``: as in a ``Snapshot``. ``watches``: the marks of
-    those who watch over all (``model.watch``). ``neighbours``: the next few live workers of the
-    same host whose lock files are where the worker's own is. A store may say none of it: then each
-    of its workers watches."""
-
-    next_due: float | None = None
-    drawn: int | None = None
-    next_tick: float | None = None
-    pauses: str | None = None
-    watches: tuple[int, ...] = ()
-    neighbours: tuple[Neighbour, ...] = ()
 
 
 class Beat(msgspec.Struct, frozen=True):

@@ -7,7 +7,8 @@ from typing import Protocol
 
 import msgspec
 
-from outlast.store.values import Glance, WorkerRef
+from outlast.store.glances import Glance
+from outlast.store.values import WorkerRef
 
 
 class LockIdentity(msgspec.Struct, frozen=True, kw_only=True):

@@ -12,11 +12,12 @@ from outlast.errors import describe
 from outlast.events import emit
 from outlast.model.lease import DeathCause, patience
 from outlast.model.lifecycle import Transition
+from outlast.store.glances import Glance
 from outlast.store.lockfile import LockFile
 from outlast.store.presence import PresenceLock
 from outlast.store.protocol import Store
 from outlast.store.rows import WorkerStatus
-from outlast.store.values import Beat, Glance, NewWorker, Snapshot, WorkerRef, WorkerSeen
+from outlast.store.values import Beat, NewWorker, Snapshot, WorkerRef, WorkerSeen
 from outlast.store.wakeup import Wakeup
 from outlast.worker.base import Pool, no_tether
 from outlast.worker.claims.checkpoints import CheckpointWriter
@@ -24,6 +25,7 @@ from outlast.worker.claims.evidence import Evidence
 from outlast.worker.claims.exchange import RECONCILE_SECONDS, Exchange
 from outlast.worker.claims.ledger import Ledger
 from outlast.worker.claims.pauses import PauseKeeper
+from outlast.worker.claims.peers import is_among_many
 from outlast.worker.claims.wake_turns import PeerCount, PeerStore, WakeTurns, is_request
 from outlast.worker.condition import Condition
 from outlast.worker.lease.heartbeat import Heartbeat
@@ -31,7 +33,6 @@ from outlast.worker.lease.presence import PresenceKeeper
 from outlast.worker.lease.registration import LEAVE_SECONDS, STOP_GRACE_SECONDS, Registration
 from outlast.worker.maintenance.announcer import Announcer
 from outlast.worker.maintenance.expirer import Expirer
-from outlast.worker.maintenance.looks import is_among_many
 from outlast.worker.maintenance.minutes import MinuteWriter
 from outlast.worker.maintenance.pruner import make_pruner
 from outlast.worker.maintenance.reaper import make_reaper
@@ -65,9 +66,8 @@ class Worker:
         hide_secrets: Callable[[str], str] = hide_logins,
         make_duties: Callable[[Pool], Sequence[Duty]] = lambda _: (),
     ) -> None:
-        self._new, self.settings = new, settings
-        self._store, self._wakeup, self._clock = store, wakeup, clock
-        self._presence, self._lock = presence, lock
+        self._new, self.settings, self._clock = new, settings, clock
+        self._store, self._wakeup, self._presence, self._lock = store, wakeup, presence, lock
         self._stop_asked, self._stop_now = asyncio.Event(), asyncio.Event()
         self._failure: BaseException | None = None
         self.nudges = Nudges()
@@ -144,6 +144,7 @@ class Worker:
             turns=self._turns,
             inbox=self._announcer.inbox,
             pauses=self._pauses,
+            is_eased=is_among_many(self._wakeup, self._turns),
         )
 
     def _make_presence_keeper(self) -> PresenceKeeper | None:
@@ -177,7 +178,7 @@ class Worker:
             sweeps = duty is self._announcer.sweeper
             yield self._serve(duty, self.nudges.sweeper if sweeps else None)
         yield self._serve(self._scheduler, self.nudges.scheduler)
-        yield self._serve(Expirer(self._store, lambda: self._exchange.claimed_at, self._clock))
+        yield self._serve(Expirer(self._store, self._exchange, self._clock, self._turns))
         yield self._serve(make_pruner(self._store, self.settings, self._clock, self._turns))
         yield self._serve(self._minutes)
 

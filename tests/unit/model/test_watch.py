@@ -291,3 +291,17 @@ def _let_happen(fleet: Fleet, what: str, worker: Worker, seconds: float) -> None
             each.watch.forget()
     else:
         fleet.add()
+
+
+def test_two_glances_within_a_second_that_show_one_mark_raise_no_doubt():
+    """Otherwise a worker that has glanced twice within a second does so for good."""
+    watch = WatchPart()
+
+    def seen(now: float, mark: int) -> bool:
+        watch.take_glance(now, 1, [mark << 40 | 7])
+        return watch.doubts()
+
+    assert [seen(0.0, 1), seen(1.0, 2), seen(1.9, 2)] == [False] * 3
+    assert not watch.doubts(), "also later: no one has looked again"
+    assert seen(2.6, 2), "a watcher that looks has left another one by then"
+    assert not seen(3.0, 3)

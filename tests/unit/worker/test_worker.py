@@ -6,8 +6,9 @@ import pytest
 
 from outlast.errors import StoreUnavailable
 from outlast.model.lease import LeaseTerms
+from outlast.store.glances import Glance
 from outlast.store.presence import NoPresence
-from outlast.store.values import Beat, Glance, Snapshot, WorkerRef, WorkerSeen
+from outlast.store.values import Beat, Snapshot, WorkerRef, WorkerSeen
 from outlast.worker.lease.presence import PresenceKeeper
 from tests.unit.worker import stage_kit
 from tests.unit.worker.stage_kit import Stage

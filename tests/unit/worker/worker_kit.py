@@ -12,13 +12,13 @@ from outlast.model.crash import Crash, CrashKind
 from outlast.model.job import Policy
 from outlast.model.lease import DeathCause
 from outlast.model.lifecycle import Outcome, OutcomeKind, Transition
+from outlast.store.glances import Glance
 from outlast.store.schedules import NewSchedule
 from outlast.store.values import (
     Answer,
     Claimed,
     ClaimRequest,
     Exchanged,
-    Glance,
     Report,
     Save,
     Snapshot,

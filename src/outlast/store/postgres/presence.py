@@ -1,12 +1,12 @@
 """A worker's presence on PostgreSQL: a session advisory lock.
 
 It is taken in the session that listens for this event loop, where there is one that hears, and
-else in one of its own. Nothing but an echo ever runs in it besides, so nothing but its end lets go
-of the lock; and it is not that of the beats, whose silence is the other half of the proof of a
-death. A session of its own asks for nothing and keeps no statements: so it works behind a pooler as
-well, far enough to find out that there is one. Each proof is a transaction that says itself what it
-needs: a serialization failure would cost the lock, and one that stays open would keep the worker's
-row.
+else in one of its own. Nothing but a check of the wake-up ever runs in it besides, so nothing but
+its end lets go of the lock; and it is not that of the beats, whose silence is the other half of the
+proof of a death. A session of its own asks for nothing and keeps no statements: so it works behind
+a pooler as well, far enough to find out that there is one. Each proof is a transaction that says
+itself what it needs: a serialization failure would cost the lock, and one that stays open would
+keep the worker's row.
 """
 
 from __future__ import annotations

@@ -1,8 +1,13 @@
 """Wake-ups by NOTIFY: one connection that listens, and checks that it receives.
 
 A silent network and a transaction pooler both look like "no news". So the listener notifies
-itself on a channel of its own now and then; what does not come back means a new connection.
-Notifications missed meanwhile are covered by one ``on_wake("")`` after each reconnect.
+itself on a channel of its own, once for each connection, and asks now and then whether the session
+that answers still listens there; what does not come back means a new connection. Notifications
+missed meanwhile are covered by one ``on_wake("")`` after each reconnect.
+
+To notify oneself now and then would show no more: through a pooler both reach the right session,
+or both another one. But the server wakes all sessions that listen for each notification, on any
+channel: the echoes of a thousand workers would cost it more than all else that those do.
 
 A session that listens can hold a worker's presence as well (``presence.py``): it is lent to one
 holder, and ends with whichever of the two needs it longer. A proof of presence and an echo take
@@ -21,8 +26,8 @@ from outlast.store.postgres.statements import sql
 from outlast.store.wakeup import Backoff, Listening
 
 CHANNEL = "outlast"
-ECHO_EVERY_SECONDS = 20.0
-ECHO_SECONDS = 5.0
+CHECK_EVERY_SECONDS = 20.0
+ECHO_SECONDS = 5.0  # for an answer
 
 
 class Session:
@@ -37,7 +42,7 @@ class Session:
 class PostgresWakeup(Listening):
     """Calls ``on_wake`` with what was notified (``Wakeup``), as it is: anyone may have sent it.
 
-    It is in good health while the last echo came back; polling goes on underneath in any case.
+    It is in good health while the session is known to listen; polling goes on underneath.
     """
 
     def __init__(self, url: str, clock: Clock = SYSTEM) -> None:
@@ -86,19 +91,30 @@ class PostgresWakeup(Listening):
             echo_channel = f"{CHANNEL}_echo_{connection.get_server_pid()}"
             await connection.add_listener(CHANNEL, self._heard)
             await connection.add_listener(echo_channel, self._echoed)
-            while await self._echo_returns(session, echo_channel) and not self.is_closing:
-                if not self._find_session().done():
-                    self._find_session().set_result(session)
-                if self.health.note_well():
-                    self._backoff.note_connected()
-                    self._on_wake("")
-                if await self._lost_within(ECHO_EVERY_SECONDS):
+            is_heard = await self._echo_returns(session, echo_channel)
+            while is_heard and not self.is_closing:
+                self._note_well(session)
+                if await self._lost_within(CHECK_EVERY_SECONDS):
                     return
+                is_heard = await self._still_listens(session, echo_channel)
         finally:
             if self._session is not None and self._session.done():
                 self._session = None
             if not (self.is_closing and session.is_lent):
                 connection.terminate()
+
+    def _note_well(self, session: Session) -> None:
+        if not self._find_session().done():
+            self._find_session().set_result(session)
+        if self.health.note_well():
+            self._backoff.note_connected()
+            self._on_wake("")
+
+    async def _still_listens(self, session: Session, channel: str) -> bool:
+        async with session.turn:
+            return bool(
+                await session.connection.fetchval(sql("listens"), channel, timeout=ECHO_SECONDS)
+            )
 
     async def _echo_returns(self, session: Session, channel: str) -> bool:
         self._echo.clear()

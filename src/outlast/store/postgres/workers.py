@@ -12,6 +12,7 @@ from outlast.model.job import State
 from outlast.model.lease import DeathCause, Presence
 from outlast.model.lifecycle import Transition, as_applied
 from outlast.store.columns import policy_of, seconds_of
+from outlast.store.glances import Glance, Neighbour
 from outlast.store.postgres.pool import Connections
 from outlast.store.postgres.privileges import check_may_serve
 from outlast.store.postgres.session import Transaction
@@ -21,8 +22,6 @@ from outlast.store.rows import WorkerStatus
 from outlast.store.values import (
     Beat,
     Failing,
-    Glance,
-    Neighbour,
     NewWorker,
     Orphan,
     OverdueAttempt,
@@ -237,6 +236,8 @@ def _glance_of(row: Any) -> Glance:
     neighbours = _neighbours_of(row["neighbours"] or "[]")
     return Glance(
         drawn=row["drawn"],
+        oldest=row["oldest"],
+        newest=row["newest"],
         next_due=row["next_due"],
         next_tick=row["next_tick"],
         pauses=row["pauses"],

@@ -17,6 +17,7 @@ from outlast.clock import SYSTEM, Clock
 from outlast.errors import ConfigError
 from outlast.model.lease import DeathCause
 from outlast.model.lifecycle import Transition
+from outlast.store.glances import Glance
 from outlast.store.lockfile import LockFile, refuses
 from outlast.store.logs import JobLog
 from outlast.store.migrations import check_usable, load
@@ -42,7 +43,6 @@ from outlast.store.values import (
     Enqueued,
     Exchanged,
     Failing,
-    Glance,
     Migration,
     NewJob,
     NewWorker,

@@ -9,7 +9,7 @@ this worker never heard of is given back.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Protocol, TypeVar
 
 import msgspec
@@ -19,25 +19,19 @@ from outlast.errors import StoreError, StoreUnavailable
 from outlast.events import emit
 from outlast.model.crash import Crash, CrashKind
 from outlast.model.job import ALONE_IN_RUNNER
-from outlast.model.lease import LOOK_SECONDS
 from outlast.model.lifecycle import Outcome, OutcomeKind, Transition
 from outlast.model.pause import NO_PAUSES, Pauses
 from outlast.store.bisect import exchange_bisecting
+from outlast.store.glances import Glance
 from outlast.store.protocol import OUTCOMES_MAX, Store
-from outlast.store.values import (
-    TRIP_BYTES,
-    Answer,
-    Claimed,
-    ClaimRequest,
-    Exchanged,
-    Glance,
-    WorkerRef,
-)
+from outlast.store.values import TRIP_BYTES, Answer, Claimed, ClaimRequest, Exchanged, WorkerRef
 from outlast.wakeup.inbox import Inbox
 from outlast.worker.base import Pool
 from outlast.worker.claims.exclusive import ExclusiveClaim
 from outlast.worker.claims.ledger import Ledger
 from outlast.worker.claims.pauses import PauseKeeper
+from outlast.worker.claims.peers import never
+from outlast.worker.claims.polls import Polls
 from outlast.worker.claims.prefetch import WAIT_SECONDS_MAX
 from outlast.worker.claims.trip_bytes import TripBytes, size_of, size_of_all, size_of_claimed
 from outlast.worker.claims.wake_turns import WakeTurns
@@ -48,7 +42,6 @@ Asked = tuple[WorkerRef, Pauses]
 
 BUSY_PAUSE_SECONDS = 0.05  # before an end is sent again whose row was locked
 RELAXED = 10.0  # times as long between two looks while a messenger says what is new
-POLL_FACTOR_WITH_GLANCES = 5.0  # glances show due jobs, so polls are rarer
 RECONCILE_SECONDS = 30.0  # between two reconciliations, where no reply has been lost
 LEFT_OPEN_SECONDS = 60.0  # after which the open transaction of an ended attempt counts as forgotten
 
@@ -96,6 +89,7 @@ class Exchange:
         turns: WakeTurns,
         inbox: Inbox | None = None,
         pauses: PauseKeeper | None = None,
+        is_eased: Callable[[], bool] = never,
     ) -> None:
         self._store = store
         self._ledger = ledger
@@ -111,8 +105,8 @@ class Exchange:
         self._pauses = pauses
         self._look_at = clock.boot()
         self._has_messenger = inbox is not None
-        self._drawn: int | None = None  # the last position that a glance has shown
-        self._glanced_at, self.claimed_at = clock.boot(), float("-inf")  # a claim was answered
+        self._polls = Polls(clock, poll, turns, is_eased)
+        self.claimed_at = float("-inf")  # when a claim was answered
         self._look_every = look_every
         self._reconcile_every = reconcile_every
         self._patience = patience
@@ -133,15 +127,7 @@ class Exchange:
         before the next one. Where a messenger announces work, that is left to it."""
         if self._has_messenger or glance.drawn is None:
             return False
-        before_at, self._glanced_at = self._glanced_at, self._clock.boot()
-        rest = max(LOOK_SECONDS, self._glanced_at - before_at)  # until the next one
-        due = glance.next_due is not None and glance.next_due <= rest
-        before, self._drawn = self._drawn, glance.drawn
-        if before != glance.drawn and (
-            before is None or self._turns.hear_of_look(before, glance.drawn)
-        ):
-            self._hint = True
-        self._hint = self._hint or due
+        self._hint = self._polls.take_glance(glance) or self._hint
         return self._hint
 
     async def run_once(self) -> float:
@@ -163,7 +149,7 @@ class Exchange:
                 self._inbox.refuse()
                 self._inbox.offer(0)
             await self._reconcile_when_due()
-            return min(self._poll, self._look_every)
+            return self._rest()
         asked_as = self._asked()
         reply = await self._trip(ended, requests)
         self._hint = self._hint or alone  # nothing was asked for beside it
@@ -184,7 +170,7 @@ class Exchange:
         return pause
 
     def _choose_requests(self, ended: list[Transition]) -> list[ClaimRequest]:
-        if not self._holder.may_claim() or (self._is_at_ease() and not ended):
+        if not self._holder.may_claim() or (not ended and (self._is_at_ease() or self._is_idle())):
             return []
         if self._pauses is not None and not self._pauses.is_known():
             return []
@@ -201,6 +187,16 @@ class Exchange:
     def _is_at_ease(self) -> bool:
         """Whether a look can wait: the messenger would announce new jobs."""
         return self._inbox.healthy and not self._hint and self._clock.boot() < self._look_at
+
+    def _is_idle(self) -> bool:
+        """Whether a look is known to find nothing."""
+        return not (self._hint or self._ledger.running) and self._polls.are_useless()
+
+    def _rest(self) -> float:
+        """Return the pause after a run without a trip."""
+        if self._is_idle():  # at times of its own: all idle ones see new work in the same second
+            return self._polls.seconds()
+        return min(self._poll, self._look_every)
 
     def _is_time_for_suspects(self) -> bool:
         return self._clock.boot() - self._asked_at >= self._poll
@@ -232,6 +228,7 @@ class Exchange:
     ) -> list[ClaimRequest]:
         """Return the requests with what was heard, and what others are told of it: nothing where
         this trip is made anyway, so that a busy worker sends no notification with each commit."""
+        self._polls.note_look()
         followed, news = self._turns.follow(requests), self._turns.take_news()
         followed = None if ended else followed
         first = msgspec.structs.replace(requests[0], followed=followed, news=news)
@@ -323,19 +320,15 @@ class Exchange:
         self._inbox.offer(asked - ordinary)
         if self._hint or self._ledger.ended or reply.cut or (asked and ordinary >= asked):
             return self._gather()
-        poll = self._poll * self._ease()
+        if asked and not (reply.claimed or reply.solo_waiting) and reply.next_look is None:
+            self._polls.note_end(reply.next_due)
+        poll = self._poll * RELAXED if self._inbox.healthy else self._polls.seconds()
         due = min(each for each in (poll, reply.next_due, reply.next_look) if each is not None)
         if requests:  # otherwise there was no look, and the messenger was offered none
             self._look_at += due
         if self._ledger.running or self._inbox.healthy:  # superseded, or a messenger falls silent
             due = min(due, self._look_every)
         return max(0.001, due)
-
-    def _ease(self) -> float:
-        """Return how much rarer than usual trips without a hint may be."""
-        if self._inbox.healthy:
-            return RELAXED
-        return 1.0 if self._drawn is None else POLL_FACTOR_WITH_GLANCES
 
     async def _reconcile_when_due(self) -> None:
         if self._clock.boot() - self._reconciled_at >= self._reconcile_every:

@@ -1,32 +1,43 @@
-"""Ends jobs that have expired, also while this worker claims nothing: it is full, or drains."""
+"""Ends jobs that have expired, also while this worker claims nothing: it is full or idle."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import Protocol
 
 from outlast.clock import Clock
 from outlast.events import emit
 from outlast.store.protocol import EXPIRE_MAX, Store
+from outlast.worker.claims.peers import EASED_PEERS, Peers
 
 EXPIRE_SECONDS = 10.0  # between two looks; an exchange that claims looks as well
 
 
+class Claims(Protocol):
+    """What knows when this worker's last claim was answered, on the boot clock."""
+
+    claimed_at: float
+
+
 class Expirer:
-    """The duty that ends queued jobs which have not begun in time. ``claimed_at``: when this
-    worker's last claim was answered, on the boot clock."""
+    """The duty that ends queued jobs which have not begun in time, unless a claim has done so.
+    ``kind``: how many workers there are of its kind; all together do it as often as
+    ``EASED_PEERS``, by lot."""
 
     name = "expirer"
 
-    def __init__(self, store: Store, claimed_at: Callable[[], float], clock: Clock) -> None:
+    def __init__(self, store: Store, claims: Claims, clock: Clock, kind: Peers) -> None:
         self._store = store
-        self._claimed_at = claimed_at
+        self._claims = claims
         self._clock = clock
+        self._kind = kind
 
     async def run_once(self) -> float:
         """End one batch, unless a claim has done so; come back at once while there is more."""
-        wait = self._claimed_at() + EXPIRE_SECONDS - self._clock.boot()
+        wait = self._claims.claimed_at + EXPIRE_SECONDS - self._clock.boot()
         if wait > 0:
             return wait
+        if self._clock.random() * self._kind.peers > EASED_PEERS:
+            return EXPIRE_SECONDS
         ended = await self._store.expire()
         if ended:
             emit("jobs_expired", rows=ended)

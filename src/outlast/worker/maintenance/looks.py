@@ -13,36 +13,15 @@ as well: then the beats' will do, as long as none of them shows that a watcher m
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
 
 from outlast.clock import Clock
 from outlast.model.lease import LOOK_SECONDS
 from outlast.model.watch import WatchPart
+from outlast.store.glances import Glance
 from outlast.store.lockfile import Probe, probe
 from outlast.store.protocol import Store
-from outlast.store.values import Glance, WorkerRef
-from outlast.store.wakeup import Wakeup
-
-EASED_SECONDS = 2.25  # between two glances, where they are rare: a heartbeat is 2 s by default
-EASED_PEERS = 10  # workers of a kind, from which on theirs together are frequent
-
-
-class Peers(Protocol):
-    """What knows how many workers there are of a kind."""
-
-    peers: int
-
-
-def _never() -> bool:
-    return False
-
-
-def is_among_many(wakeup: Wakeup | None, kind: Peers) -> Callable[[], bool]:
-    """Return what says whether a worker may glance rarely: it hears of new work by its wake-up, and
-    enough others of its kind glance, too."""
-    if wakeup is None:
-        return _never
-    return lambda: wakeup.health.good and kind.peers >= EASED_PEERS
+from outlast.store.values import WorkerRef
+from outlast.worker.claims.peers import EASED_SECONDS, never
 
 
 class OwnLooks:
@@ -56,7 +35,7 @@ class OwnLooks:
         boot_id: str,
         *,
         clock: Clock,
-        is_eased: Callable[[], bool] = _never,
+        is_eased: Callable[[], bool] = never,
     ) -> None:
         self._store = store
         self._me = me
@@ -89,18 +68,17 @@ class OwnLooks:
 
     def pause(self) -> float:
         """Return the seconds to wait where no look is wanted."""
-        return LOOK_SECONDS / 2 if self._may_glance_rarely() and self._doubts() else LOOK_SECONDS
+        return (
+            LOOK_SECONDS / 2 if self._may_glance_rarely() and self._watch.doubts() else LOOK_SECONDS
+        )
 
     def _glance_seconds(self) -> float:
-        if self._may_glance_rarely() and not self._doubts():
+        if self._may_glance_rarely() and not self._watch.doubts():
             return EASED_SECONDS
         return LOOK_SECONDS / 2
 
     def _may_glance_rarely(self) -> bool:
         return self._is_eased() and not self._watch.is_on
-
-    def _doubts(self) -> bool:
-        return self._watch.doubts(self._clock.boot())
 
     def are_wanted(self) -> bool:
         """Whether this worker is to look at all, after the last glance."""

@@ -8,7 +8,7 @@ from outlast.config import WorkerSettings
 from outlast.errors import StoreError
 from outlast.events import emit
 from outlast.store.protocol import PRUNE_MAX, Store
-from outlast.worker.maintenance.looks import Peers
+from outlast.worker.claims.peers import Peers
 
 PRUNE_SECONDS = 60.0
 PRUNE_PEERS = 3  # workers that prune so often; more of a kind share that among them

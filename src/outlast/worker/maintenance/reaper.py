@@ -33,9 +33,10 @@ from outlast.model.crash import CrashKind
 from outlast.model.lease import LOOK_FRACTION, LOOK_SECONDS, DeathCause, Observer, PresenceObserver
 from outlast.model.lifecycle import Outcome, OutcomeKind, Transition, decide
 from outlast.store import lockfile
+from outlast.store.glances import Glance
 from outlast.store.lockfile import Probe, probe
 from outlast.store.protocol import ORPHANS_MAX, Store
-from outlast.store.values import Glance, Orphan, Snapshot, WorkerRef, WorkerSeen
+from outlast.store.values import Orphan, Snapshot, WorkerRef, WorkerSeen
 from outlast.worker.claims.dead_jobs import reclaim_and_tell
 from outlast.worker.claims.tally import Tally
 from outlast.worker.maintenance.deadlines import SLACK_SECONDS, Deadlines

@@ -19,6 +19,7 @@ from outlast.clock import Clock
 from outlast.errors import BadData, ConfigError, describe
 from outlast.events import emit
 from outlast.store.batches import split
+from outlast.store.glances import Glance
 from outlast.store.protocol import Store
 from outlast.store.schedules import (
     DECLARED_SECONDS,
@@ -32,7 +33,7 @@ from outlast.store.schedules import (
     Origin,
     Put,
 )
-from outlast.store.values import Glance, Snapshot
+from outlast.store.values import Snapshot
 from outlast.worker.maintenance.firing import firing_of
 from outlast.worker.service import Nudge
 

@@ -12,21 +12,34 @@ class Rows:
     def __init__(self) -> None:
         self.asked = 0
 
+    claimed_at = float("-inf")
+    peers = 1
+
     async def expire(self) -> int:
         self.asked += 1
         return 0
 
 
 async def test_it_asks_only_where_no_claim_has_done_so_lately() -> None:
-    clock, rows, claimed_at = ManualClock(boot=0.0), Rows(), [float("-inf")]
-    expirer = Expirer(rows, lambda: claimed_at[0], clock)  # type: ignore[arg-type]
+    clock, rows = ManualClock(boot=0.0), Rows()
+    expirer = Expirer(rows, rows, clock, rows)  # type: ignore[arg-type]
     assert await expirer.run_once() == EXPIRE_SECONDS
     assert rows.asked == 1, "it has not claimed yet"
     for _ in range(5):
         clock.advance(EXPIRE_SECONDS)
-        claimed_at[0] = clock.boot() - 4.0
+        rows.claimed_at = clock.boot() - 4.0
         assert await expirer.run_once() == EXPIRE_SECONDS - 4.0
     assert rows.asked == 1
     clock.advance(EXPIRE_SECONDS - 4.0)
     await expirer.run_once()
     assert rows.asked == 2
+
+
+async def test_workers_of_a_kind_together_ask_as_often_as_few_do() -> None:
+    clock, rows = ManualClock(boot=0.0), Rows()
+    rows.peers = 100
+    expirer = Expirer(rows, rows, clock, rows)  # type: ignore[arg-type]
+    for _ in range(1_000):
+        assert await expirer.run_once() == EXPIRE_SECONDS
+        clock.advance(EXPIRE_SECONDS)
+    assert 60 <= rows.asked <= 140, "each asks every tenth time"

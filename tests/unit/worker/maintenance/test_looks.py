@@ -6,10 +6,12 @@ import pytest
 
 from outlast.errors import StoreUnavailable
 from outlast.model.lease import LOOK_SECONDS, DeathCause
+from outlast.store.glances import Glance, Neighbour
 from outlast.store.lockfile import boot_id
-from outlast.store.values import Glance, Neighbour, WorkerRef
+from outlast.store.values import WorkerRef
 from outlast.store.wakeup import Listening
-from outlast.worker.maintenance.looks import EASED_PEERS, OwnLooks, is_among_many
+from outlast.worker.claims.peers import EASED_PEERS, is_among_many
+from outlast.worker.maintenance.looks import OwnLooks
 from outlast.worker.maintenance.reaper import Reaper
 from tests.manual_clock import ManualClock
 from tests.unit.worker.maintenance import reaper_kit

@@ -20,7 +20,7 @@ WITH gone AS MATERIALIZED (
         begun = coalesce(w.begun, $4)
     FROM gone
     WHERE w.id = gone.id AND ($3 <> 'presence' OR 'absent' = outlast_presence_v1(
-        gone.id, gone.registration, gone.presence,
+        (SELECT s.store_id FROM outlast_schema s WHERE s.number = 1), gone.id, gone.registration, gone.presence,
         outlast_incarnation_v1(), outlast_presence_held_v1()))
     RETURNING w.id)
 SELECT EXISTS (SELECT FROM reaped) AS reaped,

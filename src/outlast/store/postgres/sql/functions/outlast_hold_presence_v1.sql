@@ -10,7 +10,8 @@ CREATE FUNCTION outlast_hold_presence_v1(
 LANGUAGE plpgsql
 AS $$
 DECLARE
-    v_key bigint := outlast_presence_key_v1(p_worker, p_registration);
+    v_key bigint := (SELECT outlast_presence_key_v1(s.store_id, p_worker, p_registration)
+                     FROM outlast_schema s WHERE s.number = 1);
     v_role oid := (SELECT a.usesysid FROM pg_stat_get_activity(pg_backend_pid()) a);
     v_here text;
 BEGIN

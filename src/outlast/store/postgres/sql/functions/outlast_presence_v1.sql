@@ -27,11 +27,11 @@
 -- Sessions are read after the rows, as locks are: one that holds a lock was there before the row that
 -- reports it was committed.
 CREATE FUNCTION outlast_presence_v1(
-    p_worker bigint, p_registration text, p_presence text, p_here text, p_held jsonb) RETURNS text
+    p_store uuid, p_worker bigint, p_registration text, p_presence text, p_here text, p_held jsonb) RETURNS text
 LANGUAGE sql STABLE
 AS $$
     SELECT CASE WHEN starts_with(p_presence, p_here || '/') IS NOT TRUE THEN 'unknown'
-                WHEN p_held ? (outlast_presence_key_v1(p_worker, p_registration)::text
+                WHEN p_held ? (outlast_presence_key_v1(p_store, p_worker, p_registration)::text
                                || substr(p_presence, length(p_here) + 1)) THEN 'held'
                 ELSE 'absent' END
 $$;

@@ -1,0 +1,95 @@
+"""Which looks for work are worth a trip though nothing was announced: an exchange's polls.
+
+Glances show the highest position ever drawn. Where that has changed, there is something new in a
+line. Where it has not, a look finds what was drawn before and committed since. So a look at the end
+of the line need not be repeated by an idle worker while two things hold: no position was drawn
+since, and each transaction had ended before that look which may have drawn one that was known
+by then. Numbers of transactions say so: a glance that shows the same position once more shows
+which number comes next, and a later one whether all below it have ended. In between lie a heartbeat
+or two, for one that has drawn a position and is about to get its number.
+
+What is left to polls alone is a job whose row was locked while it was looked for, by a transaction
+that was rolled back, as of a worker that was killed within its claim. So no worker leaves out its
+polls for longer than ``QUIET_SECONDS_MAX``, and all of a kind together make as many as
+``EASED_PEERS`` do. Each poll is made where the wake-up does not work, where few workers serve the
+same, or where no glance came lately.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from outlast.clock import Clock
+from outlast.model.lease import LOOK_SECONDS
+from outlast.store.glances import Glance
+from outlast.worker.claims.peers import EASED_PEERS, EASED_SECONDS
+from outlast.worker.claims.wake_turns import WakeTurns
+
+POLL_FACTOR_WITH_GLANCES = 5.0  # glances show due jobs, so polls are rarer
+QUIET_SECONDS_MAX = 30.0  # without a poll; a reconciliation is due as often
+
+
+class Polls:
+    """What one worker's exchange knows of the line. ``poll``: seconds between two polls where no
+    glance shows what is new. ``is_eased``: whether the worker is among many."""
+
+    def __init__(
+        self, clock: Clock, poll: float, turns: WakeTurns, is_eased: Callable[[], bool]
+    ) -> None:
+        self._clock = clock
+        self._poll = poll
+        self._turns = turns
+        self._is_eased = is_eased
+        self._drawn: int | None = None  # the last position that a glance has shown
+        self._glanced_at = clock.boot()
+        self._bound: int | None = None  # transactions below it may have drawn a known position
+        self._settled_at = math.inf  # when a glance has shown that they have ended
+        self._looked_at = self._quiet_until = -math.inf
+
+    def seconds(self) -> float:
+        """Return the seconds between two polls."""
+        return self._poll if self._drawn is None else self._poll * POLL_FACTOR_WITH_GLANCES
+
+    def take_glance(self, glance: Glance) -> bool:
+        """Take in a glance; return whether it shows work that is new, or falls due before the next
+        one."""
+        if glance.drawn is None:
+            return False
+        before_at, self._glanced_at = self._glanced_at, self._clock.boot()
+        rest = max(LOOK_SECONDS, self._glanced_at - before_at)  # until the next one
+        is_due = glance.next_due is not None and glance.next_due <= rest
+        before, self._drawn = self._drawn, glance.drawn
+        self._note_transactions(glance, is_new=before != glance.drawn)
+        if before == glance.drawn:
+            return is_due
+        return before is None or self._turns.hear_of_look(before, glance.drawn) or is_due
+
+    def _note_transactions(self, glance: Glance, *, is_new: bool) -> None:
+        if is_new or glance.oldest is None or glance.newest is None:
+            self._bound, self._settled_at = None, math.inf
+        elif self._bound is None:
+            self._bound = glance.newest
+        elif self._settled_at == math.inf and glance.oldest >= self._bound:
+            self._settled_at = self._glanced_at
+
+    def note_look(self) -> None:
+        """Note that a look begins."""
+        self._looked_at, self._quiet_until = self._clock.boot(), -math.inf
+
+    def note_end(self, next_due: float | None) -> None:
+        """Note that the last look has found nothing of all that an idle worker asks for, and in how
+        many seconds the first scheduled job is due; None: there is none."""
+        share = self.seconds() * self._turns.peers / EASED_PEERS
+        quiet = min(QUIET_SECONDS_MAX, share) * (0.5 + 0.5 * self._clock.random())
+        self._quiet_until = self._looked_at + min(quiet, math.inf if next_due is None else next_due)
+
+    def are_useless(self) -> bool:
+        """Whether a look is known to find what the last one has found: nothing."""
+        now = self._clock.boot()
+        return (
+            now < self._quiet_until
+            and self._settled_at <= self._looked_at
+            and now - self._glanced_at < 2 * EASED_SECONDS
+            and self._is_eased()
+        )

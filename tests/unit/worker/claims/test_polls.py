@@ -1,0 +1,138 @@
+"""Which polls an idle worker among many leaves out, and which it never does."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from outlast.store.glances import Glance
+from outlast.worker.claims.peers import EASED_PEERS
+from outlast.worker.claims.polls import POLL_FACTOR_WITH_GLANCES, QUIET_SECONDS_MAX
+from tests.unit.worker.claims.exchange_kit import POLL, Bench
+from tests.unit.worker.worker_kit import accepted, claimed
+
+BEAT = 2.0
+PEERS = 100
+EACH = POLL * POLL_FACTOR_WITH_GLANCES
+
+
+class Idle:
+    """An idle worker among many, whose beats bring glances at a store in which transactions begin
+    and end; ``stuck``: the oldest that is open, None: none stays open."""
+
+    def __init__(self) -> None:
+        self.bench = Bench(is_eased=lambda: self.eased)
+        self.bench.turns.note_peers(PEERS)
+        self.eased = True
+        self.drawn = 7
+        self.begun = 1_000  # transactions, so far
+        self.stuck: int | None = None
+        self.glances = True
+        self._beat_at = self._run_at = 0.0
+
+    async def trips(self, seconds: float) -> int:
+        """Let time pass; return how many trips were made."""
+        clock, end, before = self.bench.clock, self.bench.clock.boot() + seconds, len(self.made())
+        while (at := min(self._beat_at, self._run_at)) < end:
+            clock.advance(max(0.0, at - clock.boot()))
+            if at == self._beat_at:
+                self._beat_at = at + BEAT
+                self._beat()
+            else:
+                pause = await self.bench.exchange.run_once()
+                assert pause is not None
+                self._run_at = at + pause
+        clock.advance(end - clock.boot())
+        return len(self.made()) - before
+
+    def _beat(self) -> None:
+        self.begun += 10
+        oldest = self.begun if self.stuck is None else self.stuck
+        glance = Glance(drawn=self.drawn, oldest=oldest, newest=self.begun + 1)
+        if self.glances and self.bench.exchange.take_glance(glance):
+            self._run_at = self.bench.clock.boot()
+
+    def made(self) -> list[Any]:
+        return self.bench.requests()
+
+
+@pytest.fixture
+async def idle() -> Idle:
+    idle = Idle()
+    await idle.trips(20.0)  # until nothing can be found that was drawn before
+    return idle
+
+
+async def test_an_idle_worker_among_many_makes_few_trips(idle):
+    assert await idle.trips(600.0) <= 2 * 600 / QUIET_SECONDS_MAX
+    assert await idle.trips(QUIET_SECONDS_MAX) >= 1
+
+
+@pytest.mark.parametrize("peers", [EASED_PEERS, 2 * EASED_PEERS])
+async def test_all_of_a_kind_together_poll_no_more_rarely_than_the_least_that_are_many(idle, peers):
+    idle.bench.turns.note_peers(peers)
+    await idle.trips(QUIET_SECONDS_MAX)
+    assert await idle.trips(500.0) * peers >= EASED_PEERS * 500 / EACH
+
+
+async def test_a_position_that_is_new_is_looked_for_within_a_poll_also_where_that_was_done(idle):
+    """A peer may have said so by mistake, or a stranger."""
+    idle.bench.turns.hear_of_look = lambda before, drawn: False
+    for _ in range(20):
+        idle.drawn += 1
+        await idle.trips(BEAT)
+        assert await idle.trips(EACH) >= 1
+
+
+async def test_what_a_transaction_has_drawn_that_is_still_open_is_looked_for_at_each_poll(idle):
+    idle.drawn, idle.stuck = 8, idle.begun
+    await idle.trips(BEAT)
+    assert await idle.trips(60.0) == 60 / EACH
+    idle.stuck = None
+    await idle.trips(BEAT)
+    assert await idle.trips(EACH) == 1, "it has ended: what it has drawn is there now"
+    assert await idle.trips(600.0) <= 2 * 600 / QUIET_SECONDS_MAX
+
+
+async def test_a_transaction_that_gets_its_number_after_it_has_drawn_is_waited_for(idle):
+    idle.drawn = 8
+    await idle.trips(BEAT)  # this glance shows the position, and not yet the transaction
+    idle.stuck = idle.begun + 1
+    assert await idle.trips(60.0) >= 60 / EACH
+
+
+@pytest.mark.parametrize("change", ["eased", "glances"])
+async def test_each_poll_is_made_where_news_may_not_arrive(idle, change):
+    setattr(idle, change, False)
+    await idle.trips(EACH)
+    assert await idle.trips(60.0) == 60 / EACH
+
+
+async def test_a_worker_that_runs_something_or_was_hinted_makes_its_trips(idle):
+    idle.bench.exchange.hint()
+    assert await idle.trips(EACH) == 1
+    idle.bench.ledger.claim([claimed(3)])
+    assert await idle.trips(60.0) >= 60 / EACH
+
+
+async def test_a_scheduled_job_is_asked_for_when_it_is_due(idle):
+    await idle.trips(QUIET_SECONDS_MAX)
+    idle.bench.store.script = [accepted(0, next_due=11.0)] * 2
+    idle.bench.exchange.hint()
+    await idle.trips(EACH)
+    assert await idle.trips(11.0) == 1
+
+
+async def test_reconciliations_are_as_frequent_as_ever(idle):
+    before = len([1 for verb, _ in idle.bench.store.calls if verb == "reconcile"])
+    await idle.trips(600.0)
+    made = len([1 for verb, _ in idle.bench.store.calls if verb == "reconcile"]) - before
+    assert made >= 600 / (30.0 + EACH) - 1
+
+
+async def test_a_look_that_leaves_something_out_is_followed_by_another(idle):
+    await idle.trips(QUIET_SECONDS_MAX)
+    idle.bench.store.script = [accepted(0, next_look=0.2), accepted(0)]
+    idle.bench.exchange.hint()
+    assert await idle.trips(EACH + 1.0) == 2
