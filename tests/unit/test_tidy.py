@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import re
-from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -13,16 +12,11 @@ import pytest
 
 from outlast.model.crash import CrashKind
 from outlast.model.lease import DeathCause
-from outlast.store import backend
+from tests.unit.tidy_kit import CODE, ROOT, faults, named, nodes, parsed, read
 
-ROOT = Path(__file__).resolve().parents[2]
+pytestmark = pytest.mark.xdist_group("tidy")  # all of them parse the same files
 MAX_FILE_LINES = 400
 MAX_FUNCTION_LINES = 40  # without the signature and the docstring
-CODE = sorted(
-    path
-    for folder in ("src", "tests", "harness", "bench", "examples", "tools")
-    for path in (ROOT / folder).rglob("*.py")
-)
 TEXT = [*CODE, *sorted((ROOT / "src").rglob("*.sql"))]
 NO_SLEEP = [
     path
@@ -34,19 +28,9 @@ NO_SLEEP = [
 BARE_NOTE = re.compile(r"\b(" + "TO" + "DO|FIX" + "ME|X" + r"XX)\b(?!\(#\d+\))")
 
 
-def named(path: Path) -> str:
-    return str(path.relative_to(ROOT))
-
-
-@cache
-def parsed(path: Path) -> ast.Module:
-    return ast.parse(path.read_text(), filename=str(path))
-
-
-@pytest.mark.parametrize("path", TEXT, ids=named)
-def test_a_file_fits_the_wall(path: Path) -> None:
-    lines = len(path.read_text().splitlines())
-    assert lines <= MAX_FILE_LINES, f"{named(path)} has {lines} lines"
+def test_a_file_fits_the_wall() -> None:
+    sizes = {named(path): len(read(path).splitlines()) for path in TEXT}
+    assert {name: size for name, size in sizes.items() if size > MAX_FILE_LINES} == {}
 
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -61,11 +45,14 @@ def lines_in(function: Function) -> int:
     return end - min([first.lineno, *decorated]) + 1
 
 
-@pytest.mark.parametrize("path", CODE, ids=named)
-def test_a_function_fits_the_wall(path: Path) -> None:
-    functions = [node for node in ast.walk(parsed(path)) if isinstance(node, Function)]
+def long_functions(path: Path) -> list[tuple[str, int]]:
+    functions = [node for node in nodes(parsed(path)) if isinstance(node, Function)]
     sizes = [(node.name, lines_in(node)) for node in functions]
-    assert [(name, size) for name, size in sizes if size > MAX_FUNCTION_LINES] == []
+    return [(name, size) for name, size in sizes if size > MAX_FUNCTION_LINES]
+
+
+def test_a_function_fits_the_wall() -> None:
+    assert faults(CODE, long_functions) == {}
 
 
 @pytest.mark.parametrize(
@@ -85,31 +72,37 @@ def test_lines_of_a_function_are_those_after_signature_and_docstring(text: str, 
     assert lines_in(function) == lines
 
 
-@pytest.mark.parametrize("path", NO_SLEEP, ids=named)
-def test_unit_and_conformance_tests_do_not_sleep(path: Path) -> None:
-    calls = [node for node in ast.walk(parsed(path)) if isinstance(node, ast.Call)]
-    assert [node.lineno for node in calls if ast.unparse(node.func) == "time.sleep"] == []
+def sleeps(path: Path) -> list[int]:
+    calls = [node for node in nodes(parsed(path)) if isinstance(node, ast.Call)]
+    return [node.lineno for node in calls if ast.unparse(node.func) == "time.sleep"]
 
 
-@pytest.mark.parametrize("path", TEXT, ids=named)
-def test_a_note_for_later_names_its_issue(path: Path) -> None:
-    lines = path.read_text().splitlines()
-    assert [n for n, line in enumerate(lines, 1) if BARE_NOTE.search(line)] == []
+def test_unit_and_conformance_tests_do_not_sleep() -> None:
+    assert faults(NO_SLEEP, sleeps) == {}
+
+
+def bare_notes(path: Path) -> list[int]:
+    lines = read(path).splitlines()
+    return [n for n, line in enumerate(lines, 1) if BARE_NOTE.search(line)]
+
+
+def test_a_note_for_later_names_its_issue() -> None:
+    assert faults(TEXT, bare_notes) == {}
 
 
 def bare_errors(tree: ast.Module) -> list[int]:
     """Return the lines where an error is put into a text by itself: many say nothing."""
     caught = {
-        node.name for node in ast.walk(tree) if isinstance(node, ast.ExceptHandler) and node.name
+        node.name for node in nodes(tree) if isinstance(node, ast.ExceptHandler) and node.name
     }
     caught.add("error")
     asked = {  # 'words' in str(error), str(error).startswith(...): nothing is shown
         id(child)
-        for node in ast.walk(tree)
+        for node in nodes(tree)
         if isinstance(node, ast.Compare | ast.Attribute)
         for child in ast.iter_child_nodes(node)
     }
-    shown = [node for node in ast.walk(tree) if isinstance(node, ast.expr) and _shows(node, caught)]
+    shown = [node for node in nodes(tree) if isinstance(node, ast.expr) and _shows(node, caught)]
     return [node.lineno for node in shown if id(node) not in asked]
 
 
@@ -123,21 +116,19 @@ def _shows(node: ast.expr, caught: set[str]) -> bool:
     return isinstance(shown, ast.Name) and shown.id in caught
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "src").rglob("*.py")), ids=named)
-def test_an_error_is_shown_by_text_of_or_describe(path: Path) -> None:
-    if path.name != "errors.py" or path.parent.name != "outlast":
-        assert bare_errors(parsed(path)) == []
+def test_an_error_is_shown_by_text_of_or_describe() -> None:
+    shown = set((ROOT / "src").rglob("*.py")) - {ROOT / "src" / "outlast" / "errors.py"}
+    assert faults(sorted(shown), lambda path: bare_errors(parsed(path))) == {}
 
 
 def modules_named(tree: ast.Module) -> set[str]:
     """Return what a file imports, and each text in it that could be the name of a module."""
-    nodes = list(ast.walk(tree))
     return {
-        *(alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names),
-        *(node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)),
+        *(name.name for node in nodes(tree) if isinstance(node, ast.Import) for name in node.names),
+        *(node.module or "" for node in nodes(tree) if isinstance(node, ast.ImportFrom)),
         *(
             node.value.partition(":")[0]
-            for node in nodes
+            for node in nodes(tree)
             if isinstance(node, ast.Constant) and isinstance(node.value, str)
         ),
     }
@@ -150,9 +141,8 @@ def of_tests(names: set[str]) -> set[str]:
 NOT_TESTS = [path for path in CODE if not path.is_relative_to(ROOT / "tests")]
 
 
-@pytest.mark.parametrize("path", NOT_TESTS, ids=named)
-def test_only_tests_import_from_tests(path: Path) -> None:
-    assert of_tests(modules_named(parsed(path))) == set()
+def test_only_tests_import_from_tests() -> None:
+    assert faults(NOT_TESTS, lambda path: of_tests(modules_named(parsed(path)))) == {}
 
 
 def test_each_way_to_import_from_tests_is_noticed() -> None:
@@ -173,7 +163,7 @@ def test_make_test_runs_a_real_crash_of_each_kind_and_cause() -> None:
         node
         for path in CODE
         if path.is_relative_to(ROOT / "tests" / "crash")
-        for node in ast.walk(parsed(path))
+        for node in nodes(parsed(path))
         if isinstance(node, ast.Call) and ast.unparse(node.func) == "pytest.mark.short"
     ]
     named = {ast.literal_eval(argument) for call in calls for argument in call.args}
@@ -199,17 +189,22 @@ def files_of(folder: Path) -> list[str]:
     return sorted([*modules, *(f"{path.name}/" for path in with_files)])
 
 
-@pytest.mark.parametrize("path", WITH_A_MAP, ids=named)
-def test_the_code_map_of_a_package_names_each_of_its_files(path: Path) -> None:
+def unlike_the_map(path: Path) -> set[str]:
+    """Return the files that a package's code map lacks, and those that it has alone or twice."""
     told = MAP_LINE.findall(ast.get_docstring(parsed(path)) or "")
-    assert sorted(told) == files_of(path.parent)
+    twice = {name for name in told if told.count(name) > 1}
+    return {*told} ^ {*files_of(path.parent)} | twice
+
+
+def test_the_code_map_of_a_package_names_each_of_its_files() -> None:
+    assert faults(WITH_A_MAP, unlike_the_map) == {}
 
 
 def test_no_public_class_of_the_library_has_the_name_of_another() -> None:
     found: dict[str, list[str]] = {}
     for path in CODE:
         if path.is_relative_to(ROOT / "src"):
-            for node in ast.walk(parsed(path)):
+            for node in nodes(parsed(path)):
                 if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                     found.setdefault(node.name, []).append(named(path))
     assert {name: paths for name, paths in found.items() if len(paths) > 1} == {}
@@ -254,10 +249,8 @@ def banned_words(text: str) -> list[str]:
     return BANNED.findall(split.lower())
 
 
-@pytest.mark.parametrize("path", WORDED, ids=named)
-def test_prose_and_names_use_the_words_of_the_field(path: Path) -> None:
-    assert banned_words(path.read_text()) == []
-    assert banned_words(named(path)) == []
+def test_prose_and_names_use_the_words_of_the_field() -> None:
+    assert faults(WORDED, lambda path: banned_words(f"{named(path)}\n{read(path)}")) == {}
 
 
 @pytest.mark.parametrize(
@@ -267,114 +260,3 @@ def test_prose_and_names_use_the_words_of_the_field(path: Path) -> None:
 def test_a_banned_word_is_found(text: str) -> None:
     assert banned_words(text) != []
     assert banned_words("mushrooms, Somerset, screw") == []
-
-
-LIBRARY = ROOT / "src" / "outlast"
-OF_ONE_STORE = [path.parent for path in (LIBRARY / "store").glob("*/backend.py")]
-FOLDERS = "|".join(sorted(path.name for path in OF_ONE_STORE))
-SCHEMES = "|".join(scheme for each in backend._backends for scheme in each.schemes)
-REGISTRY = LIBRARY / "store" / "__init__.py"
-NAMES_A_STORE = re.compile(rf"({FOLDERS}|{SCHEMES})(:.*)?$", re.IGNORECASE)
-SHARED_CODE = [
-    path
-    for path in CODE
-    if path.is_relative_to(LIBRARY) and not any(path.is_relative_to(own) for own in OF_ONE_STORE)
-]
-
-
-@cache
-def classes_of_stores() -> frozenset[str]:
-    """Return the names of all classes that are defined in the folder of one store."""
-    return frozenset(
-        node.name
-        for path in CODE
-        if any(path.is_relative_to(own) for own in OF_ONE_STORE)
-        for node in ast.walk(parsed(path))
-        if isinstance(node, ast.ClassDef)
-    )
-
-
-def store_switches(tree: ast.Module) -> list[int]:
-    """Return the lines that ask which of the stores they have: by a name or by a class."""
-    return [node.lineno for node in ast.walk(tree) if isinstance(node, ast.AST) and _asks(node)]  # type: ignore[attr-defined]
-
-
-def _asks(node: ast.AST) -> bool:
-    if isinstance(node, ast.Compare):
-        return any(_names_a_store(each) for each in (node.left, *node.comparators))
-    if isinstance(node, ast.MatchValue):
-        return _names_a_store(node.value)
-    if isinstance(node, ast.MatchClass):
-        return _has_a_class_of_a_store(node.cls)
-    if not isinstance(node, ast.Call):
-        return False
-    called = ast.unparse(node.func).rpartition(".")[2]
-    if called in {"isinstance", "issubclass"}:
-        return _has_a_class_of_a_store(node.args[1])
-    if called in {"startswith", "removeprefix", "match", "fullmatch"}:
-        return any(_names_a_store(each) for each in node.args)
-    return False
-
-
-def _names_a_store(node: ast.expr) -> bool:
-    texts = [each.value for each in ast.walk(node) if isinstance(each, ast.Constant)]
-    return any(isinstance(text, str) and NAMES_A_STORE.match(text) for text in texts)
-
-
-def _has_a_class_of_a_store(node: ast.expr) -> bool:
-    names = {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}
-    names |= {each.attr for each in ast.walk(node) if isinstance(each, ast.Attribute)}
-    return bool(names & classes_of_stores())
-
-
-def imports_of_stores(tree: ast.Module) -> set[str]:
-    """Return what is imported from the folder of one store, lazily or not."""
-    named = {
-        each.name for node in ast.walk(tree) if isinstance(node, ast.Import) for each in node.names
-    } | {
-        f"{node.module}.{each.name}"
-        for node in ast.walk(tree)
-        if isinstance(node, ast.ImportFrom)
-        for each in node.names
-    }
-    return {name for name in named if re.match(rf"outlast\.store\.({FOLDERS})\b", name)}
-
-
-@pytest.mark.parametrize("path", SHARED_CODE, ids=named)
-def test_only_the_entry_of_a_store_knows_which_store_it_is(path: Path) -> None:
-    assert store_switches(parsed(path)) == []
-    if path != REGISTRY:
-        assert imports_of_stores(parsed(path)) == set()
-
-
-def test_the_registry_imports_entries_alone() -> None:
-    assert imports_of_stores(parsed(REGISTRY)) == {
-        f"outlast.store.{path.name}.backend.{path.name.upper()}" for path in OF_ONE_STORE
-    }
-    assert len(backend._backends) == len(OF_ONE_STORE)
-
-
-@pytest.mark.parametrize(
-    "switch",
-    [
-        'url.startswith("sqlite")',
-        'url.lower().startswith(("sqlite:", "x"))',
-        'scheme == "postgresql"',
-        'scheme in {"postgres", "postgresql"}',
-        "isinstance(store, SqliteStore)",
-        "isinstance(store, (int, postgres.PostgresStore))",
-        "isinstance(facts, int | SqliteFacts)",
-        'match scheme:\n    case "sqlite":\n        pass',
-        "match store:\n    case SqliteStore():\n        pass",
-        're.match("postgres:", url)',
-    ],
-)
-def test_a_switch_on_the_store_is_found(switch: str) -> None:
-    assert store_switches(ast.parse(switch))
-
-
-@pytest.mark.parametrize(
-    "line", ["from outlast.store.sqlite import url", "import outlast.store.postgres.pool"]
-)
-def test_an_import_of_one_store_is_found(line: str) -> None:
-    assert imports_of_stores(ast.parse(f"def lazily():\n    {line}"))
