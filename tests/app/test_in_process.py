@@ -232,6 +232,7 @@ async def test_a_worker_that_cannot_start_does_not_beat_on(
     await app.close()
 
 
+@pytest.mark.slow_on("sqlite")
 async def test_a_suspect_runs_when_it_is_the_only_attempt(app: outlast.App, store: Store) -> None:
     beside: list[set[int]] = []
     running: set[int] = set()

@@ -299,6 +299,7 @@ async def test_leaving_the_block_releases_what_still_runs(app: outlast.App, stor
     assert worker.status == "stopped"
 
 
+@pytest.mark.slow_on("sqlite")
 async def test_a_save_after_the_worker_has_left_is_a_lost_lease(app: outlast.App) -> None:
     """It goes on in its thread, and without the refusal would wait forever."""
     started, left = threading.Event(), threading.Event()

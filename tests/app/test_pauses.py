@@ -20,7 +20,14 @@ app, store = in_process_kit.app, in_process_kit.store
 ENDLESS = 3_600.0  # no test waits that long: what it waits for comes before
 
 
-@pytest.mark.parametrize("target", [{"queue": "paused"}, {"task": "held"}, {"tenant": "acme"}])
+@pytest.mark.parametrize(
+    "target",
+    [
+        {"queue": "paused"},
+        pytest.param({"task": "held"}, marks=pytest.mark.slow_on("sqlite")),
+        pytest.param({"tenant": "acme"}, marks=pytest.mark.slow_on("sqlite")),
+    ],
+)
 async def test_nothing_of_a_pause_starts_and_others_go_on(
     app: outlast.App, target: dict[str, Any]
 ) -> None:

@@ -32,6 +32,7 @@ MORE = {
     "dead requeue": ["--all"],
     "dead discard": ["--all"],
     "workers drain": ["--all"],
+    "pause": ["--wait=0"],  # workers here are rows alone, and acknowledge nothing
     "worker": ["shop:app"],
     "schedules backfill": ["--from", "2026-01-01", "--to", "2026-01-02"],
 }

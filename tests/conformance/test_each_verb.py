@@ -34,7 +34,7 @@ def public(protocol: type) -> set[str]:
     return {name for name, _ in verbs}
 
 
-@pytest.mark.parametrize("verb", BY_A_SERVER)
+@pytest.mark.parametrize("verb", {**WRITES, **NO_TRIP_TO_A_FILE})
 async def test_a_call_on_an_ended_session_is_unavailable_and_the_next_succeeds(
     verb: str, pg_url: str, session: Any
 ) -> None:
@@ -47,6 +47,27 @@ async def test_a_call_on_an_ended_session_is_unavailable_and_the_next_succeeds(
         await BY_A_SERVER[verb](hands, held)
     assert await all_of(store) == before
     await BY_A_SERVER[verb](hands, held)
+    await store.close()
+
+
+async def test_a_read_on_an_ended_session_is_unavailable_and_the_next_succeeds(
+    pg_url: str, session: Any
+) -> None:
+    """All in one database: they change nothing."""
+    store = PostgresStore(pg_url)
+    await store.open()
+    hands, held = await holding(store)
+    before = await all_of(store)
+    answered = []
+    for name, read in READS.items():
+        await session.execute(END_ALL)
+        try:
+            await read(hands, held)
+            answered.append(name)
+        except StoreUnavailable:
+            await read(hands, held)
+    assert answered == []
+    assert await all_of(store) == before
     await store.close()
 
 

@@ -68,6 +68,7 @@ async def start(shop: Scene) -> ManagedWorker:
     return worker
 
 
+@pytest.mark.slow_on("sqlite")
 async def test_what_a_killed_worker_leaves_is_done_by_the_next(shop: Scene) -> None:
     path = shop.folder / "hangs"
     once, job = map(int, ask(shop.url, ENQUEUE.format(path=str(path))).split())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 import outlast
 from outlast.store.minutes import BOUNDS, CountKind
 from outlast.store.protocol import Store
@@ -12,6 +14,7 @@ app = in_process_kit.app
 JOBS = 30
 
 
+@pytest.mark.slow_on("sqlite")
 async def test_a_worker_that_leaves_has_handed_in_what_it_has_counted(
     app: outlast.App, store: Store
 ) -> None:

@@ -39,7 +39,7 @@ KNOWN = {
     "attempts go on after the lease": 67,
     "a reclaim by id alone": 657,
     "a reap that does not look again": 147,
-    "presence judged in one look": 41,
+    "presence judged in one look": 5,
     "presence judged across a restart of the database": 265,
     "trust on a clock that stands still in a suspend": 679,
     "a claim is started though the lease was lost meanwhile": 309,

@@ -116,6 +116,10 @@ TWINS: dict[str, Callable[[], Patches]] = {
     "replies that come late are started": _late_replies,
     "acknowledged before it is done": _hasty,
 }
+KNOWN = {  # a seed that catches it soon
+    "replies that come late are started": 6,
+    "acknowledged before it is done": 5,
+}
 
 
 def main(first: int, last: int, twin: str | None) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -18,11 +19,12 @@ def test_it(number):
 
 def test_a_group_stays_in_one_process(tmp_path: Path) -> None:
     (tmp_path / "test_group.py").write_text(TESTS)
-    (tmp_path / "pytest.ini").write_text("[pytest]\nasyncio_default_fixture_loop_scope = function")
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider"]
+    (tmp_path / "pytest.ini").write_text("[pytest]")
+    command = [sys.executable, "-m", "pytest", "-p", "xdist", "-p", "no:cacheprovider"]
     done = subprocess.run(
         [*command, "-n", "2", "--dist=loadgroup", "-c", "pytest.ini", "test_group.py"],
         cwd=tmp_path,
+        env={**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},  # no other takes part
         capture_output=True,
         text=True,
         check=False,
