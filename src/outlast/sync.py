@@ -177,9 +177,8 @@ class _Background:
     def __init__(self) -> None:
         self._starting = threading.RLock()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._stopped: list[
-            asyncio.AbstractEventLoop
-        ] = []  # kept, since freeing them would log a warning
+        # kept: freeing one warns, and an error is printed where the collector frees it
+        self._stopped: list[asyncio.AbstractEventLoop] = []
 
     def run(self, make: Callable[[], Coroutine[Any, Any, R]]) -> R:
         return _Call(self.loop(), make()).wait()
@@ -192,6 +191,7 @@ class _Background:
     def _take(self, started: asyncio.AbstractEventLoop) -> asyncio.AbstractEventLoop:
         """Keep it, unless this very thread has started another meanwhile (a signal handler has)."""
         if self._loop is not None:
+            self._stopped.append(started)
             started.call_soon_threadsafe(started.stop)
             return self._loop
         self._loop = started

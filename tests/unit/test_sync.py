@@ -159,6 +159,15 @@ def test_what_calls_after_the_background_loop_was_stopped_has_another(background
         background.stop()
 
 
+def test_a_loop_that_another_one_has_overtaken_is_kept_to_the_end(background):
+    """As where a signal handler has started one meanwhile. The collector would free its sockets
+    first, and print an error."""
+    taken, late = background.loop(), sync._start_loop()
+    assert background._take(late) is taken
+    assert background._stopped == [late]
+    assert background.run(lambda: answer("here")) == "here"
+
+
 def test_errors_come_back_as_they_are():
     with pytest.raises(ValueError, match="as asked"):
         Thing().double_sync(1, fail=True)
