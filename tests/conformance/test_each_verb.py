@@ -34,7 +34,7 @@ def public(protocol: type) -> set[str]:
     return {name for name, _ in verbs}
 
 
-@pytest.mark.parametrize("verb", {**WRITES, **NO_TRIP_TO_A_FILE})
+@pytest.mark.parametrize("verb", [*WRITES, *NO_TRIP_TO_A_FILE])
 async def test_a_call_on_an_ended_session_is_unavailable_and_the_next_succeeds(
     verb: str, pg_url: str, session: Any
 ) -> None:
