@@ -16,7 +16,7 @@ from tests.contrib.django_kit import SECONDS, SITE, manage, plain_environment
 
 pytestmark = pytest.mark.timeout(900)  # each runs many tests, on a busy machine
 CHECKS = sorted(f"shop.checks.{path.stem}" for path in SITE.glob("shop/checks/check_*.py"))
-IN_MEMORY = ["shop.checks.check_backend"]  # what needs no worker
+IN_MEMORY = ["shop.checks.check_backend", "shop.checks.check_flush"]  # what needs no worker
 
 
 def test_the_project_s_tests_pass_on_a_database_in_memory(sqlite_url: str) -> None:
@@ -77,7 +77,7 @@ def test_the_page_s_project_works_as_written(tmp_path: Path) -> None:
     for name in ("books/tasks.py", "books/views.py", "books/tests.py"):
         (tmp_path / name).write_text(blocks_of(text, name))
     run("manage.py", "migrate", "-v", "0")
-    assert "Ran 3 tests" in run("manage.py", "test")
+    assert "Ran 5 tests" in run("manage.py", "test")
     assert "no jobs" in run("manage.py", "outlast", "jobs")
 
 

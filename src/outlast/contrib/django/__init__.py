@@ -19,6 +19,7 @@ verbs.py       what people do to jobs and schedules, from a request
 admin.py       jobs and schedules in Django's admin
 page.py        the page for operators, as a view
 urls.py        its address
+testing.py     jobs that run in tests
 migrations/    make the schema, also in test databases
 management/    manage.py outlast
 """

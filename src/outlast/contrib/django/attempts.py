@@ -15,7 +15,7 @@ from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 from asgiref.sync import sync_to_async
-from django.db import close_old_connections, reset_queries
+from django.db import close_old_connections, connections, reset_queries
 from django.utils import timezone
 
 from outlast.app import App
@@ -129,6 +129,11 @@ def keep_connections_fit(app: App) -> None:
     """Have connections closed round each attempt that are too old or broken, as Django does round
     each request, in the thread in which the attempt uses them."""
 
+    def leave() -> None:
+        _close_old()
+        if not app.stores.is_durable:  # a test's, whose database is dropped in the end
+            connections.close_all()
+
     @contextmanager
     def in_its_thread(attempt: Attempt) -> Iterator[None]:
         if app.find(attempt.task).is_async:
@@ -138,7 +143,7 @@ def keep_connections_fit(app: App) -> None:
         try:
             yield
         finally:
-            _close_old()
+            leave()
 
     @asynccontextmanager
     async def in_the_loop(attempt: Attempt) -> AsyncIterator[None]:
@@ -149,7 +154,7 @@ def keep_connections_fit(app: App) -> None:
         try:
             yield
         finally:
-            await sync_to_async(_close_old)()
+            await sync_to_async(leave)()
 
     app.around(in_its_thread)
     app.around(in_the_loop)

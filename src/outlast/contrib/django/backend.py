@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from datetime import datetime
 from typing import Any
 
@@ -16,8 +15,8 @@ from django.utils import timezone
 from outlast.config import check_name
 from outlast.contrib.django import calls
 from outlast.contrib.django import tasks_api as api
-from outlast.contrib.django.database import url_of
-from outlast.contrib.django.project import app, own_url
+from outlast.contrib.django.database import is_of_tests, url_of
+from outlast.contrib.django.project import app, own_url, refuse_loop_in_atomic
 from outlast.contrib.django.results import read_result
 from outlast.errors import ConfigError, ConnectionMismatch, UsageError, text_of
 from outlast.store.values import NewJob
@@ -99,12 +98,7 @@ class TaskBackend(api.BaseTaskBackend):
         UsageError: the transaction that is open belongs to the thread of this event loop, where
         ``asyncio.run`` was called inside ``atomic``: the job could not be part of it.
         """
-        if _of_plain_code(self.database).in_atomic_block:
-            raise UsageError(
-                "this event loop runs inside atomic(), in the same thread, and a job enqueued from"
-                " it would not be part of that transaction: call enqueue() outside the loop, or run"
-                " the loop by asgiref's async_to_sync"
-            )
+        refuse_loop_in_atomic()
         return await super().aenqueue(task, args, kwargs)
 
     def get_result(self, result_id: str) -> Any:
@@ -117,27 +111,31 @@ class TaskBackend(api.BaseTaskBackend):
         if not apps.is_installed("outlast.contrib.django"):
             mend = "Add 'outlast.contrib.django' to INSTALLED_APPS."
             found.append(checks.Error("The app of Outlast is missing.", mend, id="outlast.E001"))
+        connection = connections[self.database]
         try:
-            _ = own_url() or url_of(connections[self.database])
+            _ = own_url() or is_of_tests(connection) or url_of(connection)
         except ImproperlyConfigured as error:
             found.append(checks.Warning(text_of(error), id="outlast.W001"))
         return found
 
     def _new_result(self, task: Any, args: Any, kwargs: Any) -> Any:
-        result = api.TaskResult(
-            task=task,
-            id="",
-            status=api.TaskResultStatus.READY,
-            enqueued_at=timezone.now(),
-            started_at=None,
-            finished_at=None,
-            last_attempted_at=None,
-            args=args,
-            kwargs=kwargs,
-            backend=self.alias,
-            errors=[],
-            worker_ids=[],
-        )
+        try:
+            result = api.TaskResult(
+                task=task,
+                id="",
+                status=api.TaskResultStatus.READY,
+                enqueued_at=timezone.now(),
+                started_at=None,
+                finished_at=None,
+                last_attempted_at=None,
+                args=args,
+                kwargs=kwargs,
+                backend=self.alias,
+                errors=[],
+                worker_ids=[],
+            )
+        except (TypeError, ValueError) as error:
+            raise TypeError(calls.explain_no_json(task, args, kwargs)) from error
         calls.check_call(task, result.args, result.kwargs)
         return result
 
@@ -157,17 +155,6 @@ class TaskBackend(api.BaseTaskBackend):
         return stored.job_id
 
     _store_sync = blocking(_store)
-
-
-def _of_plain_code(database: str) -> Any:
-    """Return the connection of the plain code below the loop that runs in this thread: in a loop,
-    Django shows another."""
-    loop = asyncio.get_running_loop()
-    asyncio._set_running_loop(None)  # noqa: SLF001  (as asgiref does)
-    try:
-        return connections[database]
-    finally:
-        asyncio._set_running_loop(loop)  # noqa: SLF001
 
 
 def _seconds(at: datetime) -> float:

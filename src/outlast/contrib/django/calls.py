@@ -16,7 +16,7 @@ from outlast.codec import to_json, too_large
 from outlast.config import MAX_PAYLOAD
 from outlast.contrib.django.attempts import function_of
 from outlast.contrib.django.project import app
-from outlast.contrib.django.tasks_api import to_plain
+from outlast.contrib.django.tasks_api import normalize_json, to_plain
 from outlast.errors import BadArguments, ConfigError, text_of
 from outlast.row import plain
 from outlast.task import Call
@@ -67,6 +67,8 @@ def register(task: Any) -> OutlastTask[..., Any]:
 
 def call(task: Any, *args: Any, **kwargs: Any) -> Call[Any]:
     """Return a call of a task of Django, such as ``app.schedule`` and ``app.enqueue_many`` take."""
+    if isinstance(task, OutlastTask):
+        return task.call(*args, **kwargs)
     check_call(task, list(args), kwargs)
     return register(task).call(*args, **kwargs)
 
@@ -99,6 +101,19 @@ def check_call(task: Any, args: list[Any], kwargs: dict[str, Any]) -> None:
         _signature(task.func).bind(*context, *args, **kwargs)
     except TypeError as error:
         raise TypeError(f"{task.module_path}{_signature(task.func)}: {text_of(error)}") from error
+
+
+def explain_no_json(task: Any, args: Any, kwargs: Any) -> str:
+    """Return which argument of a call is no JSON, and what to pass instead."""
+    for place, value in (*enumerate(args, 1), *kwargs.items()):
+        try:
+            normalize_json(value)
+        except (TypeError, ValueError) as error:
+            return (
+                f"argument {place!r} of {task.module_path} is no JSON: {text_of(error)}: pass what"
+                " it can be found or made by, such as the pk of an object or a date as a text"
+            )
+    return f"the arguments of {task.module_path} are no JSON"
 
 
 def encode(task: Any, args: list[Any], kwargs: dict[str, Any]) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 from django.core.exceptions import ImproperlyConfigured
-from django.db import transaction
+from django.db import connections, transaction
 
 from outlast.clock import SYSTEM
 from outlast.errors import ConfigError, text_of
@@ -28,6 +28,9 @@ _OF_DJANGO = (
     "connect_timeout",
     "client_encoding",
 )
+# What says which store this is, and which numbers it has given.
+_KEPT = {"outlast_schema", "outlast_incarnation", "outlast_sequences"}
+_IN_TESTS = "memorydb_"  # in the name that Django gives it
 _HARMLESS = ("application_name", "keepalives", "keepalives_idle", "keepalives_interval")
 
 
@@ -100,6 +103,22 @@ async def _migrate(url: str) -> None:
         await store.migrate()
     finally:
         await store.close()
+
+
+def empty(alias: str) -> None:
+    """Delete all jobs, workers, schedules, pauses and what is known of them. The schema, its id and
+    the numbers that were given stay, so no token is given twice."""
+    connection: Any = connections[alias]
+    own = [name for name in connection.introspection.table_names() if name.startswith("outlast_")]
+    atomic: Any = transaction.atomic
+    with atomic(using=alias), connection.cursor() as cursor:
+        for name in sorted({*own} - _KEPT):
+            cursor.execute(f"DELETE FROM {connection.ops.quote_name(name)}")  # noqa: S608  (quoted)
+
+
+def is_of_tests(connection: Any) -> bool:
+    """Whether Django has made this database in memory for tests, most of which need no worker."""
+    return is_in_memory(connection) and _IN_TESTS in str(connection.settings_dict["NAME"])
 
 
 def is_in_memory(connection: Any) -> bool:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 
+from asgiref.sync import sync_to_async
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from django.core.signals import setting_changed
@@ -13,10 +16,15 @@ from django.db import DEFAULT_DB_ALIAS, connections
 from django.utils.module_loading import import_string
 
 from outlast.app import App
-from outlast.contrib.django.database import url_of
+from outlast.clock import Clock
+from outlast.contrib.django.database import is_in_memory, url_of
+from outlast.errors import UsageError
 from outlast.store.foreign.connection import foreign
 from outlast.store.values import Enqueued, NewJob
 from outlast.stores import StoreProvider
+from outlast.sync import drive, loop_is_running
+
+R = TypeVar("R")
 
 NO_SCHEMA = (
     "the database {!r} has no tables of Outlast: add 'outlast.contrib.django' to INSTALLED_APPS and"
@@ -73,8 +81,8 @@ def store_url() -> str:
 
 
 class DjangoStores(StoreProvider):
-    """The stores of a project. Jobs that go into Django's own transaction need none of them: no
-    connection is opened beside Django's."""
+    """The stores of a project. Jobs are stored on Django's own connection unless another is named
+    or another store is in use: no connection is opened beside Django's."""
 
     @property
     def url(self) -> str:
@@ -83,6 +91,11 @@ class DjangoStores(StoreProvider):
 
     async def enqueue(self, batch: Sequence[NewJob], connection: object = None) -> list[Enqueued]:
         """As StoreProvider, which has to compare the ids of two stores unless both are one."""
+        if connection is None and self._url is None:
+            return await _by_django(lambda: self._enqueue_on(batch, connections[database()]))
+        return await self._enqueue_on(batch, connection)
+
+    async def _enqueue_on(self, batch: Sequence[NewJob], connection: object) -> list[Enqueued]:
         if not self._is_its_own(connection):
             return await super().enqueue(batch, connection)
         here = foreign(connection, notify=self._notifies(), clock=self.clock)
@@ -91,10 +104,64 @@ class DjangoStores(StoreProvider):
             raise ImproperlyConfigured(NO_SCHEMA.format(database(), where))
         return await here.enqueue(batch)
 
+    async def enqueue_many(
+        self,
+        jobs: Sequence[NewJob],
+        take: Callable[[list[Enqueued]], None],
+        connection: object = None,
+    ) -> None:
+        """As StoreProvider, on Django's connection where ``enqueue`` takes that."""
+        if connection is not None or self._url is not None:
+            await super().enqueue_many(jobs, take, connection)
+            return
+        many = super().enqueue_many
+        await _by_django(lambda: many(jobs, take, connections[database()]))
+
+    @contextmanager
+    def replace(self, url: str, clock: Clock) -> Iterator[None]:
+        """As StoreProvider. Where that is the database of Django's connection, jobs are stored on
+        this as before."""
+        is_djangos = not is_in_memory(connections[database()]) and url == store_url()
+        with super().replace(url, clock):
+            if is_djangos:
+                self._url = None
+            yield
+
     def _is_its_own(self, connection: object) -> bool:
         """Whether the store's address was derived from this connection."""
         alias = None if connection is None else getattr(connection, "alias", None)
         return self._url is None and alias == database() and own_url() is None
+
+
+async def _by_django(make: Callable[[], Coroutine[Any, Any, R]]) -> R:
+    """Return what ``make()`` returns, run where Django runs plain code: here, or where a loop runs,
+    in the thread of ``sync_to_async``."""
+    if not loop_is_running():
+        return await make()
+    refuse_loop_in_atomic()
+    return await sync_to_async(lambda: drive(make()))()
+
+
+def refuse_loop_in_atomic() -> None:
+    """Raise UsageError where ``asyncio.run`` was called inside ``atomic``: Django would leave this
+    thread, so the job could not be part of that transaction."""
+    if _of_plain_code(database()).in_atomic_block:
+        raise UsageError(
+            "this event loop runs inside atomic(), in the same thread, and a job enqueued from"
+            " it would not be part of that transaction: call enqueue() outside the loop, or run"
+            " the loop by asgiref's async_to_sync"
+        )
+
+
+def _of_plain_code(alias: str) -> Any:
+    """Return the connection of the plain code below the loop that runs in this thread: in a loop,
+    Django shows another."""
+    loop = asyncio.get_running_loop()
+    asyncio._set_running_loop(None)  # noqa: SLF001  (as asgiref does)
+    try:
+        return connections[alias]
+    finally:
+        asyncio._set_running_loop(loop)  # noqa: SLF001
 
 
 class DjangoApp(App):

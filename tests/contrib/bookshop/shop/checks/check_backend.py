@@ -15,7 +15,7 @@ import django
 from asgiref.sync import async_to_sync
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management import call_command
-from django.db import connection, models, transaction
+from django.db import connection, connections, models, transaction
 from django.test import SimpleTestCase, TestCase, override_settings
 from django.utils import timezone
 from django.utils.safestring import mark_safe
@@ -97,6 +97,14 @@ class Enqueuing(TestCase):
             tasks.mail.enqueue("ann")
         self.assertEqual((Order.objects.count(), jobs()), (1, 1))
 
+    def test_a_native_task_is_part_of_it_too(self):
+        with self.assertRaises(ZeroDivisionError), transaction.atomic():
+            lost = tasks.print_order.enqueue_sync(1, 2)
+            app.enqueue_many_sync([tasks.print_order.call(1, 2)] * 2)
+            self.assertEqual((jobs(), lost.created), (3, True))
+            raise ZeroDivisionError
+        self.assertEqual(jobs(), 0)
+
     def test_what_is_enqueued_on_commit_is_stored_then(self):
         with self.captureOnCommitCallbacks(execute=True):
             transaction.on_commit(partial(tasks.mail.enqueue, "ann"))
@@ -135,8 +143,12 @@ class Enqueuing(TestCase):
 
     def test_what_is_no_json_is_a_type_error(self):
         for wrong in (timezone.now(), object(), {1, 2}, float("nan"), "\ud800"):
-            with self.subTest(wrong), self.assertRaises(TypeError):
+            with self.subTest(wrong), self.assertRaisesMessage(TypeError, "shop.tasks.count"):
                 tasks.count.enqueue(wrong)
+        for args, kwargs, place in (([1, Order()], {}, "2"), ([], {"a": 1, "b": Order()}, "'b'")):
+            words = f"argument {place} of shop.tasks.count is no JSON: Unsupported type"
+            with self.assertRaisesMessage(TypeError, words):
+                tasks.count.enqueue(*args, **kwargs)
         self.assertEqual(jobs(), 0)
 
     def test_a_call_that_does_not_fit_is_a_type_error(self):
@@ -175,7 +187,9 @@ class Enqueuing(TestCase):
         app.close_sync()
         tasks.mail.get_result(tasks.mail.enqueue("ann").id)
         tasks.print_order.using(connection=connection).enqueue_sync(1, 2)
-        self.assertEqual(app.stores._stores, {})
+        tasks.print_order.enqueue_sync(1, 2)
+        app.enqueue_many_sync([tasks.print_order.call(1, 2), call(tasks.mail, "ann")])
+        self.assertEqual((app.stores._stores, jobs()), ({}, 5))
 
     def test_a_signal_tells_of_each_job(self):
         told: list[Any] = []
@@ -195,18 +209,29 @@ class Enqueuing(TestCase):
         stored = JobRecord.objects.get(pk=tasks.mail.enqueue("ann", text="hi").id)
         self.assertEqual((one.job.task, one.job.args), (stored.task, stored.args))
         self.assertEqual((one.job.queue, one.job.priority), ("mail", 5))
+        self.assertEqual(call(tasks.print_order, 1, pages=2).job.task, "print_order")
 
 
 class Loops(TestCase):
+    def awaitable(self) -> list[Any]:
+        native = tasks.print_order
+        return [
+            tasks.count.aenqueue,
+            partial(native.enqueue, 1, 2),
+            partial(app.enqueue_many, [native.call(1, 2)]),
+        ]
+
     def test_a_loop_inside_atomic_is_refused(self):
-        with transaction.atomic(), self.assertRaisesMessage(UsageError, "inside atomic()"):
-            asyncio.run(tasks.count.aenqueue())
+        for enqueue in self.awaitable():
+            with transaction.atomic(), self.assertRaisesMessage(UsageError, "inside atomic()"):
+                asyncio.run(enqueue())
         self.assertEqual(jobs(), 0)
 
     def test_by_async_to_sync_it_is_part_of_the_transaction(self):
         with transaction.atomic():
-            async_to_sync(tasks.count.aenqueue)()
-            self.assertEqual(jobs(), 1)
+            for enqueue in self.awaitable():
+                async_to_sync(enqueue)()
+            self.assertEqual(jobs(), 3)
             transaction.set_rollback(True)
         self.assertEqual(jobs(), 0)
 
@@ -260,13 +285,17 @@ class Settings(TestCase):
         call_command("makemigrations", "--check", "--dry-run", verbosity=0)
 
     def test_the_app_has_to_be_installed(self):
-        self.assertEqual(default_task_backend.check(), self.expected_checks())
+        self.assertEqual(default_task_backend.check(), [])
         with self.modify_settings(INSTALLED_APPS={"remove": "outlast.contrib.django"}):
             self.assertIn("outlast.E001", [each.id for each in default_task_backend.check()])
 
-    def expected_checks(self) -> list[Any]:
-        in_memory = getattr(connection, "is_in_memory_db", bool)()
-        return default_task_backend.check() if in_memory else []
+    def test_a_project_s_database_in_memory_is_a_warning(self):
+        here = connections["default"]
+        if here.vendor == "sqlite":
+            with mock.patch.dict(here.settings_dict, NAME=":memory:"):
+                self.assertEqual(
+                    [each.id for each in default_task_backend.check()], ["outlast.W001"]
+                )
 
 
 class Urls(SimpleTestCase):

@@ -1,0 +1,36 @@
+"""``manage.py flush``: as Django's, and Outlast's own tables are emptied, which Django does not
+manage. So they are empty after each ``TransactionTestCase``, which calls this command."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.core.management.commands import flush
+
+from outlast.contrib.django.database import empty
+from outlast.contrib.django.project import database
+
+_QUESTION = """\
+This deletes, for good, all data in the database {!r}, and all jobs in it, also those that have not
+run yet. Stop the workers first.
+Type 'yes' to go on, or 'no' to stop: """
+
+
+class FlushCommand(flush.Command):
+    """As Django's, and jobs, workers, schedules and what is known of them are deleted, too."""
+
+    def handle(self, **options: Any) -> None:
+        """Ask where Django would, and delete. CommandError, and nothing is deleted, where Django
+        cannot."""
+        alias = options["database"]
+        if alias != database():
+            super().handle(**options)
+            return
+        if options["interactive"] and input(_QUESTION.format(alias)) != "yes":
+            self.stdout.write("Nothing was deleted.")
+            return
+        super().handle(**{**options, "interactive": False})
+        empty(alias)
+
+
+Command = FlushCommand

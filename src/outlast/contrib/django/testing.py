@@ -1,0 +1,43 @@
+"""Tests of a project that let its jobs run: ``isolate`` of ``outlast.testing``, on the database of
+Django's test."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from typing import Any
+
+from django.db import connections
+
+from outlast.app import App
+from outlast.contrib.django.project import database, store_url
+from outlast.errors import UsageError
+from outlast.testing import AppUnderTest
+from outlast.testing import isolate as isolate_app
+
+
+@contextmanager
+def isolate() -> Iterator[AppUnderTest]:
+    """Within the block, the project's jobs can be run: ``jobs.drain_sync()`` runs all that is due,
+    in this process; ``jobs.crash_after_save()`` and the rest are those of ``outlast.testing``.
+
+    For a ``TransactionTestCase``: ``self.jobs = self.enterContext(isolate())`` in ``setUp``.
+
+    Raises:
+        UsageError: a transaction is open, as it is in each ``TestCase``: no worker would see what
+            the test writes.
+        ImproperlyConfigured: the database is in memory: give its TEST settings a NAME.
+        ConfigError: the name of the database, on a server, does not contain the word "test".
+    """
+    connection: Any = connections[database()]
+    if connection.in_atomic_block:
+        raise UsageError(
+            "jobs run in connections of their own, which see what is committed, and the transaction"
+            " of a TestCase never is: use a TransactionTestCase; in pytest transactional_db, or"
+            " @pytest.mark.django_db(transaction=True)"
+        )
+    url = store_url()
+    app: App = import_module("outlast.contrib.django.runner").app
+    with isolate_app(app, url) as jobs:
+        yield jobs
