@@ -24,7 +24,7 @@ from outlast.store.rows import StoredJob
 from outlast.store.values import Cancelled, Requeued
 from outlast.stores import StoreProvider
 from outlast.sync import blocking
-from outlast.task import AsyncTask, Call, PlainTask, Task, is_async, submit
+from outlast.task import AsyncTask, Call, PlainTask, Task, is_async, is_defined_again, submit
 from outlast.task_options import TaskOptions, check_known
 from outlast.wakeup.address import parse
 
@@ -141,7 +141,8 @@ class App:
             **options: those of ``TaskOptions``: its name and queue, its limits, where it runs.
 
         Raises:
-            ConfigError: an option cannot work, or another task has that name.
+            ConfigError: an option cannot work, or another task has that name. In a notebook, and
+                at Python's prompt, the same function defined again replaces the earlier one.
         """
         check_known(options)
         _check_not_ours(options)
@@ -157,7 +158,8 @@ class App:
         kind = AsyncTask if is_async(fn) else PlainTask
         task: Task[..., Any] = kind(fn, self.stores, self.max_payload, options)
         for name in (task.name, *task.aliases):
-            if name in self.tasks or name in self._aliases:
+            old = self.tasks.get(name) or self._aliases.get(name)
+            if old is not None and not is_defined_again(old, task):
                 raise ConfigError(f"another task is called {name!r} already: give name=… to one")
         self.tasks[task.name] = task
         self._aliases.update(dict.fromkeys(task.aliases, task))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -363,8 +363,9 @@ def awaiting(job_id: int) -> Iterator[Callable[[], None]]:
     def tell() -> None:
         nonlocal told
         if attempt is not None and not told:
-            told = True
-            attempt._awaits(job_id)  # noqa: SLF001
+            with suppress(UsageError):  # in a child of the task's
+                attempt._awaits(job_id)  # noqa: SLF001
+                told = True
 
     try:
         yield tell
@@ -380,11 +381,10 @@ def current() -> Attempt:
     """Return the attempt that this code runs in; NotInAttempt outside one.
 
     Known in the task's coroutine or thread, in asyncio tasks started from it and through
-    ``asyncio.to_thread``; not in threads that were started by hand.
+    ``asyncio.to_thread``. Pass it on to other threads; child processes cannot save or report.
     """
-    attempt = _current.get(None)
-    if attempt is None:
-        raise NotInAttempt("outlast.current() works only while a worker runs your task")
+    if (attempt := _current.get(None)) is None:
+        raise NotInAttempt
     return attempt
 
 

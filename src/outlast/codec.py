@@ -1,15 +1,17 @@
 """Values and results as JSON text, checked against an annotation.
 
 msgspec writes NaN and infinities as ``null``; they are refused here, since they would come back
-as None. Text with NULs is fine; lone surrogates are no text and are refused. Lists and objects may
-be DEPTH_MAX levels deep: a worker may have less room for recursion than the caller had, and what no
-worker can read would never run.
+as None. Numbers and arrays of numpy are written as Python's numbers and lists of them. Text with
+NULs is fine; lone surrogates are no text and are refused. Lists and objects may be DEPTH_MAX levels
+deep: a worker may have less room for recursion than the caller had, and what no worker can read
+would never run.
 """
 
 from __future__ import annotations
 
 import functools
 import math
+import re
 import typing
 from collections.abc import Callable, Iterator
 from pathlib import PurePath
@@ -19,23 +21,48 @@ import msgspec
 
 from outlast.config import MAX_PAYLOAD
 from outlast.errors import BadArguments, text_of
-from outlast.payloads import PLAIN, Payloads
+from outlast.payloads import PLAIN, PLAIN_MAX, Payloads
 
 DEPTH_MAX = 100  # levels of lists and objects; readers have limits of their own, some of 128
 FIELDS_NAMED = 5  # fields of a model, in an error
+_OF_NUMPY = re.compile(r"bool|u?int(8|16|32|64)|float(16|32|64)|str\d*")  # names of dtypes
 _TOO_DEEP = f"lists and objects in it are more than {DEPTH_MAX} levels deep"
 _BRACKETS = bytes.maketrans(b"{}", b"[]")
 _NEITHER_BRACKETS_NOR_QUOTES = bytes(set(range(256)) - set(b'[]{}"'))
 
 
 def _to_json(value: Any) -> Any:
-    """Encode what msgspec does not know: paths, and models of pydantic by their own means."""
+    """Encode what msgspec does not know: paths, what numpy computes, and models of pydantic by
+    their own means."""
     if isinstance(value, PurePath):
         return str(value)
+    if _is_of_numpy(value):
+        return value.tolist()
     dump = getattr(value, "model_dump_json", None)
     if dump is not None and not isinstance(value, type):
         return msgspec.Raw(dump(by_alias=True, round_trip=True).encode())
-    raise TypeError(f"a value of class {type(value).__qualname__} cannot be written as JSON")
+    raise TypeError(f"a value of class {_full_name(type(value))} cannot be written as JSON")
+
+
+def _is_of_numpy(value: Any) -> bool:
+    """Whether a value is a number, a truth value, a text or an array of them, of numpy, that Python
+    has as well: no complex number, no time in nanoseconds, nothing of more than 64 bits."""
+    if type(value).__module__.partition(".")[0] != "numpy" or not hasattr(value, "tolist"):
+        return False
+    if not _OF_NUMPY.fullmatch(getattr(getattr(value, "dtype", None), "name", "")):
+        return False
+    if value.nbytes > PLAIN_MAX:
+        raise TypeError(
+            f"an array of {value.nbytes} bytes is too large: store it elsewhere and pass its name"
+        )
+    return True
+
+
+def _full_name(kind: type) -> str:
+    """Return the name of a class with its module: ``numpy.bool`` is not Python's."""
+    if kind.__module__ in ("builtins", "__main__"):
+        return kind.__qualname__
+    return f"{kind.__module__}.{kind.__qualname__}"
 
 
 def _to_builtins(value: Any) -> Any:
@@ -43,7 +70,7 @@ def _to_builtins(value: Any) -> Any:
     dump = getattr(value, "model_dump", None)
     if dump is not None and not isinstance(value, type):
         return dump(round_trip=True)
-    return str(value)
+    return value.tolist() if _is_of_numpy(value) else str(value)
 
 
 def _from_json(wanted: Any, value: Any) -> Any:
@@ -131,20 +158,25 @@ def _refuse_too_deep(text: bytes) -> None:
 
 def _refuse_not_finite(value: Any) -> None:
     plain = msgspec.to_builtins(value, enc_hook=_to_builtins)
-    if any(isinstance(leaf, float) and not math.isfinite(leaf) for leaf in _leaves(plain)):
-        raise ValueError("NaN and infinities have no place in JSON")
+    for path, leaf in _leaves(plain):
+        if isinstance(leaf, float) and not math.isfinite(leaf):
+            where = f" ({leaf} at {path.lstrip('.')})" if path else ""
+            raise ValueError(
+                f"NaN and infinities have no place in JSON{where}: write None or a text instead"
+            )
 
 
-def _leaves(value: Any) -> Iterator[Any]:
-    pending = [value]
+def _leaves(value: Any) -> Iterator[tuple[str, Any]]:
+    """Yield what a value holds, and where: ``.best.loss``, ``.losses[3]``."""
+    pending = [("", value)]
     while pending:
-        one = pending.pop()
+        path, one = pending.pop()
         if isinstance(one, dict):
-            pending.extend(one.values())
+            pending.extend((f"{path}.{key}", each) for key, each in one.items())
         elif isinstance(one, list | tuple | set | frozenset):
-            pending.extend(one)
+            pending.extend((f"{path}[{n}]", each) for n, each in enumerate(one))
         else:
-            yield one
+            yield path, one
 
 
 class TypedDecoder:

@@ -64,6 +64,12 @@ class UnknownTask(UsageError):
 class NotInAttempt(UsageError):
     """``outlast.current()`` was called outside a running attempt."""
 
+    def __init__(self) -> None:
+        super().__init__(
+            "outlast.current() works only while a worker runs your task, and in the task's own"
+            " coroutine or thread: call it there, and pass the attempt on to your other threads"
+        )
+
 
 class SyncInLoop(UsageError):
     """A ``NAME_sync`` call was made from a running event loop; await ``NAME`` instead."""

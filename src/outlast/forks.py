@@ -11,6 +11,10 @@ import threading
 from collections.abc import Callable
 from typing import NamedTuple
 
+generation = 0
+"""How many forks are between the process that has imported this and this one. To ask for the
+process id is a system call; what belongs to one process compares this."""
+
 importing = threading.RLock()
 """Held where a call imports modules. No thread of a child would end the import: each call there
 would wait for it, or find half a module. It waits for nothing of the user's."""
@@ -48,6 +52,8 @@ def _in_parent() -> None:
 
 
 def _in_child() -> None:
+    global generation
+    generation += 1
     for hooks in _begun:
         hooks.in_child()
     importing.release()

@@ -13,9 +13,10 @@ from __future__ import annotations
 
 import base64
 import binascii
+import hmac
 import json
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import msgspec
@@ -30,11 +31,16 @@ CODECS_MAX = 8
 KEY_BYTES, NONCE_BYTES = 32, 12
 _KINDS = {"args": "the arguments", "result": "the result", "checkpoint": "the checkpoint"}
 
+_Step = Callable[[bytes, str], tuple[str, bytes] | None]
 _read = msgspec.json.Decoder(tuple[str, list[str], str])
 
 
 class PayloadCodec(Protocol):
-    """One step of ``App(payloads=[…])``."""
+    """One step of ``App(payloads=[…])``.
+
+    One whose ``encode`` gives other bytes each time (a random nonce) needs a method ``encode_same``
+    with the same parameters, which does not, where its application has schedules.
+    """
 
     def encode(self, data: bytes, kind: str) -> tuple[str, bytes] | None:
         """Return the name that is stored and the encoded bytes, or None to leave them as they are.
@@ -107,7 +113,11 @@ class Encryption:
         """
         if not keys:
             raise ConfigError("Encryption needs a key: {'2026': Encryption.make_key()}")
-        self._ciphers = {_check_id(name): _make_cipher(name, key) for name, key in keys.items()}
+        raw = {_check_id(name): _check_key(name, key) for name, key in keys.items()}
+        self._ciphers = {name: _make_cipher(key) for name, key in raw.items()}
+        self._nonce_keys = {
+            name: hmac.digest(key, b"outlast nonces", "sha256") for name, key in raw.items()
+        }
         self._write = next(iter(self._ciphers)) if write else None
 
     @staticmethod
@@ -122,9 +132,20 @@ class Encryption:
         """Return the name of the key and the encrypted bytes."""
         if self._write is None:
             return None
-        name, nonce = f"aes-256-gcm:{self._write}", secret_bytes(NONCE_BYTES)
-        sealed = self._ciphers[self._write].encrypt(nonce, data, _bound_to(name, kind))
-        return name, nonce + sealed
+        return self._seal(self._write, secret_bytes(NONCE_BYTES), data, kind)
+
+    def encode_same(self, data: bytes, kind: str) -> tuple[str, bytes] | None:
+        """As ``encode``, and the same bytes for the same data: for calls of schedules, which each
+        worker declares. The nonce follows from the data, by the key."""
+        if self._write is None:
+            return None
+        text = _bound_to(self._write, kind) + b"\0" + data
+        nonce = hmac.digest(self._nonce_keys[self._write], text, "sha256")[:NONCE_BYTES]
+        return self._seal(self._write, nonce, data, kind)
+
+    def _seal(self, key: str, nonce: bytes, data: bytes, kind: str) -> tuple[str, bytes]:
+        name = f"aes-256-gcm:{key}"
+        return name, nonce + self._ciphers[key].encrypt(nonce, data, _bound_to(name, kind))
 
     def decode(self, name: str, data: bytes, kind: str, most: int) -> bytes | None:
         """Return the bytes; None for a key that is not here. ValueError if it does not fit."""
@@ -159,14 +180,28 @@ class Payloads:
 
     def encode(self, kind: str, text: str) -> str:
         """Return JSON text as it is to be stored. BadArguments if it is too large."""
+        return self._join(kind, text, [each.encode for each in self._codecs])
+
+    def encode_same(self, kind: str, text: str) -> str:
+        """As ``encode``, and the same text each time. ConfigError if a codec cannot do that."""
+        steps = [getattr(each, "encode_same", each.encode) for each in self._codecs]
+        encoded = self._join(kind, text, steps)
+        if encoded != self._join(kind, text, steps):
+            raise ConfigError(
+                "the call of a schedule is declared by each worker, so it must be encoded alike"
+                " each time: give your codec a method encode_same(data, kind) that does"
+            )
+        return encoded
+
+    def _join(self, kind: str, text: str, steps: Sequence[_Step]) -> str:
         data, names = text.encode(), []
         if len(data) > PLAIN_MAX:
             raise BadArguments(
                 f"{_KINDS[kind]} have {len(data)} bytes of JSON before they are encoded;"
                 f" {PLAIN_MAX} are allowed"
             )
-        for codec in self._codecs:
-            if (step := codec.encode(data, kind)) is not None:
+        for encode in steps:
+            if (step := encode(data, kind)) is not None:
                 name, data = step
                 names.append(name)
         if not names:
@@ -246,20 +281,24 @@ def _check_id(name: object) -> str:
     return name
 
 
-def _make_cipher(name: str, key: object) -> Any:
-    try:
-        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-    except ImportError as error:
-        raise ConfigError(
-            "Encryption needs the package cryptography: pip install 'outlast[crypto]'"
-        ) from error
+def _check_key(name: str, key: object) -> bytes:
     try:
         raw = base64.b64decode(key, validate=True) if isinstance(key, str) else key
     except (binascii.Error, ValueError):
         raw = None
     if not isinstance(raw, bytes) or len(raw) != KEY_BYTES:
         raise ConfigError(f"the key {name!r} is not {KEY_BYTES} bytes, or their base64")
-    return AESGCM(raw)
+    return raw
+
+
+def _make_cipher(key: bytes) -> Any:
+    try:
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+    except ImportError as error:
+        raise ConfigError(
+            "Encryption needs the package cryptography: pip install 'outlast[crypto]'"
+        ) from error
+    return AESGCM(key)
 
 
 def _bound_to(name: str, kind: str) -> bytes:

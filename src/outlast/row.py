@@ -92,7 +92,8 @@ def row_of(stored: StoredJob, payloads: Payloads = PLAIN) -> JobRow:
     read, only how it is encoded."""
     values = msgspec.structs.asdict(stored)
     values |= {
-        name: _read(name, values[name], payloads) for name in ("args", "checkpoint", "result")
+        name: read_payload(name, values[name], payloads)
+        for name in ("args", "checkpoint", "result")
     }
     values |= {name: moment(values[name]) for name in _TIMES}
     return JobRow(**values, reason=stored.reason)
@@ -120,7 +121,8 @@ def moment(seconds: float | None) -> datetime | None:
         return _EARLIEST if seconds < 0 else _LATEST
 
 
-def _read(kind: str, text: str | None, payloads: Payloads) -> Any:
+def read_payload(kind: str, text: str | None, payloads: Payloads) -> Any:
+    """As ``plain``, of an encoded payload what it says, where ``payloads`` can read it."""
     if text is not None and is_encoded(text):
         with contextlib.suppress(BadArguments):
             return plain(payloads.decode(kind, text))

@@ -19,6 +19,7 @@ from outlast.insight.schedules import Schedule, job_now, jobs_between, schedule_
 from outlast.job import Job
 from outlast.model.schedule import Spec
 from outlast.model.schedule_plan import GRACE_SECONDS, CatchUp, Overlap
+from outlast.payloads import PLAIN
 from outlast.store.schedules import NewSchedule, Put, ScheduleRow
 from outlast.store.values import Enqueued, NewJob
 from outlast.stores import StoreProvider
@@ -121,8 +122,16 @@ def _check_call(call: object, stores: StoreProvider, overlap: Overlap) -> NewJob
             "the call of a schedule has a key=…, which needs overlap='allow': with 'skip' its jobs"
             " have the schedule's own key"
         )
-    plain = call.task.stores.payloads.decode("args", call.job.args)
-    return msgspec.structs.replace(call.job, args=plain)  # its worker has no keys
+    return msgspec.structs.replace(call.job, args=_encode_alike(call))
+
+
+def _encode_alike(call: Call[Any]) -> str:
+    """Return the arguments encoded as each worker encodes them: they are a part of the schedule's
+    version. A worker copies them into the job of each tick, without a key."""
+    payloads = call.task.stores.payloads
+    if payloads is PLAIN:
+        return call.job.args
+    return payloads.encode_same("args", payloads.decode("args", call.job.args))
 
 
 def _whole(every: Any) -> Any:
@@ -266,13 +275,14 @@ class Schedules:
     async def list(self) -> Sequence[Schedule]:
         """Return all schedules by name: those put at run time, and those that code declares or has
         declared in the last seven days."""
-        return [schedule_of(row) for row in await self._stores.ask(read_schedules)]
+        rows = await self._stores.ask(read_schedules)
+        return [schedule_of(row, self._stores.payloads) for row in rows]
 
     list_sync = blocking(list)  # noqa: A003
 
     async def get(self, name: str) -> Schedule:
         """Return one schedule; ScheduleNotFound if there is none of that name."""
-        return schedule_of(await self._row(name))
+        return schedule_of(await self._row(name), self._stores.payloads)
 
     get_sync = blocking(get)
 

@@ -62,6 +62,29 @@ class _Opened(msgspec.Struct):
             await self.life.aclose()
 
 
+_imported: list[str] = []  # the application that is being imported, if any
+
+
+@contextmanager
+def refuse_enqueuing(module: str) -> Iterator[None]:
+    """Let nothing be enqueued while a worker or a command imports an application, as that is done
+    again and again: by each runner, and by most commands."""
+    _imported.append(module)
+    try:
+        yield
+    finally:
+        _imported.pop()
+
+
+def _check_is_no_import() -> None:
+    if _imported:
+        raise UsageError(
+            f"{_imported[-1]} enqueues while it is imported to find its tasks: each runner, and"
+            ' each command, would enqueue it again. Put that under `if __name__ == "__main__":`'
+            " or into a file of its own"
+        )
+
+
 class StoreProvider:
     """The stores of one application, one for each event loop."""
 
@@ -154,6 +177,8 @@ class StoreProvider:
     async def enqueue(self, batch: Sequence[NewJob], connection: object = None) -> list[Enqueued]:
         """Store jobs in their order, all or none, at most ENQUEUE_MAX: here, or in the caller's
         transaction on ``connection``."""
+        if _imported:
+            _check_is_no_import()
         if connection is None:
             return await hop(lambda: self._enqueue_here(batch))
         with importing:
@@ -173,6 +198,7 @@ class StoreProvider:
 
         ``take`` receives what was stored, batch by batch in order.
         """
+        _check_is_no_import()
         batches = list(_batches(jobs))
         if connection is None:
             await hop(lambda: self._enqueue_in_turn(batches, take))

@@ -8,6 +8,7 @@ stored.
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Generic, ParamSpec, TypeVar
@@ -246,6 +247,15 @@ class PlainTask(Task[P, R]):
         """Call the function."""
         result: R = self.fn(*args, **kwargs)
         return result
+
+
+def is_defined_again(old: Task[..., Any], new: Task[..., Any]) -> bool:
+    """Whether a cell of a notebook, or a line at Python's prompt, defines a function once more:
+    code that is in no file, so that nothing else can be meant by it."""
+    if hasattr(sys.modules.get("__main__"), "__file__"):
+        return False
+    places = [(task.fn.__module__, task.fn.__qualname__) for task in (old, new)]
+    return places[0] == places[1] and places[0][0] == "__main__"
 
 
 def _name_of(fn: Any, name: str | None) -> str:

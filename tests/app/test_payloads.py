@@ -12,6 +12,7 @@ import outlast
 from outlast import Compression, Encryption
 from outlast.cli.show import call_of
 from outlast.insight.documents import job_document
+from outlast.insight.schedules import schedule_document
 from outlast.model.lifecycle import OutcomeKind
 from outlast.payloads import MARK
 from outlast.store.protocol import Store
@@ -158,10 +159,47 @@ async def test_inline_takes_what_is_encoded() -> None:
     assert await inline(app.tasks["pay"].call(SECRET), checkpoint={"page": 2}) == {"paid": SECRET}
 
 
-async def test_the_call_of_a_schedule_is_stored_plain(store: Store, store_url: str) -> None:
-    """Its worker has no key, and no two encodings are alike: each would be another version."""
-    app = an_app(store_url, Encryption({"k": KEY}))
-    await app.schedules.put("nightly", app.tasks["pay"].call("card"), every=3_600)
-    (shown,) = await app.schedules.list()
-    assert shown.args == {"card": "card"}
-    await app.close()
+async def test_the_call_of_a_schedule_is_stored_encoded_and_run(
+    store: Store, store_url: str
+) -> None:
+    """Every program that has the key encodes it alike: otherwise each worker would declare another
+    version of what another one has declared."""
+    chain = [Compression(least=0), Encryption({"k": KEY})]
+    one, other, stranger = an_app(store_url, *chain), an_app(store_url, *chain), an_app(store_url)
+    for app in (one, other):
+        app.schedule("nightly", app.tasks["pay"].call(SECRET), every=3_600)
+    assert one.schedules.declared == other.schedules.declared
+    async with one.worker():
+        await one.schedules.put("hourly", one.tasks["pay"].call(SECRET), every=3_600)
+        job = await one.schedules.trigger("hourly")
+        assert await job.result(timeout=60) == {"paid": SECRET}
+        await until(lambda: has_both(one))
+    for row in await store.inspector.schedules():
+        assert SECRET not in row.call
+        assert "outlast:payload" in row.call
+        assert SECRET not in str(schedule_document(row))
+    assert (await one.schedules.get("nightly")).args == {"card": SECRET}
+    assert (await stranger.schedules.get("nightly")).args["encoded"] == ["aes-256-gcm:k"]
+    for app in (one, other, stranger):
+        await app.close()
+
+
+async def has_both(app: outlast.App) -> bool:
+    return {each.name for each in await app.schedules.list()} == {"hourly", "nightly"}
+
+
+def test_a_codec_that_cannot_encode_alike_is_refused_for_schedules() -> None:
+    class Fickle:
+        def __init__(self) -> None:
+            self._times = 0
+
+        def encode(self, data: bytes, kind: str) -> tuple[str, bytes]:
+            self._times += 1
+            return "fickle", data + bytes([self._times])
+
+        def decode(self, name: str, data: bytes, kind: str, most: int) -> bytes | None:
+            return data[:-1] if name == "fickle" else None
+
+    app = an_app("sqlite:////nowhere.db", Fickle())
+    with pytest.raises(outlast.ConfigError, match="encode_same"):
+        app.schedule("nightly", app.tasks["pay"].call(SECRET), every=3_600)

@@ -173,6 +173,11 @@ def test_any_other_value_is_refused_by_name(annotation, value, says):
     assert says in str(caught.value)
 
 
+def test_the_place_of_what_is_not_finite_is_told():
+    with pytest.raises(BadArguments, match=r"\(nan at fits\[1\]\.loss\): write None or a text"):
+        encode_result({"fits": [{"loss": 1.5}, {"loss": math.nan}]})
+
+
 def test_a_value_that_contains_itself_is_refused():
     circle: list[Any] = []
     circle.append(circle)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import re
+import sys
 import typing
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -214,6 +215,25 @@ def test_any_callable_with_a_name_can_be_a_task(app):
     assert app.task(name="a")(lambda: 5)() == 5
     assert app.task(name="b")(Callable()).is_async
     assert app.task(name="c")(functools.partial(Callable().__call__, 1)).is_async
+
+
+def test_a_cell_of_a_notebook_may_define_its_task_again(app, monkeypatch):
+    def define(module, result):
+        def fit():
+            return result
+
+        fit.__module__ = module
+        return app.task(fit)
+
+    monkeypatch.delattr(sys.modules["__main__"], "__file__", raising=False)
+    define("__main__", 1)
+    define("__main__", 2)
+    assert app.tasks["fit"]() == 2
+    with pytest.raises(ConfigError, match="another task is called 'fit'"):
+        define("elsewhere", 3)
+    monkeypatch.setattr(sys.modules["__main__"], "__file__", "fits.py", raising=False)
+    with pytest.raises(ConfigError, match="another task is called 'fit'"):
+        define("__main__", 4)
 
 
 def test_two_tasks_of_one_name_are_refused(app, mail):

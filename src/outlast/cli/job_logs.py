@@ -21,6 +21,7 @@ NOTHING = (
     "nothing of it is kept: @app.task(logs=True), or `outlast worker --logs`, keeps what a job"
     " prints"
 )
+NOTHING_YET = "it has printed no whole line yet"
 
 
 def add_to(group: typer.Typer) -> None:
@@ -65,7 +66,7 @@ def logs(
                 break
             await asyncio.sleep(LOOK_SECONDS)
         if not json and printed.is_empty:
-            print(NOTHING)
+            print(NOTHING_YET if row.policy.logs else NOTHING)
 
     on_store(url, work)
 

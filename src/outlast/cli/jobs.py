@@ -29,13 +29,14 @@ from outlast.cli.options import (
 )
 from outlast.cli.who import me
 from outlast.clock import SYSTEM
-from outlast.errors import ConfigError, JobNotFound, UsageError, text_of
+from outlast.errors import BadArguments, ConfigError, JobNotFound, UsageError, text_of
 from outlast.insight.actions import CancelledBatch, cancel_jobs, requeue_jobs
 from outlast.insight.documents import SCHEMA, job_document
 from outlast.insight.queries import read_dossier
 from outlast.job import Job
 from outlast.store.protocol import Store
 from outlast.store.values import Cancelled, Requeued
+from outlast.task import Task
 
 _NAMED = re.compile(r"([^\W\d]\w*)=(.*)", re.DOTALL)
 _PLACEMENT = ("delay", "expires", "queue", "priority", "key", "tenant", "keep", "labels")
@@ -96,18 +97,20 @@ def enqueue(
     """Enqueue one call of a task.
 
     Each argument is JSON, given by position or as NAME=JSON; a text needs the quotes of JSON inside
-    those of your shell. The call is checked against the task's signature before it is stored. Put
+    those of your shell. One JSON array or object holds them all, unless the task takes it as its
+    one argument. The call is checked against the task's signature before it is stored. Put
     an argument that begins with a dash after --.
 
     Examples:
         outlast enqueue shop.jobs:app mail '"ada@example.org"'
         outlast enqueue shop.jobs:app render '"Emma"' pages=30 --delay 15m
+        outlast enqueue shop.jobs:app render '{"book": "Emma", "pages": 30}'
         outlast enqueue shop.jobs:app adjust -- -5
     """
     application = load(app)
     if url is not None:
         application.url = url
-    positional, named = arguments_of(arguments or [])
+    positional, named = arguments_for(application.find(task), arguments or [])
     placement: dict[str, Any] = dict(
         zip(
             _PLACEMENT,
@@ -147,6 +150,28 @@ def tell_enqueued(stored: Job[Any], url: str, key: str | None, *, made: bool, js
     else:
         other = "" if stored.same_args else ", with other arguments,"
         print(f"job {stored.id} has the key {key!r}{other} and is unfinished: nothing was enqueued")
+
+
+def arguments_for(task: Task[..., Any], texts: list[str]) -> tuple[list[Any], dict[str, Any]]:
+    """Return positional and named arguments, one by one or all in one array or object: that is
+    meant if the task cannot take it as its one argument. UsageError if something is not JSON."""
+    positional, named = arguments_of(texts)
+    if named or len(positional) != 1 or _fits(task, positional, {}):
+        return positional, named
+    (all_of_them,) = positional
+    if isinstance(all_of_them, list) and _fits(task, all_of_them, {}):
+        return all_of_them, {}
+    if isinstance(all_of_them, dict) and _fits(task, [], all_of_them):
+        return [], all_of_them
+    return positional, named  # the call says what does not fit
+
+
+def _fits(task: Task[..., Any], args: list[Any], kwargs: dict[str, Any]) -> bool:
+    try:
+        task.call(*args, **kwargs)
+    except BadArguments:
+        return False
+    return True
 
 
 def arguments_of(texts: list[str]) -> tuple[list[Any], dict[str, Any]]:

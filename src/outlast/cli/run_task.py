@@ -14,7 +14,7 @@ import typer
 from outlast.cli.application import load
 from outlast.cli.connect import closing
 from outlast.cli.errors import NotSoError, say
-from outlast.cli.jobs import arguments_of
+from outlast.cli.jobs import arguments_for
 from outlast.cli.loop import run_loop
 from outlast.cli.options import Application, AppUrl, command
 from outlast.codec import encode_return
@@ -70,15 +70,16 @@ def run_task(
     Examples:
         outlast run-task shop.jobs:app mail '"ada@example.org"'
         outlast run-task shop.jobs:app render '"Emma"' pages=30 --checkpoint '{"page": 7}'
-        outlast run-task shop.jobs:app render '"Emma"' --pdb
+        outlast run-task shop.jobs:app render '["Emma", 30]' --pdb
     """
     from outlast.runner.here import Listener, make_attempt, run_here
 
     application = load(app)
     if url is not None:
         application.url = url
-    positional, named = arguments_of(arguments or [])
-    call = application.find(task).call(*positional, **named)
+    found = application.find(task)
+    positional, named = arguments_for(found, arguments or [])
+    call = found.call(*positional, **named)
     listener = Listener(_show_progress, _show_checkpoint)
     attempt = make_attempt(call, listener, None if checkpoint is None else _checked(checkpoint))
     try:

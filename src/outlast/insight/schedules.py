@@ -17,7 +17,8 @@ from outlast.errors import ConfigError, UsageError, text_of
 from outlast.insight.documents import SCHEMA, Document
 from outlast.model.schedule import Spec
 from outlast.model.schedule_plan import Overlap
-from outlast.row import moment, plain
+from outlast.payloads import PLAIN, Payloads
+from outlast.row import moment, read_payload
 from outlast.store.schedules import ScheduleRow
 from outlast.store.values import NewJob
 
@@ -81,8 +82,9 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
         return "active" if self.declared else "undeclared"
 
 
-def schedule_of(row: ScheduleRow) -> Schedule:
-    """Return a schedule of the store as a program is shown it."""
+def schedule_of(row: ScheduleRow, payloads: Payloads = PLAIN) -> Schedule:
+    """Return a schedule of the store as a program is shown it: of arguments that ``payloads``
+    cannot read, how they are encoded."""
     spec, call, malformed = _read(row)
     when: dict[str, Any] = {name: getattr(spec, name, None) for name in _WHEN}
     runs = malformed is None and row.declared and not row.paused
@@ -90,7 +92,7 @@ def schedule_of(row: ScheduleRow) -> Schedule:
         name=row.name,
         task=None if call is None else call.task,
         queue=None if call is None else call.queue,
-        args=None if call is None else plain(call.args),
+        args=None if call is None else read_payload("args", call.args, payloads),
         **when,
         overlap=row.overlap,
         catch_up=row.catch_up,

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from outlast.app import App
 from outlast.errors import ApplicationError, describe, text_of
+from outlast.stores import refuse_enqueuing
 
 OUR_PACKAGE = "outlast"  # has an application for a worker that runs nothing but commands
 
@@ -44,6 +45,11 @@ def _load(spec: str, what: str, form: str, example: str) -> tuple[str, str, obje
     module_name, colon, attribute = spec.partition(":")
     if not module_name or not colon or not attribute:
         raise ApplicationError(f"{spec!r} does not name {what}; write {form}, as in {example}")
+    if module_name.endswith(".ipynb"):
+        raise ApplicationError(
+            f"{module_name!r} is a notebook: put the application and its tasks into a file, as by a"
+            f" cell with %%writefile jobs.py, and name that: jobs:{attribute}"
+        )
     if dotted := _dotted(module_name):
         raise ApplicationError(
             f"{module_name!r} is a file; name its module, from the folder that you start in:"
@@ -72,7 +78,8 @@ def _dotted(name: str) -> str | None:
 
 def _import(name: str) -> object:
     try:
-        return importlib.import_module(name)
+        with refuse_enqueuing(name):
+            return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
             raise ApplicationError(
@@ -86,6 +93,8 @@ def _import(name: str) -> object:
 def _not_an_app(name: str, attribute: str, module: object, found: object) -> str:
     apps = [key for key, value in vars(module).items() if isinstance(value, App)]
     hint = f"; there is {name}:{apps[0]}" if apps else ""
+    if name == "__main__":
+        return "'__main__' is another module in each program: put the application into a file"
     if found is None:
         return f"{name!r} has no {attribute!r}{hint}"
     return f"{name}:{attribute} is of class {type(found).__name__}, not an outlast.App{hint}"

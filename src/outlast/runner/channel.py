@@ -15,7 +15,8 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 
-from outlast.errors import text_of
+from outlast import forks
+from outlast.errors import UsageError, text_of
 from outlast.runner.protocol import (
     PREFIX_BYTES,
     TO_RUNNER,
@@ -32,6 +33,10 @@ from outlast.runner.settings import RunnerSettings
 from outlast.runner.tether import groups_of, kill_group
 
 READ_BYTES = 1 << 18
+IN_CHILD = (
+    "a child process of the task cannot save or report: return the value to the task's own process"
+    " (as a pool does), and save it there"
+)
 
 
 class Channel:
@@ -49,6 +54,7 @@ class Channel:
         self._numbers = itertools.count(1)
         self._saves: dict[int, Future[str]] = {}
         self._on_frame: Callable[[ToRunner], None] | None = None
+        self._forks = forks.generation
 
     def read_settings(self) -> RunnerSettings:
         """Wait for the settings, the first frame; of what comes after it nothing is read yet."""
@@ -75,7 +81,13 @@ class Channel:
         return self._on_frame is not None
 
     def send(self, frame: ToWorker) -> None:
-        """Send a frame. A worker that is gone takes this process along."""
+        """Send a frame. A worker that is gone takes this process along.
+
+        UsageError in a child that a task has forked: it shares the socket, where its frames would
+        mix with those of the runner, and never reads an answer.
+        """
+        if self._forks != forks.generation:
+            raise UsageError(IN_CHILD)
         data = pack(frame)
         try:
             with self._sending:

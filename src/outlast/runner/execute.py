@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple, Protocol
 
+from outlast import forks
 from outlast.app import App
 from outlast.attempt import Attempt, Link, set_current
 from outlast.clock import Clock
@@ -41,15 +42,6 @@ _WITHOUT_RESULT = Outcome(kind=OutcomeKind.COMPLETED, result=encode_result(None)
 
 _Returned = tuple[Any, BaseException | None]  # what a plain function has returned or raised
 Prepared = tuple[Task[..., Any], Attempt, tuple[Any, ...], dict[str, Any]]
-_forks = 0  # between the process that has imported this and this one
-
-
-def _note_fork() -> None:
-    global _forks
-    _forks += 1
-
-
-os.register_at_fork(after_in_child=_note_fork)  # to ask for the process id is a system call
 
 
 class ExecutorLink(Link, Protocol):
@@ -98,7 +90,7 @@ class Executor:
         self._end_fns = app._end_fns  # noqa: SLF001  # mostly empty
         self._resources = resources
         self._clock = clock
-        self._forks = _forks
+        self._forks = forks.generation
         self._loop = asyncio.get_running_loop()
         self._threads = Threads(threads)
         self._reused_tasks = ReusedTasks(self._run, reuse=resolve_task_reuse())
@@ -146,7 +138,7 @@ class Executor:
     def _leave_if_forked(self, error: BaseException | None) -> None:
         """End a child that a task has forked and that came back here: it has a copy of the loop
         and of the link, but the attempt is its parent's to end."""
-        if self._forks == _forks:
+        if self._forks == forks.generation:
             return
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(Exception):

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from outlast import forks
 from outlast.app import App
 from outlast.attempt import Attempt
 from outlast.clock import Clock
@@ -23,6 +24,7 @@ from outlast.errors import StoreUnavailable, UsageError
 from outlast.model.crash import CrashKind, Progress
 from outlast.model.job import ALONE_IN_RUNNER
 from outlast.model.lifecycle import Outcome, OutcomeKind
+from outlast.runner.channel import IN_CHILD
 from outlast.runner.execute import Executor, enter_lifespan
 from outlast.runner.main import announcement
 from outlast.runner.protocol import End, Reported
@@ -64,6 +66,7 @@ class LocalLink:
         self.worker_id = 0
         self._ends: dict[int, End] = {}  # of this turn of the loop
         self._reports: dict[int, Progress] = {}  # that the loop has not seen yet
+        self._forks = forks.generation
 
     def note_registration(self, worker_id: int) -> None:
         """Note the id that attempts show."""
@@ -93,7 +96,9 @@ class LocalLink:
         return Answer(word)
 
     def save_blocking(self, job_id: int, token: int, number: int, value_json: str) -> Answer:
-        """Save a checkpoint from a plain function's thread."""
+        """Save a checkpoint from a plain function's thread. In a forked child no loop would."""
+        if self._forks != forks.generation:
+            raise UsageError(IN_CHILD)
         call = self.save(job_id, token, number, value_json)
         return asyncio.run_coroutine_threadsafe(call, self._loop).result()
 

@@ -16,6 +16,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from outlast import forks
+from outlast.errors import UsageError
 from outlast.model.crash import CrashKind, Progress
 from outlast.model.lifecycle import Outcome, OutcomeKind
 from outlast.runner import channel as module
@@ -43,6 +45,7 @@ from outlast.runner.settings import RunnerSettings
 from tests.unit.interruptions_kit import call_at_each_line
 
 SECONDS = 10.0
+REPORT = Reported(1, Progress(fraction=0.5))
 SMALL = 2 * 2**20  # bytes
 
 
@@ -177,6 +180,20 @@ def test_a_signal_handler_may_save_in_the_middle_of_a_save(listening):
     frames = [wire.told() for _ in range(2 * lines + 1)]
     numbers = {frame.seq for frame in frames if isinstance(frame, SaveRequest)}
     assert len(numbers) == 2 * lines + 1
+
+
+def test_a_forked_child_can_neither_save_nor_report(listening, monkeypatch):
+    """It shares the socket: its frames would mix with those of the runner, whose thread reads the
+    answers, so that a save in the child never returned."""
+    says = "a child process of the task cannot save or report"
+    with monkeypatch.context() as child:
+        child.setattr(forks, "generation", forks.generation + 1)
+        with pytest.raises(UsageError, match=says):
+            listening.channel.save(1, 1, "3")
+        with pytest.raises(UsageError, match=says):
+            listening.channel.send(REPORT)
+    listening.channel.save(1, 2, "4")
+    assert listening.told() == SaveRequest(2, 1, 2, "4"), "of the child nothing was sent"
 
 
 def test_an_answer_without_a_waiter_is_ignored(listening):

@@ -23,6 +23,10 @@ def tail_of(*chunks: bytes) -> list[str]:
         ([b"a\n"], ["a"]),
         ([b"a\n\nb"], ["a", "", "b"]),
         ([b"one li", b"ne\ntw", b"o\n"], ["one line", "two"]),
+        ([b"\r 1%", b"\r 2%", b"\r100%\n"], ["100%"]),
+        ([b" 1%\r", b" 2%\r"], [" 2%"]),
+        ([b"windows\r\n"], ["windows"]),
+        ([b"\r\r\n"], [""]),
         ([b"\xff\xfeodd\n"], ["\ufffd\ufffdodd"]),
     ],
 )

@@ -9,6 +9,7 @@ kept, and no statement is sent.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import deque
 from collections.abc import Iterator
 from collections.abc import Set as AbstractSet
@@ -17,6 +18,7 @@ from outlast.clock import SYSTEM, Clock
 from outlast.errors import BadData, text_of
 from outlast.events import emit
 from outlast.model.crash import clean
+from outlast.runner.tail import last_state
 from outlast.store.logs import JobLog, LogLine
 from outlast.store.protocol import Store
 from outlast.store.values import TRIP_BYTES, Claimed
@@ -25,6 +27,7 @@ from outlast.worker.claims.ledger import Ledger
 LINES_MAX = 200  # of an attempt: its last
 CHARACTERS_MAX = 65_536  # of an attempt
 LINE_MAX = 8_000  # bytes of a line; a longer one comes in pieces
+BAR_SECONDS = 30.0  # between two states of one progress bar
 
 
 class _Kept:
@@ -36,15 +39,23 @@ class _Kept:
         self.dropped = 0
         self._characters = 0
         self._partial = b""
+        self._bar_at = -math.inf
 
-    def add(self, data: bytes) -> Iterator[str]:
-        """Take a chunk; yield the lines that are whole by now."""
+    def add(self, data: bytes, now: float) -> Iterator[str]:
+        """Take a chunk; yield the lines that are whole by now, and of a progress bar, which is one
+        line for hours, now and then how far it is. ``now``: in seconds of any clock."""
         *whole, rest = (self._partial + data).split(b"\n")
+        if len(rest) > LINE_MAX and b"\r" in rest:
+            rest = b"\r" + last_state(rest) + (b"\r" if rest.endswith(b"\r") else b"")
         if len(rest) > LINE_MAX:
             whole, rest = [*whole, rest], b""
         self._partial = rest
+        if not whole and b"\r" in rest and now - self._bar_at >= BAR_SECONDS:
+            whole = [rest]
+        if whole and b"\r" in whole[-1]:
+            self._bar_at = now
         for line in whole:
-            yield clean(line.decode(errors="replace"), LINE_MAX)
+            yield clean(last_state(line).decode(errors="replace"), LINE_MAX)
 
     def put(self, line: LogLine) -> None:
         """Keep a line; of too many the first go."""
@@ -78,7 +89,7 @@ class JobLogs:
             return
         kept = self._kept.setdefault(token, _Kept(running.claimed))
         now = self._clock.wall()
-        for text in kept.add(data):
+        for text in kept.add(data, self._clock.boot()):
             kept.put(LogLine(round(now, 3), self._ledger.hide(text)))
             self._changed.add(token)
 

@@ -9,6 +9,8 @@ import sys
 import threading
 from collections.abc import Callable
 
+from outlast.runner.tail import last_state
+
 CLOSE_SECONDS = 0.5
 JobName = tuple[int, str]  # id and task
 OnLine = Callable[[int, str, JobName | None], None]
@@ -86,4 +88,4 @@ class Lines:
             self._partial[whose] = rest
         job = None if token is None or not lines else self._job_of(token)
         for line in lines:
-            self._on_line(pid, line.decode(errors="replace"), job)
+            self._on_line(pid, last_state(line).decode(errors="replace"), job)

@@ -12,6 +12,7 @@ from outlast.store.logs import JobLog
 from outlast.worker.claims.checkpoints import CheckpointWriter
 from outlast.worker.claims.job_logs import CHARACTERS_MAX, LINE_MAX, LINES_MAX, JobLogs
 from outlast.worker.service import Nudge
+from tests.manual_clock import ManualClock
 from tests.unit.worker.worker_kit import COMPLETED, claimed, new_ledger
 
 
@@ -83,6 +84,22 @@ async def test_of_much_output_the_last_lines_are_kept(desk: Desk) -> None:
     ((log,),) = desk.shelf.written[1:]
     assert sum(len(line.text) for line in log.lines) <= CHARACTERS_MAX
     assert len(log.lines) + log.dropped >= LINES_MAX + 5 + 20
+
+
+async def test_of_a_progress_bar_its_state_is_kept_now_and_then(desk: Desk) -> None:
+    """It is one line, for hours: nothing of it was kept until it ended, and then all of it."""
+    clock = ManualClock()
+    logs = JobLogs(desk.shelf, desk.ledger, clock)  # type: ignore[arg-type]
+    for percent in range(100):
+        logs.add(1, b"\r%3d%% %s" % (percent, b"#" * 500))
+        clock.advance(1.0)
+    await logs.write()
+    assert [line[:4] for line in desk.shelf.last()[1]] == ["  0%", " 30%", " 60%", " 90%"]
+    for percent in range(3):
+        logs.add(1, b"%d%%\r" % percent)
+    logs.add(1, b"done\nnext\n")
+    await logs.write()
+    assert desk.shelf.last()[1][4:] == ["done", "next"]
 
 
 async def test_the_last_lines_are_written_before_the_end_is_handed_in(desk: Desk) -> None:

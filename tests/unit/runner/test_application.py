@@ -1,0 +1,52 @@
+"""How an application is found: what cannot be one is refused, with what to do instead."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from outlast.errors import ApplicationError
+from outlast.runner.application import load_app
+
+SWEEP = """
+import outlast
+app = outlast.App("sqlite:///{store}")
+@app.task
+def fit(alpha: float) -> float: ...
+{many}
+"""
+ONE_BY_ONE = "for alpha in range(3): fit.enqueue_sync(alpha)"
+IN_ONE_GO = "app.enqueue_many_sync(fit.call(alpha) for alpha in range(3))"
+
+
+@pytest.mark.parametrize("many", [ONE_BY_ONE, IN_ONE_GO])
+def test_an_application_that_enqueues_while_it_is_imported_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, many: str
+) -> None:
+    """Each runner imports it: three jobs would become fifteen with the first worker."""
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setitem(sys.modules, "sweep", None)  # is set back, whatever becomes of it
+    del sys.modules["sweep"]
+    store = tmp_path / "jobs.db"
+    (tmp_path / "sweep.py").write_text(SWEEP.format(store=store, many=many))
+    with pytest.raises(ApplicationError, match=r"sweep enqueues while it is imported.*__main__"):
+        load_app("sweep:app")
+    assert not store.exists()
+    (tmp_path / "sweep.py").write_text(SWEEP.format(store=store, many="call = fit.call(1.0)"))
+    app = load_app("sweep:app")
+    app.tasks["fit"].enqueue_sync(1.0)  # the import has ended
+    app.close_sync()
+
+
+@pytest.mark.parametrize(
+    ("spec", "says"),
+    [
+        ("fits.ipynb:app", "'fits.ipynb' is a notebook: .* name that: jobs:app"),
+        ("__main__:fits", "'__main__' is another module in each program"),
+    ],
+)
+def test_what_a_notebook_has_is_not_found_by_workers(spec: str, says: str) -> None:
+    with pytest.raises(ApplicationError, match=says):
+        load_app(spec)
