@@ -27,7 +27,7 @@ def test_an_application_that_enqueues_while_it_is_imported_is_refused(
 ) -> None:
     """Each runner imports it: three jobs would become fifteen with the first worker."""
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setitem(sys.modules, "sweep", None)  # is set back, whatever becomes of it
+    monkeypatch.setitem(sys.modules, "sweep", None)  # is set back at the end
     del sys.modules["sweep"]
     store = tmp_path / "jobs.db"
     (tmp_path / "sweep.py").write_text(SWEEP.format(store=store, many=many))

@@ -1,0 +1,46 @@
+"""An application whose payloads are encrypted, with the keys of its environment."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+from typing import Any
+
+import outlast
+from harness.journal import begin
+from tests.crash.application import ENOUGH
+
+SECRET = "4111-1111"
+
+
+def make_app(keys: dict[str, str], url: str | None = None) -> outlast.App:
+    """Return the application with these keys; the first one writes."""
+    app = outlast.App(
+        url, payloads=[outlast.Compression(least=0), outlast.Encryption(keys)] if keys else []
+    )
+
+    @app.task(backoff_first=0.01, backoff_max=0.02)
+    def pay(card: str) -> dict[str, Any]:
+        attempt = begin()
+        saved = attempt.checkpoint or {"n": 0, "card": card}
+        start = saved["n"]
+        while not ENOUGH.exists():
+            saved = {"n": saved["n"] + 1, "card": card}
+            attempt.save_sync(saved)
+        return {"paid": card, "from": start}
+
+    @app.task(retries=0)
+    def saves_in_a_child() -> str:
+        attempt = begin()
+        child = multiprocessing.get_context("fork").Process(target=attempt.save_sync, args=[1])
+        child.start()
+        child.join()
+        return f"exit code {child.exitcode}"
+
+    app.schedule("nightly", pay.call(SECRET), every=3_600)
+    return app
+
+
+if "OUTLAST_TEST_KEYS" in os.environ:  # in a runner, and not where a test imports this
+    app = make_app(json.loads(os.environ["OUTLAST_TEST_KEYS"]))

@@ -1,0 +1,87 @@
+"""Encrypted payloads with runners: a worker is killed, the key is changed, one has no key."""
+
+from __future__ import annotations
+
+import json
+import signal
+from typing import Any
+
+import pytest
+
+from harness.scene import DEADLINE, Scene
+from outlast import Encryption
+from outlast.model.job import State
+from outlast.payloads import MARK
+from tests.crash.coded import SECRET, make_app
+
+pytestmark = pytest.mark.timeout(4 * DEADLINE)
+
+OLD, NEW = Encryption.make_key(), Encryption.make_key()
+
+
+def with_keys(**keys: str) -> dict[str, str]:
+    return {
+        "OUTLAST_TEST_APP": "tests.crash.coded:app",
+        "OUTLAST_TEST_KEYS": json.dumps(keys),
+    }
+
+
+async def key_of(stage: Scene, job: int) -> str:
+    checkpoint = await stage.checkpoint(job)
+    assert checkpoint is None or checkpoint.startswith(MARK)
+    return "" if checkpoint is None else json.loads(checkpoint)[1][-1]
+
+
+@pytest.mark.slow  # 10 s are the pause of what cannot be decoded
+async def test_a_killed_worker_s_job_goes_on_after_a_change_of_the_key(stage: Scene) -> None:
+    owner = make_app({"old": OLD}, stage.url)
+    job = (await owner.tasks["pay"].enqueue(SECRET)).id
+    first = await stage.worker(env=with_keys(old=OLD))
+
+    async def written_by(name: str) -> bool:
+        return await key_of(stage, job) == f"aes-256-gcm:{name}"
+
+    await stage.until(lambda: written_by("old"), "a checkpoint by the old key")
+    first.signal(signal.SIGKILL)
+    first.process.wait()
+    stranger = await stage.worker(env=with_keys(other=Encryption.make_key()))
+
+    async def is_handed_back() -> bool:
+        return any(each.outcome == "undecodable" for each in await stage.attempts(job))
+
+    await stage.until(is_handed_back, "an attempt without the key")
+    stranger.signal(signal.SIGTERM)
+    stranger.process.wait()
+    await stage.worker(env=with_keys(new=NEW, old=OLD))
+    await stage.until(lambda: written_by("new"), "a checkpoint by the new key")
+    stage.enough()
+    ended = await stage.ended(job)
+    assert (ended.state, ended.failures) == (State.COMPLETED, 0)
+    reader = make_app({"new": NEW, "old": OLD}, stage.url)
+    result: dict[str, Any] = await (await reader.get(job)).result(timeout=DEADLINE)
+    assert (result["paid"], result["from"] > 0) == (SECRET, True)
+    await check_nothing_shows(stage, job)
+    await owner.close()
+    await reader.close()
+
+
+async def check_nothing_shows(stage: Scene, job: int) -> None:
+    row = await stage.job(job)
+    shown: list[object] = [row.args, row.checkpoint, row.result, *await stage.attempts(job)]
+    shown += await stage.store.inspector.schedules()
+    assert SECRET not in str(shown)
+    assert "aes-256-gcm:new" in str(await stage.store.inspector.schedules())
+
+
+async def test_a_child_that_a_task_has_forked_ends_with_an_error_at_its_save(
+    sqlite_stage: Scene,
+) -> None:
+    """It had waited without end for an answer that the runner's own thread had read."""
+    stage = sqlite_stage
+    owner = make_app({}, stage.url)
+    job = await owner.tasks["saves_in_a_child"].enqueue()
+    worker = await stage.worker(env=with_keys())
+    ended = await stage.ended(job.id)
+    assert (ended.state, ended.result) == (State.COMPLETED, '"exit code 1"')
+    assert "a child process of the task cannot save or report" in worker.log.read_text()
+    await owner.close()
