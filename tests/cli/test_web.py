@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import signal
@@ -13,6 +14,7 @@ import httpx
 import pytest
 
 from outlast.cli import main
+from outlast.passwords import read_users
 from tests.cli.conftest import SECONDS, environment
 
 if TYPE_CHECKING:
@@ -30,6 +32,7 @@ LINK = re.compile(r"http://\S+\?token=\S+")
         (["--host", "192.0.2.1", "--read-only"], 2, ["--no-auth"]),
         (["--no-auth", "--user-header", "x-user"], 2, ["give one of"]),
         (["--proxy", "10.0.0.1"], 2, ["--user-header"]),
+        (["--add-user", "ada"], 2, ["--password-file FILE"]),
         (["--user-header", "x-user", "--proxy", "ten"], 2, ["--proxy ten"]),
         (["--colour", "pink"], 2, ["colours are red"]),
         (["--hide", "("], 2, ["hide="]),
@@ -59,9 +62,27 @@ def test_a_file_of_passwords_that_others_may_read_is_refused(
     assert main(["web", "--password-file", str(users)]) == 2
     assert "chmod 600" in capsys.readouterr().err
     users.chmod(0o600)
-    users.write_text("ada\n")
     assert main(["web", "--password-file", str(users)]) == 2
-    assert "line 1: write USER:PASSWORD" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert "the password of 'ada' is no hash" in told
+    assert f"`outlast web --password-file {users} --add-user ada`" in told
+    assert "secret" not in told
+
+
+def test_a_user_is_added_from_a_pipe(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    users = tmp_path / "users"
+    add = ["web", "--password-file", str(users), "--add-user", "ada"]
+    monkeypatch.setattr("sys.stdin", io.StringIO("short\n"))
+    assert main(add) == 2
+    assert not users.exists()
+    monkeypatch.setattr("sys.stdin", io.StringIO("correct horse\r\n"))
+    assert main(add) == 0
+    told = capsys.readouterr()
+    assert "ada may sign in" in told.out
+    assert "horse" not in told.out + told.err
+    assert read_users(users)["ada"].is_of("correct horse")
 
 
 def test_a_missing_library_is_named_with_what_installs_it(

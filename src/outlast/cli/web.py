@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import sys
 from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -53,7 +54,17 @@ def web(
     ] = None,
     password_file: Annotated[
         Path | None,
-        typer.Option("--password-file", metavar="FILE", help="Lines USER:PASSWORD, mode 600."),
+        typer.Option(
+            "--password-file", metavar="FILE", help="Users and hashes of their passwords, mode 600."
+        ),
+    ] = None,
+    add_user: Annotated[
+        str | None,
+        typer.Option(
+            "--add-user",
+            metavar="NAME",
+            help="Ask for a password, write its hash into --password-file, and end.",
+        ),
     ] = None,
     user_header: Annotated[
         str | None,
@@ -63,7 +74,11 @@ def web(
     ] = None,
     proxy: Annotated[
         list[str] | None,
-        typer.Option("--proxy", metavar="NETWORK", help="Where that proxy is. Default: this host."),
+        typer.Option(
+            "--proxy",
+            metavar="NETWORK",
+            help="Where your proxy is. Default for --user-header: this host.",
+        ),
     ] = None,
     no_auth: Annotated[
         bool, typer.Option("--no-auth", help="Let everyone in.", show_default=False)
@@ -82,8 +97,12 @@ def web(
     Examples:
         outlast web
         outlast web --name production --colour red --read-only
+        outlast web --password-file /etc/outlast/users --add-user ada
         outlast web --host 0.0.0.0 --password-file /etc/outlast/users --allow-host jobs.example.org
     """
+    if add_user is not None:
+        _add_user(password_file, add_user)
+        return
     ways = [password_file is not None, user_header is not None, no_auth]
     if sum(ways) > 1:
         raise UsageError(f"give one of {WAYS_IN}")
@@ -91,10 +110,10 @@ def web(
         raise UsageError(
             f"--host {host} can be reached from other machines: say who may come in, by {WAYS_IN}"
         )
-    if proxy and user_header is None:
-        raise UsageError("--proxy says where the proxy of --user-header is: give both")
+    if proxy and user_header is None and password_file is None:
+        raise UsageError("--proxy belongs to --user-header or --password-file: give one of them")
     address, server = resolve_url(url), _load_server()
-    networks = _networks(proxy or ["127.0.0.1", "::1"])
+    networks = _networks(proxy or [])
     users = server.choose_users(password_file, user_header, networks, no_auth=no_auth)
     site = server.make_site(
         address,
@@ -107,6 +126,25 @@ def web(
         read_only=read_only,
     )
     run_loop(lambda: _serve(server, site, users, host, port))
+
+
+def _add_user(path: Path | None, name: str) -> None:
+    if path is None:
+        raise UsageError("--add-user writes into a file: say which, by --password-file FILE")
+    from outlast.passwords import put_user
+
+    put_user(path, name, _ask_for_password(name))
+    print(f"{name} may sign in, once `outlast web --password-file {path}` is started (again)")
+
+
+def _ask_for_password(name: str) -> str:
+    """Return what is typed, twice and unseen; or, from a pipe, its first line."""
+    if sys.stdin.isatty():
+        asked: str = typer.prompt(
+            f"Password of {name}", hide_input=True, confirmation_prompt=True, err=True
+        )
+        return asked
+    return sys.stdin.readline().rstrip("\r\n")
 
 
 async def _serve(server: Any, site: Any, users: Any, host: str, port: int) -> None:

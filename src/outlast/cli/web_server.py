@@ -13,7 +13,8 @@ import uvicorn
 
 from outlast.errors import ConfigError
 from outlast.web.application import application_of, make_site
-from outlast.web.session import Anyone, LinkSessions, Network, PasswordUsers, ProxyUsers, Users
+from outlast.web.session import LOOPBACK, Anyone, LinkSessions, Network, ProxyUsers, Users
+from outlast.web.sign_in import PasswordUsers
 from outlast.web.site import Site
 
 __all__ = ["choose_users", "make_site", "serve"]
@@ -40,9 +41,9 @@ def choose_users(
 ) -> Users:
     """Return who may come in: by a link, unless something else was asked for."""
     if password_file is not None:
-        return PasswordUsers(password_file)
+        return PasswordUsers(password_file, networks)
     if user_header is not None:
-        return ProxyUsers(user_header, networks)
+        return ProxyUsers(user_header, networks or LOOPBACK)
     return Anyone() if no_auth else LinkSessions()
 
 

@@ -8,7 +8,9 @@ endpoint.py     an endpoint: its path, the right that it needs; one call of it, 
 visit.py        one request: who, with which rights, on which store; links and pages
 site.py         the settings of one dashboard
 access.py       Access: a user, the rights, the tenant
-session.py      who may come in by `outlast web`: a link used once, passwords, a proxy's header
+session.py      who may come in by `outlast web`: by a link used once, by a proxy's header
+sign_in.py      who may come in by a password
+guesses.py      slows down those who guess passwords
 security.py     hosts, sites and headers: for each request and each answer
 problem.py      why something is refused, as a status and a sentence
 reader.py       the reading side of the store: one look for all who ask, kept for two seconds

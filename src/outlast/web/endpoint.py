@@ -16,7 +16,7 @@ from starlette.routing import Route
 
 from outlast.errors import OutlastError
 from outlast.web.access import Access, Right
-from outlast.web.problem import API, Problem, answer_for, problem_of
+from outlast.web.problem import API, Problem, WebRefusal, answer_for, problem_of
 from outlast.web.site import Site
 from outlast.web.visit import Visit
 
@@ -56,7 +56,10 @@ class Endpoint(msgspec.Struct, frozen=True):
         return Route(self.path, answer, methods=[self.method], name=self.path)
 
     async def _answer(self, site: Site, request: Request) -> Response:
-        access = await _resolve(site.judge(request))
+        try:
+            access = await _resolve(site.judge(request))
+        except WebRefusal as refused:
+            return answer_for(request.url.path, refused.problem)
         if access is None:
             return await _refuse_stranger(site, request)
         visit = Visit(site, request, access.reading() if site.read_only else access)

@@ -23,20 +23,24 @@ MESSAGE_MAX = 1_000
 API = "/api/v1"  # where answers are JSON
 
 
-class Problem(msgspec.Struct, frozen=True):
-    """Why a request is refused, or what went wrong: with a status of HTTP."""
+class Problem(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Why a request is refused, or what went wrong: with a status of HTTP. ``retry_after``: in how
+    many seconds it may be tried again."""
 
     status: int
     title: str
     message: str
+    retry_after: int | None = None
 
 
 class WebRefusal(OutlastError):
     """Raised by an endpoint that refuses: a problem instead of an answer."""
 
-    def __init__(self, status: int, title: str, message: str) -> None:
+    def __init__(
+        self, status: int, title: str, message: str, retry_after: int | None = None
+    ) -> None:
         super().__init__(message)
-        self.problem = Problem(status, title, message)
+        self.problem = Problem(status, title, message, retry_after)
 
 
 _KINDS: tuple[tuple[type[OutlastError], int, str], ...] = (
@@ -62,7 +66,10 @@ def problem_of(error: OutlastError) -> Problem:
 
 def answer_for(path: str, problem: Problem) -> Response:
     """Return an answer for strangers, as what they have asked for answers: a page, or JSON."""
-    return answer_in_json(problem) if f"{API}/" in path else answer_plainly(problem)
+    answer = answer_in_json(problem) if f"{API}/" in path else answer_plainly(problem)
+    if problem.retry_after is not None:
+        answer.headers["retry-after"] = str(problem.retry_after)
+    return answer
 
 
 def answer_in_json(problem: Problem) -> Response:

@@ -1,29 +1,25 @@
-"""Who may come in by ``outlast web``: one way of the three, each with its plain refusal."""
+"""Who may come in by ``outlast web``: by a link, by a proxy's header, or anyone. By a password:
+``sign_in.py``."""
 
 from __future__ import annotations
 
-import base64
-import binascii
 import hmac
-import stat
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from getpass import getuser
 from ipaddress import IPv4Network, IPv6Network, ip_address
-from pathlib import Path
 from typing import Protocol
 
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from outlast.clock import draw_secret
-from outlast.errors import ConfigError
 from outlast.web.access import EVERYTHING, Access
 from outlast.web.problem import Problem, answer_plainly
 
 SESSIONS_MAX = 100
-REALM = 'Basic realm="Outlast", charset="UTF-8"'
 
 Network = IPv4Network | IPv6Network
+LOOPBACK = (IPv4Network("127.0.0.1"), IPv6Network("::1"))
 
 
 def local_user() -> str:
@@ -42,7 +38,7 @@ def same(one: str, other: str) -> bool:
 class Users(Protocol):
     """Who may come in."""
 
-    def judge(self, request: Request) -> Access | None:
+    def judge(self, request: Request) -> Access | Awaitable[Access | None] | None:
         """Return who a request is of; None: a stranger."""
         ...
 
@@ -88,27 +84,6 @@ def _cookie_of(request: Request) -> str:
     return f"outlast-{request.url.port or 0}"
 
 
-class PasswordUsers:
-    """Lets in who has a password in the file: a line ``USER:PASSWORD`` each (HTTP Basic)."""
-
-    def __init__(self, path: Path) -> None:
-        """Raises ConfigError where the file cannot be used, or others may read it."""
-        self._passwords = _read_passwords(path)
-
-    def judge(self, request: Request) -> Access | None:
-        """Return who has given a right password."""
-        user, password = _credentials(request.headers.get("authorization", ""))
-        known = self._passwords.get(user)
-        right = same(password, known if known is not None else draw_secret())
-        return Access(user, can=EVERYTHING) if right and known is not None else None
-
-    def refuse(self, request: Request) -> Response | None:
-        """Ask for a password."""
-        answer = answer_plainly(Problem(401, "Who are you?", "Sign in to see this page."))
-        answer.headers["www-authenticate"] = REALM
-        return answer
-
-
 class ProxyUsers:
     """Lets in whom a proxy has let in: it sets a header, which counts from its address alone."""
 
@@ -117,22 +92,25 @@ class ProxyUsers:
         self._networks = networks
 
     def judge(self, request: Request) -> Access | None:
-        """Return who the proxy says it is."""
-        user = request.headers.get(self._header, "").strip()
-        if not user or request.client is None or not self._is_proxy(request.client.host):
+        """Return who the proxy says it is. Of two such headers, one is not the proxy's."""
+        users = request.headers.getlist(self._header)
+        if len(users) != 1 or not users[0].strip() or request.client is None:
             return None
-        return Access(user, can=EVERYTHING)
-
-    def _is_proxy(self, host: str) -> bool:
-        try:
-            address = ip_address(host)
-        except ValueError:
-            return False
-        return any(address in network for network in self._networks)
+        is_proxy = is_within(request.client.host, self._networks)
+        return Access(users[0].strip(), can=EVERYTHING) if is_proxy else None
 
     def refuse(self, request: Request) -> Response | None:
         """Refuse plainly."""
         return None
+
+
+def is_within(host: str, networks: Sequence[Network]) -> bool:
+    """Whether an address is of one of these networks; a name is of none."""
+    try:
+        address = ip_address(host)
+    except ValueError:
+        return False
+    return any(address in network for network in networks)
 
 
 class Anyone:
@@ -145,33 +123,3 @@ class Anyone:
     def refuse(self, request: Request) -> Response | None:
         """Refuse plainly."""
         return None
-
-
-def _read_passwords(path: Path) -> dict[str, str]:
-    try:
-        if stat.S_IMODE(path.stat().st_mode) & (stat.S_IRWXG | stat.S_IRWXO):
-            raise ConfigError(f"{path} can be read by others: chmod 600 {path}")
-        text = path.read_text()
-    except (OSError, UnicodeError) as error:
-        raise ConfigError(f"{path} cannot be read: {type(error).__name__}") from error
-    found: dict[str, str] = {}
-    for number, row in enumerate(text.splitlines(), 1):
-        user, colon, password = row.strip().partition(":")
-        if row.strip() and not row.startswith("#"):
-            if not (user and colon and password):
-                raise ConfigError(f"{path}, line {number}: write USER:PASSWORD")
-            found[user] = password
-    if not found:
-        raise ConfigError(f"{path} has no line USER:PASSWORD")
-    return found
-
-
-def _credentials(header: str) -> tuple[str, str]:
-    scheme, _, value = header.partition(" ")
-    if scheme.lower() != "basic":
-        return "", ""
-    try:
-        user, _, password = base64.b64decode(value, validate=True).decode().partition(":")
-    except (binascii.Error, ValueError):
-        return "", ""
-    return user, password
