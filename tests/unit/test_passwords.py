@@ -32,7 +32,7 @@ def test_a_hash_is_of_its_password_alone_and_holds_no_part_of_it() -> None:
     assert Cost().memory < 32 * 1024 * 1024
 
 
-def test_a_user_is_written_and_read_and_written_anew(file: Path) -> None:
+def test_a_user_is_written_and_read_and_written_again(file: Path) -> None:
     file.unlink()
     put_user(file, "ada", "correct horse")
     assert stat.S_IMODE(file.stat().st_mode) == 0o600

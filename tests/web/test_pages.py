@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from outlast.model.crash import CrashKind
 from outlast.model.job import Policy, State
+from outlast.store.actions import Note
 from outlast.store.minutes import Counted, CountKind
+from outlast.store.values import Save
+from outlast.web.hiding import HIDDEN
 from tests.conformance.kit import TASK, Hands, crashed, enqueued, job
 from tests.web.kit import let_in, page_on
 
@@ -235,12 +240,58 @@ async def test_what_matches_hide_is_shown_nowhere(store: Store) -> None:
     claimed = await hands.claim_one()
     end = crashed(claimed, CrashKind.ERROR)
     await hands.hand_in(end)
+    await store.note(Note(actor="ada", verb="cancel", job_id=number, reason="4111-1111"))
     async with page_on(store.url, hide=r"\d{4}-\d{4}|broke") as page:
         text = await page.see(f"/jobs/{number}")
         raw = await page.see(f"/jobs/{number}/payload/args")
     assert "4111" not in text + raw
     assert "broke" not in text
     assert "▒▒▒" in text
+
+
+async def test_what_is_hidden_is_not_cut_in_two_where_a_payload_is(store: Store) -> None:
+    secret = "begin" + "x" * 100 + "end"
+    for most in (200, 4_000):
+        args = '{"text": "' + "y" * (most - 30) + f"{secret} {'z' * 9_000}" + '"}'
+        (number,) = await enqueued(store, job(args=args))
+    async with page_on(store.url, hide="beginx+end") as page:
+        for path in ("/jobs", f"/jobs/{number}", "/api/v1/jobs"):
+            assert "begin" not in await page.see(path), path
+        assert "▒▒▒" in await page.see(f"/jobs/{number}")
+
+
+async def test_values_under_hidden_keys_are_shown_nowhere(store: Store) -> None:
+    inner = '{\\"PassWord\\": \\"4711 a\\", \\"k\\": 1}'
+    held = (
+        '{"n":9007199254740993,"password":9007199254744711,"deep":[{"api_token":{"a":["4711"]}}],'
+    )
+    held += f'"body":"{inner}","to":"ada"' + "}"
+    (number,) = await enqueued(store, job(policy=Policy(retries=0, meta=held), args=held))
+    hands = await Hands.on(store)
+    claimed = await hands.claim_one()
+    await store.checkpoint([Save(number, claimed.token, 1, held)])
+    end = crashed(claimed, CrashKind.ERROR)
+    assert end.crash is not None
+    crash = msgspec.structs.replace(
+        end.crash, message=f"no: {held}", output=[held], traceback=f"sent {held}"
+    )
+    await hands.hand_in(msgspec.structs.replace(end, crash=crash, message=f"no: {held}"))
+    api = f"/api/v1/jobs/{number}"
+    paths = [
+        f"/jobs/{number}",
+        *(f"/jobs/{number}/payload/{one}" for one in ("args", "checkpoint")),
+    ]
+    paths += [api, f"{api}/args", f"{api}/checkpoint", f"{api}/why", f"{api}/attempts"]
+    paths += ["/dead", "/deaths", "/api/v1/jobs", "/api/v1/deaths", "/api/v1/dead/groups"]
+    async with page_on(store.url, hide_keys=["password", "*token*"]) as page:
+        seen = {path: await page.see(path) for path in paths}
+        assert (await page.get("/jobs", params={"args": "4711"})).status_code == 403
+    assert [path for path, text in seen.items() if "4711" in text] == []
+    assert [path for path in paths[:5] if "9007199254740993" not in seen[path]] == []
+    args = msgspec.json.decode(seen[f"{api}/args"])
+    assert args["deep"] == [{"api_token": HIDDEN}]
+    assert msgspec.json.decode(args["body"]) == {"PassWord": HIDDEN, "k": 1}
+    assert args["to"] == "ada"
 
 
 async def test_a_large_payload_is_cut_on_the_page_and_whole_behind_its_link(store: Store) -> None:

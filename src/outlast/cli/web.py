@@ -52,6 +52,12 @@ def web(
         str | None,
         typer.Option("--hide", metavar="REGEX", help="Do not show what matches, in payloads."),
     ] = None,
+    hide_key: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--hide-key", metavar="NAME", help="Do not show values under this key, as *token*."
+        ),
+    ] = None,
     password_file: Annotated[
         Path | None,
         typer.Option(
@@ -122,6 +128,7 @@ def web(
         name=name,
         colour=colour,
         hide=hide,
+        hide_keys=hide_key or [],
         hosts=[host, *(allow_host or [])],
         read_only=read_only,
     )

@@ -12,6 +12,7 @@ session.py      who may come in by `outlast web`: by a link used once, by a prox
 sign_in.py      who may come in by a password
 guesses.py      slows down those who guess passwords
 security.py     hosts, sites and headers: for each request and each answer
+hiding.py       what is not to be seen, in any text
 problem.py      why something is refused, as a status and a sentence
 reader.py       the reading side of the store: one look for all who ask, kept for two seconds
 sampler.py      looks for all open pages at once whether something has changed

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator, Collection, Iterable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
@@ -11,7 +10,7 @@ from starlette.applications import Starlette
 from starlette.responses import Response
 from starlette.types import ASGIApp
 
-from outlast.errors import ConfigError, text_of
+from outlast.errors import ConfigError
 from outlast.store.backend import resolve_url
 from outlast.web import (
     actions,
@@ -35,6 +34,7 @@ from outlast.web import (
 from outlast.web.access import Judge, Right
 from outlast.web.assets import ROUTE
 from outlast.web.endpoint import Endpoint
+from outlast.web.hiding import Hiding
 from outlast.web.problem import WebRefusal
 from outlast.web.security import SecurityGuard
 from outlast.web.site import Refuse, Site
@@ -73,6 +73,7 @@ def dashboard(
     name: str = "",
     colour: str = "",
     hide: str | None = None,
+    hide_keys: Iterable[str] = (),
     hosts: Collection[str] = (),
     read_only: bool = False,
 ) -> ASGIApp:
@@ -86,6 +87,8 @@ def dashboard(
         name: of this place, as in ``"production"``, shown on each page.
         colour: of this place: red, orange, yellow, green, blue, purple or grey.
         hide: a regular expression: what matches is not shown in payloads, output and messages.
+        hide_keys: names of arguments and of other keys of JSON, as ``password`` or ``*token*``, in
+            any case: values under them are not shown there either.
         hosts: the names by which browsers reach the page; ``["*"]``: any. Addresses and localhost
             always may be used.
         read_only: nothing may be changed, by any user.
@@ -96,7 +99,14 @@ def dashboard(
     url = app if isinstance(app, str) else app.url
     return application_of(
         make_site(
-            url, access, name=name, colour=colour, hide=hide, hosts=hosts, read_only=read_only
+            url,
+            access,
+            name=name,
+            colour=colour,
+            hide=hide,
+            hide_keys=hide_keys,
+            hosts=hosts,
+            read_only=read_only,
         )
     )
 
@@ -109,6 +119,7 @@ def make_site(
     name: str = "",
     colour: str = "",
     hide: str | None = None,
+    hide_keys: Iterable[str] = (),
     hosts: Collection[str] = (),
     read_only: bool = False,
 ) -> Site:
@@ -121,17 +132,10 @@ def make_site(
         refuse=refuse,
         name=name,
         colour=colour,
-        hide=_compile(hide),
+        hiding=Hiding(hide, hide_keys),
         hosts=frozenset(host.lower() for host in hosts),
         read_only=read_only,
     )
-
-
-def _compile(pattern: str | None) -> re.Pattern[str] | None:
-    try:
-        return None if pattern is None else re.compile(pattern)
-    except re.error as error:
-        raise ConfigError(f"hide={pattern!r}: {text_of(error)}") from error
 
 
 def application_of(site: Site) -> ASGIApp:

@@ -24,6 +24,7 @@ from outlast.web.visit import Visit
 
 PAYLOADS = ("args", "checkpoint", "result")
 SHOWN_MAX = 4_000  # characters of a payload on the page
+AHEAD = 4_000  # that are read beyond, so that what is to be hidden is not cut in two
 ATTEMPTS_SHOWN = 100
 ACTIONS_SHOWN = 20
 TRACE_LINES = 80
@@ -35,7 +36,7 @@ DONE = {
 
 
 class JobPage(msgspec.Struct, frozen=True):
-    """All that the page of a job shows. Payloads are cut behind SHOWN_MAX + 1 characters."""
+    """All that the page of a job shows. Payloads are cut behind SHOWN_MAX + AHEAD characters."""
 
     dossier: Dossier
     answer: Explanation
@@ -44,7 +45,7 @@ class JobPage(msgspec.Struct, frozen=True):
 
 async def read_page(store: Store, job_id: int, now: float) -> JobPage | None:
     """Return what is known of a job; None: there is no such job."""
-    dossier = await read_dossier(store, job_id, now, text_max=SHOWN_MAX + 1)
+    dossier = await read_dossier(store, job_id, now, text_max=SHOWN_MAX + AHEAD)
     if dossier is None:
         return None
     is_queued = dossier.row.state is State.QUEUED

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Awaitable, Callable
 from weakref import WeakKeyDictionary
 
@@ -15,10 +14,9 @@ from outlast.store.protocol import Store
 from outlast.stores import StoreProvider
 from outlast.web.access import Judge
 from outlast.web.bulk_runner import BulkRunner
+from outlast.web.hiding import Hiding
 from outlast.web.reader import StoreReader
 from outlast.web.sampler import Sampler
-
-HIDDEN = "▒▒▒"
 
 Refuse = Callable[[Request], Response | Awaitable[Response | None] | None]
 """Answers a request of a stranger, as by asking for a password; None: it is refused plainly."""
@@ -33,7 +31,7 @@ class Site:
         judge: tells who a request is of.
         refuse: what a stranger is answered, instead of a plain refusal.
         name, colour: of the place, shown on each page, so that production looks like production.
-        hide: what matches is not shown in payloads, output and messages.
+        hiding: what is not shown in payloads, output and messages.
         hosts: names by which the page may be asked for; ``*``: any.
         read_only: nothing may be changed, by any user.
     """
@@ -46,7 +44,7 @@ class Site:
         refuse: Refuse | None = None,
         name: str = "",
         colour: str = "",
-        hide: re.Pattern[str] | None = None,
+        hiding: Hiding | None = None,
         hosts: frozenset[str] = frozenset(),
         read_only: bool = False,
         clock: Clock = SYSTEM,
@@ -59,7 +57,7 @@ class Site:
         self.read_only = read_only
         self.clock = clock
         self.reader = StoreReader(url, clock)
-        self._hide = hide
+        self._hiding = hiding or Hiding()
         self._samplers: WeakKeyDictionary[asyncio.AbstractEventLoop, Sampler] = WeakKeyDictionary()
         self._writers = StoreProvider(url, connections=1, application="outlast-web")
         self.bulk = BulkRunner(self.writer, clock, read_only=read_only)
@@ -84,11 +82,11 @@ class Site:
     @property
     def hides(self) -> bool:
         """Whether anything is to be hidden."""
-        return self._hide is not None
+        return self._hiding.is_needed
 
     def cover(self, text: str) -> str:
         """Return a text in which all that is to be hidden is."""
-        return text if self._hide is None else self._hide.sub(HIDDEN, text)
+        return self._hiding.cover(text)
 
     async def close(self) -> None:
         """Close the stores of the running loop."""

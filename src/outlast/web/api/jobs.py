@@ -22,6 +22,9 @@ from outlast.web.problem import WebRefusal
 from outlast.web.visit import Visit
 
 LIMIT, LIMIT_MAX = 50, 200
+HEAD_MAX = 200  # characters of arguments in a list
+AHEAD = 1_000  # that are read beyond, so that what is to be hidden is not cut in two
+HEADS = BOUNDS._replace(text_max=HEAD_MAX + AHEAD)
 TEXT_MAX = 10_000_000  # characters of payloads in one document; longer ones have addresses
 
 
@@ -38,7 +41,7 @@ async def show_jobs(visit: Visit) -> Response:
         label=read_name(visit.query, "label"),
     )
     found = await visit.ask(
-        ("api jobs", which, phase), lambda store: list_jobs(store, which, phase, visit.now, BOUNDS)
+        ("api jobs", which, phase), lambda store: list_jobs(store, which, phase, visit.now, HEADS)
     )
     rows = [_listed(visit, row) for row in found.rows]
     shown = [
@@ -56,9 +59,9 @@ async def show_jobs(visit: Visit) -> Response:
 
 def _listed(visit: Visit, row: StoredJob) -> tuple[StoredJob, str | None]:
     covered = cover_job(visit, row)
-    if len(row.args) < BOUNDS.text_max or not visit.may(Right.PAYLOAD):
+    if len(row.args) < HEAD_MAX or not visit.may(Right.PAYLOAD):
         return covered, None
-    return msgspec.structs.replace(covered, args="null"), covered.args
+    return msgspec.structs.replace(covered, args="null"), covered.args[:HEAD_MAX]
 
 
 def _state_of(word: str | None) -> State | None:

@@ -1,0 +1,138 @@
+"""Hides what is not to be seen: what an expression matches, and values under certain keys.
+
+Values are looked for in the text as it is, whether it is all JSON or holds some, as a message of an
+error may: numbers keep their digits, a text that is cut in the middle is no exception, and neither
+is JSON within a string of JSON, with its backslashes, nor what Python writes of a dict.
+
+A quote behind backslashes belongs to a level: one of a document has none before it, one of a
+document in a string of it has one, the next has three. Backslashes of the text itself come before
+these in pairs; so the level is the number of ones at the end of their number, written in base 2.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Final
+
+from outlast.errors import ConfigError, text_of
+
+HIDDEN: Final = "▒▒▒"
+ANY = r"[^\"'\\:]{0,100}"  # what * in a key stands for
+_BLANKS = r"(?:\s|\\+[nrt])*+"
+_TOKENS = re.compile(r"[\"'\[\](){}]")
+_QUOTE = re.compile(r"\\*+[\"']")
+_LITERAL_ENDS = re.compile(r"[\s,;&\"'\\)\]}]")
+_OPENS, _CLOSES = "[({", "])}"
+
+
+class Hiding:
+    """What is hidden on one dashboard."""
+
+    def __init__(self, pattern: str | None = None, keys: Iterable[str] = ()) -> None:
+        """Raises ConfigError where these cannot be used."""
+        self._pattern = None if pattern is None else _compile(pattern)
+        chosen = [keys] if isinstance(keys, str) else list(keys)
+        if not all(isinstance(key, str) and key.strip("*") for key in chosen):
+            raise ConfigError(f"hide_keys={chosen!r}: write names of keys, as password or *token*")
+        self._keys = _compile_keys(chosen) if chosen else None
+
+    @property
+    def is_needed(self) -> bool:
+        """Whether anything is to be hidden."""
+        return self._keys is not None or self._pattern is not None
+
+    def cover(self, text: str) -> str:
+        """Return a text in which all that is to be hidden is."""
+        if self._keys is not None:
+            text = _cover_values(text, self._keys)
+        return text if self._pattern is None else self._pattern.sub(HIDDEN, text)
+
+
+def _compile(pattern: str) -> re.Pattern[str]:
+    try:
+        return re.compile(pattern)
+    except re.error as error:
+        raise ConfigError(f"hide={pattern!r}: {text_of(error)}") from error
+
+
+def _compile_keys(keys: list[str]) -> re.Pattern[str]:
+    """Return what finds a key with its quotes and its colon, and all blanks before the value."""
+    names = "|".join("".join(ANY if one == "*" else _letter(one) for one in key) for key in keys)
+    return re.compile(rf"([\"'])(?:{names})(\\*+)\1{_BLANKS}:{_BLANKS}", re.IGNORECASE)
+
+
+def _letter(letter: str) -> str:
+    """Return what finds a letter as it is, or as JSON may write it."""
+    escaped = {f"u{ord(one):04x}" for one in (letter, letter.lower(), letter.upper())}
+    return rf"(?:{re.escape(letter)}|\\+(?:{'|'.join(sorted(escaped))}))"
+
+
+def _cover_values(text: str, keys: re.Pattern[str]) -> str:
+    parts: list[str] = []
+    at = 0
+    while found := keys.search(text, at):
+        start, level = found.end(), _level(len(found[2]))
+        end = _end_of_value(text, start, level)
+        parts.append(text[at:start])
+        if end > start:
+            quote = "\\" * ((1 << level) - 1) + found[1]
+            parts.append(f"{quote}{HIDDEN}{quote}")
+        at = end
+    return "".join([*parts, text[at:]])
+
+
+def _level(backslashes: int) -> int:
+    level = 0
+    while backslashes >> level & 1:
+        level += 1
+    return level
+
+
+def _level_at(text: str, at: int) -> int:
+    """Return the level of the quote at a place."""
+    first = at
+    while first and text[first - 1] == "\\":
+        first -= 1
+    return _level(at - first)
+
+
+def _end_of_value(text: str, start: int, level: int) -> int:
+    """Return where a value ends that begins here; the end of the text, if it was cut off."""
+    if text[start : start + 1] in {*_OPENS}:
+        return _end_of_container(text, start, level)
+    if quote := _QUOTE.match(text, start):
+        inner = _level(len(quote[0]) - 1)
+        return start if inner < level else _end_of_string(text, quote.end() - 1, inner)
+    end = _LITERAL_ENDS.search(text, start)
+    return len(text) if end is None else end.start()
+
+
+def _end_of_string(text: str, opened: int, level: int) -> int:
+    """Return where a string ends whose first quote is here: behind its last, or before the last of
+    what it stands in."""
+    quote, at = text[opened], opened
+    while (at := text.find(quote, at + 1)) >= 0:
+        found = _level_at(text, at)
+        if found == level:
+            return at + 1
+        if found < level:
+            return at - (1 << found) + 1
+    return len(text)
+
+
+def _end_of_container(text: str, start: int, level: int) -> int:
+    depth, at = 0, start
+    while found := _TOKENS.search(text, at):
+        at, sign = found.end(), found[0]
+        if sign in _OPENS:
+            depth += 1
+        elif sign in _CLOSES:
+            depth -= 1
+            if depth == 0:
+                return at
+        elif _level_at(text, found.start()) < level:
+            return found.start()
+        else:
+            at = _end_of_string(text, found.start(), level)
+    return len(text)

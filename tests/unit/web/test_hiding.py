@@ -1,0 +1,97 @@
+"""What an expression or a key hides, in texts that are JSON, hold some, or are cut off."""
+
+from __future__ import annotations
+
+import json
+import random
+from typing import Any
+
+import pytest
+
+from outlast.errors import ConfigError
+from outlast.web.hiding import HIDDEN, Hiding
+
+KEYS = Hiding(keys=["password", "*token*"])
+M = HIDDEN
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        (r'{"password":"x\"y","b":9007199254740993}', '{"password":"§","b":9007199254740993}'),
+        ('{"password" : 123456789012345678901,"z":1}', '{"password" : "§","z":1}'),
+        ('{"PASSWORD":null,"my-Token-2":[true]}', '{"PASSWORD":"§","my-Token-2":"§"}'),
+        ('{"a":{"password":{"x":[1,"]}",{}]}},"c":1}', '{"a":{"password":"§"},"c":1}'),
+        (r'{"p\u0061ssword":"s","z":1}', r'{"p\u0061ssword":"§","z":1}'),
+        (r'{"password":"a\\","b":"c"}', '{"password":"§","b":"c"}'),
+        ('{"x":"password","y":"z","passwords":1}', '{"x":"password","y":"z","passwords":1}'),
+        ("{'password': 'it\\'s', 'b': \"it's\"}", "{'password': '§', 'b': \"it's\"}"),
+        ("""{'password': "it's", 'b': 2}""", "{'password': '§', 'b': 2}"),
+        ('401: {"api_token": "abc', '401: {"api_token": "§"'),
+        ('{"password": {"a": "b', '{"password": "§"'),
+        ('{"password":', '{"password":'),
+        (r'{"body": "{\"password\": ', r'{"body": "{\"password\": '),
+        (r'{"body": "{\"password\": ","z":1}', r'{"body": "{\"password\": ","z":1}'),
+        (r'{"body": "{\"password\": \"cut","z":1}', r'{"body": "{\"password\": \"§\"","z":1}'),
+        (r'{"body": "{\"password\": [1, \"cut","z":1}', r'{"body": "{\"password\": \"§\"","z":1}'),
+        ("", ""),
+    ],
+)  # fmt: skip
+def test_a_value_is_hidden_and_nothing_else(text: str, shown: str) -> None:
+    assert KEYS.cover(text) == shown.replace("§", M)
+
+
+def made(draw: random.Random, depth: int = 0) -> Any:
+    kind = draw.randrange(8)
+    if depth > 3 or kind < 4:
+        odd = ["S", 'a"b\\S\\', "'[{S", 'x\nS:"', "\\", "it's", '{"password":1}']
+        return draw.choice([1, -2.5, None, True, *odd])
+    if kind < 6:
+        return [made(draw, depth + 1) for _ in range(draw.randrange(4))]
+    names = ["password", "a", "Token", 'b"c\\', "tok\u00e9n"]
+    return {draw.choice(names): made(draw, depth + 1) for _ in range(draw.randrange(4))}
+
+
+def covered(value: Any) -> Any:
+    if isinstance(value, dict):
+        hidden = {key for key in value if key.lower() == "password" or "token" in key.lower()}
+        return {key: M if key in hidden else covered(one) for key, one in value.items()}
+    if isinstance(value, list):
+        return [covered(one) for one in value]
+    return KEYS.cover(value) if isinstance(value, str) else value
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_documents_stay_documents_also_within_strings(seed: int) -> None:
+    draw = random.Random(seed)
+    for _ in range(300):
+        value = made(draw)
+        text = json.dumps(value, ensure_ascii=draw.random() < 0.5, indent=draw.choice([None, 2]))
+        wrapped = text
+        for depth in range(3):
+            shown = KEYS.cover(wrapped)
+            for _ in range(depth):
+                shown = json.loads(shown)
+            assert json.loads(shown) == covered(value), wrapped
+            wrapped = json.dumps(wrapped)
+
+
+@pytest.mark.parametrize(
+    "odd", ["\\", '"', '":', '"password', '"password":', '"token', "token", "["]
+)
+def test_a_hostile_text_is_covered_in_one_pass(odd: str) -> None:
+    text = '"password":"' + odd * 200_000
+    assert KEYS.cover(text)
+    assert KEYS.cover(odd * 200_000) is not None
+
+
+def test_an_expression_sees_what_keys_have_left() -> None:
+    both = Hiding(r"\d{4}", ["pin"])
+    assert both.cover('{"pin":1234,"card":1234}') == f'{{"pin":"{M}","card":{M}}}'
+    assert Hiding().cover('{"pin":1}') == '{"pin":1}'
+
+
+@pytest.mark.parametrize("keys", [[""], ["*"], ["a", 1]])
+def test_what_is_no_key_is_refused(keys: list[Any]) -> None:
+    with pytest.raises(ConfigError, match="hide_keys="):
+        Hiding(keys=keys)
