@@ -78,8 +78,13 @@ async def test_what_is_not_meant_is_refused(store: Store) -> None:
         del shown["filter"]
         for form in (shown, shown | {"filter": "{"}, shown | {"filter": '{"odd": 1}'}):
             assert (await page.submit("/jobs/discard", **form)).status_code == 400, form
-        for phase in ("scheduled", "silent", "odd", "queued"):
-            answer = await page.get("/jobs/discard", params={"phase": phase})
+        for verb, phase in (
+            ("discard", "queued"),
+            ("discard", "odd"),
+            ("cancel", "scheduled"),
+            ("cancel", "silent"),
+        ):
+            answer = await page.get(f"/jobs/{verb}", params={"phase": phase})
             assert answer.status_code == 400, phase
         for other in (None, "scheduled", "completed"):
             assert "all that match" not in await page.see("/jobs", phase=other)
