@@ -10,10 +10,11 @@ from selenium.webdriver.common.by import By
 
 from harness.page import serving
 from outlast.store import open_store
+from outlast.store.logs import JobLog, LogLine
 from outlast.web.navigation import NAVIGATION
 from tests.browser.kit import LOOKS, is_too_wide, serious, shows
 from tests.cli.rows import populated
-from tests.conformance.kit import enqueued, job
+from tests.conformance.kit import Hands, enqueued, job
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
     from harness.browser import Browser
     from outlast.store.protocol import Store
+    from outlast.store.values import Claimed
 
 HOSTILE = "</script><script>document.title='stolen'</script><img src=x onerror=alert(1)>"
 
@@ -200,6 +202,31 @@ def test_a_list_gets_new_jobs_without_a_reload(browser: Browser, sqlite_url: str
         on(sqlite_url, lambda store: enqueued(store, job(task="brand.new")))
         browser.wait(shows("brand.new"), "the new job")
         assert browser.run("return window.same")
+
+
+def test_what_a_running_job_prints_appears_without_a_reload_its_end_in_view(
+    browser: Browser, sqlite_url: str
+) -> None:
+    async def start(store: Store) -> Claimed:
+        await enqueued(store)
+        return await (await Hands.on(store)).claim_one()
+
+    claimed = on(sqlite_url, start)
+    lines = [LogLine(1e9 + n, f"line {n}.") for n in range(200)]
+    log = JobLog(claimed.job_id, claimed.token, claimed.number, lines)
+    with serving(sqlite_url) as address:
+        browser.open(f"{address}jobs/{claimed.job_id}")
+        browser.run("window.same = true")
+        on(sqlite_url, lambda store: store.keep_logs([log]))
+        browser.wait(shows("line 199."), "the lines")
+        assert browser.run("return window.same")
+        text, box = browser.run(
+            "return ['.log pre', '.log'].map(one => document.querySelector(one)"
+            ".getBoundingClientRect().toJSON())"
+        )
+        assert text["height"] > box["height"], "not all of them fit"
+        assert text["bottom"] <= box["bottom"] + 1
+        assert browser.complaints() == []
 
 
 def test_a_page_whose_store_is_away_stays_as_it_was_and_goes_on_with_it(
