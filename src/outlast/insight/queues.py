@@ -100,9 +100,10 @@ def list_lanes(statistics: Statistics, live: Sequence[WorkerRow], pauses: Pauses
     ]
 
 
-_NOTHING: dict[str, object] = dict.fromkeys(COUNTS, 0) | {
+_NOTHING: dict[str, object] = {
     "at_least": [],
     "oldest_due_seconds": None,
+    **dict.fromkeys(COUNTS, 0),
 }
 
 
