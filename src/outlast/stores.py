@@ -18,10 +18,10 @@ import msgspec
 from outlast.clock import SYSTEM, Clock
 from outlast.config import resolve_wakeup
 from outlast.credentials import redact
-from outlast.errors import UsageError
+from outlast.errors import StoreUnavailable, UsageError, text_of
 from outlast.forks import importing
 from outlast.payloads import PLAIN, Payloads
-from outlast.store.backend import resolve_url
+from outlast.store.backend import file_of, resolve_url
 from outlast.store.protocol import ENQUEUE_BYTES, ENQUEUE_MAX, Store
 from outlast.store.values import Enqueued, NewJob
 from outlast.sync import hop, run_in_background
@@ -184,7 +184,11 @@ class StoreProvider:
         with importing:
             from outlast.store.foreign.connection import checked
 
-        store_id, notify = await self.store_id(), self._notifies()
+        try:
+            store_id = await self.store_id()
+        except StoreUnavailable as error:
+            raise _unless_opened_before(error, self.url) from error
+        notify = self._notifies()
         foreign = await checked(connection, store_id, notify=notify, clock=self.clock)
         return await foreign.enqueue(batch)
 
@@ -329,6 +333,17 @@ def _batches(jobs: Sequence[NewJob]) -> Iterator[Sequence[NewJob]]:
             begin, size = at, len(job.args)
     if jobs:
         yield jobs[begin:]
+
+
+def _unless_opened_before(error: StoreUnavailable, url: str) -> StoreUnavailable:
+    """Return the error of a store that could not be opened for a call on a caller's connection,
+    whose own transaction may be what holds the lock of a file."""
+    if file_of(url) is None:
+        return error
+    return StoreUnavailable(
+        f"{text_of(error)}; if it is the transaction on your own connection: the first call makes"
+        " the tables beside it, so run `outlast migrate` or `async with app:` before you begin it"
+    )
 
 
 def _is_here(loop: asyncio.AbstractEventLoop) -> bool:

@@ -16,7 +16,7 @@ from tests.contrib.django_kit import SECONDS, SITE, manage, plain_environment
 
 pytestmark = pytest.mark.timeout(900)  # each runs many tests, on a busy machine
 CHECKS = sorted(f"shop.checks.{path.stem}" for path in SITE.glob("shop/checks/check_*.py"))
-IN_MEMORY = ["shop.checks.check_backend", "shop.checks.check_flush"]  # what needs no worker
+IN_MEMORY = [f"shop.checks.check_{name}" for name in ("backend", "documented", "flush")]
 
 
 def test_the_project_s_tests_pass_on_a_database_in_memory(sqlite_url: str) -> None:

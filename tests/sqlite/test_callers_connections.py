@@ -14,7 +14,7 @@ import pytest
 
 import outlast
 from outlast.attempt import Attempt
-from outlast.errors import BadData, LostLease, UsageError
+from outlast.errors import BadData, LostLease, StoreUnavailable, UsageError
 from outlast.model.job import State
 from outlast.store.sqlite.store import SqliteStore, enqueue_on
 from outlast.store.values import NewJob
@@ -125,3 +125,25 @@ async def test_between_the_statements_of_such_a_call_no_other_connection_writes(
     assert len(refused) >= 3, "each statement between BEGIN and COMMIT"
     assert all("locked" in each for each in refused)
     assert await store.inspector.counts() == {("default", State.QUEUED): 2}
+
+
+def test_the_first_call_of_all_inside_a_transaction_says_what_to_do_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "new.db"
+    app = an_app(f"sqlite:///{path}")
+    defaults: dict[str, Any] = SqliteStore.__init__.__kwdefaults__ or {}
+    monkeypatch.setitem(defaults, "busy_timeout", 0.05)
+    send = app.tasks["mail"]
+    with connected(path, OLD) as mine:
+        mine.execute("BEGIN IMMEDIATE")
+        mine.execute("CREATE TABLE orders (id)")
+        with pytest.raises(StoreUnavailable, match="run `outlast migrate` or `async with app:`"):
+            send.using(connection=mine).enqueue_sync("ann")
+        mine.execute("COMMIT")
+        assert asyncio.run(app.stores.ask(lambda store: store.store_id()))  # makes the tables
+        mine.execute("BEGIN IMMEDIATE")
+        job = send.using(connection=mine).enqueue_sync("ann")
+        mine.execute("COMMIT")
+    assert job.created
+    app.close_sync()

@@ -17,7 +17,7 @@ from django.utils.module_loading import import_string
 
 from outlast.app import App
 from outlast.clock import Clock
-from outlast.contrib.django.database import is_in_memory, url_of
+from outlast.contrib.django.database import url_of
 from outlast.errors import UsageError
 from outlast.store.foreign.connection import foreign
 from outlast.store.values import Enqueued, NewJob
@@ -80,6 +80,13 @@ def store_url() -> str:
     return own_url() or url_of(connections[database()])
 
 
+def _is_of_django(url: str) -> bool:
+    try:
+        return url == store_url()
+    except ImproperlyConfigured:  # it is in memory, or of another kind
+        return False
+
+
 class DjangoStores(StoreProvider):
     """The stores of a project. Jobs are stored on Django's own connection unless another is named
     or another store is in use: no connection is opened beside Django's."""
@@ -121,7 +128,7 @@ class DjangoStores(StoreProvider):
     def replace(self, url: str, clock: Clock) -> Iterator[None]:
         """As StoreProvider. Where that is the database of Django's connection, jobs are stored on
         this as before."""
-        is_djangos = not is_in_memory(connections[database()]) and url == store_url()
+        is_djangos = _is_of_django(url)
         with super().replace(url, clock):
             if is_djangos:
                 self._url = None

@@ -14,6 +14,7 @@ from outlast.contrib.django import tasks_api as api
 from outlast.contrib.django.models import JobRecord
 from outlast.contrib.django.testing import isolate
 from outlast.errors import UsageError
+from outlast.testing import isolate as isolate_app
 from shop import tasks
 from shop.models import Order
 
@@ -76,6 +77,12 @@ class Running(TransactionTestCase):
 
 
 class NotRunning(TestCase):
+    def test_another_store_has_what_is_enqueued_meanwhile(self):
+        with isolate_app(app) as elsewhere:
+            tasks.print_order.enqueue_sync(1, 2)
+            elsewhere.enqueued(tasks.print_order, order_id=1)
+        self.assertEqual(JobRecord.objects.count(), 0)
+
     def test_a_test_case_is_refused(self):
         with self.assertRaisesMessage(UsageError, "use a TransactionTestCase"), isolate():
             pass
