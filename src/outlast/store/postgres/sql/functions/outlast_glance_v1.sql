@@ -6,7 +6,8 @@
 -- may be due), in how many seconds a schedule is due, the version of what is paused, the marks of
 -- those who watch (see outlast_keep_watch_v1), and the next three workers whose lock files this one may see, in
 -- the order of their ids, the first after the last. Marks and neighbours are JSON: a driver would ask what an array
--- is, once for each connection. Reads only, by a few probes of indexes.
+-- is, once for each connection. Reads only, by a few probes of indexes, in one statement:
+-- to set up the executor costs more than what it then reads.
 --
 -- May see: those of the same boot of the host whose lock file is in the same directory of the same file system.
 -- Containers of a host share its boot, and users its file systems: a neighbour of another one tells this worker
@@ -21,9 +22,6 @@ SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off
 AS $$
 DECLARE
     v_snapshot pg_snapshot;
-    v_boot text;
-    v_device bigint;
-    v_directory text;
 BEGIN
     drawn := coalesce(pg_sequence_last_value('outlast_position_seq'), 0);  -- USAGE is enough for it
     v_snapshot := pg_current_snapshot();  -- after the position: what has drawn one before it has a number by now
@@ -33,29 +31,29 @@ BEGIN
         coalesce(pg_sequence_last_value('outlast_watch_1_seq'), 0),
         coalesce(pg_sequence_last_value('outlast_watch_2_seq'), 0),
         coalesce(pg_sequence_last_value('outlast_watch_3_seq'), 0));
-    pauses := (SELECT coalesce(string_agg(p.id::text, ',' ORDER BY p.id), '') FROM outlast_pauses p);
-    SELECT outlast_seconds_v1(j.run_at, clock_timestamp()) INTO next_due
-    FROM outlast_jobs j WHERE j.state = 'queued' AND j.position IS NULL AND abs(j.solo) = 0
-    ORDER BY j.run_at LIMIT 1;
-    IF EXISTS (SELECT FROM outlast_jobs j WHERE j.state = 'queued' AND j.solo > 0) THEN
-        next_due := 0;
-    END IF;
-    SELECT s.next_tick - extract(epoch FROM clock_timestamp()) INTO next_tick
-    FROM outlast_schedules s WHERE NOT s.paused AND s.declared AND s.next_tick IS NOT NULL
-    ORDER BY s.next_tick LIMIT 1;
-    SELECT w.boot_id, w.lock_device, substring(w.lock_path FROM '^.*/') INTO v_boot, v_device, v_directory
-    FROM outlast_workers w WHERE w.id = p_worker;
-    SELECT json_agg(json_build_array(n.id, n.lock_path, n.lock_device, n.lock_inode))::text INTO neighbours
-    FROM (
-        (SELECT w.id, w.lock_path, w.lock_device, w.lock_inode FROM outlast_workers w
-         WHERE w.boot_id = v_boot AND w.lock_device = v_device AND w.id > p_worker
-           AND substring(w.lock_path FROM '^.*/') = v_directory AND w.status IN ('active', 'draining')
-         ORDER BY w.boot_id, w.lock_device, w.id LIMIT 3)
-        UNION ALL
-        (SELECT w.id, w.lock_path, w.lock_device, w.lock_inode FROM outlast_workers w
-         WHERE w.boot_id = v_boot AND w.lock_device = v_device AND w.id < p_worker
-           AND substring(w.lock_path FROM '^.*/') = v_directory AND w.status IN ('active', 'draining')
-         ORDER BY w.boot_id, w.lock_device, w.id LIMIT 3)
-        LIMIT 3) n;
+    SELECT (SELECT coalesce(string_agg(p.id::text, ',' ORDER BY p.id), '') FROM outlast_pauses p),
+           CASE WHEN EXISTS (SELECT FROM outlast_jobs j WHERE j.state = 'queued' AND j.solo > 0) THEN 0
+           ELSE (SELECT outlast_seconds_v1(j.run_at, clock_timestamp()) FROM outlast_jobs j
+                 WHERE j.state = 'queued' AND j.position IS NULL AND abs(j.solo) = 0
+                 ORDER BY j.run_at LIMIT 1) END,
+           (SELECT s.next_tick - extract(epoch FROM clock_timestamp()) FROM outlast_schedules s
+            WHERE NOT s.paused AND s.declared AND s.next_tick IS NOT NULL ORDER BY s.next_tick LIMIT 1),
+           (SELECT json_agg(json_build_array(n.id, n.lock_path, n.lock_device, n.lock_inode))::text
+            FROM outlast_workers me
+            CROSS JOIN LATERAL (
+                (SELECT w.id, w.lock_path, w.lock_device, w.lock_inode FROM outlast_workers w
+                 WHERE w.boot_id = me.boot_id AND w.lock_device = me.lock_device AND w.id > p_worker
+                   AND substring(w.lock_path FROM '^.*/') = substring(me.lock_path FROM '^.*/')
+                   AND w.status IN ('active', 'draining')
+                 ORDER BY w.boot_id, w.lock_device, w.id LIMIT 3)
+                UNION ALL
+                (SELECT w.id, w.lock_path, w.lock_device, w.lock_inode FROM outlast_workers w
+                 WHERE w.boot_id = me.boot_id AND w.lock_device = me.lock_device AND w.id < p_worker
+                   AND substring(w.lock_path FROM '^.*/') = substring(me.lock_path FROM '^.*/')
+                   AND w.status IN ('active', 'draining')
+                 ORDER BY w.boot_id, w.lock_device, w.id LIMIT 3)
+                LIMIT 3) n
+            WHERE me.id = p_worker)
+    INTO pauses, next_due, next_tick, neighbours;
 END
 $$;
