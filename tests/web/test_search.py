@@ -67,4 +67,6 @@ async def test_a_search_tells_nothing_of_what_is_hidden(store: Store) -> None:
         assert (await page.get("/jobs", params={"args": "4"})).status_code == 403
         preview["filter"] = {"args": "4"}
         assert (await page.post(f"{API}/bulk", json=preview, headers=FORM)).status_code == 403
+        order = {"filter": '{"args":"4"}', "up_to_id": "9", "as_of": "1e12", "expected": "9"}
+        assert (await page.submit("/jobs/cancel", **order)).status_code == 403
         assert await page.see("/jobs", error="4")
