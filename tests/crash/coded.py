@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
 import os
 from typing import Any
 
@@ -29,14 +28,6 @@ def make_app(keys: dict[str, str], url: str | None = None) -> outlast.App:
             saved = {"n": saved["n"] + 1, "card": card}
             attempt.save_sync(saved)
         return {"paid": card, "from": start}
-
-    @app.task(retries=0)
-    def saves_in_a_child() -> str:
-        attempt = begin()
-        child = multiprocessing.get_context("fork").Process(target=attempt.save_sync, args=[1])
-        child.start()
-        child.join()
-        return f"exit code {child.exitcode}"
 
     app.schedule("nightly", pay.call(SECRET), every=3_600)
     return app

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
+import multiprocessing
 import os
+import time
 from pathlib import Path
 
+import outlast
 from harness.journal import note
 from tests.crash.tasks import app
 
 tasks = app.tasks
+FORK = multiprocessing.get_context("fork")
 
 
 @app.task
@@ -49,3 +53,20 @@ def lock_files() -> list[int]:
     """Return this process's descriptors of lock files."""
     links = [Path(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd")]
     return [int(link.name) for link in links if os.path.realpath(link).endswith(".lock")]
+
+
+@app.task(retries=0)
+def saves_in_a_child() -> int | None:
+    child = FORK.Process(target=outlast.current().save_sync, args=[1])
+    child.start()
+    child.join()
+    return child.exitcode
+
+
+@app.task(retries=0)
+def terminates_a_child(patience: float) -> int | None:
+    child = FORK.Process(target=time.sleep, args=[600])
+    child.start()
+    child.terminate()
+    child.join(patience)
+    return child.exitcode

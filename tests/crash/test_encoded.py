@@ -71,17 +71,3 @@ async def check_nothing_shows(stage: Scene, job: int) -> None:
     shown += await stage.store.inspector.schedules()
     assert SECRET not in str(shown)
     assert "aes-256-gcm:new" in str(await stage.store.inspector.schedules())
-
-
-async def test_a_child_that_a_task_has_forked_ends_with_an_error_at_its_save(
-    sqlite_stage: Scene,
-) -> None:
-    """It had waited without end for an answer that the runner's own thread had read."""
-    stage = sqlite_stage
-    owner = make_app({}, stage.url)
-    job = await owner.tasks["saves_in_a_child"].enqueue()
-    worker = await stage.worker(env=with_keys())
-    ended = await stage.ended(job.id)
-    assert (ended.state, ended.result) == (State.COMPLETED, '"exit code 1"')
-    assert "a child process of the task cannot save or report" in worker.log.read_text()
-    await owner.close()

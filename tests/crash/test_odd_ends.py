@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 
-from harness.scene import Scene
+from harness.scene import DEADLINE, Scene
 from outlast.model.job import State
 
 ODD = {"OUTLAST_TEST_APP": "tests.crash.odd_ends:app"}
@@ -33,3 +34,17 @@ async def test_output_that_cannot_be_written_does_not_block_the_end(
     flag.touch()
     row = await stage.ended(other)
     assert (row.state, row.attempt_count) == (State.COMPLETED, 1)
+
+
+async def test_a_child_that_a_task_has_forked_ends_at_a_save_and_by_sigterm(
+    sqlite_stage: Scene,
+) -> None:
+    """It had waited without end for an answer that the runner's own thread had read; and with the
+    handler of its runner it ignored the signal by which a pool ends its processes."""
+    stage = sqlite_stage
+    worker = await stage.worker(env=ODD)
+    terminated = await stage.enqueue("terminates_a_child", patience=DEADLINE / 2)
+    saves = await stage.enqueue("saves_in_a_child")
+    assert (await stage.ended(terminated)).result == str(-signal.SIGTERM)
+    assert (await stage.ended(saves)).result == "1"
+    assert "a child process of the task cannot save or report" in worker.log.read_text()

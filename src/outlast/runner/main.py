@@ -60,6 +60,8 @@ BROKEN = 3  # exit code of a runner that could not start, or not go on
 LEAVE_SECONDS = 3.0  # for a lifespan that was broken off
 LIFESPAN_FAILED = "the application's lifespan has failed"
 LEFT_BADLY = f"outlast: {LIFESPAN_FAILED} at its end"
+_NOTED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # a runner ends when its worker says so
+_forking = threading.local()  # mask: the signals that this thread had blocked before its fork
 SWITCH_SECONDS = 0.001  # a runner's own thread must not wait long for the GIL
 
 
@@ -280,9 +282,30 @@ async def _run(app: App, settings: RunnerSettings, channel: Channel) -> None:
 def _hold_to_worker() -> None:
     """Die with the worker, and only at its request."""
     die_with_parent()
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    for number in _NOTED:
         # a handler, not SIG_IGN: children start with the default
         signal.signal(number, interruptions.note)
+    os.register_at_fork(
+        before=_hold_signals, after_in_parent=_release_signals, after_in_child=_obey_signals
+    )
+
+
+def _hold_signals() -> None:
+    """Let no signal come between a fork and the child's first words: it would be noted and lost."""
+    _forking.mask = signal.pthread_sigmask(signal.SIG_BLOCK, _NOTED)
+
+
+def _release_signals() -> None:
+    signal.pthread_sigmask(signal.SIG_SETMASK, _forking.mask)
+
+
+def _obey_signals() -> None:
+    """In a child that was forked, and so has the handler: end by signals, as any process does.
+    Pools of multiprocessing end their processes by SIGTERM, and wait for that."""
+    for number in _NOTED:
+        if signal.getsignal(number) is interruptions.note:
+            signal.signal(number, signal.SIG_DFL)
+    _release_signals()
 
 
 def _prepare(settings: RunnerSettings) -> None:
