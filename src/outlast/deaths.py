@@ -13,6 +13,7 @@ from collections.abc import Callable
 import msgspec
 
 from outlast.model.crash import Crash
+from outlast.model.lifecycle import OutcomeKind
 
 
 class ForeignEnd(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,6 +41,12 @@ class ForeignEnd(msgspec.Struct, frozen=True, kw_only=True):
     meta: str | None = None
     crash: Crash | None = None
     is_dead: bool = False
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether something went wrong; one that was cancelled and had to be killed has a report,
+        too."""
+        return self.crash is not None and self.outcome != OutcomeKind.CANCELLED
 
 
 Listener = Callable[[ForeignEnd], object]

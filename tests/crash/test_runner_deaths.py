@@ -201,6 +201,11 @@ async def test_cancelling_a_function_that_does_not_react_kills_its_runner(
     first = await sqlite_stage.started(1)
     await sqlite_stage.store.cancel([job])
     assert (await sqlite_stage.ended(job)).state is State.CANCELLED
+    (closed,) = await sqlite_stage.attempts(job)
+    assert (closed.outcome, closed.charge) == ("cancelled", "none")
+    assert closed.crash is not None
+    assert "in waits_deaf" in (closed.crash.stacks or "").splitlines()[1]
+    assert closed.message.startswith("it did not stop when asked; it was at File ")
 
     async def gone() -> bool:
         return not os.path.exists(f"/proc/{first['pid']}")

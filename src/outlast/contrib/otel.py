@@ -214,7 +214,7 @@ def _trace_death(tracer: Tracer, ended: ForeignEnd, clock: Clock) -> None:
         links=links,
         start_time=int(began * 1e9),
     )
-    _note_end(span, ended.outcome, ended.message, ended.crash is not None)
+    _note_end(span, ended.outcome, ended.message, ended.has_failed)
     span.end(int(now * 1e9))
 
 

@@ -111,7 +111,7 @@ def _describe(scope: sentry_sdk.Scope, facts: dict[str, Any], task: str) -> None
 
 
 def _report_death(ended: ForeignEnd) -> None:
-    if ended.crash is None:  # cancelled, or ended by a drain
+    if ended.crash is None or not ended.has_failed:  # cancelled, or ended by a drain
         return
     facts = {
         "job_id": ended.job_id,

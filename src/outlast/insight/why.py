@@ -80,8 +80,7 @@ def _why(about: Situation) -> Explanation:
     if row.state is State.CANCELLED and row.reason == EXPIRED:
         return _expired(about)
     if row.state is State.CANCELLED:
-        said = f"It was cancelled {at_time(row.ended_at, about.now)}, {tries(row)}."
-        return Explanation(position="cancelled", sentences=[said], moves=_requeue(about))
+        return _cancelled(about)
     ended = at_time(row.ended_at, about.now)
     said = f"It was completed {ended}{by_worker(row.worker, row.host)}{took(row)}."
     return Explanation(position="completed", sentences=[said], moves=["Nothing: it is done."])
@@ -126,12 +125,20 @@ def _expired(about: Situation) -> Explanation:
     return Explanation(position="expired", sentences=[said], moves=_requeue(about))
 
 
+def _cancelled(about: Situation) -> Explanation:
+    row, last = about.row, about.attempts[-1:]
+    said = [f"It was cancelled {at_time(row.ended_at, about.now)}, {tries(row)}."]
+    if last and last[0].crash is not None:  # it had to be killed, or failed before it stopped
+        said += describe_last_end(last)
+    return Explanation(position="cancelled", sentences=said, moves=_requeue(about))
+
+
 def _dead(about: Situation) -> Explanation:
     row, policy = about.row, about.row.policy
     if row.failures > policy.retries:
-        cause = f"its budget of failures is used up ({row.failures}, {policy.retries} forgiven)"
+        cause = f"its budget of failures is used up ({row.failures}, retries={policy.retries})"
     elif row.losses > policy.max_losses:
-        cause = f"its budget of losses is used up ({row.losses}, {policy.max_losses} forgiven)"
+        cause = f"its budget of losses is used up ({row.losses}, max_losses={policy.max_losses})"
     else:
         cause = "no further attempt was worth it (Dead, dead_on, retry_on), or none was possible"
     return Explanation(

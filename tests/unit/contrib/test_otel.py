@@ -249,6 +249,16 @@ def test_the_span_of_an_attempt_whose_process_has_died_is_made_by_its_worker(
     assert ((span.end_time or 0) - (span.start_time or 0)) / 1e9 == pytest.approx(2.5)
 
 
+def test_the_span_of_an_attempt_that_was_killed_for_a_cancel_is_no_error() -> None:
+    spans = Spans()
+    stop = otel.watch_deaths(tracer_provider=spans.provider)
+    deaths.tell(lambda: ended(outcome="cancelled"))
+    stop()
+    span = spans.one("process mail")
+    assert "error.type" not in facts(span)
+    assert facts(span)["outlast.crash.signal"] == "SIGKILL"
+
+
 def test_without_a_listener_nothing_is_made() -> None:
     deaths.tell(lambda: pytest.fail("made for no listener"))
 

@@ -184,6 +184,7 @@ def test_a_death_is_reported_by_the_worker_with_its_evidence(kept: Kept) -> None
     stop = sentry.watch_deaths()
     deaths.tell(died)
     deaths.tell(lambda: died(outcome="released", crash=None))
+    deaths.tell(lambda: died(outcome="cancelled"))  # it did not stop when asked
     stop()
     deaths.tell(died)
     (event,) = kept.events

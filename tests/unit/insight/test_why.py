@@ -110,6 +110,16 @@ CASES: list[tuple[str, Explanation, list[str], int]] = [
         ["after 1 attempt", "`outlast requeue 7`", "from its last checkpoint"],
         0,
     ),
+    (
+        "cancelled",
+        asked(
+            job(state=State.CANCELLED, ended_at=NOW - 5, attempt_count=1),
+            attempts=[msgspec.structs.replace(
+                FAILED, outcome="cancelled", charge="none", message="it did not stop when asked")],
+        ),
+        ["after 1 attempt", "Attempt 1 ended as cancelled: it did not stop when asked."],
+        0,
+    ),
     ("expired", asked(job(state=State.CANCELLED, ended_at=NOW - 5, expires_at=NOW - 6)),
      ["It expired 5 s ago", "to begin by 2029-12-31 23:59:54 UTC", "`outlast requeue 7`"], 0),
     (
@@ -119,7 +129,7 @@ CASES: list[tuple[str, Explanation, list[str], int]] = [
             attempts=[FAILED, RELEASED],
             dead_alike=3,
         ),
-        ["failures is used up (4, 3 forgiven)", "Attempt 1 ended as signalled: the runner",
+        ["failures is used up (4, retries=3)", "Attempt 1 ended as signalled: the runner",
          "`outlast requeue 7`", "from the start"],
         2,
     ),

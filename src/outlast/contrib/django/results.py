@@ -16,6 +16,7 @@ from outlast.contrib.django import tasks_api as api
 from outlast.job import ID_LIMIT
 from outlast.model.crash import LIMITS, Crash, CrashKind
 from outlast.model.job import State
+from outlast.model.lifecycle import OutcomeKind
 from outlast.row import plain
 
 _READY, _RUNNING, _FAILED, _SUCCESSFUL = (
@@ -114,7 +115,7 @@ def _errors(job: Any, attempts: list[Any]) -> list[Any]:
 
 
 def _crash_of(attempt: Any) -> Crash | None:
-    if attempt.crash is None:
+    if attempt.crash is None or attempt.outcome == OutcomeKind.CANCELLED:
         return None
     try:
         return msgspec.json.decode(attempt.crash, type=Crash)

@@ -64,8 +64,13 @@ class Evidence:
         outcome = msgspec.structs.replace(outcome, pid=running.pid, message=message)
         if outcome.kind is OutcomeKind.COMPLETED or outcome.crash is None:
             return outcome
-        crash = bound(redact(self._complete(outcome.crash, running), self.hide))
-        return msgspec.structs.replace(outcome, crash=crash)
+        crash = self._complete(outcome.crash, running)
+        was_cancelled = outcome.kind is OutcomeKind.CANCELLED  # and had to be killed
+        if running.claimed.task != SHELL_TASK and (crash.kind in LIMITS or was_cancelled):
+            crash = _add_line(crash, running)
+        crash = bound(redact(crash, self.hide))
+        message = crash.message if was_cancelled else message
+        return msgspec.structs.replace(outcome, crash=crash, message=message)
 
     def _complete(self, crash: Crash, running: Running) -> Crash:
         age = None if running.saved_at is None else self._clock.boot() - running.saved_at
@@ -83,11 +88,11 @@ class Evidence:
         )
         if running.claimed.task == SHELL_TASK:  # the stacks show our own code, which only waits
             return msgspec.structs.replace(crash, stacks=None)
-        return _add_line(crash, running) if crash.kind in LIMITS else crash
+        return crash
 
 
 def _add_line(crash: Crash, running: Running) -> Crash:
-    """Return the report of a limit with the stacks, the attempt's own first, and its line."""
+    """Return the report of a stop with the stacks, the attempt's own first, and its line."""
     stacks = own_first(f"{running.stack}\n\n{crash.stacks or ''}", running.token)
     line = line_of(stacks, running.token)
     message = f"{crash.message}; it was at {line}" if line else crash.message

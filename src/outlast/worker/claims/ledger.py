@@ -29,7 +29,7 @@ from outlast.worker.service import Nudge
 
 # used for every job: looking one up in its class takes Python 3.11 0.3 us
 _COMPLETED, _BUSY, _REFUSED = OutcomeKind.COMPLETED, Answer.BUSY, Answer.REFUSED
-_DEAD = State.DEAD
+_DEAD, _CANCELLED = State.DEAD, OutcomeKind.CANCELLED
 
 
 class Ledger:
@@ -106,7 +106,7 @@ class Ledger:
         known = [each for each in ended if each[0].token not in self._unknown]
         for running, transition in known[: count_wanted("attempt_ended", len(known))]:
             self._tell_end(running, transition, now)
-        failed = [each for each in known if each[1].crash is not None]
+        failed = [each for each in known if each[1].crash and each[1].outcome != _CANCELLED]
         for running, transition in failed[: count_wanted("attempt_failed", len(failed))]:
             _tell_failed(running, transition)
         if ended and (not self._is_gathering or len(self.ended) >= OUTCOMES_MAX):

@@ -81,7 +81,7 @@ class Deadlines:
 
     def _decide(self, orphan: Orphan) -> Transition:
         message = (
-            f"timeout: far above its limit of {orphan.facts.policy.timeout:g} s, and its own worker"
+            f"far above its limit of {orphan.facts.policy.timeout:g} s, and its own worker"
             f" ({orphan.worker or orphan.worker_id}) has not ended it"
         )
         crash = orphan.crash(CrashKind.TIMEOUT, message)

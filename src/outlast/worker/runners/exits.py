@@ -25,6 +25,7 @@ from outlast.worker.runners.startup import LIFESPAN
 from outlast.worker.running import Running
 
 SUPERSEDED = "superseded"  # why a runner is killed: one of its attempts is no longer current
+_DEAF = "it did not stop when asked"
 _ASKED_TO_END = {"SIGTERM", "SIGINT", "SIGHUP"}
 _FAULTS = {"SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL", "SIGABRT"}  # raised by what runs
 _OWN_DOING = {None, "bad_frame", MAX_RSS}  # kills, or none, of which the attempt is the cause
@@ -90,16 +91,17 @@ def outcome_of_stop(running: Running, death: Death | None, neighbours: list[int]
     if reason in LIMITS:
         policy, kind = running.claimed.policy, CrashKind(reason)
         limit, words = {
-            CrashKind.TIMEOUT: (policy.timeout, "did not stop when asked"),
-            CrashKind.STALLED: (policy.stall_timeout, "did not stop when asked"),
-            CrashKind.UNRESPONSIVE: (policy.unresponsive_timeout, "blocked its runner's loop"),
+            CrashKind.TIMEOUT: (policy.timeout, _DEAF),
+            CrashKind.STALLED: (policy.stall_timeout, _DEAF),
+            CrashKind.UNRESPONSIVE: (policy.unresponsive_timeout, "it blocked its runner's loop"),
         }[kind]
-        over = "" if limit is None else f"above its limit of {limit:g} s, and "
-        return make_crash(kind, f"{reason}: {over}{words}", death, neighbours)
+        over = "" if limit is None else f"above its limit of {limit:g} s; "
+        return make_crash(kind, f"{over}{words}", death, neighbours)
     if reason == "lease_lost":
         return make_crash(CrashKind.LOST_LEASE, "it was closed elsewhere", death, neighbours)
     if reason == "cancel":
-        return Outcome(kind=OutcomeKind.CANCELLED, message="cancelled; did not stop when asked")
+        killed = make_crash(CrashKind.SIGNALLED, _DEAF, death, neighbours)
+        return msgspec.structs.replace(killed, kind=OutcomeKind.CANCELLED)
     if reason == "pause":
         return Outcome(kind=OutcomeKind.RELEASED, message="it was paused, and did not stop")
     return Outcome(kind=OutcomeKind.RELEASED, message="the worker stopped")

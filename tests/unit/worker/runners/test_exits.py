@@ -172,4 +172,4 @@ def test_the_message_says_how_it_died():
     assert end_of(EXIT).message == "the runner exited with 3"
     assert "it sent a malformed frame" in end_of(BAD_FRAME, killed_for="bad_frame").message
     killed = end_of(stop="timeout", killed_for="timeout")
-    assert killed.message == "timeout: above its limit of 5 s, and did not stop when asked"
+    assert killed.message == "above its limit of 5 s; it did not stop when asked"

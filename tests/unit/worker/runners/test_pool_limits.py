@@ -51,6 +51,22 @@ async def test_only_an_attempt_that_stops_at_a_limit_has_the_stacks_in_its_repor
     assert (error.stacks, error.message) == (None, "boom")
 
 
+async def test_what_a_cancel_had_to_kill_is_reported_as_cancelled_with_its_stack():
+    bench = await Bench().ready()
+    bench.place(own(1))
+    runner = runner_of(bench, 1)
+    bench.pool.control.stop(1, "cancel")
+    runner.kill_reason = "cancel"
+    with heard_fields() as told:
+        runner.dies(signal="SIGKILL", stacks=f"Thread 0x2:\n\n{dump_of(1)}")
+    (end,) = bench.ends()
+    assert (end.outcome, end.state, end.charge) == ("cancelled", "cancelled", "none")
+    assert end.message == 'it did not stop when asked; it was at File "user.py", line 5 in hangs'
+    assert end.crash is not None
+    assert (end.crash.stacks or "").startswith(dump_of(1).strip())  # the attempt's own first
+    assert "attempt_failed" not in [name for name, _ in told]
+
+
 async def test_process_changes_left_by_a_task_are_reported_with_its_name():
     bench = await Bench().ready()
     bench.place(own(1))
