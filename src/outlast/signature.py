@@ -28,6 +28,7 @@ from outlast.codec import (
 )
 from outlast.config import MAX_PAYLOAD
 from outlast.errors import BadArguments, ConfigError, text_of
+from outlast.option_words import describe_call_options
 from outlast.payloads import MARK, PLAIN, Payloads
 
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
@@ -106,7 +107,7 @@ class Signature:
         unknown = [name for name in kwargs if name not in self.fields]
         if not unknown or not self._named:
             return None
-        return f"it does not take {', '.join(map(ascii, unknown))}"
+        return f"it does not take {describe_call_options(unknown)}"
 
     def encode(self, bound: dict[str, Any]) -> str:
         """Return bound arguments as they are stored: JSON text that a worker can read, encoded if

@@ -17,6 +17,7 @@ from outlast.config import check_name, check_seconds, check_whole
 from outlast.error_rules import Backoff, Errors, Seconds
 from outlast.errors import BadArguments, ConfigError, text_of
 from outlast.model.job import OF_ONE_JOB, PRIORITY_MAX, PRIORITY_MIN, Policy
+from outlast.option_words import describe_task_options
 
 META_MAX = 4_096  # bytes of JSON
 LABELS_MAX = 8  # of a job
@@ -120,8 +121,9 @@ def check_known(options: Mapping[str, object]) -> None:
     known = TaskOptions.__annotations__
     unknown = sorted(options.keys() - known.keys())
     if unknown:
+        described = describe_task_options(unknown, known)
         raise ConfigError(
-            f"a task has no option {', '.join(unknown)}; there are: {', '.join(sorted(known))}"
+            f"a task has no option {described}; there are: {', '.join(sorted(known))}"
         )
 
 

@@ -93,8 +93,12 @@ def test_a_negative_number_goes_behind_two_dashes(outlast: Outlast) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["mail", "ada@example.org"], ["is not JSON", "quote a text for JSON"]),
-        (["mail", "to=ada"], ["is not JSON"]),
+        (
+            ["mail", "ada@example.org"],
+            ["is not JSON", "quote a text for JSON, too: '\"ada@example.org\"'"],
+        ),
+        (["mail", "to=it's"], ["is not JSON", "too: '\"it'\"'\"'s\"'"]),
+        (["mail", "to=" + "a" * 61], ["too: '\"a text\"'"]),
         (["mail", "3"], ["'to'", "does not fit str"]),
         (["mail"], ["mail(to: str, copies: int = 1)"]),
         (["mail", '"a"', "colour=1"], ["colour"]),

@@ -94,6 +94,27 @@ def test_a_missing_library_is_named_with_what_installs_it(
     assert "the page needs uvicorn: pip install 'outlast[web]'" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("options", "missing", "says"),
+    [
+        ([], ["uvicorn", "watchfiles"], "pip install 'outlast[reload,web]'"),
+        ([], ["jinja2"], "pip install 'outlast[web]'; or --no-page"),
+        (["--no-page"], ["uvicorn", "watchfiles"], "pip install 'outlast[reload]'"),
+    ],
+)
+def test_dev_names_all_that_is_missing_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    options: list[str],
+    missing: list[str],
+    says: str,
+) -> None:
+    for library in missing:
+        monkeypatch.setitem(sys.modules, library, None)
+    assert main(["dev", "jobs:app", *options]) == 2
+    assert capsys.readouterr().err == f"outlast: outlast dev needs more: {says}\n"
+
+
 def test_the_link_works_once_and_ctrl_c_ends_the_server_with_a_page_open(
     outlast: Outlast, tmp_path: Path
 ) -> None:

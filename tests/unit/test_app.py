@@ -35,6 +35,14 @@ def test_an_empty_url_is_not_the_default(monkeypatch):
         outlast.App("")
 
 
+def test_a_url_that_is_none_is_refused_with_where_it_is_from_and_what_to_leave_out(monkeypatch):
+    monkeypatch.setenv("OUTLAST_URL", "redis://localhost")
+    with pytest.raises(ConfigError, match=r"^\$OUTLAST_URL: 'redis://localhost' is not the URL"):
+        outlast.App().url  # noqa: B018 - it is read at the first use
+    with pytest.raises(ConfigError, match=r"no driver is named: leave out '\+psycopg'$"):
+        outlast.App("postgresql+psycopg://u@h/shop")
+
+
 def test_the_url_is_given_or_from_the_environment_or_a_local_file(monkeypatch):
     monkeypatch.setenv("OUTLAST_URL", "sqlite:///env.db")
     assert outlast.App("sqlite:///given.db").url == "sqlite:///given.db"

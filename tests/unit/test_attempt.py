@@ -207,7 +207,7 @@ def test_the_first_reason_to_stop_stays(link):
 
 
 def test_outside_of_a_task_there_is_no_attempt():
-    with pytest.raises(NotInAttempt):
+    with pytest.raises(NotInAttempt, match=r"outlast\.testing\.inline_sync\(task\.call"):
         outlast.current()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import os
 import subprocess
 import sys
@@ -13,8 +14,10 @@ import typer
 
 from outlast.cli.application import check_application
 from outlast.cli.options import Application, AppUrl, command
+from outlast.cli.web import PAGE_NEEDS
 from outlast.cli.worker import prepare_reload, worker
 from outlast.cli.worker_flags import Concurrency, Queues, Runners
+from outlast.errors import UsageError
 from outlast.events import subscribe
 from outlast.store.backend import resolve_url
 
@@ -58,6 +61,7 @@ def dev(
         outlast dev shop.jobs:app --runners 4 --port 8011
         outlast dev shop.jobs:app --no-page
     """
+    check_extras(page=not no_page)
     prepare_reload(app)
     address = resolve_url(check_application(app).url if url is None else url)
     with contextlib.nullcontext() if no_page else _page(address, port):
@@ -71,6 +75,20 @@ def dev(
             reload=True,
             logs=True,
         )
+
+
+def check_extras(*, page: bool) -> None:
+    """Raise UsageError that names all that is missing at once."""
+    needed = {"reload": ["watchfiles"]} | ({"web": list(PAGE_NEEDS)} if page else {})
+    missing = [
+        extra
+        for extra, libraries in needed.items()
+        if any(importlib.util.find_spec(library) is None for library in libraries)
+    ]
+    if missing:
+        extras = ",".join(sorted(missing))
+        rest = "; or --no-page" if missing == ["web"] else ""
+        raise UsageError(f"outlast dev needs more: pip install 'outlast[{extras}]'{rest}")
 
 
 @contextlib.contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from typing import Annotated, Any
 
 import msgspec
@@ -38,6 +39,7 @@ from outlast.store.protocol import Store
 from outlast.store.values import Cancelled, Requeued
 from outlast.task import Task
 
+QUOTED_MAX = 60  # characters of an argument that is shown again as JSON
 _NAMED = re.compile(r"([^\W\d]\w*)=(.*)", re.DOTALL)
 _PLACEMENT = ("delay", "expires", "queue", "priority", "key", "tenant", "keep", "labels")
 
@@ -196,8 +198,14 @@ def _value(text: str) -> Any:
         return msgspec.json.decode(text.encode("utf-8"))
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
         raise UsageError(
-            f"{text!r} is not JSON ({text_of(error)})\nquote a text for JSON, too: '\"a text\"'"
+            f"{text!r} is not JSON ({text_of(error)})\nquote a text for JSON, too: {_quoted(text)}"
         ) from error
+
+
+def _quoted(text: str) -> str:
+    """Return how a text is written in a shell for JSON: this one, if it is short and plain."""
+    plain = len(text) <= QUOTED_MAX and text.isprintable()
+    return shlex.quote(msgspec.json.encode(text if plain else "a text").decode())
 
 
 def job(job_id: JobId, url: Url = None, json: Json = False) -> None:

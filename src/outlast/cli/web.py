@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from outlast.web.session import Network
 
 PORT = 8010
+PAGE_NEEDS = ("starlette", "jinja2", "uvicorn", "prometheus_client")
 WAYS_IN = "--password-file FILE, --user-header NAME (behind a proxy) or --no-auth"
 
 
@@ -168,7 +169,7 @@ def _load_server() -> Any:
         return importlib.import_module("outlast.cli.web_server")
     except ModuleNotFoundError as error:
         missing = (error.name or "").partition(".")[0]
-        if missing not in {"starlette", "jinja2", "uvicorn", "prometheus_client"}:
+        if missing not in PAGE_NEEDS:
             raise
         raise ConfigError(f"the page needs {missing}: pip install 'outlast[web]'") from error
 

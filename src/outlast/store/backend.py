@@ -152,8 +152,12 @@ def resolve_url(url: str | None) -> str:
     Raises ConfigError unless it names a store that Outlast knows. An empty ``url`` (a variable
     that is not set) is refused: jobs in an unintended file would wait forever.
     """
-    if url is None:
-        url = os.environ.get(URL_VARIABLE) or URL_DEFAULT
+    if url is None and (given := os.environ.get(URL_VARIABLE)):
+        try:
+            return resolve_url(given)
+        except ConfigError as error:
+            raise ConfigError(f"${URL_VARIABLE}: {error}") from None
+    url = URL_DEFAULT if url is None else url
     if not url.partition("://")[2]:
         raise _unknown(url)
     return check_encoded(url) if backend_of(url).find_file is None else url
@@ -176,4 +180,7 @@ def file_of(url: str) -> Path | None:
 
 def _unknown(url: str) -> ConfigError:
     forms = " or ".join(form for each in _backends for form in each.forms)
-    return ConfigError(f"{redact(url)!r} is not the URL of a store; write {forms}")
+    kind, plus, driver = url.partition(":")[0].partition("+")
+    known = plus and any(kind in each.schemes for each in _backends)
+    more = f"; here no driver is named: leave out '+{driver}'" if known else ""
+    return ConfigError(f"{redact(url)!r} is not the URL of a store; write {forms}{more}")

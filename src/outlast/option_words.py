@@ -1,0 +1,71 @@
+"""What other queues call an option of a task or of a call, so that an error can name ours."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+_NOTHING = "nothing to set: a job is finished only once its end is stored"
+OF_TASKS = {
+    "acks_late": _NOTHING,
+    "actor_name": "name",
+    "autoretry_for": "retry_on",
+    "bind": "outlast.current() in the task",
+    "default_retry_delay": "backoff_first",
+    "dont_autoretry_for": "dead_on",
+    "ignore_result": "keep=0",
+    "job_timeout": "timeout",
+    "max_age": "expires",
+    "max_attempts": "retries, one less",
+    "max_backoff": "backoff_max",
+    "max_retries": "retries",
+    "min_backoff": "backoff_first",
+    "pass_context": "outlast.current() in the task",
+    "queue_name": "queue",
+    "reject_on_worker_lost": _NOTHING,
+    "result_ttl": "keep",
+    "retry": "retries",
+    "retry_backoff": "backoff_first, or backoff",
+    "retry_backoff_max": "backoff_max",
+    "retry_jitter": "nothing to set: there is always jitter, unless backoff is given",
+    "retry_kwargs": "retries",
+    "retry_when": "retry_on",
+    "soft_time_limit": "timeout, and cancel_grace",
+    "throws": "dead_on",
+    "time_limit": "timeout",
+}
+OF_CALLS = {
+    "at_front": "using(priority=…)",
+    "countdown": "using(delay=…)",
+    "eta": "using(at=…)",
+    "expires": "using(expires=…)",
+    "job_id": "using(key=…)",
+    "lock": "using(key=…)",
+    "queueing_lock": "using(key=…)",
+    "schedule_at": "using(at=…)",
+    "schedule_in": "using(delay=…)",
+    "task_id": "using(key=…)",
+    **{
+        name: f"using({name}=…)"
+        for name in ("delay", "at", "queue", "priority", "key", "tenant", "keep", "connection")
+    },
+}
+
+
+def describe_task_options(unknown: Iterable[str], known: Iterable[str]) -> str:
+    """Return the unknown options, each with what is meant, where that can be told."""
+    names = list(known)
+    return ", ".join(f"{name}{_hint(OF_TASKS.get(name) or _near(name, names))}" for name in unknown)
+
+
+def describe_call_options(unknown: Iterable[str]) -> str:
+    """Return the unknown arguments of a call, each with the option that it may stand for."""
+    return ", ".join(f"{name!a}{_hint(OF_CALLS.get(name))}" for name in unknown)
+
+
+def _hint(meant: str | None) -> str:
+    return f" (here: {meant})" if meant else ""
+
+
+def _near(name: str, names: list[str]) -> str | None:
+    return next(iter(get_close_matches(name, names, n=1, cutoff=0.75)), None)
