@@ -67,7 +67,8 @@ class NotInAttempt(UsageError):
     def __init__(self) -> None:
         super().__init__(
             "outlast.current() works only while a worker runs your task, and in the task's own"
-            " coroutine or thread: call it there, and pass the attempt on to your other threads"
+            " coroutine or thread: call it there, and pass the attempt on to your other threads;"
+            " without a worker: outlast.testing.inline_sync(task.call(…)), or `outlast run-task`"
         )
 
 

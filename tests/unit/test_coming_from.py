@@ -12,6 +12,7 @@ import pytest
 
 import outlast
 from outlast.model.job import State
+from outlast.schedules import ScheduleOptions
 from outlast.store.rows import JobFilter
 from outlast.task import BoundTask
 from outlast.task_options import TaskOptions
@@ -22,6 +23,7 @@ PAGES = sorted(FOLDER.glob("*.md"))
 OF_TASKS = set(TaskOptions.__annotations__)
 OF_CALLS = set(inspect.signature(BoundTask.using).parameters)
 OF_APPS = set(inspect.signature(outlast.App).parameters)
+OF_SCHEDULES = set(ScheduleOptions.__annotations__)
 
 
 def blocks_of(page: Path) -> list[str]:
@@ -39,11 +41,21 @@ async def test_the_python_on_a_page_runs_and_its_jobs_complete(
     page: Path, sqlite_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OUTLAST_URL", sqlite_url)
-    (block,) = blocks_of(page)
-    names: dict[str, Any] = {"__name__": page.stem}
-    code = compile(block, page.name, "exec", dont_inherit=True)
-    await asyncio.to_thread(exec, code, names)
-    app: outlast.App = names["app"]
+    blocks = blocks_of(page)
+    assert blocks
+    for block in blocks:
+        names = await asyncio.to_thread(run, page, block, "__main__")
+        await complete_all(names["app"])
+
+
+def run(page: Path, block: str, name: str) -> dict[str, Any]:
+    """Run a block as a module of this name; return what is in it."""
+    names: dict[str, Any] = {"__name__": name}
+    exec(compile(block, page.name, "exec", dont_inherit=True), names)
+    return names
+
+
+async def complete_all(app: outlast.App) -> None:
     async with app.worker(), asyncio.timeout(60):
         while await unfinished(app):
             await asyncio.sleep(0.05)
@@ -66,7 +78,7 @@ def test_the_options_in_our_column_exist(page: Path) -> None:
     for inside in re.findall(r"@app\.task\(([^`]*?)\)", column):
         assert set(re.findall(r"(\w+)=", inside)) <= OF_TASKS, inside
     for name in re.findall(r"`(\w+)=[^`]*`", column):
-        assert name in OF_TASKS | OF_CALLS | OF_APPS, name
+        assert name in OF_TASKS | OF_CALLS | OF_APPS | OF_SCHEDULES, name
     for name in re.findall(r"\bapp\.(\w+)\(", column):
         assert hasattr(outlast.App, name), name
     for name in re.findall(r"\battempt\.(\w+)", column):
@@ -84,3 +96,17 @@ def test_the_example_for_tests_runs_as_written() -> None:
     exec(block, names)
     with isolate(app) as under_test:
         names["test_a_mail_is_sent"](under_test)
+
+
+def test_the_tests_of_the_ported_project_run_as_written() -> None:
+    page = FOLDER / "celery.md"
+    (project,) = blocks_of(page)
+    (tests,) = re.findall(r"^```\n(def test_.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
+    names = run(page, project, "shop.jobs")
+    before = set(names)
+    exec(tests, names)
+    written = [names[name] for name in names if name not in before]
+    assert len(written) == 3
+    for each in written:
+        with isolate(names["app"]) as under_test:
+            each(under_test)

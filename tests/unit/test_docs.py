@@ -40,7 +40,7 @@ OF_PLATFORMS = {  # docker, kubectl and systemctl, in docs/deploy.md
     "--stop-timeout",
 }
 OF_PEERS = {  # as in their own documentation
-    "celery": {"--pool"},
+    "celery": {"--pool", "--autoscale"},
     "rq": {"--burst", "--max-jobs", "--num-workers", "--with-scheduler"},
     "dramatiq": {"--processes", "--threads", "--watch", "--worker-shutdown-timeout"},
     "procrastinate": {

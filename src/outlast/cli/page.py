@@ -18,7 +18,6 @@ from outlast.insight.availability import list_alive
 from outlast.insight.pauses import name_of, pause_of
 from outlast.model.crash import Charge, Crash, MemoryEvidence
 from outlast.model.job import ALONE_IN_RUNNER, ALONE_IN_WORKER, ENDED, State
-from outlast.model.lifecycle import OutcomeKind
 from outlast.payloads import show_stored
 from outlast.store.rows import AttemptRow, StoredJob
 from outlast.text import ago, count_of, cut, line, lines, pretty, size, span, stamp
@@ -156,10 +155,9 @@ class Page:
             if attempt.crash is not None:
                 self._report(attempt, attempt.crash)
 
-    def _report(self, attempt: AttemptRow, crash: Crash) -> None:
-        kind = attempt.outcome if attempt.outcome == OutcomeKind.CANCELLED else crash.kind
-        self._heading(f"attempt {attempt.number}, token {attempt.token}: {kind}", "bold red")
-        for label, text in evidence(crash, attempt):
+    def _report(self, one: AttemptRow, crash: Crash) -> None:
+        self._heading(f"attempt {one.number}, token {one.token}: {line(one.outcome)}", "bold red")
+        for label, text in evidence(crash, one):
             self._field(label, text)
         for label, blob in (("traceback", crash.traceback), ("stacks", crash.stacks)):
             if blob:

@@ -18,7 +18,7 @@ import msgspec
 from outlast.clock import SYSTEM, Clock
 from outlast.config import URL_DEFAULT, URL_VARIABLE
 from outlast.credentials import FILE_SCHEMES, check_encoded, redact
-from outlast.errors import ConfigError
+from outlast.errors import ConfigError, text_of
 from outlast.forks import importing
 
 if TYPE_CHECKING:
@@ -156,7 +156,7 @@ def resolve_url(url: str | None) -> str:
         try:
             return resolve_url(given)
         except ConfigError as error:
-            raise ConfigError(f"${URL_VARIABLE}: {error}") from None
+            raise ConfigError(f"${URL_VARIABLE}: {text_of(error)}") from None
     url = URL_DEFAULT if url is None else url
     if not url.partition("://")[2]:
         raise _unknown(url)

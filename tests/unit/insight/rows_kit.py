@@ -25,6 +25,9 @@ FAILED = AttemptRow(
 RELEASED = msgspec.structs.replace(
     FAILED, token=71, number=2, outcome="released", charge=Charge.NONE, message="", crash=None
 )
+KILLED = msgspec.structs.replace(
+    FAILED, outcome="cancelled", charge=Charge.NONE, message="it did not stop"
+)
 
 
 def job(**changes: Any) -> StoredJob:

@@ -17,7 +17,7 @@ from outlast.model.job import Policy, State
 from outlast.model.pause import Pause, PauseKind
 from outlast.store.rows import Held, StoredJob, WorkerRow, WorkerStatus
 from outlast.store.statistics import COUNT_MAX, Place
-from tests.unit.insight.rows_kit import FAILED, NOW, RELEASED, job, running, worker
+from tests.unit.insight.rows_kit import FAILED, KILLED, NOW, RELEASED, job, running, worker
 
 
 def asked(row: StoredJob, *workers: WorkerRow, **more: Any) -> Explanation:
@@ -106,18 +106,8 @@ CASES: list[tuple[str, Explanation, list[str], int]] = [
     ),
     (
         "cancelled",
-        asked(job(state=State.CANCELLED, ended_at=NOW - 5, attempt_count=1, checkpoint="1")),
-        ["after 1 attempt", "`outlast requeue 7`", "from its last checkpoint"],
-        0,
-    ),
-    (
-        "cancelled",
-        asked(
-            job(state=State.CANCELLED, ended_at=NOW - 5, attempt_count=1),
-            attempts=[msgspec.structs.replace(
-                FAILED, outcome="cancelled", charge="none", message="it did not stop when asked")],
-        ),
-        ["after 1 attempt", "Attempt 1 ended as cancelled: it did not stop when asked."],
+        asked(job(state=State.CANCELLED, attempt_count=1, checkpoint="1"), attempts=[KILLED]),
+        ["after 1 attempt", "as cancelled: it did not stop.", "`outlast requeue 7`", "checkpoint"],
         0,
     ),
     ("expired", asked(job(state=State.CANCELLED, ended_at=NOW - 5, expires_at=NOW - 6)),
