@@ -15,10 +15,8 @@ import msgspec
 import pytest
 
 import outlast
-from outlast import option_words
 from outlast.errors import BadArguments, ConfigError
 from outlast.model.job import OF_ONE_JOB, Policy
-from outlast.task import BoundTask
 from outlast.task_options import make_policy
 
 
@@ -143,11 +141,6 @@ def test_the_tags_that_a_task_requires_are_its_own_and_no_job_changes_them(app):
         ({"requires": 5}, "requires must be a list of tags"),
         ({"requires": ["a b"]}, "a tag must be a text"),
         ({"retry": 3}, r"a task has no option retry \(here: retries\); there are: aliases"),
-        ({"queues": "a"}, r"no option queues \(here: queue\)"),
-        (
-            {"autoretry_for": OSError, "time_limit": 9},
-            r"no option autoretry_for \(here: retry_on\), time_limit \(here: timeout\);",
-        ),
         ({"max_payload": 3}, "a task has no option max_payload"),
     ],
     ids=str,
@@ -159,27 +152,6 @@ def test_an_option_that_cannot_work_is_refused_with_the_reason(app, options, say
     with pytest.raises(ConfigError, match=says):
         app.task(**options)(task)
     assert app.tasks == {}
-
-
-def test_an_option_of_the_job_among_the_arguments_is_told_where_it_goes(app):
-    @app.task
-    def mail(to: str) -> None:
-        pass
-
-    with pytest.raises(BadArguments, match=r"does not take 'countdown' \(here: using\(delay=…\)\)"):
-        mail.call("a", countdown=3)
-    with pytest.raises(BadArguments, match=r"does not take 'colour'$"):
-        mail.call("a", colour=3)
-
-
-def test_the_options_that_stand_for_those_of_other_queues_exist():
-    ours = {meant.partition("=")[0].split(",")[0] for meant in option_words.OF_TASKS.values()}
-    sentences = {each for each in ours if " " in each}
-    assert ours - sentences <= outlast.TaskOptions.__annotations__.keys()
-    assert not option_words.OF_TASKS.keys() & outlast.TaskOptions.__annotations__.keys()
-    for meant in option_words.OF_CALLS.values():
-        (name,) = re.findall(r"^using\((\w+)=…\)$", meant)
-        assert name in inspect.signature(BoundTask.using).parameters
 
 
 def test_each_limit_of_a_job_is_an_option_of_its_task_with_a_check_for_its_type():

@@ -1,0 +1,54 @@
+"""An option of another queue is answered with ours."""
+
+from __future__ import annotations
+
+import inspect
+import re
+
+import pytest
+
+import outlast
+from outlast import option_words
+from outlast.errors import BadArguments, ConfigError
+from outlast.task import BoundTask
+
+
+@pytest.fixture
+def app(sqlite_url):
+    return outlast.App(sqlite_url)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"queues": "a"}, r"no option queues \(here: queue\)"),
+        (
+            {"autoretry_for": OSError, "time_limit": 9},
+            r"no option autoretry_for \(here: retry_on\), time_limit \(here: timeout\);",
+        ),
+    ],
+)
+def test_an_option_of_a_task_is_told_with_what_is_meant(app, options, says):
+    with pytest.raises(ConfigError, match=says):
+        app.task(**options)
+
+
+def test_an_option_of_the_job_among_the_arguments_is_told_where_it_goes(app):
+    @app.task
+    def mail(to: str) -> None:
+        pass
+
+    with pytest.raises(BadArguments, match=r"does not take 'countdown' \(here: using\(delay=…\)\)"):
+        mail.call("a", countdown=3)
+    with pytest.raises(BadArguments, match=r"does not take 'colour'$"):
+        mail.call("a", colour=3)
+
+
+def test_the_options_that_stand_for_those_of_other_queues_exist():
+    ours = {meant.partition("=")[0].split(",")[0] for meant in option_words.OF_TASKS.values()}
+    sentences = {each for each in ours if " " in each}
+    assert ours - sentences <= outlast.TaskOptions.__annotations__.keys()
+    assert not option_words.OF_TASKS.keys() & outlast.TaskOptions.__annotations__.keys()
+    for meant in option_words.OF_CALLS.values():
+        (name,) = re.findall(r"^using\((\w+)=…\)$", meant)
+        assert name in inspect.signature(BoundTask.using).parameters
