@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from outlast.store.logs import JobLog, LogLine
-from outlast.web.problem import WebRefusal
 from outlast.web.reader import StoreReader
 from outlast.web.sampler import CLIENTS_MAX, SLOW, Sampler
 from tests.conformance.kit import Hands, enqueued
@@ -108,11 +107,30 @@ async def test_fifty_open_pages_cost_as_much_as_one_and_none_costs_nothing(
 
 
 async def test_too_many_open_pages_are_refused(store: Store, looking: Looking) -> None:
-    pages = [looking.sampler.join(frozenset({"stats"})) for _ in range(CLIENTS_MAX)]
-    with pytest.raises(WebRefusal):
-        looking.sampler.join(frozenset({"stats"}))
-    for page in pages:
+    async with page_on(store.url) as page:
+        sampler = page.site.sampler()
+        pages = [sampler.join(frozenset({"stats"})) for _ in range(CLIENTS_MAX)]
+        answer = await page.get("/events", params={"topics": "stats"})
+        for one in pages:
+            sampler.leave(one)
+        looks = page.site.reader.looks
+        head = await page.head("/events", params={"topics": "stats"})
+        assert page.site.reader.looks == looks, "a HEAD looks at nothing"
+    assert (answer.status_code, answer.headers["retry-after"]) == (503, "5")
+    assert "500 pages are live" in answer.text
+    assert (head.status_code, head.text) == (200, "")
+
+
+async def test_what_is_watched_no_more_is_forgotten(store: Store, looking: Looking) -> None:
+    for number in range(5):
+        page = looking.sampler.join(frozenset({f"job:{number}", "stats"}))
+        stays = looking.sampler.join(frozenset({"workers"}))
+        await looking.settle()
+        await looking.look()
         looking.sampler.leave(page)
+        await looking.look()
+        assert set(looking.sampler._seen) == {"workers"}
+        looking.sampler.leave(stays)
 
 
 async def test_a_user_of_one_tenant_is_hinted_at_its_jobs_alone(store: Store) -> None:

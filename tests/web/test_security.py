@@ -44,12 +44,16 @@ def page_style(text: str) -> str:
         ({"origin": "http://localhost"}, 303),
         ({"origin": "http://evil.example"}, 403),
         ({"origin": "null"}, 403),
+        ({"origin": "http://[::1"}, 403),
+        ({"origin": "http://[x]"}, 403),
+        ([("origin", "http://localhost"), ("origin", "http://evil.example")], 403),
+        ([("sec-fetch-site", "none"), ("sec-fetch-site", "cross-site")], 403),
         ({}, 403),
     ],
     ids=str,
 )
 async def test_what_changes_something_comes_from_this_page(
-    store: Store, headers: dict[str, str], status: int
+    store: Store, headers: dict[str, str] | list[tuple[str, str]], status: int
 ) -> None:
     (number,) = await enqueued(store)
     async with page_on(store.url) as page:
@@ -74,6 +78,34 @@ async def test_what_changes_something_comes_from_this_page(
 async def test_the_page_is_known_by_its_names_alone(store: Store, host: str, status: int) -> None:
     async with page_on(store.url, hosts=["jobs.example.org"]) as page:
         assert (await page.get("/jobs", headers={"host": host})).status_code == status
+
+
+async def test_a_host_that_is_there_twice_is_none_that_is_known(store: Store) -> None:
+    async with page_on(store.url) as page:
+        twice = [("host", "localhost"), ("host", "evil.example")]
+        assert (await page.get("/jobs", headers=twice)).status_code == 421
+    async with page_on(store.url, hosts=["*"]) as page:
+        nameless = {"host": "", "origin": "null"}
+        assert (await page.post("/pause", headers=nameless)).status_code == 403
+
+
+async def test_a_number_of_any_length_is_refused_by_all_addresses(store: Store) -> None:
+    """Python reads none of more than 4300 digits, and Starlette reads before anyone is asked."""
+    long = ["1" + "0" * 5_000, "0" * 19 + "1" + "9" * 5_000]
+    lists = [
+        "/jobs?before=",
+        "/jobs?rows=",
+        "/deaths?worker=",
+        "/actions?job=",
+        "/api/v1/jobs?limit=",
+    ]
+    one = ["/jobs/", "/workers/", "/actions/", "/api/v1/jobs/", "/api/v1/actions/"]
+    async with page_on(store.url) as page:
+        for number in long:
+            for path in (*lists, *one):
+                answer = await page.get(path + number)
+                assert answer.status_code == (400 if path in lists else 404), path
+        assert (await page.get("/api/v1/jobs/9223372036854775808")).status_code in {400, 404}
 
 
 async def test_any_host_will_do_where_that_is_asked_for(store: Store) -> None:
@@ -101,6 +133,9 @@ def test_settings_that_cannot_work_are_refused() -> None:
     for settings in ({"colour": "pink"}, {"hide": "("}):
         with pytest.raises(ConfigError):
             dashboard("sqlite:///x.db", access=let_in(), **settings)  # type: ignore[arg-type]
+    for odd in ({"user": ""}, {"user": None}, {"tenant": ""}, {"tenant": 7}):
+        with pytest.raises(ConfigError, match="has to be a name"):
+            Access(**{"user": "ada", "can": ["view"], **odd})  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="rights are"):
         Access("ada", can=["veiw"])
     assert Access("ada", can="view").may("view")

@@ -36,6 +36,7 @@ doctor.py       outlast doctor
 verify.py       outlast verify
 web.py          outlast web
 web_server.py   its server, from the settings to a clean end
+web_connections.py  its connections: bounds
 completion.py   outlast completion, and what a shell asks then
 show.py         the console, and the tables
 page.py         all about one job

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import uvicorn
 
+from outlast.cli.web_connections import BACKLOG, PatientProtocol, make_room
 from outlast.errors import ConfigError
 from outlast.web.application import application_of, make_site
 from outlast.web.session import LOOPBACK, Anyone, LinkSessions, Network, ProxyUsers, Users
@@ -20,7 +21,6 @@ from outlast.web.site import Site
 __all__ = ["choose_users", "make_site", "serve"]
 
 GRACE_SECONDS = 3  # for requests under way, once it is to end
-BACKLOG = 128
 
 
 class _Server(uvicorn.Server):
@@ -50,18 +50,26 @@ def choose_users(
 async def serve(site: Site, users: Users, host: str, port: int, place: str) -> None:
     """Serve until Ctrl-C or SIGTERM; then end open streams, and what is under way."""
     with _listen(host, port) as listening:
-        config = uvicorn.Config(
-            application_of(site),
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            proxy_headers=False,
-            lifespan="on",
-            timeout_graceful_shutdown=GRACE_SECONDS,
-        )
+        PatientProtocol.most = make_room()
         name = f"[{host}]" if ":" in host else host
         _introduce(users, f"http://{name}:{listening.getsockname()[1]}/", place)
-        await _run(_Server(config), listening, site)
+        await _run(_Server(config_of(site)), listening, site)
+
+
+def config_of(site: Site) -> uvicorn.Config:
+    """Return the settings of the server of a site."""
+    return uvicorn.Config(
+        application_of(site),
+        http=PatientProtocol,
+        ws="none",
+        backlog=BACKLOG,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        lifespan="on",
+        timeout_graceful_shutdown=GRACE_SECONDS,
+    )
 
 
 async def _run(server: _Server, listening: socket.socket, site: Site) -> None:

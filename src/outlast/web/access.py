@@ -40,12 +40,16 @@ class Access:
             ``pause`` and ``bulk``.
         tenant: the only tenant whose jobs are seen and touched; None: all jobs.
 
-    Raises ConfigError for a right that does not exist.
+    Raises ConfigError for a right that does not exist, and for a user or a tenant without a name: a
+    tenant that is empty by mistake must not mean all of them.
     """
 
     __slots__ = ("can", "tenant", "user")
 
     def __init__(self, user: str, *, can: Iterable[str], tenant: str | None = None) -> None:
+        for what, name in (("user", user), ("tenant", tenant)):
+            if not (isinstance(name, str) and name) and (what, name) != ("tenant", None):
+                raise ConfigError(f"{what}={name!r}: it has to be a name")
         self.user = user
         self.tenant = tenant
         try:

@@ -16,7 +16,7 @@ from starlette.routing import Route
 
 from outlast.errors import OutlastError
 from outlast.web.access import Access, Right
-from outlast.web.problem import API, Problem, WebRefusal, answer_for, problem_of
+from outlast.web.problem import API, Problem, WebRefusal, answer_for, problem_of, say_when
 from outlast.web.site import Site
 from outlast.web.visit import Visit
 
@@ -69,7 +69,8 @@ class Endpoint(msgspec.Struct, frozen=True):
         try:
             return await self.handler(visit)
         except OutlastError as error:
-            return self.show_problem(visit, problem_of(error))
+            problem = problem_of(error)
+            return say_when(self.show_problem(visit, problem), problem)
 
     def _find_problem(self, access: Access) -> Problem | None:
         if not access.may(self.right):

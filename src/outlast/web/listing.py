@@ -9,6 +9,7 @@ from outlast.web.problem import WebRefusal
 ROWS = 50  # of one page
 ROWS_MAX = 200
 ID_MAX = 2**63 - 1
+DIGITS = 19
 NAME_MAX = 1_000
 
 
@@ -17,9 +18,10 @@ def read_number(query: Mapping[str, str], name: str, most: int = ID_MAX) -> int 
     text = query.get(name)
     if text is None:
         return None
-    if not (text.isascii() and text.isdigit() and 1 <= int(text[:20]) <= most):
+    number = int(text) if text.isascii() and text.isdigit() and len(text) <= DIGITS else 0
+    if not 1 <= number <= most:
         raise WebRefusal(400, "That cannot be", f"{name}= has to be a number of 1 to {most}.")
-    return int(text)
+    return number
 
 
 def read_name(query: Mapping[str, str], name: str) -> str | None:

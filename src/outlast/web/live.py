@@ -15,7 +15,7 @@ from starlette.responses import Response, StreamingResponse
 from outlast.web.access import Right
 from outlast.web.endpoint import Endpoint
 from outlast.web.problem import WebRefusal
-from outlast.web.sampler import TOPICS, Sampler
+from outlast.web.sampler import CLIENTS_MAX, TOPICS, Sampler
 from outlast.web.visit import Visit
 
 STREAM_SECONDS = 15.0
@@ -31,6 +31,10 @@ async def stream(visit: Visit) -> Response:
     if not topics:
         raise WebRefusal(404, "No such topics", "There is nothing to hint at.")
     sampler = visit.site.sampler()
+    if sampler.is_full:
+        raise WebRefusal(503, "Too many open pages", f"{CLIENTS_MAX} pages are live already.", 5)
+    if visit.request.method == "HEAD":
+        return Response(media_type="text/event-stream")
     return StreamingResponse(
         _hints(sampler, topics), media_type="text/event-stream", headers={"x-accel-buffering": "no"}
     )

@@ -67,6 +67,11 @@ def problem_of(error: OutlastError) -> Problem:
 def answer_for(path: str, problem: Problem) -> Response:
     """Return an answer for strangers, as what they have asked for answers: a page, or JSON."""
     answer = answer_in_json(problem) if f"{API}/" in path else answer_plainly(problem)
+    return say_when(answer, problem)
+
+
+def say_when(answer: Response, problem: Problem) -> Response:
+    """Say in the headers of an answer when it may be tried again, if the problem does."""
     if problem.retry_after is not None:
         answer.headers["retry-after"] = str(problem.retry_after)
     return answer

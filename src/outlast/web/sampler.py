@@ -16,7 +16,6 @@ from outlast.model.job import State
 from outlast.store.logs import LogRow
 from outlast.store.protocol import Store
 from outlast.store.rows import StoredJob
-from outlast.web.problem import WebRefusal
 from outlast.web.reader import StoreReader
 
 LOOK_SECONDS = 1.0  # between two looks at jobs
@@ -71,10 +70,13 @@ class Sampler:
         self._task: asyncio.Task[None] | None = None
         self.stopped = asyncio.Event()
 
+    @property
+    def is_full(self) -> bool:
+        """Whether no more pages should be live."""
+        return len(self._clients) >= CLIENTS_MAX
+
     def join(self, topics: frozenset[str]) -> LivePage:
         """Add a client; the first one makes the sampler look."""
-        if len(self._clients) >= CLIENTS_MAX:
-            raise WebRefusal(503, "Too many open pages", f"{CLIENTS_MAX} pages are live already.")
         client = LivePage(topics)
         self._clients.add(client)
         if self._task is None or self._task.done():
@@ -115,6 +117,7 @@ class Sampler:
     async def _look(self, *, slow: bool) -> set[str]:
         """Return the topics that have changed since the last look at them."""
         wanted = {topic for client in self._clients for topic in client.topics}
+        self._seen = {topic: mark for topic, mark in self._seen.items() if topic in wanted}
         rows, changed = await self._look_at_jobs({topic for topic in wanted if ":" in topic})
         if slow:
             changed |= await self._look_at_logs(

@@ -8,6 +8,7 @@ to read it, no page can be put into a frame, and no script runs that is not ours
 
 from __future__ import annotations
 
+import re
 from ipaddress import ip_address
 from urllib.parse import urlsplit
 
@@ -16,6 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from outlast.web.problem import Problem, answer_for
 
+_TOO_MANY_DIGITS = re.compile(r"[0-9]{1000}")  # what Python refuses to read as a number
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 OWN_SITES = frozenset({"same-origin", "none"})
 HEADERS = {
@@ -53,12 +55,12 @@ class SecurityGuard:
                     headers.setdefault(name, value)
             await send(message)
 
-        problem = self._find_problem(scope["method"], Headers(scope=scope))
+        problem = self._find_problem(scope, Headers(scope=scope))
         answer = self._app if problem is None else answer_for(scope["path"], problem)
         await answer(scope, receive, send_guarded)
 
-    def _find_problem(self, method: str, headers: Headers) -> Problem | None:
-        host = headers.get("host", "")
+    def _find_problem(self, scope: Scope, headers: Headers) -> Problem | None:
+        host = ", ".join(headers.getlist("host"))
         if not self._is_known(host):
             return Problem(
                 421,
@@ -66,7 +68,9 @@ class SecurityGuard:
                 f"This page is not known by the name {_name_of(host)!r}. If it should be, allow it:"
                 " dashboard(hosts=[…]) or outlast web --allow-host NAME.",
             )
-        if method in SAFE_METHODS or is_same_origin(headers):
+        if _TOO_MANY_DIGITS.search(scope["path"]):
+            return Problem(404, "No such page", "No number of a job, a worker, an act is so long.")
+        if scope["method"] in SAFE_METHODS or is_same_origin(headers):
             return None
         return Problem(
             403,
@@ -81,12 +85,20 @@ class SecurityGuard:
 
 
 def is_same_origin(headers: Headers) -> bool:
-    """Whether a request comes from a page of ours, or from no page at all."""
-    site = headers.get("sec-fetch-site")
-    if site is not None:
-        return site in OWN_SITES
-    origin = headers.get("origin")
-    return origin is not None and urlsplit(origin).netloc.lower() == headers.get("host", "").lower()
+    """Whether a request comes from a page of ours, or from no page at all. Of a header that is
+    there twice, both have to say so."""
+    if sites := headers.getlist("sec-fetch-site"):
+        return OWN_SITES.issuperset(sites)
+    origins, host = headers.getlist("origin"), headers.get("host", "").lower()
+    return bool(origins) and all(_place_of(origin) == host != "" for origin in origins)
+
+
+def _place_of(origin: str) -> str | None:
+    """Return the host and the port of an Origin; None: it has none."""
+    try:
+        return urlsplit(origin).netloc.lower() or None
+    except ValueError:
+        return None
 
 
 def _name_of(host: str) -> str:

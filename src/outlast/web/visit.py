@@ -6,12 +6,13 @@ that prefix away and says nothing of it.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 from collections.abc import Awaitable, Callable, Hashable
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl, urlencode
 
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import RedirectResponse, Response
 
 from outlast.store.protocol import Store
@@ -22,7 +23,8 @@ from outlast.web.site import Site
 
 T = TypeVar("T")
 
-FORM_MAX = 64 * 1024  # bytes
+BODY_MAX = 64 * 1024  # bytes
+BODY_SECONDS = 20.0  # in which all of it has to be here
 FIELDS_MAX = 100
 
 
@@ -66,14 +68,26 @@ class Visit:
         finally:
             self.site.reader.forget_all()
 
+    async def body(self) -> bytes:
+        """Return what was sent. Refuses more than BODY_MAX bytes, and what takes too long."""
+        body = bytearray()
+        try:
+            async with asyncio.timeout(BODY_SECONDS):
+                async for part in self.request.stream():
+                    body += part
+                    if len(body) > BODY_MAX:
+                        said = f"What is sent here has {BODY_MAX} bytes at most."
+                        raise WebRefusal(413, "Too large", said)
+        except TimeoutError:
+            said = f"It took more than {BODY_SECONDS:.0f} s to send it."
+            raise WebRefusal(408, "Too slow", said) from None
+        except ClientDisconnect:
+            raise WebRefusal(400, "Not all of it", "The client left before all was sent.") from None
+        return bytes(body)
+
     async def form(self) -> dict[str, str]:
-        """Return the fields of a form that was sent. Refuses one of more than FORM_MAX bytes."""
-        body = b""
-        async for part in self.request.stream():
-            body += part
-            if len(body) > FORM_MAX:
-                raise WebRefusal(413, "Too large", f"A form has {FORM_MAX} bytes at most.")
-        text = body.decode("utf-8", "replace")
+        """Return the fields of a form that was sent. Refuses what ``body`` does."""
+        text = (await self.body()).decode("utf-8", "replace")
         try:
             return dict(parse_qsl(text, max_num_fields=FIELDS_MAX))
         except ValueError:

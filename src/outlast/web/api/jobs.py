@@ -118,6 +118,7 @@ async def show_why(visit: Visit) -> Response:
         answer,
         sentences=cover_texts(visit, answer.sentences),
         moves=cover_texts(visit, answer.moves),
+        others=answer.others if visit.access.tenant is None else 0,
     )
     return answer_json(why_document(about.row, covered))
 

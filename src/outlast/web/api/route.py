@@ -14,8 +14,6 @@ from outlast.web.endpoint import Endpoint
 from outlast.web.problem import API, Problem, WebRefusal, answer_in_json
 from outlast.web.visit import Visit
 
-BODY_MAX = 64 * 1024  # bytes
-
 B = TypeVar("B", bound=msgspec.Struct)
 Answer = Callable[[Visit], Awaitable[Response]]
 
@@ -66,11 +64,7 @@ def show_json(_: Visit, problem: Problem) -> Response:
 
 async def read_body(visit: Visit, kind: type[B]) -> B:
     """Return what was sent; an empty body stands for ``{}``. Refuses what is not of this kind."""
-    body = b""
-    async for part in visit.request.stream():
-        body += part
-        if len(body) > BODY_MAX:
-            raise WebRefusal(413, "Too large", f"A body has {BODY_MAX} bytes at most.")
+    body = await visit.body()
     try:
         return msgspec.json.decode(body.strip() or b"{}", type=kind)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:

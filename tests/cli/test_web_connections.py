@@ -1,0 +1,102 @@
+"""Clients of ``outlast web`` that open connections and say nothing, or say it slowly."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import resource
+import socket
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+from outlast.cli import web_connections
+from outlast.cli.web_connections import PatientProtocol, make_room
+from outlast.cli.web_server import _Server, config_of
+from outlast.web import visit
+from outlast.web.application import make_site
+from tests.web.kit import let_in
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SECONDS = 60.0
+HEAD = b"Host: localhost\r\nSec-Fetch-Site: none\r\n"
+ASKED = b"GET /static/x/none HTTP/1.1\r\n" + HEAD + b"\r\n"
+Talk = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+@contextlib.asynccontextmanager
+async def served(tmp_path: Path) -> AsyncIterator[int]:
+    """Serve a page on no store; give its port."""
+    server = _Server(config_of(make_site(f"sqlite:///{tmp_path}/none.db", let_in())))
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        serving = asyncio.ensure_future(server.serve(sockets=[listening]))
+        try:
+            yield listening.getsockname()[1]
+        finally:
+            server.should_exit = server.force_exit = True
+            await serving
+
+
+@contextlib.asynccontextmanager
+async def talking(port: int, said: bytes) -> AsyncIterator[asyncio.StreamReader]:
+    """Open a connection, say something; give what is answered."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    try:
+        writer.write(said)
+        await writer.drain()
+        yield reader
+    finally:
+        writer.close()
+        with contextlib.suppress(ConnectionError):
+            await writer.wait_closed()
+
+
+async def all_of(reader: asyncio.StreamReader) -> bytes:
+    """Return what is read until the other side closes."""
+    with contextlib.suppress(ConnectionError):
+        return await asyncio.wait_for(reader.read(), SECONDS)
+    return b""
+
+
+@pytest.mark.parametrize("said", [b"", b"GET / HTTP/1.1\r\nHost: loc", ASKED + b"GET /"], ids=len)
+async def test_a_connection_without_a_request_is_closed(
+    said: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(web_connections, "SILENT_SECONDS", 0.05)
+    async with served(tmp_path) as port, talking(port, said) as reader:
+        answered = await all_of(reader)
+    assert not answered or answered.startswith(b"HTTP/1.1 404")
+
+
+async def test_connections_beyond_the_bound_are_closed_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(PatientProtocol, "most", 2)
+    monkeypatch.setattr(web_connections, "SILENT_SECONDS", 10 * SECONDS)
+    async with served(tmp_path) as port, talking(port, ASKED) as one, talking(port, ASKED) as other:
+        for reader in (one, other):
+            assert b"404" in await asyncio.wait_for(reader.readline(), SECONDS)
+        async with talking(port, b"") as third:
+            assert not await all_of(third)
+
+
+@pytest.mark.parametrize("path", [b"/jobs/1/cancel", b"/api/v1/jobs/1/cancel"])
+async def test_a_body_that_takes_too_long_is_refused(
+    path: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(visit, "BODY_SECONDS", 0.05)
+    said = b"POST " + path + b" HTTP/1.1\r\n" + HEAD + b"Content-Length: 9\r\n\r\nr"
+    async with served(tmp_path) as port, talking(port, said) as reader:
+        assert b"408" in await asyncio.wait_for(reader.readline(), SECONDS)
+
+
+def test_there_are_descriptors_for_twice_the_connections() -> None:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        most = make_room()
+        assert 0 < most <= resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
