@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
-
 from outlast.model.crash import CrashKind
 from outlast.model.lifecycle import OutcomeKind
-from outlast.store.postgres import inspector as postgres_inspector
 from outlast.store.protocol import Store
-from outlast.store.sqlite import inspector as sqlite_inspector
 from outlast.store.statistics import Statistics, Undecodable
 from outlast.store.values import Save
 from tests.conformance.kit import TASK, Hands, crashed, ended, enqueued, job
@@ -77,22 +73,44 @@ async def test_running_and_ended_jobs_are_counted(store: Store, hands: Hands) ->
     assert found.refused == 1
 
 
-async def test_counting_stops_at_the_bound(
-    store: Store, hands: Hands, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for module in (sqlite_inspector, postgres_inspector):
-        monkeypatch.setattr(module, "LANES_MAX", 3)
+async def test_counting_stops_at_the_bound(store: Store, hands: Hands) -> None:
     await enqueued(store, *[job(delay=600.0) for _ in range(3)])
     await enqueued(store, *[job() for _ in range(6)])
     claimed = await hands.claim(6)
     await hands.hand_in(*map(ended, claimed[:3]))
-    await enqueued(store, *[job(task=f"t{n}") for n in range(5) for _ in range(3)])
     found = await store.inspector.statistics(2)
     assert found.most == 2
-    assert lanes(found) == {("default", f"t{n}"): 2 for n in range(3)}
-    assert [one.scheduled for one in found.waiting] == [2]
+    assert [(one.scheduled, one.scheduled_at_least) for one in found.waiting] == [(1, True)]
     assert [one.number for one in found.running] == [2]
     assert [one.number for one in found.ended] == [2]
+
+
+async def test_lanes_share_the_rows_that_are_counted(store: Store) -> None:
+    await enqueued(store, *[job(task=f"t{n}") for n in range(5) for _ in range(1 + 8 * (n < 2))])
+    found = await store.inspector.statistics(10)
+    counted = {one.task: (one.number, one.at_least) for one in found.lanes}
+    assert counted == {
+        "t0": (5, True),  # what a lane does not use of its share is shared once more
+        "t1": (5, True),
+        "t2": (1, False),
+        "t3": (1, False),
+        "t4": (1, False),
+    }
+    assert not found.more_lanes
+    found = await store.inspector.statistics(10, lanes=3)
+    assert [one.task for one in found.lanes] == ["t0", "t1", "t2"]
+    assert found.more_lanes
+
+
+async def test_queues_that_wait_share_the_rows_that_are_counted(store: Store) -> None:
+    jobs = [job(queue=f"q{n}", delay=600.0) for n in range(4) for _ in range(9 if n == 1 else 1)]
+    await enqueued(store, *jobs)
+    found = await store.inspector.statistics(16)
+    counted = {one.queue: (one.scheduled, one.scheduled_at_least) for one in found.waiting}
+    assert counted == {"q0": (1, False), "q1": (8, True), "q2": (1, False), "q3": (1, False)}
+    found = await store.inspector.statistics(16, lanes=2)
+    assert sorted(one.queue for one in found.waiting) == ["q0", "q1"]
+    assert found.more_lanes
 
 
 async def test_jobs_that_no_release_can_decode_are_counted_by_task(

@@ -14,12 +14,13 @@ from outlast.store.protocol import Store
 from outlast.store.rows import WorkerRow
 from outlast.store.statistics import Statistics
 
-COUNTED_MAX = 10_000  # rows for one number
+COUNTED_MAX = 10_000  # rows for one figure
+LANES_LOOKED_AT = 1_000
 
 
 class Overview(msgspec.Struct, frozen=True):
     """What a store holds and who works on it. ``stats`` is the document of ``outlast stats``, its
-    numbers counted up to COUNTED_MAX."""
+    numbers counted up to COUNTED_MAX, of LANES_LOOKED_AT lanes."""
 
     stats: Document
     statistics: Statistics
@@ -29,6 +30,6 @@ class Overview(msgspec.Struct, frozen=True):
 
 async def read_overview(store: Store) -> Overview:
     """Read it: each number by an index, and bounded."""
-    statistics = await store.inspector.statistics(COUNTED_MAX)
+    statistics = await store.inspector.statistics(COUNTED_MAX, LANES_LOOKED_AT)
     workers, pauses = await read_workers(store), await store.inspector.pauses()
     return Overview(stats_document(statistics, workers, pauses), statistics, workers, pauses)

@@ -19,7 +19,8 @@ class LaneView(msgspec.Struct, frozen=True, kw_only=True):
     """The due jobs of one task in one queue.
 
     Attributes:
-        due: how many; ``oldest``: for how many seconds the oldest has been.
+        due: how many; ``at_least``: there may be more. ``oldest``: for how many seconds the oldest
+            has been.
         pause: what holds it, if anything.
         hindrance: why no worker takes it, as a position of ``outlast why``; None: one does.
         workers: those that take it, by name.
@@ -32,6 +33,7 @@ class LaneView(msgspec.Struct, frozen=True, kw_only=True):
     pause: Pause | None
     hindrance: str | None
     workers: list[WorkerRow]
+    at_least: bool = False
 
 
 class QueueView(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,6 +93,7 @@ def list_lanes(statistics: Statistics, live: Sequence[WorkerRow], pauses: Pauses
             queue=one.queue,
             task=one.task,
             due=one.number,
+            at_least=one.at_least,
             oldest=max(0.0, statistics.now - one.oldest),
             pause=pauses.find(one.queue, one.task, None),
             hindrance=hindrance(live, one.queue, one.task),

@@ -20,10 +20,12 @@ def stats_document(
     statistics: Statistics, workers: Sequence[WorkerRow], pauses: Sequence[Pause] = ()
 ) -> Document:
     """Return all of it as one JSON document. What is due where the queue or the task is paused
-    counts as ``paused``; jobs of a paused tenant are not told from others."""
+    counts as ``paused``; jobs of a paused tenant are not told from others. ``more_lanes``: there
+    are more lanes, perhaps of other queues, than were looked at."""
     return {
         "schema": SCHEMA,
         "queues": _queues(statistics, Pauses(pauses)),
+        "more_lanes": statistics.more_lanes,
         "unservable": _unservable(statistics, workers),
         "pauses": [_pause(each) for each in pauses],
         "workers": {
@@ -83,21 +85,21 @@ def _queues(statistics: Statistics, pauses: Pauses) -> list[Document]:
     bounded: dict[str, set[str]] = {}
     oldest: dict[str, float] = {}
 
-    def add(queue: str, name: str, number: int) -> None:
+    def add(queue: str, name: str, number: int, *, at_least: bool = False) -> None:
         mine = counts.setdefault(queue, dict.fromkeys(COUNTS, 0))
         mine[name] += number
-        if number >= statistics.most:
+        if at_least or number >= statistics.most:
             bounded.setdefault(queue, set()).add(name)
 
     for lane in statistics.lanes:
         if pauses.find(lane.queue, lane.task, None) is not None:
-            add(lane.queue, "paused", lane.number)
+            add(lane.queue, "paused", lane.number, at_least=lane.at_least)
             continue
-        add(lane.queue, "due", lane.number)
+        add(lane.queue, "due", lane.number, at_least=lane.at_least)
         oldest[lane.queue] = min(lane.oldest, oldest.get(lane.queue, lane.oldest))
     for wait in statistics.waiting:
-        add(wait.queue, "due", wait.due)
-        add(wait.queue, "scheduled", wait.scheduled)
+        add(wait.queue, "due", wait.due, at_least=wait.due_at_least)
+        add(wait.queue, "scheduled", wait.scheduled, at_least=wait.scheduled_at_least)
         if wait.oldest is not None:
             oldest[wait.queue] = min(wait.oldest, oldest.get(wait.queue, wait.oldest))
     for name in ("running", "suspects", "dead"):
@@ -157,7 +159,7 @@ def _unservable(statistics: Statistics, workers: Sequence[WorkerRow]) -> list[Do
             "queue": lane.queue,
             "task": lane.task,
             "due": lane.number,
-            "at_least": lane.number >= statistics.most,
+            "at_least": lane.at_least or lane.number >= statistics.most,
             "reason": reason,
         }
         for lane, reason in judged

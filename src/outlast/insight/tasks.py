@@ -21,7 +21,7 @@ class TaskView(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         series: what workers have counted of it lately, if anything.
-        lanes: its due jobs, queue by queue; ``due``: all of them.
+        lanes: its due jobs, queue by queue; ``due``: all of them, of which there may be more.
         pause: of this task, or of everything.
         workers: live ones that may run it; ``lacking``: live ones that know it and lack a tag.
         releases: of the workers that may run it -> how many; None: of no name.
@@ -35,6 +35,11 @@ class TaskView(msgspec.Struct, frozen=True, kw_only=True):
     workers: list[WorkerRow]
     lacking: list[WorkerRow]
     releases: list[tuple[str | None, int]]
+
+    @property
+    def at_least(self) -> bool:
+        """Whether more may be due."""
+        return any(one.at_least for one in self.lanes)
 
     @property
     def oldest(self) -> float | None:

@@ -35,7 +35,7 @@ from outlast.store.rows import (
 )
 from outlast.store.schedules import NewSchedule, Put, ScheduleReads, ScheduleVerbs
 from outlast.store.searching import SearchReads
-from outlast.store.statistics import STATISTICS_MAX, Place, Statistics
+from outlast.store.statistics import LANES_MAX, STATISTICS_MAX, Place, Statistics
 from outlast.store.values import (
     Answer,
     Beat,
@@ -135,7 +135,7 @@ class Inspector(
         """Return all that is paused, by id."""
         ...
 
-    async def statistics(self, most: int = STATISTICS_MAX) -> Statistics:
+    async def statistics(self, most: int = STATISTICS_MAX, lanes: int = LANES_MAX) -> Statistics:
         """Return what the store holds, in numbers of one snapshot, each counted up to ``most``."""
         ...
 

@@ -3,12 +3,15 @@ there are. A number that has reached its bound means "or more"."""
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import msgspec
 
 COUNT_MAX = 10_000  # rows that are counted to place one job
 NAMED_MAX = 10  # jobs that are named one by one
 STATISTICS_MAX = 100_000  # rows that are counted for one figure
 LANES_MAX = 10_000  # queues x tasks x priorities that are looked at
+SHARE = 100  # rows of each lane that are counted at first
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,22 +44,27 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DueJobs(msgspec.Struct, frozen=True, kw_only=True):
-    """The due jobs of one task in one queue: how many, and since when the oldest has been due."""
+    """The due jobs of one task in one queue: how many, and since when the oldest has been due.
+    ``at_least``: there may be more."""
 
     queue: str
     task: str
     number: int
     oldest: float
+    at_least: bool = False
 
 
 class ScheduledJobs(msgspec.Struct, frozen=True, kw_only=True):
     """The jobs of one queue that are not in the line: those that have fallen due and were not
-    put into it yet (since ``oldest``), and those that wait for their time."""
+    put into it yet (since ``oldest``), and those that wait for their time. ``due_at_least``,
+    ``scheduled_at_least``: there may be more."""
 
     queue: str
     due: int
     scheduled: int
     oldest: float | None = None
+    due_at_least: bool = False
+    scheduled_at_least: bool = False
 
 
 class QueueCount(msgspec.Struct, frozen=True):
@@ -93,12 +101,14 @@ class Statistics(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         now: the store's now, in seconds since 1970.
-        lanes: the line, by queue and task; at most LANES_MAX of them.
-        waiting, running, suspects, dead: by queue; suspects wait to be run alone.
+        lanes: the line, by queue and task. waiting: what is not in it, by queue. All lanes share
+            ``most`` rows, and so do all queues that wait: see ``share_of``.
+        running, suspects, dead: by queue; suspects wait to be run alone.
         ended: of the ``most`` jobs that ended last (dead ones apart), by queue and state.
         undecodable: jobs that wait for a release that can decode them, by queue and task.
         refused: writes refused within the last day, of those that are kept.
         most: rows that were counted for one figure: a number that reaches it means "or more".
+        more_lanes: there are more lanes or queues that wait than were looked at.
     """
 
     now: float
@@ -111,3 +121,17 @@ class Statistics(msgspec.Struct, frozen=True, kw_only=True):
     undecodable: list[Undecodable] = []
     refused: int = 0
     most: int = STATISTICS_MAX
+    more_lanes: bool = False
+
+
+def share_of(most: int, lanes: Collection[object]) -> int:
+    """Return up to how many rows each of these lanes is counted at first. Those that are longer
+    share ``most`` rows once more (``second_share``): so a few long ones are counted far, and all
+    together read no more than 2 x ``most`` rows, however many they are."""
+    return max(1, min(SHARE, most // max(1, len(lanes))))
+
+
+def second_share(most: int, full: Collection[object]) -> int:
+    """Return up to how many rows each of those lanes is counted that are longer than their share of
+    ``share_of``."""
+    return max(1, most // max(1, len(full)))

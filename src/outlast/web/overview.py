@@ -11,7 +11,7 @@ from outlast.insight.doctor.finding import Facts
 from outlast.insight.doctor.schedules import SCHEDULES
 from outlast.insight.doctor.workers import CHECKS
 from outlast.insight.history import Series, read_history
-from outlast.insight.overview import COUNTED_MAX, Overview, read_overview
+from outlast.insight.overview import Overview, read_overview
 from outlast.store.finding import Finding, Level
 from outlast.store.protocol import Store
 from outlast.store.schedules import ScheduleRow
@@ -40,7 +40,7 @@ async def show_overview(visit: Visit) -> Response:
         lately=await read_lately(visit),
         workers=seen.stats["workers"],
         completed=seen.stats["completed"],
-        most=COUNTED_MAX,
+        more_lanes=seen.stats["more_lanes"],
     )
 
 

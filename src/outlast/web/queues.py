@@ -6,7 +6,7 @@ from starlette.responses import Response
 
 from outlast.errors import ConfigError
 from outlast.insight.acting import By, note_of
-from outlast.insight.overview import COUNTED_MAX, Overview, read_overview
+from outlast.insight.overview import Overview, read_overview
 from outlast.insight.pauses import describe, name_of
 from outlast.insight.pauses import resume as end_pause
 from outlast.insight.queues import QueueView, list_queues
@@ -35,7 +35,7 @@ async def show_queues(visit: Visit) -> Response:
         pauses=[(one, describe(one, visit.now)) for one in seen.pauses],
         everything=everything[0] if everything else None,
         lately=await read_lately(visit),
-        most=COUNTED_MAX,
+        more_lanes=seen.statistics.more_lanes,
     )
 
 
@@ -55,7 +55,6 @@ async def show_queue(visit: Visit) -> Response:
         hidden=max(0, len(lanes) - LANES_SHOWN),
         sentence=None if found.pause is None else describe(found.pause, visit.now),
         lately=(await read_lately(visit)).get(name),
-        most=COUNTED_MAX,
     )
 
 

@@ -47,7 +47,12 @@ def outcome_meaning(attempt: Any) -> str:
 
 def bounded(number: int, most: int) -> str:
     """Return a bounded number: ``1,234``, or ``10,000+`` where it has reached its bound."""
-    return f"{most:,}+" if number >= most else f"{number:,}"
+    return at_least(min(number, most), number >= most)
+
+
+def at_least(number: int, more: object) -> str:
+    """Return a number: ``1,234``, or ``1,234+`` where there may be more."""
+    return f"{number:,}{'+' if more else ''}"
 
 
 def day_and_time(at: float, now: float) -> str:
@@ -82,6 +87,7 @@ def environment() -> Environment:
     )
     made.filters |= {
         "ago": ago,
+        "at_least": at_least,
         "bounded": bounded,
         "count_of": count_of,
         "day_and_time": day_and_time,

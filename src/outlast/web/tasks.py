@@ -5,7 +5,7 @@ from __future__ import annotations
 from starlette.responses import Response
 
 from outlast.insight.history import AttemptHistory, read_history
-from outlast.insight.overview import COUNTED_MAX, read_overview
+from outlast.insight.overview import read_overview
 from outlast.insight.pauses import describe
 from outlast.insight.tasks import TaskView, find_quantile, list_tasks
 from outlast.store.minutes import BOUNDS
@@ -29,7 +29,6 @@ async def show_tasks(visit: Visit) -> Response:
         tasks=tasks[:TASKS_SHOWN],
         hidden=max(0, len(tasks) - TASKS_SHOWN),
         quantile=describe_quantile,
-        most=COUNTED_MAX,
     )
 
 
@@ -50,7 +49,6 @@ async def show_task(visit: Visit) -> Response:
         buckets=_buckets(found),
         sentence=None if found.pause is None else describe(found.pause, visit.now),
         quantile=describe_quantile,
-        most=COUNTED_MAX,
     )
 
 

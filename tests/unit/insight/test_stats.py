@@ -40,6 +40,7 @@ def test_an_empty_store_is_a_document_too() -> None:
     assert document == {
         "schema": 1,
         "queues": [],
+        "more_lanes": False,
         "unservable": [],
         "pauses": [],
         "workers": {"active": 0, "draining": 0, "stopped": 0, "lost": 0},

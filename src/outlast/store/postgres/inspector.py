@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from outlast.model.job import State
 from outlast.model.pause import Pause
@@ -41,6 +41,7 @@ from outlast.store.postgres.pool import Connections
 from outlast.store.postgres.privileges import privileges
 from outlast.store.postgres.session import Transaction
 from outlast.store.postgres.statements import sql
+from outlast.store.postgres.statistics import statistics
 from outlast.store.rows import (
     GONE_MAX,
     HELD_MAX,
@@ -61,18 +62,10 @@ from outlast.store.statistics import (
     LANES_MAX,
     NAMED_MAX,
     STATISTICS_MAX,
-    DueJobs,
-    EndedJobs,
     Place,
-    QueueCount,
-    ScheduledJobs,
     Statistics,
-    Undecodable,
 )
 from outlast.store.values import Purpose
-
-if TYPE_CHECKING:
-    import msgspec
 
 SCAN_SECONDS = 86_400.0  # for a read of a whole table, on whose result a person waits
 
@@ -173,19 +166,10 @@ class PostgresInspector:
         """Return the time of the database."""
         return float((await self._fetch("show_now"))[0][0])
 
-    async def statistics(self, most: int = STATISTICS_MAX) -> Statistics:
+    async def statistics(self, most: int = STATISTICS_MAX, lanes: int = LANES_MAX) -> Statistics:
         """Return what the store holds, in numbers of one snapshot, each counted up to ``most``."""
         async with self._by_index() as connection:
-            found: dict[str, Any] = {}
-            for name, kind in _FIGURE.items():
-                rows = await connection.fetch(sql(f"show_{name}"), most)
-                found[name] = [kind(**row) for row in rows]
-            lanes = await connection.fetch(sql("show_lanes"), most, LANES_MAX)
-            refused = (await connection.fetch(sql("show_refused")))[0]
-        lined = [DueJobs(**row) for row in lanes]
-        return Statistics(
-            lanes=lined, refused=refused["number"], now=refused["now"], most=most, **found
-        )
+            return await statistics(connection, most, lanes)
 
     async def environment(self) -> Environment:
         """Return what the server is and how it is set."""
@@ -277,16 +261,6 @@ class PostgresInspector:
             lambda connection: connection.fetch(sql(verb), *values)
         )
         return rows
-
-
-_FIGURE: dict[str, type[msgspec.Struct]] = {
-    "waiting": ScheduledJobs,
-    "running": QueueCount,
-    "suspects": QueueCount,
-    "dead": QueueCount,
-    "ended": EndedJobs,
-    "undecodable": Undecodable,
-}
 
 
 # the columns of show_last_attempts.sql, in their order; what is malformed is told here

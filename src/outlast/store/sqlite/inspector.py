@@ -58,22 +58,17 @@ from outlast.store.sqlite.pauses import pauses
 from outlast.store.sqlite.records import show_actions
 from outlast.store.sqlite.schedules import row_of
 from outlast.store.sqlite.statements import statements
+from outlast.store.sqlite.statistics import statistics
 from outlast.store.sqlite.wanted import wanted
 from outlast.store.statistics import (
     COUNT_MAX,
     LANES_MAX,
     NAMED_MAX,
     STATISTICS_MAX,
-    DueJobs,
-    EndedJobs,
     Place,
-    QueueCount,
-    ScheduledJobs,
     Statistics,
-    Undecodable,
 )
 
-_STATISTICS = statements("statistics")
 _SNAPSHOT = statements("transaction")
 _SQL = statements("inspect") | statements("place") | statements("schedules") | statements("logs")
 
@@ -179,24 +174,10 @@ class SqliteInspector:
         """Return the time of the clock."""
         return self._clock.wall()
 
-    async def statistics(self, most: int = STATISTICS_MAX) -> Statistics:
+    async def statistics(self, most: int = STATISTICS_MAX, lanes: int = LANES_MAX) -> Statistics:
         """Return what the store holds, in numbers of one snapshot, each counted up to ``most``."""
         now = self._clock.wall()
-        values = {"now": now, "most": most, "lanes": LANES_MAX}
-
-        def look(cursor: Cursor) -> Statistics:
-            cursor.execute(_SNAPSHOT["snapshot"])
-            try:
-                found: dict[str, Any] = {
-                    name: [_struct(kind, row) for row in cursor.execute(_STATISTICS[name], values)]
-                    for name, kind in _FIGURE.items()
-                }
-                refused = cursor.execute(_STATISTICS["refused"], values).fetchone()[0]
-            finally:
-                cursor.execute(_SNAPSHOT["rollback"])
-            return Statistics(now=now, refused=refused, most=most, **found)
-
-        return await self._connection.read(look)
+        return await self._connection.read(lambda cursor: statistics(cursor, now, most, lanes))
 
     async def environment(self) -> Environment:
         """Return what the file stands on."""
@@ -290,19 +271,6 @@ _ATTEMPT = AttemptRow.__struct_fields__[:-1]
 _WORKER = WorkerRow.__struct_fields__[:-2]
 _REFUSAL = RefusalRow.__struct_fields__
 _PLACE = Place.__struct_fields__
-_FIGURE: dict[str, type[msgspec.Struct]] = {
-    "lanes": DueJobs,
-    "waiting": ScheduledJobs,
-    "running": QueueCount,
-    "suspects": QueueCount,
-    "dead": QueueCount,
-    "ended": EndedJobs,
-    "undecodable": Undecodable,
-}
-
-
-def _struct(kind: type[msgspec.Struct], row: tuple[Any, ...]) -> Any:
-    return kind(**dict(zip(kind.__struct_fields__, row, strict=True)))
 
 
 def _job(row: tuple[Any, ...]) -> StoredJob:

@@ -30,7 +30,7 @@
 -- job with keep; NULL for all others, so that one index shows both what has a time of its own and, by its end, what
 -- has none.
 -- fingerprint: what a dead job's last end has in common with alike ones (model/fingerprint.py); NULL for all
--- others. Its index shows groups of dead jobs without a look at their rows.
+-- others. Its index shows groups of dead jobs, and how many a queue has, without a look at their rows.
 -- lacks: tasks that a worker knows and may not serve -> the tags that it would need.
 -- presence: under which incarnation of the database the worker's advisory lock was taken, and by which
 -- role's session (INCARNATION/ROLE); presence_off: why there is none. lanes: from where it reads the line,
@@ -117,7 +117,7 @@ CREATE INDEX outlast_jobs_incident ON outlast_jobs (incident) WHERE incident IS 
 CREATE INDEX outlast_jobs_deadline ON outlast_jobs (hard_deadline) WHERE hard_deadline IS NOT NULL;
 CREATE INDEX outlast_jobs_worker ON outlast_jobs (worker_id, cancel_requested) WHERE worker_id IS NOT NULL;
 CREATE INDEX outlast_jobs_ended_at ON outlast_jobs (prune_at, ended_at) WHERE ended_at IS NOT NULL AND state <> 'dead';
-CREATE INDEX outlast_jobs_dead ON outlast_jobs (id) INCLUDE (fingerprint, ended_at) WHERE state = 'dead';
+CREATE INDEX outlast_jobs_dead ON outlast_jobs (id) INCLUDE (fingerprint, ended_at, queue) WHERE state = 'dead';
 CREATE INDEX outlast_jobs_died ON outlast_jobs (ended_at) WHERE state = 'dead';
 CREATE UNIQUE INDEX outlast_jobs_key ON outlast_jobs (key) WHERE key IS NOT NULL AND ended_at IS NULL;
 

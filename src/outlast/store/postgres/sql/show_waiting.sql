@@ -1,26 +1,13 @@
--- Jobs outside the line by queue: due ones that were not put into it yet, and those that wait
--- for their time; each counted by index up to $1. Reads only.
-WITH RECURSIVE q (queue) AS (
-    (SELECT queue FROM outlast_jobs WHERE state = 'queued' AND position IS NULL AND solo = 0
+-- The queues that have jobs outside the line, with the time of the oldest one that is due and was not put into it
+-- yet: from one queue to the next by index, one probe each, $1 of them at most. Reads only.
+WITH RECURSIVE q AS (
+    (SELECT queue, run_at FROM outlast_jobs WHERE state = 'queued' AND position IS NULL AND solo = 0
      ORDER BY queue, run_at LIMIT 1)
     UNION ALL
-    SELECT (SELECT j.queue FROM outlast_jobs j
-            WHERE j.state = 'queued' AND j.position IS NULL AND j.solo = 0 AND j.queue > q.queue
-            ORDER BY j.queue, j.run_at LIMIT 1)
-    FROM q WHERE q.queue IS NOT NULL)
-SELECT q.queue,
-       (SELECT count(*) FROM (
-            SELECT FROM outlast_jobs o
-            WHERE o.queue = q.queue AND o.state = 'queued' AND o.position IS NULL AND o.solo = 0
-              AND o.run_at <= statement_timestamp()
-            ORDER BY o.queue, o.run_at LIMIT $1) c) AS due,
-       (SELECT count(*) FROM (
-            SELECT FROM outlast_jobs o
-            WHERE o.queue = q.queue AND o.state = 'queued' AND o.position IS NULL AND o.solo = 0
-              AND o.run_at > statement_timestamp()
-            ORDER BY o.queue, o.run_at LIMIT $1) c) AS scheduled,
-       (SELECT extract(epoch FROM o.run_at)::float8 FROM outlast_jobs o
-        WHERE o.queue = q.queue AND o.state = 'queued' AND o.position IS NULL AND o.solo = 0
-          AND o.run_at <= statement_timestamp()
-        ORDER BY o.queue, o.run_at LIMIT 1) AS oldest
-FROM q WHERE q.queue IS NOT NULL
+    SELECT n.queue, n.run_at
+    FROM q CROSS JOIN LATERAL (
+        SELECT j.queue, j.run_at FROM outlast_jobs j
+        WHERE j.state = 'queued' AND j.position IS NULL AND j.solo = 0 AND j.queue > q.queue
+        ORDER BY j.queue, j.run_at LIMIT 1) n)
+SELECT queue, CASE WHEN run_at <= statement_timestamp() THEN extract(epoch FROM run_at)::float8 END AS oldest
+FROM q LIMIT $1

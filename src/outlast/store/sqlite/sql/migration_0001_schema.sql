@@ -128,7 +128,7 @@ CREATE INDEX outlast_jobs_cancel ON outlast_jobs (worker_id)
 CREATE INDEX outlast_jobs_ended_at ON outlast_jobs (prune_at, ended_at)
     WHERE ended_at IS NOT NULL AND state <> 'dead';
 -- state is in it, too: an index that holds all columns of a query, also those of its own WHERE, needs no rows
-CREATE INDEX outlast_jobs_dead ON outlast_jobs (id, state, fingerprint, ended_at) WHERE state = 'dead';
+CREATE INDEX outlast_jobs_dead ON outlast_jobs (id, state, fingerprint, ended_at, queue) WHERE state = 'dead';
 CREATE INDEX outlast_jobs_died ON outlast_jobs (ended_at) WHERE state = 'dead';
 -- "ended_at IS NULL" says unfinished, as the state does, but a claim need not touch this index
 CREATE UNIQUE INDEX outlast_jobs_key ON outlast_jobs (key)

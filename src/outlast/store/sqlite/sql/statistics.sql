@@ -1,5 +1,5 @@
 -- What the store holds, in numbers. Each statement goes by the index that it names and stops at
--- :most rows; in one snapshot, without locks.
+-- :most rows, those of lanes and queues at :lanes; in one snapshot, without locks.
 
 -- name: lanes
 -- The line by task and queue: from the head of one part to the next by index, however long they
@@ -20,16 +20,19 @@ WITH RECURSIVE head (id) AS (
          WHERE n.position IS NOT NULL AND n.task > c.task
          ORDER BY n.task, n.queue, n.priority DESC, n.position LIMIT 1))
     FROM head JOIN outlast_jobs AS c ON c.id = head.id LIMIT :lanes
-), lane AS (
-    SELECT j.queue, j.task, min(j.run_at) AS oldest
-    FROM head JOIN outlast_jobs AS j ON j.id = head.id GROUP BY j.queue, j.task)
-SELECT l.queue, l.task,
+)
+SELECT j.queue, j.task, min(j.run_at), (SELECT count(*) FROM head WHERE id IS NOT NULL)
+FROM head JOIN outlast_jobs AS j ON j.id = head.id GROUP BY j.queue, j.task
+-- name: count_lanes
+-- :keys is a JSON list of [queue, task]; of each lane :most are counted.
+SELECT json_extract(l.value, '$[0]'), json_extract(l.value, '$[1]'),
        (SELECT count(*) FROM (
             SELECT 1 FROM outlast_jobs AS o INDEXED BY outlast_jobs_line
-            WHERE o.queue = l.queue AND o.task = l.task AND o.position IS NOT NULL LIMIT :most)),
-       l.oldest
-FROM lane AS l ORDER BY l.queue, l.task
+            WHERE o.queue = json_extract(l.value, '$[0]') AND o.task = json_extract(l.value, '$[1]')
+              AND o.position IS NOT NULL LIMIT :most))
+FROM json_each(:keys) AS l
 -- name: waiting
+-- The queues that have jobs outside the line, :lanes of them at most, and the oldest that is due.
 WITH RECURSIVE q (queue) AS (
     SELECT (SELECT queue FROM outlast_jobs INDEXED BY outlast_jobs_due
             WHERE state = 'queued' AND position IS NULL AND solo = 0 ORDER BY queue LIMIT 1)
@@ -37,21 +40,25 @@ WITH RECURSIVE q (queue) AS (
     SELECT (SELECT n.queue FROM outlast_jobs AS n INDEXED BY outlast_jobs_due
             WHERE n.state = 'queued' AND n.position IS NULL AND n.solo = 0 AND n.queue > q.queue
             ORDER BY n.queue LIMIT 1)
-    FROM q WHERE q.queue IS NOT NULL
+    FROM q WHERE q.queue IS NOT NULL LIMIT :lanes
 )
 SELECT q.queue,
-       (SELECT count(*) FROM (
-            SELECT 1 FROM outlast_jobs AS o INDEXED BY outlast_jobs_due
-            WHERE o.queue = q.queue AND o.state = 'queued' AND o.position IS NULL AND o.solo = 0
-              AND o.run_at <= :now LIMIT :most)),
-       (SELECT count(*) FROM (
-            SELECT 1 FROM outlast_jobs AS o INDEXED BY outlast_jobs_due
-            WHERE o.queue = q.queue AND o.state = 'queued' AND o.position IS NULL AND o.solo = 0
-              AND o.run_at > :now LIMIT :most)),
        (SELECT min(o.run_at) FROM outlast_jobs AS o INDEXED BY outlast_jobs_due
         WHERE o.queue = q.queue AND o.state = 'queued' AND o.position IS NULL AND o.solo = 0
           AND o.run_at <= :now)
 FROM q WHERE q.queue IS NOT NULL
+-- name: count_waiting
+-- :keys is a JSON list of queues; of each, :most that are due and :most that wait for their time.
+SELECT w.value,
+       (SELECT count(*) FROM (
+            SELECT 1 FROM outlast_jobs AS o INDEXED BY outlast_jobs_due
+            WHERE o.queue = w.value AND o.state = 'queued' AND o.position IS NULL AND o.solo = 0
+              AND o.run_at <= :now LIMIT :most)),
+       (SELECT count(*) FROM (
+            SELECT 1 FROM outlast_jobs AS o INDEXED BY outlast_jobs_due
+            WHERE o.queue = w.value AND o.state = 'queued' AND o.position IS NULL AND o.solo = 0
+              AND o.run_at > :now LIMIT :most))
+FROM json_each(:keys) AS w
 -- name: running
 SELECT queue, count(*) FROM (
     SELECT queue FROM outlast_jobs INDEXED BY outlast_jobs_worker
@@ -81,12 +88,12 @@ SELECT queue, state, count(*), sum(ended_at > :now - 60), sum(ended_at > :now - 
         ORDER BY prune_at DESC LIMIT :most))
 GROUP BY queue, state
 -- name: undecodable
--- Jobs that no release could decode, so far, among those that wait for their time. The row of the
+-- Jobs that no release could decode, so far, among the first 1,000 that wait for their time. The row of the
 -- last attempt is found by its token, which stays on the job.
 SELECT w.queue, w.task, count(*), max(a.repeats),
        max(CASE WHEN json_valid(a.crash) THEN json_extract(a.crash, '$.release') END)
 FROM (SELECT queue, task, token FROM outlast_jobs INDEXED BY outlast_jobs_due
-      WHERE state = 'queued' AND position IS NULL AND solo = 0 ORDER BY queue, run_at LIMIT :most) AS w
+      WHERE state = 'queued' AND position IS NULL AND solo = 0 ORDER BY queue, run_at LIMIT min(:most, 1000)) AS w
 JOIN outlast_attempts AS a ON a.token = w.token AND a.outcome = 'undecodable'
 GROUP BY w.queue, w.task ORDER BY w.queue, w.task
 -- name: refused
