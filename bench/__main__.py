@@ -15,6 +15,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
+from pathlib import Path
 
 from bench import (
     backlog,
@@ -27,6 +28,7 @@ from bench import (
     latency,
     life,
     page,
+    pages,
     rates,
     recovery,
     retention,
@@ -52,6 +54,7 @@ PERFORMANCE: dict[str, Callable[[argparse.Namespace], int]] = {
     "life": life.main,
     "steady": steady.steady,
     "schedules": schedules.main,
+    "pages": pages.main,
     "page": page.main,
 }
 PARTS: dict[str, Callable[[argparse.Namespace], int]] = {
@@ -76,6 +79,9 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--rounds", type=int, default=3, help="rounds of recovery and rates")
     made.add_argument("--jobs", type=int, default=20_000, help="jobs in a drain, at most")
     made.add_argument("--minutes", type=float, default=10, help="of steady load")
+    made.add_argument("--rows", type=int, default=10_000_000, help="of pages: jobs in the store")
+    made.add_argument("--store", choices=["postgres", "sqlite"], help="of pages: only this kind")
+    made.add_argument("--after", type=Path, help="of pages: measure once this file exists")
     made.add_argument("--quick", action="store_true", help="a minute that shows that all works")
     made.add_argument("--page", action="store_true", help="write the tables to docs/recovery.md")
     return made

@@ -64,8 +64,7 @@ async def test_a_worker_sees_the_labels_of_what_it_claims(store: Store, hands: H
 async def test_many_are_found_in_looks_that_are_bounded(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in ("postgres", "sqlite"):
-        monkeypatch.setattr(f"outlast.store.{module}.find.LOOK_ROWS", 3)
+    monkeypatch.setattr("outlast.store.listing.LOOK_ROWS", 3)
     ids = await enqueued(store, *[labelled("a", queue=f"q{n % 2}") for n in range(10)])
     seen = await store.inspector.job_ids(JobFilter(label="a", queue="none"))
     assert (seen.ids, seen.before) == ([], ids[-3])

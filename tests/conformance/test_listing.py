@@ -20,8 +20,7 @@ LOOK = 3
 
 @pytest.fixture
 def small_looks(monkeypatch: pytest.MonkeyPatch) -> None:
-    for store in ("sqlite", "postgres"):
-        monkeypatch.setattr(f"outlast.store.{store}.find.LOOK_ROWS", LOOK)
+    monkeypatch.setattr("outlast.store.listing.LOOK_ROWS", LOOK)
 
 
 async def some_of_each(store: Store, hands: Hands) -> list[StoredJob]:

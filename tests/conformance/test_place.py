@@ -72,9 +72,9 @@ async def test_a_dead_job_is_counted_with_those_of_its_task(store: Store, hands:
 
 async def test_counting_stops_at_the_bound(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (sqlite_inspector, postgres_inspector):
-        monkeypatch.setattr(module, "COUNT_MAX", 3)
+        monkeypatch.setattr(module, "PLACE_MAX", 3)
     ids = await enqueued(store, *[job(task=f"t{n % 3}", priority=n % 2) for n in range(12)])
     found = [await place(store, one) for one in ids]
     assert max(one.before for one in found) == 3
     assert {(one.due, one.due_here) for one in found} == {(3, 3)}
-    assert statistics.COUNT_MAX == 10_000
+    assert statistics.PLACE_MAX == 2_500

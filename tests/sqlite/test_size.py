@@ -14,8 +14,9 @@ from typing import Any
 import pytest
 
 from outlast.model.job import State
+from outlast.store import listing
 from outlast.store.rows import JobFilter, JobIds
-from outlast.store.sqlite import find, schema
+from outlast.store.sqlite import schema
 from outlast.store.sqlite.find import find_ids
 from outlast.store.sqlite.statements import statements
 from outlast.store.sqlite.store import SqliteStore
@@ -97,7 +98,7 @@ def test_jobs_of_a_state_that_few_have_are_found_without_a_look_at_finished_ones
 def test_a_look_for_what_no_index_knows_stops_at_a_bounded_number_of_rows(
     cursor: sqlite3.Cursor, monkeypatch: pytest.MonkeyPatch, which: dict[str, Any]
 ) -> None:
-    monkeypatch.setattr(find, "LOOK_ROWS", 100)
+    monkeypatch.setattr(listing, "LOOK_ROWS", 100)
     taken, found = steps(cursor, JobFilter(**which))
     assert (found.ids, found.before) == ([], FINISHED - 99)
     assert taken < FINISHED

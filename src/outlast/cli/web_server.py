@@ -109,8 +109,12 @@ def _listen(host: str, port: int) -> socket.socket:
     try:
         found = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM)
         family, _, _, _, address = found[0]
-        return socket.create_server(address[:2], family=family, backlog=BACKLOG)
+        listening = socket.create_server(address[:2], family=family, backlog=BACKLOG)
     except OSError as error:
         said = error.strerror or type(error).__name__
         text = f"cannot listen on {host}, port {port}: {said}; --port 0 takes one that is free"
         raise ConfigError(text) from error
+    # an answer goes out in two parts; the second would wait until the client has said that it has
+    # the first, 40 ms
+    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # also of what it accepts
+    return listening

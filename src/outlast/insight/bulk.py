@@ -26,7 +26,7 @@ COUNT_MAX = 10_000  # matches that are counted
 STEP = 500  # jobs of one step: one transaction
 SEARCH = 10_000  # ids that are looked for at once
 SAMPLE = 5  # jobs that a preview shows
-PREVIEW_LOOKS = 2  # each at LOOK_ROWS rows at most
+PREVIEW_ROWS = 20_000  # that are looked at for a preview
 JUDGED_MAX = 2_000  # jobs that a preview reads where it has to look at their ends
 TEXT_MAX = 200  # characters of arguments that are read
 PATIENCE = 5.0  # seconds without a step, after which another process may have died
@@ -284,7 +284,8 @@ async def _count(
     store: Store, wanted: JobFilter, which: BulkFilter, as_of: float
 ) -> tuple[int, bool, list[int]]:
     """Return how many match, whether there may be more, and the ids of the newest."""
-    seen = await find(store.inspector.job_ids, wanted, PREVIEW_LOOKS)
+    looked = msgspec.structs.replace(wanted, look_rows=PREVIEW_ROWS)
+    seen = await find(store.inspector.job_ids, looked, 1)
     ids, more = seen.ids, seen.before is not None
     if _asks_for_rows(which) or wanted.before_id is not None:
         more = more or len(ids) > JUDGED_MAX

@@ -7,13 +7,23 @@ minute: the last step grows for that long.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterable
 from typing import Literal
 
 import msgspec
 
 from outlast.insight.documents import SCHEMA, Document, iso
-from outlast.store.minutes import BOUNDS, HOUR_SECONDS, MINUTE_SECONDS, Counted, Minute, Minutes
+from outlast.store.minutes import (
+    BOUNDS,
+    BUCKETS,
+    HOUR_SECONDS,
+    MINUTE_SECONDS,
+    Counted,
+    Minute,
+    MinuteFilter,
+    Minutes,
+)
 from outlast.store.protocol import Store
 
 HOUR = 3_600.0
@@ -81,13 +91,9 @@ async def read_history(
     """
     seconds = min(max(seconds, 60.0), float(HOUR_SECONDS))
     step = _choose_step(seconds, step)
-    found = await store.inspector.minutes(seconds, step)
-    wanted = [
-        each
-        for each in found.minutes
-        if queue in {None, each.counted.queue} and task in {None, each.counted.task}
-    ]
-    return _history(found, wanted, seconds, step, _NAMES[by])
+    which = MinuteFilter(queue=queue, task=task, by_queue=by == "queue", by_task=by == "task")
+    found = await store.inspector.minutes(seconds, step, which=which)
+    return _history(found, seconds, step, _NAMES[by])
 
 
 _NAMES: dict[str, Callable[[Counted], str]] = {
@@ -107,14 +113,13 @@ def _choose_step(seconds: float, step: int | None) -> int:
 
 def _history(
     found: Minutes,
-    wanted: Iterable[Minute],
     seconds: float,
     step: int,
     name: Callable[[Counted], str],
 ) -> AttemptHistory:
     first, last = (int(at // step) * step for at in (found.now - seconds, found.now))
     groups: dict[str, list[Minute]] = {}
-    for each in wanted:
+    for each in found.minutes:
         groups.setdefault(name(each.counted), []).append(each)
     busiest = sorted(groups.items(), key=lambda one: -sum(each.counted.jobs for each in one[1]))
     return AttemptHistory(
@@ -127,42 +132,36 @@ def _history(
 
 
 def _series(name: str, rows: Iterable[Minute], first: int, last: int, step: int) -> Series:
-    points = [Counted(kind="") for _ in range(first, last + 1, step)]
-    completed, failed = [0] * len(points), [0] * len(points)
-    whole = Counted(kind="")
-    for each in rows:
-        place = min(max(0, (each.at - first) // step), len(points) - 1)
-        points[place] = add(points[place], each.counted)
-        whole = add(whole, each.counted)
-        completed[place] += each.counted.jobs if each.counted.outcome == "completed" else 0
-        failed[place] += 0 if each.counted.outcome in NOT_FAILED else each.counted.jobs
+    steps = len(range(first, last + 1, step))
+    attempts, completed, failed, ran, waited = ([0] * steps for _ in range(5))
+    seconds, due = [0.0] * steps, [0.0] * steps
+    durations, waits = [0] * BUCKETS, [0] * BUCKETS
+    for row in rows:
+        place = min(max(0, (row.at - first) // step), steps - 1)
+        each = row.counted
+        attempts[place] += each.jobs
+        completed[place] += each.jobs if each.outcome == "completed" else 0
+        failed[place] += 0 if each.outcome in NOT_FAILED else each.jobs
+        seconds[place] += each.seconds
+        due[place] += each.waited
+        ran[place] += sum(each.durations)
+        waited[place] += sum(each.waits)
+        durations = list(map(operator.add, durations, each.durations))
+        waits = list(map(operator.add, waits, each.waits))
     return Series(
         name=name,
-        attempts=[each.jobs for each in points],
+        attempts=attempts,
         completed=completed,
         failed=failed,
-        seconds=[_mean(each.seconds, each.durations) for each in points],
-        waited=[_mean(each.waited, each.waits) for each in points],
-        durations=whole.durations,
-        waits=whole.waits,
+        seconds=list(map(_mean, seconds, ran)),
+        waited=list(map(_mean, due, waited)),
+        durations=durations,
+        waits=waits,
     )
 
 
-def _mean(total: float, buckets: list[int]) -> float | None:
-    return total / number if (number := sum(buckets)) else None
-
-
-def add(one: Counted, other: Counted) -> Counted:
-    """Return both together, under the names of the first."""
-    return msgspec.structs.replace(
-        one,
-        jobs=one.jobs + other.jobs,
-        firsts=one.firsts + other.firsts,
-        seconds=one.seconds + other.seconds,
-        waited=one.waited + other.waited,
-        durations=[a + b for a, b in zip(one.durations, other.durations, strict=True)],
-        waits=[a + b for a, b in zip(one.waits, other.waits, strict=True)],
-    )
+def _mean(total: float, number: int) -> float | None:
+    return total / number if number else None
 
 
 def history_document(history: AttemptHistory) -> Document:

@@ -18,7 +18,7 @@ from outlast.insight.situation import Situation
 from outlast.model.job import State
 from outlast.model.pause import Pause, Pauses
 from outlast.store.listing import find
-from outlast.store.protocol import REFUSALS_KEPT, Store
+from outlast.store.protocol import Store
 from outlast.store.rows import (
     AttemptRow,
     JobFilter,
@@ -36,6 +36,7 @@ from outlast.store.statistics import Place
 PAGE = 1_000  # jobs read at once in search of a phase
 PAGE_WHOLE = 20  # jobs read at once with all their arguments, results and checkpoints
 SCHEDULES_PAGE = 1_000
+REFUSALS_MAX = 500  # that one look reads: each has its worker looked up
 SHOWN_MAX = 4_000  # characters of arguments, where they are shown in a line
 LOOKS_MAX = 20  # each at LOOK_ROWS rows at most
 JUDGED_MAX = 10_000  # jobs that are read in search of a phase
@@ -108,10 +109,8 @@ async def read_workers(store: Store) -> list[WorkerRow]:
 
 
 async def list_workers(store: Store) -> WorkerList:
-    """Return all workers, and all refused writes that are kept."""
-    return WorkerList(
-        await read_workers(store), await store.inspector.refusals(limit=REFUSALS_KEPT)
-    )
+    """Return all workers, and the newest refused writes."""
+    return WorkerList(await read_workers(store), await store.inspector.refusals(limit=REFUSALS_MAX))
 
 
 async def read_situation(store: Store, job_id: int, now: float) -> Situation | None:

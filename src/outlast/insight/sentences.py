@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from outlast.insight.availability import dead, drains, takes_nothing, unheard
 from outlast.model.crash import Charge
 from outlast.store.rows import AttemptRow, Held, StoredJob, WorkerRow
-from outlast.store.statistics import COUNT_MAX
+from outlast.store.statistics import PLACE_MAX
 from outlast.text import ago, count_of, line, since, span, stamp
 
 NAMES_SHOWN = 5
@@ -108,8 +108,8 @@ def describe_waits(held: Sequence[Held]) -> str:
 
 
 def count_text(number: int, noun: str) -> str:
-    """Return a bounded number in words: ``3 jobs``, ``10000 or more jobs``."""
-    return f"{number} or more {noun}s" if number >= COUNT_MAX else count_of(number, noun)
+    """Return a bounded number in words: ``3 jobs``, ``2500 or more jobs``."""
+    return f"{number} or more {noun}s" if number >= PLACE_MAX else count_of(number, noun)
 
 
 def describe_last_end(attempts: Sequence[AttemptRow]) -> list[str]:

@@ -25,7 +25,7 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Explanation(msgspec.Struct, frozen=True, kw_only=True):
-    """Why, and what next. ``others`` are in the same position (COUNT_MAX: that many or more)."""
+    """Why, and what next. ``others`` are in the same position (PLACE_MAX: that many or more)."""
 
     position: str
     sentences: list[str]

@@ -29,7 +29,7 @@ from outlast.insight.waiting import explain_waiting
 from outlast.model.job import State
 from outlast.row import moment
 from outlast.store.rows import EXPIRED, StoredJob, WorkerRow
-from outlast.store.statistics import COUNT_MAX
+from outlast.store.statistics import PLACE_MAX
 from outlast.text import line, since, span, stamp
 
 POSITIONS = {
@@ -100,7 +100,7 @@ def why_document(row: StoredJob, answer: Explanation) -> Document:
         "others": answer.others,
         "schedule": row.policy.schedule,
         "tick": msgspec.to_builtins(moment(row.policy.tick)),
-        "others_at_least": answer.others >= COUNT_MAX,
+        "others_at_least": answer.others >= PLACE_MAX,
     }
 
 

@@ -12,7 +12,7 @@ from typing import Protocol
 import msgspec
 
 DEAD_LOOKED_AT = 20_000  # dead jobs, in their index alone
-ROWS_LOOKED_AT = 2_000  # dead jobs or attempts, where each row is read
+ROWS_LOOKED_AT = 1_000  # dead jobs or attempts, where each row is read
 GROUPS_MAX = 200
 SUSPECTS_MAX = 500
 

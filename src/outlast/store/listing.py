@@ -7,9 +7,22 @@ from math import inf
 
 import msgspec
 
+from outlast.model.job import State
+from outlast.store.protocol import LOOK_ROWS
 from outlast.store.rows import JobFilter, JobIds
 
+PROBES = 5  # rows of an index cost as much as one whose job is looked up
 Look = Callable[[JobFilter], Awaitable[JobIds]]
+
+
+def rows_of(which: JobFilter) -> int:
+    """Return how many rows a look may read. Where it has to look up the job of each, and those are
+    far apart (of a label, dead ones), a bounded look reads fewer: each costs several pages."""
+    if which.look_rows is None:
+        return LOOK_ROWS
+    filtered = (which.queue, which.task, which.tenant, which.label) != (None,) * 4
+    apart = which.label is not None or (which.state is State.DEAD and filtered)
+    return max(1, which.look_rows // PROBES) if apart else which.look_rows
 
 
 def page(ids: Sequence[int], limit: int, floor: int | None) -> JobIds:

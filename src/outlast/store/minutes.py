@@ -26,6 +26,20 @@ MINUTES_MAX = 20_000  # rows that one look at the history reads
 TOTALS_MAX = 10_000  # rows of a kind that one look at the totals reads
 
 
+class MinuteFilter(msgspec.Struct, frozen=True, kw_only=True):
+    """Which counts are read, and how they are added up. ``queue``, ``task``: of these only; None:
+    of all. ``by_queue``, ``by_task``: whether queues and tasks are told apart, or else added up
+    under no name."""
+
+    queue: str | None = None
+    task: str | None = None
+    by_queue: bool = True
+    by_task: bool = True
+
+
+EVERY_MINUTE = MinuteFilter()
+
+
 class CountKind(StrEnum):
     """What was counted: attempts that have ended; workers that were found gone, by their cause of
     death as ``outcome``; writes that were refused, by their verb."""
@@ -96,20 +110,32 @@ def columns_of(counted: Counted) -> dict[str, Any]:
     )
 
 
-def counted_of(row: Sequence[object]) -> Counted:
+def counted_of(row: Sequence[Any]) -> Counted:
     """Return it from a row with its columns in their order."""
-    plain = dict(zip(_PLAIN, row, strict=False))
+    kind, queue, task, outcome, jobs, firsts, seconds, waited = row[: len(_PLAIN)]
     first, last = len(_PLAIN), len(_PLAIN) + BUCKETS
-    lists = {"durations": list(row[first:last]), "waits": list(row[last:])}
-    return msgspec.convert(plain | lists, Counted, strict=False)
+    return Counted(
+        kind=kind,
+        queue=queue,
+        task=task,
+        outcome=outcome,
+        jobs=jobs,
+        firsts=firsts,
+        seconds=float(seconds),
+        waited=float(waited),
+        durations=list(row[first:last]),
+        waits=list(row[last:]),
+    )
 
 
 class MinuteReads(Protocol):
     """The part of ``Inspector`` that knows what workers have counted, and how many are wanted."""
 
-    async def minutes(self, seconds: float, step: int, most: int = MINUTES_MAX) -> Minutes:
+    async def minutes(
+        self, seconds: float, step: int, most: int = MINUTES_MAX, which: MinuteFilter = EVERY_MINUTE
+    ) -> Minutes:
         """Return the attempts that were counted in the last ``seconds``, in steps of ``step``
-        seconds. Of more than ``most`` rows the newest are read."""
+        seconds, by outcome. Of more than ``most`` rows the newest are read."""
         ...
 
     async def wanted(self, queue: str) -> int:

@@ -12,7 +12,7 @@ from outlast.model.job import Policy, State
 
 EXPIRED = "expired"  # a reason why a job was cancelled
 HELD_MAX = 1_000  # running jobs that one look lists
-GONE_MAX = 1_000  # workers that one look lists of those that have gone
+GONE_MAX = 200  # workers that one look lists of those that have gone
 
 
 class WorkerStatus(StrEnum):

@@ -7,7 +7,8 @@ from collections.abc import Collection
 
 import msgspec
 
-COUNT_MAX = 10_000  # rows that are counted to place one job
+COUNT_MAX = 10_000  # jobs that are counted for an autoscaler
+PLACE_MAX = 2_500  # rows that are counted for each of the eight numbers that place one job
 NAMED_MAX = 10  # jobs that are named one by one
 STATISTICS_MAX = 100_000  # rows that are counted for one figure
 LANES_MAX = 10_000  # queues x tasks x priorities that are looked at
@@ -15,7 +16,7 @@ SHARE = 100  # rows of each lane that are counted at first
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True):
-    """Where one job stands among the others. Each number is at most COUNT_MAX.
+    """Where one job stands among the others. Each number is at most PLACE_MAX.
 
     Attributes:
         before: due jobs of its queue that are claimed before it.

@@ -6,7 +6,8 @@ from collections import Counter
 
 from starlette.responses import Response
 
-from outlast.store.protocol import REFUSALS_KEPT, Store
+from outlast.insight.queries import REFUSALS_MAX
+from outlast.store.protocol import Store
 from outlast.store.rows import RefusalRow
 from outlast.web.endpoint import Endpoint
 from outlast.web.listing import ROWS, read_name, read_number
@@ -16,10 +17,10 @@ HOUR = 3_600.0
 
 
 async def show_refusals(visit: Visit) -> Response:
-    """Show refused writes. All that the store keeps fit in one look."""
+    """Show the newest refused writes."""
 
     async def look(store: Store) -> list[RefusalRow]:
-        return await store.inspector.refusals(limit=REFUSALS_KEPT)
+        return await store.inspector.refusals(limit=REFUSALS_MAX)
 
     rows = await visit.ask("refusals", look)
     verb, worker = read_name(visit.query, "verb"), read_name(visit.query, "worker")
@@ -37,7 +38,7 @@ async def show_refusals(visit: Visit) -> Response:
         worker=worker,
         hour=sum(one.at > visit.now - HOUR for one in rows),
         kept=len(rows),
-        most=REFUSALS_KEPT,
+        most=REFUSALS_MAX,
     )
 
 

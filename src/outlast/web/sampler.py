@@ -18,8 +18,8 @@ from outlast.store.protocol import Store
 from outlast.store.rows import StoredJob
 from outlast.web.reader import StoreReader
 
-LOOK_SECONDS = 1.0  # between two looks at jobs
-SLOW = 2  # looks at jobs for each look at all else
+LOOK_SECONDS = 0.7  # between two looks at jobs
+SLOW = 3  # looks at jobs for each look at all else
 CLIENTS_MAX = 500
 JOBS_MAX = 500  # watched at once
 LOGS_MAX = 20  # running jobs whose lines are watched at once

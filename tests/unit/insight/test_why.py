@@ -16,7 +16,7 @@ from outlast.model.crash import Crash, CrashKind, Progress
 from outlast.model.job import Policy, State
 from outlast.model.pause import Pause, PauseKind
 from outlast.store.rows import Held, StoredJob, WorkerRow, WorkerStatus
-from outlast.store.statistics import COUNT_MAX, Place
+from outlast.store.statistics import PLACE_MAX, Place
 from tests.unit.insight.rows_kit import FAILED, KILLED, NOW, RELEASED, job, running, worker
 
 
@@ -226,9 +226,9 @@ CASES: list[tuple[str, Explanation, list[str], int]] = [
     ),
     (
         "suspect",
-        asked(job(solo=2, waiting=True, run_at=NOW + 4), worker(), suspects=COUNT_MAX),
+        asked(job(solo=2, waiting=True, run_at=NOW + 4), worker(), suspects=PLACE_MAX),
         ["alone in a whole worker", "is due in 4.0 s"],
-        COUNT_MAX - 1,
+        PLACE_MAX - 1,
     ),
     ("no_workers", asked(job(), worker(heartbeat_at=0), due=8), ["nothing was heard of worker"], 7),
     (
@@ -277,7 +277,7 @@ CASES: list[tuple[str, Explanation, list[str], int]] = [
     ),
     (
         "in_line",
-        asked(job(), worker(queues=["slow"], running=1), before=COUNT_MAX),
+        asked(job(), worker(queues=["slow"], running=1), before=PLACE_MAX),
         ["10000 or more jobs before it", "Worker W-1 can take it and runs 1 attempt"],
         0,
     ),
@@ -333,7 +333,7 @@ def test_a_job_of_a_schedule_says_first_for_which_tick_it_is() -> None:
 
 
 def test_the_document_has_stable_names() -> None:
-    answer = asked(job(), worker(), due_here=COUNT_MAX + 1)
+    answer = asked(job(), worker(), due_here=PLACE_MAX + 1)
     document = why_document(job(), answer)
     assert set(document) == {
         "schema", "id", "task", "queue", "state",
@@ -347,7 +347,7 @@ def test_the_document_has_stable_names() -> None:
 TEXTS = st.text(max_size=30)
 TIMES = st.none() | st.floats(allow_nan=False)
 SOME = st.floats(allow_nan=False)
-NUMBERS = st.integers(min_value=0, max_value=COUNT_MAX)
+NUMBERS = st.integers(min_value=0, max_value=PLACE_MAX)
 ROWS = st.builds(
     job,
     task=TEXTS,

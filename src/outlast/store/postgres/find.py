@@ -6,16 +6,15 @@ from typing import Any
 
 from outlast.model.job import State
 from outlast.store.columns import ID_MAX, ID_MIN
-from outlast.store.listing import page
+from outlast.store.listing import page, rows_of
 from outlast.store.postgres.statements import sql
-from outlast.store.protocol import LOOK_ROWS
 from outlast.store.rows import JobFilter, JobIds
 
 
 async def find_ids(connection: Any, which: JobFilter) -> JobIds:
     """Return what one look finds, in the caller's transaction, which reads by index."""
     last = ID_MAX if which.before_id is None else which.before_id - 1
-    rows_max = which.look_rows or LOOK_ROWS
+    rows_max = rows_of(which)
     filters = (last, which.queue, which.task, which.tenant)
     if which.label is not None:
         floor = await connection.fetchval(sql("find_label_floor"), last, rows_max, which.label)
@@ -32,6 +31,9 @@ async def find_ids(connection: Any, which: JobFilter) -> JobIds:
     floor = await connection.fetchval(sql(f"{kind}_floor"), last, rows_max)
     least = ID_MIN if floor is None else floor
     asked = (which.state, which.limit)
+    if which.state is State.DEAD and which.fingerprint and filters[1:] == (None, None, None):
+        alike = (last, least, which.fingerprint, which.limit)
+        return _page(await connection.fetch(sql("find_group"), *alike), which, floor)
     if which.state is State.DEAD:
         asked = (which.limit, which.fingerprint)
     rows = await connection.fetch(sql(kind), *filters, least, *asked)

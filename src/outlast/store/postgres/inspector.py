@@ -34,7 +34,16 @@ from outlast.store.finding import Environment
 from outlast.store.history import HISTORY_PAGE, AttemptPast, HistoryPage, JobPast, page_of
 from outlast.store.listing import find
 from outlast.store.logs import LogRow, lines_of
-from outlast.store.minutes import MINUTES_MAX, TOTALS_MAX, Counted, Minute, Minutes, counted_of
+from outlast.store.minutes import (
+    EVERY_MINUTE,
+    MINUTES_MAX,
+    TOTALS_MAX,
+    Counted,
+    Minute,
+    MinuteFilter,
+    Minutes,
+    counted_of,
+)
 from outlast.store.postgres import evidence
 from outlast.store.postgres.find import find_ids
 from outlast.store.postgres.pool import Connections
@@ -58,9 +67,9 @@ from outlast.store.rows import (
 from outlast.store.schedules import ScheduleRow
 from outlast.store.searching import Texts
 from outlast.store.statistics import (
-    COUNT_MAX,
     LANES_MAX,
     NAMED_MAX,
+    PLACE_MAX,
     STATISTICS_MAX,
     Place,
     Statistics,
@@ -144,7 +153,7 @@ class PostgresInspector:
     async def place(self, job_id: int) -> Place | None:
         """Return where a job stands among the others."""
         async with self._by_index() as connection:
-            rows = await connection.fetch(sql("show_place"), job_id, COUNT_MAX, NAMED_MAX)
+            rows = await connection.fetch(sql("show_place"), job_id, PLACE_MAX, NAMED_MAX)
         return Place(**rows[0]) if rows else None
 
     async def pauses(self) -> list[Pause]:
@@ -201,10 +210,13 @@ class PostgresInspector:
         """Return how many jobs of a queue want a worker."""
         return int((await self._fetch("wanted", queue))[0][0])
 
-    async def minutes(self, seconds: float, step: int, most: int = MINUTES_MAX) -> Minutes:
+    async def minutes(
+        self, seconds: float, step: int, most: int = MINUTES_MAX, which: MinuteFilter = EVERY_MINUTE
+    ) -> Minutes:
         """Return the attempts that were counted in the last ``seconds``, in steps."""
+        names = (which.by_queue, which.by_task, which.queue, which.task)
         async with self._by_index() as connection:
-            rows = await connection.fetch(sql("show_minutes"), seconds, step, most)
+            rows = await connection.fetch(sql("show_minutes"), seconds, step, most, *names)
         now, read, oldest = rows[0][:3]
         found = [
             Minute(row["step"], counted_of(row[4:])) for row in rows if row["step"] is not None

@@ -1,4 +1,4 @@
-"""What a store holds, in numbers, on PostgreSQL: plain functions of a connection that reads by index.
+"""What a store holds, in numbers, on PostgreSQL: functions of a connection that reads by index.
 
 Each statement reads a bounded number of rows; all are of the caller's one snapshot.
 """

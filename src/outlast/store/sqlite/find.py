@@ -9,8 +9,7 @@ import msgspec
 
 from outlast.model.job import State
 from outlast.store.columns import ID_MAX, ID_MIN
-from outlast.store.listing import page
-from outlast.store.protocol import LOOK_ROWS
+from outlast.store.listing import page, rows_of
 from outlast.store.rows import JobFilter, JobIds
 from outlast.store.sqlite.statements import statements
 
@@ -20,7 +19,7 @@ _SNAPSHOT = statements("transaction")
 
 def find_ids(cursor: Cursor, which: JobFilter) -> JobIds:
     """Return what one look finds (sqlite/sql/find_jobs.sql), in one snapshot."""
-    values = msgspec.structs.asdict(which) | {"rows": which.look_rows or LOOK_ROWS}
+    values = msgspec.structs.asdict(which) | {"rows": rows_of(which)}
     values["last"] = ID_MAX if which.before_id is None else which.before_id - 1
     kind = _kind(which)
     cursor.execute(_SNAPSHOT["snapshot"])

@@ -34,7 +34,14 @@ from outlast.store.finding import Environment
 from outlast.store.history import HISTORY_PAGE, AttemptPast, HistoryPage, JobPast, page_of
 from outlast.store.listing import find
 from outlast.store.logs import LogRow, lines_of
-from outlast.store.minutes import MINUTES_MAX, TOTALS_MAX, Counted, Minutes
+from outlast.store.minutes import (
+    EVERY_MINUTE,
+    MINUTES_MAX,
+    TOTALS_MAX,
+    Counted,
+    MinuteFilter,
+    Minutes,
+)
 from outlast.store.rows import (
     GONE_MAX,
     HELD_MAX,
@@ -61,9 +68,9 @@ from outlast.store.sqlite.statements import statements
 from outlast.store.sqlite.statistics import statistics
 from outlast.store.sqlite.wanted import wanted
 from outlast.store.statistics import (
-    COUNT_MAX,
     LANES_MAX,
     NAMED_MAX,
+    PLACE_MAX,
     STATISTICS_MAX,
     Place,
     Statistics,
@@ -148,7 +155,7 @@ class SqliteInspector:
 
     async def place(self, job_id: int) -> Place | None:
         """Return where a job stands among the others."""
-        bounds = {"most": COUNT_MAX, "named": NAMED_MAX}
+        bounds = {"most": PLACE_MAX, "named": NAMED_MAX}
         rows = await self._rows("place", {"id": job_id, "now": self._clock.wall()} | bounds)
         return _place(rows[0]) if rows else None
 
@@ -212,11 +219,13 @@ class SqliteInspector:
         now = self._clock.wall()
         return await self._connection.read(lambda cursor: wanted(cursor, now, queue))
 
-    async def minutes(self, seconds: float, step: int, most: int = MINUTES_MAX) -> Minutes:
+    async def minutes(
+        self, seconds: float, step: int, most: int = MINUTES_MAX, which: MinuteFilter = EVERY_MINUTE
+    ) -> Minutes:
         """Return the attempts that were counted in the last ``seconds``, in steps."""
         now = self._clock.wall()
         return await self._connection.read(
-            lambda cursor: sqlite_minutes.minutes(cursor, now, seconds, step, most)
+            lambda cursor: sqlite_minutes.minutes(cursor, now, seconds, step, most, which)
         )
 
     async def totals(self, most: int = TOTALS_MAX) -> list[Counted]:

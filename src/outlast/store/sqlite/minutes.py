@@ -13,6 +13,7 @@ from outlast.store.minutes import (
     WORKER_SECONDS,
     Counted,
     Minute,
+    MinuteFilter,
     Minutes,
     columns_of,
     counted_of,
@@ -60,9 +61,12 @@ def _ids(rows: Sequence[tuple[int]]) -> str:
     return _encode([number for (number,) in rows]).decode()
 
 
-def minutes(cursor: Cursor, now: float, seconds: float, step: int, most: int) -> Minutes:
+def minutes(
+    cursor: Cursor, now: float, seconds: float, step: int, most: int, which: MinuteFilter
+) -> Minutes:
     """Return the attempts that were counted in the last seconds, in steps."""
     values = {"since": now - seconds, "now": now, "step": step, "most": most}
+    values |= msgspec.structs.asdict(which)
     rows = cursor.execute(_SQL["minutes"], values).fetchall()
     read, oldest = rows[0][:2] if rows else (0, None)
     found = [Minute(row[2], counted_of(row[3:])) for row in rows]

@@ -1,37 +1,43 @@
--- Where a job stands among the others: each count is by one index and stops at $2. The order that
--- is asked for inside a count is that of the index, which leaves no cheaper way than by it.
--- Reads only; one snapshot.
-WITH RECURSIVE lane AS (
-    (SELECT queue, task, -priority AS rank FROM outlast_jobs WHERE position IS NOT NULL
+-- Where a job stands among the others: each count is by one index and stops at $2, also that of all lanes of its
+-- queue: of the tasks that wait (found by one probe each, 1,000 at most) each is looked for in the queue, until
+-- there are $2 jobs. The order that is asked for inside a count is that of the index, which leaves no
+-- cheaper way than by it. Reads only; one snapshot.
+WITH RECURSIVE t AS (
+    (SELECT task FROM outlast_jobs WHERE position IS NOT NULL
      ORDER BY task, queue, (-priority), position LIMIT 1)
     UNION ALL
-    SELECT n.queue, n.task, n.rank
-    FROM lane l CROSS JOIN LATERAL (
-        SELECT o.queue, o.task, -o.priority AS rank FROM outlast_jobs o
-        WHERE o.position IS NOT NULL
-          AND (o.task, o.queue, (-o.priority)) > (l.task, l.queue, l.rank)
+    SELECT n.task
+    FROM t CROSS JOIN LATERAL (
+        SELECT o.task FROM outlast_jobs o WHERE o.position IS NOT NULL AND o.task > t.task
         ORDER BY o.task, o.queue, (-o.priority), o.position LIMIT 1) n
-), part AS MATERIALIZED (
-    SELECT l.queue, l.task, l.rank,
-           (SELECT count(*) FROM (
+), lined AS MATERIALIZED (SELECT task FROM t LIMIT 1000)
+SELECT (SELECT count(*) FROM (
+            SELECT FROM lined CROSS JOIN LATERAL (
+                (SELECT FROM outlast_jobs o
+                 WHERE o.queue = j.queue AND o.task = lined.task AND (-o.priority) < (-j.priority)
+                   AND o.position IS NOT NULL
+                 ORDER BY o.task, o.queue, (-o.priority), o.position LIMIT $2)
+                UNION ALL
+                (SELECT FROM outlast_jobs o
+                 WHERE o.queue = j.queue AND o.task = lined.task AND (-o.priority) = (-j.priority)
+                   AND o.position < coalesce(j.position, 9223372036854775807)
+                 ORDER BY o.task, o.queue, (-o.priority), o.position LIMIT $2)) c LIMIT $2) c) AS before,
+       (SELECT count(*) FROM (
+            SELECT FROM outlast_jobs o WHERE o.position IS NOT NULL
+            ORDER BY o.task, o.queue, (-o.priority), o.position LIMIT $2) c) AS due,
+       (SELECT count(*) FROM (
+            SELECT FROM lined CROSS JOIN LATERAL (
                 SELECT FROM outlast_jobs o
-                WHERE o.queue = l.queue AND o.task = l.task AND (-o.priority) = l.rank
-                  AND o.position IS NOT NULL
-                ORDER BY o.task, o.queue, (-o.priority), o.position LIMIT $2) c) AS number,
-           (SELECT count(*) FROM (
-                SELECT FROM outlast_jobs o
-                WHERE o.queue = l.queue AND o.task = l.task AND (-o.priority) = l.rank
-                  AND o.position < (SELECT coalesce(position, 9223372036854775807)
-                                    FROM outlast_jobs WHERE id = $1)
-                ORDER BY o.task, o.queue, (-o.priority), o.position LIMIT $2) c) AS earlier
-    FROM (SELECT * FROM lane LIMIT $2) l)
-SELECT least($2::bigint, m.before) AS before, least($2::bigint, m.due) AS due,
-       least($2::bigint, m.due_here) AS due_here, least($2::bigint, m.due_alike) AS due_alike,
-       w.waiting, w.retrying,
+                WHERE o.queue = j.queue AND o.task = lined.task AND o.position IS NOT NULL
+                ORDER BY o.task, o.queue, (-o.priority), o.position LIMIT $2) c LIMIT $2) c) AS due_here,
        (SELECT count(*) FROM (
             SELECT FROM outlast_jobs o
-            WHERE o.queue = j.queue AND o.state = 'queued' AND o.solo > 0
-            ORDER BY o.queue, o.run_at LIMIT $2) c) AS suspects,
+            WHERE o.queue = j.queue AND o.task = j.task AND o.position IS NOT NULL
+            ORDER BY o.task, o.queue, (-o.priority), o.position LIMIT $2) c) AS due_alike,
+       w.waiting, w.retrying,
+       (SELECT count(*) FILTER (WHERE c.queue = j.queue) FROM (
+            SELECT o.queue FROM outlast_jobs o WHERE o.state = 'queued' AND o.solo > 0
+            ORDER BY o.solo, o.queue, o.task, o.priority DESC, o.run_at LIMIT $2) c) AS suspects,
        (SELECT count(*) FROM (
             SELECT FROM outlast_jobs o WHERE o.worker_id = j.worker_id LIMIT $2) c) AS beside,
        (SELECT count(*) FILTER (WHERE c.task = j.task) FROM (
@@ -50,13 +56,4 @@ CROSS JOIN LATERAL (
           WHERE o.queue = j.queue AND o.state = 'queued' AND o.position IS NULL AND o.solo = 0
             AND o.run_at > statement_timestamp()
           ORDER BY o.queue, o.run_at LIMIT $2) c) w
-CROSS JOIN LATERAL (
-    SELECT coalesce(sum(p.number), 0)::bigint AS due,
-           coalesce(sum(p.number) FILTER (WHERE p.queue = j.queue), 0)::bigint AS due_here,
-           coalesce(sum(p.number) FILTER (WHERE p.queue = j.queue AND p.task = j.task),
-                    0)::bigint AS due_alike,
-           coalesce(sum(CASE WHEN p.rank < -j.priority THEN p.number
-                             WHEN p.rank = -j.priority THEN p.earlier END)
-                    FILTER (WHERE p.queue = j.queue), 0)::bigint AS before
-    FROM part p) m
 WHERE j.id = $1

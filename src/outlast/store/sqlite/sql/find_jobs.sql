@@ -63,15 +63,16 @@ SELECT id FROM (
     ORDER BY id DESC LIMIT :limit)
 ORDER BY id DESC LIMIT :limit
 -- name: queued_more
--- Whether the queue, or the part of it that is asked for, has :rows rows or more.
-SELECT (SELECT count(*) FROM (
-            SELECT 1 FROM outlast_jobs INDEXED BY outlast_jobs_line
-            WHERE position IS NOT NULL AND (:part IS NULL OR :part = 'line') LIMIT :rows))
-     + (SELECT count(*) FROM (
-            SELECT 1 FROM outlast_jobs INDEXED BY outlast_jobs_due
-            WHERE state = 'queued' AND position IS NULL AND solo = 0
-              AND (:part IS NULL OR :part = 'timed') LIMIT :rows))
-     + (SELECT count(*) FROM (
-            SELECT 1 FROM outlast_jobs INDEXED BY outlast_jobs_suspect
-            WHERE state = 'queued' AND solo > 0 AND (:part IS NULL OR :part = 'suspects')
-            LIMIT :rows)) >= :rows
+-- Whether the queue, or the part of it that is asked for, has :rows rows or more, counted up to there in all.
+SELECT count(*) >= :rows FROM (
+    SELECT * FROM (SELECT 1 FROM outlast_jobs INDEXED BY outlast_jobs_line
+                   WHERE position IS NOT NULL AND (:part IS NULL OR :part = 'line') LIMIT :rows)
+    UNION ALL
+    SELECT * FROM (SELECT 1 FROM outlast_jobs INDEXED BY outlast_jobs_due
+                   WHERE state = 'queued' AND position IS NULL AND solo = 0
+                     AND (:part IS NULL OR :part = 'timed') LIMIT :rows)
+    UNION ALL
+    SELECT * FROM (SELECT 1 FROM outlast_jobs INDEXED BY outlast_jobs_suspect
+                   WHERE state = 'queued' AND solo > 0 AND (:part IS NULL OR :part = 'suspects')
+                   LIMIT :rows)
+    LIMIT :rows)

@@ -77,9 +77,12 @@ SELECT w.id, w.name, w.host, w.pid, w.status, w.epoch, w.beat, w.heartbeat, w.le
        w.wakeup, w.failing, w.failing_since, w.boot_id, w.lock_device, w.lock_inode,
        w.heeds, :now - w.heartbeat_at
 FROM outlast_workers AS w
-WHERE w.status IN ('active', 'draining') OR w.id IN (
-    SELECT g.id FROM outlast_workers AS g WHERE g.status IN ('stopped', 'lost')
-    ORDER BY g.stopped_at DESC, g.id DESC LIMIT :gone_max)
+WHERE w.id IN (
+    SELECT id FROM outlast_workers INDEXED BY outlast_workers_status_ix WHERE status IN ('active', 'draining')
+    UNION ALL
+    SELECT id FROM (
+        SELECT id FROM outlast_workers INDEXED BY outlast_workers_gone WHERE stopped_at IS NOT NULL
+        ORDER BY stopped_at DESC, id DESC LIMIT :gone_max))
 ORDER BY w.id
 -- name: refusals
 -- The attempt of that token shows who tried.

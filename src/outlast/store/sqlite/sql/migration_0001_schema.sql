@@ -230,6 +230,7 @@ CREATE TABLE outlast_workers (
         CHECK ((status IN ('stopped', 'lost')) = (stopped_at IS NOT NULL))
 ) STRICT;
 CREATE INDEX outlast_workers_status_ix ON outlast_workers (status);
+CREATE INDEX outlast_workers_gone ON outlast_workers (stopped_at) WHERE stopped_at IS NOT NULL;
 
 CREATE TABLE outlast_refusals (
     id        INTEGER PRIMARY KEY AUTOINCREMENT,

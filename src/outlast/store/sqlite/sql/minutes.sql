@@ -73,28 +73,31 @@ GROUP BY m.kind, m.queue, m.task, m.outcome
 ORDER BY m.kind, m.queue, m.task, m.outcome
 -- name: minutes
 -- At most :most rows, the newest, are read: three parts of the index, newest first. Each row brings how
--- many rows were read, and the time of the oldest of them.
-WITH seen AS MATERIALIZED (
+-- many rows were read, and the time of the oldest of them. :by_queue, :by_task: whether they are told apart, or
+-- else added up under no name.
+WITH seen (number, at) AS MATERIALIZED (
     SELECT * FROM (
         SELECT * FROM (
-            SELECT * FROM outlast_minutes INDEXED BY outlast_minutes_at
+            SELECT rowid, at FROM outlast_minutes INDEXED BY outlast_minutes_at
             WHERE level = 'worker' AND at BETWEEN :since AND :now ORDER BY at DESC LIMIT :most)
         UNION ALL
         SELECT * FROM (
-            SELECT * FROM outlast_minutes INDEXED BY outlast_minutes_at
+            SELECT rowid, at FROM outlast_minutes INDEXED BY outlast_minutes_at
             WHERE level = 'minute' AND at BETWEEN :since AND :now ORDER BY at DESC LIMIT :most)
         UNION ALL
         SELECT * FROM (
-            SELECT * FROM outlast_minutes INDEXED BY outlast_minutes_at
+            SELECT rowid, at FROM outlast_minutes INDEXED BY outlast_minutes_at
             WHERE level = 'hour' AND at BETWEEN :since AND :now ORDER BY at DESC LIMIT :most))
     ORDER BY at DESC LIMIT :most
 )
 SELECT (SELECT count(*) FROM seen), (SELECT min(at) FROM seen),
-       m.at - m.at % :step AS step, m.kind, m.queue, m.task, m.outcome,
+       m.at - m.at % :step AS step, m.kind, iif(:by_queue, m.queue, '') AS queue_told,
+       iif(:by_task, m.task, '') AS task_told, m.outcome,
        sum(m.jobs), sum(m.firsts), sum(m.seconds), sum(m.waited), sum(m.d1), sum(m.d2), sum(m.d3),
        sum(m.d4), sum(m.d5), sum(m.d6), sum(m.d7), sum(m.d8), sum(m.d9), sum(m.d10), sum(m.d11),
        sum(m.w1), sum(m.w2), sum(m.w3), sum(m.w4), sum(m.w5), sum(m.w6), sum(m.w7), sum(m.w8),
        sum(m.w9), sum(m.w10), sum(m.w11)
-FROM seen AS m WHERE m.kind = 'attempt'
-GROUP BY step, m.queue, m.task, m.outcome
-ORDER BY step, m.queue, m.task, m.outcome
+FROM seen CROSS JOIN outlast_minutes AS m ON m.rowid = seen.number
+WHERE m.kind = 'attempt' AND (:queue IS NULL OR m.queue = :queue) AND (:task IS NULL OR m.task = :task)
+GROUP BY step, queue_told, task_told, m.outcome
+ORDER BY step, queue_told, task_told, m.outcome

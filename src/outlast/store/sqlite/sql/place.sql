@@ -1,5 +1,6 @@
 -- Where a job stands among the others: each count is by one index and stops at :most. The line is
--- indexed by task, then by queue: what is in the job's queue is summed up task by task. Reads only.
+-- indexed by task, then by queue: what is in the job's queue is counted task by task (1,000 at most), until :most are
+-- found. Reads only.
 
 -- name: place
 WITH RECURSIVE me AS (SELECT * FROM outlast_jobs WHERE id = :id),
@@ -9,30 +10,20 @@ lane (task) AS (
     UNION ALL
     SELECT (SELECT o.task FROM outlast_jobs AS o INDEXED BY outlast_jobs_line
             WHERE o.position IS NOT NULL AND o.task > lane.task ORDER BY o.task LIMIT 1)
-    FROM lane WHERE lane.task IS NOT NULL
+    FROM lane WHERE lane.task IS NOT NULL LIMIT 1000
 )
-SELECT min(:most, (
-           SELECT coalesce(sum((
-               SELECT count(*) FROM (
-                   SELECT 1 FROM outlast_jobs AS o INDEXED BY outlast_jobs_line
-                   WHERE o.queue = me.queue AND o.task = lane.task AND o.position IS NOT NULL
-                     AND o.priority > me.priority LIMIT :most)) + (
-               SELECT count(*) FROM (
-                   SELECT 1 FROM outlast_jobs AS o INDEXED BY outlast_jobs_line
-                   WHERE o.queue = me.queue AND o.task = lane.task AND o.position IS NOT NULL
-                     AND o.priority = me.priority
-                     AND o.position < coalesce(me.position, 9223372036854775807) LIMIT :most))), 0)
-           FROM lane WHERE lane.task IS NOT NULL)),
+SELECT (SELECT count(*) FROM (
+            SELECT 1 FROM lane CROSS JOIN outlast_jobs AS o INDEXED BY outlast_jobs_line
+            WHERE o.queue = me.queue AND o.task = lane.task AND o.position IS NOT NULL
+              AND o.priority >= me.priority
+              AND (o.priority > me.priority OR o.position < coalesce(me.position, 9223372036854775807))
+            LIMIT :most)),
        (SELECT count(*) FROM (
             SELECT 1 FROM outlast_jobs AS o INDEXED BY outlast_jobs_line
             WHERE o.position IS NOT NULL LIMIT :most)),
-       min(:most, (
-           SELECT coalesce(sum((
-               SELECT count(*) FROM (
-                   SELECT 1 FROM outlast_jobs AS o INDEXED BY outlast_jobs_line
-                   WHERE o.queue = me.queue AND o.task = lane.task AND o.position IS NOT NULL
-                   LIMIT :most))), 0)
-           FROM lane WHERE lane.task IS NOT NULL)),
+       (SELECT count(*) FROM (
+            SELECT 1 FROM lane CROSS JOIN outlast_jobs AS o INDEXED BY outlast_jobs_line
+            WHERE o.queue = me.queue AND o.task = lane.task AND o.position IS NOT NULL LIMIT :most)),
        (SELECT count(*) FROM (
             SELECT 1 FROM outlast_jobs AS o INDEXED BY outlast_jobs_line
             WHERE o.queue = me.queue AND o.task = me.task AND o.position IS NOT NULL LIMIT :most)),
@@ -46,8 +37,9 @@ SELECT min(:most, (
               AND o.run_at > :now ORDER BY o.run_at LIMIT :most)
         WHERE ended > 0),
        (SELECT count(*) FROM (
-            SELECT 1 FROM outlast_jobs AS o INDEXED BY outlast_jobs_suspect
-            WHERE o.queue = me.queue AND o.state = 'queued' AND o.solo > 0 LIMIT :most)),
+            SELECT o.queue FROM outlast_jobs AS o INDEXED BY outlast_jobs_suspect
+            WHERE o.state = 'queued' AND o.solo > 0 LIMIT :most) AS s
+        WHERE s.queue = me.queue),
        (SELECT count(*) FROM (
             SELECT 1 FROM outlast_jobs AS o INDEXED BY outlast_jobs_worker
             WHERE o.worker_id = me.worker_id AND o.worker_id IS NOT NULL LIMIT :most)),
