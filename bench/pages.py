@@ -5,9 +5,9 @@
 Every address is asked *warm* (anew: nothing that was read before is used, the database has it in
 memory) and *cold* (the page's process has just begun, and the database's memory is empty:
 PostgreSQL was started again, the file was dropped from the system's cache). Then what each
-statement reads, a scrape, the first page's bytes, 50 open pages beside a worker, from a change to the page that
-shows it, and memory. With ``--after`` the stores are filled at once, and measured
-when that file exists. Some 10 GB of space are needed for 10,000,000 rows (``TMPDIR``).
+statement reads, a scrape, the first page's bytes, 50 open pages beside a worker, from a change to
+the page that shows it, and memory. With ``--after`` the stores are filled, and measured once
+that file exists. Some 10 GB of space are needed for 10,000,000 rows (``TMPDIR``).
 """
 
 from __future__ import annotations

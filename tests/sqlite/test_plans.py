@@ -14,6 +14,7 @@ from outlast.store.sqlite import exchange, schema, workers
 from outlast.store.sqlite import jobs as sqlite_jobs
 from outlast.store.sqlite.lanes import DUE_MAX
 from outlast.store.sqlite.statements import statements
+from outlast.store.sqlite.statistics import statistics
 from outlast.store.turns import Turns
 from outlast.store.values import Answer, Claimed, ClaimRequest, WorkerRef
 from tests.conformance.kit import TASK, ended, job, new_worker
@@ -227,3 +228,35 @@ def test_a_hundred_thousand_paused_jobs_slow_no_claim_of_others(cursor: sqlite3.
     cursor.execute(PAUSED, {"task": TASK})
     request = ClaimRequest(tasks=[TASK], limit=10, not_queues=("a paused one",))
     assert steps_of_a_claim(cursor, me, request) <= usual + 2
+
+
+LANES = """
+WITH RECURSIVE n (value) AS (SELECT 1 UNION ALL SELECT value + 1 FROM n WHERE value < 30000)
+INSERT INTO outlast_jobs (task, queue, run_at, enqueued_at, args, position)
+SELECT 'many' || (value % 30), 'default', 0, 0, '{}', value FROM n"""
+SCHEDULED = """
+WITH RECURSIVE n (value) AS (SELECT 1 UNION ALL SELECT value + 1 FROM n WHERE value < 30000)
+INSERT INTO outlast_jobs (task, queue, run_at, enqueued_at, args)
+SELECT 't', 'q' || (value % 30), 1e9, 0, '{}' FROM n"""
+
+
+def test_what_many_lanes_take_together_is_bounded(cursor: sqlite3.Cursor) -> None:
+    cursor.execute(LANES)
+    cursor.execute(SCHEDULED)
+    count = [0]
+
+    def counts() -> None:
+        count[0] += 1_000
+
+    cursor.connection.set_progress_handler(counts, 1_000)
+    found = statistics(cursor, NOW, 1_000, 1_000)
+    of_numbers, count[0] = count[0], 0
+    values = {"id": 2 * MANY + 20_000, "now": NOW, "most": 1_000, "named": 10}
+    place = cursor.execute(statements("place")["place"], values).fetchone()
+    cursor.connection.set_progress_handler(None, 0)
+    many = [one for one in found.lanes if one.task.startswith("many")]
+    assert [(one.number, one.at_least) for one in many] == [(1_000 // 31, True)] * 30
+    assert {one.scheduled_at_least for one in found.waiting} == {True}
+    assert of_numbers < 100_000, "2 x 1,000 rows of lanes, and as many of queues"
+    assert place[0] == place[2] == 1_000
+    assert count[0] < 100_000, "1,000 rows for each number"

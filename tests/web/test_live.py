@@ -9,6 +9,7 @@ import pytest
 
 from outlast.store.logs import JobLog, LogLine
 from outlast.web.reader import StoreReader
+from outlast.web.rendered import RenderedPages
 from outlast.web.sampler import CLIENTS_MAX, SLOW, Sampler
 from tests.conformance.kit import Hands, enqueued
 from tests.manual_clock import ManualClock
@@ -96,7 +97,7 @@ async def test_fifty_open_pages_cost_as_much_as_one_and_none_costs_nothing(
     await looking.settle()
     before = looking.reader.looks
     await looking.look()
-    assert looking.reader.looks - before == 2 + SLOW, "stats and workers once, the job each time"
+    assert looking.reader.looks - before == 1 + SLOW, "all numbers once, the job each time"
     for page in pages:
         looking.sampler.leave(page)
     before = looking.reader.looks
@@ -104,6 +105,26 @@ async def test_fifty_open_pages_cost_as_much_as_one_and_none_costs_nothing(
     await asyncio.sleep(0)
     assert looking.clock.sleepers == 0
     assert looking.reader.looks == before
+
+
+async def test_a_page_is_put_together_once_for_all_tabs_until_the_store_is_looked_at_again(
+    store: Store,
+) -> None:
+    clock = ManualClock()
+    reader = StoreReader(store.url, clock)
+    pages, made = RenderedPages(reader, clock), iter("abcdefg")
+
+    def get(key: str = "/") -> str:
+        return pages.get(key, lambda: next(made))
+
+    assert [get(), get(), get("/jobs"), get()] == ["a", "a", "b", "a"]
+    await reader.ask("now", lambda store: store.inspector.now())
+    assert [get(), get()] == ["c", "c"]
+    reader.forget("now")
+    assert [get(), get()] == ["d", "d"]
+    clock.advance(1.5)
+    assert get() == "e"
+    await reader.close()
 
 
 async def test_too_many_open_pages_are_refused(store: Store, looking: Looking) -> None:

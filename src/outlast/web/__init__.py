@@ -15,6 +15,7 @@ security.py     hosts, sites and headers: for each request and each answer
 hiding.py       what is not to be seen, in any text
 problem.py      why something is refused, as a status and a sentence
 reader.py       the reading side of the store: one look for all who ask, kept for two seconds
+rendered.py     a page is put together once for all tabs that ask at once
 sampler.py      looks for all open pages at once whether something has changed
 render.py       Jinja2: filters, and what all templates know
 navigation.py   the menu

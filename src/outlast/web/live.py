@@ -68,7 +68,7 @@ async def _allowed(visit: Visit, asked: frozenset[str]) -> frozenset[str]:
     jobs = {topic for topic in asked if _is_job(topic, kinds)}
     tenant = visit.access.tenant
     if tenant is None:
-        return frozenset(jobs | (asked & TOPICS.keys()))
+        return frozenset(jobs | (asked & TOPICS))
     ids = tuple(sorted({int(topic.partition(":")[2]) for topic in jobs}))
     rows = await visit.ask(("tenants", ids), lambda store: store.inspector.jobs_of(ids, 0))
     own = {str(row.id) for row in rows if row.tenant == tenant}

@@ -8,7 +8,7 @@ forgotten at once, and asked again by the next visitor.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Hashable
+from collections.abc import Awaitable, Callable, Hashable, Iterable
 from typing import Any, TypeVar
 
 from outlast.clock import Clock
@@ -35,7 +35,8 @@ class _Look:
 
 
 class StoreReader:
-    """Looks at one store. ``looks`` counts those that went to the store."""
+    """Looks at one store. ``looks`` counts those that went to the store, ``forgotten`` how often
+    something that was kept was dropped, since it may have changed."""
 
     def __init__(self, url: str, clock: Clock) -> None:
         self._stores = StoreProvider(
@@ -48,7 +49,7 @@ class StoreReader:
         )
         self._clock = clock
         self._kept: dict[Hashable, _Look] = {}
-        self.looks = 0
+        self.looks = self.forgotten = 0
 
     async def ask(
         self, key: Hashable, work: Callable[[Store], Awaitable[T]], keep: float = KEEP_SECONDS
@@ -67,11 +68,16 @@ class StoreReader:
 
     def forget(self, *keys: Hashable) -> None:
         """Drop what is kept of these looks."""
+        self.forgotten += 1
+        self._drop(keys)
+
+    def _drop(self, keys: Iterable[Hashable]) -> None:
         for key in keys:
             self._kept.pop(key, None)
 
     def forget_all(self) -> None:
         """Drop all that is kept: something was changed."""
+        self.forgotten += 1
         self._kept.clear()
 
     async def close(self) -> None:
@@ -101,5 +107,5 @@ class StoreReader:
     def _tidy(self) -> None:
         """Drop what is stale and, of too many, the oldest."""
         old = [key for key, look in self._kept.items() if self._is_stale(look)]
-        self.forget(*old)
-        self.forget(*list(self._kept)[: max(0, len(self._kept) - KEPT_MAX)])
+        self._drop(old)
+        self._drop(list(self._kept)[: max(0, len(self._kept) - KEPT_MAX)])

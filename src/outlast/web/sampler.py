@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Hashable
+from collections.abc import Awaitable, Callable, Hashable, Sequence
 
 import msgspec
 
 from outlast.clock import Clock
 from outlast.errors import OutlastError
 from outlast.insight.availability import health
-from outlast.insight.overview import read_overview
+from outlast.insight.overview import Overview, read_overview
 from outlast.insight.queries import read_workers
 from outlast.model.job import State
 from outlast.store.logs import LogRow
 from outlast.store.protocol import Store
-from outlast.store.rows import StoredJob
+from outlast.store.rows import StoredJob, WorkerRow
 from outlast.web.reader import StoreReader
 
 LOOK_SECONDS = 0.7  # between two looks at jobs
@@ -25,30 +25,34 @@ JOBS_MAX = 500  # watched at once
 LOGS_MAX = 20  # running jobs whose lines are watched at once
 
 
-async def _stats(store: Store) -> object:
+def _numbers(seen: Overview) -> object:
     """All numbers, but not how old the oldest job is, which changes while nothing does."""
-    stats = (await read_overview(store)).stats
+    stats = seen.stats
     queues = [each | {"oldest_due_seconds": None} for each in stats["queues"]]
     return stats | {"queues": queues}
 
 
-async def _workers(store: Store) -> object:
+def _standings(workers: Sequence[WorkerRow]) -> object:
     return [
         (one.id, one.status, one.running, one.failing, one.drain_requested, health(one, 0.0))
-        for one in await read_workers(store)
+        for one in workers
     ]
+
+
+async def _workers(store: Store) -> object:
+    return _standings(await read_workers(store))
 
 
 async def _refusals(store: Store) -> object:
     return await store.inspector.refusals(limit=1)
 
 
-TOPICS: dict[str, tuple[Callable[[Store], Awaitable[object]], tuple[Hashable, ...]]] = {
-    "stats": (_stats, ("overview",)),
+_ALONE: dict[str, tuple[Callable[[Store], Awaitable[object]], tuple[Hashable, ...]]] = {
     "workers": (_workers, ("workers",)),
     "refusals": (_refusals, ("refusals",)),
 }
 """Topic -> what is looked at, and the keys of looks that are forgotten when it has changed."""
+TOPICS = frozenset({"stats", *_ALONE})
 
 
 class LivePage:
@@ -119,21 +123,30 @@ class Sampler:
         wanted = {topic for client in self._clients for topic in client.topics}
         self._seen = {topic: mark for topic, mark in self._seen.items() if topic in wanted}
         rows, changed = await self._look_at_jobs({topic for topic in wanted if ":" in topic})
-        if slow:
-            changed |= await self._look_at_logs(
-                [
-                    row.id
-                    for row in rows
-                    if row.state is State.RUNNING and f"logs:{row.id}" in wanted
-                ]
-            )
-        for topic in sorted(wanted & TOPICS.keys()) if slow else ():
-            work, keys = TOPICS[topic]
+        if not slow:
+            return changed
+        printing = [row.id for row in rows if row.state is State.RUNNING]
+        changed |= await self._look_at_logs([one for one in printing if f"logs:{one}" in wanted])
+        if "stats" in wanted:
+            changed |= await self._look_at_all()
+            wanted.discard("workers")
+        for topic in sorted(wanted & _ALONE.keys()):
+            work, keys = _ALONE[topic]
             self._reader.forget(("topic", topic))
             found = await self._reader.ask(("topic", topic), work)
             if self._note(topic, found):
                 changed.add(topic)
                 self._reader.forget(*keys)
+        return changed
+
+    async def _look_at_all(self) -> set[str]:
+        """Look at numbers and workers; pages that ask for them now are shown the same look."""
+        self._reader.forget("overview")
+        seen = await self._reader.ask("overview", read_overview)
+        changed = {"stats"} if self._note("stats", _numbers(seen)) else set()
+        if self._note("workers", _standings(seen.workers)):
+            changed.add("workers")
+            self._reader.forget("workers")
         return changed
 
     async def _look_at_jobs(self, topics: set[str]) -> tuple[list[StoredJob], set[str]]:

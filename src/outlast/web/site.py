@@ -16,6 +16,7 @@ from outlast.web.access import Judge
 from outlast.web.bulk_runner import BulkRunner
 from outlast.web.hiding import Hiding
 from outlast.web.reader import StoreReader
+from outlast.web.rendered import RenderedPages
 from outlast.web.sampler import Sampler
 
 Refuse = Callable[[Request], Response | Awaitable[Response | None] | None]
@@ -27,6 +28,7 @@ class Site:
 
     Attributes:
         reader: the reading side of the store.
+        pages: those that were put together just now.
         bulk: goes on with acts on many jobs.
         judge: tells who a request is of.
         refuse: what a stranger is answered, instead of a plain refusal.
@@ -57,6 +59,7 @@ class Site:
         self.read_only = read_only
         self.clock = clock
         self.reader = StoreReader(url, clock)
+        self.pages = RenderedPages(self.reader, clock)
         self._hiding = hiding or Hiding()
         self._samplers: WeakKeyDictionary[asyncio.AbstractEventLoop, Sampler] = WeakKeyDictionary()
         self._writers = StoreProvider(url, connections=1, application="outlast-web")

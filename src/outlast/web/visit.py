@@ -96,13 +96,21 @@ class Visit:
     def show(self, template: str, *, status: int = 200, **values: Any) -> Response:
         """Return a page, or that the one that the browser has (by its ETag) is still right. Each
         template knows ``visit``, ``site``, ``link`` and ``now`` besides the values."""
-        known = {"visit": self, "site": self.site, "link": self.link, "now": self.now}
-        text = render(template, known | values)
+        text = self._rendered(template, values, status)
         tag = f'"{hashlib.blake2b(text.encode(), digest_size=12).hexdigest()}"'
         if status == 200 and self.request.headers.get("if-none-match") == tag:  # noqa: PLR2004
             return Response(status_code=304, headers={"etag": tag})
         headers = {"etag": tag, "content-type": "text/html; charset=utf-8"}
         return Response(text, status, headers)
+
+    def _rendered(self, template: str, values: dict[str, Any], status: int) -> str:
+        """Return the page, as it was made for another tab of this user from the same looks."""
+        access, asked = self.access, str(self.request.query_params)
+        key = (template, self.path, asked, access.user, access.can, access.tenant)
+        known = {"visit": self, "site": self.site, "link": self.link, "now": self.now}
+        if self.request.method != "GET" or status != 200:  # noqa: PLR2004
+            return render(template, known | values)
+        return self.site.pages.get(key, lambda: render(template, known | values))
 
     def go(self, path: str, **query: Any) -> RedirectResponse:
         """Send the browser to another page, after a form."""
