@@ -11,6 +11,7 @@ from bench import latency, rates, steady, targets
 from bench.contenders import OUTLAST, PEERS, Entry
 from bench.environment import REQUIREMENTS
 from bench.kit import ROOT, load, markdown, on_what, put
+from bench.pages_table import pages_text
 from bench.series import Figure
 
 PAGE = ROOT / "docs" / "performance.md"
@@ -278,6 +279,7 @@ SECTIONS: dict[str, Callable[[Any], str]] = {
     "idle": figures_text,
     "schedules": figures_text,
     "life": figures_text,
+    "pages": pages_text,
     "memory": figures_text,
     "heartbeat": figures_text,
 }
