@@ -1,9 +1,9 @@
 """``outlast web`` as `python -m bench pages` measures it: with two more addresses.
 
-    python -m bench.page_server URL [--anew] [--plans FILE]
+    python -m bench.page_server URL [--fresh] [--plans FILE]
 
 ``/bench/floor`` asks the store for nothing but the time, ``/bench/looks`` says how often the page
-has looked. With ``--anew`` nothing is kept: each request looks at the store. With ``--plans`` each
+has looked. With ``--fresh`` nothing is kept: each request looks at the store. With ``--plans`` each
 statement is noted in a file with what it has read.
 """
 
@@ -32,7 +32,7 @@ STEPS = 50  # of SQLite's machine between two counts
 
 
 async def floor(visit: Visit) -> Response:
-    """Answer with the store's time, asked for anew."""
+    """Answer with the store's time, asked for now."""
     visit.site.reader.forget("floor")
     return Response(str(await visit.ask("floor", lambda store: store.inspector.now())))
 
@@ -138,10 +138,10 @@ def main() -> None:
     """Serve until it is ended; print the address."""
     asked = argparse.ArgumentParser(prog="bench.page_server", description=__doc__)
     asked.add_argument("url")
-    asked.add_argument("--anew", action="store_true")
+    asked.add_argument("--fresh", action="store_true")
     asked.add_argument("--plans", type=Path)
     chosen = asked.parse_args()
-    if chosen.anew:
+    if chosen.fresh:
         keep_nothing()
     if chosen.plans is not None:
         note_plans(chosen.plans.open("a"))

@@ -13,6 +13,7 @@ enqueue.py       enqueues, on the store's own connection or in the caller's tran
 callers.py       callers' own connections: asyncpg, psycopg
 inspector.py     reads for people and screens; never writes, takes no locks
 evidence.py      dead jobs in groups, ended attempts, suspects
+statistics.py    what a store holds, in numbers
 find.py          finds ids of jobs for a list
 presence.py      a worker's presence: an advisory lock on a session of its own
 wakeup.py        wake-ups: LISTEN and NOTIFY, on a connection that checks that it receives

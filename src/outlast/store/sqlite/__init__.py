@@ -18,6 +18,7 @@ records.py      the record of what they did
 workers.py      workers' rows and beats; gives the jobs of lost workers back
 inspector.py    reads for people and screens
 evidence.py     dead jobs in groups, ended attempts, suspects
+statistics.py   what a file holds, in numbers
 find.py         finds ids of jobs for a list
 checks.py       facts for the doctor, and checks of them: file, disk, library
 environment.py  reads them: the file, the disk under it and the library, for the doctor

@@ -29,9 +29,8 @@
 -- commit of its end. NULL for most: as long as workers are told. prune_at: when that is over, of an ended
 -- job with keep; NULL for all others, so that one index shows both what has a time of its own and, by its end, what
 -- has none.
--- fingerprint: what a dead job's last end has in common with alike ones (model/fingerprint.py); NULL for all
--- others. Its index shows groups of dead jobs, and how many a queue has, without a look at their rows.
--- lacks: tasks that a worker knows and may not serve -> the tags that it would need.
+-- fingerprint: what a dead job's last end has in common with alike ones (model/fingerprint.py); else NULL. Its index
+-- shows their groups and queues without their rows. lacks: tasks that a worker may not serve -> tags that it would need.
 -- presence: under which incarnation of the database the worker's advisory lock was taken, and by which
 -- role's session (INCARNATION/ROLE); presence_off: why there is none. lanes: from where it reads the line,
 -- for workers that come later. wakeup: by what it is woken, and what is wrong with that. cause:
