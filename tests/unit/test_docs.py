@@ -28,6 +28,7 @@ OF_OTHERS = {  # pip, outlast.probe, tests.sim, tests.chaos
     "--host", "--port", "--with", "--story", "--schedules", "--clock", "--seed", "--asynchronous",
 }  # fmt: skip
 OF_BENCH = {"--only", "--what", "--minutes", "--page", "--rounds", "--jobs", "--quick"}
+OF_BENCH |= {"--rows", "--store"}
 
 OF_PLATFORMS = {  # docker, kubectl and systemctl, in docs/deploy.md
     "--build-arg",
