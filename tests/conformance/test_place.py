@@ -77,4 +77,4 @@ async def test_counting_stops_at_the_bound(store: Store, monkeypatch: pytest.Mon
     found = [await place(store, one) for one in ids]
     assert max(one.before for one in found) == 3
     assert {(one.due, one.due_here) for one in found} == {(3, 3)}
-    assert statistics.PLACE_MAX == 2_500
+    assert statistics.PLACE_MAX == 800

@@ -260,3 +260,14 @@ def test_what_many_lanes_take_together_is_bounded(cursor: sqlite3.Cursor) -> Non
     assert of_numbers < 100_000, "2 x 1,000 rows of lanes, and as many of queues"
     assert place[0] == place[2] == 1_000
     assert count[0] < 100_000, "1,000 rows for each number"
+
+
+def test_a_job_is_found_by_its_token_or_its_key_among_many_finished_ones(
+    cursor: sqlite3.Cursor,
+) -> None:
+    text = statements("inspect")["named"]
+    values = {"token": 17, "key": "k", "limit": 10}
+    plan_of = "; ".join(row[3] for row in cursor.execute(f"EXPLAIN QUERY PLAN {text}", values))
+    assert "USING INDEX outlast_jobs_worker" in plan_of
+    assert "USING INDEX outlast_jobs_key (key=?)" in plan_of
+    assert "SCAN outlast_jobs\n" not in plan_of + "\n"

@@ -14,7 +14,7 @@ from outlast.store.protocol import Store
 from outlast.store.rows import WorkerRow
 from outlast.store.statistics import Statistics
 
-COUNTED_MAX = 10_000  # rows for one figure
+COUNTED_MAX = 4_000  # rows for one figure
 LANES_LOOKED_AT = 1_000
 
 

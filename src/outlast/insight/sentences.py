@@ -108,7 +108,7 @@ def describe_waits(held: Sequence[Held]) -> str:
 
 
 def count_text(number: int, noun: str) -> str:
-    """Return a bounded number in words: ``3 jobs``, ``2500 or more jobs``."""
+    """Return a bounded number in words: ``3 jobs``, ``800 or more jobs``."""
     return f"{number} or more {noun}s" if number >= PLACE_MAX else count_of(number, noun)
 
 

@@ -11,7 +11,7 @@ from outlast.store.protocol import Store
 from outlast.store.rows import WorkerRow
 from outlast.store.statistics import Statistics
 
-COUNT_MAX = 10_000  # rows that are counted for one figure
+COUNT_MAX = 4_000  # rows that are counted for one figure
 LANES_MAX = 1_000  # queues x tasks x priorities that are looked at
 
 

@@ -11,7 +11,7 @@ from outlast.model.job import State
 from outlast.store.protocol import LOOK_ROWS
 from outlast.store.rows import JobFilter, JobIds
 
-PROBES = 5  # rows of an index cost as much as one whose job is looked up
+APART = {True: 20, False: 5}  # rows in a line cost as much as one of a label, and of the dead
 Look = Callable[[JobFilter], Awaitable[JobIds]]
 
 
@@ -21,8 +21,9 @@ def rows_of(which: JobFilter) -> int:
     if which.look_rows is None:
         return LOOK_ROWS
     filtered = (which.queue, which.task, which.tenant, which.label) != (None,) * 4
-    apart = which.label is not None or (which.state is State.DEAD and filtered)
-    return max(1, which.look_rows // PROBES) if apart else which.look_rows
+    if which.label is None and not (which.state is State.DEAD and filtered):
+        return which.look_rows
+    return max(1, which.look_rows // APART[which.label is not None])
 
 
 def page(ids: Sequence[int], limit: int, floor: int | None) -> JobIds:

@@ -8,7 +8,7 @@ from collections.abc import Collection
 import msgspec
 
 COUNT_MAX = 10_000  # jobs that are counted for an autoscaler
-PLACE_MAX = 2_500  # rows that are counted for each of the eight numbers that place one job
+PLACE_MAX = 800  # rows that are counted for each of the eight numbers that place one job
 NAMED_MAX = 10  # jobs that are named one by one
 STATISTICS_MAX = 100_000  # rows that are counted for one figure
 LANES_MAX = 10_000  # queues x tasks x priorities that are looked at

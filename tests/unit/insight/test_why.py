@@ -278,7 +278,7 @@ CASES: list[tuple[str, Explanation, list[str], int]] = [
     (
         "in_line",
         asked(job(), worker(queues=["slow"], running=1), before=PLACE_MAX),
-        ["2500 or more jobs before it", "Worker W-1 can take it and runs 1 attempt"],
+        ["800 or more jobs before it", "Worker W-1 can take it and runs 1 attempt"],
         0,
     ),
     ("in_line", asked(job(), worker()), ["nothing before it in its queue"], 0),

@@ -37,7 +37,7 @@ _PAGE = {
 
 
 async def show_stats(visit: Visit) -> Response:
-    """Return the numbers of the queues, counted up to 10,000."""
+    """Return the numbers of the queues, counted up to 4,000."""
     seen = await visit.ask("overview", read_overview)
     return answer_json(seen.stats)
 

@@ -15,11 +15,12 @@ FROM outlast_jobs AS j LEFT JOIN outlast_workers AS w ON w.id = coalesce(j.worke
 WHERE j.id = :id
 -- name: named
 -- By the token of an attempt (closed, under way, or one whose lines are kept: the only completed ones that an
--- index knows), or by the key of an unfinished job: each by an index.
+-- index knows), or by the key of an unfinished job: each by the index that it names, for the order would have all
+-- rows read by their ids.
 SELECT job_id AS id FROM outlast_attempts WHERE token = :token
 UNION SELECT job_id FROM outlast_logs WHERE token = :token
-UNION SELECT id FROM outlast_jobs WHERE worker_id IS NOT NULL AND token = :token
-UNION SELECT id FROM outlast_jobs WHERE key = :key AND key IS NOT NULL AND ended_at IS NULL
+UNION SELECT id FROM outlast_jobs INDEXED BY outlast_jobs_worker WHERE worker_id IS NOT NULL AND token = :token
+UNION SELECT id FROM outlast_jobs INDEXED BY outlast_jobs_key WHERE key = :key AND key IS NOT NULL AND ended_at IS NULL
 ORDER BY id DESC LIMIT :limit
 -- name: search
 -- Which of these jobs hold a text in their arguments, and one in "OUTCOME: MESSAGE" of their last closed attempt,
