@@ -164,16 +164,19 @@ async def test_the_call_of_a_schedule_is_stored_encoded_and_run(
 ) -> None:
     """Every program that has the key encodes it alike: otherwise each worker would declare another
     version of what another one has declared."""
-    chain = [Compression(least=0), Encryption({"k": KEY})]
-    one, other, stranger = an_app(store_url, *chain), an_app(store_url, *chain), an_app(store_url)
+    cipher = Encryption({"k": KEY})
+    one = an_app(store_url, Compression(least=0, level=1), cipher)
+    other = an_app(store_url, Compression(least=0, level=9), cipher)  # as by another zlib
+    stranger = an_app(store_url)
     for app in (one, other):
         app.schedule("nightly", app.tasks["pay"].call(SECRET), every=3_600)
+        app.schedule("long", app.tasks["pay"].call(SECRET * 999), cron="0 0 1 1 *")
     assert one.schedules.declared == other.schedules.declared
     async with one.worker():
         await one.schedules.put("hourly", one.tasks["pay"].call(SECRET), every=3_600)
         job = await one.schedules.trigger("hourly")
         assert await job.result(timeout=60) == {"paid": SECRET}
-        await until(lambda: has_both(one))
+        await until(lambda: has_all(one))
     for row in await store.inspector.schedules():
         assert SECRET not in row.call
         assert "outlast:payload" in row.call
@@ -184,8 +187,8 @@ async def test_the_call_of_a_schedule_is_stored_encoded_and_run(
         await app.close()
 
 
-async def has_both(app: outlast.App) -> bool:
-    return {each.name for each in await app.schedules.list()} == {"hourly", "nightly"}
+async def has_all(app: outlast.App) -> bool:
+    return {each.name for each in await app.schedules.list()} == {"hourly", "long", "nightly"}
 
 
 def test_a_codec_that_cannot_encode_alike_is_refused_for_schedules() -> None:

@@ -89,7 +89,9 @@ Keep = Annotated[
 ]
 Error = Annotated[
     str | None,
-    typer.Option("--error", metavar="TEXT", help="Only jobs with this text in what went wrong."),
+    typer.Option(
+        "--error", metavar="TEXT", help="Only jobs with this text (no pattern) in what went wrong."
+    ),
 ]
 Since = Annotated[
     float | None, span("--since", "Only jobs with which something happened in this time, as 2h.")
