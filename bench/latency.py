@@ -118,6 +118,8 @@ def play(place: Ground, entry: Entry, line: Line, quick: bool) -> None:
 def main(options: Any) -> int:
     """Measure, print and keep; return how many lines have failed."""
     entries = [e for e in chosen(options.only, ALL_ENTRIES) if is_measured(e)]
+    if options.quick and not options.only:
+        entries = [each for each in entries if not each.environment]
     todo = [
         (entry, Line(name=entry.name, what=what, store=entry.store))
         for what in (IDLE, HALF)

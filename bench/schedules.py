@@ -37,7 +37,8 @@ TICKS, TICKS_QUICK = 150, 5
 STORM, STORM_QUICK = 10_000, 200
 IDLE, IDLE_QUICK = 100_000, 500
 BATCH = 500
-LEAD_SECONDS, REST_SECONDS, COUNTED_SECONDS = 45.0, 5.0, 20.0
+LEAD_SECONDS, LEAD_QUICK = 45.0, 10.0  # before the tick of many, to put them
+REST_SECONDS, COUNTED_SECONDS = 5.0, 20.0
 WAIT_SECONDS = 300.0
 LOOK = 0.1
 START, ONCE = "from the tick to the start", "due at once"
@@ -47,7 +48,12 @@ def main(options: Any) -> int:
     """Measure, print and keep; return how many lines have failed."""
     series = Series("schedules", "schedules, 1 worker")
     stores = [each for each in STORES if not options.only or each in options.only]
-    with ground() as place, logging_statements(place), tell("schedules", 2, 420) as step:
+    seconds = 90 if options.quick else 420
+    with (
+        ground() as place,
+        logging_statements(place),
+        tell("schedules", len(stores), seconds) as step,
+    ):
         for kind in stores:
             for what, measure in (("punctual", punctual), ("storm", storm), ("idle", idle)):
 
@@ -82,8 +88,8 @@ async def punctual(place: Ground, url: str, quick: bool) -> Figures:
 
 async def storm(place: Ground, url: str, quick: bool) -> Figures:
     """Measure many schedules with the same tick."""
-    many = STORM_QUICK if quick else STORM
-    tick = (time.time() + LEAD_SECONDS) // 60 * 60 + 60
+    many, lead = (STORM_QUICK, LEAD_QUICK) if quick else (STORM, LEAD_SECONDS)
+    tick = (time.time() + lead) // 60 * 60 + 60
     when = f"{datetime.fromtimestamp(tick, UTC):%M %H} * * *"
     async with opened(url) as store:
         await put(store, many, f'{{"cron":"{when}"}}')
