@@ -139,6 +139,9 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def _choose_environment() -> dict[str, str]:
-    """Return the environment that finds Python's libraries; passwords are none of its business."""
-    loader = ("LD_", "DYLD_")
+    """Return the environment that finds Python's libraries; passwords are none of its business.
+
+    A libfaketime that the loader preloads needs its settings, too: without them the tether would
+    read another clock than its worker, and end all runners at once."""
+    loader = ("LD_", "DYLD_", "FAKETIME")
     return {name: value for name, value in os.environ.items() if name.startswith(loader)}

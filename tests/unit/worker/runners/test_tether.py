@@ -7,8 +7,10 @@ import os
 import select
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -30,6 +32,19 @@ def tether() -> Iterator[Tether]:
     made.start()
     yield made
     made.stop()
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
+def test_it_has_the_settings_of_the_loader_and_of_the_clock_and_no_secrets(monkeypatch):
+    """With another clock than its worker's it would end all runners at once."""
+    monkeypatch.setattr(os, "environ", {"LD_X": "1", "FAKETIME_X": "2", "OUTLAST_URL": "secret"})
+    tether = Tether()
+    tether.start()
+    try:
+        shown = Path(f"/proc/{tether.pid}/environ").read_bytes()
+    finally:
+        tether.stop()
+    assert sorted(shown.split(b"\0")) == [b"", b"FAKETIME_X=2", b"LD_X=1"]
 
 
 # ------------------------------------------------------------------------------ three ends
