@@ -14,7 +14,13 @@ from typing import Any
 import msgspec
 
 import outlast
+import outlast.contrib.django
+import outlast.contrib.django.testing
+import outlast.contrib.otel
+import outlast.contrib.sentry
+import outlast.events
 import outlast.testing
+import outlast.web
 
 PAGE = Path(__file__).parents[1] / "docs" / "reference.md"
 WIDTH = 96  # characters of a signature on one line
@@ -27,11 +33,14 @@ flags are in [Operating](operating.md), the events in [Events](events.md).
 
 `make reference` writes this page from the docstrings of the code.
 
-Import all names from `outlast` itself, those for [tests](#tests) from `outlast.testing`.
+Import all names from `outlast` itself, those for [tests](#tests) from `outlast.testing`; a heading
+with dots says itself from where.
 `NAME_sync` is `NAME` for plain code: it blocks until it is done, and raises
 [`SyncInLoop`](#syncinloop) where an event loop is running. Times are in seconds unless said
 otherwise; `Seconds` is a number of them or a `timedelta`. `Context` is what `with` or `async with`
-enters. `P` and `R` are the parameters and the result of the task's function.
+enters. `P` and `R` are the parameters and the result of the task's function. `Judge` is a function
+of a request (`starlette.requests.Request`) that returns an `Access` or None; it may be a coroutine
+function.
 """
 
 GROUPS = {
@@ -69,6 +78,15 @@ GROUPS = {
     ],
 }
 TESTING = {"Tests": ["isolate", "AppUnderTest", "inline", "inline_sync"]}
+OTHERS = {
+    "The page": (outlast.web, ["dashboard", "Access", "Right"]),
+    "Events": (outlast.events, ["subscribe", "log_to_structlog"]),
+    "Django": (outlast.contrib.django, ["Backend", "app", "call"]),
+    "Tests of Django": (outlast.contrib.django.testing, ["isolate"]),
+    "OpenTelemetry": (outlast.contrib.otel, ["instrument", "watch_deaths"]),
+    "Sentry": (outlast.contrib.sentry, ["instrument", "watch_deaths"]),
+}
+"""Headings -> the module, and what is public in it."""
 MADE_BY_CALLS = {  # a program constructs none of these
     outlast.AsyncTask,
     outlast.Attempt,
@@ -79,6 +97,7 @@ MADE_BY_CALLS = {  # a program constructs none of these
     outlast.Schedules,
     outlast.Task,
     outlast.testing.AppUnderTest,
+    outlast.contrib.django.Backend,
 }
 _NOT_SHOWN = {object, typing.Generic, typing.Protocol, msgspec.Struct}
 _STARS: dict[Any, str] = {
@@ -95,16 +114,27 @@ def page() -> str:
     for module, groups in ((outlast, GROUPS), (outlast.testing, TESTING)):
         for heading, names in groups.items():
             parts += [f"## {heading}\n", *(entry(name, getattr(module, name)) for name in names)]
+    for heading, (module, names) in OTHERS.items():
+        shown = (entry(name, getattr(module, name), f"{module.__name__}.") for name in names)
+        parts += [f"## {heading}\n", *shown]
     return "\n".join(parts)
 
 
 def _contents() -> str:
     return "".join(
         f"- [{heading}](#{anchor(heading)}): "
-        + ", ".join(f"[`{name}`](#{anchor(name)})" for name in names)
+        + ", ".join(f"[`{name}`](#{anchor(home + name)})" for name in names)
         + "\n"
-        for heading, names in (GROUPS | TESTING).items()
+        for heading, home, names in _groups()
     )
+
+
+def _groups() -> Iterator[tuple[str, str, list[str]]]:
+    """Yield each group: its heading, what stands before its names, the names."""
+    for heading, names in (GROUPS | TESTING).items():
+        yield heading, "", names
+    for heading, (module, names) in OTHERS.items():
+        yield heading, f"{module.__name__}.", names
 
 
 def anchor(heading: str) -> str:
@@ -112,19 +142,22 @@ def anchor(heading: str) -> str:
     return re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-")
 
 
-def entry(name: str, thing: Any) -> str:
-    """Return all about one public name."""
+def entry(name: str, thing: Any, home: str = "") -> str:
+    """Return all about one public name. ``home``: what stands before it in the heading."""
+    heading = f"### `{home}{name}`"
+    if not callable(thing):
+        return _block(heading, [f"{name}: {type(thing).__name__}"], thing.__doc__)
     if not inspect.isclass(thing):
-        return _block(f"### `{name}`", signatures(thing, name), thing.__doc__)
+        return _block(heading, signatures(thing, name), thing.__doc__)
     own = _constructor(thing)
-    parts = [_block(f"### `{name}`", [*_declared(thing, own)], thing.__doc__)]
+    parts = [_block(heading, [*_declared(name, thing, own)], thing.__doc__)]
     if own is not None and own.__doc__:
         parts.append(f"{markdown(own.__doc__)}\n")
     for title, members in _members(thing):
         shown = [line for each in members for line in signatures(each, each.__name__)]
-        parts.append(_block(f"#### `{name}.{title}`", shown, members[0].__doc__))
+        parts.append(_block(f"#### `{home}{name}.{title}`", shown, members[0].__doc__))
     parts += [
-        _block(f"#### `{name}.{title}`", [f"{title}: {_returned(got)}"], got.__doc__)
+        _block(f"#### `{home}{name}.{title}`", [f"{title}: {_returned(got)}"], got.__doc__)
         for title, got in _properties(thing)
     ]
     return "\n".join(parts)
@@ -138,15 +171,15 @@ def _block(heading: str, code: list[str], doc: str | None) -> str:
 # ------------------------------------------------------------------------ classes
 
 
-def _declared(kind: type, constructor: Callable[..., Any] | None) -> Iterator[str]:
+def _declared(name: str, kind: type, constructor: Callable[..., Any] | None) -> Iterator[str]:
     """Yield a class as code: its bases, how it is constructed, and its fields or members."""
     bases = [base.__name__ for base in kind.__bases__ if base not in _NOT_SHOWN]
     if typing.is_typeddict(kind):
         bases = ["TypedDict"]
-    yield f"class {kind.__name__}({', '.join(bases)})" if bases else f"class {kind.__name__}"
+    yield f"class {name}({', '.join(bases)})" if bases else f"class {name}"
     if constructor is not None:
         yield ""
-        yield from signatures(constructor, kind.__name__)
+        yield from signatures(constructor, name)
     fields = [*_fields(kind)]
     if fields:
         yield from ("", *fields)

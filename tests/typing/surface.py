@@ -7,6 +7,10 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, assert_type
 
 import outlast
+import outlast.events
+from outlast.contrib import otel, sentry
+from outlast.testing import AppUnderTest
+from outlast.web import Access, Right, dashboard
 
 app = outlast.App("sqlite:///jobs.db", notify=False, max_payload=10_000)
 
@@ -130,6 +134,33 @@ async def operate() -> None:
     async with app.worker(queues=["analysis"], lease=30, max_rss=None):
         pass
     app.close_sync()
+
+
+def who(request: object) -> Access | None:
+    return Access("ada", can=["view", Right.BULK], tenant=None) if request else None
+
+
+async def who_asks_a_store(request: object) -> Access | None:
+    return Access("ada", can={"view"}).reading() if request else None
+
+
+def show() -> None:
+    assert_type(Access("ada", can="view").may("cancel"), bool)
+    dashboard(app, access=who, name="production", colour="red", hosts=["jobs.example.org"])
+    dashboard("sqlite:///jobs.db", access=who_asks_a_store, hide=r"\d{16}", hide_keys=["password"])
+    end = outlast.events.subscribe(print)
+    end()
+
+
+def trace() -> None:
+    otel.instrument(app)
+    sentry.instrument(app, ignore=[ValueError])
+    otel.watch_deaths()()
+    sentry.watch_deaths()()
+
+
+def isolated(made: AppUnderTest) -> None:
+    print(made)
 
 
 def take(task: outlast.Task[[str], int], plain: outlast.PlainTask[[str], int]) -> outlast.Job[int]:

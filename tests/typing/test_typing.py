@@ -19,6 +19,7 @@ PRELUDE = """\
 from datetime import datetime
 from typing import Any
 import outlast
+import outlast.web
 
 app = outlast.App()
 
@@ -69,6 +70,10 @@ WRONG = [
     "app.worker(queues='mail')",
     "outlast.current().report('half')",
     "outlast.current().save_sync()",
+    "outlast.web.Access('ada')",
+    "outlast.web.Access(None, can=['view'])",
+    "outlast.web.dashboard(app)",
+    "outlast.web.dashboard(app, access=lambda request: True)",
     "raise outlast.Snooze('later')",
 ]
 

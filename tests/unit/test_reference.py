@@ -11,6 +11,7 @@ import outlast.testing
 from tools import reference
 
 TEXT = reference.PAGE.read_text()
+_IMPORTED = re.compile(r"^\s*from (outlast[\w.]*) import ([^\n]+)$", re.MULTILINE)
 HEADINGS = re.findall(r"^#{2,4} (.+)$", TEXT, re.MULTILINE)
 
 
@@ -20,6 +21,20 @@ def test_each_public_name_has_its_place() -> None:
     assert sorted(placed) == sorted(set(outlast.__all__) - {"__version__"})
     assert sorted(for_tests) == sorted(outlast.testing.__all__)
     assert {f"`{name}`" for name in [*placed, *for_tests]} <= set(HEADINGS)
+    for module, names in reference.OTHERS.values():
+        assert set(getattr(module, "__all__", names)) == set(names), module.__name__
+        assert {f"`{module.__name__}.{name}`" for name in names} <= set(HEADINGS)
+
+
+def test_what_the_other_pages_import_has_its_place() -> None:
+    """A name that a page of docs tells users to import is public, and public names are here."""
+    modules = {module.__name__: names for module, names in reference.OTHERS.values()}
+    modules |= {"outlast.testing": outlast.testing.__all__, "outlast": outlast.__all__}
+    for page in reference.PAGE.parent.glob("*.md"):
+        for module, told in _IMPORTED.findall(page.read_text()):
+            for name in re.findall(r"\w+", told.partition("#")[0]):
+                known = f"{module}.{name}" in modules or name in modules.get(module, [])
+                assert known, f"{page.name}: from {module} import {name}"
 
 
 def test_each_public_method_and_property_has_its_place() -> None:

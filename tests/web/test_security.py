@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import asyncio
+from typing import TYPE_CHECKING, Any
 
+import httpx
 import pytest
 
 from outlast.errors import ConfigError
 from outlast.web import Access, dashboard
+from outlast.web.application import application_of, make_site
 from outlast.web.security import HEADERS
 from tests.conformance.kit import enqueued
 from tests.web.kit import let_in, page_on
 
 if TYPE_CHECKING:
+    from starlette.requests import Request
+
     from outlast.store.protocol import Store
 
 SAME = {"sec-fetch-site": "same-origin"}
@@ -140,3 +145,23 @@ def test_settings_that_cannot_work_are_refused() -> None:
         Access("ada", can=["veiw"])
     assert Access("ada", can="view").may("view")
     assert not Access("ada", can=["cancel"]).may("cancel"), "nothing without view"
+
+
+async def test_where_access_fails_nothing_is_shown(store: Store) -> None:
+    def fail(request: Request) -> Access:
+        raise RuntimeError("4711")
+
+    async def fail_late(request: Request) -> Access:
+        await asyncio.sleep(0)
+        raise RuntimeError("4711")
+
+    judges: list[Any] = [fail, fail_late, lambda _: True, lambda _: {"user": "ada"}]
+    for judge in judges:
+        site = make_site(store.url, judge)
+        shown = httpx.ASGITransport(application_of(site), raise_app_exceptions=False)
+        async with httpx.AsyncClient(transport=shown, base_url="http://localhost") as browser:
+            for path in ("/jobs", "/api/v1/jobs", "/events?topics=stats"):
+                answer = await browser.get(path)
+                assert (answer.status_code, answer.text) == (500, "Internal Server Error")
+                assert answer.headers["cache-control"] == "no-store"
+        await site.close()
