@@ -303,6 +303,11 @@ async def test_refused_writes_are_paged_by_key_with_their_filter(
         rest = await page.see("/refusals", verb="checkpoint", before=ids[1])
         assert f'id="refusal-{ids[2]}"' in rest
         assert "Older" not in rest
+        monkeypatch.setattr("outlast.web.refusals.REFUSALS_MAX", 2)
+        page.site.reader.forget_all()
+        odd = await page.see("/refusals", verb="odd")
+        assert f"Searched back to refusal {ids[1]}." in odd
+        assert f'id="refusal-{ids[2]}"' in await page.see("/refusals", before=ids[1])
         listed = (await page.get("/api/v1/refusals", params={"limit": 2})).json()
         assert [one["id"] for one in listed["refusals"]] == ids[:2]
         assert listed["next_before"] == ids[1]

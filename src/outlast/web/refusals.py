@@ -18,20 +18,17 @@ HOUR = 3_600.0
 
 async def show_refusals(visit: Visit) -> Response:
     """Show the newest refused writes."""
-
-    async def look(store: Store) -> list[RefusalRow]:
-        return await store.inspector.refusals(limit=REFUSALS_MAX)
-
-    rows = await visit.ask("refusals", look)
     verb, worker = read_name(visit.query, "verb"), read_name(visit.query, "worker")
     before = read_number(visit.query, "before")
-    chosen = [one for one in rows if verb in {None, one.verb} and worker in {None, one.worker}]
-    chosen = [one for one in chosen if before is None or one.id < before]
+    rows = await _read(visit, None)
+    older = rows if before is None else await _read(visit, before)
+    chosen = [one for one in older if verb in {None, one.verb} and worker in {None, one.worker}]
     return visit.show(
         "refusals.html",
         rows=chosen[:ROWS],
         before=before,
-        next_before=chosen[ROWS - 1].id if len(chosen) > ROWS else None,
+        next_before=_next(chosen, older),
+        is_full=len(chosen) >= ROWS,
         verbs=Counter(one.verb for one in rows).most_common(),
         workers=Counter(one.worker for one in rows if one.worker).most_common(10),
         verb=verb,
@@ -40,6 +37,23 @@ async def show_refusals(visit: Visit) -> Response:
         kept=len(rows),
         most=REFUSALS_MAX,
     )
+
+
+async def _read(visit: Visit, before: int | None) -> list[RefusalRow]:
+    """Return the newest refused writes, or those before one of them."""
+
+    async def look(store: Store) -> list[RefusalRow]:
+        return await store.inspector.refusals(limit=REFUSALS_MAX, before_id=before)
+
+    return await visit.ask("refusals" if before is None else ("refusals", before), look)
+
+
+def _next(chosen: list[RefusalRow], read: list[RefusalRow]) -> int | None:
+    """Return before which the next page begins: behind those that are shown, else behind those
+    that were read; None: nothing follows."""
+    if len(chosen) > ROWS:
+        return chosen[ROWS - 1].id
+    return read[-1].id if len(read) >= REFUSALS_MAX else None
 
 
 ENDPOINTS = [Endpoint("/refusals", show_refusals)]
