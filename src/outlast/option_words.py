@@ -1,4 +1,4 @@
-"""What other queues call an option of a task or of a call, so that an error can name ours."""
+"""What other queues call an option or a state, so that an error can name ours."""
 
 from __future__ import annotations
 
@@ -50,6 +50,24 @@ OF_CALLS = {
         for name in ("delay", "at", "queue", "priority", "key", "tenant", "keep", "connection")
     },
 }
+OF_STATES = {
+    "aborted": "cancelled",
+    "active": "running",
+    "canceled": "cancelled",
+    "deferred": "scheduled",
+    "doing": "running",
+    "done": "completed",
+    "failed": "retrying, or dead",
+    "failure": "retrying, or dead",
+    "finished": "completed",
+    "pending": "queued",
+    "retry": "retrying",
+    "revoked": "cancelled",
+    "started": "running",
+    "succeeded": "completed",
+    "success": "completed",
+    "todo": "queued",
+}
 
 
 def describe_task_options(unknown: Iterable[str], known: Iterable[str]) -> str:
@@ -61,6 +79,11 @@ def describe_task_options(unknown: Iterable[str], known: Iterable[str]) -> str:
 def describe_call_options(unknown: Iterable[str]) -> str:
     """Return the unknown arguments of a call, each with the option that it may stand for."""
     return ", ".join(f"{name!a}{_hint(OF_CALLS.get(name))}" for name in unknown)
+
+
+def describe_state(unknown: str) -> str:
+    """Return an unknown state, with the one of ours that it may stand for."""
+    return f"{unknown!r}{_hint(OF_STATES.get(unknown.lower()))}"
 
 
 def _hint(meant: str | None) -> str:

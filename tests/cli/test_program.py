@@ -69,6 +69,7 @@ def test_no_command_shows_the_help(outlast: Outlast) -> None:
         (["nothing"], ["No such command 'nothing'", "`outlast --help`"]),
         (["jobs", "--colour"], ["--colour", "`outlast jobs --help`"]),
         (["jobs", "--state", "late"], ["'late'", "queued"]),
+        (["jobs", "--state", "Failed"], ["'Failed' (here: retrying, or dead) is not a state"]),
         (["jobs", "--limit", "0"], ["--limit"]),
         (["job"], ["ID"]),
         (["job", "x"], ["ID"]),

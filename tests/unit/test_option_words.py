@@ -10,6 +10,8 @@ import pytest
 import outlast
 from outlast import option_words
 from outlast.errors import BadArguments, ConfigError
+from outlast.insight.queries import PHASES
+from outlast.model.job import State
 from outlast.task import BoundTask
 
 
@@ -44,11 +46,14 @@ def test_an_option_of_the_job_among_the_arguments_is_told_where_it_goes(app):
         mail.call("a", colour=3)
 
 
-def test_the_options_that_stand_for_those_of_other_queues_exist():
+def test_the_words_that_stand_for_those_of_other_queues_exist():
     ours = {meant.partition("=")[0].split(",")[0] for meant in option_words.OF_TASKS.values()}
     sentences = {each for each in ours if " " in each}
     assert ours - sentences <= outlast.TaskOptions.__annotations__.keys()
     assert not option_words.OF_TASKS.keys() & outlast.TaskOptions.__annotations__.keys()
+    known = {*State, *PHASES}
+    assert {one for each in option_words.OF_STATES.values() for one in each.split(", or ")} <= known
+    assert not option_words.OF_STATES.keys() & known
     for meant in option_words.OF_CALLS.values():
         (name,) = re.findall(r"^using\((\w+)=…\)$", meant)
         assert name in inspect.signature(BoundTask.using).parameters

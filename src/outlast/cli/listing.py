@@ -24,6 +24,7 @@ from outlast.errors import UsageError
 from outlast.insight.documents import listed_document
 from outlast.insight.queries import PHASES, JobList, list_jobs, read_whole
 from outlast.model.job import State
+from outlast.option_words import describe_state
 from outlast.store.backend import resolve_url
 from outlast.store.protocol import Store
 from outlast.store.rows import JobFilter
@@ -159,8 +160,9 @@ def state_of(word: str | None) -> State | None:
         return None if word is None else PHASES[word]
     if word in set(State):
         return State(word)
+    known = ", ".join((*State, *PHASES))
     raise UsageError(
-        f"--state: {word!r} is not a state or phase; write one of {', '.join((*State, *PHASES))}"
+        f"--state: {describe_state(word)} is not a state or phase; write one of {known}"
     )
 
 

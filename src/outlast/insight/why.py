@@ -128,7 +128,7 @@ def _expired(about: Situation) -> Explanation:
 def _cancelled(about: Situation) -> Explanation:
     row, last = about.row, about.attempts[-1:]
     said = [f"It was cancelled {at_time(row.ended_at, about.now)}, {tries(row)}."]
-    if last and last[0].crash is not None:  # it had to be killed, or failed before it stopped
+    if last and last[0].message:  # where it was, or why it gave itself up
         said += describe_last_end(last)
     return Explanation(position="cancelled", sentences=said, moves=_requeue(about))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import pkgutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +13,7 @@ from outlast.app import App
 from outlast.errors import ApplicationError, describe, text_of
 from outlast.stores import refuse_enqueuing
 
+MODULES_SHOWN = 5  # of a package without an application
 OUR_PACKAGE = "outlast"  # has an application for a worker that runs nothing but commands
 
 
@@ -92,9 +94,16 @@ def _import(name: str) -> object:
 
 def _not_an_app(name: str, attribute: str, module: object, found: object) -> str:
     apps = [key for key, value in vars(module).items() if isinstance(value, App)]
-    hint = f"; there is {name}:{apps[0]}" if apps else ""
+    hint = f"; there is {name}:{apps[0]}" if apps else _list_modules(name, module)
     if name == "__main__":
         return "'__main__' is another module in each program: put the application into a file"
     if found is None:
         return f"{name!r} has no {attribute!r}{hint}"
     return f"{name}:{attribute} is of class {type(found).__name__}, not an outlast.App{hint}"
+
+
+def _list_modules(name: str, module: object) -> str:
+    """Return where an application may be that is not in this package itself."""
+    found = [each.name for each in pkgutil.iter_modules(getattr(module, "__path__", ()))]
+    inside = ", ".join(f"{name}.{each}" for each in sorted(found)[:MODULES_SHOWN])
+    return f"; is it in one of its modules ({inside})?" if inside else ""

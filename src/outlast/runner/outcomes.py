@@ -25,6 +25,7 @@ from outlast.errors import (
     text_of,
 )
 from outlast.model.crash import Crash, CrashKind, bound, clean
+from outlast.model.fingerprint import find_place
 from outlast.model.lifecycle import Outcome, OutcomeKind
 from outlast.runner import stacks
 from outlast.runner.shell.command import CommandFailed
@@ -135,7 +136,9 @@ def _delay(error: BaseException) -> float | None:
 
 def _judge_stopped(reason: StopReason, error: BaseException) -> Outcome:
     if reason is StopReason.CANCEL:
-        return Outcome(kind=OutcomeKind.CANCELLED, message="cancelled")
+        place = find_place(_report(CrashKind.ERROR, error))
+        message = "it stopped when asked" + (f"; it was in {place}" if place else "")
+        return Outcome(kind=OutcomeKind.CANCELLED, message=message)
     if reason in _RELEASES:
         after = _delay(error)
         message = _RELEASES[reason] if after is None else text_of(error)

@@ -50,3 +50,8 @@ def test_an_application_that_enqueues_while_it_is_imported_is_refused(
 def test_what_a_notebook_has_is_not_found_by_workers(spec: str, says: str) -> None:
     with pytest.raises(ApplicationError, match=says):
         load_app(spec)
+
+
+def test_a_package_without_an_application_says_which_modules_may_have_it() -> None:
+    with pytest.raises(ApplicationError, match=r"'wsgiref' has no 'app'; is it in .*wsgiref\."):
+        load_app("wsgiref:app")

@@ -50,6 +50,7 @@ async def test_a_coroutine_is_cancelled_and_ends_by_the_reason(bench, reason, ki
     outcome = (await bench.end()).outcome
     assert (outcome.kind, kind_of(outcome)) == (kind, crash)
     shown = [line_of(stack, token) for token, stack in bench.link.stacks]
+    assert (outcome.message.endswith("test_stopping.py in waits")) == (reason == "cancel")
     assert len(shown) == (reason in LIMITS)  # at a limit the report has its stack
     assert all(line is not None and line.endswith(" in waits") for line in shown)
 
