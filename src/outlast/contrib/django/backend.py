@@ -15,13 +15,18 @@ from django.utils import timezone
 from outlast.config import check_name
 from outlast.contrib.django import calls
 from outlast.contrib.django import tasks_api as api
-from outlast.contrib.django.database import is_of_tests, url_of
+from outlast.contrib.django.database import begins_by_reading, is_of_tests, url_of
 from outlast.contrib.django.project import app, own_url, refuse_loop_in_atomic
 from outlast.contrib.django.results import read_result
 from outlast.errors import ConfigError, ConnectionMismatch, UsageError, text_of
 from outlast.store.values import NewJob
 from outlast.sync import blocking, loop_is_running
 from outlast.task_options import make_placement, make_policy
+
+READS_FIRST = (
+    "a transaction on {!r} that begins with a read cannot write any more once a worker has written"
+)
+MEND = 'Let its OPTIONS in DATABASES have "transaction_mode": "IMMEDIATE".'
 
 
 class TaskBackend(api.BaseTaskBackend):
@@ -116,6 +121,8 @@ class TaskBackend(api.BaseTaskBackend):
             _ = own_url() or is_of_tests(connection) or url_of(connection)
         except ImproperlyConfigured as error:
             found.append(checks.Warning(text_of(error), id="outlast.W001"))
+        if begins_by_reading(connection):
+            found.append(checks.Warning(READS_FIRST.format(self.database), MEND, id="outlast.W002"))
         return found
 
     def _new_result(self, task: Any, args: Any, kwargs: Any) -> Any:

@@ -116,6 +116,13 @@ def empty(alias: str) -> None:
             cursor.execute(f"DELETE FROM {connection.ops.quote_name(name)}")  # noqa: S608  (quoted)
 
 
+def begins_by_reading(connection: Any) -> bool:
+    """Whether a transaction on SQLite takes the write lock only at its first write, which fails
+    where another connection has written since its first read."""
+    mode = connection.settings_dict["OPTIONS"].get("transaction_mode") or "DEFERRED"
+    return connection.vendor == "sqlite" and str(mode).upper() == "DEFERRED"
+
+
 def is_of_tests(connection: Any) -> bool:
     """Whether Django has made this database in memory for tests, most of which need no worker."""
     return is_in_memory(connection) and _IN_TESTS in str(connection.settings_dict["NAME"])

@@ -4,7 +4,7 @@ Django's test."""
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from typing import Any
 
@@ -13,6 +13,8 @@ from django.db import connections
 from outlast.app import App
 from outlast.contrib.django.project import database, store_url
 from outlast.errors import UsageError
+from outlast.store.backend import file_of
+from outlast.store.lockfile import directory_for
 from outlast.testing import AppUnderTest
 from outlast.testing import isolate as isolate_app
 
@@ -41,3 +43,7 @@ def isolate() -> Iterator[AppUnderTest]:
     app: App = import_module("outlast.contrib.django.runner").app
     with isolate_app(app, url) as jobs:
         yield jobs
+    file = file_of(url)
+    if file is not None:  # Django deletes the file alone
+        with suppress(OSError):  # a worker of the test's own still has its lock there
+            directory_for(file).rmdir()

@@ -289,13 +289,12 @@ class Settings(TestCase):
         with self.modify_settings(INSTALLED_APPS={"remove": "outlast.contrib.django"}):
             self.assertIn("outlast.E001", [each.id for each in default_task_backend.check()])
 
-    def test_a_project_s_database_in_memory_is_a_warning(self):
+    def test_settings_of_sqlite_that_do_not_do_are_warnings(self):
         here = connections["default"]
-        if here.vendor == "sqlite":
-            with mock.patch.dict(here.settings_dict, NAME=":memory:"):
-                self.assertEqual(
-                    [each.id for each in default_task_backend.check()], ["outlast.W001"]
-                )
+        for number, settings in (("1", {"NAME": ":memory:"}), ("2", {"OPTIONS": {}})):
+            with mock.patch.dict(here.settings_dict, settings):
+                found = [each.id for each in default_task_backend.check()]
+            self.assertEqual(found, [f"outlast.W00{number}"] * (here.vendor == "sqlite"))
 
 
 class Urls(SimpleTestCase):

@@ -14,6 +14,7 @@ from outlast.contrib.django import tasks_api as api
 from outlast.contrib.django.models import JobRecord
 from outlast.contrib.django.testing import isolate
 from outlast.errors import UsageError
+from outlast.store.backend import file_of
 from outlast.testing import isolate as isolate_app
 from shop import tasks
 from shop.models import Order
@@ -74,6 +75,16 @@ class Running(TransactionTestCase):
                 pids = [result.return_value]
                 cursor.execute("SELECT count(*) FROM pg_stat_activity WHERE pid = ANY(%s)", [pids])
                 self.assertEqual(cursor.fetchone(), (0,))
+
+
+class Leaving(TransactionTestCase):
+    def test_no_folder_is_left(self):
+        with isolate() as jobs:
+            tasks.count.enqueue()
+            jobs.drain_sync()
+            path = file_of(jobs.url)
+        if path is not None:
+            self.assertFalse(path.with_name(f"{path.name}-locks").exists())
 
 
 class NotRunning(TestCase):
