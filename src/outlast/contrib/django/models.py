@@ -8,6 +8,7 @@ from typing import Any
 from django.db import models
 
 from outlast.contrib.django.fields import MomentField
+from outlast.contrib.django.project import database
 from outlast.model.job import State
 
 
@@ -16,6 +17,14 @@ def _table(name: str, one: str, many: str, **options: Any) -> type:
     names = {"verbose_name": one, "verbose_name_plural": many}
     own = {"managed": False, "db_table": name, "default_permissions": (), **names, **options}
     return type("Meta", (), own)
+
+
+class _InTheStore(models.Manager[Any]):
+    """Reads the database that is the store, which need not be the default one."""
+
+    def get_queryset(self) -> Any:
+        """Return all rows."""
+        return super().get_queryset().using(database())
 
 
 class JobRecord(models.Model):
@@ -37,7 +46,7 @@ class JobRecord(models.Model):
         ],
     )
 
-    objects: Any
+    objects: Any = _InTheStore()
     id = models.BigIntegerField(primary_key=True)
     task = models.TextField()
     queue = models.TextField()
@@ -68,6 +77,7 @@ class AttemptRecord(models.Model):
 
     Meta = _table("outlast_attempts", "attempt", "attempts", ordering=["token"])
 
+    objects: Any = _InTheStore()
     token = models.BigIntegerField(primary_key=True)
     job_id: int
     job = models.ForeignKey(
@@ -99,6 +109,7 @@ class ScheduleRecord(models.Model):
         ],
     )
 
+    objects: Any = _InTheStore()
     name = models.CharField(max_length=200, primary_key=True)
     call = models.TextField()
     spec = models.TextField()

@@ -23,7 +23,7 @@ from django.utils.safestring import mark_safe
 from outlast.contrib.django import Backend, app, call
 from outlast.contrib.django import tasks_api as api
 from outlast.contrib.django.database import url_of
-from outlast.contrib.django.models import JobRecord
+from outlast.contrib.django.models import AttemptRecord, JobRecord, ScheduleRecord
 from outlast.errors import BadArguments, UsageError
 from outlast.store.backend import resolve_url
 from shop import tasks
@@ -280,6 +280,12 @@ class Settings(TestCase):
                 editor = SimpleNamespace(connection=SimpleNamespace(alias=alias))
                 migration.bring_up_to_date(None, editor)
         self.assertEqual([call.args[0].alias for call in migrate.mock_calls], ["default"])
+
+    def test_rows_are_read_where_the_store_is(self):
+        for model in (JobRecord, AttemptRecord, ScheduleRecord):
+            with mock.patch("outlast.contrib.django.models.database", return_value="other"):
+                self.assertEqual(model.objects.filter(pk=1).db, "other")
+            self.assertEqual(model.objects.filter(pk=1).db, "default")
 
     def test_each_migration_is_written(self):
         call_command("makemigrations", "--check", "--dry-run", verbosity=0)
