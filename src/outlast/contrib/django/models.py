@@ -19,7 +19,7 @@ def _table(name: str, one: str, many: str, **options: Any) -> type:
     return type("Meta", (), own)
 
 
-class _InTheStore(models.Manager[Any]):
+class _InTheStore(models.Manager):
     """Reads the database that is the store, which need not be the default one."""
 
     def get_queryset(self) -> Any:
