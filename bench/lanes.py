@@ -1,4 +1,4 @@
-"""A backlog in 10 queues of 5 priorities each, against the same in one.
+"""A backlog in 10 queues of 5 priorities each, and in 10,000 queues, against the same in one.
 
 python -m bench lanes [--only NAME,…] [--jobs N] [--rounds N]
 """
@@ -18,14 +18,18 @@ from bench.series import Series
 
 NAMES = ("postgres in process", "sqlite in process")
 SPREAD = {"BENCH_LANES": "10", "BENCH_PRIORITIES": "5"}
-LANES = {"1 queue, 1 priority": {}, "10 queues, 5 priorities": SPREAD}
+LANES = {
+    "1 queue, 1 priority": {},
+    "10 queues, 5 priorities": SPREAD,
+    "10,000 queues": {"BENCH_LANES": "10000"},
+}
 
 
 def main(options: Any) -> int:
     """Measure, print and keep; return how many lines have failed."""
     series = Series("lanes", "drain of a backlog, 1 worker")
     entries = [e for e in chosen(options.only or NAMES, OUTLAST) if "plain" not in e.name]
-    with ground() as place, tell("lanes", 2 * len(entries) * options.rounds, 9) as step:
+    with ground() as place, tell("lanes", len(LANES) * len(entries) * options.rounds, 9) as step:
         for _ in range(options.rounds):
             for entry in entries:
                 for what, variables in LANES.items():

@@ -196,6 +196,10 @@ class ClaimFloors:
         look = self._below.part(max(floors)) if floors and now >= self._below.due_at else None
         return [*self._columns, array_text(floors)], look
 
+    def is_part(self, look: tuple[int, int]) -> bool:
+        """Whether this look below the floors leaves out positions below one of them."""
+        return look[0] > 0 or look[1] < max(lane.floor for lane in self._lanes.values())
+
     def seconds_to_look(self) -> float | None:
         """Return in how many seconds the next look below the floors is due; None: where no lane is
         known, all is looked at. What a claim from the floors did not find may be there."""

@@ -320,7 +320,7 @@ class Exchange:
         self._inbox.offer(asked - ordinary)
         if self._hint or self._ledger.ended or reply.cut or (asked and ordinary >= asked):
             return self._gather()
-        if asked and not (reply.claimed or reply.solo_waiting) and reply.next_look is None:
+        if asked and _has_found_the_end(reply):
             self._polls.note_end(reply.next_due)
         poll = self._poll * RELAXED if self._inbox.healthy else self._polls.seconds()
         due = min(each for each in (poll, reply.next_due, reply.next_look) if each is not None)
@@ -377,6 +377,12 @@ class Exchange:
         except StoreError:
             self._broken = True
             raise
+
+
+def _has_found_the_end(reply: Exchanged) -> bool:
+    """Whether it has looked everywhere at once, and nothing is there."""
+    left = reply.claimed or reply.solo_waiting or reply.in_parts
+    return not left and reply.next_look is None
 
 
 def _keep_readable(attempts: list[Running]) -> list[Running]:

@@ -80,6 +80,8 @@ class Polls:
     def note_end(self, next_due: float | None) -> None:
         """Note that the last look has found nothing of all that an idle worker asks for, and in how
         many seconds the first scheduled job is due; None: there is none."""
+        if self._settled_at > self._looked_at:
+            return
         share = self.seconds() * self._turns.peers / EASED_PEERS
         quiet = min(QUIET_SECONDS_MAX, share) * (0.5 + 0.5 * self._clock.random())
         self._quiet_until = self._looked_at + min(quiet, math.inf if next_due is None else next_due)

@@ -36,7 +36,8 @@ class Expirer:
         wait = self._claims.claimed_at + EXPIRE_SECONDS - self._clock.boot()
         if wait > 0:
             return wait
-        if self._clock.random() * self._kind.peers > EASED_PEERS:
+        peers = self._kind.peers
+        if peers > EASED_PEERS and self._clock.random() * peers > EASED_PEERS:
             return EXPIRE_SECONDS
         ended = await self._store.expire()
         if ended:

@@ -11,7 +11,7 @@ from outlast.store.protocol import PRUNE_MAX, Store
 from outlast.worker.claims.peers import Peers
 
 PRUNE_SECONDS = 60.0
-PRUNE_PEERS = 3  # workers that prune so often; more of a kind share that among them
+PRUNE_PEERS = 3  # workers that prune so often; of more of a kind as many do, by lot
 PRUNE_FIRST = 100  # rows of the first batch
 BATCH_SECONDS = 0.25  # that a batch may take: the reaper waits for it
 
@@ -39,9 +39,14 @@ class Pruner:
         self._clock = clock
         self._limit = PRUNE_FIRST
         self._kind = kind
+        self._has_begun = False  # and is not through
 
     async def run_once(self) -> float:
-        """Delete one batch; come back at once while there is more."""
+        """Delete one batch, where this worker has drawn the lot; come back at once while there is
+        more."""
+        if not (self._has_begun or self._is_drawn()):
+            return self._pause()
+        self._has_begun = True
         began_at = self._clock.boot()
         try:
             gone = await self._store.prune(
@@ -58,13 +63,20 @@ class Pruner:
         self._suit(self._clock.boot() - began_at, more=more)
         if gone:
             emit("jobs_pruned", rows=gone)
+        self._has_begun = more
         return 0.1 if more else self._pause()
 
+    def _is_drawn(self) -> bool:
+        """Whether this worker prunes now: it draws each time, since the others may leave."""
+        peers = self._kind.peers
+        return peers <= PRUNE_PEERS or self._clock.random() * peers <= PRUNE_PEERS
+
     def _pause(self) -> float:
-        """Return the seconds until the next time: as often for all however many there are, and at
-        times of their own, also when all have started at once."""
-        share = self._kind.peers / PRUNE_PEERS
-        return PRUNE_SECONDS * share * 2.0 * self._clock.random() if share > 1 else PRUNE_SECONDS
+        """Return the seconds until the next time: of many workers each has times of its own, also
+        when all have started at once."""
+        if self._kind.peers <= PRUNE_PEERS:
+            return PRUNE_SECONDS
+        return PRUNE_SECONDS * (0.5 + self._clock.random())
 
     def _suit(self, seconds: float, *, more: bool) -> None:
         """Make batches smaller that take long, as of large rows; larger ones where it is quick."""

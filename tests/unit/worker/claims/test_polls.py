@@ -116,6 +116,15 @@ async def test_a_worker_that_runs_something_or_was_hinted_makes_its_trips(idle):
     assert await idle.trips(60.0) >= 60 / EACH
 
 
+async def test_each_poll_is_made_where_a_look_is_taken_in_parts(idle):
+    """A job may come to stand in a part that was looked at before."""
+    await idle.trips(QUIET_SECONDS_MAX)
+    idle.bench.store.script = [accepted(0, in_parts=True)] * 13
+    idle.bench.exchange.hint()
+    await idle.trips(EACH)
+    assert await idle.trips(60.0) == 60 / EACH
+
+
 async def test_a_scheduled_job_is_asked_for_when_it_is_due(idle):
     await idle.trips(QUIET_SECONDS_MAX)
     idle.bench.store.script = [accepted(0, next_due=11.0)] * 2
