@@ -22,6 +22,7 @@ def test_stats_as_json_have_stable_names(outlast: Outlast, filled: Filled) -> No
     document = outlast("stats", "--url", url, "--json").json()
     assert set(document) == names(
         "schema queues unservable pauses workers ill wakeups deactivations refusals completed"
+        " more_lanes"
     )
     assert document["schema"] == 1
     default, post = document["queues"]

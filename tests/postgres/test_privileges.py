@@ -241,6 +241,7 @@ async def _all_of_a_reader(store: PostgresStore) -> None:
     for state in (None, *State):
         await inspector.job_ids(JobFilter(state=state))
         await inspector.job_ids(JobFilter(state=state, look_rows=1))
+    await inspector.job_ids(JobFilter(state=State.DEAD, fingerprint="none"))
     await inspector.jobs_of([job_id])
     await inspector.logs(job_id)
     await inspector.search([job_id], Texts(args="{", error="no", within=1.0))

@@ -117,10 +117,10 @@ def empty(alias: str) -> None:
 
 
 def begins_by_reading(connection: Any) -> bool:
-    """Whether a transaction on SQLite takes the write lock only at its first write, which fails
-    where another connection has written since its first read."""
+    """Whether a transaction takes the write lock only at its first write, which fails where another
+    connection has written since its first read. Only Django's SQLite lets one choose."""
     mode = connection.settings_dict["OPTIONS"].get("transaction_mode") or "DEFERRED"
-    return connection.vendor == "sqlite" and str(mode).upper() == "DEFERRED"
+    return hasattr(connection, "transaction_modes") and str(mode).upper() == "DEFERRED"
 
 
 def is_of_tests(connection: Any) -> bool:
