@@ -177,8 +177,7 @@ class StoreProvider:
     async def enqueue(self, batch: Sequence[NewJob], connection: object = None) -> list[Enqueued]:
         """Store jobs in their order, all or none, at most ENQUEUE_MAX: here, or in the caller's
         transaction on ``connection``."""
-        if _imported:
-            _check_is_no_import()
+        _check_is_no_import()
         if connection is None:
             return await hop(lambda: self._enqueue_here(batch))
         with importing:

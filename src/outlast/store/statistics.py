@@ -3,10 +3,12 @@ there are. A number that has reached its bound means "or more"."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Iterable, Sequence
+from typing import Generic, TypeVar
 
 import msgspec
 
+K = TypeVar("K")
 COUNT_MAX = 10_000  # jobs that are counted for an autoscaler
 PLACE_MAX = 800  # rows that are counted for each of the eight numbers that place one job
 NAMED_MAX = 10  # jobs that are named one by one
@@ -67,6 +69,10 @@ class ScheduledJobs(msgspec.Struct, frozen=True, kw_only=True):
     due_at_least: bool = False
     scheduled_at_least: bool = False
 
+    def is_at_least(self) -> bool:
+        """Whether there may be more of either kind."""
+        return self.due_at_least or self.scheduled_at_least
+
 
 class QueueCount(msgspec.Struct, frozen=True):
     """A number of jobs of a queue."""
@@ -103,7 +109,7 @@ class Statistics(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         now: the store's now, in seconds since 1970.
         lanes: the line, by queue and task. waiting: what is not in it, by queue. All lanes share
-            ``most`` rows, and so do all queues that wait: see ``share_of``.
+            ``most`` rows, and so do all queues that wait: see ``Shares``.
         running, suspects, dead: by queue; suspects wait to be run alone.
         ended: of the ``most`` jobs that ended last (dead ones apart), by queue and state.
         undecodable: jobs that wait for a release that can decode them, by queue and task.
@@ -125,14 +131,27 @@ class Statistics(msgspec.Struct, frozen=True, kw_only=True):
     more_lanes: bool = False
 
 
-def share_of(most: int, lanes: Collection[object]) -> int:
-    """Return up to how many rows each of these lanes is counted at first. Those that are longer
-    share ``most`` rows once more (``second_share``): so a few long ones are counted far, and all
-    together read no more than 2 x ``most`` rows, however many they are."""
-    return max(1, min(SHARE, most // max(1, len(lanes))))
+class Shares(Generic[K]):
+    """What is counted next, and how far, where many share one budget of ``most`` rows.
 
+    At first each of ``keys`` is counted up to ``rows``; those that have reached it share ``most``
+    once more (``go_on``). So a few long ones are counted far, and all together read no more than
+    2 x ``most`` rows, however many they are. Without ``keys`` nothing is left to count.
+    """
 
-def second_share(most: int, full: Collection[object]) -> int:
-    """Return up to how many rows each of those lanes is counted that are longer than their share of
-    ``share_of``."""
-    return max(1, most // max(1, len(full)))
+    def __init__(self, most: int, keys: Iterable[K]) -> None:
+        self._most = most
+        self._is_first = True
+        self.keys = list(keys)
+        self.rows = self._even_share(SHARE)
+
+    def go_on(self, full: Sequence[K]) -> None:
+        """Take those that have reached ``rows``, to be counted once more where that is further."""
+        before, self.keys = self.rows, list(full) if self._is_first else []
+        self._is_first = False
+        self.rows = self._even_share(self._most)
+        if self.rows <= before:
+            self.keys = []
+
+    def _even_share(self, at_most: int) -> int:
+        return max(1, min(at_most, self._most // max(1, len(self.keys))))

@@ -5,7 +5,6 @@ Each statement reads a bounded number of rows; all are of the caller's one snaps
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from outlast.store.postgres.statements import sql
@@ -14,10 +13,9 @@ from outlast.store.statistics import (
     EndedJobs,
     QueueCount,
     ScheduledJobs,
+    Shares,
     Statistics,
     Undecodable,
-    second_share,
-    share_of,
 )
 
 if TYPE_CHECKING:
@@ -56,30 +54,16 @@ async def _lanes(connection: Any, most: int, lanes: int) -> tuple[list[DueJobs],
     """Return the lanes of the line, and whether there are more."""
     heads = await connection.fetch(sql("show_lanes"), lanes)
     oldest = {(row["queue"], row["task"]): row["oldest"] for row in heads}
-    numbers: dict[tuple[str, str], int] = {}
-    bounds: dict[tuple[str, str], int] = {}
-
-    async def count(keys: Sequence[tuple[str, str]], share: int) -> None:
-        queues, tasks = [key[0] for key in keys], [key[1] for key in keys]
-        for row in await connection.fetch(sql("count_lanes"), queues, tasks, share):
-            numbers[row["queue"], row["task"]] = row["number"]
-        bounds.update(dict.fromkeys(keys, share))
-
-    await count(list(oldest), first := share_of(most, oldest))
-    full = [key for key, number in numbers.items() if number >= first]
-    if full and (share := second_share(most, full)) > first:
-        await count(full, share)
-    found = [
-        DueJobs(
-            queue=queue,
-            task=task,
-            number=numbers[queue, task],
-            oldest=at,
-            at_least=numbers[queue, task] >= bounds[queue, task],
-        )
-        for (queue, task), at in sorted(oldest.items())
-    ]
-    return found, bool(heads) and heads[0]["heads"] >= lanes
+    found: dict[tuple[str, str], DueJobs] = {}
+    shares = Shares(most, oldest)
+    while shares.keys:
+        queues, tasks = zip(*shares.keys, strict=True)
+        for row in await connection.fetch(sql("count_lanes"), queues, tasks, shares.rows):
+            key = row["queue"], row["task"]
+            is_full = row["number"] >= shares.rows
+            found[key] = DueJobs(oldest=oldest[key], at_least=is_full, **row)
+        shares.go_on([key for key, each in found.items() if each.at_least])
+    return [found[key] for key in sorted(found)], bool(heads) and heads[0]["heads"] >= lanes
 
 
 async def _waiting(connection: Any, most: int, lanes: int) -> list[ScheduledJobs]:
@@ -87,17 +71,15 @@ async def _waiting(connection: Any, most: int, lanes: int) -> list[ScheduledJobs
     heads = await connection.fetch(sql("show_waiting"), lanes)
     oldest = {row["queue"]: row["oldest"] for row in heads}
     found: dict[str, ScheduledJobs] = {}
-
-    async def count(queues: Sequence[str], share: int) -> list[str]:
-        full = []
-        for row in await connection.fetch(sql("count_waiting"), queues, share):
+    shares = Shares(most // 2, oldest)
+    while shares.keys:
+        for row in await connection.fetch(sql("count_waiting"), shares.keys, shares.rows):
             queue, due, scheduled = row
-            bounded = {"due_at_least": due >= share, "scheduled_at_least": scheduled >= share}
-            found[queue] = ScheduledJobs(oldest=oldest[queue], **row, **bounded)
-            full += [queue] if any(bounded.values()) else []
-        return full
-
-    full = await count(list(oldest), first := share_of(most // 2, oldest))
-    if full and (share := second_share(most // 2, full)) > first:
-        await count(full, share)
+            found[queue] = ScheduledJobs(
+                oldest=oldest[queue],
+                due_at_least=due >= shares.rows,
+                scheduled_at_least=scheduled >= shares.rows,
+                **row,
+            )
+        shares.go_on([queue for queue, each in found.items() if each.is_at_least()])
     return list(found.values())

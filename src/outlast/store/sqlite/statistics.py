@@ -5,7 +5,6 @@ Each statement reads a bounded number of rows; all are of one snapshot.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from sqlite3 import Cursor
 from typing import Any
 
@@ -17,10 +16,9 @@ from outlast.store.statistics import (
     EndedJobs,
     QueueCount,
     ScheduledJobs,
+    Shares,
     Statistics,
     Undecodable,
-    second_share,
-    share_of,
 )
 
 _SQL = statements("statistics")
@@ -65,61 +63,44 @@ def _struct(kind: type[msgspec.Struct], row: tuple[Any, ...]) -> Any:
     return kind(**dict(zip(kind.__struct_fields__, row, strict=True)))
 
 
-def _count(cursor: Cursor, name: str, keys: Sequence[object], values: dict[str, Any]) -> Any:
-    return cursor.execute(_SQL[name], values | {"keys": _encode(keys).decode()}).fetchall()
+def _count(cursor: Cursor, name: str, shares: Shares[Any], values: dict[str, Any]) -> Any:
+    named = {"keys": _encode(shares.keys).decode(), "most": shares.rows}
+    return cursor.execute(_SQL[name], values | named).fetchall()
 
 
 def _lanes(cursor: Cursor, values: dict[str, Any]) -> tuple[list[DueJobs], bool]:
     """Return the lanes of the line, and whether there are more."""
     heads = cursor.execute(_SQL["lanes"], values).fetchall()
     oldest = {(queue, task): at for queue, task, at, _ in heads}
-    numbers: dict[tuple[str, str], int] = {}
-    bounds: dict[tuple[str, str], int] = {}
-
-    def count(keys: Sequence[tuple[str, str]], share: int) -> None:
-        for queue, task, number in _count(cursor, "count_lanes", keys, values | {"most": share}):
-            numbers[queue, task] = number
-        bounds.update(dict.fromkeys(keys, share))
-
-    count(list(oldest), first := share_of(values["most"], oldest))
-    full = [key for key, number in numbers.items() if number >= first]
-    if full and (share := second_share(values["most"], full)) > first:
-        count(full, share)
-    found = [
-        DueJobs(
-            queue=queue,
-            task=task,
-            number=numbers[queue, task],
-            oldest=at,
-            at_least=numbers[queue, task] >= bounds[queue, task],
-        )
-        for (queue, task), at in sorted(oldest.items())
-    ]
-    return found, bool(heads) and heads[0][3] >= values["lanes"]
+    found: dict[tuple[str, str], DueJobs] = {}
+    shares = Shares(values["most"], oldest)
+    while shares.keys:
+        for queue, task, number in _count(cursor, "count_lanes", shares, values):
+            found[queue, task] = DueJobs(
+                queue=queue,
+                task=task,
+                number=number,
+                oldest=oldest[queue, task],
+                at_least=number >= shares.rows,
+            )
+        shares.go_on([key for key, each in found.items() if each.at_least])
+    return [found[key] for key in sorted(found)], bool(heads) and heads[0][3] >= values["lanes"]
 
 
 def _waiting(cursor: Cursor, values: dict[str, Any]) -> list[ScheduledJobs]:
     """Return the queues that have jobs outside the line."""
     oldest = dict(cursor.execute(_SQL["waiting"], values).fetchall())
     found: dict[str, ScheduledJobs] = {}
-
-    def count(queues: Sequence[str], share: int) -> list[str]:
-        full = []
-        rows = _count(cursor, "count_waiting", queues, values | {"most": share})
-        for queue, due, scheduled in rows:
+    shares = Shares(values["most"] // 2, oldest)
+    while shares.keys:
+        for queue, due, scheduled in _count(cursor, "count_waiting", shares, values):
             found[queue] = ScheduledJobs(
                 queue=queue,
                 due=due,
                 scheduled=scheduled,
                 oldest=oldest[queue],
-                due_at_least=due >= share,
-                scheduled_at_least=scheduled >= share,
+                due_at_least=due >= shares.rows,
+                scheduled_at_least=scheduled >= shares.rows,
             )
-            full += [queue] if max(due, scheduled) >= share else []
-        return full
-
-    half = values["most"] // 2
-    full = count(list(oldest), first := share_of(half, oldest))
-    if full and (share := second_share(half, full)) > first:
-        count(full, share)
+        shares.go_on([queue for queue, each in found.items() if each.is_at_least()])
     return list(found.values())
