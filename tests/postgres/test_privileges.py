@@ -231,7 +231,7 @@ async def _count(store: PostgresStore) -> None:
 
 
 async def _all_of_a_reader(store: PostgresStore) -> None:
-    (job_id,) = await enqueued(store)
+    job_id, _ = await enqueued(store, job(), job(delay=60))
     inspector = store.inspector
     await inspector.job(job_id)
     await inspector.named(1, "k")

@@ -11,7 +11,6 @@ import json
 import logging
 import os
 import queue
-import select
 import sys
 import threading
 from collections.abc import Callable, MutableMapping
@@ -24,8 +23,9 @@ from outlast.credentials import hide_logins
 from outlast.errors import text_of
 from outlast.events import Subscriber, structlog_writer, subscribe
 from outlast.text import safe
+from outlast.worker.runners.output import write_all
 
-QUEUE_MAX = 5_000  # entries; a few megabytes at most
+QUEUE_MAX = 5_000  # entries; a few megabytes, where all are the longest lines of output 40
 # what comes with each attempt, by kind: where all is well, and where each of them fails
 ROUTINE = {
     "attempt_started": 0,
@@ -36,7 +36,6 @@ ROUTINE = {
 }
 ROUTINE_MAX = 100  # of a kind are told one by one in a second; an entry costs more than a small job
 CLOSE_SECONDS = 2.0  # for the last lines, if they are read
-_RETRY_SECONDS = 0.5
 
 Entry = MutableMapping[str, Any]
 Renderer = Callable[[Entry], str]
@@ -76,33 +75,27 @@ class LogWriter:
                 entry = self._queue.get(timeout=0.1)
             except queue.Empty:
                 continue
-            if not self._write(self._text(entry)):
+            if not write_all(self._fd, self._text(entry)):
                 return
             self._tell_dropped()
 
     def _tell_dropped(self) -> None:
         if self.dropped and self._queue.qsize() < self._queue.maxsize // 2:
             count, self.dropped = self.dropped, 0
-            self._write(self._text({"level": "warning", "event": "log_dropped", "entries": count}))
+            write_all(
+                self._fd, self._text({"level": "warning", "event": "log_dropped", "entries": count})
+            )
 
-    def _text(self, entry: Entry | str) -> str:
-        if isinstance(entry, str):
-            return entry
+    def _text(self, entry: Entry | str) -> bytes:
+        if not isinstance(entry, str):
+            entry = self._line(entry)
+        return entry.encode("utf-8", "backslashreplace")
+
+    def _line(self, entry: Entry) -> str:
         try:
             return f"{self._render(_without_logins(entry))}\n"
         except Exception as error:
             return f"outlast: an entry of the log cannot be shown: {text_of(error)}\n"
-
-    def _write(self, text: str) -> bool:
-        data = memoryview(text.encode("utf-8", "backslashreplace"))
-        while data:
-            try:
-                data = data[os.write(self._fd, data) :]
-            except BlockingIOError:  # another process has made the terminal non-blocking
-                select.select([], [self._fd], [], _RETRY_SECONDS)
-            except OSError:  # it has no reader any more
-                return False
-        return True
 
 
 def _without_logins(entry: Entry) -> Entry:

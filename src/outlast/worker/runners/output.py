@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import queue
+import select
 import sys
 import threading
 from collections.abc import Callable
@@ -12,43 +13,58 @@ from collections.abc import Callable
 from outlast.runner.tail import last_state
 
 CLOSE_SECONDS = 0.5
+RETRY_SECONDS = 0.5
 JobName = tuple[int, str]  # id and task
 OnLine = Callable[[int, str, JobName | None], None]
 LINE_BYTES_MAX = 8_192  # a longer line comes in pieces
-QUEUE_MAX = 1_000  # chunks; above that, output is dropped rather than waited for
+QUEUE_BYTES_MAX = 8_000_000  # above that, output is dropped rather than waited for
 
 
 class Output:
-    """Copies runners' output to this process's stderr on a thread; drops when it is blocked."""
+    """Copies runners' output to this process's stderr on a thread; drops when it is blocked.
+
+    Attributes:
+        dropped: how many chunks did not fit.
+    """
 
     def __init__(self, fd: int | None = None) -> None:
         self._fd = sys.__stderr__.fileno() if fd is None and sys.__stderr__ else fd
-        self._queue: queue.Queue[bytes | None] = queue.Queue(QUEUE_MAX)
+        self._queue: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        self._given = 0  # bytes
+        self._written = 0  # bytes; only the thread changes it
         self.dropped = 0
         self._thread = threading.Thread(target=self._copy, name="outlast-output", daemon=True)
         self._thread.start()
 
     def write(self, pid: int, data: bytes, token: int | None = None) -> None:
         """Pass on a chunk of a runner's output."""
-        try:
-            self._queue.put_nowait(data)
-        except queue.Full:
+        if self._given - self._written + len(data) > QUEUE_BYTES_MAX:
             self.dropped += 1
+            return
+        self._given += len(data)
+        self._queue.put(data)
 
     def close(self) -> None:
         """Let the thread write what is queued and end; do not wait long for a blocked pipe."""
-        try:
-            self._queue.put_nowait(None)
-        except queue.Full:
-            self.dropped += 1
+        self._queue.put(None)
         self._thread.join(CLOSE_SECONDS)
 
     def _copy(self) -> None:
-        while (data := self._queue.get()) is not None:
-            try:
-                os.write(self._fd or 2, data)
-            except OSError:
-                return
+        while (data := self._queue.get()) is not None and write_all(self._fd or 2, data):
+            self._written += len(data)
+
+
+def write_all(fd: int, data: bytes) -> bool:
+    """Write everything, however long the reader takes; return False where there is none."""
+    rest = memoryview(data)
+    while rest:
+        try:
+            rest = rest[os.write(fd, rest) :]
+        except BlockingIOError:  # another process has made the terminal non-blocking
+            select.select([], [fd], [], RETRY_SECONDS)
+        except OSError:
+            return False
+    return True
 
 
 class KeptOutput:
@@ -88,4 +104,6 @@ class Lines:
             self._partial[whose] = rest
         job = None if token is None or not lines else self._job_of(token)
         for line in lines:
-            self._on_line(pid, last_state(line).decode(errors="replace"), job)
+            text = last_state(line).decode(errors="replace")
+            for at in range(0, len(text) or 1, LINE_BYTES_MAX):
+                self._on_line(pid, text[at : at + LINE_BYTES_MAX], job)

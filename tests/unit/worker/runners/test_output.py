@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from outlast.worker.runners.output import LINE_BYTES_MAX, JobName, Lines
+import os
+from contextlib import closing
+
+from outlast.worker.runners.output import LINE_BYTES_MAX, QUEUE_BYTES_MAX, JobName, Lines, Output
+from outlast.worker.runners.pipes import READ_BYTES
 
 
 def find_no_job(token: int) -> None:
@@ -26,7 +30,27 @@ def test_a_line_without_an_end_comes_in_pieces():
     lines = Lines(lambda _pid, text, _job: told.append(text), find_no_job)
     for _ in range(3):
         lines.write(1, b"x" * LINE_BYTES_MAX)
-    assert told == ["x" * LINE_BYTES_MAX * 2]
+    lines.write(1, b"\n")
+    assert told == ["x" * LINE_BYTES_MAX] * 3
+
+
+def test_output_that_is_not_read_is_held_up_to_a_number_of_bytes():
+    reads, writes = os.pipe()
+    os.set_blocking(writes, False)  # as another process may do to a terminal
+    chunk = b"x" * READ_BYTES
+    with closing(Output(writes)) as output:
+        for _ in range(2 * QUEUE_BYTES_MAX // READ_BYTES):
+            output.write(1, chunk)
+        assert output.dropped >= QUEUE_BYTES_MAX // READ_BYTES
+        size = (2 * QUEUE_BYTES_MAX // READ_BYTES - output.dropped) * READ_BYTES
+        while size:
+            size -= len(os.read(reads, size))
+        while output.dropped:  # there is space again
+            output.dropped = 0
+            output.write(1, b"last\n")
+        assert os.read(reads, 10) == b"last\n"
+    os.close(reads)
+    os.close(writes)
 
 
 def test_a_line_has_its_job_where_that_is_known():
