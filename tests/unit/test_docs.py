@@ -173,6 +173,19 @@ def test_every_page_is_in_an_index(index: str, pages: set[Path]) -> None:
     assert pages - linked_from(ROOT / index) == set()
 
 
+def test_decisions_are_listed_by_number_with_their_dates() -> None:
+    listed = re.findall(
+        r"^\| (\d{4}) \| .*\((\d{4}-[^)]*)\) \| (\S+) \|",
+        (ROOT / "docs" / "decisions" / "README.md").read_text(),
+        re.MULTILINE,
+    )
+    assert listed == sorted(listed)
+    for number, name, date in listed:
+        head = (ROOT / "docs" / "decisions" / name).read_text()
+        assert head.startswith(f"# {number}: "), name
+        assert f"\n\nDate: {date}. Status: " in head, name
+
+
 def test_every_command_and_worker_flag_is_described() -> None:
     operating = (ROOT / "docs" / "operating.md").read_text()
     known = commands()
