@@ -34,11 +34,12 @@ from outlast.store.values import ClaimRequest, NewWorker, WorkerRef
 from outlast.worker.claims.exchange import RECONCILE_SECONDS
 from outlast.worker.claims.peers import EASED_PEERS
 from outlast.worker.claims.polls import Polls
-from outlast.worker.claims.wake_turns import PeerCount
+from outlast.worker.claims.wake_turns import PeerCount, WakeTurns
 from outlast.worker.maintenance.deadlines import Deadlines
 from outlast.worker.maintenance.expirer import Expirer
 from outlast.worker.maintenance.looks import OwnLooks
 from outlast.worker.maintenance.reaper import Reaper
+from outlast.worker.service import Nudge
 
 SIZES, QUICK_SIZES = (1, 10, 100, 300, 1_000), (1, 10)
 ALONE_MAX = 100  # workers that are let take each look by themselves
@@ -66,21 +67,25 @@ class Counted:
         return call
 
 
-class Idle:
-    """What the duties of one idle worker share. It wakes all the others for nothing."""
-
-    def __init__(self, is_eased: Callable[[], bool]) -> None:
-        self.peers = 1
-        self.claimed_at = float("-inf")
-        self.polls = Polls(SYSTEM, POLL, self, is_eased)  # type: ignore[arg-type]
-
-    def note_peers(self, count: int) -> None:
-        """Note how many there are."""
-        self.peers = count
+class IdleTurns(WakeTurns):
+    """Wake-ups of a worker that follows none of them."""
 
     def hear_of_look(self, before: int, drawn: int) -> bool:
         """Follow nothing."""
         return False
+
+
+class Idle:
+    """What the duties of one idle worker share. It ignores all that its duties report to it."""
+
+    def __init__(self, is_eased: Callable[[], bool]) -> None:
+        self.claimed_at = float("-inf")
+        self.turns = IdleTurns(self, (), self, Nudge(), SYSTEM)
+        self.polls = Polls(SYSTEM, POLL, self.turns, is_eased)
+
+    def tasks(self) -> list[str]:
+        """Return no tasks: nothing is claimed by them here."""
+        return []
 
     def take_glance(self, glance: Glance) -> None:
         """Take in what a glance shows."""
@@ -153,8 +158,8 @@ class Fleet:
             await store.reconcile(me, [])
             return RECONCILE_SECONDS
 
-        peers = PeerCount(store, lambda: me, idle)  # type: ignore[arg-type]
-        expirer = Expirer(store, idle, SYSTEM, idle)
+        peers = PeerCount(store, lambda: me, idle.turns)
+        expirer = Expirer(store, idle, SYSTEM, idle.turns)
         duties = (beat, poll, reconcile, reaper.run_once, peers.run_once, expirer.run_once)
         for duty in duties:
             self._tasks.append(asyncio.create_task(self._serve(duty)))

@@ -14,14 +14,14 @@ _BIDI = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\
 
 
 def span(seconds: float) -> str:
-    """Return a length of time with two digits or so: ``0.21 s``, ``3.2 s``, ``4 min 10 s``."""
+    """Return a length of time with two digits or so: ``0.21 s``, ``5 s``, ``3.2 s``, ``4 min``."""
     seconds = max(0.0, seconds)
     if seconds >= ENDLESS:
         return "endless time"
     if seconds < 1:
         return f"{seconds:.2f} s"
     if seconds < 10:  # noqa: PLR2004
-        return f"{seconds:.1f} s"
+        return f"{round(seconds, 1):g} s"
     whole = round(seconds)
     if whole < MINUTE:
         return f"{whole} s"

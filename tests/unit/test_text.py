@@ -17,6 +17,8 @@ from outlast.text import ago, cut, line, lines, pretty, rough, safe, size, span
         (-1, "0.00 s"),
         (0.214, "0.21 s"),
         (3.21, "3.2 s"),
+        (5, "5 s"),
+        (9.96, "10 s"),
         (59.4, "59 s"),
         (60, "1 min"),
         (250, "4 min 10 s"),

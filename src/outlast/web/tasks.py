@@ -68,7 +68,7 @@ async def _read_outcomes(store: Store, name: str) -> AttemptHistory:
 
 
 def describe_quantile(buckets: list[int], part: float) -> str:
-    """Return below which bound this part lies: ``≤ 5.0 s``."""
+    """Return below which bound this part lies: ``≤ 5 s``."""
     bound = find_quantile(buckets, part)
     if bound is None:
         return "–"  # noqa: RUF001

@@ -174,7 +174,7 @@ CASES: list[tuple[Facts, str, str, str]] = [
     (FAILING, "warning", "failing", "2 jobs of the task 'render'"),
     (facts(workers=[worker(failing="reaper: RuntimeError: x", failing_since=NOW - 60)]), "warning",
      "failing_duty", "A duty (reaper) fails on W-1, for 1 min: RuntimeError: x."),
-    (facts(workers=[worker(lease=6.0)]), "hint", "leases", "6.0 s"),
+    (facts(workers=[worker(lease=6.0)]), "hint", "leases", "6 s"),
     (facts(workers=[worker(lease=900.0)]), "hint", "leases", "15 min"),
     (lane("mail"), "warning", "unservable", "7 jobs of the task 'mail'"),
     (facts(workers=[worker(queues=["z"])]), "warning", "queue_not_served", "queue 'q'"),
@@ -359,7 +359,7 @@ def test_the_remedy_is_a_migration_only_for_an_old_schema() -> None:
 def test_the_clock_is_compared_with_the_moment_at_which_it_was_read() -> None:
     slow = facts(now=NOW + 300, asked_at=NOW, workers=[])
     (found,) = (one for one in examine(slow) if one.name == "clock")
-    assert "3.0 s ahead" in found.sentence
+    assert "3 s ahead" in found.sentence
 
 
 def test_an_alias_is_a_name_of_a_task() -> None:

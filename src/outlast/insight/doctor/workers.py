@@ -45,7 +45,7 @@ def workers(facts: Facts) -> Iterator[Finding]:
             level=Level.PROBLEM if waiting else Level.WARNING,
             name="workers",
             sentence="No worker is alive" + (", and jobs wait for one." if waiting else "."),
-            mend="Start one: outlast worker MODULE:APP.",
+            mend="Start one: `outlast worker MODULE:APP`.",
         )
     killed = [one for one in facts.workers if dead(one)]
     if killed:

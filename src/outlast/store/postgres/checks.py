@@ -146,7 +146,7 @@ def privileges(server: PostgresFacts, _context: CheckContext) -> Iterator[Findin
             sentence=f"As the role {server.role} no worker can start, since it lacks"
             f" {told}{f' and {more} more' if more > 0 else ''}.",
             mend="If workers are to use this role, run as the owner of the tables:"
-            f" outlast migrate --grant {server.role}.",
+            f" `outlast migrate --grant {server.role}`.",
         )
     else:
         yield ok("privileges", f"The role {server.role} may do all that a worker does.")
