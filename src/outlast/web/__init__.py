@@ -27,12 +27,12 @@ bulk.py         what is done to all jobs that match: shown first, then done in s
 job.py          /jobs/17: why, attempts, payloads
 job_logs.py     what the attempts of a job have printed, as pages show it
 timeline.py     the attempts of a job as a drawing
-actions.py      what is done to one job: cancel, requeue, discard
+job_actions.py  what is done to one job: cancel, requeue, discard
 dead.py         /dead: dead jobs by what they died of
 deaths.py       /deaths: how attempts end, and shared deaths
 queues.py       /queues: what waits and who takes it; pauses
 tasks.py        /tasks: outcomes, durations, and who knows a task
-recorded.py     /actions: who did what
+action_log.py   /actions: who did what, and how far an action on many jobs is
 workers.py      /workers: how each of them is, and what it holds
 schedules.py    /schedules: when each fires next
 refusals.py     /refusals: writes of attempts that had lost their job

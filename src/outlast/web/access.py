@@ -65,6 +65,10 @@ class Access:
         """Whether the user has this right; none does anything without ``view``."""
         return Right.VIEW in self.can and right in self.can
 
+    def may_see(self, tenant: str | None) -> bool:
+        """Whether the user sees jobs of this tenant (None: of none)."""
+        return self.tenant in {None, tenant}
+
     def reading(self) -> Access:
         """Return the same user without the rights to change anything."""
         return Access(self.user, can=self.can & READING, tenant=self.tenant)

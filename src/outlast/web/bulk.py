@@ -37,7 +37,7 @@ def confirm(verb: Verb) -> Callable[[Visit], Awaitable[Response]]:
     """Return what shows the jobs that would be acted on, and asks whether that is meant."""
 
     async def show(visit: Visit) -> Response:
-        check_right(visit, verb)
+        visit.require(verb)
         asked = read_asked(visit)
         if asked.phase in PHASES:
             said = f"Jobs are {verb}ed by their state, and {asked.phase} is none: see phase=."
@@ -79,7 +79,7 @@ def do(verb: Verb) -> Callable[[Visit], Awaitable[Response]]:
     """Return what begins to act on the jobs that were shown; the answer leads to how far it is."""
 
     async def act(visit: Visit) -> Response:
-        check_right(visit, verb)
+        visit.require(verb)
         form = await visit.form()
         order = Order(
             verb=verb,
@@ -107,13 +107,6 @@ def _filter_in(visit: Visit, form: dict[str, str]) -> BulkFilter:
         tenant=visit.access.tenant or sent.tenant,
         from_scratch=form.get("from_scratch") == "yes",
     )
-
-
-def check_right(visit: Visit, verb: Verb) -> None:
-    """Refuse one who may act on many jobs, and not in this way."""
-    if not visit.may(verb.value):
-        said = f"{visit.access.user} lacks the right {verb.value}."
-        raise WebRefusal(403, "Not allowed", said)
 
 
 def _whole(form: dict[str, str], name: str) -> int:

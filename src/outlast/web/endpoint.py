@@ -63,25 +63,19 @@ class Endpoint(msgspec.Struct, frozen=True):
         if access is None:
             return await _refuse_stranger(site, request)
         visit = Visit(site, request, access.reading() if site.read_only else access)
-        problem = self._find_problem(visit.access)
-        if problem is not None:
-            return self.show_problem(visit, problem)
         try:
+            self._check(visit)
             return await self.handler(visit)
         except OutlastError as error:
             problem = problem_of(error)
             return say_when(self.show_problem(visit, problem), problem)
 
-    def _find_problem(self, access: Access) -> Problem | None:
-        if not access.may(self.right):
-            return Problem(403, "Not allowed", f"{access.user} lacks the right {self.right.value}.")
+    def _check(self, visit: Visit) -> None:
+        visit.require(self.right)
+        access = visit.access
         if access.tenant is not None and not self.by_tenant:
-            return Problem(
-                403,
-                "Not for one tenant",
-                f"This shows all tenants; {access.user} may see only {access.tenant}.",
-            )
-        return None
+            said = f"This shows all tenants; {access.user} may see only {access.tenant}."
+            raise WebRefusal(403, "Not for one tenant", said)
 
 
 async def _resolve(answer: object) -> Access | None:

@@ -66,8 +66,7 @@ async def find_page(visit: Visit) -> JobPage:
     """Return what is known of the job of this address; JobNotFound, also for another tenant's."""
     job_id: int = visit.request.path_params["job_id"]
     found = await visit.ask(("job", job_id), lambda store: read_page(store, job_id, visit.now))
-    tenant = visit.access.tenant
-    if found is None or tenant not in {None, found.dossier.row.tenant}:
+    if found is None or not visit.access.may_see(found.dossier.row.tenant):
         raise not_found(job_id)
     return found
 
@@ -130,8 +129,7 @@ async def show_payload(visit: Visit) -> Response:
         return await store.inspector.job(job_id)
 
     row = await visit.ask(("payload", job_id), look)
-    tenant = visit.access.tenant
-    if row is None or tenant not in {None, row.tenant} or name not in PAYLOADS:
+    if row is None or not visit.access.may_see(row.tenant) or name not in PAYLOADS:
         raise not_found(job_id)
     return PlainTextResponse(visit.site.cover(getattr(row, name) or ""))
 

@@ -30,3 +30,11 @@ def read_name(query: Mapping[str, str], name: str) -> str | None:
     if text is not None and len(text) > NAME_MAX:
         raise WebRefusal(400, "That cannot be", f"{name}= has {NAME_MAX} characters at most.")
     return text
+
+
+def require_name(query: Mapping[str, str], name: str) -> str:
+    """Return a name that has to be in the URL."""
+    found = read_name(query, name)
+    if found is None:
+        raise WebRefusal(400, "Which one?", f"{name}= has to be in the address.")
+    return found

@@ -14,7 +14,7 @@ from outlast.model.pause import PauseKind
 from outlast.store.values import NewPause
 from outlast.web.access import Right
 from outlast.web.endpoint import Endpoint
-from outlast.web.listing import read_name
+from outlast.web.listing import require_name
 from outlast.web.overview import read_lately
 from outlast.web.problem import WebRefusal
 from outlast.web.visit import Visit
@@ -41,7 +41,7 @@ async def show_queues(visit: Visit) -> Response:
 
 async def show_queue(visit: Visit) -> Response:
     """Show one queue, lane by lane."""
-    name = required(visit, "name")
+    name = require_name(visit.query, "name")
     _, queues = await find_queues(visit)
     found = next((one for one in queues if one.name == name), None)
     if found is None:
@@ -62,14 +62,6 @@ async def find_queues(visit: Visit) -> tuple[Overview, list[QueueView]]:
     """Return the queues as the last looks have shown them."""
     seen, lately = await visit.ask("overview", read_overview), await read_lately(visit)
     return seen, list_queues(seen.statistics, seen.workers, seen.pauses, lately)
-
-
-def required(visit: Visit, name: str) -> str:
-    """Return a name that has to be in the URL."""
-    found = read_name(visit.query, name)
-    if found is None:
-        raise WebRefusal(400, "Which one?", f"{name}= has to be in the address.")
-    return found
 
 
 async def pause(visit: Visit) -> Response:

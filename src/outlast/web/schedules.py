@@ -11,8 +11,7 @@ from outlast.store.protocol import Store
 from outlast.store.schedules import ScheduleRow
 from outlast.web.access import Right
 from outlast.web.endpoint import Endpoint
-from outlast.web.listing import read_name
-from outlast.web.queues import required
+from outlast.web.listing import read_name, require_name
 from outlast.web.visit import Visit
 
 ROWS = 100
@@ -34,7 +33,7 @@ async def show_schedules(visit: Visit) -> Response:
 
 async def show_schedule(visit: Visit) -> Response:
     """Show one schedule with its next ticks."""
-    name = required(visit, "name")
+    name = require_name(visit.query, "name")
     row = await visit.ask(("schedule", name), lambda store: read_schedule(store, name))
     shown = schedule_of(row)
     return visit.show(

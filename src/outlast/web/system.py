@@ -35,7 +35,7 @@ SHOWN: dict[str, str] = {
 
 
 async def show_system(visit: Visit) -> Response:
-    """Show it."""
+    """Show the facts of the store, and what the doctor finds."""
 
     async def look(store: Store) -> SystemReport:
         return await read_system(store, visit.site.clock)

@@ -12,8 +12,8 @@ from outlast.store.minutes import BOUNDS
 from outlast.store.protocol import Store
 from outlast.text import span
 from outlast.web.endpoint import Endpoint
+from outlast.web.listing import require_name
 from outlast.web.problem import WebRefusal
-from outlast.web.queues import required
 from outlast.web.visit import Visit
 
 TASKS_SHOWN = 500
@@ -34,7 +34,7 @@ async def show_tasks(visit: Visit) -> Response:
 
 async def show_task(visit: Visit) -> Response:
     """Show one task: what became of its attempts, how long they took, and who runs it."""
-    name = required(visit, "name")
+    name = require_name(visit.query, "name")
     found = next((one for one in await find_tasks(visit) if one.name == name), None)
     if found is None:
         text = f"No live worker knows the task {name!r}, none waits, and none ran in the last hour."

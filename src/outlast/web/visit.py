@@ -52,6 +52,11 @@ class Visit:
         """Whether the user has a right."""
         return self.access.may(right)
 
+    def require(self, right: str) -> None:
+        """Refuse a user who lacks this right."""
+        if not self.may(right):
+            raise WebRefusal(403, "Not allowed", f"{self.access.user} lacks the right {right}.")
+
     def link(self, path: str, **query: Any) -> str:
         """Return the relative address of a path as ``/jobs/17``; what is None is left out."""
         asked = urlencode({name: value for name, value in query.items() if value is not None})

@@ -28,8 +28,8 @@ TEXT_MAX = 200
 
 
 class WorkerView(msgspec.Struct, frozen=True, kw_only=True):
-    """A worker as pages show it. ``health`` as ``availability.health``; ``unheard``: seconds since
-    its last beat; ``beats_missed``: those as a part of its lease, 1 is all of it."""
+    """A worker as pages show it. ``health``: as ``availability.health`` says; ``unheard``: seconds
+    since its last heartbeat; ``refused``: its writes of the last day that the store refused."""
 
     row: WorkerRow
     health: str

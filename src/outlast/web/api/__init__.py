@@ -6,7 +6,6 @@ jobs.py         jobs, one job, its attempts, why, payloads
 fleet.py        numbers, workers, schedules, pauses, refusals, actions, who asks
 evidence.py     dead jobs by cause, deaths, history, how many workers a queue could use
 acts.py         cancel, requeue, discard, drain, pause, resume, trigger
-found.py        the action that an address names
 bulk.py         an act on all jobs that match: preview, begin, stop
 description.py  openapi.json
 

@@ -5,16 +5,15 @@ from __future__ import annotations
 import msgspec
 from starlette.responses import Response
 
-from outlast.insight.acting import By, Verb, act_on_job, pause_schedule, trigger_schedule
+from outlast.insight.acting import By, Verb, pause_schedule, trigger_schedule
 from outlast.insight.actions import ask_to_drain
 from outlast.insight.documents import SCHEMA
 from outlast.insight.pauses import name_of, pause_and_wait, pause_document, resume
 from outlast.model.pause import PauseKind
 from outlast.pauses import make_pause
-from outlast.store.protocol import Store
 from outlast.web.access import Right
 from outlast.web.api.route import ApiRoute, answer_json, read_body
-from outlast.web.job import not_found
+from outlast.web.job_actions import act_on_named
 from outlast.web.problem import WebRefusal
 from outlast.web.visit import Visit
 
@@ -52,23 +51,12 @@ def on_job(verb: Verb) -> ApiRoute:
     """Return the address at which this is done to a job."""
 
     async def act(visit: Visit) -> Response:
-        job_id: int = visit.request.path_params["job_id"]
         sent = await read_body(visit, JobAct)
-
-        async def work(store: Store) -> str:
-            rows = await store.inspector.jobs_of([job_id], 0)
-            if not rows or visit.access.tenant not in {None, rows[0].tenant}:
-                raise not_found(job_id)
-            return await act_on_job(
-                store,
-                verb,
-                rows[0],
-                by_of(visit, sent.reason),
-                token=sent.token,
-                from_scratch=sent.from_scratch,
-            )
-
-        answer = await visit.act(work)
+        by = by_of(visit, sent.reason)
+        answer = await act_on_named(
+            visit, verb, by, token=sent.token, from_scratch=sent.from_scratch
+        )
+        job_id: int = visit.request.path_params["job_id"]
         return answer_json({"schema": SCHEMA, "id": job_id, "answer": answer})
 
     summaries = {

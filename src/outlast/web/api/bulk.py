@@ -10,9 +10,9 @@ from outlast.insight.bulk import BulkFilter, Order, begin, preview
 from outlast.insight.documents import SCHEMA
 from outlast.insight.records import action_document, preview_document
 from outlast.web.access import Right
+from outlast.web.action_log import read_named, stop_named
 from outlast.web.api.acts import Act, by_of
 from outlast.web.api.covered import cover_job
-from outlast.web.api.found import check_stoppable, read_one
 from outlast.web.api.route import ApiRoute, answer_json, read_body
 from outlast.web.job_filter import check_search
 from outlast.web.problem import WebRefusal
@@ -33,10 +33,7 @@ class BulkAct(Act, frozen=True, kw_only=True, forbid_unknown_fields=True):
 async def act_on_all(visit: Visit) -> Response:
     """Show what would be acted on, or begin to act on it."""
     sent = await read_body(visit, BulkAct)
-    needed = Right(sent.verb.value)
-    if not visit.may(needed):
-        said = f"{visit.access.user} lacks the right {needed.value}."
-        raise WebRefusal(403, "Not allowed", said)
+    visit.require(sent.verb)
     check_search(visit, args=sent.filter.args, error=sent.filter.error)
     which = kept_to_tenant(visit, sent.filter)
     if sent.expected is None:
@@ -73,11 +70,8 @@ async def _preview(visit: Visit, verb: Verb, which: BulkFilter) -> Response:
 
 async def stop(visit: Visit) -> Response:
     """Stop a bulk action after the step that is under way."""
-    row = await read_one(visit)
-    check_stoppable(visit, row)
-    if not await visit.act(lambda store: store.stop_action(row.id)):
-        raise WebRefusal(409, "Not done", f"Action {row.id} is over, or is none on many jobs.")
-    return answer_json({"schema": SCHEMA, **action_document(await read_one(visit))})
+    await stop_named(visit)
+    return answer_json({"schema": SCHEMA, **action_document(await read_named(visit))})
 
 
 ROUTES = [

@@ -21,7 +21,7 @@ from outlast.insight.system import SystemReport, read_system
 from outlast.store.protocol import Store
 from outlast.store.rows import RefusalRow
 from outlast.store.schedules import ScheduleRow
-from outlast.web.api.found import read_one
+from outlast.web.action_log import read_named
 from outlast.web.api.jobs import LIMIT, LIMIT_MAX
 from outlast.web.api.route import ApiRoute, answer_json
 from outlast.web.listing import read_name, read_number
@@ -93,7 +93,7 @@ async def show_actions(visit: Visit) -> Response:
 
 async def show_action(visit: Visit) -> Response:
     """Return one action, and how far it has come."""
-    row = await read_one(visit)
+    row = await read_named(visit)
     return answer_json({"schema": SCHEMA, **action_document(row)})
 
 

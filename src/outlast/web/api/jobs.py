@@ -96,7 +96,7 @@ async def find_dossier(visit: Visit) -> Dossier:
     found = await visit.ask(
         ("api job", job_id), lambda store: read_dossier(store, job_id, visit.now, TEXT_MAX)
     )
-    if found is None or visit.access.tenant not in {None, found.row.tenant}:
+    if found is None or not visit.access.may_see(found.row.tenant):
         raise not_found(job_id)
     return msgspec.structs.replace(
         found,
@@ -111,7 +111,7 @@ async def show_why(visit: Visit) -> Response:
     about = await visit.ask(
         ("api why", job_id), lambda store: read_situation(store, job_id, visit.now)
     )
-    if about is None or visit.access.tenant not in {None, about.row.tenant}:
+    if about is None or not visit.access.may_see(about.row.tenant):
         raise not_found(job_id)
     answer = why(about)
     covered = msgspec.structs.replace(
@@ -127,7 +127,7 @@ async def show_logs(visit: Visit) -> Response:
     """Return what is kept of the lines of its attempts."""
     job_id: int = visit.request.path_params["job_id"]
     rows = await visit.ask(("row", job_id), lambda store: store.inspector.jobs_of([job_id], 0))
-    if not rows or visit.access.tenant not in {None, rows[0].tenant}:
+    if not rows or not visit.access.may_see(rows[0].tenant):
         raise not_found(job_id)
     kept = (await read_logs(visit, job_id))[::-1]
     covered = [msgspec.structs.replace(one, lines=cover_lines(visit, one.lines)) for one in kept]
@@ -143,7 +143,7 @@ async def show_payload(visit: Visit) -> Response:
         return await store.inspector.job(job_id)
 
     row = await visit.ask(("payload", job_id), look)
-    if row is None or visit.access.tenant not in {None, row.tenant} or name not in PAYLOADS:
+    if row is None or not visit.access.may_see(row.tenant) or name not in PAYLOADS:
         raise not_found(job_id)
     text = getattr(row, name)
     return Response(visit.site.cover(text or "null"), media_type="application/json")

@@ -1,4 +1,4 @@
-"""What is done to one job, by forms. What cannot be undone is confirmed on a page of its own.
+"""What is done to one job by forms; what cannot be undone is confirmed on a page of its own.
 
 A form carries the token that its page has shown: if a newer attempt runs by now, nothing is done.
 """
@@ -32,8 +32,7 @@ async def confirm(visit: Visit) -> Response:
     if verb not in VERBS:
         raise WebRefusal(404, "No such page", f"There is nothing at {visit.path}.")
     right, title = VERBS[verb]
-    if not visit.may(right):
-        raise WebRefusal(403, "Not allowed", f"{visit.access.user} lacks the right {right.value}.")
+    visit.require(right)
     found = await find_page(visit)
     row, phase = found.dossier.row, found.dossier.phase
     return visit.show(
@@ -47,29 +46,37 @@ async def confirm(visit: Visit) -> Response:
 
 
 def on_job(verb: Verb) -> Callable[[Visit], Awaitable[Response]]:
-    """Return what does this to the job of an address, if it is the tenant's, and no newer attempt
-    has begun since the form was made."""
+    """Return the handler of a form that does this to the job of its address."""
 
     async def act(visit: Visit) -> Response:
-        job_id: int = visit.request.path_params["job_id"]
         form = await visit.form()
         shown = form.get("token", "")
         token = int(shown) if shown.isascii() and shown.isdigit() and len(shown) < DIGITS else None
         by = By(visit.access.user, form.get("reason") or None)
 
-        async def work(store: Store) -> str:
-            rows = await store.inspector.jobs_of([job_id], 0)
-            if not rows or visit.access.tenant not in {None, rows[0].tenant}:
-                raise not_found(job_id)
-            scratch = form.get("from_scratch") == "yes"
-            return await act_on_job(store, verb, rows[0], by, token=token, from_scratch=scratch)
-
-        answer = await visit.act(work)
+        scratch = form.get("from_scratch") == "yes"
+        answer = await act_on_named(visit, verb, by, token=token, from_scratch=scratch)
         if verb is Verb.DISCARD:
             return visit.go("/jobs", phase="dead")
-        return visit.go(f"/jobs/{job_id}", done=answer)
+        return visit.go(f"/jobs/{visit.request.path_params['job_id']}", done=answer)
 
     return act
+
+
+async def act_on_named(
+    visit: Visit, verb: Verb, by: By, *, token: int | None, from_scratch: bool
+) -> str:
+    """Do this to the job of the address, and return what became of it, as ``act_on_job`` does;
+    JobNotFound also for another tenant's."""
+    job_id: int = visit.request.path_params["job_id"]
+
+    async def work(store: Store) -> str:
+        rows = await store.inspector.jobs_of([job_id], 0)
+        if not rows or not visit.access.may_see(rows[0].tenant):
+            raise not_found(job_id)
+        return await act_on_job(store, verb, rows[0], by, token=token, from_scratch=from_scratch)
+
+    return await visit.act(work)
 
 
 ENDPOINTS = [

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from starlette.responses import Response
 
+from outlast.errors import OutlastError
 from outlast.insight.acting import Verb
+from outlast.insight.bulk import filter_of, read_action
 from outlast.insight.records import ActionList, list_actions
-from outlast.store.actions import CHANGES
+from outlast.store.actions import CHANGES, ActionRow
 from outlast.store.protocol import Store
 from outlast.web.access import Right
-from outlast.web.api.found import check_stoppable, read_one
 from outlast.web.endpoint import Endpoint
 from outlast.web.listing import ROWS, read_number
 from outlast.web.problem import WebRefusal
@@ -30,7 +31,7 @@ async def show_actions(visit: Visit) -> Response:
 
 async def show_action(visit: Visit) -> Response:
     """Show one action, and how far it has come."""
-    row = await read_one(visit)
+    row = await read_named(visit)
     done = sum(number for word, number in row.counts.items() if word in CHANGES)
     may_stop = visit.may(Right.BULK) and (row.verb not in set(Verb) or visit.may(row.verb))
     return visit.show("action.html", one=row, done=done, may_stop=may_stop)
@@ -38,11 +39,36 @@ async def show_action(visit: Visit) -> Response:
 
 async def stop(visit: Visit) -> Response:
     """Stop an action on many jobs after the step that is under way."""
-    row = await read_one(visit)
-    check_stoppable(visit, row)
+    return visit.go(f"/actions/{await stop_named(visit)}")
+
+
+async def read_named(visit: Visit) -> ActionRow:
+    """Return the action of this address; of one tenant's user, only a bulk one of that tenant."""
+    action_id: int = visit.request.path_params["action_id"]
+    await visit.site.bulk.go_on_with_left()
+    row = await read_action(await visit.site.writer(), action_id)
+    if row is None or not _is_of_tenant(row, visit.access.tenant):
+        raise WebRefusal(404, "No such action", f"There is no action {action_id}, or not any more.")
+    return row
+
+
+def _is_of_tenant(row: ActionRow, tenant: str | None) -> bool:
+    if tenant is None:
+        return True
+    try:
+        return row.up_to_id is not None and filter_of(row).tenant == tenant
+    except OutlastError:
+        return False
+
+
+async def stop_named(visit: Visit) -> int:
+    """Stop the action of this address, for a user who may do what it does; return its id."""
+    row = await read_named(visit)
+    if row.verb in set(Verb):
+        visit.require(row.verb)
     if not await visit.act(lambda store: store.stop_action(row.id)):
         raise WebRefusal(409, "Not done", f"Action {row.id} is over, or is none on many jobs.")
-    return visit.go(f"/actions/{row.id}")
+    return row.id
 
 
 ENDPOINTS = [
