@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+
 import msgspec
 import pytest
 
+from outlast.insight.acting import By
 from outlast.insight.actions import DeadJobs, requeue_dead
 from outlast.model.crash import Crash, CrashKind
 from outlast.model.job import Policy, State
@@ -61,8 +64,11 @@ async def test_a_group_is_found_by_its_fingerprint_and_requeued_alone(
     which = JobFilter(state=State.DEAD, fingerprint=of_a.fingerprint)
     assert (await store.inspector.job_ids(which)).ids == a[::-1]
     chosen = DeadJobs(fingerprint=of_a.fingerprint)
-    done = [one async for batch in requeue_dead(store, chosen) for one in batch.batch.ids]
+    by = By("ann")
+    done = [one async for batch in requeue_dead(store, chosen, by=by) for one in batch.batch.ids]
     assert sorted(done) == a
+    (recorded,) = await store.inspector.actions(1)
+    assert json.loads(recorded.filter or "") == {"fingerprint": of_a.fingerprint}
     left = await store.inspector.dead_groups(DeadFilter())
     assert [one.fingerprint for one in left.groups] == [of_b.fingerprint]
     assert b[-1] == left.groups[0].newest

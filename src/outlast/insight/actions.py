@@ -156,9 +156,10 @@ async def discard_dead(
 
 def _text_of(which: DeadJobs) -> str | None:
     """Return the filter as it is recorded; None where jobs were named one by one."""
-    names = ("task", "queue", "tenant")
-    told = {name: one for name in names if (one := getattr(which, name)) is not None}
-    return None if which.ids is not None else msgspec.json.encode(told).decode()
+    if which.ids is not None:
+        return None
+    told = {name: one for name, one in msgspec.structs.asdict(which).items() if one is not None}
+    return msgspec.json.encode(told).decode()
 
 
 async def _batches(store: Store, which: DeadJobs) -> AsyncIterator[Batch]:
