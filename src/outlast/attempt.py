@@ -1,4 +1,4 @@
-"""What a task's own code can see and do while it runs: ``outlast.current()``.
+"""What a task's own code can see and do while it runs: what ``outlast.current()`` returns.
 
 An attempt speaks to its worker through a ``Link``: a socket in a runner, a method call in
 process. Each write carries its token, so an attempt that is no longer the current one
@@ -9,9 +9,6 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from contextvars import ContextVar
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, Protocol, TypeVar
@@ -21,7 +18,7 @@ import msgspec
 from outlast.clock import SYSTEM, Clock
 from outlast.codec import encode_payload, encode_result, from_json, to_json
 from outlast.config import MAX_PAYLOAD
-from outlast.errors import LostLease, NotInAttempt, Stopped, StoreUnavailable, UsageError
+from outlast.errors import LostLease, Stopped, StoreUnavailable, UsageError
 from outlast.forks import importing
 from outlast.model.crash import Progress, clean
 from outlast.payloads import PLAIN, Payloads
@@ -351,50 +348,3 @@ def _text(value: Any, limit: int | None = None) -> str | None:
     except Exception:
         text = f"<{type(value).__name__}>"
     return clean(text) if limit is None else clean(text, limit)
-
-
-@contextmanager
-def awaiting(job_id: int) -> Iterator[Callable[[], None]]:
-    """Return what reports that the attempt in which this code runs, if any, waits for a job;
-    at the end of the block it no longer does."""
-    attempt = _current.get(None)
-    told = False
-
-    def tell() -> None:
-        nonlocal told
-        if attempt is not None and not told:
-            with suppress(UsageError):  # in a child of the task's
-                attempt._awaits(job_id)  # noqa: SLF001
-                told = True
-
-    try:
-        yield tell
-    finally:
-        if attempt is not None and told:
-            attempt._awaits_no_more(job_id)  # noqa: SLF001
-
-
-_current: ContextVar[Attempt] = ContextVar("outlast_attempt")
-
-
-def current() -> Attempt:
-    """Return the attempt that this code runs in; NotInAttempt outside one.
-
-    Known in the task's coroutine or thread, in asyncio tasks started from it and through
-    ``asyncio.to_thread``. Pass it on to other threads; child processes cannot save or report.
-    """
-    if (attempt := _current.get(None)) is None:
-        raise NotInAttempt
-    return attempt
-
-
-def current_token() -> int | None:
-    """Return the token of the attempt that runs in this context, if any does."""
-    attempt = _current.get(None)
-    return None if attempt is None else attempt.token
-
-
-def set_current(attempt: Attempt) -> None:
-    """Make ``attempt`` the one that ``current()`` returns in this context. For the executor, which
-    gives each attempt an asyncio task, and so a context, of its own."""
-    _current.set(attempt)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
-from outlast.attempt import awaiting
+from outlast.attempt_context import awaiting
 from outlast.clock import SYSTEM, Clock
 from outlast.codec import decode_result
 from outlast.config import check_seconds

@@ -6,7 +6,8 @@ import logging
 from collections.abc import MutableMapping
 from typing import Any
 
-from outlast.attempt import Attempt, current
+from outlast.attempt import Attempt
+from outlast.attempt_context import current
 from outlast.errors import NotInAttempt
 
 

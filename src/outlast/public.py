@@ -1,7 +1,8 @@
 """All names that ``outlast`` gives its users; the package loads them when one is first used."""
 
 from outlast.app import App, TaskDecorator
-from outlast.attempt import Attempt, StopReason, current
+from outlast.attempt import Attempt, StopReason
+from outlast.attempt_context import current
 from outlast.config import WorkerOptions, WorkerSettings
 from outlast.errors import (
     ApplicationError,

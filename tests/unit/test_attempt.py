@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 import outlast
-from outlast.attempt import Attempt, awaiting, set_current
+from outlast.attempt import Attempt
+from outlast.attempt_context import awaiting, set_current
 from outlast.errors import (
     BadArguments,
     ConnectionMismatch,

@@ -20,7 +20,8 @@ from typing import Any, NamedTuple, Protocol
 
 from outlast import forks
 from outlast.app import App
-from outlast.attempt import Attempt, Link, set_current
+from outlast.attempt import Attempt, Link
+from outlast.attempt_context import set_current
 from outlast.clock import Clock
 from outlast.codec import encode_result, encode_return
 from outlast.config import resolve_task_reuse

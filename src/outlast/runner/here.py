@@ -14,7 +14,8 @@ from contextlib import AbstractContextManager, AsyncExitStack, ExitStack
 from typing import Any, NamedTuple, NoReturn
 
 from outlast.app import App
-from outlast.attempt import Attempt, set_current
+from outlast.attempt import Attempt
+from outlast.attempt_context import set_current
 from outlast.clock import SYSTEM
 from outlast.errors import UsageError
 from outlast.hooks import Context

@@ -20,7 +20,7 @@ import traceback
 from typing import Any, NoReturn
 
 from outlast.app import App
-from outlast.attempt import current_token
+from outlast.attempt_context import current_token
 from outlast.clock import SYSTEM
 from outlast.credentials import make_hider
 from outlast.errors import ApplicationError, StoreUnavailable, describe, text_of

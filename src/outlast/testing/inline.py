@@ -11,7 +11,8 @@ import contextvars
 import functools
 from typing import Any, NoReturn, TypeVar
 
-from outlast.attempt import Attempt, set_current
+from outlast.attempt import Attempt
+from outlast.attempt_context import set_current
 from outlast.codec import decode_result, encode_result, to_json
 from outlast.errors import SyncInLoop, UsageError
 from outlast.model.crash import Progress

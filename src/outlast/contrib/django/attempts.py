@@ -19,7 +19,8 @@ from django.db import close_old_connections, connections, reset_queries
 from django.utils import timezone
 
 from outlast.app import App
-from outlast.attempt import Attempt, current
+from outlast.attempt import Attempt
+from outlast.attempt_context import current
 from outlast.contrib.django import tasks_api as api
 from outlast.errors import Cancel, Dead, LostLease, Snooze, Stopped
 

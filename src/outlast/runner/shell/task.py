@@ -14,7 +14,8 @@ import signal
 from typing import Any, Unpack
 
 from outlast.app import App
-from outlast.attempt import Attempt, StopReason, current
+from outlast.attempt import Attempt, StopReason
+from outlast.attempt_context import current
 from outlast.config import URL_VARIABLE, WAKEUP_VARIABLE
 from outlast.credentials import without_secrets
 from outlast.errors import Snooze

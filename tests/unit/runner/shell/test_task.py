@@ -6,7 +6,8 @@ import os
 
 import pytest
 
-from outlast.attempt import StopReason, set_current
+from outlast.attempt import StopReason
+from outlast.attempt_context import set_current
 from outlast.errors import Snooze
 from outlast.model.lifecycle import OutcomeKind
 from outlast.runner import channel
