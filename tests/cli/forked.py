@@ -27,7 +27,7 @@ from typing import Any, Self
 _LOADED = (
     "asyncpg",
     "importlib.resources.readers",
-    "outlast.cli.page",
+    "outlast.cli.job_page",
     "outlast.cli.show",
     "outlast.insight.doctor",
     "outlast.runner.application",

@@ -13,8 +13,8 @@ from rich.console import Console
 
 from outlast import text as words
 from outlast.cli.errors import say
+from outlast.cli.job_page import Page
 from outlast.cli.logs import _json, text_renderer
-from outlast.cli.page import Page
 from outlast.cli.show import dead_table, gone_table, jobs_table, workers_table
 from outlast.cli.wait import _end
 from outlast.insight.queries import Dossier, JobList

@@ -39,7 +39,9 @@ web_server.py   its server, from the settings to a clean end
 web_connections.py  its connections: bounds
 completion.py   outlast completion, and what a shell asks then
 show.py         the console, and the tables
-page.py         all about one job
+job_page.py     all about one job
+attempts.py     its attempts as cells, their crash reports as short facts
+next_step.py    what will happen to it next
 grid.py         a table in the house style
 """
 

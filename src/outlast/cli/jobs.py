@@ -221,7 +221,7 @@ def job(job_id: JobId, url: Url = None, json: Json = False) -> None:
     found = on_store(url, lambda store: read_dossier(store, job_id, SYSTEM.wall()))
     if found is None:
         raise JobNotFound(describe_missing(job_id, url))
-    from outlast.cli.page import Page
+    from outlast.cli.job_page import Page
     from outlast.cli.show import console, print_json
 
     if json:

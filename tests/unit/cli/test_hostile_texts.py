@@ -9,8 +9,8 @@ import msgspec
 import pytest
 from rich.console import Console
 
+from outlast.cli.job_page import Page
 from outlast.cli.logs import text_renderer
-from outlast.cli.page import Page
 from outlast.cli.show import dead_table, gone_table, jobs_table, workers_table
 from outlast.cli.wait import _end
 from outlast.insight.queries import Dossier, JobList

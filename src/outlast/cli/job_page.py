@@ -1,4 +1,4 @@
-"""The page of one job, for an engineer who has to understand its crash.
+"""``outlast job``: all about one job, for an engineer who has to understand its crash.
 
 Top to bottom: what it is, where it stands and what happens next, what it has left of its
 budgets, what it has saved; then every attempt on one line, and the evidence of the bad ones.
@@ -6,21 +6,21 @@ budgets, what it has saved; then every attempt on one line, and the evidence of 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from rich.padding import Padding
 from rich.text import Text
 
-from outlast.cli.grid import Grid, Kind
+from outlast.cli.attempts import ATTEMPTS, GAP, evidence, timeline
+from outlast.cli.grid import Grid
+from outlast.cli.next_step import what_next
 from outlast.cli.show import bar, format_progress, word
-from outlast.insight.availability import list_alive
-from outlast.insight.pauses import name_of, pause_of
-from outlast.model.crash import Charge, Crash, MemoryEvidence
-from outlast.model.job import ALONE_IN_RUNNER, ALONE_IN_WORKER, ENDED, State
+from outlast.model.crash import Crash
+from outlast.model.job import State
 from outlast.payloads import show_stored
 from outlast.store.rows import AttemptRow, StoredJob
-from outlast.text import ago, count_of, cut, line, lines, pretty, size, span, stamp
+from outlast.text import ago, count_of, line, lines, pretty, span, stamp
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -32,22 +32,8 @@ VALUE_LINES = 20  # of arguments, checkpoint, result
 TRACE_LINES = 60  # of a traceback, of the stacks
 OUTPUT_MAX = 300  # characters of a line of output
 INDENT = 2
-MESSAGE_MAX = 600  # characters of a crash report's message
 LABEL = 12  # characters of a label's column
 BAR_CELLS = 30
-GAP = "…"  # in place of the number of an attempt: some are not kept one by one
-
-ATTEMPTS: dict[str, Kind] = {
-    "NO": "number",
-    "TOKEN": "number",
-    "OUTCOME": "fixed",
-    "CHARGED": "fixed",
-    "STARTED": "fixed",
-    "TOOK": "number",
-    "WORKER": "flexible",
-    "HOST": "flexible",
-    "PID": "number",
-}
 
 
 class Page:
@@ -202,58 +188,6 @@ class Page:
             self._out.print(Text(f"    {one}"), soft_wrap=True)
 
 
-def what_next(dossier: Dossier) -> str:
-    """Return what will happen to the job, and what a person can do about it."""
-    row, now = dossier.row, dossier.now
-    if row.state is State.RUNNING:
-        return _while_astray(dossier) if dossier.astray else _while_running(row, now)
-    if row.state is State.QUEUED:
-        return _while_queued(dossier)
-    if row.state is State.DEAD:
-        return f"nothing; `outlast requeue {row.id}` runs it again with fresh budgets"
-    if row.state is State.CANCELLED:
-        return f"nothing; `outlast requeue {row.id}` revives it"
-    return "nothing: it is done"
-
-
-def _while_astray(dossier: Dossier) -> str:
-    gone = "is gone" if dossier.phase == "orphaned" else "has been silent for its whole lease"
-    others = list_alive(dossier.workers, dossier.now)
-    then = "another worker gives the job back to the queue"
-    left = then if others else "no worker is alive to give the job back to the queue: start one"
-    return f"its worker {gone}; {left}"
-
-
-def _while_running(row: StoredJob, now: float) -> str:
-    if row.cancel_requested:
-        return "it was asked to stop, and is cancelled once it does"
-    if row.hard_deadline is None:
-        return "it runs to its end; no timeout is set"
-    left = row.hard_deadline - now
-    return f"it is ended in {span(left)} at the latest" if left > 0 else "it is past its limit"
-
-
-def _while_queued(dossier: Dossier) -> str:
-    row, now = dossier.row, dossier.now
-    if row.waiting:
-        again = f"attempt {row.attempt_count + 1} " if row.attempt_count else ""
-        return f"{again}due in {span(row.run_at - now)}{_alone(row, ', then runs ')}"
-    pause = pause_of(row, dossier.pauses)
-    if pause is not None:
-        return f"it waits: {name_of(pause.kind, pause.name)} is paused; `outlast why {row.id}`"
-    if dossier.phase == "unservable":
-        return f"it waits: no active worker knows the task {line(row.task, 50)!r} in its queue"
-    return f"it runs as soon as a worker has a free slot{_alone(row, ', ')}"
-
-
-def _alone(row: StoredJob, lead: str) -> str:
-    if row.solo == ALONE_IN_WORKER:
-        return f"{lead}alone in its worker: two that ran it were lost"
-    if row.solo == ALONE_IN_RUNNER:
-        return f"{lead}alone or with fewer others: the runner that it shared has died"
-    return ""
-
-
 def _placed(row: StoredJob) -> str:
     parts = [line(row.queue, 80), f"priority {row.priority}"]
     parts += [f"key {line(row.key, 80)}"] if row.key else []
@@ -270,131 +204,3 @@ def _budget(what: str, used: int, most: int) -> Text:
 def _limits(row: StoredJob) -> str:
     limits = (("timeout", row.policy.timeout), ("stall timeout", row.policy.stall_timeout))
     return "".join(f"   {name} {span(most)}" for name, most in limits if most is not None)
-
-
-def timeline(
-    row: StoredJob, attempts: Sequence[AttemptRow], now: float
-) -> list[tuple[str | Text, ...]]:
-    """Return all attempts as cells: the closed ones that are kept, with a line for each gap between
-    them, then the one that runs or has completed."""
-    entries: list[tuple[str | Text, ...]] = []
-    for before, one in zip((None, *attempts), attempts, strict=False):
-        missing = one.number - before.number - 1 if before else 0
-        entries += [_gap(missing)] if missing > 0 else []
-        entries.append(_closed(one, now))
-    is_open = row.state in {State.RUNNING, State.COMPLETED} and row.token is not None
-    if is_open and all(one.token != row.token for one in attempts):
-        entries.append(_open(row, now))
-    return entries
-
-
-def _gap(missing: int) -> tuple[str | Text, ...]:
-    return (GAP, "", Text(f"{missing:,} more", style="dim"), *[""] * (len(ATTEMPTS) - 3))
-
-
-def _closed(one: AttemptRow, now: float) -> tuple[str | Text, ...]:
-    charged = "" if one.charge == Charge.NONE else line(one.charge, 60)
-    return (
-        str(one.number),
-        str(one.token),
-        Text(line(one.outcome, 60), style="red" if charged else "yellow"),
-        charged,
-        ago(one.started_at, now),
-        span(one.ended_at - one.started_at),
-        line(one.worker, 60),
-        line(one.host, 60),
-        "" if one.pid is None else str(one.pid),
-    )
-
-
-def _open(row: StoredJob, now: float) -> tuple[str | Text, ...]:
-    started = row.started_at if row.started_at is not None else now
-    ended = row.ended_at if row.ended_at is not None and row.state in ENDED else now
-    return (
-        str(row.attempt_count),
-        str(row.token),
-        word(row.state.value),
-        "",
-        ago(started, now),
-        span(ended - started),
-        line(row.worker, 60),
-        line(row.host, 60),
-        "",
-    )
-
-
-def evidence(crash: Crash, attempt: AttemptRow) -> Iterator[tuple[str, str]]:
-    """Yield the label and text of each short fact of a crash report, where it is known."""
-    message = crash.message or attempt.message
-    told = {
-        "message": line(message, MESSAGE_MAX),
-        "exception": crash.exception and line(crash.exception, 300),
-        "exit code": None if crash.exit_code is None else str(crash.exit_code),
-        "signal": crash.signal and line(crash.signal, 60),
-        "used": _used(crash),
-        "memory": _memory(crash.memory),
-        "progress": format_progress(crash.progress, 200) or _fraction(crash),
-        "checkpoint": _age(crash, attempt),
-        "beside it": _neighbours(crash),
-        "where": _where(crash, attempt),
-        "versions": _release(crash),
-    }
-    yield from ((label, text) for label, text in told.items() if text)
-
-
-def _used(crash: Crash) -> str:
-    parts = []
-    if crash.rss_peak_bytes is not None:
-        parts.append(f"memory {size(crash.rss_peak_bytes)} at its peak")
-    if crash.cpu_seconds is not None:
-        parts.append(f"CPU {span(crash.cpu_seconds)}")
-    return ", ".join(parts)
-
-
-def _memory(seen: MemoryEvidence | None) -> str:
-    if seen is None:
-        return ""
-    limit = "" if seen.limit_bytes is None else f"; limit {size(seen.limit_bytes)}"
-    if seen.source != "cgroup":
-        return f"its runner had {size(seen.rss_bytes or 0)}{limit}; killed by its worker"
-    peak = "" if seen.peak_bytes is None else f", peak {size(seen.peak_bytes)}"
-    return (
-        f"the kernel has killed in its cgroup {line(seen.cgroup, 120)}:"
-        f" {seen.oom_kills_before} times before, {seen.oom_kills_after} after{limit}{peak}"
-        " (evidence, not proof: the cgroup is shared)"
-    )
-
-
-def _fraction(crash: Crash) -> str:
-    fraction = crash.progress.fraction if crash.progress else None
-    return "" if fraction is None else f"{int(fraction * 100)}%"
-
-
-def _age(crash: Crash, attempt: AttemptRow) -> str:
-    age = crash.checkpoint_age_seconds
-    age = attempt.checkpoint_age if age is None else age
-    return "" if age is None else f"{span(age)} old at the end"
-
-
-def _neighbours(crash: Crash) -> str:
-    if not crash.neighbours:
-        return ""
-    return cut("shared its runner with " + ", ".join(map(str, crash.neighbours)), 120)
-
-
-def _where(crash: Crash, attempt: AttemptRow) -> str:
-    worker, host = crash.worker or attempt.worker, crash.host or attempt.host
-    pid = crash.pid if crash.pid is not None else attempt.pid
-    parts = [
-        f"worker {line(worker, 80)}" if worker else "",
-        f"host {line(host, 60)}" if host else "",
-        f"pid {pid}" if pid is not None else "",
-    ]
-    return ", ".join(part for part in parts if part)
-
-
-def _release(crash: Crash) -> str:
-    parts = [line(crash.release, 80) if crash.release else ""]
-    parts.append(f"Python {line(crash.python, 80)}" if crash.python else "")
-    parts.append(f"Outlast {line(crash.outlast, 80)}" if crash.outlast else "")
-    return ", ".join(part for part in parts if part)

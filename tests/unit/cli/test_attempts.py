@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from outlast.cli.page import GAP, evidence, timeline
+from outlast.cli.attempts import GAP, evidence, timeline
 from outlast.cli.show import when
 from outlast.model.crash import Crash, CrashKind, MemoryEvidence
 from outlast.store.rows import AttemptRow
