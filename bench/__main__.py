@@ -37,6 +37,7 @@ from bench import (
     size,
     steady,
     wakeups,
+    workers,
 )
 from bench.kit import clock
 
@@ -54,6 +55,7 @@ PERFORMANCE: dict[str, Callable[[argparse.Namespace], int]] = {
     "life": life.main,
     "steady": steady.steady,
     "schedules": schedules.main,
+    "workers": workers.main,
     "pages": pages.main,
     "page": page.main,
 }

@@ -45,7 +45,8 @@ class Missing(Exception):
 class Ground:
     """The servers of one run, started when they are needed, and the folder of its files."""
 
-    def __init__(self) -> None:
+    def __init__(self, settings: dict[str, str]) -> None:
+        self._settings = SETTINGS | settings
         self.folder = Path(tempfile.mkdtemp(prefix="outlast-bench-"))
         memory = Path("/dev/shm")
         self.marks = Path(
@@ -68,7 +69,7 @@ class Ground:
     def postgres(self) -> PostgresServer:
         """The PostgreSQL server."""
         if self._postgres is None:
-            self._postgres = self._stack.enter_context(PostgresServer(settings=SETTINGS))
+            self._postgres = self._stack.enter_context(PostgresServer(settings=self._settings))
         return self._postgres
 
     @property
@@ -118,9 +119,9 @@ class Ground:
 
 
 @contextlib.contextmanager
-def ground() -> Iterator[Ground]:
-    """Open the ground for the length of the block."""
-    made = Ground()
+def ground(settings: dict[str, str] | None = None) -> Iterator[Ground]:
+    """Open the ground for the length of the block; ``settings``: more of them for PostgreSQL."""
+    made = Ground(settings or {})
     try:
         yield made
     finally:

@@ -278,6 +278,7 @@ SECTIONS: dict[str, Callable[[Any], str]] = {
     "steady": flow_text,
     "idle": figures_text,
     "schedules": figures_text,
+    "workers": pivot_text,
     "life": figures_text,
     "pages": pages_text,
     "memory": figures_text,
