@@ -39,3 +39,12 @@ def is_too_wide(browser: Browser) -> bool:
 def shows(text: str) -> Any:
     """Return a condition: the text is on the page."""
     return lambda browser: text in browser.text()
+
+
+def hidden_columns(browser: Browser) -> list[str]:
+    """Return the tables of which a part can only be seen by scrolling."""
+    found: list[str] = browser.run(
+        "return [...document.querySelectorAll('.table')]"
+        ".filter(one => one.scrollWidth > one.clientWidth).map(one => one.ariaLabel)"
+    )
+    return found

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from selenium.webdriver.common.by import By
 
 from harness.page import serving
-from tests.browser.kit import LOOKS, is_too_wide, serious
+from tests.browser.kit import LOOKS, hidden_columns, is_too_wide, serious
 from tests.browser.test_page import click, empty
-from tests.web.filled_kit import make_store
+from tests.web.filled_kit import NAMES, make_store
 
 if TYPE_CHECKING:
     from harness.browser import Browser
@@ -18,21 +18,25 @@ if TYPE_CHECKING:
 PAGES = [
     "dead", "deaths", "queues", "tasks", "workers", "schedules", "refusals", "actions", "system",
 ]  # fmt: skip
+LONG = "y" * 200  # without a place to break it
+WAITING = len(NAMES) * 10 + 4  # a job of that name that waits: of each name there are ten jobs
 DEEPER = ["dead/group", "queues/queue", "tasks/task", "workers/", "schedules/schedule"]
 
 
 def test_no_page_makes_the_browser_complain_and_axe_finds_nothing_serious(
     browser: Browser, sqlite_url: str
 ) -> None:
-    make_store(sqlite_url)
+    make_store(sqlite_url, [*NAMES, LONG])
     with serving(sqlite_url) as address:
         links: list[str] = []
         for path in PAGES:
             check(browser, address + path)
             links += browser.run("return [...document.querySelectorAll('main a')].map(a => a.href)")
         for part in DEEPER:
-            first = next(link for link in links if re.match(re.escape(address + part), link))
-            check(browser, first)
+            found = [link for link in links if re.match(re.escape(address + part), link)]
+            for link in {found[0], next((link for link in found if LONG in link), found[0])}:
+                check(browser, link)
+        check(browser, f"{address}jobs/{WAITING}")
 
 
 def check(browser: Browser, address: str) -> None:
@@ -42,6 +46,8 @@ def check(browser: Browser, address: str) -> None:
         browser.look_like(**look)
         assert serious(browser) == [], (address, look)
         assert not is_too_wide(browser), (address, look)
+        assert hidden_columns(browser) == [], (address, look)
+        assert browser.run("return document.querySelectorAll('h1').length") == 1, address
     assert browser.complaints() == [], address
     assert "stolen" not in browser.driver.title
 

@@ -72,14 +72,14 @@ async def fill(store: Store, names: list[str] | None = None, tenant: str | None 
     await lost.vanish()
 
 
-def make_store(url: str) -> None:
+def make_store(url: str, names: list[str] | None = None) -> None:
     """Make such a store, for a server in a process of its own."""
 
     async def make() -> None:
         store = open_store(url)
         await store.open()
         try:
-            await fill(store)
+            await fill(store, names)
         finally:
             await store.close()
 

@@ -20,6 +20,7 @@ sampler.py      looks for all open pages at once whether something has changed
 render.py       Jinja2: filters, and what all templates know
 navigation.py   the menu
 listing.py      parts that lists share: the filter in the URL, pages by key
+findings.py     what the doctor finds, by kind, each with a link to its page
 overview.py     /: what needs a hand
 jobs.py         /jobs and /go
 job_filter.py   which jobs are asked for in the URL, and which searches are refused

@@ -17,11 +17,12 @@ from outlast.store.protocol import Store
 from outlast.store.schedules import ScheduleRow
 from outlast.text import count_of
 from outlast.web.endpoint import Endpoint
+from outlast.web.findings import group_findings
 from outlast.web.visit import Visit
 
 SCHEDULES_MAX = 500  # by name
 SLOW_SECONDS = 30.0  # for which is kept what changes once a minute
-GRAVE = {Level.PROBLEM: 0, Level.WARNING: 1}
+GRAVE = (Level.PROBLEM, Level.WARNING)
 
 
 async def show_overview(visit: Visit) -> Response:
@@ -29,9 +30,8 @@ async def show_overview(visit: Visit) -> Response:
     seen = await visit.ask("overview", read_overview)
     reader = visit.site.reader
     schedules = await reader.ask("first schedules", _read_schedules, SLOW_SECONDS)
-    findings = sorted(
-        (one for one in find_troubles(seen, schedules, visit) if one.level in GRAVE),
-        key=lambda one: GRAVE[one.level],
+    findings = group_findings(
+        one for one in find_troubles(seen, schedules, visit) if one.level in GRAVE
     )
     return visit.show(
         "overview.html",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import html
 
 import msgspec
@@ -11,8 +13,11 @@ from outlast.errors import (
     BadData,
     ConfigError,
     JobNotFound,
+    NotPermitted,
     OutlastError,
     ScheduleNotFound,
+    SchemaMismatch,
+    StoreCorrupt,
     StoreError,
     UsageError,
     text_of,
@@ -21,6 +26,15 @@ from outlast.insight.documents import SCHEMA
 
 MESSAGE_MAX = 1_000
 API = "/api/v1"  # where answers are JSON
+STYLE = (
+    ":root{color-scheme:light dark;font:1rem/1.55 system-ui,sans-serif;overflow-wrap:anywhere}"
+    "main{max-width:34rem;margin:18vh auto;padding:0 1.5rem}h1{font-size:1.5rem;line-height:1.3}"
+)
+_HASH = base64.b64encode(hashlib.sha256(STYLE.encode()).digest()).decode()
+POLICY = (
+    f"default-src 'none'; style-src 'sha256-{_HASH}'; form-action 'none'; base-uri 'none';"
+    " frame-ancestors 'none'"
+)
 
 
 class Problem(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -49,6 +63,9 @@ _KINDS: tuple[tuple[type[OutlastError], int, str], ...] = (
     (BadData, 400, "That cannot be"),
     (UsageError, 400, "That cannot be"),
     (ConfigError, 400, "That cannot be"),
+    (SchemaMismatch, 503, "The schema of the store does not fit"),
+    (NotPermitted, 503, "The store refuses this program"),
+    (StoreCorrupt, 503, "The store is damaged"),
     (StoreError, 503, "The store does not answer"),
 )
 
@@ -85,11 +102,13 @@ def answer_in_json(problem: Problem) -> Response:
 
 
 def answer_plainly(problem: Problem) -> HTMLResponse:
-    """Return an answer for strangers: nothing but the problem, in no layout that asks for more."""
+    """Return an answer for strangers: nothing but the problem. It asks for no file, so its style is
+    within it, and its policy allows no other."""
     title, message = html.escape(problem.title), html.escape(problem.message)
     page = (
         '<!doctype html><html lang="en"><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{title}</title><main><h1>{title}</h1><p>{message}</p></main></html>"
+        f"<title>{title}</title><style>{STYLE}</style>"
+        f"<main><h1>{title}</h1><p>{message}</p></main></html>"
     )
-    return HTMLResponse(page, problem.status)
+    return HTMLResponse(page, problem.status, {"content-security-policy": POLICY})

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
 from functools import cache
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup, escape
 
 from outlast.model.crash import Charge
 from outlast.text import ago, count_of, line, rough, safe, size, span, stamp
 from outlast.web.access import Right
 from outlast.web.assets import asset_path
+from outlast.web.findings import SHOWN_MAX
 from outlast.web.navigation import NAVIGATION
 
 MEANINGS = {
@@ -31,6 +34,7 @@ MEANINGS = {
     "off": ("cancelled", "undeclared"),
 }  # fmt: skip
 """What the colours mean: each of a phase, a position or a status is one of these."""
+_STAMP = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2} UTC")
 _MEANING = {word: meaning for meaning, words in MEANINGS.items() for word in words}
 
 
@@ -53,6 +57,35 @@ def bounded(number: int, most: int) -> str:
 def at_least(number: int, more: object) -> str:
     """Return a number: ``1,234``, or ``1,234+`` where there may be more."""
     return f"{number:,}{'+' if more else ''}"
+
+
+def quiet_zero(number: int, more: object) -> str:
+    """Return a number as ``at_least`` does; a zero is not to draw the eye."""
+    text = at_least(number, more)
+    return text if number or more else Markup('<span class="none">0</span>')
+
+
+def sentence(text: str, now: float) -> Markup:
+    """Return a sentence of the command line for a page: what is between backquotes is a command,
+    and its times in UTC are shown as all times of the page."""
+    parts = str(escape(text.replace("….", "…"))).split("`")
+    for number, part in enumerate(parts):
+        is_command = number % 2 == 1
+        parts[number] = f"<code>{part}</code>" if is_command else _show_times(part, now)
+    return Markup("".join(parts))  # noqa: S704
+
+
+def _show_times(text: str, now: float) -> str:
+    def show(found: re.Match[str]) -> str:
+        try:
+            at = datetime.strptime(found[0], "%Y-%m-%d %H:%M:%S UTC").replace(tzinfo=UTC)
+        except ValueError:  # it only looks like a time
+            return found[0]
+        shown = day_and_time(at.timestamp(), now)
+        made = machine_time(at.timestamp())
+        return f'<time datetime="{made}" title="{found[0]}">{shown}</time>'
+
+    return _STAMP.sub(show, text)
 
 
 def day_and_time(at: float, now: float) -> str:
@@ -87,7 +120,7 @@ def environment() -> Environment:
     )
     made.filters |= {
         "ago": ago,
-        "at_least": at_least,
+        "at_least": quiet_zero,
         "bounded": bounded,
         "count_of": count_of,
         "day_and_time": day_and_time,
@@ -97,11 +130,13 @@ def environment() -> Environment:
         "outcome": outcome_meaning,
         "rough": rough,
         "safely": safe,
+        "sentence": sentence,
         "size": size,
         "span": span,
         "stamp": stamp,
     }
-    made.globals |= {"NAVIGATION": NAVIGATION, "Right": Right, "asset": asset_path}
+    known = {"NAVIGATION": NAVIGATION, "Right": Right, "SHOWN_MAX": SHOWN_MAX, "asset": asset_path}
+    made.globals |= known
     return made
 
 

@@ -10,9 +10,9 @@ from outlast.store.finding import Level
 from outlast.store.protocol import Store
 from outlast.text import size, span
 from outlast.web.endpoint import Endpoint
+from outlast.web.findings import group_findings
 from outlast.web.visit import Visit
 
-ORDER = [Level.PROBLEM, Level.WARNING, Level.HINT, Level.OK]
 KEEP_SECONDS = 10.0
 EXTRA = 3  # of SQLite's synchronous
 SHOWN: dict[str, str] = {
@@ -41,14 +41,15 @@ async def show_system(visit: Visit) -> Response:
         return await read_system(store, visit.site.clock)
 
     report = await visit.site.reader.ask("system", look, KEEP_SECONDS)
-    findings = sorted(report.findings, key=lambda one: ORDER.index(one.level))
+    fine = [one for one in report.findings if one.level is Level.OK]
+    kinds = group_findings(one for one in report.findings if one.level is not Level.OK)
     facts = [
         (title, _shown(name, report.facts[name]))
         for name, title in SHOWN.items()
         if report.facts.get(name) is not None
     ]
     return visit.show(
-        "system.html", report=report, findings=findings, facts=facts, version=__version__
+        "system.html", report=report, kinds=kinds, fine=fine, facts=facts, version=__version__
     )
 
 

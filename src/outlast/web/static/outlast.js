@@ -58,7 +58,8 @@
       const type = answer.headers.get("content-type") || "";
       if (!type.startsWith("text/html")) return;
       const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
-      if (answer.status >= 500) return show(`${fresh.title.split(" · ")[0]}: this is how it was`);
+      const isKnown = fresh.title === document.title;  // there was nothing else to show before
+      if (answer.status >= 500) return show(isKnown ? "" : `${fresh.title.split(" · ")[0]}: this is how it was`, RETRY_SECONDS);
       replace(fresh);
       tag = answer.ok ? answer.headers.get("etag") : null;
       show("");
@@ -97,10 +98,10 @@
   }
 
   // Says what is the matter, and asks again soon; nothing: all is well.
-  function show(trouble, again = RETRY_SECONDS) {
+  function show(trouble, again = trouble ? RETRY_SECONDS : 0) {
     const place = document.getElementById("live");
     if (place.textContent !== trouble) place.textContent = trouble;
-    if (trouble && again) setTimeout(refresh, again * 1000);
+    if (again) setTimeout(refresh, again * 1000);
   }
 
   const isLive = () => region().dataset.topics !== undefined;
