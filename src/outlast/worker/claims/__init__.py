@@ -9,6 +9,7 @@ prefetch.py     attempts that are claimed before there is a slot for them
 pauses.py       starts nothing of what is paused, and acknowledges that
 wake_turns.py   lets few of many idle workers follow a wake-up
 exclusive.py    empties the worker for a job that must have it to itself
+superseded.py   stops attempts that another worker has closed
 checkpoints.py  checkpoints and progress on their way to the store, many in one trip
 job_logs.py     what attempts print, on its way to the store
 trip_bytes.py   how many bytes one exchange may carry, found by trying

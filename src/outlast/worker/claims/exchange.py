@@ -33,6 +33,7 @@ from outlast.worker.claims.pauses import PauseKeeper
 from outlast.worker.claims.peers import never
 from outlast.worker.claims.polls import Polls
 from outlast.worker.claims.prefetch import WAIT_SECONDS_MAX
+from outlast.worker.claims.superseded import SupersededAttempts
 from outlast.worker.claims.trip_bytes import TripBytes, size_of, size_of_all, size_of_claimed
 from outlast.worker.claims.wake_turns import WakeTurns
 from outlast.worker.running import Running
@@ -112,8 +113,8 @@ class Exchange:
         self._patience = patience
         self._bytes = TripBytes(patience)
         self._broken = False
-        self._reconciled_at = self._looked_at = clock.boot()
-        self._superseded: set[int] = set()  # asked to stop, to be killed at the next look
+        self._reconciled_at = clock.boot()
+        self._superseded = SupersededAttempts(store, ledger, pool, clock, look_every)
         self._hint = False
         self._asked_at = clock.boot() - poll
         self._exclusive = ExclusiveClaim(ledger, clock, pool.starter.exclusive_from)
@@ -140,7 +141,8 @@ class Exchange:
     async def _look(self) -> float:
         if self._broken:
             await self._reconnect()
-        await self._look_for_superseded()
+        if self._superseded.is_due():
+            await self._guard(self._superseded.look())
         ended = [] if self._bytes.doubts else self._ledger.take(OUTCOMES_MAX, self._bytes.limit)
         alone = self._bytes.is_alone(ended)
         requests = [] if alone else self._choose_requests(ended)
@@ -340,26 +342,6 @@ class Exchange:
         for job_id, token in released:
             emit("claim_reconciled", job_id=job_id, token=token)
         self._hint = self._hint or bool(released)
-
-    async def _look_for_superseded(self) -> None:
-        """Ask attempts to stop that another worker has closed; kill them at the next look.
-
-        That is not left to the watchdog: an attempt is closed elsewhere because it is stuck.
-        """
-        if self._clock.boot() - self._looked_at < self._look_every:
-            return
-        self._looked_at = self._clock.boot()
-        held = [(each.claimed.job_id, each.token) for each in self._ledger.running.values()]
-        lost = await self._guard(self._store.superseded(held)) if held else []
-        for token in lost:
-            running = self._ledger.running.get(token)
-            if token in self._superseded:
-                if self._runner_control is not None:
-                    self._runner_control.kill(token)
-            elif running is not None:
-                emit("attempt_superseded", job_id=running.claimed.job_id, token=token)
-                self._control.stop(token, "lease_lost")
-        self._superseded = set(lost)
 
     async def _reconnect(self) -> None:
         await self._store.drop_connections()

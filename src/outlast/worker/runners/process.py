@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -37,6 +36,7 @@ from outlast.runner.protocol import (
 )
 from outlast.runner.settings import STACKS_SIGNAL, RunnerSettings
 from outlast.runner.tether import groups_of, kill_group
+from outlast.text import signal_name
 from outlast.worker.runners.pipes import Pipe
 from outlast.worker.runners.printed import Printed
 from outlast.worker.runners.state import RunnerState
@@ -363,17 +363,10 @@ class RunnerProcess(RunnerState):
         return Death(
             pid=self.pid,
             exit_code=code if code is None or code >= 0 else None,
-            signal=_signal_name(-code) if code is not None and code < 0 else None,
+            signal=signal_name(-code) if code is not None and code < 0 else None,
             rss_peak_bytes=0 if usage is None else usage.ru_maxrss * unit,
             cpu_seconds=0 if usage is None else round(usage.ru_utime + usage.ru_stime, 3),
             stacks=self.stacks(),
             output=self._printed.all.lines(),
             complaint=self._complaint,
         )
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
