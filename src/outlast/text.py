@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import unicodedata
 from datetime import UTC, datetime
 from typing import Any
@@ -135,3 +136,11 @@ def pretty(text: str, most: int) -> list[str]:
     except (ValueError, RecursionError):  # a damaged row is shown as it is
         return lines(text, most)
     return [cut(one, 200) for one in lines(text, most)]
+
+
+def signal_name(number: int) -> str:
+    """Return the name of a signal, as ``SIGKILL``; ``signal 64`` for one without a name."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

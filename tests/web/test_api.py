@@ -102,7 +102,11 @@ async def test_what_is_wrong_is_said_in_json(store: Store) -> None:
     async with page_on(store.url) as page:
         await refused(await page.get(f"{API}/jobs/99"), 404, "no job 99")
         await refused(await page.get(f"{API}/nothing"), 404, "see openapi.json")
-        await refused(await page.get(f"{API}/jobs?state=odd"), 400, "state= is one of queued")
+        await refused(
+            await page.get(f"{API}/jobs?state=odd"),
+            400,
+            "state: 'odd' is not a state or phase; write one of queued",
+        )
         await refused(await page.get(f"{API}/jobs?limit=9999"), 400, "limit=")
         await refused(await page.get(f"{API}/scale"), 400, "Which queue?")
         path = f"/jobs/{number}/cancel"

@@ -22,9 +22,7 @@ from outlast.cli.options import (
 from outlast.clock import SYSTEM
 from outlast.errors import UsageError
 from outlast.insight.documents import listed_document
-from outlast.insight.queries import PHASES, JobList, list_jobs, read_whole
-from outlast.model.job import State
-from outlast.option_words import describe_state
+from outlast.insight.queries import JobList, list_jobs, read_whole, state_of
 from outlast.store.backend import resolve_url
 from outlast.store.protocol import Store
 from outlast.store.rows import JobFilter
@@ -84,7 +82,7 @@ def jobs(
         outlast jobs --args ada@example.org --since 2h
         outlast jobs --state dead --error "connection refused"
     """
-    real = state_of(state)
+    real = state_of(state, "--state")
     which = JobFilter(
         state=real,
         queue=queue,
@@ -152,18 +150,6 @@ def describe_rest(
     if shown == limit:
         return f"the newest {limit}; --limit shows more, --before {before} what follows"
     return f"jobs before {before} were not looked at; --before {before} goes on with them"
-
-
-def state_of(word: str | None) -> State | None:
-    """Return the state that jobs of this state or phase have; UsageError for any other word."""
-    if word is None or word in PHASES:
-        return None if word is None else PHASES[word]
-    if word in set(State):
-        return State(word)
-    known = ", ".join((*State, *PHASES))
-    raise UsageError(
-        f"--state: {describe_state(word)} is not a state or phase; write one of {known}"
-    )
 
 
 def _of_strays(strays: dict[int, str]) -> str:

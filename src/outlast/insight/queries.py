@@ -10,13 +10,14 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from outlast.errors import ScheduleNotFound
+from outlast.errors import ScheduleNotFound, UsageError
 from outlast.insight.availability import astray
 from outlast.insight.documents import phase_of
 from outlast.insight.liveness import with_proof
 from outlast.insight.situation import Situation
 from outlast.model.job import State
 from outlast.model.pause import Pause, Pauses
+from outlast.option_words import describe_state
 from outlast.store.listing import find
 from outlast.store.protocol import Store
 from outlast.store.rows import (
@@ -53,6 +54,21 @@ PHASES = {
 """Phase -> the state that its jobs have."""
 PARTS = {"scheduled": Part.TIMED, "retrying": Part.TIMED, "suspect": Part.SUSPECTS}
 """Phase -> the part of the queue in which its jobs wait."""
+
+
+def state_of(word: str | None, asked_by: str) -> State | None:
+    """Return the state that jobs of this state or phase have; None: any. UsageError for any other
+    word, which names the option or parameter ``asked_by``."""
+    if word is None:
+        return None
+    if word in PHASES:
+        return PHASES[word]
+    if word in set(State):
+        return State(word)
+    known = ", ".join((*State, *PHASES))
+    raise UsageError(
+        f"{asked_by}: {describe_state(word)} is not a state or phase; write one of {known}"
+    )
 
 
 class Dossier(msgspec.Struct, frozen=True):

@@ -58,7 +58,7 @@ class Tagged(io.BufferedIOBase):
         """Write what has come to whole lines; what has not waits for its end, or for a flush."""
         token = self._token_of()
         if token is None:
-            _write_all(self._fd, bytes(data))
+            write_all(self._fd, bytes(data))
             return len(data)
         with self._lock:
             if self._is_joining:  # this very thread is, further up
@@ -89,11 +89,11 @@ class Tagged(io.BufferedIOBase):
 
     def _put(self, token: int, text: bytes) -> None:
         if text and _identity(self._fd) != self._pipe:
-            _write_all(self._fd, text)
+            write_all(self._fd, text)
             return
         for at in range(0, len(text), PIECE_MAX):
             piece = text[at : at + PIECE_MAX]
-            _write_all(self._fd, HEAD % (token, len(piece)) + piece)
+            write_all(self._fd, HEAD % (token, len(piece)) + piece)
 
 
 def _identity(fd: int) -> tuple[int, int] | None:
@@ -104,7 +104,8 @@ def _identity(fd: int) -> tuple[int, int] | None:
     return stat.st_dev, stat.st_ino
 
 
-def _write_all(fd: int, data: bytes) -> None:
+def write_all(fd: int, data: bytes) -> None:
+    """Write all of it, in as many calls as that takes. OSError where a call fails."""
     view = memoryview(data)
     while view:
         view = view[os.write(fd, view) :]

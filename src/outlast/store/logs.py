@@ -72,3 +72,8 @@ def lines_of(text: str) -> list[LogLine]:
         return _decode(text)
     except (msgspec.DecodeError, RecursionError):
         return [LogLine(0.0, text)]
+
+
+def log_of(token: int, number: int, dropped: int, lines: str) -> LogRow:
+    """Return what is kept of one attempt, from its columns."""
+    return LogRow(token=token, number=number, dropped=dropped, lines=lines_of(lines))

@@ -70,7 +70,7 @@ class FaultWatch:
         self._killed = False
 
     def begin(self, worker: Worker, store: Store) -> None:
-        """FaultWatch the attempts of this worker from now on, in the running loop."""
+        """Watch the attempts of this worker from now on, in the running loop."""
         self._worker = worker
         self.store = store
         self._loop = asyncio.get_running_loop()
@@ -161,8 +161,7 @@ class FaultWatch:
         await self._noticed.wait()
 
     async def _lose_lease(self) -> None:
-        """Do what another worker does that takes this one for gone: reap it, and reclaim its
-        jobs."""
+        """Reap this worker and reclaim its jobs, as another worker does that believes it gone."""
         own_id = self._worker.me.worker_id
         for tries_left in reversed(range(REAP_TRIES)):
             looks = (await self.store.observe()).workers

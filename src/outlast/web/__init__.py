@@ -8,15 +8,15 @@ endpoint.py     an endpoint: its path, the right that it needs; one call of it, 
 visit.py        one request: who, with which rights, on which store; links and pages
 site.py         the settings of one dashboard
 access.py       Access: a user, the rights, the tenant
-session.py      who may come in by `outlast web`: by a link used once, by a proxy's header
-sign_in.py      who may come in by a password
+session.py      sign-in for `outlast web`: a link that works once, or a proxy's header
+sign_in.py      sign-in by a password
 guesses.py      slows down those who guess passwords
 security.py     hosts, sites and headers: for each request and each answer
-hiding.py       what is not to be seen, in any text
+hiding.py       hides secrets in any text
 problem.py      why something is refused, as a status and a sentence
 reader.py       the reading side of the store: one look for all who ask, kept for two seconds
-rendered.py     a page is put together once for all tabs that ask at once
-sampler.py      looks for all open pages at once whether something has changed
+rendered.py     pages rendered a moment ago, for all tabs that ask for the same
+sampler.py      one look for all open pages: has something changed?
 render.py       Jinja2: filters, and what all templates know
 navigation.py   the menu
 listing.py      parts that lists share: the filter in the URL, pages by key
@@ -40,7 +40,7 @@ refusals.py     /refusals: writes of attempts that had lost their job
 system.py       /system: the store, its schema, what the doctor finds
 metrics.py      /metrics: what a Prometheus server reads
 api/            the API: the same for programs, in JSON
-bulk_runner.py  goes on with acts on many jobs, also with those that another process has left
+bulk_runner.py  carries out actions on many jobs, also those that another process abandoned
 live.py         /events: hints that something has changed
 assets.py       the stylesheet and the scripts
 templates/      one for each page, base.html round them, macros.html within

@@ -62,7 +62,7 @@ class Access:
         return f"<Access of {self.user!r}: {', '.join(sorted(self.can)) or 'nothing'}>"
 
     def may(self, right: str) -> bool:
-        """Whether the user has this right; none does anything without ``view``."""
+        """Whether the user has this right; without ``view`` no other counts."""
         return Right.VIEW in self.can and right in self.can
 
     def may_see(self, tenant: str | None) -> bool:

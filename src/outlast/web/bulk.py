@@ -22,26 +22,26 @@ from outlast.web.problem import WebRefusal
 from outlast.web.visit import Visit
 
 REASON_MAX = 1_000
-WRONG = WebRefusal(400, "That cannot be", "The form is not as the page has made it.")
+WRONG = WebRefusal(400, "Not valid", "The form is not as the page has made it.")
 
 
 def verbs_for(visit: Visit, asked: AskedJobs) -> list[str]:
-    """Return what the visitor may do to all jobs of a filter. It has to name a state: a phase is
-    told from what workers do at the moment, and may be another in the next one."""
+    """Return what the visitor may do to all jobs of a filter. It has to name a state: a phase
+    depends on what workers do at this moment, and may differ in the next."""
     if not visit.may(Right.BULK) or asked.phase in PHASES:
         return []
     return [one.value for one in Verb if asked.state in STATES[one] and visit.may(one.value)]
 
 
 def confirm(verb: Verb) -> Callable[[Visit], Awaitable[Response]]:
-    """Return what shows the jobs that would be acted on, and asks whether that is meant."""
+    """Return the handler that shows the jobs to be acted on, and asks for confirmation."""
 
     async def show(visit: Visit) -> Response:
         visit.require(verb)
         asked = read_asked(visit)
         if asked.phase in PHASES:
             said = f"Jobs are {verb}ed by their state, and {asked.phase} is none: see phase=."
-            raise WebRefusal(400, "That cannot be", said)
+            raise WebRefusal(400, "Not valid", said)
 
         async def look(store: Store) -> Preview:
             return await preview(store, verb, await _filter_of(store, asked))
@@ -76,7 +76,7 @@ async def _filter_of(store: Store, asked: AskedJobs) -> BulkFilter:
 
 
 def do(verb: Verb) -> Callable[[Visit], Awaitable[Response]]:
-    """Return what begins to act on the jobs that were shown; the answer leads to how far it is."""
+    """Return the handler that begins the action on the jobs shown; it leads to its progress."""
 
     async def act(visit: Visit) -> Response:
         visit.require(verb)
@@ -97,7 +97,8 @@ def do(verb: Verb) -> Callable[[Visit], Awaitable[Response]]:
 
 
 def _filter_in(visit: Visit, form: dict[str, str]) -> BulkFilter:
-    """Return the filter that was shown. Without one nothing is meant: not all jobs."""
+    """Return the filter that the page has shown. A form without one is refused: it must not mean
+    all jobs."""
     if "filter" not in form:
         raise WRONG
     sent = read_filter(form["filter"])

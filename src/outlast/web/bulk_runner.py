@@ -1,8 +1,8 @@
-"""Bulk actions that this process goes on with: those that it began, and those that were left.
+"""Carries out bulk actions: those that this process began, and those that another one abandoned.
 
-How far an action has come is in its row. So one that ends with its process is gone on with by
-another, or by this one after a restart: whenever actions are looked at, and none of its steps was
-taken for a while.
+The row of an action says how far it has come. So if its process dies, another process continues
+it, or this one after a restart: when a page of actions is asked for and the row has not moved for a
+while.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from outlast.errors import OutlastError
 from outlast.insight.bulk import PATIENCE, go_on
 from outlast.store.protocol import Store
 
-RUNNING_MAX = 20  # actions that are gone on with at once
+RUNNING_MAX = 20  # abandoned actions that are continued at once
 
 
 class BulkRunner:
@@ -25,14 +25,14 @@ class BulkRunner:
     def __init__(
         self, writer: Callable[[], Awaitable[Store]], clock: Clock, *, read_only: bool
     ) -> None:
-        """``read_only``: leave all of them to others."""
+        """``read_only``: continue none."""
         self._writer = writer
         self._read_only = read_only
         self._clock = clock
         self._tasks: dict[int, asyncio.Task[None]] = {}
 
     def start(self, action_id: int) -> None:
-        """Go on with an action until it is over, beside the answers that this process gives."""
+        """Carry out an action to its end, in the background."""
         task = self._tasks.get(action_id)
         if task is not None and not task.done():
             return
@@ -42,7 +42,7 @@ class BulkRunner:
         made.add_done_callback(lambda _: self._tasks.pop(action_id, None))
 
     def look_for_left(self) -> None:
-        """Go on with what was left, once this process serves; it does not wait for the store."""
+        """Continue abandoned actions, in the background: the start does not wait for the store."""
         made = asyncio.get_running_loop().create_task(self._look(), name="outlast-bulk-look")
         self._tasks[0] = made
         made.add_done_callback(lambda _: self._tasks.pop(0, None))
@@ -52,7 +52,7 @@ class BulkRunner:
             await self.go_on_with_left()
 
     async def go_on_with_left(self) -> None:
-        """Go on with actions of which no step was taken for a while: their process has died."""
+        """Continue actions that no process has moved for PATIENCE seconds."""
         if self._read_only:
             return
         store = await self._writer()
@@ -64,7 +64,7 @@ class BulkRunner:
                     self.start(row.id)
 
     async def close(self) -> None:
-        """Take no more steps here. What is under way is left to others."""
+        """Stop here; another process continues what is under way."""
         tasks = list(self._tasks.values())
         for task in tasks:
             task.cancel()

@@ -1,4 +1,4 @@
-"""``/dead``: dead jobs by what they died of; one group, its jobs, and what can be done with it."""
+"""``/dead``: dead jobs grouped by cause; one group, its jobs, and what can be done about them."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ VERBS = {
 
 
 async def confirm(visit: Visit) -> Response:
-    """Ask whether it is meant."""
+    """Ask for confirmation."""
     verb = visit.request.path_params["verb"]
     if verb not in VERBS:
         raise WebRefusal(404, "No such page", f"There is nothing at {visit.path}.")

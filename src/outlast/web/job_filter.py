@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from outlast.config import parse_seconds
-from outlast.insight.queries import PHASES
+from outlast.insight.queries import state_of
 from outlast.model.job import State
 from outlast.store.searching import SEARCH_MAX, Texts, is_searchable
 from outlast.web.access import Right
@@ -37,13 +37,8 @@ class AskedJobs(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def state(self) -> State | None:
-        """The state that jobs of this state or phase have. Refuses any other word."""
-        if self.phase is None or self.phase in PHASES:
-            return None if self.phase is None else PHASES[self.phase]
-        if self.phase in set(State):
-            return State(self.phase)
-        known = ", ".join((*State, *PHASES))
-        raise WebRefusal(400, "That cannot be", f"phase= is one of {known}.")
+        """The state that jobs of this state or phase have. UsageError for any other word."""
+        return state_of(self.phase, "phase")
 
     @property
     def within(self) -> float | None:
@@ -92,4 +87,4 @@ def check_search(visit: Visit, *, args: str | None, error: str | None) -> None:
             )
         if not is_searchable(text):
             said = f"{name}= has to be a text of 1 to {SEARCH_MAX:,} characters."
-            raise WebRefusal(400, "That cannot be", said)
+            raise WebRefusal(400, "Not valid", said)

@@ -20,7 +20,7 @@ def read_number(query: Mapping[str, str], name: str, most: int = ID_MAX) -> int 
         return None
     number = int(text) if text.isascii() and text.isdigit() and len(text) <= DIGITS else 0
     if not 1 <= number <= most:
-        raise WebRefusal(400, "That cannot be", f"{name}= has to be a number of 1 to {most}.")
+        raise WebRefusal(400, "Not valid", f"{name}= has to be a number of 1 to {most}.")
     return number
 
 
@@ -28,7 +28,7 @@ def read_name(query: Mapping[str, str], name: str) -> str | None:
     """Return a name in the URL; None: it is not there."""
     text = query.get(name)
     if text is not None and len(text) > NAME_MAX:
-        raise WebRefusal(400, "That cannot be", f"{name}= has {NAME_MAX} characters at most.")
+        raise WebRefusal(400, "Not valid", f"{name}= has {NAME_MAX} characters at most.")
     return text
 
 

@@ -60,9 +60,9 @@ class WebRefusal(OutlastError):
 _KINDS: tuple[tuple[type[OutlastError], int, str], ...] = (
     (JobNotFound, 404, "No such job"),
     (ScheduleNotFound, 404, "No such schedule"),
-    (BadData, 400, "That cannot be"),
-    (UsageError, 400, "That cannot be"),
-    (ConfigError, 400, "That cannot be"),
+    (BadData, 400, "Not valid"),
+    (UsageError, 400, "Not valid"),
+    (ConfigError, 400, "Not valid"),
     (SchemaMismatch, 503, "The schema of the store does not fit"),
     (NotPermitted, 503, "The store refuses this program"),
     (StoreCorrupt, 503, "The store is damaged"),

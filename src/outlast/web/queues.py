@@ -94,7 +94,7 @@ def _what(form: dict[str, str]) -> tuple[PauseKind, str]:
     try:
         kind = PauseKind(form.get("kind", ""))
     except ValueError:
-        raise WebRefusal(400, "That cannot be", "kind= is queue, task, tenant or all.") from None
+        raise WebRefusal(400, "Not valid", "kind= is queue, task, tenant or all.") from None
     name = form.get("name", "")
     if (kind is PauseKind.ALL) == bool(name):
         raise ConfigError(

@@ -1,7 +1,7 @@
-"""Pages that were made just now, for all tabs that ask for the same at once.
+"""Pages rendered a moment ago, for all tabs that ask for the same.
 
-When something has changed, each open tab asks again. What it is answered was read by one look,
-and so it is also put together once: for one user, one address and one state of what was read.
+When something has changed, each open tab asks again. All of them are answered from one look at the
+store, so the page is rendered once as well: for one user, one address and one state of the reads.
 """
 
 from __future__ import annotations

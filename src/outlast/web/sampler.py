@@ -1,4 +1,4 @@
-"""Looks for all open pages at once whether something has changed, and only while there are some."""
+"""Looks whether something has changed, once for all open pages, and only while there are any."""
 
 from __future__ import annotations
 

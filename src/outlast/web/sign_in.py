@@ -51,7 +51,7 @@ class PasswordUsers:
         self._waiting = 0
 
     async def judge(self, request: Request) -> Access | None:
-        """Return who has given a right password. Raises WebRefusal where it is too early to say."""
+        """Return the user whose password is right; None: it is wrong. WebRefusal: too many were."""
         user, password = _credentials(request.headers.get("authorization", ""))
         if not password:
             return None
@@ -104,8 +104,8 @@ class PasswordUsers:
 
 
 def address_of(request: Request, proxies: Sequence[Network]) -> str:
-    """Return the address that a request has come from: behind proxies, what the outermost of them
-    has seen. What is written before that, anyone may have written."""
+    """Return the client's address: behind proxies, the one that the outermost trusted proxy has
+    seen. What stands before it in X-Forwarded-For may be forged."""
     peer = "" if request.client is None else request.client.host
     written = ",".join(request.headers.getlist("x-forwarded-for"))
     for before in reversed([part.strip() for part in written.split(",") if part.strip()]):

@@ -28,8 +28,8 @@ class Site:
 
     Attributes:
         reader: the reading side of the store.
-        pages: those that were put together just now.
-        bulk: goes on with acts on many jobs.
+        pages: those rendered a moment ago.
+        bulk: carries out actions on many jobs.
         judge: tells who a request is of.
         refuse: what a stranger is answered, instead of a plain refusal.
         name, colour: of the place, shown on each page, so that production looks like production.
@@ -66,8 +66,8 @@ class Site:
         self.bulk = BulkRunner(self.writer, clock, read_only=read_only)
 
     async def writer(self) -> Store:
-        """Return the store on which actions are done. StoreError where there is none: it would be
-        made, and a queue that appears out of a typing error in a path is worse than a refusal."""
+        """Return the store for actions. StoreError where there is none: opening it would create it,
+        and a typing error in a path must not create a queue."""
         await self.reader.ask("store id", lambda store: store.store_id())
         return await self._writers.store()
 

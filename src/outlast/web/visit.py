@@ -96,7 +96,7 @@ class Visit:
         try:
             return dict(parse_qsl(text, max_num_fields=FIELDS_MAX))
         except ValueError:
-            raise WebRefusal(400, "That cannot be", "The form has too many fields.") from None
+            raise WebRefusal(400, "Not valid", "The form has too many fields.") from None
 
     def show(self, template: str, *, status: int = 200, **values: Any) -> Response:
         """Return a page, or that the one that the browser has (by its ETag) is still right. Each

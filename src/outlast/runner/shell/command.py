@@ -19,6 +19,7 @@ from collections.abc import Mapping, Sequence
 
 from outlast.clock import SYSTEM
 from outlast.errors import text_of
+from outlast.runner.printing import write_all
 from outlast.runner.tail import Tail
 from outlast.runner.tether import groups_of, kill_group
 
@@ -95,13 +96,13 @@ class Carrier:
         self._tail.add(data)
         if self._file is not None:
             try:
-                _write(self._file, data)
+                write_all(self._file, data)
             except OSError as error:
                 os.close(self._file)
                 self._file = None
                 self._tail.add(b"\noutlast: the rest is not in the file: %a\n" % text_of(error))
         try:
-            _write(1, data)
+            write_all(1, data)
         except OSError:  # the application has closed its stdout
             return
 
@@ -111,12 +112,6 @@ def _open_output(path: str) -> int:
         return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
     except (OSError, ValueError) as error:
         raise CommandFailed(f"its output cannot be kept in {path!r}: {_why(error)}") from error
-
-
-def _write(fd: int, data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[os.write(fd, view) :]
 
 
 class Command:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import signal
 from typing import Any, Unpack
 
 from outlast.app import App
@@ -25,6 +24,7 @@ from outlast.runner.shell.command import Command, CommandFailed, start_command
 from outlast.runner.shell.control_socket import ControlSocket
 from outlast.task import Task
 from outlast.task_options import TaskOptions
+from outlast.text import signal_name
 
 TEMPORARY = 75  # EX_TEMPFAIL of sysexits.h: "the user is invited to retry"
 PAUSE_FIRST, PAUSE_MAX = 2.0, 600.0  # seconds before the retry that a command has asked for
@@ -129,18 +129,11 @@ def _interrupted(attempt: Attempt, code: int, lines: list[str]) -> CommandFailed
 
 
 def _said(code: int) -> str:
-    return f"died of {_name(-code)}" if code < 0 else f"exited with {code}"
+    return f"died of {signal_name(-code)}" if code < 0 else f"exited with {code}"
 
 
 def _how(code: int) -> dict[str, Any]:
-    return {"signal": _name(-code)} if code < 0 else {"exit_code": code}
-
-
-def _name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
+    return {"signal": signal_name(-code)} if code < 0 else {"exit_code": code}
 
 
 def _fitting(lines: list[str], most: int) -> list[str]:

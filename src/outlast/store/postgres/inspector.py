@@ -33,7 +33,7 @@ from outlast.store.evidence import (
 from outlast.store.finding import Environment
 from outlast.store.history import HISTORY_PAGE, AttemptPast, HistoryPage, JobPast, page_of
 from outlast.store.listing import find
-from outlast.store.logs import LogRow, lines_of
+from outlast.store.logs import LogRow, log_of
 from outlast.store.minutes import (
     EVERY_MINUTE,
     MINUTES_MAX,
@@ -118,7 +118,7 @@ class PostgresInspector:
 
     async def logs(self, job_id: int) -> list[LogRow]:
         """Return what is kept of a job's attempts, in the order of their tokens."""
-        return [_log(*row) for row in await self._fetch("show_logs", job_id)]
+        return [log_of(*row) for row in await self._fetch("show_logs", job_id)]
 
     async def last_attempts(
         self, ids: Sequence[int], text_max: int | None = None
@@ -278,10 +278,6 @@ class PostgresInspector:
 # the columns of show_last_attempts.sql, in their order; what is malformed is told here
 _JOB = StoredJob.__struct_fields__[:-1]
 _ATTEMPT = AttemptRow.__struct_fields__[:-1]
-
-
-def _log(token: int, number: int, dropped: int, lines: str) -> LogRow:
-    return LogRow(token=token, number=number, dropped=dropped, lines=lines_of(lines))
 
 
 def _with_attempt(row: tuple[Any, ...]) -> tuple[StoredJob, AttemptRow | None]:

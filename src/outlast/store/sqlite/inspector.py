@@ -33,7 +33,7 @@ from outlast.store.evidence import (
 from outlast.store.finding import Environment
 from outlast.store.history import HISTORY_PAGE, AttemptPast, HistoryPage, JobPast, page_of
 from outlast.store.listing import find
-from outlast.store.logs import LogRow, lines_of
+from outlast.store.logs import LogRow, log_of
 from outlast.store.minutes import (
     EVERY_MINUTE,
     MINUTES_MAX,
@@ -122,7 +122,7 @@ class SqliteInspector:
     async def logs(self, job_id: int) -> list[LogRow]:
         """Return what is kept of a job's attempts, in the order of their tokens."""
         rows = await self._rows("show_logs", (job_id,))
-        return [_log(*row) for row in rows]
+        return [log_of(*row) for row in rows]
 
     async def last_attempts(
         self, ids: Sequence[int], text_max: int | None = None
@@ -317,10 +317,6 @@ def _attempt(row: tuple[Any, ...]) -> AttemptRow:
     values["progress"] = progress_of(values["progress"])
     values["crash"] = crash_of(values["crash"])
     return AttemptRow(**values)
-
-
-def _log(token: int, number: int, dropped: int, lines: str) -> LogRow:
-    return LogRow(token=token, number=number, dropped=dropped, lines=lines_of(lines))
 
 
 def _with_attempt(row: tuple[Any, ...]) -> tuple[StoredJob, AttemptRow | None]:

@@ -9,8 +9,8 @@ acts.py         cancel, requeue, discard, drain, pause, resume, trigger
 bulk.py         an act on all jobs that match: preview, begin, stop
 description.py  openapi.json
 
-Nothing can be enqueued or changed over it: beside a worker that runs commands that would be to run
-any program.
+Jobs cannot be enqueued or edited over it: where a worker runs commands, that would let a visitor
+run any program.
 """
 
 from __future__ import annotations

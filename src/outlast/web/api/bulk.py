@@ -40,7 +40,7 @@ async def act_on_all(visit: Visit) -> Response:
         return await _preview(visit, sent.verb, which)
     if sent.up_to_id is None or sent.as_of is None:
         raise WebRefusal(
-            400, "That cannot be", "Send up_to_id and as_of, as the preview has shown them."
+            400, "Not valid", "Send up_to_id and as_of, as the preview has shown them."
         )
     order = Order(
         verb=sent.verb,

@@ -23,8 +23,10 @@ def cover_job(visit: Visit, row: StoredJob) -> StoredJob:
     """Return a job as this visitor may see it."""
     shown = visit.may(Right.PAYLOAD)
     args = visit.site.cover(row.args) if shown else "null"
-    others = {name: _text(visit, getattr(row, name)) if shown else None for name in PAYLOADS[1:]}
-    meta = _text(visit, row.policy.meta) if shown else None
+    others = {
+        name: cover_text(visit, getattr(row, name)) if shown else None for name in PAYLOADS[1:]
+    }
+    meta = cover_text(visit, row.policy.meta) if shown else None
     return msgspec.structs.replace(
         row,
         args=args,
@@ -61,7 +63,8 @@ def _progress(visit: Visit, progress: Progress | None) -> Progress | None:
     return msgspec.structs.replace(progress, message=visit.site.cover(progress.message))
 
 
-def _text(visit: Visit, text: str | None) -> str | None:
+def cover_text(visit: Visit, text: str | None) -> str | None:
+    """Return a text as it may be shown."""
     return None if text is None else visit.site.cover(text)
 
 

@@ -13,7 +13,8 @@ from outlast.insight.history import HOUR, By, history_document, read_history
 from outlast.insight.scale import read_scale
 from outlast.store.evidence import AttemptFilter, Cause, DeadFilter, EndedAttempt, EndedAttempts
 from outlast.store.protocol import Store
-from outlast.web.api.jobs import LIMIT, LIMIT_MAX
+from outlast.web.api.covered import cover_text
+from outlast.web.api.jobs import LIMIT_MAX, read_limit
 from outlast.web.api.route import ApiRoute, answer_json
 from outlast.web.listing import read_name, read_number
 from outlast.web.problem import WebRefusal
@@ -31,15 +32,11 @@ async def show_dead_groups(visit: Visit) -> Response:
     found = await visit.ask(("api groups", which), lambda store: read_dead_groups(store, which))
     covered = [
         msgspec.structs.replace(
-            one, message=visit.site.cover(one.message), exception=_cover(visit, one.exception)
+            one, message=visit.site.cover(one.message), exception=cover_text(visit, one.exception)
         )
         for one in found.groups
     ]
     return answer_json(dead_groups_document(msgspec.structs.replace(found, groups=covered)))
-
-
-def _cover(visit: Visit, text: str | None) -> str | None:
-    return None if text is None else visit.site.cover(text)
 
 
 async def show_deaths(visit: Visit) -> Response:
@@ -49,7 +46,7 @@ async def show_deaths(visit: Visit) -> Response:
         outcomes=DEATHS if cause is None else (cause,),
         tenant=tenant,
         before=read_number(visit.query, "before"),
-        limit=read_number(visit.query, "limit", LIMIT_MAX) or LIMIT,
+        limit=read_limit(visit),
     )
 
     async def look(store: Store) -> tuple[EndedAttempts, list[Cause]]:
@@ -87,7 +84,7 @@ async def show_history(visit: Visit) -> Response:
     try:
         chosen = msgspec.convert(by, By)
     except msgspec.ValidationError:
-        raise WebRefusal(400, "That cannot be", "by= is all, queue, task or outcome.") from None
+        raise WebRefusal(400, "Not valid", "by= is all, queue, task or outcome.") from None
     found = await visit.ask(
         ("api history", seconds, step, chosen, queue, task),
         lambda store: read_history(
@@ -101,7 +98,7 @@ async def show_scale(visit: Visit) -> Response:
     """Return how many jobs of a queue want a worker, for an autoscaler."""
     queue = read_name(visit.query, "queue")
     if queue is None:
-        raise WebRefusal(400, "That cannot be", "Which queue? Ask for scale?queue=NAME.")
+        raise WebRefusal(400, "Not valid", "Which queue? Ask for scale?queue=NAME.")
     return answer_json(await visit.ask(("api scale", queue), lambda it: read_scale(it, queue)))
 
 

@@ -22,7 +22,7 @@ from outlast.store.protocol import Store
 from outlast.store.rows import RefusalRow
 from outlast.store.schedules import ScheduleRow
 from outlast.web.action_log import read_named
-from outlast.web.api.jobs import LIMIT, LIMIT_MAX
+from outlast.web.api.jobs import LIMIT_MAX, read_limit
 from outlast.web.api.route import ApiRoute, answer_json
 from outlast.web.listing import read_name, read_number
 from outlast.web.problem import WebRefusal
@@ -56,7 +56,7 @@ async def show_pauses(visit: Visit) -> Response:
 
 async def show_schedules(visit: Visit) -> Response:
     """Return a page of schedules, by name."""
-    limit = read_number(visit.query, "limit", LIMIT_MAX) or LIMIT
+    limit = read_limit(visit)
     after = read_name(visit.query, "after") or ""
 
     async def look(store: Store) -> list[ScheduleRow]:
@@ -69,7 +69,7 @@ async def show_schedules(visit: Visit) -> Response:
 
 async def show_refusals(visit: Visit) -> Response:
     """Return a page of writes that were refused, newest first."""
-    limit = read_number(visit.query, "limit", LIMIT_MAX) or LIMIT
+    limit = read_limit(visit)
     before = read_number(visit.query, "before")
 
     async def look(store: Store) -> list[RefusalRow]:
@@ -82,7 +82,7 @@ async def show_refusals(visit: Visit) -> Response:
 
 async def show_actions(visit: Visit) -> Response:
     """Return what people did, newest first."""
-    limit = read_number(visit.query, "limit", LIMIT_MAX) or LIMIT
+    limit = read_limit(visit)
     before, job = read_number(visit.query, "before"), read_number(visit.query, "job")
     await visit.site.bulk.go_on_with_left()
     found = await visit.ask(

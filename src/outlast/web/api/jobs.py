@@ -6,9 +6,8 @@ import msgspec
 from starlette.responses import Response
 
 from outlast.insight.documents import SCHEMA, job_document, listed_document, logs_document
-from outlast.insight.queries import PHASES, Dossier, list_jobs, read_dossier, read_situation
+from outlast.insight.queries import Dossier, list_jobs, read_dossier, read_situation, state_of
 from outlast.insight.why import why, why_document
-from outlast.model.job import State
 from outlast.store.protocol import Store
 from outlast.store.rows import JobFilter, StoredJob
 from outlast.web.access import Right
@@ -18,7 +17,6 @@ from outlast.web.job import not_found
 from outlast.web.job_logs import cover_lines, read_logs
 from outlast.web.jobs import BOUNDS
 from outlast.web.listing import read_name, read_number
-from outlast.web.problem import WebRefusal
 from outlast.web.visit import Visit
 
 LIMIT, LIMIT_MAX = 50, 200
@@ -32,8 +30,8 @@ async def show_jobs(visit: Visit) -> Response:
     """Return a page of jobs: ``args`` is null where it is long, with its beginning beside it."""
     phase = read_name(visit.query, "state")
     which = JobFilter(
-        state=_state_of(phase),
-        limit=read_number(visit.query, "limit", LIMIT_MAX) or LIMIT,
+        state=state_of(phase, "state"),
+        limit=read_limit(visit),
         before_id=read_number(visit.query, "before"),
         queue=read_name(visit.query, "queue"),
         task=read_name(visit.query, "task"),
@@ -57,19 +55,16 @@ async def show_jobs(visit: Visit) -> Response:
     )
 
 
+def read_limit(visit: Visit) -> int:
+    """Return how many rows the answer may have, as the URL says."""
+    return read_number(visit.query, "limit", LIMIT_MAX) or LIMIT
+
+
 def _listed(visit: Visit, row: StoredJob) -> tuple[StoredJob, str | None]:
     covered = cover_job(visit, row)
     if len(row.args) < HEAD_MAX or not visit.may(Right.PAYLOAD):
         return covered, None
     return msgspec.structs.replace(covered, args="null"), covered.args[:HEAD_MAX]
-
-
-def _state_of(word: str | None) -> State | None:
-    if word is None or word in PHASES:
-        return None if word is None else PHASES[word]
-    if word in set(State):
-        return State(word)
-    raise WebRefusal(400, "That cannot be", f"state= is one of {', '.join((*State, *PHASES))}.")
 
 
 async def show_job(visit: Visit) -> Response:

@@ -70,6 +70,6 @@ async def read_body(visit: Visit, kind: type[B]) -> B:
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         raise WebRefusal(
             400,
-            "That cannot be",
+            "Not valid",
             f"The body has to be JSON as openapi.json describes it: {text_of(error)}",
         ) from error

@@ -86,7 +86,7 @@ async def test_output_that_is_not_utf8_is_kept_raw_and_shown_with_replacements(t
 
 
 async def test_endless_output_takes_bounded_memory(monkeypatch):
-    monkeypatch.setattr(module, "_write", lambda fd, data: None)
+    monkeypatch.setattr(module, "write_all", lambda fd, data: None)
     tracemalloc.start()
     try:
         code, lines = await run(
@@ -111,7 +111,7 @@ async def test_a_slow_reader_slows_the_command_down(monkeypatch):
         goes_on.wait(SECONDS)
         under_way[0] -= 1
 
-    monkeypatch.setattr(module, "_write", write)
+    monkeypatch.setattr(module, "write_all", write)
     command = await start_command(sh("head -c 10000000 /dev/zero"), cwd=None, env={}, output=None)
     async with asyncio.timeout(SECONDS):
         full = 0
