@@ -81,6 +81,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--rounds", type=int, default=3, help="rounds of recovery and rates")
     made.add_argument("--jobs", type=int, default=20_000, help="jobs in a drain, at most")
     made.add_argument("--minutes", type=float, default=10, help="of steady load")
+    made.add_argument("--keep", help="of retention: for how long jobs are kept, as in 10m")
     made.add_argument("--rows", type=int, default=10_000_000, help="of pages: jobs in the store")
     made.add_argument("--store", choices=["postgres", "sqlite"], help="of pages: only this kind")
     made.add_argument("--after", type=Path, help="of pages: measure once this file exists")

@@ -315,9 +315,12 @@ class Store(ActionVerbs, ScheduleVerbs, WatchVerbs, LogVerbs, MinuteVerbs, Proto
         workers_older_than: float,
         dead_older_than: float | None = None,
         limit: int = PRUNE_MAX,
+        onward: bool = False,
     ) -> int:
         """Delete completed and cancelled jobs, gone workers and, unless None, dead jobs that ended
-        that many seconds ago (or after their ``keep``), in one batch; return how many went."""
+        that many seconds ago (or after their ``keep``), in one batch; return how many went.
+        ``onward``: it may look only from where the last call stopped, not from the oldest: what
+        another transaction held then is passed over."""
         ...
 
 

@@ -11,6 +11,7 @@ claim_floors.py  where a claim starts to read each lane, so that it skips dead r
 lane_search.py   when all lanes are searched for new ones, and where else
 enqueue.py       enqueues, on the store's own connection or in the caller's transaction
 callers.py       callers' own connections: asyncpg, psycopg
+pruning.py       deletes what ended long ago, and remembers where it stopped
 inspector.py     reads for people and screens; never writes, takes no locks
 evidence.py      dead jobs in groups, ended attempts, suspects
 statistics.py    what a store holds, in numbers

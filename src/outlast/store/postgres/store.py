@@ -13,7 +13,6 @@ from typing import Any, TypeVar
 
 from outlast.clock import SYSTEM, Clock
 from outlast.model.lifecycle import Transition
-from outlast.store.actions import ACTIONS_SECONDS
 from outlast.store.logs import LOGS_KEPT, JobLog, lines_text
 from outlast.store.minutes import HOUR_SECONDS, MINUTE_SECONDS, WORKER_SECONDS, Counted, columns_of
 from outlast.store.postgres.actions import PostgresActionVerbs
@@ -24,13 +23,14 @@ from outlast.store.postgres.exchange import PostgresExchange
 from outlast.store.postgres.inspector import PostgresInspector
 from outlast.store.postgres.pool import Connections
 from outlast.store.postgres.privileges import grant
+from outlast.store.postgres.pruning import Pruning
 from outlast.store.postgres.schedules import PostgresScheduleVerbs, put
 from outlast.store.postgres.schema import PostgresSchema
 from outlast.store.postgres.session import Transaction
 from outlast.store.postgres.statements import Pair, pair_of, sql, to_json
 from outlast.store.postgres.workers import WorkerVerbs
 from outlast.store.protocol import EXPIRE_MAX, PRUNE_MAX, REFUSALS_KEPT, Inspector
-from outlast.store.schedules import UNDECLARED_SECONDS, NewSchedule, Put
+from outlast.store.schedules import NewSchedule, Put
 from outlast.store.unannounced import RunBy, Unannounced, UnannouncedBatch
 from outlast.store.values import (
     Answer,
@@ -95,6 +95,7 @@ class PostgresStore(WorkerVerbs, PostgresActionVerbs, PostgresScheduleVerbs):
         super().__init__(Connections(settings), notify=notify)
         self._exchange = PostgresExchange(self._connections, clock, notify=notify)
         self._schema = PostgresSchema(self._connections)
+        self._pruning = Pruning(self._connections)
         self.inspector: Inspector = PostgresInspector(self._connections)
 
     # -- life and schema
@@ -215,15 +216,12 @@ class PostgresStore(WorkerVerbs, PostgresActionVerbs, PostgresScheduleVerbs):
         workers_older_than: float,
         dead_older_than: float | None = None,
         limit: int = PRUNE_MAX,
+        onward: bool = False,
     ) -> int:
         """Delete old ended jobs and gone workers, ``limit`` rows at most."""
-        jobs = int((await self._fetch("prune_jobs", jobs_older_than, limit))[0][0])
-        jobs += int((await self._fetch("prune_kept", limit - jobs))[0][0])
-        if dead_older_than is not None:
-            jobs += int((await self._fetch("prune_dead", dead_older_than, limit - jobs))[0][0])
-        spans = (UNDECLARED_SECONDS, ACTIONS_SECONDS)
-        workers = await self._fetch("prune_workers", workers_older_than, limit - jobs, *spans)
-        return jobs + int(workers[0][0])
+        return await self._pruning.prune(
+            jobs_older_than, workers_older_than, dead_older_than, limit, onward=onward
+        )
 
     async def note_minute(self, worker_id: int, batch: int, counted: Sequence[Counted]) -> None:
         """Note what a worker has counted."""

@@ -198,8 +198,10 @@ class SqliteStore(SqliteActionVerbs, SqliteScheduleVerbs):
         workers_older_than: float,
         dead_older_than: float | None = None,
         limit: int = PRUNE_MAX,
+        onward: bool = False,
     ) -> int:
-        """Delete what ended that many seconds ago, in one bounded batch."""
+        """Delete what ended that many seconds ago, in one bounded batch. A look from the oldest
+        meets nothing that was deleted, so ``onward`` changes nothing here."""
         return await self._write(
             pruning.prune, jobs_older_than, workers_older_than, dead_older_than, limit
         )

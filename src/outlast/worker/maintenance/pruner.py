@@ -14,6 +14,10 @@ PRUNE_SECONDS = 60.0
 PRUNE_PEERS = 3  # workers that prune so often; of more of a kind as many do, by lot
 PRUNE_FIRST = 100  # rows of the first batch
 BATCH_SECONDS = 0.25  # that a batch may take: the reaper waits for it
+HELPS = (
+    0.75  # a batch of half the rows that takes more of the time: the rows are not what takes long
+)
+FULL_LOOK_SECONDS = 600.0  # between two looks from the oldest job; others go on where one stopped
 
 
 class Pruner:
@@ -38,6 +42,8 @@ class Pruner:
         self._keep_dead = keep_dead
         self._clock = clock
         self._limit = PRUNE_FIRST
+        self._slow: float | None = None  # seconds of the last batch, of twice the rows
+        self._full_look_at = float("-inf")
         self._kind = kind
         self._has_begun = False  # and is not through
 
@@ -48,16 +54,20 @@ class Pruner:
             return self._pause()
         self._has_begun = True
         began_at = self._clock.boot()
+        onward = began_at < self._full_look_at
         try:
             gone = await self._store.prune(
                 jobs_older_than=self._keep_jobs,
                 workers_older_than=self._keep_workers,
                 dead_older_than=self._keep_dead,
                 limit=self._limit,
+                onward=onward,
             )
         except StoreError:  # on a full disk, or at a time limit, a smaller batch may do
             self._limit = max(1, self._limit // 2)
             raise
+        if not onward:
+            self._full_look_at = began_at + FULL_LOOK_SECONDS
         merged = await self._store.merge_minutes(self._limit)
         more = gone >= self._limit or merged >= self._limit
         self._suit(self._clock.boot() - began_at, more=more)
@@ -79,11 +89,17 @@ class Pruner:
         return PRUNE_SECONDS * (0.5 + self._clock.random())
 
     def _suit(self, seconds: float, *, more: bool) -> None:
-        """Make batches smaller that take long, as of large rows; larger ones where it is quick."""
-        if seconds > BATCH_SECONDS:
-            self._limit = max(1, self._limit // 2)
-        elif more:
-            self._limit = min(PRUNE_MAX, 2 * self._limit)
+        """Make batches smaller that take long, as of large rows, and larger ones where it is quick.
+        Where half the rows take as long, as on a disk on which each commit is slow, few rows at a
+        time would never be done: batches grow there, too."""
+        slow, self._slow = self._slow, None
+        if seconds <= BATCH_SECONDS:
+            self._limit = min(PRUNE_MAX, 2 * self._limit) if more else self._limit
+        elif slow is not None and seconds > HELPS * slow:
+            self._limit = min(PRUNE_MAX, 4 * self._limit)
+        elif self._limit > 1:
+            self._slow = seconds
+            self._limit //= 2
 
 
 def make_pruner(store: Store, settings: WorkerSettings, clock: Clock, kind: Peers) -> Pruner:

@@ -8,26 +8,35 @@ import pytest
 
 from outlast.errors import StoreUnavailable
 from outlast.store.protocol import PRUNE_MAX
-from outlast.worker.maintenance.pruner import BATCH_SECONDS, PRUNE_FIRST, PRUNE_SECONDS, Pruner
+from outlast.worker.maintenance.pruner import (
+    BATCH_SECONDS,
+    FULL_LOOK_SECONDS,
+    PRUNE_FIRST,
+    PRUNE_SECONDS,
+    Pruner,
+)
 from tests.manual_clock import ManualClock
 
 
 class Rows:
-    """A store of old rows, each of which takes some seconds to delete."""
+    """A store of old rows, each of which takes some seconds to delete, as does each commit."""
 
     def __init__(self, clock: ManualClock) -> None:
         self.clock = clock
         self.left = 0
         self.seconds = 0.0
+        self.commit = 0.0
+        self.looks: list[bool] = []  # of each batch: whether it went on where the last one stopped
         self.batches: list[int] = []
         self.space = PRUNE_MAX  # rows of a batch that a full disk has space for
 
-    async def prune(self, *, limit: int, **_: Any) -> int:
+    async def prune(self, *, limit: int, onward: bool, **_: Any) -> int:
         if limit > self.space:
             raise StoreUnavailable("the disk is full")
         gone = min(limit, self.left)
         self.left -= gone
-        self.clock.advance(gone * self.seconds)
+        self.clock.advance(gone * self.seconds + self.commit)
+        self.looks.append(onward)
         self.batches.append(limit)
         return gone
 
@@ -78,6 +87,34 @@ async def test_batches_of_large_rows_shrink_until_they_are_quick(scene: Scene) -
 async def test_a_single_very_slow_row_is_still_pruned(scene: Scene) -> None:
     await scene.prune_all(250, seconds=10.0)
     assert scene.rows.batches[-1] == 1
+
+
+async def test_batches_grow_where_each_commit_is_slow_however_few_the_rows(scene: Scene) -> None:
+    scene.rows.commit = 1.1 * BATCH_SECONDS
+    await scene.prune_all(100_000, seconds=0.0)
+    last = scene.rows.batches[-20:]
+    assert sum(last) / len(last) >= PRUNE_MAX / 2
+    assert max(scene.rows.batches) == PRUNE_MAX
+
+
+async def test_batches_go_on_where_the_last_one_stopped_and_seldom_begin_again(
+    scene: Scene,
+) -> None:
+    await scene.prune_all(20_000, seconds=0.0)
+    assert scene.rows.looks == [False] + [True] * (len(scene.rows.looks) - 1)
+    scene.clock.advance(FULL_LOOK_SECONDS)
+    scene.rows.looks.clear()
+    await scene.prune_all(3 * PRUNE_MAX, seconds=0.0)
+    assert scene.rows.looks == [False, True, True, True]
+
+
+async def test_a_look_from_the_oldest_that_fails_is_made_again(scene: Scene) -> None:
+    scene.rows.left, scene.rows.space = 10, 0
+    with pytest.raises(StoreUnavailable):
+        await scene.pruner.run_once()
+    scene.rows.space = PRUNE_MAX
+    await scene.pruner.run_once()
+    assert scene.rows.looks == [False]
 
 
 async def test_a_batch_that_fails_is_tried_smaller_until_it_fits(scene: Scene) -> None:

@@ -105,7 +105,7 @@ CREATE TABLE outlast_jobs (
         AND (position IS NULL OR solo = 0)
         AND (worker_id IS NULL OR num_nulls(token, started_at) = 0)
         AND abs(priority) <= 100)
-) WITH (fillfactor = 45);
+) WITH (fillfactor = 42);
 CREATE INDEX outlast_jobs_lane ON outlast_jobs (task, queue, (-priority), position) WHERE position IS NOT NULL;
 CREATE INDEX outlast_jobs_run_at ON outlast_jobs (run_at) WHERE state = 'queued' AND position IS NULL AND abs(solo) = 0;
 CREATE INDEX outlast_jobs_due ON outlast_jobs (queue, run_at) WHERE state = 'queued' AND position IS NULL AND solo = 0;
@@ -268,7 +268,7 @@ CREATE TABLE outlast_pauses (
 
 \ir tables/outlast_minutes.sql
 \ir tables/outlast_actions.sql
-
+\ir tables/autovacuum.sql
 -- one row per applied migration; the store's id, drawn once, is on the first
 CREATE TABLE outlast_schema (
     number          integer PRIMARY KEY,

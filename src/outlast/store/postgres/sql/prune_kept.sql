@@ -1,9 +1,10 @@
--- Delete jobs that were to be kept for a time of their own (keep), which is over, with their attempts, at most $1.
--- Rows that are locked are left for the next batch; a job that was requeued meanwhile has no such time
--- when it is checked again, and stays.
+-- Delete jobs that were to be kept for a time of their own (keep), which is over, with their attempts, at most $1, from
+-- the time $2 on (prune_jobs.sql). Rows that are locked are passed over; a job that was requeued meanwhile has no such
+-- time when it is checked again, and stays.
 WITH old AS MATERIALIZED (
-    SELECT id FROM outlast_jobs
+    SELECT id, prune_at AS at FROM outlast_jobs
     WHERE ended_at IS NOT NULL AND state <> 'dead' AND prune_at <= statement_timestamp()
+      AND prune_at >= to_timestamp($2::float8)
     ORDER BY prune_at LIMIT $1::integer FOR UPDATE SKIP LOCKED
 ), evidence AS (
     DELETE FROM outlast_attempts a USING old o WHERE a.job_id = o.id
@@ -13,4 +14,5 @@ WITH old AS MATERIALIZED (
     DELETE FROM outlast_logs g USING old oo WHERE g.job_id = oo.id
 ), gone AS (
     DELETE FROM outlast_jobs j USING old o WHERE j.id = o.id RETURNING j.id)
-SELECT count(*) FROM gone
+SELECT (SELECT count(*) FROM gone) AS gone,
+       (SELECT extract(epoch FROM max(at))::float8 - 0.001 FROM old) AS reached
