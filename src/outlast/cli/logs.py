@@ -25,6 +25,7 @@ from outlast.events import Subscriber, structlog_writer, subscribe
 from outlast.text import safe
 from outlast.worker.runners.output import write_all
 
+STDERR = 2
 QUEUE_MAX = 5_000  # entries; a few megabytes, where all are the longest lines of output 40
 # what comes with each attempt, by kind: where all is well, and where each of them fails
 ROUTINE = {
@@ -161,9 +162,9 @@ class _Bridge(logging.Handler):
         logger.log(record.levelno, text, logger=record.name)
 
 
-def start_log(*, as_json: bool, fd: int = 2) -> LogWriter:
-    """Configure structlog for this process, listen to all events, and return the writer."""
-    writer = LogWriter(_json if as_json else text_renderer(colors=_colours(fd)), fd)
+def start_log(*, as_json: bool) -> LogWriter:
+    """Configure structlog for this process, listen to all events, and return the writer (stderr)."""
+    writer = LogWriter(_json if as_json else text_renderer(colors=_colours(STDERR)), STDERR)
 
     def hand_over(logger: Any, method: str, entry: Entry) -> Entry:
         writer.put(entry)

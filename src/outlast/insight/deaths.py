@@ -57,16 +57,14 @@ class DeathGroups(msgspec.Struct, frozen=True, kw_only=True):
     more: bool
 
 
-async def read_dead_groups(
-    store: Store, which: DeadFilter, limit: int = GROUPS_SHOWN
-) -> DeathGroups:
-    """Return groups of dead jobs, at most ``limit``, the one that died last first."""
+async def read_dead_groups(store: Store, which: DeadFilter) -> DeathGroups:
+    """Return groups of dead jobs, at most GROUPS_SHOWN, the one that died last first."""
     found = await store.inspector.dead_groups(which)
-    shown = found.groups[:limit]
+    shown = found.groups[:GROUPS_SHOWN]
     ids = [one.newest for one in shown]
     examples = {row.id: (row, last) async for row, last in read_dead(store, ids, TEXT_MAX)}
     made = [_group(one, *examples[one.newest]) for one in shown if one.newest in examples]
-    more = found.more or len(found.groups) > limit
+    more = found.more or len(found.groups) > GROUPS_SHOWN
     return DeathGroups(groups=made, looked_at=found.looked_at, full=found.full, more=more)
 
 

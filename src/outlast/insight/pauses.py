@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from outlast.clock import SYSTEM, Clock
+from outlast.clock import SYSTEM
 from outlast.insight.acting import By, note_of
 from outlast.insight.documents import SCHEMA, Document, iso
 from outlast.insight.liveness import with_proof
@@ -55,7 +55,6 @@ async def pause_and_wait(
     store: Store,
     new: NewPause,
     wait: float = WAIT_SECONDS,
-    clock: Clock = SYSTEM,
     *,
     by: By | None = None,
 ) -> tuple[Pause, list[WorkerRow]]:
@@ -64,12 +63,12 @@ async def pause_and_wait(
     ``by``: who does it, which is recorded."""
     record = note_of("pause", by, name_of(new.kind, new.name))
     pause = await store.pause(new, record=record)
-    deadline = clock.boot() + wait
+    deadline = SYSTEM.boot() + wait
     while True:
         seen = PauseList([pause], with_proof(await store.inspector.workers()))
-        if not (left := seen.unheard(pause)) or clock.boot() >= deadline:
+        if not (left := seen.unheard(pause)) or SYSTEM.boot() >= deadline:
             return pause, left
-        await clock.sleep(LOOK_SECONDS)
+        await SYSTEM.sleep(LOOK_SECONDS)
 
 
 async def resume(store: Store, kind: PauseKind, name: str, *, by: By | None = None) -> Pause | None:
