@@ -41,7 +41,7 @@ class Paused(msgspec.Struct, frozen=True, kw_only=True):
 def choose_target(
     queue: str | None, task: str | None, tenant: str | None, *, everything: bool
 ) -> tuple[PauseKind, str]:
-    """Return what is meant. UsageError unless it is exactly one thing, with a name."""
+    """Return what to pause or resume. UsageError unless it is exactly one thing, with a name."""
     names = {PauseKind.QUEUE: queue, PauseKind.TASK: task, PauseKind.TENANT: tenant}
     given = [(kind, name) for kind, name in names.items() if name is not None]
     given += [(PauseKind.ALL, "")] if everything else []

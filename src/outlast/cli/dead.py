@@ -142,8 +142,8 @@ def requeue(
     --queue, --tenant and --group, by --label, --error and --since, or give --all. --dry-run counts
     them and shows the newest.
 
-    By --label, --error and --since it goes on in steps of 500 jobs, with a bar. Interrupted, it is
-    gone on with by `outlast actions resume`.
+    By --label, --error and --since it goes on in steps of 500 jobs, with a bar. If it is
+    interrupted, `outlast actions resume` continues it.
 
     Examples:
         outlast dead requeue 17 18

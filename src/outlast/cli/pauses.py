@@ -35,7 +35,7 @@ from outlast.text import count_of, safe
 if TYPE_CHECKING:
     from rich.console import Console
 
-Kind = Annotated[str, typer.Argument(metavar="queue|task|tenant|all", help="What is meant.")]
+Kind = Annotated[str, typer.Argument(metavar="queue|task|tenant|all", help="What is paused.")]
 Name = Annotated[
     str | None, typer.Argument(metavar="NAME", help="Its name; none for all.", show_default=False)
 ]
@@ -160,7 +160,7 @@ def _unheard(left: list[WorkerRow]) -> str:
 
 
 def _target(kind: str, name: str | None) -> tuple[PauseKind, str]:
-    """Return what is meant. Raises UsageError."""
+    """Return what to pause or resume. Raises UsageError."""
     if kind not in list(PauseKind):
         raise UsageError(f"{safe(kind)}: write queue, task, tenant or all, then its name")
     chosen = PauseKind(kind)

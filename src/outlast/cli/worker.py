@@ -110,7 +110,7 @@ def worker(
 
     With --reload a change of the application's Python files replaces the runners: attempts that
     have not ended after a second run again in the new code, uncharged. Code that cannot be imported
-    is told, and the next change is awaited.
+    is reported, and the next change is awaited.
 
     The function of --setup is the only code of yours that the worker itself runs. Keep its module
     small, and apart from the application.

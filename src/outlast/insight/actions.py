@@ -1,4 +1,4 @@
-"""What people do to many jobs or workers at once: bounded batches, and what came of each.
+"""What people do to many jobs or workers at once: in bounded batches, with the result of each.
 
 The command line, a page and a test call the same functions. Each of them reports as it goes, so
 that what was done is known where a later batch breaks off.

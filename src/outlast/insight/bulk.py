@@ -166,7 +166,7 @@ async def go_on(
     its end.
 
     Where another process takes them, this one looks on, and takes them itself once none was taken
-    for PATIENCE seconds. What breaks off is gone on with by the next call, here or elsewhere.
+    for PATIENCE seconds. The next call, here or elsewhere, continues an action that broke off.
     """
     search = _Search()
     while (row := await read_action(store, action_id)) is not None:

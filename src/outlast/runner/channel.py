@@ -68,7 +68,7 @@ class Channel:
             data = self._socket.recv(min(left, READ_BYTES))
             left -= len(data)
         end_with_worker()
-        raise FrameError("a runner is told first what it is to do")
+        raise FrameError("the first frame to a runner must be Configure")
 
     def start(self, on_frame: Callable[[ToRunner], None]) -> None:
         """Begin to read, on a thread of its own; frames go to ``on_frame`` on that thread."""

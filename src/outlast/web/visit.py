@@ -109,7 +109,7 @@ class Visit:
         return Response(text, status, headers)
 
     def _rendered(self, template: str, values: dict[str, Any], status: int) -> str:
-        """Return the page, as it was made for another tab of this user from the same looks."""
+        """Return the page, perhaps as rendered for another tab of this user from the same reads."""
         access, asked = self.access, str(self.request.query_params)
         key = (template, self.path, asked, access.user, access.can, access.tenant)
         known = {"visit": self, "site": self.site, "link": self.link, "now": self.now}

@@ -72,8 +72,8 @@ def _query(alias: str, options: Mapping[str, Any]) -> dict[str, str]:
     unknown = options.keys() - {*_TO_THE_SERVER, *_OF_DJANGO, *_HARMLESS}
     if unknown:
         raise ImproperlyConfigured(
-            f"how workers connect to {alias!r} is not told by the options"
-            f" {', '.join(sorted(unknown))} of Django: name the store with OPTIONS['url'] in TASKS"
+            f"workers cannot connect to {alias!r} by Django's options"
+            f" {', '.join(sorted(unknown))}: name the store with OPTIONS['url'] in TASKS"
         )
     return {name: str(options[name]) for name in _TO_THE_SERVER if name in options}
 

@@ -28,7 +28,7 @@ NAME = "outlast presence"  # of the session, as others see it
 
 
 def _do_nothing() -> None:
-    """The end of the session is told to nothing."""
+    """Nothing has to learn of the end of the session."""
 
 
 class PostgresPresence:

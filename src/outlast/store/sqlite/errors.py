@@ -31,7 +31,7 @@ _ADVICE = {
     sqlite3.SQLITE_PERM: "this user may not access it",
     sqlite3.SQLITE_AUTH: "this user may not access it",
     sqlite3.SQLITE_IOERR: "reading or writing failed: look at the disk and the system's log",
-    sqlite3.SQLITE_PROTOCOL: "its locks could not be had: is it on a network file system?",
+    sqlite3.SQLITE_PROTOCOL: "its locks could not be taken: is it on a network file system?",
     sqlite3.SQLITE_NOLFS: "the system does not support files this large",
     sqlite3.SQLITE_NOMEM: "there is no memory",
     sqlite3.SQLITE_INTERRUPT: "the statement was interrupted",

@@ -101,7 +101,7 @@ async def unpause(visit: Visit) -> Response:
 
 
 def check_target(visit: Visit, sent: PauseAct) -> tuple[PauseKind, str]:
-    """Return what is meant. A user of one tenant pauses that tenant, and nothing else."""
+    """Return what to pause or resume. A user of one tenant may pause that tenant, nothing else."""
     if (sent.kind is PauseKind.ALL) != (sent.name == ""):
         raise WebRefusal(400, "Not valid", "A queue, task or tenant has a name; all has none.")
     own = (PauseKind.TENANT, visit.access.tenant)

@@ -1,4 +1,4 @@
-"""What the API tells of what ended badly, of lately, and of how many workers a queue could use."""
+"""The API's answers on dead jobs, deaths, history, and how many workers a queue could use."""
 
 from __future__ import annotations
 

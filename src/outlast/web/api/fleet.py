@@ -1,4 +1,4 @@
-"""What the API tells of the whole: numbers, workers, schedules, refusals, actions, and who asks."""
+"""The API's answers on the whole store: numbers, workers, schedules, refusals, actions, rights."""
 
 from __future__ import annotations
 

@@ -1,18 +1,18 @@
-"""Which looks for work are worth a trip though nothing was announced: an exchange's polls.
+"""Decides which polls are worth a trip: looks for work that the exchange makes unannounced.
 
-Glances show the highest position ever drawn. Where that has changed, there is something new in a
-line. Where it has not, a look finds what was drawn before and committed since. So a look at the end
-of the line need not be repeated by an idle worker while two things hold: no position was drawn
-since, and each transaction had ended before that look which may have drawn one that was known
-by then. Numbers of transactions say so: a glance that shows the same position once more shows
-which number comes next, and a later one whether all below it have ended. In between lie a heartbeat
-or two, for one that has drawn a position and is about to get its number.
+A glance shows the highest position ever drawn. If it has risen, there is new work in a line. If it
+has not, a look can only find a job whose position was drawn before and committed since. So an idle
+worker skips further looks once its last one was complete: no position was drawn since, and every
+transaction that may have drawn a known position had ended before that look began. Transaction
+numbers show this: the second glance that shows the same position also shows the next transaction
+number, and a later one whether all transactions below it have ended. One or two heartbeats lie in
+between: time for a transaction that has drawn a position and has no number yet.
 
-What is left to polls alone is a job whose row was locked while it was looked for, by a transaction
-that was rolled back, as of a worker that was killed within its claim. So no worker leaves out its
-polls for longer than ``QUIET_SECONDS_MAX``, and all of a kind together make as many as
-``EASED_PEERS`` do. Each poll is made where the wake-up does not work, where few workers serve the
-same, or where no glance came lately.
+Only polls find a job whose row was locked while it was looked for, by a transaction that was then
+rolled back, such as that of a worker killed within its claim. So no worker skips polls for longer
+than ``QUIET_SECONDS_MAX``, and all workers of a kind together poll as often as ``EASED_PEERS``
+would. A worker skips none where its wake-up does not work, where few workers serve the same, or
+where no glance came lately.
 """
 
 from __future__ import annotations
@@ -31,8 +31,13 @@ QUIET_SECONDS_MAX = 30.0  # without a poll; a reconciliation is due as often
 
 
 class Polls:
-    """What one worker's exchange knows of the line. ``poll``: seconds between two polls where no
-    glance shows what is new. ``is_eased``: whether the worker is among many."""
+    """What one worker's exchange knows of the line.
+
+    Args:
+        poll: seconds between two polls where no glance shows what is new.
+        turns: told of new positions; they say when this worker's turn to look has come.
+        is_eased: whether the worker is among many that serve the same.
+    """
 
     def __init__(
         self, clock: Clock, poll: float, turns: WakeTurns, is_eased: Callable[[], bool]
@@ -52,8 +57,8 @@ class Polls:
         return self._poll if self._drawn is None else self._poll * POLL_FACTOR_WITH_GLANCES
 
     def take_glance(self, glance: Glance) -> bool:
-        """Take in a glance; return whether it shows work that is new, or falls due before the next
-        one."""
+        """Take in a glance; return whether it shows new work, or work that is due before the next
+        glance."""
         if glance.drawn is None:
             return False
         before_at, self._glanced_at = self._glanced_at, self._clock.boot()
@@ -78,8 +83,8 @@ class Polls:
         self._looked_at, self._quiet_until = self._clock.boot(), -math.inf
 
     def note_end(self, next_due: float | None) -> None:
-        """Note that the last look has found nothing of all that an idle worker asks for, and in how
-        many seconds the first scheduled job is due; None: there is none."""
+        """Note that the last look, for all that an idle worker can take, has found nothing.
+        ``next_due``: seconds until the first scheduled job is due; None: there is none."""
         if self._settled_at > self._looked_at:
             return
         share = self.seconds() * self._turns.peers / EASED_PEERS
@@ -87,7 +92,7 @@ class Polls:
         self._quiet_until = self._looked_at + min(quiet, math.inf if next_due is None else next_due)
 
     def are_useless(self) -> bool:
-        """Whether a look is known to find what the last one has found: nothing."""
+        """Whether a look would find nothing, as the last one did."""
         now = self._clock.boot()
         return (
             now < self._quiet_until

@@ -2,15 +2,15 @@
 hear that it was followed.
 
 All listeners hear each wake-up, so no worker that is full, paused or about to leave can swallow
-one. Each draws a place among the workers that serve the same, its *peers*. The first looks at once.
-Of the others twice as many have had their turn after each further ``STEP_SECONDS``: a few while
-the first is at it, and all soon, where most are busy or the first one fails. A wake-up for many
-jobs has as many firsts.
+one. Each draws a place among the workers that serve the same, its *peers*. The first one looks at
+once. After each further ``STEP_SECONDS`` twice as many have had their turn: a few while the first
+one makes its claim, and soon all, in case most are busy or the first one fails. A wake-up for
+several jobs lets as many workers look at once.
 
-A worker that was woken tells the others, with the commit of its claim, what it has followed
-(``outlast_exchange_v1``): to all "this job is taken", and to its own kind "there is no more". What
-a worker does not hear costs a trip more, and what was missed is found by the next look or poll, as
-any job.
+A worker that followed a wake-up tells the others with the commit of its claim
+(``outlast_exchange_v1``): all of them "this job is taken", and its own kind "there is no more". A
+worker that does not hear this makes one needless trip. A job that was missed is found by the next
+look or poll, like any other.
 """
 
 from __future__ import annotations

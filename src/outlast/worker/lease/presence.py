@@ -26,7 +26,7 @@ from outlast.worker.service import Nudge
 RETRY_SECONDS = 0.25
 OFF_AFTER_SECONDS = 1.0  # a session that has just ended may keep the lock for an instant
 PROVE_BEATS = 10  # heartbeats between two proofs
-TELL_SECONDS = 1.0  # for the row: the lock may be had again meanwhile
+TELL_SECONDS = 1.0  # until the row says so: the lock may be taken again meanwhile
 
 
 class PresenceKeeper:
