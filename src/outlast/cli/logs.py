@@ -163,7 +163,7 @@ class _Bridge(logging.Handler):
 
 
 def start_log(*, as_json: bool) -> LogWriter:
-    """Configure structlog for this process, listen to all events, and return the writer to stderr."""
+    """Configure structlog for this process, listen to all events, and return what writes them."""
     writer = LogWriter(_json if as_json else text_renderer(colors=_colours(STDERR)), STDERR)
 
     def hand_over(logger: Any, method: str, entry: Entry) -> Entry:
