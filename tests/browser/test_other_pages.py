@@ -48,6 +48,8 @@ def check(browser: Browser, address: str) -> None:
         assert not is_too_wide(browser), (address, look)
         assert hidden_columns(browser) == [], (address, look)
         assert browser.run("return document.querySelectorAll('h1').length") == 1, address
+    browser.look_like(width=768)
+    assert hidden_columns(browser) == [], address
     assert browser.complaints() == [], address
     assert "stolen" not in browser.driver.title
 

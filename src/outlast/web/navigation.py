@@ -16,7 +16,7 @@ class MenuEntry(NamedTuple):
 NAVIGATION: list[MenuEntry] = [
     MenuEntry("/", "Overview"),
     MenuEntry("/jobs", "Jobs", by_tenant=True),
-    MenuEntry("/dead", "Dead", by_tenant=True),
+    MenuEntry("/dead", "Dead jobs", by_tenant=True),
     MenuEntry("/deaths", "Deaths", by_tenant=True),
     MenuEntry("/queues", "Queues"),
     MenuEntry("/tasks", "Tasks"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import html
+import re
 
 import msgspec
 from starlette.responses import HTMLResponse, Response
@@ -30,6 +31,7 @@ STYLE = (
     ":root{color-scheme:light dark;font:1rem/1.55 system-ui,sans-serif;overflow-wrap:anywhere}"
     "main{max-width:34rem;margin:18vh auto;padding:0 1.5rem}h1{font-size:1.5rem;line-height:1.3}"
 )
+_COMMAND = re.compile(r"`([^`]+)`")
 _HASH = base64.b64encode(hashlib.sha256(STYLE.encode()).digest()).decode()
 POLICY = (
     f"default-src 'none'; style-src 'sha256-{_HASH}'; form-action 'none'; base-uri 'none';"
@@ -104,7 +106,8 @@ def answer_in_json(problem: Problem) -> Response:
 def answer_plainly(problem: Problem) -> HTMLResponse:
     """Return an answer for strangers: nothing but the problem. It asks for no file, so its style is
     within it, and its policy allows no other."""
-    title, message = html.escape(problem.title), html.escape(problem.message)
+    title = html.escape(problem.title)
+    message = _COMMAND.sub(r"<code>\1</code>", html.escape(problem.message))
     page = (
         '<!doctype html><html lang="en"><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
