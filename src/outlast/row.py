@@ -44,6 +44,8 @@ class JobRow(msgspec.Struct, frozen=True, kw_only=True):
         progress: what the attempt last reported; ``checkpoint_at``: when the checkpoint was saved.
         solo: 1 must run alone in a runner, 2 alone in its worker; ``incident`` and ``cohort`` name
             the shared death that it is suspected of, and those that run with it.
+        stack: where an attempt was when its worker was asked last (``outlast stack``), at
+            ``stack_at``; not in lists.
         malformed: columns that cannot be read, and are shown as if nothing were there.
     """
 
@@ -78,6 +80,8 @@ class JobRow(msgspec.Struct, frozen=True, kw_only=True):
     solo: int = 0
     incident: int | None = None
     cohort: int | None = None
+    stack_at: datetime | None = None
+    stack: str | None = None
     malformed: str | None = None
     reason: str | None = None
 
@@ -96,6 +100,7 @@ def row_of(stored: StoredJob, payloads: Payloads = PLAIN) -> JobRow:
         for name in ("args", "checkpoint", "result")
     }
     values |= {name: moment(values[name]) for name in _TIMES}
+    values["stack"] = None if stored.stack is None else stored.stack.text
     return JobRow(**values, reason=stored.reason)
 
 
@@ -107,6 +112,7 @@ _TIMES = (
     "ended_at",
     "hard_deadline",
     "checkpoint_at",
+    "stack_at",
 )
 
 

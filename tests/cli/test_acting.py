@@ -35,6 +35,18 @@ def test_cancel_does_what_it_can_and_names_the_jobs_that_it_cannot_cancel(
     assert said.out == f"job {ids['queued']} cancelled\n"
 
 
+def test_stack_says_why_there_is_none(outlast: Outlast, filled: Filled) -> None:
+    url, ids = filled
+    outlast("stack", ids["queued"], "--url", url).refused(1, "is queued, not running")
+    outlast("stack", 999, "--url", url).refused(1, "there is no job 999 in ")
+    said = outlast("stack", ids["running"], "--wait", "0", "--url", url)
+    said.refused(1, "has not answered within 0 s", "its last heartbeat was")
+    acted = outlast("actions", "--json", "--url", url).json()["actions"]
+    assert [each["target"] for each in acted if each["verb"] == "stack"] == [
+        f"job {ids['running']}"
+    ]
+
+
 def test_requeue_revives_from_the_checkpoint(outlast: Outlast, filled: Filled) -> None:
     url, ids = filled
     said = outlast("requeue", ids["dead"], ids["cancelled"], "--url", url)

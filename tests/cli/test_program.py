@@ -35,7 +35,7 @@ def test_all_commands_are_there() -> None:
         "schedules", "schedules list", "schedules show", "schedules pause", "schedules resume",
         "schedules trigger", "schedules backfill", "schedules delete", "web",
         "run-task", "completion", "logs", "dev", "actions resume",
-        "exporter",
+        "exporter", "stack",
     }  # fmt: skip
 
 

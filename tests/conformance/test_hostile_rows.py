@@ -32,7 +32,7 @@ JOBS = [
     "losses",
     "solo", "incident", "cohort", "token", "worker_id", "completed_by", "started_at", "ended_at",
     "prune_at", "hard_deadline", "cancel_requested", "progress", "checkpoint", "checkpoint_number",
-    "checkpoint_at", "result", "fingerprint",
+    "checkpoint_at", "result", "fingerprint", "stack", "stack_at",
 ]  # fmt: skip
 ATTEMPTS = [
     "token", "job_id", "number", "worker_id", "worker", "host", "pid", "outcome", "charge",
@@ -42,7 +42,7 @@ ATTEMPTS = [
 WORKERS = [
     "id", "name", "host", "pid", "boot_id", "status", "epoch", "beat", "heartbeat", "lease",
     "queues", "tasks", "tags", "lacks", "instance", "registration", "release", "started_at",
-    "heartbeat_at", "lease_expires_at", "stopped_at", "cause", "begun", "drain_requested",
+    "heartbeat_at", "lease_expires_at", "stopped_at", "cause", "begun", "drain_requested", "stacks",
     "presence", "presence_off", "wakeup", "lanes", "failing", "failing_since", "heeds",
     "lock_path", "lock_device", "lock_inode",
 ]  # fmt: skip

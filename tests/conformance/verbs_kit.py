@@ -15,6 +15,7 @@ from outlast.store.minutes import Counted
 from outlast.store.protocol import Store
 from outlast.store.rows import JobFilter, WorkerStatus
 from outlast.store.searching import Texts
+from outlast.store.stacks import Stack
 from outlast.store.values import Claimed, ClaimRequest, NewPause, Report, Save
 from outlast.store.watches import LockIdentity
 from tests.conformance.kit import TASK, Hands, ended, job, lost_worker, new_worker
@@ -51,6 +52,10 @@ def _log_of(held: Claimed) -> JobLog:
 
 WRITES: dict[str, Verb] = {
     "keep_logs": lambda hands, held: hands.store.keep_logs([_log_of(held)]),
+    "ask_stack": lambda hands, held: hands.store.ask_stack(*_pair(held), seen="", then="1:1"),
+    "keep_stack": lambda hands, held: hands.store.keep_stack(
+        held.job_id, Stack(token=held.token, asked=1, text="a stack")
+    ),
     "enqueue": lambda hands, _: hands.store.enqueue([job()]),
     "enqueue with a key": lambda hands, _: hands.store.enqueue([job(key="k"), job(key="l")]),
     "register": lambda hands, _: hands.store.register(new_worker("other")),

@@ -18,7 +18,6 @@ from outlast.model.pause import PauseKind
 from outlast.store import postgres
 from outlast.store.actions import Bulk, BulkStep, Note
 from outlast.store.evidence import AttemptFilter, DeadFilter
-from outlast.store.logs import JobLog, LogLine
 from outlast.store.minutes import Counted
 from outlast.store.postgres import privileges
 from outlast.store.postgres.presence import PostgresPresence
@@ -28,7 +27,7 @@ from outlast.store.postgres.wakeup import PostgresWakeup
 from outlast.store.protocol import Store
 from outlast.store.rows import JobFilter, WorkerStatus
 from outlast.store.searching import Texts
-from outlast.store.values import Claimed, NewPause, Purpose, Report, Save
+from outlast.store.values import Claimed, NewPause, Purpose, Report, Save, WorkerRef
 from tests.conformance.kit import (
     TASK,
     Hands,
@@ -41,7 +40,7 @@ from tests.conformance.kit import (
     new_worker,
 )
 from tests.conformance.schedules_kit import declare, firing, put_one
-from tests.conformance.verbs_kit import LOCK
+from tests.conformance.verbs_kit import LOCK, WRITES
 
 ROLE = "outlast_least"
 BY_THE_OWNER = {
@@ -136,7 +135,8 @@ async def _alone_or_labelled(store: PostgresStore) -> None:
 async def _note(store: PostgresStore, held: Claimed) -> None:
     await store.checkpoint([Save(held.job_id, held.token, 1, "1")])
     await store.progress([Report(held.job_id, held.token, Progress(fraction=0.5))])
-    await store.keep_logs([JobLog(held.job_id, held.token, 1, [LogLine(1.0, "a line")])])
+    for verb in ("keep_logs", "ask_stack", "keep_stack"):
+        assert await WRITES[verb](Hands(store, WorkerRef(0, 0)), held)
 
 
 async def _all_of_a_worker(store: PostgresStore) -> None:
@@ -270,7 +270,6 @@ async def _all_evidence(store: PostgresStore) -> None:
     await inspector.ended_attempts(AttemptFilter())
     await inspector.causes()
     await inspector.suspects()
-    await store.keep_logs([JobLog(1, 1, 1, [LogLine(0.0, "said")])])
     await inspector.logs(1)
 
 

@@ -16,6 +16,7 @@ from outlast.model.crash import Crash, CrashKind
 from outlast.model.job import Policy
 from outlast.store.actions import Bulk, Note
 from outlast.store.logs import JobLog, LogLine
+from outlast.store.stacks import Stack
 from outlast.web.access import EVERYTHING, Right
 from outlast.web.application import ENDPOINTS, application_of, make_site
 from outlast.web.problem import API
@@ -67,6 +68,7 @@ PAGES = {
     ("GET", f"{JOB}/logs"): get("/jobs/{job}/logs", by_tenant=True, needs="payload"),
     ("GET", f"{JOB}/{{verb}}"): get("/jobs/{job}/cancel", by_tenant=True, needs="cancel"),
     ("POST", f"{JOB}/cancel"): post("/jobs/{job}/cancel", "cancel", by_tenant=True),
+    ("POST", f"{JOB}/stack"): post("/jobs/{job}/stack", "cancel", by_tenant=True),
     ("POST", f"{JOB}/requeue"): post("/jobs/{job}/requeue", "requeue", by_tenant=True),
     ("POST", f"{JOB}/discard"): post("/jobs/{job}/discard", "discard", by_tenant=True),
     ("GET", "/events"): get("/events?topics=odd", by_tenant=True),
@@ -113,6 +115,7 @@ CALLS = {
     ("GET", f"{JOB}/logs"): get("/jobs/{job}/logs", by_tenant=True, needs="payload"),
     ("GET", f"{JOB}/{{name:str}}"): get("/jobs/{job}/args", by_tenant=True, needs="payload"),
     ("POST", f"{JOB}/cancel"): post("/jobs/{job}/cancel", "cancel", by_tenant=True),
+    ("POST", f"{JOB}/stack"): post("/jobs/{job}/stack", "cancel", by_tenant=True),
     ("POST", f"{JOB}/requeue"): post("/jobs/{job}/requeue", "requeue", by_tenant=True),
     ("POST", f"{JOB}/discard"): post("/jobs/{job}/discard", "discard", by_tenant=True),
     ("GET", "/dead/groups"): get("/dead/groups", by_tenant=True),
@@ -209,6 +212,8 @@ async def world(store: Store, monkeypatch: pytest.MonkeyPatch) -> World:
         claimed = await hands.claim_one()
         printed = [LogLine(1e9, text), LogLine(1e9, f"secret {text}")]
         await store.keep_logs([JobLog(claimed.job_id, claimed.token, claimed.number, printed)])
+        stack = Stack(token=claimed.token, asked=1, text=f"secret {text}", line=text)
+        assert await store.keep_stack(number, stack)
         end = crashed(claimed)
         crash = Crash(kind=CrashKind.ERROR, message=text, output=[text], traceback=text)
         await hands.hand_in(msgspec.structs.replace(end, crash=crash, message=text))
@@ -246,7 +251,7 @@ async def state_of(store: Store) -> dict[str, list[Any]]:
         "actions": await look.actions(),
         "pauses": await look.pauses(),
         "schedules": await look.schedules(),
-        "workers": [row.drain_requested for row in await look.workers()],
+        "workers": [(row.drain_requested, row.stacks) for row in await look.workers()],
     }
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from outlast.store.logs import JobLog, LogLine
+from outlast.store.stacks import Stack
 from outlast.web.reader import StoreReader
 from outlast.web.rendered import RenderedPages
 from outlast.web.sampler import CLIENTS_MAX, SLOW, Sampler
@@ -87,6 +88,21 @@ async def test_new_lines_of_a_running_job_are_hinted_at_to_those_who_asked_about
     assert [each.hinted.is_set() for each in (reader, other)] == [True, False]
     for each in (reader, other):
         looking.sampler.leave(each)
+
+
+async def test_where_a_running_job_is_is_hinted_at_once_its_worker_has_said_so(
+    store: Store, looking: Looking
+) -> None:
+    (number,) = await enqueued(store)
+    claimed = await (await Hands.on(store)).claim_one()
+    client = looking.sampler.join(frozenset({f"job:{number}"}))
+    await looking.settle()
+    await looking.look()
+    assert not client.hinted.is_set()
+    await store.keep_stack(number, Stack(token=claimed.token, asked=1, text="a stack"))
+    await looking.look(1)
+    assert client.hinted.is_set()
+    looking.sampler.leave(client)
 
 
 async def test_fifty_open_pages_cost_as_much_as_one_and_none_costs_nothing(

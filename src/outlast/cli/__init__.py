@@ -21,6 +21,7 @@ run.py          outlast run
 wait.py         waits for a command's job, and exits as it did
 in_job.py       outlast checkpoint and report, from inside a job
 why.py          outlast why
+stack.py        outlast stack
 dead.py         outlast dead
 bulk.py         all dead jobs that match, in steps
 dead_groups.py  outlast dead groups

@@ -33,9 +33,9 @@ NAME_MAX = 80
 
 HELP = """List what people did: who, when, to what, why, and what came of it.
 
-Recorded are cancel, requeue, discard, drain, pause, resume and what was done to schedules: by
-these commands (as USER@HOST), on the page, and over its API. What your programs do themselves is
-not. The newest 10,000 are kept, for 90 days.
+Recorded are cancel, requeue, discard, drain, pause, resume, what was done to schedules, and who has
+asked where a job is (stack): by these commands (as USER@HOST), on the page, and over its API. What
+your programs do themselves is not. The newest 10,000 are kept, for 90 days.
 
 Examples:
     outlast actions

@@ -35,6 +35,7 @@ COMMANDS = (
     "run",
     "in_job",
     "why",
+    "stack",
     "dead",
     "workers",
     "schedules",

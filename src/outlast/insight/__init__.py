@@ -7,6 +7,7 @@ queues.py        queues and their lanes: what waits, who takes it, what hinders 
 queries.py       what is read for one answer: jobs by phase, one job, workers, schedules
 actions.py       revives or deletes dead jobs, drains workers, raises tokens, deletes schedules
 deaths.py        what ended badly: dead jobs in groups with an example each, shared deaths
+stacks.py        asks where a running job is, and waits for the answer
 acting.py        what a person does to one job, worker or schedule, recorded with who it was
 bulk.py          acts on all jobs that match a filter: preview, then bounded steps
 records.py       what people did, as documents

@@ -67,6 +67,7 @@ def job_document(
     return {
         "schema": SCHEMA,
         **_job(row, served, astray, pauses),
+        "stack": stack_document(row),
         "error": error_of(row, closed[-1] if closed else None),
         "attempts": [_attempt(one) for one in closed] + _open_attempt(row, closed),
         "attempts_dropped": closed[-1].dropped if closed else 0,
@@ -113,6 +114,21 @@ def logs_document(job_id: int, kept: Iterable[LogRow]) -> Document:
         for log in kept
     ]
     return {"schema": SCHEMA, "id": job_id, "attempts": attempts}
+
+
+def stack_document(row: StoredJob) -> Document | None:
+    """Return where a job was when its worker was asked last. ``asked``: the number of the request
+    that was answered; ``line``: the job's own innermost line, where it is known."""
+    stack = row.stack
+    if stack is None:
+        return None
+    return {
+        "token": stack.token,
+        "asked": stack.asked,
+        "at": iso(row.stack_at),
+        "line": stack.line,
+        "text": stack.text,
+    }
 
 
 def workers_document(

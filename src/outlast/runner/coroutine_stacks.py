@@ -10,6 +10,9 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import sys
+import traceback
+from itertools import islice
 from types import FrameType
 from typing import Any
 
@@ -17,6 +20,7 @@ from outlast.model.crash import TEXT_MAX, clean
 from outlast.runner.stacks import is_mark
 
 FRAMES_MAX = 100  # as many as faulthandler shows
+STACKS_MAX = 8 * TEXT_MAX  # characters, of all threads
 STEPS_MAX = 10_000  # tasks can wait for each other in a circle
 HEAD = "Coroutine (most recent call first):"
 
@@ -26,11 +30,22 @@ def stack_of(task: asyncio.Task[Any]) -> str:
     frames = _frames(task)
     if not frames:
         return ""
-    lines = [
-        f'  File "{frame.f_code.co_filename}", line {frame.f_lineno} in {frame.f_code.co_name}'
-        for frame in reversed(frames)
-    ]
+    lines = [_line_of(frame, frame.f_lineno) for frame in reversed(frames)]
     return clean("\n".join([HEAD, *lines]), TEXT_MAX)
+
+
+def stacks_here() -> str:
+    """Return the stacks of all threads of this process, as ``faulthandler`` writes them."""
+    stacks = []
+    for ident, frame in sys._current_frames().items():  # noqa: SLF001
+        above = islice(traceback.walk_stack(frame), FRAMES_MAX)
+        lines = [_line_of(one, number) for one, number in above]
+        stacks.append("\n".join([f"Thread {ident:#018x} (most recent call first):", *lines]))
+    return clean("\n\n".join(stacks), STACKS_MAX)
+
+
+def _line_of(frame: FrameType, number: int) -> str:
+    return f'  File "{frame.f_code.co_filename}", line {number} in {frame.f_code.co_name}'
 
 
 def _frames(task: asyncio.Task[Any]) -> list[FrameType]:

@@ -128,6 +128,13 @@ class Executor:
             attempt._noticed = True  # noqa: SLF001  # its code is interrupted wherever it waits
             task.cancel()
 
+    def find_stack(self, token: int) -> str:
+        """Return where an attempt's coroutine stands; "" for one that is none or does not wait."""
+        attempt, task = self._attempts.get(token), self._tasks.get(token)
+        if attempt is None or task is None or not self._app.find(attempt.task).is_async:
+            return ""
+        return stack_of(task)
+
     def runs(self, token: int) -> bool:
         """Whether this attempt has begun and not ended."""
         return token in self._tasks

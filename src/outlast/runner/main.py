@@ -45,7 +45,9 @@ from outlast.runner.protocol import (
     Reported,
     Restored,
     Run,
+    ShowStack,
     StackAtLimit,
+    StackShown,
     Stop,
     TaskInfo,
     ToRunner,
@@ -221,6 +223,8 @@ class Runner:
             self._executor.stop(frame.token, frame.reason)
         elif isinstance(frame, Ping):
             self._channel.send(Pong(frame.seq))
+        elif isinstance(frame, ShowStack):
+            self._channel.send(StackShown(frame.token, self._executor.find_stack(frame.token)))
         elif isinstance(frame, Quit):
             self._quit.set()
 

@@ -76,6 +76,12 @@ class Ping(_Frame, frozen=True):
     seq: int
 
 
+class ShowStack(_Frame, frozen=True):
+    """Worker: where does this attempt's coroutine stand?"""
+
+    token: int
+
+
 class Quit(_Frame, frozen=True):
     """Worker: leave the lifespan and exit; no attempt is running."""
 
@@ -140,6 +146,13 @@ class StackAtLimit(_Frame, frozen=True):
     stack: str
 
 
+class StackShown(_Frame, frozen=True):
+    """Runner: there; "" for one that is no coroutine, or does not wait. Sent by the loop itself."""
+
+    token: int
+    stack: str
+
+
 class Restored(_Frame, frozen=True):
     """Runner: this attempt, or one of the ``others`` that ran since the runner was last idle, has
     changed this of the process; it was set back."""
@@ -149,7 +162,7 @@ class Restored(_Frame, frozen=True):
     changes: list[str]
 
 
-ToRunner = Configure | Run | Stop | Saved | Ping | Quit
+ToRunner = Configure | Run | Stop | Saved | Ping | ShowStack | Quit
 ToWorker = (
     Hello
     | ApplicationFailed
@@ -157,6 +170,7 @@ ToWorker = (
     | SaveRequest
     | Reported
     | StackAtLimit
+    | StackShown
     | Restored
     | Pong
 )

@@ -11,6 +11,7 @@ batches.py      splits what is stored at once into statements of a bounded size
 watches.py      the verbs by which workers share the looks at all of them
 listing.py      ids of jobs for a list, look after look
 logs.py         what attempts have printed, where that is kept
+stacks.py       requests where running jobs are, and the answers: values
 searching.py    a search by what is written in jobs
 statistics.py   numbers that a store counts for people, each of them bounded
 evidence.py     what ended badly: dead jobs in groups, ended attempts, suspects: values and reads

@@ -170,6 +170,14 @@ class ActionVerbs(Protocol):
         of those that are asked, now or before; the others are gone."""
         ...
 
+    async def ask_stack(
+        self, job_id: int, token: int, *, seen: str, then: str, record: Record | None = None
+    ) -> bool:
+        """Ask the worker that runs this attempt where it is (``store.stacks``): replace the
+        requests on its row, where they are those that were seen. False: they are not, or nothing
+        runs the attempt any more."""
+        ...
+
     async def pause(self, new: NewPause, *, record: Record | None = None) -> Pause:
         """Note that it is paused. Workers act on it once they have read it, and say so by
         ``heed``; the same again has a new id, and they do both again."""

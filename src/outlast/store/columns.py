@@ -23,6 +23,7 @@ from outlast.model.lease import DeathCause
 from outlast.model.pause import Pause, PauseKind
 from outlast.store.actions import ActionRow, ActionState, Counts
 from outlast.store.rows import Held
+from outlast.store.stacks import Stack
 
 T = TypeVar("T")
 
@@ -126,6 +127,11 @@ def crash_of(text: str | None) -> Crash | None:
     return _read(text, _crash)
 
 
+def stack_of(text: str | None) -> Stack | None:
+    """Return on a job's row where an attempt was."""
+    return _read(text, _stack)
+
+
 def names_of(text: str) -> list[str]:
     """Return a list of names on a worker's row."""
     return _read(text, _names) or []
@@ -160,6 +166,7 @@ def _policy_or_none(text: str) -> Policy | None:
 
 _progress = msgspec.json.Decoder(Progress).decode
 _crash = msgspec.json.Decoder(Crash).decode
+_stack = msgspec.json.Decoder(Stack).decode
 _names = msgspec.json.Decoder(list[str]).decode
 _counts = msgspec.json.Decoder(Counts).decode
 _lacks = msgspec.json.Decoder(dict[str, list[str]]).decode
@@ -167,6 +174,7 @@ _READERS: dict[str, Callable[[str], object]] = {
     "policy": _policy_or_none,
     "progress": _progress,
     "crash": _crash,
+    "stack": _stack,
     "queues": _names,
     "tasks": _names,
     "tags": _names,

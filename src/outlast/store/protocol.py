@@ -35,6 +35,7 @@ from outlast.store.rows import (
 )
 from outlast.store.schedules import NewSchedule, Put, ScheduleReads, ScheduleVerbs
 from outlast.store.searching import SearchReads
+from outlast.store.stacks import Stack
 from outlast.store.statistics import LANES_MAX, STATISTICS_MAX, Place, Statistics
 from outlast.store.values import (
     Answer,
@@ -267,6 +268,10 @@ class Store(ActionVerbs, ScheduleVerbs, WatchVerbs, LogVerbs, MinuteVerbs, Proto
 
     async def progress(self, reports: Sequence[Report]) -> list[Answer]:
         """Note progress. Refusals are not recorded: nothing is lost by them."""
+        ...
+
+    async def keep_stack(self, job_id: int, stack: Stack) -> bool:
+        """Keep where a running attempt is. False: it is not current, or its row is locked."""
         ...
 
     async def observe(self, slack: float = 0.0) -> Snapshot:

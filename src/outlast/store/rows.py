@@ -9,6 +9,7 @@ import msgspec
 
 from outlast.model.crash import Crash, Progress
 from outlast.model.job import Policy, State
+from outlast.store.stacks import Stack
 
 EXPIRED = "expired"  # a reason why a job was cancelled
 HELD_MAX = 1_000  # running jobs that one look lists
@@ -28,6 +29,7 @@ class StoredJob(msgspec.Struct, frozen=True, kw_only=True):
     """A job as it is read. Times are seconds since 1970. ``waiting``: queued, not due yet.
     ``expires_at``: when it ends unless it has begun.
     ``solo``: 1 must run alone in a runner, 2 alone in its worker (a suspect).
+    ``stack``: where an attempt was when its worker was asked last, at ``stack_at``; not in lists.
     ``malformed``: columns that cannot be read, and are shown as if nothing were there."""
 
     id: int
@@ -61,6 +63,8 @@ class StoredJob(msgspec.Struct, frozen=True, kw_only=True):
     solo: int = 0
     incident: int | None = None
     cohort: int | None = None
+    stack_at: float | None = None
+    stack: Stack | None = None
     malformed: str | None = None
 
     @property
@@ -110,8 +114,9 @@ class WorkerRow(msgspec.Struct, frozen=True, kw_only=True):
     ``presence``: under which incarnation of the database its lock was taken, and by which role.
     ``failing``: the duty that fails, a colon and the error. ``unheard``: seconds since its last
     beat, by the store's clock. ``heeds``: the version of what is paused that it has acknowledged
-    (``model.pause``). ``malformed`` as of a job. ``lock_free``: its lock file on this
-    machine is free, so it is dead (``liveness``)."""
+    (``model.pause``). ``stacks``: which stacks it is asked for (``store.stacks``); None: its
+    release shows none. ``malformed`` as of a job. ``lock_free``: its lock file on this machine is
+    free, so it is dead (``liveness``)."""
 
     id: int
     name: str
@@ -145,6 +150,7 @@ class WorkerRow(msgspec.Struct, frozen=True, kw_only=True):
     lock_device: int | None = None
     lock_inode: int | None = None
     heeds: str | None = None
+    stacks: str | None = None
     unheard: float | None = None
     malformed: str | None = None
     lock_free: bool = False

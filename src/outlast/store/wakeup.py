@@ -20,8 +20,9 @@ END_SECONDS = 3.0  # for a connection to be closed
 
 class Wakeup(Protocol):
     """Calls ``on_wake`` with what it is about: ``queue:NAME``, ``cancel:WORKER_ID``,
-    ``drain:WORKER_ID``, or "" for "look at all". A worker that does not serve the queue does not
-    look. The kind comes first, up to the colon, so no name of a queue reads as another kind.
+    ``drain:WORKER_ID``, ``stack:WORKER_ID``, or "" for "look at all". A worker that does not serve
+    the queue does not look. The kind comes first, up to the colon, so no name of a queue reads as
+    another kind.
 
     Duplicates, delays and losses cost latency, never a job.
     """

@@ -8,6 +8,7 @@ from starlette.responses import PlainTextResponse, Response
 from outlast.errors import JobNotFound
 from outlast.insight.queries import Dossier, read_dossier
 from outlast.insight.situation import Explanation, Situation
+from outlast.insight.stacks import AskedStack, find_unanswered
 from outlast.insight.why import why
 from outlast.model.job import State
 from outlast.store.actions import ActionRow
@@ -31,6 +32,7 @@ TRACE_LINES = 80
 DONE = {
     "cancelled": "It is cancelled.",
     "requested": "It was asked to stop.",
+    "asked": "Its worker was asked where it is.",
     "requeued": "It is queued again, with fresh budgets.",
 }
 
@@ -78,6 +80,14 @@ def not_found(job_id: int) -> JobNotFound:
     )
 
 
+async def check_own(visit: Visit, store: Store, job_id: int) -> StoredJob:
+    """Return the job's row, without what is large; JobNotFound, also for another tenant's."""
+    rows = await store.inspector.jobs_of([job_id], 0)
+    if not rows or not visit.access.may_see(rows[0].tenant):
+        raise not_found(job_id)
+    return rows[0]
+
+
 async def show_job(visit: Visit) -> Response:
     """Show one job."""
     found = await find_page(visit)
@@ -98,11 +108,23 @@ async def show_job(visit: Visit) -> Response:
         refusals=dossier.refusals,
         actions=found.actions,
         timeline=draw_timeline(dossier),
+        stack=row.stack if visit.may(Right.PAYLOAD) else None,
+        asked=find_asked(dossier),
         payloads=[(name, getattr(row, name)) for name in PAYLOADS if getattr(row, name)],
         payload_max=SHOWN_MAX,
         done=DONE.get(visit.query.get("done", ""), ""),
         trace=lambda text: "\n".join(lines(visit.site.cover(text.rstrip()), TRACE_LINES)),
     )
+
+
+def find_asked(dossier: Dossier) -> AskedStack | None:
+    """Return the last request where this job is, if it runs and there is no answer yet."""
+    row = dossier.row
+    mine = next((one for one in dossier.workers if one.id == row.worker_id), None)
+    if row.state is not State.RUNNING or mine is None:
+        return None
+    ask = find_unanswered(row, mine)
+    return None if ask is None else AskedStack(row.id, ask, mine)
 
 
 async def show_logs(visit: Visit) -> Response:

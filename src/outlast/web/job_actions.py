@@ -10,10 +10,11 @@ from collections.abc import Awaitable, Callable
 from starlette.responses import Response
 
 from outlast.insight.acting import By, Verb, act_on_job
+from outlast.insight.stacks import AskedStack, ask_for_stack
 from outlast.store.protocol import Store
 from outlast.web.access import Right
 from outlast.web.endpoint import Endpoint
-from outlast.web.job import find_page, not_found
+from outlast.web.job import check_own, find_page
 from outlast.web.problem import WebRefusal
 from outlast.web.visit import Visit
 
@@ -50,8 +51,7 @@ def on_job(verb: Verb) -> Callable[[Visit], Awaitable[Response]]:
 
     async def act(visit: Visit) -> Response:
         form = await visit.form()
-        shown = form.get("token", "")
-        token = int(shown) if shown.isascii() and shown.isdigit() and len(shown) < DIGITS else None
+        token = _token_of(form)
         by = By(visit.access.user, form.get("reason") or None)
 
         scratch = form.get("from_scratch") == "yes"
@@ -71,12 +71,35 @@ async def act_on_named(
     job_id: int = visit.request.path_params["job_id"]
 
     async def work(store: Store) -> str:
-        rows = await store.inspector.jobs_of([job_id], 0)
-        if not rows or not visit.access.may_see(rows[0].tenant):
-            raise not_found(job_id)
-        return await act_on_job(store, verb, rows[0], by, token=token, from_scratch=from_scratch)
+        row = await check_own(visit, store, job_id)
+        return await act_on_job(store, verb, row, by, token=token, from_scratch=from_scratch)
 
     return await visit.act(work)
+
+
+async def ask_stack(visit: Visit) -> Response:
+    """Ask where the job of an address is. The answer appears on its page."""
+    token = _token_of(await visit.form())
+    asked = await ask_where(visit, By(visit.access.user), token=token)
+    return visit.go(f"/jobs/{asked.job_id}", done="asked")
+
+
+async def ask_where(visit: Visit, by: By, *, token: int | None) -> AskedStack:
+    """Ask where the job of the address is, as ``ask_for_stack`` does; JobNotFound also for another
+    tenant's."""
+    job_id: int = visit.request.path_params["job_id"]
+
+    async def work(store: Store) -> AskedStack:
+        await check_own(visit, store, job_id)
+        return await ask_for_stack(store, job_id, by, token=token)
+
+    return await visit.act(work)
+
+
+def _token_of(form: dict[str, str]) -> int | None:
+    """Return the token that a form carries: that of the attempt that its page has shown."""
+    shown = form.get("token", "")
+    return int(shown) if shown.isascii() and shown.isdigit() and len(shown) < DIGITS else None
 
 
 ENDPOINTS = [
@@ -87,6 +110,7 @@ ENDPOINTS = [
     Endpoint(
         "/jobs/{job_id:int}/requeue", on_job(Verb.REQUEUE), Right.REQUEUE, "POST", by_tenant=True
     ),
+    Endpoint("/jobs/{job_id:int}/stack", ask_stack, Right.CANCEL, "POST", by_tenant=True),
     Endpoint(
         "/jobs/{job_id:int}/discard", on_job(Verb.DISCARD), Right.DISCARD, "POST", by_tenant=True
     ),

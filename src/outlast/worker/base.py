@@ -17,7 +17,11 @@ from outlast.store.values import Claimed, ClaimRequest, Save
 from outlast.worker.running import Running
 from outlast.worker.service import Duty
 
+SHOW_SECONDS_MAX = 2.0  # for a runner to show its stacks
 KILL_SECONDS = 15.0  # for a killed runner to be gone, its group and its pipes included
+
+
+WAITS = "it has not begun: it was claimed, and waits for a free runner of its worker"
 
 
 def no_tether(boottime: float) -> None:
@@ -76,7 +80,7 @@ class AttemptStarter(Protocol):
 
 
 class AttemptControl(Protocol):
-    """Ends attempts. Unknown tokens are fine; ends go to the ledger."""
+    """Ends attempts, and tells where they are. Unknown tokens are fine; ends go to the ledger."""
 
     def has(self, token: int) -> bool:
         """Whether anything runs this attempt, or it waits for a slot."""
@@ -84,6 +88,11 @@ class AttemptControl(Protocol):
 
     def stop(self, token: int, reason: str) -> None:
         """Ask an attempt to stop; the first reason stays."""
+        ...
+
+    async def find_stack(self, token: int) -> str:
+        """Return where an attempt is, in lines for people; it is not disturbed. "": it has ended.
+        It takes SHOW_SECONDS_MAX at most."""
         ...
 
     def end_all(self, reason: str, spare: Collection[int] = ()) -> None:

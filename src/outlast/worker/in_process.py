@@ -25,15 +25,17 @@ from outlast.model.crash import CrashKind, Progress
 from outlast.model.job import ALONE_IN_RUNNER
 from outlast.model.lifecycle import Outcome, OutcomeKind
 from outlast.runner.channel import IN_CHILD
+from outlast.runner.coroutine_stacks import stacks_here
 from outlast.runner.execute import Executor, enter_lifespan
 from outlast.runner.main import announcement
 from outlast.runner.protocol import End, Reported
+from outlast.runner.stacks import own_first
 from outlast.store.protocol import CLAIMS_MAX
 from outlast.store.schedules import NewSchedule
 from outlast.store.values import Answer, Claimed, ClaimRequest, Save
 from outlast.sync import loop_is_running
 from outlast.worker.assemble import open_parts
-from outlast.worker.base import CheckpointSink, PoolOwner
+from outlast.worker.base import WAITS, CheckpointSink, PoolOwner
 from outlast.worker.claims.ledger import Ledger
 from outlast.worker.claims.prefetch import HORIZON_SECONDS, Prefetch, linger
 from outlast.worker.probes.server import open_probes
@@ -285,6 +287,14 @@ class LocalControl:
         if running is not None and running.stop_reason is None:
             running.stop_reason, running.stopped_at = reason, self._clock.boot()
             self._executor.stop(token, reason)
+
+    async def find_stack(self, token: int) -> str:
+        """Return the stacks of this process, the attempt's own first."""
+        if token in self._prefetch:
+            return WAITS
+        if not self._executor.runs(token):
+            return ""
+        return own_first(f"{self._executor.find_stack(token)}\n\n{stacks_here()}", token)
 
     def end_all(self, reason: str, spare: Collection[int] = ()) -> None:
         """Hand back what still runs; it goes on, and what it writes is refused."""

@@ -26,6 +26,7 @@ class Running(msgspec.Struct, eq=False, gc=False):
     ended_at: float = 0.0
     blocked: float = 0.0  # seconds that another attempt has kept it from running: not its own
     stack: str = ""  # where it stood when it reached a limit
+    shown: str | None = None  # where its coroutine stood when a person asked; None: not told yet
     output: list[str] | None = None  # its last lines, where it has ended badly
     stop_reason: str | None = None
     stopped_at: float | None = None

@@ -81,6 +81,7 @@ class Nudges:
         self.sweeper = Nudge()
         self.scheduler = Nudge()
         self.turns = Nudge()
+        self.stacks = Nudge()
 
 
 class Service:

@@ -26,6 +26,7 @@ from outlast.worker.claims.exchange import RECONCILE_SECONDS, Exchange
 from outlast.worker.claims.ledger import Ledger
 from outlast.worker.claims.pauses import PauseKeeper
 from outlast.worker.claims.peers import is_among_many
+from outlast.worker.claims.stacks import StackShower
 from outlast.worker.claims.wake_turns import PeerCount, PeerStore, WakeTurns, is_request
 from outlast.worker.condition import Condition
 from outlast.worker.lease.heartbeat import Heartbeat
@@ -92,6 +93,7 @@ class Worker:
             on_beat=self._take_beat,
             lock=lock,
         )
+        self._shower = StackShower(store, self.ledger, self.pool, self.nudges.stacks, clock)
         self._announcer = self._make_announcer()
         self._turns = WakeTurns(self, new.queues, self.pool.starter, self.nudges.turns, clock)
         self._exchange = self._make_exchange()
@@ -150,13 +152,9 @@ class Worker:
     def _make_presence_keeper(self) -> PresenceKeeper | None:
         if self._presence is None:
             return None
+        nudge, terms = self.nudges.presence, self.registration.terms
         return PresenceKeeper(
-            self._presence,
-            self._store,
-            lambda: self.me,
-            self.nudges.presence,
-            self.registration.terms,
-            clock=self._clock,
+            self._presence, self._store, lambda: self.me, nudge, terms, clock=self._clock
         )
 
     def _make_services(self) -> Iterator[Service]:
@@ -170,6 +168,7 @@ class Worker:
             yield self._serve(PeerCount(self._store, lambda: self.me, self._turns))
         yield self._serve(self.registration, self.nudges.registration)
         yield self._serve(self.checkpoints, self.nudges.checkpoints)
+        yield self._serve(self._shower, self.nudges.stacks)
         yield self._serve(self.pool.watchdog)
         if self._keeper is not None:
             yield self._serve(self._keeper, self.nudges.presence)
@@ -288,6 +287,7 @@ class Worker:
             self.pool.control.stop(token, "cancel")
         if beat.drain:
             self.request_drain()  # asked for again with each beat
+        self._shower.take(beat.stacks)
         if beat.glance is not None:
             self._reaper.take_glance(beat.glance)
         self._look_at_duties()
@@ -296,8 +296,7 @@ class Worker:
         """Report a failing duty with the next beat; leave if it has failed for too long."""
         self._condition.note_beat()
         self.heartbeat.report(self._condition.find_trouble(self.services.values()))
-        end = self._condition.find_end(self.services.values())
-        if end is not None:
+        if (end := self._condition.find_end(self.services.values())) is not None:
             self.give_up(end.error, self._clock.boot() - end.since)
 
     # -- what its pool asks and reports ----------------------------------------------------------

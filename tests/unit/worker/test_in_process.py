@@ -11,6 +11,7 @@ from outlast.config import worker_settings
 from outlast.model.crash import Progress
 from outlast.model.job import State
 from outlast.runner.protocol import End
+from outlast.runner.stacks import line_of
 from outlast.store.values import ClaimRequest
 from outlast.worker.claims.checkpoints import CheckpointWriter
 from outlast.worker.claims.ledger import Ledger
@@ -115,6 +116,21 @@ async def test_a_waiting_attempt_can_be_stopped_and_does_not_begin_without_trust
     await stage.turns()
     assert stage.begun == []
     assert [end.state for end in stage.ledger.take(10)] == [State.CANCELLED, State.QUEUED]
+
+
+async def test_where_an_attempt_is_names_the_line_of_its_await_and_of_all_threads() -> None:
+    stage = Stage()
+    stage.place(*range(1, SLOTS + 2))
+    assert "waits for a free runner" in await stage.pool.control.find_stack(1)
+    await stage.turns()
+    text = await stage.pool.control.find_stack(1)
+    assert " in task" in text.split("\n\n")[0]
+    assert "test_in_process.py" in (line_of(text, 1) or "")
+    assert "Thread 0x" in text
+    assert "waits for a free runner" in await stage.pool.control.find_stack(SLOTS + 1)
+    stage.gate.set()
+    await stage.turns()
+    assert await stage.pool.control.find_stack(1) == ""
 
 
 async def test_a_slot_is_requested_once_before_its_attempt_begins() -> None:

@@ -182,6 +182,8 @@ class FakePool:
         self.placed: list[int] = []
         self.stopped: list[tuple[int, str]] = []
         self.killed: list[int] = []
+        self.shown: list[int] = []
+        self.stacks: dict[int, str] = {}  # by token
         self.killed_processes: list[tuple[int, str]] = []
         self.killed_all: list[str] = []
         self.pulses: dict[int, Responsiveness] = {}
@@ -231,6 +233,10 @@ class FakePool:
         if running is not None and running.stop_reason is None:
             running.stop_reason, running.stopped_at = reason, self.ledger._clock.boot()
             self.stopped.append((token, reason))
+
+    async def find_stack(self, token: int) -> str:
+        self.shown.append(token)
+        return self.stacks.get(token, "")
 
     def kill(self, token: int) -> None:
         self.killed.append(token)

@@ -82,6 +82,18 @@ class PostgresActionVerbs:
         )
         return {row[0] for row in rows}
 
+    async def ask_stack(
+        self, job_id: int, token: int, *, seen: str, then: str, record: Record | None = None
+    ) -> bool:
+        """Ask the worker that runs this attempt where it is."""
+        values = (job_id, token, seen, then, self.notify)
+        rows = await self._act(
+            record,
+            lambda connection: connection.fetch(sql("ask_stack"), *values),
+            lambda rows: {"asked": 1} if rows else {},
+        )
+        return bool(rows)
+
     async def pause(self, new: NewPause, *, record: Record | None = None) -> Pause:
         """Note that it is paused; wake workers, so that they read it."""
         values = (new.kind.value, new.name, new.paused_by, new.reason, new.stop)

@@ -21,6 +21,7 @@ from outlast.store.columns import (
     policy_of,
     progress_of,
     seconds_of,
+    stack_of,
 )
 from outlast.store.evidence import (
     AttemptFilter,
@@ -292,6 +293,7 @@ def _job(row: Any) -> StoredJob:
     values["state"] = State(values["state"])
     values["policy"] = policy_of(values["policy"])
     values["progress"] = progress_of(values["progress"])
+    values["stack"] = stack_of(values["stack"])
     return StoredJob(**values)
 
 

@@ -31,6 +31,7 @@ from outlast.store.postgres.statements import Pair, pair_of, sql, to_json
 from outlast.store.postgres.workers import WorkerVerbs
 from outlast.store.protocol import EXPIRE_MAX, PRUNE_MAX, REFUSALS_KEPT, Inspector
 from outlast.store.schedules import NewSchedule, Put
+from outlast.store.stacks import Stack
 from outlast.store.unannounced import RunBy, Unannounced, UnannouncedBatch
 from outlast.store.values import (
     Answer,
@@ -204,6 +205,10 @@ class PostgresStore(WorkerVerbs, PostgresActionVerbs, PostgresScheduleVerbs):
             LOGS_KEPT,
         )
         return {row[0] for row in rows}
+
+    async def keep_stack(self, job_id: int, stack: Stack) -> bool:
+        """Keep where a running attempt is."""
+        return bool(await self._fetch("keep_stack", job_id, stack.token, to_json(stack)))
 
     async def expire(self, limit: int = EXPIRE_MAX) -> int:
         """End queued jobs that have expired, ``limit`` at most."""

@@ -19,6 +19,7 @@ from outlast.store.postgres.session import Transaction
 from outlast.store.postgres.statements import Pair, ends_text, orphan_of, pair_of, sql, to_json
 from outlast.store.protocol import ORPHANS_MAX, OVERDUE_MAX
 from outlast.store.rows import WorkerStatus
+from outlast.store.stacks import asks_of
 from outlast.store.values import (
     Beat,
     Failing,
@@ -125,7 +126,7 @@ class WorkerVerbs:
             return Beat(renewed=False)
         cancels = _cancels_of(row["cancels"] or "[]")
         glance = None if row["drawn"] is None else _glance_of(row)
-        return Beat(renewed=True, cancels=cancels, drain=row["drain"], glance=glance)
+        return Beat(True, cancels, row["drain"], asks_of(row["stacks"]), glance)
 
     async def reconcile(self, me: WorkerRef, held: Collection[int]) -> list[Pair]:
         """Release own running jobs whose token is not in ``held``."""

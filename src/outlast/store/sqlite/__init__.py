@@ -8,6 +8,7 @@ refusals.py     what a write without a current attempt is answered, and the reco
 callers.py      callers' own connections: sqlite3, aiosqlite
 jobs.py         what happens to jobs outside the exchange: enqueue, cancel, checkpoint
 logs.py         what attempts have printed
+stacks.py       where running jobs are
 pruning.py      deletes jobs: those kept for no time as they end, others later
 minutes.py      what workers have counted: noted, added up and read
 wanted.py       how many jobs of a queue want a worker

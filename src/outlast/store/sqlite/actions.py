@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from outlast.model.pause import Pause, PauseKind
 from outlast.store.actions import BulkStep, Counts, Note, Record, Tokens
-from outlast.store.sqlite import jobs, pauses, workers
+from outlast.store.sqlite import jobs, pauses, stacks, workers
 from outlast.store.sqlite.connection import SqliteConnection
 from outlast.store.sqlite.records import move, write_note, write_record
 from outlast.store.sqlite.statements import statements
@@ -69,6 +69,16 @@ class SqliteActionVerbs:
             record,
             lambda cursor, now: workers.request_drain(cursor, now, worker_ids),
             lambda asked: {"asked": len(asked)} if asked else {},
+        )
+
+    async def ask_stack(
+        self, job_id: int, token: int, *, seen: str, then: str, record: Record | None = None
+    ) -> bool:
+        """Ask the worker that runs this attempt where it is."""
+        return await self._act(
+            record,
+            lambda cursor, now: stacks.ask_stack(cursor, now, job_id, token, seen, then),
+            lambda is_asked: {"asked": 1} if is_asked else {},
         )
 
     async def pause(self, new: NewPause, *, record: Record | None = None) -> Pause:

@@ -21,6 +21,7 @@ from outlast.store.columns import (
     names_of,
     policy_of,
     progress_of,
+    stack_of,
 )
 from outlast.store.evidence import (
     AttemptFilter,
@@ -290,6 +291,7 @@ def _job(row: tuple[Any, ...]) -> StoredJob:
     values["cancel_requested"] = bool(values["cancel_requested"])
     values["policy"] = policy_of(values["policy"])
     values["progress"] = progress_of(values["progress"])
+    values["stack"] = stack_of(values["stack"])
     return StoredJob(**values)
 
 

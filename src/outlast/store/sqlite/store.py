@@ -35,6 +35,8 @@ from outlast.store.sqlite.inspector import SqliteInspector
 from outlast.store.sqlite.jobs import complete_on, enqueue_on, store_id, store_id_on
 from outlast.store.sqlite.logs import keep_logs
 from outlast.store.sqlite.schedules import SqliteScheduleVerbs, put_on
+from outlast.store.sqlite.stacks import keep_stack
+from outlast.store.stacks import Stack
 from outlast.store.turns import Turns
 from outlast.store.values import (
     Answer,
@@ -186,6 +188,10 @@ class SqliteStore(SqliteActionVerbs, SqliteScheduleVerbs):
     async def keep_logs(self, logs: Sequence[JobLog]) -> set[int]:
         """Replace what is kept of running attempts; return the tokens for which it was done."""
         return await self._write(keep_logs, logs)
+
+    async def keep_stack(self, job_id: int, stack: Stack) -> bool:
+        """Keep where a running attempt is."""
+        return await self._write(keep_stack, job_id, stack)
 
     async def expire(self, limit: int = EXPIRE_MAX) -> int:
         """End queued jobs that have expired, ``limit`` at most."""

@@ -26,6 +26,7 @@ from outlast.store.sqlite.lanes import draw
 from outlast.store.sqlite.pauses import version_of
 from outlast.store.sqlite.schedules import next_tick_in
 from outlast.store.sqlite.statements import statements
+from outlast.store.stacks import asks_of
 from outlast.store.values import (
     Beat,
     Failing,
@@ -166,11 +167,11 @@ def beat_by_file(cursor: Cursor, me: WorkerRef, lock: LockFile) -> Beat | None:
         return None
     if row[4] >= lock.count and not _beaten(lock, above=row[4]):
         return None
-    return _renewed(cursor, me, drain=bool(row[3]))
+    return _renewed(cursor, me, row[3], row[5])
 
 
-def _renewed(cursor: Cursor, me: WorkerRef, *, drain: bool) -> Beat:
-    return Beat(renewed=True, cancels=cancels_of(cursor, me.worker_id), drain=drain)
+def _renewed(cursor: Cursor, me: WorkerRef, drain: int, stacks: str | None) -> Beat:
+    return Beat(True, cancels_of(cursor, me.worker_id), bool(drain), asks_of(stacks))
 
 
 def _beaten(lock: LockFile, above: int = 0) -> bool:
@@ -190,7 +191,7 @@ def beat_by_row(cursor: Cursor, now: float, me: WorkerRef, floor: int) -> Beat:
     """Beat through the row, above what the file has shown."""
     values = {"floor": floor, "now": now, **_whose(me)}
     row = cursor.execute(_HEARTBEAT["renew"], values).fetchone()
-    return Beat(renewed=False) if row is None else _renewed(cursor, me, drain=bool(row[0]))
+    return Beat(renewed=False) if row is None else _renewed(cursor, me, *row)
 
 
 def observe(cursor: Cursor, now: float, slack: float) -> Snapshot:

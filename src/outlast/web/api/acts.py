@@ -13,7 +13,7 @@ from outlast.model.pause import PauseKind
 from outlast.pauses import make_pause
 from outlast.web.access import Right
 from outlast.web.api.route import ApiRoute, answer_json, read_body
-from outlast.web.job_actions import act_on_named
+from outlast.web.job_actions import act_on_named, ask_where
 from outlast.web.problem import WebRefusal
 from outlast.web.visit import Visit
 
@@ -31,6 +31,13 @@ class JobAct(Act, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     token: int | None = None
     from_scratch: bool = False
+
+
+class StackAct(Act, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Asks where a job is. ``token``: of the attempt that was looked at; where a newer one has
+    begun since, nothing is asked (409)."""
+
+    token: int | None = None
 
 
 class PauseAct(Act, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -67,6 +74,15 @@ def on_job(verb: Verb) -> ApiRoute:
     path = f"/jobs/{{job_id:int}}/{verb.value}"
     right = Right(verb.value)
     return ApiRoute(path, act, summaries[verb], right, "POST", by_tenant=True, body=JobAct)
+
+
+async def ask_stack(visit: Visit) -> Response:
+    """Ask where a running job is. Answered at once: ``asked`` is the number that ``stack`` of the
+    job has, or a larger one, once its worker has answered."""
+    sent = await read_body(visit, StackAct)
+    found = await ask_where(visit, by_of(visit, sent.reason), token=sent.token)
+    told = {"token": found.ask.token, "asked": found.ask.number, "worker": found.worker.name}
+    return answer_json({"schema": SCHEMA, "id": found.job_id, **told})
 
 
 async def drain(visit: Visit) -> Response:
@@ -140,6 +156,15 @@ async def trigger(visit: Visit) -> Response:
 _SCHEDULE = "/schedules/{name:path}"
 ROUTES = [
     *map(on_job, Verb),
+    ApiRoute(
+        "/jobs/{job_id:int}/stack",
+        ask_stack,
+        "Ask the worker of a running job where it is; the answer comes to the job's document.",
+        Right.CANCEL,
+        "POST",
+        by_tenant=True,
+        body=StackAct,
+    ),
     ApiRoute(
         "/workers/{worker_id:int}/drain",
         drain,

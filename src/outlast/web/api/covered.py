@@ -13,6 +13,7 @@ import msgspec
 from outlast.insight.documents import Document
 from outlast.model.crash import Crash, Progress
 from outlast.store.rows import AttemptRow, StoredJob
+from outlast.store.stacks import Stack
 from outlast.web.access import Right
 from outlast.web.visit import Visit
 
@@ -31,6 +32,7 @@ def cover_job(visit: Visit, row: StoredJob) -> StoredJob:
         row,
         args=args,
         progress=_progress(visit, row.progress),
+        stack=_stack(visit, row.stack) if shown else None,
         policy=msgspec.structs.replace(row.policy, meta=meta),
         **others,
     )
@@ -63,6 +65,13 @@ def _progress(visit: Visit, progress: Progress | None) -> Progress | None:
     return msgspec.structs.replace(progress, message=visit.site.cover(progress.message))
 
 
+def _stack(visit: Visit, stack: Stack | None) -> Stack | None:
+    if stack is None:
+        return None
+    line = cover_text(visit, stack.line)
+    return msgspec.structs.replace(stack, text=visit.site.cover(stack.text), line=line)
+
+
 def cover_text(visit: Visit, text: str | None) -> str | None:
     """Return a text as it may be shown."""
     return None if text is None else visit.site.cover(text)
@@ -75,4 +84,4 @@ def cover_texts(visit: Visit, texts: list[str]) -> list[str]:
 
 def mark_hidden(visit: Visit, document: Document) -> Document:
     """Say in a document about a job which of its payloads this visitor may not see."""
-    return document | {"hidden": [] if visit.may(Right.PAYLOAD) else list(PAYLOADS)}
+    return document | {"hidden": [] if visit.may(Right.PAYLOAD) else [*PAYLOADS, "stack"]}

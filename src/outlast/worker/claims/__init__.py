@@ -12,6 +12,7 @@ exclusive.py    empties the worker for a job that must have it to itself
 superseded.py   stops attempts that another worker has closed
 checkpoints.py  checkpoints and progress on their way to the store, many in one trip
 job_logs.py     what attempts print, on its way to the store
+stacks.py       shows where attempts are, when a person asks
 trip_bytes.py   how many bytes one exchange may carry, found by trying
 dead_jobs.py    reports each job that died, once, and attempts whose process died
 tally.py        counts how attempts ended, in memory

@@ -192,7 +192,8 @@ class WakeTurns:
 
 def is_request(payload: str, worker_id: int) -> bool:
     """Return whether a payload says that this worker is asked for something."""
-    return payload in (f"cancel:{worker_id}", f"drain:{worker_id}")
+    kind, _, whom = payload.partition(":")
+    return whom == str(worker_id) and kind in {"cancel", "drain", "stack"}
 
 
 def _number(text: str) -> int:

@@ -3,7 +3,8 @@
 pool.py            puts the pool together, and takes what runners say
 supervisor.py      how many runners there are: their start, replacement and end
 starter.py         starts attempts: what may be claimed, what waits, what is sent where
-control.py         ends attempts: asks them to stop, kills their runners
+control.py         ends attempts, kills their runners, tells where attempts are
+processes.py       the processes of a runner or a command, as the kernel shows them
 state.py           what the pool keeps of one runner
 assignment.py      which runner takes which attempt
 process.py         one runner: spawned, spoken with, killed, its death understood

@@ -6,13 +6,25 @@ from collections.abc import Collection
 
 from outlast.clock import Clock
 from outlast.model.crash import LIMITS
-from outlast.runner.protocol import Stop
+from outlast.model.job import SHELL_TASK
+from outlast.runner.protocol import ShowStack, Stop
+from outlast.runner.stacks import own_first
+from outlast.worker.base import SHOW_SECONDS_MAX, WAITS
 from outlast.worker.claims.ledger import Ledger
 from outlast.worker.runners.exits import SUPERSEDED
 from outlast.worker.runners.process import RunnerProcess
+from outlast.worker.runners.processes import describe_session
 from outlast.worker.runners.responsiveness import Responsiveness, ResponsivenessMonitor
 from outlast.worker.runners.starter import Prefetches
 from outlast.worker.runners.supervisor import RunnerSupervisor
+from outlast.worker.running import Running
+
+SHOW_LOOK_SECONDS = 0.05  # while stacks come
+COMMAND = "The processes of its command:"
+SILENT = (
+    "Its process has shown no stacks: it is stopped, or a call of the kernel does not return."
+    " Its session:"
+)
 
 
 class RunnersControl:
@@ -54,6 +66,32 @@ class RunnersControl:
         if reason in LIMITS:
             runner.ask_stacks()
         runner.send(Stop(token, reason))
+
+    async def find_stack(self, token: int) -> str:
+        """Return the stacks of an attempt's runner, its own first; of a command its processes."""
+        running, runner = self._ledger.running.get(token), self.runner_of(token)
+        if running is None:
+            return ""
+        if runner is None:
+            return WAITS
+        if running.claimed.task == SHELL_TASK:  # its stacks show our own code, which only waits
+            return f"{COMMAND}\n\n{describe_session(runner.pid, leader=False)}"
+        running.shown = None
+        runner.send(ShowStack(token))
+        runner.ask_stacks()
+        await self._until_shown(running, runner)
+        stacks = own_first(f"{running.shown or ''}\n\n{runner.stacks()}", token)
+        return stacks or f"{SILENT}\n\n{describe_session(runner.pid)}"
+
+    async def _until_shown(self, running: Running, runner: RunnerProcess) -> None:
+        """Wait until its loop has answered, and its threads have: what comes is complete once it
+        does not grow any more. A loop that stands does not answer."""
+        until, size = self._clock.boot() + SHOW_SECONDS_MAX, 0
+        while not runner.gone and self._clock.boot() < until:
+            await self._clock.sleep(SHOW_LOOK_SECONDS)
+            before, size = size, len(runner.stacks())
+            if 0 < before == size and running.shown is not None:
+                return
 
     def end_all(self, reason: str, spare: Collection[int] = ()) -> None:
         """Kill every runner that has work, unless it is only that of these attempts; give back

@@ -25,6 +25,7 @@ from outlast.runner.protocol import (
     Saved,
     SaveRequest,
     StackAtLimit,
+    StackShown,
     ToWorker,
 )
 from outlast.store.values import Answer, Save
@@ -141,9 +142,10 @@ class RunnerPool:
                 self._checkpoints.report(running, frame)
         elif isinstance(frame, Pong):
             self._monitor.take_answer(runner, frame.seq)
-        elif isinstance(frame, StackAtLimit):
+        elif isinstance(frame, (StackAtLimit, StackShown)):
             if frame.token in runner.tokens and frame.token in self._ledger.running:
-                self._ledger.running[frame.token].stack = frame.stack
+                field = "shown" if isinstance(frame, StackShown) else "stack"
+                setattr(self._ledger.running[frame.token], field, frame.stack)
         elif isinstance(frame, Restored):
             self._tell_restored(runner, frame)
         elif isinstance(frame, Hello):

@@ -1,41 +1,38 @@
 -- 0001 schema: the tables and functions of Outlast.
 -- compatible_from: 0.1
 --
--- Payloads are text (JSON made by us): jsonb refuses \u0000, and nothing here looks inside.
--- position is NULL while a queued job is not due yet; it is drawn from an ever-rising sequence when
--- the job becomes due, so (queue, priority, position) is the order of the line and future jobs
--- are not in it. A lane is the part of it with one queue, task and priority; names are compared by
--- their bytes, so that clients put lanes in the order of the index, for every locale of the database.
--- That index is the only one of the line. It begins with the task, so that a worker never meets jobs
--- of tasks that it does not know, in however many queues they wait. Scheduled jobs are indexed by
--- their time, over all queues, so that one look shows what is due, and by queue for those who ask for
--- some queues only. Which of the two a statement may use is in its words: abs(solo) is for the first and
--- solo for the second, or a plan would look for the next job of one queue among those of all (seen).
--- worker_id is set exactly while running, so the index of running jobs needs no
--- predicate on state (a prepared completion beside an index "WHERE state = 'running'" was seen to
--- get a plan quadratic in the batch). token stays after the end: "already" is decided by it.
--- completed_by is the worker of the attempt that completed; the other attempts have rows of their
--- own in outlast_attempts, and the view outlast_history shows both kinds as one list.
+-- Payloads are text (JSON made by us): jsonb refuses \u0000, and nothing here looks inside. position is NULL while a
+-- queued job is not due yet; it is drawn from an ever-rising sequence when the job becomes due, so (queue, priority,
+-- position) is the order of the line and future jobs are not in it. A lane is the part of it with one queue, task and
+-- priority; names are compared by their bytes, so that clients put lanes in the order of the index, for every locale
+-- of the database. That index is the only one of the line. It begins with the task, so that a worker never meets jobs
+-- of tasks that it does not know, in however many queues they wait. Scheduled jobs are indexed by their time, over
+-- all queues, so that one look shows what is due, and by queue for those who ask for some queues only. Which of the
+-- two a statement may use is in its words: abs(solo) is for the first and solo for the second, or a plan would look
+-- for the next job of one queue among those of all (seen). worker_id is set exactly while running, so the index of
+-- running jobs needs no predicate on state (a prepared completion beside an index "WHERE state = 'running'" was seen
+-- to get a plan quadratic in the batch). token stays after the end: "already" is decided by it. completed_by is the
+-- worker of the attempt that completed; the other attempts have rows of their own in outlast_attempts, and the view
+-- outlast_history shows both kinds as one list.
 --
--- solo: 0 shares a runner with others; 1 runs alone in a runner, since it shared one that died; 2 runs
--- alone in its whole worker. incident names that first shared death (by the lowest token in it),
--- cohort those suspects of it that run together. Suspects wait outside the line: they have no
--- position, and an index of their own, which is read lane by lane (queue, task). In the index of keys
--- an unfinished job is recognised by ended_at: a look for NULL is cheaper in each statement than states.
--- expires_at: a job that has not begun by then is ended (outlast_expire_v1); NULL for most, who pay with a
--- bit. A job that has expired is the one that was cancelled though no one asked (cancel_requested)
--- and no attempt of it was under way (started_at).
--- keep: for how many seconds the row is kept once the job has completed or was cancelled; 0: it is deleted in the
--- commit of its end. NULL for most: as long as workers are told. prune_at: when that is over, of an ended
--- job with keep; NULL for all others, so that one index shows both what has a time of its own and, by its end, what
--- has none.
--- fingerprint: what a dead job's last end has in common with alike ones (model/fingerprint.py); else NULL. Its index
--- shows their groups and queues without their rows. lacks: tasks that a worker may not serve -> tags that it would need.
--- presence: under which incarnation of the database the worker's advisory lock was taken, and by which
--- role's session (INCARNATION/ROLE); presence_off: why there is none. lanes: from where it reads the line,
--- for workers that come later. wakeup: by what it is woken, and what is wrong with that. cause:
--- why the row ended; begun: the newest token that the worker had let begin, where that is known.
--- failing: which duty of a live worker fails, and by what.
+-- solo: 0 shares a runner with others; 1 runs alone in a runner, since it shared one that died; 2 runs alone in its
+-- whole worker. incident names that first shared death (by the lowest token in it), cohort those suspects of it that
+-- run together. Suspects wait outside the line: they have no position, and an index of their own, which is read lane
+-- by lane (queue, task). In the index of keys an unfinished job is recognised by ended_at: a look for NULL is cheaper
+-- in each statement than states. expires_at: a job that has not begun by then is ended (outlast_expire_v1); NULL for
+-- most, who pay with a bit. A job that has expired is the one that was cancelled though no one asked
+-- (cancel_requested) and no attempt of it was under way (started_at). keep: for how many seconds the row is kept once
+-- the job has completed or was cancelled; 0: it is deleted in the commit of its end. NULL for most: as long as
+-- workers are told. prune_at: when that is over, of an ended job with keep; NULL for all others, so that one index
+-- shows both what has a time of its own and, by its end, what has none. fingerprint: what a dead job's last end has
+-- in common with alike ones (model/fingerprint.py); else NULL. Its index shows their groups and queues without their
+-- rows. lacks: tasks that a worker may not serve -> tags that it would need. presence: under which incarnation of the
+-- database the worker's advisory lock was taken, and by which role's session (INCARNATION/ROLE); presence_off: why
+-- there is none. lanes: from where it reads the line, for workers that come later. wakeup: by what it is woken, and
+-- what is wrong with that. cause: why the row ended; begun: the newest token that the worker had let begin, where
+-- that is known. failing: which duty of a live worker fails, and by what. stack, stack_at: where an attempt was when
+-- a person asked last; stacks: of which attempts a worker is asked for that (store/stacks.py); NULL: its release
+-- shows none.
 --
 -- The one CHECK of a job is the last line of safety, below all functions: it refuses what would lose
 -- a job (running without worker, token or start: never reclaimed), run it twice (a place in the line
@@ -97,6 +94,8 @@ CREATE TABLE outlast_jobs (
     completed_by      bigint,
     result            text,
     fingerprint       text,
+    stack_at          timestamptz,
+    stack             text,
     CONSTRAINT outlast_jobs_sound CHECK (
         state = ANY (CASE WHEN worker_id IS NOT NULL THEN '{running}'::text[]
                           WHEN ended_at IS NULL THEN '{queued}'::text[]
@@ -182,6 +181,7 @@ CREATE TABLE outlast_workers (
     cause            text,
     begun            bigint,
     drain_requested  boolean NOT NULL DEFAULT false,
+    stacks           text,
     presence         text,
     presence_off     text,
     wakeup           text,

@@ -25,8 +25,8 @@ WITH before AS MATERIALIZED (
     RETURNING w.id)
 INSERT INTO outlast_workers AS mine (
     name, host, pid, boot_id, heartbeat, lease, queues, tasks, tags, lacks, instance, release,
-    lock_path, lock_device, lock_inode, registration, started_at, heartbeat_at, lease_expires_at)
-VALUES ($1, $2, $3, $4, $5::float8, $6::float8, $7, $8, $9, $10, $11, $12, $13, $14, $15, $17,
+    lock_path, lock_device, lock_inode, registration, stacks, started_at, heartbeat_at, lease_expires_at)
+VALUES ($1, $2, $3, $4, $5::float8, $6::float8, $7, $8, $9, $10, $11, $12, $13, $14, $15, $17, '',
         statement_timestamp(), statement_timestamp(),
         statement_timestamp() + least($6::float8, 1e9) * interval '1 second')
 ON CONFLICT (registration) DO UPDATE

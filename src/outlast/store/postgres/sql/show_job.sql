@@ -12,7 +12,8 @@ SELECT j.id, j.task, j.queue, j.state, j.priority, j.attempt_count, j.failures, 
        CASE WHEN $2 IS NULL THEN j.checkpoint ELSE left(j.checkpoint, $2) END AS checkpoint,
        extract(epoch FROM j.checkpoint_at)::float8 AS checkpoint_at,
        CASE WHEN $2 IS NULL THEN j.result ELSE left(j.result, $2) END AS result,
-       j.solo, j.incident, j.cohort
+       j.solo, j.incident, j.cohort, extract(epoch FROM j.stack_at)::float8 AS stack_at,
+       left(j.stack, 131072) AS stack
 FROM outlast_jobs j
 LEFT JOIN outlast_workers w ON w.id = coalesce(j.worker_id, j.completed_by)
 WHERE j.id = $1

@@ -13,7 +13,7 @@ SELECT j.id, j.task, j.queue, j.state, j.priority, j.attempt_count, j.failures, 
        CASE WHEN $2 IS NULL THEN j.checkpoint END AS checkpoint,
        extract(epoch FROM j.checkpoint_at)::float8 AS checkpoint_at,
        CASE WHEN $2 IS NULL THEN j.result END AS result,
-       j.solo, j.incident, j.cohort,
+       j.solo, j.incident, j.cohort, extract(epoch FROM j.stack_at)::float8 AS stack_at, NULL AS stack,
        a.job_id, a.token, a.number, a.outcome, a.charge, extract(epoch FROM a.started_at)::float8 AS started_at,
        extract(epoch FROM a.ended_at)::float8 AS ended_at, a.worker_id, a.worker, a.host, a.pid, a.message,
        a.progress, a.checkpoint_age, a.crash, a.repeats, a.dropped

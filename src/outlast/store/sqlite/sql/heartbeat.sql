@@ -4,7 +4,7 @@
 -- observer's rule its worker had already stopped trusting its lease.
 
 -- name: look
-SELECT status, lock_device, lock_inode, drain_requested, beat FROM outlast_workers
+SELECT status, lock_device, lock_inode, drain_requested, beat, stacks FROM outlast_workers
 WHERE id = :id AND registration IS :registration
 -- name: show
 UPDATE outlast_workers
@@ -14,4 +14,4 @@ WHERE id = :id AND registration IS :registration AND status IN ('active', 'drain
 UPDATE outlast_workers
 SET beat = max(beat, :floor) + 1, heartbeat_at = :now, lease_expires_at = :now + lease
 WHERE id = :id AND registration IS :registration AND status IN ('active', 'draining')
-RETURNING drain_requested
+RETURNING drain_requested, stacks

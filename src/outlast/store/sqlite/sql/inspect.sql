@@ -10,7 +10,7 @@ SELECT j.id, j.task, j.queue, j.state, j.priority, j.attempt_count, j.failures, 
        CASE WHEN :text_max IS NULL THEN j.checkpoint ELSE substr(j.checkpoint, 1, :text_max) END,
        j.checkpoint_at,
        CASE WHEN :text_max IS NULL THEN j.result ELSE substr(j.result, 1, :text_max) END,
-       j.solo, j.incident, j.cohort
+       j.solo, j.incident, j.cohort, j.stack_at, substr(j.stack, 1, 131072)
 FROM outlast_jobs AS j LEFT JOIN outlast_workers AS w ON w.id = coalesce(j.worker_id, j.completed_by)
 WHERE j.id = :id
 -- name: named
@@ -42,7 +42,7 @@ SELECT j.id, j.task, j.queue, j.state, j.priority, j.attempt_count, j.failures, 
        j.started_at, j.ended_at, j.cancel_requested, j.hard_deadline, j.progress,
        CASE WHEN :text_max IS NULL THEN j.checkpoint END, j.checkpoint_at,
        CASE WHEN :text_max IS NULL THEN j.result END,
-       j.solo, j.incident, j.cohort
+       j.solo, j.incident, j.cohort, j.stack_at, NULL
 FROM outlast_jobs AS j LEFT JOIN outlast_workers AS w ON w.id = coalesce(j.worker_id, j.completed_by)
 WHERE j.id IN (SELECT value FROM json_each(:ids)) ORDER BY j.id DESC
 -- name: attempts
@@ -60,7 +60,7 @@ SELECT j.id, j.task, j.queue, j.state, j.priority, j.attempt_count, j.failures, 
        j.started_at, j.ended_at, j.cancel_requested, j.hard_deadline, j.progress,
        CASE WHEN :text_max IS NULL THEN j.checkpoint END, j.checkpoint_at,
        CASE WHEN :text_max IS NULL THEN j.result END,
-       j.solo, j.incident, j.cohort,
+       j.solo, j.incident, j.cohort, j.stack_at, NULL,
        a.job_id, a.token, a.number, a.outcome, a.charge, a.started_at, a.ended_at, a.worker_id, a.worker, a.host, a.pid,
        a.message, a.progress, a.checkpoint_age, a.crash, a.repeats, a.dropped
 FROM outlast_jobs AS j
@@ -76,7 +76,7 @@ SELECT w.id, w.name, w.host, w.pid, w.status, w.epoch, w.beat, w.heartbeat, w.le
        w.heartbeat_at, w.lease_expires_at, w.stopped_at, w.release, w.lock_path, w.tags,
        w.lacks, w.instance, w.drain_requested, w.cause, w.presence, w.presence_off,
        w.wakeup, w.failing, w.failing_since, w.boot_id, w.lock_device, w.lock_inode,
-       w.heeds, :now - w.heartbeat_at
+       w.heeds, w.stacks, :now - w.heartbeat_at
 FROM outlast_workers AS w
 WHERE w.id IN (
     SELECT id FROM outlast_workers INDEXED BY outlast_workers_status_ix WHERE status IN ('active', 'draining')

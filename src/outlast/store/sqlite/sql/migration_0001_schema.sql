@@ -81,6 +81,8 @@ CREATE TABLE outlast_jobs (
     checkpoint_at     REAL,
     result            TEXT,
     fingerprint       TEXT,
+    stack_at          REAL,
+    stack             TEXT,
     CONSTRAINT outlast_jobs_state CHECK (
         CASE state
             WHEN 'queued' THEN worker_id IS NULL AND ended_at IS NULL AND result IS NULL
@@ -106,7 +108,8 @@ CREATE TABLE outlast_jobs (
         run_at BETWEEN -1e15 AND 1e15 AND started_at BETWEEN -1e15 AND 1e15
         AND ended_at BETWEEN -1e15 AND 1e15 AND hard_deadline BETWEEN -1e16 AND 1e16
         AND prune_at BETWEEN -1e16 AND 1e16),
-    CONSTRAINT outlast_jobs_saves CHECK (checkpoint_at BETWEEN -1e15 AND 1e15),
+    CONSTRAINT outlast_jobs_saves CHECK (
+        checkpoint_at BETWEEN -1e15 AND 1e15 AND stack_at BETWEEN -1e15 AND 1e15),
     CONSTRAINT outlast_jobs_solo CHECK (solo BETWEEN 0 AND 2 AND (solo = 0 OR position IS NULL)),
     CONSTRAINT outlast_jobs_flags CHECK (cancel_requested = 0 OR cancel_requested = 1)
 ) STRICT;
@@ -210,6 +213,7 @@ CREATE TABLE outlast_workers (
     cause            TEXT,
     begun            INTEGER,
     drain_requested  INTEGER NOT NULL DEFAULT 0,
+    stacks           TEXT,
     presence         TEXT,
     presence_off     TEXT,
     wakeup           TEXT,

@@ -21,12 +21,12 @@ WHERE instance = :instance AND status IN ('active', 'draining')
 -- name: register
 INSERT INTO outlast_workers
     (id, name, host, pid, boot_id, heartbeat, lease, queues, tasks, tags, lacks, instance, release,
-     started_at, heartbeat_at, lease_expires_at, lock_path, lock_device, lock_inode, registration)
+     started_at, heartbeat_at, lease_expires_at, lock_path, lock_device, lock_inode, registration, stacks)
 VALUES
     (:id, :name, :host, :pid, :boot_id, :heartbeat, :lease, :queues, :tasks, :tags, :lacks, :instance,
      :release,
      :now, :now, :now + :lease, :lock_path, :lock_device, :lock_inode,
-     :registration)
+     :registration, '')
 -- name: reconnect
 UPDATE outlast_workers SET epoch = epoch + 1
 WHERE id = ? AND registration IS ? AND status IN ('active', 'draining') RETURNING epoch

@@ -1,4 +1,4 @@
--- Renew a lease, look for requests (cancel, drain), and glance at what each worker reads all the time. Not
+-- Renew a lease, look for requests (cancel, drain, stacks), and glance at what each worker reads all the time. Not
 -- renewed: the lease is lost. A plain update does not conflict with the KEY SHARE of an exchange. It waits for
 -- a reap or a reconnect (FOR UPDATE) and then checks the status again: a worker that was reaped meanwhile is
 -- not renewed.
@@ -14,7 +14,7 @@
 -- glance, asks for one by itself, and says what fails.
 CREATE FUNCTION outlast_heartbeat_v1(
     p_worker bigint, p_registration text,
-    OUT renewed boolean, OUT drain boolean, OUT cancels text,
+    OUT renewed boolean, OUT drain boolean, OUT stacks text, OUT cancels text,
     OUT drawn bigint, OUT oldest bigint, OUT newest bigint, OUT next_due double precision, OUT next_tick double precision, OUT pauses text,
     OUT watches text, OUT neighbours text)
 LANGUAGE plpgsql
@@ -30,7 +30,7 @@ BEGIN
         lease_expires_at = statement_timestamp() + least(w.lease, 1e9) * interval '1 second'
     WHERE w.id = p_worker AND w.registration IS NOT DISTINCT FROM p_registration
       AND w.status IN ('active', 'draining')
-    RETURNING w.drain_requested INTO drain;
+    RETURNING w.drain_requested, w.stacks INTO drain, stacks;
     renewed := FOUND;
     IF NOT renewed THEN RETURN; END IF;
     BEGIN

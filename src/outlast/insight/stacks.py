@@ -1,0 +1,151 @@
+"""Where a running job is: asked of its worker, which reads its process without disturbing it.
+
+The command line, the page and its API ask by the same function, and show what is on the job's row.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from outlast.clock import SYSTEM, Clock
+from outlast.errors import JobNotFound, OutlastError
+from outlast.insight.acting import By, NewerAttempt, Refused, note_on
+from outlast.insight.availability import holds
+from outlast.insight.queries import read_workers
+from outlast.insight.sentences import describe_gone
+from outlast.model.job import State
+from outlast.store.protocol import Store
+from outlast.store.rows import StoredJob, WorkerRow
+from outlast.store.stacks import ASKS_MAX, StackAsk, asks_of, asks_text, standing
+from outlast.text import line, span
+
+WAIT_SECONDS = 10.0  # for an answer, unless told otherwise
+LOOK_SECONDS = 0.1  # between two looks whether it is there
+TRIES = 3 * ASKS_MAX  # where others ask the same worker at the same time; each try sees one of them
+VERB = "stack"  # as it is recorded
+BUSY = f"was asked for {ASKS_MAX} stacks in the last seconds: ask again in ten"
+
+
+class AskedStack(msgspec.Struct, frozen=True):
+    """A request that stands: for which attempt, its number, and who is to answer. ``is_new``: it
+    was made just now; else it is one that is not answered yet."""
+
+    job_id: int
+    ask: StackAsk
+    worker: WorkerRow
+    is_new: bool = True
+
+
+class NoStack(OutlastError):
+    """The worker has not answered in time, or the attempt has ended meanwhile."""
+
+
+async def ask_for_stack(
+    store: Store, job_id: int, by: By, *, token: int | None = None
+) -> AskedStack:
+    """Ask where a running job is; the answer comes to its row. One that is asked for and is not
+    answered yet is not asked for again.
+
+    ``token``: of the attempt that the caller has seen; NewerAttempt where another runs. Refused
+    where nothing runs it, its worker is gone or of an older release, or is asked for too much.
+    """
+    record = note_on(VERB, by, [job_id])
+    for _ in range(TRIES):
+        row = await _read(store, job_id)
+        mine = await _find_worker(store, row, token)
+        now = await store.inspector.now()
+        if (waiting := find_waiting(row, mine, now)) is not None:
+            return AskedStack(job_id, waiting, mine, is_new=False)
+        asks = standing(asks_of(mine.stacks), now)
+        if len(asks) >= ASKS_MAX:
+            break
+        ask = StackAsk(_next_number(row, mine, now), row.token or 0)
+        seen, then = mine.stacks or "", asks_text([*asks, ask])
+        if await store.ask_stack(row.id, ask.token, seen=seen, then=then, record=record):
+            return AskedStack(job_id, ask, mine)
+    raise Refused(f"job {job_id}: its worker {BUSY}")
+
+
+def find_waiting(row: StoredJob, mine: WorkerRow, now: float) -> StackAsk | None:
+    """Return the last request for the attempt that is not answered, if one still counts."""
+    last = find_unanswered(row, mine)
+    return last if last is not None and standing([last], now) else None
+
+
+def find_unanswered(row: StoredJob, mine: WorkerRow) -> StackAsk | None:
+    """Return the last request for the attempt that is not answered, however old."""
+    answered = 0 if row.stack is None else row.stack.asked
+    asks = asks_of(mine.stacks)
+    return max(
+        (ask for ask in asks if ask.token == row.token and ask.number > answered), default=None
+    )
+
+
+def _next_number(row: StoredJob, mine: WorkerRow, now: float) -> int:
+    """Return a number above all that the row of the worker shows, and the last answer."""
+    known = [ask.number for ask in asks_of(mine.stacks)]
+    known += [] if row.stack is None else [row.stack.asked]
+    return max([int(now * 1000), *(number + 1 for number in known)])
+
+
+async def _read(store: Store, job_id: int) -> StoredJob:
+    row = await store.inspector.job(job_id, 0)
+    if row is None:
+        raise JobNotFound(f"there is no job {job_id}, or not any more")
+    return row
+
+
+async def _find_worker(store: Store, row: StoredJob, token: int | None) -> WorkerRow:
+    """Return the live worker that runs a job; Refused where there is none that can answer."""
+    if row.state is not State.RUNNING:
+        raise Refused(
+            f"job {row.id} is {row.state}, not running: `outlast why {row.id}` says what it is at"
+        )
+    if token is not None and token != row.token:
+        raise NewerAttempt(
+            f"job {row.id}: a newer attempt (token {row.token}) has begun since token {token}:"
+            " look at it again before you ask"
+        )
+    found = [one for one in await read_workers(store) if one.id == row.worker_id]
+    mine = found[0] if found else None
+    if mine is None or not holds(mine) or mine.lock_free:
+        raise Refused(f"job {row.id}: {describe_gone(mine, await store.inspector.now())}")
+    if mine.stacks is None:
+        raise Refused(
+            f"job {row.id}: its worker {line(mine.name)} is of an older release, which shows no"
+            " stacks: restart it on this one"
+        )
+    return mine
+
+
+async def wait_for_stack(
+    store: Store, asked: AskedStack, wait: float = WAIT_SECONDS, clock: Clock = SYSTEM
+) -> StoredJob:
+    """Return the job's row once it has the answer; NoStack, with what is known, where none comes
+    within that many seconds."""
+    deadline = clock.boot() + wait
+    while True:
+        row = await _read(store, asked.job_id)
+        if row.stack is not None and row.stack.asked >= asked.ask.number:
+            return row
+        if row.state is not State.RUNNING or row.token != asked.ask.token:
+            raise NoStack(f"job {row.id} is {row.state}: its attempt has ended meanwhile")
+        if clock.boot() >= deadline:
+            raise NoStack(await _why_none(store, asked, wait))
+        await clock.sleep(LOOK_SECONDS)
+
+
+async def _why_none(store: Store, asked: AskedStack, wait: float) -> str:
+    found = [one for one in await read_workers(store) if one.id == asked.worker.id]
+    now, number = await store.inspector.now(), asked.job_id
+    if not found or not holds(found[0]) or found[0].lock_free:
+        return f"job {number}: {describe_gone(found[0] if found else None, now)}"
+    mine = found[0]
+    late = mine.unheard or 0.0
+    heard = f"its last heartbeat was {span(late)} ago; it beats every {span(mine.heartbeat)}"
+    if late > 2 * mine.heartbeat + 1:
+        cause = "it is stopped, cut off or dead"
+    else:
+        cause = "the row of the job may be locked by its own transaction"
+    said = f"worker {line(mine.name)} on {line(mine.host)} has not answered within {wait:g} s"
+    return f"job {number}: {said}: {heard}: {cause}"

@@ -1,0 +1,60 @@
+"""Asking where a running job is: the request is on its worker's row, the answer on the job's own.
+
+A request names an attempt by its token. The worker finds it with its next beat, which reads that
+row anyway: while nothing is asked, nothing is read or sent for it. Requests stand there for
+ASK_SECONDS, ASKS_MAX of them at most, so no worker is asked for more. What a worker answers is
+kept until it answers again for the same job, and goes with that job.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import msgspec
+
+from outlast.model.crash import TEXT_MAX
+
+ASKS_MAX = 10  # of one worker, in ASK_SECONDS
+ASK_SECONDS = 10.0
+STACK_MAX = 8 * TEXT_MAX  # characters of what is kept, as JSON, which may write one as six
+_ROW_MAX = ASKS_MAX * 40  # characters of the requests on a row
+_ASK = re.compile(r"([0-9]{1,16}):([0-9]{1,18})", re.ASCII)
+
+
+class StackAsk(NamedTuple):
+    """A request. ``number`` is when it was made, in milliseconds since 1970 by the store's clock;
+    no two on a row have the same."""
+
+    number: int
+    token: int
+
+
+class Stack(msgspec.Struct, frozen=True, kw_only=True):
+    """Where an attempt was: the stacks of its process, its own first, or the processes of a
+    command. ``asked``: the number of the last request that this answers; ``line``: the attempt's
+    own innermost line, if it is known."""
+
+    token: int
+    asked: int
+    text: str
+    line: str | None = None
+
+
+def asks_of(text: str | None) -> list[StackAsk]:
+    """Return the requests on a worker's row, the oldest first; what cannot be read is none."""
+    if not text or len(text) > _ROW_MAX:
+        return []
+    found = (_ASK.fullmatch(part) for part in text.split())
+    return [StackAsk(int(one[1]), int(one[2])) for one in found if one is not None][-ASKS_MAX:]
+
+
+def asks_text(asks: Iterable[StackAsk]) -> str:
+    """Return requests as they stand on a row."""
+    return " ".join(f"{ask.number}:{ask.token}" for ask in asks)
+
+
+def standing(asks: Iterable[StackAsk], now: float) -> list[StackAsk]:
+    """Return those that still count at this time of the store's clock, in seconds since 1970."""
+    return [ask for ask in asks if abs(now - ask.number / 1000) < ASK_SECONDS]

@@ -1,0 +1,76 @@
+"""Shows where attempts are, when a person asks: the requests come with a beat, the answers go to
+the store under the tokens that were asked for.
+
+Nothing is looked at while nothing is asked. A row holds a few requests of the last seconds
+(``store.stacks``), and each is answered once, so that no worker spends its time on them. An answer
+that cannot be written is dropped: the asker is told so by its absence, and may ask again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from outlast.clock import Clock
+from outlast.model.crash import TEXT_MAX, clean
+from outlast.runner.stacks import line_of
+from outlast.store.protocol import Store
+from outlast.store.stacks import Stack, StackAsk
+from outlast.store.values import Claimed
+from outlast.worker.base import Pool
+from outlast.worker.claims.ledger import Ledger
+from outlast.worker.service import Nudge
+
+TRIES, TRY_SECONDS = 20, 0.05  # to write an answer whose row is locked, as by the task itself
+
+
+class StackShower:
+    """The duty that answers requests."""
+
+    name = "stacks"
+
+    def __init__(
+        self, store: Store, ledger: Ledger, pool: Pool, nudge: Nudge, clock: Clock
+    ) -> None:
+        self._store = store
+        self._ledger = ledger
+        self._control = pool.control
+        self._nudge = nudge
+        self._clock = clock
+        self._taken: frozenset[StackAsk] = frozenset()  # of those on the row
+        self._asked: dict[int, int] = {}  # token -> the number of the last request
+
+    def take(self, asks: Sequence[StackAsk]) -> None:
+        """Take what a beat has brought: all that stands on the row, answered or not."""
+        if not (asks or self._taken):
+            return
+        new = [ask for ask in asks if ask not in self._taken]
+        self._taken = frozenset(asks)
+        self._asked |= {ask.token: ask.number for ask in new}
+        if new:
+            self._nudge.give()
+
+    async def run_once(self) -> None:
+        """Answer what was asked since the last time: look at all at once, write one by one."""
+        asked, self._asked = self._asked, {}
+        running = {token: each for token, each in self._ledger.running.items() if token in asked}
+        found = await asyncio.gather(*map(self._control.find_stack, running))
+        for each, text in zip(running.values(), found, strict=True):
+            if text:
+                await self._keep(
+                    each.claimed, self._make_stack(each.token, asked[each.token], text)
+                )
+
+    def _make_stack(self, token: int, number: int, found: str) -> Stack:
+        text = clean(self._ledger.hide(found), TEXT_MAX)
+        line = line_of(text, token)
+        line = None if line is None else clean(line)
+        return Stack(token=token, asked=number, text=text, line=line)
+
+    async def _keep(self, claimed: Claimed, stack: Stack) -> None:
+        for _ in range(TRIES):
+            if claimed.token not in self._ledger.running:
+                return
+            if await self._store.keep_stack(claimed.job_id, stack):
+                return
+            await self._clock.sleep(TRY_SECONDS)
