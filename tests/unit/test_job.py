@@ -20,6 +20,7 @@ from outlast.model.pause import Pause
 from outlast.payloads import PLAIN
 from outlast.row import row_of
 from outlast.store.rows import AttemptRow, Served, StoredJob
+from outlast.store.stacks import Stack
 
 ROW = StoredJob(
     id=7,
@@ -226,6 +227,8 @@ FULL = msgspec.structs.replace(
     result='{"sent":true}',
     checkpoint="7",
     checkpoint_at=1_700_000_001.5,
+    stack_at=1_700_000_001.5,
+    stack=Stack(token=1, asked=1, text="a stack"),
     run_at=1_700_000_000.25,
     enqueued_at=1_700_000_000.0,
     expires_at=1_700_000_009.0,
@@ -242,6 +245,7 @@ def test_a_row_has_values_and_aware_times():
         {"sent": True},
         7,
     )
+    assert row.stack == "a stack"
     assert row.run_at == datetime(2023, 11, 14, 22, 13, 20, 250_000, tzinfo=UTC)
     times = [getattr(row, name) for name in row.__struct_fields__ if name.endswith("_at")]
     assert all(isinstance(at, datetime) and at.utcoffset() == timedelta() for at in times)

@@ -275,7 +275,7 @@ async def test_payloads_are_for_those_with_the_right_and_never_show_what_is_hidd
     async with page_on(store.url, let_in({"view"})) as page:
         shown = await read(page, f"/jobs/{number}")
         assert (shown["args"], shown["meta"], shown["result"]) == (None, None, None)
-        assert shown["hidden"] == ["args", "checkpoint", "result"]
+        assert shown["hidden"] == ["args", "checkpoint", "result", "stack"]
         assert shown["attempts"][0]["crash"].get("output", []) == []
         await refused(await page.get(f"{API}/jobs/{number}/args"), 403, "lacks the right payload")
         (listed,) = (await read(page, "/jobs"))["jobs"]

@@ -31,7 +31,7 @@ async def test_a_click_asks_the_worker_and_its_answer_is_on_the_page(store: Stor
         )
         text = await page.see(f"/jobs/{number}", done="asked")
         assert "Its worker was asked where it is." in text
-        assert "answers with its next heartbeat, every 1.0 s" in text
+        assert "answers with its next heartbeat, every 1" in text
         (ask,) = (await store.heartbeat(hands.me)).stacks
         shown = Stack(token=ask.token, asked=ask.number, text="<b>a stack</b>", line="File x")
         await store.keep_stack(number, shown)
