@@ -107,8 +107,8 @@ def private(facts: SqliteFacts) -> Iterator[Finding]:
             level=Level.WARNING if strangers else Level.HINT,
             name="private",
             sentence=f"{who} can read what jobs are given and hold locks on {named}.",
-            mend=f"{_as_owner(facts, wide)}chmod {'o' if strangers else 'go'}-rwx on these; a group"
-            " on purpose is well: see docs/operating.md, Sharing a file.",
+            mend=f"{_as_owner(facts, wide)}chmod {'o' if strangers else 'go'}-rwx on these; to"
+            " share them with a group on purpose, see docs/operating.md, Sharing a file.",
         )
         return
     yield ok("private", "The file and its locks are their owner's alone.")
