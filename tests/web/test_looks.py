@@ -7,6 +7,7 @@ import hashlib
 import re
 import sqlite3
 from contextlib import closing
+from importlib.resources import files
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,6 +15,7 @@ import pytest
 from outlast.errors import NotPermitted, SchemaMismatch, StoreCorrupt, StoreUnavailable
 from outlast.model.job import Policy
 from outlast.store import open_store
+from outlast.web.application import COLOURS
 from outlast.web.problem import problem_of
 from outlast.web.render import quiet_zero, sentence
 from tests.conformance.kit import TASK, Hands, enqueued, job
@@ -114,3 +116,19 @@ async def test_a_page_for_strangers_has_a_style_and_may_have_no_other(sqlite_url
     assert f"style-src 'sha256-{digest}';" in policy
     assert "default-src 'none'" in policy
     assert "frame-ancestors 'none'" in policy
+
+
+def test_the_name_of_a_place_can_be_read_on_each_of_its_colours() -> None:
+    """White on it, at the least contrast that the rules for all readers (WCAG AA) ask for."""
+    style = files("outlast.web").joinpath("static", "outlast.css").read_text()
+    places = dict(re.findall(r"\.place-(\w+) { --place: (#\w{6}); }", style))
+    assert sorted(places) == sorted(COLOURS)
+    too_pale = {name for name, colour in places.items() if 1.05 / (luminance(colour) + 0.05) < 4.5}
+    assert too_pale == set()
+
+
+def luminance(colour: str) -> float:
+    """Return how bright a colour ``#rrggbb`` is, as WCAG reckons it."""
+    parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+    linear = [one / 12.92 if one <= 0.04045 else ((one + 0.055) / 1.055) ** 2.4 for one in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
