@@ -106,6 +106,24 @@ async def test_a_look_is_not_the_last_while_a_transaction_is_open_that_has_drawn
     await will_be()
 
 
+async def test_no_glance_shows_too_small_a_number_while_the_last_transaction_is_open(
+    store: PostgresStore, pg_url: str
+) -> None:
+    """A snapshot ends one above the last number that has completed, not above the last one that was
+    given out: it does not show that a transaction is open behind which nothing has completed."""
+    hands = await on_host(store, "a")
+    late = await asyncpg.connect(pg_url)
+    await late.execute("BEGIN")
+    number = await late.fetchval("SELECT pg_current_xact_id()::text::bigint")
+    for shown in (await glance(hands), (await store.heartbeat(hands.me)).glance):
+        assert shown is not None
+        assert shown.oldest <= number
+        assert shown.newest is None or shown.newest > number
+    assert shown.newest is not None, "a beat has a number of its own"
+    await late.execute("ROLLBACK")
+    await late.close()
+
+
 async def test_a_beat_renews_the_lease_also_where_nothing_else_can_be_read(
     store: PostgresStore, pg_url: str
 ) -> None:

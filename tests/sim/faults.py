@@ -14,17 +14,19 @@ from typing import Any
 
 import msgspec
 
-from outlast.errors import StoreUnavailable
+from outlast.errors import StoreError, StoreUnavailable
 from outlast.store.protocol import Store
+from outlast.store.values import WorkerRef
 from tests.sim.loop import OUTSIDE, PROCESS
 
-READS = frozenset({"glance", "observe", "overdue", "superseded"})
+READS = frozenset({"glance", "observe", "overdue", "superseded", "count_peers", "due_schedules"})
 SERVED_ONLY = frozenset({"glance", "keep_watch"})  # no trip to a file
 VERBS = READS | SERVED_ONLY | {
     "announce", "cancel", "checkpoint", "discard", "enqueue", "expire", "exchange", "heartbeat",
-    "presence_off", "progress", "prune", "raise_tokens", "reap", "reclaim", "reconcile",
-    "reconnect", "register", "request_drain", "requeue", "set_status", "tell_failing",
-    "tell_gone", "put_schedules", "delete_schedule", "pause_schedule", "fire", "note_undeclared",
+    "heed", "keep_logs", "merge_minutes", "note_minute", "presence_off", "progress", "prune",
+    "raise_tokens", "reap", "reclaim", "reconcile", "reconnect", "register", "request_drain",
+    "requeue", "set_status", "tell_failing", "tell_gone", "put_schedules", "delete_schedule",
+    "pause_schedule", "fire", "note_undeclared",
 }  # fmt: skip
 FAULTS = {
     "request lost": 0.25,
@@ -111,6 +113,14 @@ class Faults:
             return await self._slowly(owner, name, real, args, kwargs)
         if not plan.on:
             return await self._done(name, real, args, kwargs)
+        try:
+            return await self._faultily(owner, name, real, args, kwargs)
+        except StoreError:
+            note_hindrance(owner, self._world.loop.now)
+            raise
+
+    async def _faultily(self, owner: Any, name: str, real: Any, args: Any, kwargs: Any) -> Any:
+        plan, chance = self._plan, self._plan.chance
         await self._may_die(owner)
         if name == "reap" and plan.near_deaths:
             await self._let_it_beat(args[0])
@@ -126,6 +136,7 @@ class Faults:
             raise StoreUnavailable("simulated: the reply was lost")
         if fault == "reply slow":
             await asyncio.sleep(12.0 * chance() ** 2)
+            note_hindrance(owner, self._world.loop.now)
         if name == "heartbeat" and owner.link_dies:
             await self._dying_link(owner)
         if name == "exchange" and owner.beats_are_stuck and reply.claimed:
@@ -164,6 +175,7 @@ class Faults:
             ):  # from its begin on: it may be found gone before its beat gets there
                 owner.is_unwell(fault)
             await asyncio.sleep(8.0 * chance() ** 3)
+            note_hindrance(owner, self._world.loop.now)
         if fault == "request lost":
             if name == "heartbeat":
                 owner.is_unwell(fault)
@@ -255,6 +267,21 @@ class FaultyStore:
             return await self._faults.call(name, real, args, kwargs)
 
         return call
+
+
+class FaultyServedStore(FaultyStore):
+    """That of a server; what is asked of its class (``PeerStore``) is said by the class."""
+
+    async def count_peers(self, me: WorkerRef) -> int:
+        """Return how many workers serve the same."""
+        count: int = await self._faults.call("count_peers", self._store.count_peers, (me,))  # type: ignore[attr-defined]
+        return count
+
+
+def note_hindrance(owner: Any, now: float) -> None:
+    """Note that a call of a worker has failed, or was slow."""
+    if owner is not None:
+        owner.hindered_at = now
 
 
 def _bytes_of(value: Any) -> int:

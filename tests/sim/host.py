@@ -223,6 +223,7 @@ class SimWorker:
         self.ended = False
         self.lease = world.lease
         self.unwell_at = world.loop.now  # when it last had trouble of its own
+        self.hindered_at = float("-inf")  # when a call of it last failed, or was slow
         self.cut_until = self.beats_stuck_until = self.astray_until = 0.0
         self.link_dies = False
         self.row_held_until = 0.0  # by a server that waits for a reply to be read
@@ -250,8 +251,8 @@ class SimWorker:
     async def _live(self) -> None:
         self._take_proofs()
         settings = WorkerSettings(
-            runners=2, concurrency=3, heartbeat=HEARTBEAT, lease=self.lease, name=self.name,
-            drain_timeout=3.0,
+            runners=2, concurrency=3, heartbeat=self.world.heartbeat, lease=self.lease,
+            name=self.name, drain_timeout=3.0,
         )  # fmt: skip
         store = await self._opened()
         wakeup = SimWakeup(self)

@@ -1,8 +1,9 @@
-"""Presence as PostgreSQL gives it: a lock that a session holds, under one run of the database.
+"""What PostgreSQL gives beside a store on SQLite: presence, glances at the line, a count of peers.
 
-The duty (``worker/lease/presence.py``), the observer and the reaper are the production code; this
-is what the server does for them (``outlast_hold_presence_v1``, ``observe.sql``, ``reap.sql``
-in ``postgres/sql``), above a store on SQLite.
+Presence is a lock that a session holds, under one run of the database. The duty
+(``worker/lease/presence.py``), the observer and the reaper are the production code; this is what
+the server does for them (``outlast_hold_presence_v1``, ``observe.sql``, ``reap.sql`` in
+``postgres/sql``). Glances show what those of ``outlast_glance_v1`` do.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from outlast.store.values import (
     WorkerSeen,
 )
 from outlast.store.watches import LockIdentity
+from tests.sim.transactions import Transactions
 
 
 class SimPresence:
@@ -78,6 +80,10 @@ class Database:
         self.watches = [0] * (
             1 + world.seed % 3
         )  # marks; fewer than workers, so that looks are shared
+        self.transactions = Transactions(world)
+        self.peers_elsewhere = 0  # workers of the same kind that are busy all the time
+        self.in_parts_until = 0.0  # looks at the line are dear, and leave out a part of it
+        self.on_glance: Callable[[WorkerRef, Glance, bool], None] = lambda me, glance, own: None
         self._holders: dict[int, SimPresence] = {}  # worker -> whose session has its lock
         self._noted: dict[int, str] = {}  # worker -> the incarnation on its row
 
@@ -128,6 +134,11 @@ class Database:
             self._world.disk.raise_tokens(int(self._world.loop.now * 1_000_000))
             self.has_incarnation = True
 
+    @property
+    def is_in_parts(self) -> bool:
+        """Whether looks at the line are taken in parts."""
+        return bool(self._world.loop.now < self.in_parts_until)
+
     def notify(self, payload: str) -> None:
         """Tell all who listen."""
         self._world.tell(payload)
@@ -154,6 +165,7 @@ class ServedStore:
     def __init__(self, store: Any, database: Database) -> None:
         self._store = store
         self._database = database
+        self._part = 0  # of a line that is looked at in parts: the last one
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
@@ -171,9 +183,21 @@ class ServedStore:
     async def exchange(self, me: WorkerRef, ended: Any, requests: Any) -> Exchanged:
         """Hand in what ended; take nothing before tokens have jumped."""
         if self._database.has_incarnation:
+            if requests and self._database.is_in_parts:
+                return await self._exchange_in_parts(me, ended, requests)
             return await self._store.exchange(me, ended, requests)
         reply = await self._store.exchange(me, ended, [])
         return msgspec.structs.replace(reply, valid=False)
+
+    async def _exchange_in_parts(self, me: WorkerRef, ended: Any, requests: Any) -> Exchanged:
+        """Look at one half of the line, and at the other one the next time."""
+        self._part = 1 - self._part
+        half = [
+            msgspec.structs.replace(each, tasks=[t for t in each.tasks if in_part(t, self._part)])
+            for each in requests
+        ]
+        reply = await self._store.exchange(me, ended, half)
+        return msgspec.structs.replace(reply, in_parts=True)
 
     async def observe(self, slack: float = 0.0) -> Snapshot:
         """Return one look at all live workers."""
@@ -182,21 +206,35 @@ class ServedStore:
         return msgspec.structs.replace(look, workers=workers)
 
     async def glance(self, me: WorkerRef) -> Glance:
-        """Return the marks of those who watch, and the neighbours on the worker's host."""
+        """Return what each worker reads all the time; it takes no number."""
+        return await self._glance(me, own=True)
+
+    async def _glance(self, me: WorkerRef, *, own: bool) -> Glance:
+        """Return what ``outlast_glance_v1`` shows: the line, the marks of those who watch, and the
+        neighbours on the worker's host."""
         look = await self._store.observe(0.0)
-        own = {each.boot_id for each in look.workers if each.worker_id == me.worker_id}
-        here = [each for each in look.workers if each.boot_id in own and each.lock_path]
-        others = [each for each in here if each.worker_id != me.worker_id]
-        later = sorted(others, key=lambda each: (each.worker_id < me.worker_id, each.worker_id))
-        return Glance(
-            next_tick=look.next_tick,
-            pauses=look.pauses,
-            watches=tuple(self._database.watches),
-            neighbours=tuple(
-                Neighbour(each.worker_id, each.lock_path, each.lock_device, each.lock_inode)
-                for each in later[:3]
-            ),
-        )
+        line = self._glance_at_line(own=own)
+        marks = tuple(self._database.watches)
+        glance = msgspec.structs.replace(
+            line, next_tick=look.next_tick, pauses=look.pauses, watches=marks,
+            neighbours=neighbours_of(me.worker_id, look.workers),
+        )  # fmt: skip
+        self._database.on_glance(me, glance, own)
+        return glance
+
+    def _glance_at_line(self, *, own: bool) -> Glance:
+        transactions = self._database.transactions
+        if own:
+            return transactions.glance(None)
+        number = transactions.begin()
+        line = transactions.glance(number)
+        transactions.end(number)
+        return line
+
+    async def count_peers(self, me: WorkerRef) -> int:
+        """Return how many workers serve the same."""
+        look = await self._store.observe(0.0)
+        return len(look.workers) + self._database.peers_elsewhere
 
     async def tell_gone(self, lock: LockIdentity, begun: int | None) -> int:
         """Say that the worker with this lock file is gone, and wake those who listen."""
@@ -208,7 +246,10 @@ class ServedStore:
     async def heartbeat(self, me: WorkerRef) -> Beat:
         """Renew the lease, and glance."""
         beat = await self._store.heartbeat(me)
-        return msgspec.structs.replace(beat, glance=await self.glance(me)) if beat.renewed else beat
+        if not beat.renewed:
+            return beat
+        glance = await self._glance(me, own=False)
+        return msgspec.structs.replace(beat, glance=glance)
 
     async def keep_watch(self, place: int, mark: int) -> None:
         """Overwrite the mark of one watch."""
@@ -225,3 +266,20 @@ class ServedStore:
         """Say that the presence proves nothing."""
         await self._store.presence_off(me, reason)
         self._database.off(me)
+
+
+def in_part(task: str, part: int) -> bool:
+    """Whether jobs of this task are in that half of the line."""
+    return (task == "work") == bool(part)
+
+
+def neighbours_of(worker_id: int, workers: list[WorkerSeen]) -> tuple[Neighbour, ...]:
+    """Return the next three live workers of the same host that have a lock file."""
+    own = {each.boot_id for each in workers if each.worker_id == worker_id}
+    here = [each for each in workers if each.boot_id in own and each.lock_path]
+    others = [each for each in here if each.worker_id != worker_id]
+    later = sorted(others, key=lambda each: (each.worker_id < worker_id, each.worker_id))
+    return tuple(
+        Neighbour(each.worker_id, each.lock_path or "", each.lock_device, each.lock_inode)
+        for each in later[:3]
+    )

@@ -13,24 +13,39 @@ class SimWakeup:
 
     def __init__(self, owner: Any) -> None:
         self.health = Health("notify")
-        self._owner = owner
+        self.owner = owner
         self._on_wake: Callable[[str], None] | None = None
 
     async def start(self, on_wake: Callable[[str], None]) -> None:
         """Listen."""
         self._on_wake = on_wake
         self.health.note_well()
-        self._owner.world.listeners.append(self)
+        self.owner.world.listeners.append(self)
 
     async def close(self) -> None:
         """Stop listening."""
         self._on_wake = None
-        if self in self._owner.world.listeners:
-            self._owner.world.listeners.remove(self)
+        self._forget()
+
+    def fall_silent(self) -> None:
+        """Lose the connection, and say so."""
+        self.health.note_trouble("simulated")
+        self._forget()
+
+    def come_back(self) -> None:
+        """Listen again, after which all is looked at."""
+        if self._on_wake is not None:
+            self.health.note_well()
+            self.owner.world.listeners.append(self)
+            self._deliver_later("")
+
+    def _forget(self) -> None:
+        if self in self.owner.world.listeners:
+            self.owner.world.listeners.remove(self)
 
     def send(self, payload: str) -> None:
         """Send it; it may be lost, doubled or late."""
-        plan = self._owner.world.plan
+        plan = self.owner.world.plan
         times = 1
         if plan.on:
             dice = plan.chance()
@@ -41,13 +56,13 @@ class SimWakeup:
             self._deliver_later(payload)
 
     def _deliver_later(self, payload: str) -> None:
-        plan = self._owner.world.plan
+        plan = self.owner.world.plan
         late = plan.on and plan.chance() < 0.2
         if late:
             plan.seen["wake-up late, out of order"] += 1
         delay = (3.0 if late else 0.02) * plan.chance()
-        context = self._owner.context()
-        self._owner.world.loop.call_later(delay, self._deliver, payload, context=context)
+        context = self.owner.context()
+        self.owner.world.loop.call_later(delay, self._deliver, payload, context=context)
 
     def _deliver(self, payload: str) -> None:
         if self._on_wake is not None:

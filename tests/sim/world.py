@@ -30,8 +30,8 @@ from outlast.store.lockfile import LockFile
 from outlast.store.sqlite.store import SqliteStore
 from outlast.store.values import Cancelled, NewJob
 from tests.sim.disk import Disk
-from tests.sim.faults import Faults, FaultyStore, Plan
-from tests.sim.host import LEASE, Host, SimHeartbeat, SimWorker, StoreClock
+from tests.sim.faults import Faults, FaultyServedStore, FaultyStore, Plan
+from tests.sim.host import HEARTBEAT, LEASE, Host, SimHeartbeat, SimWorker, StoreClock
 from tests.sim.loop import PROCESS, SimLoop
 from tests.sim.nemesis import LEASES, SERVED, theme_of, torment
 from tests.sim.presence import Database, ServedStore
@@ -58,7 +58,8 @@ class World:
         self.faulty = seed % WITHOUT_FAULTS != 0
         self.loop = SimLoop(seed)
         self.chance = seeded(seed * 7919 + 1)
-        self.theme = theme_of(seed)
+        self.theme = self._draw_theme()
+        self.heartbeat = HEARTBEAT
         self.plan = Plan(self.chance, self.theme)
         self.plan.on = False
         self.faults = Faults(self)
@@ -76,6 +77,9 @@ class World:
         self._number = 0
         self._make_hosts()
 
+    def _draw_theme(self) -> str | None:
+        return theme_of(self.seed)
+
     def _make_hosts(self) -> None:
         server = self.chance() < 0.5 or self.theme in SERVED
         self.hosts = [
@@ -83,6 +87,7 @@ class World:
             for number in range(1, (4 if self.chance() < 0.5 else 3) if server else 2)
         ]
         self.store_host = Host(self, 0) if server else self.hosts[0]
+        self.store_clock = StoreClock(self, self.store_host)
         self.database = Database(self) if server else None
         self.lock_share = [0.0, 0.5, 1.0][int(3 * self.chance())]
         self.presence_share = [0.5, 1.0][int(2 * self.chance())]
@@ -102,13 +107,12 @@ class World:
 
     async def open_store(self, host: Host, lock: LockFile | None) -> Any:
         """Return a store as one process opens it; beats go to ``lock`` on one machine."""
-        clock = StoreClock(self, self.store_host)
-        store: Any = SqliteStore(self.url, clock=clock, busy_timeout=5.0)
+        store: Any = SqliteStore(self.url, clock=self.store_clock, busy_timeout=5.0)
         store.lock = lock if self.database is None else None
         await store.open()
         self.keep(store)
         if self.database is not None:
-            store = ServedStore(store, self.database)
+            return FaultyServedStore(ServedStore(store, self.database), self.faults)
         return FaultyStore(store, self.faults)
 
     def stepped(self, runner: SimRunner, attempt: Any) -> None:

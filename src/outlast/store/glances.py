@@ -20,11 +20,11 @@ class Glance(msgspec.Struct, frozen=True, kw_only=True):
     ``next_due``: in how many seconds a job that is in no line may fall due, 0 and less where one
     is; None: there is none. ``drawn``: the highest position ever drawn, which rises whenever a job
     joins a line. ``oldest``: the number of the oldest transaction that is open and may have drawn
-    one, and ``newest``: the number that the next one gets, both read after ``drawn``; None: the
-    store does not say. ``next_tick`` and ``pauses``: as in a ``Snapshot``. ``watches``: the marks
-    of those who watch over all (``model.watch``). ``neighbours``: the next few live workers of the
-    same host whose lock files are where the worker's own is. A store may say none of it: then each
-    of its workers watches."""
+    one, read after ``drawn``, and ``newest``: a number above all that were given out before this
+    glance was asked for; None: this glance does not say. ``next_tick`` and ``pauses``: as in a
+    ``Snapshot``. ``watches``: the marks of those who watch over all (``model.watch``).
+    ``neighbours``: the next few live workers of the same host whose lock files are where the
+    worker's own is. A store may say none of it: then each of its workers watches."""
 
     next_due: float | None = None
     drawn: int | None = None

@@ -4,9 +4,11 @@ A glance shows the highest position ever drawn. If it has risen, there is new wo
 has not, a look can only find a job whose position was drawn before and committed since. So an idle
 worker skips further looks once its last one was complete: no position was drawn since, and every
 transaction that may have drawn a known position had ended before that look began. Transaction
-numbers show this: the second glance that shows the same position also shows the next transaction
-number, and a later one whether all transactions below it have ended. One or two heartbeats lie in
-between: time for a transaction that has drawn a position and has no number yet.
+numbers show this: a beat whose glance shows the same position ``NUMBER_SECONDS`` later or more has a
+number above all that were given out, and a later glance shows whether all below it have ended. In
+those seconds a transaction gets its number that has drawn a position and has none yet. One that
+first waits for the holder of its key may take longer: polls find its job, if its notification is
+lost.
 
 Only polls find a job whose row was locked while it was looked for, by a transaction that was then
 rolled back, such as that of a worker killed within its claim. So no worker skips polls for longer
@@ -27,6 +29,7 @@ from outlast.worker.claims.peers import EASED_PEERS, EASED_SECONDS
 from outlast.worker.claims.wake_turns import WakeTurns
 
 POLL_FACTOR_WITH_GLANCES = 5.0  # glances show due jobs, so polls are rarer
+NUMBER_SECONDS = LOOK_SECONDS  # in which a transaction has its number that has drawn a position
 QUIET_SECONDS_MAX = 30.0  # without a poll; a reconciliation is due as often
 
 
@@ -47,7 +50,7 @@ class Polls:
         self._turns = turns
         self._is_eased = is_eased
         self._drawn: int | None = None  # the last position that a glance has shown
-        self._glanced_at = clock.boot()
+        self._glanced_at = self._new_at = clock.boot()  # new: when the last one was first shown
         self._bound: int | None = None  # transactions below it may have drawn a known position
         self._settled_at = math.inf  # when a glance has shown that they have ended
         self._looked_at = self._quiet_until = -math.inf
@@ -71,10 +74,11 @@ class Polls:
         return before is None or self._turns.hear_of_look(before, glance.drawn) or is_due
 
     def _note_transactions(self, glance: Glance, *, is_new: bool) -> None:
-        if is_new or glance.oldest is None or glance.newest is None:
-            self._bound, self._settled_at = None, math.inf
+        if is_new or glance.oldest is None:
+            self._bound, self._settled_at, self._new_at = None, math.inf, self._glanced_at
         elif self._bound is None:
-            self._bound = glance.newest
+            is_numbered = self._glanced_at - self._new_at >= NUMBER_SECONDS
+            self._bound = glance.newest if is_numbered else None
         elif self._settled_at == math.inf and glance.oldest >= self._bound:
             self._settled_at = self._glanced_at
 

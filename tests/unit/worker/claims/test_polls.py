@@ -102,6 +102,26 @@ async def test_a_transaction_that_gets_its_number_after_it_has_drawn_is_waited_f
     assert await idle.trips(60.0) >= 60 / EACH
 
 
+async def test_a_beat_that_follows_a_glance_at_once_does_not_bound_the_numbers(idle):
+    """A watcher glances by itself, and its beats come in between."""
+    idle.drawn = 8
+    for _ in range(2):
+        idle.bench.exchange.take_glance(Glance(drawn=8, oldest=idle.begun, newest=idle.begun))
+    idle.stuck = idle.begun + 1
+    assert await idle.trips(60.0) >= 60 / EACH
+
+
+async def test_a_glance_without_a_number_is_no_bound(idle):
+    idle.drawn, idle.stuck = 8, idle.begun
+    for _ in range(3):
+        await idle.trips(BEAT / 2)
+        idle.bench.exchange.take_glance(Glance(drawn=8, oldest=idle.stuck, newest=None))
+    assert await idle.trips(60.0) >= 60 / EACH
+    idle.stuck = None
+    await idle.trips(4 * BEAT)
+    assert await idle.trips(600.0) <= 2 * 600 / QUIET_SECONDS_MAX
+
+
 @pytest.mark.parametrize("change", ["eased", "glances"])
 async def test_each_poll_is_made_where_news_may_not_arrive(idle, change):
     setattr(idle, change, False)

@@ -1,8 +1,10 @@
 -- What each worker reads all the time, at a cost that does not depend on how many workers there are: the
 -- highest position ever drawn (if that has not changed, nothing new stands in any line, but what a
 -- transaction has drawn before and committed since; the line itself is not looked at: this would walk over
--- its dead entries), the number of the oldest transaction that is open and the one that comes next (worker/claims/polls.py
--- says what for), in how many seconds a job that is in no line falls due (0 where a suspect waits, which
+-- its dead entries), the number of the oldest transaction that is open and, where this one has a number of its own, as
+-- that of a beat has, that number: all that were given out before it are below (worker/claims/polls.py
+-- says what for; the end of a snapshot would not do: it is one above the last number that has completed, and
+-- says nothing of those that are open above it), in how many seconds a job that is in no line falls due (0 where a suspect waits, which
 -- may be due), in how many seconds a schedule is due, the version of what is paused, the marks of
 -- those who watch (see outlast_keep_watch_v1), and the next three workers whose lock files this one may see, in
 -- the order of their ids, the first after the last. Marks and neighbours are JSON: a driver would ask what an array
@@ -20,13 +22,10 @@ LANGUAGE plpgsql
 SET jit = off SET plan_cache_mode = force_generic_plan
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off
 AS $$
-DECLARE
-    v_snapshot pg_snapshot;
 BEGIN
     drawn := coalesce(pg_sequence_last_value('outlast_position_seq'), 0);  -- USAGE is enough for it
-    v_snapshot := pg_current_snapshot();  -- after the position: what has drawn one before it has a number by now
-    oldest := pg_snapshot_xmin(v_snapshot)::text::bigint;
-    newest := pg_snapshot_xmax(v_snapshot)::text::bigint;
+    oldest := pg_snapshot_xmin(pg_current_snapshot())::text::bigint;  -- after the position
+    newest := pg_current_xact_id_if_assigned()::text::bigint;
     watches := json_build_array(
         coalesce(pg_sequence_last_value('outlast_watch_1_seq'), 0),
         coalesce(pg_sequence_last_value('outlast_watch_2_seq'), 0),
