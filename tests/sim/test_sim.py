@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.sim.acting import KNOWN as ACTING_KNOWN
+from tests.sim.acting import TWINS as ACTING_TWINS
 from tests.sim.caught import KNOWN, REACHED_BY
 from tests.sim.expiring import KNOWN as EXPIRING_KNOWN
 from tests.sim.expiring import TWINS as EXPIRING_TWINS
@@ -18,6 +20,8 @@ from tests.sim.loop import PROCESS, Process, SimLoop, Stuck
 from tests.sim.nemesis import THEMES
 from tests.sim.pausing import KNOWN as PAUSING_KNOWN
 from tests.sim.pausing import TWINS as PAUSING_TWINS
+from tests.sim.polling import KNOWN as POLLING_KNOWN
+from tests.sim.polling import TWINS as POLLING_TWINS
 from tests.sim.twins import TWINS
 
 SURE = [
@@ -106,6 +110,41 @@ def test_an_expiry_without_a_guard_is_noticed(twin: str) -> None:
     assert done.returncode == 1, done.stdout + done.stderr
     laws = ("what has expired never begins", "no retry waits for what never comes")
     assert any(f": {law}: job" in done.stdout for law in laws), done.stdout + done.stderr
+
+
+@pytest.mark.timeout(400)
+def test_no_job_waits_beside_an_idle_worker_that_leaves_polls_out() -> None:
+    done = run("tests.sim.polling", "4", "5")  # the first one has no other faults
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "2 seeds, 0 violations" in done.stdout
+    assert ", 0 jobs that nothing announced" not in done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("twin", POLLING_TWINS)
+def test_polls_without_a_guard_are_noticed(twin: str) -> None:
+    first = POLLING_KNOWN[twin]
+    done = run("tests.sim.polling", str(first), str(first + 60), twin)
+    laws = ("no job waits beside an idle worker", "doubt counts from what was seen")
+    assert any(f": {law}: " in done.stdout for law in laws), done.stdout + done.stderr
+
+
+@pytest.mark.timeout(400)
+def test_a_bulk_action_does_exactly_what_was_ordered() -> None:
+    done = run("tests.sim.acting", "4", "6")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "3 seeds, 0 violations" in done.stdout
+    assert ", 0 jobs changed" not in done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("twin", ACTING_TWINS)
+def test_a_bulk_action_without_a_guard_is_noticed(twin: str) -> None:
+    first = ACTING_KNOWN[twin]
+    done = run("tests.sim.acting", str(first), str(first + 60), twin)
+    assert ": an act is exactly what was ordered: " in done.stdout, done.stdout + done.stderr
 
 
 @pytest.mark.timeout(400)
