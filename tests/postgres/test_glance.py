@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from outlast.store.postgres.store import PostgresStore
 from outlast.store.rows import WorkerStatus
-from outlast.worker.claims.polls import Polls
+from outlast.worker.claims.polls import NUMBER_SECONDS, Polls
 from outlast.worker.claims.wake_turns import WakeTurns
 from outlast.worker.service import Nudge
 from tests.conformance.kit import Hands, enqueued, job
@@ -86,6 +86,7 @@ async def test_a_look_is_not_the_last_while_a_transaction_is_open_that_has_drawn
             beat = await store.heartbeat(hands.me)
             assert beat.glance is not None
             polls.take_glance(beat.glance)
+            clock.advance(NUMBER_SECONDS)
         polls.note_look()
         polls.note_end(None)
         return polls.are_useless()
