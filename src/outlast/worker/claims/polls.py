@@ -4,11 +4,11 @@ A glance shows the highest position ever drawn. If it has risen, there is new wo
 has not, a look can only find a job whose position was drawn before and committed since. So an idle
 worker skips further looks once its last one was complete: no position was drawn since, and every
 transaction that may have drawn a known position had ended before that look began. Transaction
-numbers show this: a beat whose glance shows the same position ``NUMBER_SECONDS`` later or more has a
-number above all that were given out, and a later glance shows whether all below it have ended. In
-those seconds a transaction gets its number that has drawn a position and has none yet. One that
-first waits for the holder of its key may take longer: polls find its job, if its notification is
-lost.
+numbers show this: a beat whose glance shows the same position, ``NUMBER_SECONDS`` later or more,
+has a number above all that were given out, and a later glance shows whether all below it have
+ended. In those seconds a transaction gets its number that has drawn a position and has none yet.
+One that first waits for the holder of its key may take longer: polls find its job, if its
+notification is lost.
 
 Only polls find a job whose row was locked while it was looked for, by a transaction that was then
 rolled back, such as that of a worker killed within its claim. So no worker skips polls for longer
