@@ -53,7 +53,7 @@ async def levels(store_url: str) -> dict[str, int]:
 async def test_nothing_was_counted(store: Store) -> None:
     assert await store.inspector.totals() == []
     found = await store.inspector.minutes(3_600.0, 60)
-    assert (found.minutes, found.oldest, found.is_cut) == ([], None, False)
+    assert (found.ended, found.oldest, found.is_cut) == ([], None, False)
     assert (await read_history(store)).series == []
 
 
@@ -66,8 +66,8 @@ async def test_what_is_noted_comes_back_as_it_was(store: Store) -> None:
         counted(kind=CountKind.DEATH, queue="", task=""),
     ]
     found = await store.inspector.minutes(3_600.0, 60)
-    assert [each.counted.jobs for each in found.minutes if each.counted.outcome == "error"] == [2]
-    assert sum(each.counted.jobs for each in found.minutes) == 9  # deaths are no attempts
+    assert [each.jobs for each in found.ended if each.outcome == "error"] == [[2]]
+    assert sum(sum(each.jobs) for each in found.ended) == 9  # deaths are no attempts
 
 
 async def test_the_same_batch_again_changes_nothing(store: Store) -> None:
@@ -153,7 +153,7 @@ async def test_a_look_reads_the_newest_and_says_where_it_was_cut(
     await store.note_minute(1, 2, [counted(2, task=f"t{number}") for number in range(5)])
     found = await store.inspector.minutes(3_600.0, 60, 7)
     assert found.is_cut
-    assert sum(each.counted.jobs for each in found.minutes) == 12
+    assert sum(sum(each.jobs) for each in found.ended) == 12
 
 
 @pytest.mark.parametrize(("seconds", "step", "steps"), [(3_600, 60, 61), (86_400, 1_440, 61)])
@@ -180,6 +180,21 @@ async def test_a_history_may_be_of_one_task_or_by_outcome(store: Store) -> None:
     whole = await read_history(store, by="all", queue="q")
     assert [sum(each.attempts) for each in whole.series] == [6]
     assert (await read_history(store, queue="none")).series == []
+
+
+async def test_a_history_tells_as_much_as_is_asked_for(store: Store) -> None:
+    await store.note_minute(1, 1, [counted(3), counted(2, task="u"), counted(4, outcome="error")])
+    every, lengths, numbers = [
+        (await read_history(store, detail=detail)).series[0]
+        for detail in ("all", "lengths", "numbers")
+    ]
+    assert every.attempts == lengths.attempts == numbers.attempts
+    assert sum(every.attempts) == 9
+    assert every.durations == lengths.durations == [9, *[0] * (BUCKETS - 2), 9]
+    assert every.waits == lengths.waits == [9, *[0] * (BUCKETS - 2), 9]
+    assert not any(numbers.durations + numbers.waits)
+    assert [one for one in every.seconds if one is not None] == [pytest.approx(2.5 / 2)]
+    assert not any(lengths.seconds + numbers.seconds)
 
 
 @pytest.mark.parametrize("name", ["</script>", "ключ", "a'b\"c\\", "x" * 200])

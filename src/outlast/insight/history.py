@@ -7,9 +7,8 @@ minute: the last step grows for that long.
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Callable, Iterable
-from typing import Literal
+from collections.abc import Iterable
+from typing import Literal, TypeVar
 
 import msgspec
 
@@ -19,13 +18,14 @@ from outlast.store.minutes import (
     BUCKETS,
     HOUR_SECONDS,
     MINUTE_SECONDS,
-    Counted,
-    Minute,
+    Detail,
+    Ended,
     MinuteFilter,
     Minutes,
 )
 from outlast.store.protocol import Store
 
+N = TypeVar("N", int, float)
 HOUR = 3_600.0
 POINTS_MAX = 720  # steps that are returned
 SERIES_MAX = 500  # the busiest
@@ -84,24 +84,24 @@ async def read_history(
     by: By = "queue",
     queue: str | None = None,
     task: str | None = None,
+    detail: Detail = "all",
 ) -> AttemptHistory:
     """Return what was counted in the last ``seconds`` (at most 30 days), in steps of ``step``
     seconds (whole minutes; by default about 60 of them), by queue, task or outcome, of one queue
     or task only where they are named. At most POINTS_MAX steps and the SERIES_MAX busiest series.
+    ``detail``: what is read: without ``all`` there are no averages; with ``numbers``, no lengths.
     """
     seconds = min(max(seconds, 60.0), float(HOUR_SECONDS))
     step = _choose_step(seconds, step)
-    which = MinuteFilter(queue=queue, task=task, by_queue=by == "queue", by_task=by == "task")
+    which = MinuteFilter(
+        queue=queue,
+        task=task,
+        by_queue=by == "queue",
+        by_task=by == "task",
+        detail=detail,
+    )
     found = await store.inspector.minutes(seconds, step, which=which)
-    return _history(found, seconds, step, _NAMES[by])
-
-
-_NAMES: dict[str, Callable[[Counted], str]] = {
-    "all": lambda counted: "",
-    "queue": lambda counted: counted.queue,
-    "task": lambda counted: counted.task,
-    "outcome": lambda counted: counted.outcome,
-}
+    return _history(found, seconds, step, by)
 
 
 def _choose_step(seconds: float, step: int | None) -> int:
@@ -111,56 +111,63 @@ def _choose_step(seconds: float, step: int | None) -> int:
     return -(-int(wanted) // least) * least
 
 
-def _history(
-    found: Minutes,
-    seconds: float,
-    step: int,
-    name: Callable[[Counted], str],
-) -> AttemptHistory:
+def _history(found: Minutes, seconds: float, step: int, by: By) -> AttemptHistory:
     first, last = (int(at // step) * step for at in (found.now - seconds, found.now))
-    groups: dict[str, list[Minute]] = {}
-    for each in found.minutes:
-        groups.setdefault(name(each.counted), []).append(each)
-    busiest = sorted(groups.items(), key=lambda one: -sum(each.counted.jobs for each in one[1]))
+    groups: dict[str, list[Ended]] = {}
+    for each in found.ended:
+        name: str = "" if by == "all" else getattr(each, by)
+        groups.setdefault(name, []).append(each)
+    busiest = sorted(groups.items(), key=lambda one: (-sum(sum(e.jobs) for e in one[1]), one[0]))
+    steps = range(first, last + 1, step)
     return AttemptHistory(
         now=found.now,
         since=first,
         step=step,
-        series=[_series(name, rows, first, last, step) for name, rows in busiest[:SERIES_MAX]],
+        series=[_series(name, rows, steps) for name, rows in busiest[:SERIES_MAX]],
         whole_since=found.oldest if found.is_cut else None,
     )
 
 
-def _series(name: str, rows: Iterable[Minute], first: int, last: int, step: int) -> Series:
-    steps = len(range(first, last + 1, step))
-    attempts, completed, failed, ran, waited = ([0] * steps for _ in range(5))
-    seconds, due = [0.0] * steps, [0.0] * steps
+def _series(name: str, rows: Iterable[Ended], steps: range) -> Series:
+    attempts, completed, failed = ([0] * len(steps) for _ in range(3))
+    times = [[0.0] * len(steps) for _ in range(4)]
     durations, waits = [0] * BUCKETS, [0] * BUCKETS
     for row in rows:
-        place = min(max(0, (row.at - first) // step), steps - 1)
-        each = row.counted
-        attempts[place] += each.jobs
-        completed[place] += each.jobs if each.outcome == "completed" else 0
-        failed[place] += 0 if each.outcome in NOT_FAILED else each.jobs
-        seconds[place] += each.seconds
-        due[place] += each.waited
-        ran[place] += sum(each.durations)
-        waited[place] += sum(each.waits)
-        durations = list(map(operator.add, durations, each.durations))
-        waits = list(map(operator.add, waits, each.waits))
+        places = _places(row.steps, steps)
+        _add(attempts, places, row.jobs)
+        if row.outcome == "completed":
+            _add(completed, places, row.jobs)
+        elif row.outcome not in NOT_FAILED:
+            _add(failed, places, row.jobs)
+        for mine, numbers in zip(times, (row.seconds, row.waited, row.ran, row.due), strict=True):
+            _add(mine, places, numbers)
+        _add(durations, range(BUCKETS), row.durations)
+        _add(waits, range(BUCKETS), row.waits)
+    seconds, waited, ran, due = times
     return Series(
         name=name,
         attempts=attempts,
         completed=completed,
         failed=failed,
         seconds=list(map(_mean, seconds, ran)),
-        waited=list(map(_mean, due, waited)),
+        waited=list(map(_mean, waited, due)),
         durations=durations,
         waits=waits,
     )
 
 
-def _mean(total: float, number: int) -> float | None:
+def _places(times: Iterable[int], steps: range) -> list[int]:
+    """Return in which of the steps these times are; what is beyond them is in the next one."""
+    first, step, last = steps.start, steps.step, len(steps) - 1
+    return [min(max(0, (at - first) // step), last) for at in times]
+
+
+def _add(mine: list[N], places: Iterable[int], numbers: Iterable[N]) -> None:
+    for place, number in zip(places, numbers, strict=False):
+        mine[place] += number
+
+
+def _mean(total: float, number: float) -> float | None:
     return total / number if number else None
 
 

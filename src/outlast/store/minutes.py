@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import msgspec
 
@@ -26,15 +26,20 @@ MINUTES_MAX = 20_000  # rows that one look at the history reads
 TOTALS_MAX = 10_000  # rows of a kind that one look at the totals reads
 
 
+Detail = Literal["numbers", "lengths", "all"]
+
+
 class MinuteFilter(msgspec.Struct, frozen=True, kw_only=True):
     """Which counts are read, and how they are added up. ``queue``, ``task``: of these only; None:
     of all. ``by_queue``, ``by_task``: whether queues and tasks are told apart, or else added up
-    under no name."""
+    under no name. ``detail``: how much is read, each more work by half: ``numbers`` of attempts by
+    step; also their ``lengths``, over all steps; ``all``: also times, by step."""
 
     queue: str | None = None
     task: str | None = None
     by_queue: bool = True
     by_task: bool = True
+    detail: Detail = "all"
 
 
 EVERY_MINUTE = MinuteFilter()
@@ -72,27 +77,47 @@ class Counted(msgspec.Struct, kw_only=True):
     waits: list[int] = msgspec.field(default_factory=lambda: [0] * BUCKETS)
 
 
-class Minute(msgspec.Struct, frozen=True):
-    """What was counted in one step of time, which begins at ``at`` (seconds since 1970)."""
+class Ended(msgspec.Struct, frozen=True):
+    """Attempts of one queue, task and outcome that have ended. Lists that were not asked for, or
+    that another of the same names has, are empty.
 
-    at: int
-    counted: Counted
+    Attributes:
+        steps: when each step of time begins in which some ended, in seconds since 1970, in no
+            order. The next five have a number for each of them.
+        jobs: how many attempts.
+        seconds, waited: how long they ran, and had been due before, all together.
+        ran, due: of how many of them that is known.
+        durations, waits: how many ran, and had been due, for how long, over all steps: as
+            ``Counted`` counts them.
+    """
+
+    queue: str
+    task: str
+    outcome: str
+    steps: list[int]
+    jobs: list[int]
+    seconds: list[float]
+    waited: list[float]
+    ran: list[float]
+    due: list[float]
+    durations: list[int]
+    waits: list[int]
 
 
 class Minutes(msgspec.Struct, frozen=True, kw_only=True):
-    """What was counted lately, by time.
+    """What was counted lately.
 
     Attributes:
         now: the store's now, in seconds since 1970.
         oldest: the time of the oldest row that was read; None: there was none.
         is_cut: whether there may be more before ``oldest``: MINUTES_MAX rows were read.
-        minutes: in the order of time, queue, task and outcome.
+        ended: by queue, task and outcome, in no order.
     """
 
     now: float
     oldest: int | None
     is_cut: bool
-    minutes: list[Minute]
+    ended: list[Ended]
 
 
 _DURATIONS = [f"d{number}" for number in range(1, BUCKETS + 1)]

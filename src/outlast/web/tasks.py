@@ -60,11 +60,11 @@ async def find_tasks(visit: Visit) -> list[TaskView]:
 
 
 async def _read_history(store: Store) -> AttemptHistory:
-    return await read_history(store, seconds=HOUR, by="task")
+    return await read_history(store, seconds=HOUR, by="task", detail="lengths")
 
 
 async def _read_outcomes(store: Store, name: str) -> AttemptHistory:
-    return await read_history(store, seconds=HOUR, by="outcome", task=name)
+    return await read_history(store, seconds=HOUR, by="outcome", task=name, detail="numbers")
 
 
 def describe_quantile(buckets: list[int], part: float) -> str:

@@ -40,7 +40,7 @@ from outlast.store.minutes import (
     MINUTES_MAX,
     TOTALS_MAX,
     Counted,
-    Minute,
+    Ended,
     MinuteFilter,
     Minutes,
     counted_of,
@@ -215,14 +215,12 @@ class PostgresInspector:
         self, seconds: float, step: int, most: int = MINUTES_MAX, which: MinuteFilter = EVERY_MINUTE
     ) -> Minutes:
         """Return the attempts that were counted in the last ``seconds``, in steps."""
-        names = (which.by_queue, which.by_task, which.queue, which.task)
+        how = (which.by_queue, which.by_task, which.queue, which.task, which.detail)
         async with self._by_index() as connection:
-            rows = await connection.fetch(sql("show_minutes"), seconds, step, most, *names)
+            rows = await connection.fetch(sql("show_minutes"), seconds, step, most, *how)
         now, read, oldest = rows[0][:3]
-        found = [
-            Minute(row["step"], counted_of(row[4:])) for row in rows if row["step"] is not None
-        ]
-        return Minutes(now=now, oldest=oldest, is_cut=read >= most, minutes=found)
+        ended = [Ended(*row[3:]) for row in rows if row["queue"] is not None]
+        return Minutes(now=now, oldest=oldest, is_cut=read >= most, ended=ended)
 
     async def totals(self, most: int = TOTALS_MAX) -> list[Counted]:
         """Return all that was counted since the store was made."""

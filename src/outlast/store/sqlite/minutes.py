@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from sqlite3 import Cursor
+from typing import Any
 
 import msgspec
 
@@ -12,7 +13,7 @@ from outlast.store.minutes import (
     MINUTE_SECONDS,
     WORKER_SECONDS,
     Counted,
-    Minute,
+    Ended,
     MinuteFilter,
     Minutes,
     columns_of,
@@ -27,6 +28,7 @@ _STEPS = (
 )
 """Which rows are added up, after how many seconds, and to which: how many seconds these cover."""
 _encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(list[Any]).decode
 
 
 def note_minute(
@@ -69,8 +71,8 @@ def minutes(
     values |= msgspec.structs.asdict(which)
     rows = cursor.execute(_SQL["minutes"], values).fetchall()
     read, oldest = rows[0][:2] if rows else (0, None)
-    found = [Minute(row[2], counted_of(row[3:])) for row in rows]
-    return Minutes(now=now, oldest=oldest, is_cut=read >= most, minutes=found)
+    ended = [Ended(*row[2:5], *map(_decode, row[5:])) for row in rows]
+    return Minutes(now=now, oldest=oldest, is_cut=read >= most, ended=ended)
 
 
 def totals(cursor: Cursor, most: int) -> list[Counted]:

@@ -74,7 +74,8 @@ ORDER BY m.kind, m.queue, m.task, m.outcome
 -- name: minutes
 -- At most :most rows, the newest, are read: three parts of the index, newest first. Each row brings how
 -- many rows were read, and the time of the oldest of them. :by_queue, :by_task: whether they are told apart, or
--- else added up under no name.
+-- else added up under no name. :detail: only numbers by step; also lengths over all steps, in rows of their own; or
+-- all of it: store/minutes.py. A part that is not asked for reads nothing.
 WITH seen (number, at) AS MATERIALIZED (
     SELECT * FROM (
         SELECT * FROM (
@@ -90,14 +91,52 @@ WITH seen (number, at) AS MATERIALIZED (
             WHERE level = 'hour' AND at BETWEEN :since AND :now ORDER BY at DESC LIMIT :most))
     ORDER BY at DESC LIMIT :most
 )
-SELECT (SELECT count(*) FROM seen), (SELECT min(at) FROM seen),
-       m.at - m.at % :step AS step, m.kind, iif(:by_queue, m.queue, '') AS queue_told,
-       iif(:by_task, m.task, '') AS task_told, m.outcome,
-       sum(m.jobs), sum(m.firsts), sum(m.seconds), sum(m.waited), sum(m.d1), sum(m.d2), sum(m.d3),
-       sum(m.d4), sum(m.d5), sum(m.d6), sum(m.d7), sum(m.d8), sum(m.d9), sum(m.d10), sum(m.d11),
-       sum(m.w1), sum(m.w2), sum(m.w3), sum(m.w4), sum(m.w5), sum(m.w6), sum(m.w7), sum(m.w8),
-       sum(m.w9), sum(m.w10), sum(m.w11)
-FROM seen CROSS JOIN outlast_minutes AS m ON m.rowid = seen.number
-WHERE m.kind = 'attempt' AND (:queue IS NULL OR m.queue = :queue) AND (:task IS NULL OR m.task = :task)
-GROUP BY step, queue_told, task_told, m.outcome
-ORDER BY step, queue_told, task_told, m.outcome
+SELECT (SELECT count(*) FROM seen), (SELECT min(at) FROM seen), c.queue, c.task, c.outcome,
+       json_group_array(c.step), json_group_array(c.jobs), '[]', '[]', '[]', '[]', '[]', '[]'
+FROM (
+    SELECT m.at - m.at % :step AS step,
+           iif(:by_queue, m.queue, '') AS queue, iif(:by_task, m.task, '') AS task, m.outcome AS outcome, sum(m.jobs) AS jobs
+    FROM seen CROSS JOIN outlast_minutes AS m ON m.rowid = seen.number
+    WHERE :detail <> 'all' AND m.kind = 'attempt'
+      AND (:queue IS NULL OR m.queue = :queue) AND (:task IS NULL OR m.task = :task)
+    GROUP BY 1, 2, 3, 4) AS c
+GROUP BY c.queue, c.task, c.outcome
+UNION ALL
+SELECT (SELECT count(*) FROM seen), (SELECT min(at) FROM seen), c.queue, c.task, c.outcome,
+       '[]', '[]', '[]', '[]', '[]', '[]',
+       json_array(sum(c.d1), sum(c.d2), sum(c.d3), sum(c.d4), sum(c.d5), sum(c.d6),
+                  sum(c.d7), sum(c.d8), sum(c.d9), sum(c.d10), sum(c.d11)),
+       json_array(sum(c.w1), sum(c.w2), sum(c.w3), sum(c.w4), sum(c.w5), sum(c.w6),
+                  sum(c.w7), sum(c.w8), sum(c.w9), sum(c.w10), sum(c.w11))
+FROM (
+    SELECT iif(:by_queue, m.queue, '') AS queue, iif(:by_task, m.task, '') AS task, m.outcome AS outcome,
+           m.d1, m.d2, m.d3, m.d4, m.d5, m.d6, m.d7, m.d8, m.d9, m.d10, m.d11,
+           m.w1, m.w2, m.w3, m.w4, m.w5, m.w6, m.w7, m.w8, m.w9, m.w10, m.w11
+    FROM seen CROSS JOIN outlast_minutes AS m ON m.rowid = seen.number
+    WHERE :detail = 'lengths' AND m.kind = 'attempt'
+      AND (:queue IS NULL OR m.queue = :queue) AND (:task IS NULL OR m.task = :task)
+) AS c
+GROUP BY c.queue, c.task, c.outcome
+UNION ALL
+SELECT (SELECT count(*) FROM seen), (SELECT min(at) FROM seen), c.queue, c.task, c.outcome,
+       json_group_array(c.step), json_group_array(c.jobs),
+       json_group_array(c.seconds), json_group_array(c.waited),
+       json_group_array(c.d1 + c.d2 + c.d3 + c.d4 + c.d5 + c.d6 + c.d7 + c.d8 + c.d9 + c.d10 + c.d11),
+       json_group_array(c.w1 + c.w2 + c.w3 + c.w4 + c.w5 + c.w6 + c.w7 + c.w8 + c.w9 + c.w10 + c.w11),
+       json_array(sum(c.d1), sum(c.d2), sum(c.d3), sum(c.d4), sum(c.d5), sum(c.d6),
+                  sum(c.d7), sum(c.d8), sum(c.d9), sum(c.d10), sum(c.d11)),
+       json_array(sum(c.w1), sum(c.w2), sum(c.w3), sum(c.w4), sum(c.w5), sum(c.w6),
+                  sum(c.w7), sum(c.w8), sum(c.w9), sum(c.w10), sum(c.w11))
+FROM (
+    SELECT m.at - m.at % :step AS step,
+           iif(:by_queue, m.queue, '') AS queue, iif(:by_task, m.task, '') AS task, m.outcome AS outcome,
+           sum(m.jobs) AS jobs, sum(m.seconds) AS seconds, sum(m.waited) AS waited,
+           sum(m.d1) AS d1, sum(m.d2) AS d2, sum(m.d3) AS d3, sum(m.d4) AS d4, sum(m.d5) AS d5, sum(m.d6) AS d6,
+           sum(m.d7) AS d7, sum(m.d8) AS d8, sum(m.d9) AS d9, sum(m.d10) AS d10, sum(m.d11) AS d11,
+           sum(m.w1) AS w1, sum(m.w2) AS w2, sum(m.w3) AS w3, sum(m.w4) AS w4, sum(m.w5) AS w5, sum(m.w6) AS w6,
+           sum(m.w7) AS w7, sum(m.w8) AS w8, sum(m.w9) AS w9, sum(m.w10) AS w10, sum(m.w11) AS w11
+    FROM seen CROSS JOIN outlast_minutes AS m ON m.rowid = seen.number
+    WHERE :detail = 'all' AND m.kind = 'attempt'
+      AND (:queue IS NULL OR m.queue = :queue) AND (:task IS NULL OR m.task = :task)
+    GROUP BY 1, 2, 3, 4) AS c
+GROUP BY c.queue, c.task, c.outcome
