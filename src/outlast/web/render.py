@@ -16,6 +16,7 @@ from outlast.web.access import Right
 from outlast.web.assets import asset_path
 from outlast.web.findings import SHOWN_MAX
 from outlast.web.navigation import NAVIGATION
+from outlast.web.sparkline import draw_sparkline
 
 MEANINGS = {
     "wait": ("queued", "scheduled", "in_line", "due", "stopped", "expired", "snoozed", "released"),
@@ -135,8 +136,13 @@ def environment() -> Environment:
         "span": span,
         "stamp": stamp,
     }
-    known = {"NAVIGATION": NAVIGATION, "Right": Right, "SHOWN_MAX": SHOWN_MAX, "asset": asset_path}
-    made.globals |= known
+    made.globals |= {
+        "NAVIGATION": NAVIGATION,
+        "Right": Right,
+        "SHOWN_MAX": SHOWN_MAX,
+        "asset": asset_path,
+        "draw_sparkline": draw_sparkline,
+    }
     return made
 
 
