@@ -9,17 +9,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
+from functools import cache
 from importlib import metadata
+from itertools import chain
 from typing import TYPE_CHECKING
 
-from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import GaugeMetricFamily
-from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.registry import Collector
 
 from outlast.clock import SYSTEM, Clock
 from outlast.errors import StoreError
 from outlast.metrics.collector import LookCollector
+from outlast.metrics.exposition import write_text
 from outlast.metrics.look import Look
 from outlast.metrics.names import QUEUES_MAX, TASKS_MAX, Names
 
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 
 KEEP_SECONDS = 15.0  # for which a page is kept
 LOOK_SECONDS = 10.0  # that one look may take: below the time that a Prometheus server waits
-CONTENT_TYPE: str = CONTENT_TYPE_LATEST
 
 
 class Exporter:
@@ -86,6 +86,7 @@ class ExporterCollector(Collector):
         yield info
 
 
+@cache
 def _find_own_version() -> str:
     try:
         return metadata.version("outlast")
@@ -95,8 +96,5 @@ def _find_own_version() -> str:
 
 def render(snapshot: LookCollector | None, looked_at: float) -> bytes:
     """Return the page of one look; None: the store could not be read."""
-    registry = CollectorRegistry(auto_describe=False)
-    registry.register(ExporterCollector(looked_at, is_up=snapshot is not None))
-    if snapshot is not None:
-        registry.register(snapshot)
-    return generate_latest(registry)
+    own = ExporterCollector(looked_at, is_up=snapshot is not None)
+    return write_text(chain(own.collect(), () if snapshot is None else snapshot.collect()))

@@ -13,7 +13,7 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from outlast.metrics.exporter import CONTENT_TYPE
+from outlast.metrics.exposition import CONTENT_TYPE
 
 READER_SECONDS = 10.0  # that one reader may take to ask, and to read on
 ANSWER_SECONDS = 30.0  # for a page to be made

@@ -22,7 +22,7 @@ _exporters = WeakKeyDictionary()
 
 async def show_metrics(visit: Visit) -> Response:
     """Answer with the page; 200 also where the store is away, which it says."""
-    from outlast.metrics.exporter import CONTENT_TYPE
+    from outlast.metrics.exposition import CONTENT_TYPE
 
     page = await _exporter_of(visit.site).page()
     return Response(page, headers={"content-type": CONTENT_TYPE})
