@@ -3,8 +3,8 @@
 Of ROWS jobs, which a month has brought: 97 of 100 completed, 1 cancelled, 1 of 500 dead in 40
 groups; each fiftieth has a failed attempt with a crash report. 1 of 50 waits in one of 50 queues
 (100 tasks), 1 of 200 is scheduled, some run, some are suspects. Beside them: attempts and deaths,
-1,000 refused writes, 20 live workers and 2,000 that have gone, 300 schedules, 5,000 actions,
-labels, and what workers have counted in that month.
+1,000 refused writes, 20 live workers and 2,000 that have gone, 300 schedules (each other one by a
+zone's clocks), 5,000 actions, labels, and what workers have counted in that month.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import msgspec
 
 from bench.large_file import opened
 from outlast.model.crash import Crash, CrashKind
+from outlast.model.schedule import Spec
 from outlast.store import open_store
 from outlast.store.minutes import BUCKETS
 from outlast.store.schedules import NewSchedule
@@ -160,9 +161,10 @@ def fill(url: str, rows: int) -> float:
 async def _make(url: str) -> None:
     store = open_store(url)
     await store.open()
-    spec = '{"kind":"every","seconds":3600.0}'
+    specs = [Spec(every=3_600), Spec(cron="30 4 * * *", zone="Europe/Berlin")]
     for n in range(SCHEDULES):
         call = NewJob(task=TASK_NAMES[n % TASKS])
+        spec = msgspec.json.encode(specs[n % 2]).decode()
         await store.put_schedules([NewSchedule(name=f"schedule{n}", call=call, spec=spec)])
     await store.close()
 

@@ -112,6 +112,11 @@ def schedule_of(row: ScheduleRow, payloads: Payloads = PLAIN) -> Schedule:
     )
 
 
+def find_malformed(row: ScheduleRow) -> str | None:
+    """Return why this program cannot work with a schedule of the store; None: it can."""
+    return _read(row)[2]
+
+
 def _read(row: ScheduleRow) -> tuple[Spec | None, NewJob | None, str | None]:
     """Return spec and call, each None if it cannot be read, and why."""
     spec = call = None

@@ -55,6 +55,8 @@ class Pauses:
 
     def find(self, queue: str, task: str, tenant: str | None) -> Pause | None:
         """Return the first pause that a job of these is under; None: it is not paused."""
+        if not self.listed:
+            return None
         names = {
             PauseKind.QUEUE: queue,
             PauseKind.TASK: task,

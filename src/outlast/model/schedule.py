@@ -18,10 +18,10 @@ from outlast.errors import ConfigError
 from outlast.model.cron import Cron, check_text, cron_of
 from outlast.model.zone import (
     DAY,
+    changes_between,
     check_zone,
     end_of_gap,
     instants_of,
-    next_change,
     wall_at,
     zone_of,
 )
@@ -102,11 +102,11 @@ class Spec(
         """
         if self.cron is None or self._cron.is_hourly:
             return
-        zone = zone_of(self.zone)
-        at, end = math.floor(start), math.floor(start) + days * DAY
-        while (change := next_change(zone, at, end)) is not None:
-            yield from _disturbances_at(self, self._cron, change)
-            at = change
+        at = math.floor(start)
+        day = at - at % DAY  # so that all schedules of a zone ask for the same changes all day
+        for change in changes_between(zone_of(self.zone), day, day + (days + 1) * DAY):
+            if at < change <= at + days * DAY:
+                yield from _disturbances_at(self, self._cron, change)
 
     @property
     def _cron(self) -> Cron:

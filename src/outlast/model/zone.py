@@ -73,6 +73,16 @@ def next_change(zone: ZoneInfo, after: int, until: int) -> int | None:
     return None
 
 
+@lru_cache(maxsize=64)
+def changes_between(zone: ZoneInfo, after: int, until: int) -> tuple[int, ...]:
+    """Return all instants in ``after < instant <= until`` at which the clocks change."""
+    found: list[int] = []
+    at: int | None = after
+    while at is not None and (at := next_change(zone, at, until)) is not None:
+        found.append(at)
+    return tuple(found)
+
+
 def _change_between(zone: ZoneInfo, before: int, after: int) -> int:
     """Return the first second with another offset than ``before`` has; ``after`` has another."""
     old = _offset(zone, before)

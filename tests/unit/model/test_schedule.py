@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from datetime import UTC, datetime
 from itertools import islice
+from typing import Any
 from zoneinfo import ZoneInfo
 
 import msgspec
@@ -13,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from outlast.errors import ConfigError
+from outlast.model import zone
 from outlast.model.schedule import Spec
 
 BERLIN = "Europe/Berlin"
@@ -181,3 +183,28 @@ def test_what_a_change_of_the_clocks_does_to_ticks_is_told(cron: str, kinds: lis
         for one in spec.disturbances(utc(2026, 1, 1), days=365)
     ]
     assert found == kinds
+
+
+@pytest.mark.parametrize(
+    ("seconds", "days", "number"),
+    [(-1, 300, 2), (0, 300, 1), (0, 210, 1), (-1, 210, 1), (0, 209, 0)],
+)
+def test_changes_count_from_one_second_to_another(seconds: int, days: int, number: int) -> None:
+    change = utc(2026, 3, 29, 1)  # the next one is 210 days later
+    found = Spec(cron="0 */2 * * *", zone=BERLIN).disturbances(change + seconds, days)
+    assert len(list(found)) == number
+
+
+def test_schedules_of_a_zone_look_for_its_changes_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks: list[int] = []
+    real = zone.next_change
+
+    def look(*asked: Any) -> int | None:
+        looks.append(1)
+        return real(*asked)
+
+    monkeypatch.setattr(zone, "next_change", look)
+    for hour in range(24):
+        start = utc(2031, 1, 1, hour)
+        assert list(Spec(cron=f"{hour} 4 * * *", zone="America/Lima").disturbances(start)) == []
+    assert len(looks) == 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from outlast.insight.doctor.finding import Facts
-from outlast.insight.schedules import falling_into_changes, schedule_of
+from outlast.insight.schedules import falling_into_changes, find_malformed
 from outlast.store.finding import Finding, Level
 from outlast.text import line
 
@@ -34,7 +34,7 @@ def clock_changes(facts: Facts) -> Iterator[Finding]:
 
 def unreadable(facts: Facts) -> Iterator[Finding]:
     """Whether this host can work with all schedules."""
-    told = ((row.name, schedule_of(row).malformed) for row in facts.schedules)
+    told = ((row.name, find_malformed(row)) for row in facts.schedules)
     found = [f"{line(name)}: {line(why, SAID_MAX)}" for name, why in told if why is not None]
     if found:
         more = f", and {len(found) - 1} more" if len(found) > 1 else ""
