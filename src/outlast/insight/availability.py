@@ -93,6 +93,8 @@ def hindrance(live: Iterable[WorkerRow], queue: str, task: str) -> str | None:
     """Return why none of these live workers takes jobs of this task from this queue; None if one
     does. The names are positions of ``outlast why``."""
     left = list(live)
+    if any(_takes(one, queue, task) for one in left):  # as it mostly is: the first one does
+        return None
     if not left:
         return "no_workers"
     knowing = [one for one in left if knows(one, task)]
@@ -101,7 +103,9 @@ def hindrance(live: Iterable[WorkerRow], queue: str, task: str) -> str | None:
     serving = [one for one in knowing if serves(one, queue)]
     if not serving:
         return "queue_not_served"
-    staying = [one for one in serving if not drains(one)]
-    if not staying:
-        return "draining"
-    return "failing" if all(takes_nothing(one) for one in staying) else None
+    return "draining" if all(map(drains, serving)) else "failing"
+
+
+def _takes(one: WorkerRow, queue: str, task: str) -> bool:
+    takes = serves(one, queue) and not drains(one) and not takes_nothing(one)
+    return takes and knows(one, task)

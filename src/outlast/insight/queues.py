@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import TypeVar
 
 import msgspec
 
 from outlast.insight.availability import drains, hindrance, knows, list_alive, serves
-from outlast.insight.stats import COUNTS, stats_document
+from outlast.insight.overview import Overview
+from outlast.insight.stats import COUNTS
 from outlast.model.pause import Pause, Pauses
 from outlast.store.rows import WorkerRow
-from outlast.store.statistics import Statistics
+from outlast.store.statistics import EndedJobs, Statistics
 
+T = TypeVar("T")
 HOUR, MINUTE = 3_600.0, 60.0
 
 
@@ -23,7 +26,7 @@ class LaneView(msgspec.Struct, frozen=True, kw_only=True):
             has been.
         pause: what holds it, if anything.
         hindrance: why no worker takes it, as a position of ``outlast why``; None: one does.
-        workers: those that take it, by name.
+        live: all live workers.
     """
 
     queue: str
@@ -32,8 +35,13 @@ class LaneView(msgspec.Struct, frozen=True, kw_only=True):
     oldest: float
     pause: Pause | None
     hindrance: str | None
-    workers: list[WorkerRow]
+    live: Sequence[WorkerRow]
     at_least: bool = False
+
+    @property
+    def workers(self) -> list[WorkerRow]:
+        """Those that take it, by name."""
+        return [one for one in self.live if knows(one, self.task) and serves(one, self.queue)]
 
 
 class QueueView(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,26 +72,30 @@ class QueueView(msgspec.Struct, frozen=True, kw_only=True):
         return [one for one in self.lanes if one.hindrance is not None and one.pause is None]
 
 
-def list_queues(
-    statistics: Statistics,
-    workers: Sequence[WorkerRow],
-    pauses: Sequence[Pause],
-    lately: Collection[str] = (),
-) -> list[QueueView]:
+def list_queues(seen: Overview, lately: Collection[str] = ()) -> list[QueueView]:
     """Return the queues that have jobs, a pause, or a worker that names them, and those that were
     busy ``lately``, by name."""
-    document = stats_document(statistics, workers, pauses)
-    counted = {one["queue"]: one for one in document["queues"]}
+    statistics, workers, pauses = seen.statistics, seen.workers, seen.pauses
+    counted = {one["queue"]: one for one in seen.stats["queues"]}
     live = list_alive(workers, statistics.now)
     named = {queue for one in live for queue in one.queues}
     paused = {one.name for one in pauses if one.kind == "queue"}
-    lanes = list_lanes(statistics, live, Pauses(pauses))
+    lanes = group(list_lanes(statistics, live, Pauses(pauses)), lambda one: one.queue)
+    done = group(statistics.ended, lambda one: one.queue)
     return [
         _queue(
-            name, counted.get(name), statistics, [x for x in lanes if x.queue == name], live, pauses
+            name, counted.get(name), _rate(done.get(name, ())), lanes.get(name, []), live, pauses
         )
         for name in sorted({*counted, *named, *paused, *lately})
     ]
+
+
+def group(many: Iterable[T], name_of: Callable[[T], str]) -> dict[str, list[T]]:
+    """Return them by name."""
+    found: dict[str, list[T]] = {}
+    for one in many:
+        found.setdefault(name_of(one), []).append(one)
+    return found
 
 
 def list_lanes(statistics: Statistics, live: Sequence[WorkerRow], pauses: Pauses) -> list[LaneView]:
@@ -97,7 +109,7 @@ def list_lanes(statistics: Statistics, live: Sequence[WorkerRow], pauses: Pauses
             oldest=max(0.0, statistics.now - one.oldest),
             pause=pauses.find(one.queue, one.task, None),
             hindrance=hindrance(live, one.queue, one.task),
-            workers=[w for w in live if knows(w, one.task) and serves(w, one.queue)],
+            live=live,
         )
         for one in statistics.lanes
     ]
@@ -113,14 +125,13 @@ _NOTHING: dict[str, object] = {
 def _queue(
     name: str,
     counted: dict[str, object] | None,
-    statistics: Statistics,
+    per_minute: float,
     lanes: list[LaneView],
     live: Sequence[WorkerRow],
     pauses: Sequence[Pause],
 ) -> QueueView:
     told: dict[str, object] = counted or _NOTHING
     counts = {key: value for key, value in told.items() if type(value) is int}
-    per_minute = _rate(name, statistics)
     due = counts.get("due", 0)
     to_empty = due / per_minute * MINUTE if due and per_minute else None
     at_least, oldest = told["at_least"], told["oldest_due_seconds"]
@@ -142,8 +153,8 @@ def _pause_of(name: str, pauses: Sequence[Pause]) -> Pause | None:
     return held[0] if held else None
 
 
-def _rate(name: str, statistics: Statistics) -> float:
-    """Return completed jobs per minute, among those that ended last."""
-    done = [one for one in statistics.ended if (one.queue, one.state) == (name, "completed")]
+def _rate(ended: Iterable[EndedJobs]) -> float:
+    """Return completed jobs per minute, among those of a queue that ended last."""
+    done = [one for one in ended if one.state == "completed"]
     minute, hour = sum(one.minute for one in done), sum(one.hour for one in done)
     return float(minute) if minute else hour / 60.0

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from outlast.insight.availability import knows, list_alive
+from outlast.insight.availability import list_alive
 from outlast.insight.history import AttemptHistory, Series
-from outlast.insight.queues import LaneView, list_lanes
+from outlast.insight.queues import LaneView, group, list_lanes
 from outlast.model.pause import Pause, Pauses
 from outlast.store.minutes import BOUNDS
 from outlast.store.rows import WorkerRow
@@ -61,29 +61,41 @@ def list_tasks(
 ) -> list[TaskView]:
     """Return the tasks that wait, that live workers know, or that ran lately, by name."""
     live = list_alive(workers, statistics.now)
-    lanes = list_lanes(statistics, live, Pauses(pauses))
+    lanes = group(list_lanes(statistics, live, Pauses(pauses)), lambda one: one.task)
     series = {one.name: one for one in history.series}
     known = {task for one in live for task in (*one.tasks, *one.lacks)}
-    names = {*series, *known, *(one.task for one in lanes)}
-    names |= {one.name for one in pauses if one.kind == "task"}
-    return [_task(name, series.get(name), lanes, live, pauses) for name in sorted(names)]
+    names = {*series, *known, *lanes, *(one.name for one in pauses if one.kind == "task")}
+    able = _find_able(live)
+    return [
+        _task(name, series.get(name), lanes.get(name, []), able.get(name, []), live, pauses)
+        for name in sorted(names)
+    ]
+
+
+def _find_able(live: Iterable[WorkerRow]) -> dict[str, list[WorkerRow]]:
+    """Return the workers that may run it, by task."""
+    found: dict[str, list[WorkerRow]] = {}
+    for one in live:
+        for task in dict.fromkeys(one.tasks):
+            if task not in one.lacks:
+                found.setdefault(task, []).append(one)
+    return found
 
 
 def _task(
     name: str,
     series: Series | None,
-    lanes: Iterable[LaneView],
+    lanes: list[LaneView],
+    able: list[WorkerRow],
     live: Sequence[WorkerRow],
     pauses: Sequence[Pause],
 ) -> TaskView:
-    mine = [one for one in lanes if one.task == name]
-    able = [one for one in live if knows(one, name)]
     held = [one for one in pauses if one.kind == "all" or (one.kind, one.name) == ("task", name)]
     return TaskView(
         name=name,
         series=series,
-        lanes=mine,
-        due=sum(one.due for one in mine),
+        lanes=lanes,
+        due=sum(one.due for one in lanes),
         pause=held[0] if held else None,
         workers=able,
         lacking=[one for one in live if name in one.lacks],

@@ -133,7 +133,7 @@ def stack_of(text: str | None) -> Stack | None:
 
 
 def names_of(text: str) -> list[str]:
-    """Return a list of names on a worker's row."""
+    """Return a list of names on a worker's row: the same one for the same text, so leave it."""
     return _read(text, _names) or []
 
 
@@ -167,9 +167,9 @@ def _policy_or_none(text: str) -> Policy | None:
 _progress = msgspec.json.Decoder(Progress).decode
 _crash = msgspec.json.Decoder(Crash).decode
 _stack = msgspec.json.Decoder(Stack).decode
-_names = msgspec.json.Decoder(list[str]).decode
+_names = lru_cache(maxsize=16)(msgspec.json.Decoder(list[str]).decode)  # alike on many rows
 _counts = msgspec.json.Decoder(Counts).decode
-_lacks = msgspec.json.Decoder(dict[str, list[str]]).decode
+_lacks = lru_cache(maxsize=16)(msgspec.json.Decoder(dict[str, list[str]]).decode)
 _READERS: dict[str, Callable[[str], object]] = {
     "policy": _policy_or_none,
     "progress": _progress,

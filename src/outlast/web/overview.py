@@ -10,11 +10,10 @@ from outlast.insight.doctor import Locks
 from outlast.insight.doctor.finding import Facts
 from outlast.insight.doctor.schedules import SCHEDULES
 from outlast.insight.doctor.workers import CHECKS
-from outlast.insight.history import Series, read_history
+from outlast.insight.history import AttemptHistory, Series, read_history
 from outlast.insight.overview import Overview, read_overview
 from outlast.store.finding import Finding, Level
 from outlast.store.protocol import Store
-from outlast.store.schedules import ScheduleRow
 from outlast.text import count_of
 from outlast.web.endpoint import Endpoint
 from outlast.web.findings import group_findings
@@ -29,9 +28,11 @@ async def show_overview(visit: Visit) -> Response:
     """Show the first page."""
     seen = await visit.ask("overview", read_overview)
     reader = visit.site.reader
-    schedules = await reader.ask("first schedules", _read_schedules, SLOW_SECONDS)
+    of_schedules = await reader.ask(
+        "schedules judged", lambda store: _judge_schedules(store, visit.now), SLOW_SECONDS
+    )
     findings = group_findings(
-        one for one in find_troubles(seen, schedules, visit) if one.level in GRAVE
+        one for one in [*find_troubles(seen, visit.now), *of_schedules] if one.level in GRAVE
     )
     return visit.show(
         "overview.html",
@@ -46,26 +47,32 @@ async def show_overview(visit: Visit) -> Response:
 
 async def read_lately(visit: Visit) -> dict[str, Series]:
     """Return the attempts of the last hour, by queue."""
-    found = await visit.site.reader.ask("last hour", read_history, SLOW_SECONDS)
+    found = await visit.site.reader.ask("last hour", _read_numbers, SLOW_SECONDS)
     return {each.name: each for each in found.series}
 
 
-async def _read_schedules(store: Store) -> list[ScheduleRow]:
-    return await store.inspector.schedules(SCHEDULES_MAX)
+async def _read_numbers(store: Store) -> AttemptHistory:
+    return await read_history(store, detail="numbers")
 
 
-def find_troubles(seen: Overview, schedules: list[ScheduleRow], visit: Visit) -> Iterator[Finding]:
-    """Yield what the doctor finds in the store, and the jobs that have died."""
+async def _judge_schedules(store: Store, now: float) -> list[Finding]:
+    """Return what the doctor finds of schedules: it looks at the ticks of a whole year."""
+    rows = await store.inspector.schedules(SCHEDULES_MAX)
+    facts = Facts(place="", now=now, locks=Locks(path=""), schedules=rows)
+    return [one for check in SCHEDULES for one in check(facts)]
+
+
+def find_troubles(seen: Overview, now: float) -> Iterator[Finding]:
+    """Yield what the doctor finds of workers and jobs, and the jobs that have died."""
     facts = Facts(
         place="",
-        now=visit.now,
+        now=now,
         locks=Locks(path=""),
         workers=list(seen.workers),
         pauses=list(seen.pauses),
         statistics=seen.statistics,
-        schedules=schedules,
     )
-    for check in (*CHECKS, *SCHEDULES):
+    for check in CHECKS:
         yield from check(facts)
     died = sum(one.number for one in seen.statistics.dead)
     if died:

@@ -61,7 +61,7 @@ async def show_queue(visit: Visit) -> Response:
 async def find_queues(visit: Visit) -> tuple[Overview, list[QueueView]]:
     """Return the queues as the last looks have shown them."""
     seen, lately = await visit.ask("overview", read_overview), await read_lately(visit)
-    return seen, list_queues(seen.statistics, seen.workers, seen.pauses, lately)
+    return seen, list_queues(seen, lately)
 
 
 async def pause(visit: Visit) -> Response:
