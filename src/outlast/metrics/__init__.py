@@ -1,11 +1,11 @@
 """What a Prometheus server reads of a store: one page for the whole fleet.
 
-names.py      which queues and tasks are told apart: at most 200 and 500, then ``_other``
-look.py       one look at the store: bounded reads, never the jobs themselves
-collector.py  the look as metric families: docs/metrics.md lists them
-exposition.py the families as text
-exporter.py   the page, kept for 15 s, with ``outlast_store_up`` 0 where the store is away
-server.py     ``outlast exporter``: a small HTTP server of the standard library
+names.py       which queues and tasks are told apart: at most 200 and 500, then ``_other``
+look.py        one look at the store: bounded reads, never the jobs themselves
+collector.py   the look as metric families: docs/metrics.md lists them
+exposition.py  the families as text
+exporter.py    the page, kept for 15 s, with ``outlast_store_up`` 0 where the store is away
+server.py      ``outlast exporter``: a small HTTP server of the standard library
 
 No worker serves metrics: its death would take them along. Needs ``pip install 'outlast[metrics]'``.
 """

@@ -1,6 +1,6 @@
 """Metric families as the text that a Prometheus server reads.
 
-prometheus_client's own writer looks at each name and label of each line anew, which takes most of
+prometheus_client's own writer looks again at each name and label of each line, which takes most of
 a scrape with thousands of series. Names here are plain, and the labels of one series come once for
 each of its lines: so each is escaped once.
 """

@@ -27,6 +27,7 @@ job_filter.py   which jobs are asked for in the URL, and which searches are refu
 bulk.py         what is done to all jobs that match: shown first, then done in steps
 job.py          /jobs/17: why, attempts, payloads
 job_logs.py     what the attempts of a job have printed, as pages show it
+sparkline.py    numbers step by step as a drawing
 timeline.py     the attempts of a job as a drawing
 job_actions.py  what is done to one job: cancel, requeue, discard
 dead.py         /dead: dead jobs by what they died of

@@ -338,7 +338,7 @@ def test_the_remedy_of_a_missing_privilege_is_no_migration() -> None:
     for amiss in (facts(denied="no", environment=None), server(lacking=["SELECT ON TABLE t"])):
         (found,) = (one for one in examine(amiss) if one.name == "privileges")
         assert "outlast migrate --grant" in found.mend
-        assert found.level == "problem" or found.mend.endswith("--grant shop.")
+        assert found.level == "problem" or found.mend.endswith("--grant shop`.")
         assert "schema" not in {one.name for one in examine(amiss) if one.level == "problem"}
 
 

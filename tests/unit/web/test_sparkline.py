@@ -1,4 +1,4 @@
-"""The picture of numbers step by step: as high as its largest, and safe whatever its name is."""
+"""The picture of numbers step by step: as high as its largest, and safe with any name."""
 
 from __future__ import annotations
 
