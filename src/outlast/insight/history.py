@@ -139,7 +139,8 @@ def _series(name: str, rows: Iterable[Ended], steps: range) -> Series:
             _add(completed, places, row.jobs)
         elif row.outcome not in NOT_FAILED:
             _add(failed, places, row.jobs)
-        for mine, numbers in zip(times, (row.seconds, row.waited, row.ran, row.due), strict=True):
+        told = (row.seconds, row.waited, row.ran, row.due) if row.ran else ()
+        for mine, numbers in zip(times, told, strict=False):
             _add(mine, places, numbers)
         _add(durations, range(BUCKETS), row.durations)
         _add(waits, range(BUCKETS), row.waits)
@@ -149,8 +150,8 @@ def _series(name: str, rows: Iterable[Ended], steps: range) -> Series:
         attempts=attempts,
         completed=completed,
         failed=failed,
-        seconds=list(map(_mean, seconds, ran)),
-        waited=list(map(_mean, waited, due)),
+        seconds=_means(seconds, ran),
+        waited=_means(waited, due),
         durations=durations,
         waits=waits,
     )
@@ -167,8 +168,9 @@ def _add(mine: list[N], places: Iterable[int], numbers: Iterable[N]) -> None:
         mine[place] += number
 
 
-def _mean(total: float, number: float) -> float | None:
-    return total / number if number else None
+def _means(totals: list[float], numbers: list[float]) -> list[float | None]:
+    both = zip(totals, numbers, strict=True)
+    return [total / number if number else None for total, number in both]
 
 
 def history_document(history: AttemptHistory) -> Document:

@@ -35,7 +35,7 @@ async def show_tasks(visit: Visit) -> Response:
 async def show_task(visit: Visit) -> Response:
     """Show one task: what became of its attempts, how long they took, and who runs it."""
     name = require_name(visit.query, "name")
-    found = next((one for one in await find_tasks(visit) if one.name == name), None)
+    found = next((one for one in await find_tasks(visit, name) if one.name == name), None)
     if found is None:
         text = f"No live worker knows the task {name!r}, none waits, and none ran in the last hour."
         raise WebRefusal(404, "No such task", text)
@@ -52,15 +52,17 @@ async def show_task(visit: Visit) -> Response:
     )
 
 
-async def find_tasks(visit: Visit) -> list[TaskView]:
-    """Return the tasks as the last looks have shown them."""
+async def find_tasks(visit: Visit, name: str | None = None) -> list[TaskView]:
+    """Return the tasks as the last looks have shown them; of a name, the last hour of no other."""
     seen = await visit.ask("overview", read_overview)
-    history = await visit.site.reader.ask("history by task", _read_history, KEEP_SECONDS)
+    history = await visit.site.reader.ask(
+        ("history by task", name), lambda store: _read_history(store, name), KEEP_SECONDS
+    )
     return list_tasks(seen.statistics, seen.workers, seen.pauses, history)
 
 
-async def _read_history(store: Store) -> AttemptHistory:
-    return await read_history(store, seconds=HOUR, by="task", detail="lengths")
+async def _read_history(store: Store, name: str | None) -> AttemptHistory:
+    return await read_history(store, seconds=HOUR, by="task", task=name, detail="lengths")
 
 
 async def _read_outcomes(store: Store, name: str) -> AttemptHistory:

@@ -35,13 +35,14 @@ def clock_changes(facts: Facts) -> Iterator[Finding]:
 def unreadable(facts: Facts) -> Iterator[Finding]:
     """Whether this host can work with all schedules."""
     told = ((row.name, find_malformed(row)) for row in facts.schedules)
-    found = [f"{line(name)}: {line(why, SAID_MAX)}" for name, why in told if why is not None]
+    found = [(name, why) for name, why in told if why is not None]
     if found:
+        name, why = found[0]
         more = f", and {len(found) - 1} more" if len(found) > 1 else ""
         yield Finding(
             level=Level.WARNING,
             name="schedules",
-            sentence=f"This host cannot fire schedule {found[0]}{more}.",
+            sentence=f"This host cannot fire schedule {line(name)}: {line(why, SAID_MAX)}{more}.",
             mend="Update tzdata on the hosts that lack the zone, or put the schedule again.",
         )
 
