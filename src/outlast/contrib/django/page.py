@@ -11,13 +11,16 @@ from functools import cache
 from typing import Any
 from urllib.parse import quote
 
+from django.conf import settings
 from django.contrib.admin.views.decorators import staff_member_required
 from django.core.exceptions import ImproperlyConfigured
+from django.core.signals import setting_changed
 from django.db import transaction
 from django.http import HttpResponse
 from django.views.decorators.csrf import csrf_exempt
 
 from outlast.contrib.django.project import store_url
+from outlast.errors import ConfigError, text_of
 from outlast.sync import run_in_background
 
 try:
@@ -40,6 +43,8 @@ PERMISSIONS = {
     Right.DRAIN: "outlast.drain_worker",
 }
 LOOK_AGAIN = b"retry: 5000\ndata: \n\n"  # in milliseconds
+SETTING = "OUTLAST_PAGE"
+SETTINGS = frozenset({"name", "colour", "hide", "hide_keys", "read_only"})  # as of ``dashboard``
 STATE = "outlast.django"  # in the scope of a request: who it is of
 
 
@@ -58,10 +63,18 @@ def show_page(request: Any, within: str = "") -> HttpResponse:
 
 
 class DjangoSite:
-    """The page on one store: its settings, and the application that answers."""
+    """The page on one store: its settings, and the application that answers. Raises
+    ImproperlyConfigured for settings that cannot be."""
 
     def __init__(self, url: str) -> None:
-        self._site = make_site(url, lambda asked: asked.scope[STATE], hosts=["*"])
+        chosen = getattr(settings, SETTING, {})
+        if unknown := sorted(set(chosen) - SETTINGS):
+            names = ", ".join(sorted(SETTINGS))
+            raise ImproperlyConfigured(f"{SETTING} has {', '.join(unknown)}: it takes {names}")
+        try:
+            self._site = make_site(url, lambda asked: asked.scope[STATE], hosts=["*"], **chosen)
+        except ConfigError as error:
+            raise ImproperlyConfigured(f"{SETTING}: {text_of(error)}") from error
         self.application = application_of(self._site)
 
     def close(self) -> None:
@@ -77,6 +90,16 @@ def _site(url: str) -> DjangoSite:
 def close_page() -> None:
     """Close the connections of the page in this process: at the end of a test, say."""
     _site(store_url()).close()
+
+
+def _forget(*, setting: str, **_: Any) -> None:
+    if setting == SETTING:
+        if _site.cache_info().currsize:
+            close_page()
+        _site.cache_clear()
+
+
+setting_changed.connect(_forget)
 
 
 def _access_of(user: Any) -> Access:

@@ -6,11 +6,13 @@ import re
 from typing import Any
 
 from django.contrib.auth.models import Permission, User
+from django.core.exceptions import ImproperlyConfigured
 from django.test import TransactionTestCase, override_settings
 
 from outlast.contrib.django.models import JobRecord
 from outlast.contrib.django.page import PERMISSIONS, close_page
 from outlast.web.access import Right
+from outlast.web.hiding import HIDDEN
 from shop import tasks
 
 PAGE = "/work/outlast/"
@@ -78,3 +80,30 @@ class Page(TransactionTestCase):
         self.assertEqual(JobRecord.objects.get(pk=result.id).state, "queued")
         self.assertIn(self.client.post(path, headers=OWN).status_code, {200, 303})
         self.assertEqual(JobRecord.objects.get(pk=result.id).state, "cancelled")
+
+    @override_settings(
+        OUTLAST_PAGE={"hide": "secret-[a-z]+", "hide_keys": ["to"], "read_only": True}
+    )
+    def test_its_settings_hide_what_is_shown_and_keep_it_from_acting(self):
+        result = tasks.mail.enqueue("secret-ann")
+        self.sign_in("view_job", "cancel_job")
+        shown = self.get(f"jobs/{result.id}").content.decode()
+        self.assertNotIn("secret-ann", shown)
+        self.assertIn(HIDDEN, shown)
+        self.assertNotIn("Cancel", shown)
+        path = f"{PAGE}jobs/{result.id}/cancel"
+        self.assertEqual(self.client.post(path, headers=OWN).status_code, 403)
+        self.assertEqual(JobRecord.objects.get(pk=result.id).state, "queued")
+
+    def test_a_setting_that_cannot_be_is_named(self):
+        self.sign_in("view_job")
+        for chosen, said in (
+            (
+                {"hid": "x"},
+                "OUTLAST_PAGE has hid: it takes colour, hide, hide_keys, name, read_only",
+            ),
+            ({"hide": "("}, "OUTLAST_PAGE: hide="),
+        ):
+            settings, raises = override_settings(OUTLAST_PAGE=chosen), self.assertRaisesMessage
+            with settings, raises(ImproperlyConfigured, said):
+                self.get()
