@@ -68,7 +68,7 @@ def jobs(
     wrong last; upper and lower case of A to Z are alike. --since takes jobs that have ended, begun
     or been enqueued in that time.
 
-    In a large store a list that finds little ends after a million jobs, a search by --args, --error
+    In a large store a list that finds little ends after 300,000 jobs, a search by --args, --error
     or --since after 20,000, and says how far back it has looked; --before goes on from there, as it
     does behind a full list.
 

@@ -19,7 +19,7 @@ from outlast.model.job import State
 from outlast.model.pause import Pause, Pauses
 from outlast.option_words import describe_state
 from outlast.store.listing import find
-from outlast.store.protocol import Store
+from outlast.store.protocol import LOOK_ROWS, Store
 from outlast.store.rows import (
     AttemptRow,
     JobFilter,
@@ -39,7 +39,8 @@ PAGE_WHOLE = 20  # jobs read at once with all their arguments, results and check
 SCHEDULES_PAGE = 1_000
 REFUSALS_MAX = 500  # that one look reads: each has its worker looked up
 SHOWN_MAX = 4_000  # characters of arguments, where they are shown in a line
-LOOKS_MAX = 20  # each at LOOK_ROWS rows at most
+WALKED_MAX = 300_000  # jobs that a command walks by id: a third of a second of the database
+LOOKS_MAX = WALKED_MAX // LOOK_ROWS
 JUDGED_MAX = 10_000  # jobs that are read in search of a phase
 SEARCHED_MAX = 20_000  # jobs that are read in search of a text
 PHASES = {

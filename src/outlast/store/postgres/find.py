@@ -27,17 +27,29 @@ async def find_ids(connection: Any, which: JobFilter) -> JobIds:
     part = None if which.part is None else which.part.value
     if which.state is State.QUEUED and not await _is_long(connection, which, part):
         return _page(await connection.fetch(sql("find_queued"), *filters, part, which.limit), which)
-    kind = "find_dead" if which.state is State.DEAD else "find_all"
-    floor = await connection.fetchval(sql(f"{kind}_floor"), last, rows_max)
+    if which.state is not State.DEAD:
+        return await _walk(connection, which, filters, rows_max)
+    floor = await connection.fetchval(sql("find_dead_floor"), last, rows_max)
     least = ID_MIN if floor is None else floor
-    asked = (which.state, which.limit)
-    if which.state is State.DEAD and which.fingerprint and filters[1:] == (None, None, None):
+    if which.fingerprint and filters[1:] == (None, None, None):
         alike = (last, least, which.fingerprint, which.limit)
         return _page(await connection.fetch(sql("find_group"), *alike), which, floor)
-    if which.state is State.DEAD:
-        asked = (which.limit, which.fingerprint)
-    rows = await connection.fetch(sql(kind), *filters, least, *asked)
-    return _page(rows, which, floor)
+    asked = (*filters, least, which.limit, which.fingerprint)
+    return _page(await connection.fetch(sql("find_dead"), *asked), which, floor)
+
+
+async def _walk(
+    connection: Any, which: JobFilter, filters: tuple[Any, ...], rows_max: int
+) -> JobIds:
+    """Return what is found among the next rows by id; where it is less than what is asked for, with
+    the id down to which they go: that reads all of them."""
+    asked = (*filters, rows_max, which.state, which.limit)
+    rows = await connection.fetch(sql("find_all"), *asked)
+    if len(rows) >= which.limit:
+        return _page(rows, which)
+    return _page(
+        rows, which, await connection.fetchval(sql("find_all_floor"), filters[0], rows_max)
+    )
 
 
 async def _is_long(connection: Any, which: JobFilter, part: str | None) -> bool:

@@ -26,6 +26,8 @@ def find_ids(cursor: Cursor, which: JobFilter) -> JobIds:
     try:
         if kind == "queued" and _is_long(cursor, which, values):
             kind = "all"
+        if kind == "all":
+            return _walk(cursor, which, values)
         floor = _floor(cursor, kind, values)
         rows = cursor.execute(
             _SQL[kind], values | {"floor": ID_MIN if floor is None else floor}
@@ -33,6 +35,14 @@ def find_ids(cursor: Cursor, which: JobFilter) -> JobIds:
     finally:
         cursor.execute(_SNAPSHOT["rollback"])
     return page([row[0] for row in rows], which.limit, floor)
+
+
+def _walk(cursor: Cursor, which: JobFilter, values: dict[str, Any]) -> JobIds:
+    """Return what is found among the next rows by id; where it is less than what is asked for, with
+    the id down to which they go: that reads all of them."""
+    ids = [row[0] for row in cursor.execute(_SQL["all"], values)]
+    floor = None if len(ids) >= which.limit else _floor(cursor, "all", values)
+    return page(ids, which.limit, floor)
 
 
 def _kind(which: JobFilter) -> str:

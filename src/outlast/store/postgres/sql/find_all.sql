@@ -1,8 +1,8 @@
--- Ids of jobs, newest first, down to $5. $6: the state, $7: how many.
--- $1: the largest id. $2 to $4: queue, task and tenant; one that is not set is NULL. Reads only.
-SELECT id FROM outlast_jobs
-WHERE id <= $1 AND id >= $5::bigint
-  AND ($2::text IS NULL OR queue = $2) AND ($3::text IS NULL OR task = $3)
+-- Ids of jobs among the newest $5 rows, newest first: what a look reads ends with the last one that is asked for. $6: the
+-- state, $7: how many. $1: the largest id. $2 to $4: queue, task and tenant; one that is not set is NULL. Reads only.
+SELECT id FROM (
+    SELECT id, queue, task, tenant, state FROM outlast_jobs WHERE id <= $1 ORDER BY id DESC LIMIT $5::integer) j
+WHERE ($2::text IS NULL OR queue = $2) AND ($3::text IS NULL OR task = $3)
   AND ($4::text IS NULL OR tenant = $4)
   AND ($6::text IS NULL OR state = $6)
 ORDER BY id DESC LIMIT $7

@@ -5,16 +5,18 @@
 -- ones there may be none. Each part of the queue is read whole by its index, which holds queue and task,
 -- and of each no more ids are kept than are asked for (a limit without an order of its own inside would
 -- sort all of them). The tenant is in no index: who asks for one walks the rows.
--- All else, and dead jobs, are walked by id, down to the row that "…floor" has found.
+-- All else is walked by id, as many rows as a look may read, and dead jobs down to the row that "…floor" has found.
 
 -- name: all_floor
 SELECT id FROM outlast_jobs WHERE id <= :last ORDER BY id DESC LIMIT 1 OFFSET :rows - 1
 -- name: all
-SELECT id FROM outlast_jobs
-WHERE id <= :last AND id >= :floor AND (:state IS NULL OR state = :state)
+-- An order outside would sort all rows; the inner one stays, since it has a limit.
+SELECT id FROM (
+    SELECT id, queue, task, tenant, state FROM outlast_jobs WHERE id <= :last ORDER BY id DESC LIMIT :rows)
+WHERE (:state IS NULL OR state = :state)
   AND (:queue IS NULL OR queue = :queue) AND (:task IS NULL OR task = :task)
   AND (:tenant IS NULL OR tenant = :tenant)
-ORDER BY id DESC LIMIT :limit
+LIMIT :limit
 -- name: label_floor
 SELECT job_id FROM outlast_labels INDEXED BY outlast_labels_name
 WHERE label = :label AND job_id <= :last ORDER BY job_id DESC LIMIT 1 OFFSET :rows - 1
