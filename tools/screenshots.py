@@ -27,6 +27,7 @@ from outlast.store.minutes import Counted, CountKind
 from outlast.store.protocol import Store
 from outlast.store.rows import WorkerStatus
 from outlast.store.schedules import NewSchedule
+from outlast.store.stacks import Stack
 from outlast.store.values import (
     Claimed,
     ClaimRequest,
@@ -222,8 +223,21 @@ async def _crash_then_run(story: Story, number: int) -> None:
         LogLine(now - 4 * (60 - n), f"row {1_038_000 + n * 100} of 1200000") for n in range(60)
     ]
     await story.store.keep_logs([JobLog(number, again.token, again.number, lines, dropped=310)])
+    await _show_where(story, again)
     story.at(0)
     await story.store.heartbeat(second)
+
+
+async def _show_where(story: Story, running: Claimed) -> None:
+    story.at(0.3)
+    lines = [f'  File "/srv/shop/orders.py", line {line}' for line in ("88 in merge", "41 in load")]
+    shown = Stack(
+        token=running.token,
+        asked=int(story.clock.wall() * 1000),
+        text="\n".join(["Thread 0x7f00 (most recent call first):", *lines]),
+        line=lines[0].strip(),
+    )
+    await story.store.keep_stack(running.job_id, shown)
 
 
 async def _refuse_mails(story: Story) -> None:
