@@ -7,8 +7,11 @@ import contextlib
 import http.client
 import socket
 import statistics
+import subprocess
+import sys
 import threading
 import time
+from collections.abc import Iterator
 
 from bench import size
 from bench.page_process import Shop, page, quantile
@@ -70,30 +73,40 @@ class Tab(threading.Thread):
 
 def tabs(shop: Shop, series: Series, seconds: float, pairs: int) -> None:
     """Note how often 50 open pages let the store be looked at, and what a worker loses by them."""
-    shares, looks = [], []
+    shares, looks, used = [], [], []
     for _ in range(pairs):
         alone = asyncio.run(drain(shop.url, seconds))
         with page(shop.url) as served:
-            opened = [Tab(served.port, "/", "stats workers") for _ in range(TABS)]
-            for one in opened:
-                one.start()
-            while any(not one.fetched for one in opened):
-                time.sleep(0.05)
-            before, began_at = served.looks(), time.monotonic()
-            beside = asyncio.run(drain(shop.url, seconds))
-            looks.append((served.looks() - before) / (time.monotonic() - began_at) * 2)
-            for one in opened:
-                one.close()
-            for one in opened:
-                one.join(20)
-            before = served.looks()
+            with open_tabs(served.port):
+                before, began_at = (served.looks(), served.processor_seconds()), time.monotonic()
+                beside = asyncio.run(drain(shop.url, seconds))
+                passed = time.monotonic() - began_at
+                looks.append((served.looks() - before[0]) / passed * 2)
+                used.append((served.processor_seconds() - before[1]) / passed * 1e3)
+            before_end = served.looks()
             time.sleep(4)
-            unwatched = served.looks() - before
+            unwatched = served.looks() - before_end
+            memory = served.memory()
         shares.append(beside / alone)
     series.figure(shop.kind, f"{TABS} open pages: looks in 2 s", "", 1).values.extend(looks)
     series.figure(shop.kind, "no open page: looks in 4 s", "").values.append(unwatched)
     what = f"a drain beside {TABS} open pages, as a share of one alone"
     series.figure(shop.kind, what, "", 3).values.append(statistics.median(shares))
+    what = f"processor time of the page's process beside {TABS} open pages, in a second"
+    series.figure(shop.kind, what, "ms", 1).values.extend(used)
+    what = f"memory of the page's process with {TABS} open pages, at most"
+    series.figure(shop.kind, what, "MiB", 1).values.append(memory)
+
+
+@contextlib.contextmanager
+def open_tabs(port: int) -> Iterator[None]:
+    """Hold TABS pages open while the block runs: by a process of their own, since what follows
+    them here would take its turns from the worker that is measured."""
+    command = [sys.executable, "-m", "bench.open_tabs", str(port), "/", "stats workers", str(TABS)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        yield
 
 
 async def drain(url: str, seconds: float) -> float:

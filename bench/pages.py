@@ -29,7 +29,7 @@ from outlast.web.assets import asset_path
 
 WARM, COLD = 30, 1  # times that each address is asked
 CHANGES = 20
-DRAIN_SECONDS, PAIRS = 4.0, 3
+DRAIN_SECONDS, PAIRS = 10.0, 3
 ROWS_MAX, BUFFERS_MAX = 20_000, 5_000
 STEPS_MAX = 400_000  # of SQLite's machine: 20,000 rows at 20 steps each
 

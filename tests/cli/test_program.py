@@ -163,3 +163,12 @@ def test_the_program_starts_without_structlog_and_drivers() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "set()\n"
+
+
+def test_the_page_loads_no_other_command() -> None:
+    code = (
+        "import sys, outlast.cli.program as p; p.build(['web']);"
+        "print(*(each for each in p.COMMANDS if f'outlast.cli.{each}' in sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "web completion\n"

@@ -10,8 +10,8 @@ import pytest
 from outlast.store.logs import JobLog, LogLine
 from outlast.store.stacks import Stack
 from outlast.web.reader import StoreReader
-from outlast.web.rendered import RenderedPages
-from outlast.web.sampler import CLIENTS_MAX, SLOW, Sampler
+from outlast.web.rendered import BYTES_MAX, RenderedPages
+from outlast.web.sampler import CLIENTS_MAX, SLOW, SLOW_MAX, Sampler
 from tests.conformance.kit import Hands, enqueued
 from tests.manual_clock import ManualClock
 from tests.web.kit import let_in, page_on
@@ -130,8 +130,9 @@ async def test_a_page_is_put_together_once_for_all_tabs_until_the_store_is_looke
     reader = StoreReader(store.url, clock)
     pages, made = RenderedPages(reader, clock), iter("abcdefg")
 
-    def get(key: str = "/") -> str:
-        return pages.get(key, lambda: next(made))
+    def get(key: str = "/", since: int | None = None) -> str:
+        begun = reader.forgotten if since is None else since
+        return pages.get(key, lambda: next(made), begun).body.decode()
 
     assert [get(), get(), get("/jobs"), get()] == ["a", "a", "b", "a"]
     await reader.ask("now", lambda store: store.inspector.now())
@@ -140,7 +141,64 @@ async def test_a_page_is_put_together_once_for_all_tabs_until_the_store_is_looke
     assert [get(), get()] == ["d", "d"]
     clock.advance(1.5)
     assert get() == "e"
+    assert get(since=reader.forgotten - 1) == "f", "of looks before what others are hinted at"
+    assert get() == "e"
     await reader.close()
+
+
+async def test_pages_that_are_kept_together_are_bounded_in_bytes(store: Store) -> None:
+    reader = StoreReader(store.url, ManualClock())
+    pages = RenderedPages(reader, ManualClock())
+    for number in range(9):
+        pages.get(number, lambda: "x" * (BYTES_MAX // 4), reader.forgotten)
+        assert sum(len(page.body) for _, page in pages._kept.values()) <= BYTES_MAX
+    assert pages.get(8, lambda: "not made again", reader.forgotten).body[:1] == b"x"
+    await reader.close()
+
+
+async def test_a_page_that_is_hinted_at_a_change_is_not_shown_what_another_read_before_it(
+    store: Store, looking: Looking
+) -> None:
+    async def count() -> int:
+        return len(await looking.reader.ask("a list", lambda each: each.inspector.jobs_of([1], 0)))
+
+    page = looking.sampler.join(frozenset({"stats"}))
+    await looking.settle()
+    await looking.look()
+    await looking.look(SLOW - 1)
+    assert await count() == 0
+    await enqueued(store)
+    assert await count() == 0, "read a moment ago"
+    await looking.look(1)
+    assert page.hinted.is_set()
+    assert await count() == 1
+    looking.sampler.leave(page)
+
+
+async def test_looks_that_take_long_are_made_less_often(store: Store, looking: Looking) -> None:
+    page = looking.sampler.join(frozenset({"stats"}))
+    await looking.settle()
+    pauses = []
+    for seconds in (0.1, 60.0, 0.0, 0.0):
+        looking.reader.spent += seconds  # as if pages had looked for so long
+        pauses.append(0)
+        before = looking.reader.looks
+        while looking.reader.looks == before:
+            await looking.look(1)
+            pauses[-1] += 1
+    assert pauses == [SLOW, 8, SLOW_MAX, SLOW]
+    looking.sampler.leave(page)
+
+
+async def test_what_a_new_page_asks_about_is_looked_at_soon(store: Store, looking: Looking) -> None:
+    page = looking.sampler.join(frozenset({"stats"}))
+    looking.reader.spent += 60.0
+    await looking.settle()  # and rests for long
+    other = looking.sampler.join(frozenset({"refusals"}))
+    await looking.look(1)
+    assert "refusals" in looking.sampler._seen, "what changes from now on is hinted at"
+    for each in (page, other):
+        looking.sampler.leave(each)
 
 
 async def test_too_many_open_pages_are_refused(store: Store, looking: Looking) -> None:

@@ -50,7 +50,14 @@ COMMANDS = (
     "completion",
     "dev",
 )
-QUICK = {"worker": "worker", "checkpoint": "in_job", "report": "in_job"}
+ALONE = {
+    "worker": "worker",
+    "checkpoint": "in_job",
+    "report": "in_job",
+    "web": "web",
+    "exporter": "exporter",
+}
+"""Command -> the module that it is in, where no other one is loaded."""
 BROKEN_PIPE = 141  # as a shell says it: 128 + SIGPIPE
 OUTPUT_ERRORS = {errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
 STREAMS = (("stdin", "r"), ("stdout", "w"), ("stderr", "w"))
@@ -87,8 +94,9 @@ Example:
 def build(argv: Sequence[str]) -> typer.Typer:
     """Return the tree of commands for this command line.
 
-    A worker loads no other command, since its predecessor's jobs wait until it is up. Nor do the
-    commands that a job's own script calls again and again.
+    A worker loads no other command, since its predecessor's jobs wait until it is up; nor do the
+    commands that a job's own script calls again and again; nor the page and the exporter, which
+    would hold that memory as long as they run.
     """
     root = typer.Typer(
         name="outlast",
@@ -101,7 +109,7 @@ def build(argv: Sequence[str]) -> typer.Typer:
     )
     root.callback()(options)
     wanted = next((each for each in argv if each[:1] != "-"), "")
-    for module in (QUICK[wanted],) if wanted in QUICK else COMMANDS:
+    for module in (ALONE[wanted],) if wanted in ALONE else COMMANDS:
         importlib.import_module(f"outlast.cli.{module}").add_to(root)
     _add_demo(root, wanted=wanted == "demo")
     return root

@@ -21,6 +21,7 @@ from outlast.web.site import Site
 __all__ = ["choose_users", "make_site", "serve"]
 
 GRACE_SECONDS = 3  # for requests under way, once it is to end
+STREAM_SECONDS = 50.0  # of hints in one answer: proxies end one that is silent for a minute
 
 
 class _Server(uvicorn.Server):
@@ -51,6 +52,7 @@ async def serve(site: Site, users: Users, host: str, port: int, place: str) -> N
     """Serve until Ctrl-C or SIGTERM; then end open streams, and what is under way."""
     with _listen(host, port) as listening:
         PatientProtocol.most = make_room()
+        site.stream_seconds = STREAM_SECONDS
         name = f"[{host}]" if ":" in host else host
         _introduce(users, f"http://{name}:{listening.getsockname()[1]}/", place)
         await _run(_Server(config_of(site)), listening, site)

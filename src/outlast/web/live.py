@@ -1,8 +1,8 @@
 """``/events``: hints that something has changed, for pages that then ask again.
 
 A hint carries nothing: whether a user may see what has changed is decided where the page is asked
-for. A stream ends after STREAM_SECONDS, since a server that stops waits for open answers; the
-browser opens it again, and each begins with a hint, so nothing is missed in between.
+for. A stream ends after ``Site.stream_seconds``, since a server that stops waits for open answers;
+the browser opens it again, and each begins with a hint, so nothing is missed in between.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from outlast.web.problem import WebRefusal
 from outlast.web.sampler import CLIENTS_MAX, TOPICS, Sampler
 from outlast.web.visit import Visit
 
-STREAM_SECONDS = 15.0
 TOPICS_MAX = 10  # of one page
 ID_DIGITS = 18
 HINT = b"data: \n\n"
@@ -36,16 +35,18 @@ async def stream(visit: Visit) -> Response:
     if visit.request.method == "HEAD":
         return Response(media_type="text/event-stream")
     return StreamingResponse(
-        _hints(sampler, topics), media_type="text/event-stream", headers={"x-accel-buffering": "no"}
+        _hints(sampler, topics, visit.site.stream_seconds),
+        media_type="text/event-stream",
+        headers={"x-accel-buffering": "no"},
     )
 
 
-async def _hints(sampler: Sampler, topics: frozenset[str]) -> AsyncIterator[bytes]:
+async def _hints(sampler: Sampler, topics: frozenset[str], seconds: float) -> AsyncIterator[bytes]:
     client = sampler.join(topics)
     stopped = asyncio.ensure_future(sampler.stopped.wait())
     try:
         yield b"retry: 1000\n" + HINT
-        async with asyncio.timeout(STREAM_SECONDS):
+        async with asyncio.timeout(seconds):
             while not stopped.done():
                 hinted = asyncio.ensure_future(client.hinted.wait())
                 try:

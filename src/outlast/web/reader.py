@@ -24,19 +24,24 @@ KEPT_MAX = 200  # looks whose results are kept
 
 
 class _Look:
-    """What was asked for, or is being asked for, and until when it is kept. It belongs to one event
-    loop."""
+    """What was asked for, or is being asked for; since when, and how many seconds it is kept. It
+    belongs to one event loop."""
 
-    __slots__ = ("loop", "result", "until")
+    __slots__ = ("began_at", "keep", "loop", "result")
 
-    def __init__(self, until: float, result: asyncio.Task[Any]) -> None:
-        self.until, self.result = until, result
+    def __init__(self, began_at: float, keep: float, result: asyncio.Task[Any]) -> None:
+        self.began_at, self.keep, self.result = began_at, keep, result
         self.loop = asyncio.get_running_loop()
 
 
 class StoreReader:
-    """Looks at one store. ``looks`` counts those that went to the store, ``forgotten`` how often
-    something that was kept was dropped, since it may have changed."""
+    """Looks at one store.
+
+    Attributes:
+        looks: how many went to the store.
+        spent: how many seconds they took, together.
+        forgotten: how often something that was kept was dropped, since it may have changed.
+    """
 
     def __init__(self, url: str, clock: Clock) -> None:
         self._stores = StoreProvider(
@@ -50,6 +55,7 @@ class StoreReader:
         self._clock = clock
         self._kept: dict[Hashable, _Look] = {}
         self.looks = self.forgotten = 0
+        self.spent = 0.0
 
     async def ask(
         self, key: Hashable, work: Callable[[Store], Awaitable[T]], keep: float = KEEP_SECONDS
@@ -61,7 +67,7 @@ class StoreReader:
         """
         look = self._kept.get(key)
         if look is None or self._is_stale(look):
-            look = self._kept[key] = _Look(self._clock.boot() + keep, self._start(key, work))
+            look = self._kept[key] = _Look(self._clock.boot(), keep, self._start(key, work))
             self._tidy()
         result: T = await asyncio.shield(look.result)
         return result
@@ -70,6 +76,12 @@ class StoreReader:
         """Drop what is kept of these looks."""
         self.forgotten += 1
         self._drop(keys)
+
+    def forget_before(self, at: float) -> None:
+        """Drop what was asked for before then (on the clock that never steps): something has
+        changed. What is kept for longer than usual stays: it follows its own pace."""
+        old = [key for key, look in self._kept.items() if look.began_at < at]
+        self.forget(*(key for key in old if self._kept[key].keep <= KEEP_SECONDS))
 
     def _drop(self, keys: Iterable[Hashable]) -> None:
         for key in keys:
@@ -88,7 +100,11 @@ class StoreReader:
     def _start(self, key: Hashable, work: Callable[[Store], Awaitable[T]]) -> asyncio.Task[T]:
         async def look() -> T:
             self.looks += 1
-            return await work(await self._stores.store())
+            began_at = self._clock.boot()
+            try:
+                return await work(await self._stores.store())
+            finally:
+                self.spent += self._clock.boot() - began_at
 
         def end(done: asyncio.Task[T]) -> None:
             failed = done.cancelled() or done.exception() is not None
@@ -102,7 +118,7 @@ class StoreReader:
     def _is_stale(self, look: _Look) -> bool:
         if look.loop is not asyncio.get_running_loop():
             return True
-        return look.result.done() and self._clock.boot() >= look.until
+        return look.result.done() and self._clock.boot() >= look.began_at + look.keep
 
     def _tidy(self) -> None:
         """Drop what is stale and, of too many, the oldest."""

@@ -6,13 +6,32 @@ store, so the page is rendered once as well: for one user, one address and one s
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Hashable
+
+import msgspec
 
 from outlast.clock import Clock
 from outlast.web.reader import StoreReader
 
 KEEP_SECONDS = 1.0
-KEPT_MAX = 50  # pages
+BYTES_MAX = 2 * 1024 * 1024  # of all pages that are kept
+
+
+class RenderedPage(msgspec.Struct, frozen=True):
+    """A page as it is sent, and its ETag, by which a browser says that it has it."""
+
+    body: bytes
+    tag: str
+
+
+def finish(text: str) -> RenderedPage:
+    """Return a page from its text."""
+    body = text.encode()
+    return RenderedPage(body, f'"{hashlib.blake2b(body, digest_size=12).hexdigest()}"')
+
+
+_NONE = RenderedPage(b"", "")
 
 
 class RenderedPages:
@@ -22,16 +41,32 @@ class RenderedPages:
     def __init__(self, reader: StoreReader, clock: Clock) -> None:
         self._reader = reader
         self._clock = clock
-        self._kept: dict[Hashable, tuple[float, str]] = {}
+        self._kept: dict[Hashable, tuple[float, RenderedPage]] = {}
+        self._state = (0, 0)
+        self._bytes = 0
 
-    def get(self, key: Hashable, make: Callable[[], str]) -> str:
-        """Return the page of this key; where there is none, as it is made now."""
-        whole = (key, self._reader.looks, self._reader.forgotten)
-        until, text = self._kept.get(whole, (0.0, ""))
+    def get(self, key: Hashable, make: Callable[[], str], since: int) -> RenderedPage:
+        """Return the page of this key; where there is none, as it is made now. ``since``: the
+        reader's ``forgotten`` before the first look at what the page shows. If something was
+        forgotten meanwhile, others may already have been hinted at what this page lacks."""
+        if since != self._reader.forgotten:
+            return finish(make())
+        state = (self._reader.looks, since)
+        if state != self._state:
+            self._state = state
+            self._forget_all()
+        until, page = self._kept.pop(key, (0.0, _NONE))
         if self._clock.boot() < until:
-            return text
-        text = make()
-        while len(self._kept) >= KEPT_MAX:
-            del self._kept[next(iter(self._kept))]
-        self._kept[whole] = (self._clock.boot() + KEEP_SECONDS, text)
-        return text
+            self._kept[key] = until, page
+            return page
+        self._bytes -= len(page.body)
+        page = finish(make())
+        if self._bytes + len(page.body) > BYTES_MAX:
+            self._forget_all()
+        self._kept[key] = (self._clock.boot() + KEEP_SECONDS, page)
+        self._bytes += len(page.body)
+        return page
+
+    def _forget_all(self) -> None:
+        self._kept.clear()
+        self._bytes = 0

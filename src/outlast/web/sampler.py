@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Hashable, Sequence
+import math
+from collections.abc import Awaitable, Callable, Sequence
 
 import msgspec
 
@@ -19,7 +20,9 @@ from outlast.store.rows import StoredJob, WorkerRow
 from outlast.web.reader import StoreReader
 
 LOOK_SECONDS = 0.7  # between two looks at jobs
-SLOW = 3  # looks at jobs for each look at all else
+SLOW = 3  # looks at jobs for each look at all else, at least
+SLOW_MAX = 14  # and at most, where looks take long:
+SHARE = 0.02  # of the time, that all looks of the page may take
 CLIENTS_MAX = 500
 JOBS_MAX = 500  # watched at once
 LOGS_MAX = 20  # running jobs whose lines are watched at once
@@ -47,11 +50,11 @@ async def _refusals(store: Store) -> object:
     return await store.inspector.refusals(limit=1)
 
 
-_ALONE: dict[str, tuple[Callable[[Store], Awaitable[object]], tuple[Hashable, ...]]] = {
-    "workers": (_workers, ("workers",)),
-    "refusals": (_refusals, ("refusals",)),
+_ALONE: dict[str, Callable[[Store], Awaitable[object]]] = {
+    "workers": _workers,
+    "refusals": _refusals,
 }
-"""Topic -> what is looked at, and the keys of looks that are forgotten when it has changed."""
+"""Topic -> what is looked at."""
 TOPICS = frozenset({"stats", *_ALONE})
 
 
@@ -71,6 +74,7 @@ class Sampler:
         self._clock = clock
         self._clients: set[LivePage] = set()
         self._seen: dict[str, object] = {}
+        self._spent = 0.0
         self._task: asyncio.Task[None] | None = None
         self.stopped = asyncio.Event()
 
@@ -84,7 +88,7 @@ class Sampler:
         client = LivePage(topics)
         self._clients.add(client)
         if self._task is None or self._task.done():
-            self._seen = {}
+            self._seen, self._spent = {}, self._reader.spent
             self._task = asyncio.get_running_loop().create_task(
                 self._run(), name="outlast-web-sampler"
             )
@@ -98,19 +102,30 @@ class Sampler:
             self._task = None
 
     async def _run(self) -> None:
-        turn, was_away = 0, False
+        rest, was_away = 0, False  # looks at jobs until the next one at all else
         while True:
             changed: set[str] = set()
             try:
-                changed = await self._look(slow=turn % SLOW == 0)
+                changed = await self._look(slow=rest == 0 or self._has_new_topic())
                 is_away = False
             except OutlastError:  # the pages say so themselves, once they ask
                 is_away = True
             if is_away != was_away:
                 self._reader.forget_all()
             self._hint(None if is_away != was_away else changed)
-            turn, was_away = turn + 1, is_away
+            rest, was_away = 0 if is_away else (rest or self._choose_rest()) - 1, is_away
             await self._clock.sleep(LOOK_SECONDS)
+
+    def _has_new_topic(self) -> bool:
+        """Whether a client asks about numbers of which none were seen: changes are told from
+        these, so they are not to come late."""
+        return any(TOPICS & client.topics - self._seen.keys() for client in self._clients)
+
+    def _choose_rest(self) -> int:
+        """Return how many looks at jobs come before the next one at all else. What pages looked at
+        after the last hint counts, too: it was read because of it."""
+        spent, self._spent = self._reader.spent - self._spent, self._reader.spent
+        return min(max(SLOW, math.ceil(spent / SHARE / LOOK_SECONDS)), SLOW_MAX)
 
     def _hint(self, changed: set[str] | None) -> None:
         """Hint at these topics; None: at all, since the store went away or is back."""
@@ -126,17 +141,22 @@ class Sampler:
         if not slow:
             return changed
         printing = [row.id for row in rows if row.state is State.RUNNING]
-        changed |= await self._look_at_logs([one for one in printing if f"logs:{one}" in wanted])
-        if "stats" in wanted:
-            changed |= await self._look_at_all()
-            wanted.discard("workers")
+        logs = await self._look_at_logs([one for one in printing if f"logs:{one}" in wanted])
+        return changed | logs | await self._look_at_all_else(wanted)
+
+    async def _look_at_all_else(self, wanted: set[str]) -> set[str]:
+        """Look at what is of no job. What pages have read before is forgotten if it has changed:
+        those that are hinted at it see it."""
+        began_at = self._clock.boot()
+        changed = await self._look_at_all() if "stats" in wanted else set()
         for topic in sorted(wanted & _ALONE.keys()):
-            work, keys = _ALONE[topic]
+            if topic == "workers" and "stats" in wanted:
+                continue  # they were among all
             self._reader.forget(("topic", topic))
-            found = await self._reader.ask(("topic", topic), work)
-            if self._note(topic, found):
+            if self._note(topic, await self._reader.ask(("topic", topic), _ALONE[topic])):
                 changed.add(topic)
-                self._reader.forget(*keys)
+        if changed:
+            self._reader.forget_before(began_at)
         return changed
 
     async def _look_at_all(self) -> set[str]:
@@ -146,7 +166,6 @@ class Sampler:
         changed = {"stats"} if self._note("stats", _numbers(seen)) else set()
         if self._note("workers", _standings(seen.workers)):
             changed.add("workers")
-            self._reader.forget("workers")
         return changed
 
     async def _look_at_jobs(self, topics: set[str]) -> tuple[list[StoredJob], set[str]]:

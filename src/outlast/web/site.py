@@ -23,6 +23,9 @@ Refuse = Callable[[Request], Response | Awaitable[Response | None] | None]
 """Answers a request of a stranger, as by asking for a password; None: it is refused plainly."""
 
 
+STREAM_SECONDS = 15.0
+
+
 class Site:
     """One dashboard: its store, who may come in, and how it looks.
 
@@ -36,6 +39,8 @@ class Site:
         hiding: what is not shown in payloads, output and messages.
         hosts: names by which the page may be asked for; ``*``: any.
         read_only: nothing may be changed, by any user.
+        stream_seconds: for which hints are sent in one answer. A server that is to stop waits for
+            open answers; one that ends them itself (``stop_streams``) may let them last.
     """
 
     def __init__(
@@ -57,6 +62,7 @@ class Site:
         self.name, self.colour = name, colour
         self.hosts = hosts
         self.read_only = read_only
+        self.stream_seconds = STREAM_SECONDS
         self.clock = clock
         self.reader = StoreReader(url, clock)
         self.pages = RenderedPages(self.reader, clock)

@@ -7,7 +7,6 @@ that prefix away and says nothing of it.
 from __future__ import annotations
 
 import asyncio
-import hashlib
 from collections.abc import Awaitable, Callable, Hashable
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl, urlencode
@@ -19,6 +18,7 @@ from outlast.store.protocol import Store
 from outlast.web.access import Access
 from outlast.web.problem import WebRefusal
 from outlast.web.render import render
+from outlast.web.rendered import RenderedPage, finish
 from outlast.web.site import Site
 
 T = TypeVar("T")
@@ -37,6 +37,7 @@ class Visit:
         self.access = access
         self.now = site.clock.wall()
         self.path = path_of(request)
+        self._since = site.reader.forgotten
 
     @property
     def root(self) -> str:
@@ -101,21 +102,20 @@ class Visit:
     def show(self, template: str, *, status: int = 200, **values: Any) -> Response:
         """Return a page, or that the one that the browser has (by its ETag) is still right. Each
         template knows ``visit``, ``site``, ``link`` and ``now`` besides the values."""
-        text = self._rendered(template, values, status)
-        tag = f'"{hashlib.blake2b(text.encode(), digest_size=12).hexdigest()}"'
-        if status == 200 and self.request.headers.get("if-none-match") == tag:  # noqa: PLR2004
-            return Response(status_code=304, headers={"etag": tag})
-        headers = {"etag": tag, "content-type": "text/html; charset=utf-8"}
-        return Response(text, status, headers)
+        page = self._rendered(template, values, status)
+        if status == 200 and self.request.headers.get("if-none-match") == page.tag:  # noqa: PLR2004
+            return Response(status_code=304, headers={"etag": page.tag})
+        headers = {"etag": page.tag, "content-type": "text/html; charset=utf-8"}
+        return Response(page.body, status, headers)
 
-    def _rendered(self, template: str, values: dict[str, Any], status: int) -> str:
+    def _rendered(self, template: str, values: dict[str, Any], status: int) -> RenderedPage:
         """Return the page, perhaps as rendered for another tab of this user from the same reads."""
         access, asked = self.access, str(self.request.query_params)
         key = (template, self.path, asked, access.user, access.can, access.tenant)
         known = {"visit": self, "site": self.site, "link": self.link, "now": self.now}
         if self.request.method != "GET" or status != 200:  # noqa: PLR2004
-            return render(template, known | values)
-        return self.site.pages.get(key, lambda: render(template, known | values))
+            return finish(render(template, known | values))
+        return self.site.pages.get(key, lambda: render(template, known | values), self._since)
 
     def go(self, path: str, **query: Any) -> RedirectResponse:
         """Send the browser to another page, after a form."""
