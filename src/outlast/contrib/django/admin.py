@@ -6,7 +6,7 @@ them than that.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from functools import cached_property, partial
 from typing import Any
 
@@ -51,15 +51,15 @@ class _ReadOnly(admin.ModelAdmin):
         return super().changelist_view(request, extra_context)
 
     def has_add_permission(self, request: Any) -> bool:
-        """No."""
+        """Return False: jobs are enqueued by the project, not by hand."""
         return False
 
     def has_change_permission(self, request: Any, obj: Any = None) -> bool:
-        """No."""
+        """Return False: an action does what may be done."""
         return False
 
     def has_delete_permission(self, request: Any, obj: Any = None) -> bool:
-        """No."""
+        """Return False: the action discards dead jobs."""
         return False
 
     def has_view_permission(self, request: Any, obj: Any = None) -> bool:
@@ -154,12 +154,12 @@ def _ids(queryset: Any) -> list[int]:
     return list(queryset.values_list("pk", flat=True))
 
 
-def _requeued(asked: int, answers: Any) -> str:
+def _requeued(asked: int, answers: Iterable[Requeued]) -> str:
     done = sum(each is Requeued.REQUEUED for each in answers)
     return f"{done} of {asked} requeued; only dead and cancelled jobs come back"
 
 
-def _cancelled(asked: int, answers: Sequence[Cancelled] | Any) -> str:
+def _cancelled(asked: int, answers: Iterable[Cancelled]) -> str:
     told = list(answers)
     done, requested = (told.count(each) for each in (Cancelled.CANCELLED, Cancelled.REQUESTED))
     return f"{done} of {asked} cancelled, {requested} asked to stop"

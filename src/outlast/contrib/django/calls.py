@@ -27,6 +27,9 @@ _BY_POSITION = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_
 OF_BACKENDS = {"database", "url"}
 OF_TASKS = TaskOptions.__annotations__.keys() - {"name", "queue", "priority", "aliases"}
 
+known: dict[str, Any] = {}
+"""The tasks that Django has made, by the names that their jobs have."""
+
 
 def task_options(options: dict[str, Any]) -> TaskOptions:
     """Return what OPTIONS say of all tasks of a backend. ImproperlyConfigured for what there is
@@ -71,9 +74,6 @@ def call(task: Any, *args: Any, **kwargs: Any) -> Call[Any]:
         return task.call(*args, **kwargs)
     check_call(task, list(args), kwargs)
     return register(task).call(*args, **kwargs)
-
-
-known: dict[str, Any] = {}
 
 
 @cache
