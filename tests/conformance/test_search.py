@@ -11,7 +11,7 @@ from outlast.model.job import State
 from outlast.model.lifecycle import OutcomeKind
 from outlast.store.protocol import Store
 from outlast.store.rows import JobFilter
-from outlast.store.searching import Texts
+from outlast.store.searching import Searched, Texts
 from tests.conformance.kit import TASK, Hands, crashed, ended, enqueued, job
 
 NOW = 1.0  # phases do not matter here
@@ -107,3 +107,36 @@ async def test_phases_and_texts_go_together(store: Store) -> None:
         store, JobFilter(state=State.QUEUED), "scheduled", NOW, texts=Texts(args='"a"')
     )
     assert [row.id for row in listed.rows] == [later]
+
+
+LARGE = '"' + "x" * 998 + '"'
+
+
+async def test_a_look_at_large_arguments_stops_and_says_where(store: Store) -> None:
+    ids = await enqueued(store, *[job(args=LARGE) for _ in range(3)], job(args='"rare"'))
+    found = await store.inspector.search(ids, Texts(args="xx"), 2_100)
+    assert found == Searched(ids=[ids[2], ids[1]], before=ids[1], size=2_006)
+    found = await store.inspector.search(ids[:3], Texts(args="none"), 10)
+    assert found == Searched(before=ids[2], size=1_000)  # one, however large
+    found = await store.inspector.search(ids, Texts(error="none"), 10)
+    assert found == Searched()  # arguments that are not searched are not read
+    assert await store.inspector.search([], Texts(args="x")) == Searched()
+
+
+async def test_a_search_of_large_arguments_ends_and_goes_on_from_there(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(queries, "LOOK_BYTES", 1_500)
+    monkeypatch.setattr(queries, "SEARCHED_BYTES", 2_500)
+    wanted = (await enqueued(store, job(args='"rare"'), *[job(args=LARGE) for _ in range(7)]))[0]
+    before, seen, lists = None, [], 0
+    while True:
+        which = JobFilter(before_id=before)
+        listed = await list_jobs(store, which, None, NOW, texts=Texts(args="rare"))
+        seen += [row.id for row in listed.rows]
+        lists += 1
+        if listed.before is None:
+            break
+        assert listed.back_to is not None
+        before = listed.before
+    assert (seen, lists) == ([wanted], 3)

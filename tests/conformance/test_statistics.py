@@ -86,29 +86,29 @@ async def test_counting_stops_at_the_bound(store: Store, hands: Hands) -> None:
 
 
 async def test_lanes_share_the_rows_that_are_counted(store: Store) -> None:
-    await enqueued(store, *[job(task=f"t{n}") for n in range(5) for _ in range(1 + 8 * (n < 2))])
-    found = await store.inspector.statistics(10)
+    await enqueued(store, *[job(task=f"t{n}") for n in range(5) for _ in range(1 + 40 * (n < 2))])
+    found = await store.inspector.statistics(30)
     counted = {one.task: (one.number, one.at_least) for one in found.lanes}
     assert counted == {
-        "t0": (5, True),  # what a lane does not use of its share is shared once more
-        "t1": (5, True),
+        "t0": (13, True),  # what a lane does not use of its share is shared once more
+        "t1": (13, True),
         "t2": (1, False),
         "t3": (1, False),
         "t4": (1, False),
     }
     assert not found.more_lanes
-    found = await store.inspector.statistics(10, lanes=3)
+    found = await store.inspector.statistics(30, lanes=3)
     assert [one.task for one in found.lanes] == ["t0", "t1", "t2"]
     assert found.more_lanes
 
 
 async def test_queues_that_wait_share_the_rows_that_are_counted(store: Store) -> None:
-    jobs = [job(queue=f"q{n}", delay=600.0) for n in range(4) for _ in range(9 if n == 1 else 1)]
+    jobs = [job(queue=f"q{n}", delay=600.0) for n in range(4) for _ in range(60 if n == 1 else 1)]
     await enqueued(store, *jobs)
-    found = await store.inspector.statistics(16)
+    found = await store.inspector.statistics(80)
     counted = {one.queue: (one.scheduled, one.scheduled_at_least) for one in found.waiting}
-    assert counted == {"q0": (1, False), "q1": (8, True), "q2": (1, False), "q3": (1, False)}
-    found = await store.inspector.statistics(16, lanes=2)
+    assert counted == {"q0": (1, False), "q1": (38, True), "q2": (1, False), "q3": (1, False)}
+    found = await store.inspector.statistics(80, lanes=2)
     assert sorted(one.queue for one in found.waiting) == ["q0", "q1"]
     assert found.more_lanes
 

@@ -115,7 +115,8 @@ async def session(url: str) -> AsyncIterator[Session]:
         await connection.execute(
             "LOAD 'auto_explain'; SET auto_explain.log_min_duration = 0;"
             "SET auto_explain.log_nested_statements = on; SET auto_explain.log_level = notice;"
-            "SET auto_explain.log_format = json; SET auto_explain.log_analyze = on"
+            "SET auto_explain.log_format = json; SET auto_explain.log_analyze = on;"
+            "SET auto_explain.log_buffers = on"
         )
         found = Session(store, connection)
     yield found

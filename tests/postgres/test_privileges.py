@@ -240,7 +240,7 @@ async def _all_of_a_reader(store: PostgresStore) -> None:
     await inspector.attempts(job_id)
     for state in (None, *State):
         await inspector.job_ids(JobFilter(state=state))
-        await inspector.job_ids(JobFilter(state=state, look_rows=1))
+        await inspector.job_ids(JobFilter(state=state, queue="none", look_rows=1))
     await inspector.job_ids(JobFilter(state=State.DEAD, fingerprint="none"))
     await inspector.jobs_of([job_id])
     await inspector.logs(job_id)

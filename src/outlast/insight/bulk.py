@@ -15,6 +15,7 @@ import msgspec
 from outlast.clock import SYSTEM, Clock
 from outlast.errors import UsageError, text_of
 from outlast.insight.acting import By, Refused, Verb
+from outlast.insight.queries import SEARCHED_BYTES, look_through
 from outlast.model.job import State
 from outlast.store.actions import ActionRow, ActionState, Bulk, BulkStep, Note, Overtaken
 from outlast.store.listing import find
@@ -288,9 +289,10 @@ async def _count(
     seen = await find(store.inspector.job_ids, looked, 1)
     ids, more = seen.ids, seen.before is not None
     if _asks_for_rows(which) or wanted.before_id is not None:
-        more = more or len(ids) > JUDGED_MAX
-        parts = [ids[at : at + STEP] for at in range(0, min(len(ids), JUDGED_MAX), STEP)]
-        rows = [row for part in parts for row in await _judge(store, part, wanted, which, as_of)]
+        seen_all = await look_through(store, ids[:JUDGED_MAX], _texts_of(which), SEARCHED_BYTES)
+        more = more or len(ids) > JUDGED_MAX or seen_all.before is not None
+        parts = [seen_all.ids[at : at + STEP] for at in range(0, len(seen_all.ids), STEP)]
+        rows = [row for part in parts for row in await _match(store, part, wanted, which, as_of)]
         ids = [row.id for row in rows]
     return min(len(ids), COUNT_MAX), more or len(ids) > COUNT_MAX, ids
 
@@ -303,8 +305,20 @@ async def _judge(
     store: Store, ids: Sequence[int], wanted: JobFilter, which: BulkFilter, as_of: float
 ) -> list[StoredJob]:
     """Return those of the jobs that match, and did when they were counted."""
-    if which.args is not None or which.error is not None:
-        ids = await store.inspector.search(ids, Texts(args=which.args, error=which.error))
+    seen = await look_through(store, ids, _texts_of(which))
+    return await _match(store, seen.ids, wanted, which, as_of)
+
+
+def _texts_of(which: BulkFilter) -> Texts | None:
+    if which.args is None and which.error is None:
+        return None
+    return Texts(args=which.args, error=which.error)
+
+
+async def _match(
+    store: Store, ids: Sequence[int], wanted: JobFilter, which: BulkFilter, as_of: float
+) -> list[StoredJob]:
+    """Return those of the jobs that match but for their texts."""
     rows = await store.inspector.jobs_of(ids, 0)
     return [row for row in rows if row.state is wanted.state and _is_in_time(row, which, as_of)]
 

@@ -14,13 +14,9 @@ from outlast.store.protocol import Store
 from outlast.store.rows import WorkerRow
 from outlast.store.statistics import Statistics
 
-COUNTED_MAX = 4_000  # rows for one figure
-LANES_LOOKED_AT = 1_000
-
 
 class Overview(msgspec.Struct, frozen=True):
-    """What a store holds and who works on it. ``stats`` is the document of ``outlast stats``, its
-    numbers counted up to COUNTED_MAX, of LANES_LOOKED_AT lanes."""
+    """What a store holds and who works on it. ``stats`` is the document of ``outlast stats``."""
 
     stats: Document
     statistics: Statistics
@@ -30,6 +26,6 @@ class Overview(msgspec.Struct, frozen=True):
 
 async def read_overview(store: Store) -> Overview:
     """Read it: each number by an index, and bounded."""
-    statistics = await store.inspector.statistics(COUNTED_MAX, LANES_LOOKED_AT)
+    statistics = await store.inspector.statistics()
     workers, pauses = await read_workers(store), await store.inspector.pauses()
     return Overview(stats_document(statistics, workers, pauses), statistics, workers, pauses)

@@ -6,6 +6,7 @@ The command line, a page and a test call the same functions; how an answer looks
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
+from math import inf
 from typing import Any, NamedTuple
 
 import msgspec
@@ -31,10 +32,10 @@ from outlast.store.rows import (
     WorkerRow,
 )
 from outlast.store.schedules import ScheduleRow
-from outlast.store.searching import Texts
+from outlast.store.searching import LOOK_BYTES, Searched, Texts
 from outlast.store.statistics import Place
 
-PAGE = 1_000  # jobs read at once in search of a phase
+PAGE = 500  # jobs read at once in search of a phase
 PAGE_WHOLE = 20  # jobs read at once with all their arguments, results and checkpoints
 SCHEDULES_PAGE = 1_000
 REFUSALS_MAX = 500  # that one look reads: each has its worker looked up
@@ -43,6 +44,7 @@ WALKED_MAX = 300_000  # jobs that a command walks by id: a third of a second of 
 LOOKS_MAX = WALKED_MAX // LOOK_ROWS
 JUDGED_MAX = 10_000  # jobs that are read in search of a phase
 SEARCHED_MAX = 20_000  # jobs that are read in search of a text
+SEARCHED_BYTES = 4 * LOOK_BYTES  # of their arguments
 PHASES = {
     "scheduled": State.QUEUED,
     "retrying": State.QUEUED,
@@ -189,27 +191,27 @@ async def list_jobs(
     texts: Texts | None = None,
 ) -> JobList:
     """Return the newest jobs of this filter, if one of ``PHASES`` is given of this phase, and with
-    these texts. A search for texts is one look at SEARCHED_MAX rows at most."""
+    these texts. A search for texts is one look at SEARCHED_MAX rows and SEARCHED_BYTES at most."""
     workers, served = await read_workers(store), await store.inspector.served()
     pauses = Pauses(await store.inspector.pauses())
     wanted = phase if phase in PHASES else None
     seen = await _find_candidates(store, which, wanted, bounds, texts)
     found: list[StoredJob] = []
     strays: dict[int, str] = {}
+    left, stopped = SEARCHED_BYTES, None
     for at in range(0, len(seen.ids), PAGE):
-        ids = seen.ids[at : at + PAGE]
-        if texts is not None:
-            ids = await store.inspector.search(ids, texts)
-        rows = await store.inspector.jobs_of(ids, bounds.text_max)
+        holding = await look_through(store, seen.ids[at : at + PAGE], texts, left)
+        left, stopped = left - holding.size, holding.before
+        rows = await store.inspector.jobs_of(holding.ids, bounds.text_max)
         strays |= astray(rows, workers, now)
         judged = ((row, phase_of(row, served, strays, pauses)) for row in rows)
         found += [row for row, its_phase in judged if wanted in {its_phase, None}]
-        if len(found) >= which.limit:
+        if len(found) >= which.limit or stopped is not None:
             break
     shown = found[: which.limit]
     of_these = {row.id: strays[row.id] for row in shown if row.id in strays}
     is_full = len(shown) == which.limit
-    before = shown[-1].id if is_full else seen.before
+    before = shown[-1].id if is_full else seen.before if stopped is None else stopped
     back_to = None if is_full else await _time_of(store, before)
     return JobList(shown, served, of_these, pauses, before, back_to)
 
@@ -226,6 +228,26 @@ async def _find_candidates(
         looks, most = 1, min(bounds.rows or SEARCHED_MAX, SEARCHED_MAX)
         changes |= {"limit": most, "look_rows": most}
     return await find_jobs(store, msgspec.structs.replace(which, **changes), looks)
+
+
+async def look_through(
+    store: Store, ids: Sequence[int], texts: Texts | None, size_max: float = inf
+) -> Searched:
+    """Return those of these jobs (the newest first) that hold the texts, by as many looks as it
+    takes, or once ``size_max`` bytes of arguments were looked at."""
+    if texts is None:
+        return Searched(ids=list(ids))
+    found, left = Searched(), list(ids)
+    while left and found.size < size_max:
+        asked, left = left[:PAGE], left[PAGE:]
+        size_left = int(min(LOOK_BYTES, size_max - found.size))
+        seen = await store.inspector.search(asked, texts, size_left)
+        if seen.before is not None:
+            left = [one for one in asked if one < seen.before] + left
+        before = asked[-1] if seen.before is None else seen.before
+        size = found.size + seen.size
+        found = Searched(ids=found.ids + seen.ids, before=before if left else None, size=size)
+    return found
 
 
 async def _time_of(store: Store, job_id: int | None) -> float | None:

@@ -11,9 +11,6 @@ from outlast.store.protocol import Store
 from outlast.store.rows import WorkerRow
 from outlast.store.statistics import Statistics
 
-COUNT_MAX = 4_000  # rows that are counted for one figure
-LANES_MAX = 1_000  # queues x tasks x priorities that are looked at
-
 
 class Look(msgspec.Struct, frozen=True, kw_only=True):
     """What one look has shown; ``totals`` is what workers have counted since the store was made."""
@@ -28,7 +25,7 @@ async def read_look(store: Store) -> Look:
     """Look at the store. Raises StoreError where it cannot be read."""
     inspector = store.inspector
     return Look(
-        statistics=await inspector.statistics(COUNT_MAX, LANES_MAX),
+        statistics=await inspector.statistics(),
         workers=await read_workers(store),
         pauses=await inspector.pauses(),
         totals=await inspector.totals(),

@@ -11,7 +11,7 @@ from typing import Protocol
 
 import msgspec
 
-DEAD_LOOKED_AT = 20_000  # dead jobs, in their index alone
+DEAD_LOOKED_AT = 4_000  # dead jobs, in their index: each may have to be looked up none the less
 ROWS_LOOKED_AT = 1_000  # dead jobs or attempts, where each row is read
 GROUPS_MAX = 200
 SUSPECTS_MAX = 500

@@ -11,19 +11,18 @@ from outlast.model.job import State
 from outlast.store.protocol import LOOK_ROWS
 from outlast.store.rows import JobFilter, JobIds
 
-APART = {True: 20, False: 5}  # rows in a line cost as much as one of a label, and of the dead
+LABELS_APART, DEAD_APART = 20, 5  # rows in a line cost as much as one of these
 Look = Callable[[JobFilter], Awaitable[JobIds]]
 
 
 def rows_of(which: JobFilter) -> int:
-    """Return how many rows a look may read. Where it has to look up the job of each, and those are
-    far apart (of a label, dead ones), a bounded look reads fewer: each costs several pages."""
-    if which.look_rows is None:
-        return LOOK_ROWS
-    filtered = (which.queue, which.task, which.tenant, which.label) != (None,) * 4
-    if which.label is None and not (which.state is State.DEAD and filtered):
-        return which.look_rows
-    return max(1, which.look_rows // APART[which.label is not None])
+    """Return how many rows a look may read. Those that are far apart (dead ones) are fewer: each
+    may lie on a page of its own, though an index shows it; and where the job of each is looked up
+    in another table (of a label), it costs several pages."""
+    rows = LOOK_ROWS if which.look_rows is None else which.look_rows
+    if which.label is not None:
+        return max(1, rows // LABELS_APART)
+    return max(1, rows // DEAD_APART) if which.state is State.DEAD else rows
 
 
 def page(ids: Sequence[int], limit: int, floor: int | None) -> JobIds:

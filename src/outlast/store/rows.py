@@ -199,8 +199,7 @@ class Part(StrEnum):
 class JobFilter(msgspec.Struct, frozen=True, kw_only=True):
     """Which jobs to list, newest id first. ``part``: of the queued ones, only these.
     ``fingerprint``: of the dead ones; ``worker_id``: of the running ones; both are used only
-    together with that state. ``look_rows``: rows that one look may read, a long queue's, too; None:
-    LOOK_ROWS, and any queue is read whole."""
+    together with that state. ``look_rows``: rows that one look may read; None: LOOK_ROWS."""
 
     state: State | None = None
     queue: str | None = None

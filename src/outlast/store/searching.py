@@ -8,6 +8,7 @@ from typing import Protocol
 import msgspec
 
 SEARCH_MAX = 1_000  # characters of a text that is searched for
+LOOK_BYTES = 8_000_000  # of arguments that one look reads: some tenths of a second
 
 
 class Texts(msgspec.Struct, frozen=True, kw_only=True):
@@ -25,6 +26,16 @@ class Texts(msgspec.Struct, frozen=True, kw_only=True):
     within: float | None = None
 
 
+class Searched(msgspec.Struct, frozen=True, kw_only=True):
+    """What one look at jobs has found, newest first. ``before``: those with smaller ids were not
+    looked at, since the arguments of the others are large; None: all were. ``size``: bytes of the
+    arguments that were looked at."""
+
+    ids: list[int] = []
+    before: int | None = None
+    size: int = 0
+
+
 def is_searchable(text: str) -> bool:
     """Whether a job could hold this text."""
     try:
@@ -36,6 +47,9 @@ def is_searchable(text: str) -> bool:
 class SearchReads(Protocol):
     """The reads of a search."""
 
-    async def search(self, ids: Sequence[int], texts: Texts) -> list[int]:
-        """Return those of these jobs that hold all that is searched for, newest first."""
+    async def search(
+        self, ids: Sequence[int], texts: Texts, size_max: int = LOOK_BYTES
+    ) -> Searched:
+        """Return those of these jobs that hold all that is searched for. Newest first, it looks at
+        one, and at more as long as their arguments have no more than ``size_max`` bytes in all."""
         ...

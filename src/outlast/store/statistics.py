@@ -12,9 +12,10 @@ K = TypeVar("K")
 COUNT_MAX = 10_000  # jobs that are counted for an autoscaler
 PLACE_MAX = 800  # rows that are counted for each of the eight numbers that place one job
 NAMED_MAX = 10  # jobs that are named one by one
-STATISTICS_MAX = 100_000  # rows that are counted for one figure
-LANES_MAX = 10_000  # queues x tasks x priorities that are looked at
+STATISTICS_MAX = 4_000  # rows that are counted for one figure
+LANES_MAX = 1_000  # queues x tasks x priorities that are looked at
 SHARE = 100  # rows of each lane that are counted at first
+PROBE = 2  # rows cost as much as finding a lane
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True):
@@ -135,8 +136,9 @@ class Shares(Generic[K]):
     """What is counted next, and how far, where many share one budget of ``most`` rows.
 
     At first each of ``keys`` is counted up to ``rows``; those that have reached it share ``most``
-    once more (``go_on``). So a few long ones are counted far, and all together read no more than
-    2 x ``most`` rows, however many they are. Without ``keys`` nothing is left to count.
+    once more (``go_on``) where that leads twice as far. So a few long ones are counted far, and
+    all together read no more than 2 x ``most`` rows, however many they are. Without ``keys``
+    nothing is left to count.
     """
 
     def __init__(self, most: int, keys: Iterable[K]) -> None:
@@ -150,8 +152,8 @@ class Shares(Generic[K]):
         before, self.keys = self.rows, list(full) if self._is_first else []
         self._is_first = False
         self.rows = self._even_share(self._most)
-        if self.rows <= before:
+        if self.rows < 2 * before:
             self.keys = []
 
     def _even_share(self, at_most: int) -> int:
-        return max(1, min(at_most, self._most // max(1, len(self.keys))))
+        return max(1, min(at_most, self._most // max(1, len(self.keys)) - PROBE))

@@ -10,6 +10,11 @@ from outlast.store.listing import page, rows_of
 from outlast.store.postgres.statements import sql
 from outlast.store.rows import JobFilter, JobIds
 
+# Rows of a queue that one look reads by their index: unlike those next to each other by id, each
+# may lie on a page of its own, which has to come from the disk where nothing is in memory.
+QUEUED_MAX = 4_000
+PROBES_MAX = 1_000  # in search of the tasks that a queue has in the line
+
 
 async def find_ids(connection: Any, which: JobFilter) -> JobIds:
     """Return what one look finds, in the caller's transaction, which reads by index."""
@@ -24,9 +29,12 @@ async def find_ids(connection: Any, which: JobFilter) -> JobIds:
     if which.state is State.RUNNING:
         asked: tuple[Any, ...] = (*filters, which.limit, which.worker_id)
         return _page(await connection.fetch(sql("find_running"), *asked), which)
-    part = None if which.part is None else which.part.value
-    if which.state is State.QUEUED and not await _is_long(connection, which, part):
-        return _page(await connection.fetch(sql("find_queued"), *filters, part, which.limit), which)
+    if which.state is State.QUEUED:
+        part = None if which.part is None else which.part.value
+        tasks = await _tasks_of(connection, which)
+        if not await _is_long(connection, which, part, tasks):
+            asked = (*filters, part, which.limit, tasks)
+            return _page(await connection.fetch(sql("find_queued"), *asked), which)
     if which.state is not State.DEAD:
         return await _walk(connection, which, filters, rows_max)
     floor = await connection.fetchval(sql("find_dead_floor"), last, rows_max)
@@ -52,12 +60,21 @@ async def _walk(
     )
 
 
-async def _is_long(connection: Any, which: JobFilter, part: str | None) -> bool:
+async def _tasks_of(connection: Any, which: JobFilter) -> list[str] | None:
+    """Return whose lanes of the line have to be read; None: all have."""
+    if which.task is not None or which.queue is None:
+        return None if which.task is None else [which.task]
+    found = await connection.fetchrow(sql("find_lined"), which.queue, PROBES_MAX)
+    return list(found["tasks"]) if found["probes"] < PROBES_MAX else None
+
+
+async def _is_long(
+    connection: Any, which: JobFilter, part: str | None, tasks: list[str] | None
+) -> bool:
     """Whether this part of the queue has more rows than a look may read: it is walked by id then,
     which soon finds some, since they are many."""
-    if which.look_rows is None:
-        return False
-    return bool(await connection.fetchval(sql("queued_more"), which.look_rows, part))
+    values = (min(QUEUED_MAX, rows_of(which)), part, which.queue, tasks)
+    return bool(await connection.fetchval(sql("queued_more"), *values))
 
 
 def _page(rows: list[Any], which: JobFilter, floor: int | None = None) -> JobIds:

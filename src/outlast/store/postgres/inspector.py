@@ -66,7 +66,7 @@ from outlast.store.rows import (
     WorkerStatus,
 )
 from outlast.store.schedules import ScheduleRow
-from outlast.store.searching import Texts
+from outlast.store.searching import LOOK_BYTES, Searched, Texts
 from outlast.store.statistics import (
     LANES_MAX,
     NAMED_MAX,
@@ -93,7 +93,9 @@ class PostgresInspector:
 
     async def named(self, token: int | None, key: str | None) -> list[int]:
         """Return ids of jobs by a token or by the key of an unfinished job."""
-        return [row["id"] for row in await self._fetch("show_named", token, key, NAMED_MAX)]
+        async with self._by_index() as connection:
+            rows = await connection.fetch(sql("show_named"), token, key, NAMED_MAX)
+        return [row["id"] for row in rows]
 
     async def job_ids(self, which: JobFilter) -> JobIds:
         """Return ids of jobs, newest first, as one look finds them."""
@@ -104,10 +106,13 @@ class PostgresInspector:
         """Return the jobs with these ids, newest first."""
         return [_job(row) for row in await self._fetch("show_jobs", list(ids), text_max)]
 
-    async def search(self, ids: Sequence[int], texts: Texts) -> list[int]:
-        """Return those of these jobs that hold all that is searched for, newest first."""
-        values = (list(ids), texts.args, texts.error, texts.within)
-        return [row["id"] for row in await self._fetch("search", *values)]
+    async def search(
+        self, ids: Sequence[int], texts: Texts, size_max: int = LOOK_BYTES
+    ) -> Searched:
+        """Return those of these jobs that hold all that is searched for, as far as it looked."""
+        values = (list(ids), texts.args, texts.error, texts.within, size_max)
+        (row,) = await self._fetch("search", *values)
+        return Searched(**row)
 
     async def jobs(self, which: JobFilter) -> list[StoredJob]:
         """Return jobs, newest first, by as many looks as it takes."""
@@ -137,7 +142,9 @@ class PostgresInspector:
 
     async def workers(self) -> list[WorkerRow]:
         """Return all workers that are there, and those that have gone last, by id."""
-        return [_worker(row) for row in await self._fetch("show_workers", GONE_MAX)]
+        async with self._by_index() as connection:
+            rows = await connection.fetch(sql("show_workers"), GONE_MAX)
+        return [_worker(row) for row in rows]
 
     async def held(self, limit: int = HELD_MAX) -> list[Held]:
         """Return running jobs by worker, at most ``limit``."""
@@ -193,7 +200,8 @@ class PostgresInspector:
 
     async def served(self) -> Served:
         """Return what active workers take."""
-        rows = await self._fetch("show_served")
+        async with self._by_index() as connection:
+            rows = await connection.fetch(sql("show_served"))
         return Served((names_of(row["queues"]), names_of(row["tasks"])) for row in rows)
 
     async def history(self, after_id: int = 0, limit: int = HISTORY_PAGE) -> HistoryPage:

@@ -11,9 +11,11 @@ from outlast.model.job import State
 from outlast.store.columns import ID_MAX, ID_MIN
 from outlast.store.listing import page, rows_of
 from outlast.store.rows import JobFilter, JobIds
+from outlast.store.searching import Searched
 from outlast.store.sqlite.statements import statements
 
 _SQL = statements("find_jobs")
+_INSPECT = statements("inspect")
 _SNAPSHOT = statements("transaction")
 
 
@@ -56,8 +58,6 @@ def _kind(which: JobFilter) -> str:
 def _is_long(cursor: Cursor, which: JobFilter, values: dict[str, Any]) -> bool:
     """Whether this part of the queue has more rows than a look may read: it is walked by id then,
     which soon finds some, since they are many."""
-    if which.look_rows is None:
-        return False
     return bool(cursor.execute(_SQL["queued_more"], values).fetchone()[0])
 
 
@@ -66,3 +66,16 @@ def _floor(cursor: Cursor, kind: str, values: dict[str, Any]) -> int | None:
     statement = _SQL.get(f"{kind}_floor")
     row = None if statement is None else cursor.execute(statement, values).fetchone()
     return None if row is None else int(row[0])
+
+
+def search(cursor: Cursor, values: dict[str, Any], size_max: int) -> Searched:
+    """Return what one look finds at the jobs of ``values["ids"]``, newest first."""
+    found: list[int] = []
+    last, size = None, 0
+    for job_id, length, holds in cursor.execute(_INSPECT["search"], values):
+        if last is not None and size + length > size_max:
+            return Searched(ids=found, before=last, size=size)
+        last, size = job_id, size + length
+        if holds:
+            found.append(job_id)
+    return Searched(ids=found, size=size)

@@ -57,11 +57,11 @@ from outlast.store.rows import (
     WorkerStatus,
 )
 from outlast.store.schedules import ScheduleRow
-from outlast.store.searching import Texts
+from outlast.store.searching import LOOK_BYTES, Searched, Texts
 from outlast.store.sqlite import evidence
 from outlast.store.sqlite import minutes as sqlite_minutes
 from outlast.store.sqlite.connection import SqliteConnection
-from outlast.store.sqlite.find import find_ids
+from outlast.store.sqlite.find import find_ids, search
 from outlast.store.sqlite.pauses import pauses
 from outlast.store.sqlite.records import show_actions
 from outlast.store.sqlite.schedules import row_of
@@ -107,10 +107,12 @@ class SqliteInspector:
         """Return the jobs with these ids, newest first."""
         return [_job(row) for row in await self._rows("jobs_of", self._these(ids, text_max))]
 
-    async def search(self, ids: Sequence[int], texts: Texts) -> list[int]:
-        """Return those of these jobs that hold all that is searched for, newest first."""
-        values = self._these(ids, None) | msgspec.structs.asdict(texts)
-        return [row[0] for row in await self._rows("search", values)]
+    async def search(
+        self, ids: Sequence[int], texts: Texts, size_max: int = LOOK_BYTES
+    ) -> Searched:
+        """Return those of these jobs that hold all that is searched for, as far as it looked."""
+        values = self._these(sorted(ids, reverse=True), None) | msgspec.structs.asdict(texts)
+        return await self._connection.read(lambda cursor: search(cursor, values, size_max))
 
     async def jobs(self, which: JobFilter) -> list[StoredJob]:
         """Return jobs, newest first, by as many looks as it takes."""

@@ -1,5 +1,6 @@
 -- These jobs as people read them, newest id first. Reads only. $2: characters at which arguments are cut;
--- results and checkpoints are then left out.
+-- results and checkpoints are then left out. The limit inside the look at the worker leaves no plan that begins
+-- with all of them, those that have gone, too.
 SELECT j.id, j.task, j.queue, j.state, j.priority, j.attempt_count, j.failures, j.losses, j.token,
        j.state = 'queued' AND j.position IS NULL AND j.run_at > statement_timestamp() AS waiting,
        CASE WHEN $2::integer IS NULL THEN j.args ELSE left(j.args, $2) END AS args, j.policy, extract(epoch FROM j.run_at)::float8 AS run_at,
@@ -14,6 +15,7 @@ SELECT j.id, j.task, j.queue, j.state, j.priority, j.attempt_count, j.failures, 
        CASE WHEN $2 IS NULL THEN j.result END AS result,
        j.solo, j.incident, j.cohort, extract(epoch FROM j.stack_at)::float8 AS stack_at, NULL AS stack
 FROM outlast_jobs j
-LEFT JOIN outlast_workers w ON w.id = coalesce(j.worker_id, j.completed_by)
+LEFT JOIN LATERAL (
+    SELECT o.name, o.host FROM outlast_workers o WHERE o.id = coalesce(j.worker_id, j.completed_by) LIMIT 1) w ON true
 WHERE j.id = ANY($1::bigint[])
 ORDER BY j.id DESC

@@ -1,6 +1,7 @@
 -- Jobs as show_jobs.sql lists them, newest id first, each with the columns of its last closed attempt,
 -- which are NULL where none was closed. Reads only. The attempt is looked up for the listed jobs alone,
--- by the index on (job_id, number): numbers rise with tokens.
+-- by the index on (job_id, number): numbers rise with tokens. The worker as in
+-- show_jobs.sql.
 SELECT j.id, j.task, j.queue, j.state, j.priority, j.attempt_count, j.failures, j.losses, j.token,
        j.state = 'queued' AND j.position IS NULL AND j.run_at > statement_timestamp() AS waiting,
        CASE WHEN $2::integer IS NULL THEN j.args ELSE left(j.args, $2) END AS args, j.policy, extract(epoch FROM j.run_at)::float8 AS run_at,
@@ -18,7 +19,8 @@ SELECT j.id, j.task, j.queue, j.state, j.priority, j.attempt_count, j.failures, 
        extract(epoch FROM a.ended_at)::float8 AS ended_at, a.worker_id, a.worker, a.host, a.pid, a.message,
        a.progress, a.checkpoint_age, a.crash, a.repeats, a.dropped
 FROM outlast_jobs j
-LEFT JOIN outlast_workers w ON w.id = coalesce(j.worker_id, j.completed_by)
+LEFT JOIN LATERAL (
+    SELECT o.name, o.host FROM outlast_workers o WHERE o.id = coalesce(j.worker_id, j.completed_by) LIMIT 1) w ON true
 LEFT JOIN LATERAL (
     SELECT * FROM outlast_attempts WHERE job_id = j.id
     ORDER BY number DESC, token DESC LIMIT 1) a ON true

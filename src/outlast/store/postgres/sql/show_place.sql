@@ -1,16 +1,23 @@
 -- Where a job stands among the others: each count is by one index and stops at $2, also that of all lanes of its
--- queue: of the tasks that wait (found by one probe each, 1,000 at most) each is looked for in the queue, until
--- there are $2 jobs. The order that is asked for inside a count is that of the index, which leaves no
--- cheaper way than by it. Reads only; one snapshot.
-WITH RECURSIVE t AS (
-    (SELECT task FROM outlast_jobs WHERE position IS NOT NULL
+-- queue: the tasks that have jobs of it in the line are found by a probe or two for each task that waits (1,000
+-- probes at most), and counted one by one until there are $2 jobs. The order that is asked for inside a count is that
+-- of the index, which leaves no cheaper way than by it. Reads only; one snapshot.
+WITH RECURSIVE mine AS MATERIALIZED (SELECT queue FROM outlast_jobs WHERE id = $1),
+t AS (
+    (SELECT task, queue FROM outlast_jobs WHERE position IS NOT NULL
      ORDER BY task, queue, (-priority), position LIMIT 1)
     UNION ALL
-    SELECT n.task
-    FROM t CROSS JOIN LATERAL (
-        SELECT o.task FROM outlast_jobs o WHERE o.position IS NOT NULL AND o.task > t.task
-        ORDER BY o.task, o.queue, (-o.priority), o.position LIMIT 1) n
-), lined AS MATERIALIZED (SELECT task FROM t LIMIT 1000)
+    SELECT n.task, n.queue
+    FROM t CROSS JOIN mine CROSS JOIN LATERAL (
+        (SELECT o.task, o.queue FROM outlast_jobs o
+         WHERE t.queue < mine.queue AND o.position IS NOT NULL AND (o.task, o.queue) >= (t.task, mine.queue)
+         ORDER BY o.task, o.queue, (-o.priority), o.position LIMIT 1)
+        UNION ALL
+        (SELECT o.task, o.queue FROM outlast_jobs o
+         WHERE t.queue >= mine.queue AND o.position IS NOT NULL AND o.task > t.task
+         ORDER BY o.task, o.queue, (-o.priority), o.position LIMIT 1)) n
+), lined AS MATERIALIZED (
+    SELECT s.task FROM (SELECT * FROM t LIMIT 1000) s CROSS JOIN mine WHERE s.queue = mine.queue)
 SELECT (SELECT count(*) FROM (
             SELECT FROM lined CROSS JOIN LATERAL (
                 (SELECT FROM outlast_jobs o

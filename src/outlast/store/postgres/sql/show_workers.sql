@@ -14,7 +14,7 @@ SELECT w.id, w.name, w.host, w.pid, w.status, w.epoch, w.beat, w.heartbeat, w.le
        w.wakeup, w.failing, extract(epoch FROM w.failing_since)::float8 AS failing_since,
        w.boot_id, w.lock_device, w.lock_inode, w.heeds, w.stacks,
        outlast_seconds_v1(statement_timestamp(), w.heartbeat_at) AS unheard
-FROM (SELECT * FROM outlast_workers WHERE status IN ('active', 'draining')
+FROM ((SELECT * FROM outlast_workers WHERE status IN ('active', 'draining') ORDER BY boot_id, lock_device, id)
       UNION ALL
       (SELECT * FROM outlast_workers WHERE stopped_at IS NOT NULL ORDER BY stopped_at DESC, id DESC LIMIT $1)) w
 LEFT JOIN held ON held.worker_id = w.id

@@ -23,16 +23,17 @@ UNION SELECT id FROM outlast_jobs INDEXED BY outlast_jobs_worker WHERE worker_id
 UNION SELECT id FROM outlast_jobs INDEXED BY outlast_jobs_key WHERE key = :key AND key IS NOT NULL AND ended_at IS NULL
 ORDER BY id DESC LIMIT :limit
 -- name: search
--- Which of these jobs hold a text in their arguments, and one in "OUTCOME: MESSAGE" of their last closed attempt,
--- and are not older than a time; NULL lets all pass. lower() changes A to Z alone.
-SELECT j.id FROM json_each(:ids) AS wanted CROSS JOIN outlast_jobs AS j
-WHERE j.id = wanted.value
-  AND (:args IS NULL OR instr(lower(j.args), lower(:args)) > 0)
+-- Of each of these jobs, in their order: whether it holds a text in its arguments, and one in "OUTCOME: MESSAGE" of
+-- its last closed attempt, and is not older than a time; NULL lets all pass. lower() changes A to Z alone. Who asks
+-- stops where the lengths of the arguments are too much: what follows is not read.
+SELECT j.id, CASE WHEN :args IS NULL THEN 0 ELSE length(CAST(j.args AS BLOB)) END,
+      (:args IS NULL OR instr(lower(j.args), lower(:args)) > 0)
   AND (:within IS NULL OR coalesce(j.ended_at, j.started_at, j.enqueued_at) >= :now - :within)
   AND (:error IS NULL
        OR instr(lower((SELECT outcome || ': ' || message FROM outlast_attempts WHERE job_id = j.id
                        ORDER BY number DESC, token DESC LIMIT 1)), lower(:error)) > 0)
-ORDER BY j.id DESC
+FROM json_each(:ids) AS wanted CROSS JOIN outlast_jobs AS j
+WHERE j.id = wanted.value
 -- name: jobs_of
 SELECT j.id, j.task, j.queue, j.state, j.priority, j.attempt_count, j.failures, j.losses, j.token,
        j.state = 'queued' AND j.run_at > :now AND j.position IS NULL,

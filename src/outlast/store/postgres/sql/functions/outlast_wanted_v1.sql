@@ -9,12 +9,12 @@
 -- to come back.) Names are found in the workers' JSON as text, so that a row which cannot be read stops nothing.
 CREATE FUNCTION outlast_wanted_v1(p_queue text) RETURNS integer
 LANGUAGE plpgsql STABLE
-SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off
+SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off
 SET plan_cache_mode = force_generic_plan
 AS $$
 DECLARE
     v_most CONSTANT integer := 10000;
-    v_lanes CONSTANT integer := 1000;
+    v_steps CONSTANT integer := 2000;  -- two for a task, at most
     v_queue text := to_json(p_queue)::text;
     v_served text[];  -- what each worker that serves the queue has announced, as it stands in its row
     v_is_served boolean;
@@ -41,15 +41,23 @@ BEGIN
                 WHERE w.queues = '[]' OR strpos(w.queues, v_queue) > 0);
         END IF;
 
-        -- the tasks of the line, by one probe each
-        WITH RECURSIVE t (task, place) AS (
-            (SELECT j.task, 1 FROM outlast_jobs j WHERE j.position IS NOT NULL
+        -- the tasks that have jobs of the queue in the line: from each task by one probe to where the queue stands or
+        -- would stand in it, and by one to the next task
+        WITH RECURSIVE t (task, queue, place) AS (
+            (SELECT j.task, j.queue, 1 FROM outlast_jobs j WHERE j.position IS NOT NULL
              ORDER BY j.task, j.queue, (-j.priority), j.position LIMIT 1)
             UNION ALL
-            SELECT (SELECT j.task FROM outlast_jobs j WHERE j.position IS NOT NULL AND j.task > t.task
-                    ORDER BY j.task, j.queue, (-j.priority), j.position LIMIT 1), t.place + 1
-            FROM t WHERE t.task IS NOT NULL AND t.place < v_lanes)
-        SELECT array_agg(t.task) INTO v_lined FROM t WHERE t.task IS NOT NULL;
+            SELECT n.task, n.queue, t.place + 1
+            FROM t CROSS JOIN LATERAL (
+                (SELECT j.task, j.queue FROM outlast_jobs j
+                 WHERE t.queue < p_queue AND j.position IS NOT NULL AND (j.task, j.queue) >= (t.task, p_queue)
+                 ORDER BY j.task, j.queue, (-j.priority), j.position LIMIT 1)
+                UNION ALL
+                (SELECT j.task, j.queue FROM outlast_jobs j
+                 WHERE t.queue >= p_queue AND j.position IS NOT NULL AND j.task > t.task
+                 ORDER BY j.task, j.queue, (-j.priority), j.position LIMIT 1)) n
+            WHERE t.place < v_steps)
+        SELECT array_agg(t.task) INTO v_lined FROM t WHERE t.queue = p_queue;
 
         FOREACH v_task IN ARRAY coalesce(v_lined, '{}') LOOP
             EXIT WHEN v_count >= v_most;
@@ -74,18 +82,21 @@ BEGIN
         END IF;
         IF v_count < v_most THEN
             SELECT v_count + count(*) INTO v_count FROM (
-                SELECT j.task, j.queue, j.run_at FROM outlast_jobs j
-                WHERE j.state = 'queued' AND j.solo > 0
-                ORDER BY j.solo, j.queue, j.task LIMIT v_most) c
-            WHERE c.queue = p_queue AND c.run_at <= statement_timestamp() AND c.task <> ALL (v_paused)
+                SELECT s.task, s.run_at FROM generate_series(1, 2) AS k (solo) CROSS JOIN LATERAL (
+                    SELECT j.task, j.run_at FROM outlast_jobs j
+                    WHERE j.state = 'queued' AND j.solo > 0 AND j.solo = k.solo AND j.queue = p_queue
+                    ORDER BY j.solo, j.queue, j.task, j.priority DESC, j.run_at LIMIT v_most - v_count) s) c
+            WHERE c.run_at <= statement_timestamp() AND c.task <> ALL (v_paused)
               AND (NOT v_is_served OR EXISTS (
                 SELECT FROM unnest(v_served) s (tasks) WHERE strpos(s.tasks, to_json(c.task)::text) > 0));
         END IF;
     END IF;
-    SELECT v_count + count(*) INTO v_count FROM (
-        SELECT j.queue FROM outlast_jobs j WHERE j.worker_id IS NOT NULL
-        ORDER BY j.worker_id LIMIT v_most) c
-    WHERE c.queue = p_queue;
+    IF v_count < v_most THEN
+        SELECT v_count + count(*) INTO v_count FROM (
+            SELECT j.queue FROM outlast_jobs j WHERE j.worker_id IS NOT NULL
+            ORDER BY j.worker_id LIMIT v_most) c
+        WHERE c.queue = p_queue;
+    END IF;
     RETURN least(v_count, v_most);
 END
 $$;
