@@ -97,10 +97,21 @@ async def test_a_request_to_drain_wakes_the_worker(
     await heard.hears(f"drain:{hands.me.worker_id}")
 
 
+async def test_a_request_for_a_stack_wakes_the_worker_that_runs_the_job(
+    store: Store, hands: Hands, heard: Heard
+) -> None:
+    await enqueued(store)
+    claimed = await hands.claim_one()
+    assert await store.ask_stack(claimed.job_id, claimed.token, seen="", then="1:1")
+    await heard.hears(f"stack:{hands.me.worker_id}")
+
+
 async def test_no_queue_name_is_mistaken_for_a_request(
     store: Store, hands: Hands, heard: Heard
 ) -> None:
-    names = [f"{kind}:{hands.me.worker_id}" for kind in ("cancel", "drain", "jobs", "taken")]
+    names = [
+        f"{kind}:{hands.me.worker_id}" for kind in ("cancel", "drain", "stack", "jobs", "taken")
+    ]
     told = []
     for name in names:
         new = NewJob(task="t", queue=name)

@@ -213,6 +213,7 @@ def _its_end(about: Situation) -> tuple[str, list[str], list[str]]:
         limits.append(f"Without a report or save for {span(row.policy.stall_timeout)} it is ended.")
     if not limits:
         limits = ["It has no timeout: it may run as long as its worker beats."]
+        limits.append(f"`outlast stack {row.id}` shows where it is.")
     return "running", limits, [f"Its own end; `outlast cancel {row.id}` asks it to stop."]
 
 

@@ -8,6 +8,7 @@ from outlast.errors import StoreUnavailable
 from outlast.model.lease import LeaseTerms
 from outlast.store.glances import Glance
 from outlast.store.presence import NoPresence
+from outlast.store.stacks import StackAsk
 from outlast.store.values import Beat, Snapshot, WorkerRef, WorkerSeen
 from outlast.worker.lease.presence import PresenceKeeper
 from tests.unit.worker import stage_kit
@@ -169,8 +170,27 @@ async def test_a_worker_that_hears_of_a_death_looks_at_once(stage):
     assert not stage.worker.nudges.exchange.is_given
 
 
+@pytest.mark.parametrize(("payload", "beats"), [("stack:1", 1), ("stack:11", 0), ("stack:", 0)])
+async def test_a_worker_that_is_asked_where_a_job_is_beats_at_once(
+    stage, monkeypatch, payload, beats
+):
+    nudged = []
+    monkeypatch.setattr(stage.worker.heartbeat, "nudge", lambda: nudged.append(payload))
+    stage.worker._take_wakeup(payload)
+    assert len(nudged) == beats
+
+
+async def test_what_a_beat_asks_for_is_shown_by_a_duty(stage):
+    stage.ledger.claim([claimed(1)])
+    beat = Beat(renewed=True, stacks=[StackAsk(5, 1)])
+    stage.worker._take_beat(stage.clock.boot(), stage.worker.me, beat)
+    assert stage.worker.nudges.stacks.is_given
+    await stage.worker.services["stacks"].duty.run_once()
+    assert stage.pool.shown == [1]
+
+
 @pytest.mark.parametrize(
-    "payload", ["cancel:1", "drain:1", "cancel:", "drain:x", "\x1b[2J", "x" * 8000]
+    "payload", ["cancel:1", "drain:1", "stack:1", "cancel:", "drain:x", "\x1b[2J", "x" * 8000]
 )
 async def test_a_notification_cannot_end_a_worker(stage, payload):
     """Any client of the database can send it: requests are in the store only."""
