@@ -179,7 +179,8 @@ class Acts:
             self._done[action_id][job_id] += 1
             if due.get(job_id) != before[job_id][0]:
                 self._wrong(f"action {action_id} changed job {job_id}, which it was not to")
-            self._world.witness.accepted -= self._gone(job_id)
+            if self._is_gone(job_id):  # so that its end, if it is written again, is unknown
+                self._world.witness.forget_job(job_id, before[job_id][0])
         state = self._all("SELECT state FROM outlast_actions WHERE id = ?", action_id)[0][0]
         for job_id, token in due.items():
             if state == "done" and job_id in left and left[job_id][0] == token:
@@ -198,9 +199,8 @@ class Acts:
             if count != done:
                 self._wrong(f"action {action_id} counts {count} jobs, and changed {done}")
 
-    def _gone(self, job_id: int) -> set[int]:
-        sql = "SELECT 1 FROM outlast_jobs WHERE id = ?"
-        return set() if self._all(sql, job_id) else {job_id}
+    def _is_gone(self, job_id: int) -> bool:
+        return not self._all("SELECT 1 FROM outlast_jobs WHERE id = ?", job_id)
 
     def _wrong(self, what: str) -> None:
         if self._world.witness.went_back_at < 0:  # what was committed is there

@@ -259,6 +259,11 @@ class Witness:
             if name not in alive | held:
                 self.wrong("a held row delays nothing else", f"{job_id} still runs on dead {name}")
 
+    def forget_job(self, job_id: int, token: int) -> None:
+        """Forget a dead job that was discarded, and its last end."""
+        self.accepted.discard(job_id)
+        self._ends.pop(token, None)
+
     def went_back(self) -> None:
         """The store has lost its last commits: what it holds now is what was accepted.
 
