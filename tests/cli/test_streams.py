@@ -30,6 +30,7 @@ SAYS_NO = {
     "cancel",
     "requeue",
     "pause",
+    "stack",
     *OF_A_SCHEDULE,
     *OF_AN_ACTION,
 }  # on stderr, to what is named here

@@ -213,7 +213,7 @@ async def test_a_pruner_deletes_old_ones_except_what_is_under_way(
     kept = await store.note(NOTE)
     await store.prune(jobs_older_than=60, workers_older_than=60)
     assert [row.id for row in await store.inspector.actions()] == [kept, running]
-    for module in ("sqlite.pruning", "postgres.store"):
+    for module in ("sqlite.pruning", "postgres.pruning"):
         monkeypatch.setattr(f"outlast.store.{module}.ACTIONS_SECONDS", -60.0)
     await store.prune(jobs_older_than=60, workers_older_than=60)
     assert [row.id for row in await store.inspector.actions()] == [running]

@@ -6,7 +6,7 @@ import pytest
 
 from outlast.model.job import Policy, State
 from outlast.model.lifecycle import OutcomeKind
-from outlast.store.listing import find
+from outlast.store.listing import LABELS_APART, find
 from outlast.store.protocol import Store
 from outlast.store.rows import JobFilter
 from outlast.store.values import NewJob
@@ -64,7 +64,7 @@ async def test_a_worker_sees_the_labels_of_what_it_claims(store: Store, hands: H
 async def test_many_are_found_in_looks_that_are_bounded(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("outlast.store.listing.LOOK_ROWS", 3)
+    monkeypatch.setattr("outlast.store.listing.LOOK_ROWS", 3 * LABELS_APART)
     ids = await enqueued(store, *[labelled("a", queue=f"q{n % 2}") for n in range(10)])
     seen = await store.inspector.job_ids(JobFilter(label="a", queue="none"))
     assert (seen.ids, seen.before) == ([], ids[-3])

@@ -31,13 +31,15 @@ TRACEBACK = """Traceback (most recent call last):
 shop.Refused: no
 """
 FINAL = Policy(retries=0)
+LEASE = 3_600.0  # seconds: these are alive for as long as a browser looks at them
 
 
 async def fill(store: Store, names: list[str] | None = None, tenant: str | None = None) -> None:
     """Put dead, due, running and suspected jobs, a lost worker, pauses, schedules and a refusal of
     each name into the store."""
     for number, name in enumerate(names or NAMES):
-        worker = await Hands.on(store, name, host=name, queues=[], release=f"r{number}", tasks=[])
+        about = {"host": name, "release": f"r{number}", "queues": [], "tasks": []}
+        worker = await Hands.on(store, name, lease=LEASE, **about)
         tasks = [name]
         await store.announce(worker.me, tasks, {f"lacking {name}": [name]})
         where = {"task": name, "queue": name, "tenant": tenant or f"of {name}"}

@@ -128,7 +128,7 @@ def ended() -> Observation:
 
 def test_the_timeline_has_every_attempt():
     first, second = (line.split() for line in shown(timeline(ended(), width=80)).splitlines()[3:5])
-    assert first == ["1", "3", "amber", "lost_worker", "+1.00", "s", "3.0", "s", "the", "beginning"]
+    assert first == ["1", "3", "amber", "lost_worker", "+1.00", "s", "3", "s", "the", "beginning"]
     assert second == ["2", "4", "violet", "completed", "+4.50", "s", "3.5", "s", "commit", "20"]
 
 
