@@ -194,7 +194,7 @@ def test_two_commits_are_enough_and_the_demo_says_that_it_slows_itself(tmp_path)
     with demo(tmp_path, "--repo", str(repo)) as running:
         code, said, complaints = running.finish()
     assert (code, complaints) == (0, ""), said
-    assert "slowed to 2.0 s a commit, so that there is something to kill" in said
+    assert "slowed to 2 s a commit, so that there is something to kill" in said
     assert "1 of 2 commits were not done twice" in said
 
 
