@@ -83,8 +83,13 @@ class Page:
         if path.startswith("POST "):
             method, path, body = "POST", path.removeprefix("POST "), PREVIEW
             headers = {"Sec-Fetch-Site": "none", "Content-Type": "application/json"}
-        self._connection.request(method, path, body, headers)
-        answer = self._connection.getresponse()
+        try:
+            self._connection.request(method, path, body, headers)
+            answer = self._connection.getresponse()
+        except http.client.RemoteDisconnected:  # it waits 5 s for the next request
+            self._connection.close()
+            self._connection.request(method, path, body, headers)
+            answer = self._connection.getresponse()
         text = answer.read()
         if answer.status >= 400:
             raise RuntimeError(f"{path}: {answer.status} {text[:2000]!r}")
