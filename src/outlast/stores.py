@@ -350,11 +350,10 @@ def _is_here(loop: asyncio.AbstractEventLoop) -> bool:
 
 
 def _keep_until_closed(stores: dict[asyncio.AbstractEventLoop, _Opened]) -> None:
-    """Keep the stores of loops that do not run just now: their loops close them at their end, and
-    not the collector before."""
-    _left_open.update(stores)
-    for loop in [loop for loop in _left_open if loop.is_closed()]:
-        del _left_open[loop]
+    """Keep stores that their loops close at their end: the collector would begin to close them
+    before, and a loop that ends just then does not wait for that."""
+    _left_open.extend(stores.items())
+    _left_open[:] = [(loop, opened) for loop, opened in _left_open if not loop.is_closed()]
 
 
 async def _first(life: AsyncGenerator[Store]) -> Store:
@@ -375,6 +374,7 @@ async def _close_on(loop: asyncio.AbstractEventLoop, opened: _Opened) -> None:
 async def _close_there(loop: asyncio.AbstractEventLoop, opened: _Opened) -> None:
     """Close a store on a running loop; a loop that ends meanwhile closes it by itself. One that
     does not turn, since its thread may wait for this very call, closes it when it does."""
+    _keep_until_closed({loop: opened})
     there = asyncio.run_coroutine_threadsafe(opened.close(), loop)
     closing = asyncio.wrap_future(there)
     give_up_at = SYSTEM.boot() + CLOSING_SECONDS
@@ -384,7 +384,7 @@ async def _close_there(loop: asyncio.AbstractEventLoop, opened: _Opened) -> None
 
 _providers: weakref.WeakSet[StoreProvider] = weakref.WeakSet()
 _inherited: list[Any] = []
-_left_open: dict[asyncio.AbstractEventLoop, _Opened] = {}
+_left_open: list[tuple[asyncio.AbstractEventLoop, _Opened]] = []
 
 
 def _forget_after_fork() -> None:

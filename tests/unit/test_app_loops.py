@@ -120,7 +120,39 @@ def test_closing_ends_though_another_loop_waits_for_it(bare_store_url, monkeypat
         closing.start()
         closing.join(60)  # blocks this loop, whose store is to be closed on it
         assert not closing.is_alive()
-        await asyncio.gather(*(asyncio.all_tasks() - {asyncio.current_task()}))  # now it is closed
+        await asyncio.sleep(0)  # the loop turns, and begins to close it
+        await asyncio.gather(*(asyncio.all_tasks() - {asyncio.current_task()}))
 
     asyncio.run(work())
     app.close_sync()
+
+
+def test_a_loop_that_ends_while_its_store_is_to_be_closed_waits_for_that(
+    bare_store_url, monkeypatch
+):
+    """The closing that was asked for is cancelled before it has begun."""
+    monkeypatch.setattr("outlast.stores.CLOSING_SECONDS", 0.2)
+    app, closed = application(bare_store_url), []
+    real = outlast.store.open_store
+
+    def open_slow(url: str, **settings: Any) -> Any:
+        store = real(url, **settings)
+        close = store.close
+
+        async def close_slowly() -> None:
+            await asyncio.sleep(0.05)
+            await close()
+            closed.append(url)
+
+        monkeypatch.setattr(store, "close", close_slowly)
+        return store
+
+    async def work() -> None:
+        await app.tasks["mail"].enqueue("a")
+        closing = threading.Thread(target=app.close_sync)
+        closing.start()
+        closing.join(60)
+
+    monkeypatch.setattr("outlast.store.open_store", open_slow)
+    asyncio.run(work())
+    assert closed == [app.url]
