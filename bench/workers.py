@@ -1,9 +1,10 @@
 """One worker, ten and fifty at once, of Outlast and of peers on PostgreSQL.
 
 All workers are started and come to rest first, so that no start-up counts. Then, for each number of
-them: what they cost while there is nothing to do; how long single jobs wait, 35 ms apart, and how
-many transactions each of those takes in all; and how fast a backlog is worked off that a client
-enqueues in bulk, from the first start of a handler to the last.
+them: what they cost while there is nothing to do; how long single jobs wait, 35 ms apart, and what
+each of those costs; and how fast a backlog is worked off that a client enqueues in bulk, from the
+first start of a handler to the last. What something costs is processor time, of the workers and of
+the database.
 
     python -m bench workers [--only NAME,…] [--jobs N] [--rounds N] [--quick]
 """
@@ -26,9 +27,8 @@ NAMES = ("outlast postgres in process", "pgqueuer", "procrastinate", "awa")
 COUNTS, QUICK_COUNTS = (1, 10, 50), (1, 3)
 CONNECTIONS = {"max_connections": "2000"}  # a peer's worker may open twenty
 START_SECONDS = 120.0  # fifty Pythons on a small machine
-CALM = (
-    0.05  # of a core: those who use no more for some seconds, or no less than before, are at rest
-)
+# of a core: workers that use no more for some seconds, or no less than before, are at rest
+CALM = 0.05
 CALM_SECONDS = 3.0
 REST_SECONDS = 15.0
 SINGLE_JOBS = 120

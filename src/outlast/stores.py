@@ -43,11 +43,13 @@ LOOK_SECONDS = 0.05  # between looks whether an event loop of another thread sti
 
 class _Opened(msgspec.Struct):
     """The store of one event loop: the task that opens it, the generator that closes it when the
-    loop ends, and the store itself once a call has waited for it: most calls find it there."""
+    loop ends, and the store itself once a call has waited for it: most calls find it there.
+    ``is_closed``: it was closed before the loop's end."""
 
     opening: asyncio.Task[Store]
     life: AsyncGenerator[Store]
     store: Store | None = None
+    is_closed: bool = False
 
     def failed(self) -> bool:
         """Whether it could not be opened."""
@@ -60,6 +62,7 @@ class _Opened(msgspec.Struct):
             await self.opening
         with suppress(Exception):
             await self.life.aclose()
+        self.is_closed = True
 
 
 _imported: list[str] = []  # the application that is being imported, if any
@@ -351,9 +354,11 @@ def _is_here(loop: asyncio.AbstractEventLoop) -> bool:
 
 def _keep_until_closed(stores: dict[asyncio.AbstractEventLoop, _Opened]) -> None:
     """Keep stores that their loops close at their end: the collector would begin to close them
-    before, and a loop that ends just then does not wait for that."""
+    before, and a loop that ends just then does not wait for that. Those that are closed go."""
     _left_open.extend(stores.items())
-    _left_open[:] = [(loop, opened) for loop, opened in _left_open if not loop.is_closed()]
+    _left_open[:] = [
+        (loop, opened) for loop, opened in _left_open if not (opened.is_closed or loop.is_closed())
+    ]
 
 
 async def _first(life: AsyncGenerator[Store]) -> Store:
