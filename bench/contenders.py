@@ -67,7 +67,6 @@ def ours(store: str, speed: float, settings: str, **options: str) -> Entry:
         settings=settings,
         variables={f"BENCH_{name.upper()}": value for name, value in options.items()},
         workers=(1,) if options.get("plain") else (1, 2),
-        seldom=bool(options.get("plain")),
     )
 
 

@@ -45,7 +45,8 @@ SIZES, QUICK_SIZES = (1, 10, 100, 300, 1_000), (1, 10)
 ALONE_MAX = 100  # workers that are let take each look by themselves
 HOSTS = 10
 HEARTBEAT, POLL = 2.0, 1.0
-REST_SECONDS, SECONDS = 12.0, 20.0
+SECONDS, QUICK_SECONDS = 20.0, 3.0
+REST = 3  # times as long as that, before: for all workers to be at rest
 PRESENT = """SELECT outlast_hold_presence_v1(
     w.id, w.registration, inet_client_port(), pg_backend_pid()) FROM outlast_workers w"""
 
@@ -198,7 +199,7 @@ async def measured(
     await fleet.grow(count)
     present = await asyncpg.connect(store.url)
     await present.fetch(PRESENT)
-    await asyncio.sleep(seconds and REST_SECONDS)
+    await asyncio.sleep(REST * seconds)
     calls.clear()
     before, at = cpu(postgres.pid), time.monotonic()
     await asyncio.sleep(seconds)
@@ -236,14 +237,14 @@ async def _costs(postgres: PostgresServer, store: PostgresStore) -> dict[str, fl
 def main(options: Any) -> int:
     """Measure, print and keep; return how many lines have failed."""
     series = Series("fleet", "idle workers on PostgreSQL")
-    sizes, seconds = (QUICK_SIZES, 3.0) if options.quick else (SIZES, SECONDS)
+    sizes, seconds = (QUICK_SIZES, QUICK_SECONDS) if options.quick else (SIZES, SECONDS)
     steps = [
         (count, alone)
         for count in sizes
         for alone in (False, True)
         if not alone or count <= ALONE_MAX
     ]
-    with server() as postgres, tell("fleet", len(steps), seconds + REST_SECONDS + 4) as step:
+    with server() as postgres, tell("fleet", len(steps), (1 + REST) * seconds + 4) as step:
         for count, alone in steps:
 
             def measure(count: int = count, alone: bool = alone) -> None:

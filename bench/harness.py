@@ -20,6 +20,7 @@ from bench.environment import ADAPTERS, Ground, cpu, interpreter, tree
 from bench.peers.common import RECORD
 
 CLIENT_SECONDS = 300.0
+STOP_SECONDS = 10.0  # for workers to finish what they run
 ENDS_SECONDS = 5.0  # for the backends of killed workers to end
 LOOK = 0.01
 TUPLES = "SELECT coalesce(sum(n_tup_upd + n_tup_del), 0)::bigint FROM pg_stat_user_tables"
@@ -51,7 +52,7 @@ class Stand:
         self._ground = ground
         self._python = interpreter(entry)
         self._log = folder / "log"
-        self._marks = ground.marks / "marks"
+        self._marks = ground.marks / folder.name
         self._marks.unlink(missing_ok=True)
         self._marks.touch(0o666)
         self.workers: list[subprocess.Popen[bytes]] = []
@@ -93,6 +94,15 @@ class Stand:
         """Start one more worker."""
         self.workers.append(self.start("worker"))
         return self.workers[-1]
+
+    def stop_workers(self) -> None:
+        """Ask all workers to stop, so that nothing is left running; kill those that do not."""
+        for worker in self.workers:
+            worker.terminate()
+        deadline = time.monotonic() + STOP_SECONDS
+        while time.monotonic() < deadline and any(worker.poll() is None for worker in self.workers):
+            time.sleep(LOOK)
+        self.kill_workers()
 
     def kill_workers(self) -> None:
         """End all workers, with everything below them."""
@@ -189,10 +199,10 @@ class Stand:
 
 
 @contextlib.contextmanager
-def stand(entry: Entry, ground: Ground) -> Iterator[Stand]:
-    """Put an entry on an empty store, and take it away again."""
+def stand(entry: Entry, ground: Ground, name: str = "stand") -> Iterator[Stand]:
+    """Put an entry on an empty store, and take it away again; ``name``: of its folder."""
     with ground.store(entry.store) as url:
-        folder = ground.folder / "stand"
+        folder = ground.folder / name
         folder.mkdir(exist_ok=True)
         (folder / "log").unlink(missing_ok=True)
         one = Stand(entry, ground, url, folder)

@@ -62,6 +62,9 @@ def _short(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
+FIGURES = ("backlog", "lanes", "idle", "memory", "heartbeat", "schedules", "life", "fleet")
+
+
 class Results:
     """What was measured, by name; a measurement that was not made has no lines."""
 
@@ -69,10 +72,7 @@ class Results:
         self._rates = _keyed("rates", rates.Line)
         self._latency = _keyed("latency", latency.Line)
         self._flows = _keyed("held", steady.Flow) | _keyed("steady", steady.Flow)
-        self._figures = {
-            part: _keyed(part, Figure)
-            for part in ("backlog", "lanes", "idle", "memory", "heartbeat", "schedules", "life")
-        }
+        self._figures = {part: _keyed(part, Figure) for part in FIGURES}
 
     def rate(self, name: str, what: str, figure: str = "rate") -> float | None:
         """Return a median of the rates."""
@@ -140,12 +140,17 @@ def _drains(results: Results) -> list[Row]:
         for mode in MODES
     ]
     made += [_against(results, f"{LITE} {mode}", "Huey", DRAIN1, 5) for mode in MODES]
+    made += [
+        _against(results, f"{each} plain", each, DRAIN1, 0.8)
+        for each in (f"{store} {mode}" for store in (PG, LITE) for mode in MODES)
+    ]
     return made
 
 
 def _enqueues(results: Results) -> list[Row]:
     return [
-        _against(results, f"{PG} in process", FLOOR, ONE, 0.8),
+        _against(results, f"{PG} in process", FLOOR, ONE, 0.6),
+        _against(results, f"{PG} in process", "PgQueuer", ONE, 1.5),
         _against(results, f"{PG} in process", FLOOR, MANY, 0.6),
     ]
 
@@ -170,9 +175,10 @@ def _costs(results: Results) -> list[Row]:
 
 
 def _times(results: Results) -> list[Row]:
-    waits = [(f"{PG} {mode}", p, ms) for mode in MODES for p, ms in (("p50", 2), ("p99", 5))]
+    waits = [(f"{PG} {mode}", "p99", 5) for mode in MODES]
     waits.append((f"{LITE} runners", "p50", 8))
-    made = [
+    made = [_pickup(results, f"{PG} {mode}") for mode in MODES]
+    made += [
         Row(
             measure=f"pickup on an idle queue, {figure}: {name.removeprefix('Outlast ')}",
             target=target,
@@ -197,6 +203,19 @@ def _times(results: Results) -> list[Row]:
     return [*made, *_rest(results)]
 
 
+def _pickup(results: Results, name: str) -> Row:
+    """Return how long a job waits for an idle worker, beside the bare driver in the same run."""
+    ours, floor = results.waits(name, "p50"), results.waits(latency.FLOOR, "p50")
+    return Row(
+        measure=f"pickup on an idle queue, p50: {name.removeprefix('Outlast ')}",
+        target=1.5,
+        measured=ours / floor if ours and floor else None,
+        unit=f"x {latency.FLOOR}",
+        detail=f"{ours:.2f} ms against {floor:.2f} ms" if ours and floor else "",
+        least=False,
+    )
+
+
 IDLE = (  # on which store, what is counted, at most, unit, figure
     ("postgres", "statements", 2, "a second", "statements"),
     ("postgres", "processor", 1, "% of a core", "processor time of the worker"),
@@ -217,6 +236,7 @@ def _rest(results: Results) -> list[Row]:
         *(_idle(results, *each) for each in IDLE),
         *_schedules(results),
         *_life(results),
+        *_fleet(results),
     ]
 
 
@@ -266,6 +286,20 @@ def _life(results: Results) -> list[Row]:
             least=False,
         )
         for name, what, target, unit in goals
+    ]
+
+
+def _fleet(results: Results) -> list[Row]:
+    """Return the targets of many idle workers on PostgreSQL."""
+    return [
+        Row(
+            measure=f"{count} without work on PostgreSQL: processor of the database",
+            target=target,
+            measured=results.figure("fleet", count, "CPU of the database"),
+            unit="s a second",
+            least=False,
+        )
+        for count, target in (("100 workers", 0.05), ("1,000 workers", 0.3))
     ]
 
 
