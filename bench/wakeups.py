@@ -1,8 +1,9 @@
-"""What wakes workers, compared: polling, NOTIFY, NATS and RabbitMQ with 1, 10 and 50 idle workers.
+"""What wakes workers, compared: polling, NOTIFY, NATS and RabbitMQ with 1 to 200 idle workers.
 
-All workers are in one process, each with its own connections, as in separate processes. The time
-to pick a job up goes from the call of ``enqueue`` to the task's first line; transactions are those
-that the database has counted, at rest and while jobs come five a second.
+All workers are in one process, each with its own connections, as in separate processes; by NOTIFY
+they share one session. The time to pick a job up goes from the call of ``enqueue`` to the task's
+first line; transactions are those that the database has counted, at rest and while jobs come five a
+second. Those of a job are what it adds to those at rest: its enqueue and its end among them.
 
     python -m bench wakeups [--only polling,notify,nats,amqp] [--quick]
 """
@@ -23,7 +24,7 @@ from harness.servers import PostgresServer
 from outlast.events import subscribe
 
 KINDS = ("polling", "notify", "nats", "amqp")
-CREWS = (1, 10, 50)
+CREWS = (1, 10, 50, 200)
 PACE_SECONDS = 0.2
 JOBS, REST_SECONDS, DRAIN = 50, 15.0, 2_000
 
@@ -35,7 +36,7 @@ def main(options: Any) -> int:
     rows: list[dict[str, Any]] = []
     with contextlib.ExitStack() as stack:
         places = dict(stack.enter_context(servers(kinds)))
-        settings = {"max_connections": "500"}
+        settings = {"max_connections": "1500"}
         postgres = stack.enter_context(PostgresServer(settings=settings))
         steps = len(places) * len(crews)
         with tell("wakeups", steps, 12.0 if options.quick else 60.0) as step:
@@ -90,7 +91,9 @@ async def measure(
                 await asyncio.sleep(PACE_SECONDS)
 
         loading = asyncio.create_task(load())
+        began_at = time.perf_counter()
         under_load = await committed(url, None, loading)
+        seconds = time.perf_counter() - began_at
         drained = await drain(work, started, 200 if quick else DRAIN)
     await app.close()
     return {
@@ -100,6 +103,7 @@ async def measure(
         "pickup worst ms": round(max(took), 1),
         "transactions/s at rest": round(at_rest, 1),
         "transactions/s at 5 jobs/s": round(under_load, 1),
+        "transactions of a job": round((under_load - at_rest) * seconds / jobs, 1),
         "drained jobs/s": round(drained),
     }
 
