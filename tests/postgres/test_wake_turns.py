@@ -166,7 +166,8 @@ async def test_one_job_sets_off_few_trips_of_many_idle_workers(
     """Also once each of them has looked at the store. Their steps are long enough for a machine
     under load: trips are counted, not time."""
     monkeypatch.setenv("OUTLAST_RUN_DIR", str(tmp_path / "run"))
-    monkeypatch.setattr(wake_turns, "STEP_SECONDS", 0.1)
+    monkeypatch.setattr(wake_turns, "STEP_SECONDS_MIN", 0.1)
+    monkeypatch.setattr(wake_turns, "STEP_SECONDS_MAX", 0.1)
     counts = Trips(monkeypatch)
     app = outlast.App(pg_url)
     done = asyncio.Semaphore(0)

@@ -221,8 +221,10 @@ class Exchange:
             self._note_break(ended)
             raise
         self.claimed_at = self._asked_at if requests else self.claimed_at
-        carried = max(size_of_claimed(reply.claimed), size_of_all(ended))
-        self._bytes.note_answer(carried, self._clock.boot() - self._asked_at)
+        took = self._clock.boot() - self._asked_at
+        if requests and not ended:
+            self._turns.note_trip(took)
+        self._bytes.note_answer(max(size_of_claimed(reply.claimed), size_of_all(ended)), took)
         return reply
 
     def _follow_wakeups(

@@ -3,9 +3,9 @@ hear that it was followed.
 
 All listeners hear each wake-up, so no worker that is full, paused or about to leave can swallow
 one. Each draws a place among the workers that serve the same, its *peers*. The first one looks at
-once. After each further ``STEP_SECONDS`` twice as many have had their turn: a few while the first
-one makes its claim, and soon all, in case most are busy or the first one fails. A wake-up for
-several jobs lets as many workers look at once.
+once. After each further step twice as many have had their turn: a few while the first one makes its
+claim, and soon all, in case most are busy or the first one fails. A step is as long as a claim
+takes, as far as this worker has seen. A wake-up for several jobs lets as many workers look at once.
 
 A worker that followed a wake-up tells the others with the commit of its claim
 (``outlast_exchange_v1``): all of them "this job is taken", and its own kind "there is no more". A
@@ -27,9 +27,8 @@ from outlast.model.lease import LOOK_SECONDS
 from outlast.store.values import ClaimRequest, FollowedWakeups, WorkerRef
 from outlast.worker.service import Nudge
 
-STEP_SECONDS = (
-    0.008  # in which a claim is made and heard of: then twice as many have had their turn
-)
+STEP_SECONDS_MIN, STEP_SECONDS_MAX = 0.008, 0.064  # in which a claim is made and heard of
+STEP_SHARE = 0.25  # by which a step comes nearer to what the last claim took
 WAITING_MAX = 1_000  # wake-ups
 NEWS_MAX, NAME_MAX = 10_000, 1_000  # queues that were named, until the next look; characters of one
 TOLD_MAX = 100  # of them in one answer: a notification has 8000 bytes
@@ -75,6 +74,7 @@ class WakeTurns:
         clock: Clock,
     ) -> None:
         self.peers = 1
+        self._step = STEP_SECONDS_MIN
         self._look_for_work = owner.look_for_work
         self._queues = sorted(queues)
         self._tasks = starter.tasks
@@ -89,6 +89,11 @@ class WakeTurns:
     def note_peers(self, count: int) -> None:
         """Note how many workers serve the same, this one included."""
         self.peers = count
+
+    def note_trip(self, seconds: float) -> None:
+        """Note how long a trip took that only asked for jobs."""
+        step = self._step + STEP_SHARE * (seconds - self._step)
+        self._step = min(max(step, STEP_SECONDS_MIN), STEP_SECONDS_MAX)
 
     # -- what is heard
 
@@ -132,7 +137,7 @@ class WakeTurns:
             return False
         now = self._clock.boot()
         place = self._clock.random() * self.peers / jobs
-        pause = STEP_SECONDS * math.log2(place) if place > 1.0 else 0.0
+        pause = self._step * math.log2(place) if place > 1.0 else 0.0
         self._waiting[position] = Waiting(jobs, now + pause)
         if pause:
             self._nudge.give()
