@@ -19,6 +19,7 @@ from pathlib import Path
 
 from bench import (
     backlog,
+    commands,
     crowds,
     django_enqueue,
     false_alarms,
@@ -52,6 +53,7 @@ PERFORMANCE: dict[str, Callable[[argparse.Namespace], int]] = {
     "crowds": crowds.main,
     "backlog": backlog.main,
     "size": size.main,
+    "commands": commands.main,
     "life": life.main,
     "steady": steady.steady,
     "schedules": schedules.main,
@@ -82,7 +84,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--jobs", type=int, default=20_000, help="jobs in a drain, at most")
     made.add_argument("--minutes", type=float, default=10, help="of steady load")
     made.add_argument("--keep", help="of retention: for how long jobs are kept, as in 10m")
-    made.add_argument("--rows", type=int, default=10_000_000, help="of pages: jobs in the store")
+    made.add_argument("--rows", type=int, help="of pages and commands: jobs in the store")
     made.add_argument("--store", choices=["postgres", "sqlite"], help="of pages: only this kind")
     made.add_argument("--after", type=Path, help="of pages: measure once this file exists")
     made.add_argument("--quick", action="store_true", help="a minute that shows that all works")

@@ -34,6 +34,8 @@ SETTINGS = {
     "shared_buffers": "1GB",
     "max_wal_size": "1GB",
 }
+# While a store is filled that is thrown away after the measurement.
+CARELESS = {"fsync": "off", "full_page_writes": "off", "max_wal_size": "8GB"}
 START_SECONDS = 30.0
 CALM_COMMITS, CALM_SECONDS, CALM_SECONDS_MAX = 25, 0.01, 10.0
 

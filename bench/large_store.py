@@ -1,4 +1,4 @@
-"""Fills a store of either kind with any number of jobs, by SQL: for `python -m bench pages`.
+"""Fills a store of either kind with any number of jobs, by SQL: for `bench pages` and `commands`.
 
 Of ROWS jobs, which a month has brought: 97 of 100 completed, 1 cancelled, 1 of 500 dead in 40
 groups; each fiftieth has a failed attempt with a crash report. 1 of 50 waits in one of 50 queues
@@ -19,6 +19,7 @@ from typing import Any
 import asyncpg
 import msgspec
 
+from bench.kit import clock
 from bench.large_file import opened
 from outlast.model.crash import Crash, CrashKind
 from outlast.model.schedule import Spec
@@ -28,6 +29,7 @@ from outlast.store.schedules import NewSchedule
 from outlast.store.values import NewJob
 
 STEP = 250_000  # rows in a transaction
+TOLD = 4 * STEP  # jobs, after which it is said how far it is
 QUEUES, TASKS, LIVE, GONE = 50, 100, 20, 2_000
 SCHEDULES, ACTIONS, REFUSALS, RUNNING, SUSPECTS = 300, 5_000, 1_000, 500, 100
 GROUPS = 40
@@ -131,9 +133,11 @@ def statements(rows: int, now: float) -> Iterator[Statement]:
     waiting, scheduled = rows // 50, rows // 200
     last = rows - waiting - scheduled
     common = {"now": now, "last": last}
-    yield FINISHED, 1, last, common
-    yield ATTEMPT, 1, last, {"crash": CRASH}
-    yield LABELS, 1, last, {}
+    for first in range(1, last + 1, STEP):  # attempts are made while their jobs are in memory
+        until = min(last, first + STEP - 1)
+        yield FINISHED, first, until, common
+        yield ATTEMPT, first, until, {"crash": CRASH}
+        yield LABELS, first, until, {}
     yield QUEUED, last + 1, last + scheduled, {"now": now, "due": 0}
     yield QUEUED, last + scheduled + 1, rows, {"now": now, "due": 1}
     yield SUSPECT, rows + 1, rows + SUSPECTS, {"now": now}
@@ -150,7 +154,7 @@ def fill(url: str, rows: int) -> float:
     """Fill an empty store; return how many seconds that took."""
     began_at = time.monotonic()
     asyncio.run(_make(url))
-    work = statements(rows, time.time())
+    work = _told(statements(rows, time.time()), rows)
     if url.startswith("sqlite"):
         _fill_file(Path(url.removeprefix("sqlite:///")), rows, work)
     else:
@@ -167,6 +171,16 @@ async def _make(url: str) -> None:
         spec = msgspec.json.encode(specs[n % 2]).decode()
         await store.put_schedules([NewSchedule(name=f"schedule{n}", call=call, spec=spec)])
     await store.close()
+
+
+def _told(work: Iterable[Statement], rows: int) -> Iterator[Statement]:
+    """Pass these on, and say from time to time how far it is."""
+    began_at = time.monotonic()
+    for text, first, last, values in work:
+        if text == FINISHED and first % TOLD == 1 and first > 1:
+            spent = clock(time.monotonic() - began_at)
+            print(f"{spent}: filled with {first - 1:,} of {rows:,} jobs", flush=True)
+        yield text, first, last, values
 
 
 def _parts(statement: Statement) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -274,6 +274,7 @@ SECTIONS: dict[str, Callable[[Any], str]] = {
     "lanes": figures_text,
     "crowds": figures_text,
     "size": pivot_text,
+    "commands": pivot_text,
     "held": flow_text,
     "steady": flow_text,
     "idle": figures_text,

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from bench.environment import SETTINGS, ground
+from bench.environment import CARELESS, SETTINGS, ground
 from bench.kit import tell
 from bench.open_pages import changes, tabs
 from bench.page_process import Shop, page, quantile
@@ -27,6 +27,7 @@ from bench.series import Series
 from harness.servers import PostgresServer
 from outlast.web.assets import asset_path
 
+ROWS, QUICK_ROWS = 10_000_000, 100_000
 WARM, COLD = 30, 1  # times that each address is asked
 CHANGES = 20
 DRAIN_SECONDS, PAIRS = 10.0, 3
@@ -159,7 +160,7 @@ def report(shop: Shop, series: Series, found: list[dict[str, Any]]) -> None:
 def main(options: Any) -> int:
     """Measure, print and keep; return how many lines have failed."""
     series = Series("pages", "the page on a large store")
-    rows = min(options.rows, 100_000) if options.quick else options.rows
+    rows = options.rows or (QUICK_ROWS if options.quick else ROWS)
     times = 5 if options.quick else WARM
     kinds = [options.store] if options.store else ["postgres", "sqlite"]
     with ground() as place, tell("pages", len(kinds) * 8, 60) as step:
@@ -181,8 +182,7 @@ def make_shop(kind: str, folder: Path, rows: int) -> Shop:
     """Return a filled store."""
     server = None
     if kind == "postgres":
-        careless = {"fsync": "off", "full_page_writes": "off", "max_wal_size": "8GB"}
-        server = PostgresServer(settings={**SETTINGS, **careless})
+        server = PostgresServer(settings=SETTINGS | CARELESS)
         server.start()
     made = Shop(kind, folder, rows, server)
     if server is not None:

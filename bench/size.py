@@ -13,8 +13,6 @@ import asyncio
 import multiprocessing
 import sqlite3
 import statistics
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
@@ -22,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from bench import large_file
+from bench.commands import FREQUENT, time_commands
 from bench.environment import ground
 from bench.kit import tell
 from bench.series import Series
@@ -42,42 +41,7 @@ DRAINED_MAX = 60_000  # jobs a second that a machine may drain
 ENQUEUERS, DRAINERS = 4, 8
 MEGABYTE = 1e6
 
-FREQUENT = (  # timed in turns on both files
-    "jobs",
-    "jobs --state queued",
-    "jobs --state scheduled",
-    "jobs --state retrying",
-    "jobs --state running",
-    "jobs --state completed",
-    "jobs --state dead",
-    "jobs --queue queue3",
-    "jobs --queue nomatch",
-    "jobs --task nomatch",
-    "jobs --tenant nomatch",
-    "jobs --limit 10000 --json",
-    "dead list",
-    "dead list --task nomatch",
-    "stats",
-    "workers",
-    "why {last}",
-    "job {finished}",
-    "doctor",
-    "migrate --check",
-)
 ONCE = ("migrate --after-restore", "dead requeue --all", "cancel {ten_thousand}", "verify")
-
-
-# The peak of a process counts that of its parent, whose memory it shares until it runs a program of
-# its own: so a small process starts it.
-LAUNCHER = """
-import os, subprocess, sys, time
-began_at = time.monotonic()
-null = subprocess.DEVNULL
-running = subprocess.Popen([sys.argv[1], "-m", "outlast", *sys.argv[2:]], stdout=null, stderr=null)
-_, status, usage = os.wait4(running.pid, 0)
-running.returncode = os.waitstatus_to_exitcode(status)
-print(time.monotonic() - began_at, usage.ru_maxrss, running.returncode)
-"""
 
 
 class File:
@@ -105,30 +69,6 @@ class File:
         """Return the megabytes of the write-ahead log."""
         log = self.path.with_name(f"{self.path.name}-wal")
         return log.stat().st_size / MEGABYTE if log.exists() else 0.0
-
-
-# --- commands -----------------------------------------------------------------------------------
-
-
-def command(url: str, words: Sequence[str]) -> tuple[float, float]:
-    """Run a command; return its seconds and its peak memory in megabytes."""
-    asked = [sys.executable, "-S", "-c", LAUNCHER, sys.executable, *words, "--url", url]
-    seconds, kibibytes, code = subprocess.check_output(asked, text=True).split()
-    if int(code) not in {0, 1}:
-        raise RuntimeError(f"outlast {' '.join(words)[:60]} ended with {code}")
-    return float(seconds), int(kibibytes) * 1024 / MEGABYTE
-
-
-def commands(series: Series, files: Sequence[File], rounds: int, names: Sequence[str]) -> None:
-    """Note what these commands take on each of the files, in turns."""
-    for name in names:
-        for _ in range(rounds):
-            for file in files:
-                seconds, peak = command(file.url, name.format(**file.words).split())
-                shown = f"outlast {name.format(last='ID', finished='ID', ten_thousand='ID…')}"
-                series.figure(file.name, shown, "s", 2).values.append(seconds)
-                if file is files[0]:
-                    series.figure(file.name, f"{shown}: peak memory", "MB").values.append(peak)
 
 
 # --- a worker and a client ----------------------------------------------------------------------
@@ -385,9 +325,9 @@ def parts(
     seconds = CROWD_SECONDS / min(scale, 10)
     return {
         "a client and a worker": together,
-        "commands": lambda: commands(series, (large, small), rounds, FREQUENT),
+        "commands": lambda: time_commands(series, (large, small), rounds, FREQUENT),
         "pruning": lambda: beside_pruning(large, series, seconds),
         "a crowd": lambda: crowd(large, series, seconds),
         "a reader": read_beside,
-        "commands that look at everything": lambda: commands(series, (large,), 1, ONCE),
+        "commands that look at everything": lambda: time_commands(series, (large,), 1, ONCE),
     }

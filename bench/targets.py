@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from bench import latency, rates, schedules, steady
+from bench.commands import LARGE, ROWS, SLOWEST
 from bench.kit import load
 from bench.rates import MANY, ONE
 from bench.series import Figure
@@ -62,7 +63,17 @@ def _short(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
-FIGURES = ("backlog", "lanes", "idle", "memory", "heartbeat", "schedules", "life", "fleet")
+FIGURES = (
+    "backlog",
+    "lanes",
+    "idle",
+    "memory",
+    "heartbeat",
+    "schedules",
+    "life",
+    "fleet",
+    "commands",
+)
 
 
 class Results:
@@ -237,6 +248,7 @@ def _rest(results: Results) -> list[Row]:
         *_schedules(results),
         *_life(results),
         *_fleet(results),
+        _commands(results),
     ]
 
 
@@ -301,6 +313,17 @@ def _fleet(results: Results) -> list[Row]:
         )
         for count, target in (("100 workers", 0.05), ("1,000 workers", 0.3))
     ]
+
+
+def _commands(results: Results) -> Row:
+    """Return the target of the commands that read, beside a large history."""
+    return Row(
+        measure=f"{SLOWEST}, {ROWS:,} rows of history on PostgreSQL",
+        target=0.5,
+        measured=results.figure("commands", LARGE, SLOWEST),
+        unit="s",
+        least=False,
+    )
 
 
 def _idle(results: Results, store: str, what: str, most: float, unit: str, figure: str) -> Row:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bench import kit, page, steady, targets
+from bench import commands, kit, page, steady, targets
 from bench.__main__ import PERFORMANCE
 from bench.contenders import ALL_ENTRIES
 from bench.environment import ADAPTERS, REQUIREMENTS
@@ -117,3 +117,18 @@ def test_a_median_is_over_the_rounds_that_were_played() -> None:
     one = Line(name="x", what=DRAIN, store="postgres", settings="", rounds=rounds)
     assert one.median() == 2.0
     assert one.spread() == "2 (1 to 5)"
+
+
+def test_the_slowest_command_is_held_to_half_a_second(results: Path) -> None:
+    figure: dict[str, object] = {
+        "name": "large",
+        "what": commands.SLOWEST,
+        "unit": "s",
+        "values": [0.4, 0.75, 0.6],
+    }
+    keep(results, "commands", [figure])
+    (row,) = (
+        row for row in targets.rows(targets.Results()) if row.unit == "s" and row.met is False
+    )
+    assert (row.measured, row.told) == (0.6, "**missed**: 1.2 times the target")
+    assert row.measure.endswith("50,000,000 rows of history on PostgreSQL")
