@@ -11,6 +11,7 @@ from outlast.insight import queries
 from outlast.insight.queries import SearchBounds, find_jobs, list_jobs, read_whole
 from outlast.model.job import State
 from outlast.model.lifecycle import OutcomeKind
+from outlast.store.listing import find
 from outlast.store.protocol import Store
 from outlast.store.rows import JobFilter, Part, StoredJob, WorkerStatus
 from tests.conformance.kit import TASK, Hands, crashed, ended, enqueued, job
@@ -95,6 +96,21 @@ async def test_scheduled_jobs_are_found_behind_any_number_of_newer_ones(
     few = SearchBounds(judged=4)
     found = await list_jobs(store, JobFilter(state=State.QUEUED), "scheduled", 1.0, few)
     assert ([row.id for row in found.rows], found.before) == ([scheduled], None)
+
+
+async def test_scheduled_jobs_are_found_where_they_are_too_many_to_be_read_by_index(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(queries, "PAGE", 2)
+    scheduled = await enqueued(store, *[job(delay=60.0) for _ in range(9)])
+    line = await enqueued(store, *[job() for _ in range(10)])
+    which = JobFilter(state=State.QUEUED, look_rows=8, limit=3)
+    found = await list_jobs(store, which, "scheduled", 1.0, SearchBounds(judged=4, rows=8))
+    assert [row.id for row in found.rows] == scheduled[:-4:-1]
+    for part, ids in ((Part.LINE, line), (Part.TIMED, scheduled), (Part.SUSPECTS, [])):
+        all_of_it = msgspec.structs.replace(which, part=part, limit=100)
+        seen = await find(store.inspector.job_ids, all_of_it)
+        assert seen.ids == ids[::-1], part
 
 
 async def test_a_search_for_a_phase_ends_after_a_bounded_number_of_jobs_and_says_so(

@@ -51,7 +51,8 @@ async def _walk(
 ) -> JobIds:
     """Return what is found among the next rows by id; where it is less than what is asked for, with
     the id down to which they go: that reads all of them."""
-    asked = (*filters, rows_max, which.state, which.limit)
+    part = None if which.part is None else which.part.value
+    asked = (*filters, rows_max, which.state, which.limit, part)
     rows = await connection.fetch(sql("find_all"), *asked)
     if len(rows) >= which.limit:
         return _page(rows, which)

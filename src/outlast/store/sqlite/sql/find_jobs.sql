@@ -12,10 +12,13 @@ SELECT id FROM outlast_jobs WHERE id <= :last ORDER BY id DESC LIMIT 1 OFFSET :r
 -- name: all
 -- An order outside would sort all rows; the inner one stays, since it has a limit.
 SELECT id FROM (
-    SELECT id, queue, task, tenant, state FROM outlast_jobs WHERE id <= :last ORDER BY id DESC LIMIT :rows)
+    SELECT id, queue, task, tenant, state, position, solo FROM outlast_jobs
+    WHERE id <= :last ORDER BY id DESC LIMIT :rows)
 WHERE (:state IS NULL OR state = :state)
   AND (:queue IS NULL OR queue = :queue) AND (:task IS NULL OR task = :task)
   AND (:tenant IS NULL OR tenant = :tenant)
+  AND (:part IS NULL
+       OR :part = CASE WHEN position IS NOT NULL THEN 'line' WHEN solo = 0 THEN 'timed' ELSE 'suspects' END)
 LIMIT :limit
 -- name: label_floor
 SELECT job_id FROM outlast_labels INDEXED BY outlast_labels_name
