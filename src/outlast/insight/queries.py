@@ -195,19 +195,27 @@ async def list_jobs(
     workers, served = await read_workers(store), await store.inspector.served()
     pauses = Pauses(await store.inspector.pauses())
     wanted = phase if phase in PHASES else None
-    seen = await _find_candidates(store, which, wanted, bounds, texts)
-    found: list[StoredJob] = []
+
+    async def judge(most: int) -> tuple[JobIds, list[StoredJob], int | None]:
+        """Return the candidates, those of them that are meant, and where it stopped."""
+        seen = await _find_candidates(store, which, wanted, bounds, texts, most)
+        found: list[StoredJob] = []
+        left, stopped = SEARCHED_BYTES, None
+        for at in range(0, len(seen.ids), PAGE):
+            holding = await look_through(store, seen.ids[at : at + PAGE], texts, left)
+            left, stopped = left - holding.size, holding.before
+            rows = await store.inspector.jobs_of(holding.ids, bounds.text_max)
+            strays.update(astray(rows, workers, now))
+            judged = ((row, phase_of(row, served, strays, pauses)) for row in rows)
+            found += [row for row, its_phase in judged if wanted in {its_phase, None}]
+            if len(found) >= which.limit or stopped is not None:
+                break
+        return seen, found, stopped
+
     strays: dict[int, str] = {}
-    left, stopped = SEARCHED_BYTES, None
-    for at in range(0, len(seen.ids), PAGE):
-        holding = await look_through(store, seen.ids[at : at + PAGE], texts, left)
-        left, stopped = left - holding.size, holding.before
-        rows = await store.inspector.jobs_of(holding.ids, bounds.text_max)
-        strays |= astray(rows, workers, now)
-        judged = ((row, phase_of(row, served, strays, pauses)) for row in rows)
-        found += [row for row, its_phase in judged if wanted in {its_phase, None}]
-        if len(found) >= which.limit or stopped is not None:
-            break
+    seen, found, stopped = await judge(which.limit)
+    if wanted is not None and texts is None and len(found) < which.limit <= len(seen.ids):
+        seen, found, stopped = await judge(bounds.judged)  # most of the first were not meant
     shown = found[: which.limit]
     of_these = {row.id: strays[row.id] for row in shown if row.id in strays}
     is_full = len(shown) == which.limit
@@ -217,13 +225,18 @@ async def list_jobs(
 
 
 async def _find_candidates(
-    store: Store, which: JobFilter, phase: str | None, bounds: SearchBounds, texts: Texts | None
+    store: Store,
+    which: JobFilter,
+    phase: str | None,
+    bounds: SearchBounds,
+    texts: Texts | None,
+    most: int,
 ) -> JobIds:
-    """Return the ids of the jobs that may be meant."""
+    """Return the ids of the jobs that may be meant; with a phase ``most`` of them."""
     changes: dict[str, Any] = {"look_rows": bounds.rows}
     looks = bounds.looks
     if phase is not None:
-        changes |= {"part": PARTS.get(phase), "limit": bounds.judged}
+        changes |= {"part": PARTS.get(phase), "limit": min(most, bounds.judged)}
     if texts is not None:
         looks, most = 1, min(bounds.rows or SEARCHED_MAX, SEARCHED_MAX)
         changes |= {"limit": most, "look_rows": most}
