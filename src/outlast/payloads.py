@@ -36,7 +36,7 @@ _read = msgspec.json.Decoder(tuple[str, list[str], str])
 
 
 class PayloadCodec(Protocol):
-    """One step of ``App(payloads=[…])``.
+    """One step of ``App(payloads=[…])``. Called in any thread, also in several at once.
 
     One whose ``encode`` gives other bytes each time (a random nonce) needs a method ``encode_same``
     with the same parameters, which does not, where its application has schedules.

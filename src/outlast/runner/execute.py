@@ -43,6 +43,7 @@ _WITHOUT_RESULT = Outcome(kind=OutcomeKind.COMPLETED, result=encode_result(None)
 
 _Returned = tuple[Any, BaseException | None]  # what a plain function has returned or raised
 Prepared = tuple[Task[..., Any], Attempt, tuple[Any, ...], dict[str, Any]]
+_Ended = tuple[Claimed, Attempt | None, Outcome]  # None: it could not begin
 
 
 class ExecutorLink(Link, Protocol):
@@ -94,6 +95,7 @@ class Executor:
         self._forks = forks.generation
         self._loop = asyncio.get_running_loop()
         self._threads = Threads(threads)
+        self._context = contextvars.copy_context()
         self._reused_tasks = ReusedTasks(self._run, reuse=resolve_task_reuse())
         self._tasks: dict[int, asyncio.Task[None] | None] = {}  # None: it has not begun
         self._attempts: dict[int, Attempt] = {}
@@ -106,15 +108,31 @@ class Executor:
             attempts = [claimed for claimed in attempts if claimed.token not in self._tasks]
         for claimed in attempts:
             self._tasks[claimed.token] = None
+        names = {claimed.task for claimed in attempts}
+        if threaded := {name for name in names if not self._needs_loop(name)}:
+            for claimed in attempts:
+                if claimed.task in threaded:
+                    self._threads.call(self._run_in_thread, self._take, claimed)
+            attempts = [claimed for claimed in attempts if claimed.task not in threaded]
         self._reused_tasks.put(attempts)
+
+    def _needs_loop(self, name: str) -> bool:
+        """Whether attempts of this task begin in the event loop: all but plain functions that
+        nothing is entered for."""
+        try:
+            return bool(self._app.around_fns) or self._app.find(name).is_async
+        except UnknownTask:
+            return True
 
     def stop(self, token: int, reason: str) -> None:
         """Ask an attempt to stop: a coroutine is cancelled, a plain function can only look."""
         attempt, task = self._attempts.get(token), self._tasks.get(token)
+        if attempt is None and token in self._tasks:  # not begun yet
+            self._asked_early.setdefault(token, reason)
+            attempt = self._attempts.get(token)  # a thread that has not seen that has begun it
         if attempt is None:
-            if token in self._tasks:  # not begun yet
-                self._asked_early.setdefault(token, reason)
             return
+        self._asked_early.pop(token, None)
         attempt._stop(reason)  # noqa: SLF001
         if task is not None and self._app.find(attempt.task).is_async:
             if reason in LIMITS and (stack := stack_of(task)):
@@ -155,15 +173,13 @@ class Executor:
         os._exit(code if isinstance(code, int) else int(code is not None))
 
     async def _run(self, claimed: Claimed, asyncio_task: asyncio.Task[None]) -> bool:
-        """Run one attempt in this asyncio task, or start it in a thread. Return whether it has
-        completed and left the context as it was."""
-        prepared = self._prepare_or_end(claimed)
-        if prepared is None:
+        """Run one attempt in this asyncio task. Return whether it has completed and left the
+        context as it was."""
+        prepared = self._prepare_or_refuse(claimed)
+        if isinstance(prepared, Outcome):
+            self._end_refused(claimed, prepared)
             return True
         task, attempt, args, kwargs = prepared
-        if not (task.is_async or self._app.around_fns):
-            self._start_in_thread(task, attempt, args, kwargs)
-            return True
         self._in_loop = True
         asyncio_task.set_name(f"job {claimed.job_id}")
         self._tasks[claimed.token] = asyncio_task
@@ -203,27 +219,29 @@ class Executor:
             except Exception:  # it must not keep the end back
                 logging.getLogger("outlast").exception("the end of %r was not told", attempt)
 
-    def _prepare_or_end(self, claimed: Claimed) -> Prepared | None:
-        """Return what an attempt needs to begin; None if it has ended because of it."""
-        token = claimed.token
+    def _prepare_or_refuse(self, claimed: Claimed) -> Prepared | Outcome:
+        """Return what an attempt needs to begin, or the end that comes of its lack."""
         try:
             prepared = self._prepare(claimed)
         except (BadArguments, UnknownTask) as error:
-            outcome = make_crashed(CrashKind.UNDECODABLE, text_of(error))
+            return make_crashed(CrashKind.UNDECODABLE, text_of(error))
         except Exception as error:  # such as a limit that no clock can show: told, not raised
-            outcome = make_crashed(CrashKind.ERROR, describe(error))
-        else:
-            self._attempts[token] = attempt = prepared[1]
-            if self._asked_early and (reason := self._asked_early.pop(token, None)):
-                attempt._stop(reason)  # noqa: SLF001
+            return make_crashed(CrashKind.ERROR, describe(error))
+        token, attempt = claimed.token, prepared[1]
+        self._attempts[token] = attempt  # first: ``stop`` looks here once it has asked early
+        if self._asked_early and (reason := self._asked_early.pop(token, None)):
+            attempt._stop(reason)  # noqa: SLF001
+            if prepared[0].is_async:
                 self._loop.call_soon(self._cancel, token)
-            return prepared
-        del self._tasks[token]
-        self._asked_early.pop(token, None)
+        return prepared
+
+    def _end_refused(self, claimed: Claimed, outcome: Outcome) -> None:
+        """End an attempt that could not begin."""
+        del self._tasks[claimed.token]
+        self._asked_early.pop(claimed.token, None)
         if self._end_fns:
             self._tell_end(self._make_attempt(self._link, claimed), outcome)
-        self._link.report_end(End(token, outcome))
-        return None
+        self._link.report_end(End(claimed.token, outcome))
 
     def _prepare(self, claimed: Claimed) -> Prepared:
         task = self._app.find(claimed.task)
@@ -289,66 +307,56 @@ class Executor:
             return await task.fn(*args, **kwargs)
         return await self._in_thread(attempt.token, task.fn, inner, args, kwargs)
 
-    def _start_in_thread(
-        self, task: Task[..., Any], attempt: Attempt, args: Any, kwargs: Any
-    ) -> None:
-        """Start a plain function that nothing is entered for in the loop: it needs no coroutine."""
-        context = contextvars.copy_context()
-        context.run(set_current, attempt)
-        work = self._in_context(context, attempt.token, task.fn, [], args, kwargs)
-        self._threads.call(work, functools.partial(self._take, task, attempt))
-
-    def _take(self, task: Task[..., Any], attempt: Attempt, returned: _Returned) -> None:
-        value, error = returned
+    def _run_in_thread(self, claimed: Claimed) -> _Ended:
+        """Run one attempt in this thread, from its arguments to its end."""
         try:
-            if error is not None:
-                raise error
-            outcome = self._complete(attempt, value)
-        except BaseException as raised:
-            outcome = judge(raised, attempt, task._error_rules)  # noqa: SLF001
-        self._end(attempt, outcome)
+            return self._context.copy().run(self._run_plain, claimed)
+        except BaseException as error:  # of our own: its end must not be waited for forever
+            outcome = make_crashed(CrashKind.ERROR, describe(error))
+            return claimed, self._attempts.get(claimed.token), outcome
+
+    def _run_plain(self, claimed: Claimed) -> _Ended:
+        prepared = self._prepare_or_refuse(claimed)
+        if isinstance(prepared, Outcome):
+            return claimed, None, prepared
+        task, attempt, args, kwargs = prepared
+        set_current(attempt)
+        try:
+            value = call_marked(attempt.token, task.fn, args, kwargs)
+            self._leave_if_forked(None)
+            return claimed, attempt, self._complete(attempt, value)
+        except BaseException as error:
+            self._leave_if_forked(error)
+            return claimed, attempt, judge(error, attempt, task._error_rules)  # noqa: SLF001
+
+    def _take(self, ended: _Ended) -> None:
+        claimed, attempt, outcome = ended
+        if attempt is None:
+            self._end_refused(claimed, outcome)
+        else:
+            self._end(attempt, outcome)
 
     async def _in_thread(
         self, token: int, fn: Callable[..., Any], around: list[Any], args: Any, kwargs: Any
     ) -> Any:
         ended: asyncio.Future[_Returned] = self._loop.create_future()
-        work = self._in_context(contextvars.copy_context(), token, fn, around, args, kwargs)
+        context = contextvars.copy_context()
+
+        def work() -> _Returned:
+            # an exception is handed back as a value: a Verdict must not end the thread
+            try:
+                value = context.run(call_marked, token, _call_within, (around, fn, args, kwargs))
+            except BaseException as error:
+                self._leave_if_forked(error)
+                return None, error
+            self._leave_if_forked(None)
+            return value, None
+
         self._threads.call(work, functools.partial(_set, ended))
         value, error = await ended
         if error is not None:
             raise error
         return value
-
-    def _in_context(
-        self,
-        context: contextvars.Context,
-        token: int,
-        fn: Callable[..., Any],
-        around: list[Any],
-        args: Any,
-        kwargs: Any,
-    ) -> Callable[[], _Returned]:
-        """Return the call of a plain function that a thread is to make."""
-
-        def call() -> _Returned:
-            # an exception is handed back as a value: a Verdict must not end the thread
-            try:
-                if not around:
-                    return fn(*args, **kwargs), None
-                return _call_within(around, fn, args, kwargs), None
-            except BaseException as error:
-                self._leave_if_forked(error)
-                return None, error
-            finally:
-                self._leave_if_forked(None)
-
-        def work() -> _Returned:
-            try:
-                return context.run(call_marked, token, call)
-            except BaseException as error:  # of our own: it must not be waited for forever
-                return None, error
-
-        return work
 
 
 def _call_within(around: Any, fn: Callable[..., Any], args: Any, kwargs: Any) -> Any:

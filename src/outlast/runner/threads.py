@@ -19,7 +19,7 @@ from typing import Any
 MORE_SECONDS = 0.001  # until more threads come for those that wait
 FULL_SECONDS = 0.05  # the same where all are at work: each takes from the line before it leaves
 
-Work = Callable[[], Any]
+Work = Callable[..., Any]
 Done = Callable[[Any], None]
 
 
@@ -32,7 +32,7 @@ class Threads:
         self._pool = ThreadPoolExecutor(most, thread_name_prefix="outlast-task")
         self._counting = threading.Lock()
         self._at_work = 0  # threads
-        self._waiting: deque[tuple[Work, Done]] = deque()
+        self._waiting: deque[tuple[Work, Done, tuple[Any, ...]]] = deque()
         self._taken = 0
         self._taken_before = 0
         self._coming = 0  # threads added at the last look; 0: there are no looks
@@ -40,10 +40,10 @@ class Threads:
         self._waking = False
         self._closed = False
 
-    def call(self, work: Work, done: Done) -> None:
-        """Call ``work``, which must not raise, in a thread, then ``done`` with its value in the
-        loop."""
-        self._waiting.append((work, done))
+    def call(self, work: Work, done: Done, *args: Any) -> None:
+        """Call ``work(*args)``, which must not raise, in a thread, then ``done`` with its value in
+        the loop."""
+        self._waiting.append((work, done, args))
         if not (self._coming or self._closed):
             self._come()
 
@@ -76,11 +76,11 @@ class Threads:
         try:
             while self._waiting:
                 try:
-                    work, done = self._waiting.popleft()
+                    work, done, args = self._waiting.popleft()
                 except IndexError:  # another thread was faster
                     break
                 self._taken += 1  # a race costs a thread that was not needed
-                self._hand_over(done, work())
+                self._hand_over(done, work(*args))
         finally:  # also after an exception that was set in this thread too late
             with self._counting:
                 self._at_work -= 1

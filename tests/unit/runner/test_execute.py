@@ -69,6 +69,44 @@ async def test_a_plain_function_runs_in_a_thread_with_its_attempt_and_context(be
         outlast.current()
 
 
+async def test_plain_functions_see_no_context_of_each_other(bench):
+    tenant = contextvars.ContextVar("tenant", default="none")
+
+    @bench.app.task
+    def look(n: int) -> list:
+        seen = tenant.get()
+        tenant.set(f"acme {n}")
+        return [outlast.current().token, seen]
+
+    for token in range(50):
+        bench.start(look, token, f'{{"n":{token}}}')
+    async with asyncio.timeout(60):
+        while len(bench.link.ends) < 50:
+            await bench.link.told.wait()
+            bench.link.told.clear()
+    seen = {end.token: end.outcome.result for end in bench.link.ends}
+    assert seen == {token: f'[{token},"none"]' for token in range(50)}
+
+
+async def test_the_loop_turns_while_the_error_of_a_plain_function_is_described(bench):
+    described, loop_turned = asyncio.Event(), threading.Event()
+    loop = asyncio.get_running_loop()
+
+    class Slow(Exception):
+        def __str__(self) -> str:
+            loop.call_soon_threadsafe(described.set)
+            return "the loop turned" if loop_turned.wait(20) else "the loop stood still"
+
+    @bench.app.task
+    def fails() -> None:
+        raise Slow
+
+    bench.start(fails)
+    await described.wait()
+    loop_turned.set()
+    assert "the loop turned" in (await bench.end()).outcome.crash.message
+
+
 async def test_concurrent_attempts_each_see_their_own_current_attempt(bench):
     gate = asyncio.Event()
 
