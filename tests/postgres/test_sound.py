@@ -40,6 +40,21 @@ UNSOUND = {
     "too high": {"state": "'queued'", "priority": "101"},
     "too low": {"state": "'queued'", "priority": "-101"},
 }
+# Each column that the constraint reads, changed alone.
+CHANGES = [
+    (SOUND[0], "solo = 1"),
+    (SOUND[0], "priority = 101"),
+    (SOUND[0], "ended_at = now()"),
+    (SOUND[0], "worker_id = 1"),
+    (SOUND[2], "position = 1"),
+    (SOUND[3], "worker_id = NULL"),
+    (SOUND[3], "token = NULL"),
+    (SOUND[3], "started_at = NULL"),
+    (SOUND[3], "position = 1"),
+    (SOUND[3], "state = 'queued'"),
+    (SOUND[4], "ended_at = NULL"),
+    (SOUND[4], "state = 'lost'"),
+]
 
 
 @pytest.fixture
@@ -69,3 +84,13 @@ async def test_unsound_jobs_are_refused(table: Any) -> None:
             await insert(table, row)
             stored.append(name)
     assert stored == []
+
+
+@pytest.mark.parametrize(("row", "change"), CHANGES)
+async def test_changes_that_make_a_job_unsound_are_refused(
+    table: Any, row: dict[str, str], change: str
+) -> None:
+    await insert(table, row)
+    with pytest.raises(asyncpg.CheckViolationError) as refused:
+        await table.execute(f"UPDATE outlast_jobs SET {change}")
+    assert refused.value.constraint_name == "outlast_jobs_sound"
