@@ -4,9 +4,9 @@ One process keeps their rows alive, over a few connections, by what a worker wit
 beat in each heartbeat, a reaper with its glances and looks, an exchange in each poll that is worth
 a trip, a reconciliation, the count of its peers and the sweep of expired jobs. So the cost of
 sessions is not in it. Beats have connections of their own, as in a worker: calls that keep plans
-and calls that do not would take them from each other, and open new ones all the time. *Alone*: the
-same, where each worker takes each look by itself; above 100 workers that is computed from one look,
-which a database could not bear otherwise.
+and calls that do not would take them from each other, and open new ones all the time. *Each look by
+each*: the same, where each worker takes each look by itself; with more than 100 workers, a database
+could not bear that.
 
     python -m bench fleet [--quick]
 """
@@ -42,7 +42,7 @@ from outlast.worker.maintenance.reaper import Reaper
 from outlast.worker.service import Nudge
 
 SIZES, QUICK_SIZES = (1, 10, 100, 300, 1_000), (1, 10)
-ALONE_MAX = 100  # workers that are let take each look by themselves
+ALONE, QUICK_ALONE = 100, 10  # workers that take each look by themselves, for comparison
 HOSTS = 10
 HEARTBEAT, POLL = 2.0, 1.0
 SECONDS, QUICK_SECONDS = 20.0, 3.0
@@ -238,12 +238,8 @@ def main(options: Any) -> int:
     """Measure, print and keep; return how many lines have failed."""
     series = Series("fleet", "idle workers on PostgreSQL")
     sizes, seconds = (QUICK_SIZES, QUICK_SECONDS) if options.quick else (SIZES, SECONDS)
-    steps = [
-        (count, alone)
-        for count in sizes
-        for alone in (False, True)
-        if not alone or count <= ALONE_MAX
-    ]
+    alone_at = QUICK_ALONE if options.quick else ALONE
+    steps = [(count, alone) for count in sizes for alone in sorted({False, count == alone_at})]
     with server() as postgres, tell("fleet", len(steps), (1 + REST) * seconds + 4) as step:
         for count, alone in steps:
 
