@@ -84,6 +84,11 @@ JOIN (SELECT 'dead' AS state, 0 AS less, 1 AS number, 'error' AS outcome
       UNION ALL SELECT 'cancelled', 0, 1, 'cancelled'
       UNION ALL SELECT 'completed', 1, 1, 'error') k ON k.state = j.state
 WHERE j.state <> 'completed' OR j.attempt_count = 2"""
+# The rows of ended jobs have grown since they came, so their pages have no room for new ones. Rows
+# that are made as they ended leave some, and each new job would lie on a page of its own.
+FILLED = """SELECT substring(reloptions::text FROM 'fillfactor=([0-9]+)') FROM pg_class
+WHERE oid = 'outlast_jobs'::regclass"""
+FILL, NO_ROOM = "ALTER TABLE outlast_jobs SET (fillfactor = {})", 30
 LABELS = """
 INSERT INTO outlast_labels (job_id, label) SELECT i, 'sale' FROM NUMBERS WHERE i % 100 = 0"""
 QUEUED = f"""
@@ -221,8 +226,11 @@ async def _fill_server(url: str, rows: int, work: Iterable[Statement]) -> None:
     for statement in work:
         if statement[0] == QUEUED and statement[3]["due"]:
             await connection.execute("VACUUM (ANALYZE) outlast_jobs")  # not what has come since
+            filled = await connection.fetchval(FILLED)
+            await connection.execute(FILL.format(NO_ROOM))
         for text, values in _parts(statement):
             await connection.execute(_written(text, values, "to_timestamp", numbers), timeout=600)
+    await connection.execute(FILL.format(filled))
     for name, sequence in SEQUENCES.items():
         value = {"worker": LIVE + GONE, "token": 4 * rows}.get(name, 2 * rows)
         await connection.execute(f"SELECT setval('{sequence}', {value})")
