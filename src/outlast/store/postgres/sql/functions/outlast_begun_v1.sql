@@ -12,6 +12,6 @@ BEGIN
     SELECT array_agg(u.id ORDER BY u.ord), array_agg(u.position ORDER BY u.ord)
     INTO begun_ids, begun_positions
     FROM unnest(p_ids, p_positions) WITH ORDINALITY AS u (id, position, ord)
-    JOIN outlast_jobs j ON j.id = u.id AND j.state = 'running';
+    JOIN outlast_jobs j ON j.id = ANY (ARRAY[u.id]) AND j.state = 'running';
 END
 $$;

@@ -22,13 +22,13 @@ BEGIN
     WITH locked AS MATERIALIZED (
         SELECT h.job_id, h.token, h.number, h.value, j.checkpoint_number < h.number AS newer
         FROM unnest(p_ids, p_tokens, p_numbers, p_values) AS h (job_id, token, number, value)
-        JOIN outlast_jobs j ON j.id = h.job_id AND j.token = h.token AND j.state = 'running'
+        JOIN outlast_jobs j ON j.id = ANY (ARRAY[h.job_id]) AND j.token = h.token AND j.state = 'running'
         FOR NO KEY UPDATE OF j SKIP LOCKED
     ), saved AS (
         UPDATE outlast_jobs j
         SET checkpoint = l.value, checkpoint_number = l.number, checkpoint_at = clock_timestamp(),
             losses = CASE WHEN j.checkpoint IS DISTINCT FROM l.value THEN 0 ELSE j.losses END
-        FROM locked l WHERE j.id = l.job_id AND l.newer)
+        FROM locked l WHERE j.id = ANY (ARRAY[l.job_id]) AND l.newer)
     SELECT coalesce(array_agg(l.job_id), '{}'), coalesce(array_agg(l.token), '{}'),
            array_agg(CASE WHEN l.newer THEN 'accepted' ELSE 'already' END)
     INTO v_ids, v_tokens, v_answers FROM locked l;

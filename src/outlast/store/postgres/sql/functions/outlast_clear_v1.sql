@@ -22,7 +22,7 @@ BEGIN
     ), cleared AS (
         UPDATE outlast_jobs j
         SET solo = 0, incident = NULL, cohort = NULL, position = n.position
-        FROM numbered n WHERE j.id = n.id
+        FROM numbered n WHERE j.id = ANY (ARRAY[n.id])
         RETURNING j.id, n.due)
     SELECT array_agg(c.id) INTO v_ids FROM cleared c WHERE c.due;
     RETURN v_ids;

@@ -2,6 +2,8 @@
 -- with whether the job can run now, which incident the end clears, whether the caller is to delete the row
 -- in the same transaction (outlast_forget_v1: it has ended, and is kept for no time), and its new state.
 --
+-- Rows are joined by `= ANY (ARRAY[h.job_id])`: see outlast_exchange_v1.
+--
 -- Why an end is right against
 --   * another end, a claim, a late worker: the row is locked by (id, token, running). A lock that
 --     does not wait (SKIP LOCKED) and finds that the row has changed re-checks exactly these
@@ -50,7 +52,7 @@ BEGIN
                  failures integer, losses integer, delay double precision, result text,
                  message text, crash text, pid integer, solo smallint, incident bigint,
                  cohort bigint, clears bigint, doubles_to double precision, fingerprint text)
-        JOIN outlast_jobs j ON j.id = h.job_id AND j.token = h.token AND j.state = 'running'
+        JOIN outlast_jobs j ON j.id = ANY (ARRAY[h.job_id]) AND j.token = h.token AND j.state = 'running'
         FOR NO KEY UPDATE OF j SKIP LOCKED
     ), known AS MATERIALIZED (
         SELECT l.*, o.token AS old, least(coalesce(p.dropped, 0), 2147483646) + (o.token IS NOT NULL)::integer AS dropped,
@@ -91,7 +93,7 @@ BEGIN
             fingerprint = CASE WHEN l.next = 'dead' THEN l.fingerprint END,
             completed_by = CASE WHEN l.next = 'completed' THEN l.worker_id END
         FROM decided l
-        WHERE j.id = l.job_id
+        WHERE j.id = ANY (ARRAY[l.job_id])
         RETURNING l.*, l.keep <= 0 AND l.next IN ('completed', 'cancelled') AS gone
     ), evidence AS (
         INSERT INTO outlast_attempts (
@@ -104,7 +106,7 @@ BEGIN
         WHERE e.next <> 'completed' AND e.gone IS NOT TRUE
         ON CONFLICT (token) DO NOTHING
     ), thinned AS (
-        DELETE FROM outlast_attempts a USING ended e WHERE a.token = e.old
+        DELETE FROM outlast_attempts a USING ended e WHERE a.token = ANY (ARRAY[e.old])
     )
     SELECT e.job_id, e.token, e.next = 'queued' AND e.delay = 0, e.clears, e.gone, e.next FROM ended e;
 END

@@ -65,7 +65,7 @@
 -- Each statement costs 20 to 100 us before it has touched a row, since its executor is set up again: five of them
 -- run in an exchange that completes and claims, and one look (under 4) shows for most exchanges that there are no
 -- suspects, no scheduled jobs and no new lanes. Arrays and not JSON, and functions called from an assignment and
--- not from a SELECT, are for the same reason.
+-- not from a SELECT, are for the same reason. `= ANY (ARRAY[h.job_id])`: no plan can do that but by id (0095).
 CREATE FUNCTION outlast_exchange_v1(
     p_worker bigint, p_epoch integer,
     p_done_ids bigint[], p_done_tokens bigint[], p_done_results text[], p_ends text,
@@ -133,12 +133,12 @@ BEGIN
         IF v_try > 1 THEN
             EXIT WHEN NOT EXISTS (
                 SELECT FROM unnest(p_done_ids, p_done_tokens) AS h (job_id, token)
-                JOIN outlast_jobs j ON j.id = h.job_id AND j.token = h.token
+                JOIN outlast_jobs j ON j.id = ANY (ARRAY[h.job_id]) AND j.token = h.token
                 WHERE j.state = 'running'
                 UNION ALL
                 SELECT FROM json_to_recordset(coalesce(p_ends, '[]')::json)
                      AS h (job_id bigint, token bigint)
-                JOIN outlast_jobs j ON j.id = h.job_id AND j.token = h.token
+                JOIN outlast_jobs j ON j.id = ANY (ARRAY[h.job_id]) AND j.token = h.token
                 WHERE j.state = 'running');
             PERFORM pg_sleep(0.001 * 2 ^ (v_try - 1));
         END IF;
@@ -147,7 +147,7 @@ BEGIN
                 SELECT j.ctid AS row, h.result
                 FROM unnest(p_done_ids, p_done_tokens, p_done_results)
                      AS h (job_id, token, result)
-                JOIN outlast_jobs j ON j.id = h.job_id AND j.token = h.token AND j.state = 'running'
+                JOIN outlast_jobs j ON j.id = ANY (ARRAY[h.job_id]) AND j.token = h.token AND j.state = 'running'
                 WHERE j.keep IS NULL OR j.keep > 0
                 FOR NO KEY UPDATE OF j SKIP LOCKED
             ), done AS (

@@ -22,7 +22,7 @@ BEGIN
            outlast_seconds_v1(clock_timestamp(), j.checkpoint_at),
            w.cause, j.task, j.queue, j.attempt_count, coalesce(j.token <= w.begun, true)
     FROM unnest(p_ids, p_tokens) AS o (id, token)
-    JOIN outlast_jobs j ON j.id = o.id AND j.token = o.token AND j.state = 'running'
+    JOIN outlast_jobs j ON j.id = ANY (ARRAY[o.id]) AND j.token = o.token AND j.state = 'running'
     LEFT JOIN outlast_workers w ON w.id = j.worker_id
     LIMIT p_limit FOR NO KEY UPDATE OF j SKIP LOCKED;
 END

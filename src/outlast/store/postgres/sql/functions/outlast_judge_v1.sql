@@ -24,8 +24,8 @@ BEGIN
                         SELECT FROM outlast_jobs k WHERE k.id = h.job_id) THEN 'already'
                     ELSE 'refused' END AS answer
         FROM unnest(p_ids, p_tokens, p_outcomes) AS h (job_id, token, outcome)
-        LEFT JOIN outlast_jobs j ON j.id = h.job_id AND j.token = h.token
-        LEFT JOIN outlast_attempts a ON a.token = h.token AND a.job_id = h.job_id
+        LEFT JOIN outlast_jobs j ON j.id = ANY (ARRAY[h.job_id]) AND j.token = h.token
+        LEFT JOIN outlast_attempts a ON a.token = ANY (ARRAY[h.token]) AND a.job_id = ANY (ARRAY[h.job_id])
     ), noted AS (
         INSERT INTO outlast_refusals (job_id, token, verb, at, late_by)
         SELECT g.job_id, g.token, p_verb, v_now, outlast_seconds_v1(v_now, g.ended_at)

@@ -21,7 +21,7 @@ BEGIN
         SELECT h.job_id, h.token, h.number, h.dropped, h.lines
         FROM unnest(p_ids, p_tokens, p_numbers, p_dropped, p_lines)
             AS h (job_id, token, number, dropped, lines)
-        JOIN outlast_jobs j ON j.id = h.job_id AND j.token = h.token AND j.state = 'running'
+        JOIN outlast_jobs j ON j.id = ANY (ARRAY[h.job_id]) AND j.token = h.token AND j.state = 'running'
         FOR NO KEY UPDATE OF j SKIP LOCKED
     ), kept AS (
         INSERT INTO outlast_logs AS l (token, job_id, number, dropped, lines)

@@ -16,7 +16,7 @@ BEGIN
     WITH wanted AS MATERIALIZED (
         SELECT j.id, j.queue, j.priority
         FROM unnest(p_ids) AS n (id)
-        JOIN outlast_jobs j ON j.id = n.id AND coalesce(j.position, 0) > 0
+        JOIN outlast_jobs j ON j.id = ANY (ARRAY[n.id]) AND coalesce(j.position, 0) > 0
         WHERE j.task = ANY (p_tasks)
           AND (cardinality(p_queues) = 0 OR j.queue = ANY (p_queues))
           AND j.queue <> ALL (p_not_queues)
@@ -37,7 +37,7 @@ BEGIN
                  octet_length(j.args) + coalesce(octet_length(j.checkpoint), 0) AS bytes
           FROM wanted w
           JOIN first f ON f.queue = w.queue AND w.priority >= f.priority
-          JOIN outlast_jobs j ON j.id = w.id AND coalesce(j.position, 0) > 0
+          JOIN outlast_jobs j ON j.id = ANY (ARRAY[w.id]) AND coalesce(j.position, 0) > 0
           LIMIT p_limit
           FOR NO KEY UPDATE OF j SKIP LOCKED) l;
 END

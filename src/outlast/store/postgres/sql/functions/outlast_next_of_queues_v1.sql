@@ -48,7 +48,7 @@ BEGIN
         FROM (SELECT j.id, j.ctid, j.position, c.n,
                      octet_length(j.args) + coalesce(octet_length(j.checkpoint), 0) AS bytes
               FROM candidate c
-              JOIN outlast_jobs j ON j.id = c.id AND coalesce(j.position, 0) = c.position
+              JOIN outlast_jobs j ON j.id = ANY (ARRAY[c.id]) AND coalesce(j.position, 0) = c.position
               FOR NO KEY UPDATE OF j SKIP LOCKED) l;
         IF v_seen < p_limit OR cardinality(ids) = p_limit THEN RETURN; END IF;  -- all, or as many as wanted
         ids := NULL; rows := NULL; positions := NULL; bytes := NULL;

@@ -31,7 +31,7 @@ BEGIN
     FROM (SELECT m.id, m.ctid,
                  octet_length(m.args) + coalesce(octet_length(m.checkpoint), 0) AS bytes
           FROM (SELECT u.id FROM unnest(ids) AS u (id) LIMIT p_limit) w
-          JOIN outlast_jobs m ON m.id = w.id AND m.state = 'queued' AND m.solo = p_solo
+          JOIN outlast_jobs m ON m.id = ANY (ARRAY[w.id]) AND m.state = 'queued' AND m.solo = p_solo
           FOR NO KEY UPDATE OF m SKIP LOCKED) l;
 END
 $$;

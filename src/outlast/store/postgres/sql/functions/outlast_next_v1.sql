@@ -40,7 +40,7 @@ BEGIN
     FROM (SELECT j.id, j.ctid, j.priority, j.position,
                  octet_length(j.args) + coalesce(octet_length(j.checkpoint), 0) AS bytes
           FROM candidate c
-          JOIN outlast_jobs j ON j.id = c.id AND coalesce(j.position, 0) = c.position
+          JOIN outlast_jobs j ON j.id = ANY (ARRAY[c.id]) AND coalesce(j.position, 0) = c.position
           ORDER BY j.priority DESC, j.position LIMIT p_limit
           FOR NO KEY UPDATE OF j SKIP LOCKED) l;
     IF v_seen < 4 * p_limit THEN RETURN; END IF;  -- that was all of it

@@ -16,10 +16,10 @@ BEGIN
     WITH locked AS MATERIALIZED (
         SELECT h.job_id, h.token, h.value
         FROM unnest(p_ids, p_tokens, p_values) AS h (job_id, token, value)
-        JOIN outlast_jobs j ON j.id = h.job_id AND j.token = h.token AND j.state = 'running'
+        JOIN outlast_jobs j ON j.id = ANY (ARRAY[h.job_id]) AND j.token = h.token AND j.state = 'running'
         FOR NO KEY UPDATE OF j SKIP LOCKED
     ), noted AS (
-        UPDATE outlast_jobs j SET progress = l.value FROM locked l WHERE j.id = l.job_id)
+        UPDATE outlast_jobs j SET progress = l.value FROM locked l WHERE j.id = ANY (ARRAY[l.job_id]))
     SELECT coalesce(array_agg(l.job_id), '{}'), coalesce(array_agg(l.token), '{}')
     INTO v_ids, v_tokens FROM locked l;
 
