@@ -303,29 +303,6 @@ async def test_enqueuing_with_a_key_finds_the_holder_by_index(full_url: str) -> 
         assert "outlast_jobs_key" in by_index(await s.settled())
 
 
-async def test_a_plan_made_on_an_empty_table_is_right_on_a_full_one(pg_url: str) -> None:
-    store = PostgresStore(pg_url)
-    await store.open()
-    async with session(pg_url) as s:
-        me = await s.store.register(worker("early"))
-        for _ in range(8):  # prepared statements keep a plan after a few runs
-            await s.store.enqueue([NewJob(task="t", key="k")])
-            for each in await s.claim(me, 1):
-                await s.store.exchange(me, [ended(each, State.COMPLETED, "completed")], [])
-            await s.store.heartbeat(me)
-            await s.store.reclaim(lost)
-        async with store._connections.use() as connection:
-            await connection.execute(FINISHED_JOBS.format(finished=20_000))
-        s.plans.clear()
-        await s.store.enqueue([NewJob(task="t", key="k"), NewJob(task="t", key="k")])
-        (each,) = await s.claim(me, 1)
-        await s.store.heartbeat(me)
-        await s.store.exchange(me, [ended(each, State.QUEUED, "error")], [])
-        await s.store.reclaim(lost)
-        by_index(await s.settled())
-    await store.close()
-
-
 async def test_the_last_attempt_of_each_listed_job_is_found_by_index(full_url: str) -> None:
     async with session(full_url) as s:
         found = await s.store.inspector.last_attempts(range(20_000, 20_300))

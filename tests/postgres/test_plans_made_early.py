@@ -49,7 +49,7 @@ async def run_jobs(s: Session, me: WorkerRef, jobs: int) -> None:
 
 
 async def complete(s: Session, me: WorkerRef, jobs: int) -> None:
-    """Run jobs that save, report and complete, twice; and such as are kept for no time."""
+    """Run jobs that save, report and complete twice, then some that fell due or are not kept."""
     plain = [NewJob(task="t")] * jobs
     await s.store.enqueue(plain)
     held = await claim(s, me, jobs)
@@ -63,9 +63,13 @@ async def complete(s: Session, me: WorkerRef, jobs: int) -> None:
     assert set((await s.store.exchange(me, done, [])).answers) == {"accepted"}
     assert set((await s.store.exchange(me, done, [])).answers) == {"already"}
 
+    for _ in range(2):
+        await s.store.enqueue([NewJob(task="t", key="k", delay=1e-6)])
+    scheduled = [NewJob(task="t", delay=1e-6)] * (jobs - 1)
+    await s.store.enqueue(scheduled)
     away = [NewJob(task="t", policy=Policy(keep=0.0))] * jobs
     await s.store.enqueue(away)
-    held = await claim(s, me, jobs)
+    held = await claim(s, me, 2 * jobs)
     done = [ended(each, State.COMPLETED, "completed") for each in held]
     assert set((await s.store.exchange(me, done, [])).answers) == {"accepted"}
 
@@ -104,6 +108,7 @@ async def lose(s: Session, me: WorkerRef, jobs: int) -> None:
     await claim(s, me, jobs)
     assert len(await s.store.reconcile(me, [])) == jobs
     await s.store.cancel(dead)
+    await s.store.reclaim(lost)
 
 
 @pytest.mark.parametrize("statistics", ["", "ANALYZE", "VACUUM ANALYZE"])

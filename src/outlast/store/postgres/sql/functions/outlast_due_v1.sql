@@ -46,7 +46,7 @@ BEGIN
         SELECT d.id, nextval('outlast_position_seq') AS position FROM unnest(v_due) AS d (id)
     ), promoted AS (
         UPDATE outlast_jobs j SET position = n.position
-        FROM numbered n WHERE j.id = n.id
+        FROM numbered n WHERE j.id = ANY (ARRAY[n.id])
         RETURNING j.id)
     SELECT array_agg(id) INTO ids FROM promoted;
 END
