@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import sys
 
 sys.path.insert(0, os.path.dirname(__file__))  # runners import this as a module
@@ -70,8 +71,10 @@ async def send_timed(now: float, jobs: int) -> None:
 
 
 async def work() -> None:
+    over = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, over.set)
     async with app.worker(concurrency=int(CONCURRENCY)):
-        await asyncio.Event().wait()
+        await over.wait()
 
 
 async def main() -> None:
