@@ -13,6 +13,8 @@ import pytest
 import outlast
 from harness.nats_server import NatsServer
 from outlast.store.values import NewJob
+from outlast.worker.claims import peers
+from outlast.worker.claims.peers import is_among_many
 from outlast.worker.worker import Worker
 from tests.conformance.kit import Hands
 from tests.messengers.kit import NEVER, Shop, jetstream, published, sweep
@@ -88,6 +90,25 @@ async def test_sweeps_of_several_workers_publish_a_job_once(
 
         await shop.until_async(announced, "an announcement")
         assert len(await published(shop, nats_server.url)) == 1
+
+
+async def test_workers_with_a_messenger_count_each_other_and_glance_rarely(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As those do that listen to the database: else a fleet's glances grow with its size."""
+    monkeypatch.setattr(peers, "EASED_PEERS", 3)
+    async with (
+        shop.ready_worker() as one,
+        shop.ready_worker() as two,
+        shop.ready_worker() as three,
+        shop.ready_worker(queues=["other"]) as other,
+    ):
+        workers = [one, two, three]
+        await shop.until(lambda: all(each._turns.peers == 3 for each in workers), "a count")
+        assert all(is_among_many(each._wakeup, each._turns)() for each in workers)
+        await shop.work.enqueue(7)
+        await shop.completed(1)
+        assert other._turns.peers == 1
 
 
 async def test_a_worker_of_some_queues_receives_only_their_messages(

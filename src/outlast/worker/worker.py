@@ -164,7 +164,7 @@ class Worker:
         yield self._serve(self._pauses, self.nudges.pauses)
         yield self._serve(self._exchange, self.nudges.exchange)
         yield self._serve(self._turns, self.nudges.turns)
-        if isinstance(self._store, PeerStore) and self._announcer.inbox is None:
+        if isinstance(self._store, PeerStore):
             yield self._serve(PeerCount(self._store, lambda: self.me, self._turns))
         yield self._serve(self.registration, self.nudges.registration)
         yield self._serve(self.checkpoints, self.nudges.checkpoints)

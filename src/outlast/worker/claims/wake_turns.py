@@ -209,7 +209,7 @@ def _number(text: str) -> int:
 
 @runtime_checkable
 class PeerStore(Protocol):
-    """A store whose wake-ups are heard by all workers."""
+    """A store that many workers share: those of a kind spread what each of them did by itself."""
 
     async def count_peers(self, me: WorkerRef) -> int:
         """Return how many active workers serve the same queues and tasks, this one included."""
