@@ -6,6 +6,7 @@ from __future__ import annotations
 import gc
 import json
 import os
+import resource
 import sys
 import traceback
 from collections import Counter
@@ -16,6 +17,7 @@ from typing import Any, TypeVar
 from tests.sim.world import World
 
 CHUNK = 20  # seeds in one process
+FILES = 1_000  # that a seed may leave open: of killed workers, which close nothing
 
 keep: list[World] = []
 
@@ -52,9 +54,24 @@ def live_through(seed: int, *, memory: int | None = 60) -> World:
 def live_in(world: W) -> W:
     """Play the seed of this world."""
     gc.disable()  # what was killed must not be collected: that would unwind it
+    _make_room_for_files()
     keep.append(world)
     world.run()
     return world
+
+
+def _make_room_for_files() -> None:
+    """Allow what one more seed may leave open. Raises RuntimeError where this process may not have
+    so many: its stores would fail, as if the code did."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = len(os.listdir("/dev/fd")) + FILES
+    if soft != resource.RLIM_INFINITY and needed > soft:
+        if hard != resource.RLIM_INFINITY and needed > hard:
+            raise RuntimeError(
+                f"{len(keep)} seeds have left {needed - FILES} files open, and this process may"
+                f" have {hard}: play fewer seeds at once, or raise the limit (ulimit -Hn)"
+            )
+        resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
 
 
 def figures_of(world: World) -> Figures:
