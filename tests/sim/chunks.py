@@ -62,7 +62,7 @@ def live_in(world: W) -> W:
 
 def _make_room_for_files() -> None:
     """Allow what one more seed may leave open. Raises RuntimeError where this process may not have
-    so many: its stores would fail, as if the code did."""
+    them: its stores would fail, as if the code did."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = len(os.listdir("/dev/fd")) + FILES
     if soft != resource.RLIM_INFINITY and needed > soft:

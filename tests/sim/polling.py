@@ -32,6 +32,7 @@ from outlast.worker.claims.polls import (
     QUIET_SECONDS_MAX,
     Polls,
 )
+from outlast.worker.claims.wake_turns import WakeTurns
 from tests.sim.chunks import live_in
 from tests.sim.host import SimWorker
 from tests.sim.loop import PROCESS
@@ -62,7 +63,9 @@ class PollingWorld(World):
         assert self.database is not None
         self.database.peers_elsewhere = PEERS[int(3 * self._own_chance())]
         self.database.on_glance = self._judge_glance
+        self.database.tells_what_was_followed = True
         self.silent: dict[str, float] = {}  # worker -> since when its listener is silent
+        self._heard_at: dict[str, float] = {}  # worker -> when its listener was back
         self.waits = Waits(self)
         self._shown: dict[int, Shown] = {}
 
@@ -144,6 +147,7 @@ class PollingWorld(World):
         listener.fall_silent()
         await asyncio.sleep(5.0 + 40.0 * self._own_chance())
         del self.silent[name]
+        self._heard_at[name] = self.loop.now
         listener.come_back()
 
     def _judge_glance(self, me: WorkerRef, glance: Glance, own: bool) -> None:
@@ -154,6 +158,7 @@ class PollingWorld(World):
         if own and not self.faulty and owner is not None and owner.worker is not None:
             looks: Any = owner.worker._reaper._looks
             lately = now - shown.last_at < EASED_SECONDS - 0.1
+            lately = lately and now - self._heard_at.get(owner.name, -math.inf) > SLACK_SECONDS
             if looks._may_glance_rarely() and lately and shown.oldest_mark() < watch.DOUBT_SECONDS:
                 told = f"{owner.name} glances, though it was shown new marks"
                 self.witness.wrong("doubt counts from what was seen", told)
@@ -303,6 +308,17 @@ def _any_health() -> Patches:
     yield mock.patch.object(worker_module, "is_among_many", among_many)
 
 
+def _left_by_all() -> Patches:
+    real = WakeTurns.follow
+
+    def follow(self: Any, requests: Any) -> Any:
+        followed = real(self, requests)
+        self._followed = 0
+        return followed
+
+    yield mock.patch.object(WakeTurns, "follow", follow)
+
+
 def _doubt_grows() -> Patches:
     def doubts(self: Any) -> bool:
         now = PROCESS.get().owner.clock.boot()
@@ -316,13 +332,15 @@ TWINS: dict[str, Callable[[], Patches]] = {
     "the bound is the end of a snapshot": _snapshot_end,
     "a look in parts counts as whole": _whole,
     "a listener that is silent counts as well": _any_health,
+    "who owes a look leaves it to others": _left_by_all,
     "doubt grows without a glance": _doubt_grows,
 }
 KNOWN = {  # a seed that catches it soon
-    "the bound is read with the position": 17,
-    "the bound is the end of a snapshot": 17,
+    "the bound is read with the position": 5,
+    "the bound is the end of a snapshot": 5,
     "a look in parts counts as whole": 14,
-    "a listener that is silent counts as well": 5,
+    "a listener that is silent counts as well": 78,
+    "who owes a look leaves it to others": 1,
     "doubt grows without a glance": 4,
 }
 

@@ -83,6 +83,7 @@ class Database:
         self.transactions = Transactions(world)
         self.peers_elsewhere = 0  # workers of the same kind that are busy all the time
         self.in_parts_until = 0.0  # looks at the line are dear, and leave out a part of it
+        self.tells_what_was_followed = False  # else other seeds would show what they have shown
         self.on_glance: Callable[[WorkerRef, Glance, bool], None] = lambda me, glance, own: None
         self._holders: dict[int, SimPresence] = {}  # worker -> whose session has its lock
         self._noted: dict[int, str] = {}  # worker -> the incarnation on its row
@@ -183,11 +184,24 @@ class ServedStore:
     async def exchange(self, me: WorkerRef, ended: Any, requests: Any) -> Exchanged:
         """Hand in what ended; take nothing before tokens have jumped."""
         if self._database.has_incarnation:
+            drawn = self._database.transactions.drawn
             if requests and self._database.is_in_parts:
                 return await self._exchange_in_parts(me, ended, requests)
-            return await self._store.exchange(me, ended, requests)
+            reply: Exchanged = await self._store.exchange(me, ended, requests)
+            self._tell_followed(requests, reply, drawn)
+            return reply
         reply = await self._store.exchange(me, ended, [])
         return msgspec.structs.replace(reply, valid=False)
+
+    def _tell_followed(self, requests: Any, reply: Exchanged, drawn: int) -> None:
+        """Tell all who listen what this worker has followed, as ``outlast_followed_v1`` does."""
+        followed = requests[0].followed if requests else None
+        if not self._database.tells_what_was_followed or followed is None or followed.kind is None:
+            return
+        asked = min((each.limit for each in requests if not each.solo), default=0)
+        if sum(not each.solo for each in reply.claimed) < asked:
+            positions = ",".join(map(str, followed.positions))
+            self._database.notify(f"taken::{followed.kind}:{positions}:{drawn}")
 
     async def _exchange_in_parts(self, me: WorkerRef, ended: Any, requests: Any) -> Exchanged:
         """Look at one half of the line, and at the other one the next time."""

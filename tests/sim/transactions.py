@@ -48,10 +48,15 @@ class Transactions:
         """Return what is shown of the line; ``number``: of the transaction that asks, if any."""
         return Glance(
             next_due=self._seconds_to_next(),
-            drawn=self._sql("SELECT value FROM outlast_sequences WHERE name = 'position'")[0],
+            drawn=self.drawn,
             oldest=self.oldest,
             newest=number,
         )
+
+    @property
+    def drawn(self) -> int:
+        """The highest position that was drawn."""
+        return int(self._sql("SELECT value FROM outlast_sequences WHERE name = 'position'")[0])
 
     def _seconds_to_next(self) -> float | None:
         sql = """SELECT CASE WHEN EXISTS (SELECT 1 FROM outlast_jobs

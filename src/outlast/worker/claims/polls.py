@@ -10,8 +10,13 @@ ended. In those seconds a transaction gets its number that has drawn a position 
 One that first waits for the holder of its key may take longer: polls find its job, if its
 notification is lost.
 
+One complete look is enough for all of a kind. A worker that has followed a wake-up by the highest
+position owes it. The others have heard of that, and skip looks as if they had made it
+(``WakeTurns.are_left_to_others``), so a single job sets off no look of the whole fleet.
+
 Only polls find a job whose row was locked while it was looked for, by a transaction that was then
-rolled back, such as that of a worker killed within its claim. So no worker skips polls for longer
+rolled back, such as that of a worker killed within its claim, and one that was left to a worker
+that died before its complete look. So no worker skips polls for longer
 than ``QUIET_SECONDS_MAX``, and all workers of a kind together poll as often as ``EASED_PEERS``
 would. A worker skips none where its wake-up does not work, where few workers serve the same, or
 where no glance came lately.
@@ -89,18 +94,19 @@ class Polls:
     def note_end(self, next_due: float | None) -> None:
         """Note that the last look, for all that an idle worker can take, has found nothing.
         ``next_due``: seconds until the first scheduled job is due; None: there is none."""
-        if self._settled_at > self._looked_at:
-            return
         share = self.seconds() * self._turns.peers / EASED_PEERS
         quiet = min(QUIET_SECONDS_MAX, share) * (0.5 + 0.5 * self._clock.random())
         self._quiet_until = self._looked_at + min(quiet, math.inf if next_due is None else next_due)
 
     def are_useless(self) -> bool:
-        """Whether a look would find nothing, as the last one did."""
+        """Whether a look would find nothing, as the last one did, or is left to others."""
         now = self._clock.boot()
         return (
             now < self._quiet_until
-            and self._settled_at <= self._looked_at
+            and (self._settled_at <= self._looked_at or self._is_left_to_others())
             and now - self._glanced_at < 2 * EASED_SECONDS
             and self._is_eased()
         )
+
+    def _is_left_to_others(self) -> bool:
+        return self._drawn is not None and self._turns.are_left_to_others(self._drawn, self._new_at)

@@ -84,7 +84,9 @@ class WakeTurns:
         self._news: dict[str, None] = {}  # queues that were named, since the last look
         self._kind: tuple[object, str] | None = None  # with what it is made of
         self._passed_over: tuple[tuple[str, ...], ...] = ((), ())  # queues, tenants: paused
-        self._seen, self._seen_at = 0, -math.inf
+        self._seen, self._seen_at = 0, -math.inf  # the position that one of its kind has shown
+        self._followed = 0  # the highest position by which this worker has followed a wake-up
+        self._left, self._left_at = 0, -math.inf  # as seen, by one that has followed a higher one
 
     def note_peers(self, count: int) -> None:
         """Note how many workers serve the same, this one included."""
@@ -140,7 +142,7 @@ class WakeTurns:
         pause = self._step * math.log2(place) if place > 1.0 else 0.0
         self._waiting[position] = Waiting(jobs, now + pause)
         if pause:
-            self._nudge.give()
+            self._nudge.give_in(pause, lambda: bool(self._waiting))
         return not pause
 
     def _stand_down(self, parts: list[str]) -> None:
@@ -152,9 +154,19 @@ class WakeTurns:
             if waiting is not None and waiting.jobs == 1:
                 del self._waiting[position]
         if kind == self._name_kind():
-            for position in map(_number, followed.split(",")):
+            positions = [_number(each) for each in followed.split(",")]
+            for position in positions:
                 self._waiting.pop(position, None)
             self._seen, self._seen_at = _number(drawn), self._clock.boot()
+            if max(positions) > self._followed:
+                self._left, self._left_at = self._seen, self._seen_at
+
+    def are_left_to_others(self, drawn: int, since: float) -> bool:
+        """Whether further looks for what was drawn up to this position, which a glance has shown
+        first at ``since``, are left to another of its kind: to one that said not long before that,
+        or later, that it looked at all of this when it followed a higher position than this worker
+        has. So the one that has followed the highest leaves them to no other."""
+        return drawn <= self._left and self._left_at > since - SEEN_SECONDS
 
     # -- what is done about it
 
@@ -181,6 +193,7 @@ class WakeTurns:
         if not asked_for:
             return None
         waiting, self._waiting = self._waiting, {}
+        self._followed = max(self._followed, *waiting)
         if self.peers <= 1:
             return None
         kind = self._name_kind() if asked_for.issuperset(self._tasks()) else None

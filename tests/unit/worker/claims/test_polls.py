@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 
 from outlast.store.glances import Glance
+from outlast.store.values import ClaimRequest
 from outlast.worker.claims.peers import EASED_PEERS
 from outlast.worker.claims.polls import POLL_FACTOR_WITH_GLANCES, QUIET_SECONDS_MAX
+from outlast.worker.claims.wake_turns import SEEN_SECONDS
 from tests.unit.worker.claims.exchange_kit import POLL, Bench
 from tests.unit.worker.worker_kit import accepted, claimed
 
@@ -83,6 +85,65 @@ async def test_a_position_that_is_new_is_looked_for_within_a_poll_also_where_tha
         idle.drawn += 1
         await idle.trips(BEAT)
         assert await idle.trips(EACH) >= 1
+
+
+def say(idle, followed: int, drawn: int) -> None:
+    """Let one of its kind, maybe itself, say that it has followed a wake-up."""
+    idle.bench.turns.hear(f"taken::{idle.bench.turns._name_kind()}:{followed}:{drawn}")
+
+
+async def test_what_another_of_its_kind_looks_for_is_left_to_it(idle):
+    began = idle.bench.clock.boot()
+    made = 0
+    for _ in range(40):
+        idle.drawn += 1
+        say(idle, idle.drawn, idle.drawn)
+        made += await idle.trips(BEAT + EACH)
+    assert made <= 2 * (idle.bench.clock.boot() - began) / QUIET_SECONDS_MAX
+
+
+async def test_what_another_will_say_a_moment_later_is_left_to_it_too(idle):
+    idle.bench.turns._step = 1.0  # so its own turn has not come yet
+    for _ in range(3):
+        idle.drawn += 1
+        await idle.trips(BEAT / 2)
+        say(idle, idle.drawn, idle.drawn)
+        assert await idle.trips(2 * EACH) <= 1
+
+
+@pytest.mark.parametrize(
+    ("followed", "others"),
+    [(8, 8), (8, 7), (9, 8)],
+    ids=["the same", "a lower one", "another one that looked later"],
+)
+async def test_the_one_that_followed_the_highest_position_leaves_it_to_no_other(
+    idle, followed, others
+):
+    """Each has seen both, and each hears of the other."""
+    idle.bench.turns.hear(f"jobs:{followed}:1:default")
+    assert idle.bench.turns.follow([ClaimRequest(["t"], 1)]) is not None
+    idle.drawn = 9
+    say(idle, followed, 9)
+    say(idle, others, 9)
+    await idle.trips(BEAT)
+    assert await idle.trips(EACH) >= 1
+
+
+async def test_what_was_drawn_since_another_looked_is_left_to_no_other(idle):
+    say(idle, 8, 8)
+    idle.drawn = 9
+    await idle.trips(BEAT)
+    assert await idle.trips(EACH) >= 1
+
+
+async def test_a_database_that_was_set_back_is_looked_at_by_each(idle):
+    """What was said of the positions of the other one says nothing about this one."""
+    idle.drawn = 1_000
+    say(idle, 1_000, 1_000)
+    await idle.trips(BEAT + SEEN_SECONDS)
+    idle.drawn = 900
+    await idle.trips(BEAT)
+    assert await idle.trips(EACH) >= 1
 
 
 async def test_what_a_transaction_has_drawn_that_is_still_open_is_looked_for_at_each_poll(idle):

@@ -111,8 +111,12 @@ class Fleet:
         fleet = self
 
         class AtOnce(Nudge):
-            def give(self) -> None:
-                fleet.later(0.0, member.run_turns)
+            def give_in(self, seconds: float, is_wanted: Callable[[], bool]) -> None:
+                def give() -> None:
+                    if is_wanted():
+                        member.run_turns()
+
+                fleet.later(seconds, give)
 
         return AtOnce()
 
