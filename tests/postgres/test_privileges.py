@@ -287,7 +287,7 @@ async def _beside(role: str) -> None:
         await heard.wait()
     session = await listening.borrow(10.0)
     assert session is not None
-    assert not await listening._still_listens(session, "elsewhere")
+    assert not await listening._still_listens(session, "elsewhere", "outlast")
     await listening.close()
     await session.connection.close()
     own = await asyncpg.connect(role)

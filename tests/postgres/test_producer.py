@@ -165,7 +165,8 @@ async def test_its_path_is_one_schema_and_no_temporary_table(pg_url: str, sessio
 async def test_its_commit_wakes_listeners(pg_url: str, psql: Psql, session: Any) -> None:
     await granted(pg_url, Purpose.PRODUCE)
     heard: list[str] = []
-    await session.add_listener("outlast", lambda *told: heard.append(told[-1]))
+    channel = await session.fetchval("SELECT outlast_channel_v1()")
+    await session.add_listener(channel, lambda *told: heard.append(told[-1]))
     assert psql("SELECT outlast_enqueue_v1('task', queue => 'mail')").stderr == ""
     assert psql("SELECT outlast_enqueue_v1('task', delay => 60)").stderr == ""
     await session.fetch("SELECT 1")  # what was notified before has arrived with this answer

@@ -206,10 +206,11 @@ async def test_an_existing_schema_is_used_without_the_migration_lock(
 
 
 async def test_a_stranger_sees_only_queue_names_and_worker_ids(
-    store: PostgresStore, hands: Hands, stranger: Any
+    store: PostgresStore, hands: Hands, stranger: Any, session: Any
 ) -> None:
     heard: list[str] = []
-    await stranger.add_listener("outlast", lambda *said: heard.append(said[3]))
+    channel = await session.fetchval("SELECT outlast_channel_v1()")
+    await stranger.add_listener(channel, lambda *said: heard.append(said[3]))
     await enqueued(store, job(queue="payroll", args='"secret"', key="alice"))
     (claimed,) = await hands.claim(1)
     await store.cancel([claimed.job_id])

@@ -56,6 +56,48 @@ class Counted:
                 await self._more.wait()
 
 
+async def test_stores_in_other_schemas_of_the_database_are_not_heard(
+    pg_url: str, store: Store, heard: Heard, session: Any
+) -> None:
+    """Their positions mean other jobs, and their workers may have the same queues and tasks."""
+    await session.execute("CREATE SCHEMA another")
+    another = PostgresStore(f"{pg_url}?options=-csearch_path%3Danother")
+    await another.open()
+    there = Heard()
+    wakeup = PostgresWakeup(f"{pg_url}?options=-csearch_path%3Danother")
+    await wakeup.start(there)
+    await there.hears("")
+    await another.enqueue([NewJob(task="t", queue="there")])
+    await there.hears("jobs:1:there")
+    await store.enqueue([NewJob(task="t", queue="here")])
+    await heard.hears("jobs:1:here")
+    assert heard.words == ["jobs:1:here"]
+    await another.enqueue([NewJob(task="t", queue="last")])
+    await there.hears("jobs:1:last")
+    assert [word for word in there.words if word] == ["jobs:1:there", "jobs:1:last"]
+    await wakeup.close()
+    await another.close()
+
+
+async def test_a_listener_notices_that_the_tables_are_others(
+    pg_url: str, store: Store, heard: Heard, session: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(postgres_wakeup, "CHECK_EVERY_SECONDS", 0.05)
+    again = Heard()
+    wakeup = PostgresWakeup(pg_url)
+    await wakeup.start(again)
+    await again.hears("")
+    again.words.clear()
+    await session.execute("DROP SCHEMA public CASCADE; CREATE SCHEMA public")
+    other = PostgresStore(pg_url)
+    await other.open()
+    await again.hears("")
+    await other.enqueue([NewJob(task="t", queue="new")])
+    await again.hears("jobs:1:new")
+    await wakeup.close()
+    await other.close()
+
+
 async def test_an_enqueue_wakes_once_per_queue(store: Store, heard: Heard) -> None:
     await store.enqueue([*[NewJob(task="t", queue="a")] * 5, NewJob(task="t", queue="b", delay=60)])
     await store.enqueue([NewJob(task="t", queue="end", key="k")])

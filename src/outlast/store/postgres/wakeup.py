@@ -1,5 +1,7 @@
 """Wake-ups by NOTIFY: one connection that listens, and checks that it receives.
 
+It listens on a channel of its store (``outlast_channel_v1``).
+
 A silent network and a transaction pooler both look like "no news". So the listener notifies
 itself on a channel of its own, once for each connection, and asks now and then whether the session
 that answers still listens there; what does not come back means a new connection. Notifications
@@ -25,7 +27,6 @@ from outlast.store.postgres.connection import Settings, check_url, connect
 from outlast.store.postgres.statements import sql
 from outlast.store.wakeup import Backoff, Listening
 
-CHANNEL = "outlast"
 CHECK_EVERY_SECONDS = 20.0
 ECHO_SECONDS = 5.0  # for an answer
 
@@ -88,15 +89,16 @@ class PostgresWakeup(Listening):
         try:
             self._lost = asyncio.Event()
             connection.add_termination_listener(lambda _: self._lost.set())
-            echo_channel = f"{CHANNEL}_echo_{connection.get_server_pid()}"
-            await connection.add_listener(CHANNEL, self._heard)
+            channel = await connection.fetchval(sql("channel"), timeout=ECHO_SECONDS)
+            echo_channel = f"outlast_echo_{connection.get_server_pid()}"
+            await connection.add_listener(channel, self._heard)
             await connection.add_listener(echo_channel, self._echoed)
             is_heard = await self._echo_returns(session, echo_channel)
             while is_heard and not self.is_closing:
                 self._note_well(session)
                 if await self._lost_within(CHECK_EVERY_SECONDS):
                     return
-                is_heard = await self._still_listens(session, echo_channel)
+                is_heard = await self._still_listens(session, echo_channel, channel)
         finally:
             if self._session is not None and self._session.done():
                 self._session = None
@@ -110,10 +112,10 @@ class PostgresWakeup(Listening):
             self._backoff.note_connected()
             self._on_wake("")
 
-    async def _still_listens(self, session: Session, channel: str) -> bool:
+    async def _still_listens(self, session: Session, *channels: str) -> bool:
         async with session.turn:
             return bool(
-                await session.connection.fetchval(sql("listens"), channel, timeout=ECHO_SECONDS)
+                await session.connection.fetchval(sql("listens"), *channels, timeout=ECHO_SECONDS)
             )
 
     async def _echo_returns(self, session: Session, channel: str) -> bool:

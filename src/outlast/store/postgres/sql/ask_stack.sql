@@ -10,4 +10,4 @@ WITH asked AS (
     WHERE j.id = $1::bigint AND j.token = $2::bigint AND j.state = 'running' AND w.id = j.worker_id
       AND w.status IN ('active', 'draining') AND w.stacks = $3
     RETURNING w.id)
-SELECT id, CASE WHEN $5::boolean THEN pg_notify('outlast', 'stack:' || id::text)::text END FROM asked
+SELECT id, CASE WHEN $5::boolean THEN pg_notify(outlast_channel_v1(), 'stack:' || id::text)::text END FROM asked

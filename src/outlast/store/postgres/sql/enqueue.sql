@@ -21,7 +21,7 @@ WITH inserted AS (
           ORDER BY h.ord) n
     RETURNING id, queue, position
 ), noted AS MATERIALIZED (
-    SELECT pg_notify('outlast', 'jobs:' || q.first || ':' || q.count || ':' || left(q.queue, 1000))
+    SELECT pg_notify(outlast_channel_v1(), 'jobs:' || q.first || ':' || q.count || ':' || left(q.queue, 1000))
     FROM (SELECT queue, min(position) AS first, count(*)
           FROM inserted WHERE position IS NOT NULL AND $13 GROUP BY queue) q
 )

@@ -9,7 +9,7 @@ INSERT INTO outlast_jobs (
 SELECT $1::text, $2::text, h.args, $4::smallint, statement_timestamp(), statement_timestamp(),
        nextval('outlast_position_seq'), $5::text, $6::text, $7::float8
 FROM string_to_table(
-         CASE WHEN $8::boolean THEN $3::text || pg_notify('outlast',
+         CASE WHEN $8::boolean THEN $3::text || pg_notify(outlast_channel_v1(),
                   'jobs:' || nextval('outlast_position_seq') || ':' || $9::integer || ':' || left($2::text, 1000))::text
               ELSE $3::text END,
          chr(31)) AS h (args)

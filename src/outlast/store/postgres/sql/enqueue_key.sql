@@ -15,4 +15,4 @@ FROM (SELECT coalesce(to_timestamp($6::float8),
 ON CONFLICT (key) WHERE key IS NOT NULL AND ended_at IS NULL DO NOTHING
 RETURNING id,
     CASE WHEN $13::boolean AND position IS NOT NULL
-         THEN pg_notify('outlast', 'jobs:' || position || ':1:' || left(queue, 1000))::text END AS noted
+         THEN pg_notify(outlast_channel_v1(), 'jobs:' || position || ':1:' || left(queue, 1000))::text END AS noted

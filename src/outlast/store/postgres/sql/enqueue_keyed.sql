@@ -27,7 +27,7 @@ WITH numbered AS MATERIALIZED (
     ON CONFLICT (key) WHERE key IS NOT NULL AND ended_at IS NULL DO NOTHING
     RETURNING id, queue, position
 ), noted AS MATERIALIZED (
-    SELECT pg_notify('outlast', 'jobs:' || q.first || ':' || q.count || ':' || left(q.queue, 1000))
+    SELECT pg_notify(outlast_channel_v1(), 'jobs:' || q.first || ':' || q.count || ':' || left(q.queue, 1000))
     FROM (SELECT queue, min(position) AS first, count(*)
           FROM inserted WHERE position IS NOT NULL AND $13 GROUP BY queue) q
 )

@@ -33,7 +33,7 @@ WITH numbered AS MATERIALIZED (
     CROSS JOIN LATERAL json_array_elements_text(n.labels::json) AS l (label)
     ON CONFLICT (job_id, label) DO NOTHING
 ), noted AS MATERIALIZED (
-    SELECT pg_notify('outlast', 'jobs:' || q.first || ':' || q.count || ':' || left(q.queue, 1000))
+    SELECT pg_notify(outlast_channel_v1(), 'jobs:' || q.first || ':' || q.count || ':' || left(q.queue, 1000))
     FROM (SELECT queue, min(position) AS first, count(*)
           FROM inserted WHERE position IS NOT NULL AND $13 GROUP BY queue) q
 )

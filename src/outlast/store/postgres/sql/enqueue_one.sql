@@ -6,5 +6,5 @@ INSERT INTO outlast_jobs (
 VALUES ($1::text, $2::text, $3::text, $4::smallint, statement_timestamp(), statement_timestamp(),
         nextval('outlast_position_seq'), $5::text, $6::text, $7::float8)
 RETURNING id,
-    CASE WHEN $8::boolean THEN pg_notify('outlast', 'jobs:' || position || ':1:' || left($2::text, 1000))::text
+    CASE WHEN $8::boolean THEN pg_notify(outlast_channel_v1(), 'jobs:' || position || ':1:' || left($2::text, 1000))::text
     END AS noted

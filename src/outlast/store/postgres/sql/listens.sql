@@ -1,3 +1,3 @@
--- Whether the session that answers is the one that listens on this channel, of which no other has the name. Touches no row,
--- and wakes no other session.
-SELECT EXISTS (SELECT FROM pg_listening_channels() AS c (name) WHERE c.name = $1)
+-- Whether the session that answers is the one that listens on these channels: of the first no other has the name, and the
+-- second is the store's, which another table of jobs would change. Touches no row, and wakes no other session.
+SELECT $2::text = outlast_channel_v1() AND count(*) = 2 FROM pg_listening_channels() AS c (name) WHERE c.name IN ($1, $2)

@@ -319,11 +319,11 @@ WHERE j.state = 'completed';
 \ir functions/outlast_clear_v1.sql
 \ir functions/outlast_judge_v1.sql
 \ir functions/outlast_judge_ends_v1.sql
+\ir functions/outlast_channel_v1.sql
 \ir functions/outlast_notify_v1.sql
 \ir functions/outlast_followed_v1.sql
 
--- The line, read lane by lane (queue, task, priority) and from floors: outlast_exchange_v1 says under 5 why
--- that is right.
+-- The line, read lane by lane (queue, task, priority) and from floors: outlast_exchange_v1 says under 5 why that is right.
 \ir functions/outlast_stretch_v1.sql
 \ir functions/outlast_below_v1.sql
 \ir functions/outlast_next_in_turn_v1.sql

@@ -12,5 +12,5 @@ WITH paused AS (
         reason = coalesce(excluded.reason, mine.reason), stop = excluded.stop
     RETURNING id, kind, name, paused_at, paused_by, reason, stop)
 SELECT id, kind, name, extract(epoch FROM paused_at)::float8 AS paused_at, paused_by, reason, stop,
-       CASE WHEN $6::boolean THEN pg_notify('outlast', 'pause')::text END
+       CASE WHEN $6::boolean THEN pg_notify(outlast_channel_v1(), 'pause')::text END
 FROM paused

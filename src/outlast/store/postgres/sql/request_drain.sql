@@ -9,4 +9,4 @@ WITH chosen AS MATERIALIZED (
 asked AS (
     UPDATE outlast_workers w SET drain_requested = true FROM chosen WHERE w.id = chosen.id
     RETURNING w.id)
-SELECT id, CASE WHEN $2::boolean THEN pg_notify('outlast', 'drain:' || id::text)::text END FROM asked
+SELECT id, CASE WHEN $2::boolean THEN pg_notify(outlast_channel_v1(), 'drain:' || id::text)::text END FROM asked

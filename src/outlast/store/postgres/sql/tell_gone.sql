@@ -21,4 +21,4 @@ WITH gone AS MATERIALIZED (
 told AS (
     UPDATE outlast_workers w SET cause = 'tether', begun = $5::bigint FROM gone WHERE w.id = gone.id
     RETURNING w.id)
-SELECT id, CASE WHEN $6::boolean THEN pg_notify('outlast', 'gone:' || id::text)::text END FROM told
+SELECT id, CASE WHEN $6::boolean THEN pg_notify(outlast_channel_v1(), 'gone:' || id::text)::text END FROM told

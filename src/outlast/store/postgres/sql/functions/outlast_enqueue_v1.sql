@@ -75,7 +75,7 @@ BEGIN
         RETURNING j.id, j.position INTO v_id, v_position;
         IF FOUND THEN
             IF v_position IS NOT NULL THEN
-                PERFORM pg_notify('outlast', 'jobs:' || v_position || ':1:' || outlast_enqueue_v1.queue);
+                PERFORM pg_notify(outlast_channel_v1(), 'jobs:' || v_position || ':1:' || outlast_enqueue_v1.queue);
             END IF;
             RETURN v_id;
         END IF;

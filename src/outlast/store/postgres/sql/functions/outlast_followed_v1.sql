@@ -15,7 +15,7 @@ DECLARE
         SELECT FROM unnest(p_limits, p_solos, p_counts) AS r (most, solo, count)
         WHERE r.solo = 0 AND r.count >= r.most);
 BEGIN
-    PERFORM pg_notify('outlast', 'taken:'
+    PERFORM pg_notify(outlast_channel_v1(), 'taken:'
         || array_to_string(ARRAY(SELECT unnest(p_wakes) INTERSECT SELECT unnest(p_places)), ',') || ':'
         || CASE WHEN v_at_end THEN
                p_kind || ':' || array_to_string(p_wakes, ',') || ':' || p_drawn ELSE '::' END);

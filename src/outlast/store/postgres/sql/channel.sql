@@ -1,0 +1,2 @@
+-- Name the channel of this store.
+SELECT outlast_channel_v1()
