@@ -12,6 +12,7 @@ import pytest
 
 import outlast
 from outlast.model.lifecycle import OutcomeKind
+from outlast.store.postgres.claim_floors import ClaimFloors
 from outlast.store.postgres.exchange import PostgresExchange
 from outlast.store.postgres.store import PostgresStore
 from outlast.store.protocol import Store
@@ -67,6 +68,25 @@ async def test_a_look_that_found_no_end_tells_only_what_it_took(
     first, second, _ = await positions(session)
     await hands.exchange(limit=1, followed=following(first, second))
     assert await told(store, heard) == [f"{first}::"]
+
+
+@pytest.mark.parametrize("is_part", [True, False])
+async def test_a_look_at_a_part_of_the_line_does_not_speak_for_its_kind(
+    store: Store,
+    hands: Hands,
+    heard: Heard,
+    session: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    is_part: bool,
+) -> None:
+    """What it has left out is below the floors of others, too, and nothing announces it again."""
+    ask = ClaimFloors.ask
+    monkeypatch.setattr(ClaimFloors, "ask", lambda floors: (ask(floors)[0], (0, 2**40)))
+    monkeypatch.setattr(ClaimFloors, "is_part", lambda floors, look: is_part)
+    await enqueued(store, job())
+    (first,) = await positions(session)
+    await hands.exchange(limit=10, followed=following(first))
+    assert await told(store, heard) == [f"{first}::" if is_part else f"{first}:k:{first}"]
 
 
 async def test_a_look_for_some_of_its_tasks_does_not_speak_for_its_kind(

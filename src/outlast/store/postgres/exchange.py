@@ -132,7 +132,7 @@ class PostgresExchange:
                 REFUSALS_KEPT,
                 me.registration,
                 texts_array_text([self._turns.find_start(request) for request in requests]),
-                *_followed_columns(requests),
+                *_followed_columns(requests, is_part=self._is_part(look)),
                 *_passed_over(requests),
                 array_text([self._turns.find_lanes(request) for request in requests]),
                 array_text(map(int, search.everywhere)),
@@ -163,7 +163,7 @@ class PostgresExchange:
     ) -> None:
         """Note which requests had places left in the end. There may be more for these where this
         exchange has not looked: note in the head when the next one does."""
-        head.in_parts = look is not None and self._lanes.is_part(look)
+        head.in_parts = self._is_part(look)
         asked = zip(requests, head.counts, search.everywhere, strict=False)
         ended = [
             (each, all_) for each, count, all_ in asked if not each.solo and count < each.limit
@@ -175,6 +175,9 @@ class PostgresExchange:
         later = self._search.seconds_to_next(each for each, everywhere in ended if not everywhere)
         below = self._lanes.seconds_to_look() if look is None else None
         head.next_look = min((each for each in (later, below) if each is not None), default=None)
+
+    def _is_part(self, look: tuple[int, int] | None) -> bool:
+        return look is not None and self._lanes.is_part(look)
 
     async def _share(self, me: WorkerRef) -> None:
         """Learn what others know of the line; now and then tell them. Before the exchange, whose
@@ -260,12 +263,15 @@ def request_columns(requests: Sequence[ClaimRequest]) -> list[str]:
     ]
 
 
-def _followed_columns(requests: Sequence[ClaimRequest]) -> tuple[str | None, str | None]:
-    """Return what the exchange tells those who were woken, too; None: nothing."""
+def _followed_columns(
+    requests: Sequence[ClaimRequest], *, is_part: bool
+) -> tuple[str | None, str | None]:
+    """Return what the exchange tells those who were woken, too; None: nothing. A look at a part of
+    the line does not speak for a kind: what it leaves out is for the others as well."""
     followed = requests[0].followed if requests else None
     if followed is None:
         return None, None
-    return array_text(followed.positions), followed.kind
+    return array_text(followed.positions), None if is_part else followed.kind
 
 
 def _passed_over(requests: Sequence[ClaimRequest]) -> tuple[str, str]:

@@ -85,8 +85,8 @@ class WakeTurns:
         self._kind: tuple[object, str] | None = None  # with what it is made of
         self._passed_over: tuple[tuple[str, ...], ...] = ((), ())  # queues, tenants: paused
         self._seen, self._seen_at = 0, -math.inf  # the position that one of its kind has shown
-        self._followed = 0  # the highest position by which this worker has followed a wake-up
-        self._left, self._left_at = 0, -math.inf  # as seen, by one that has followed a higher one
+        self._seen_by = 0  # the highest position by which that one had followed a wake-up
+        self._followed = 0  # the highest position by which this worker has
 
     def note_peers(self, count: int) -> None:
         """Note how many workers serve the same, this one included."""
@@ -158,15 +158,18 @@ class WakeTurns:
             for position in positions:
                 self._waiting.pop(position, None)
             self._seen, self._seen_at = _number(drawn), self._clock.boot()
-            if max(positions) > self._followed:
-                self._left, self._left_at = self._seen, self._seen_at
+            self._seen_by = max(positions)
 
     def are_left_to_others(self, drawn: int, since: float) -> bool:
         """Whether further looks for what was drawn up to this position, which a glance has shown
         first at ``since``, are left to another of its kind: to one that said not long before that,
         or later, that it looked at all of this when it followed a higher position than this worker
-        has. So the one that has followed the highest leaves them to no other."""
-        return drawn <= self._left and self._left_at > since - SEEN_SECONDS
+        ever has. So of all that followed, the one with the highest leaves them to no other."""
+        return (
+            drawn <= self._seen
+            and self._seen_by > self._followed
+            and self._seen_at > since - SEEN_SECONDS
+        )
 
     # -- what is done about it
 

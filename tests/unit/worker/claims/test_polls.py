@@ -129,6 +129,16 @@ async def test_the_one_that_followed_the_highest_position_leaves_it_to_no_other(
     assert await idle.trips(EACH) >= 1
 
 
+async def test_who_follows_a_wake_up_after_another_leaves_it_to_that_one_no_longer(idle):
+    """That one hears of it, and leaves it to this one."""
+    idle.drawn = 9
+    say(idle, 8, 9)
+    idle.bench.turns.hear("jobs:9:1:default")
+    assert idle.bench.turns.follow([ClaimRequest(["t"], 1)]) is not None
+    await idle.trips(BEAT)
+    assert await idle.trips(EACH) >= 1
+
+
 async def test_what_was_drawn_since_another_looked_is_left_to_no_other(idle):
     say(idle, 8, 8)
     idle.drawn = 9
