@@ -19,6 +19,7 @@ from outlast.store.postgres.presence import PostgresPresence
 from outlast.store.postgres.store import PostgresStore, enqueue_on
 from outlast.store.values import Purpose, Requeued, Save
 from tests.conformance.kit import Hands, enqueued, job
+from tests.postgres.wakeup_kit import hears
 
 STRANGER, OWNER, WORKER = "outlast_stranger", "outlast_owner", "outlast_other"
 RAISES = "LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'ran as %', current_user; END $$"
@@ -39,6 +40,10 @@ TABLES = f"""
     CREATE VIEW public.outlast_schema AS
     SELECT public.spy() AS number, '' AS name, '' AS checksum, '' AS compatible_from,
            now() AS applied_at
+"""
+CHANNEL = f"""
+    CREATE FUNCTION public.outlast_channel_v1() RETURNS text {RAISES};
+    CREATE TABLE public.outlast_jobs ()
 """
 TRIGGER = f"""
     CREATE FUNCTION spy() RETURNS trigger {RAISES};
@@ -112,6 +117,7 @@ async def works(url: str, *, pooler: bool = False) -> None:
     assert await presence.hold(hands.me) is None
     assert [seen.presence for seen in (await store.observe()).workers] == ["held"]
     await presence.release()
+    await hears(url, store, pooler=pooler)
     await hands.vanish()
     await store.close()
 
@@ -126,7 +132,7 @@ async def test_nothing_in_another_schema_of_the_path_ever_runs(
 ) -> None:
     await session.execute("CREATE SCHEMA shop")
     await opened(on_path(pg_url, "shop"))
-    await run_as(pg_url, STRANGER, f"{OPERATOR}; {APPENDING}; {AGGREGATE}; {TABLES}")
+    await run_as(pg_url, STRANGER, f"{OPERATOR}; {APPENDING}; {AGGREGATE}; {TABLES}; {CHANNEL}")
     await opened(on_path(pg_url, path))
     await works(on_path(pg_url, path), pooler=pooler)
 

@@ -111,6 +111,30 @@ async def test_a_look_from_floors_that_finds_nothing_says_nothing(
     assert await told(store, heard) == ["::"]
 
 
+@pytest.mark.parametrize("below", [True, False])
+async def test_a_look_from_floors_says_nothing_of_a_wake_up_below_them_that_it_did_not_claim(
+    store: Store,
+    hands: Hands,
+    heard: Heard,
+    session: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    below: bool,
+) -> None:
+    """A transaction that drew its position long ago has committed just now."""
+    ask = ClaimFloors.ask
+    await enqueued(store, job())
+    await hands.claim()
+    await enqueued(store, job())
+    (floor,) = await positions(session)
+    monkeypatch.setattr(
+        ClaimFloors, "ask", lambda floors: ([*ask(floors)[0][:-1], f"{{{floor}}}"], None)
+    )
+    other = floor - 1 if below else floor + 1
+    await hands.exchange(limit=10, followed=following(other, floor))
+    end = "::" if below else f":k:{other},{floor}"
+    assert (await told(store, heard))[-1] == f"{floor}{end}"
+
+
 async def test_who_may_not_claim_keeps_no_other_from_looking(
     store: Store, hands: Hands, heard: Heard, session: Any
 ) -> None:

@@ -8,8 +8,10 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from outlast.store.postgres.connection import Settings
 from outlast.store.postgres.wakeup import PostgresWakeup
 from outlast.store.protocol import Store
+from outlast.store.values import NewJob
 
 
 class Heard:
@@ -28,6 +30,24 @@ class Heard:
             while word not in self.words:
                 self._news.clear()
                 await self._news.wait()
+
+
+async def hears(url: str, store: Store, *, pooler: bool) -> None:
+    """Wake a new listener, after it has checked that it listens."""
+    heard = Heard()
+    wakeup = PostgresWakeup(url)
+    wakeup._settings = Settings(url=url, pooler=pooler)
+    await wakeup.start(heard)
+    await heard.hears("")
+    session = await wakeup.borrow(30.0)
+    assert session is not None
+    rows = await session.connection.fetch("SELECT pg_listening_channels()")
+    channels = sorted((row[0] for row in rows), key=lambda name: "echo" not in name)
+    assert await wakeup._still_listens(session, *channels)
+    await store.enqueue([NewJob(task="t", queue="heard")])
+    await heard.hears("jobs:1:heard")
+    await wakeup.close()
+    await session.connection.close()
 
 
 @pytest.fixture

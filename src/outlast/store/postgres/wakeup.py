@@ -19,11 +19,12 @@ turns in it. What ends it, for whichever of them, both find out at once, and com
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from typing import Any
 
 from outlast.clock import SYSTEM, Clock
 from outlast.store.postgres.connection import Settings, check_url, connect
+from outlast.store.postgres.session import Transaction, begin_text, in_transaction, path_of
 from outlast.store.postgres.statements import sql
 from outlast.store.wakeup import Backoff, Listening
 
@@ -89,7 +90,7 @@ class PostgresWakeup(Listening):
         try:
             self._lost = asyncio.Event()
             connection.add_termination_listener(lambda _: self._lost.set())
-            channel = await connection.fetchval(sql("channel"), timeout=ECHO_SECONDS)
+            channel = await self._ask(session, "channel")
             echo_channel = f"outlast_echo_{connection.get_server_pid()}"
             await connection.add_listener(channel, self._heard)
             await connection.add_listener(echo_channel, self._echoed)
@@ -113,10 +114,14 @@ class PostgresWakeup(Listening):
             self._on_wake("")
 
     async def _still_listens(self, session: Session, *channels: str) -> bool:
-        async with session.turn:
-            return bool(
-                await session.connection.fetchval(sql("listens"), *channels, timeout=ECHO_SECONDS)
-            )
+        return bool(await self._ask(session, "listens", *channels))
+
+    async def _ask(self, session: Session, verb: str, *values: str) -> Any:
+        """Return the answer; behind a pooler with the path of each of our transactions."""
+        connection, path = session.connection, path_of(session.connection)
+        begin = begin_text(Transaction.COMMITTED, ECHO_SECONDS, path)
+        async with session.turn, in_transaction(connection, begin) if path else nullcontext():
+            return await connection.fetchval(sql(verb), *values, timeout=ECHO_SECONDS)
 
     async def _echo_returns(self, session: Session, channel: str) -> bool:
         self._echo.clear()

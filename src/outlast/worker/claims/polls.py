@@ -16,7 +16,7 @@ position owes it. The others have heard of that, and skip looks as if they had m
 
 Only polls find a job whose row was locked while it was looked for, by a transaction that was then
 rolled back, such as that of a worker killed within its claim, and one that was left to a worker
-that died before its complete look. So no worker skips polls for longer
+that was gone or full before its complete look. So no worker skips polls for longer
 than ``QUIET_SECONDS_MAX``, and all workers of a kind together poll as often as ``EASED_PEERS``
 would. A worker skips none where its wake-up does not work, where few workers serve the same, or
 where no glance came lately.

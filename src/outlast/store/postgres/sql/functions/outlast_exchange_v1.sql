@@ -366,8 +366,8 @@ BEGIN
 
         IF p_wakes IS NOT NULL THEN  -- 9
             PERFORM outlast_followed_v1(p_wakes, v_places, p_kind, v_drawn, p_limits, p_solos, v_counts,
-                v_cut OR v_busy > 0 OR v_claimed >= p_claims_max OR 0 = ANY (p_searches)
-                OR (v_claimed = 0 AND p_look_to IS NULL AND cardinality(p_lane_queues) > 0));
+                v_cut OR v_busy > 0 OR v_claimed >= p_claims_max OR 0 = ANY (p_searches),
+                CASE WHEN p_look_to IS NULL THEN (SELECT max(u.floor) FROM unnest(p_lane_floors) AS u (floor)) END);
         END IF;
     END IF;
 
