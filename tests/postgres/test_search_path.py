@@ -43,7 +43,6 @@ TABLES = f"""
 """
 CHANNEL = f"""
     CREATE FUNCTION public.outlast_channel_v1() RETURNS text {RAISES};
-    CREATE TABLE public.outlast_jobs ()
 """
 TRIGGER = f"""
     CREATE FUNCTION spy() RETURNS trigger {RAISES};

@@ -184,24 +184,24 @@ class ServedStore:
     async def exchange(self, me: WorkerRef, ended: Any, requests: Any) -> Exchanged:
         """Hand in what ended; take nothing before tokens have jumped."""
         if self._database.has_incarnation:
-            drawn = self._database.transactions.drawn
             if requests and self._database.is_in_parts:
                 return await self._exchange_in_parts(me, ended, requests)
-            reply: Exchanged = await self._store.exchange(me, ended, requests)
-            self._tell_followed(requests, reply, drawn)
-            return reply
+            if requests and self._database.tells_what_was_followed:
+                return await self._exchange_and_tell(me, ended, requests)
+            return await self._store.exchange(me, ended, requests)
         reply = await self._store.exchange(me, ended, [])
         return msgspec.structs.replace(reply, valid=False)
 
-    def _tell_followed(self, requests: Any, reply: Exchanged, drawn: int) -> None:
+    async def _exchange_and_tell(self, me: WorkerRef, ended: Any, requests: Any) -> Exchanged:
         """Tell all who listen what this worker has followed, as ``outlast_followed_v1`` does."""
-        followed = requests[0].followed if requests else None
-        if not self._database.tells_what_was_followed or followed is None or followed.kind is None:
-            return
+        drawn, followed = self._database.transactions.drawn, requests[0].followed
+        reply: Exchanged = await self._store.exchange(me, ended, requests)
         asked = min((each.limit for each in requests if not each.solo), default=0)
-        if sum(not each.solo for each in reply.claimed) < asked:
+        at_end = sum(not each.solo for each in reply.claimed) < asked
+        if followed is not None and followed.kind is not None and at_end:
             positions = ",".join(map(str, followed.positions))
             self._database.notify(f"taken::{followed.kind}:{positions}:{drawn}")
+        return reply
 
     async def _exchange_in_parts(self, me: WorkerRef, ended: Any, requests: Any) -> Exchanged:
         """Look at one half of the line, and at the other one the next time."""

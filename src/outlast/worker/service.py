@@ -42,16 +42,6 @@ class Nudge:
         self.is_given = True
         self._wake()
 
-    def give_in(self, seconds: float, is_wanted: Callable[[], bool]) -> None:
-        """Let the next run start after these seconds, if it is wanted still: a cheap way to wait
-        for what mostly does not come to it."""
-
-        def give() -> None:
-            if is_wanted():
-                self.give()
-
-        asyncio.get_running_loop().call_later(seconds, give)
-
     def take(self) -> None:
         """Begin the run that was asked for: what is given from now on is for the next one."""
         self.is_given = False

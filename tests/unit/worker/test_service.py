@@ -73,23 +73,6 @@ async def test_several_nudges_cause_one_run():
         assert stage.duty.runs == 2
 
 
-@pytest.mark.parametrize("is_wanted", [True, False])
-async def test_a_nudge_for_later_is_given_if_it_is_wanted_by_then(is_wanted):
-    async with Stage() as stage:
-        asked = asyncio.Event()
-
-        def ask() -> bool:
-            asked.set()
-            return is_wanted
-
-        stage.nudge.give_in(0.001, ask)
-        assert not asked.is_set()
-        async with asyncio.timeout(10.0):
-            await asked.wait()
-        await stage.clock.run_for(0)
-        assert stage.duty.runs == 1 + is_wanted
-
-
 async def test_a_nudge_during_a_run_is_not_lost():
     stage = Stage()
     gate = asyncio.Event()

@@ -58,7 +58,9 @@ class Polls:
         self._glanced_at = self._new_at = clock.boot()  # new: when the last one was first shown
         self._bound: int | None = None  # transactions below it may have drawn a known position
         self._settled_at = math.inf  # when a glance has shown that they have ended
-        self._looked_at = self._quiet_until = -math.inf
+        self._looked_at = -math.inf
+        self._next_due: float | None = None  # since then; inf: never; None: it has found no end
+        self._quiet_until: float | None = None  # None: that is not drawn yet
 
     def seconds(self) -> float:
         """Return the seconds between two polls."""
@@ -89,24 +91,30 @@ class Polls:
 
     def note_look(self) -> None:
         """Note that a look begins."""
-        self._looked_at, self._quiet_until = self._clock.boot(), -math.inf
+        self._looked_at, self._next_due, self._quiet_until = self._clock.boot(), None, None
 
     def note_end(self, next_due: float | None) -> None:
         """Note that the last look, for all that an idle worker can take, has found nothing.
         ``next_due``: seconds until the first scheduled job is due; None: there is none."""
+        self._next_due = math.inf if next_due is None else next_due
+        if self._settled_at <= self._looked_at:
+            self._draw_quiet(self._next_due)
+
+    def _draw_quiet(self, next_due: float) -> float:
         share = self.seconds() * self._turns.peers / EASED_PEERS
         quiet = min(QUIET_SECONDS_MAX, share) * (0.5 + 0.5 * self._clock.random())
-        self._quiet_until = self._looked_at + min(quiet, math.inf if next_due is None else next_due)
+        self._quiet_until = self._looked_at + min(quiet, next_due)
+        return self._quiet_until
 
     def are_useless(self) -> bool:
         """Whether a look would find nothing, as the last one did, or is left to others."""
-        now = self._clock.boot()
-        return (
-            now < self._quiet_until
-            and (self._settled_at <= self._looked_at or self._is_left_to_others())
-            and now - self._glanced_at < 2 * EASED_SECONDS
-            and self._is_eased()
-        )
+        if self._next_due is None:
+            return False
+        if not (self._settled_at <= self._looked_at or self._is_left_to_others()):
+            return False
+        now, until = self._clock.boot(), self._quiet_until
+        until = self._draw_quiet(self._next_due) if until is None else until
+        return now < until and now - self._glanced_at < 2 * EASED_SECONDS and self._is_eased()
 
     def _is_left_to_others(self) -> bool:
         return self._drawn is not None and self._turns.are_left_to_others(self._drawn, self._new_at)

@@ -142,7 +142,7 @@ class WakeTurns:
         pause = self._step * math.log2(place) if place > 1.0 else 0.0
         self._waiting[position] = Waiting(jobs, now + pause)
         if pause:
-            self._nudge.give_in(pause, lambda: bool(self._waiting))
+            self._nudge.give()
         return not pause
 
     def _stand_down(self, parts: list[str]) -> None:

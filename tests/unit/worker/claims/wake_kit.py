@@ -111,12 +111,8 @@ class Fleet:
         fleet = self
 
         class AtOnce(Nudge):
-            def give_in(self, seconds: float, is_wanted: Callable[[], bool]) -> None:
-                def give() -> None:
-                    if is_wanted():
-                        member.run_turns()
-
-                fleet.later(seconds, give)
+            def give(self) -> None:
+                fleet.later(0.0, member.run_turns)
 
         return AtOnce()
 
