@@ -225,7 +225,7 @@ def _number(text: str) -> int:
 
 @runtime_checkable
 class PeerStore(Protocol):
-    """A store that many workers share: those of a kind spread what each of them did by itself."""
+    """A store that many workers share, and that can count those that serve the same."""
 
     async def count_peers(self, me: WorkerRef) -> int:
         """Return how many active workers serve the same queues and tasks, this one included."""

@@ -206,13 +206,13 @@ def test_a_kind_is_of_queues_and_tasks(turns):
         ([ClaimRequest(["another"], 3)], False),
     ],
 )
-async def test_only_a_look_for_all_that_it_serves_speaks_for_its_kind(turns, requests, told):
+def test_only_a_look_for_all_that_it_serves_speaks_for_its_kind(turns, requests, told):
     turns.hear("jobs:7:1:mail")
     assert turns.follow(requests) == FollowedWakeups(turns._name_kind() if told else None, [7])
     assert turns.follow(requests) is None, "it is followed"
 
 
-async def test_a_request_for_suspects_follows_no_wake_up(turns):
+def test_a_request_for_suspects_follows_no_wake_up(turns):
     turns.hear("jobs:7:1:mail")
     assert turns.follow([ClaimRequest(["t"], 1, solo=1)]) is None
     assert turns.follow([REQUEST]) is not None
@@ -275,7 +275,7 @@ def test_who_passes_over_what_is_paused_is_of_another_kind(turns):
     assert turns._name_kind() == before
 
 
-async def test_queues_that_were_named_are_news_once(turns):
+def test_queues_that_were_named_are_news_once(turns):
     for payload in (
         "jobs:7:1:mail",
         "jobs:8:3:mail",
