@@ -1,7 +1,8 @@
 """``python -m bench [PART…]``: measure; without a part, all of them.
 
 ``recovery`` and ``alarms`` fill docs/recovery.md, ``wakeups`` is for docs/messengers.md and
-``fleet`` for docs/scaling.md, ``retention`` for docs/tuning.md; ``django`` is on no page. The
+``fleet`` for docs/scaling.md, ``retention`` for docs/tuning.md; ``django`` is on no page, and
+``against COMMIT`` is run when it is named only: it measures that commit beside this one. The
 others fill docs/performance.md: ``performance`` is all of these, and ``page`` alone writes it again
 from what was measured. Each part says before it begins how long it will take. One that breaks is
 reported, and the next begins.
@@ -18,6 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from bench import (
+    against,
     backlog,
     commands,
     crowds,
@@ -68,8 +70,10 @@ PARTS: dict[str, Callable[[argparse.Namespace], int]] = {
     "fleet": fleet.main,
     "retention": retention.main,
     "django": django_enqueue.main,
+    "against": against.main,
     **PERFORMANCE,
 }
+UNASKED = [part for part in PARTS if part != "against"]
 GROUPS = {"performance": list(PERFORMANCE)}
 QUICK_JOBS = 300
 
@@ -79,8 +83,10 @@ def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(prog="bench", description=__doc__)
     made.add_argument("parts", nargs="*", metavar="PART", help=f"{', '.join([*PARTS, *GROUPS])}")
     made.add_argument("--only", type=names, default=[], help="names (parts of them), with commas")
-    made.add_argument("--what", type=names, default=[], help="of rates: one,many,drain")
-    made.add_argument("--rounds", type=int, default=3, help="rounds of recovery and rates")
+    made.add_argument(
+        "--what", type=names, default=[], help="of rates and against: one,many,drain,pickup"
+    )
+    made.add_argument("--rounds", type=int, default=3, help="rounds, of most parts")
     made.add_argument("--jobs", type=int, default=20_000, help="jobs in a drain, at most")
     made.add_argument("--minutes", type=float, default=10, help="of steady load")
     made.add_argument("--keep", help="of retention: for how long jobs are kept, as in 10m")
@@ -101,14 +107,23 @@ def main(arguments: list[str] | None = None) -> int:
     """Measure what was asked for; return how much of it has failed."""
     asked = parser()
     chosen = asked.parse_args(arguments)
+    if "against" in chosen.parts:
+        chosen.parts, chosen.commit = ["against"], the_commit(asked, chosen.parts)
     known = [*PARTS, *GROUPS]
     unknown = sorted(set(chosen.parts) - set(known))
     if unknown:
         asked.error(f"no part is called {', '.join(unknown)}; there are: {', '.join(known)}")
     if chosen.quick:
         chosen.rounds, chosen.jobs = 1, min(chosen.jobs, QUICK_JOBS)
-    wanted = [each for part in chosen.parts or PARTS for each in GROUPS.get(part, [part])]
+    wanted = [each for part in chosen.parts or UNASKED for each in GROUPS.get(part, [part])]
     return sum(measured(part, chosen) for part in wanted)
+
+
+def the_commit(asked: argparse.ArgumentParser, parts: list[str]) -> str:
+    """Return the commit that is named behind ``against``."""
+    if parts[0] != "against" or len(parts) != 2:
+        asked.error("say which commit, and no other part: python -m bench against COMMIT")
+    return parts[1]
 
 
 def measured(part: str, chosen: argparse.Namespace) -> int:

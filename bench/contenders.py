@@ -82,6 +82,18 @@ OUTLAST = [
     ours(SQLITE, 12_000, f"1 runner that they share, {WIDE}", mode="runners", plain="1"),
 ]
 
+DEFAULTS = [  # `outlast worker APP`, as users start it first
+    Entry(
+        name=f"Outlast {store}, default settings",
+        program="with_outlast.py",
+        store=store,
+        speed=speed,
+        settings="none set: a runner for each processor, 10 async jobs at a time in each",
+        variables={"BENCH_DEFAULTS": "1"},
+    )
+    for store, speed in ((POSTGRES, 8000), (SQLITE, 7000))
+]
+
 
 def floor(store: str, driver: str, batch: int, speed: float) -> Entry:
     """Return a line of the floor: raw statements, each with a batch of jobs."""
@@ -246,7 +258,7 @@ PEERS = [
         bulk=False,
     ),
 ]
-ALL_ENTRIES = [*OUTLAST, *FLOOR, *PEERS]
+ALL_ENTRIES = [*OUTLAST, *DEFAULTS, *FLOOR, *PEERS]
 
 
 def chosen(only: Sequence[str], among: Sequence[Entry] = ALL_ENTRIES) -> list[Entry]:

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from bench import latency, rates, steady, targets
-from bench.contenders import OUTLAST, PEERS, Entry
+from bench.contenders import DEFAULTS, OUTLAST, PEERS, Entry
 from bench.environment import REQUIREMENTS
 from bench.kit import ROOT, load, markdown, on_what, put
 from bench.pages_table import pages_text
@@ -47,7 +47,7 @@ def field_text() -> str:
     """Return who is measured, in which version and with which settings."""
     rows = [
         [entry.name, version(entry), STORES[entry.store], entry.settings]
-        for entry in (*OUTLAST, *PEERS)
+        for entry in (*OUTLAST, *DEFAULTS, *PEERS)
     ]
     return markdown(["who", "version", "store", "settings"], rows)
 

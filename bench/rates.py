@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 from rich.table import Table
 
-from bench.contenders import ALL_ENTRIES, Entry, chosen
+from bench.contenders import ALL_ENTRIES, DEFAULTS, Entry, chosen
 from bench.environment import Ground, Missing, ground, make_environments
 from bench.harness import Stand, stand
 from bench.kit import clock, keep, screen, why
@@ -162,7 +162,7 @@ def steps(entries: Sequence[Entry], jobs: int, what: Sequence[str]) -> Iterator[
     for entry in entries:
         # one floor and one Outlast of each store say how fast enqueuing is
         enqueues = entry.batch in {0, 100} and "plain" not in entry.name
-        enqueues = enqueues and "runners" not in entry.name
+        enqueues = enqueues and "runners" not in entry.name and entry not in DEFAULTS
         if enqueues and "one" in wanted:
             yield Step(entry, ONE, min(ONE_JOBS, jobs))
         if enqueues and entry.bulk and "many" in wanted:
