@@ -12,12 +12,14 @@ from harness.browser import Browser, BrowserMissing
 from harness.pgbouncer import PgBouncerMissing, PgBouncerServer
 from harness.servers import PostgresMissing, PostgresServer
 from tests.databases import Databases
+from tests.dispositions import restore_signals
 from tests.scratch import use_memory
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+restore_signals()
 use_memory()
 STORES = {"store_url", "bare_store_url"}
 settings.register_profile("outlast", deadline=None)  # a slow machine is not a failure

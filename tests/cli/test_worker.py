@@ -105,7 +105,8 @@ from outlast.events import subscribe
 
 def listen(name, fields):
     if name == "worker_started":
-        print("kept by the worker:", gc.get_freeze_count(), file=sys.stderr, flush=True)
+        # One write: `print` makes several, and the thread of the log writes between them.
+        sys.stderr.write(f"kept by the worker: {gc.get_freeze_count()}\\n")
 
 subscribe(listen)
 sys.exit(main())

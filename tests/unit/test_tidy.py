@@ -1,4 +1,4 @@
-"""The house rules that no linter knows: sizes, sleeps, notes without an issue, words."""
+"""The house rules that no linter knows: sleeps, notes without an issue, words."""
 
 from __future__ import annotations
 
@@ -15,8 +15,6 @@ from outlast.model.lease import DeathCause
 from tests.unit.tidy_kit import CODE, ROOT, faults, named, nodes, parsed, read
 
 pytestmark = pytest.mark.xdist_group("tidy")  # all of them parse the same files
-MAX_FILE_LINES = 400
-MAX_FUNCTION_LINES = 40  # without the signature and the docstring
 TEXT = [*CODE, *sorted((ROOT / "src").rglob("*.sql"))]
 NO_SLEEP = [
     path
@@ -26,50 +24,6 @@ NO_SLEEP = [
 ]
 # A note for later names its issue, as in TO-DO(#12), written in one word.
 BARE_NOTE = re.compile(r"\b(" + "TO" + "DO|FIX" + "ME|X" + r"XX)\b(?!\(#\d+\))")
-
-
-def test_a_file_fits_the_wall() -> None:
-    sizes = {named(path): len(read(path).splitlines()) for path in TEXT}
-    assert {name: size for name, size in sizes.items() if size > MAX_FILE_LINES} == {}
-
-
-Function = ast.FunctionDef | ast.AsyncFunctionDef
-
-
-def lines_in(function: Function) -> int:
-    """Return how many lines a function has after its signature and its docstring."""
-    first, end = function.body[0], function.end_lineno or 0
-    if ast.get_docstring(function) is not None:
-        return end - (first.end_lineno or end)
-    decorated = [each.lineno for each in getattr(first, "decorator_list", [])]
-    return end - min([first.lineno, *decorated]) + 1
-
-
-def long_functions(path: Path) -> list[tuple[str, int]]:
-    functions = [node for node in nodes(parsed(path)) if isinstance(node, Function)]
-    sizes = [(node.name, lines_in(node)) for node in functions]
-    return [(name, size) for name, size in sizes if size > MAX_FUNCTION_LINES]
-
-
-def test_a_function_fits_the_wall() -> None:
-    assert faults(CODE, long_functions) == {}
-
-
-@pytest.mark.parametrize(
-    ("text", "lines"),
-    [
-        ("def f(): pass", 1),
-        ("def f(\n    a,\n    b,\n):\n    a()\n    b()", 2),
-        ('def f():\n    """One\n    two."""\n    # a\n    a()', 2),
-        ('def f():\n    """Nothing else."""', 0),
-        ("@a\ndef f():\n    @b\n    def g():\n        pass", 3),
-        ("async def f():\n    a()\n\n    b()", 3),
-    ],
-)
-def test_lines_of_a_function_are_those_after_signature_and_docstring(text: str, lines: int) -> None:
-    (function,) = ast.parse(text).body
-    assert isinstance(function, Function)
-    assert lines_in(function) == lines
 
 
 def sleeps(path: Path) -> list[int]:
