@@ -82,7 +82,27 @@ def _from_json(wanted: Any, value: Any) -> Any:
     try:
         return validate(encoder.encode(value))
     except ValueError as error:
-        raise ValueError(_name_fields(error)) from error
+        raise Misfit(error, wanted) from error
+
+
+class Misfit(ValueError):
+    """What a model of pydantic refuses. Its text is for the caller, who has the value."""
+
+    def __init__(self, error: Any, wanted: Any) -> None:
+        super().__init__(_name_fields(error))
+        self._error, self._wanted = error, wanted
+
+    def without_values(self) -> str:
+        """Return which fields are wrong, and by which rule: a key that is no field of the model is
+        a value, and so is what a validator says."""
+        fields = getattr(self._wanted, "model_fields", {})
+        known = {*fields, *(getattr(one, "alias", None) for one in fields.values())}
+        wrong = {
+            f"{each['loc'][0] if each['loc'] and each['loc'][0] in known else 'it'}:"
+            f" {each['type'].replace('_', ' ')}": None
+            for each in (self._error.errors() if hasattr(self._error, "errors") else ())
+        }
+        return "; ".join([*wrong][:FIELDS_NAMED]) or "its model refuses it"
 
 
 def _name_fields(error: Any) -> str:
@@ -100,6 +120,8 @@ def _name_fields(error: Any) -> str:
 
 encoder = msgspec.json.Encoder(enc_hook=_to_json)
 _skim = msgspec.json.Decoder(msgspec.Raw)
+_PATH = re.compile(r" - at (?:`\w+` in )?`\$(?:\.\w+|\[(?:\d+|\.\.\.)\])*`\Z")
+_SAYS_A_VALUE = ("Invalid enum value", "Invalid value", "Object contains unknown field")
 
 
 def to_json(what: str, value: Any) -> bytes:
@@ -123,13 +145,42 @@ def to_json(what: str, value: Any) -> bytes:
 
 
 def from_json(what: str, text: bytes | str | msgspec.Raw, annotation: Any = Any) -> Any:
-    """Return the value that ``text`` holds, of the annotated type; BadArguments naming ``what``."""
+    """Return the value that ``text`` holds, of the annotated type; BadArguments naming ``what``.
+
+    Its message is stored and shown where the value itself is encrypted or hidden. So it holds no
+    value, and neither does a cause that a traceback would show.
+    """
     try:
         return make_decoder(annotation).decode(text)
+    except Exception as error:
+        refused = f"{what} does not fit {format_annotation(annotation)}: {_without_values(error)}"
+    raise BadArguments(refused)
+
+
+def check_fits(what: str, text: bytes, annotation: Any) -> None:
+    """Raise BadArguments as ``from_json``, for the caller who has given the value: in full."""
+    try:
+        make_decoder(annotation).decode(text)
     except Exception as error:
         raise BadArguments(
             f"{what} does not fit {format_annotation(annotation)}: {text_of(error)}"
         ) from error
+
+
+def _without_values(error: Exception) -> str:
+    """Return what a decoder says, without any value: a wrong member of an enum, a name that is no
+    field, and the words of the user's own checks."""
+    if isinstance(error, RecursionError):
+        return _TOO_DEEP
+    cause, said = error.__cause__, text_of(error)
+    path = _PATH.search(said)
+    at = path[0] if path else ""
+    if isinstance(cause, Misfit):
+        return cause.without_values() + at
+    if cause is not None or not isinstance(error, msgspec.DecodeError):
+        return f"a check of its type refuses it ({type(cause or error).__name__}){at}"
+    head = next((each for each in _SAYS_A_VALUE if said.startswith(each)), None)
+    return said if head is None else head + at
 
 
 def is_ours(text: str) -> bool:

@@ -8,6 +8,7 @@ takes any JSON and arrives as plain JSON.
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import types
 from collections.abc import Callable
@@ -18,6 +19,7 @@ import msgspec
 from outlast.annotations import read_annotations, read_parameters
 from outlast.codec import (
     TypedDecoder,
+    check_fits,
     class_of,
     encode_payload,
     encoder,
@@ -133,9 +135,10 @@ class Signature:
             return (), {}
         if self._whole is None:
             return self._decode_each(text)
-        try:
+        values = None
+        with contextlib.suppress(Exception):  # its text may hold a value: it is no context either
             values = msgspec.structs.astuple(self._whole.decode(text))
-        except Exception:  # not all are given, or one does not fit: which, is found one by one
+        if values is None:  # not all are given, or one does not fit: which, is found one by one
             return self._decode_each(text)
         if not self._by_name:
             return values, {}
@@ -176,15 +179,14 @@ class Signature:
             raise BadArguments(f"{what} does not fit str: it is of class {class_of(value)}")
         text = to_json(what, value)
         if annotation is not Any:
-            from_json(what, text, annotation)
+            check_fits(what, text, annotation)
         return msgspec.Raw(text)
 
     def _decode(self, name: str, text: msgspec.Raw) -> Any:
-        try:
+        with contextlib.suppress(Exception):  # what follows reports it
             return self._decoders[name].decode(text)
-        except Exception:  # the caller reports it in full
-            what = f"argument {name!r} of task {self.task}"
-            return from_json(what, text, self.fields[name].annotation)
+        what = f"argument {name!r} of task {self.task}"
+        return from_json(what, text, self.fields[name].annotation)
 
     def _check_names(self, raw: dict[str, msgspec.Raw]) -> None:
         if self._required <= raw.keys() <= self.fields.keys():

@@ -8,6 +8,7 @@ import itertools
 import json
 import math
 import re
+import traceback
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
@@ -387,3 +388,53 @@ def test_brackets_in_texts_are_not_deep(text):
 def test_a_result_that_is_too_large_is_refused_with_what_to_do_instead():
     with pytest.raises(BadArguments, match=r"1002 bytes.*App\(max_payload=…\)\): store large data"):
         encode_result("x" * 1000, str, 1000)
+
+
+class Plan(enum.Enum):
+    OLD = "hunter2"
+
+
+class Login(msgspec.Struct, tag="login", forbid_unknown_fields=True):
+    name: str = ""
+
+
+class Token(msgspec.Struct, tag="token"):
+    name: str = ""
+
+
+class Checked(msgspec.Struct):
+    pin: str
+
+    def __post_init__(self) -> None:
+        raise ValueError(f"{self.pin} is no pin")
+
+
+@pytest.mark.parametrize(
+    ("annotation", "text", "says"),
+    [
+        (Plan, '"hunter22"', "Invalid enum value"),
+        (list[Plan], '["hunter22"]', "Invalid enum value - at `$[0]`"),
+        (dict[Plan, int], '{"hunter22":1}', "Invalid enum value - at `key` in `$`"),
+        (Literal["a"], '"hunter22 - at `$.hunter22`x"', "Invalid enum value"),
+        (Literal[1], "224711", "Invalid enum value"),
+        (Login | Token, '{"type":"hunter22"}', "Invalid value - at `$.type`"),
+        (Login, '{"type":"login","hunter22":1}', "Object contains unknown field"),
+        (Checked, '{"pin":"hunter22"}', "a check of its type refuses it (ValueError)"),
+        (int, '"hunter22"', "Expected `int`, got `str`"),
+    ],
+    ids=case,
+)
+def test_no_error_of_reading_holds_a_value(annotation: Any, text: str, says: str) -> None:
+    """It is stored as the message of the attempt, also where the value itself is encrypted."""
+    signature = takes(annotation)
+    readers: list[Callable[[], object]] = [
+        lambda: signature.decode(f'{{"value":{text}}}'),
+        lambda: decode_result(text, annotation),
+    ]
+    for read in readers:
+        with pytest.raises(BadArguments) as caught:
+            read()
+        assert str(caught.value).endswith(f": {says}")
+        shown = "".join(traceback.format_exception(caught.value))
+        assert "hunter22" not in shown
+        assert "224711" not in shown

@@ -6,6 +6,7 @@ import datetime as dt
 import decimal
 import subprocess
 import sys
+import traceback
 from typing import Any
 
 import pytest
@@ -79,7 +80,7 @@ def test_results_are_models() -> None:
     words = Words(["a", "b"])
     assert decode_result(encode_result(words, Words), Words) == words
     text, misfit = encode_return({"orderId": 7, "size": 1}, Order, 1_000)
-    assert (text, "size: Extra inputs are not permitted" in misfit) == (
+    assert (text, "it: extra forbidden" in misfit) == (
         '{"orderId":7,"size":1}',
         True,
     )
@@ -109,10 +110,20 @@ def test_a_long_list_of_errors_is_cut() -> None:
 
 
 def test_a_result_that_does_not_fit_names_the_field() -> None:
-    with pytest.raises(
-        BadArguments, match="the result does not fit Order: orderId: Field required"
-    ):
+    with pytest.raises(BadArguments, match="the result does not fit Order: orderId: missing"):
         decode_result('{"lines":[]}', Order)
+
+
+def test_no_error_of_reading_a_model_holds_a_value() -> None:
+    """A validator may say the value, and a key that is no field is one."""
+    text = '{"orderId":"4711-a","tags":["secret"],"4711-b":1}'
+    with pytest.raises(BadArguments) as caught:
+        decode_result(text, Order)
+    said = "".join(traceback.format_exception(caught.value))
+    assert "it: extra forbidden" in said
+    assert "tags: value error" in said
+    assert "4711" not in said
+    assert "secret" not in said
 
 
 def test_outlast_does_not_import_it() -> None:
