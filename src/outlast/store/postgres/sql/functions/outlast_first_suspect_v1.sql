@@ -1,5 +1,5 @@
 -- The suspect of this kind that is next: by priority, then by the time since when it is due. Reads without
--- locks: outlast_next_suspects_v1 locks it.
+-- locks, to tell whether any is due.
 CREATE FUNCTION outlast_first_suspect_v1(
     p_solo integer, p_tasks text[], p_queues text[], p_not_queues text[], p_not_tenants text[],
     p_now timestamptz)

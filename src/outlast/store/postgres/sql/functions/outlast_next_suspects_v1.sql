@@ -1,6 +1,8 @@
 -- Lock what a claim request for suspects takes: the first that is due, and those of its cohort that this
 -- worker can run, too; answers as outlast_next_v1. With solo 2 that is one job: it has no company.
--- Candidates are looked for without locks; what has changed since is not locked.
+-- Lanes are tried in the order of their first suspects, which is read without locks, until one has a suspect
+-- that nobody holds: a row that stays locked delays no other suspect. A row that has changed since it was read is
+-- looked at again when it is locked.
 CREATE FUNCTION outlast_next_suspects_v1(
     p_solo integer, p_tasks text[], p_queues text[], p_not_queues text[],
     p_not_tenants text[], p_limit integer, p_now timestamptz,
@@ -8,16 +10,33 @@ CREATE FUNCTION outlast_next_suspects_v1(
 LANGUAGE plpgsql
 AS $$
 DECLARE
-    v_first bigint := outlast_first_suspect_v1(
-        p_solo, p_tasks, p_queues, p_not_queues, p_not_tenants, p_now);
+    v_lane record;
+    v_first bigint;
     v_incident bigint;
     v_cohort bigint;
 BEGIN
+    FOR v_lane IN
+        SELECT l.queue, l.task
+        FROM outlast_suspect_lanes_v1(p_solo, p_tasks, p_queues, p_not_queues) l
+        CROSS JOIN LATERAL (
+            SELECT j.id, j.priority, j.run_at FROM outlast_jobs j
+            WHERE j.state = 'queued' AND j.solo > 0 AND j.solo = p_solo
+              AND j.queue = l.queue AND j.task = l.task AND j.run_at <= p_now
+              AND (j.tenant IS NULL OR j.tenant <> ALL (p_not_tenants))
+            ORDER BY j.priority DESC, j.run_at LIMIT 1) f
+        ORDER BY f.priority DESC, f.run_at, f.id
+    LOOP
+        SELECT j.id, j.incident, j.cohort INTO v_first, v_incident, v_cohort FROM outlast_jobs j
+        WHERE j.state = 'queued' AND j.solo > 0 AND j.solo = p_solo
+          AND j.queue = v_lane.queue AND j.task = v_lane.task AND j.run_at <= p_now
+          AND (j.tenant IS NULL OR j.tenant <> ALL (p_not_tenants))
+        ORDER BY j.priority DESC, j.run_at LIMIT 1
+        FOR NO KEY UPDATE SKIP LOCKED;
+        EXIT WHEN FOUND;
+    END LOOP;
     IF v_first IS NULL THEN RETURN; END IF;
     ids := ARRAY[v_first];
     IF p_solo = 1 THEN
-        SELECT j.incident, j.cohort INTO v_incident, v_cohort
-        FROM outlast_jobs j WHERE j.id = v_first;
         ids := ids || ARRAY(
             SELECT j.id FROM outlast_jobs j
             WHERE j.incident = v_incident AND j.cohort = v_cohort AND j.id <> v_first
