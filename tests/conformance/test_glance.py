@@ -12,7 +12,12 @@ MARK = 7 << 40 | 1
 
 
 async def on_host(store: Store, name: str, boot_id: str = "here", **fields: Any) -> Hands:
-    values = {"boot_id": boot_id, "lock_path": f"/locks/{name}", "lock_device": 1, **fields}
+    values = {
+        "boot_id": boot_id,
+        "lock_path": f"/locks/{name}-abcdefgh.lock",
+        "lock_device": 1,
+        **fields,
+    }
     return await Hands.on(store, name, **values)
 
 

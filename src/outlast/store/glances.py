@@ -6,7 +6,7 @@ import msgspec
 
 
 class Neighbour(msgspec.Struct, frozen=True):
-    """The lock file of another live worker of the same host."""
+    """The lock file of another live worker of the same host, where this program looks for it."""
 
     worker_id: int
     lock_path: str

@@ -179,14 +179,28 @@ def read_begun(path: str | Path | None, device: int | None, inode: int | None) -
     return None if path is None else _read(path, device, inode, _BEGUN_AT)
 
 
+def place_in(directory: Path, named: object) -> str | None:
+    """Return where to look for the lock file that a row names; None where that is no name of one.
+
+    Of a row's path only the name counts, in the directory where this program's own lock file would
+    be: who can write a row must not choose which files of this user are opened, locked or deleted,
+    or on which file system a look waits.
+    """
+    name = named.rpartition("/")[2] if isinstance(named, str) else ""
+    return str(directory / name) if _NAME.fullmatch(name) else None
+
+
 def remove(path: str | Path | None, device: int | None, inode: int | None) -> None:
-    """Unlink the lock file of a worker whose row says that it is lost, if it is free.
+    """Unlink the lock file of a worker whose row says that it is lost, if it is free. A file
+    without the text of a lock file is left alone.
 
     While it is unlinked this process holds the lock: no other has the file by then, and a process
     that looks takes it for held, or finds nothing, which proves nothing.
     """
-    fd = None if path is None else _open_same(path, device, inode)
-    if path is None or fd is None:
+    if path is None or _read(path, device, inode, 0) is None:
+        return
+    fd = _open_same(path, device, inode)
+    if fd is None:
         return
     try:
         with suppress(OSError):
@@ -278,12 +292,8 @@ def _sweep(directory: Path, older_than: float) -> None:
         for name in names[:_SWEEP_MAX]:
             path = directory / name
             status = path.lstat()
-            if status.st_mtime < older_than and _is_ours(path, status):
+            if status.st_mtime < older_than:
                 remove(path, status.st_dev, status.st_ino)
-
-
-def _is_ours(path: Path, status: os.stat_result) -> bool:
-    return _read(path, status.st_dev, status.st_ino, 0) is not None
 
 
 def _read(path: str | Path, device: int | None, inode: int | None, offset: int) -> int | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 from outlast.model.job import State
@@ -34,6 +35,7 @@ from outlast.store.evidence import (
 from outlast.store.finding import Environment
 from outlast.store.history import HISTORY_PAGE, AttemptPast, HistoryPage, JobPast, page_of
 from outlast.store.listing import find
+from outlast.store.lockfile import directory_for, place_in
 from outlast.store.logs import LogRow, log_of
 from outlast.store.minutes import (
     EVERY_MINUTE,
@@ -144,7 +146,8 @@ class PostgresInspector:
         """Return all workers that are there, and those that have gone last, by id."""
         async with self._by_index() as connection:
             rows = await connection.fetch(sql("show_workers"), GONE_MAX)
-        return [_worker(row) for row in rows]
+        locks = directory_for(None)
+        return [_worker(row, locks) for row in rows]
 
     async def held(self, limit: int = HELD_MAX) -> list[Held]:
         """Return running jobs by worker, at most ``limit``."""
@@ -320,11 +323,12 @@ def _attempt(row: Any) -> AttemptRow:
     return AttemptRow(**values)
 
 
-def _worker(row: Any) -> WorkerRow:
+def _worker(row: Any, locks: Path) -> WorkerRow:
     values: dict[str, Any] = dict(row)
     values["malformed"] = find_malformed(values)
     values |= {name: seconds_of(values[name]) for name in ("heartbeat", "lease")}
     values["status"] = WorkerStatus(values["status"])
     values |= {name: names_of(values[name]) for name in ("queues", "tasks", "tags")}
     values["lacks"] = lacks_of(values["lacks"])
+    values["lock_path"] = place_in(locks, values["lock_path"])
     return WorkerRow(**values)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -13,6 +14,7 @@ from outlast.model.lease import DeathCause, Presence
 from outlast.model.lifecycle import Transition, as_applied
 from outlast.store.columns import policy_of, seconds_of
 from outlast.store.glances import Glance, Neighbour
+from outlast.store.lockfile import directory_for, place_in
 from outlast.store.postgres.pool import Connections
 from outlast.store.postgres.privileges import check_may_serve
 from outlast.store.postgres.session import Transaction
@@ -145,8 +147,9 @@ class WorkerVerbs:
         """Return one look at all active and draining workers, and at what no worker looks after."""
         rows = await self._fetch("observe", slack)
         orphans, overdue, now, next_tick, here, *_ = rows[0]
+        locks = directory_for(None)
         return Snapshot(
-            workers=[_seen(row) for row in rows if row["worker_id"] is not None],
+            workers=[_seen(row, locks) for row in rows if row["worker_id"] is not None],
             orphans=orphans,
             overdue=overdue,
             now=now,
@@ -234,7 +237,7 @@ class WorkerVerbs:
 
 
 def _glance_of(row: Any) -> Glance:
-    neighbours = _neighbours_of(row["neighbours"] or "[]")
+    locks, named = directory_for(None), _neighbours_of(row["neighbours"] or "[]")
     return Glance(
         drawn=row["drawn"],
         oldest=row["oldest"],
@@ -243,13 +246,18 @@ def _glance_of(row: Any) -> Glance:
         next_tick=row["next_tick"],
         pauses=row["pauses"],
         watches=_watches_of(row["watches"]),
-        neighbours=tuple(Neighbour(*each) for each in neighbours),
+        neighbours=tuple(
+            Neighbour(worker_id, path, device, inode)
+            for worker_id, named_path, device, inode in named
+            if (path := place_in(locks, named_path)) is not None
+        ),
     )
 
 
-def _seen(row: Any) -> WorkerSeen:
+def _seen(row: Any, locks: Path) -> WorkerSeen:
     values = {name: row[name] for name in WorkerSeen.__struct_fields__ if name != "begun"}
     values |= {name: seconds_of(values[name]) for name in ("heartbeat", "lease")}
+    values |= {"lock_path": place_in(locks, values["lock_path"])}
     return WorkerSeen(**{**values, "presence": Presence(values["presence"])})
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from sqlite3 import Cursor
 from typing import Any
 
@@ -34,6 +35,7 @@ from outlast.store.evidence import (
 from outlast.store.finding import Environment
 from outlast.store.history import HISTORY_PAGE, AttemptPast, HistoryPage, JobPast, page_of
 from outlast.store.listing import find
+from outlast.store.lockfile import directory_for, place_in
 from outlast.store.logs import LogRow, log_of
 from outlast.store.minutes import (
     EVERY_MINUTE,
@@ -142,7 +144,8 @@ class SqliteInspector:
     async def workers(self) -> list[WorkerRow]:
         """Return all workers that are there, and those that have gone last, by id."""
         values = {"now": self._clock.wall(), "gone_max": GONE_MAX}
-        return [_worker(row) for row in await self._rows("workers", values)]
+        locks = directory_for(self._connection.path)
+        return [_worker(row, locks) for row in await self._rows("workers", values)]
 
     async def held(self, limit: int = HELD_MAX) -> list[Held]:
         """Return running jobs by worker, at most ``limit``."""
@@ -328,12 +331,13 @@ def _with_attempt(row: tuple[Any, ...]) -> tuple[StoredJob, AttemptRow | None]:
     return _job(row[: len(_JOB)]), None if attempt[0] is None else _attempt(attempt)
 
 
-def _worker(row: tuple[Any, ...]) -> WorkerRow:
+def _worker(row: tuple[Any, ...], locks: Path) -> WorkerRow:
     values = dict(zip(_WORKER, row, strict=True))
     values["malformed"] = find_malformed(values)
     values["status"] = WorkerStatus(values["status"])
     values |= {name: names_of(values[name]) for name in ("queues", "tasks", "tags")}
     values["lacks"] = lacks_of(values["lacks"])
+    values["lock_path"] = place_in(locks, values["lock_path"])
     values["drain_requested"] = bool(values["drain_requested"])
     return WorkerRow(**values)
 

@@ -18,7 +18,7 @@ from outlast.errors import ConfigError
 from outlast.model.lease import DeathCause
 from outlast.model.lifecycle import Transition
 from outlast.store.glances import Glance
-from outlast.store.lockfile import LockFile, refuses
+from outlast.store.lockfile import LockFile, directory_for, refuses
 from outlast.store.logs import JobLog
 from outlast.store.migrations import check_usable, load
 from outlast.store.minutes import Counted
@@ -271,8 +271,9 @@ class SqliteStore(SqliteActionVerbs, SqliteScheduleVerbs):
 
     async def observe(self, slack: float = 0.0) -> Snapshot:
         """Return one look at all active and draining workers, and at what no worker looks after."""
+        locks = directory_for(self.path)
         return await self._connection.read(
-            lambda cursor: workers.observe(cursor, self._clock.wall(), slack)
+            lambda cursor: workers.observe(cursor, self._clock.wall(), slack, locks)
         )
 
     async def glance(self, me: WorkerRef) -> Glance:

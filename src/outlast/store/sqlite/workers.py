@@ -9,6 +9,7 @@ import json
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
+from pathlib import Path
 from sqlite3 import Cursor
 from typing import Any
 
@@ -19,7 +20,7 @@ from outlast.model.job import JobFacts, State
 from outlast.model.lease import DeathCause
 from outlast.model.lifecycle import OutcomeKind, Transition, as_applied
 from outlast.store.columns import cause_of, count_of, policy_of, progress_of
-from outlast.store.lockfile import LockFile, read_beat
+from outlast.store.lockfile import LockFile, place_in, read_beat
 from outlast.store.rows import WorkerStatus
 from outlast.store.sqlite.exchange import apply, cancels_of, worker_status
 from outlast.store.sqlite.lanes import draw
@@ -194,11 +195,11 @@ def beat_by_row(cursor: Cursor, now: float, me: WorkerRef, floor: int) -> Beat:
     return Beat(renewed=False) if row is None else _renewed(cursor, me, *row)
 
 
-def observe(cursor: Cursor, now: float, slack: float) -> Snapshot:
-    """Return one look at all live workers, by row and by file, and at what no worker looks
-    after."""
+def observe(cursor: Cursor, now: float, slack: float, locks: Path) -> Snapshot:
+    """Return one look at all live workers, by row and by file in the directory ``locks``, and at
+    what no worker looks after."""
     return Snapshot(
-        workers=[_seen(row, now) for row in cursor.execute(_REAP["observe"]).fetchall()],
+        workers=[_seen(row, now, locks) for row in cursor.execute(_REAP["observe"]).fetchall()],
         orphans=bool(orphans(cursor, now, 1)),
         overdue=bool(overdue(cursor, now, slack, 1)),
         now=now,
@@ -207,16 +208,17 @@ def observe(cursor: Cursor, now: float, slack: float) -> Snapshot:
     )
 
 
-def _seen(row: tuple[Any, ...], now: float) -> WorkerSeen:
+def _seen(row: tuple[Any, ...], now: float, locks: Path) -> WorkerSeen:
+    path = place_in(locks, row[7])
     return WorkerSeen(
         worker_id=row[0],
         name=row[1],
         host=row[2],
         boot_id=row[3],
-        beat=_newest(row[4], row[7], row[8], row[9]),
+        beat=_newest(row[4], path, row[8], row[9]),
         heartbeat=row[5],
         lease=row[6],
-        lock_path=row[7],
+        lock_path=path,
         lock_device=row[8],
         lock_inode=row[9],
         age=now - row[10],
