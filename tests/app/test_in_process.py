@@ -251,7 +251,7 @@ async def test_a_suspect_runs_when_it_is_the_only_attempt(app: outlast.App, stor
     )
     room = ClaimRequest([looks_round.name], 10)
     claimed = (await store.exchange(worker, [], [room])).claimed
-    crash = Crash(kind=CrashKind.BYSTANDER)
+    crash = Crash(kind=CrashKind.BYSTANDER, neighbours=[0])
     ends = []
     for one in claimed:
         facts = JobFacts(job_id=one.job_id, token=one.token)

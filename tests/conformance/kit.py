@@ -67,8 +67,9 @@ def ended(claimed: Claimed, kind: OutcomeKind = OutcomeKind.COMPLETED, **fields:
 
 
 def crashed(claimed: Claimed, kind: CrashKind = CrashKind.ERROR, **fields: Any) -> Transition:
-    """The decided end of an attempt that crashed."""
-    crash = Crash(kind=kind, message="it broke")
+    """The decided end of an attempt that crashed; a bystander had a neighbour."""
+    neighbours = [0] if kind is CrashKind.BYSTANDER else []
+    crash = Crash(kind=kind, message="it broke", neighbours=neighbours)
     return ended(claimed, OutcomeKind.CRASHED, crash=crash, **fields)
 
 

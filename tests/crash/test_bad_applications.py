@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import subprocess
 import sys
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from harness.scene import ROOT, Scene
-from outlast.model.job import State
+from outlast.model.job import Policy, State
 from outlast.store.values import NewJob
 
 LIFE_WITH_A_THREAD = """
@@ -316,3 +317,47 @@ async def test_a_lifespan_that_fails_under_an_attempt_is_told_and_charged_to_no_
     (told, *_) = [line for line in log.read_text().splitlines() if "runner_restart_delayed" in line]
     assert "lifespan has failed" in told
     assert error in told
+
+
+KILLERS = """
+import asyncio, os, signal, outlast
+app = outlast.App()
+items = asyncio.Queue()
+async def consume():
+    raise ValueError(await items.get())
+@app.lifespan
+async def life():
+    async with asyncio.TaskGroup() as group:
+        group.create_task(consume())
+        yield
+@app.task
+async def ends_its_runner(how):
+    if how == "group":
+        items.put_nowait("poison")
+    else:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGTERM)
+    await asyncio.sleep(600)
+"""
+
+
+@pytest.mark.parametrize("how", ["group", "signal"])
+async def test_a_job_that_ends_its_runner_as_if_from_outside_is_bounded(
+    how: str, tmp_path: Path, stage: Scene
+) -> None:
+    """No attempt can be named; but alone in its runner it is no neighbour's victim."""
+    (tmp_path / "killers.py").write_text(KILLERS)
+    worker = start_quietly(tmp_path, "killers:app", stage.url, tmp_path / "log")
+    try:
+        new = NewJob(
+            task="ends_its_runner",
+            args=json.dumps({"how": how}),
+            policy=Policy(max_losses=2, backoff_first=0.01, backoff_max=0.01),
+        )
+        job = (await stage.store.enqueue([new]))[0].job_id
+        row = await stage.ended(job, 60.0)
+        assert (row.state, row.failures, row.losses) == (State.DEAD, 0, 3)
+        assert {one.outcome for one in await stage.attempts(job)} == {"bystander"}
+    finally:
+        worker.terminate()
+        assert await asyncio.to_thread(worker.wait, 60) == 0

@@ -8,6 +8,7 @@ would begin again only then.
 The rules of blame. A death is charged to a job's ``retries`` only where the attempt was alone in
 what died: alone in its runner, which its worker shows by the kind of the crash, or alone in its
 whole worker (``solo`` 2) when that worker's death is proven. Everything else that dies is a loss.
+Losses end a job, but for those to neighbours: a bystander of these goes on, strictly alone.
 An attempt that was charged alone clears the others of its incident. A suspect whose runner outlived
 its attempt is none any more; one that was interrupted, or has never begun, still is.
 """
@@ -174,11 +175,11 @@ def _crash(facts: JobFacts, outcome: Outcome, random: Callable[[], float]) -> Tr
     crash = outcome.crash
     if crash is None:
         raise ValueError("a crashed outcome needs its crash report")
-    charge = _charge(facts, outcome, crash.kind)
+    charge = _charge(facts, outcome, crash)
     failures = facts.failures + (charge is Charge.FAILURE)
     losses = facts.losses + (charge is Charge.LOSS)
     dead = failures > facts.policy.retries or losses > facts.policy.max_losses
-    pause = _pause(facts, outcome, crash.kind, charge, failures, losses, random)
+    pause = _pause(facts, outcome, crash, charge, failures, losses, random)
     return Transition(
         job_id=facts.job_id,
         token=facts.token,
@@ -193,7 +194,7 @@ def _crash(facts: JobFacts, outcome: Outcome, random: Callable[[], float]) -> Tr
         pid=outcome.pid,
         doubles_to=_grows_to(outcome, crash.kind),
         fingerprint=fingerprint_of(facts.task, crash.kind.value, crash) if dead else None,
-        **_suspect(facts, outcome, crash.kind, charge, losses),
+        **_suspect(facts, outcome, crash, charge, losses),
     )
 
 
@@ -202,12 +203,18 @@ def _crash(facts: JobFacts, outcome: Outcome, random: Callable[[], float]) -> Tr
 _NO_SUSPECT: dict[str, Any] = {"solo": 0, "incident": None, "cohort": None}
 
 
-def _charge(facts: JobFacts, outcome: Outcome, kind: CrashKind) -> Charge:
-    if kind is CrashKind.LOST_WORKER and _killed_its_worker(facts, outcome):
+def _charge(facts: JobFacts, outcome: Outcome, crash: Crash) -> Charge:
+    if crash.kind is CrashKind.LOST_WORKER and _killed_its_worker(facts, outcome):
         return Charge.FAILURE
-    if kind is CrashKind.BYSTANDER and facts.losses >= facts.policy.max_losses:
+    if _had_neighbours(crash) and facts.losses >= facts.policy.max_losses:
         return Charge.NONE  # neighbours never make a job dead: it runs alone from now on
-    return charge_of(kind)
+    return charge_of(crash.kind)
+
+
+def _had_neighbours(crash: Crash) -> bool:
+    """Whether others were in the runner that it is a bystander of. One that was alone there may
+    have ended it in a way that looks like another's doing, again and again."""
+    return crash.kind is CrashKind.BYSTANDER and bool(crash.neighbours)
 
 
 def _killed_its_worker(facts: JobFacts, outcome: Outcome) -> bool:
@@ -216,11 +223,12 @@ def _killed_its_worker(facts: JobFacts, outcome: Outcome) -> bool:
 
 
 def _suspect(
-    facts: JobFacts, outcome: Outcome, kind: CrashKind, charge: Charge, losses: int
+    facts: JobFacts, outcome: Outcome, crash: Crash, charge: Charge, losses: int
 ) -> dict[str, Any]:
     """Return how the job runs next, as the last fields of its transition."""
+    kind = crash.kind
     as_before = {"solo": facts.solo, "incident": facts.incident, "cohort": facts.cohort}
-    if kind is CrashKind.BYSTANDER:
+    if _had_neighbours(crash):
         return _after_a_shared_death(facts, outcome.suspicion, charge)
     if charge is Charge.FAILURE and kind in PROCESS_DEATHS:
         return _after_a_death_of_its_own(facts)
@@ -263,7 +271,7 @@ def _after_a_death_of_its_own(facts: JobFacts) -> dict[str, Any]:
 def _pause(
     facts: JobFacts,
     outcome: Outcome,
-    kind: CrashKind,
+    crash: Crash,
     charge: Charge,
     failures: int,
     losses: int,
@@ -271,12 +279,12 @@ def _pause(
 ) -> float:
     if outcome.delay is not None:
         return _within(outcome.delay)
-    if kind is CrashKind.UNDECODABLE:
+    if crash.kind is CrashKind.UNDECODABLE:
         return UNDECODABLE_PAUSE_SECONDS
-    if outcome.suspicion is not None:
+    if outcome.suspicion is not None and _had_neighbours(crash):
         return 0.0  # it runs alone, and every death makes its company smaller: no need to wait
     charged = losses if charge is Charge.LOSS else failures
-    return delay_seconds(facts.policy, kind, charged, random)
+    return delay_seconds(facts.policy, crash.kind, charged, random)
 
 
 def _grows_to(outcome: Outcome, kind: CrashKind) -> float:

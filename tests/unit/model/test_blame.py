@@ -22,6 +22,11 @@ def crashed(kind: CrashKind, **fields) -> Outcome:
     return Outcome(kind=OutcomeKind.CRASHED, crash=Crash(kind=kind), **fields)
 
 
+def bystander(*neighbours: int, **fields) -> Outcome:
+    crash = Crash(kind=CrashKind.BYSTANDER, neighbours=[*neighbours])
+    return Outcome(kind=OutcomeKind.CRASHED, crash=crash, **fields)
+
+
 def said(outcome: Outcome) -> str:
     return str(outcome.crash.kind if outcome.crash else outcome.kind)
 
@@ -68,18 +73,30 @@ def test_without_a_death_there_are_no_suspects():
 
 
 def test_a_bystander_is_suspected_unless_evidence_names_another_and_runs_at_once():
-    suspect = after(crashed(CrashKind.BYSTANDER, suspicion=Suspicion(60, 70)), losses=4)
+    suspect = after(bystander(2, suspicion=Suspicion(60, 70)), losses=4)
     assert (suspect.charge, suspect.losses, suspect.delay) == (Charge.LOSS, 5, 0.0)
     assert how(suspect) == (1, 60, 70)
-    assert how(after(crashed(CrashKind.BYSTANDER))) == (0, None, None)
-    assert how(after(crashed(CrashKind.BYSTANDER), **SUSPECT)) == (0, None, None)
+    assert how(after(bystander(2))) == (0, None, None)
+    assert how(after(bystander(2), **SUSPECT)) == (0, None, None)
 
 
 @pytest.mark.parametrize("suspicion", [None, Suspicion(60, 61)])
 def test_deaths_of_neighbours_end_no_job_but_lead_to_isolation(suspicion):
-    moved = after(crashed(CrashKind.BYSTANDER, suspicion=suspicion), losses=10)
+    moved = after(bystander(2, suspicion=suspicion), losses=10)
     assert (moved.state, moved.charge, moved.losses) == (State.QUEUED, Charge.NONE, 10)
     assert how(moved) == (1, 70, 70)
+
+
+@pytest.mark.parametrize("suspect", [{}, SUSPECT])
+def test_a_bystander_without_neighbours_is_a_loss_that_ends_a_job(suspect):
+    named = Suspicion(5, 7) if suspect else None
+    first = after(bystander(suspicion=named), **suspect)
+    assert (first.charge, first.losses, first.delay) == (Charge.LOSS, 1, 0.0)
+    third = after(bystander(suspicion=named), losses=2, **suspect)
+    assert third.delay == 2 * Policy().backoff_first, "it kills runners, and does not hurry"
+    assert how(third) == tuple(suspect.values() or (0, None, None)), "it was interrupted"
+    last = after(bystander(suspicion=named), losses=10, **suspect)
+    assert (last.state, last.charge, last.losses) == (State.DEAD, Charge.LOSS, 11)
 
 
 @pytest.mark.parametrize("kind", OWN_DEATHS)
@@ -117,6 +134,7 @@ def test_a_suspect_whose_runner_outlived_it_is_none_any_more(outcome):
         crashed(CrashKind.UNDECODABLE),
         crashed(CrashKind.LOST_LEASE),
         crashed(CrashKind.LOST_WORKER),
+        bystander(),
     ],
     ids=said,
 )
@@ -223,7 +241,7 @@ class Room:
         found = suspicions(died, self.queued[0].token if self.named else None)
         for job in jobs:
             suspicion = found.get(self.queued[job].token)
-            self.end(job, crashed(CrashKind.BYSTANDER, suspicion=suspicion))
+            self.end(job, bystander(*(set(jobs) - {job}), suspicion=suspicion))
 
     def end(self, job: int, outcome: Outcome) -> None:
         moved = decide(self.queued.pop(job), outcome, lambda: 1.0)

@@ -5,7 +5,8 @@ certain: all are bystanders, uncharged but counted as losses. All of them are su
 the one alone that the stack of the death names (model/suspects.py). What the worker killed itself
 ends by the reason of the kill, and its neighbours are released. A runner ignores the signals
 that ask a process to end; a runner whose user code re-enabled these signals and that one of them
-ended was interrupted from outside: no attempt is charged, and it is counted as a loss.
+ended was interrupted from outside, or by its attempt: no attempt is charged, and each counts a
+loss, as where the application's lifespan has failed. During a drain that costs nothing.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ def outcome_of(
         return outcome_of_stop(running, death, neighbours)
     if killed_for == UNANSWERED:
         return make_crash(CrashKind.BYSTANDER, "its runner did not answer", death, neighbours)
-    if killed_for == LIFESPAN:
+    if killed_for == LIFESPAN and not draining:
         how = "the application's lifespan has failed in its runner"
         return make_crash(CrashKind.BYSTANDER, how, death, neighbours)
     if killed_for not in _OWN_DOING or (draining and death.signal and not death.memory):

@@ -99,6 +99,10 @@ def word(outcome: Outcome) -> str:
         # it did not answer, and no attempt could be named
         ({"killed_for": "unanswered", "neighbours": [2]}, "bystander"),
         ({"killed_for": "unresponsive", "neighbours": [2]}, "released"),
+        # the application's lifespan has failed: no attempt can be named, and a drain is free
+        ({"how": EXIT, "killed_for": "lifespan"}, "bystander"),
+        ({"how": EXIT, "killed_for": "lifespan", "neighbours": [2]}, "bystander"),
+        ({"how": EXIT, "killed_for": "lifespan", "draining": True}, "released"),
         # the lease is lost: no retry is charged
         ({"killed_for": "lease_lost"}, "lost_lease"),
         ({"how": SEGFAULT, "trusted": False}, "lost_lease"),
