@@ -48,18 +48,9 @@ class PostgresScheduleVerbs:
         self, schedules: Sequence[NewSchedule], origin: Origin = Origin.RUN_TIME
     ) -> list[Put]:
         """Store schedules, all or none; of declared ones, those that no other transaction holds."""
-        try:
-            return await self._connections.run(
-                lambda connection: put(connection, schedules, origin), kind=Transaction.COMMITTED
-            )
-        except LockHeld:
-            if origin is not Origin.CODE:
-                raise
-        if len(schedules) == 1:
-            return [Put.HELD]
-        middle = len(schedules) // 2
-        first = await self.put_schedules(schedules[:middle], origin)
-        return [*first, *await self.put_schedules(schedules[middle:], origin)]
+        return await self._connections.run(
+            lambda connection: put(connection, schedules, origin), kind=Transaction.COMMITTED
+        )
 
     async def delete_schedule(self, name: str) -> Deleted:
         """Delete a schedule, unless an active worker's code declares it."""

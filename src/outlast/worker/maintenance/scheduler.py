@@ -38,6 +38,7 @@ from outlast.worker.maintenance.firing import firing_of
 from outlast.worker.service import Nudge
 
 DECLARE_SECONDS = DECLARED_SECONDS / 3  # between two times that the code's schedules are declared
+HELD_SECONDS = 1.0  # the same, where another transaction held one of them
 SPREAD_SECONDS = 0.01  # workers that wake for one tick do so within this time of each other
 WAIT_SECONDS = 1.0  # for a lease that is trusted
 TELL_AGAIN_SECONDS = 60.0  # of a schedule that cannot be fired
@@ -120,12 +121,14 @@ class Scheduler:
         same = declared == self._declared
         if same and (not declared or self._clock.boot() < self._declare_at):
             return
-        for each, answer in await self._put(declared):
+        answers = await self._put(declared)
+        for each, answer in answers:
             self._tell_declared(each.name, answer)
         if not same:
             self._declared = declared
             self._versions = {each.name: each.version for each in declared}
-        self._declare_at = self._clock.boot() + DECLARE_SECONDS
+        is_held = any(answer is Put.HELD for _, answer in answers)
+        self._declare_at = self._clock.boot() + (HELD_SECONDS if is_held else DECLARE_SECONDS)
 
     async def _put(self, declared: Sequence[NewSchedule]) -> list[tuple[NewSchedule, Put]]:
         """Declare in one commit, or one by one where the store refuses one of them."""

@@ -11,11 +11,11 @@ from outlast.model.job import State
 from outlast.model.schedule import Spec
 from outlast.model.schedule_plan import CatchUp, Overlap
 from outlast.store import batches
-from outlast.store.schedules import DECLARED_SECONDS, DUE_MAX, DueSchedule, Firing
+from outlast.store.schedules import DECLARED_SECONDS, DUE_MAX, DueSchedule, Firing, Put
 from outlast.store.values import NewJob
 from outlast.worker.maintenance import scheduler
 from outlast.worker.maintenance.firing import firing_of
-from outlast.worker.maintenance.scheduler import DECLARE_SECONDS, Scheduler
+from outlast.worker.maintenance.scheduler import DECLARE_SECONDS, HELD_SECONDS, Scheduler
 from tests.unit.worker.maintenance import scheduler_kit
 from tests.unit.worker.maintenance.scheduler_kit import HOUR, NOON, Team, schedule
 from tests.unit.worker.worker_kit import heard, heard_fields
@@ -192,6 +192,23 @@ async def test_a_declaration_that_is_not_used_is_told_once(team: Team) -> None:
     with heard_fields() as told:
         await team.work(5 * DECLARE_SECONDS)
     assert told == [("schedule_not_declared", {"schedule": "hourly", "reason": "taken"})]
+
+
+async def test_a_declaration_whose_row_was_held_is_repeated_soon(
+    team: Team, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = [Put.HELD, Put.SAME]
+
+    async def put_schedules(*_: Any) -> list[Put]:
+        return [answers.pop(0)]
+
+    monkeypatch.setattr(team.store, "put_schedules", put_schedules)
+    worker = team.add(schedule())
+    with heard_fields() as told:
+        assert await worker.run_once() == HELD_SECONDS
+        team.clock.advance(HELD_SECONDS)
+        assert await worker.run_once() == DECLARE_SECONDS
+    assert told == [("schedule_not_declared", {"schedule": "hourly", "reason": "held"})]
 
 
 async def test_a_worker_that_leaves_or_is_not_trusted_fires_nothing(team: Team) -> None:

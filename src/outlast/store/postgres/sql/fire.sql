@@ -10,7 +10,7 @@
 --   * a worker that was found gone meanwhile: it may fire, as any; there is one winner all the same.
 --   * a user's transaction that holds one of the rows, or never ends: the others are fired. It may also hold
 --     the key of a job: the next statements wait for a short time only, and the caller tries the others.
-SELECT f.place, set_config('lock_timeout', '200ms', true)
+SELECT f.place, set_config('lock_timeout', '20ms', true)
 FROM unnest($1::text[], $2::float8[], $3::bigint[])
      WITH ORDINALITY AS f (name, next_tick, revision, place)
 JOIN outlast_schedules s

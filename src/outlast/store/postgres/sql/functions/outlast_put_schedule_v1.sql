@@ -4,9 +4,12 @@
 -- Why it is right against
 --   * another put of the name: both insert, the unique index lets the second wait for the first, and it then
 --     finds the row; the row is locked before it is judged. A lock that another transaction holds
---     for longer than some seconds ends the statement, and with it what it was part of. A worker waits for
---     less, since all that its code declares is one transaction, and then declares it in parts.
---     What stands as it is needs no lock: to have come before a change under way is right.
+--     for longer than some seconds ends the statement, and with it what it was part of.
+--   * a transaction that keeps a row: a worker waits for no row, since its session has more to do. It
+--     passes over one that is held, and declares it again later. Only a name that another transaction has
+--     stored and not committed cannot be seen, and the insert waits for it for a moment.
+--     What stands as it is needs no lock: to have come before a change under way is right. So a row that is
+--     held while its declaration is in use needs none, either: another worker renews it, or this one will.
 --   * a worker that fires: that matches the revision and next_tick that it has read, on the newest version
 --     of the row. A change draws another revision, never drawn before, also after a delete.
 --   * a rolling deploy: workers of the old release go on saying what they declare. A version that was
@@ -28,6 +31,7 @@ AS $$
 DECLARE
     v_now double precision := extract(epoch FROM clock_timestamp());
     v_row outlast_schedules;
+    v_seen outlast_schedules;
     v_since double precision := v_now;
 BEGIN
     SELECT * INTO v_row FROM outlast_schedules s WHERE s.name = p_name;
@@ -36,25 +40,39 @@ BEGIN
         RETURN 'same';
     END IF;
     IF p_origin = 'code' THEN
-        SET LOCAL lock_timeout = '1s';
+        SET LOCAL lock_timeout = '10ms';
     END IF;
     LOOP
-        SELECT * INTO v_row FROM outlast_schedules s WHERE s.name = p_name FOR NO KEY UPDATE;
-        EXIT WHEN v_row.origin <> 'deleted';
-        IF FOUND THEN
-            DELETE FROM outlast_schedules s WHERE s.name = p_name;
-            IF v_row.since - v_now <= p_ahead THEN
-                v_since := greatest(v_row.since, v_now);
+        IF p_origin = 'code' THEN
+            SELECT * INTO v_seen FROM outlast_schedules s WHERE s.name = p_name;
+            SELECT * INTO v_row FROM outlast_schedules s WHERE s.name = p_name FOR NO KEY UPDATE SKIP LOCKED;
+            IF v_row.name IS NULL AND v_seen.name IS NOT NULL THEN
+                RETURN CASE WHEN v_seen.origin = p_origin AND v_seen.version = p_version AND v_seen.declared
+                                 AND abs(v_seen.declared_at - v_now) <= p_fresh THEN 'same' ELSE 'held' END;
             END IF;
+        ELSE
+            SELECT * INTO v_row FROM outlast_schedules s WHERE s.name = p_name FOR NO KEY UPDATE;
         END IF;
-        INSERT INTO outlast_schedules (name, call, spec, overlap, catch_up, grace, origin, version, revision,
-                                       declared_at, since, next_tick)
-        VALUES (p_name, p_call, p_spec, p_overlap, p_catch_up, p_grace, p_origin, p_version,
-                nextval('outlast_position_seq'), CASE WHEN p_origin = 'code' THEN v_now END, v_since, v_since)
-        ON CONFLICT (name) DO NOTHING;
-        IF FOUND THEN
-            RETURN 'created';
-        END IF;
+        EXIT WHEN v_row.origin <> 'deleted';
+        BEGIN
+            IF v_row.name IS NOT NULL THEN
+                DELETE FROM outlast_schedules s WHERE s.name = p_name;
+                IF v_row.since - v_now <= p_ahead THEN
+                    v_since := greatest(v_row.since, v_now);
+                END IF;
+            END IF;
+            INSERT INTO outlast_schedules (name, call, spec, overlap, catch_up, grace, origin, version, revision,
+                                           declared_at, since, next_tick)
+            VALUES (p_name, p_call, p_spec, p_overlap, p_catch_up, p_grace, p_origin, p_version,
+                    nextval('outlast_position_seq'), CASE WHEN p_origin = 'code' THEN v_now END, v_since, v_since)
+            ON CONFLICT (name) DO NOTHING;
+            IF FOUND THEN
+                RETURN 'created';
+            END IF;
+        EXCEPTION WHEN lock_not_available THEN
+            IF p_origin <> 'code' THEN RAISE; END IF;
+            RETURN 'held';
+        END;
     END LOOP;
     IF v_row.origin <> p_origin AND (p_origin = 'code' OR abs(v_row.declared_at - v_now) <= p_fresh) THEN
         RETURN 'taken';
