@@ -101,6 +101,14 @@ def read_users(path: Path) -> dict[str, PasswordHash]:
     return found
 
 
+def read_secret(path: Path) -> str:
+    """Return the one line of a file. Raises ConfigError where it is none, or others may read it."""
+    secret = _read_private(path).strip()
+    if not secret or "\n" in secret:
+        raise ConfigError(f"{path} has to hold one line: the secret that the proxy sends")
+    return secret
+
+
 def _adding(path: Path, user: str = "NAME") -> str:
     return f"`outlast web --password-file {path} --add-user {user}`"
 

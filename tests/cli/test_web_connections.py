@@ -32,6 +32,7 @@ async def served(tmp_path: Path) -> AsyncIterator[int]:
     """Serve a page on no store; give its port."""
     server = _Server(config_of(make_site(f"sqlite:///{tmp_path}/none.db", let_in())))
     with socket.create_server(("127.0.0.1", 0)) as listening:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)  # of accepted ones, too
         serving = asyncio.ensure_future(server.serve(sockets=[listening]))
         try:
             yield listening.getsockname()[1]
@@ -69,6 +70,33 @@ async def test_a_connection_without_a_request_is_closed(
     async with served(tmp_path) as port, talking(port, said) as reader:
         answered = await all_of(reader)
     assert not answered or answered.startswith(b"HTTP/1.1 404")
+
+
+@pytest.mark.parametrize("number", [1, 900])
+async def test_a_client_that_reads_no_answer_is_cut_off(
+    number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One answer lies unread when the connection is silent; of many, the application waits."""
+    monkeypatch.setattr(web_connections, "SILENT_SECONDS", 0.05)
+    monkeypatch.setattr(web_connections, "UNREAD_SECONDS", 0.05)
+    lost = asyncio.Event()
+    noted = PatientProtocol.connection_lost
+
+    def note(protocol: PatientProtocol, error: Exception | None) -> None:
+        noted(protocol, error)
+        lost.set()
+
+    monkeypatch.setattr(PatientProtocol, "connection_lost", note)
+    asked = b"GET /static/x/outlast.css HTTP/1.1\r\n" + HEAD + b"\r\n"
+    loop = asyncio.get_running_loop()
+    async with served(tmp_path) as port:
+        with socket.socket() as client:
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2304)
+            client.setblocking(False)
+            await loop.sock_connect(client, ("127.0.0.1", port))
+            with contextlib.suppress(BlockingIOError):
+                client.send(asked * number)
+            await asyncio.wait_for(lost.wait(), SECONDS)
 
 
 async def test_connections_beyond_the_bound_are_closed_at_once(

@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
 from ipaddress import ip_network
 from typing import TYPE_CHECKING
 
@@ -9,17 +15,20 @@ import httpx
 import pytest
 
 from outlast.web.application import application_of, make_site
+from outlast.web.local_peer import uid_of
 from outlast.web.session import LinkSessions, ProxyUsers, Users
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
-def client(users: Users, tmp_path: Path, peer: str = "127.0.0.1") -> httpx.AsyncClient:
+def client(
+    users: Users, tmp_path: Path, peer: str = "127.0.0.1", port: int = 1, at: str = "localhost:8010"
+) -> httpx.AsyncClient:
     """Return a client of a page on no store: who comes in gets an error of the store."""
     site = make_site(f"sqlite:///{tmp_path}/none.db", users.judge, refuse=users.refuse)
-    transport = httpx.ASGITransport(application_of(site), client=(peer, 1))
-    return httpx.AsyncClient(transport=transport, base_url="http://localhost:8010")
+    transport = httpx.ASGITransport(application_of(site), client=(peer, port))
+    return httpx.AsyncClient(transport=transport, base_url=f"http://{at}")
 
 
 IN, OUT = 404, 401  # of an address that does not exist
@@ -62,3 +71,80 @@ async def test_the_header_of_a_proxy_counts_from_its_network_alone(
     users = ProxyUsers("x-user", [ip_network("10.0.0.0/8")])
     async with client(users, tmp_path, peer) as browser:
         assert (await browser.get("/none", headers=headers)).status_code == status
+
+
+@pytest.mark.parametrize("shown", [[], ["wrong"], ["secret", "secret"], ["secret"]], ids=str)
+async def test_a_header_counts_with_the_secret_of_the_proxy_alone(
+    shown: list[str], tmp_path: Path
+) -> None:
+    users = ProxyUsers("x-user", [ip_network("127.0.0.0/8")], "secret")
+    headers = [("x-user", "ada"), *(("x-outlast-proxy", each) for each in shown)]
+    async with client(users, tmp_path) as browser:
+        answer = await browser.get("/none", headers=headers)
+    assert answer.status_code == (IN if shown == ["secret"] else OUT)
+
+
+CONNECTS = """
+import os, socket, sys
+os.setuid(int(sys.argv[2]))
+with socket.socket() as connected:
+    connected.connect(("127.0.0.1", int(sys.argv[1])))
+    print(connected.getsockname()[1], flush=True)
+    sys.stdin.read()
+"""
+
+
+@contextlib.contextmanager
+def connected_by(user: int, server: socket.socket) -> Iterator[int]:
+    """Hold a connection of a user's process to a server; give its port."""
+    words = [sys.executable, "-ISc", CONNECTS, str(server.getsockname()[1]), str(user)]
+    with subprocess.Popen(
+        words, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        yield int(process.stdout.readline())
+        process.communicate()
+
+
+@pytest.mark.parametrize("peer", ["127.0.0.1", "::1"])
+def test_the_kernel_names_the_user_of_a_local_connection(peer: str) -> None:
+    """Also where a server of both families sees an address of IPv4."""
+    with (
+        socket.create_server(("::", 0), family=socket.AF_INET6, dualstack_ipv6=True) as server,
+        socket.create_connection((peer, server.getsockname()[1])) as mine,
+    ):
+        seen = server.accept()[0]
+        with seen:
+            ends = seen.getpeername()[:2], seen.getsockname()[:2]
+            assert uid_of(*ends) == os.getuid()
+            assert uid_of(mine.getsockname()[:2], ends[1]) == os.getuid()
+            assert uid_of(ends[0], (peer, 1)) is None, "another connection of that port"
+    assert uid_of(("192.0.2.1", 1), ("::1", 1)) is uid_of(("unix", 1), None) is None
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="needs root, to play two users")
+async def test_a_cookie_is_worth_nothing_to_another_user_of_this_machine(tmp_path: Path) -> None:
+    users, eve = LinkSessions(), 40_002
+    with (
+        socket.create_server(("127.0.0.1", 0)) as server,
+        connected_by(os.getuid(), server) as ours,
+        connected_by(eve, server) as hers,
+    ):
+        at = f"127.0.0.1:{server.getsockname()[1]}"
+        async with client(users, tmp_path, port=ours, at=at) as browser:
+            answer = await browser.get("/", params={"token": users.token})
+            cookie = {"cookie": answer.headers["set-cookie"].partition(";")[0]}
+            assert (await browser.get("/none")).status_code == IN
+        for peer, port in (("127.0.0.1", hers), ("192.0.2.1", ours)):
+            async with client(users, tmp_path, peer, port, at) as other:
+                assert (await other.get("/none", headers=cookie)).status_code == OUT
+
+
+async def test_a_long_quoted_cookie_is_read_at_once(tmp_path: Path) -> None:
+    """Python's own reader would take longer than the deadline of this test."""
+    users = LinkSessions()
+    async with client(users, tmp_path) as browser:
+        long = {"cookie": 'outlast-8010="' + r"\a" * 400_000 + '"'}
+        assert (await browser.get("/none", headers=long)).status_code == OUT
+        await browser.get("/", params={"token": users.token})
+        assert (await browser.get("/none")).status_code == IN

@@ -14,6 +14,7 @@ from outlast.cli.connect import check_exists, describe_place
 from outlast.cli.loop import run_loop
 from outlast.cli.options import Url, command
 from outlast.errors import ConfigError, UsageError
+from outlast.passwords import read_secret
 from outlast.store.backend import open_store, resolve_url
 
 if TYPE_CHECKING:
@@ -87,6 +88,15 @@ def web(
             help="Where your proxy is. Default for --user-header: this host.",
         ),
     ] = None,
+    proxy_secret: Annotated[
+        Path | None,
+        typer.Option(
+            "--proxy-secret",
+            metavar="FILE",
+            help="What your proxy sends as X-Outlast-Proxy, mode 600. Without it, --user-header"
+            " trusts each process on --proxy.",
+        ),
+    ] = None,
     no_auth: Annotated[
         bool, typer.Option("--no-auth", help="Let everyone in.", show_default=False)
     ] = False,
@@ -119,9 +129,12 @@ def web(
         )
     if proxy and user_header is None and password_file is None:
         raise UsageError("--proxy belongs to --user-header or --password-file: give one of them")
+    if proxy_secret is not None and user_header is None:
+        raise UsageError("--proxy-secret belongs to --user-header: give that, too")
     address, server = resolve_url(url), _load_server()
     networks = _networks(proxy or [])
-    users = server.choose_users(password_file, user_header, networks, no_auth=no_auth)
+    secret = "" if proxy_secret is None else read_secret(proxy_secret)
+    users = server.choose_users(password_file, user_header, networks, secret, no_auth=no_auth)
     site = server.make_site(
         address,
         users.judge,

@@ -1,6 +1,6 @@
 """The connections of ``outlast web``: no more than there are file descriptors for, and none that a
-client opens and then leaves without a request. Servers wait for such clients without a limit, and a
-few hundred of them would keep all others out."""
+client opens and then leaves without a request, or whose answers it does not read. Servers wait for
+such clients without a limit, and a few hundred of them would keep all others out."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 BACKLOG = 128  # connections that are accepted at once
 SILENT_SECONDS = 10.0
+UNREAD_SECONDS = 30.0  # for a client to read some 50 kB of answers that wait for it
 FILES = 4096  # descriptors that are asked for
 
 
@@ -34,6 +35,7 @@ class PatientProtocol(H11Protocol):
         super().connection_made(transport)
         self._served: Any = None
         self._look: asyncio.TimerHandle | None = None
+        self._unread: asyncio.TimerHandle | None = None
         if len(self.connections) > self.most:
             transport.abort()
         else:
@@ -41,15 +43,33 @@ class PatientProtocol(H11Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget it."""
-        if self._look is not None:
-            self._look.cancel()
+        for timer in (self._look, self._unread):
+            if timer is not None:
+                timer.cancel()
         super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        """Begin to count: so much is unread that the application waits."""
+        super().pause_writing()
+        self._abort_if_unread()
+
+    def resume_writing(self) -> None:
+        """End the count: the client reads."""
+        if self._unread is not None and not self.transport.is_closing():
+            self._unread.cancel()
+            self._unread = None
+        super().resume_writing()
 
     def _close_if_silent(self) -> None:
         """Close it where no request was under way, nor has ended since the last look."""
         is_idle = self.cycle is None or self.cycle.response_complete
         if is_idle and self.cycle is self._served:
-            self.transport.close()
+            self.transport.close()  # at once, or when the client has read what is written
+            self._abort_if_unread()
             return
         self._served = self.cycle
         self._look = self.loop.call_later(SILENT_SECONDS, self._close_if_silent)
+
+    def _abort_if_unread(self) -> None:
+        if self._unread is None:
+            self._unread = self.loop.call_later(UNREAD_SECONDS, self.transport.abort)

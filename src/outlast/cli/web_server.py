@@ -43,6 +43,7 @@ def choose_users(
     password_file: Path | None,
     user_header: str | None,
     networks: Sequence[Network],
+    proxy_secret: str = "",
     *,
     no_auth: bool,
 ) -> Users:
@@ -50,7 +51,7 @@ def choose_users(
     if password_file is not None:
         return PasswordUsers(password_file, networks)
     if user_header is not None:
-        return ProxyUsers(user_header, networks or LOOPBACK)
+        return ProxyUsers(user_header, networks or LOOPBACK, proxy_secret)
     return Anyone() if no_auth else LinkSessions()
 
 

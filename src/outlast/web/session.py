@@ -14,9 +14,11 @@ from starlette.responses import RedirectResponse, Response
 
 from outlast.clock import draw_secret
 from outlast.web.access import EVERYTHING, Access
+from outlast.web.local_peer import uid_of
 from outlast.web.problem import Problem, answer_plainly
 
 SESSIONS_MAX = 100
+PROXY_HEADER = "x-outlast-proxy"
 
 Network = IPv4Network | IPv6Network
 LOOPBACK = (IPv4Network("127.0.0.1"), IPv6Network("::1"))
@@ -50,19 +52,24 @@ class Users(Protocol):
 class LinkSessions:
     """Lets in whom the terminal lets in: its link works once, and leaves a cookie in the browser.
 
+    A browser sends that cookie to each port of the host, so also to the server of another user of
+    this machine. A session is of the user whose process opened the link: from another one it does
+    not count, nor does that of a browser elsewhere count from this machine.
+
     ``token`` is that of the next link; ``on_used`` is called when one was used, to print another.
     """
 
     def __init__(self) -> None:
         self.token = draw_secret()
         self.on_used: Callable[[], None] = lambda: None
-        self._sessions: list[str] = []
+        self._sessions: list[tuple[str, int | None]] = []  # and whose it is, on this machine
         self._access = Access(local_user(), can=EVERYTHING)
 
     def judge(self, request: Request) -> Access | None:
         """Return who has a cookie of ours."""
-        shown = request.cookies.get(_cookie_of(request), "")
-        return self._access if any(same(shown, one) for one in self._sessions) else None
+        shown = _cookies(request, _cookie_of(request))
+        users = [uid for one, uid in self._sessions if any(same(value, one) for value in shown)]
+        return self._access if users and _user_of(request) in users else None
 
     def refuse(self, request: Request) -> Response | None:
         """Take a link that was not used yet; refuse others."""
@@ -72,7 +79,8 @@ class LinkSessions:
             return answer_plainly(Problem(401, "Who are you?", f"{said} the session."))
         self.token = draw_secret()
         session = draw_secret()
-        self._sessions = [*self._sessions, session][-SESSIONS_MAX:]
+        kept = [*self._sessions, (session, _user_of(request))]
+        self._sessions = kept[-SESSIONS_MAX:]
         answer = RedirectResponse("./", 303)
         answer.set_cookie(_cookie_of(request), session, httponly=True, samesite="strict", path="/")
         self.on_used()
@@ -84,20 +92,46 @@ def _cookie_of(request: Request) -> str:
     return f"outlast-{request.url.port or 0}"
 
 
-class ProxyUsers:
-    """Lets in whom a proxy has let in: it sets a header, which counts from its address alone."""
+def _cookies(request: Request, name: str) -> list[str]:
+    """Return the values of a cookie. They are read as they are: Python's own reader takes seconds
+    for a long quoted value."""
+    pairs = (
+        pair.strip().partition("=")
+        for header in request.headers.getlist("cookie")
+        for pair in header.split(";")
+    )
+    return [value for key, _, value in pairs if key == name]
 
-    def __init__(self, header: str, networks: Sequence[Network]) -> None:
+
+def _user_of(request: Request) -> int | None:
+    """Return the user of this machine who sends a request; None: it comes from elsewhere."""
+    client = request.client
+    return uid_of(None if client is None else (client.host, client.port), request.scope["server"])
+
+
+class ProxyUsers:
+    """Lets in whom a proxy has let in: it sets a header, which counts from its address alone.
+
+    ``secret``: what the proxy sends as ``X-Outlast-Proxy``. Without one, each process at an address
+    of ``networks`` may name a user.
+    """
+
+    def __init__(self, header: str, networks: Sequence[Network], secret: str = "") -> None:
         self._header = header
         self._networks = networks
+        self._secret = secret
 
     def judge(self, request: Request) -> Access | None:
         """Return who the proxy says it is. Of two such headers, one is not the proxy's."""
         users = request.headers.getlist(self._header)
         if len(users) != 1 or not users[0].strip() or request.client is None:
             return None
-        is_proxy = is_within(request.client.host, self._networks)
+        is_proxy = is_within(request.client.host, self._networks) and self._knows_secret(request)
         return Access(users[0].strip(), can=EVERYTHING) if is_proxy else None
+
+    def _knows_secret(self, request: Request) -> bool:
+        shown = request.headers.getlist(PROXY_HEADER)
+        return not self._secret or (len(shown) == 1 and same(shown[0], self._secret))
 
     def refuse(self, request: Request) -> Response | None:
         """Refuse plainly."""
