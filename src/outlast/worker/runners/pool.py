@@ -37,7 +37,7 @@ from outlast.worker.runners.assignment import Assignment
 from outlast.worker.runners.control import RunnersControl
 from outlast.worker.runners.exits import outcome_of, suspicions_of
 from outlast.worker.runners.process import Death, RunnerOwner, RunnerProcess
-from outlast.worker.runners.recycling import Recycling
+from outlast.worker.runners.recycling import MAX_RSS, Recycling
 from outlast.worker.runners.reload import Reloader
 from outlast.worker.runners.responsiveness import ResponsivenessMonitor
 from outlast.worker.runners.starter import Prefetches, RunnerStarter
@@ -168,7 +168,9 @@ class RunnerPool:
         for end in others:
             self._add_evidence(end.token, runner)
         runner.forget(ended)
-        self._ledger.end_all(ends)
+        left = self._ledger.end_all(ends)
+        if self._recycling.note_left(runner, [running.claimed.job_id for running, _ in left]):
+            self._supervisor.retire_worn()  # before another attempt begins there
         prefetch.note_freed(len(ends))
         self._recycling.dismiss(runner)
         self.starter.refill()
@@ -220,6 +222,8 @@ class RunnerPool:
         ledger = self._ledger.running
         attempts = [ledger[token] for token in sorted(runner.tokens & ledger.keys())]
         jobs = [running.claimed.job_id for running in attempts]
+        if runner.kill_reason == MAX_RSS:
+            jobs += runner.left_by.difference(jobs)
         suspected = suspicions_of(attempts, death)
         for running in attempts:
             output = runner.lines_of(running.token, running.started_at)

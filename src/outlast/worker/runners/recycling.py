@@ -2,13 +2,15 @@
 
 Above a limit a runner *retires*: it takes no more attempts, the spare steps in, and it leaves
 once it is empty. A long job does not hold its replacement up, since only runners that take work
-count for the pool's size. Far above the limit of memory it is killed.
+count for the pool's size. Far above the limit of memory it is killed. Memory that an attempt leaves
+behind is not the next one's: the runner is weighed as an attempt ends, and who has left it since it
+was last light counts as a neighbour of those that are killed with it.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from outlast.clock import Clock
 from outlast.events import emit
@@ -69,11 +71,23 @@ class Recycling:
     ) -> None:
         if self._max_rss is None:
             return
+        left = {runner: set(runner.left_by) for runner in runners}
         sizes = await asyncio.to_thread(self._read)  # hundreds of small files
         for runner in runners:
             runner.weigh(sizes.get(runner.pid, 0))
+            if runner.rss <= self._max_rss:
+                runner.left_by -= left.get(runner, set())
             if runner.tokens and runner.rss > self._max_rss * FAR_ABOVE:
                 kill(runner, MAX_RSS)
+
+    def note_left(self, runner: RunnerProcess, jobs: Collection[int]) -> bool:
+        """Weigh a runner that these jobs have left; return whether it is above the limit. Its own
+        process alone, since that is one small file: its children wait for the look."""
+        if self._max_rss is None:
+            return False
+        runner.left_by.update(jobs)
+        runner.weigh(max(runner.rss, read_resident_of(runner.pid)))
+        return runner.rss > self._max_rss
 
     def retire(self, runners: Sequence[RunnerProcess]) -> bool:
         """Retire runners that are due for recycling; return whether any was.
@@ -91,8 +105,10 @@ class Recycling:
 
     def _reason(self, runner: RunnerProcess, runners: Sequence[RunnerProcess]) -> str | None:
         retiring = sum(each.retiring is not None for each in runners)
-        if runner.retiring or not runner.taken or retiring >= RETIRING_PER_RUNNER * self._size:
+        if runner.retiring or not runner.taken:
             return None
+        if runner.tokens and retiring >= RETIRING_PER_RUNNER * self._size:
+            return None  # an empty one leaves at once
         if self._max_rss is not None and runner.rss > self._max_rss:
             return MAX_RSS
         if self._max_jobs is not None and runner.taken >= self._max_jobs:

@@ -13,7 +13,8 @@ class RunnerState:
     """The pool's notes on one runner; the process itself is ``RunnerProcess``.
 
     ``started_at`` is on the boot clock. ``taken`` counts attempts since the start; ``rss`` is in
-    bytes, of its process group, when last looked at.
+    bytes, of its process group, when last looked at. ``left_by``: jobs that have left it since the
+    last look at which it was light; what it weighs may be theirs.
     """
 
     def __init__(self, started_at: float) -> None:
@@ -29,6 +30,7 @@ class RunnerState:
         self.exclusive = False  # what runs in it shares it with no other attempt
         self.taken = 0
         self.rss = 0
+        self.left_by: set[int] = set()
         self.retiring: str | None = None  # why it takes no more attempts
         self.quit_at: float | None = None
         self.kill_reason: str | None = None

@@ -10,6 +10,7 @@ import pytest
 
 from outlast import events
 from outlast.runner.protocol import AttemptsEnded, End
+from outlast.worker.runners import recycling
 from outlast.worker.runners.process import QUIT_SECONDS
 from outlast.worker.runners.recycling import FAR_ABOVE, LOOK_SECONDS, RETIRING_PER_RUNNER
 from tests.unit.worker.runners.pool_kit import OWN, SIZE, Bench, FakeRunner, own, shared
@@ -200,6 +201,54 @@ async def test_memory_taken_beside_other_attempts_is_blamed_on_none():
     ends = bench.ends()
     assert [end.outcome for end in ends] == ["bystander"] * 2
     assert [end.failures for end in ends] == [0, 0]
+
+
+async def test_what_an_attempt_has_left_behind_is_seen_before_the_next_one_begins(monkeypatch):
+    bench = await Worn(size=1, max_rss=LIMIT).ready()
+    bench.place(own(1))
+    old = bench.runner(1)
+    left = {old.pid: LIMIT + 1}
+    monkeypatch.setattr(recycling, "read_resident_of", lambda pid: left.get(pid, 0))
+    bench.ends_well(1)
+    assert (old.retiring, old.quits) == ("max_rss", 1), "between two looks"
+    bench.place(own(2))
+    assert bench.runner(2) is not old
+
+
+@pytest.mark.parametrize("is_seen_light", [False, True])
+async def test_an_attempt_is_charged_for_no_memory_that_another_has_left(is_seen_light):
+    """As in a process of its own, which only the look weighs."""
+    bench = await Worn(size=1, max_rss=LIMIT).ready()
+    bench.place(shared(1), shared(2))
+    runner = bench.runner(1)
+    await bench.weighs(runner, LIMIT)
+    bench.ends_well(1)
+    if is_seen_light:
+        await bench.weighs(runner, LIMIT)
+    await bench.weighs(runner, LIMIT * FAR_ABOVE + 1)
+    await bench.clock.run_for(1)
+    runner.dies(signal="SIGKILL")
+    end = bench.ends()[-1]
+    assert end.crash is not None
+    if is_seen_light:
+        assert (end.outcome, end.failures) == ("out_of_memory", 1)
+        return
+    assert (end.outcome, end.failures, end.crash.neighbours) == ("bystander", 0, [1])
+    assert end.solo == 1, "it runs alone, and is charged if it was its own"
+
+
+async def test_an_empty_runner_above_its_limit_leaves_however_many_others_do(monkeypatch):
+    bench = await Worn(size=1, max_rss=LIMIT).ready()
+    monkeypatch.setattr(recycling, "read_resident_of", lambda pid: LIMIT + 1)
+    for token in range(1, RETIRING_PER_RUNNER + 1):
+        bench.place(own(token))
+        await bench.weighs(bench.runner(token), LIMIT + 1)
+        bench.runners[-1].greets(own=True, shared=False)
+    bench.place(own(9))
+    last = bench.runner(9)
+    assert last.retiring is None
+    bench.ends_well(9)
+    assert last.retiring == "max_rss"
 
 
 async def test_a_limit_below_the_applications_own_size_ends_the_worker_with_an_error():
