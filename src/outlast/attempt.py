@@ -59,11 +59,16 @@ class Link(Protocol):
         """Pass on progress; does not block, from any thread."""
         ...
 
-    async def save(self, job_id: int, token: int, number: int, value_json: str) -> Answer:
-        """Save a checkpoint; returns once the store has answered. On the link's own loop."""
+    async def save(
+        self, job_id: int, token: int, number: int, value_json: str, *, again: bool
+    ) -> Answer:
+        """Save a checkpoint; returns once the store has answered. On the link's own loop.
+        ``again``: it is the one from which the attempt went on."""
         ...
 
-    def save_blocking(self, job_id: int, token: int, number: int, value_json: str) -> Answer:
+    def save_blocking(
+        self, job_id: int, token: int, number: int, value_json: str, *, again: bool
+    ) -> Answer:
         """As ``save``, from a thread without an event loop."""
         ...
 
@@ -125,6 +130,7 @@ class Attempt:
         self._payloads = payloads
         saved = claimed.checkpoint
         self._checkpoint = None if saved is None else payloads.decode("checkpoint", saved)
+        self._went_on_from = self._checkpoint
         self.job_id = claimed.job_id
         self.token = claimed.token
         self.number = claimed.number
@@ -265,13 +271,15 @@ class Attempt:
             BadArguments: the value cannot be encoded, or is too large.
         """
         text, stored, number = self._next_save(value)
-        answer = await self._link.save(self.job_id, self.token, number, stored)
+        again = text == self._went_on_from
+        answer = await self._link.save(self.job_id, self.token, number, stored, again=again)
         self._saved(answer, text, number)
 
     def save_sync(self, value: Any) -> None:
         """As ``save``, for plain functions: blocks until it is done."""
         text, stored, number = self._next_save(value)
-        answer = self._link.save_blocking(self.job_id, self.token, number, stored)
+        again = text == self._went_on_from
+        answer = self._link.save_blocking(self.job_id, self.token, number, stored, again=again)
         self._saved(answer, text, number)
 
     def _next_save(self, value: Any) -> tuple[str, str, int]:

@@ -56,8 +56,8 @@ class TaskOptions(TypedDict, total=False):
             function, as do ``aliases``.
         queue: where its jobs wait; default: ``default``.
         retries: charged failures that are forgiven; one more and the job is dead; default 3.
-        max_losses: lost workers in a row, without a new checkpoint, that are forgiven;
-            default 10.
+        max_losses: lost workers in a row, without a new checkpoint, that are forgiven; default 10.
+            Encryption makes no checkpoint new, nor does one saved again on the way to it.
         backoff_first: seconds before the first retry; doubles each time; default 2.
         backoff_max: seconds that a retry waits at most; default 600.
         backoff: the seconds before a retry after an error, instead of these two: one number, a list

@@ -21,7 +21,7 @@ from outlast.store.values import Save
 from outlast.testing import inline, isolate
 from tests.app import in_process_kit
 from tests.app.in_process_kit import has_state, until
-from tests.conformance.kit import Hands, ended
+from tests.conformance.kit import Hands, ended, lost_worker
 
 store = in_process_kit.store
 KEY, OTHER = Encryption.make_key(), Encryption.make_key()
@@ -139,6 +139,33 @@ async def _save_one(store: Store, owner: outlast.App) -> None:
     await store.checkpoint([Save(claimed.job_id, claimed.token, 1, text)])
     await hands.exchange(ended(claimed, OutcomeKind.RELEASED))
     await hands.vanish()
+
+
+@pytest.mark.parametrize("codecs", [(), (Encryption({"k": KEY}),)], ids=["plain", "encrypted"])
+@pytest.mark.parametrize(("pages", "losses"), [([2], 1), ([1, 2], 1), ([3], 0), ([2, 3], 0)])
+async def test_a_save_forgives_losses_unless_it_is_where_the_attempt_went_on(
+    store: Store, store_url: str, codecs: Any, pages: list[int], losses: int
+) -> None:
+    """Encrypted twice, the same checkpoint is two texts: it is compared before."""
+    app = outlast.App(store_url, payloads=codecs)
+
+    @app.task(backoff_first=0.01)
+    async def pay() -> None:
+        for page in pages:
+            await outlast.current().save({"page": page})
+
+    job = await pay.enqueue()
+    hands = await Hands.on(store, tasks=["pay"])
+    (claimed,) = await hands.claim(1, tasks=["pay"])
+    text = app.stores.payloads.encode("checkpoint", '{"page":2}')
+    await store.checkpoint([Save(claimed.job_id, claimed.token, 1, text)])
+    await hands.vanish()
+    await store.reclaim(lost_worker)
+    assert (await stored(store, job)).losses == 1
+    async with app.worker():
+        await until(lambda: has_state(job, "completed"))
+    assert (await stored(store, job)).losses == losses
+    await app.close()
 
 
 def test_a_test_of_the_application_reads_what_it_stores() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 from typing import Any
 
 import outlast
@@ -28,6 +29,14 @@ def make_app(keys: dict[str, str], url: str | None = None) -> outlast.App:
             saved = {"n": saved["n"] + 1, "card": card}
             attempt.save_sync(saved)
         return {"paid": card, "from": start}
+
+    @app.task(max_losses=1, backoff_first=0.01, backoff_max=0.02)
+    def takes_its_worker_down() -> None:
+        attempt = begin()
+        attempt.save_sync({"n": 1})
+        attempt.save_sync({"n": 2})
+        os.kill(os.getppid(), signal.SIGKILL)
+        signal.pause()
 
     app.schedule("nightly", pay.call(SECRET), every=3_600)
     return app

@@ -65,6 +65,21 @@ async def test_a_killed_worker_s_job_goes_on_after_a_change_of_the_key(stage: Sc
     await reader.close()
 
 
+@pytest.mark.parametrize("keys", [{}, {"k": OLD}], ids=["plain", "encrypted"])
+async def test_saving_the_same_again_saves_no_job_that_takes_workers_down(
+    stage: Scene, keys: dict[str, str]
+) -> None:
+    app = make_app(keys, stage.url)
+    job = (await app.tasks["takes_its_worker_down"].enqueue()).id
+    for _ in range(2):
+        (await stage.worker(env=with_keys(**keys))).process.wait(DEADLINE)
+    await stage.worker(env=with_keys(**keys))
+    row = await stage.ended(job)
+    assert (row.state, row.losses) == (State.DEAD, 2)
+    assert [each.outcome for each in await stage.attempts(job)] == ["lost_worker"] * 2
+    await app.close()
+
+
 async def check_nothing_shows(stage: Scene, job: int) -> None:
     row = await stage.job(job)
     shown: list[object] = [row.args, row.checkpoint, row.result, *await stage.attempts(job)]

@@ -222,7 +222,7 @@ def a_runner_reads(chunks: list[bytes]) -> None:
     patch.start()  # stopped only after its thread has ended, which would end this process
     with worker, own, quiet():
         channel = Channel(own)
-        waiting = channel.save(1, 1, "1")
+        waiting = channel.save(1, 1, "1", again=False)
         channel.start(heard.append)
         worker.settimeout(SECONDS)
         _send(worker, [pack(Ping(7)), *chunks])

@@ -63,14 +63,13 @@ class Desk:
         return _with(db, job, state="completed", owner=0), True
 
     def save(self, db: Db, job: int, token: int, number: int, value: int) -> tuple[Db, str]:
-        """Save a checkpoint: fenced, only forward; another value forgives the losses."""
+        """Save a checkpoint: fenced, only forward; it forgives the losses."""
         if not _is_current(db, job, token):
             return db, "refused"
         row = db.jobs[job]
         if number <= row.saved:
             return db, "already"
-        losses = 0 if value != row.value else row.losses
-        return _with(db, job, value=value, saved=number, losses=losses), "accepted"
+        return _with(db, job, value=value, saved=number, losses=0), "accepted"
 
     def cancel(self, db: Db, job: int) -> tuple[Db, str]:
         """End a queued job, ask a running one."""

@@ -24,6 +24,7 @@ from outlast.errors import (
 )
 from outlast.model.crash import Progress
 from outlast.model.job import Policy
+from outlast.payloads import Encryption, Payloads
 from outlast.store.values import Answer, Claimed
 from tests.unit.interruptions_kit import call_at_each_line
 
@@ -38,17 +39,21 @@ class FakeLink:
 
     def __init__(self) -> None:
         self.reports: list[Progress] = []
-        self.saves: list[tuple[int, int, int, str]] = []
+        self.saves: list[tuple[int, int, int, str, bool]] = []
         self.answer = Answer.ACCEPTED
 
     def report(self, token: int, progress: Progress) -> None:
         self.reports.append(progress)
 
-    async def save(self, job_id: int, token: int, number: int, value_json: str) -> Answer:
-        return self.save_blocking(job_id, token, number, value_json)
+    async def save(
+        self, job_id: int, token: int, number: int, value_json: str, *, again: bool
+    ) -> Answer:
+        return self.save_blocking(job_id, token, number, value_json, again=again)
 
-    def save_blocking(self, job_id: int, token: int, number: int, value_json: str) -> Answer:
-        self.saves.append((job_id, token, number, value_json))
+    def save_blocking(
+        self, job_id: int, token: int, number: int, value_json: str, *, again: bool
+    ) -> Answer:
+        self.saves.append((job_id, token, number, value_json, again))
         return self.answer
 
 
@@ -135,6 +140,16 @@ async def test_saves_are_numbered_from_one_and_become_the_checkpoint(link):
     assert attempt.checkpoint == {"n": 2}
 
 
+async def test_a_save_says_whether_it_is_where_the_attempt_went_on(link):
+    """Compared before it is encoded: encrypted twice, it would be two texts."""
+    payloads = Payloads([Encryption({"k": Encryption.make_key()})])
+    attempt = attempt_of(link, payloads.encode("checkpoint", '{"n":2}'), payloads=payloads)
+    for n in (2, 1, 2, 3):
+        await attempt.save({"n": n})
+        attempt.save_sync({"n": n})
+    assert [save[4] for save in link.saves] == [True] * 2 + [False] * 2 + [True] * 2 + [False] * 2
+
+
 async def test_a_refused_save_is_a_lost_lease(link):
     attempt = attempt_of(link, '{"n":0}')
     link.answer = Answer.REFUSED
@@ -151,7 +166,7 @@ def test_a_signal_handler_may_report_and_save_in_the_middle_of_that(link):
     lines = call_at_each_line(lambda: attempt.report(0.5), lambda: attempt.report(0.7))
     assert len(link.reports) == 2 * lines + 1
     lines = call_at_each_line(lambda: attempt.save_sync("task"), lambda: attempt.save_sync("other"))
-    numbers = {number for _, _, number, _ in link.saves}
+    numbers = {number for _, _, number, *_ in link.saves}
     assert numbers == set(range(1, 2 * lines + 2))
 
 
@@ -179,10 +194,10 @@ async def test_concurrent_saves_keep_the_latest(link):
     attempt = attempt_of(link)
     late, gate = link.save, asyncio.Event()
 
-    async def first_is_late(job_id: int, token: int, number: int, value: str) -> Answer:
+    async def first_is_late(job_id, token, number, value, *, again) -> Answer:
         if number == 1:
             await gate.wait()
-        return await late(job_id, token, number, value)
+        return await late(job_id, token, number, value, again=again)
 
     link.save = first_is_late
     slow = asyncio.create_task(attempt.save("first"))

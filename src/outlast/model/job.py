@@ -38,7 +38,8 @@ class Policy(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, cach
 
     Attributes:
         retries: charged failures that are forgiven; one more and the job is dead.
-        max_losses: lost attempts in a row, without a new checkpoint, until the job is dead.
+        max_losses: lost attempts in a row, each at the checkpoint from which it went on, that are
+            forgiven; one more and the job is dead.
         backoff_first, backoff_max: seconds before the first retry, and at most.
         timeout: seconds that one attempt may run, or None.
         stall_timeout: seconds that an attempt may go without report or save, or None.

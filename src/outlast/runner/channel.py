@@ -102,12 +102,12 @@ class Channel:
         except OSError:
             end_with_worker()
 
-    def save(self, token: int, number: int, value: str) -> Future[str]:
+    def save(self, token: int, number: int, value: str, *, again: bool) -> Future[str]:
         """Ask for a save; the future has the word of the answer."""
         future: Future[str] = Future()
         seq = next(self._numbers)
         self._saves[seq] = future
-        self.send(SaveRequest(seq, token, number, value))
+        self.send(SaveRequest(seq, token, number, value, again))
         return future
 
     def _read(self) -> None:

@@ -59,11 +59,15 @@ class _Link:
         """Tell progress."""
         self._listener.on_progress(progress)
 
-    async def save(self, job_id: int, token: int, number: int, value_json: str) -> Answer:
+    async def save(
+        self, job_id: int, token: int, number: int, value_json: str, *, again: bool
+    ) -> Answer:
         """Tell a checkpoint."""
-        return self.save_blocking(job_id, token, number, value_json)
+        return self.save_blocking(job_id, token, number, value_json, again=again)
 
-    def save_blocking(self, job_id: int, token: int, number: int, value_json: str) -> Answer:
+    def save_blocking(
+        self, job_id: int, token: int, number: int, value_json: str, *, again: bool
+    ) -> Answer:
         """As ``save``."""
         self._listener.on_checkpoint(value_json)
         return Answer.ACCEPTED

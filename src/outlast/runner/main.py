@@ -82,13 +82,18 @@ class WorkerLink:
         """Tell the worker how far the attempt is."""
         self._channel.send(Reported(token, progress))
 
-    async def save(self, job_id: int, token: int, number: int, value_json: str) -> Answer:
+    async def save(
+        self, job_id: int, token: int, number: int, value_json: str, *, again: bool
+    ) -> Answer:
         """Save a checkpoint; returns when the store has answered."""
-        return _answer(await asyncio.wrap_future(self._channel.save(token, number, value_json)))
+        saved = self._channel.save(token, number, value_json, again=again)
+        return _answer(await asyncio.wrap_future(saved))
 
-    def save_blocking(self, job_id: int, token: int, number: int, value_json: str) -> Answer:
+    def save_blocking(
+        self, job_id: int, token: int, number: int, value_json: str, *, again: bool
+    ) -> Answer:
         """Save a checkpoint from a plain function's thread."""
-        return _answer(self._channel.save(token, number, value_json).result())
+        return _answer(self._channel.save(token, number, value_json, again=again).result())
 
     def mute(self) -> None:
         """Report no more ends: the event loop ends, which would look like the attempts' doing."""

@@ -118,12 +118,14 @@ class AttemptsEnded(_Frame, frozen=True):
 
 
 class SaveRequest(_Frame, frozen=True):
-    """Runner: save this checkpoint (JSON text) and answer with ``seq``."""
+    """Runner: save this checkpoint (JSON text) and answer with ``seq``. ``again``: it is the one
+    from which the attempt went on, compared as the task has it: each encoding may differ."""
 
     seq: int
     token: int
     number: int
     value: str
+    again: bool = False
 
 
 class Reported(_Frame, frozen=True):

@@ -262,8 +262,8 @@ class Store(ActionVerbs, ScheduleVerbs, WatchVerbs, LogVerbs, MinuteVerbs, Proto
         ...
 
     async def checkpoint(self, saves: Sequence[Save]) -> list[Answer]:
-        """Save checkpoints. ``already``: this number or a later one is saved. A value that
-        differs from the last forgives the job's losses."""
+        """Save checkpoints. ``already``: this number or a later one is saved. The job's
+        losses are then as each says."""
         ...
 
     async def progress(self, reports: Sequence[Report]) -> list[Answer]:

@@ -230,12 +230,14 @@ class Exchanged(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Save(msgspec.Struct, frozen=True):
-    """A checkpoint: JSON text, with its number, which rises within the attempt from 1."""
+    """A checkpoint: JSON text, with its number, which rises within the attempt from 1. ``losses``:
+    those that the job has with it, of those before this attempt; 0 forgives them."""
 
     job_id: int
     token: int
     number: int
     value: str
+    losses: int = 0
 
 
 class Report(msgspec.Struct, frozen=True):

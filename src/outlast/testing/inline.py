@@ -112,10 +112,14 @@ class _NoWorker:
     def report(self, token: int, progress: Progress) -> None:
         """Take progress."""
 
-    async def save(self, job_id: int, token: int, number: int, value_json: str) -> Answer:
+    async def save(
+        self, job_id: int, token: int, number: int, value_json: str, *, again: bool
+    ) -> Answer:
         """Take a checkpoint."""
         return Answer.ACCEPTED
 
-    def save_blocking(self, job_id: int, token: int, number: int, value_json: str) -> Answer:
+    def save_blocking(
+        self, job_id: int, token: int, number: int, value_json: str, *, again: bool
+    ) -> Answer:
         """As ``save``."""
         return Answer.ACCEPTED

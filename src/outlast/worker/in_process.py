@@ -86,22 +86,26 @@ class LocalLink:
             if running is not None:
                 self._checkpoints.report(running, Reported(token, progress))
 
-    async def save(self, job_id: int, token: int, number: int, value_json: str) -> Answer:
+    async def save(
+        self, job_id: int, token: int, number: int, value_json: str, *, again: bool
+    ) -> Answer:
         """Save a checkpoint; returns when the store has answered."""
         answered: asyncio.Future[str] = self._loop.create_future()
-        self._checkpoints.add(
-            Save(job_id, token, number, value_json), functools.partial(_set, answered)
-        )
+        losses = self._ledger.losses_with_save(token, again=again)
+        save = Save(job_id, token, number, value_json, losses)
+        self._checkpoints.add(save, functools.partial(_set, answered))
         word = await answered
         if word not in set(Answer):
             raise StoreUnavailable(f"the checkpoint was {word} by the store")
         return Answer(word)
 
-    def save_blocking(self, job_id: int, token: int, number: int, value_json: str) -> Answer:
+    def save_blocking(
+        self, job_id: int, token: int, number: int, value_json: str, *, again: bool
+    ) -> Answer:
         """Save a checkpoint from a plain function's thread. In a forked child no loop would."""
         if self._forks != forks.generation:
             raise UsageError(IN_CHILD)
-        call = self.save(job_id, token, number, value_json)
+        call = self.save(job_id, token, number, value_json, again=again)
         return asyncio.run_coroutine_threadsafe(call, self._loop).result()
 
     def report_end(self, end: End) -> None:

@@ -17,7 +17,6 @@ class Running(msgspec.Struct, eq=False, gc=False):
     started_at: float
     last_sign_at: float
     losses: int
-    checkpoint: str | None
     pid: int | None = None
     release: str | None = None  # of the application in its runner
     python: str | None = None
@@ -50,4 +49,4 @@ class Running(msgspec.Struct, eq=False, gc=False):
 
 def begin(claimed: Claimed, now: float) -> Running:
     """Return an attempt as it begins."""
-    return Running(claimed, claimed.token, now, now, claimed.losses, claimed.checkpoint)
+    return Running(claimed, claimed.token, now, now, claimed.losses)

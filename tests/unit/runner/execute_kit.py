@@ -31,10 +31,10 @@ class FakeLink:
     def report(self, token, progress) -> None:
         """Ignore progress."""
 
-    async def save(self, job_id, token, number, value_json) -> Answer:
+    async def save(self, job_id, token, number, value_json, *, again) -> Answer:
         return self.answer
 
-    def save_blocking(self, job_id, token, number, value_json) -> Answer:
+    def save_blocking(self, job_id, token, number, value_json, *, again) -> Answer:
         return self.answer
 
     def report_end(self, end: End) -> None:

@@ -138,8 +138,8 @@ def test_settings_take_no_more_memory_than_their_bytes(ended, size):
 
 def test_a_save_is_answered_by_its_number_in_any_order(listening):
     wire = listening
-    first = wire.channel.save(token=5, number=1, value="1")
-    second = wire.channel.save(token=5, number=2, value="2")
+    first = wire.channel.save(token=5, number=1, value="1", again=False)
+    second = wire.channel.save(token=5, number=2, value="2", again=False)
     assert wire.told() == SaveRequest(1, 5, 1, "1")
     assert wire.told() == SaveRequest(2, 5, 2, "2")
     wire.tell(Saved(2, "already"))
@@ -150,7 +150,7 @@ def test_a_save_is_answered_by_its_number_in_any_order(listening):
 async def test_the_answer_to_a_cancelled_save_does_not_stop_the_reading(listening):
     """An attempt may be cancelled, or give up waiting, while its checkpoint is on its way."""
     wire = listening
-    saving = asyncio.ensure_future(asyncio.wrap_future(wire.channel.save(5, 1, "1")))
+    saving = asyncio.ensure_future(asyncio.wrap_future(wire.channel.save(5, 1, "1", again=False)))
     saving.cancel()
     await asyncio.wait([saving])
     wire.tell(Saved(1, "accepted"))
@@ -174,8 +174,8 @@ def test_a_signal_handler_may_send_in_the_middle_of_a_send(listening):
 def test_a_signal_handler_may_save_in_the_middle_of_a_save(listening):
     wire = listening
     lines = call_at_each_line(
-        lambda: wire.channel.save(token=1, number=1, value="1"),
-        lambda: wire.channel.save(token=2, number=1, value="2"),
+        lambda: wire.channel.save(token=1, number=1, value="1", again=False),
+        lambda: wire.channel.save(token=2, number=1, value="2", again=False),
     )
     frames = [wire.told() for _ in range(2 * lines + 1)]
     numbers = {frame.seq for frame in frames if isinstance(frame, SaveRequest)}
@@ -189,10 +189,10 @@ def test_a_forked_child_can_neither_save_nor_report(listening, monkeypatch):
     with monkeypatch.context() as child:
         child.setattr(forks, "generation", forks.generation + 1)
         with pytest.raises(UsageError, match=says):
-            listening.channel.save(1, 1, "3")
+            listening.channel.save(1, 1, "3", again=False)
         with pytest.raises(UsageError, match=says):
             listening.channel.send(REPORT)
-    listening.channel.save(1, 2, "4")
+    listening.channel.save(1, 2, "4", again=False)
     assert listening.told() == SaveRequest(2, 1, 2, "4"), "of the child nothing was sent"
 
 

@@ -169,6 +169,7 @@ class PostgresStore(WorkerVerbs, PostgresActionVerbs, PostgresScheduleVerbs):
             [save.token for save in best],
             [save.number for save in best],
             [save.value for save in best],
+            [save.losses for save in best],
             REFUSALS_KEPT,
         )
         answers = _answers(rows)

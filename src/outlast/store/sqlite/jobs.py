@@ -253,6 +253,7 @@ def _save(cursor: Cursor, now: float, save: Save) -> Answer:
     values = {
         "value": save.value,
         "number": save.number,
+        "losses": save.losses,
         "now": now,
         "job_id": save.job_id,
         "token": save.token,

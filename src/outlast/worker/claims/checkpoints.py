@@ -108,7 +108,7 @@ class CheckpointWriter:
             if answer is Answer.REFUSED and save in answers:
                 self._ledger.tally.note_refusal("checkpoint")
             if answer in (Answer.ACCEPTED, Answer.ALREADY):
-                self._ledger.note_save(save.token, save.value)
+                self._ledger.note_save(save)
             reply(str(answer))
         return busy
 

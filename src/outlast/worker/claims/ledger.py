@@ -19,7 +19,7 @@ from outlast.model.job import State
 from outlast.model.lifecycle import Outcome, OutcomeKind, Transition, decide
 from outlast.runner.protocol import End
 from outlast.store.protocol import OUTCOMES_MAX
-from outlast.store.values import Answer, Claimed
+from outlast.store.values import Answer, Claimed, Save
 from outlast.worker.claims.dead_jobs import message_of, tell_dead
 from outlast.worker.claims.evidence import Evidence
 from outlast.worker.claims.tally import Tally
@@ -247,15 +247,27 @@ class Ledger:
         self._rejected[transition.token] = decided
         return decided
 
-    def note_save(self, token: int, value: str) -> None:
-        """Note an accepted checkpoint: one that differs from the last forgives losses."""
+    def losses_with_save(self, token: int, *, again: bool) -> int:
+        """Return what a job's losses are with a checkpoint: none where its attempt stands elsewhere
+        than where it went on, and else those of its claim, also if it had been elsewhere meanwhile.
+
+        So what counts is where an attempt leaves the job, compared with where it took it up. One
+        that is lost as often as it likes and leaves it elsewhere each time has only single losses:
+        a long job that advances is never given up. One that is lost at the same point each time has
+        one loss more with each, also if it saves earlier points on the way, and ends by its budget.
+        The checkpoints are compared where the task runs, before they are encoded: what is encrypted
+        differs each time. No store could tell a job that advances from one that saves something new
+        each time for nothing.
+        """
         running = self.running.get(token)
-        if running is None:
-            return
-        running.saved_at = running.last_sign_at = self._clock.boot()
-        if value != running.checkpoint:
-            running.checkpoint = value
-            running.losses = 0
+        return running.claimed.losses if again and running is not None else 0
+
+    def note_save(self, save: Save) -> None:
+        """Note an accepted checkpoint, and what the job's losses are with it."""
+        running = self.running.get(save.token)
+        if running is not None:
+            running.saved_at = running.last_sign_at = self._clock.boot()
+            running.losses = save.losses
 
     def hide(self, text: str) -> str:
         """Return a text of an attempt as it is kept: without secrets."""

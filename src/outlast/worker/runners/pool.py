@@ -207,7 +207,8 @@ class RunnerPool:
             return
         if not is_ours(frame.value):  # each later attempt would fail at reading it
             raise FrameError("a frame with a checkpoint that is not JSON")
-        save = Save(running.claimed.job_id, frame.token, frame.number, frame.value)
+        losses = self._ledger.losses_with_save(frame.token, again=frame.again)
+        save = Save(running.claimed.job_id, frame.token, frame.number, frame.value, losses)
         self._checkpoints.add(save, lambda answer: runner.send(Saved(frame.seq, answer)))
 
     # -- what becomes of a dead runner's attempts ----------------------------------------------

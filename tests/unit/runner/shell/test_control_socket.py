@@ -47,7 +47,7 @@ async def say(door: ControlSocket, request: CheckpointRequest | ReportRequest) -
 async def test_a_checkpoint_is_saved_and_a_report_is_passed_on(door, link):
     await say(door, CheckpointRequest(TOKEN, "page 4"))
     await say(door, ReportRequest(TOKEN, 0.5, "half", "render"))
-    assert link.saves == [(1, TOKEN, 1, '"page 4"')]
+    assert link.saves == [(1, TOKEN, 1, '"page 4"', False)]
     assert link.reports == [Progress(fraction=0.5, message="half", stage="render")]
 
 
@@ -138,7 +138,7 @@ async def test_a_malformed_answer_is_a_store_error(answer, tmp_path):
 
 
 async def test_an_unexpected_error_is_answered_as_a_store_error(door, link, monkeypatch):
-    monkeypatch.setattr(link, "save", lambda *_: 1 / 0)
+    monkeypatch.setattr(link, "save", lambda *_, again: 1 / 0)
     with pytest.raises(StoreUnavailable, match="division"):
         await say(door, CheckpointRequest(TOKEN, "x"))
 

@@ -9,6 +9,7 @@ import pytest
 
 from outlast.model.crash import Crash, CrashKind, Progress
 from outlast.model.lifecycle import Outcome, OutcomeKind
+from outlast.store.values import Save
 from tests.manual_clock import ManualClock
 from tests.unit.worker.worker_kit import claimed, crash, new_ledger
 
@@ -26,7 +27,7 @@ def ledger(clock):
 def test_a_crash_report_gets_the_workers_evidence(ledger, clock):
     (running,) = ledger.claim([claimed(7)])
     running.pid = 4242
-    ledger.note_save(7, '{"n":1}')
+    ledger.note_save(Save(7, 7, 1, '{"n":1}'))
     clock.advance(3.0)
     ledger.note_progress(7, Progress(0.5, message="half"))
     ledger.end(7, crash(message="a\x00b"))

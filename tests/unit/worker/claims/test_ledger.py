@@ -8,7 +8,7 @@ from outlast.model.crash import CrashKind, Progress
 from outlast.model.job import Policy, State
 from outlast.model.lifecycle import Outcome, OutcomeKind
 from outlast.store.protocol import OUTCOMES_MAX
-from outlast.store.values import Answer
+from outlast.store.values import Answer, Save
 from outlast.worker.service import Nudge
 from tests.manual_clock import ManualClock
 from tests.unit.worker.worker_kit import (
@@ -155,15 +155,19 @@ def test_other_reasons_to_stop_cancel_nothing(ledger, reason):
     assert ledger.take(1)[0].state is State.QUEUED
 
 
-def test_a_checkpoint_that_differs_forgives_losses_and_the_same_one_does_not(ledger):
+@pytest.mark.parametrize(
+    ("path", "losses"), [([True], 10), ([False], 1), ([False, True], 10), ([True, False], 1)]
+)
+def test_what_counts_is_where_an_attempt_leaves_its_job(ledger, path, losses):
     ledger.claim([claimed(1, losses=9, checkpoint='{"n":1}')])
-    ledger.claim([claimed(2, losses=9, checkpoint='{"n":1}')])
-    ledger.note_save(1, '{"n":1}')
-    ledger.note_save(2, '{"n":2}')
-    ledger.note_save(3, "unknown tokens are fine")
-    for token in (1, 2):
-        ledger.end(token, crash(CrashKind.LOST_LEASE))
-    assert [end.losses for end in ledger.take(2)] == [10, 1]
+    for number, again in enumerate(path, 1):
+        ledger.note_save(Save(1, 1, number, "…", ledger.losses_with_save(1, again=again)))
+    ledger.end(1, crash(CrashKind.LOST_LEASE))
+    assert ledger.take(1)[0].losses == losses
+
+
+def test_a_save_of_an_unknown_attempt_is_fine(ledger):
+    ledger.note_save(Save(3, 3, 1, "1", ledger.losses_with_save(3, again=True)))
 
 
 def test_saves_and_reports_are_signs_of_life(ledger, clock):
@@ -172,7 +176,7 @@ def test_saves_and_reports_are_signs_of_life(ledger, clock):
     ledger.note_progress(7, Progress(0.5))
     assert running.last_sign_at == 5.0
     clock.advance(5.0)
-    ledger.note_save(7, "1")
+    ledger.note_save(Save(7, 7, 1, "1"))
     assert running.last_sign_at == 10.0
     ledger.note_progress(8, Progress(0.5))
 

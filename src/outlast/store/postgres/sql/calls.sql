@@ -17,7 +17,7 @@ SELECT outlast_wanted_v1($1)
 SELECT outlast_expire_v1($1)
 
 -- name: checkpoint
-SELECT job_id, token, answer FROM outlast_checkpoint_v1($1, $2, $3, $4, $5)
+SELECT job_id, token, answer FROM outlast_checkpoint_v1($1, $2, $3, $4, $5, $6)
 
 -- name: progress
 SELECT job_id, token, answer FROM outlast_progress_v1($1, $2, $3, $4)

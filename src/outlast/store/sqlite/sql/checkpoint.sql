@@ -4,8 +4,7 @@
 
 -- name: save
 UPDATE outlast_jobs
-SET losses = CASE WHEN checkpoint IS NOT :value THEN 0 ELSE losses END,
-    checkpoint = :value, checkpoint_number = :number, checkpoint_at = :now
+SET losses = :losses, checkpoint = :value, checkpoint_number = :number, checkpoint_at = :now
 WHERE id = :job_id AND token = :token AND state = 'running' AND checkpoint_number < :number
 -- name: is_current
 SELECT 1 FROM outlast_jobs WHERE id = ? AND token = ? AND state = 'running'

@@ -6,7 +6,7 @@
 -- overwrite a newer one. The claim sets the number back to 0, since it rises within an attempt.
 CREATE FUNCTION outlast_checkpoint_v1(
     p_ids bigint[], p_tokens bigint[], p_numbers integer[], p_values text[],
-    p_refusals_kept integer)
+    p_losses integer[], p_refusals_kept integer)
 RETURNS TABLE (job_id bigint, token bigint, answer text)
 LANGUAGE plpgsql
 SET jit = off SET plan_cache_mode = force_generic_plan
@@ -20,14 +20,14 @@ DECLARE
     v_answers text[];
 BEGIN
     WITH locked AS MATERIALIZED (
-        SELECT h.job_id, h.token, h.number, h.value, j.checkpoint_number < h.number AS newer
-        FROM unnest(p_ids, p_tokens, p_numbers, p_values) AS h (job_id, token, number, value)
+        SELECT h.job_id, h.token, h.number, h.value, h.losses, j.checkpoint_number < h.number AS newer
+        FROM unnest(p_ids, p_tokens, p_numbers, p_values, p_losses) AS h (job_id, token, number, value, losses)
         JOIN outlast_jobs j ON j.id = ANY (ARRAY[h.job_id]) AND j.token = h.token AND j.state = 'running'
         FOR NO KEY UPDATE OF j SKIP LOCKED
     ), saved AS (
         UPDATE outlast_jobs j
         SET checkpoint = l.value, checkpoint_number = l.number, checkpoint_at = clock_timestamp(),
-            losses = CASE WHEN j.checkpoint IS DISTINCT FROM l.value THEN 0 ELSE j.losses END
+            losses = l.losses
         FROM locked l WHERE j.id = ANY (ARRAY[l.job_id]) AND l.newer)
     SELECT coalesce(array_agg(l.job_id), '{}'), coalesce(array_agg(l.token), '{}'),
            array_agg(CASE WHEN l.newer THEN 'accepted' ELSE 'already' END)
