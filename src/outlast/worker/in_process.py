@@ -108,7 +108,7 @@ class LocalLink:
         call = self.save(job_id, token, number, value_json, again=again)
         return asyncio.run_coroutine_threadsafe(call, self._loop).result()
 
-    def report_end(self, end: End) -> None:
+    def report_end(self, end: End, *, is_last: bool = False) -> None:
         """Note an end; those of one turn of the loop go together."""
         if not self._ends:
             self._loop.call_soon(self.flush)

@@ -37,7 +37,7 @@ class FakeLink:
     def save_blocking(self, job_id, token, number, value_json, *, again) -> Answer:
         return self.answer
 
-    def report_end(self, end: End) -> None:
+    def report_end(self, end: End, *, is_last: bool = False) -> None:
         self.ends.append(end)
         self.told.set()
 
