@@ -9,6 +9,7 @@ one cohort runs at a time.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import groupby
 
 from outlast.model.job import ALONE_IN_RUNNER, ALONE_IN_WORKER
 from outlast.store.protocol import CLAIMS_MAX
@@ -124,12 +125,11 @@ class Assignment:
         active = self.active(runners)
         own = _own(active)
         if own:
-            others.sort(key=lambda each: each.claimed.task not in own)
-        if len(active) == 1 and not own:
-            self._fill(plan, active[0], others)
-        else:
-            for running in others:
-                self._put(plan, self._choose(active, own, running.claimed.task), running)
+            alone = [each for each in others if each.claimed.task in own]
+            others = [each for each in others if each.claimed.task not in own]
+            for running in alone:
+                self._put(plan, self._choose_idle(active, running.claimed.task), running)
+        self._share_out(plan, active, others, packed=bool(own))
         if suspects:
             self._cohort = next(
                 (each for each in self._fit(runners)[::-1] if not each.tokens), None
@@ -138,14 +138,61 @@ class Assignment:
             self._put(plan, self._cohort, running)
         return plan
 
-    def _fill(self, plan: Plan, runner: RunnerProcess, attempts: Sequence[Running]) -> None:
-        """Give attempts that share to the one runner there is, as far as it has places."""
-        if not runner.exclusive and runner is not self._emptied:
-            known = [each for each in attempts if each.claimed.task in runner.tasks]
-            its = known[: max(0, self._concurrency - len(runner.tokens))]
-            runner.tokens.update([running.token for running in its])
+    def _share_out(
+        self,
+        plan: Plan,
+        active: Sequence[RunnerProcess],
+        attempts: Sequence[Running],
+        *,
+        packed: bool,
+    ) -> None:
+        """Give attempts that share to the runners that know them, as far as they have places: to as
+        few of them as can be, so that others stay idle for plain functions, or to all alike."""
+        open_ = [
+            runner
+            for runner in active
+            if not runner.exclusive
+            and len(runner.tokens) < self._concurrency
+            and runner is not self._emptied
+        ]
+        if not open_ or not attempts:
+            return
+        names = {running.claimed.task for running in attempts}
+        if all(names <= runner.tasks.keys() for runner in open_):
+            self._fill(plan, open_, attempts, packed=packed)
+            return
+        for name, its in groupby(attempts, key=lambda each: each.claimed.task):
+            known = [runner for runner in open_ if name in runner.tasks]  # their releases differ
+            self._fill(plan, known, list(its), packed=packed)
+
+    def _fill(
+        self,
+        plan: Plan,
+        runners: Sequence[RunnerProcess],
+        attempts: Sequence[Running],
+        *,
+        packed: bool,
+    ) -> None:
+        """Give attempts to runners that know all of them: the fullest is filled first, or all get
+        as many as makes them equal."""
+        places = [self._concurrency - len(runner.tokens) for runner in runners]
+        order = sorted(range(len(runners)), key=places.__getitem__)  # the fullest first
+        free = sum(places)
+        left = min(len(attempts), free)
+        shares = dict.fromkeys(order, 0)
+        for number, at in enumerate(order):
+            if packed:
+                shares[at] = min(places[at], left)
+            else:  # what leaves each of those behind it with as many places
+                rest = -(-(free - left) // (len(order) - number))
+                shares[at] = max(0, places[at] - rest)
+            free, left = free - places[at], left - shares[at]
+        for at in order if packed else order[::-1]:
+            its = attempts[left : left + shares[at]]
+            left += len(its)
             if its:
-                plan[runner] = its
+                runners[at].tokens.update([running.token for running in its])
+                plan.setdefault(runners[at], []).extend(its)
 
     @staticmethod
     def _put(plan: Plan, runner: RunnerProcess | None, running: Running) -> None:
@@ -172,24 +219,10 @@ class Assignment:
         ]
         return sorted(ready, key=lambda runner: not runner.tokens)
 
-    def _choose(
-        self, active: Sequence[RunnerProcess], own: set[str], task: str
-    ) -> RunnerProcess | None:
-        if task in own:
-            idle = (runner for runner in active if task in runner.tasks and not runner.tokens)
-            return next(idle, None)
-        open_ = [
-            runner
-            for runner in active
-            if not runner.exclusive
-            and len(runner.tokens) < self._concurrency
-            and task in runner.tasks
-            and runner is not self._emptied
-        ]
-        if not open_[1:]:  # no choice
-            return next(iter(open_), None)
-        order = max if own else min  # packed: idle runners are kept for plain functions
-        return order(open_, key=lambda runner: len(runner.tokens))
+    @staticmethod
+    def _choose_idle(active: Sequence[RunnerProcess], task: str) -> RunnerProcess | None:
+        idle = (runner for runner in active if task in runner.tasks and not runner.tokens)
+        return next(idle, None)
 
 
 def _own(active: Sequence[RunnerProcess]) -> set[str]:

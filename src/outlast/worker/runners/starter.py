@@ -131,14 +131,16 @@ class RunnerStarter:
 
     def start(self, attempts: list[Running]) -> None:
         """Send attempts to runners; what fits nowhere yet waits, or is released."""
-        for running in self._send_all(attempts):
-            self._keep_waiting(running)
+        if left := self._send_all(attempts):
+            self._keep_waiting(left)
         if any(running.claimed.solo == ALONE_IN_RUNNER for running in attempts):
             self._owner.note_pool_change()  # they have taken the spare: another one is wanted
         self._supervisor.retire_worn()
 
     def _send_all(self, attempts: list[Running]) -> list[Running]:
         """Send attempts to runners; return those that fit nowhere."""
+        if not attempts:
+            return []
         plan = self._assignment.place(self._runners, attempts)
         for runner, its in plan.items():
             self._begin(runner, its)
@@ -147,11 +149,14 @@ class RunnerStarter:
         placed = {running.token for its in plan.values() for running in its}
         return [running for running in attempts if running.token not in placed]
 
-    def _keep_waiting(self, running: Running) -> None:
-        alone = self._assignment.has_own_runner(self._runners, running.claimed.task)
-        prefetch = self._prefetches.alone if alone else self._prefetches.shared
-        if alone is None or running.claimed.solo or not prefetch.put(running):
-            self._ledger.end(running.token, _NO_PLACE)
+    def _keep_waiting(self, attempts: list[Running]) -> None:
+        names = {running.claimed.task for running in attempts}
+        own = {name: self._assignment.has_own_runner(self._runners, name) for name in names}
+        for running in attempts:
+            alone = own[running.claimed.task]
+            prefetch = self._prefetches.alone if alone else self._prefetches.shared
+            if alone is None or running.claimed.solo or not prefetch.put(running):
+                self._ledger.end(running.token, _NO_PLACE)
         self._empty_one()
 
     def _begin(self, runner: RunnerProcess, attempts: list[Running]) -> None:
@@ -181,10 +186,14 @@ class RunnerStarter:
         if self._supervisor.closing or not self._owner.may_begin():
             self.give_back("the worker takes no more")
             return
-        idle, _ = self._assignment.free(self._runners)
-        left = self._send_all(self._prefetches.alone.take(idle))
-        places = self._assignment.places_to_share(self._runners)
-        left += self._send_all(self._prefetches.shared.take(places))
+        alone, shared = self._prefetches
+        left: list[Running] = []
+        if alone:
+            idle, _ = self._assignment.free(self._runners)
+            left += self._send_all(alone.take(idle))
+        if shared:
+            places = self._assignment.places_to_share(self._runners)
+            left += self._send_all(shared.take(places))
         for running in left:
             self._ledger.end(running.token, _NO_PLACE)
         self._empty_one()
