@@ -279,3 +279,13 @@ async def snoozes(seconds: float) -> str:
 async def enqueues() -> int:
     """Jobs that a task enqueues go to its worker's store, not to the application's."""
     return (await noop.enqueue(7)).id
+
+
+@app.task(retries=0, max_losses=1, backoff_first=0.01, backoff_max=0.01)
+def waits_for_its_child() -> None:
+    """Fail if the child is ended."""
+    attempt = begin()
+    child = subprocess.Popen(["sleep", "600"])
+    note("child", pid=os.getpid(), child=child.pid, number=attempt.number)
+    if code := child.wait():
+        raise subprocess.CalledProcessError(code, "sleep")

@@ -101,6 +101,41 @@ async def test_a_signal_to_the_whole_group_is_a_drain_of_the_worker(stage: Scene
     assert "tether_restarted" not in worker.log.read_text()
 
 
+async def test_a_signal_to_the_whole_group_charges_no_task_whose_child_it_has_ended(
+    stage: Scene,
+) -> None:
+    worker = await stage.worker("--runners", "1", "--drain-timeout", "6")
+    job = await stage.enqueue("waits_for_its_child")
+
+    async def waits() -> bool:
+        return bool(stage.entries("child"))
+
+    await stage.until(waits, "a child")
+    worker.signal_tree(signal.SIGTERM)
+    assert await asyncio.to_thread(worker.process.wait, 60) == 0
+    await is_released(stage, job)
+
+
+async def test_a_task_whose_runner_is_signalled_again_and_again_is_bounded(
+    sqlite_stage: Scene,
+) -> None:
+    """As by its own doing: its worker goes on, and is not told who it was."""
+    await sqlite_stage.worker("--runners", "1")
+    job = await sqlite_stage.enqueue("waits_for_its_child")
+    for number in (1, 2):
+
+        async def waits(number: int = number) -> bool:
+            return len(sqlite_stage.entries("child")) == number
+
+        await sqlite_stage.until(waits, f"child {number}")
+        seen = sqlite_stage.entries("child")[-1]
+        os.kill(seen["pid"], signal.SIGTERM)
+        os.kill(seen["child"], signal.SIGTERM)
+    row = await sqlite_stage.ended(job)
+    assert (row.state, row.failures, row.losses) == (State.DEAD, 0, 2)
+    assert {one.outcome for one in await sqlite_stage.attempts(job)} == {"bystander"}
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 async def test_a_runner_that_was_asked_to_end_from_outside_is_no_failure(
     sqlite_stage: Scene, number: signal.Signals

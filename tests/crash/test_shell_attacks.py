@@ -83,18 +83,17 @@ async def test_a_command_that_signals_its_whole_session_does_not_run_again_at_on
     its worker goes on, and would run it again and again as fast as it can."""
     stage = sqlite_stage
     await stage.worker(*SHELL)
-    job = await command(stage, SESSION)
+    job = await command(stage, SESSION, backoff_first=600.0)
 
-    async def released() -> bool:
-        return bool(await stage.attempts(job))
+    async def waits() -> bool:
+        return len(await stage.attempts(job)) == 2 and (await stage.job(job)).waiting
 
-    await stage.until(released, "the end of its first attempt", PATIENCE)
+    await stage.until(waits, "the pause after its second attempt", PATIENCE)
     row = await stage.job(job)
-    (closed,) = await stage.attempts(job)
-    assert (row.state, row.failures, row.losses) == (State.QUEUED, 0, 0)
-    assert closed.outcome == "released"
-    assert row.waiting, "it is due at once"
-    assert "signal" in closed.message
+    assert (row.state, row.failures, row.losses) == (State.QUEUED, 0, 2)
+    for closed in await stage.attempts(job):
+        assert closed.outcome == "bystander"
+        assert "signal" in closed.message
     await stage.store.cancel([job])
 
 

@@ -30,7 +30,7 @@ from outlast.hooks import Context
 from outlast.model.crash import LIMITS, CrashKind
 from outlast.model.lifecycle import Outcome, OutcomeKind
 from outlast.runner.coroutine_stacks import stack_of
-from outlast.runner.outcomes import cut_short, judge, make_crashed
+from outlast.runner.outcomes import cut_short, excuse, judge, make_crashed
 from outlast.runner.protocol import End
 from outlast.runner.stacks import call_marked, run_marked
 from outlast.runner.task_reuse import ReusedTasks, is_as
@@ -101,6 +101,7 @@ class Executor:
         self._tasks: dict[int, asyncio.Task[None] | None] = {}  # None: it has not begun
         self._attempts: dict[int, Attempt] = {}
         self._asked_early: dict[int, str] = {}  # to stop, before they had begun
+        self._signalled: set[int] = set()  # this process was, from outside, while they ran
 
     def start(self, attempts: Sequence[Claimed]) -> None:
         """Start attempts, in their order; their ends go to the link. One that is here already is
@@ -158,6 +159,11 @@ class Executor:
         """Whether this attempt has begun and not ended."""
         return token in self._tasks
 
+    def note_signal(self) -> None:
+        """Note that a signal from outside has asked this process to end, and perhaps what its
+        attempts have started. Called by the signal's handler."""
+        self._signalled.update(tuple(self._attempts))  # at once: threads begin attempts
+
     def close(self) -> None:
         """Let go of the threads; attempts must have ended or be past caring."""
         self._threads.close()
@@ -202,6 +208,9 @@ class Executor:
 
     def _end(self, attempt: Attempt, outcome: Outcome) -> None:
         del self._tasks[attempt.token], self._attempts[attempt.token]
+        if attempt.token in self._signalled:  # here, since the loop's thread runs handlers first
+            self._signalled.discard(attempt.token)
+            outcome = excuse(outcome)
         if self._end_fns:
             self._tell_end(attempt, outcome)
         self._ran += 1

@@ -178,6 +178,7 @@ class Runner:
             threads=self._settings.concurrency,
             on_idle=self._restore,
         )
+        interruptions.watch(self._executor.note_signal)
         self._state = ProcessState()
         keep_what_is_loaded()
 

@@ -30,6 +30,7 @@ from outlast.model.lifecycle import Outcome, OutcomeKind
 from outlast.runner import stacks
 from outlast.runner.shell.command import CommandFailed
 
+_FAILED = {OutcomeKind.CRASHED, OutcomeKind.DEAD}
 _OURS = {str(Path(__file__).with_name("execute.py")), stacks.__file__}  # frames above the user's
 _RELEASES = {StopReason.DRAIN: "the worker is stopping", StopReason.PAUSE: "it was paused"}
 _INTERRUPTIONS = {
@@ -37,6 +38,7 @@ _INTERRUPTIONS = {
     StopReason.LEASE_LOST,
     StopReason.PAUSE,
 }  # no doing of the job or its owner
+SIGNALLED = "its runner was signalled from outside, and what it had started may have been, too"
 _RETURNED = (
     "it returned when it was asked to stop, and so runs again;"
     " attempt.finish(result) says that the work is whole"
@@ -67,6 +69,18 @@ def cut_short(attempt: Attempt) -> Outcome | None:
     if outcome.kind is OutcomeKind.RELEASED:
         outcome = msgspec.structs.replace(outcome, message=_RETURNED)
     return outcome
+
+
+def excuse(outcome: Outcome) -> Outcome:
+    """Return the end of an attempt whose runner was signalled meanwhile: if it has failed, that may
+    be why. So it is a loss, of which a job that signals its own runner has not many, or nothing
+    where its worker is stopping."""
+    crash = outcome.crash
+    if crash is None or crash.kind is not CrashKind.ERROR or outcome.kind not in _FAILED:
+        return outcome
+    message = clean(f"{SIGNALLED}: {crash.message}")
+    crash = bound(msgspec.structs.replace(crash, kind=CrashKind.BYSTANDER, message=message))
+    return Outcome(kind=OutcomeKind.CRASHED, crash=crash)
 
 
 def _judge(error: BaseException, attempt: Attempt, rules: ErrorRules) -> Outcome:
@@ -130,7 +144,7 @@ def _verdict(error: Verdict) -> Outcome:
 
 
 def _delay(error: BaseException) -> float | None:
-    after = error.after if isinstance(error, Retry | CommandFailed) else None
+    after = error.after if isinstance(error, Retry) else None
     return None if after is None else float(after)
 
 

@@ -284,3 +284,35 @@ async def test_an_ended_attempt_is_garbage_collected(bench):
     assert bench.executor._tasks == {}
     assert bench.executor._attempts == {}
     assert sys.exception() is None
+
+
+# ------------------------------------------------------------------- signals from outside
+
+
+@pytest.mark.parametrize("options", [{}, {"retry_on": (KeyError,)}], ids=str)
+async def test_a_failure_after_a_signal_to_the_runner_is_no_failure_of_the_job(bench, options):
+    """The signal may have ended what the task had started: it reaches the whole group."""
+
+    @bench.app.task(**options)
+    def converts() -> None:
+        bench.executor.note_signal()
+        raise ValueError("sleep died of SIGTERM")
+
+    outcome = await bench.outcome(converts)
+    assert kind_of(outcome) is CrashKind.BYSTANDER
+    assert "signalled from outside" in outcome.crash.message
+    assert "sleep died of SIGTERM" in outcome.crash.traceback
+
+
+async def test_a_signal_excuses_only_what_ran_and_failed(bench):
+    @bench.app.task
+    async def returns() -> int:
+        bench.executor.note_signal()
+        return 1
+
+    @bench.app.task
+    async def fails() -> None:
+        raise ValueError
+
+    assert (await bench.outcome(returns)).kind is OutcomeKind.COMPLETED
+    assert kind_of(await bench.outcome(fails)) is CrashKind.ERROR

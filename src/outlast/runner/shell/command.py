@@ -39,11 +39,8 @@ class CommandFailed(Exception):
         exit_code: int | None = None,
         signal: str | None = None,
         output: Sequence[str] = (),
-        after: float | None = None,
     ) -> None:
-        """``after``: seconds until it may run again where it is not charged."""
         super().__init__(why)
-        self.after = after
         self.exit_code = exit_code
         self.signal = signal
         self.output = list(output)

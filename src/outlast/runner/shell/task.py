@@ -13,7 +13,7 @@ import os
 from typing import Any, Unpack
 
 from outlast.app import App
-from outlast.attempt import Attempt, StopReason
+from outlast.attempt import Attempt
 from outlast.attempt_context import current
 from outlast.config import URL_VARIABLE, WAKEUP_VARIABLE
 from outlast.credentials import without_secrets
@@ -28,9 +28,7 @@ from outlast.text import signal_name
 
 TEMPORARY = 75  # EX_TEMPFAIL of sysexits.h: "the user is invited to retry"
 PAUSE_FIRST, PAUSE_MAX = 2.0, 600.0  # seconds before the retry that a command has asked for
-BREAK_MAX = 60.0  # seconds before the next attempt of one whose runner was signalled
 _DOUBLINGS_MAX = 60
-SIGNALLED = "its runner was signalled as well, from outside its worker: it may have ended early"
 _URLS = frozenset({URL_VARIABLE, WAKEUP_VARIABLE})
 CANCEL_GRACE = 5.0  # seconds between SIGTERM and the kill
 _OF_AN_ATTEMPT = frozenset({"OUTLAST_CHECKPOINT", "OUTLAST_TENANT"})  # or unset
@@ -60,13 +58,12 @@ async def command(
         env = environment(attempt, control.address)
         running = await start_command(argv, cwd=cwd, env=env, output=output)
         code, stopped, lines = await _end_of(running)
-    if interruptions.count_interruptions() != heard:
-        raise _interrupted(attempt, code, lines)
+    was_signalled = interruptions.count_interruptions() != heard  # 0 may be its way to obey
     if stopped:
         raise CommandFailed("it was stopped", **_how(code), output=lines)
-    if code == TEMPORARY:
+    if code == TEMPORARY and not was_signalled:
         raise _NotNow(_pause(attempt.number))
-    if code != 0:
+    if code != 0 or was_signalled:
         raise CommandFailed(f"the command {_said(code)}", **_how(code), output=lines)
     result = {"exit_code": 0, "output": _fitting(lines, attempt.max_payload // TAIL_PART)}
     return attempt.finish(result)  # it ended before it was asked to stop
@@ -116,16 +113,6 @@ class _NotNow(Snooze):
 def _pause(number: int) -> float:
     """Return the seconds before the attempt after this one; it may be the ten thousandth."""
     return min(PAUSE_MAX, PAUSE_FIRST * 2.0 ** min(number - 1, _DOUBLINGS_MAX))
-
-
-def _interrupted(attempt: Attempt, code: int, lines: list[str]) -> CommandFailed:
-    """Return the end of a command whose runner was signalled as well. Unless its worker has asked
-    it to stop, it pauses: one that signals its own runner would else run again and again,
-    uncharged, as fast as it can."""
-    asked = attempt._stop_reason is not None  # noqa: SLF001
-    attempt._stop(StopReason.DRAIN)  # noqa: SLF001
-    after = None if asked else min(BREAK_MAX, _pause(attempt.number))
-    return CommandFailed(SIGNALLED, **_how(code), output=lines, after=after)
 
 
 def _said(code: int) -> str:

@@ -13,10 +13,11 @@ import msgspec
 from outlast.clock import Clock
 from outlast.codec import is_ours
 from outlast.events import count_wanted, emit
-from outlast.model.crash import LIMITS
-from outlast.model.lifecycle import OutcomeKind
+from outlast.model.crash import LIMITS, CrashKind
+from outlast.model.lifecycle import Outcome, OutcomeKind
 from outlast.runner.protocol import (
     AttemptsEnded,
+    End,
     FrameError,
     Hello,
     Pong,
@@ -167,6 +168,8 @@ class RunnerPool:
         runner.let_go(ended)
         for end in others:
             self._add_evidence(end.token, runner)
+        if any(_was_signalled(end) for end in others):
+            ends = [self._excuse(end, runner) if _was_signalled(end) else end for end in ends]
         runner.forget(ended)
         left = self._ledger.end_all(ends)
         if self._recycling.note_left(runner, [running.claimed.job_id for running, _ in left]):
@@ -174,6 +177,19 @@ class RunnerPool:
         prefetch.note_freed(len(ends))
         self._recycling.dismiss(runner)
         self.starter.refill()
+
+    def _excuse(self, end: End, runner: RunnerProcess) -> End:
+        """Return the end of an attempt that failed after its runner was signalled from outside: a
+        drain interrupts it, and costs nothing; else it is a loss, as any bystander's."""
+        crash = end.outcome.crash
+        assert crash is not None
+        if self._owner.is_draining():
+            outcome = Outcome(kind=OutcomeKind.RELEASED, message=crash.message)
+            return msgspec.structs.replace(end, outcome=outcome)
+        jobs = (self._ledger.job_of(token) for token in runner.tokens)
+        crash = msgspec.structs.replace(crash, neighbours=[job[0] for job in jobs if job])
+        outcome = msgspec.structs.replace(end.outcome, crash=crash)
+        return msgspec.structs.replace(end, outcome=outcome)
 
     def _tell_restored(self, runner: RunnerProcess, frame: Restored) -> None:
         running = self._ledger.running.get(frame.token)
@@ -244,3 +260,9 @@ class RunnerPool:
     def fail(self, error: BaseException) -> None:
         """End the worker, because the fate of a runner's attempts is unknown."""
         self._owner.fail(error)
+
+
+def _was_signalled(end: End) -> bool:
+    """Whether a runner says of an attempt that a signal from outside may have made it fail."""
+    crash = end.outcome.crash
+    return crash is not None and crash.kind is CrashKind.BYSTANDER

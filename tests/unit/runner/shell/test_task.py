@@ -6,12 +6,9 @@ import os
 
 import pytest
 
-from outlast.attempt import StopReason
 from outlast.attempt_context import set_current
 from outlast.errors import Snooze
-from outlast.model.lifecycle import OutcomeKind
 from outlast.runner import channel
-from outlast.runner.outcomes import judge
 from outlast.runner.shell import task
 from outlast.runner.shell.command import CommandFailed
 from tests.unit.test_attempt import FakeLink, attempt_of
@@ -77,15 +74,12 @@ def test_a_runner_without_a_worker_kills_itself_last(monkeypatch):
     assert kills == [7, os.getpgrp()]
 
 
-@pytest.mark.parametrize(("number", "pause"), [(1, 2.0), (4, 16.0), (9, 60.0)])
-async def test_a_command_whose_runner_was_signalled_pauses_unless_its_worker_asked(number, pause):
-    """One that signals its own runner would else run again at once, uncharged, forever."""
-    signalled, drained = (attempt_of(FakeLink()) for _ in range(2))
-    signalled.number = drained.number = number
-    error = task._interrupted(signalled, -15, ["last"])
-    outcome = judge(error, signalled)
-    assert (outcome.kind, outcome.delay) == (OutcomeKind.RELEASED, pause)
-    assert outcome.message == task.SIGNALLED
-
-    drained._stop(StopReason.DRAIN)
-    assert judge(task._interrupted(drained, -15, []), drained).delay is None
+@pytest.mark.parametrize("script", ["exit 0", "exit 75", "exit 3"])
+async def test_a_command_whose_runner_was_signalled_has_failed_whatever_it_says(
+    script, monkeypatch
+):
+    """No exit code tells one that has finished from one that has obeyed."""
+    counts = iter([4, 5])
+    monkeypatch.setattr(task.interruptions, "count_interruptions", lambda: next(counts))
+    with pytest.raises(CommandFailed, match="exited with"):
+        await run(script)

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from outlast.deaths import ForeignEnd, listen
-from outlast.model.crash import Progress
+from outlast.model.crash import Crash, CrashKind, Progress
+from outlast.model.lifecycle import Outcome, OutcomeKind
 from outlast.runner.protocol import (
     AttemptsEnded,
     End,
@@ -260,3 +263,21 @@ async def test_one_process_is_killed_by_its_pid_and_its_attempts_are_released():
     assert [each.kills for each in bench.runners if each.kills] == [["transaction_left_open"]]
     runner.dies(signal="SIGKILL")  # type: ignore[union-attr]
     assert bench.outcomes() == ["released"]
+
+
+@pytest.mark.parametrize("draining", [False, True])
+async def test_a_failure_after_a_signal_from_outside_is_a_loss_and_nothing_at_a_drain(draining):
+    bench = await Bench(size=1).ready()
+    bench.place(shared(1), shared(2))
+    bench.owner.draining = draining
+    crash = Crash(kind=CrashKind.BYSTANDER, message="its runner was signalled")
+    failed = Outcome(kind=OutcomeKind.CRASHED, crash=crash)
+    bench.runners[0].says(AttemptsEnded([End(1, failed)]))
+    (end,) = bench.ends()
+    assert end.failures == 0
+    if draining:
+        assert (end.outcome, end.losses) == ("released", 0)
+        return
+    assert (end.outcome, end.losses) == ("bystander", 1)
+    assert end.crash is not None
+    assert end.crash.neighbours == [2], "who may have sent it"
