@@ -121,3 +121,24 @@ async def test_after_a_week_without_declaration_it_is_removed(store: Store, stor
     await declare(store, "used")
     await store.prune(jobs_older_than=1e6, workers_older_than=1e6)
     assert await names(store_url) == {"at run time", "used"}
+
+
+async def test_a_pause_outlasts_weeks_in_which_no_code_declares_the_schedule(
+    store: Store, store_url: str
+) -> None:
+    await declare(store)
+    assert await store.pause_schedule("nightly", paused=True)
+    await aged(store_url, 30 * 86_400.0)
+    await store.prune(jobs_older_than=1e6, workers_older_than=1e6)
+    assert await declare(store) is Put.SAME
+    assert (await row_of(store)).paused
+
+
+async def test_a_paused_schedule_that_was_deleted_goes(store: Store, store_url: str) -> None:
+    await declare(store)
+    await store.pause_schedule("nightly", paused=True)
+    await aged(store_url, 120.0)
+    assert await store.delete_schedule("nightly") is Deleted.DELETED
+    await aged(store_url, 30 * 86_400.0)
+    await store.prune(jobs_older_than=1e6, workers_older_than=1e6)
+    assert await names(store_url) == set()

@@ -1,6 +1,6 @@
 -- Delete workers that have been gone for $1 seconds and hold no running job, at most $2. A gone worker never claims
 -- again (its exchange wants an active row), so none can appear while this looks. And rows of schedules, at most $2,
--- that no code has declared for $3 seconds, or that were deleted then; one that is declared or put just then is locked.
+-- that no code has declared for $3 seconds (what a person has paused stays so), or that were deleted then; one that is declared or put just then is locked.
 -- And what people did more than $4 seconds ago, at most $2, except what is under way.
 WITH old AS MATERIALIZED (
     SELECT w.id FROM outlast_workers w
@@ -14,6 +14,7 @@ WITH old AS MATERIALIZED (
     DELETE FROM outlast_schedules s USING (
         SELECT d.name FROM outlast_schedules d
         WHERE d.declared_at < extract(epoch FROM statement_timestamp()) - $3::float8
+          AND (NOT d.paused OR d.origin = 'deleted')
         ORDER BY d.declared_at LIMIT $2::integer FOR UPDATE SKIP LOCKED) u
     WHERE s.name = u.name
 ), forgotten AS (

@@ -1,7 +1,7 @@
 -- Delete what ended long ago, oldest first, in one bounded batch. Dead jobs stay until they are
 -- discarded, unless the caller says for how long they are kept; a gone worker stays while any job
 -- still runs in its name, so that the evidence of a reclaim can name it. The row of a schedule goes a
--- week after it was deleted, or declared by code for the last time; the record of what people did after 90 days.
+-- week after it was deleted, or declared by code for the last time, unless a person has paused it; the record of what people did after 90 days.
 
 -- name: jobs
 SELECT id FROM outlast_jobs INDEXED BY outlast_jobs_ended_at
@@ -33,7 +33,7 @@ DELETE FROM outlast_workers WHERE id IN (
 -- name: schedules
 DELETE FROM outlast_schedules WHERE name IN (
     SELECT name FROM outlast_schedules
-    WHERE declared_at IS NOT NULL AND declared_at < ? ORDER BY declared_at LIMIT ?)
+    WHERE declared_at IS NOT NULL AND declared_at < ? AND (paused = 0 OR origin = 'deleted') ORDER BY declared_at LIMIT ?)
 -- name: actions
 -- What is under way stays.
 DELETE FROM outlast_actions WHERE id IN (
