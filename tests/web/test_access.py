@@ -345,14 +345,10 @@ async def test_a_user_of_one_tenant_sees_and_touches_nothing_of_another(
 
 @pytest.mark.parametrize("key", [key for key in CASES if key[0] == "GET"], ids=" ".join)
 async def test_what_is_hidden_is_shown_by_no_route(world: World, key: tuple[str, str]) -> None:
-    """Names, keys and labels are no payloads: they are shown."""
     case = CASES[key]
     async with page_on(world.store.url, hide=MARK) as page:
         answer = await ask(page, world, "GET", case, SAME)
-    text = answer.text.replace(f"key-{MARK}", "").replace(f"label-{MARK}", "")
-    if key[1].startswith(f"{API}/actions"):
-        text = text.replace(f'"reason": "{MARK}"', "")  # what a person has written
-    assert MARK not in text
+    assert MARK not in answer.text
 
 
 @pytest.mark.parametrize("key", [key for key in CASES if key[0] == "GET"], ids=" ".join)

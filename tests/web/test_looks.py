@@ -102,7 +102,7 @@ async def test_a_database_of_another_program_is_not_called_silent(tmp_path: Path
 
 def test_each_trouble_with_a_store_has_its_own_title() -> None:
     kinds = (StoreUnavailable, SchemaMismatch, NotPermitted, StoreCorrupt)
-    problems = [problem_of(kind("x")) for kind in kinds]
+    problems = [problem_of(kind("x"), str) for kind in kinds]
     assert {one.status for one in problems} == {503}
     assert len({one.title for one in problems}) == len(kinds)
 

@@ -13,6 +13,7 @@ sign_in.py      sign-in by a password
 guesses.py      slows down those who guess passwords
 security.py     hosts, sites and headers: for each request and each answer
 hiding.py       hides secrets in any text
+covering.py     takes from rows, as they are read, what a visitor may not see
 problem.py      why something is refused, as a status and a sentence
 reader.py       the reading side of the store: one look for all who ask, kept for two seconds
 rendered.py     pages rendered a moment ago, for all tabs that ask for the same

@@ -49,7 +49,7 @@ async def read_named(visit: Visit) -> ActionRow:
     row = await read_action(await visit.site.writer(), action_id)
     if row is None or not _is_of_tenant(row, visit.access.tenant):
         raise WebRefusal(404, "No such action", f"There is no action {action_id}, or not any more.")
-    return row
+    return visit.cover(row)
 
 
 def _is_of_tenant(row: ActionRow, tenant: str | None) -> bool:

@@ -86,7 +86,8 @@ def dashboard(
             None for a stranger. May be a coroutine function. There is no default.
         name: of this place, as in ``"production"``, shown on each page.
         colour: of this place: red, orange, yellow, green, blue, purple or grey.
-        hide: a regular expression: what matches is not shown in payloads, output and messages.
+        hide: a regular expression: what matches is not shown in what jobs hold and say, reasons and
+            filters included; names (of queues, tasks, tenants, workers, schedules, users) are.
         hide_keys: names of arguments and of other keys of JSON, as ``password`` or ``*token*``, in
             any case: values under them are not shown there either.
         hosts: the names by which browsers reach the page; ``["*"]``: any. Addresses and localhost

@@ -67,7 +67,7 @@ class Endpoint(msgspec.Struct, frozen=True):
             self._check(visit)
             return await self.handler(visit)
         except OutlastError as error:
-            problem = problem_of(error)
+            problem = problem_of(error, visit.cover)
             return say_when(self.show_problem(visit, problem), problem)
 
     def _check(self, visit: Visit) -> None:

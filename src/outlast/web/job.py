@@ -25,7 +25,6 @@ from outlast.web.visit import Visit
 
 PAYLOADS = ("args", "checkpoint", "result")
 SHOWN_MAX = 4_000  # characters of a payload on the page
-AHEAD = 4_000  # that are read beyond, so that what is to be hidden is not cut in two
 ATTEMPTS_SHOWN = 100
 ACTIONS_SHOWN = 20
 TRACE_LINES = 80
@@ -38,7 +37,7 @@ DONE = {
 
 
 class JobPage(msgspec.Struct, frozen=True):
-    """All that the page of a job shows. Payloads are cut behind SHOWN_MAX + AHEAD characters."""
+    """All that the page of a job shows. Payloads are cut behind SHOWN_MAX characters."""
 
     dossier: Dossier
     answer: Explanation
@@ -47,7 +46,7 @@ class JobPage(msgspec.Struct, frozen=True):
 
 async def read_page(store: Store, job_id: int, now: float) -> JobPage | None:
     """Return what is known of a job; None: there is no such job."""
-    dossier = await read_dossier(store, job_id, now, text_max=SHOWN_MAX + AHEAD)
+    dossier = await read_dossier(store, job_id, now, text_max=SHOWN_MAX + 1)
     if dossier is None:
         return None
     is_queued = dossier.row.state is State.QUEUED
@@ -103,7 +102,7 @@ async def show_job(visit: Visit) -> Response:
         attempts=list(reversed(kept)),
         attempts_hidden=len(attempts) - len(kept),
         dropped=dossier.attempts[-1].dropped if dossier.attempts else 0,
-        log=show_log(visit, logs[0], LINES_SHOWN, LINE_MAX) if logs else None,
+        log=show_log(logs[0], LINES_SHOWN, LINE_MAX) if logs else None,
         logs_more=len(logs) - 1,
         refusals=dossier.refusals,
         actions=found.actions,
@@ -113,7 +112,7 @@ async def show_job(visit: Visit) -> Response:
         payloads=[(name, getattr(row, name)) for name in PAYLOADS if getattr(row, name)],
         payload_max=SHOWN_MAX,
         done=DONE.get(visit.query.get("done", ""), ""),
-        trace=lambda text: "\n".join(lines(visit.site.cover(text.rstrip()), TRACE_LINES)),
+        trace=lambda text: "\n".join(lines(text.rstrip(), TRACE_LINES)),
     )
 
 
@@ -139,7 +138,7 @@ async def show_logs(visit: Visit) -> Response:
         phase=dossier.phase,
         kept=kept,
         token=token,
-        log=None if chosen is None else show_log(visit, chosen),
+        log=None if chosen is None else show_log(chosen),
     )
 
 
@@ -153,7 +152,7 @@ async def show_payload(visit: Visit) -> Response:
     row = await visit.ask(("payload", job_id), look)
     if row is None or not visit.access.may_see(row.tenant) or name not in PAYLOADS:
         raise not_found(job_id)
-    return PlainTextResponse(visit.site.cover(getattr(row, name) or ""))
+    return PlainTextResponse(getattr(row, name) or "")
 
 
 ENDPOINTS = [

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import msgspec
 
 from outlast.store.logs import LogLine, LogRow
@@ -31,18 +29,9 @@ async def read_logs(visit: Visit, job_id: int) -> list[LogRow]:
     return kept[::-1]
 
 
-def show_log(visit: Visit, log: LogRow, most: int | None = None, line_max: int = 10**6) -> ShownLog:
+def show_log(log: LogRow, most: int | None = None, line_max: int = 10**6) -> ShownLog:
     """Return the last ``most`` lines of an attempt, each cut at ``line_max`` characters."""
-    lines = cover_lines(visit, log.lines)
+    lines = log.lines
     shown = lines if most is None else lines[-most:]
     told = [LogLine(at, cut(safe(text), line_max)) for at, text in shown]
     return ShownLog(log.token, log.number, log.dropped, len(lines) - len(shown), told)
-
-
-def cover_lines(visit: Visit, lines: Sequence[LogLine]) -> list[LogLine]:
-    """Return lines in which all that is to be hidden is, also what goes over several of them; then
-    it is not known any more when each of them came."""
-    parts = visit.site.cover("\n".join(line.text for line in lines)).split("\n") if lines else []
-    if len(parts) != len(lines):
-        return [LogLine(0.0, part) for part in parts]
-    return [LogLine(line.at, part) for line, part in zip(lines, parts, strict=True)]

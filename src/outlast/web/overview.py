@@ -27,8 +27,7 @@ GRAVE = (Level.PROBLEM, Level.WARNING)
 async def show_overview(visit: Visit) -> Response:
     """Show the first page."""
     seen = await visit.ask("overview", read_overview)
-    reader = visit.site.reader
-    of_schedules = await reader.ask(
+    of_schedules = await visit.ask(
         "schedules judged", lambda store: _judge_schedules(store, visit.now), SLOW_SECONDS
     )
     findings = group_findings(
@@ -47,7 +46,7 @@ async def show_overview(visit: Visit) -> Response:
 
 async def read_lately(visit: Visit) -> dict[str, Series]:
     """Return the attempts of the last hour, by queue."""
-    found = await visit.site.reader.ask("last hour", _read_numbers, SLOW_SECONDS)
+    found = await visit.ask("last hour", _read_numbers, SLOW_SECONDS)
     return {each.name: each for each in found.series}
 
 

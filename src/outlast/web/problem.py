@@ -6,6 +6,7 @@ import base64
 import hashlib
 import html
 import re
+from collections.abc import Callable
 
 import msgspec
 from starlette.responses import HTMLResponse, Response
@@ -72,11 +73,11 @@ _KINDS: tuple[tuple[type[OutlastError], int, str], ...] = (
 )
 
 
-def problem_of(error: OutlastError) -> Problem:
-    """Return what an error means for a visitor."""
+def problem_of(error: OutlastError, cover: Callable[[str], str]) -> Problem:
+    """Return what an error means for a visitor. ``cover``: takes away what is not to be seen."""
     if isinstance(error, WebRefusal):
-        return error.problem
-    text = text_of(error)[:MESSAGE_MAX]
+        return msgspec.structs.replace(error.problem, message=cover(error.problem.message))
+    text = cover(text_of(error))[:MESSAGE_MAX]
     for kind, status, title in _KINDS:
         if isinstance(error, kind):
             return Problem(status, title, text)

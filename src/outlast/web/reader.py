@@ -14,6 +14,8 @@ from typing import Any, TypeVar
 from outlast.clock import Clock
 from outlast.store.protocol import Store
 from outlast.stores import StoreProvider
+from outlast.web.covering import Covering
+from outlast.web.hiding import Hiding
 
 T = TypeVar("T")
 
@@ -21,6 +23,7 @@ CONNECTIONS = 3
 STATEMENT_SECONDS = 1.0
 KEEP_SECONDS = 2.0
 KEPT_MAX = 200  # looks whose results are kept
+_WITHOUT = "without payloads"  # in the key of such a look
 
 
 class _Look:
@@ -43,7 +46,8 @@ class StoreReader:
         forgotten: how often something that was kept was dropped, since it may have changed.
     """
 
-    def __init__(self, url: str, clock: Clock) -> None:
+    def __init__(self, url: str, clock: Clock, hiding: Hiding | None = None) -> None:
+        self._hiding = hiding or Hiding()
         self._stores = StoreProvider(
             url,
             notify=False,
@@ -58,16 +62,24 @@ class StoreReader:
         self.spent = 0.0
 
     async def ask(
-        self, key: Hashable, work: Callable[[Store], Awaitable[T]], keep: float = KEEP_SECONDS
+        self,
+        key: Hashable,
+        work: Callable[[Store], Awaitable[T]],
+        keep: float = KEEP_SECONDS,
+        *,
+        payload: bool = True,
     ) -> T:
         """Return what ``work(store)`` returns, as it was read at most ``keep`` seconds ago.
 
         ``key`` names what is asked for, with all that it depends on: the same key, the same answer.
-        A visitor who leaves does not end a look for which others wait.
+        ``payload``: whether who asks has that right; all that ``work`` reads is covered
+        accordingly. A visitor who leaves does not end a look for which others wait.
         """
-        look = self._kept.get(key)
+        mine = key if payload else (_WITHOUT, key)
+        look = self._kept.get(mine)
         if look is None or self._is_stale(look):
-            look = self._kept[key] = _Look(self._clock.boot(), keep, self._start(key, work))
+            started = self._start(mine, work, Covering(self._hiding, payload=payload))
+            look = self._kept[mine] = _Look(self._clock.boot(), keep, started)
             self._tidy()
         result: T = await asyncio.shield(look.result)
         return result
@@ -86,6 +98,7 @@ class StoreReader:
     def _drop(self, keys: Iterable[Hashable]) -> None:
         for key in keys:
             self._kept.pop(key, None)
+            self._kept.pop((_WITHOUT, key), None)
 
     def forget_all(self) -> None:
         """Drop all that is kept: something was changed."""
@@ -97,12 +110,14 @@ class StoreReader:
         self.forget_all()
         await self._stores.close()
 
-    def _start(self, key: Hashable, work: Callable[[Store], Awaitable[T]]) -> asyncio.Task[T]:
+    def _start(
+        self, key: Hashable, work: Callable[[Store], Awaitable[T]], covering: Covering
+    ) -> asyncio.Task[T]:
         async def look() -> T:
             self.looks += 1
             began_at = self._clock.boot()
             try:
-                return await work(await self._stores.store())
+                return await work(covering.view(await self._stores.store()))
             finally:
                 self.spent += self._clock.boot() - began_at
 

@@ -14,6 +14,7 @@ from outlast.store.protocol import Store
 from outlast.stores import StoreProvider
 from outlast.web.access import Judge
 from outlast.web.bulk_runner import BulkRunner
+from outlast.web.covering import Covering
 from outlast.web.hiding import Hiding
 from outlast.web.reader import StoreReader
 from outlast.web.rendered import RenderedPages
@@ -64,9 +65,9 @@ class Site:
         self.read_only = read_only
         self.stream_seconds = STREAM_SECONDS
         self.clock = clock
-        self.reader = StoreReader(url, clock)
-        self.pages = RenderedPages(self.reader, clock)
         self._hiding = hiding or Hiding()
+        self.reader = StoreReader(url, clock, self._hiding)
+        self.pages = RenderedPages(self.reader, clock)
         self._samplers: WeakKeyDictionary[asyncio.AbstractEventLoop, Sampler] = WeakKeyDictionary()
         self._writers = StoreProvider(url, connections=1, application="outlast-web")
         self.bulk = BulkRunner(self.writer, clock, read_only=read_only)
@@ -93,9 +94,9 @@ class Site:
         """Whether anything is to be hidden."""
         return self._hiding.is_needed
 
-    def cover(self, text: str) -> str:
-        """Return a text in which all that is to be hidden is."""
-        return self._hiding.cover(text)
+    def covering(self, *, payload: bool) -> Covering:
+        """Return what takes from rows what visitors with, or without, this right may not see."""
+        return Covering(self._hiding, payload=payload)
 
     async def close(self) -> None:
         """Close the stores of the running loop."""

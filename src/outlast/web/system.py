@@ -40,7 +40,7 @@ async def show_system(visit: Visit) -> Response:
     async def look(store: Store) -> SystemReport:
         return await read_system(store, visit.site.clock)
 
-    report = await visit.site.reader.ask("system", look, KEEP_SECONDS)
+    report = await visit.ask("system", look, KEEP_SECONDS)
     fine = [one for one in report.findings if one.level is Level.OK]
     kinds = group_findings(one for one in report.findings if one.level is not Level.OK)
     facts = [

@@ -39,7 +39,7 @@ async def show_task(visit: Visit) -> Response:
     if found is None:
         text = f"No live worker knows the task {name!r}, none waits, and none ran in the last hour."
         raise WebRefusal(404, "No such task", text)
-    outcomes = await visit.site.reader.ask(
+    outcomes = await visit.ask(
         ("outcomes", name), lambda store: _read_outcomes(store, name), KEEP_SECONDS
     )
     return visit.show(
@@ -55,7 +55,7 @@ async def show_task(visit: Visit) -> Response:
 async def find_tasks(visit: Visit, name: str | None = None) -> list[TaskView]:
     """Return the tasks as the last looks have shown them; of a name, the last hour of no other."""
     seen = await visit.ask("overview", read_overview)
-    history = await visit.site.reader.ask(
+    history = await visit.ask(
         ("history by task", name), lambda store: _read_history(store, name), KEEP_SECONDS
     )
     return list_tasks(seen.statistics, seen.workers, seen.pauses, history)

@@ -15,8 +15,9 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import RedirectResponse, Response
 
 from outlast.store.protocol import Store
-from outlast.web.access import Access
+from outlast.web.access import Access, Right
 from outlast.web.problem import WebRefusal
+from outlast.web.reader import KEEP_SECONDS
 from outlast.web.render import render
 from outlast.web.rendered import RenderedPage, finish
 from outlast.web.site import Site
@@ -63,14 +64,22 @@ class Visit:
         asked = urlencode({name: value for name, value in query.items() if value is not None})
         return self.root + path.removeprefix("/") + (f"?{asked}" if asked else "")
 
-    async def ask(self, key: Hashable, work: Callable[[Store], Awaitable[T]]) -> T:
-        """Return what ``work(store)`` returns, as the page's reader has read it just now."""
-        return await self.site.reader.ask(key, work)
+    async def ask(
+        self, key: Hashable, work: Callable[[Store], Awaitable[T]], keep: float = KEEP_SECONDS
+    ) -> T:
+        """Return what ``work(store)`` returns, as the page's reader has read it at most ``keep``
+        seconds ago. What this visitor may not see is not in the rows that it reads."""
+        return await self.site.reader.ask(key, work, keep, payload=self.may(Right.PAYLOAD))
+
+    def cover(self, row: T) -> T:
+        """Return a row that was read in another way as this visitor may see it."""
+        return self.site.covering(payload=self.may(Right.PAYLOAD)).cover(row)
 
     async def act(self, work: Callable[[Store], Awaitable[T]]) -> T:
-        """Change something; what was read before is forgotten."""
+        """Change something; what was read before is forgotten. Of what ``work`` returns the visitor
+        sees what is not to be hidden; ``work`` itself has rows as they are, to act on."""
         try:
-            return await work(await self.site.writer())
+            return self.cover(await work(await self.site.writer()))
         finally:
             self.site.reader.forget_all()
 

@@ -1,7 +1,6 @@
 """The API: what the pages show and do, for programs, as the documents of the command line.
 
 route.py        an address: what it takes, who may ask; answers and refusals in JSON
-covered.py      what a visitor may see of payloads
 jobs.py         jobs, one job, its attempts, why, payloads
 fleet.py        numbers, workers, schedules, pauses, refusals, actions, who asks
 evidence.py     dead jobs by cause, deaths, history, how many workers a queue could use

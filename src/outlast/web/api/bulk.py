@@ -12,7 +12,6 @@ from outlast.insight.records import action_document, preview_document
 from outlast.web.access import Right
 from outlast.web.action_log import read_named, stop_named
 from outlast.web.api.acts import Act, by_of
-from outlast.web.api.covered import cover_job
 from outlast.web.api.route import ApiRoute, answer_json, read_body
 from outlast.web.job_filter import check_search
 from outlast.web.problem import WebRefusal
@@ -64,8 +63,7 @@ def kept_to_tenant(visit: Visit, which: BulkFilter) -> BulkFilter:
 
 async def _preview(visit: Visit, verb: Verb, which: BulkFilter) -> Response:
     seen = await visit.ask(("bulk", verb, which), lambda store: preview(store, verb, which))
-    covered = [cover_job(visit, row) for row in seen.sample]
-    return answer_json(preview_document(msgspec.structs.replace(seen, sample=covered)))
+    return answer_json(preview_document(seen))
 
 
 async def stop(visit: Visit) -> Response:

@@ -13,7 +13,6 @@ from outlast.insight.history import HOUR, By, history_document, read_history
 from outlast.insight.scale import read_scale
 from outlast.store.evidence import AttemptFilter, Cause, DeadFilter, EndedAttempt, EndedAttempts
 from outlast.store.protocol import Store
-from outlast.web.api.covered import cover_text
 from outlast.web.api.jobs import LIMIT_MAX, read_limit
 from outlast.web.api.route import ApiRoute, answer_json
 from outlast.web.listing import read_name, read_number
@@ -21,6 +20,7 @@ from outlast.web.problem import WebRefusal
 from outlast.web.visit import Visit
 
 SECONDS_MAX = 30 * 86_400
+MESSAGE_MAX = 400  # characters of what an attempt died of, in a list
 
 
 async def show_dead_groups(visit: Visit) -> Response:
@@ -30,13 +30,7 @@ async def show_dead_groups(visit: Visit) -> Response:
         queue=read_name(visit.query, "queue"), task=read_name(visit.query, "task"), tenant=tenant
     )
     found = await visit.ask(("api groups", which), lambda store: read_dead_groups(store, which))
-    covered = [
-        msgspec.structs.replace(
-            one, message=visit.site.cover(one.message), exception=cover_text(visit, one.exception)
-        )
-        for one in found.groups
-    ]
-    return answer_json(dead_groups_document(msgspec.structs.replace(found, groups=covered)))
+    return answer_json(dead_groups_document(found))
 
 
 async def show_deaths(visit: Visit) -> Response:
@@ -57,17 +51,17 @@ async def show_deaths(visit: Visit) -> Response:
     return answer_json(
         {
             "schema": SCHEMA,
-            "deaths": [_death(visit, row) for row in found.rows],
+            "deaths": [_death(row) for row in found.rows],
             "causes": [_cause(one) for one in causes],
             "next_before": found.before,
         }
     )
 
 
-def _death(visit: Visit, row: EndedAttempt) -> dict[str, Any]:
+def _death(row: EndedAttempt) -> dict[str, Any]:
     told: dict[str, Any] = msgspec.to_builtins(row)
     told |= {"started_at": iso(row.started_at), "ended_at": iso(row.ended_at)}
-    return told | {"message": visit.site.cover(row.message)}
+    return told | {"message": row.message[:MESSAGE_MAX]}
 
 
 def _cause(one: Cause) -> dict[str, Any]:

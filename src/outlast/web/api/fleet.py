@@ -103,7 +103,7 @@ async def show_doctor(visit: Visit) -> Response:
     async def look(store: Store) -> SystemReport:
         return await read_system(store, visit.site.clock)
 
-    seen = await visit.site.reader.ask("system", look, DOCTOR_SECONDS)
+    seen = await visit.ask("system", look, DOCTOR_SECONDS)
     return answer_json(doctor_document(seen.place, seen.findings))
 
 

@@ -5,24 +5,22 @@ from __future__ import annotations
 import msgspec
 from starlette.responses import Response
 
-from outlast.insight.documents import SCHEMA, job_document, listed_document, logs_document
+from outlast.insight.documents import SCHEMA, Document, job_document, listed_document, logs_document
 from outlast.insight.queries import Dossier, list_jobs, read_dossier, read_situation, state_of
 from outlast.insight.why import why, why_document
 from outlast.store.protocol import Store
 from outlast.store.rows import JobFilter, StoredJob
 from outlast.web.access import Right
-from outlast.web.api.covered import PAYLOADS, cover_attempt, cover_job, cover_texts, mark_hidden
 from outlast.web.api.route import ApiRoute, answer_json
-from outlast.web.job import not_found
-from outlast.web.job_logs import cover_lines, read_logs
+from outlast.web.job import PAYLOADS, not_found
+from outlast.web.job_logs import read_logs
 from outlast.web.jobs import BOUNDS
 from outlast.web.listing import read_name, read_number
 from outlast.web.visit import Visit
 
 LIMIT, LIMIT_MAX = 50, 200
 HEAD_MAX = 200  # characters of arguments in a list
-AHEAD = 1_000  # that are read beyond, so that what is to be hidden is not cut in two
-HEADS = BOUNDS._replace(text_max=HEAD_MAX + AHEAD)
+HEADS = BOUNDS._replace(text_max=HEAD_MAX + 1)
 TEXT_MAX = 10_000_000  # characters of payloads in one document; longer ones have addresses
 
 
@@ -61,10 +59,14 @@ def read_limit(visit: Visit) -> int:
 
 
 def _listed(visit: Visit, row: StoredJob) -> tuple[StoredJob, str | None]:
-    covered = cover_job(visit, row)
     if len(row.args) < HEAD_MAX or not visit.may(Right.PAYLOAD):
-        return covered, None
-    return msgspec.structs.replace(covered, args="null"), covered.args[:HEAD_MAX]
+        return row, None
+    return msgspec.structs.replace(row, args="null"), row.args[:HEAD_MAX]
+
+
+def mark_hidden(visit: Visit, document: Document) -> Document:
+    """Say in a document about a job which of its payloads this visitor may not see."""
+    return document | {"hidden": [] if visit.may(Right.PAYLOAD) else [*PAYLOADS, "stack"]}
 
 
 async def show_job(visit: Visit) -> Response:
@@ -85,19 +87,14 @@ async def show_attempts(visit: Visit) -> Response:
 
 
 async def find_dossier(visit: Visit) -> Dossier:
-    """Return what is known of the job of this address, as the visitor may see it. JobNotFound,
-    also for another tenant's."""
+    """Return what is known of the job of this address; JobNotFound, also for another tenant's."""
     job_id: int = visit.request.path_params["job_id"]
     found = await visit.ask(
         ("api job", job_id), lambda store: read_dossier(store, job_id, visit.now, TEXT_MAX)
     )
     if found is None or not visit.access.may_see(found.row.tenant):
         raise not_found(job_id)
-    return msgspec.structs.replace(
-        found,
-        row=cover_job(visit, found.row),
-        attempts=[cover_attempt(visit, one) for one in found.attempts],
-    )
+    return found
 
 
 async def show_why(visit: Visit) -> Response:
@@ -109,13 +106,9 @@ async def show_why(visit: Visit) -> Response:
     if about is None or not visit.access.may_see(about.row.tenant):
         raise not_found(job_id)
     answer = why(about)
-    covered = msgspec.structs.replace(
-        answer,
-        sentences=cover_texts(visit, answer.sentences),
-        moves=cover_texts(visit, answer.moves),
-        others=answer.others if visit.access.tenant is None else 0,
-    )
-    return answer_json(why_document(about.row, covered))
+    if visit.access.tenant is not None:
+        answer = msgspec.structs.replace(answer, others=0)
+    return answer_json(why_document(about.row, answer))
 
 
 async def show_logs(visit: Visit) -> Response:
@@ -125,8 +118,7 @@ async def show_logs(visit: Visit) -> Response:
     if not rows or not visit.access.may_see(rows[0].tenant):
         raise not_found(job_id)
     kept = (await read_logs(visit, job_id))[::-1]
-    covered = [msgspec.structs.replace(one, lines=cover_lines(visit, one.lines)) for one in kept]
-    return answer_json(logs_document(job_id, covered))
+    return answer_json(logs_document(job_id, kept))
 
 
 async def show_payload(visit: Visit) -> Response:
@@ -140,8 +132,7 @@ async def show_payload(visit: Visit) -> Response:
     row = await visit.ask(("payload", job_id), look)
     if row is None or not visit.access.may_see(row.tenant) or name not in PAYLOADS:
         raise not_found(job_id)
-    text = getattr(row, name)
-    return Response(visit.site.cover(text or "null"), media_type="application/json")
+    return Response(getattr(row, name) or "null", media_type="application/json")
 
 
 _JOB = "/jobs/{job_id:int}"

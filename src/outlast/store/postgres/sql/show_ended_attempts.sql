@@ -4,7 +4,7 @@
 SELECT a.token, a.job_id, a.number, a.outcome, a.charge,
        extract(epoch FROM a.started_at)::float8 AS started_at,
        extract(epoch FROM a.ended_at)::float8 AS ended_at, a.worker_id, a.worker, a.host,
-       left(a.message, 400) AS message, a.repeats, j.task, j.queue, j.tenant
+       left(a.message, 2000) AS message, a.repeats, j.task, j.queue, j.tenant
 FROM outlast_attempts a
 LEFT JOIN LATERAL (
     SELECT o.task, o.queue, o.tenant FROM outlast_jobs o WHERE o.id = a.job_id LIMIT 1) j ON true

@@ -22,7 +22,7 @@ SELECT min(token), count(*), min(ended_at) FROM (
     SELECT token, ended_at FROM outlast_attempts WHERE token < :before ORDER BY token DESC LIMIT :rows)
 -- name: ended
 SELECT a.token, a.job_id, a.number, a.outcome, a.charge, a.started_at, a.ended_at, a.worker_id,
-       a.worker, a.host, substr(a.message, 1, 400), a.repeats, j.task, j.queue, j.tenant
+       a.worker, a.host, substr(a.message, 1, 2000), a.repeats, j.task, j.queue, j.tenant
 FROM outlast_attempts AS a LEFT JOIN outlast_jobs AS j ON j.id = a.job_id
 WHERE a.token < :before AND a.token >= :floor
   AND (:outcomes IS NULL OR a.outcome IN (SELECT value FROM json_each(:outcomes)))
