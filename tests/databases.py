@@ -17,8 +17,7 @@ from harness.servers import PostgresServer
 from outlast.store import open_store
 
 _TEMPLATE = "outlast_template"
-_DRAWN = """UPDATE outlast_schema SET store_id = gen_random_uuid() WHERE number = 1;
-            UPDATE outlast_incarnation SET id = gen_random_uuid()"""
+_DRAWN = "UPDATE outlast_schema SET store_id = gen_random_uuid() WHERE number = 1"
 _SESSIONS = "SELECT FROM pg_stat_activity WHERE datname = %s"
 _PATIENCE = 0.1  # seconds
 

@@ -181,11 +181,12 @@ async def test_tokens_of_a_job_only_increase(store: Store, hands: Hands) -> None
 
 async def test_tokens_jump_above_what_a_worker_has_seen(store: Store, hands: Hands) -> None:
     await enqueued(store, job(), job(), job())
-    await store.raise_tokens(1_000)
-    assert (await hands.claim_one()).token > 1_000
+    far = 10**16  # above the time of day
+    await store.raise_tokens(far)
+    assert (await hands.claim_one()).token > far
     await store.raise_tokens(5)
-    seen = await Hands.on(store, "w2", token_seen=5_000)
-    assert (await seen.claim_one()).token > 5_000
-    again = await store.reconnect(hands.me, 9_000)
+    seen = await Hands.on(store, "w2", token_seen=far + 5_000)
+    assert (await seen.claim_one()).token > far + 5_000
+    again = await store.reconnect(hands.me, far + 9_000)
     assert again is not None
-    assert (await Hands(store, again).claim_one()).token > 9_000
+    assert (await Hands(store, again).claim_one()).token > far + 9_000

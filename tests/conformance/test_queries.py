@@ -69,8 +69,8 @@ async def test_tokens_are_raised_in_two_statements_however_many_jobs_there_are(
     calls = await calls_of(actions.raise_tokens, store, 0.0)
     assert calls == ["highest_token", "raise_tokens"]
     assert (await hands.claim_one()).token > last + actions.TOKEN_STEP
-    raised = await actions.raise_tokens(store, 1e9)
-    assert raised.above == int(1e15)
+    raised = await actions.raise_tokens(store, 1e10)
+    assert raised.above == int(1e16)
     assert (await hands.claim_one()).token > raised.above
 
 

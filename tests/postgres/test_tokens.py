@@ -75,14 +75,15 @@ async def test_a_jump_of_the_tokens_lets_the_beats_through_while_an_exchange_is_
     await enqueued(store)
     async with session.transaction():
         await exchange_on(session, hands, limit=1)
-        jumping = asyncio.create_task(store.raise_tokens(10_000_000))
+        far = await session.fetchval("SELECT last_value FROM outlast_token_seq") + 10_000_000
+        jumping = asyncio.create_task(store.raise_tokens(far))
         await blocked(watcher)
         assert (await other_store.heartbeat(hands.me)).renewed  # as soon as the jump gives up
         with pytest.raises(StoreUnavailable):
             await jumping
-    await store.raise_tokens(10_000_000)
+    await store.raise_tokens(far)
     await enqueued(store)
-    assert (await hands.claim_one()).token > 10_000_000
+    assert (await hands.claim_one()).token > far
 
 
 @pytest.mark.parametrize("breaks_off", [False, True], ids=["commits", "breaks off"])

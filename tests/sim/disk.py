@@ -47,11 +47,11 @@ class Disk:
             kept.backup(now)
         kept.close()
 
-    def raise_tokens(self, above: int) -> None:
-        """Make every later token larger, as the database itself does."""
-        sql = "UPDATE outlast_sequences SET value = max(value, ?) WHERE name = 'token'"
+    def raise_tokens(self) -> None:
+        """Make every later token much larger, as the database itself does."""
+        sql = "UPDATE outlast_sequences SET value = value + 4294967296 WHERE name = 'token'"
         with contextlib.closing(self.look()) as now:
-            now.execute(sql, (above,))
+            now.execute(sql)
 
     def look(self) -> sqlite3.Connection:
         """Return a connection that only reads, and never fails."""

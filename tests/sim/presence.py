@@ -132,7 +132,7 @@ class Database:
     def draw_incarnation(self) -> None:
         """Let tokens jump, once for each incarnation, at the moment it is drawn."""
         if not self.has_incarnation:
-            self._world.disk.raise_tokens(int(self._world.loop.now * 1_000_000))
+            self._world.disk.raise_tokens()
             self.has_incarnation = True
 
     @property

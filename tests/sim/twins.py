@@ -311,6 +311,8 @@ def _same_run() -> Iterable[Patch]:
 @twin("tokens do not jump in a failover")
 def _no_jump() -> Iterable[Patch]:
     yield mock.patch.object(Disk, "raise_tokens")
+    plain = sqlite_exchange._DRAW_TOKENS.replace("CAST(:now * 1000000 AS INTEGER)", "0")
+    yield mock.patch.object(sqlite_exchange, "_DRAW_TOKENS", plain)
 
 
 @twin("a deadline is judged of a worker that does not beat")

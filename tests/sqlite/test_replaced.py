@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import closing
@@ -16,6 +17,7 @@ from outlast.store.sqlite.store import SqliteStore
 from outlast.store.sqlite.wakeup import SqliteWakeup
 from outlast.store.values import Answer, ClaimRequest
 from tests.conformance.kit import TASK, Hands, ended, enqueued, eventually, job, new_worker
+from tests.manual_clock import ManualClock
 
 GONE = "was deleted, or another file has taken its place"
 
@@ -31,6 +33,12 @@ async def store(path: Path) -> AsyncIterator[SqliteStore]:
     await store.open()
     yield store
     await store.close()
+
+
+async def opened(path: Path) -> SqliteStore:
+    store = SqliteStore(f"sqlite:///{path}")
+    await store.open()
+    return store
 
 
 def deleted(path: Path, *beside: str) -> None:
@@ -140,6 +148,64 @@ async def test_tokens_drawn_after_the_backup_are_not_drawn_again(
     assert await loser.hand_in(ended(lost)) == [Answer.REFUSED]
     assert await fresh.hand_in(ended(again)) == [Answer.ACCEPTED]
     await other.close()
+
+
+async def test_a_copy_that_is_put_back_while_nothing_runs_draws_no_token_again(path: Path) -> None:
+    store = await opened(path)
+    await enqueued(store)
+    await store.close()
+    shutil.copy(path, f"{path}.b")
+    store = await opened(path)
+    lost = await (await Hands.on(store)).claim_one()
+    await store.close()
+    shutil.copy(f"{path}.b", path)  # into the same file: device and inode stay
+    store = await opened(path)
+    again = await (await Hands.on(store)).claim_one()
+    await store.close()
+    assert again.job_id == lost.job_id
+    assert again.token > lost.token
+
+
+async def test_a_backup_that_is_written_into_the_file_in_use_draws_no_token_again(
+    path: Path, store: SqliteStore
+) -> None:
+    """As ``.restore`` of the sqlite3 program does, under a worker that goes on in the same file."""
+    hands = await Hands.on(store)
+    await enqueued(store)
+    with closing(sqlite3.connect(path)) as file, closing(sqlite3.connect(f"{path}.b")) as backup:
+        file.backup(backup)
+        lost = await hands.claim_one()
+        backup.backup(file)
+    again = await hands.claim_one()
+    assert again.job_id == lost.job_id
+    assert again.token > lost.token
+    assert await hands.hand_in(ended(lost)) == [Answer.REFUSED]
+    assert await hands.hand_in(ended(again)) == [Answer.ACCEPTED]
+
+
+async def test_a_file_that_is_made_again_gives_out_no_token_again(path: Path) -> None:
+    """Job 1 is another one, of which an attempt of the first one's must not be the end."""
+    tokens = []
+    for _ in range(2):
+        store = await opened(path)
+        await enqueued(store)
+        tokens.append((await (await Hands.on(store)).claim_one()).token)
+        await store.close()
+        path.unlink()
+    assert tokens[1] > tokens[0]
+
+
+async def test_tokens_rise_while_the_clock_is_set_back(path: Path) -> None:
+    clock = ManualClock()
+    store = SqliteStore(f"sqlite:///{path}", clock=clock)
+    await store.open()
+    hands, tokens = await Hands.on(store), []
+    for _ in range(3):
+        await enqueued(store)
+        tokens.append((await hands.claim_one()).token)
+        clock.step_wall(-3600.0)
+    await store.close()
+    assert tokens == [tokens[0], tokens[0] + 1, tokens[0] + 2]
 
 
 async def test_wake_ups_follow_to_the_new_file(path: Path, store: SqliteStore) -> None:

@@ -64,8 +64,9 @@ def migrate(
 
     If there is no store, it is created. This is safe while workers run: migrate first, then restart
     them one by one. A store that serves only newer programs is refused, with exit code 3. After a
-    restore from a backup, run it with --after-restore before any worker starts: attempts that began
-    after the backup may still run somewhere, and no token may be issued twice.
+    restore of rows alone, into tables of PostgreSQL that stayed, run it with --after-restore before
+    any worker starts: attempts that began after the backup may still run somewhere, and no token
+    may be issued twice. After any other restore tokens jump by themselves.
 
     Run it as the owner of the tables, and workers as a role that can do no more than they need:
     --grant ROLE grants that, again after each upgrade. With --only enqueue it is enough to enqueue

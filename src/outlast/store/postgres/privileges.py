@@ -31,7 +31,7 @@ _NEEDED: dict[Purpose, Mapping[str, str]] = {
         "outlast_minutes": _ALL,
         "outlast_actions": _ALL,
         "outlast_schema": "SELECT",
-        "outlast_incarnation": "SELECT INSERT",
+        "outlast_incarnation": "SELECT INSERT UPDATE",
         "outlast_history": "SELECT",
         "outlast_jobs_id_seq": "USAGE",
         "outlast_pauses_id_seq": "USAGE",

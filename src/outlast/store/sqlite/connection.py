@@ -55,9 +55,7 @@ class SqliteConnection:
     """A lazily opened connection, and the one thread that uses it.
 
     ``patience`` is how many seconds a call waits for locks of others. Calls may come from any
-    event loop; they run one after the other. ``on_other_file`` is done first, in a transaction of
-    its own, to a file that has taken the place of the one that was open. ``durable``: whether a
-    commit waits for the disk.
+    event loop; they run one after the other. ``durable``: whether a commit waits for the disk.
     """
 
     def __init__(
@@ -67,18 +65,15 @@ class SqliteConnection:
         clock: Clock,
         patience: float,
         read_only: bool,
-        on_other_file: Work[None] | None = None,
         durable: bool = True,
     ) -> None:
         self.path = path
         self._clock = clock
         self._rounds = max(1, round(patience / ROUND_SECONDS))
         self._read_only = read_only
-        self._on_other_file = on_other_file
         self._durable = durable
         self._connection: sqlite3.Connection | None = None
         self._place: Place | None = None  # of the file that is open
-        self._is_other = False  # the file was replaced, and nothing was done to the new one yet
         self._executor: OneThread | None = None
         self._closing = False
         self._lock = threading.RLock()
@@ -121,24 +116,13 @@ class SqliteConnection:
             return self._connection
         mode = "ro" if self._read_only else "rwc" if create else "rw"
         connection, place = _opened(self.path, mode)
-        try:
-            self._arrive(connection)
-        except BaseException:
-            connection.close()
-            raise
+        if not self._durable:
+            connection.execute(_OPEN["off"])
         self._connection, self._place = connection, place
         return connection
 
-    def _arrive(self, connection: sqlite3.Connection) -> None:
-        if not self._durable:
-            connection.execute(_OPEN["off"])
-        if self._is_other and self._on_other_file is not None and not self._read_only:
-            self._bracket(connection.cursor(), self._on_other_file)
-        self._is_other = False
-
     def _check_place(self, so: str) -> None:
         if place_of(self.path) != self._place:
-            self._is_other = True
             self.disconnect()
             raise StoreUnavailable(
                 f"{self.path} was deleted, or another file has taken its place: {so}"

@@ -31,6 +31,7 @@ from outlast.store.values import Answer, Claimed, ClaimRequest, Exchanged, Worke
 NUL = "\\u0000"  # as JSON has it, and two other texts too
 
 _SQL = statements("exchange")
+_DRAW_TOKENS = statements("sequences")["draw_tokens"]
 _MARK = statements("transaction")
 _COMPLETED = {OutcomeKind.COMPLETED.value, CrashKind.COMPLETION_NOT_COMMITTED.value}
 _encode = msgspec.json.Encoder().encode
@@ -276,7 +277,7 @@ def _within(found: Sequence[Row], left: int, *, least: int) -> tuple[int, int]:
 def _take(cursor: Cursor, now: float, me: WorkerRef, found: Sequence[Row]) -> list[Claimed]:
     if not found:
         return []
-    tokens = draw(cursor, "token", len(found))
+    tokens = _draw_tokens(cursor, now, len(found))
     values = {
         "worker_id": me.worker_id,
         "token": tokens[0],
@@ -289,6 +290,11 @@ def _take(cursor: Cursor, now: float, me: WorkerRef, found: Sequence[Row]) -> li
         _make_claimed(cursor, now, row, token, *policies[row[9]])
         for token, row in zip(tokens, found, strict=True)
     ]
+
+
+def _draw_tokens(cursor: Cursor, now: float, count: int) -> range:
+    last = int(cursor.execute(_DRAW_TOKENS, {"now": now, "count": count}).fetchone()[0])
+    return range(last - count + 1, last + 1)
 
 
 def _make_claimed(

@@ -110,7 +110,6 @@ class SqliteStore(SqliteActionVerbs, SqliteScheduleVerbs):
             clock=clock,
             patience=busy_timeout,
             read_only=read_only,
-            on_other_file=workers.leave_tokens_behind,
             durable=durable,
         )
         self.inspector: Inspector = SqliteInspector(self._connection, clock)

@@ -88,12 +88,6 @@ def raise_tokens(cursor: Cursor, _: float, above: int) -> None:
     cursor.execute(_RAISE, {"above": above})
 
 
-def leave_tokens_behind(cursor: Cursor, now: float) -> None:
-    """Make later tokens larger than any of a file whose place this one has taken, as that of a
-    backup: by the microseconds since 1970, which no store has drawn tokens as fast as."""
-    raise_tokens(cursor, now, int(now * 1_000_000))
-
-
 def reconnect(cursor: Cursor, now: float, me: WorkerRef, token_seen: int) -> WorkerRef | None:
     """Raise the epoch; None if the lease is lost."""
     raise_tokens(cursor, now, token_seen)

@@ -4,4 +4,4 @@ SELECT i.id::text AS incarnation, w.lanes
 FROM outlast_incarnation i
 LEFT JOIN LATERAL (
     SELECT lanes FROM outlast_workers WHERE lanes IS NOT NULL ORDER BY id DESC LIMIT 8) w ON true
-WHERE i.home = i.tableoid
+WHERE i.home = outlast_home_v1()

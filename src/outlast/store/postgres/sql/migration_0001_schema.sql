@@ -280,16 +280,15 @@ CREATE TABLE outlast_schema (
     CONSTRAINT outlast_schema_id CHECK ((number = 1) = (store_id IS NOT NULL))
 );
 
--- One row, drawn again for each run of the database that may know less than the one before: an unlogged
--- table is emptied by the recovery from a crash, and a standby or a backup never has its row. So it is
--- gone whenever sessions were lost under a start time that stays, or the tail of the log may be lost:
--- see outlast_begin_incarnation_v1. A dump does have the row, and the table that it is restored to is
--- another one: a row counts only in the table in which it was drawn (home = tableoid).
+-- One row, drawn again for each run of the database that may know less than the one before. It names its home,
+-- the run of the server and the database in which it was drawn (outlast_home_v1), and counts nowhere else:
+-- it may be copied with the files, the database or a dump. And an unlogged table is emptied by the recovery from
+-- a crash, which loses sessions and maybe the tail of the log under a start time that stays (outlast_begin_incarnation_v1).
 CREATE UNLOGGED TABLE outlast_incarnation (
-    home oid PRIMARY KEY,
+    one  boolean PRIMARY KEY DEFAULT true CHECK (one),
+    home text NOT NULL,
     id   uuid NOT NULL DEFAULT gen_random_uuid()
 );
-INSERT INTO outlast_incarnation (home) VALUES ('outlast_incarnation'::regclass);
 
 CREATE VIEW outlast_history AS
 SELECT a.job_id, a.token, a.number, a.worker_id, a.worker, a.host, a.pid, a.outcome, a.charge,
@@ -311,6 +310,7 @@ WHERE j.state = 'completed';
 
 -- What several of them need.
 \ir functions/outlast_seconds_v1.sql
+\ir functions/outlast_home_v1.sql
 
 -- The one guard under which an attempt is closed, and the answers to late writes; jobs that are kept for no time.
 \ir functions/outlast_forget_v1.sql

@@ -7,5 +7,10 @@ UPDATE outlast_sequences SET value = value + ? WHERE name = ? RETURNING value + 
 -- Ids and positions at once; the id is the row with 1.
 UPDATE outlast_sequences SET value = value + ? WHERE name IN ('job', 'position')
 RETURNING name = 'job', value + 0
+-- name: draw_tokens
+-- Above the time of day in microseconds, too, which no store draws as fast as: so all that was drawn in another
+-- file, of which this one is an older copy, was smaller.
+UPDATE outlast_sequences SET value = max(value, CAST(:now * 1000000 AS INTEGER)) + :count WHERE name = 'token'
+RETURNING value + 0
 -- name: raise
 UPDATE outlast_sequences SET value = :above WHERE name = 'token' AND value < :above

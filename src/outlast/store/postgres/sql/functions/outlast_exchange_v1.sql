@@ -40,10 +40,10 @@
 --    (v_walked), the caller has the gaps searched less often (p_searches), and meanwhile only in the queues that
 --    wake-ups have named (p_news). A floor that is too high delays, and never loses;
 --    what is claimed is judged by the row alone.
---    Nothing is claimed where the database has no incarnation: it has crashed, failed over or was restored, and
---    tokens have not jumped yet over those that may be lost. The caller is told that it does not stand, and
---    reconnects, which draws one. The row is gone for sessions that begin after the crash and for no others, so
---    what is seen at 1 holds to the end.
+--    Nothing is claimed where the database has no incarnation: its server was started, or it has crashed, failed
+--    over, was restored or copied, and tokens have not jumped yet over those that may be lost. The caller is told
+--    that it does not stand, and reconnects, which draws one. The row goes, or stops to count, for sessions that
+--    begin afterwards and for no others, so what is seen at 1 holds to the end.
 --    The token is drawn while the worker's row is held, so that a jump of the sequence (outlast_raise_tokens_v1),
 --    which locks out all holders of that table, can never make it step back.
 --    A reply is bounded in bytes of arguments and checkpoints, too, since a slow link must carry it in time; the
@@ -116,12 +116,12 @@ BEGIN
     -- 1
     SELECT w.status,
            EXISTS (SELECT FROM outlast_jobs j WHERE j.worker_id = p_worker AND j.cancel_requested),
-           (SELECT i.id FROM outlast_incarnation i WHERE i.home = i.tableoid)
+           i.id
     INTO v_status, v_asked, v_incarnation
-    FROM outlast_workers w
+    FROM outlast_workers w, outlast_incarnation i
     WHERE w.id = p_worker AND w.epoch = p_epoch AND w.status IN ('active', 'draining')
       AND w.registration IS NOT DISTINCT FROM p_registration
-      AND EXISTS (SELECT FROM outlast_incarnation i WHERE i.home = i.tableoid)
+      AND i.home = outlast_home_v1()
     FOR KEY SHARE OF w;
     v_valid := FOUND;
     v_now := clock_timestamp();
