@@ -206,7 +206,7 @@ async def shows(store: Store, ids: list[int]) -> None:
             )
             await look.place(job_id)
     assert len(await look.last_attempts([row.id for row in rows])) == len(rows)
-    await look.highest_token()
+    await look.last_token()
     workers = await look.workers()
     _json(workers_document(workers, 1e9))
     _json(stats_document(await look.statistics(), workers))

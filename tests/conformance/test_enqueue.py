@@ -222,3 +222,24 @@ async def test_racing_tasks_share_no_key(store: Store, other_store: Store) -> No
         )
         assert [isinstance(one, KeyInUse) for one in answers].count(True) == 1
     assert len(await store.inspector.jobs(JobFilter(limit=1_000))) == 40
+
+
+@pytest.mark.parametrize("labels", [(), ("a",)], ids=["without labels", "with labels"])
+async def test_each_of_a_batch_with_keys_gets_its_own_id(
+    store: Store, labels: tuple[str, ...]
+) -> None:
+    """Some of its keys are taken, and keys do not rise as the jobs do."""
+    policy = Policy(labels=labels)
+    (taken,) = await store.enqueue([job(key="m", args='"taken"')])
+    keys = ["z", None, "m", "a", None, "b", None]
+    batch = [job(key=key, args=f'"{n}"', policy=policy) for n, key in enumerate(keys)]
+    stored = await store.enqueue(batch)
+    assert [one.created for one in stored] == [key != "m" for key in keys]
+    assert stored[2].job_id == taken.job_id
+    rows = {row.id: row for row in await store.inspector.jobs_of([one.job_id for one in stored])}
+    assert len(rows) == len(keys)
+    for number, (one, key) in enumerate(zip(stored, keys, strict=True)):
+        assert rows[one.job_id].key == key
+        assert rows[one.job_id].args == ('"taken"' if key == "m" else f'"{number}"')
+        expected = () if key == "m" else labels
+        assert rows[one.job_id].policy.labels == expected

@@ -15,6 +15,7 @@ from outlast.model.lifecycle import OutcomeKind
 from outlast.store.protocol import Store
 from outlast.store.rows import JobFilter, WorkerStatus
 from outlast.store.values import NewJob, Requeued
+from tests.conformance.hostile_kit import raw
 from tests.conformance.kit import Hands, crashed, ended, enqueued, job
 
 
@@ -67,11 +68,28 @@ async def test_tokens_are_raised_in_two_statements_however_many_jobs_there_are(
     await enqueued(store, *[job() for _ in range(1_500)])
     last = (await hands.claim(3))[-1].token
     calls = await calls_of(actions.raise_tokens, store, 0.0)
-    assert calls == ["highest_token", "raise_tokens"]
+    assert calls == ["last_token", "raise_tokens"]
     assert (await hands.claim_one()).token > last + actions.TOKEN_STEP
     raised = await actions.raise_tokens(store, 1e10)
     assert raised.above == int(1e16)
     assert (await hands.claim_one()).token > raised.above
+
+
+async def test_a_token_that_was_never_issued_lifts_no_others_to_the_end(
+    store_url: str, store: Store, hands: Hands
+) -> None:
+    """After a restore they go on above those that were issued: beside the highest number there is,
+    none could be drawn any more."""
+    (forged, _) = await enqueued(store, job(), job(delay=60))
+    async with raw(store_url) as rows:
+        assert await rows.run(
+            "UPDATE outlast_jobs SET state = 'dead', ended_at = run_at, position = NULL,"
+            f" token = {2**63 - 1} WHERE id = {forged}"
+        )
+    raised = await actions.raise_tokens(store, 1e9)
+    assert raised.above == int(1e15)
+    await enqueued(store)
+    assert (await hands.claim_one()).token == raised.above + 1
 
 
 async def test_dead_jobs_are_revived_by_filter_in_batches(

@@ -116,7 +116,7 @@ READS: dict[str, Verb] = {
     "search": lambda hands, held: hands.store.inspector.search([held.job_id], Texts(args="{")),
     "logs": lambda hands, held: hands.store.inspector.logs(held.job_id),
     "last_attempts": lambda hands, held: hands.store.inspector.last_attempts([held.job_id]),
-    "highest_token": lambda hands, _: hands.store.inspector.highest_token(),
+    "last_token": lambda hands, _: hands.store.inspector.last_token(),
     "workers": lambda hands, _: hands.store.inspector.workers(),
     "held": lambda hands, _: hands.store.inspector.held(),
     "refusals": lambda hands, _: hands.store.inspector.refusals(),

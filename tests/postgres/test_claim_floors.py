@@ -92,6 +92,20 @@ async def test_jobs_committed_below_the_floor_are_found_by_the_next_look_without
     assert await line.take() == [held.job_id]
 
 
+async def test_no_floor_follows_a_position_that_was_never_drawn(line: Line, pg_url: str) -> None:
+    """A role that may enqueue can write one: all jobs to come would be below it."""
+    other = await asyncpg.connect(pg_url)
+    await other.execute(
+        "INSERT INTO outlast_jobs (run_at, enqueued_at, task, queue, args, position)"
+        " VALUES (now(), now(), 't', 'default', '{}', 9223372036854775806)"
+    )
+    await other.close()
+    assert len(await line.take()) == 1
+    await line.settle()
+    stored = await line.add(NewJob(task="t"))
+    assert await line.take() == stored
+
+
 async def test_a_claim_from_floors_alone_says_when_it_is_looked_below_them(
     line: Line, pg_url: str
 ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from importlib import import_module, resources
+from pathlib import Path
 from pkgutil import iter_modules
 from typing import Any
 
@@ -44,6 +45,7 @@ from tests.conformance.verbs_kit import LOCK, WRITES
 
 ROLE = "outlast_least"
 BY_THE_OWNER = {
+    "patient",
     "schema_lock",
     "schema_lock_holders",
     "schema_record",
@@ -246,7 +248,7 @@ async def _all_of_a_reader(store: PostgresStore) -> None:
     await inspector.logs(job_id)
     await inspector.search([job_id], Texts(args="{", error="no", within=1.0))
     await inspector.last_attempts([job_id])
-    await inspector.highest_token()
+    await inspector.last_token()
     await inspector.workers()
     await inspector.refusals()
     await inspector.place(job_id)
@@ -360,6 +362,23 @@ async def test_a_role_for_enqueuing_can_enqueue_and_read_and_no_more(
     await store.close()
 
 
+@pytest.mark.parametrize(
+    "column", ["id", "token", "state", "worker_id", "ended_at", "solo", "result"]
+)
+async def test_a_role_for_enqueuing_names_no_id_and_no_part_of_a_run(
+    pg_url: str, role: str, column: str
+) -> None:
+    """With the ids that come next it would keep all others from enqueuing; with the highest token,
+    state and end it would make up history."""
+    await granted(pg_url, Purpose.ENQUEUE)
+    own = await asyncpg.connect(role)
+    said = "(run_at, enqueued_at, task, queue, args{}) VALUES (now(), now(), 't', 'q', '{{}}'{})"
+    await own.execute(f"INSERT INTO outlast_jobs {said.format('', '')}")
+    with pytest.raises(asyncpg.InsufficientPrivilegeError):
+        await own.execute(f"INSERT INTO outlast_jobs {said.format(f', {column}', ', NULL')}")
+    await own.close()
+
+
 async def test_granting_needs_a_role_and_the_right_to_grant(pg_url: str, role: str) -> None:
     owner = PostgresStore(pg_url)
     with pytest.raises(ConfigError, match="no role 'outlast_missing'"):
@@ -382,6 +401,25 @@ async def test_grants_on_sqlite_are_refused(sqlite_url: str) -> None:
     await store.close()
 
 
+def _cell(privileges: str) -> str:
+    return ", ".join(
+        each.replace("(", " of ").removesuffix(")").replace(",", ", ")
+        for each in privileges.split()
+    )
+
+
+def test_the_table_of_the_docs_is_that_of_the_code() -> None:
+    """A role that was granted what it says by hand is no worker's otherwise."""
+    worker, enqueue = privileges._NEEDED[Purpose.WORKER], privileges._NEEDED[Purpose.ENQUEUE]
+    rows = [
+        f"| `{name}` | {_cell(said)} | {_cell(enqueue.get(name, ''))} |".replace("|  |", "| |")
+        for name, said in worker.items()
+    ]
+    assert set(enqueue) <= set(worker)
+    docs = Path(__file__).parents[2] / "docs" / "operating.md"
+    assert "\n".join(rows) in docs.read_text("utf-8"), "\n".join(rows)
+
+
 async def test_every_table_and_sequence_is_granted_or_excluded(pg_url: str, session: Any) -> None:
     """A later one is not forgotten: it is granted, or left out on purpose."""
     owner = PostgresStore(pg_url)
@@ -392,6 +430,7 @@ async def test_every_table_and_sequence_is_granted_or_excluded(pg_url: str, sess
     )
     named = set(privileges._NEEDED[Purpose.WORKER])
     drawn_by_the_table = {
+        "outlast_jobs_id_seq",
         "outlast_workers_id_seq",
         "outlast_refusals_id_seq",
         "outlast_actions_id_seq",

@@ -200,7 +200,7 @@ async def test_a_viewer_may_read_all_and_change_nothing(pg_url: str, as_role: st
         inspector.counts,
         inspector.pauses,
         inspector.schedules,
-        inspector.highest_token,
+        inspector.last_token,
         store.migrations,
         store.store_id,
     ):

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from outlast.errors import StoreUnavailable
-from outlast.store.postgres import inspector, statements
 from outlast.store.postgres.store import PostgresStore
 from outlast.store.protocol import Store
 from tests.conformance.kit import Hands, enqueued, job
@@ -107,28 +106,3 @@ async def test_after_a_crash_one_of_several_workers_draws_the_incarnation(
     assert token > jumped if breaks_off else token == jumped + 1
     for each in others:
         await each.close()
-
-
-async def test_the_highest_token_may_take_longer_than_any_other_statement(
-    pg_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It reads the whole table."""
-    hasty, real = PostgresStore(pg_url, statement_timeout=1.0), statements.sql
-    slow = "SELECT 7 FROM pg_sleep(1.5)"
-    monkeypatch.setattr(
-        inspector, "sql", lambda verb: slow if verb == "highest_token" else real(verb)
-    )
-    assert await hasty.inspector.highest_token() == 7
-    await hasty.close()
-
-
-async def test_the_highest_token_waits_no_longer_for_a_lock_than_a_statement_may_take(
-    pg_url: str, session: Any
-) -> None:
-    hasty = PostgresStore(pg_url, statement_timeout=1.0)
-    async with session.transaction():
-        await session.execute("LOCK TABLE outlast_jobs")
-        with pytest.raises(StoreUnavailable, match="lock"):
-            await hasty.inspector.highest_token()
-    assert await hasty.inspector.highest_token() == 0
-    await hasty.close()

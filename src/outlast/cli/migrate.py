@@ -139,4 +139,4 @@ def _named(steps: list[Migration]) -> str:
 
 async def _raise_tokens(store: Store) -> None:
     raised = await raise_tokens(store, SYSTEM.wall())
-    print(f"tokens go on above {raised.above}; the highest on a stored job is {raised.highest}")
+    print(f"tokens go on above {raised.above}; the last one that was issued is {raised.issued}")

@@ -91,10 +91,10 @@ class CannotDrain(OutlastError):
 
 
 class RaisedTokens(msgspec.Struct, frozen=True):
-    """Later tokens are larger than ``above``; ``highest`` is the highest on a stored job."""
+    """Later tokens are larger than ``above``; ``issued`` is the last one before."""
 
     above: int
-    highest: int
+    issued: int
 
 
 async def find_dead(store: Store, which: DeadJobs, limit: int, before: int | None = None) -> JobIds:
@@ -233,12 +233,13 @@ async def raise_tokens(store: Store, now: float) -> RaisedTokens:
     """Lift the tokens above any that was issued after the backup was made.
 
     A fixed step is too small for a busy store with a backup of yesterday. Microseconds since
-    1970 are above all that a store can have drawn since then, and above the last such lift.
+    1970 are above all that a store can have drawn since then, and above the last such lift. No row
+    is asked: one with a token that was never issued must not lift the others to the end.
     """
-    highest = await store.inspector.highest_token()
-    above = max(highest + TOKEN_STEP, int(now * 1_000_000))
+    issued = await store.inspector.last_token()
+    above = max(issued + TOKEN_STEP, int(now * 1_000_000))
     await store.raise_tokens(above)
-    return RaisedTokens(above, highest)
+    return RaisedTokens(above, issued)
 
 
 async def delete_schedule(store: Store, name: str, *, by: By | None = None) -> None:

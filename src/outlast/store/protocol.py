@@ -110,8 +110,8 @@ class Inspector(
         """Return jobs as ``jobs_of`` does, each with its last closed attempt, in one statement."""
         ...
 
-    async def highest_token(self) -> int:
-        """Return the highest token on a stored job, else 0. Reads the whole table."""
+    async def last_token(self) -> int:
+        """Return the last token that was issued, else 0."""
         ...
 
     async def workers(self) -> list[WorkerRow]:

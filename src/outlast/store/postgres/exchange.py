@@ -38,7 +38,7 @@ class _Head(msgspec.Struct):
     those that were named and for suspects. ``counts``: how many of them each claim request brought,
     one after the other. ``late``: how many stood below the floors, where it
     was looked there. ``lanes``: that the client did not know, as (queue, task, rank, first
-    position)."""
+    position). ``drawn``: the highest position ever drawn."""
 
     valid: bool
     order: list[int]
@@ -47,6 +47,7 @@ class _Head(msgspec.Struct):
     others: list[tuple[int, int, str]]
     cancels: list[tuple[int, int]]
     next_due: float | None
+    drawn: int
     solo_waiting: int = 0
     cut: bool = False
     expired: int = 0
@@ -199,14 +200,23 @@ class PostgresExchange:
         return rows
 
     def _remember(self, rows: Sequence[Any], head: _Head) -> None:
-        """Note what an exchange has told of the line."""
+        """Note what an exchange has told of the line. No floor follows a position beyond what has
+        been drawn, as a role that may enqueue can write it: all others would be below."""
         self._lanes.note_incarnation(head.incarnation)
         places = zip(rows, head.places, strict=True)
-        claimed = [((row[4], row[3], -row[12]), place) for row, place in places if place]
+        claimed = [
+            ((row[4], row[3], -row[12]), place)
+            for row, place in places
+            if place and place <= head.drawn
+        ]
         if claimed:
             lanes = {(queue, rank) for (queue, _, rank), _ in claimed}
             self._turns.note_lanes(len(lanes), len(claimed))
-        self._lanes.remember(head.lanes, claimed)
+        new = [
+            (queue, task, rank, place if place <= head.drawn else 0)
+            for queue, task, rank, place in head.lanes
+        ]
+        self._lanes.remember(new, claimed)
 
     def _note_turns(
         self, requests: Sequence[ClaimRequest], rows: Sequence[Any], head: _Head

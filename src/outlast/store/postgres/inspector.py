@@ -79,8 +79,6 @@ from outlast.store.statistics import (
 )
 from outlast.store.values import Purpose
 
-SCAN_SECONDS = 86_400.0  # for a read of a whole table, on whose result a person waits
-
 
 class PostgresInspector:
     """An ``Inspector`` on the connections of a store."""
@@ -135,12 +133,10 @@ class PostgresInspector:
         rows = await self._fetch("show_last_attempts", list(ids), text_max)
         return [_with_attempt(tuple(row)) for row in rows]
 
-    async def highest_token(self) -> int:
-        """Return the highest token on a stored job; 0 if no job was ever claimed."""
-        async with self._connections.use(kind=Transaction.SNAPSHOT) as connection:
-            await connection.execute(sql("patient"))
-            highest: int = await connection.fetchval(sql("highest_token"), timeout=SCAN_SECONDS)
-        return highest
+    async def last_token(self) -> int:
+        """Return the last token that was issued, else 0."""
+        rows = await self._fetch("token_last")
+        return int(rows[0][0])
 
     async def workers(self) -> list[WorkerRow]:
         """Return all workers that are there, and those that have gone last, by id."""

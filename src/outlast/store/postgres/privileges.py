@@ -17,6 +17,10 @@ from outlast.store.values import Purpose
 
 NAMED_MAX = 8  # privileges named in an error
 _ALL = "SELECT INSERT UPDATE DELETE"
+# what enqueuing says of a job: no id, state, token or worker, which others are drawn or found by
+_ENQUEUED = (
+    "task,queue,args,priority,run_at,enqueued_at,position,tenant,policy,timeout,expires_at,keep,key"
+)
 
 _NEEDED: dict[Purpose, Mapping[str, str]] = {
     Purpose.WORKER: {
@@ -33,7 +37,6 @@ _NEEDED: dict[Purpose, Mapping[str, str]] = {
         "outlast_schema": "SELECT",
         "outlast_incarnation": "SELECT INSERT UPDATE",
         "outlast_history": "SELECT",
-        "outlast_jobs_id_seq": "USAGE",
         "outlast_pauses_id_seq": "USAGE",
         "outlast_position_seq": "USAGE SELECT",
         "outlast_token_seq": "USAGE SELECT UPDATE",
@@ -42,14 +45,13 @@ _NEEDED: dict[Purpose, Mapping[str, str]] = {
         "outlast_watch_3_seq": "USAGE UPDATE",
     },
     Purpose.ENQUEUE: {
-        "outlast_jobs": "SELECT INSERT",
+        "outlast_jobs": f"SELECT INSERT({_ENQUEUED})",
         "outlast_attempts": "SELECT",
         "outlast_labels": "SELECT INSERT",
         "outlast_workers": "SELECT",
         "outlast_schedules": _ALL,
         "outlast_pauses": "SELECT",
         "outlast_schema": "SELECT",
-        "outlast_jobs_id_seq": "USAGE",
         "outlast_position_seq": "USAGE",
     },
     Purpose.PRODUCE: {},
@@ -83,15 +85,25 @@ class Privilege(msgspec.Struct, frozen=True):
 
 async def privileges(connection: Any, role: str | None, purpose: Purpose) -> list[Privilege]:
     """Return what a role (None: that of the connection) needs. Empty: there is no such role."""
-    pairs = [
-        (name, privilege)
-        for name, several in _NEEDED[purpose].items()
-        for privilege in several.split()
-    ]
-    names, wanted = [name for name, _ in pairs], [privilege for _, privilege in pairs]
+    needed = _needed_by(purpose)
+    names, wanted, columns = ([each[place] for each in needed] for place in range(3))
     as_owner = purpose is Purpose.PRODUCE
-    rows = await connection.fetch(sql("privileges"), role, names, wanted, as_owner)
+    rows = await connection.fetch(sql("privileges"), role, names, wanted, as_owner, columns)
     return [Privilege(*row) for row in rows]
+
+
+def _needed_by(purpose: Purpose) -> list[tuple[str, str, str]]:
+    """Return each as object, privilege and columns; "" for the columns is all of the object."""
+    return [
+        (name, *_split(each))
+        for name, several in _NEEDED[purpose].items()
+        for each in several.split()
+    ]
+
+
+def _split(privilege: str) -> tuple[str, str]:
+    word, _, columns = privilege.rstrip(")").partition("(")
+    return word, columns
 
 
 async def grant(connection: Any, role: str, purpose: Purpose) -> list[str]:

@@ -136,10 +136,9 @@ class SqliteInspector:
         rows = await self._rows("last_attempts", self._these(ids, text_max))
         return [_with_attempt(row) for row in rows]
 
-    async def highest_token(self) -> int:
-        """Return the highest token on a stored job; 0 if no job was ever claimed."""
-        highest: int = (await self._rows("highest_token", ()))[0][0]
-        return highest
+    async def last_token(self) -> int:
+        """Return the last token that was issued, else 0."""
+        return int((await self._rows("token_last", ()))[0][0])
 
     async def workers(self) -> list[WorkerRow]:
         """Return all workers that are there, and those that have gone last, by id."""

@@ -1,7 +1,7 @@
 -- What a role ($1; NULL: the one of this session) needs on these tables, views and sequences ($2, each
--- with a privilege at the same place in $3), on the schema that they are in and on the functions of
--- Outlast, either those that run as their owner ($4) or all others: each as a GRANT, with whether the role has it already. No row for a role that does not
--- exist. Reads the catalog only, so it races with nothing but another GRANT or REVOKE, whose effect the
+-- with a privilege at the same place in $3 and the columns that it is for in $5, '' for all of it), on the
+-- schema that they are in and on the functions of Outlast, either those that run as their owner ($4) or all
+-- others: each as a GRANT, with whether the role has it already. No row for a role that does not exist. Reads the catalog only, so it races with nothing but another GRANT or REVOKE, whose effect the
 -- next look shows. A name that is not found in the search_path counts as one that the role lacks.
 WITH who AS (
     SELECT r.oid, quote_ident(r.rolname) AS name
@@ -9,12 +9,15 @@ WITH who AS (
 ), home AS (
     SELECT c.relnamespace AS oid FROM pg_catalog.pg_class c WHERE c.oid = to_regclass('outlast_schema')
 ), needed AS (
-    SELECT 1 AS place, n.at, n.privilege,
+    SELECT 1 AS place, n.at,
+           n.privilege || CASE n.columns WHEN '' THEN '' ELSE ' (' || replace(n.columns, ',', ', ') || ')' END AS privilege,
            CASE c.relkind WHEN 'S' THEN 'SEQUENCE ' ELSE 'TABLE ' END
                || coalesce(c.oid::regclass::text, n.name) AS target,
-           CASE c.relkind WHEN 'S' THEN has_sequence_privilege(who.oid, c.oid, n.privilege)
-                          ELSE has_table_privilege(who.oid, c.oid, n.privilege) END AS held
-    FROM who CROSS JOIN unnest($2::text[], $3::text[]) WITH ORDINALITY AS n (name, privilege, at)
+           CASE WHEN c.relkind = 'S' THEN has_sequence_privilege(who.oid, c.oid, n.privilege)
+                WHEN n.columns = '' THEN has_table_privilege(who.oid, c.oid, n.privilege)
+                ELSE (SELECT bool_and(has_column_privilege(who.oid, c.oid, u.name, n.privilege))
+                      FROM unnest(string_to_array(n.columns, ',')) AS u (name)) END AS held
+    FROM who CROSS JOIN unnest($2::text[], $3::text[], $5::text[]) WITH ORDINALITY AS n (name, privilege, columns, at)
     LEFT JOIN pg_catalog.pg_class c ON c.oid = to_regclass(n.name)
     UNION ALL
     SELECT 0, 0, 'USAGE', 'SCHEMA ' || home.oid::regnamespace::text,

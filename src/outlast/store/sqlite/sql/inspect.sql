@@ -117,5 +117,3 @@ FROM outlast_attempts
 WHERE job_id > :after AND job_id <= coalesce(:last, 9223372036854775807) ORDER BY job_id, token
 -- name: token_last
 SELECT value FROM outlast_sequences WHERE name = 'token'
--- name: highest_token
-SELECT coalesce(max(token), 0) FROM outlast_jobs

@@ -393,6 +393,7 @@ BEGIN
         'incarnation', v_incarnation,
         'late', v_late,
         'walked', v_walked,
+        'drawn', coalesce(pg_sequence_last_value('outlast_position_seq'), 0),
         'lanes', coalesce(v_new, '[]'::json))::text;
     IF v_handed + v_claimed + v_expired = 0 THEN PERFORM set_config('synchronous_commit', 'off', true); END IF;  -- 11
     RETURN NEXT;
