@@ -18,12 +18,12 @@ from outlast.store.values import Claimed
 from outlast.worker.claims.ledger import Ledger
 from outlast.worker.running import Running
 
-HORIZON_SECONDS = 0.03  # a trip to the store and back, with something in hand
+HORIZON_SECONDS = 0.06  # two trips to the store and back, with something in hand
 RATE_SECONDS = 0.1  # over which ends are counted
 WAIT_SECONDS_MAX = 0.25
 TURN_EVERY_SECONDS = 0.5  # in which a plain function gets a turn among async tasks that fill all
 TURN_SECONDS = 5.0  # for a runner to be emptied for it
-LINGER_SECONDS_MAX = 0.01  # in which ends gather for one trip, while enough waits here
+LINGER_SECONDS_MAX = 0.02  # in which ends gather for one trip, while enough waits here
 
 _LATE = Outcome(
     kind=OutcomeKind.RELEASED,
