@@ -38,7 +38,8 @@ class JobRow(msgspec.Struct, frozen=True, kw_only=True):
         worker_id, worker, host: of the worker that runs it or has completed it.
         enqueued_at, run_at, started_at, ended_at: when it was stored, is or was due, was claimed
             for the attempt that runs or has ended it, and has ended.
-        expires_at: when it is cancelled unless it has begun; ``reason`` is then ``expired``.
+        expires_at: when it is cancelled unless it has begun; ``reason`` is then ``expired``. None
+            again where it has begun and gone back.
         hard_deadline: when its timeout ends the attempt that runs.
         cancel_requested: whether it was asked to stop.
         progress: what the attempt last reported; ``checkpoint_at``: when the checkpoint was saved.

@@ -135,7 +135,8 @@ class BoundTask(Generic[P, R]):
             delay: seconds (or a timedelta) from the store's now until the job is due.
             at: the aware datetime at which it is due; instead of ``delay``.
             expires: seconds (or a timedelta) from the store's now, or an aware datetime: if the job
-                or a retry of it has not begun by then, it is ``cancelled`` and does not run.
+                has not begun by then, it is ``cancelled`` and does not run. It is for the first
+                start: once an attempt has begun, it means nothing any more.
             queue: the queue to put it in.
             priority: -100 to 100, larger first.
             key: while a job of this task with this key is unfinished, enqueuing returns that job

@@ -79,8 +79,8 @@ class TaskOptions(TypedDict, total=False):
         keep_running_when_isolated: whether an attempt goes on while its worker cannot renew
             its lease; default: no. For work that may be done twice at the same time.
         priority: -100 to 100, larger first; default 0.
-        expires: seconds from its enqueuing until a job that has not begun, or not begun again, is
-            ``cancelled`` instead; default: never.
+        expires: seconds from its enqueuing until a job that has not begun is ``cancelled``; it
+            is for the first start and means nothing once an attempt has begun; default: never.
         keep: seconds for which a job's row is kept once it has completed or was cancelled; 0: the
             row is deleted in the commit of its end, with its result; default: no limit of its own:
             as workers are told (``keep_completed``). Dead jobs are kept all the same.

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import time
 
+import msgspec
 import pytest
 
 from outlast.insight.verify import verify
 from outlast.model.crash import Crash, CrashKind
-from outlast.model.job import State
-from outlast.model.lifecycle import OutcomeKind
-from outlast.model.suspects import Suspicion
+from outlast.model.job import Policy, State
+from outlast.model.lifecycle import OutcomeKind, Transition
 from outlast.store.protocol import EXPIRE_MAX, Store
 from outlast.store.rows import EXPIRED, StoredJob
-from outlast.store.values import Answer, Cancelled, Requeued
+from outlast.store.values import Answer, Cancelled, Orphan, Requeued
 from tests.conformance.hostile_kit import raw
 from tests.conformance.kit import Hands, crashed, ended, enqueued, job, lost_worker
 
@@ -77,31 +77,10 @@ async def test_jobs_alike_but_for_their_expiry_are_stored_each_with_its_own(stor
     assert rows[2].expires_at == 2e9
 
 
-async def test_scheduled_jobs_and_retries_expire_too(
-    store_url: str, store: Store, hands: Hands
-) -> None:
-    (retried,) = await enqueued(store, job(expires=HOUR))
-    assert await hands.hand_in(crashed(await hands.claim_one(), delay=HOUR / 2))
+async def test_scheduled_jobs_expire_too(store: Store) -> None:
     (scheduled,) = await enqueued(store, job(delay=HOUR, expires_at=PAST))
-    await let_expire(store_url, retried)
-    assert await store.expire() == 2
+    assert await store.expire() == 1
     assert await is_expired(store, scheduled)
-    assert await is_expired(store, retried)
-    row = await row_of(store, retried)
-    assert (row.failures, row.attempt_count) == (1, 1)
-    assert len(await store.inspector.attempts(retried)) == 1
-
-
-async def test_suspects_expire_too(store_url: str, store: Store, hands: Hands) -> None:
-    (suspect,) = await enqueued(store, job(expires=HOUR))
-    claimed = await hands.claim_one()
-    suspicion = Suspicion(claimed.token, claimed.token)
-    await hands.hand_in(crashed(claimed, CrashKind.BYSTANDER, suspicion=suspicion))
-    assert (await row_of(store, suspect)).solo == 1
-    await let_expire(store_url, suspect)
-    reply = await hands.exchange(limit=5, solo=1)
-    assert (reply.claimed, reply.expired) == ([], 1)
-    assert await is_expired(store, suspect)
 
 
 async def test_a_job_that_runs_does_not_expire(store_url: str, store: Store, hands: Hands) -> None:
@@ -114,75 +93,113 @@ async def test_a_job_that_runs_does_not_expire(store_url: str, store: Store, han
     assert (await row_of(store, job_id)).state is State.COMPLETED
 
 
-async def test_a_job_that_goes_back_after_it_expired_does_not_run_again(
-    store_url: str, store: Store, hands: Hands
-) -> None:
-    (job_id,) = await enqueued(store, job(expires=HOUR))
-    claimed = await hands.claim_one()
-    await let_expire(store_url, job_id)
-    reply = await hands.exchange(ended(claimed, OutcomeKind.RELEASED), limit=5)
-    assert (reply.answers, reply.claimed) == ([Answer.ACCEPTED], [])
-    assert await is_expired(store, job_id)
+BACK = [
+    (OutcomeKind.CRASHED, Crash(kind=CrashKind.ERROR)),
+    (OutcomeKind.CRASHED, Crash(kind=CrashKind.BYSTANDER)),
+    (OutcomeKind.SNOOZED, None),
+    (OutcomeKind.RELEASED, None),  # a drain, a pause --stop
+]
 
 
-@pytest.mark.parametrize("kind", [OutcomeKind.CRASHED, OutcomeKind.SNOOZED, OutcomeKind.RELEASED])
-async def test_a_job_that_would_begin_again_after_it_expires_ends_at_once(
-    store: Store, hands: Hands, kind: OutcomeKind
+@pytest.mark.parametrize(("kind", "crash"), BACK)
+async def test_a_job_that_has_begun_and_goes_back_expires_no_more(
+    store_url: str, store: Store, hands: Hands, kind: OutcomeKind, crash: Crash | None
 ) -> None:
-    in_time, late = await enqueued(store, job(expires=HOUR), job(expires=HOUR, key="k"))
+    """A deploy ends no work."""
+    late, later = await enqueued(store, job(expires=HOUR), job(expires=HOUR))
     first, second = await hands.claim()
-    crash = Crash(kind=CrashKind.ERROR) if kind is OutcomeKind.CRASHED else None
+    await let_expire(store_url, late)
     ends = [
-        ended(first, kind, delay=HOUR / 2, crash=crash),
+        ended(first, kind, delay=0.0, crash=crash),
         ended(second, kind, delay=2 * HOUR, crash=crash),
     ]
     assert await hands.hand_in(*ends) == [Answer.ACCEPTED] * 2
-    assert (await is_expired(store, in_time), await is_expired(store, late)) == (False, True)
-    row = await row_of(store, late)
-    assert (row.started_at, row.attempt_count) == (None, 1)
-    assert row.failures == (kind is OutcomeKind.CRASHED)
-    (attempt,) = await store.inspector.attempts(late)
-    assert attempt.outcome == ends[1].outcome
-    assert await enqueued(store, job(key="k")) != [late]
+    assert await store.expire() == 0
+    for job_id in (late, later):
+        row = await row_of(store, job_id)
+        assert (row.state, row.expires_at, row.reason) == (State.QUEUED, None, None)
+    assert (await row_of(store, later)).run_at > time.time() + 1.9 * HOUR
+    assert (await hands.claim_one()).job_id == late
     assert not (await verify(store.inspector)).findings
 
 
-async def test_a_pause_that_has_grown_beyond_the_expiry_ends_a_job(
+async def test_a_job_whose_worker_dies_expires_no_more(
     store_url: str, store: Store, hands: Hands
 ) -> None:
-    """Only the store knows how far the pause of a job that no release can decode has grown."""
-    (job_id,) = await enqueued(store, job(expires=35.0))
-    async with raw(store_url) as file:
-        for pause in (10.0, 20.0, 40.0):
-            assert await file.run(
-                f"UPDATE outlast_jobs SET run_at = enqueued_at WHERE id = {job_id}"
-            )
-            await hands.hand_in(crashed(await hands.claim_one(), CrashKind.UNDECODABLE))
-            assert await is_expired(store, job_id) == (pause > 35.0)
-
-
-async def test_a_cancel_that_meets_a_late_retry_is_a_cancel(store: Store, hands: Hands) -> None:
-    (job_id,) = await enqueued(store, job(expires=HOUR))
-    claimed = await hands.claim_one()
-    await store.cancel([job_id])
-    await hands.hand_in(crashed(claimed, delay=2 * HOUR))
-    row = await row_of(store, job_id)
-    assert (row.state, row.reason) == (State.CANCELLED, None)
-
-
-async def test_a_job_that_expires_while_its_worker_is_down_does_not_run_again(
-    store_url: str, store: Store, hands: Hands
-) -> None:
-    (job_id,) = await enqueued(store, job(expires=HOUR))
+    (job_id,) = await enqueued(store, job(expires=HOUR, policy=Policy(backoff_first=0.0)))
     await hands.claim_one()
     await hands.vanish()
     await let_expire(store_url, job_id)
     (applied,) = await store.reclaim(lost_worker)
-    assert (applied.state, applied.delay) == (State.CANCELLED, 0.0)
-    fresh = await Hands.on(store, "fresh")
-    assert await fresh.claim() == []
-    assert await is_expired(store, job_id)
-    assert (await row_of(store, job_id)).losses == 1
+    assert applied.state is State.QUEUED
+    assert (await (await Hands.on(store, "fresh")).claim_one()).job_id == job_id
+
+
+async def test_a_job_that_was_taken_and_has_not_begun_expires_as_before(
+    store_url: str, store: Store, hands: Hands
+) -> None:
+    late, good, lost = await enqueued(store, *[job(expires=HOUR) for _ in range(3)])
+    first, second, _ = await hands.claim()
+    await let_expire(store_url, late, lost)
+    unbegun = [ended(each, OutcomeKind.RELEASED, began=False) for each in (first, second)]
+    reply = await hands.exchange(*unbegun, limit=5)
+    assert [one.job_id for one in reply.claimed] == [good]
+    assert await store.reconcile(hands.me, [reply.claimed[0].token]) != []
+    assert await store.expire() == 1
+    assert (await is_expired(store, late), await is_expired(store, lost)) == (True, True)
+    assert (await row_of(store, late)).attempt_count == 1
+
+
+@pytest.mark.parametrize("begun", [None, 0, 1])
+async def test_what_a_dead_worker_had_not_begun_expires_as_before(
+    store: Store, hands: Hands, begun: int | None
+) -> None:
+    """Unless it is not known, or its worker had handed all back: that may have begun before."""
+    await enqueued(store, job(), job())
+    first, second = await hands.claim()
+    seen = await hands.seen()
+    told = begun if not begun else first.token
+    await store.reap(msgspec.structs.replace(seen, begun=told))
+    found: list[Orphan] = []
+
+    def note(orphan: Orphan) -> Transition:
+        found.append(orphan)
+        return lost_worker(orphan)
+
+    await store.reclaim(note)
+    after = next(each for each in found if each.facts.token == second.token)
+    assert (after.began, after.handed_back) == (begun is None, begun == 0)
+
+
+@pytest.mark.parametrize("undecodable", [False, True])
+async def test_no_pause_of_ours_ends_a_job(
+    store_url: str, store: Store, hands: Hands, undecodable: bool
+) -> None:
+    """Another release may decode it, another worker may have a slot: it is due in time for them."""
+    (job_id,) = await enqueued(store, job(expires=60.0))
+    for pause in (10.0, 20.0, 30.0, 30.0):  # half of what is left, from there on
+        claimed = await hands.claim_one()
+        if undecodable:
+            end = crashed(claimed, CrashKind.UNDECODABLE)
+        else:
+            end = ended(claimed, OutcomeKind.RELEASED, delay=pause + (pause == 30.0), began=False)
+        await hands.hand_in(end)
+        row = await row_of(store, job_id)
+        assert (row.state, row.expires_at is None) == (State.QUEUED, False)
+        assert row.run_at - row.enqueued_at == pytest.approx(pause, abs=5.0)
+        async with raw(store_url) as file:
+            assert await file.run("UPDATE outlast_jobs SET run_at = enqueued_at")
+    assert await store.expire() == 0
+    await let_expire(store_url, job_id)
+    assert await store.expire() == 1
+
+
+async def test_a_claim_brings_the_time_that_is_left(store: Store, hands: Hands) -> None:
+    await enqueued(store, job(expires=HOUR), job())
+    first, second = await hands.claim()
+    assert first.expires_in == pytest.approx(HOUR, abs=60.0)
+    assert 0 < (first.expires_in or 0) <= HOUR
+    assert (second.expires_in, first.begin_by) == (None, None)
 
 
 async def test_a_job_that_expires_while_it_is_paused_never_runs(store: Store, hands: Hands) -> None:

@@ -106,9 +106,6 @@ async def test_an_expired_job_that_is_kept_for_no_time_leaves_no_row(
     _, _, other = await enqueued(store, swept, swept, job(expires_at=PAST))
     assert (await hands.exchange(limit=5)).expired == 3
     assert await left(store) == [other]
-    await enqueued(store, kept(expires=HOUR))
-    await hands.hand_in(crashed(await hands.claim_one(), delay=2 * HOUR))
-    assert await left(store) == [other]
 
 
 async def test_a_dead_job_is_kept_all_the_same(store: Store, hands: Hands) -> None:

@@ -13,6 +13,8 @@ import pytest
 
 from harness.scene import Scene
 from outlast.model.job import State
+from outlast.store.values import NewJob
+from tests.conformance.hostile_kit import raw
 from tests.crash.kit import IMPATIENT
 from tests.unkillable import held_at_its_exit
 
@@ -50,6 +52,22 @@ async def test_a_rolling_restart_under_load_charges_loses_and_doubles_nothing(
 
 
 RELEASED = {("released", "none")}
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+async def test_no_deploy_ends_a_job_that_has_begun_in_time(stage: Scene, number: int) -> None:
+    (job,) = await stage.store.enqueue([NewJob(task="counts", expires=3_600.0)])
+    old = await stage.worker(*ROLLING)
+    await stage.started(1)
+    async with raw(stage.url) as file:
+        assert await file.run("UPDATE outlast_jobs SET expires_at = enqueued_at")
+    old.signal(number)
+    await asyncio.to_thread(old.process.wait, 60)
+    await stage.worker(*ROLLING)
+    await stage.started(2)
+    stage.enough()
+    row = await stage.ended(job.job_id)
+    assert (row.state, row.expires_at, row.failures) == (State.COMPLETED, None, 0)
 
 
 async def enqueue_until(over: asyncio.Event, stage: Scene, jobs: list[int]) -> None:

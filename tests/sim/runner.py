@@ -81,7 +81,7 @@ class SimRunner(RunnerProcess):
 
     async def _live(self) -> None:
         await asyncio.sleep(0.05 + 0.4 * self._world.chance())
-        await Runner(app, SETTINGS, self._channel).run()
+        await Runner(app, SETTINGS, self._channel, self.owner.clock).run()
         self.die(exit_code=0, signal=None)
 
     # -- as the pool uses it -------------------------------------------------------------------

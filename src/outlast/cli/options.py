@@ -82,7 +82,8 @@ Tenant = Annotated[
 ]
 Delay = Annotated[float | None, span("--delay", "Due after this time, as in 90 (seconds) or 15m.")]
 Expires = Annotated[
-    float | None, span("--expires", "Cancel the job if it has not begun after this time.")
+    float | None,
+    span("--expires", "Cancel the job if its first attempt has not begun after this time."),
 ]
 Keep = Annotated[
     float | None, span("--keep", "Delete its row after this time from its end; 0: at its end.")

@@ -1,9 +1,8 @@
 """The one place that decides a job's next state when an attempt ends, and what is charged.
 
 ``decide`` is pure. SQL only guards (id, token, state) and applies what was decided here, with
-two exceptions that a guard must settle: a cancel request that arrived after the facts were read
-turns a move back to ``queued`` into ``cancelled``; so does the time at which the job expires, if it
-would begin again only then.
+an exception that a guard must settle: a cancel request that arrived after the facts were read
+turns a move back to ``queued`` into ``cancelled``.
 
 The rules of blame. A death is charged to a job's ``retries`` only where the attempt was alone in
 what died: alone in its runner, which its worker shows by the kind of the crash, or alone in its
@@ -51,6 +50,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=
         delay: in seconds: a snooze's, or a retry's own wish.
         suspicion: of a bystander; None where the evidence names another one.
         proven: the death of the worker is proven, not concluded from its silence.
+        began: whether code of the task may have run; if not, the job expires as before.
     """
 
     kind: OutcomeKind
@@ -61,6 +61,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=
     pid: int | None = None
     suspicion: Suspicion | None = None
     proven: bool = False
+    began: bool = True
 
 
 class Transition(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -73,6 +74,8 @@ class Transition(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     join the line again. ``fingerprint``: what alike deaths share, of one after which the job is
     dead. ``doubles_to`` above 0: the delay doubles with each attempt in a row that
     has ended with this outcome, up to this many seconds; only the store can count them.
+    ``began``: a job that goes back expires no more, since an expiry is for its first start; where
+    it has not begun, the delay is over before it expires.
     """
 
     job_id: int
@@ -93,6 +96,7 @@ class Transition(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     clears: int | None = None
     doubles_to: float = 0.0
     fingerprint: str | None = None
+    began: bool = True
 
 
 def decide(facts: JobFacts, outcome: Outcome, random: Callable[[], float]) -> Transition:
@@ -138,6 +142,7 @@ def _plain(facts: JobFacts, outcome: Outcome, state: State, delay: float = 0.0) 
         solo=facts.solo,
         incident=facts.incident,
         cohort=facts.cohort,
+        began=outcome.began,
     )
 
 
@@ -194,6 +199,7 @@ def _crash(facts: JobFacts, outcome: Outcome, random: Callable[[], float]) -> Tr
         pid=outcome.pid,
         doubles_to=_grows_to(outcome, crash.kind),
         fingerprint=fingerprint_of(facts.task, crash.kind.value, crash) if dead else None,
+        began=outcome.began and crash.kind is not CrashKind.UNDECODABLE,
         **_suspect(facts, outcome, crash, charge, losses),
     )
 

@@ -39,6 +39,7 @@ from outlast.store.values import Claimed
 from outlast.task import Task
 
 _NOTHING = (Any, None, type(None))  # return annotations that None fits
+_EXPIRED = Outcome(kind=OutcomeKind.RELEASED, message="it expired before it began", began=False)
 _WITHOUT_RESULT = Outcome(kind=OutcomeKind.COMPLETED, result=encode_result(None))
 
 _Returned = tuple[Any, BaseException | None]  # what a plain function has returned or raised
@@ -231,7 +232,11 @@ class Executor:
                 logging.getLogger("outlast").exception("the end of %r was not told", attempt)
 
     def _prepare_or_refuse(self, claimed: Claimed) -> Prepared | Outcome:
-        """Return what an attempt needs to begin, or the end that comes of its lack."""
+        """Return what an attempt needs to begin, or the end that comes of its lack. This is where
+        a job begins in time or not: it may have waited here, or in its worker, since its claim."""
+        if claimed.begin_by is not None and self._clock.boot() >= claimed.begin_by:
+            self._asked_early.pop(claimed.token, None)
+            return _EXPIRED
         try:
             prepared = self._prepare(claimed)
         except (BadArguments, UnknownTask) as error:

@@ -21,7 +21,7 @@ from typing import Any, NoReturn
 
 from outlast.app import App
 from outlast.attempt_context import current_token
-from outlast.clock import SYSTEM
+from outlast.clock import SYSTEM, Clock
 from outlast.credentials import make_hider
 from outlast.errors import ApplicationError, StoreUnavailable, describe, text_of
 from outlast.log_fields import mark_records
@@ -144,8 +144,11 @@ def _answer(word: str) -> Answer:
 class Runner:
     """Obeys the worker's frames until it is told to quit."""
 
-    def __init__(self, app: App, settings: RunnerSettings, channel: Channel) -> None:
+    def __init__(
+        self, app: App, settings: RunnerSettings, channel: Channel, clock: Clock = SYSTEM
+    ) -> None:
         self._app = app
+        self._clock = clock  # its boot clock is the worker's: they are on one host
         self._settings = settings
         self._channel = channel
         self._quit = asyncio.Event()
@@ -174,7 +177,7 @@ class Runner:
             self._app,
             self._link,
             resources,
-            clock=SYSTEM,
+            clock=self._clock,
             threads=self._settings.concurrency,
             on_idle=self._restore,
         )

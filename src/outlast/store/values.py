@@ -184,7 +184,9 @@ def bytes_max(requests: Sequence[ClaimRequest]) -> int:
 
 class Claimed(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=False):
     """A job that is now running under ``token``. ``number`` counts its attempts from 1; it had been
-    due for ``waited`` seconds. ``malformed``: why it must not run, where its row cannot be read."""
+    due for ``waited`` seconds. ``malformed``: why it must not run, where its row cannot be read.
+    ``expires_in``: seconds from its claim until it expires, by the store's clock; its worker makes
+    of that ``begin_by``, by the boot clock of the host, at which it must not begin any more."""
 
     job_id: int
     token: int
@@ -203,6 +205,8 @@ class Claimed(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=Fal
     cohort: int | None = None
     malformed: str | None = None
     waited: float = 0.0
+    expires_in: float | None = None
+    begin_by: float | None = None
 
 
 class Exchanged(msgspec.Struct, frozen=True, kw_only=True):
@@ -287,6 +291,7 @@ class Orphan(msgspec.Struct, frozen=True, kw_only=True):
     """A running job whose worker is not alive, or has no row: the facts to decide on. ``cause``:
     by what the worker was found gone; None where it left by itself or has no row. ``began``:
     whether the attempt may have run when the worker died; False where that is ruled out.
+    ``handed_back``: that is so since the worker had ended all, and not since it began none of it.
     ``attempts``: how many the job has had, this one among them."""
 
     facts: JobFacts
@@ -300,6 +305,7 @@ class Orphan(msgspec.Struct, frozen=True, kw_only=True):
     checkpoint_age: float | None = None
     cause: DeathCause | None = None
     began: bool = True
+    handed_back: bool = False
 
     def crash(self, kind: CrashKind, message: str) -> Crash:
         """Return the report of an attempt that is not ended by its own worker."""

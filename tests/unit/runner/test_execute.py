@@ -316,3 +316,29 @@ async def test_a_signal_excuses_only_what_ran_and_failed(bench):
 
     assert (await bench.outcome(returns)).kind is OutcomeKind.COMPLETED
     assert kind_of(await bench.outcome(fails)) is CrashKind.ERROR
+
+
+# ---------------------------------------------------------------------------------- expiry
+
+
+@pytest.mark.parametrize("plain", [False, True])
+async def test_an_attempt_that_waited_until_its_job_expired_does_not_begin(bench, plain):
+    """In its worker, or here behind code that blocks: a claim is no start."""
+    ran: list[int] = []
+    decorate = bench.app.task(name="offer")
+    if plain:
+
+        @decorate
+        def offer() -> None:
+            ran.append(1)
+    else:
+
+        @decorate
+        async def offer() -> None:
+            ran.append(1)
+
+    now = bench.executor._clock.boot()
+    outcome = await bench.outcome(offer, begin_by=now)
+    assert (outcome.kind, outcome.began, ran) == (OutcomeKind.RELEASED, False, [])
+    outcome = await bench.outcome(offer, begin_by=now + 1.0)
+    assert (outcome.kind, ran) == (OutcomeKind.COMPLETED, [1])

@@ -327,4 +327,5 @@ def _make_claimed(row: Any) -> Claimed:
         cohort=row[15],
         malformed=wrong,
         waited=row[16],
+        expires_in=row[17],
     )

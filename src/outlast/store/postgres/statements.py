@@ -136,4 +136,5 @@ def orphan_of(row: Any) -> Orphan:
         checkpoint_age=row["checkpoint_age"],
         cause=cause_of(row["cause"]),
         began=row["began"],
+        handed_back=row["handed_back"],
     )

@@ -192,6 +192,7 @@ def _moves(cursor: Cursor, now: float, ended: Sequence[Transition]) -> list[dict
             "now": now,
             "failures": end.failures,
             "loss": int(end.charge is Charge.LOSS),
+            "began": end.began,
             "solo": end.solo,
             "incident": end.incident,
             "cohort": end.cohort,
@@ -303,7 +304,7 @@ def _make_claimed(
     args, checkpoint = row[5], row[11]
     if args is None:
         args, checkpoint = cursor.execute(_SQL["payloads"], (row[2],)).fetchone()
-    solo, incident, cohort = row[14:] or (0, None, None)
+    solo, incident, cohort = row[15:] or (0, None, None)
     return Claimed(
         job_id=row[2],
         token=token,
@@ -322,6 +323,7 @@ def _make_claimed(
         cohort=cohort,
         malformed=malformed,
         waited=now - row[13],
+        expires_in=None if row[14] is None else row[14] - now,
     )
 
 

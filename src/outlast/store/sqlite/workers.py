@@ -274,6 +274,7 @@ def _released(
         failures=failures,
         losses=losses,
         message="its worker did not hold it",
+        began=False,
         solo=solo,
         incident=incident,
         cohort=cohort,
@@ -332,6 +333,7 @@ def _orphan(row: tuple[Any, ...], now: float) -> Orphan:
         checkpoint_age=None if row[10] is None else now - row[10],
         cause=cause_of(row[11]),
         began=bool(row[15]),
+        handed_back=bool(row[19]),
     )
 
 

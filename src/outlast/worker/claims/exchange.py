@@ -293,7 +293,7 @@ class Exchange:
 
     def _start(self, claimed: list[Claimed], asked_as: Asked) -> None:
         """Start what was claimed; give back what may not begin any more."""
-        attempts = self._ledger.claim(claimed)
+        attempts = self._ledger.claim([_with_expiry(each, self._asked_at) for each in claimed])
         starts = _keep_readable(self._choose_starts(attempts, asked_as))
         self._starter.start(starts)
         if len(starts) < len(attempts):
@@ -369,6 +369,14 @@ def _has_found_the_end(reply: Exchanged) -> bool:
     return not left and reply.next_look is None
 
 
+def _with_expiry(claimed: Claimed, asked_at: float) -> Claimed:
+    """Return it with the time on the boot clock by which it has to begin: no two clocks are
+    compared, and it was claimed after it was asked for."""
+    if claimed.expires_in is None:
+        return claimed
+    return msgspec.structs.replace(claimed, begin_by=asked_at + claimed.expires_in)
+
+
 def _keep_readable(attempts: list[Running]) -> list[Running]:
     """Return those whose rows can be read: the others would run under limits not their own."""
     return [each for each in attempts if each.claimed.malformed is None]
@@ -378,6 +386,6 @@ def _end_unbegun(claimed: Claimed) -> Outcome:
     """Return the end of an attempt that does not begin: it goes back, but for one whose row cannot
     be read. No release can run that one, so it is dead, with the reason, until it is fixed."""
     if claimed.malformed is None:
-        return Outcome(kind=OutcomeKind.RELEASED)
+        return Outcome(kind=OutcomeKind.RELEASED, began=False)
     crash = Crash(kind=CrashKind.UNDECODABLE, message=claimed.malformed)
     return Outcome(kind=OutcomeKind.DEAD, crash=crash, message=claimed.malformed)

@@ -29,6 +29,7 @@ _LATE = Outcome(
     kind=OutcomeKind.RELEASED,
     message="claimed for a slot that did not come free",
     delay=1.0,  # seconds: it must not be claimed again at once, and again
+    began=False,
 )
 
 
@@ -116,7 +117,9 @@ class Prefetch:
         """End one that has not begun, since it was asked to stop."""
         running = self._waiting.pop(token)
         running.stop_reason = reason  # a cancel wins over the release
-        self._ledger.end(token, Outcome(kind=OutcomeKind.RELEASED, message=f"stopped: {reason}"))
+        message = f"stopped: {reason}"
+        outcome = Outcome(kind=OutcomeKind.RELEASED, message=message, began=False)
+        self._ledger.end(token, outcome)
 
     def give_back(self, reason: str, which: Callable[[Claimed], bool] | None = None) -> None:
         """Give all back, or those."""

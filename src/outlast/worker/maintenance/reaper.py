@@ -279,7 +279,11 @@ class Reaper:
         why = UNKNOWN if orphan.cause is None else orphan.cause.sentence
         message = f"worker {orphan.worker or orphan.worker_id} is gone: {why}"
         if not orphan.began:
-            idle = Outcome(kind=OutcomeKind.RELEASED, message=f"{message}; it ran none of this")
+            idle = Outcome(
+                kind=OutcomeKind.RELEASED,
+                message=f"{message}; it ran none of this",
+                began=orphan.handed_back,
+            )
             return decide(orphan.facts, idle, self._clock.random)
         outcome = Outcome(
             kind=OutcomeKind.CRASHED,

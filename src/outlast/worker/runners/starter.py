@@ -35,6 +35,7 @@ _NO_PLACE = Outcome(
     kind=OutcomeKind.RELEASED,
     message="no runner that knows it was free",  # one of them died, or has older code
     delay=1.0,  # seconds: it must not be claimed again at once, and again
+    began=False,
 )
 
 

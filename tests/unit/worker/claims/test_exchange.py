@@ -131,6 +131,20 @@ async def test_an_attempt_with_a_timeout_begins_in_time_or_is_released(bench, to
     assert given_back == ([] if 1 in begun else [(1, "released", "none")])
 
 
+async def test_a_job_begins_by_the_time_that_was_left_when_it_was_asked_for(bench):
+    """No clock of the store's is compared with one of the host's."""
+    asked_at = bench.clock.boot()
+
+    def late() -> Exchanged:
+        bench.clock.advance(2.0)
+        return accepted(0, claimed=[claimed(1, expires_in=5.0), claimed(2)])
+
+    bench.store.script = [late]
+    await bench.exchange.run_once()
+    by_token = {token: one.claimed.begin_by for token, one in bench.ledger.running.items()}
+    assert by_token == {1: asked_at + 5.0, 2: None}
+
+
 async def test_claims_of_an_earlier_registration_are_not_started(bench):
     def registered_again() -> Exchanged:
         bench.holder.me = WorkerRef(2, 1)

@@ -20,7 +20,7 @@
 -- run together. Suspects wait outside the line: they have no position, and an index of their own, which is read lane
 -- by lane (queue, task). In the index of keys an unfinished job is recognised by ended_at: a look for NULL is cheaper
 -- in each statement than states. expires_at: a job that has not begun by then is ended (outlast_expire_v1); NULL for
--- most, who pay with a bit. A job that has expired is the one that was cancelled though no one asked
+-- most, who pay with a bit, and once it has begun and gone back. A job that has expired is the one that was cancelled though no one asked
 -- (cancel_requested) and no attempt of it was under way (started_at). keep: for how many seconds the row is kept once
 -- the job has completed or was cancelled; 0: it is deleted in the commit of its end. NULL for most: as long as
 -- workers are told. prune_at: when that is over, of an ended job with keep; NULL for all others, so that one index

@@ -70,8 +70,8 @@ DELETE FROM outlast_attempts WHERE token = (
 -- name: losses
 SELECT losses FROM outlast_jobs WHERE id = ? AND token = ? AND state = 'running'
 -- name: end
--- A cancel request that came after the decision wins over the way back to the queue; so does an expiry before
--- the job would begin again, which leaves no start (as "expire"). Losses are
+-- A cancel request that came after the decision wins over the way back to the queue. A job that has begun and goes
+-- back expires no more; one that has not is due again before it expires, so that no pause of ours ends it. Losses are
 -- counted from the row: a save may have forgiven them without the worker's hearing of it. A delay that
 -- grows doubles with each attempt in a row that has ended so: the row of this one counts them.
 UPDATE outlast_jobs AS j
@@ -84,16 +84,17 @@ SET state = n.state,
                       ELSE started_at END,
     failures = :failures, losses = min(losses, 2147483646) + :loss, solo = :solo, incident = :incident, cohort = :cohort,
     worker_id = NULL, hard_deadline = NULL,
+    expires_at = CASE WHEN n.state = 'queued' AND :began THEN NULL ELSE expires_at END,
     fingerprint = CASE WHEN n.state = 'dead' THEN :fingerprint END
-FROM (SELECT r.id, r.due, CASE WHEN :state = 'queued' AND cancel_requested THEN 'cancelled'
-                               WHEN :state = 'queued' AND r.expires_at <= r.due THEN 'cancelled'
-                               ELSE :state END AS state
-      FROM (SELECT id, cancel_requested, expires_at,
-                   :now + CASE WHEN :doubles_to > 0 THEN min(:doubles_to, :delay * (1 << min(20, (
-                       SELECT repeats - 1 FROM outlast_attempts WHERE token = :token))))
-                   ELSE :delay END AS due
-            FROM outlast_jobs
-            WHERE id = :job_id AND token = :token AND state = 'running') AS r) AS n
+FROM (SELECT id, CASE WHEN :state = 'queued' AND cancel_requested THEN 'cancelled'
+                      ELSE :state END AS state,
+             :now + min(
+                 CASE WHEN :doubles_to > 0 THEN min(:doubles_to, :delay * (1 << min(20, (
+                     SELECT repeats - 1 FROM outlast_attempts WHERE token = :token))))
+                 ELSE :delay END,
+                 ifnull(CASE WHEN NOT :began THEN max(0.0, expires_at - :now) / 2 END, 1e15)) AS due
+      FROM outlast_jobs
+      WHERE id = :job_id AND token = :token AND state = 'running') AS n
 WHERE j.id = n.id
 -- name: due
 SELECT run_at, id FROM outlast_jobs INDEXED BY outlast_jobs_run_at
@@ -150,13 +151,14 @@ WHERE EXISTS (SELECT 1 FROM outlast_jobs AS n INDEXED BY outlast_jobs_line
 -- longer than :long (bytes) are left out, and read apart: one text holds all jobs.
 SELECT json_group_array(json_array(
     rank, position, id, task, queue, CASE WHEN bytes <= :long THEN args END, attempt_count,
-    failures, losses, policy, tenant, CASE WHEN bytes <= :long THEN checkpoint END, bytes, run_at))
+    failures, losses, policy, tenant, CASE WHEN bytes <= :long THEN checkpoint END, bytes, run_at,
+    expires_at))
 FROM (
     SELECT -j.priority AS rank, j.position, j.id, j.task, j.queue, CAST(j.args AS TEXT) AS args,
            j.attempt_count, j.failures, j.losses, CAST(j.policy AS TEXT) AS policy,
            CAST(j.tenant AS TEXT) AS tenant, CAST(j.checkpoint AS TEXT) AS checkpoint,
            length(CAST(j.args AS BLOB)) + coalesce(length(CAST(j.checkpoint AS BLOB)), 0) AS bytes,
-           j.run_at
+           j.run_at, j.expires_at
     FROM json_each(:lanes) AS e CROSS JOIN outlast_jobs AS j
     WHERE j.id IN (
         SELECT n.id FROM outlast_jobs AS n INDEXED BY outlast_jobs_line
@@ -218,7 +220,7 @@ ORDER BY id
 -- name: suspect
 SELECT -priority, position, id, task, queue, args, attempt_count, failures, losses, policy,
        tenant, checkpoint, length(CAST(args AS BLOB)) + coalesce(length(CAST(checkpoint AS BLOB)), 0),
-       run_at, solo, incident, cohort
+       run_at, expires_at, solo, incident, cohort
 FROM outlast_jobs WHERE id = ?
 -- name: next_suspect_due
 SELECT min(run_at) FROM outlast_jobs INDEXED BY outlast_jobs_suspect

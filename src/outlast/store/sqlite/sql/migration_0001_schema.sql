@@ -11,7 +11,7 @@
 -- runs alone in its whole worker. incident names that first shared death (by the lowest token in
 -- it), cohort those suspects of it that run together. Suspects wait outside the line: they
 -- have no position, and an index of their own, which is read lane by lane (queue, task).
--- expires_at: a job that has not begun by then is ended (exchange.sql); NULL for most. A job that has
+-- expires_at: a job that has not begun by then is ended (exchange.sql); NULL for most, and once it has begun and gone back. A job that has
 -- expired is the one that was cancelled though no one asked (cancel_requested) and no attempt
 -- of it was under way (started_at).
 -- keep: for how many seconds the row is kept once the job has completed or was cancelled; 0: it is deleted

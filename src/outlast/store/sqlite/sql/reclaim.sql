@@ -8,7 +8,7 @@
 -- name: orphans
 SELECT j.id, j.token, j.failures, j.losses, j.policy, j.cancel_requested, j.worker_id,
        w.name, w.host, j.progress, j.checkpoint_at, w.cause, j.solo, j.incident, j.cohort,
-       coalesce(j.token <= w.begun, 1), j.task, j.queue, j.attempt_count
+       coalesce(j.token <= w.begun, 1), j.task, j.queue, j.attempt_count, w.begun = 0
 FROM outlast_jobs AS j LEFT JOIN outlast_workers AS w ON w.id = j.worker_id
 WHERE j.worker_id IS NOT NULL AND (w.id IS NULL OR w.status NOT IN ('active', 'draining'))
 ORDER BY j.started_at, j.token LIMIT ?
@@ -17,7 +17,7 @@ ORDER BY j.started_at, j.token LIMIT ?
 -- own end waits for the commit and then finds no running row with its token.
 SELECT j.id, j.token, j.failures, j.losses, j.policy, j.cancel_requested, j.worker_id,
        w.name, w.host, j.progress, j.checkpoint_at, w.cause, j.solo, j.incident, j.cohort,
-       coalesce(j.token <= w.begun, 1), j.task, j.queue, j.attempt_count
+       coalesce(j.token <= w.begun, 1), j.task, j.queue, j.attempt_count, w.begun = 0
 FROM outlast_jobs AS j LEFT JOIN outlast_workers AS w ON w.id = j.worker_id
 WHERE j.id = ? AND j.token = ? AND j.state = 'running'
 -- name: overdue

@@ -10,9 +10,9 @@
 --     three on the newest version. A token is never drawn twice, so a match is this attempt.
 --   * a cancel request after the decision was made: the flag is taken from the locked row, and a
 --     way back to the queue becomes `cancelled`.
---   * a job that would begin again after it expires: it never does. The way back to the queue becomes
---     `cancelled`, without a start, as where outlast_expire_v1 ends it. An exchange that
---     claims in between is not possible: the row is held.
+--   * a job that expires: an expiry is for its first start. One that has begun and goes back expires no more;
+--     one that has not is due again when half of the time is left, so that no pause of ours ends it, and
+--     outlast_expire_v1 does once it has expired.
 --   * a save that was accepted and of which the worker never heard: losses are counted from the
 --     locked row, and an end by a budget of losses that was forgiven meanwhile is none.
 --   * evidence written twice: it comes from RETURNING of the update in the same statement.
@@ -45,13 +45,14 @@ BEGIN
                       OR h.state = 'dead' AND h.charge = 'loss' AND least(j.losses, 2147483646) + 1 < h.losses
                     THEN CASE WHEN j.cancel_requested THEN 'cancelled' ELSE 'queued' END
                     ELSE h.state END AS state,
+               coalesce(h.began, true) AS began,
                greatest(0, least(coalesce(h.delay, 0), 1e9)) AS delay, h.doubles_to,
                j.worker_id, j.started_at, j.keep, j.expires_at, greatest(0, j.attempt_count) AS attempt_count, j.progress, j.checkpoint_at
         FROM json_to_recordset(p_ends::json) AS h (
                  job_id bigint, token bigint, state text, outcome text, charge text,
                  failures integer, losses integer, delay double precision, result text,
                  message text, crash text, pid integer, solo smallint, incident bigint,
-                 cohort bigint, clears bigint, doubles_to double precision, fingerprint text)
+                 cohort bigint, clears bigint, doubles_to double precision, fingerprint text, began boolean)
         JOIN outlast_jobs j ON j.id = ANY (ARRAY[h.job_id]) AND j.token = h.token AND j.state = 'running'
         FOR NO KEY UPDATE OF j SKIP LOCKED
     ), known AS MATERIALIZED (
@@ -66,15 +67,15 @@ BEGIN
             WHERE a.job_id = l.job_id AND a.number = l.attempt_count - 20
               AND a.number > 10 AND a.charge = 'none' AND l.state <> 'completed' LIMIT 1) o ON true
     ), decided AS MATERIALIZED (
-        SELECT k.*, t.due, CASE WHEN k.state = 'queued' AND k.expires_at <= t.due THEN 'cancelled'
-                                ELSE k.state END AS next
-        FROM known k CROSS JOIN LATERAL (
-            SELECT v_now + interval '1 second' * CASE
-                WHEN k.doubles_to > 0 THEN least(k.doubles_to, k.delay * 2 ^ least(k.repeats - 1, 20))
-                ELSE k.delay END AS due) t
+        SELECT k.*, v_now + interval '1 second' * least(
+            CASE WHEN k.doubles_to > 0 THEN least(k.doubles_to, k.delay * 2 ^ least(k.repeats - 1, 20))
+                 ELSE k.delay END,
+            CASE WHEN NOT k.began AND k.expires_at IS NOT NULL
+                 THEN greatest(0, outlast_seconds_v1(k.expires_at, v_now)) / 2 END) AS due
+        FROM known k
     ), ended AS (
         UPDATE outlast_jobs j
-        SET state = l.next,
+        SET state = l.state,
             failures = l.failures,
             losses = least(j.losses, 2147483646) + CASE l.charge WHEN 'loss' THEN 1 ELSE 0 END,
             solo = l.solo,
@@ -82,19 +83,20 @@ BEGIN
             cohort = l.cohort,
             worker_id = NULL,
             hard_deadline = NULL,
-            position = CASE WHEN l.next = 'queued' AND l.delay = 0 AND l.solo = 0
+            position = CASE WHEN l.state = 'queued' AND l.delay = 0 AND l.solo = 0
                             THEN nextval('outlast_position_seq') END,
-            run_at = CASE WHEN l.next = 'queued' THEN l.due ELSE j.run_at END,
+            run_at = CASE WHEN l.state = 'queued' THEN l.due ELSE j.run_at END,
             started_at = CASE WHEN l.state = 'queued' THEN NULL ELSE l.started_at END,
-            ended_at = CASE WHEN l.next = 'queued' THEN NULL ELSE v_now END,
-            prune_at = CASE WHEN l.keep IS NOT NULL AND l.next IN ('completed', 'cancelled')
+            expires_at = CASE WHEN l.state = 'queued' AND l.began THEN NULL ELSE l.expires_at END,
+            ended_at = CASE WHEN l.state = 'queued' THEN NULL ELSE v_now END,
+            prune_at = CASE WHEN l.keep IS NOT NULL AND l.state IN ('completed', 'cancelled')
                             THEN v_now + least(l.keep, 1e9) * interval '1 second' END,
-            result = CASE WHEN l.next = 'completed' THEN l.result END,
-            fingerprint = CASE WHEN l.next = 'dead' THEN l.fingerprint END,
-            completed_by = CASE WHEN l.next = 'completed' THEN l.worker_id END
+            result = CASE WHEN l.state = 'completed' THEN l.result END,
+            fingerprint = CASE WHEN l.state = 'dead' THEN l.fingerprint END,
+            completed_by = CASE WHEN l.state = 'completed' THEN l.worker_id END
         FROM decided l
         WHERE j.id = ANY (ARRAY[l.job_id])
-        RETURNING l.*, l.keep <= 0 AND l.next IN ('completed', 'cancelled') AS gone
+        RETURNING l.*, l.keep <= 0 AND l.state IN ('completed', 'cancelled') AS gone
     ), evidence AS (
         INSERT INTO outlast_attempts (
             token, job_id, number, worker_id, worker, host, pid, outcome, charge, message,
@@ -103,11 +105,11 @@ BEGIN
                e.charge, coalesce(e.message, ''), e.started_at, v_now, e.progress,
                outlast_seconds_v1(v_now, e.checkpoint_at), e.crash, e.repeats, e.dropped
         FROM ended e LEFT JOIN outlast_workers w ON w.id = e.worker_id
-        WHERE e.next <> 'completed' AND e.gone IS NOT TRUE
+        WHERE e.state <> 'completed' AND e.gone IS NOT TRUE
         ON CONFLICT (token) DO NOTHING
     ), thinned AS (
         DELETE FROM outlast_attempts a USING ended e WHERE a.token = ANY (ARRAY[e.old])
     )
-    SELECT e.job_id, e.token, e.next = 'queued' AND e.delay = 0, e.clears, e.gone, e.next FROM ended e;
+    SELECT e.job_id, e.token, e.state = 'queued' AND e.delay = 0, e.clears, e.gone, e.state FROM ended e;
 END
 $$;

@@ -78,7 +78,7 @@ CREATE FUNCTION outlast_exchange_v1(
 RETURNS TABLE (
     head text, job_id bigint, token bigint, task text, queue text, args text, number integer,
     failures integer, losses integer, policy text, tenant text, checkpoint text, priority smallint,
-    solo smallint, incident bigint, cohort bigint, waited double precision)
+    solo smallint, incident bigint, cohort bigint, waited double precision, expires_in double precision)
 LANGUAGE plpgsql
 SET jit = off SET plan_cache_mode = force_generic_plan
 SET enable_seqscan = off SET enable_bitmapscan = off
@@ -340,7 +340,8 @@ BEGIN
                       AND (j.expires_at IS NULL OR j.expires_at > v_started)
                     RETURNING NULL::text, j.id, j.token, j.task, j.queue, j.args, j.attempt_count,
                               j.failures, j.losses, j.policy, j.tenant, j.checkpoint, j.priority,
-                              j.solo, j.incident, j.cohort, date_part('epoch', v_started) - date_part('epoch', j.run_at);
+                              j.solo, j.incident, j.cohort, date_part('epoch', v_started) - date_part('epoch', j.run_at),
+                              date_part('epoch', j.expires_at) - date_part('epoch', v_started);
                     GET DIAGNOSTICS v_count = ROW_COUNT;
                     IF v_count < cardinality(v_next.ids) THEN
                         SELECT b.* INTO v_next.ids, v_next.positions

@@ -8,7 +8,7 @@ RETURNS TABLE (
     job_id bigint, token bigint, failures integer, losses integer, policy text,
     cancel_requested boolean, solo smallint, incident bigint, cohort bigint, worker_id bigint,
     worker text, host text, progress text, checkpoint_age double precision, cause text,
-    task text, queue text, attempts integer, began boolean)
+    task text, queue text, attempts integer, began boolean, handed_back boolean)
 LANGUAGE plpgsql
 SET jit = off SET plan_cache_mode = force_generic_plan
 SET enable_seqscan = off SET enable_bitmapscan = off
@@ -20,7 +20,7 @@ BEGIN
     SELECT j.id, j.token, j.failures, j.losses, j.policy, j.cancel_requested, j.solo,
            j.incident, j.cohort, j.worker_id, w.name, w.host, j.progress,
            outlast_seconds_v1(clock_timestamp(), j.checkpoint_at),
-           w.cause, j.task, j.queue, j.attempt_count, coalesce(j.token <= w.begun, true)
+           w.cause, j.task, j.queue, j.attempt_count, coalesce(j.token <= w.begun, true), coalesce(w.begun = 0, false)
     FROM unnest(p_ids, p_tokens) AS o (id, token)
     JOIN outlast_jobs j ON j.id = ANY (ARRAY[o.id]) AND j.token = o.token AND j.state = 'running'
     LEFT JOIN outlast_workers w ON w.id = j.worker_id

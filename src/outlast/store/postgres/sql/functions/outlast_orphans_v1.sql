@@ -11,7 +11,7 @@ RETURNS TABLE (
     job_id bigint, token bigint, failures integer, losses integer, policy text,
     cancel_requested boolean, solo smallint, incident bigint, cohort bigint, worker_id bigint,
     worker text, host text, progress text, checkpoint_age double precision, cause text,
-    task text, queue text, attempts integer, began boolean)
+    task text, queue text, attempts integer, began boolean, handed_back boolean)
 LANGUAGE plpgsql
 SET jit = off SET plan_cache_mode = force_generic_plan
 SET enable_seqscan = off SET enable_bitmapscan = off

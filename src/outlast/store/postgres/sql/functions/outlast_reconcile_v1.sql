@@ -23,7 +23,7 @@ BEGIN
 
     SELECT json_agg(json_build_object(
                'job_id', j.id, 'token', j.token, 'state', 'queued', 'outcome', 'released',
-               'charge', 'none', 'failures', j.failures, 'losses', j.losses,
+               'charge', 'none', 'began', false, 'failures', j.failures, 'losses', j.losses,
                'message', 'its worker does not know of it',
                'solo', j.solo, 'incident', j.incident, 'cohort', j.cohort))
     INTO v_ends
