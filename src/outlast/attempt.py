@@ -42,6 +42,7 @@ class StopReason(StrEnum):
     DRAIN = "drain"
     LEASE_LOST = "lease_lost"
     PAUSE = "pause"
+    BLOCKED = "blocked"
 
 
 # of all attempts: what it guards takes no time. A signal handler or a finalizer may report or save

@@ -119,6 +119,18 @@ async def test_a_limit_that_passes_behind_a_blocked_loop_charges_the_one_that_bl
     assert [each.outcome for each in await sqlite_stage.attempts(innocent)] == ["released"]
 
 
+async def test_a_limit_counts_from_the_start_of_the_code_behind_a_blocked_loop(
+    sqlite_stage: Scene,
+) -> None:
+    await sqlite_stage.worker("--runners", "1", env=STUCK)
+    culprit = await sqlite_stage.enqueue("blocks_in_python", seconds=4)
+    await sqlite_stage.started(1)
+    innocent = await sqlite_stage.enqueue("waits", policy=Policy(retries=0, timeout=3.0), seconds=1)
+    for job in (innocent, culprit):
+        row = await sqlite_stage.ended(job)
+        assert (row.state, row.failures) == (State.COMPLETED, 0)
+
+
 async def test_a_briefly_blocked_loop_is_reported_and_no_attempt_is_stopped(
     sqlite_stage: Scene,
 ) -> None:

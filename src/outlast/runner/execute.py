@@ -55,6 +55,15 @@ class ExecutorLink(Link, Protocol):
         joins it."""
         ...
 
+    def report_begun(self, attempts: list[tuple[int, float]]) -> None:
+        """Take note that the code of these attempts began that many seconds ago."""
+        ...
+
+    def report_returned(self, tokens: list[int]) -> None:
+        """Take note that the functions of these attempts have ended, and what runs around them
+        goes on."""
+        ...
+
     def report_stack(self, token: int, stack: str) -> None:
         """Take note of where an attempt's coroutine stands at its limit."""
         ...
@@ -103,6 +112,8 @@ class Executor:
         self._attempts: dict[int, Attempt] = {}
         self._asked_early: dict[int, str] = {}  # to stop, before they had begun
         self._signalled: set[int] = set()  # this process was, from outside, while they ran
+        self._begun: dict[int, float] = {}  # of those with a limit; not told yet
+        self._over: dict[int, bool] = {}  # whose functions have ended; whether that was told
 
     def start(self, attempts: Sequence[Claimed]) -> None:
         """Start attempts, in their order; their ends go to the link. One that is here already is
@@ -115,6 +126,7 @@ class Executor:
         if threaded := {name for name in names if not self._needs_loop(name)}:
             for claimed in attempts:
                 if claimed.task in threaded:
+                    self._note_begun(claimed)
                     self._threads.call(self._run_in_thread, self._take, claimed)
             attempts = [claimed for claimed in attempts if claimed.task not in threaded]
         self._reused_tasks.put(attempts)
@@ -128,7 +140,8 @@ class Executor:
             return True
 
     def stop(self, token: int, reason: str) -> None:
-        """Ask an attempt to stop: a coroutine is cancelled, a plain function can only look."""
+        """Ask an attempt to stop: a coroutine is cancelled, a plain function can only look. What
+        runs around a function that has ended is not cancelled: its work is done."""
         attempt, task = self._attempts.get(token), self._tasks.get(token)
         if attempt is None and token in self._tasks:  # not begun yet
             self._asked_early.setdefault(token, reason)
@@ -145,7 +158,9 @@ class Executor:
     def _cancel(self, token: int) -> None:
         """Cancel the asyncio task of a coroutine, if it is still this attempt's."""
         attempt, task = self._attempts.get(token), self._tasks.get(token)
-        if attempt is not None and task is not None and self._app.find(attempt.task).is_async:
+        if token in self._over or attempt is None or task is None:
+            return
+        if self._app.find(attempt.task).is_async:
             attempt._noticed = True  # noqa: SLF001  # its code is interrupted wherever it waits
             task.cancel()
 
@@ -164,6 +179,34 @@ class Executor:
         """Note that a signal from outside has asked this process to end, and perhaps what its
         attempts have started. Called by the signal's handler."""
         self._signalled.update(tuple(self._attempts))  # at once: threads begin attempts
+
+    def _note_begun(self, claimed: Claimed) -> None:
+        """Note that an attempt begins, if it has a limit, which counts from now. It is told with
+        the loop's next turn: most attempts of small jobs have ended by then."""
+        if claimed.policy.timeout is None and claimed.policy.stall_timeout is None:
+            return
+        if not self._begun:
+            self._loop.call_soon(self._tell_begun)
+        self._begun[claimed.token] = self._clock.boot()
+
+    def _tell_begun(self) -> None:
+        now, begun = self._clock.boot(), self._begun
+        self._begun = {}
+        if told := [(token, now - at) for token, at in begun.items() if token in self._tasks]:
+            self._link.report_begun(told)
+
+    def _note_over(self, token: int) -> None:
+        """Note that the function of an attempt has ended, as opposed to what runs around it."""
+        if token not in self._tasks:
+            return
+        if all(self._over.values()):
+            self._loop.call_soon(self._tell_over)
+        self._over[token] = False
+
+    def _tell_over(self) -> None:
+        if over := [token for token, told in self._over.items() if not told]:
+            self._over.update(dict.fromkeys(over, True))
+            self._link.report_returned(over)
 
     def close(self) -> None:
         """Let go of the threads; attempts must have ended or be past caring."""
@@ -188,6 +231,7 @@ class Executor:
             self._end_refused(claimed, prepared)
             return True
         task, attempt, args, kwargs = prepared
+        self._note_begun(claimed)
         self._in_loop = True
         asyncio_task.set_name(f"job {claimed.job_id}")
         self._tasks[claimed.token] = asyncio_task
@@ -212,6 +256,7 @@ class Executor:
         if attempt.token in self._signalled:  # here, since the loop's thread runs handlers first
             self._signalled.discard(attempt.token)
             outcome = excuse(outcome)
+        self._over.pop(attempt.token, None)
         if self._end_fns:
             self._tell_end(attempt, outcome)
         self._ran += 1
@@ -319,9 +364,12 @@ class Executor:
                 inner.append(context)  # entered in the function's own thread
             else:
                 await entered(stack, context)
-        if task.is_async:
+        if not task.is_async:
+            return await self._in_thread(attempt.token, task.fn, inner, args, kwargs)
+        try:
             return await task.fn(*args, **kwargs)
-        return await self._in_thread(attempt.token, task.fn, inner, args, kwargs)
+        finally:
+            self._note_over(attempt.token)
 
     def _run_in_thread(self, claimed: Claimed) -> _Ended:
         """Run one attempt in this thread, from its arguments to its end."""
@@ -352,6 +400,18 @@ class Executor:
         else:
             self._end(attempt, outcome)
 
+    def _noting_over(self, token: int, fn: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a plain function that notes, from its thread, that it has ended."""
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            try:
+                return fn(*args, **kwargs)
+            finally:
+                if self._forks == forks.generation:
+                    self._loop.call_soon_threadsafe(self._note_over, token)
+
+        return call
+
     async def _in_thread(
         self, token: int, fn: Callable[..., Any], around: list[Any], args: Any, kwargs: Any
     ) -> Any:
@@ -361,7 +421,8 @@ class Executor:
         def work() -> _Returned:
             # an exception is handed back as a value: a Verdict must not end the thread
             try:
-                value = context.run(call_marked, token, _call_within, (around, fn, args, kwargs))
+                within = (around, self._noting_over(token, fn), args, kwargs)
+                value = context.run(call_marked, token, _call_within, within)
             except BaseException as error:
                 self._leave_if_forked(error)
                 return None, error

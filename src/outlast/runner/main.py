@@ -37,7 +37,9 @@ from outlast.runner.process_state import ProcessState
 from outlast.runner.protocol import (
     ApplicationFailed,
     AttemptsEnded,
+    Began,
     End,
+    FunctionsEnded,
     Hello,
     Ping,
     Pong,
@@ -108,6 +110,14 @@ class WorkerLink:
             self._flush()
         elif len(self._ends) == 1:
             self._loop.call_soon(self._flush)
+
+    def report_begun(self, attempts: list[tuple[int, float]]) -> None:
+        """Tell the worker that the code of these attempts began that many seconds ago."""
+        self._channel.send(Began(attempts))
+
+    def report_returned(self, tokens: list[int]) -> None:
+        """Tell the worker that the functions of these attempts have ended."""
+        self._channel.send(FunctionsEnded(tokens))
 
     def report_stack(self, token: int, stack: str) -> None:
         """Tell the worker where an attempt's coroutine stands at its limit."""

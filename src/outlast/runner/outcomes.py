@@ -32,11 +32,16 @@ from outlast.runner.shell.command import CommandFailed
 
 _FAILED = {OutcomeKind.CRASHED, OutcomeKind.DEAD}
 _OURS = {str(Path(__file__).with_name("execute.py")), stacks.__file__}  # frames above the user's
-_RELEASES = {StopReason.DRAIN: "the worker is stopping", StopReason.PAUSE: "it was paused"}
+_RELEASES = {
+    StopReason.DRAIN: "the worker is stopping",
+    StopReason.PAUSE: "it was paused",
+    StopReason.BLOCKED: "other attempts kept it from running for too long",
+}
 _INTERRUPTIONS = {
     StopReason.DRAIN,
     StopReason.LEASE_LOST,
     StopReason.PAUSE,
+    StopReason.BLOCKED,
 }  # no doing of the job or its owner
 SIGNALLED = "its runner was signalled from outside, and what it had started may have been, too"
 _RETURNED = (

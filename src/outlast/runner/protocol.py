@@ -111,6 +111,18 @@ class End(msgspec.Struct, frozen=True, array_like=True, gc=False):
     completed_in: bool = False
 
 
+class Began(_Frame, frozen=True):
+    """Runner: the code of these attempts, which have a limit, has begun; how many seconds ago."""
+
+    attempts: list[tuple[int, float]]
+
+
+class FunctionsEnded(_Frame, frozen=True):
+    """Runner: the functions of these attempts have ended; what runs around them goes on."""
+
+    tokens: list[int]
+
+
 class AttemptsEnded(_Frame, frozen=True):
     """Runner: these attempts ended."""
 
@@ -168,6 +180,8 @@ ToRunner = Configure | Run | Stop | Saved | Ping | ShowStack | Quit
 ToWorker = (
     Hello
     | ApplicationFailed
+    | Began
+    | FunctionsEnded
     | AttemptsEnded
     | SaveRequest
     | Reported

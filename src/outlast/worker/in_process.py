@@ -125,6 +125,16 @@ class LocalLink:
         self._ledger.end_all(ends.values())
         self._slots.note_freed(len(ends))
 
+    def report_begun(self, attempts: list[tuple[int, float]]) -> None:
+        """Note that the code of these attempts began that many seconds ago."""
+        for token, ago in attempts:
+            self._ledger.note_begun(token, ago)
+
+    def report_returned(self, tokens: list[int]) -> None:
+        """Note that the functions of these attempts have ended."""
+        for token in tokens:
+            self._ledger.note_returned(token)
+
     def report_stack(self, token: int, stack: str) -> None:
         """Note where a coroutine stands at its limit."""
         running = self._ledger.running.get(token)

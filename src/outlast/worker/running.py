@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import msgspec
 
 from outlast.model.crash import Progress
@@ -14,7 +16,7 @@ class Running(msgspec.Struct, eq=False, gc=False):
 
     claimed: Claimed
     token: int  # its fencing token
-    started_at: float
+    started_at: float  # when it was claimed, then when it was given to its runner
     last_sign_at: float
     losses: int
     pid: int | None = None
@@ -23,12 +25,22 @@ class Running(msgspec.Struct, eq=False, gc=False):
     progress: Progress | None = None
     saved_at: float | None = None
     ended_at: float = 0.0
-    blocked: float = 0.0  # seconds that another attempt has kept it from running: not its own
+    began_at: float | None = None  # when its code began, told of those with a limit
+    is_over: bool = False  # its function has ended, and what runs around it goes on
+    saving: int | None = None  # the number of its last checkpoint that the store has not answered
     stack: str = ""  # where it stood when it reached a limit
     shown: str | None = None  # where its coroutine stood when a person asked; None: not told yet
     output: list[str] | None = None  # its last lines, where it has ended badly
     stop_reason: str | None = None
     stopped_at: float | None = None
+
+    def credit(self, seconds: float, now: float, most: float = math.inf) -> None:
+        """Move its clocks on by time in which it was kept from running; that of its timeout to
+        ``most`` seconds after it was given to its runner."""
+        if self.began_at is not None:
+            to = min(self.began_at + seconds, now, self.started_at + most)
+            self.began_at = max(self.began_at, to)
+        self.last_sign_at = max(self.last_sign_at, min(self.last_sign_at + seconds, now))
 
     def facts(self) -> JobFacts:
         """Return what the decision about this attempt needs."""

@@ -25,6 +25,8 @@ class FakeLink:
     def __init__(self) -> None:
         self.ends: list[End] = []
         self.stacks: list[tuple[int, str]] = []
+        self.begun: list[tuple[int, float]] = []
+        self.returned: list[int] = []
         self.told = asyncio.Event()
         self.answer = Answer.ACCEPTED
 
@@ -40,6 +42,12 @@ class FakeLink:
     def report_end(self, end: End, *, is_last: bool = False) -> None:
         self.ends.append(end)
         self.told.set()
+
+    def report_begun(self, attempts) -> None:
+        self.begun += attempts
+
+    def report_returned(self, tokens) -> None:
+        self.returned += tokens
 
     def report_stack(self, token, stack) -> None:
         self.stacks.append((token, stack))

@@ -13,6 +13,7 @@ import pytest
 import outlast
 from outlast.attempt import StopReason
 from outlast.model.crash import LIMITS, CrashKind
+from outlast.model.job import Policy
 from outlast.model.lifecycle import Outcome, OutcomeKind
 from outlast.runner.stacks import line_of
 from tests.unit.runner.execute_kit import Bench, kind_of
@@ -28,6 +29,7 @@ async def bench():
 STOPS = [
     ("cancel", OutcomeKind.CANCELLED, None),
     ("drain", OutcomeKind.RELEASED, None),
+    ("blocked", OutcomeKind.RELEASED, None),
     ("timeout", OutcomeKind.CRASHED, CrashKind.TIMEOUT),
     ("stalled", OutcomeKind.CRASHED, CrashKind.STALLED),
     ("unresponsive", OutcomeKind.CRASHED, CrashKind.UNRESPONSIVE),
@@ -320,3 +322,63 @@ async def test_a_verdict_of_a_task_that_has_seen_no_stop_stands(bench):
 async def test_a_snooze_stands_for_every_stop_reason(bench, stopped):
     outcome = await stopped(bench, raising(outlast.Snooze(5)), "drain")
     assert (outcome.kind, outcome.delay) == (OutcomeKind.SNOOZED, 5.0)
+
+
+@pytest.mark.parametrize("reason", ["timeout", "drain", "cancel"])
+@pytest.mark.parametrize("is_async", [True, False])
+async def test_what_runs_around_a_function_that_has_returned_is_not_cancelled(
+    bench, reason, is_async
+):
+    """Its work is done: an end that comes between would have it done twice."""
+    over, go_on = asyncio.Event(), asyncio.Event()
+
+    @bench.app.around
+    @contextlib.asynccontextmanager
+    async def around(attempt):
+        yield
+        over.set()
+        await go_on.wait()
+
+    async def returns() -> int:
+        return 7
+
+    def returns_at_once() -> int:
+        return 7
+
+    task = bench.app.task(returns if is_async else returns_at_once)
+    bench.start(task, policy=Policy(timeout=3.0))
+    await over.wait()
+    while not bench.link.returned:
+        await asyncio.sleep(0)
+    assert bench.link.returned == [1]
+    assert [token for token, _ in bench.link.begun] == [1]
+    bench.executor.stop(1, reason)
+    for _ in range(3):
+        await asyncio.sleep(0)
+    go_on.set()
+    outcome = (await bench.end()).outcome
+    assert (outcome.kind, outcome.result) == (OutcomeKind.COMPLETED, "7")
+
+
+async def test_starts_are_told_of_attempts_with_limits_that_have_not_ended_by_the_next_turn(bench):
+    gate = asyncio.Event()
+
+    @bench.app.task
+    async def waits() -> None:
+        await gate.wait()
+
+    @bench.app.task
+    async def returns() -> None:
+        pass
+
+    limited = Policy(timeout=3.0)
+    bench.start(waits, 1)
+    bench.start(waits, 2, policy=limited)
+    bench.start(returns, 3, policy=limited)
+    bench.start(waits, 4, policy=Policy(stall_timeout=3.0))
+    while len(bench.link.begun) < 2:
+        await asyncio.sleep(0)
+    assert bench.link.begun == [(2, 0.0), (4, 0.0)]
+    gate.set()
+    while len(bench.link.ends) < 4:
+        await asyncio.sleep(0)

@@ -9,7 +9,7 @@ from unittest import mock
 import outlast
 from outlast.config import worker_settings
 from outlast.model.crash import Progress
-from outlast.model.job import State
+from outlast.model.job import Policy, State
 from outlast.runner.protocol import End
 from outlast.runner.stacks import line_of
 from outlast.store.values import ClaimRequest
@@ -17,6 +17,7 @@ from outlast.worker.claims.checkpoints import CheckpointWriter
 from outlast.worker.claims.ledger import Ledger
 from outlast.worker.claims.prefetch import HORIZON_SECONDS, RATE_SECONDS, WAIT_SECONDS_MAX
 from outlast.worker.in_process import LocalLink, LocalPool
+from outlast.worker.runners.watchdog import LOOK_SECONDS
 from outlast.worker.service import Nudge
 from tests.manual_clock import ManualClock
 from tests.unit.worker.worker_kit import COMPLETED, FakeOwner, claimed, new_ledger
@@ -48,7 +49,7 @@ class Slots:
 class Stage:
     """A pool of four slots and what its task has begun."""
 
-    def __init__(self) -> None:
+    def __init__(self, blocked: float = 0.0) -> None:
         self.begun: list[int] = []
         self.gate = asyncio.Event()
         app = outlast.App("sqlite:///nowhere.db")
@@ -58,6 +59,10 @@ class Stage:
             self.begun.append(outlast.current().token)
             await self.gate.wait()
 
+        @app.task(name="blocks")
+        async def blocks() -> None:
+            self.clock.advance(blocked)
+
         self.clock = ManualClock(boot=0.0)
         self.ledger = new_ledger(self.clock)
         self.owner = Owner(self.ledger)
@@ -65,8 +70,8 @@ class Stage:
         worker: Any = self.owner
         self.pool = LocalPool(app, None, "store", settings, self.clock, worker)
 
-    def place(self, *tokens: int) -> None:
-        self.pool.starter.start(self.ledger.claim([claimed(token) for token in tokens]))
+    def place(self, *tokens: int, **fields: Any) -> None:
+        self.pool.starter.start(self.ledger.claim([claimed(token, **fields) for token in tokens]))
 
     async def turns(self) -> None:
         for _ in range(5):
@@ -198,3 +203,49 @@ async def test_a_report_just_before_an_end_is_handled_before_it() -> None:
     assert second.progress == Progress(1.0)
     assert slots.freed == 2
     assert len(ledger.take(10)) == 2
+
+
+async def test_a_limit_that_passes_while_another_attempt_blocks_the_loop_charges_none() -> None:
+    stage = Stage(blocked=5.0)
+    policy = Policy(timeout=3.0, stall_timeout=4.0)
+    stage.place(1, task="blocks")
+    stage.place(2, 3, policy=policy)
+    await stage.pool.watchdog.run_once()
+    await stage.turns()
+    assert stage.begun == [2, 3]
+    await stage.pool.watchdog.run_once()
+    assert [each.stop_reason for each in stage.ledger.running.values()] == [None, None]
+    for _ in range(13):
+        await stage.pool.watchdog.run_once()
+        stage.clock.advance(LOOK_SECONDS)
+    assert [each.stop_reason for each in stage.ledger.running.values()] == ["timeout"] * 2
+    await stage.turns()
+
+
+async def test_an_attempt_regains_what_another_one_blocks_later_within_the_bound() -> None:
+    stage = Stage(blocked=4.0)
+    stage.place(2, policy=Policy(timeout=3.0, stall_timeout=4.0))
+    await stage.turns()
+    await stage.pool.watchdog.run_once()
+    stage.place(1, task="blocks")
+    stage.place(3)
+    await stage.turns()
+    await stage.pool.watchdog.run_once()
+    assert stage.ledger.running[2].stop_reason is None
+    for _ in range(16):
+        await stage.pool.watchdog.run_once()
+        stage.clock.advance(LOOK_SECONDS)
+    assert stage.ledger.running[2].stop_reason == "timeout"
+    stage.gate.set()
+    await stage.turns()
+
+
+async def test_alone_an_attempt_has_blocked_the_loop_itself() -> None:
+    stage = Stage(blocked=0.0)
+    stage.place(1, policy=Policy(timeout=3.0))
+    await stage.turns()
+    await stage.pool.watchdog.run_once()
+    stage.clock.advance(4.0)
+    await stage.pool.watchdog.run_once()
+    assert stage.ledger.running[1].stop_reason == "timeout"
+    await stage.turns()

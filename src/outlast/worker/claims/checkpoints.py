@@ -58,6 +58,7 @@ class CheckpointWriter:
         if self._closed:
             reply(str(Answer.REFUSED))
             return
+        self._ledger.note_saving(save.token, save.number)
         self._saves.append((save, reply))
         self._nudge.give()
 
@@ -102,6 +103,7 @@ class CheckpointWriter:
         busy = []
         for save, reply in batch:
             answer = answers.get(save, Answer.REFUSED)  # its attempt has ended meanwhile
+            self._ledger.note_answer(save.token, save.number)
             if answer is Answer.BUSY:
                 busy.append((save, reply))
                 continue

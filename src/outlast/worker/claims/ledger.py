@@ -247,6 +247,35 @@ class Ledger:
         self._rejected[transition.token] = decided
         return decided
 
+    def note_begun(self, token: int, ago: float) -> None:
+        """Note that the code of an attempt began that many seconds ago: its limits count from
+        then."""
+        running = self.running.get(token)
+        if running is not None and running.began_at is None:
+            running.began_at = max(running.started_at, self._clock.boot() - max(0.0, ago))
+            running.last_sign_at = max(running.last_sign_at, running.began_at)
+
+    def note_returned(self, token: int) -> None:
+        """Note that the function of an attempt has ended: what runs around it goes on."""
+        running = self.running.get(token)
+        if running is not None:
+            running.is_over = True
+            running.last_sign_at = self._clock.boot()
+
+    def note_saving(self, token: int, number: int) -> None:
+        """Note that an attempt saves, a sign of life. It may be the store that keeps it waiting
+        now: its stall limit does not count until ``note_answer``."""
+        running = self.running.get(token)
+        if running is not None:
+            running.last_sign_at, running.saving = self._clock.boot(), number
+
+    def note_answer(self, token: int, number: int) -> None:
+        """Note that the store has answered this save, if only that the row is locked: that can be
+        the attempt's own doing."""
+        running = self.running.get(token)
+        if running is not None and running.saving == number:
+            running.last_sign_at, running.saving = self._clock.boot(), None
+
     def losses_with_save(self, token: int, *, again: bool) -> int:
         """Return what a job's losses are with a checkpoint: none where its attempt stands elsewhere
         than where it went on, and else those of its claim, also if it had been elsewhere meanwhile.

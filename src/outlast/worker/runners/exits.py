@@ -105,6 +105,9 @@ def outcome_of_stop(running: Running, death: Death | None, neighbours: list[int]
         return msgspec.structs.replace(killed, kind=OutcomeKind.CANCELLED)
     if reason == "pause":
         return Outcome(kind=OutcomeKind.RELEASED, message="it was paused, and did not stop")
+    if reason == "blocked":
+        words = "other attempts kept it from running for too long, and it did not stop"
+        return Outcome(kind=OutcomeKind.RELEASED, message=words)
     return Outcome(kind=OutcomeKind.RELEASED, message="the worker stopped")
 
 

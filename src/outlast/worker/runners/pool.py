@@ -17,8 +17,10 @@ from outlast.model.crash import LIMITS, CrashKind
 from outlast.model.lifecycle import Outcome, OutcomeKind
 from outlast.runner.protocol import (
     AttemptsEnded,
+    Began,
     End,
     FrameError,
+    FunctionsEnded,
     Hello,
     Pong,
     Reported,
@@ -141,6 +143,13 @@ class RunnerPool:
             running = self._ledger.running.get(frame.token)
             if running is not None and frame.token in runner.tokens:
                 self._checkpoints.report(running, frame)
+        elif isinstance(frame, Began):
+            for token, ago in frame.attempts:
+                if token in runner.tokens:
+                    self._ledger.note_begun(token, ago)
+        elif isinstance(frame, FunctionsEnded):
+            for token in runner.tokens.intersection(frame.tokens):
+                self._ledger.note_returned(token)
         elif isinstance(frame, Pong):
             self._monitor.take_answer(runner, frame.seq)
         elif isinstance(frame, (StackAtLimit, StackShown)):

@@ -8,6 +8,8 @@ holds it, and an attempt that waits behind is not to blame (``worker/runners/wat
 
 from __future__ import annotations
 
+from math import inf
+
 from outlast.clock import Clock
 from outlast.events import emit
 from outlast.runner.protocol import Ping
@@ -20,7 +22,8 @@ BLOCKED_SECONDS = 5.0  # without an answer: told, with the stack
 STEP_SECONDS_MAX = 0.5  # that one look can count: a worker that slept has heard no answers
 STACKS_SECONDS_MAX = 2.0  # for stacks to come; a stopped process shows none
 FRESH_SECONDS = 1.0  # what stacks say about the blocker is asked again after this
-CREDIT_SECONDS_MAX = 5.0  # that a blocked neighbour gets in all: well below a reaper's slack
+NAME_SECONDS = 1.0  # without an answer: who blocks is asked, where others wait
+CREDIT_SECONDS_MAX = 5.0  # beyond its timeout that an attempt gets: well below a reaper's slack
 UNANSWERED = "unanswered"
 
 
@@ -55,6 +58,8 @@ class Responsiveness:
         self._looked_at = now
         if now - self._asked_at >= PING_SECONDS:
             self.ping()
+        if self.silent >= NAME_SECONDS and self._named_at is None and len(self._runner.tokens) > 1:
+            self.knows_blocker()  # for the credit of the others
         if self.silent >= BLOCKED_SECONDS and not self._told and self.knows_blocker():
             self.tell()
 
@@ -132,10 +137,11 @@ class Responsiveness:
         return token if token in tokens else None
 
     def _credit(self) -> None:
+        now = self._clock.boot()
+        most = inf if self.named is not None else CREDIT_SECONDS_MAX  # it may be any of them
         for token in self._runner.tokens - {self.named}:
-            running = self._ledger.running.get(token)
-            if running is not None:
-                running.blocked = min(CREDIT_SECONDS_MAX, running.blocked + self.silent)
+            if (running := self._ledger.running.get(token)) is not None:
+                running.credit(self.silent, now, most)
 
 
 class ResponsivenessMonitor:

@@ -1,14 +1,20 @@
 """Watches what runs: the lease's trust, each attempt's limits, and stops that are not obeyed.
 
-A limit counts once the attempt's runner has answered after it, or once the stacks name the attempt
-as the one that keeps the runner from answering. So an attempt that only waits behind another one's
-blocking call is never charged. The one that blocks is stopped at its own limits; if it has none, or
-lets another wait ``PATIENCE_SECONDS`` above its limit, that other's limit counts for the runner. If
-none can be named, the runner is killed at that point and all are bystanders.
+Limits count an attempt's own time. It starts when its code begins, which its runner tells, and ends
+when its function does; time in which another one kept it from running is left out. An attempt that
+reaches the deadline on its row (``worker/maintenance/deadlines.py``) by time that was not its own
+is given back, uncharged.
+
+A limit is acted on once the attempt's runner has answered after it, or once the stacks name the
+attempt as the one that keeps the runner from answering. So an attempt that only waits behind
+another one's blocking call is never charged. The one that blocks is stopped at its own limits; if
+it has none, or lets another wait ``PATIENCE_SECONDS`` above its limit, that other's limit counts
+for the runner. If none can be named, the runner is killed at that point and all are bystanders.
 """
 
 from __future__ import annotations
 
+from math import inf
 from typing import Protocol
 
 from outlast.clock import Clock
@@ -16,7 +22,11 @@ from outlast.events import emit
 from outlast.model.lifecycle import Outcome, OutcomeKind
 from outlast.worker.base import AttemptControl, AttemptStarter, PoolOwner
 from outlast.worker.claims.ledger import Ledger
-from outlast.worker.runners.responsiveness import BLOCKED_SECONDS, Responsiveness
+from outlast.worker.runners.responsiveness import (
+    BLOCKED_SECONDS,
+    CREDIT_SECONDS_MAX,
+    Responsiveness,
+)
 from outlast.worker.runners.waits import Waits
 from outlast.worker.running import Running
 
@@ -69,6 +79,7 @@ class Watchdog:
         self._clock = clock
         self._pending = False
         self._waits = Waits(ledger, starter, clock)
+        self._looked_at = clock.boot()
 
     async def run_once(self) -> float:
         """Look at everything that runs, once."""
@@ -77,10 +88,21 @@ class Watchdog:
         self._pending = False
         if self._loops is not None:
             self._loops.look_at_loops()
+        else:
+            self._credit_lateness(now)
         for running in list(self._ledger.running.values()):
             self._judge(running, now)
         self._waits.look()
         return LOOK_SOON_SECONDS if self._pending else LOOK_SECONDS
+
+    def _credit_lateness(self, now: float) -> None:
+        """Leave out what this look, in the loop of the attempts themselves, is late by: one of
+        them has kept the others from running. No look can tell which one."""
+        late = now - self._looked_at - LOOK_SECONDS
+        self._looked_at = now
+        if late > LOOK_SECONDS and len(self._ledger.running) > 1:
+            for running in self._ledger.running.values():
+                running.credit(late, now, CREDIT_SECONDS_MAX)
 
     def _judge(self, running: Running, now: float) -> None:
         if not self._control.has(running.token):
@@ -98,13 +120,15 @@ class Watchdog:
         if loop is not None and self._is_unresponsive(running, loop):
             self._stop(running, "unresponsive")
             return
-        reason, at = _limit(running)
+        reason, at = find_limit(running)
         if now < at:
             return
-        if loop is None or loop.has_turned_since(at):
-            self._stop(running, reason)
-        else:
+        if loop is not None and not loop.has_turned_since(at):
             self._judge_unheard(running, reason, at, loop)
+        elif running.began_at is not None:
+            self._stop(running, reason)
+        elif now >= at + CREDIT_SECONDS_MAX:
+            self._stop(running, "blocked")
 
     def _let_go(self, running: Running, now: float) -> None:
         """Give back what nothing runs: no lost frame, no fault of ours may hold it forever."""
@@ -158,19 +182,21 @@ def _grace(running: Running, loop: Responsiveness | None) -> float:
     return min(grace, UNRESPONSIVE_SECONDS) if loop.silent >= UNRESPONSIVE_SECONDS else grace
 
 
-def _limit(running: Running) -> tuple[str, float]:
-    """Return the limit that is reached first, and when, on the boot clock."""
-    policy = running.claimed.policy
-    limits = (
-        ("timeout", running.started_at, policy.timeout),
-        ("stalled", running.last_sign_at, policy.stall_timeout),
-    )
-    ends = [
-        (since + running.blocked + limit, reason)
-        for reason, since, limit in limits
-        if limit is not None
-    ]
-    at, reason = min(ends, default=(float("inf"), ""))
+def find_limit(running: Running) -> tuple[str, float]:
+    """Return the limit that is reached first, and when, on the boot clock. Of an attempt whose
+    code has not begun, or not told so yet: when it would be if it had begun at once."""
+    policy, began = running.claimed.policy, running.began_at
+    ends: list[tuple[float, str]] = []
+    if policy.timeout is not None:
+        own = (running.started_at if began is None else began) + policy.timeout
+        last = running.started_at + policy.timeout + CREDIT_SECONDS_MAX  # as reapers allow
+        if running.is_over:
+            ends.append((last, "timeout"))
+        else:
+            ends.append((own, "timeout") if own <= last else (last, "blocked"))
+    if policy.stall_timeout is not None and running.saving is None:
+        ends.append((running.last_sign_at + policy.stall_timeout, "stalled"))
+    at, reason = min(ends, default=(inf, ""))
     return reason, at
 
 

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 
+import msgspec
 import pytest
 
 from outlast.errors import BadData, StoreUnavailable
 from outlast.model.crash import CrashKind, Progress
+from outlast.model.job import Policy
 from outlast.runner.protocol import Reported
 from outlast.store.values import Answer, Save
 from outlast.worker.claims import checkpoints as module
 from outlast.worker.claims.checkpoints import CheckpointWriter
 from outlast.worker.claims.evidence import Evidence
+from outlast.worker.runners.watchdog import find_limit
 from outlast.worker.service import Nudge
 from tests.manual_clock import ManualClock
 from tests.unit.worker.worker_kit import COMPLETED, FakeStore, claimed, crash, heard, new_ledger
@@ -23,7 +26,8 @@ class Desk:
 
     def __init__(self) -> None:
         self.store = FakeStore()
-        self.ledger = new_ledger(ManualClock())
+        self.clock = ManualClock()
+        self.ledger = new_ledger(self.clock)
         self.nudge = Nudge()
         self.checkpoints = CheckpointWriter(self.store, self.ledger, self.nudge)  # type: ignore[arg-type]
         self.answers: list[tuple[int, str]] = []
@@ -34,6 +38,13 @@ class Desk:
         self.checkpoints.add(
             Save(token, token, number, value), lambda word: self.answers.append((token, word))
         )
+
+    def limit(self, token: int) -> None:
+        """Give an attempt that has begun a stall limit of five seconds."""
+        policy = Policy(stall_timeout=5.0)
+        running = self.ledger.running[token]
+        running.claimed = msgspec.structs.replace(running.claimed, policy=policy)
+        self.ledger.note_begun(token, 0.0)
 
     def report(self, token: int, fraction: float) -> None:
         running = self.ledger.running[token]
@@ -262,3 +273,54 @@ async def test_progress_is_redacted_before_it_is_written(desk):
     desk.ledger._evidence = Evidence(ManualClock(), redact=["s3cret"])
     desk.checkpoints.report(desk.ledger.running[1], Reported(1, Progress(0.5, "a s3cret")))
     assert desk.checkpoints._reports[1].progress == Progress(0.5, "a [redacted]")
+
+
+def stalls(desk, token: int = 1) -> bool:
+    """Whether the stall limit of an attempt, of five seconds, has passed."""
+    running = desk.ledger.running[token]
+    reason, at = find_limit(running)
+    return reason == "stalled" and desk.clock.boot() >= at
+
+
+async def test_an_attempt_that_waits_for_the_store_to_answer_a_save_does_not_stall(desk):
+    """The arrival of the save is the sign of life, and then it is the store that is silent."""
+    desk.limit(1)
+    desk.clock.advance(4.0)
+    desk.save(1)
+    desk.store.saves = [StoreUnavailable("away"), [Answer.ACCEPTED]]
+    desk.clock.advance(4.0)
+    with pytest.raises(StoreUnavailable):
+        await desk.checkpoints.run_once()
+    desk.clock.advance(60.0)
+    assert not stalls(desk)
+    await desk.checkpoints.run_once()
+    desk.clock.advance(4.9)
+    assert not stalls(desk)
+    desk.clock.advance(0.2)
+    assert stalls(desk)
+
+
+@pytest.mark.parametrize("answer", [Answer.BUSY, Answer.REFUSED])
+async def test_once_the_store_has_answered_a_save_the_stall_limit_counts(desk, answer):
+    """A row that stays locked may be so by the attempt's own transaction, which never ends."""
+    desk.limit(1)
+    desk.save(1)
+    desk.store.saves = [[answer]] * 3
+    desk.clock.advance(60.0)
+    await desk.checkpoints.run_once()
+    assert not stalls(desk)
+    desk.clock.advance(4.0)
+    await desk.checkpoints.run_once()
+    desk.clock.advance(1.1)
+    assert stalls(desk)
+
+
+async def test_a_save_whose_answer_comes_late_does_not_count_for_a_later_one(desk):
+    desk.limit(1)
+    desk.save(1, 1)
+    desk.store.saves = [[Answer.ACCEPTED, Answer.ACCEPTED], [Answer.ACCEPTED]]
+    desk.save(1, 2)
+    await desk.checkpoints.run_once()
+    desk.save(1, 3)
+    desk.clock.advance(60.0)
+    assert not stalls(desk)

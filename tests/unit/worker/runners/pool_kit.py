@@ -7,7 +7,7 @@ from typing import Any, Self
 
 from outlast.model.lifecycle import Transition
 from outlast.runner import protocol
-from outlast.runner.protocol import Hello, Run, TaskInfo
+from outlast.runner.protocol import Began, Hello, Run, TaskInfo
 from outlast.store.values import Claimed, ClaimRequest
 from outlast.worker.runners.pool import RunnerPool
 from outlast.worker.runners.recycling import Recycling
@@ -37,6 +37,7 @@ class FakeRunner(RunnerState):
         self.asked = 0
         self.dump = ""  # what it shows of its stacks
         self.dumps = 0
+        self.waits = False  # whether what it is sent waits in it
         self._owner = owner
 
     async def start(self) -> None:
@@ -45,6 +46,8 @@ class FakeRunner(RunnerState):
     def send(self, frame) -> None:
         protocol.pack(frame)
         self.sent.append(frame)
+        if isinstance(frame, Run) and not self.waits:
+            self.begins(*(each.token for each in frame.attempts))
 
     def kill(self, reason: str | None = None) -> None:
         self.doom(reason)
@@ -74,6 +77,9 @@ class FakeRunner(RunnerState):
         self.quits += 1
 
     # -- what tests do to it
+
+    def begins(self, *tokens: int, ago: float = 0.0) -> None:
+        self.says(Began([(token, ago) for token in tokens]))
 
     def says(self, frame) -> None:
         self._owner.take_frame(self, frame)

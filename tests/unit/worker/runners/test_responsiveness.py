@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from outlast import events
+from outlast.model.crash import Progress
 from outlast.model.job import Policy
-from outlast.runner.protocol import Ping, Pong, Stop
+from outlast.runner.protocol import FunctionsEnded, Ping, Pong, Reported, Stop
 from outlast.worker.runners.responsiveness import BLOCKED_SECONDS, CREDIT_SECONDS_MAX
 from outlast.worker.runners.watchdog import PATIENCE_SECONDS
 from tests.unit.worker.runners.pool_kit import SHARED, Bench, FakeRunner
@@ -234,20 +235,95 @@ async def test_alone_in_its_runner_an_attempt_needs_no_mark_to_be_named(watch):
     assert watch.stops() == [(1, "timeout")]
 
 
-async def test_a_neighbour_regains_the_blocked_time_within_bounds(watch):
+async def test_a_neighbour_regains_the_blocked_time(watch):
     await watch.run(a=Policy(timeout=10.0), b=FREE)
     await watch.after(2)
     watch.blocked, watch.runner.dump = True, dump_of(2)
-    await watch.after(7)
-    watch.blocked = False
-    await watch.after(1.5)
-    running = watch.bench.ledger.running
-    assert running[1].blocked == CREDIT_SECONDS_MAX
-    assert running[2].blocked == 0.0
     await watch.after(4)
+    watch.blocked = False
+    await watch.after(7)
+    assert watch.stops() == []
+    await watch.after(1.5)
+    assert watch.stops() == [(1, "timeout")]
+
+
+async def test_a_neighbour_that_was_blocked_for_longer_than_reapers_allow_is_given_back(watch):
+    """By then any worker would close it as overdue, and charge it."""
+    await watch.run(a=Policy(timeout=10.0), b=Policy(timeout=3600.0))
+    await watch.after(2)
+    watch.blocked, watch.runner.dump = True, dump_of(2)
+    await watch.after(9)
+    watch.blocked = False
+    await watch.after(10 + CREDIT_SECONDS_MAX - 11 - LOOK)
+    assert watch.stops() == []
+    await watch.after(1)
+    assert watch.stops() == [(1, "blocked")]
+    await watch.after(2)  # it does not obey
+    watch.runner.dies(signal="SIGKILL")
+    assert [(end.outcome, end.charge) for end in watch.bench.ends()] == [("released", "none")] * 2
+
+
+async def test_where_no_attempt_can_be_named_none_regains_more_than_the_bound(watch):
+    """The one that blocks may be any of them."""
+    await watch.run(a=Policy(timeout=20.0), b=FREE)
+    await watch.after(2)
+    watch.blocked = True
+    await watch.after(12)
+    watch.blocked = False
+    await watch.after(20 + CREDIT_SECONDS_MAX - 14 - LOOK)
     assert watch.stops() == []
     await watch.after(1)
     assert watch.stops() == [(1, "timeout")]
+
+
+async def test_limits_count_from_the_start_of_the_code_not_from_the_hand_over(watch):
+    await watch.bench.ready(**{SHARED: False})
+    watch.runner.waits = True
+    limits = Policy(timeout=10.0, stall_timeout=6.0)
+    watch.bench.place(claimed(1, SHARED), claimed(2, SHARED, policy=limits))
+    watch.runner.begins(1)
+    watch.blocked, watch.runner.dump = True, dump_of(1)
+    await watch.after(4)
+    watch.blocked = False
+    watch.runner.begins(2)
+    await watch.after(5)
+    assert watch.stops() == []
+    watch.runner.says(Reported(2, Progress(0.5)))
+    watch.bench.ledger.note_progress(2, Progress(0.5))
+    await watch.after(4)
+    assert watch.stops() == []
+    await watch.after(1.5)
+    assert watch.stops() == [(2, "timeout")]
+
+
+async def test_an_attempt_that_did_not_begin_in_time_is_given_back_uncharged(watch):
+    await watch.bench.ready(**{SHARED: False})
+    watch.runner.waits = True
+    watch.bench.place(claimed(1, SHARED, policy=Policy(timeout=3.0)))
+    await watch.after(3 + CREDIT_SECONDS_MAX - LOOK)
+    assert watch.stops() == []
+    await watch.after(1)
+    assert watch.stops() == [(1, "blocked")]
+
+
+async def test_an_attempt_that_blocks_before_its_start_was_told_is_charged_at_its_limit(watch):
+    await watch.bench.ready(**{SHARED: False})
+    watch.runner.waits = True
+    policy = Policy(timeout=3.0)
+    watch.bench.place(claimed(1, SHARED, policy=policy), claimed(2, SHARED, policy=policy))
+    watch.blocked, watch.runner.dump = True, dump_of(2)
+    await watch.after(4)
+    assert watch.stops() == [(2, "timeout")]
+
+
+async def test_the_timeout_does_not_count_once_the_function_has_ended(watch):
+    await watch.run(a=Policy(timeout=3.0))
+    await watch.after(2)
+    watch.runner.says(FunctionsEnded([1]))
+    await watch.after(1 + CREDIT_SECONDS_MAX - LOOK)
+    assert watch.stops() == []
+    await watch.after(1)
+    assert watch.stops() == [(1, "timeout")]  # what runs around it has no more than this
 
 
 async def test_a_slow_answer_delays_a_stop_and_blames_no_attempt(watch):

@@ -6,6 +6,7 @@ import pytest
 
 from outlast.model.crash import Progress
 from outlast.model.job import Policy
+from outlast.store.values import Save
 from outlast.worker.runners.waits import HELD_SECONDS
 from outlast.worker.runners.watchdog import LOOK_SECONDS, UNHELD_SECONDS, Watchdog
 from tests.manual_clock import ManualClock
@@ -31,6 +32,7 @@ class Watch:
 
     def run(self, token: int = 1, **policy) -> None:
         self.ledger.claim([claimed(token, policy=Policy(**policy))])
+        self.ledger.note_begun(token, 0.0)
 
     async def after(self, seconds: float) -> None:
         self.clock.advance(seconds)
@@ -76,10 +78,10 @@ async def test_progress_postpones_the_stall_limit_but_not_the_timeout(watch):
     watch.run(timeout=30.0, stall_timeout=10.0)
     for _ in range(2):
         await watch.after(9.0)
-        watch.ledger.note_save(1, "1")
+        watch.ledger.note_save(Save(1, 1, 1, "1"))
     await watch.after(9.0)
     assert watch.pool.stopped == []
-    watch.ledger.note_save(1, "1")
+    watch.ledger.note_save(Save(1, 1, 1, "1"))
     await watch.after(3.0)
     assert watch.pool.stopped == [(1, "timeout")]
 
