@@ -289,3 +289,10 @@ def waits_for_its_child() -> None:
     note("child", pid=os.getpid(), child=child.pid, number=attempt.number)
     if code := child.wait():
         raise subprocess.CalledProcessError(code, "sleep")
+
+
+@app.task
+async def blocks_its_loop_until(path: str) -> None:
+    begin()
+    while not Path(path).exists():
+        time.sleep(0.02)  # noqa: ASYNC251

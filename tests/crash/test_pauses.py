@@ -37,3 +37,22 @@ async def test_a_paused_task_starts_nowhere_and_what_runs_stops_if_asked(
     assert code == 0, said
     for job in (held, running):
         await stage.in_state(job, State.RUNNING)
+
+
+async def test_what_lies_in_a_runner_whose_loop_is_blocked_does_not_begin_once_it_is_paused(
+    stage: Scene,
+) -> None:
+    await stage.worker("--runners", "1")
+    gate = stage.folder / "gate"
+    blocks = await stage.enqueue("blocks_its_loop_until", path=str(gate))
+    await stage.started(1)
+    behind = await stage.enqueue("waits")
+    await stage.in_state(behind, State.RUNNING)
+    code, said = await outlast(stage, "pause", "task", "waits", "--wait", "90")
+    assert code == 0, said
+    gate.touch()
+    assert (await stage.ended(blocks)).state is State.COMPLETED
+    assert (await stage.ended(await stage.enqueue("noop"))).state is State.COMPLETED
+    row = await stage.in_state(behind, State.QUEUED)
+    assert (row.failures, row.losses) == (0, 0)
+    assert len(stage.entries()) == 1, "nothing of it has begun"

@@ -14,7 +14,7 @@ import functools
 import logging
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple, Protocol
 
@@ -41,6 +41,8 @@ from outlast.task import Task
 _NOTHING = (Any, None, type(None))  # return annotations that None fits
 _EXPIRED = Outcome(kind=OutcomeKind.RELEASED, message="it expired before it began", began=False)
 _WITHOUT_RESULT = Outcome(kind=OutcomeKind.COMPLETED, result=encode_result(None))
+
+RECALLED = Outcome(kind=OutcomeKind.RELEASED, message="it was paused before it began", began=False)
 
 _Returned = tuple[Any, BaseException | None]  # what a plain function has returned or raised
 Prepared = tuple[Task[..., Any], Attempt, tuple[Any, ...], dict[str, Any]]
@@ -111,9 +113,23 @@ class Executor:
         self._tasks: dict[int, asyncio.Task[None] | None] = {}  # None: it has not begun
         self._attempts: dict[int, Attempt] = {}
         self._asked_early: dict[int, str] = {}  # to stop, before they had begun
+        self._expected: set[int] = set()  # on their way here, or not begun
+        self._recalled: set[int] = set()
         self._signalled: set[int] = set()  # this process was, from outside, while they ran
         self._begun: dict[int, float] = {}  # of those with a limit; not told yet
         self._over: dict[int, bool] = {}  # whose functions have ended; whether that was told
+
+    def expect(self, tokens: Iterable[int]) -> None:
+        """Note, in any thread, attempts that will be started: until then they can be recalled."""
+        self._expected.update(tokens)
+
+    def recall(self, tokens: Sequence[int]) -> list[int]:
+        """Let those of these attempts not begin that have not; return them. In any thread."""
+        for token in tokens:
+            if token in self._expected:
+                self._recalled.add(token)
+        # one that begins forgets that it is expected first, and looks here second
+        return [token for token in tokens if token in self._expected]
 
     def start(self, attempts: Sequence[Claimed]) -> None:
         """Start attempts, in their order; their ends go to the link. One that is here already is
@@ -279,6 +295,10 @@ class Executor:
     def _prepare_or_refuse(self, claimed: Claimed) -> Prepared | Outcome:
         """Return what an attempt needs to begin, or the end that comes of its lack. This is where
         a job begins in time or not: it may have waited here, or in its worker, since its claim."""
+        self._expected.discard(claimed.token)
+        if self._recalled and claimed.token in self._recalled:
+            self._recalled.discard(claimed.token)
+            return RECALLED
         if claimed.begin_by is not None and self._clock.boot() >= claimed.begin_by:
             self._asked_early.pop(claimed.token, None)
             return _EXPIRED

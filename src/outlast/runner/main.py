@@ -29,7 +29,7 @@ from outlast.model.crash import TEXT_MAX, CrashKind, Progress, clean
 from outlast.runner import interruptions
 from outlast.runner.application import load_app
 from outlast.runner.channel import Channel
-from outlast.runner.execute import Executor, Idle, enter_lifespan
+from outlast.runner.execute import RECALLED, Executor, Idle, enter_lifespan
 from outlast.runner.garbage import keep_what_is_loaded
 from outlast.runner.outcomes import make_crashed
 from outlast.runner.printing import flush_tagged, tag_output
@@ -44,6 +44,8 @@ from outlast.runner.protocol import (
     Ping,
     Pong,
     Quit,
+    Recall,
+    Recalled,
     Reported,
     Restored,
     Run,
@@ -236,7 +238,18 @@ class Runner:
             self._channel.send(Restored(idle.token, idle.others, changes))
 
     def _on_frame(self, frame: ToRunner) -> None:
+        """Pass a frame on to the loop; a recall waits for no loop, which may be blocked."""
+        if isinstance(frame, Run):
+            self._executor.expect(claimed.token for claimed in frame.attempts)
+        elif isinstance(frame, Recall):
+            self._recall(frame.tokens)
+            return
         self._loop.call_soon_threadsafe(self._obey, frame)
+
+    def _recall(self, tokens: list[int]) -> None:
+        if recalled := self._executor.recall(tokens):
+            self._channel.send(AttemptsEnded([End(token, RECALLED) for token in recalled]))
+        self._channel.send(Recalled(tokens))
 
     def _obey(self, frame: ToRunner) -> None:
         if isinstance(frame, Run):

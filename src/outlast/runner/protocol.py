@@ -63,6 +63,12 @@ class Stop(_Frame, frozen=True):
     reason: str
 
 
+class Recall(_Frame, frozen=True):
+    """Worker: end those of these attempts whose code has not begun, and say so."""
+
+    tokens: list[int]
+
+
 class Saved(_Frame, frozen=True):
     """Worker: the store's answer to a save."""
 
@@ -129,6 +135,13 @@ class AttemptsEnded(_Frame, frozen=True):
     ends: list[End]
 
 
+class Recalled(_Frame, frozen=True):
+    """Runner: of these attempts those have ended that had not begun. Sent by the thread that reads,
+    so that a blocked loop delays it not."""
+
+    tokens: list[int]
+
+
 class SaveRequest(_Frame, frozen=True):
     """Runner: save this checkpoint (JSON text) and answer with ``seq``. ``again``: it is the one
     from which the attempt went on, compared as the task has it: each encoding may differ."""
@@ -176,13 +189,14 @@ class Restored(_Frame, frozen=True):
     changes: list[str]
 
 
-ToRunner = Configure | Run | Stop | Saved | Ping | ShowStack | Quit
+ToRunner = Configure | Run | Stop | Recall | Saved | Ping | ShowStack | Quit
 ToWorker = (
     Hello
     | ApplicationFailed
     | Began
     | FunctionsEnded
     | AttemptsEnded
+    | Recalled
     | SaveRequest
     | Reported
     | StackAtLimit

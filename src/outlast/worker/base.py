@@ -90,6 +90,11 @@ class AttemptControl(Protocol):
         """Ask an attempt to stop; the first reason stays."""
         ...
 
+    def recall(self, which: Callable[[Claimed], bool]) -> bool:
+        """Take back those of these attempts whose code has not begun; to be called until it
+        returns true: by then each of the others had begun."""
+        ...
+
     async def find_stack(self, token: int) -> str:
         """Return where an attempt is, in lines for people; it is not disturbed. "": it has ended.
         It takes SHOW_SECONDS_MAX at most."""

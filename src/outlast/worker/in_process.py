@@ -273,6 +273,7 @@ class LocalStarter:
         begins = self.prefetch.take(max(0, self._count_free()))
         if begins:
             self._owner.note_begin(max(running.token for running in begins))
+        self.executor.expect(running.token for running in begins)
         for running in begins:
             running.started_at = running.last_sign_at = now
         self.executor.start([running.claimed for running in begins])
@@ -301,6 +302,12 @@ class LocalControl:
         if running is not None and running.stop_reason is None:
             running.stop_reason, running.stopped_at = reason, self._clock.boot()
             self._executor.stop(token, reason)
+
+    def recall(self, which: Callable[[Claimed], bool]) -> bool:
+        """Take back those of these attempts that have not begun; their ends come by themselves."""
+        running = self._ledger.running.values()
+        self._executor.recall([each.token for each in running if which(each.claimed)])
+        return True
 
     async def find_stack(self, token: int) -> str:
         """Return the stacks of this process, the attempt's own first."""

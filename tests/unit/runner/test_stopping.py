@@ -382,3 +382,19 @@ async def test_starts_are_told_of_attempts_with_limits_that_have_not_ended_by_th
     gate.set()
     while len(bench.link.ends) < 4:
         await asyncio.sleep(0)
+
+
+async def test_what_has_not_begun_is_recalled_and_never_begins(bench):
+    began = []
+
+    @bench.app.task
+    async def runs(n: int) -> None:
+        began.append(n)
+
+    bench.executor.expect([1, 2])
+    assert bench.executor.recall([1]) == [1], "on its way"
+    assert (await bench.outcome(runs, '{"n":1}')).kind is OutcomeKind.RELEASED
+    bench.start(runs, 2, '{"n":2}')
+    await bench.end()
+    assert began == [2]
+    assert bench.executor.recall([2]) == [], "it has begun, and ended"

@@ -178,6 +178,7 @@ class FakePool:
         self.slots = slots
         self.has_started = self.is_ready = True
         self.worker_id = 0
+        self.has_recalled = True
         self.declared: list[NewSchedule] = []
         self.placed: list[int] = []
         self.stopped: list[tuple[int, str]] = []
@@ -233,6 +234,9 @@ class FakePool:
         if running is not None and running.stop_reason is None:
             running.stop_reason, running.stopped_at = reason, self.ledger._clock.boot()
             self.stopped.append((token, reason))
+
+    def recall(self, which: Callable[[Claimed], bool]) -> bool:
+        return self.has_recalled
 
     async def find_stack(self, token: int) -> str:
         self.shown.append(token)

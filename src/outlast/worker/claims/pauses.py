@@ -1,7 +1,8 @@
 """What is paused, as this worker knows it; it starts nothing of that, and tells the store so.
 
 The pause is kept here, not in the store's claims. What is paused is left out of each claim; what a
-claim brings that was asked for before is given back, and so is what was claimed and has not begun.
+claim brings that was asked for before is given back, and so is what was claimed and has not begun,
+in its runner as well, which is asked for that.
 Only then does the worker's row say that it heeds the pause: who sees that on the rows of all active
 workers may rely on it. A worker that has registered claims nothing before it has read what is
 paused: so one that no one has waited for starts nothing of it, either.
@@ -25,6 +26,7 @@ from outlast.worker.running import Running
 from outlast.worker.service import Nudge
 
 READ_SECONDS = 3.5  # since the last look or glance, which shows the version, and was due before
+RECALL_SECONDS = 0.05  # between two looks whether the runners have answered a recall
 STOP_REASON = "pause"
 
 
@@ -95,6 +97,8 @@ class PauseKeeper:
         if self._known != row:
             self._known = row
             self._owner.look_for_work()
+        if self._told != (row, pauses.version) and not self._recall():
+            return RECALL_SECONDS
         await self._acknowledge(row, pauses.version)
         return 0.001 if self._is_due() else READ_SECONDS
 
@@ -122,6 +126,10 @@ class PauseKeeper:
             if pause is not None and pause.stop and pause.id not in known:
                 self._owner.pool.control.stop(token, STOP_REASON)
         self._owner.look_for_work()  # of what was resumed
+
+    def _recall(self) -> bool:
+        """Take back what is paused and has not begun in its runner; return whether that is done."""
+        return self._owner.pool.control.recall(lambda claimed: not self.may_start(claimed))
 
     def may_start(self, claimed: Claimed) -> bool:
         """Whether no pause is on this job."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 from outlast.clock import Clock
 from outlast.model.crash import LIMITS
 from outlast.model.job import SHELL_TASK
-from outlast.runner.protocol import ShowStack, Stop
+from outlast.runner.protocol import Recall, ShowStack, Stop
 from outlast.runner.stacks import own_first
+from outlast.store.values import Claimed
 from outlast.worker.base import SHOW_SECONDS_MAX, WAITS
 from outlast.worker.claims.ledger import Ledger
 from outlast.worker.runners.exits import SUPERSEDED
@@ -66,6 +67,21 @@ class RunnersControl:
         if reason in LIMITS:
             runner.ask_stacks()
         runner.send(Stop(token, reason))
+
+    def recall(self, which: Callable[[Claimed], bool]) -> bool:
+        """Ask runners for those of these attempts whose code has not begun; return whether all
+        runners have answered."""
+        running, answered = self._ledger.running, True
+        for runner in self._runners:
+            unsure = running.keys() & (runner.tokens - runner.begun)
+            asked = {token for token in unsure if which(running[token].claimed)}
+            if runner.gone or not asked:
+                continue  # one that is gone begins nothing
+            answered = False
+            if new := sorted(asked - runner.recalling):
+                runner.recalling.update(new)
+                runner.send(Recall(new))
+        return answered
 
     async def find_stack(self, token: int) -> str:
         """Return the stacks of an attempt's runner, its own first; of a command its processes."""

@@ -23,6 +23,7 @@ from outlast.runner.protocol import (
     FunctionsEnded,
     Hello,
     Pong,
+    Recalled,
     Reported,
     Restored,
     Saved,
@@ -150,6 +151,8 @@ class RunnerPool:
         elif isinstance(frame, FunctionsEnded):
             for token in runner.tokens.intersection(frame.tokens):
                 self._ledger.note_returned(token)
+        elif isinstance(frame, Recalled):
+            runner.note_recalled(frame.tokens)
         elif isinstance(frame, Pong):
             self._monitor.take_answer(runner, frame.seq)
         elif isinstance(frame, (StackAtLimit, StackShown)):

@@ -76,7 +76,7 @@ class Recycling:
         for runner in runners:
             runner.weigh(sizes.get(runner.pid, 0))
             if runner.rss <= self._max_rss:
-                runner.left_by -= left.get(runner, set())
+                runner.left_by.difference_update(left.get(runner, ()))
             if runner.tokens and runner.rss > self._max_rss * FAR_ABOVE:
                 kill(runner, MAX_RSS)
 

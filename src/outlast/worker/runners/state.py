@@ -27,6 +27,8 @@ class RunnerState:
         self.release: str | None = None
         self.python: str | None = None
         self.tokens: set[int] = set()
+        self.recalling: set[int] = set()  # asked whether they have begun
+        self.begun: set[int] = set()  # of those that were asked
         self.exclusive = False  # what runs in it shares it with no other attempt
         self.taken = 0
         self.rss = 0
@@ -54,7 +56,14 @@ class RunnerState:
     def let_go(self, tokens: Collection[int]) -> None:
         """Note that these attempts are no longer in it."""
         self.tokens.difference_update(tokens)
+        self.recalling.difference_update(tokens)
+        self.begun.difference_update(tokens)
         self.exclusive = self.exclusive and bool(self.tokens)
+
+    def note_recalled(self, tokens: Collection[int]) -> None:
+        """Note that of these attempts those that are still in it have begun."""
+        self.recalling.difference_update(tokens)
+        self.begun |= self.tokens.intersection(tokens)
 
     def count(self, attempts: int) -> None:
         """Count attempts that begin in it."""

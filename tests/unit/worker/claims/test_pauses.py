@@ -10,7 +10,7 @@ import pytest
 from outlast.model.pause import Pause, PauseKind
 from outlast.store.values import Claimed, ClaimRequest, Exchanged, WorkerRef
 from outlast.worker.claims.exchange import Exchange
-from outlast.worker.claims.pauses import READ_SECONDS, PauseKeeper
+from outlast.worker.claims.pauses import READ_SECONDS, RECALL_SECONDS, PauseKeeper
 from outlast.worker.service import Nudge
 from tests.unit.worker.claims.exchange_kit import Bench
 from tests.unit.worker.worker_kit import accepted, claimed, heard
@@ -171,6 +171,19 @@ async def test_what_has_not_begun_is_given_back_before_it_is_acknowledged(bench:
     said = [("pauses", None), ("give back", [1, 3]), ("look for work", None), ("heed", "5")]
     assert bench.store.calls == said
     assert names == ["pauses_changed"]
+
+
+async def test_a_pause_is_acknowledged_once_the_runners_have_answered(bench: Paused) -> None:
+    """What lies in a runner whose loop is blocked has been handed over, and has not begun."""
+    await bench.keeper.run_once()
+    bench.listed = [paused(5, "queue", "q")]
+    bench.keeper.read_soon()
+    bench.pool.has_recalled = False
+    assert await bench.keeper.run_once() == RECALL_SECONDS
+    assert bench.acknowledged() == [""]
+    bench.pool.has_recalled = True
+    await bench.keeper.run_once()
+    assert bench.acknowledged() == ["", "5"]
 
 
 async def test_running_attempts_are_asked_to_stop_once_where_that_is_wanted(bench: Paused) -> None:
