@@ -17,6 +17,7 @@ import outlast
 from outlast.model.job import Policy
 from outlast.store.protocol import Store
 from outlast.store.rows import JobFilter, StoredJob
+from outlast.store.values import NewJob
 from tests.conformance.kit import TASK, Hands, ended, enqueued, job
 
 MOMENTS = {"run_at", "expires_at"}
@@ -219,3 +220,15 @@ async def test_the_time_is_that_of_the_store(store: Store, client: Client) -> No
     assert row.enqueued_at == pytest.approx(time.time(), abs=300)
     assert row.run_at - row.enqueued_at == pytest.approx(3_600, abs=0.01)
     assert row.waiting
+
+
+async def test_a_key_that_is_held_past_its_expiry_is_free(store: Store, client: Client) -> None:
+    past = NewJob(task="t", key="k", expires_at=1e9)
+    unkept = NewJob(task="t", key="l", expires_at=1e9, policy=Policy(keep=0.0))
+    held, gone = await store.enqueue([past, unkept])
+    for key, before in (("k", held), ("l", gone)):
+        await client.enqueue(task="other", key=key)
+        row = await newest(store)
+        assert (row.task, row.key, row.id == before.job_id) == ("other", key, False)
+    await store.prune(jobs_older_than=1e6, workers_older_than=1e6, dead_older_than=None)
+    assert await store.inspector.job(gone.job_id) is None

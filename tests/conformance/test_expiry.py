@@ -11,11 +11,13 @@ from outlast.insight.verify import verify
 from outlast.model.crash import Crash, CrashKind
 from outlast.model.job import Policy, State
 from outlast.model.lifecycle import OutcomeKind, Transition
+from outlast.model.schedule_plan import Overlap
 from outlast.store.protocol import EXPIRE_MAX, Store
 from outlast.store.rows import EXPIRED, StoredJob
 from outlast.store.values import Answer, Cancelled, Orphan, Requeued
 from tests.conformance.hostile_kit import raw
 from tests.conformance.kit import Hands, crashed, ended, enqueued, job, lost_worker
+from tests.conformance.schedules_kit import firing, put_one, tick_job
 
 PAST = 1_000_000_000.0  # seconds since 1970
 HOUR = 3_600.0
@@ -227,11 +229,52 @@ async def test_a_requeued_job_expires_no_more(store: Store, hands: Hands) -> Non
     assert (await hands.claim_one()).job_id == job_id
 
 
-async def test_a_job_that_has_expired_frees_its_key(store: Store) -> None:
-    (job_id,) = await enqueued(store, job(key="k", expires_at=PAST))
+async def test_a_key_that_is_held_past_its_expiry_is_free(store: Store) -> None:
+    """Also before a sweep has met its holder, and for another task."""
+    first, gone = await enqueued(
+        store,
+        job(key="k", expires_at=PAST),
+        job(key="l", expires_at=PAST, policy=Policy(keep=0.0)),
+    )
+    (second,) = await store.enqueue([job(key="k", task="app.other")])
+    assert (second.created, await is_expired(store, first)) == (True, True)
+    third, again = await store.enqueue([job(key="l", expires=HOUR), job(key="l")])
+    assert (third.created, again.created, again.job_id) == (True, False, third.job_id)
+    assert await store.inspector.job(gone) is None
+    assert await store.expire() == 0
+
+
+async def test_a_job_that_has_begun_holds_its_key(
+    store_url: str, store: Store, hands: Hands
+) -> None:
+    (job_id,) = await enqueued(store, job(key="k", expires=HOUR))
+    claimed = await hands.claim_one()
+    await let_expire(store_url, job_id)
     assert await enqueued(store, job(key="k")) == [job_id]
-    assert await store.expire() == 1
-    assert await enqueued(store, job(key="k")) != [job_id]
+    await hands.hand_in(ended(claimed, OutcomeKind.RELEASED))
+    assert await enqueued(store, job(key="k")) == [job_id]
+
+
+async def test_a_requeued_job_may_have_a_key_that_is_held_past_its_expiry(
+    store: Store, hands: Hands
+) -> None:
+    (dead,) = await enqueued(store, job(key="k"))
+    await hands.hand_in(ended(await hands.claim_one(), OutcomeKind.DEAD))
+    (holder,) = await enqueued(store, job(key="k", expires_at=PAST))
+    assert await store.requeue([dead]) == {dead: Requeued.REQUEUED}
+    assert await is_expired(store, holder)
+
+
+async def test_a_tick_is_not_skipped_for_a_job_that_has_expired(store: Store) -> None:
+    await put_one(store, call=job(expires=HOUR), overlap=Overlap.SKIP)
+    (due,) = (await store.due_schedules()).schedules
+    held = tick_job(due, due.next_tick)
+    (holder,) = await enqueued(
+        store, msgspec.structs.replace(held, expires=None, expires_at=PAST + 1, run_at=PAST)
+    )
+    (answer,) = await store.fire([firing(due, due.next_tick)])
+    assert (answer.won, None in answer.jobs, answer.in_the_way) == (True, False, None)
+    assert await is_expired(store, holder)
 
 
 async def test_many_that_have_expired_do_not_keep_others_from_running(

@@ -61,8 +61,9 @@ async def create_with_key(connection: Any, job: NewJob, *, notify: bool) -> Enqu
 
 async def find_unfinished(connection: Any, jobs: Sequence[NewJob]) -> list[Enqueued | None]:
     """Return of each of these jobs the unfinished one that has its key, or None; KeyInUse if one is
-    of another task."""
+    of another task. What has expired is ended first: it holds no key."""
     keys = [job.key for job in jobs if job.key is not None]
+    await connection.fetch(sql("free_keys"), keys)
     rows = {row["key"]: row for row in await connection.fetch(sql("find_keys"), keys)}
     return [_match_row(job, rows.get(job.key)) for job in jobs]
 
@@ -152,6 +153,9 @@ async def store_unless_taken(
     if not has_keys(jobs):
         return [each.job_id for each in await enqueue(connection, jobs, notify=notify)]
     stored = await _store_those_left(connection, jobs, [None] * len(jobs), notify=notify)
+    taken = [job.key for job, each in zip(jobs, stored, strict=True) if each is None]
+    if taken and (await connection.fetch(sql("free_keys"), taken))[0][0]:
+        stored = await _store_those_left(connection, jobs, stored, notify=notify)
     return [None if each is None else each.job_id for each in stored]
 
 

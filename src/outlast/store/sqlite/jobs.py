@@ -143,6 +143,7 @@ def enqueue(cursor: Cursor, now: float, jobs: Sequence[NewJob]) -> list[Enqueued
     position, job_id = (last - len(jobs) + 1 for _, last in sorted(map(tuple, drawn)))
     if len(jobs) == 1 or any(job.key is not None for job in jobs):
         check_batch(jobs)
+        free_keys(cursor, now, [job.key for job in jobs])
         taken = [_holder(cursor, job) for job in jobs]  # all keys first: all or none is stored
         rows = (_row(job_id + n, position + n, now, job) for n, job in enumerate(jobs))
         found = zip(jobs, rows, taken, strict=True)
@@ -153,6 +154,15 @@ def enqueue(cursor: Cursor, now: float, jobs: Sequence[NewJob]) -> list[Enqueued
         cursor.execute(_ENQUEUE["insert"], (*common, _args(jobs, alike)))
         _label(cursor, first, *(job_id + n for n in alike))
     return [Enqueued(job_id + n, created=True) for n in range(len(jobs))]
+
+
+def free_keys(cursor: Any, now: float, keys: Sequence[str | None]) -> None:
+    """End the jobs that hold one of these keys, have expired and have not begun."""
+    held = [key for key in keys if key is not None]
+    if held:
+        values = {"now": now, "keys": _encode(held).decode()}
+        ended = cursor.execute(_ENQUEUE["free_keys"], values).fetchall()
+        forget(cursor, [job_id for (job_id,) in ended if job_id is not None])
 
 
 def _alike(jobs: Sequence[NewJob]) -> Iterable[list[int]]:
@@ -213,6 +223,7 @@ def _policy_text(policy: Policy) -> str:
 def enqueue_unless_taken(cursor: Cursor, now: float, job: NewJob) -> tuple[int | None, int | None]:
     """Store a job, or leave it where an unfinished one has its key; return the id of the new one,
     and else of that one."""
+    free_keys(cursor, now, [job.key])
     drawn = cursor.execute(_PLACES, (1,)).fetchall()
     position, job_id = (last for _, last in sorted(map(tuple, drawn)))
     row = _row(job_id, position, now, job)
@@ -313,6 +324,7 @@ def _requeue_one(cursor: Cursor, now: float, job_id: int, *, from_scratch: bool)
         return Requeued.COMPLETED
     if state in {"queued", "running"}:
         return Requeued.NOT_ENDED
+    free_keys(cursor, now, [key])
     if key is not None and cursor.execute(_REQUEUE["key_holder"], (key,)).fetchone():
         return Requeued.KEY_TAKEN
     position = draw(cursor, "position", 1)[0]

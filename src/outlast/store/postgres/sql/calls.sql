@@ -16,6 +16,9 @@ SELECT outlast_wanted_v1($1)
 -- name: expire
 SELECT outlast_expire_v1($1)
 
+-- name: free_keys
+SELECT outlast_free_keys_v1($1::text[])
+
 -- name: checkpoint
 SELECT job_id, token, answer FROM outlast_checkpoint_v1($1, $2, $3, $4, $5, $6)
 

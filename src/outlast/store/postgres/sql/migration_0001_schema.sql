@@ -332,7 +332,9 @@ WHERE j.state = 'completed';
 \ir functions/outlast_within_v1.sql
 \ir functions/outlast_due_v1.sql
 \ir functions/outlast_but_v1.sql
+\ir functions/outlast_end_expired_v1.sql
 \ir functions/outlast_expire_v1.sql
+\ir functions/outlast_free_keys_v1.sql
 \ir functions/outlast_begun_v1.sql
 
 -- Hand in what ended, take what can run next, in one round trip and one commit.
@@ -394,7 +396,7 @@ FOR EACH STATEMENT EXECUTE FUNCTION outlast_commit_locally_v1();
 -- What workers have counted is added up; and how many workers a queue could use, for autoscalers.
 \ir functions/outlast_merge_minutes_v1.sql
 \ir functions/outlast_wanted_v1.sql
--- For programs in other languages. The only function that runs as its owner: for roles to which it is granted.
+-- For programs in other languages. It runs as its owner: for roles to which it is granted.
 \ir functions/outlast_refuse_args_v1.sql
 \ir functions/outlast_enqueue_v1.sql
 REVOKE ALL ON FUNCTION outlast_enqueue_v1 FROM PUBLIC;

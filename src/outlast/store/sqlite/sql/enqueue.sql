@@ -20,6 +20,12 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (key) WHERE key IS NOT NULL AND ended_at IS NULL DO NOTHING
 -- name: label
 INSERT INTO outlast_labels (job_id, label) VALUES (?, ?)
+-- name: free_keys
+-- A key that is held past its expiry by a job that has not begun is free: that one ends, as in exchange.sql.
+UPDATE outlast_jobs SET state = 'cancelled', ended_at = :now, prune_at = :now + keep, position = NULL
+WHERE key IN (SELECT value FROM json_each(:keys)) AND key IS NOT NULL AND ended_at IS NULL
+  AND state = 'queued' AND expires_at <= :now
+RETURNING CASE WHEN keep <= 0 THEN id END
 -- name: key_holder
 -- The task as bytes: on a connection of the caller's, texts come in a form of its own.
 SELECT id + 0, CAST(task AS BLOB), args = :args FROM outlast_jobs

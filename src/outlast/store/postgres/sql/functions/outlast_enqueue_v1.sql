@@ -7,7 +7,8 @@
 --
 -- A key is held by one unfinished job, by the unique index: a second insert waits for the first to commit. The
 -- holder is looked up by a statement, and snapshot, of its own; should it have ended in between, the insert is
--- tried again. The holder is neither locked nor touched, so it may be claimed or end meanwhile. Nothing else
+-- tried again. The holder is neither locked nor touched, so it may be claimed or end meanwhile; one that has expired
+-- is ended first (outlast_free_keys_v1). Nothing else
 -- races with a row that no other session can see yet; the wake-up is sent by the commit.
 CREATE FUNCTION outlast_enqueue_v1(
     task text, args text DEFAULT '{}', queue text DEFAULT 'default', priority integer DEFAULT 0,
@@ -63,6 +64,9 @@ BEGIN
         RAISE EXCEPTION '%', v_wrong USING ERRCODE = '22023';
     END IF;
     PERFORM outlast_refuse_args_v1(outlast_enqueue_v1.args);
+    IF outlast_enqueue_v1.key IS NOT NULL THEN
+        PERFORM outlast_free_keys_v1(ARRAY[outlast_enqueue_v1.key]);
+    END IF;
     FOR v_try IN 1..10 LOOP
         INSERT INTO outlast_jobs AS j (
             task, queue, args, priority, run_at, enqueued_at, position, tenant, policy, timeout, expires_at, key)

@@ -9,7 +9,7 @@
 --   * a late worker: it owns running jobs only, and its end of one that went back and expired has an old
 --     token.
 --   * a cancel, a requeue: they hold the row, and it is passed over; a requeued job has no expiry any more.
---   * an enqueue of the same key: it waits for this commit at the unique index, or finds the job unfinished.
+--   * an enqueue of the same key: outlast_free_keys_v1.
 -- Locking and changing are two statements, as in outlast_cancel_v1. Nothing waits, so nothing deadlocks.
 CREATE FUNCTION outlast_expire_v1(p_limit integer) RETURNS integer
 LANGUAGE plpgsql
@@ -20,21 +20,12 @@ AS $$
 DECLARE
     v_now timestamptz := clock_timestamp();
     v_ids bigint[];
-    v_gone bigint[];
 BEGIN
     SELECT array_agg(e.id) INTO v_ids
     FROM (SELECT j.id FROM outlast_jobs j
           WHERE j.state = 'queued' AND j.expires_at IS NOT NULL AND j.expires_at <= v_now
           ORDER BY j.expires_at LIMIT p_limit
           FOR NO KEY UPDATE SKIP LOCKED) e;
-    IF v_ids IS NULL THEN RETURN 0; END IF;
-    WITH expired AS (
-        UPDATE outlast_jobs j
-        SET state = 'cancelled', ended_at = v_now, position = NULL,
-            prune_at = CASE WHEN j.keep IS NOT NULL THEN v_now + least(j.keep, 1e9) * interval '1 second' END
-        WHERE j.id = ANY (v_ids) RETURNING j.id, j.keep)
-    SELECT array_agg(e.id) FILTER (WHERE e.keep <= 0) INTO v_gone FROM expired e;
-    IF v_gone IS NOT NULL THEN PERFORM outlast_forget_v1(v_gone); END IF;
-    RETURN cardinality(v_ids);
+    RETURN outlast_end_expired_v1(v_ids, v_now);
 END
 $$;

@@ -13,15 +13,17 @@ AS $$
 DECLARE
     v_id bigint;
     v_state text;
+    v_key text;
     v_revived bigint[] := '{}';
 BEGIN
     FOREACH v_id IN ARRAY ARRAY(SELECT DISTINCT i FROM unnest(p_ids) AS i ORDER BY i) LOOP
-        SELECT j.state INTO v_state FROM outlast_jobs j WHERE j.id = v_id FOR NO KEY UPDATE;
+        SELECT j.state, j.key INTO v_state, v_key FROM outlast_jobs j WHERE j.id = v_id FOR NO KEY UPDATE;
         CONTINUE WHEN NOT FOUND;
         job_id := v_id;
         answer := CASE v_state WHEN 'dead' THEN 'requeued' WHEN 'cancelled' THEN 'requeued'
                                WHEN 'completed' THEN 'completed' ELSE 'not_ended' END;
         IF answer = 'requeued' THEN
+            IF v_key IS NOT NULL THEN PERFORM outlast_free_keys_v1(ARRAY[v_key]); END IF;
             BEGIN
                 UPDATE outlast_jobs j
                 SET state = 'queued', position = nextval('outlast_position_seq'),

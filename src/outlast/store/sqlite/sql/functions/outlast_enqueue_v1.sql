@@ -9,6 +9,10 @@ SELECT '' AS task, '{}' AS args, 'default' AS queue, 0 AS priority, 0.0 AS delay
 WHERE 0;
 CREATE TRIGGER outlast_enqueue_v1_insert INSTEAD OF INSERT ON outlast_enqueue_v1
 BEGIN
+    -- what holds the key past its expiry ends first; kept for no time, it is left to the pruner, which it is due for
+    UPDATE outlast_jobs SET state = 'cancelled', ended_at = n.now, prune_at = n.now + keep, position = NULL
+    FROM (SELECT (julianday('now') - 2440587.5) * 86400.0 AS now) AS n
+    WHERE key = NEW.key AND ended_at IS NULL AND state = 'queued' AND expires_at <= n.now;
     SELECT CASE
         WHEN typeof(NEW.task) <> 'text' OR length(NEW.task) NOT BETWEEN 1 AND 200
             OR instr(CAST(NEW.task AS BLOB), x'00')

@@ -1,0 +1,20 @@
+-- End these queued jobs, which have expired and whose rows the caller has locked; returns how many.
+--
+-- Runs inside outlast_expire_v1 and outlast_free_keys_v1, which say why it is right against others.
+CREATE FUNCTION outlast_end_expired_v1(p_ids bigint[], p_now timestamptz) RETURNS integer
+LANGUAGE plpgsql
+AS $$
+DECLARE
+    v_gone bigint[];
+BEGIN
+    IF p_ids IS NULL THEN RETURN 0; END IF;
+    WITH expired AS (
+        UPDATE outlast_jobs j
+        SET state = 'cancelled', ended_at = p_now, position = NULL,
+            prune_at = CASE WHEN j.keep IS NOT NULL THEN p_now + least(j.keep, 1e9) * interval '1 second' END
+        WHERE j.id = ANY (p_ids) RETURNING j.id, j.keep)
+    SELECT array_agg(e.id) FILTER (WHERE e.keep <= 0) INTO v_gone FROM expired e;
+    IF v_gone IS NOT NULL THEN PERFORM outlast_forget_v1(v_gone); END IF;
+    RETURN cardinality(p_ids);
+END
+$$;

@@ -1,0 +1,29 @@
+-- Free these keys where a job holds them that was to begin by now and has not: it ends as in outlast_expire_v1, and the
+-- caller's own job may have the key, in the same transaction. Returns how many were freed.
+--
+-- Why that is right against
+--   * a claim, a sweep, a cancel, another enqueue: unlike a sweep this waits for the row, or the caller would be
+--     answered with a job that never runs. What it then finds running, or ended, it leaves.
+--   * deadlock: rows are waited for in the order of their keys, as enqueue_keyed.sql waits at the unique index; claims,
+--     ends and sweeps wait for no job.
+-- Roles that enqueue may not change jobs, so it runs as its owner. It ends nothing that could still begin.
+CREATE FUNCTION outlast_free_keys_v1(p_keys text[]) RETURNS integer
+LANGUAGE plpgsql
+SECURITY DEFINER
+SET search_path FROM CURRENT
+SET jit = off SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off SET enable_bitmapscan = off
+SET enable_hashjoin = off SET enable_mergejoin = off
+AS $$
+DECLARE
+    v_now timestamptz := clock_timestamp();
+    v_ids bigint[];
+BEGIN
+    SELECT array_agg(e.id) INTO v_ids
+    FROM (SELECT j.id FROM outlast_jobs j
+          WHERE j.key = ANY (p_keys) AND j.key IS NOT NULL AND j.ended_at IS NULL
+            AND j.state = 'queued' AND j.expires_at <= v_now
+          ORDER BY j.key FOR NO KEY UPDATE) e;
+    RETURN outlast_end_expired_v1(v_ids, v_now);
+END
+$$;
