@@ -28,7 +28,7 @@ WITH who AS (
            has_function_privilege(who.oid, p.oid, 'EXECUTE')
     FROM who CROSS JOIN home
     JOIN pg_catalog.pg_proc p ON p.pronamespace = home.oid AND p.proname LIKE 'outlast\_%'
-         AND (p.prosecdef = $4::boolean OR p.proname = 'outlast_free_keys_v1')
+         AND (p.prosecdef AND p.proname <> 'outlast_free_keys_v1') = $4::boolean
 )
 SELECT needed.privilege || ' ON ' || needed.target AS what,
        'GRANT ' || needed.privilege || ' ON ' || needed.target || ' TO ' || who.name AS statement,
