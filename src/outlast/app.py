@@ -218,14 +218,15 @@ class App:
         """Store many calls in their order; return their jobs.
 
         Up to 5,000, with 64 MiB of arguments, are one statement: all or none. More go in
-        statements of that size, so StoreUnavailable may leave the first ones stored. With
+        statements of that size, so an error may leave the first ones stored. With
         ``using(connection=…)``, the same connection on all of them, all are part of your
         transaction.
 
         Raises:
             UsageError: a call is of another application, or on another connection.
             KeyInUse: an unfinished job of another task has a key; of the up to 5,000 calls that
-                it is among none is stored.
+                it is among none is stored, nor any after them. ``error.stored`` has the jobs of
+                those before.
         """
         listed, stores = list(calls), self.stores
         for call in listed:

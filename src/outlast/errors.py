@@ -30,8 +30,9 @@ Stopped (BaseException)    raised by attempt.check() where the attempt is asked 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from outlast.model.crash import Crash
@@ -105,17 +106,21 @@ class BadData(StoreError):
 
 
 class KeyInUse(OutlastError):
-    """An unfinished job of another task has the key; nothing of this call was stored.
+    """An unfinished job of another task has the key; nothing of this call was stored, unless
+    ``stored`` names it.
 
     Attributes:
         key: the key.
         task: the name of that job's task.
         job_id: its id; None: both jobs are in this call.
+        stored: of ``enqueue_many`` with more calls than one statement takes, the jobs of the first
+            of them, which are stored; else empty. The others are ``calls[len(error.stored):]``.
     """
 
     key: str
     task: str
     job_id: int | None
+    stored: Sequence[Any] = ()
 
     def __init__(self, message: str, *, key: str, task: str, job_id: int | None = None) -> None:
         super().__init__(message)

@@ -223,10 +223,12 @@ class StoreProvider:
             while stored:
                 take(stored.pop(0))
 
-        for batch in batches:
-            asyncio.get_running_loop().call_soon(catch_up)
-            stored.append(await self._enqueue_here(batch))
-        catch_up()
+        try:
+            for batch in batches:
+                asyncio.get_running_loop().call_soon(catch_up)
+                stored.append(await self._enqueue_here(batch))
+        finally:
+            catch_up()
 
     async def _enqueue_here(self, batch: Sequence[NewJob]) -> list[Enqueued]:
         """Store jobs; once that is committed, announce them to the messenger, if there is one."""

@@ -17,10 +17,11 @@ import msgspec
 
 from outlast.config import check_key, check_name, check_seconds
 from outlast.error_rules import ErrorRules, Seconds, make_error_rules
-from outlast.errors import ConfigError
+from outlast.errors import ConfigError, KeyInUse, text_of
 from outlast.job import Job
 from outlast.model.job import Policy
 from outlast.signature import Signature
+from outlast.store.keys import NOTHING
 from outlast.store.values import Enqueued, NewJob
 from outlast.stores import StoreProvider
 from outlast.sync import blocking
@@ -302,5 +303,11 @@ async def submit(stores: StoreProvider, calls: Sequence[Call[R]]) -> list[Job[R]
         for one, call in zip(stored, left, strict=False):
             jobs.append(job_of(call.task, one))
 
-    await stores.enqueue_many([call.job for call in calls], take, calls[0].connection)
+    try:
+        await stores.enqueue_many([call.job for call in calls], take, calls[0].connection)
+    except KeyInUse as error:
+        if jobs:  # of earlier batches: another session may take a key at any time between two
+            told = f"of {len(calls):,} calls the first {len(jobs):,} are stored, and no other"
+            error.stored, error.args = jobs, (text_of(error).replace(NOTHING, told),)
+        raise
     return jobs

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
+import outlast
 from outlast.errors import BadData, KeyInUse
 from outlast.model.job import Policy, State
-from outlast.store.protocol import Store
+from outlast.store.protocol import ENQUEUE_MAX, Store
 from outlast.store.rows import JobFilter
 from outlast.store.values import NewJob
 from tests.conformance.kit import TASK, Hands, ended, enqueued, eventually, job
@@ -243,3 +245,30 @@ async def test_each_of_a_batch_with_keys_gets_its_own_id(
         assert rows[one.job_id].args == ('"taken"' if key == "m" else f'"{number}"')
         expected = () if key == "m" else labels
         assert rows[one.job_id].policy.labels == expected
+
+
+async def test_a_key_in_use_behind_thousands_of_calls_says_what_is_stored(
+    store: Store, store_url: str
+) -> None:
+    app = outlast.App(store_url)
+
+    @app.task
+    async def counts(n: int) -> None: ...
+
+    @app.task
+    async def other() -> None: ...
+
+    await counts.using(key="k").enqueue(0)
+    calls: list[Any] = [counts.call(n) for n in range(ENQUEUE_MAX + 1)]
+    calls.append(other.using(key="k").call())
+    with pytest.raises(KeyInUse) as raised:
+        await app.enqueue_many(calls)
+    assert len(raised.value.stored) == ENQUEUE_MAX
+    last = raised.value.stored[-1].id
+    assert await store.inspector.job(last) is not None
+    assert await store.inspector.job(last + 1) is None
+    assert "of 5,002 calls the first 5,000 are stored, and no other" in str(raised.value)
+    with pytest.raises(KeyInUse, match="nothing was enqueued") as raised:
+        await app.enqueue_many(calls[-2:])
+    assert raised.value.stored == ()
+    await app.close()

@@ -13,7 +13,7 @@ import asyncpg
 import pytest
 
 from outlast.errors import StoreUnavailable
-from outlast.model.job import State
+from outlast.model.job import Policy, State
 from outlast.store.postgres.statements import sql
 from outlast.store.postgres.store import PostgresStore, complete_on
 from outlast.store.protocol import Store
@@ -272,3 +272,41 @@ async def test_an_enqueue_neither_locks_nor_waits_for_the_running_holder_of_its_
         async with asyncio.timeout(5):
             (again,) = await store.enqueue([job(key="k")])
     assert (again.job_id, again.created) == (first, False)
+
+
+# -- a completion of a job that is kept for no time
+
+
+async def test_lines_written_while_complete_in_waits_go_with_the_job(
+    store: PostgresStore, hands: Hands, session: Any, watcher: Any
+) -> None:
+    await enqueued(store, job(policy=Policy(keep=0.0, logs=True)))
+    claimed = await hands.claim_one()
+    writes = session.transaction()
+    await writes.start()
+    lines = ([claimed.job_id], [claimed.token], [1], [0], ['[[1.0,"a line"]]'], 5)
+    await session.fetch(sql("keep_logs"), *lines)
+    task = await asyncpg.connect(store.url)
+    async with task.transaction():
+        done = asyncio.create_task(complete_on(task, claimed.job_id, claimed.token, "null"))
+        await blocked(watcher)
+        await writes.commit()
+        assert await done
+    await task.close()
+    assert await store.inspector.job(claimed.job_id) is None
+    assert await watcher.fetchval("SELECT count(*) FROM outlast_logs") == 0
+
+
+async def test_an_enqueue_waits_for_what_holds_its_expired_key(
+    store: PostgresStore, hands: Hands, session: Any, watcher: Any
+) -> None:
+    """It must not be answered with a job that a sweep is about to end."""
+    (job_id,) = await enqueued(store, job(key="k", expires_at=1e9))
+    sweep = session.transaction()
+    await sweep.start()
+    await session.fetch(sql("expire"), 10)
+    enqueuing = asyncio.create_task(store.enqueue([job(key="k"), job(key="l")]))
+    await blocked(watcher)
+    await sweep.commit()
+    first, _ = await enqueuing
+    assert (first.created, first.job_id == job_id) == (True, False)

@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from outlast.errors import KeyInUse
 from outlast.store.values import Enqueued, NewJob
 
+NOTHING = "nothing was enqueued"
+
 
 def match_holder(job: NewJob, job_id: int, task: str, *, same_args: bool) -> Enqueued:
     """Return the unfinished job of ``task`` that has the key of ``job``; KeyInUse if that is
@@ -19,7 +21,7 @@ def match_holder(job: NewJob, job_id: int, task: str, *, same_args: bool) -> Enq
     if task != job.task and task not in job.aliases:
         raise KeyInUse(
             f"the key {key!r} belongs to job {job_id} of the task {task!r}, which is unfinished:"
-            f" nothing was enqueued; keys are one for all tasks: say {job.task + ':' + key!r}",
+            f" {NOTHING}; keys are one for all tasks: say {job.task + ':' + key!r}",
             key=key,
             task=task,
             job_id=job_id,
@@ -37,7 +39,7 @@ def check_batch(jobs: Sequence[NewJob]) -> None:
         if other.task not in {job.task, *job.aliases}:
             raise KeyInUse(
                 f"the key {job.key!r} is given to jobs of two tasks in one call, {other.task!r}"
-                f" and {job.task!r}: nothing was enqueued",
+                f" and {job.task!r}: {NOTHING}",
                 key=job.key,
                 task=other.task,
             )

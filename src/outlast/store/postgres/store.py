@@ -270,7 +270,12 @@ async def put_on(connection: Any, schedules: Sequence[NewSchedule]) -> list[Put]
 async def complete_on(connection: Any, job_id: int, token: int, result: str | None) -> bool:
     """Complete the attempt when the caller commits. False: the token is stale."""
     with foreign_errors():
-        return bool(await connection.fetch(sql("complete"), job_id, token, result))
+        if await connection.fetch(sql("complete"), job_id, token, result):
+            return True
+        if not await connection.fetch(sql("lock_unkept"), job_id, token):
+            return False
+        await connection.fetch(sql("forget"), job_id)
+        return True
 
 
 async def store_id_on(connection: Any) -> str | None:

@@ -19,6 +19,9 @@ SELECT outlast_expire_v1($1)
 -- name: free_keys
 SELECT outlast_free_keys_v1($1::text[])
 
+-- name: forget
+SELECT outlast_forget_v1(ARRAY[$1::bigint])
+
 -- name: checkpoint
 SELECT job_id, token, answer FROM outlast_checkpoint_v1($1, $2, $3, $4, $5, $6)
 
