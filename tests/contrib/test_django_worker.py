@@ -119,3 +119,32 @@ def test_a_database_that_no_worker_can_see_is_refused() -> None:
     for command in ("worker", "jobs"):
         told = manage("sqlite:///:memory:", "outlast", command, code=2)
         assert "in the memory of this process" in told.stderr
+
+
+NEIGHBOURS = """
+from shop import tasks
+print(tasks.holds_the_thread.enqueue({path!r}).id)
+"""
+LATER = """
+from shop import tasks
+print(tasks.mail_later.enqueue("Emma").id)
+"""
+
+
+@pytest.mark.slow_on("sqlite")
+async def test_async_tasks_begin_and_end_beside_a_slow_query_of_a_neighbour(shop: Scene) -> None:
+    path = shop.folder / "go_on"
+    await start(shop)
+    slow = int(ask(shop.url, NEIGHBOURS.format(path=str(path))))
+
+    async def is_held() -> bool:
+        return path.with_name("go_on.held").exists()
+
+    await shop.until(is_held, "the thread to be held")
+    try:
+        quick = int(ask(shop.url, LATER))
+        assert (await shop.ended(quick)).state is State.COMPLETED
+        assert (await shop.job(slow)).state is State.RUNNING
+    finally:
+        path.touch()
+    assert (await shop.ended(slow)).state is State.COMPLETED

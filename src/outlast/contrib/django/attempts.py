@@ -4,17 +4,23 @@ connections that are fit for use.
 The TaskResult of an attempt is made of what the attempt knows, without a look at the database;
 ``refresh()`` on it reads the rest. A signal's receiver that raises is logged by Django and does not
 fail the attempt, whose work may be done.
+
+No async attempt waits, at its start or its end, for the one thread in which asgiref runs what is
+sensitive to threads: the query of a neighbour may hold it for long.
 """
 
 from __future__ import annotations
 
+import asyncio
 import inspect
+import logging
 import traceback
 from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
-from asgiref.sync import sync_to_async
+from asgiref.sync import AsyncToSync, SyncToAsync, sync_to_async
 from django.db import close_old_connections, connections, reset_queries
 from django.utils import timezone
 
@@ -23,6 +29,9 @@ from outlast.attempt import Attempt
 from outlast.attempt_context import current
 from outlast.contrib.django import tasks_api as api
 from outlast.errors import Cancel, Dead, LostLease, Snooze, Stopped
+
+# as many as there are attempts that tell at once: none waits for another
+_tellers = ThreadPoolExecutor(10_000, thread_name_prefix="outlast-signals")
 
 
 def function_of(task: Any) -> Callable[..., Any]:
@@ -50,18 +59,34 @@ def _plain(task: Any) -> Callable[..., Any]:
 def _coroutine(task: Any) -> Callable[..., Any]:
     async def run(*args: Any, **kwargs: Any) -> Any:
         result = _begun(task, args, kwargs)
-        await api.task_started.asend_robust(_sender(task), task_result=result)
+        await _tell(api.task_started, task, result)
         try:
             value = _as_json(await task.func(*_context(task, result), *args, **kwargs))
         except BaseException as error:
             if _failed(result, error):
-                await api.task_finished.asend_robust(_sender(task), task_result=result)
+                await _tell(api.task_finished, task, result)
             raise
         _succeeded(result, value)
-        await api.task_finished.asend_robust(_sender(task), task_result=result)
+        await _tell(api.task_finished, task, result)
         return value
 
     return run
+
+
+async def _tell(signal: Any, task: Any, result: Any) -> None:
+    """Send a signal to its receivers, in a thread that no neighbour's query holds; async ones run
+    in this loop."""
+    if signal.has_listeners(_sender(task)):
+        await sync_to_async(_tell_here, thread_sensitive=False, executor=_tellers)(
+            signal, task, result
+        )
+
+
+def _tell_here(signal: Any, task: Any, result: Any) -> None:
+    try:
+        signal.send_robust(_sender(task), task_result=result)
+    finally:
+        connections.close_all()  # this thread's: it may be long until it is used again
 
 
 def _as_json(value: Any) -> Any:
@@ -151,14 +176,40 @@ def keep_connections_fit(app: App) -> None:
         if not app.find(attempt.task).is_async:
             yield
             return
-        await sync_to_async(_close_old)()
+        await _call_in_order(_close_old)
         try:
             yield
         finally:
-            await sync_to_async(leave)()
+            if app.stores.is_durable:
+                await _call_in_order(leave)
+            else:
+                await sync_to_async(leave)()
 
     app.around(in_its_thread)
     app.around(in_the_loop)
+
+
+async def _call_in_order(close: Callable[[], None]) -> None:
+    """Have connections closed in the one thread of async code, before what is asked of it next.
+
+    Its calls keep their order, so nothing needs to wait for this one. Where the thread is another
+    one, of this loop or of a ThreadSensitiveContext, it is waited for."""
+    of_its_own = (
+        getattr(AsyncToSync.executors, "current", None)
+        or asyncio.get_running_loop() in AsyncToSync.loop_thread_executors
+        or SyncToAsync.thread_sensitive_context.get(None)
+    )
+    if of_its_own:
+        await sync_to_async(close)()
+    else:
+        SyncToAsync.single_thread_executor.submit(_logging_errors, close)
+
+
+def _logging_errors(close: Callable[[], None]) -> None:
+    try:
+        close()
+    except Exception:
+        logging.getLogger("outlast").exception("connections of Django were not closed")
 
 
 def _close_old() -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
 import django
+from asgiref.sync import sync_to_async
 from django.db import connection
 
 import outlast
@@ -40,6 +42,19 @@ def mail(to: str, *, text: str = "hello") -> str:
 @task
 async def mail_later(to: str) -> str:
     return f"later, {to}"
+
+
+@task
+async def holds_the_thread(path: str) -> str:
+    """Hold the one thread of async code, as a slow query does, while there is no such file."""
+    await sync_to_async(_wait_for)(path)
+    return "held"
+
+
+def _wait_for(path: str) -> None:
+    Path(f"{path}.held").touch()
+    while not Path(path).exists():
+        time.sleep(0.02)
 
 
 @task
