@@ -268,6 +268,9 @@ def claim(
 def _within(found: Sequence[Row], left: int, *, least: int) -> tuple[int, int]:
     """Return how many of these rows, at least ``least``, have no more bytes than are left, and
     what is then left."""
+    size = sum([row[12] for row in found])
+    if size <= left:
+        return len(found), left - size
     for count, row in enumerate(found):
         if row[12] > left and count >= least:
             return count, left
@@ -311,9 +314,9 @@ def _make_claimed(
         task=row[3],
         queue=row[4],
         args=args,
-        number=count_of(row[6]) + 1,
-        failures=count_of(row[7]),
-        losses=count_of(row[8]),
+        number=(count_of(row[6]) if row[6] else 0) + 1,  # mostly 0: calls saved
+        failures=count_of(row[7]) if row[7] else 0,
+        losses=count_of(row[8]) if row[8] else 0,
         policy=policy,
         tenant=row[10],
         checkpoint=checkpoint,

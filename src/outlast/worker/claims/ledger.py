@@ -176,8 +176,11 @@ class Ledger:
         if bytes_max is not None and size_of_all(batch) > bytes_max:
             sizes = accumulate(map(size_of, batch))
             del batch[max(1, sum(size <= bytes_max for size in sizes)) :]
-        for _ in batch:
-            self.ended.popleft()
+        if len(batch) == len(self.ended):
+            self.ended.clear()
+        else:
+            for _ in batch:
+                self.ended.popleft()
         self._handed_in.update({each.token: each for each in batch})
         return batch
 

@@ -173,7 +173,7 @@ class RunnerPool:
         others = [end for end in ends if end.outcome.kind is not completed]
         if any(end.outcome.crash is None for end in others if end.outcome.kind is _CRASHED):
             raise FrameError("a frame with a crash that has no report")  # none is taken in
-        results = (end.outcome.result for end in ends)
+        results = {end.outcome.result for end in ends}  # those of small jobs are often the same
         if not all(is_ours(result) for result in results if result is not None):
             raise FrameError("a frame with a result that is not JSON")
         ended = [end.token for end in ends]

@@ -95,6 +95,8 @@ class Recycling:
         For its attempts a runner retires only when a spare is ready, so that there is always
         one to take work; one that has run nothing yet is not due, however large it is.
         """
+        if self._max_rss is None and self._max_jobs is None:
+            return False
         retired = False
         for runner in runners:
             reason = self._reason(runner, runners)
