@@ -155,6 +155,16 @@ def test_a_schedule_of_the_code_ticks_when_time_travels(shop: Shop, jobs: AppUnd
     assert len(jobs.jobs(shop.mail)) == 2
 
 
+@pytest.mark.parametrize("days", [1, 31])
+def test_one_drain_fires_a_cron_line_whose_ticks_have_passed_by_the_thousand(
+    shop: Shop, jobs: AppUnderTest, days: int
+) -> None:
+    shop.app.schedule("minutely", shop.mail.call("report"), cron="* * * * *")
+    jobs.travel(timedelta(days=days))
+    assert jobs.drain_sync() == 1
+    assert shop.effects == ["report"]
+
+
 def test_a_paused_task_waits(shop: Shop, jobs: AppUnderTest) -> None:
     shop.app.pause_sync(task="_mail", wait=0)
     shop.mail.enqueue_sync("a")
