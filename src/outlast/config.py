@@ -14,6 +14,7 @@ from typing import Any, TypedDict
 import msgspec
 
 from outlast.errors import ConfigError, text_of
+from outlast.model.job import BACKFILL_KEY, TICKS_KEY
 from outlast.model.lease import LeaseTerms
 
 URL_VARIABLE = "OUTLAST_URL"
@@ -65,6 +66,14 @@ def check_key(what: str, key: object) -> str:
             f" not {_shown(key)}"
         )
     return key
+
+
+def check_job_key(key: object) -> str:
+    """Return the key of a job, or raise ConfigError; those of schedules are not for others."""
+    checked = check_key("key", key)
+    if checked.startswith((TICKS_KEY, BACKFILL_KEY)):
+        raise ConfigError(f"key {_shown(key)} is one of a schedule: give it another beginning")
+    return checked
 
 
 def check_seconds(what: str, value: object, *, above_zero: bool = False) -> float:

@@ -15,7 +15,7 @@ from typing import Any, Generic, ParamSpec, TypeVar
 
 import msgspec
 
-from outlast.config import check_key, check_name, check_seconds
+from outlast.config import check_job_key, check_key, check_name, check_seconds
 from outlast.error_rules import ErrorRules, Seconds, make_error_rules
 from outlast.errors import ConfigError, KeyInUse, text_of
 from outlast.job import Job
@@ -162,7 +162,7 @@ class BoundTask(Generic[P, R]):
             "run_at": None if at is None else check_moment("at", at),
             "queue": None if queue is None else check_name("queue", queue),
             "priority": None if priority is None else check_priority(priority),
-            "key": None if key is None else check_key("key", key),
+            "key": None if key is None else check_job_key(key),
             "tenant": None if tenant is None else check_key("tenant", tenant),
             "keep": None if keep is None else check_seconds("keep", keep),
             "meta": None if meta is None else make_meta(meta),

@@ -35,7 +35,7 @@ def tick_job(due: DueSchedule, tick: float, **fields: Any) -> NewJob:
     """The job of a tick, as a worker makes it."""
     call = msgspec.json.decode(due.call, type=NewJob)
     policy = msgspec.structs.replace(call.policy, schedule=due.name, tick=tick)
-    key = f"schedule:{due.name}" if due.overlap == Overlap.SKIP else call.key
+    key = f"outlast:schedule:{due.name}" if due.overlap == Overlap.SKIP else call.key
     values: dict[str, Any] = {"policy": policy, "key": key, "run_at": tick}
     return msgspec.structs.replace(call, **(values | fields))
 

@@ -14,11 +14,14 @@ import asyncpg
 import pytest
 
 import outlast
+from outlast.config import check_job_key
+from outlast.errors import ConfigError
 from outlast.model.job import Policy
 from outlast.store.protocol import Store
 from outlast.store.rows import JobFilter, StoredJob
 from outlast.store.values import NewJob
 from tests.conformance.kit import TASK, Hands, ended, enqueued, job
+from tests.conformance.schedules_kit import due_one, fire_one, firing, put_one
 
 MOMENTS = {"run_at", "expires_at"}
 Refused = (sqlite3.Error, asyncpg.PostgresError)
@@ -118,12 +121,31 @@ async def test_it_is_claimed_in_its_turn_and_completed(
     await hands.exchange(*map(ended, claimed))
 
 
+@pytest.mark.parametrize("key", ["outlast:schedule:nightly", "outlast:backfill:nightly:7"])
+async def test_the_keys_of_schedules_are_for_their_ticks_alone(
+    store: Store, client: Client, key: str
+) -> None:
+    """A job with one would stop the schedule; one that looks as they did is any job's."""
+    with pytest.raises(Refused, match="one of a schedule"):
+        await client.enqueue(task=TASK, key=key)
+    with pytest.raises(ConfigError, match="one of a schedule"):
+        check_job_key(key)
+    await put_one(store)
+    await client.enqueue(task=TASK, key="schedule:nightly", delay=60)
+    due = await due_one(store)
+    answer = await fire_one(store, firing(due, due.since))
+    assert answer.jobs != [None]
+
+
 async def test_a_key_names_the_unfinished_job_of_the_task(store: Store, client: Client) -> None:
     (first,) = await enqueued(store, job(key="k"))
     await client.enqueue(task=TASK, key="k", args='{"other":1}')
     assert [row.id for row in await store.inspector.jobs(JobFilter())] == [first]
     with pytest.raises(Refused, match="the key belongs to"):
         await client.enqueue(task="another", key="k")
+    with pytest.raises(Refused) as told:
+        await client.enqueue(task="another", key="k")
+    assert TASK not in str(told.value), "who may only enqueue learns nothing of the holder"
     await store.cancel([first])
     await client.enqueue(task="another", key="k")
     assert (await newest(store)).task == "another"

@@ -101,7 +101,7 @@ async def test_a_fired_tick_is_a_job_and_is_counted(store: Store, hands: Hands) 
     assert (row.last_tick, row.last_job) == (due.since, claimed.job_id)
     stored = await store.inspector.job(claimed.job_id)
     assert stored is not None
-    assert stored.key == "schedule:nightly"
+    assert stored.key == "outlast:schedule:nightly"
 
 
 async def test_a_tick_of_the_future_waits_for_its_time(store: Store, hands: Hands) -> None:
@@ -146,7 +146,7 @@ async def test_a_tick_is_skipped_while_the_job_before_it_is_unfinished(
 
 
 async def test_another_tasks_job_with_the_key_is_in_the_way_too(store: Store) -> None:
-    (other,) = await enqueued(store, job(task="app.other", key="schedule:nightly"))
+    (other,) = await enqueued(store, job(task="app.other", key="outlast:schedule:nightly"))
     await put_one(store)
     due = await due_one(store)
     answer = await fire_one(store, firing(due, due.since))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Collection
+from pathlib import Path
 from typing import TypeVar
 
 import msgspec
@@ -131,7 +132,7 @@ class RealDesk:
 
         def act(cursor: sqlite3.Cursor) -> bool:
             sqlite_workers.tell_gone(cursor, NOW, lock, None)
-            looks = sqlite_workers.observe(cursor, NOW, 0.0).workers
+            looks = sqlite_workers.observe(cursor, NOW, 0.0, Path()).workers
             told = [each for each in looks if each.told_gone]
             reaped = [sqlite_workers.reap(cursor, NOW, each, DeathCause.TETHER) for each in told]
             return any(reaped)

@@ -30,7 +30,7 @@ from tests.model.leases import reachable
 
 END = 7  # seconds: what the clock shows at most
 BACK = 3  # seconds of its step
-NAME, KEY = "s", "schedule:s"
+NAME, KEY = "s", "outlast:schedule:s"
 TWO, THREE = '{"every":2}', '{"every":3}'
 EVERY = {TWO: 2, THREE: 3}
 

@@ -174,7 +174,7 @@ async def test_a_trigger_enqueues_the_call_now_with_this_second_as_its_tick(app)
     assert (first.created, second.created, second.id) == (True, False, first.id)
     row = (await app.get(first.id)).row
     assert (row.task, row.args, row.tenant, row.waiting) == ("mail", {"to": "a"}, "t", False)
-    assert (row.key, row.policy.schedule) == ("schedule:poll", "poll")
+    assert (row.key, row.policy.schedule) == ("outlast:schedule:poll", "poll")
     assert row.policy.tick - before in range(60)
 
 

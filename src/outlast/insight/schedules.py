@@ -15,6 +15,7 @@ import msgspec
 
 from outlast.errors import ConfigError, UsageError, text_of
 from outlast.insight.documents import SCHEMA, Document
+from outlast.model.job import BACKFILL_KEY, TICKS_KEY
 from outlast.model.schedule import Spec
 from outlast.model.schedule_plan import Overlap
 from outlast.payloads import PLAIN, Payloads
@@ -157,7 +158,7 @@ def job_now(row: ScheduleRow, now: float) -> NewJob:
     """Return the job of a trigger: due at once, with this second as its tick. Where ticks skip each
     other, it has their key, so the unfinished job of a tick stands for it."""
     tick = float(math.floor(now))
-    key = f"schedule:{row.name}" if row.overlap == Overlap.SKIP else None
+    key = f"{TICKS_KEY}{row.name}" if row.overlap == Overlap.SKIP else None
     return _job_at(row, tick, key)
 
 
@@ -165,7 +166,7 @@ def jobs_between(row: ScheduleRow, start: float, end: float) -> list[NewJob]:
     """Return the jobs of a backfill: one for each tick with ``start <= tick < end``, all due at
     once. UsageError for more than BACKFILL_MAX of them."""
     return [
-        _job_at(row, tick, f"backfill:{row.name}:{tick:.0f}")
+        _job_at(row, tick, f"{BACKFILL_KEY}{row.name}:{tick:.0f}")
         for tick in ticks_between(row, start, end)
     ]
 

@@ -10,6 +10,10 @@ PRIORITY_MIN, PRIORITY_MAX = -100, 100
 ALONE_IN_RUNNER, ALONE_IN_WORKER = 1, 2  # values of ``solo``; 0 shares
 SHELL_TASK = "outlast.shell"  # runs a command, in workers with --shell and in no others
 
+# Of keys by which ticks skip each other. No other job can have one that begins so: it would stop
+# the schedule. The functions for SQL (outlast_enqueue_v1) say the same.
+TICKS_KEY, BACKFILL_KEY = "outlast:schedule:", "outlast:backfill:"
+
 
 class State(StrEnum):
     """Where a job is. ``scheduled``, ``retrying`` and the like are phases of ``queued``."""

@@ -6,6 +6,7 @@ import math
 
 import msgspec
 
+from outlast.model.job import TICKS_KEY
 from outlast.model.schedule import Spec
 from outlast.model.schedule_owed import count_owed
 from outlast.model.schedule_plan import CatchUp, Overlap, TickPlan, plan
@@ -56,7 +57,7 @@ def _job_of(name: str, call: NewJob, spec: Spec, tick: float, overlap: Overlap) 
     return msgspec.structs.replace(
         call,
         policy=msgspec.structs.replace(call.policy, schedule=name, tick=tick),
-        key=f"schedule:{name}" if overlap is Overlap.SKIP else call.key,
+        key=f"{TICKS_KEY}{name}" if overlap is Overlap.SKIP else call.key,
         run_at=spec.due(name, tick) + call.delay,
         delay=0.0,
     )

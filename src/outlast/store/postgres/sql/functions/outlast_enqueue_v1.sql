@@ -43,6 +43,8 @@ BEGIN
             THEN 'queue must be a text of 1 to 200 characters without blanks and commas'
         WHEN length(outlast_enqueue_v1.key) NOT BETWEEN 1 AND 500
             THEN 'key must be a text of 1 to 500 characters'
+        WHEN outlast_enqueue_v1.key ~ '^outlast:(schedule|backfill):'
+            THEN 'key is one of a schedule: give it another beginning'
         WHEN length(outlast_enqueue_v1.tenant) NOT BETWEEN 1 AND 500
             THEN 'tenant must be a text of 1 to 500 characters'
         WHEN (outlast_enqueue_v1.priority BETWEEN -100 AND 100) IS NOT TRUE
@@ -86,7 +88,7 @@ BEGIN
         SELECT j.id, j.task INTO v_id, v_holder
         FROM outlast_jobs j WHERE j.key = outlast_enqueue_v1.key AND j.ended_at IS NULL;
         IF FOUND AND v_holder <> outlast_enqueue_v1.task THEN
-            RAISE EXCEPTION 'the key belongs to job % of the task %, which is unfinished', v_id, v_holder
+            RAISE EXCEPTION 'the key belongs to an unfinished job of another task'
                 USING ERRCODE = '23505';
         END IF;
         IF FOUND THEN

@@ -46,6 +46,8 @@ BEGIN
         WHEN typeof(coalesce(NEW.timeout, 0)) NOT IN ('integer', 'real') OR NEW.timeout <= 0
             OR NEW.timeout > 3153600000
         THEN RAISE(ABORT, 'timeout must be seconds above 0, at most 3153600000')
+        WHEN NEW.key LIKE 'outlast:schedule:%' OR NEW.key LIKE 'outlast:backfill:%'
+        THEN RAISE(ABORT, 'key is one of a schedule: give it another beginning')
         WHEN NEW.task = 'outlast.shell' THEN RAISE(ABORT, 'commands cannot be enqueued by SQL')
         WHEN length(CAST(NEW.args AS BLOB)) > 1048576
         THEN RAISE(ABORT, 'args have too many bytes of JSON: 1048576 are allowed')
