@@ -21,8 +21,8 @@ from outlast.worker.running import Running
 HORIZON_SECONDS = 0.06  # two trips to the store and back, with something in hand
 RATE_SECONDS = 0.1  # over which ends are counted
 WAIT_SECONDS_MAX = 0.25
-TURN_EVERY_SECONDS = 0.5  # in which a plain function gets a turn among async tasks that fill all
-TURN_SECONDS = 5.0  # for a runner to be emptied for it
+TURN_EVERY_SECONDS = 0.5  # in which a plain function gets a turn where async tasks fill all
+TURN_SECONDS = 5.0  # in which what was claimed has a slot, or is given back
 LINGER_SECONDS_MAX = 0.02  # in which ends gather for one trip, while enough waits here
 
 _LATE = Outcome(
@@ -77,11 +77,6 @@ class Prefetch:
         """Note how many attempts have ended."""
         self._per_second()
         self._count += slots
-
-    def grant_turn(self) -> int:
-        """Return one, also if nothing has ended lately, unless an attempt waits already."""
-        self._granted = int(not self._waiting)
-        return self._granted
 
     def put(self, running: Running) -> bool:
         """Let an attempt wait, behind the others. False: none was granted for it."""

@@ -3,7 +3,8 @@
 Plain functions have a runner to themselves, async tasks share. A cohort of suspects takes the idle
 runner that is ready beyond the pool's size, so that it waits for no other: the longest of jobs
 cannot starve it. That runner takes no other attempt until the cohort has ended, and no more than
-one cohort runs at a time.
+one cohort runs at a time. So does one plain function at a time where async tasks fill all runners:
+a stream of them, each of which ends at another moment, would leave none idle for ever.
 """
 
 from __future__ import annotations
@@ -28,7 +29,6 @@ class Assignment:
         self._concurrency = concurrency
         self._queues = queues
         self._cohort: RunnerProcess | None = None
-        self._emptied: RunnerProcess | None = None  # for a plain function that waits
 
     def active(self, runners: Sequence[RunnerProcess]) -> list[RunnerProcess]:
         """Return those that take ordinary work: who is at work stays, a late one waits."""
@@ -46,14 +46,18 @@ class Assignment:
         alone: int = 0,
         shared: int = 0,
         part: int = CLAIMS_MAX,
+        *,
+        spare: bool = False,
     ) -> list[ClaimRequest]:
         """Return what fits: idle runners take anything, the others only what shares. ``alone`` and
-        ``shared`` more of each kind may wait for a place; of what shares no more than ``part``."""
+        ``shared`` more of each kind may wait for a place; of what shares no more than ``part``.
+        ``spare``: a plain function may take that runner where async tasks fill the others."""
         fit = self._fit(runners)
         active = fit[: self._size]
         own = _own(active)
         sharing = {name for runner in active for name in runner.tasks} - own
         idle, slots = self._free(active, own)
+        alone += spare * (len(self._idle(fit)) - idle)
         to_share = min(slots + shared, unanswered + part)
         places = [(own | sharing, idle), (own, alone), (sharing, to_share)]
         ordinary = [
@@ -62,48 +66,43 @@ class Assignment:
             if tasks and limit > unanswered
         ]
         if self.runner_of_suspects(runners) is None:
-            ordinary += self._make_suspects_request(fit[self._size :])
+            spares = [runner for runner in fit[self._size :] if not runner.tokens]
+            ordinary += self._make_suspects_request(spares)
         return ordinary
 
-    def free(self, runners: Sequence[RunnerProcess]) -> tuple[int, int]:
-        """Return how many runners are idle, and how many more attempts could share one."""
-        active = self.active(runners)
-        return self._free(active, _own(active))
+    def count_idle(self, runners: Sequence[RunnerProcess]) -> int:
+        """Return how many plain functions may begin now."""
+        return len(self._idle(self._fit(runners)))
+
+    def _idle(self, fit: Sequence[RunnerProcess]) -> list[RunnerProcess]:
+        """Return the runners in which plain functions may begin: the idle ones; where async tasks
+        fill all, the spare."""
+        active, spares = fit[: self._size], fit[self._size :]
+        if _is_crowded(active):
+            return [runner for runner in spares[:1] if not runner.tokens]
+        return [runner for runner in active if not runner.tokens]
 
     def _free(self, active: Sequence[RunnerProcess], own: set[str]) -> tuple[int, int]:
         slots = (
             self._concurrency - len(runner.tokens)
             for runner in active
-            if not runner.exclusive and (runner.tokens or not own) and runner is not self._emptied
+            if not runner.exclusive and (runner.tokens or not own)
         )
         return sum(not runner.tokens for runner in active), sum(slots)
 
     def places_to_share(self, runners: Sequence[RunnerProcess]) -> int:
         """Return how many attempts could share a runner with others, idle runners included."""
-        open_ = (
-            runner
-            for runner in self.active(runners)
-            if not runner.exclusive and runner is not self._emptied
-        )
+        open_ = (runner for runner in self.active(runners) if not runner.exclusive)
         return sum(self._concurrency - len(runner.tokens) for runner in open_)
 
     def crowds_out(self, runners: Sequence[RunnerProcess]) -> bool:
         """Whether async tasks leave no runner to plain functions: none is idle or runs one."""
         active = self.active(runners)
-        return bool(_own(active)) and all(each.tokens and not each.exclusive for each in active)
+        return bool(_own(active)) and _is_crowded(active)
 
-    def empty_one(self, runners: Sequence[RunnerProcess], *, wanted: bool) -> bool:
-        """Keep the runner with the fewest attempts from taking more that share, until it is idle;
-        or do so no longer. Return whether one is being emptied."""
-        if not wanted:
-            self._emptied = None
-        elif self.crowds_out(runners) and self._emptied not in self.active(runners):
-            self._emptied = self.emptiest(runners)
-        return self._emptied is not None
-
-    def emptiest(self, runners: Sequence[RunnerProcess]) -> RunnerProcess:
-        """Return the runner at work with the fewest attempts; there has to be one."""
-        return min(self.active(runners), key=lambda runner: len(runner.tokens))
+    def is_overfull(self, runners: Sequence[RunnerProcess]) -> bool:
+        """Whether a plain function runs beyond the pool's size."""
+        return any(runner.tokens for runner in self._fit(runners)[self._size :])
 
     def has_own_runner(self, runners: Sequence[RunnerProcess], task: str) -> bool | None:
         """Whether attempts of this task have a runner to themselves; None: no runner knows it."""
@@ -122,13 +121,14 @@ class Assignment:
         suspects = [each for each in attempts if each.claimed.solo == ALONE_IN_RUNNER]
         others = [each for each in attempts if each.claimed.solo != ALONE_IN_RUNNER]
         plan: Plan = {}
-        active = self.active(runners)
+        fit = self._fit(runners)
+        active, idle = fit[: self._size], self._idle(fit)
         own = _own(active)
         if own:
             alone = [each for each in others if each.claimed.task in own]
             others = [each for each in others if each.claimed.task not in own]
             for running in alone:
-                self._put(plan, self._choose_idle(active, running.claimed.task), running)
+                self._put(plan, self._choose_idle(idle, running.claimed.task), running)
         self._share_out(plan, active, others, packed=bool(own))
         if suspects:
             self._cohort = next(
@@ -151,9 +151,7 @@ class Assignment:
         open_ = [
             runner
             for runner in active
-            if not runner.exclusive
-            and len(runner.tokens) < self._concurrency
-            and runner is not self._emptied
+            if not runner.exclusive and len(runner.tokens) < self._concurrency
         ]
         if not open_ or not attempts:
             return
@@ -217,12 +215,17 @@ class Assignment:
             and each is not cohort
             and not (each.kill_reason or each.retiring or each.gone)
         ]
-        return sorted(ready, key=lambda runner: not runner.tokens)
+        return sorted(ready, key=lambda runner: (not runner.tokens, runner.exclusive))
 
     @staticmethod
     def _choose_idle(active: Sequence[RunnerProcess], task: str) -> RunnerProcess | None:
         idle = (runner for runner in active if task in runner.tasks and not runner.tokens)
         return next(idle, None)
+
+
+def _is_crowded(active: Sequence[RunnerProcess]) -> bool:
+    """Whether async tasks fill all: none is idle, or runs a plain function."""
+    return bool(active) and all(each.tokens and not each.exclusive for each in active)
 
 
 def _own(active: Sequence[RunnerProcess]) -> set[str]:

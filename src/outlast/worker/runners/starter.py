@@ -18,13 +18,7 @@ from outlast.store.schedules import NewSchedule
 from outlast.store.values import Claimed, ClaimRequest
 from outlast.worker.base import PoolOwner
 from outlast.worker.claims.ledger import Ledger
-from outlast.worker.claims.prefetch import (
-    TURN_EVERY_SECONDS,
-    TURN_SECONDS,
-    WAIT_SECONDS_MAX,
-    Prefetch,
-    linger,
-)
+from outlast.worker.claims.prefetch import TURN_EVERY_SECONDS, Prefetch, linger
 from outlast.worker.runners.assignment import Assignment
 from outlast.worker.runners.exits import make_crash
 from outlast.worker.runners.process import RunnerProcess
@@ -104,25 +98,19 @@ class RunnerStarter:
         """Return what fits now and may wait for it, and a request for suspects while a spare runner
         is ready."""
         alone, shared = (prefetch.grant() for prefetch in self._prefetches)
-        if not alone and self._clock.boot() >= self._next_turn_at:
-            alone = self._grant_turn()
-        part = self._prefetches.shared.part(self._slots)
-        return self._assignment.make_requests(self._runners, unanswered, alone, shared, part)
+        part, spare = self._prefetches.shared.part(self._slots), self._is_turn()
+        return self._assignment.make_requests(
+            self._runners, unanswered, alone, shared, part, spare=spare
+        )
 
-    def _grant_turn(self) -> int:
-        """Let one plain function be claimed where async tasks fill all runners: a steady stream of
-        them would leave none idle."""
-        if not (self._assignment.crowds_out(self._runners) and self._empties_soon()):
-            return 0
+    def _is_turn(self) -> bool:
+        """Whether to ask now for a plain function to run in the spare: a request costs its look."""
+        if self._clock.boot() < self._next_turn_at or not self._assignment.crowds_out(
+            self._runners
+        ):
+            return False
         self._next_turn_at = self._clock.boot() + TURN_EVERY_SECONDS
-        return self._prefetches.alone.grant_turn()
-
-    def _empties_soon(self) -> bool:
-        """Whether no attempt in the runner to be emptied has run longer than a turn. If one has,
-        the plain function would be given back, and claimed, again and again."""
-        since, running = self._clock.boot() - TURN_SECONDS, self._ledger.running
-        held = (running.get(token) for token in self._assignment.emptiest(self._runners).tokens)
-        return all(one is None or one.started_at > since for one in held)
+        return True
 
     def make_exclusive_request(self, solo: int) -> ClaimRequest | None:
         """Return the request for one job that must have this worker to itself."""
@@ -134,7 +122,8 @@ class RunnerStarter:
         """Send attempts to runners; what fits nowhere yet waits, or is released."""
         if left := self._send_all(attempts):
             self._keep_waiting(left)
-        if any(running.claimed.solo == ALONE_IN_RUNNER for running in attempts):
+        suspects = any(running.claimed.solo == ALONE_IN_RUNNER for running in attempts)
+        if suspects or self._assignment.is_overfull(self._runners):
             self._owner.note_pool_change()  # they have taken the spare: another one is wanted
         self._supervisor.retire_worn()
 
@@ -158,7 +147,6 @@ class RunnerStarter:
             prefetch = self._prefetches.alone if alone else self._prefetches.shared
             if alone is None or running.claimed.solo or not prefetch.put(running):
                 self._ledger.end(running.token, _NO_PLACE)
-        self._empty_one()
 
     def _begin(self, runner: RunnerProcess, attempts: list[Running]) -> None:
         self._owner.note_begin(max(running.token for running in attempts))  # before any of them can
@@ -190,19 +178,13 @@ class RunnerStarter:
         alone, shared = self._prefetches
         left: list[Running] = []
         if alone:
-            idle, _ = self._assignment.free(self._runners)
-            left += self._send_all(alone.take(idle))
+            left += self._send_all(alone.take(self._assignment.count_idle(self._runners)))
         if shared:
             places = self._assignment.places_to_share(self._runners)
             left += self._send_all(shared.take(places))
         for running in left:
             self._ledger.end(running.token, _NO_PLACE)
-        self._empty_one()
         self._supervisor.retire_worn()
-
-    def _empty_one(self) -> bool:
-        wanted = bool(self._prefetches.alone)
-        return self._assignment.empty_one(self._runners, wanted=wanted)
 
     def linger(self) -> float:
         """Return for how many seconds the next exchange may wait: no slot runs dry meanwhile."""
@@ -220,6 +202,5 @@ class RunnerStarter:
     def give_back_late(self) -> None:
         """Give back what has waited too long for a slot; what has one by now starts first."""
         self.refill()
-        emptied = self._empty_one()
-        self._prefetches.alone.give_back_late(TURN_SECONDS if emptied else WAIT_SECONDS_MAX)
-        self._prefetches.shared.give_back_late()
+        for prefetch in self._prefetches:
+            prefetch.give_back_late()

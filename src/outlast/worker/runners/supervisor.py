@@ -105,12 +105,14 @@ class RunnerSupervisor:
     def _is_missing_one(self) -> bool:
         """At the start the spare comes last: it must not take its time from those that work first,
         nor from their first work, unless one of them has died. The runner of a cohort of suspects
-        comes on top of the others and the spare."""
+        comes on top of the others and the spare, as does that of a plain function that async tasks
+        have left none."""
         if not self.ever_ready and len(self.runners) >= self._size:
             return False
         if self._on_trial and any(each.retiring is None for each in self.runners):
             return False
         beside = int(self._assignment.runner_of_suspects(self.runners) is not None)
+        beside += self._assignment.is_overfull(self.runners)
         return self._recycling.is_missing_one(self.runners, beside)
 
     def retire_worn(self) -> None:

@@ -215,51 +215,37 @@ async def crowded() -> Bench:
     return bench
 
 
-async def test_async_tasks_that_fill_all_runners_leave_turns_to_plain_functions() -> None:
+async def test_a_plain_function_takes_the_spare_where_async_tasks_fill_all_runners() -> None:
+    """However long each of them runs, and whenever it ends."""
     bench = await crowded()
-    bench.clock.advance(TURN_EVERY_SECONDS)
+    bench.clock.advance(60.0)
     assert bench.requests(0) == [ClaimRequest([OWN], 1, [])]
-    assert bench.requests(0) == [], "one at a time, and not at each look"
-    bench.requests(0)
+    assert bench.requests(0) == [], "not at each look"
     bench.clock.advance(TURN_EVERY_SECONDS)
-    assert bench.requests(0) == [ClaimRequest([OWN], 1, [])], (
-        "nothing came: no runner was kept idle"
+    bench.place(own(100))
+    (beyond,) = [each for each in bench.runners if 100 in each.tokens]
+    assert beyond.exclusive
+    bench.clock.advance(TURN_EVERY_SECONDS)
+    assert bench.requests(0) == [], "one at a time"
+    ended(bench, 0)
+    assert [request.limit for request in bench.requests(0) if request.tasks == [SHARED]] == [1], (
+        "no other attempt waits for it"
     )
-    bench.place(own(100))
-    ended(bench, 0)
-    (emptied,) = [each for each in bench.runners if len(each.tokens) == CONCURRENCY - 1]
-    assert [request for request in bench.requests(0) if SHARED in request.tasks] == []
-    for token in list(emptied.tokens):
-        ended(bench, token)
-    assert emptied.tokens == {100}
-    assert emptied.exclusive
+    bench.place(shared(200))
+    await bench.ready()
+    assert len(bench.runners) == SIZE + 2, "suspects still have a spare"
+    suspects = [each for each in bench.pool.starter.make_requests(0) if each.solo]
+    assert len(suspects) == 1
     ended(bench, 100)
-    assert ClaimRequest([OWN, SHARED], 1, []) in bench.requests(0), "its turn is over"
+    bench.clock.advance(TURN_EVERY_SECONDS)
+    assert ClaimRequest([OWN], 1, []) in bench.requests(0)
 
 
-async def test_a_plain_function_is_given_back_where_no_runner_can_be_emptied() -> None:
+async def test_a_plain_function_in_the_spare_is_one_of_the_pool_once_a_runner_is_idle() -> None:
     bench = await crowded()
     bench.clock.advance(TURN_EVERY_SECONDS)
     bench.requests(0)
     bench.place(own(100))
-    bench.clock.advance(TURN_SECONDS / 2)
-    bench.pool.starter.give_back_late()
-    assert bench.pool.starter.count_waiting() == 1
-    bench.clock.advance(TURN_SECONDS)
-    bench.pool.starter.give_back_late()
-    assert bench.outcomes() == ["released"]
-    bench.pool.starter.give_back_late()
-    ended(bench, 0)
-    assert [request.limit for request in bench.requests(0) if request.tasks == [SHARED]] == [1]
-
-
-async def test_no_turn_is_tried_where_attempts_run_for_longer_than_one() -> None:
-    bench = await crowded()
-    bench.clock.advance(TURN_SECONDS)
-    assert bench.requests(0) == [], "it would be claimed and given back without end"
-    ended(bench, 0)
-    bench.place(shared(200))
-    for token in range(1, CONCURRENCY):
+    for token in range(CONCURRENCY):
         ended(bench, token)
-        bench.place(shared(200 + token))
-    assert bench.requests(0) == [ClaimRequest([OWN], 1, [])], "one runner has turned over meanwhile"
+    assert all(OWN not in request.tasks for request in bench.requests(0)), "no more than its size"
