@@ -178,13 +178,16 @@ def _line(reply: Reply) -> bytes:
 
 
 def ask(address: str, request: CheckpointRequest | ReportRequest) -> None:
-    """Send a request from inside a command; return once it is done.
+    """Send a request from inside a command; return once it is done. Nothing is sent to another
+    user: every user can bind the name of a socket whose runner has ended.
 
     Raises LostLease, UsageError, BadArguments or StoreUnavailable.
     """
     try:
         with socket.socket(socket.AF_UNIX) as client:
             client.connect(_path(address))
+            if not _same_user(client):
+                raise StoreUnavailable("the runner of this command is gone: another user answers")
             with contextlib.suppress(BrokenPipeError):  # refused already: it says why
                 client.sendall(msgspec.json.encode(request) + b"\n")
             with client.makefile("rb") as answer:

@@ -108,9 +108,33 @@ async def test_other_users_are_not_served(door, link, monkeypatch):
     # the module's own: threads of this process unpack, too
     stranger = SimpleNamespace(calcsize=struct.calcsize, unpack=lambda *_: (1, 999, 999))
     monkeypatch.setattr(module, "struct", stranger)
-    with pytest.raises(UsageError, match="own user"):
-        await say(door, CheckpointRequest(TOKEN, "x"))
+    assert b"own user" in await asyncio.to_thread(exchange, door.address, b"")
     assert link.saves == []
+
+
+async def test_nothing_is_sent_to_another_user_who_has_taken_the_name(tmp_path, monkeypatch):
+    """An abstract name is free once its runner has ended; a process that the command has left
+    behind would send its checkpoint there, and be told that it is done."""
+    if not hasattr(socket, "SO_PEERCRED"):
+        pytest.skip("the folder's mode is what keeps them out")
+    heard: list[bytes] = []
+
+    async def answers(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        heard.append(await reader.read(100))
+        writer.write(b'{"error":null,"message":""}\n')
+        writer.close()
+
+    address = str(tmp_path / "taken")
+    async with await asyncio.start_unix_server(answers, address):
+        stranger = SimpleNamespace(calcsize=struct.calcsize, unpack=lambda *_: (1, 999, 999))
+        monkeypatch.setattr(module, "struct", stranger)
+        monkeypatch.setattr(os, "geteuid", lambda: 12_345)
+        with pytest.raises(StoreUnavailable, match="another user"):
+            await asyncio.to_thread(ask, address, CheckpointRequest(TOKEN, "secret"))
+        async with asyncio.timeout(10):
+            while not heard:
+                await asyncio.sleep(0.01)
+    assert heard == [b""]
 
 
 def exchange(address: str, line: bytes) -> bytes:
