@@ -9,6 +9,7 @@ import os
 import re
 import sys
 from datetime import timedelta
+from math import isfinite, nan
 from typing import Any, TypedDict
 
 import msgspec
@@ -111,12 +112,15 @@ def parse_seconds(text: str) -> float:
     """Return seconds from a text such as 90, 1.5, 90s, 15m, 2h or 7d; ConfigError for another."""
     number, unit = (text[:-1], text[-1]) if text[-1:] in UNITS else (text, "s")
     try:
-        return float(number) * UNITS[unit]
+        seconds = float(number) * UNITS[unit]
     except ValueError:
+        seconds = nan
+    if not isfinite(seconds):
         raise ConfigError(
             f"{_shown(text)} is no span of time: write seconds, such as 90 or 0.5, or a number"
             " with a unit, such as 90s, 15m, 2h or 7d"
-        ) from None
+        )
+    return seconds
 
 
 def _shown(value: object) -> str:

@@ -206,6 +206,17 @@ async def test_the_newest_are_kept_and_what_is_under_way(
     assert [row.id for row in shown] == [*reversed(ids[-3:]), running]
 
 
+async def test_no_actor_pushes_out_the_records_of_others(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in ("sqlite", "postgres"):
+        monkeypatch.setattr(f"outlast.store.{module}.records.ACTIONS_KEPT", 3)
+    others = await store.note(msgspec.structs.replace(NOTE, actor="operator"))
+    ids = [await store.note(NOTE) for _ in range(5)]
+    shown = await store.inspector.actions()
+    assert [row.id for row in shown] == [*reversed(ids[-3:]), others]
+
+
 async def test_a_pruner_deletes_old_ones_except_what_is_under_way(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:

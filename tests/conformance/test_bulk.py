@@ -13,10 +13,11 @@ from outlast.insight import bulk
 from outlast.insight.acting import By, Verb
 from outlast.insight.bulk import BulkFilter, MoreThanExpected, begin, go_on, order_of, preview
 from outlast.model.job import Policy, State
+from outlast.model.lifecycle import OutcomeKind
 from outlast.store.actions import ActionRow, ActionState
 from outlast.store.protocol import Store
 from outlast.store.rows import JobFilter
-from tests.conformance.kit import Hands, crashed, enqueued, job
+from tests.conformance.kit import Hands, crashed, ended, enqueued, job
 from tests.manual_clock import ManualClock
 
 ADA = By("ada@desk", "the bug is mended")
@@ -153,6 +154,40 @@ async def test_queued_or_running_jobs_are_cancelled(store: Store, hands: Hands) 
     row = await done(store, await ordered(store, Verb.CANCEL))
     assert row.counts == {"cancelled": 2}
     assert await ids_in(store, State.CANCELLED) == set(ids) - running
+
+
+async def test_a_cancel_spares_what_began_or_came_back_after_its_preview(
+    store: Store, hands: Hands
+) -> None:
+    """One of those shown is gone by then, so that the number is no more than was expected."""
+    later, running = await enqueued(store, *[job()] * 2)
+    queued = BulkFilter(state=State.QUEUED)
+    at_work = BulkFilter(state=State.RUNNING)
+    (claimed, other) = await hands.claim(2)
+    await hands.hand_in(ended(claimed, OutcomeKind.RELEASED))
+    seen = await preview(store, Verb.CANCEL, at_work)
+    assert [row.id for row in seen.sample] == [running]
+    await hands.hand_in(ended(other))
+    (claimed,) = await hands.claim(1)
+    row = await done(store, await begin(store, order_of(seen), ADA))
+    assert row.counts == {}
+    (third,) = await enqueued(store)
+    seen = await preview(store, Verb.CANCEL, queued)
+    assert [row.id for row in seen.sample] == [third]
+    await store.cancel([third])
+    await hands.hand_in(ended(claimed, OutcomeKind.RELEASED))
+    row = await done(store, await begin(store, order_of(seen), ADA))
+    assert row.counts == {}
+    found = await store.inspector.job(later)
+    assert found is not None
+    assert not found.cancel_requested
+
+
+async def test_a_filter_that_is_too_long_to_record_is_refused(store: Store, hands: Hands) -> None:
+    await deaths(store, hands, 1)
+    with pytest.raises(UsageError, match="4,000 can be recorded"):
+        await ordered(store, Verb.REQUEUE, BulkFilter(error="x" * 5_000))
+    assert await store.inspector.actions() == []
 
 
 @pytest.mark.parametrize("verb", list(Verb))

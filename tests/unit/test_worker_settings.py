@@ -80,7 +80,9 @@ def test_a_span_of_time_can_have_a_unit(text, seconds):
     assert parse_seconds(text) == seconds
 
 
-@pytest.mark.parametrize("text", ["", "d", "5x", "m5", "1h30m", "7 days", "7D", "1,5h", "0x10"])
+@pytest.mark.parametrize(
+    "text", ["", "d", "5x", "m5", "1h30m", "7 days", "7D", "1,5h", "0x10", "nan", "inf"]
+)
 def test_an_invalid_span_of_time_is_refused(text):
     with pytest.raises(ConfigError, match="is no span of time: write seconds, such as 90"):
         parse_seconds(text)

@@ -9,6 +9,7 @@ import pytest
 
 from outlast.store.logs import JobLog, LogLine
 from outlast.store.stacks import Stack
+from outlast.web import sampler
 from outlast.web.reader import StoreReader
 from outlast.web.rendered import BYTES_MAX, RenderedPages
 from outlast.web.sampler import CLIENTS_MAX, SLOW, SLOW_MAX, Sampler
@@ -68,6 +69,25 @@ async def test_a_change_is_hinted_at_to_those_who_asked_about_it(
     await looking.look()
     assert everything.hinted.is_set(), "a new worker"
     for each in (mine, others, everything):
+        looking.sampler.leave(each)
+
+
+async def test_pages_that_ask_about_many_jobs_take_no_places_of_others(
+    store: Store, looking: Looking, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sampler, "JOBS_MAX", 8)
+    (mine,) = await enqueued(store)
+    greedy = [
+        looking.sampler.join(frozenset(f"job:{10**17 + 10 * page + at}" for at in range(10)))
+        for page in range(6)
+    ]
+    page = looking.sampler.join(frozenset({f"job:{mine}"}))
+    await looking.settle()
+    await looking.look()
+    await store.cancel([mine])
+    await looking.look()
+    assert page.hinted.is_set()
+    for each in (*greedy, page):
         looking.sampler.leave(each)
 
 

@@ -17,10 +17,18 @@ from outlast.errors import UsageError, text_of
 from outlast.insight.acting import By, Refused, Verb
 from outlast.insight.queries import SEARCHED_BYTES, look_through
 from outlast.model.job import State
-from outlast.store.actions import ActionRow, ActionState, Bulk, BulkStep, Note, Overtaken
+from outlast.store.actions import (
+    FILTER_MAX,
+    ActionRow,
+    ActionState,
+    Bulk,
+    BulkStep,
+    Note,
+    Overtaken,
+)
 from outlast.store.listing import find
 from outlast.store.protocol import Store
-from outlast.store.rows import JobFilter, JobIds, StoredJob
+from outlast.store.rows import AttemptRow, JobFilter, JobIds, StoredJob
 from outlast.store.searching import Texts
 
 COUNT_MAX = 10_000  # matches that are counted
@@ -141,13 +149,19 @@ async def begin(store: Store, order: Order, by: By) -> int:
             f"{count:,} jobs match, and {order.expected:,} were expected: nothing was done; look at"
             " a new preview"
         )
+    written = msgspec.json.encode(order.filter).decode()
+    if len(written) > FILTER_MAX:
+        raise UsageError(
+            f"the filter has {len(written):,} characters, and {FILTER_MAX:,} can be recorded:"
+            " search for a shorter text"
+        )
     held_to = Bulk(up_to_id=order.up_to_id, as_of=order.as_of, expected=order.expected)
     return await store.note(
         Note(
             actor=by.actor,
             verb=order.verb,
             target="all that match",
-            filter=msgspec.json.encode(order.filter).decode(),
+            filter=written,
             reason=by.reason,
             bulk=held_to,
         )
@@ -320,11 +334,20 @@ async def _match(
 ) -> list[StoredJob]:
     """Return those of the jobs that match but for their texts."""
     rows = await store.inspector.jobs_of(ids, 0)
-    return [row for row in rows if row.state is wanted.state and _is_in_time(row, which, as_of)]
+    rows = [row for row in rows if row.state is wanted.state and _is_in_time(row, which, as_of)]
+    came_back = [row.id for row in rows if row.state is State.QUEUED and row.token is not None]
+    if not came_back:
+        return rows
+    last = {row.id: attempt for row, attempt in await store.inspector.last_attempts(came_back, 0)}
+    return [row for row in rows if _was_back(last.get(row.id), as_of)]
 
 
 def _is_in_time(row: StoredJob, which: BulkFilter, as_of: float) -> bool:
-    if row.ended_at is None and which.since is None:
-        return True
+    """Whether a job came into its state by ``as_of``, and no earlier than is asked for."""
     last = row.ended_at or row.started_at or row.enqueued_at
     return (which.since or 0.0) <= last <= as_of
+
+
+def _was_back(attempt: AttemptRow | None, as_of: float) -> bool:
+    """Whether a queued job had come back from its last attempt by ``as_of``."""
+    return attempt is None or attempt.ended_at is None or attempt.ended_at <= as_of

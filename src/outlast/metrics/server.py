@@ -1,22 +1,29 @@
 """``outlast exporter``: the page over HTTP, by the standard library's server, on its own threads.
 
-It knows one page. Slow readers hold their own thread and are dropped after a while.
+It knows one page. A reader that is slow holds its own thread, is dropped after a while, and there
+are no more than some of them. On an address of this machine alone it answers no foreign name: a
+site that makes its name resolve here would read the page through a browser.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import socket
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from ipaddress import ip_address
 from typing import Any
 
 from outlast.metrics.exposition import CONTENT_TYPE
 
-READER_SECONDS = 10.0  # that one reader may take to ask, and to read on
+READER_SECONDS = 10.0  # that one reader may take to go on asking or reading
 ANSWER_SECONDS = 30.0  # for a page to be made
+CONNECTION_SECONDS = 60.0  # after which a connection ends, whatever its reader does
+READERS_MAX = 32  # at once
 HOME = b"Outlast: the metrics are at /metrics\n"
 
 
@@ -26,6 +33,17 @@ class Handler(BaseHTTPRequestHandler):
     timeout = READER_SECONDS
     server_version = "outlast"
     sys_version = ""
+    is_local = False  # no other machine can reach it
+
+    def handle(self) -> None:
+        """Answer one connection, for as long as any may last."""
+        end = threading.Timer(CONNECTION_SECONDS, _shut, [self.connection])
+        end.daemon = True
+        end.start()
+        try:
+            super().handle()
+        finally:
+            end.cancel()
 
     def make_page(self) -> bytes:
         """Return the page; called on the thread of a reader."""
@@ -41,7 +59,10 @@ class Handler(BaseHTTPRequestHandler):
 
     def _answer(self, *, with_body: bool) -> None:
         path = self.path.partition("?")[0]
-        if path == "/metrics":
+        if self.is_local and not _is_local(self.headers.get("Host", "")):
+            said = b"not known by this name: ask for an address or localhost\n"
+            self._send(HTTPStatus.MISDIRECTED_REQUEST, "text/plain", said, with_body=with_body)
+        elif path == "/metrics":
             self._send(HTTPStatus.OK, CONTENT_TYPE, self.make_page(), with_body=with_body)
         elif path == "/":
             self._send(HTTPStatus.OK, "text/plain; charset=utf-8", HOME, with_body=with_body)
@@ -61,10 +82,39 @@ class Handler(BaseHTTPRequestHandler):
         """Say nothing: a scrape every few seconds is no news."""
 
 
+def _shut(connection: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        connection.shutdown(socket.SHUT_RDWR)
+
+
+def _is_local(host: str) -> bool:
+    """Whether a Host names an address or localhost."""
+    name = host if host.endswith("]") else host.rpartition(":")[0] or host
+    try:
+        return name.lower().rstrip(".") == "localhost" or bool(ip_address(name.strip("[]")))
+    except ValueError:
+        return False
+
+
 class Server(ThreadingHTTPServer):
     """The server of one exporter."""
 
     daemon_threads = True  # one that waits for a reader does not keep the program from ending
+
+    def __init__(self, address: tuple[str, int], handler: type[Handler]) -> None:
+        super().__init__(address, handler)
+        self._free = threading.BoundedSemaphore(READERS_MAX)
+
+    def verify_request(self, request: Any, client_address: Any) -> bool:
+        """Take a connection, unless there are too many: then it is closed at once."""
+        return self._free.acquire(blocking=False)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """Answer a connection on a thread of its own."""
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._free.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Say nothing of readers that left in the middle of an answer."""
@@ -85,6 +135,7 @@ async def serving(
             return asyncio.run_coroutine_threadsafe(page(), loop).result(ANSWER_SECONDS)
 
     server = Server((host, port), PageHandler)
+    PageHandler.is_local = ip_address(str(server.server_address[0])).is_loopback
     thread = threading.Thread(target=server.serve_forever, name="outlast-exporter", daemon=True)
     thread.start()
     try:

@@ -20,7 +20,7 @@ from outlast.errors import OutlastError
 from outlast.model.pause import Pause, PauseKind
 from outlast.store.values import Cancelled, Enqueued, NewJob, NewPause, Requeued
 
-ACTIONS_KEPT = 10_000
+ACTIONS_KEPT = 10_000  # of each actor: the acts of one push out none of another's
 ACTIONS_SECONDS = 90 * 86_400.0  # after which a pruner deletes them
 NAME_MAX, TEXT_MAX, FILTER_MAX = 200, 1_000, 4_000  # characters of what is noted
 LAST_ID = 2**63 - 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Awaitable, Callable, Sequence
+from itertools import islice, zip_longest
 
 import msgspec
 
@@ -168,8 +169,16 @@ class Sampler:
             changed.add("workers")
         return changed
 
+    def _watched(self) -> list[int]:
+        """Return the jobs to look at: each page's first one, then each one's second, and so on, so
+        that no page takes the places of others."""
+        asked = [sorted(topic for topic in each.topics if ":" in topic) for each in self._clients]
+        rounds = (topic for turn in zip_longest(*asked) for topic in turn if topic is not None)
+        ids = dict.fromkeys(int(topic.partition(":")[2]) for topic in rounds)
+        return sorted(islice(ids, JOBS_MAX))
+
     async def _look_at_jobs(self, topics: set[str]) -> tuple[list[StoredJob], set[str]]:
-        ids = sorted({int(topic.partition(":")[2]) for topic in topics})[-JOBS_MAX:]
+        ids = self._watched()
         if not ids:
             return [], set()
         self._reader.forget(("topic", "jobs"))

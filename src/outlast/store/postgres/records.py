@@ -28,7 +28,7 @@ async def write_record(connection: Any, record: Record | None, counts: Counts) -
 
 
 async def write_note(connection: Any, note: Note, counts: Counts) -> int:
-    """Add a row; keep the newest ACTIONS_KEPT."""
+    """Add a row; keep the newest ACTIONS_KEPT of its actor."""
     values = columns_of(note, counts).values()
     rows = await connection.fetch(sql("note_action"), *values, ACTIONS_KEPT)
     return int(rows[0][0])

@@ -33,10 +33,11 @@ def write_record(cursor: Cursor, now: float, record: Record | None, counts: Coun
 
 
 def write_note(cursor: Cursor, now: float, note: Note, counts: Counts) -> int:
-    """Add a row; keep the newest ACTIONS_KEPT."""
+    """Add a row; keep the newest ACTIONS_KEPT of its actor."""
     values = columns_of(note, counts) | {"now": now}
     action_id: int = cursor.execute(_SQL["note"], values).fetchone()[0]
-    cursor.execute(_SQL["forget_oldest"], (ACTIONS_KEPT,))
+    kept = {"actor": values["actor"], "kept": ACTIONS_KEPT}
+    cursor.execute(_SQL["forget_oldest"], kept)
     return action_id
 
 

@@ -1,5 +1,6 @@
 -- Note who does what, in the transaction of the act: either both are committed or neither. A bulk action begins as
--- running ($8) and with where it stands. The newest $13 are kept, and what is under way; of two that forget at
+-- running ($8) and with where it stands. The newest $13 of each actor are kept, and what is under way, so that no
+-- actor pushes out the records of others; of two that forget at
 -- once each passes over what the other has locked.
 WITH noted AS (
     INSERT INTO outlast_actions (at, actor, verb, target, job_id, filter, reason, counts, state, expected,
@@ -8,7 +9,9 @@ WITH noted AS (
     RETURNING id
 ), old AS MATERIALIZED (
     SELECT a.id FROM outlast_actions a
-    WHERE a.id <= (SELECT id FROM noted) - $13::bigint AND a.state <> 'running'
+    WHERE a.actor = $1 AND a.state <> 'running'
+      AND a.id <= (SELECT b.id FROM outlast_actions b WHERE b.actor = $1
+                   ORDER BY b.id DESC OFFSET $13::bigint - 1 LIMIT 1)
     ORDER BY a.id LIMIT 1000 FOR UPDATE SKIP LOCKED
 ), forgotten AS (
     DELETE FROM outlast_actions a USING old o WHERE a.id = o.id)

@@ -12,9 +12,11 @@ VALUES (:now, :actor, :verb, :target, :job_id, :filter, :reason, :counts, :state
         :up_to_id, :as_of, :before_id, :now)
 RETURNING id
 -- name: forget_oldest
--- Newest records are kept; one that is under way is never forgotten.
+-- The newest records of each actor are kept, so that no one's acts push out those of others; one that is under
+-- way is never forgotten.
 DELETE FROM outlast_actions
-WHERE id <= (SELECT max(id) FROM outlast_actions) - ? AND state <> 'running'
+WHERE actor = :actor AND state <> 'running'
+  AND id <= (SELECT id FROM outlast_actions WHERE actor = :actor ORDER BY id DESC LIMIT 1 OFFSET :kept)
 -- name: standing
 SELECT counts, state, before_id FROM outlast_actions WHERE id = ?
 -- name: move

@@ -371,6 +371,7 @@ CREATE TABLE outlast_actions (
         AND moved_at BETWEEN -1e15 AND 1e15)
 ) STRICT;
 CREATE INDEX outlast_actions_running ON outlast_actions (id) WHERE state = 'running';
+CREATE INDEX outlast_actions_actor ON outlast_actions (actor, id);
 
 -- one row per applied migration; the store's id, drawn once, is on the first
 CREATE TABLE outlast_schema (

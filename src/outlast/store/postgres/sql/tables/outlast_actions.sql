@@ -21,3 +21,4 @@ CREATE TABLE outlast_actions (
     CONSTRAINT outlast_actions_state CHECK (state IN ('done', 'running', 'stopped'))
 );
 CREATE INDEX outlast_actions_running ON outlast_actions (id) WHERE state = 'running';
+CREATE INDEX outlast_actions_actor ON outlast_actions (actor, id);
