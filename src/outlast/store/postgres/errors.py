@@ -72,6 +72,11 @@ def translate(error: BaseException) -> Exception | None:
     return None
 
 
+def has_no_place(error: BaseException) -> bool:
+    """Whether the server has refused a session because it has as many as it may have."""
+    return isinstance(error.__cause__, asyncpg.TooManyConnectionsError)
+
+
 def is_of_driver(error: BaseException) -> bool:
     """Whether the driver has refused a value, before the server could."""
     if isinstance(error, asyncpg.PostgresError):

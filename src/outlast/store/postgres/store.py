@@ -12,13 +12,14 @@ from collections.abc import Iterable, Sequence
 from typing import Any, TypeVar
 
 from outlast.clock import SYSTEM, Clock
+from outlast.errors import StoreUnavailable
 from outlast.model.lifecycle import Transition
 from outlast.store.logs import LOGS_KEPT, JobLog, lines_text
 from outlast.store.minutes import HOUR_SECONDS, MINUTE_SECONDS, WORKER_SECONDS, Counted, columns_of
 from outlast.store.postgres.actions import PostgresActionVerbs
 from outlast.store.postgres.connection import Settings, check_url
 from outlast.store.postgres.enqueue import create_with_key, enqueue, find_unfinished, has_keys
-from outlast.store.postgres.errors import foreign_errors
+from outlast.store.postgres.errors import foreign_errors, has_no_place
 from outlast.store.postgres.exchange import PostgresExchange
 from outlast.store.postgres.inspector import PostgresInspector
 from outlast.store.postgres.pool import Connections
@@ -47,6 +48,8 @@ from outlast.store.values import (
 )
 
 T = TypeVar("T", Save, Report)
+PLACE_SECONDS = 60.0  # that a worker waits for its first session where there are too many
+TURN_SECONDS = 0.5  # between two tries
 
 
 class PostgresStore(WorkerVerbs, PostgresActionVerbs, PostgresScheduleVerbs):
@@ -102,8 +105,19 @@ class PostgresStore(WorkerVerbs, PostgresActionVerbs, PostgresScheduleVerbs):
     # -- life and schema
 
     async def open(self) -> None:
-        """Connect and check the schema; make it first where there is none at all."""
-        await self._schema.ensure()
+        """Connect and check the schema; make it first where there is none at all.
+
+        A worker waits for its first session where the server has no place for one: others that
+        start at the same time give up their fourth as soon as they see how many they are.
+        """
+        give_up_at = SYSTEM.boot() + (PLACE_SECONDS if self._connections.settings.reserved else 0)
+        while True:
+            try:
+                return await self._schema.ensure()
+            except StoreUnavailable as error:
+                if not has_no_place(error) or SYSTEM.boot() >= give_up_at:
+                    raise
+            await SYSTEM.sleep(TURN_SECONDS)
 
     async def close(self) -> None:
         """Release connections. Safe to call twice."""
