@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import threading
+from collections.abc import Callable
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, Protocol, TypeVar
@@ -18,6 +19,7 @@ import msgspec
 from outlast.clock import SYSTEM, Clock
 from outlast.codec import encode_payload, encode_result, from_json, to_json
 from outlast.config import MAX_PAYLOAD
+from outlast.credentials import hide_logins
 from outlast.errors import LostLease, Stopped, StoreUnavailable, UsageError
 from outlast.forks import importing
 from outlast.model.crash import Progress, clean
@@ -125,6 +127,7 @@ class Attempt:
         """``deadline`` is in seconds since 1970; ``returns`` is the task's return annotation.
         BadArguments for a checkpoint that ``payloads`` cannot read: the task must not begin."""
         self._link = link
+        self._hide: Callable[[str], str] = getattr(link, "hide", hide_logins)
         self._claimed = claimed
         self.returns = returns
         self.max_payload = max_payload
@@ -238,8 +241,8 @@ class Attempt:
         """
         progress = Progress(
             fraction=_fraction(fraction),
-            stage=_text(stage, STAGE_MAX),
-            message=_text(message),
+            stage=_text(stage, self._hide, STAGE_MAX),
+            message=_text(message, self._hide),
         )
         with _lock:
             self._progress = progress
@@ -349,11 +352,11 @@ def _fraction(value: Any) -> float | None:
     return None if math.isnan(number) else min(1.0, max(0.0, number))
 
 
-def _text(value: Any, limit: int | None = None) -> str | None:
+def _text(value: Any, hide: Callable[[str], str], limit: int | None = None) -> str | None:
     if value is None:
         return None
     try:
-        text = str(value)
+        text = hide(str(value))
     except Exception:
         text = f"<{type(value).__name__}>"
     return clean(text) if limit is None else clean(text, limit)

@@ -20,6 +20,7 @@ from outlast.clock import SYSTEM, Clock
 from outlast.contrib.trace_context import SentBy, note_context, read_context
 from outlast.deaths import ForeignEnd
 from outlast.errors import ConfigError
+from outlast.model.crash import Crash
 from outlast.model.lifecycle import Outcome, OutcomeKind
 from outlast.store.values import Enqueued, NewJob
 from outlast.stores import Enqueue
@@ -130,6 +131,7 @@ class _Consumer:
         self._tracer = tracer
         self._app = app
         self._open: dict[int, Span] = {}  # by token
+        self._raised: set[int] = set()  # tokens of those that have raised an error
 
     async def around(self, attempt: Attempt) -> AsyncIterator[None]:
         span, base = self._begin(attempt)
@@ -137,8 +139,8 @@ class _Consumer:
         attached = context.attach(trace.set_span_in_context(span, base))
         try:
             yield
-        except Exception as error:  # no verdict is one
-            span.record_exception(error)
+        except Exception:  # no verdict is one
+            self._raised.add(attempt.token)
             raise
         finally:
             context.detach(attached)
@@ -164,8 +166,21 @@ class _Consumer:
         if outcome.kind is OutcomeKind.CRASHED and crash is not None:
             word = crash.kind.value
         is_error = outcome.kind in _FAILED
+        if attempt.token in self._raised and crash is not None and crash.exception is not None:
+            span.add_event("exception", _exception_of(crash))
+        self._raised.discard(attempt.token)
         _note_end(span, word, outcome.message or (crash.message if crash else ""), is_error)
         span.end()
+
+
+def _exception_of(crash: Crash) -> dict[str, str]:
+    """Return an exception as OpenTelemetry names its parts; from the report, which is redacted."""
+    kind = crash.exception or ""
+    return {
+        "exception.type": kind,
+        "exception.message": crash.message.removeprefix(f"{kind}: "),
+        "exception.stacktrace": crash.traceback or "",
+    }
 
 
 def _origin(meta: str | None, number: int, now: float) -> tuple[Context, list[Link]]:

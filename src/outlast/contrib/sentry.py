@@ -26,6 +26,7 @@ except ImportError as error:
     ) from error
 
 UNCHARGED = frozenset({CrashKind.BYSTANDER, CrashKind.LOST_LEASE, CrashKind.LOST_WORKER})
+_KEPT = {"event_id", "timestamp", "start_timestamp", "_meta"}  # of an event, as they are
 OUTPUT_LINES = 20  # of a crash report that go along
 
 
@@ -67,6 +68,7 @@ class _Reporter:
             scope.clear_breadcrumbs()
             scope.set_transaction_name(attempt.task, source="task")
             _describe(scope, _facts_of(attempt), attempt.task)
+            scope.add_event_processor(_redactor(attempt._hide))  # noqa: SLF001
             try:
                 yield
             except BaseException as error:
@@ -90,6 +92,27 @@ class _Reporter:
         if outcome.kind is OutcomeKind.CRASHED and outcome.crash is not None:
             facts = _facts_of(attempt)
             _send(outcome.crash, outcome.crash.kind.value, attempt.task, facts)
+
+
+def _redactor(hide: Callable[[str], str]) -> Callable[[Any, Any], Any]:
+    """Return what redacts an event before it is cut and sent: its messages, lines of code, values
+    of variables and breadcrumbs, as reports in the store are."""
+
+    def redact(value: Any) -> Any:
+        if isinstance(value, str):
+            return hide(value)
+        if type(value) in {int, float}:
+            return value if hide(str(value)) == str(value) else hide(str(value))
+        if isinstance(value, dict):
+            return {redact(key): redact(one) for key, one in value.items()}
+        if isinstance(value, list | tuple):
+            return [redact(one) for one in value]
+        return value
+
+    def process(event: Any, _: Any) -> Any:
+        return {name: one if name in _KEPT else redact(one) for name, one in event.items()}
+
+    return process
 
 
 def _facts_of(attempt: Attempt) -> dict[str, Any]:

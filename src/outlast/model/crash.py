@@ -78,6 +78,8 @@ class Kept(NamedTuple):
     Attributes:
         characters: of a text, or of each text of a list.
         items: of a list; ``last``: those at its end, not at its beginning.
+        end: of a text that is too long its end is kept, not its beginning and its end: what comes
+            before was cut off unseen, and may be a piece of a secret.
         own: the text comes from Outlast or its operator, not from user code, and is not redacted.
     """
 
@@ -85,6 +87,7 @@ class Kept(NamedTuple):
     items: int = ITEMS_MAX
     last: bool = False
     own: bool = False
+    end: bool = False
 
 
 class Progress(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -166,7 +169,7 @@ _KEPT: dict[type, dict[str, Kept]] = {
     Crash: {
         "traceback": _TEXT,
         "stacks": _TEXT,
-        "output": Kept(items=OUTPUT_LINES_MAX, last=True),
+        "output": Kept(items=OUTPUT_LINES_MAX, last=True, end=True),
         "neighbours": Kept(items=NEIGHBOURS_MAX),
         **dict.fromkeys(["signal", "worker", "host", "release", "python", "outlast"], _OWN),
     },
@@ -185,7 +188,11 @@ def clean(text: str, limit: int = LINE_MAX) -> str:
 
 def bound(crash: C) -> C:
     """Return the report with every text sanitised and every text and list within its limit."""
-    return _edit(crash, lambda text, kept: clean(text, kept.characters))
+    return _edit(crash, _bound_text)
+
+
+def _bound_text(text: str, kept: Kept) -> str:
+    return clean(text[-kept.characters :] if kept.end else text, kept.characters)
 
 
 def hiding(patterns: Sequence[str]) -> Callable[[str], str]:

@@ -25,6 +25,7 @@ from outlast.attempt_context import set_current
 from outlast.clock import Clock
 from outlast.codec import encode_result, encode_return
 from outlast.config import resolve_task_reuse
+from outlast.credentials import hide_logins
 from outlast.errors import BadArguments, UnknownTask, describe, text_of
 from outlast.hooks import Context
 from outlast.model.crash import LIMITS, CrashKind
@@ -102,6 +103,7 @@ class Executor:
         self._ran = 0  # attempts, since nothing ran
         self._in_loop = False  # the code of one of them, or its hooks
         self._link = link
+        self._hide: Callable[[str], str] = getattr(link, "hide", hide_logins)
         self._end_fns = app._end_fns  # noqa: SLF001  # mostly empty
         self._resources = resources
         self._clock = clock
@@ -305,9 +307,9 @@ class Executor:
         try:
             prepared = self._prepare(claimed)
         except (BadArguments, UnknownTask) as error:
-            return make_crashed(CrashKind.UNDECODABLE, text_of(error))
+            return make_crashed(CrashKind.UNDECODABLE, text_of(error), self._hide)
         except Exception as error:  # such as a limit that no clock can show: told, not raised
-            return make_crashed(CrashKind.ERROR, describe(error))
+            return make_crashed(CrashKind.ERROR, describe(error), self._hide)
         token, attempt = claimed.token, prepared[1]
         self._attempts[token] = attempt  # first: ``stop`` looks here once it has asked early
         if self._asked_early and (reason := self._asked_early.pop(token, None)):
@@ -350,7 +352,7 @@ class Executor:
             most, payloads = self._app.max_payload, self._app.stores.payloads
             result, misfit = encode_return(value, attempt.returns, most, payloads)
         except BadArguments as error:
-            return make_crashed(CrashKind.REJECTED_RESULT, text_of(error))
+            return make_crashed(CrashKind.REJECTED_RESULT, text_of(error), self._hide)
         return Outcome(kind=OutcomeKind.COMPLETED, result=result, message=misfit)
 
     async def _call(self, task: Task[..., Any], attempt: Attempt, args: Any, kwargs: Any) -> Any:
@@ -396,7 +398,7 @@ class Executor:
         try:
             return self._context.copy().run(self._run_plain, claimed)
         except BaseException as error:  # of our own: its end must not be waited for forever
-            outcome = make_crashed(CrashKind.ERROR, describe(error))
+            outcome = make_crashed(CrashKind.ERROR, describe(error), self._hide)
             return claimed, self._attempts.get(claimed.token), outcome
 
     def _run_plain(self, claimed: Claimed) -> _Ended:

@@ -17,12 +17,12 @@ import socket
 import sys
 import threading
 import traceback
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 from outlast.app import App
 from outlast.attempt_context import current_token
 from outlast.clock import SYSTEM, Clock
-from outlast.credentials import make_hider
 from outlast.errors import ApplicationError, StoreUnavailable, describe, text_of
 from outlast.log_fields import mark_records
 from outlast.model.crash import TEXT_MAX, CrashKind, Progress, clean
@@ -81,6 +81,7 @@ class WorkerLink:
         self._muted = False
         self.store_id = settings.store_id
         self.worker_id = 0
+        self.hide = settings.make_hide()
 
     def report(self, token: int, progress: Progress) -> None:
         """Tell the worker how far the attempt is."""
@@ -222,9 +223,9 @@ class Runner:
         cancelled all of its tasks."""
         if failure is None or isinstance(failure, asyncio.CancelledError):
             _exit(BROKEN, ENDED_BY_A_TASK)
-        hide = make_hider(self._settings.url, self._settings.wakeup)
-        message = hide(clean(f"{LIFESPAN_FAILED}: {describe(failure)}"))
-        stack = hide(_own_traceback(failure))
+        hide = self._settings.make_hide()
+        message = clean(hide(f"{LIFESPAN_FAILED}: {describe(failure)}"))
+        stack = _own_traceback(failure, hide)
         with contextlib.suppress(Exception):
             sys.stderr.write(f"outlast: {message}\n{stack}")
             sys.stderr.flush()
@@ -291,10 +292,10 @@ def main(descriptor: int) -> int:
         app.stores.wakeup = settings.wakeup or app.stores.wakeup
         asyncio.run(_run(app, settings, channel))
     except BaseException as error:
-        hide = make_hider(settings.url, settings.wakeup)
+        hide = settings.make_hide()
         if channel.started:
-            _exit(BROKEN, hide(f"{LEFT_BADLY}: {describe(error)}\n{_own_traceback(error)}"))
-        channel.send(ApplicationFailed(hide(_message(error)), hide(_own_traceback(error))))
+            _exit(BROKEN, f"{LEFT_BADLY}: {hide(describe(error))}\n{_own_traceback(error, hide)}")
+        channel.send(ApplicationFailed(_message(error, hide), _own_traceback(error, hide)))
         _exit(BROKEN)
     return 0
 
@@ -359,17 +360,17 @@ def _prepare(settings: RunnerSettings) -> None:
     mark_records()
 
 
-def _message(error: BaseException) -> str:
+def _message(error: BaseException, hide: Callable[[str], str]) -> str:
     if isinstance(error, ApplicationError):
-        return clean(text_of(error))
-    return clean(f"the application cannot start: {describe(error)}")
+        return clean(hide(text_of(error)))
+    return clean(hide(f"the application cannot start: {describe(error)}"))
 
 
-def _own_traceback(error: BaseException) -> str:
+def _own_traceback(error: BaseException, hide: Callable[[str], str]) -> str:
     cause = error.__cause__ if isinstance(error, ApplicationError) else error
     if cause is None or isinstance(cause, ModuleNotFoundError):
         return ""
-    return clean("".join(traceback.format_exception(cause)), TEXT_MAX)
+    return clean(hide("".join(traceback.format_exception(cause))), TEXT_MAX)
 
 
 if __name__ == "__main__":

@@ -7,11 +7,13 @@ that is an end, too. Ends of attempts whose runner has died are ``worker/runners
 from __future__ import annotations
 
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 
 from outlast.attempt import Attempt, StopReason
+from outlast.credentials import hide_logins
 from outlast.error_rules import EVERY_ERROR, ErrorRules, describe_refused, leaves_of
 from outlast.errors import (
     Cancel,
@@ -24,13 +26,14 @@ from outlast.errors import (
     describe,
     text_of,
 )
-from outlast.model.crash import Crash, CrashKind, bound, clean
+from outlast.model.crash import Crash, CrashKind, bound, clean, redact
 from outlast.model.fingerprint import find_place
 from outlast.model.lifecycle import Outcome, OutcomeKind
 from outlast.runner import stacks
 from outlast.runner.shell.command import CommandFailed
 
 _FAILED = {OutcomeKind.CRASHED, OutcomeKind.DEAD}
+Hide = Callable[[str], str]
 _OURS = {str(Path(__file__).with_name("execute.py")), stacks.__file__}  # frames above the user's
 _RELEASES = {
     StopReason.DRAIN: "the worker is stopping",
@@ -61,7 +64,8 @@ def judge(error: BaseException, attempt: Attempt, rules: ErrorRules = EVERY_ERRO
     try:
         return _judge(error, attempt, rules)
     except Exception as broken:
-        return Outcome(kind=OutcomeKind.CRASHED, crash=_report(CrashKind.ERROR, broken))
+        crash = _report(CrashKind.ERROR, broken, attempt._hide)  # noqa: SLF001
+        return Outcome(kind=OutcomeKind.CRASHED, crash=crash)
 
 
 def cut_short(attempt: Attempt) -> Outcome | None:
@@ -70,7 +74,7 @@ def cut_short(attempt: Attempt) -> Outcome | None:
     reason = attempt._obeys()  # noqa: SLF001
     if reason is None:
         return None
-    outcome = _judge_stopped(reason, Stopped(_RETURNED))
+    outcome = _judge_stopped(reason, Stopped(_RETURNED), attempt._hide)  # noqa: SLF001
     if outcome.kind is OutcomeKind.RELEASED:
         outcome = msgspec.structs.replace(outcome, message=_RETURNED)
     return outcome
@@ -89,19 +93,19 @@ def excuse(outcome: Outcome) -> Outcome:
 
 
 def _judge(error: BaseException, attempt: Attempt, rules: ErrorRules) -> Outcome:
-    error = _decisive(error)
+    error, hide = _decisive(error), attempt._hide  # noqa: SLF001
     known = attempt._obeys()  # noqa: SLF001  # before the look below
     overruled = known in _INTERRUPTIONS and not isinstance(error, Snooze)
     if isinstance(error, Verdict) and not overruled:
-        outcome = _verdict(error)
+        outcome = _verdict(error, hide)
         return _delayed(outcome, error, attempt, rules) if isinstance(error, Retry) else outcome
     if isinstance(error, LostLease):
-        return Outcome(kind=OutcomeKind.CRASHED, crash=_report(CrashKind.LOST_LEASE, error))
+        return Outcome(kind=OutcomeKind.CRASHED, crash=_report(CrashKind.LOST_LEASE, error, hide))
     if attempt.stop_reason is not None:
-        return _judge_stopped(attempt.stop_reason, error)
-    crash = _report(CrashKind.ERROR, error)
+        return _judge_stopped(attempt.stop_reason, error, hide)
+    crash = _report(CrashKind.ERROR, error, hide)
     if (reason := rules.refuse(error)) is not None:
-        message = clean(describe_refused(error, reason))
+        message = clean(hide(describe_refused(error, reason)))
         return Outcome(kind=OutcomeKind.DEAD, message=message, crash=crash)
     return _delayed(Outcome(kind=OutcomeKind.CRASHED, crash=crash), error, attempt, rules)
 
@@ -117,7 +121,8 @@ def _delayed(
         delay = rules.find_pause(error, attempt.failures + 1)
     except Exception as broken:
         message = f"{outcome.crash.message} (its backoff failed: {describe(broken)})"
-        crash = bound(msgspec.structs.replace(outcome.crash, message=message))
+        whole = msgspec.structs.replace(outcome.crash, message=message)
+        crash = bound(redact(whole, attempt._hide))  # noqa: SLF001
         return msgspec.structs.replace(outcome, crash=crash)
     return msgspec.structs.replace(outcome, delay=delay)
 
@@ -135,16 +140,16 @@ def _decisive(error: BaseException) -> BaseException:
     return error
 
 
-def _verdict(error: Verdict) -> Outcome:
+def _verdict(error: Verdict, hide: Hide) -> Outcome:
     if isinstance(error, Snooze):
         return Outcome(
-            kind=OutcomeKind.SNOOZED, delay=float(error.seconds), message=_read_message(error)
+            kind=OutcomeKind.SNOOZED, delay=float(error.seconds), message=_read_message(error, hide)
         )
     if isinstance(error, Cancel):
-        return Outcome(kind=OutcomeKind.CANCELLED, message=_read_message(error))
-    crash = _report(CrashKind.ERROR, error)
+        return Outcome(kind=OutcomeKind.CANCELLED, message=_read_message(error, hide))
+    crash = _report(CrashKind.ERROR, error, hide)
     if isinstance(error, Dead):
-        return Outcome(kind=OutcomeKind.DEAD, message=_read_message(error), crash=crash)
+        return Outcome(kind=OutcomeKind.DEAD, message=_read_message(error, hide), crash=crash)
     return Outcome(kind=OutcomeKind.CRASHED, crash=crash, delay=_delay(error))
 
 
@@ -153,17 +158,17 @@ def _delay(error: BaseException) -> float | None:
     return None if after is None else float(after)
 
 
-def _judge_stopped(reason: StopReason, error: BaseException) -> Outcome:
+def _judge_stopped(reason: StopReason, error: BaseException, hide: Hide) -> Outcome:
     if reason is StopReason.CANCEL:
-        place = find_place(_report(CrashKind.ERROR, error))
+        place = find_place(_report(CrashKind.ERROR, error, hide))
         message = "it stopped when asked" + (f"; it was in {place}" if place else "")
         return Outcome(kind=OutcomeKind.CANCELLED, message=message)
     if reason in _RELEASES:
         after = _delay(error)
-        message = _RELEASES[reason] if after is None else text_of(error)
+        message = _RELEASES[reason] if after is None else hide(text_of(error))
         return Outcome(kind=OutcomeKind.RELEASED, message=message, delay=after)
     kind = CrashKind.LOST_LEASE if reason is StopReason.LEASE_LOST else CrashKind(reason.value)
-    return Outcome(kind=OutcomeKind.CRASHED, crash=_report(kind, error))
+    return Outcome(kind=OutcomeKind.CRASHED, crash=_report(kind, error, hide))
 
 
 _OBEYED = {
@@ -173,20 +178,21 @@ _OBEYED = {
 }
 
 
-def _report(kind: CrashKind, error: BaseException) -> Crash:
+def _report(kind: CrashKind, error: BaseException, hide: Hide) -> Crash:
+    """Return the report, redacted and then cut: a piece of a secret is matched by nothing."""
     words = _OBEYED.get(kind) or describe(error)
     if isinstance(error, CommandFailed):
-        return _report_on_command(kind, error)
+        return _report_on_command(kind, error, hide)
     crash = Crash(
         kind=kind,
         message=words,
         exception=type(error).__qualname__,
         traceback="".join(_lines(error)),
     )
-    return bound(crash)
+    return bound(redact(crash, hide))
 
 
-def _report_on_command(kind: CrashKind, error: CommandFailed) -> Crash:
+def _report_on_command(kind: CrashKind, error: CommandFailed, hide: Hide) -> Crash:
     """Return the report on a command: where it was in Python helps no one."""
     crash = Crash(
         kind=kind,
@@ -195,12 +201,12 @@ def _report_on_command(kind: CrashKind, error: CommandFailed) -> Crash:
         signal=error.signal,
         output=error.output,
     )
-    return bound(crash)
+    return bound(redact(crash, hide))
 
 
-def _read_message(error: Verdict) -> str:
+def _read_message(error: Verdict, hide: Hide) -> str:
     """Return what a verdict says. Raises what it raises when it is asked: that is an error."""
-    return clean(format(error)) or text_of(error)
+    return clean(hide(format(error))) or hide(text_of(error))
 
 
 def _lines(error: BaseException) -> list[str]:
@@ -215,8 +221,8 @@ def _lines(error: BaseException) -> list[str]:
         return [f"{type(error).__name__} (its traceback cannot be formatted)"]
 
 
-def make_crashed(kind: CrashKind, message: str) -> Outcome:
+def make_crashed(kind: CrashKind, message: str, hide: Hide = hide_logins) -> Outcome:
     """Return a crashed end with this message."""
-    message = clean(message)
+    message = clean(hide(message))
     crash = Crash(kind=kind, message=message)
     return Outcome(kind=OutcomeKind.CRASHED, crash=crash, message=message)

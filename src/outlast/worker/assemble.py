@@ -298,6 +298,7 @@ async def _configure_runner(app: str, wakeup: str | None, parts: WorkerParts) ->
         lock=None if parts.lock is None else parts.lock.runners_fd,
         shell=parts.settings.shell,
         wakeup=wakeup,
+        redact=parts.settings.redact,
     )
 
 

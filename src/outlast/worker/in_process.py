@@ -66,6 +66,7 @@ class LocalLink:
         self._loop = asyncio.get_running_loop()
         self.store_id = store_id
         self.worker_id = 0
+        self.hide = ledger.hide
         self._ends: dict[int, End] = {}  # of this turn of the loop
         self._reports: dict[int, Progress] = {}  # that the loop has not seen yet
         self._forks = forks.generation

@@ -15,7 +15,7 @@ import outlast
 from outlast import deaths
 from outlast.contrib import otel
 from outlast.deaths import ForeignEnd
-from outlast.model.crash import Crash, CrashKind
+from outlast.model.crash import Crash, CrashKind, hiding
 from outlast.model.job import Policy
 from tests.manual_clock import ManualClock
 from tests.unit.contrib.tracing_kit import Spans, facts, ids, origin
@@ -277,3 +277,19 @@ def test_a_listener_that_fails_keeps_no_other_from_hearing(
         stop()
     assert heard == [3]
     assert "its end was not told" in caplog.text
+
+
+async def test_a_span_holds_no_piece_of_what_is_redacted(bench: Traced) -> None:
+    bench.link.hide = hiding([r"\d{16}"])  # type: ignore[attr-defined]
+
+    @bench.app.task(retries=0)
+    async def work() -> None:
+        raise ValueError("x4711222233334444 " * 200)
+
+    span = await bench.span_of(work)
+    (event,) = span.events
+    told = dict(event.attributes or {})
+    assert "[redacted]" in str(told["exception.message"])
+    assert told["exception.type"] == "ValueError"
+    shown = [span.to_json(), repr(span.status.description)]
+    assert "47112222" not in "".join(shown)

@@ -15,7 +15,7 @@ import outlast
 from outlast import deaths
 from outlast.contrib import sentry
 from outlast.deaths import ForeignEnd
-from outlast.model.crash import Crash, CrashKind
+from outlast.model.crash import Crash, CrashKind, hiding
 from tests.unit.runner.execute_kit import Bench
 
 
@@ -204,3 +204,21 @@ def test_what_is_not_charged_is_a_warning(kept: Kept) -> None:
     deaths.tell(lambda: died(outcome="lost_worker", crash=crash))
     stop()
     assert [event["level"] for event in kept.events] == ["warning"]
+
+
+async def test_an_event_holds_no_piece_of_what_is_redacted(bench: Bench, kept: Kept) -> None:
+    """Neither its message nor values of variables and breadcrumbs, as they are cut."""
+    card = 4711_2222_3333_4444
+    bench.link.hide = hiding([str(card)])  # type: ignore[attr-defined]
+
+    @bench.app.task
+    async def work() -> None:
+        full = f"x{card} " * 200
+        sentry_sdk.add_breadcrumb(message=full, data={"card": card})
+        sentry_sdk.set_extra("card", [card, full])
+        raise ValueError(full)
+
+    await bench.outcome(work)
+    (event,) = kept.events
+    assert "[redacted]" in event["exception"]["values"][-1]["value"]
+    assert str(card)[:8] not in repr(event)  # not written here, since lines of code go along

@@ -11,13 +11,13 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from collections.abc import Set as AbstractSet
 
 from outlast.clock import SYSTEM, Clock
 from outlast.errors import BadData, text_of
 from outlast.events import emit
-from outlast.model.crash import clean
+from outlast.model.crash import REDACTED, clean
 from outlast.runner.tail import last_state
 from outlast.store.logs import JobLog, LogLine
 from outlast.store.protocol import Store
@@ -27,6 +27,7 @@ from outlast.worker.claims.ledger import Ledger
 LINES_MAX = 200  # of an attempt: its last
 CHARACTERS_MAX = 65_536  # of an attempt
 LINE_MAX = 8_000  # bytes of a line; a longer one comes in pieces
+_CUT_STEP = 5  # bytes between two places where it may be cut
 BAR_SECONDS = 30.0  # between two states of one progress bar
 
 
@@ -41,21 +42,23 @@ class _Kept:
         self._partial = b""
         self._bar_at = -math.inf
 
-    def add(self, data: bytes, now: float) -> Iterator[str]:
+    def add(self, data: bytes, now: float, hide: Callable[[str], str]) -> Iterator[str]:
         """Take a chunk; yield the lines that are whole by now, and of a progress bar, which is one
-        line for hours, now and then how far it is. ``now``: in seconds of any clock."""
+        line for hours, now and then how far it is. ``now``: in seconds of any clock.
+        What ``hide`` takes out of them is not cut in two, and still there."""
         *whole, rest = (self._partial + data).split(b"\n")
         if len(rest) > LINE_MAX and b"\r" in rest:
             rest = b"\r" + last_state(rest) + (b"\r" if rest.endswith(b"\r") else b"")
         if len(rest) > LINE_MAX:
-            whole, rest = [*whole, rest], b""
+            piece, rest = _cut_off(rest, hide)
+            whole = [*whole, piece]
         self._partial = rest
         if not whole and b"\r" in rest and now - self._bar_at >= BAR_SECONDS:
             whole = [rest]
         if whole and b"\r" in whole[-1]:
             self._bar_at = now
         for line in whole:
-            yield clean(last_state(line).decode(errors="replace"), LINE_MAX)
+            yield last_state(line).decode(errors="replace")
 
     def put(self, line: LogLine) -> None:
         """Keep a line; of too many the first go."""
@@ -64,6 +67,20 @@ class _Kept:
         while len(self.lines) > LINES_MAX or self._characters > CHARACTERS_MAX:
             self._characters -= len(self.lines.popleft().text)
             self.dropped += 1
+
+
+def _cut_off(line: bytes, hide: Callable[[str], str]) -> tuple[bytes, bytes]:
+    """Return the first piece of a long line, and the rest: cut where nothing that ``hide`` finds is
+    cut in two, and far from the end, where something may still go on."""
+
+    def hidden(part: bytes) -> str:
+        return hide(part.decode(errors="replace"))
+
+    whole = hidden(line)
+    for at in range(LINE_MAX // 2, 0, -_CUT_STEP):
+        if hidden(line[:at]) + hidden(line[at:]) == whole:
+            return line[:at], line[at:]
+    return REDACTED.encode(), b""
 
 
 class JobLogs:
@@ -89,8 +106,8 @@ class JobLogs:
             return
         kept = self._kept.setdefault(token, _Kept(running.claimed))
         now = self._clock.wall()
-        for text in kept.add(data, self._clock.boot()):
-            kept.put(LogLine(round(now, 3), self._ledger.hide(text)))
+        for text in kept.add(data, self._clock.boot(), self._ledger.hide):
+            kept.put(LogLine(round(now, 3), clean(self._ledger.hide(text), LINE_MAX)))
             self._changed.add(token)
 
     @property

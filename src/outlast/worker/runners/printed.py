@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterator
 from outlast.clock import Clock
 from outlast.model.crash import OUTPUT_LINES_MAX
 from outlast.runner.printing import PIECE_MAX
-from outlast.runner.tail import Tail
+from outlast.runner.tail import LINE_BYTES_MAX, Tail
 
 _HEAD = re.compile(rb"\x1eoutlast (\d{1,19}) (\d{1,5})\x1f")
 _HEAD_START, _HEAD_MAX = b"\x1e", 40  # bytes
@@ -32,6 +32,7 @@ class Printed:
         self._piece: tuple[int, int] | None = None  # token, and bytes of its piece that are to come
         self._own: dict[int, Tail] = {}
         self._shared: deque[tuple[float, bytes]] = deque(maxlen=OUTPUT_LINES_MAX)  # at, line
+        self._is_open = False  # the last of them has not ended
         self.all = Tail()
 
     def take(self, data: bytes) -> Iterator[tuple[int | None, bytes]]:
@@ -42,9 +43,18 @@ class Printed:
             if token is not None:
                 self._own.setdefault(token, Tail()).add(text)
             elif named is None:
-                now = self._clock.boot()
-                self._shared.extend((now, line) for line in text.split(b"\n") if line)
+                self._add_shared(text)
             yield token, text
+
+    def _add_shared(self, text: bytes) -> None:
+        """Keep lines; one that has come in two chunks is one: a secret may go over their border."""
+        now = self._clock.boot()
+        first, *others = text.split(b"\n")
+        if self._is_open and self._shared:
+            _, begun = self._shared.pop()
+            first = (begun + first)[-LINE_BYTES_MAX:]
+        self._shared.extend((now, line[-LINE_BYTES_MAX:]) for line in [first, *others] if line)
+        self._is_open = bool((others or [first])[-1])
 
     def _find_writer(self, named: int | None) -> int | None:
         tokens = self._tokens()
