@@ -186,7 +186,7 @@ async def test_an_exchange_finds_everything_by_index(full_url: str) -> None:
         late = await s.store.exchange(me, completed, [ClaimRequest(["t"], 100)])
         assert set(late.answers) == {"already"}
         used = by_index(await s.settled())
-        assert {"outlast_jobs_lane", "outlast_jobs_due", "outlast_jobs_pkey"} <= used
+        assert {"outlast_jobs_lane", "outlast_jobs_run_at", "outlast_jobs_pkey"} <= used
         assert "outlast_jobs_cancel" in used or "outlast_jobs_worker" in used
 
 

@@ -311,6 +311,8 @@ WHERE j.state = 'completed';
 -- What several of them need.
 \ir functions/outlast_seconds_v1.sql
 \ir functions/outlast_home_v1.sql
+\ir functions/outlast_head_v1.sql
+\ir functions/outlast_dear_v1.sql
 
 -- The one guard under which an attempt is closed, and the answers to late writes; jobs that are kept for no time.
 \ir functions/outlast_forget_v1.sql

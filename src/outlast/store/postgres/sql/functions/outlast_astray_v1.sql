@@ -14,14 +14,27 @@ SET enable_hashjoin = off SET enable_mergejoin = off SET enable_sort = off
 AS $$
 DECLARE
     v_now timestamptz := clock_timestamp();
+    v_deadline oid := 'outlast_jobs_deadline'::regclass; v_deadline_from timestamptz := outlast_head_v1(v_deadline, v_now);
+    v_deadline_read bigint := pg_stat_get_xact_tuples_returned(v_deadline); v_first timestamptz;
+    v_tick oid := 'outlast_schedules_next'::regclass; v_tick_from timestamptz := outlast_head_v1(v_tick, v_now);
+    v_tick_read bigint := pg_stat_get_xact_tuples_returned(v_tick); v_first_tick double precision;
 BEGIN
     orphans := EXISTS (SELECT FROM outlast_gone_v1());
-    overdue := EXISTS (
-        SELECT FROM outlast_jobs j
-        WHERE j.hard_deadline < v_now - p_slack * interval '1 second' AND j.state = 'running');
+    SELECT j.hard_deadline INTO v_first FROM outlast_jobs j
+    WHERE j.hard_deadline >= v_deadline_from AND j.hard_deadline <= v_now AND j.state = 'running'
+    ORDER BY j.hard_deadline LIMIT 1;
+    IF pg_stat_get_xact_tuples_returned(v_deadline) - v_deadline_read > 1000 THEN
+        PERFORM outlast_dear_v1(v_deadline, v_deadline_from, v_first, v_now, v_deadline_read);
+    END IF;
+    overdue := coalesce(v_first < v_now - p_slack * interval '1 second', false);
     now := extract(epoch FROM v_now);
-    SELECT s.next_tick - now INTO next_tick
+    SELECT s.next_tick INTO v_first_tick
     FROM outlast_schedules s WHERE NOT s.paused AND s.declared AND s.next_tick IS NOT NULL
+      AND s.next_tick >= extract(epoch FROM v_tick_from)::double precision
     ORDER BY s.next_tick LIMIT 1;
+    IF pg_stat_get_xact_tuples_returned(v_tick) - v_tick_read > 1000 THEN
+        PERFORM outlast_dear_v1(v_tick, v_tick_from, to_timestamp(v_first_tick), v_now, v_tick_read);
+    END IF;
+    next_tick := v_first_tick - now;
 END
 $$;

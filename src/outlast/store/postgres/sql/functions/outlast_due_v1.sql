@@ -1,37 +1,29 @@
--- Put due jobs of these queues (none: of all) into the line, those first that are due for longest;
--- returns their ids, and when the next one falls due. At most 500 per call, or per queue; where more of
--- them may be due, the next one is said to be due now. All queues are one range of the index by time,
--- however many they are.
+-- Put due jobs into the line, those first that are due for longest; returns their ids, and when the next one
+-- of these queues (none: of all) falls due. At most 500 per call; where more of them may be due, the next one is said to be due now. Jobs of all
+-- queues, also of those that the caller does not serve: the line is where jobs wait for whoever serves them,
+-- and one that no worker serves would look due to each idle worker again and again.
 --
 -- Rows that others hold are passed over (SKIP LOCKED): another exchange puts them into the line, or they
 -- are being cancelled. One that changed since the snapshot is looked at again when it is locked, and is
--- left alone if it is no longer due or already has a position.
+-- left alone if it is no longer due or already has a position. p_from: outlast_head_v1.
 CREATE FUNCTION outlast_due_v1(
-    p_queues text[], p_now timestamptz, OUT ids bigint[], OUT next timestamptz)
+    p_queues text[], p_from timestamptz, p_now timestamptz, OUT ids bigint[], OUT next timestamptz)
 LANGUAGE plpgsql
 AS $$
 DECLARE
     v_due bigint[];
 BEGIN
+    SELECT array_agg(d.id ORDER BY d.run_at, d.id) INTO v_due
+    FROM (SELECT j.id, j.run_at FROM outlast_jobs j
+          WHERE j.state = 'queued' AND j.position IS NULL AND abs(j.solo) = 0
+            AND j.run_at >= p_from AND j.run_at <= p_now
+          ORDER BY j.run_at LIMIT 500
+          FOR NO KEY UPDATE SKIP LOCKED) d;
     IF cardinality(p_queues) = 0 THEN
-        SELECT array_agg(d.id ORDER BY d.run_at, d.id) INTO v_due
-        FROM (SELECT j.id, j.run_at FROM outlast_jobs j
-              WHERE j.state = 'queued' AND j.position IS NULL AND abs(j.solo) = 0
-                AND j.run_at <= p_now
-              ORDER BY j.run_at LIMIT 500
-              FOR NO KEY UPDATE SKIP LOCKED) d;
         SELECT j.run_at INTO next FROM outlast_jobs j
         WHERE j.state = 'queued' AND j.position IS NULL AND abs(j.solo) = 0 AND j.run_at > p_now
         ORDER BY j.run_at LIMIT 1;
     ELSE
-        SELECT array_agg(d.id ORDER BY d.run_at, d.id) INTO v_due
-        FROM unnest(p_queues) AS q (queue)
-        CROSS JOIN LATERAL (
-            SELECT j.id, j.run_at FROM outlast_jobs j
-            WHERE j.queue = q.queue AND j.state = 'queued' AND j.position IS NULL AND j.solo = 0
-              AND j.run_at <= p_now
-            ORDER BY j.queue, j.run_at LIMIT 500
-            FOR NO KEY UPDATE SKIP LOCKED) d;
         SELECT min(d.run_at) INTO next
         FROM unnest(p_queues) AS q (queue)
         CROSS JOIN LATERAL (

@@ -98,6 +98,8 @@ DECLARE
     v_bytes bigint := 0; v_cut boolean := false;
     v_next_due timestamptz; v_due timestamptz;
     v_soonest timestamptz; v_expires timestamptz; v_expired integer := 0;
+    v_run_at oid := 'outlast_jobs_run_at'::regclass; v_run_at_from timestamptz; v_run_at_read bigint;
+    v_expires_at oid := 'outlast_jobs_expires'::regclass; v_expires_from timestamptz; v_expires_read bigint;
     v_wanted text[] := '{}';
     v_unknown boolean; v_waiting integer := 0;
     v_search boolean; v_areas text[]; v_looks boolean; v_most_lanes integer;
@@ -190,11 +192,15 @@ BEGIN
         -- the largest kind of solo run that anything waits for; when the first scheduled job falls due;
         -- whether any lane of a wanted task is in a gap between known ones: nothing of these for most
         -- exchanges (outlast_stretch_v1 says what the bounds of a gap are)
+        v_run_at_from := outlast_head_v1(v_run_at, v_now);
+        v_expires_from := outlast_head_v1(v_expires_at, v_now);
+        v_run_at_read := pg_stat_get_xact_tuples_returned(v_run_at);
+        v_expires_read := pg_stat_get_xact_tuples_returned(v_expires_at);
         v_before_search := pg_stat_get_xact_tuples_returned(v_line);
         SELECT (SELECT j.solo FROM outlast_jobs j WHERE j.state = 'queued' AND j.solo > 0
                 ORDER BY j.solo DESC LIMIT 1),
                (SELECT j.run_at FROM outlast_jobs j
-                WHERE j.state = 'queued' AND j.position IS NULL AND abs(j.solo) = 0
+                WHERE j.state = 'queued' AND j.position IS NULL AND abs(j.solo) = 0 AND j.run_at >= v_run_at_from
                 ORDER BY j.run_at LIMIT 1),
                CASE WHEN v_wanted = '{}' THEN false WHEN cardinality(p_lane_queues) > 0 THEN coalesce(
                    (SELECT true
@@ -221,10 +227,18 @@ BEGIN
                     LIMIT 1),
                    false) ELSE true END,  -- who knows none looks for them, once
                (SELECT j.expires_at FROM outlast_jobs j
-                WHERE j.expires_at IS NOT NULL AND j.state = 'queued' ORDER BY j.expires_at LIMIT 1)
+                WHERE j.expires_at IS NOT NULL AND j.state = 'queued'
+                  AND j.expires_at >= v_expires_from AND j.expires_at <= v_now
+                ORDER BY j.expires_at LIMIT 1)
         INTO v_most, v_soonest, v_unknown, v_expires;
         v_walked := pg_stat_get_xact_tuples_returned(v_line) - v_before_search;
-        IF v_expires <= v_now THEN v_expired := outlast_expire_v1(500); END IF;
+        IF pg_stat_get_xact_tuples_returned(v_run_at) - v_run_at_read > 1000 THEN
+            PERFORM outlast_dear_v1(v_run_at, v_run_at_from, v_soonest, v_now, v_run_at_read);
+        END IF;
+        IF pg_stat_get_xact_tuples_returned(v_expires_at) - v_expires_read > 1000 THEN
+            PERFORM outlast_dear_v1(v_expires_at, v_expires_from, v_expires, v_now, v_expires_read);
+        END IF;
+        IF v_expires IS NOT NULL THEN v_expired := outlast_expire_v1(500); END IF;
         IF v_expired = 500 THEN v_next_due := v_now; END IF;
 
         FOR v_room IN 1..cardinality(p_limits) LOOP
@@ -244,7 +258,7 @@ BEGIN
                 v_due := v_soonest;
                 IF v_soonest <= v_now OR (v_soonest IS NOT NULL AND cardinality(v_queues) > 0) THEN
                     SELECT d.ids, d.next INTO v_due_ids, v_due
-                    FROM outlast_due_v1(v_queues, v_now) d;
+                    FROM outlast_due_v1(v_queues, outlast_head_v1(v_run_at, v_now), v_now) d;
                     v_unknown := v_unknown OR v_due_ids IS NOT NULL;
                     v_runnable := v_runnable || v_due_ids;
                 END IF;

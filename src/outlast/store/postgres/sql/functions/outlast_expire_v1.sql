@@ -19,11 +19,13 @@ SET enable_hashjoin = off SET enable_mergejoin = off
 AS $$
 DECLARE
     v_now timestamptz := clock_timestamp();
+    v_from timestamptz := outlast_head_v1('outlast_jobs_expires'::regclass, v_now);
     v_ids bigint[];
 BEGIN
     SELECT array_agg(e.id) INTO v_ids
     FROM (SELECT j.id FROM outlast_jobs j
-          WHERE j.state = 'queued' AND j.expires_at IS NOT NULL AND j.expires_at <= v_now
+          WHERE j.state = 'queued' AND j.expires_at IS NOT NULL
+            AND j.expires_at >= v_from AND j.expires_at <= v_now
           ORDER BY j.expires_at LIMIT p_limit
           FOR NO KEY UPDATE SKIP LOCKED) e;
     RETURN outlast_end_expired_v1(v_ids, v_now);
