@@ -18,10 +18,12 @@ from typing import Final
 from outlast.errors import ConfigError, text_of
 
 HIDDEN: Final = "▒▒▒"
-ANY = r"[^\"'\\:]{0,100}"  # what * in a key stands for
+ANY = r"(?:[^\"'\\:]|\\+/){0,100}"  # what * in a key stands for
 _BLANKS = r"(?:\s|\\+[nrt])*+"
 _TOKENS = re.compile(r"[\"'\[\](){}]")
 _QUOTE = re.compile(r"\\*+[\"']")
+_NAMED = re.compile(r"[A-Za-z_][\w.]*(?=\(|\\*[\"'])")  # what Python writes before a value
+_WITHIN_ANGLES = re.compile(r"<(?:[^<>\"'\\]|'[^'\"\\]*')*+>?")
 _LITERAL_ENDS = re.compile(r"[\s,;&\"'\\)\]}]")
 _OPENS, _CLOSES = "[({", "])}"
 
@@ -65,7 +67,8 @@ def _compile_keys(keys: list[str]) -> re.Pattern[str]:
 def _letter(letter: str) -> str:
     """Return what finds a letter as it is, or as JSON may write it."""
     escaped = {f"u{ord(one):04x}" for one in (letter, letter.lower(), letter.upper())}
-    return rf"(?:{re.escape(letter)}|\\+(?:{'|'.join(sorted(escaped))}))"
+    slash = r"|\\+/" if letter == "/" else ""
+    return rf"(?:{re.escape(letter)}{slash}|\\+(?:{'|'.join(sorted(escaped))}))"
 
 
 def _cover_values(text: str, keys: re.Pattern[str]) -> str:
@@ -99,6 +102,10 @@ def _level_at(text: str, at: int) -> int:
 
 def _end_of_value(text: str, start: int, level: int) -> int:
     """Return where a value ends that begins here; the end of the text, if it was cut off."""
+    if (inside := _WITHIN_ANGLES.match(text, start)) is not None:
+        return inside.end()
+    if (named := _NAMED.match(text, start)) is not None:  # b'…', Decimal('…'), date(1999, 12, 31)
+        start = named.end()
     if text[start : start + 1] in {*_OPENS}:
         return _end_of_container(text, start, level)
     if quote := _QUOTE.match(text, start):

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import enum
 import json
 import random
+from collections import OrderedDict
+from datetime import date
+from decimal import Decimal
+from pathlib import PurePosixPath
 from typing import Any
 
 import pytest
@@ -95,3 +100,31 @@ def test_an_expression_sees_what_keys_have_left() -> None:
 def test_what_is_no_key_is_refused(keys: list[Any]) -> None:
     with pytest.raises(ConfigError, match="hide_keys="):
         Hiding(keys=keys)
+
+
+class Old(enum.Enum):
+    PLAN = "hunter2"
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        b"hunter2",
+        bytearray(b"hunter2"),
+        Decimal("1234.5678"),
+        date(1999, 12, 31),
+        PurePosixPath("/hunter2"),
+        OrderedDict(a="hunter2"),
+        Old.PLAN,
+    ],
+    ids=repr,
+)
+def test_values_are_covered_as_python_writes_them(value: object) -> None:
+    text = f"ValueError: {{'user': 'ann', 'password': {value!r}, 'n': 1}}"
+    covered = Hiding(keys=["password"]).cover(text)
+    assert covered == "ValueError: {'user': 'ann', 'password': '▒▒▒', 'n': 1}"
+
+
+def test_a_key_with_an_escaped_slash_is_found() -> None:
+    assert "hunter2" not in Hiding(keys=["*b"]).cover('{"a\\/b": "hunter2"}')
+    assert "hunter2" not in Hiding(keys=["a/b"]).cover('{"a\\/b": "hunter2"}')
