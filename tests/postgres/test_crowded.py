@@ -13,6 +13,7 @@ import pytest
 from harness.servers import PostgresServer
 from outlast.errors import StoreUnavailable
 from outlast.store.postgres import store as store_module
+from outlast.store.postgres.errors import has_no_place
 from outlast.store.postgres.store import PostgresStore
 from tests.conformance.kit import Hands
 
@@ -40,7 +41,7 @@ async def guests(crowded_url: str) -> AsyncIterator[list[Any]]:
 async def test_a_worker_waits_for_its_first_session_and_works_with_two(
     crowded_url: str, guests: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    refused, real = asyncio.Event(), store_module.has_no_place
+    refused, real = asyncio.Event(), has_no_place
 
     def tells(error: BaseException) -> bool:
         if real(error):
