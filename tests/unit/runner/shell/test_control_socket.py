@@ -108,7 +108,7 @@ async def test_other_users_are_not_served(door, link, monkeypatch):
     # the module's own: threads of this process unpack, too
     stranger = SimpleNamespace(calcsize=struct.calcsize, unpack=lambda *_: (1, 999, 999))
     monkeypatch.setattr(module, "struct", stranger)
-    assert b"own user" in await asyncio.to_thread(exchange, door.address, b"")
+    assert b"own user" in await asyncio.to_thread(hear, door.address)
     assert link.saves == []
 
 
@@ -135,6 +135,13 @@ async def test_nothing_is_sent_to_another_user_who_has_taken_the_name(tmp_path, 
             while not heard:
                 await asyncio.sleep(0.01)
     assert heard == [b""]
+
+
+def hear(address: str) -> bytes:
+    """Send nothing; return what comes."""
+    with socket.socket(socket.AF_UNIX) as door:
+        door.connect(module._path(address))
+        return door.recv(65_536)
 
 
 def exchange(address: str, line: bytes) -> bytes:
