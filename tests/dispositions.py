@@ -1,7 +1,7 @@
 """Gives the suite the signals that a program started at a terminal has.
 
 Where a script starts `make test` in the background (`&`, `nohup`, some CI runners), SIGINT, SIGQUIT
-or SIGHUP are ignored, and each process inherits that. A test that interrupts would wait for ever.
+or SIGHUP are ignored, and each process inherits that. A test that interrupts would never end.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from outlast.metrics.exposition import CONTENT_TYPE
 
 READER_SECONDS = 10.0  # that one reader may take to go on asking or reading
 ANSWER_SECONDS = 30.0  # for a page to be made
-CONNECTION_SECONDS = 60.0  # after which a connection ends, whatever its reader does
+CONNECTION_SECONDS = 60.0  # after which a connection ends, also where its reader goes on
 READERS_MAX = 32  # at once
 HOME = b"Outlast: the metrics are at /metrics\n"
 

@@ -8,6 +8,7 @@ endpoint.py     an endpoint: its path, the right that it needs; one call of it, 
 visit.py        one request: who, with which rights, on which store; links and pages
 site.py         the settings of one dashboard
 access.py       Access: a user, the rights, the tenant
+local_peer.py   which user of this machine has a connection to the page
 session.py      sign-in for `outlast web`: a link that works once, or a proxy's header
 sign_in.py      sign-in by a password
 guesses.py      slows down those who guess passwords

@@ -4,7 +4,7 @@ Plain functions have a runner to themselves, async tasks share. A cohort of susp
 runner that is ready beyond the pool's size, so that it waits for no other: the longest of jobs
 cannot starve it. That runner takes no other attempt until the cohort has ended, and no more than
 one cohort runs at a time. So does one plain function at a time where async tasks fill all runners:
-a stream of them, each of which ends at another moment, would leave none idle for ever.
+a stream of them, each of which ends at another moment, would leave none idle at any time.
 """
 
 from __future__ import annotations

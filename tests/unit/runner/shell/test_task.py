@@ -8,7 +8,7 @@ import pytest
 
 from outlast.attempt_context import set_current
 from outlast.errors import Snooze
-from outlast.runner import channel
+from outlast.runner import channel, interruptions
 from outlast.runner.shell import task
 from outlast.runner.shell.command import CommandFailed
 from tests.unit.test_attempt import FakeLink, attempt_of
@@ -75,11 +75,11 @@ def test_a_runner_without_a_worker_kills_itself_last(monkeypatch):
 
 
 @pytest.mark.parametrize("script", ["exit 0", "exit 75", "exit 3"])
-async def test_a_command_whose_runner_was_signalled_has_failed_whatever_it_says(
+async def test_a_command_whose_runner_was_signalled_has_failed_by_any_exit_code(
     script, monkeypatch
 ):
     """No exit code tells one that has finished from one that has obeyed."""
     counts = iter([4, 5])
-    monkeypatch.setattr(task.interruptions, "count_interruptions", lambda: next(counts))
+    monkeypatch.setattr(interruptions, "count_interruptions", lambda: next(counts))
     with pytest.raises(CommandFailed, match="exited with"):
         await run(script)

@@ -1,7 +1,7 @@
 -- Lock what a claim request for suspects takes: the first that is due, and those of its cohort that this
 -- worker can run, too; answers as outlast_next_v1. With solo 2 that is one job: it has no company.
 -- Lanes are tried in the order of their first suspects, which is read without locks, until one has a suspect
--- that nobody holds: a row that stays locked delays no other suspect. A row that has changed since it was read is
+-- whose row is free: a row that stays locked delays no other suspect. A row that has changed since it was read is
 -- looked at again when it is locked.
 CREATE FUNCTION outlast_next_suspects_v1(
     p_solo integer, p_tasks text[], p_queues text[], p_not_queues text[],
