@@ -1,6 +1,6 @@
 -- Put due jobs into the line, those first that are due for longest; returns their ids, and when the next one
 -- of these queues (none: of all) falls due. At most 500 per call; where more of them may be due, the next one is said to be due now. Jobs of all
--- queues, also of those that the caller does not serve: the line is where jobs wait for whoever serves them,
+-- queues, also of those that the caller does not serve: the line is where jobs wait for a worker that serves them,
 -- and one that no worker serves would look due to each idle worker again and again.
 --
 -- Rows that others hold are passed over (SKIP LOCKED): another exchange puts them into the line, or they
