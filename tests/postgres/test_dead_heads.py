@@ -120,7 +120,7 @@ async def test_a_delayed_job_that_is_committed_below_a_floor_is_found(
 async def test_a_due_job_of_a_queue_that_is_not_served_does_not_look_due_for_good(
     store: PostgresStore, hands: Hands
 ) -> None:
-    """Idle workers would make a trip at each glance. It waits in the line for a worker that serves it."""
+    """Idle workers would make a trip at each glance. It waits in the line for who serves it."""
     (due,) = await enqueued(store, job(queue="b", delay=0.001))
     assert await hands.claim(1, queues=["a"]) == []
     assert (await store.glance(hands.me)).next_due is None
