@@ -29,7 +29,8 @@ from tests.model.state import LEFT, LOST, SILENT, Db, End, Job, Me
 
 T = TypeVar("T")
 TASK, INSTANCE, LOCK = "t", "instance-{}", "/locks/of-{}"
-NOW, EPOCH = 1_000.0, 5
+NOW, EPOCH = 0.0, 5  # tokens are at least the microseconds since 1970
+PLACED = 1_000.0  # seconds before 1970 from which the places of suspects count
 _GONE = {LOST: ("lost", "lock_file"), SILENT: ("lost", "silence"), LEFT: ("stopped", None)}
 _OWNER = {cause: owner for owner, cause in _GONE.items()}
 
@@ -186,7 +187,7 @@ class RealDesk:
             job_id,
             job.state,
             job.place if waits and not job.solo else None,
-            float(job.place),
+            job.place - PLACED,
             self._policy,
             job.failures,
             job.losses,
@@ -220,7 +221,7 @@ def _job(row: tuple, kills: bool) -> Job:
     owner = 0
     if worker_id is not None:
         owner = worker_id if status in {"active", "draining"} else _OWNER[_cause(status, cause)]
-    place = (run_at if solo else position) if state == "queued" else 0
+    place = (run_at + PLACED if solo else position) if state == "queued" else 0
     return Job(
         token=token or 0, place=place, state=state, owner=owner, failures=failures, losses=losses,
         cancel=bool(cancel), solo=solo, incident=incident or 0, cohort=cohort or 0,
