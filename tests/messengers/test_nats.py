@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+from typing import Any
 
 import asyncpg
 import nats
@@ -90,6 +91,26 @@ async def test_sweeps_of_several_workers_publish_a_job_once(
 
         await shop.until_async(announced, "an announcement")
         assert len(await published(shop, nats_server.url)) == 1
+
+
+async def test_a_job_that_is_requeued_after_its_announcement_is_announced_again(
+    shop: Shop, nats_server: NatsServer
+) -> None:
+    """Within the duplicate window: each way into the queue is news."""
+    async with shop.ready_worker(queues=["other"]) as worker:
+        sweeper = worker._announcer.sweeper
+        assert sweeper is not None
+        job_id = (await shop.store.enqueue([NewJob(task="work", args="{}")]))[0].job_id
+        await sweeper.sweep(0.0)
+        await sweeper.sweep(0.0)
+        assert len(await first_announcements(shop, nats_server)) == 1
+        for times in (2, 3):
+            await shop.store.cancel([job_id])
+            await shop.store.requeue([job_id])
+            await sweeper.sweep(0.0)
+            assert len(await first_announcements(shop, nats_server)) == times
+        async with shop.ready_worker(queues=["default"]):
+            await shop.completed(1)
 
 
 async def test_workers_with_a_messenger_count_each_other_and_glance_rarely(
@@ -296,6 +317,11 @@ async def all_settled(shop: Shop, server: NatsServer, durable: str, *, at_least:
             return not info.num_ack_pending and not info.num_pending and delivered >= at_least
 
         await shop.until_async(settled, "all messages to be acknowledged")
+
+
+async def first_announcements(shop: Shop, server: NatsServer) -> list[dict[str, Any]]:
+    """Return what the stream holds of jobs that had waited for less than ten seconds."""
+    return [each for each in await published(shop, server.url) if each["repeat"] == 1]
 
 
 async def swept_until_completed(shop: Shop, worker: Worker, count: int) -> None:

@@ -14,13 +14,15 @@ RunBy = tuple[int, int, str, int]  # a running job, its token, its worker's name
 
 class Unannounced(msgspec.Struct, frozen=True):
     """A job that is due and has waited for a while, as a notice about it needs it. ``token``: of
-    its last attempt, 0 before the first; ``seconds``: since when it is due."""
+    its last attempt, 0 before the first; ``seconds``: since when it is due; ``position``: in the
+    line, another one each time that it enters it, 0 while it is not in it."""
 
     job_id: int
     queue: str
     task: str
     token: int
     seconds: float
+    position: int
 
 
 class UnannouncedBatch(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,8 +1,9 @@
 """What a messenger carries: "look at queue Q, at job J". A hint, never a claim: the store decides.
 
-A notice names the job, and the token of its last attempt, so that each way into the queue has a
-name of its own: the messenger drops the same notice published twice. A stranger may have
-written what comes in; it is bounded and checked, and what is wrong with it costs one message.
+A notice names the job, the token of its last attempt and its position in the line, so that each
+way into the queue has a name of its own: the messenger drops the same notice published twice.
+A stranger may have written what comes in; it is bounded and checked, and what is wrong with it
+costs one message.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ Text = Annotated[str, msgspec.Meta(max_length=NAME_MAX)]
 class Notice(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One message. ``token``: of the job's last attempt, 0 before the first. ``cleared``: the job
     was taken from a worker that is gone, for ``clear_reason``. ``repeat``: the ordinal of the
-    announcement while it waits; 0 if it was announced as it became due."""
+    announcement while it waits; 0 if it was announced as it became due. ``position``: in the line;
+    0 if it was announced as it became due, or is in none."""
 
     job_id: Positive
     queue: Text = ""
@@ -39,11 +41,12 @@ class Notice(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     cleared: bool = False
     clear_reason: str = ""
     repeat: int = 0
+    position: int = 0
 
     @property
     def id(self) -> str:
         """By which the messenger knows a duplicate."""
-        return f"{self.job_id}-{self.token}-{self.repeat}"
+        return f"{self.job_id}-{self.token}-{self.position}-{self.repeat}"
 
     def body(self) -> bytes:
         """Return the message as JSON."""
@@ -97,4 +100,5 @@ def notice_of(job: Unannounced, reason: str | None, repeat: int) -> Notice:
         cleared=cleared,
         clear_reason=(reason or "")[:REASON_MAX],
         repeat=repeat,
+        position=job.position,
     )

@@ -5,7 +5,8 @@
 -- number of active workers and the seconds to the next scheduled job.
 -- Reads only; a job that is claimed meanwhile is announced needlessly.
 CREATE FUNCTION outlast_waiting_v1(p_grace double precision, p_limit integer)
-RETURNS TABLE (id bigint, queue text, task text, token bigint, seconds double precision)
+RETURNS TABLE (id bigint, queue text, task text, token bigint, seconds double precision,
+               "position" bigint)
 LANGUAGE plpgsql
 SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off
 SET enable_hashjoin = off SET enable_mergejoin = off SET enable_sort = off
@@ -22,7 +23,8 @@ BEGIN
                (SELECT j.run_at FROM outlast_jobs j
                 WHERE j.state = 'queued' AND j.position IS NULL AND abs(j.solo) = 0
                   AND j.run_at > v_now
-                ORDER BY j.run_at LIMIT 1), v_now);
+                ORDER BY j.run_at LIMIT 1), v_now),
+           NULL::bigint;
     RETURN QUERY
     WITH RECURSIVE lane (task, queue, rank) AS (
         (SELECT j.task, j.queue, -j.priority FROM outlast_jobs j WHERE j.position IS NOT NULL
@@ -45,11 +47,11 @@ BEGIN
             WHERE j.task = l.task AND j.queue = l.queue AND (-j.priority) = l.rank
               AND j.position IS NOT NULL
             ORDER BY j.task, j.queue, (-j.priority), j.position LIMIT (SELECT s.most FROM share s)) h)
-    SELECT f.id, f.queue, f.task, coalesce(f.token, 0), outlast_seconds_v1(v_now, f.run_at)
+    SELECT f.id, f.queue, f.task, coalesce(f.token, 0), outlast_seconds_v1(v_now, f.run_at), f.position
     FROM head f
     WHERE f.place <= (SELECT s.most FROM share s) AND f.run_at <= v_now - v_grace
     UNION ALL
-    SELECT f.id, f.queue, f.task, coalesce(f.token, 0), outlast_seconds_v1(v_now, f.run_at)
+    SELECT f.id, f.queue, f.task, coalesce(f.token, 0), outlast_seconds_v1(v_now, f.run_at), 0
     FROM ((SELECT j.id, j.queue, j.task, j.token, j.run_at FROM outlast_jobs j
            WHERE j.state = 'queued' AND j.position IS NULL AND abs(j.solo) = 0 AND j.run_at <= v_now
            ORDER BY j.run_at LIMIT p_limit)
@@ -58,7 +60,7 @@ BEGIN
            WHERE j.state = 'queued' AND j.position IS NULL AND abs(j.solo) = 0 AND j.run_at <= v_now
            ORDER BY j.run_at DESC LIMIT p_limit)) f
     UNION ALL
-    SELECT f.id, f.queue, f.task, coalesce(f.token, 0), outlast_seconds_v1(v_now, f.run_at)
+    SELECT f.id, f.queue, f.task, coalesce(f.token, 0), outlast_seconds_v1(v_now, f.run_at), 0
     FROM (SELECT j.* FROM outlast_jobs j
           WHERE j.state = 'queued' AND j.solo > 0
           ORDER BY j.solo, j.queue, j.task, j.priority DESC, j.run_at LIMIT p_limit) f
