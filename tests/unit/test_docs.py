@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from functools import cache
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -296,6 +297,37 @@ def test_a_test_that_is_not_there_is_found(shown: str) -> None:
 def test_a_line_without_a_test_is_found() -> None:
     table = "| must not | shown by |\n|---|---|\n| read | not defended: so |\n| write | surely |\n"
     assert unproven(table) == ["write"]
+
+
+# -------------------------------------------------------------------- pairs of mechanisms
+
+PROOF = (ROOT / "docs" / "proof.md").read_text()
+PAIRS = PROOF.partition("\n## Pairs of mechanisms\n")[2].partition("\n## ")[0]
+
+
+def pairs_in(page: str) -> tuple[list[frozenset[str]], list[frozenset[str]], list[frozenset[str]]]:
+    """Return the pairs that are covered, those that are open, and those that cannot meet."""
+    rows = re.findall(r"^\| (.+?) \u00d7 (.+?) \| (.+) \|$", page, re.MULTILINE)
+    covered = [frozenset((one, other)) for one, other, shown in rows if NAMED.search(shown)]
+    others = [frozenset((one, other)) for one, other, shown in rows if not NAMED.search(shown)]
+    apart = [
+        frozenset((one, other))
+        for one, more in re.findall(r"^- \*\*(.+?)\*\* \u00d7 ([^:]+):", page, re.MULTILINE)
+        for other in re.split(r",\s+", more)
+    ]
+    return covered, others, apart
+
+
+def test_each_pair_of_mechanisms_is_told_once_and_counted() -> None:
+    assert missing(PAIRS) == []
+    covered, others, apart = pairs_in(PAIRS)
+    told = [*covered, *others, *apart]
+    mechanisms = frozenset[str]().union(*told)
+    assert {frozenset(pair) for pair in combinations(mechanisms, 2)} == {*told}
+    assert len({*told}) == len(told)
+    said = re.findall(r"\d+", PAIRS.strip().partition(".")[0])
+    counts = [len(told), len(mechanisms), len(covered), len(apart), len(others)]
+    assert [int(number) for number in said] == counts
 
 
 def test_each_finding_of_the_doctor_that_the_page_names_is_one() -> None:
