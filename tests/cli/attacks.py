@@ -87,9 +87,7 @@ class Attack:
 
 def uses_jobs(attack: Attack) -> bool:
     """Whether a command reads or writes the table of jobs."""
-    return attack.name not in NOT_ABOUT_JOBS and (
-        attack.name != "migrate" or "--after-restore" in attack.words
-    )
+    return attack.name not in NOT_ABOUT_JOBS and attack.name != "migrate"
 
 
 def commands(command: Any = None, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:

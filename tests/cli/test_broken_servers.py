@@ -18,7 +18,7 @@ import psycopg
 import pytest
 
 from harness.servers import PostgresServer
-from tests.cli.assault import ATTACKS, SECONDS, Assault, writes
+from tests.cli.assault import SECONDS, Assault, writes
 from tests.cli.attacks import Attack, Broken, uses_jobs
 from tests.cli.forked import ForkServer
 from tests.cli.rows import populated
@@ -155,8 +155,6 @@ def test_each_command_against_a_store_whose_rows_are_locked(
     made = assault(pg_url, Broken(("another session may hold a lock",), refused=refused))
     with psycopg.connect(pg_url) as session:
         session.execute(lock.encode())
-        for attack in (each for each in ATTACKS if "--after-restore" in each.words):
-            made.run(attack)
         made.run_each(1)  # the turn of migrate --check
     assert not made.failures, made.told()
 

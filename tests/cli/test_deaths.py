@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import json
 import sqlite3
 from pathlib import Path
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from outlast.store import open_store
-from outlast.store.lockfile import LockFile, boot_id
+from outlast.store.lockfile import LockFile, boot_id, directory_for
 from outlast.store.values import ClaimRequest, NewWorker
 from tests.cli.conftest import Outlast
 from tests.conformance.kit import job
@@ -38,10 +39,23 @@ async def _claims(url: str, lock: LockFile) -> None:
     await store.close()
 
 
+def locks_of(store_url: str, tmp_path: Path) -> Path:
+    """Return where the commands look for the lock files of this store."""
+    if store_url.startswith("sqlite:"):
+        return directory_for(Path(store_url.removeprefix("sqlite:///")))
+    return tmp_path / "run"
+
+
+@pytest.fixture
+def outlast(outlast: Outlast, tmp_path: Path) -> Outlast:
+    """Run commands whose lock files are the test's own."""
+    return functools.partial(outlast, OUTLAST_RUN_DIR=str(tmp_path / "run"))
+
+
 @pytest.fixture
 def killed(store_url: str, tmp_path: Path) -> str:
     """A store whose only worker was killed a moment ago: its lock file is there, and free."""
-    lock = LockFile.create(tmp_path / "locks", "victim")
+    lock = LockFile.create(locks_of(store_url, tmp_path), "victim")
     asyncio.run(_claims(store_url, lock))
     lock.release(unlink=False)
     return store_url
@@ -77,7 +91,7 @@ def test_each_command_says_that_the_worker_is_dead(outlast: Outlast, killed: str
 def test_a_worker_whose_lock_is_held_is_well(
     outlast: Outlast, store_url: str, tmp_path: Path
 ) -> None:
-    lock = LockFile.create(tmp_path / "locks", "victim")
+    lock = LockFile.create(locks_of(store_url, tmp_path), "victim")
     asyncio.run(_claims(store_url, lock))
     (row,) = outlast("workers", "--url", store_url, "--json").json()["workers"]
     assert row["health"] == "well"
@@ -89,7 +103,7 @@ def test_a_worker_whose_lock_is_held_is_well(
 def test_a_worker_past_its_lease_is_presumably_lost(
     outlast: Outlast, sqlite_url: str, tmp_path: Path
 ) -> None:
-    lock = LockFile.create(tmp_path / "locks", "victim")
+    lock = LockFile.create(locks_of(sqlite_url, tmp_path), "victim")
     asyncio.run(_claims(sqlite_url, lock))
     with sqlite3.connect(sqlite_url.removeprefix("sqlite:///")) as file:
         file.execute("UPDATE outlast_workers SET heartbeat_at = heartbeat_at - 120, boot_id = 'b'")

@@ -108,7 +108,7 @@ def test_a_negative_number_goes_behind_two_dashes(outlast: Outlast) -> None:
         (["nap", "1", "--priority", "101"], ["--priority must be"]),
         (["nap", "1", "--delay", "-1"], ["--delay must be"]),
         (["nap", "1", "--delay", "5x"], ["--delay", "'5x' is no span of time", "15m"]),
-        (["nap", "1", "--delay", "nan"], ["--delay must be"]),
+        (["nap", "1", "--delay", "nan"], ["--delay", "'nan' is no span of time"]),
         (["nap", "1", "--delay", "2h", "--expires", "1h"], ["--expires is not after"]),
         (["nap", "1", "--queue", "a b"], ["--queue must be"]),
         (["nap", "1", "--url", "mysql://db"], ["is not the URL of a store"]),

@@ -117,7 +117,7 @@ async def test_the_last_token_is_the_last_that_was_issued(store: Store, hands: H
     await enqueued(store, *[job() for _ in range(4)])
     before = await store.inspector.last_token()
     tokens = [each.token for each in await hands.claim(3)]
-    assert await store.inspector.last_token() == max(tokens) == before + 3
+    assert await store.inspector.last_token() == max(tokens) >= before + 3
 
 
 async def test_refusals_are_newest_first_and_by_job(store: Store) -> None:

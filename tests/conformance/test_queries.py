@@ -87,9 +87,9 @@ async def test_a_token_that_was_never_issued_lifts_no_others_to_the_end(
             f" token = {2**63 - 1} WHERE id = {forged}"
         )
     raised = await actions.raise_tokens(store, 1e9)
-    assert raised.above == int(1e15)
+    assert 10**15 <= raised.above < 10**17
     await enqueued(store)
-    assert (await hands.claim_one()).token == raised.above + 1
+    assert (await hands.claim_one()).token > raised.above
 
 
 async def test_dead_jobs_are_revived_by_filter_in_batches(
