@@ -13,7 +13,7 @@ import pytest
 from harness.scene import Scene, WorkerProcess
 from outlast.model.job import State
 from outlast.model.lease import DeathCause
-from outlast.store.lockfile import LockFile, boot_id
+from outlast.store.lockfile import LockFile, boot_id, directory_for
 from outlast.store.rows import WorkerStatus
 from outlast.store.values import NewWorker
 from tests.crash.kit import JSON, goes_on, row_of
@@ -91,7 +91,9 @@ async def test_a_live_worker_on_the_same_host_keeps_its_jobs(
 async def test_a_reused_process_id_misleads_no_reaper(stage: Scene, tmp_path: Path) -> None:
     """Three rows on one host show the id of the one worker that runs."""
     worker = await stage.worker(*JSON)
-    locks = [LockFile.create(tmp_path / "run", name) for name in ("dead", "living")]
+    file = stage.url.removeprefix("sqlite:///") if stage.url.startswith("sqlite") else None
+    directory = tmp_path / "run" if file is None else directory_for(Path(file))
+    locks = [LockFile.create(directory, name) for name in ("dead", "living")]
     for lock, name in zip(locks, ("dead", "living"), strict=True):
         await stage.store.register(_twin(name, worker.pid, lock))
     locks[0].release(unlink=False)
