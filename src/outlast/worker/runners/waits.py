@@ -37,7 +37,11 @@ class Waits:
             self._tell()
 
     def _has_free_slot(self) -> bool:
-        return any(not request.solo for request in self._starter.make_requests(0))
+        """Whether a task like those that wait could begin. Where async tasks fill all runners, the
+        spare takes a plain function, which may not be what they wait for."""
+        waiting = {each.claimed.task for each in self._ledger.running.values()}
+        requests = self._starter.make_requests(0)
+        return any(not request.solo and waiting & {*request.tasks} for request in requests)
 
     def _all_wait(self) -> bool:
         running = self._ledger.running.values()
