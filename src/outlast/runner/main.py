@@ -78,7 +78,7 @@ class WorkerLink:
         self._channel = channel
         self._loop = asyncio.get_running_loop()
         self._ends: list[End] = []
-        self._muted = False
+        self._serving = asyncio.current_task()
         self.store_id = settings.store_id
         self.worker_id = 0
         self.hide = settings.make_hide()
@@ -100,13 +100,14 @@ class WorkerLink:
         """Save a checkpoint from a plain function's thread."""
         return _answer(self._channel.save(token, number, value_json, again=again).result())
 
-    def mute(self) -> None:
-        """Report no more ends: the event loop ends, which would look like the attempts' doing."""
-        self._muted = True
-
     def report_end(self, end: End, *, is_last: bool = False) -> None:
-        """Tell the worker that an attempt ended; ends of one turn of the loop go together."""
-        if self._muted:
+        """Tell the worker that an attempt ended; ends of one turn of the loop go together.
+
+        Once the task that serves is being cancelled, the event loop ends: what attempts make of
+        that would look like their own doing. It is cancelled together with the attempts, in no
+        order.
+        """
+        if self._serving is not None and self._serving.cancelling():
             return
         self._ends.append(end)
         if is_last:
@@ -208,10 +209,8 @@ class Runner:
         except BaseException as error:
             if isinstance(error.__context__, KeyboardInterrupt):  # user code re-enabled SIGINT
                 _die_of(signal.SIGINT)
-            # what attempts say of that now would blame each of them, so that the death must tell
-            # their ends instead
+            # the link reports no ends from here on: the death must tell them instead
             self._broken_off = True
-            self._link.mute()
             leaving = threading.Timer(LEAVE_SECONDS, _exit, (BROKEN, ENDED_BY_A_TASK))
             leaving.daemon = True
             leaving.start()

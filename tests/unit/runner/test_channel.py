@@ -288,3 +288,24 @@ async def test_output_that_cannot_be_flushed_does_not_block_the_end(wire, settin
     await asyncio.sleep(0)
     assert wire.told() == AttemptsEnded([End(1, COMPLETED)])
     os.close(write)
+
+
+async def test_an_attempt_that_is_cancelled_with_the_loop_reports_no_end(wire, settings):
+    """The loop's end cancels all tasks in no order: an attempt may hear of it first."""
+    wire.listen()
+    links: list[WorkerLink] = []
+
+    async def serve() -> None:
+        links.append(WorkerLink(wire.channel, settings))
+        await asyncio.Event().wait()
+
+    serving = asyncio.create_task(serve())
+    await asyncio.sleep(0)
+    links[0].report_end(End(1, COMPLETED))
+    serving.cancel()
+    links[0].report_end(End(2, COMPLETED), is_last=True)
+    with contextlib.suppress(asyncio.CancelledError):
+        await serving
+    wire.channel.send(REPORT)
+    assert wire.told() == AttemptsEnded([End(1, COMPLETED)])
+    assert wire.told() == REPORT
