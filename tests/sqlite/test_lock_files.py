@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from outlast.errors import ConfigError, StoreUnavailable
+from outlast.insight.doctor.host import locks_of
 from outlast.store import lockfile, open_store
 from outlast.store.backend import file_of
 from outlast.store.lockfile import LockFile, Probe
@@ -30,6 +31,8 @@ url = files_kit.url
 store = files_kit.store
 lock = files_kit.lock
 foreign = files_kit.foreign
+
+STRANGER = 65_534
 
 
 # --- beats
@@ -180,6 +183,37 @@ def test_a_directory_that_others_may_enter_is_refused(tmp_path: Path) -> None:
     shared.mkdir(mode=0o755)
     with pytest.raises(ConfigError, match="0700"):
         LockFile.create(shared, "w1")
+
+
+@pytest.fixture
+def prepared(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A directory for the lock files of a store that is another user's than this one."""
+    directory = tmp_path / "jobs.db-locks"
+    directory.mkdir()
+    directory.chmod(0o2777)
+    if os.getuid() == 0:
+        os.chown(directory, STRANGER, -1)
+    else:
+        monkeypatch.setattr(os, "getuid", lambda: STRANGER)
+    return directory
+
+
+def test_a_directory_that_another_user_has_prepared_is_refused(
+    prepared: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError, match=r"belongs to user \d+.* Remove it"):
+        LockFile.create(prepared, "w1")
+    assert list(prepared.iterdir()) == []
+    assert not locks_of(f"sqlite:///{tmp_path}/jobs.db").writable
+
+
+def test_a_directory_of_the_owner_of_the_store_s_file_is_used(
+    prepared: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "jobs.db").touch()
+    os.chown(tmp_path / "jobs.db", prepared.stat().st_uid, -1)
+    LockFile.create(prepared, "w1").release()
+    assert locks_of(f"sqlite:///{tmp_path}/jobs.db").writable
 
 
 def test_a_file_in_place_of_the_directory_is_reported(tmp_path: Path) -> None:

@@ -343,6 +343,33 @@ def _prepare(directory: Path) -> None:
             f"no lock file in {directory}: it must be a directory of this user with mode 0700;"
             " remove it or set OUTLAST_RUN_DIR"
         )
+    if not is_trusted(directory):
+        raise ConfigError(
+            f"no lock file in {directory}: it belongs to user {status.st_uid}, who can so hide a"
+            " death, and not to this user, to root or to the owner of the store's file. Remove it,"
+            " or keep the store in a directory in which others make nothing"
+        )
+
+
+def is_trusted(directory: Path) -> bool:
+    """Whether a directory of lock files beside a store's file is of this user, of root or of the
+    owner of that file; so is any other one, and one that is not there yet."""
+    file = _store_of(directory)
+    if file == directory:
+        return True
+    with suppress(FileNotFoundError):
+        owner = directory.lstat().st_uid  # of a symbolic link: who has made that
+        if owner in {os.getuid(), 0}:
+            return True
+        with suppress(OSError):
+            return owner == file.stat().st_uid
+        return False
+    return True
+
+
+def _store_of(directory: Path) -> Path:
+    """Return the store's file beside this directory of lock files; the directory: there is none."""
+    return directory.with_name(directory.name.removesuffix("-locks") or directory.name)
 
 
 def _make(directory: Path) -> None:
@@ -351,7 +378,7 @@ def _make(directory: Path) -> None:
     if directory.is_dir():
         return
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    file = directory.with_name(directory.name.removesuffix("-locks"))
+    file = _store_of(directory)
     with suppress(OSError):
         if file != directory and file.stat().st_mode & stat.S_IWGRP:
             os.chown(directory, -1, file.stat().st_gid)

@@ -12,7 +12,7 @@ from outlast.insight.doctor.finding import Application, Facts, Locks
 from outlast.store.backend import file_of
 from outlast.store.environment import owner_unless_own
 from outlast.store.finding import Finding, Level, ok
-from outlast.store.lockfile import directory_for, refuses
+from outlast.store.lockfile import directory_for, is_trusted, refuses
 from outlast.text import line
 
 TMPFILES = ("/etc/tmpfiles.d", "/run/tmpfiles.d", "/usr/lib/tmpfiles.d")
@@ -38,7 +38,7 @@ def locks_of(url: str, tmpfiles: Iterable[str] = TMPFILES) -> Locks:
         beside=file is not None,
         mode=mode,
         owner=owner_unless_own(path),
-        writable=mode is None or os.access(path, os.W_OK | os.X_OK),
+        writable=mode is None or (os.access(path, os.W_OK | os.X_OK) and is_trusted(path)),
         network=refuses(path),
         cleaned_by=_cleaner(path, tmpfiles),
     )
