@@ -102,7 +102,7 @@ PAGES = {
     ("POST", "/resume"): post("/resume", "pause", kind="queue", name="q"),
     ("POST", "/schedules/pause"): post("/schedules/pause", "pause", name="nightly"),
     ("POST", "/schedules/resume"): post("/schedules/resume", "pause", name="nightly"),
-    ("POST", "/schedules/trigger"): post("/schedules/trigger", "requeue", name="nightly"),
+    ("POST", "/schedules/trigger"): post("/schedules/trigger", "trigger", name="nightly"),
     ("GET", "/{path:path}"): get("/no/such/page", by_tenant=True),
 }
 SCHEDULE = "/schedules/{name:path}"
@@ -128,7 +128,7 @@ CALLS = {
     ("GET", "/schedules"): get("/schedules"),
     ("POST", f"{SCHEDULE}/pause"): post("/schedules/nightly/pause", "pause"),
     ("POST", f"{SCHEDULE}/resume"): post("/schedules/nightly/resume", "pause"),
-    ("POST", f"{SCHEDULE}/trigger"): post("/schedules/nightly/trigger", "requeue"),
+    ("POST", f"{SCHEDULE}/trigger"): post("/schedules/nightly/trigger", "trigger"),
     ("GET", "/refusals"): get("/refusals"),
     ("GET", "/doctor"): get("/doctor"),
     ("GET", "/history"): get("/history"),

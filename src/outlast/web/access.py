@@ -24,6 +24,7 @@ class Right(StrEnum):
     DISCARD = "discard"
     DRAIN = "drain"
     PAUSE = "pause"
+    TRIGGER = "trigger"
     BULK = "bulk"
 
 
@@ -37,7 +38,7 @@ class Access:
     Attributes:
         user: the name under which actions are recorded.
         can: the rights: of ``view``, ``payload``, ``requeue``, ``cancel``, ``discard``, ``drain``,
-            ``pause`` and ``bulk``.
+            ``pause``, ``trigger`` (of schedules) and ``bulk``.
         tenant: the only tenant whose jobs are seen and touched; None: all jobs.
 
     Raises ConfigError for a right that does not exist, and for a user or a tenant without a name: a

@@ -91,5 +91,5 @@ ENDPOINTS = [
     Endpoint("/schedules/schedule", show_schedule),
     Endpoint("/schedules/pause", pause, Right.PAUSE, "POST"),
     Endpoint("/schedules/resume", resume, Right.PAUSE, "POST"),
-    Endpoint("/schedules/trigger", trigger, Right.REQUEUE, "POST"),
+    Endpoint("/schedules/trigger", trigger, Right.TRIGGER, "POST"),
 ]

@@ -40,6 +40,7 @@ PERMISSIONS = {
     Right.DISCARD: "outlast.discard_job",
     Right.BULK: "outlast.bulk_job",
     Right.PAUSE: "outlast.pause_job",
+    Right.TRIGGER: "outlast.trigger_schedule",
     Right.DRAIN: "outlast.drain_worker",
 }
 LOOK_AGAIN = b"retry: 5000\ndata: \n\n"  # in milliseconds

@@ -205,7 +205,7 @@ ROUTES = [
         f"{_SCHEDULE}/trigger",
         trigger,
         "Enqueue what a schedule calls, now.",
-        Right.REQUEUE,
+        Right.TRIGGER,
         "POST",
         body=Act,
     ),

@@ -14,8 +14,10 @@ from outlast.contrib.django.page import PERMISSIONS, close_page
 from outlast.web.access import Right
 from outlast.web.hiding import HIDDEN
 from shop import tasks
+from shop.checks.work import work
 
 PAGE = "/work/outlast/"
+EACH = {each.removeprefix("outlast.") for each in PERMISSIONS.values()}
 OWN = {"Sec-Fetch-Site": "same-origin"}
 
 
@@ -45,8 +47,7 @@ class Page(TransactionTestCase):
 
     def test_each_right_is_a_permission(self):
         self.assertEqual(set(PERMISSIONS), set(Right))
-        codenames = {each.removeprefix("outlast.") for each in PERMISSIONS.values()}
-        self.assertEqual(Permission.objects.filter(codename__in=codenames).count(), len(codenames))
+        self.assertEqual(Permission.objects.filter(codename__in=EACH).count(), len(EACH))
 
     def test_it_looks_again_instead_of_holding_a_thread(self):
         self.sign_in("view_job")
@@ -80,6 +81,21 @@ class Page(TransactionTestCase):
         self.assertEqual(JobRecord.objects.get(pk=result.id).state, "queued")
         self.assertIn(self.client.post(path, headers=OWN).status_code, {200, 303})
         self.assertEqual(JobRecord.objects.get(pk=result.id).state, "cancelled")
+
+    def test_a_schedule_is_triggered_with_the_permission_of_the_admin_alone(self):
+        work(tasks.count.enqueue())  # whose worker declares it
+        form = (f"{PAGE}schedules/trigger", "name=nightly", "application/x-www-form-urlencoded")
+        call = (f"{PAGE}api/v1/schedules/nightly/trigger", "{}", "application/json")
+        self.sign_in(*EACH - {"trigger_schedule"})
+        shown = self.get("schedules/schedule?name=nightly").content.decode()
+        self.assertNotIn("Trigger now", shown)
+        for sent in (form, call):
+            self.assertEqual(self.client.post(*sent, headers=OWN).status_code, 403)
+        self.assertFalse(JobRecord.objects.filter(task="print_order").exists())
+        User.objects.all().delete()
+        self.sign_in("view_job", "trigger_schedule")
+        self.assertEqual(self.client.post(*form, headers=OWN).status_code, 303)
+        self.assertTrue(JobRecord.objects.filter(task="print_order").exists())
 
     @override_settings(
         OUTLAST_PAGE={"hide": "secret-[a-z]+", "hide_keys": ["to"], "read_only": True}
