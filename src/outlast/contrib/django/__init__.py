@@ -17,6 +17,7 @@ fields.py      the times of the store as datetimes
 models.py      the tables of the store, as models that are not managed
 verbs.py       what people do to jobs and schedules, from a request
 admin.py       jobs and schedules in Django's admin
+page_settings.py  OUTLAST_PAGE: what page and admin hide, and whether they may act
 page.py        the page for operators, as a view
 urls.py        its address
 testing.py     jobs that run in tests

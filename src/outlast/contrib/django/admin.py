@@ -1,5 +1,8 @@
 """Jobs and schedules in Django's admin: to be read, and acted on with the permission for that.
 
+``OUTLAST_PAGE`` counts here, too: what the page hides is hidden, also from searches, and where the
+page is read-only, nothing can be changed. What is done is recorded among the actions of the store.
+
 Lists are bounded: they show the newest jobs of a table that may have millions, and count no more of
 them than that.
 """
@@ -17,8 +20,10 @@ from django.utils.html import format_html, format_html_join
 
 from outlast.contrib.django import verbs
 from outlast.contrib.django.models import JobRecord, ScheduleRecord
+from outlast.contrib.django.page_settings import covered, hides, is_read_only
 from outlast.contrib.django.project import database
 from outlast.errors import OutlastError, text_of
+from outlast.insight.acting import By
 from outlast.store.values import Cancelled, Requeued
 
 NEWEST = 1_000
@@ -49,6 +54,27 @@ class _ReadOnly(admin.ModelAdmin):
     def changelist_view(self, request: Any, extra_context: Any = None) -> Any:
         """Show the list, or act on what was selected."""
         return super().changelist_view(request, extra_context)
+
+    def get_object(self, request: Any, object_id: str, from_field: Any = None) -> Any:
+        """Return one row, to be shown: without what is to be hidden."""
+        row = super().get_object(request, object_id, from_field)
+        if row is not None:
+            names = [field.attname for field in row._meta.concrete_fields]  # noqa: SLF001  (so Django calls what is public)
+            for name, value in covered({name: getattr(row, name) for name in names}).items():
+                setattr(row, name, value)
+        return row
+
+    def lookup_allowed(self, lookup: str, value: Any, request: Any = None) -> bool:
+        """Whether rows may be filtered so. Where something is hidden, only by what lists show: any
+        other filter could tell it."""
+        shown = {*self.list_display, *self.list_filter}
+        if hides() and lookup.partition("__")[0] not in shown:
+            return False
+        return bool(super().lookup_allowed(lookup, value, request))
+
+    def may(self, request: Any, permission: str) -> bool:
+        """Whether this user may change something by this permission."""
+        return bool(request.user.has_perm(f"outlast.{permission}")) and not is_read_only()
 
     def has_add_permission(self, request: Any) -> bool:
         """Return False: jobs are enqueued by the project, not by hand."""
@@ -91,20 +117,23 @@ class JobAdmin(_ReadOnly):
 
     def has_requeue_permission(self, request: Any) -> bool:
         """Whether this user may requeue jobs."""
-        return bool(request.user.has_perm("outlast.requeue_job"))
+        return self.may(request, "requeue_job")
 
     def has_cancel_permission(self, request: Any) -> bool:
         """Whether this user may cancel jobs."""
-        return bool(request.user.has_perm("outlast.cancel_job"))
+        return self.may(request, "cancel_job")
 
     def has_discard_permission(self, request: Any) -> bool:
         """Whether this user may discard dead jobs."""
-        return bool(request.user.has_perm("outlast.discard_job"))
+        return self.may(request, "discard_job")
 
     @admin.display(description="attempts that did not complete")
     def attempts_made(self, job: Any) -> Any:
         """Return how each attempt ended, as a list."""
-        rows = [(each.number, each.outcome, each.message) for each in job.attempts.all()]
+        rows = [
+            (each.number, each.outcome, covered({"message": each.message})["message"])
+            for each in job.attempts.all()
+        ]
         shown = format_html_join("", "<li>{}: {} <pre>{}</pre></li>", rows)
         return format_html("<ol>{}</ol>", shown) if rows else "-"
 
@@ -112,19 +141,22 @@ class JobAdmin(_ReadOnly):
     def requeue(self, request: Any, queryset: Any) -> None:
         """Revive those that are dead or cancelled."""
         ids = _ids(queryset)
-        self._act(request, lambda: _requeued(len(ids), verbs.requeue(ids).values()))
+        self._act(request, lambda: _requeued(len(ids), verbs.requeue(ids, _by(request)).values()))
 
     @admin.action(description="Cancel the selected jobs", permissions=["cancel"])
     def cancel(self, request: Any, queryset: Any) -> None:
         """Cancel those that are queued, ask running ones to stop."""
         ids = _ids(queryset)
-        self._act(request, lambda: _cancelled(len(ids), verbs.cancel(ids).values()))
+        self._act(request, lambda: _cancelled(len(ids), verbs.cancel(ids, _by(request)).values()))
 
     @admin.action(description="Discard the selected dead jobs", permissions=["discard"])
     def discard(self, request: Any, queryset: Any) -> None:
         """Delete those that are dead, for good."""
         ids = _ids(queryset)
-        self._act(request, lambda: f"{verbs.discard(ids)} of {len(ids)} discarded; others stay")
+        self._act(
+            request,
+            lambda: f"{verbs.discard(ids, _by(request))} of {len(ids)} discarded; others stay",
+        )
 
 
 @admin.register(ScheduleRecord)
@@ -137,17 +169,21 @@ class ScheduleAdmin(_ReadOnly):
 
     def has_trigger_permission(self, request: Any) -> bool:
         """Whether this user may trigger schedules."""
-        return bool(request.user.has_perm("outlast.trigger_schedule"))
+        return self.may(request, "trigger_schedule")
 
     @admin.action(description="Trigger the selected schedules now", permissions=["trigger"])
     def trigger(self, request: Any, queryset: Any) -> None:
         """Enqueue the call of each, paused or not."""
         for name in list(queryset.values_list("pk", flat=True)):
-            self._act(request, partial(_trigger, name))
+            self._act(request, partial(_trigger, name, _by(request)))
 
 
-def _trigger(name: str) -> str:
-    return f"Job {verbs.trigger(name)} of {name}"
+def _by(request: Any) -> By:
+    return By(request.user.get_username())
+
+
+def _trigger(name: str, by: By) -> str:
+    return f"Job {verbs.trigger(name, by)} of {name}"
 
 
 def _ids(queryset: Any) -> list[int]:

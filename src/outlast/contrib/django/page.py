@@ -11,7 +11,6 @@ from functools import cache
 from typing import Any
 from urllib.parse import quote
 
-from django.conf import settings
 from django.contrib.admin.views.decorators import staff_member_required
 from django.core.exceptions import ImproperlyConfigured
 from django.core.signals import setting_changed
@@ -19,6 +18,7 @@ from django.db import transaction
 from django.http import HttpResponse
 from django.views.decorators.csrf import csrf_exempt
 
+from outlast.contrib.django.page_settings import SETTING, chosen_settings
 from outlast.contrib.django.project import store_url
 from outlast.errors import ConfigError, text_of
 from outlast.sync import run_in_background
@@ -44,8 +44,6 @@ PERMISSIONS = {
     Right.DRAIN: "outlast.drain_worker",
 }
 LOOK_AGAIN = b"retry: 5000\ndata: \n\n"  # in milliseconds
-SETTING = "OUTLAST_PAGE"
-SETTINGS = frozenset({"name", "colour", "hide", "hide_keys", "read_only"})  # as of ``dashboard``
 STATE = "outlast.django"  # in the scope of a request: who it is of
 
 
@@ -68,10 +66,7 @@ class DjangoSite:
     ImproperlyConfigured for settings that cannot be."""
 
     def __init__(self, url: str) -> None:
-        chosen = getattr(settings, SETTING, {})
-        if unknown := sorted(set(chosen) - SETTINGS):
-            names = ", ".join(sorted(SETTINGS))
-            raise ImproperlyConfigured(f"{SETTING} has {', '.join(unknown)}: it takes {names}")
+        chosen = chosen_settings()
         try:
             self._site = make_site(url, lambda asked: asked.scope[STATE], hosts=["*"], **chosen)
         except ConfigError as error:

@@ -1,5 +1,5 @@
-"""What people do to jobs and schedules from a request: by a store that is open for this alone, so
-that no connection is left to the database."""
+"""What people do to jobs and schedules from a request, recorded as on the page: by a store that is
+open for this alone, so that no connection is left to the database."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from typing import TypeVar
 
 from outlast.clock import SYSTEM
 from outlast.contrib.django.project import store_url
-from outlast.insight.queries import read_schedule
-from outlast.insight.schedules import job_now
+from outlast.insight.acting import By, Verb, note_on, trigger_schedule
 from outlast.store import open_store
 from outlast.store.protocol import Store
 from outlast.store.values import Cancelled, Requeued
@@ -18,27 +17,26 @@ from outlast.sync import run_in_background
 R = TypeVar("R")
 
 
-def requeue(ids: Sequence[int]) -> dict[int, Requeued]:
+def requeue(ids: Sequence[int], by: By) -> dict[int, Requeued]:
     """Revive dead and cancelled jobs; return what was done to each."""
-    return _on_store(lambda store: store.requeue(ids))
+    return _on_store(lambda store: store.requeue(ids, record=note_on(Verb.REQUEUE, by, ids)))
 
 
-def cancel(ids: Sequence[int]) -> dict[int, Cancelled]:
+def cancel(ids: Sequence[int], by: By) -> dict[int, Cancelled]:
     """Cancel queued jobs at once, ask running ones to stop; return which."""
-    return _on_store(lambda store: store.cancel(ids))
+    return _on_store(lambda store: store.cancel(ids, record=note_on(Verb.CANCEL, by, ids)))
 
 
-def discard(ids: Sequence[int]) -> int:
+def discard(ids: Sequence[int], by: By) -> int:
     """Delete those of the jobs that are dead; return how many."""
-    return _on_store(lambda store: store.discard(ids))
+    return _on_store(lambda store: store.discard(ids, record=note_on(Verb.DISCARD, by, ids)))
 
 
-def trigger(name: str) -> int:
+def trigger(name: str, by: By) -> int:
     """Enqueue a schedule's call now; return the job's id. ScheduleNotFound if there is none."""
 
     async def fire(store: Store) -> int:
-        job = job_now(await read_schedule(store, name), SYSTEM.wall())
-        return (await store.enqueue([job]))[0].job_id
+        return (await trigger_schedule(store, name, SYSTEM.wall(), by)).job_id
 
     return _on_store(fire)
 

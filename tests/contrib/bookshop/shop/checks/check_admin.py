@@ -6,10 +6,12 @@ from typing import Any
 from unittest import mock
 
 from django.contrib.auth.models import Permission, User
-from django.test import TransactionTestCase
+from django.db import connection
+from django.test import TransactionTestCase, override_settings
 
 from outlast.contrib.django.admin import NEWEST, NewestPaginator
 from outlast.contrib.django.models import JobRecord, ScheduleRecord
+from outlast.web.hiding import HIDDEN
 from shop import tasks
 from shop.checks.work import work
 
@@ -85,6 +87,59 @@ class Admin(TransactionTestCase):
         self.assertIn("nightly", self.client.get(SCHEDULES).content.decode())
         self.assertIn(" of nightly", self.act(SCHEDULES, "trigger", "nightly"))
         self.assertTrue(JobRecord.objects.filter(task="print_order").exists())
+
+    @override_settings(
+        OUTLAST_PAGE={"hide": "secret-[a-z]+|no paper", "hide_keys": ["to", "order_id"]}
+    )
+    def test_what_the_page_hides_is_hidden_and_not_searched(self):
+        mailed, failed = tasks.count.enqueue(text="secret-ann", to="4711"), tasks.fails.enqueue()
+        work(mailed, failed)
+        self.sign_in()
+        for job_id in (mailed.id, failed.id):
+            shown = self.client.get(f"{JOBS}{job_id}/change/").content.decode()
+            self.assertIn(HIDDEN, shown)
+            for secret in ("secret-ann", "4711", "no paper"):
+                self.assertNotIn(secret, shown)
+        stored = JobRecord.objects.get(pk=mailed.id)
+        self.assertIn("secret-ann", stored.args, "the model itself reads what is stored")
+        for query in ("args__contains=secret", "attempts__message__contains=paper", "result=x"):
+            found = self.client.get(f"{JOBS}?{query}")
+            self.assertNotEqual(found.status_code, 200, query)
+        self.assertEqual(self.client.get(f"{JOBS}?queue__exact=mail").status_code, 200)
+        call = ScheduleRecord.objects.get(name="nightly").call
+        self.assertIn("order_id", call)
+        shown = self.client.get(f"{SCHEDULES}nightly/change/").content.decode()
+        self.assertIn(HIDDEN, shown)
+
+    def test_what_is_done_is_recorded(self):
+        failed = tasks.fails.enqueue()
+        work(failed)
+        cancelled = tasks.mail.enqueue("bob")
+        self.sign_in("cancel_job", "requeue_job", "discard_job", "trigger_schedule")
+        self.act(JOBS, "cancel", cancelled.id)
+        self.act(JOBS, "requeue", cancelled.id)
+        self.act(JOBS, "discard", failed.id)
+        self.act(SCHEDULES, "trigger", "nightly")
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT actor, verb, target FROM outlast_actions ORDER BY id")
+            rows = [tuple(row) for row in cursor.fetchall()]
+        self.assertEqual(
+            rows,
+            [
+                ("ann", "cancel", f"job {cancelled.id}"),
+                ("ann", "requeue", f"job {cancelled.id}"),
+                ("ann", "discard", f"job {failed.id}"),
+                ("ann", "trigger schedule", "schedule nightly"),
+            ],
+        )
+
+    @override_settings(OUTLAST_PAGE={"read_only": True})
+    def test_nothing_is_changed_where_the_page_is_read_only(self):
+        waits = tasks.mail.enqueue("bob")
+        self.sign_in("cancel_job", "requeue_job", "discard_job", "trigger_schedule")
+        self.assertNotIn('value="cancel"', self.client.get(JOBS).content.decode())
+        self.act(JOBS, "cancel", waits.id)
+        self.assertEqual(self.state(waits.id), "queued")
 
     def test_lists_count_no_more_than_the_newest(self):
         newest = mock.Mock()

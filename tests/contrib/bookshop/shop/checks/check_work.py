@@ -9,6 +9,7 @@ from django.test import TransactionTestCase
 
 from outlast.contrib.django import app, verbs
 from outlast.contrib.django import tasks_api as api
+from outlast.insight.acting import By
 from shop import tasks
 from shop.checks.work import work
 from shop.models import Order
@@ -62,7 +63,7 @@ class Working(TransactionTestCase):
 
     def test_a_cancelled_job_has_failed(self):
         result = tasks.mail.enqueue("ann")
-        verbs.cancel([int(result.id)])
+        verbs.cancel([int(result.id)], By("ann"))
         result.refresh()
         self.assertEqual((result.status, result.attempts), (FAILED, 0))
         self.assertEqual(result.errors[0].exception_class.__name__, "JobCancelled")
