@@ -21,7 +21,7 @@ from outlast.clock import Clock, secret_bytes
 SLOTS = 4096
 ADDRESS_TRIES, ADDRESS_SECONDS = 5, 30.0
 NAME_TRIES, NAME_SECONDS = 20, 2.0
-IPV6_HOST_BITS = 64  # one customer has at least as many addresses
+IPV6_HOST_BITS = 80  # one site may have a /48: 65,536 networks to guess from
 
 
 class _Debts:
@@ -71,7 +71,7 @@ class Guesses:
 
 
 def origin_of(address: str) -> str:
-    """Return what stands for an address: of IPv6, its network."""
+    """Return what stands for an address: of IPv6, its /48."""
     try:
         found = ip_address(address.partition("%")[0])
     except ValueError:
