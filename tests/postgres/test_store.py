@@ -150,7 +150,8 @@ async def test_a_role_that_may_not_create_tables_works_where_they_are(
     await owner.open()
     await session.execute(
         "GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO outlast_plain;"
-        "GRANT USAGE, SELECT, UPDATE ON ALL SEQUENCES IN SCHEMA public TO outlast_plain"
+        "GRANT USAGE, SELECT, UPDATE ON ALL SEQUENCES IN SCHEMA public TO outlast_plain;"
+        "GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA public TO outlast_plain"
     )
     await plain.open()
     hands = await Hands.on(plain, token_seen=100)
