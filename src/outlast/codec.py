@@ -269,7 +269,7 @@ def encode_result(
     Raises BadArguments if it cannot be encoded, does not fit the task's return annotation, or is
     above ``max_payload`` bytes.
     """
-    if value is None and annotation is Any:
+    if value is None and annotation is Any and payloads is PLAIN:
         return "null"
     text = to_json("the result", value)
     stored = text.decode() if payloads is PLAIN and len(text) <= max_payload else ""

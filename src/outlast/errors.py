@@ -5,6 +5,7 @@ OutlastError
 ├── ApplicationError       MODULE:APP cannot be imported
 ├── UsageError             a call that cannot work, refused at the caller
 │   ├── BadArguments       arguments do not fit the task, or cannot be encoded
+│   │   └── NotEncrypted   a plain payload where encryption is required
 │   ├── UnknownTask        no task of that name
 │   ├── NotInAttempt       current() outside a running attempt
 │   ├── SyncInLoop         NAME_sync() called where a loop is running
@@ -56,6 +57,10 @@ class UsageError(OutlastError):
 
 class BadArguments(UsageError):
     """Arguments do not fit the task's signature, or cannot be encoded, or are too large."""
+
+
+class NotEncrypted(BadArguments):
+    """A stored payload is not encrypted, and ``Encryption(required=True)`` refuses such ones."""
 
 
 class UnknownTask(UsageError):

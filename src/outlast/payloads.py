@@ -23,12 +23,14 @@ import msgspec
 
 from outlast.clock import secret_bytes
 from outlast.config import check_whole
-from outlast.errors import BadArguments, ConfigError, text_of
+from outlast.errors import BadArguments, ConfigError, NotEncrypted, text_of
 
 MARK = ' ["outlast:payload",'
 PLAIN_MAX = 16 * 1024**2  # bytes of JSON of one payload, before it is encoded and after it is read
 CODECS_MAX = 8
 KEY_BYTES, NONCE_BYTES = 32, 12
+HEAD_MAX = 2_000  # characters in which the codecs are named
+_SEALED = "aes-256-gcm:"
 _KINDS = {"args": "the arguments", "result": "the result", "checkpoint": "the checkpoint"}
 
 _Step = Callable[[bytes, str], tuple[str, bytes] | None]
@@ -102,26 +104,39 @@ class Encryption:
     """Encrypts payloads with AES-256-GCM: a step of ``App(payloads=[…])``, the last one.
 
     Needs ``pip install 'outlast[crypto]'``. Workers, command line and pages see which key was used,
-    and how many bytes; runners and your own programs have the keys. What was changed in the store,
-    or moved from arguments to a result, is refused.
+    and how many bytes; runners and your own programs have the keys. An encrypted payload that was
+    changed in the store, or moved from arguments to a result, is refused. One that was replaced by
+    plain JSON is read, unless ``required``.
     """
 
-    def __init__(self, keys: Mapping[str, str | bytes], *, write: bool = True) -> None:
+    def __init__(
+        self, keys: Mapping[str, str | bytes], *, write: bool = True, required: bool = False
+    ) -> None:
         """Args:
             keys: by their ids, the first is used to write and all to read. Each is 32 random bytes,
                 or their base64: ``Encryption.make_key()``.
             write: whether new payloads are encrypted; False: old ones stay readable.
+            required: whether payloads that none of the keys has opened are refused with
+                ``NotEncrypted``; a job with such arguments or such a checkpoint is dead. Set it
+                once all programs encrypt and ``outlast doctor MODULE:APP`` counts no plain ones.
 
-        Raises ConfigError for a key of another size, or where ``cryptography`` is missing.
+        Raises ConfigError for a key of another size, where ``cryptography`` is missing, or for
+        ``required`` with ``write=False``.
         """
         if not keys:
             raise ConfigError("Encryption needs a key: {'2026': Encryption.make_key()}")
+        if required and not write:
+            raise ConfigError(
+                "Encryption(required=True, write=False) refuses what it writes itself: leave out"
+                " one of the two"
+            )
         raw = {_check_id(name): _check_key(name, key) for name, key in keys.items()}
         self._ciphers = {name: _make_cipher(key) for name, key in raw.items()}
         self._nonce_keys = {
             name: hmac.digest(key, b"outlast nonces", "sha256") for name, key in raw.items()
         }
         self._write = next(iter(self._ciphers)) if write else None
+        self.required = required
 
     @staticmethod
     def make_key() -> str:
@@ -147,13 +162,13 @@ class Encryption:
         return self._seal(self._write, nonce, data, kind)
 
     def _seal(self, key: str, nonce: bytes, data: bytes, kind: str) -> tuple[str, bytes]:
-        name = f"aes-256-gcm:{key}"
+        name = f"{_SEALED}{key}"
         return name, nonce + self._ciphers[key].encrypt(nonce, data, _bound_to(name, kind))
 
     def decode(self, name: str, data: bytes, kind: str, most: int) -> bytes | None:
         """Return the bytes; None for a key that is not here. ValueError if it does not fit."""
-        cipher = self._ciphers.get(name.removeprefix("aes-256-gcm:"))
-        if cipher is None or not name.startswith("aes-256-gcm:"):
+        cipher = self._ciphers.get(name.removeprefix(_SEALED))
+        if cipher is None or not name.startswith(_SEALED):
             return None
         try:
             nonce, sealed = data[:NONCE_BYTES], data[NONCE_BYTES:]
@@ -180,6 +195,18 @@ class Payloads:
         if Encryption in kinds and Compression in kinds[kinds.index(Encryption) :]:
             raise ConfigError("put Compression before Encryption: what is encrypted is not smaller")
         self._readers = [*self._codecs, Compression()]
+        self._required = {
+            id(each) for each in self._codecs if isinstance(each, Encryption) and each.required
+        }
+
+    @property
+    def encryption(self) -> str:
+        """How plain payloads are taken: ``required`` refuses them, ``optional`` reads them and
+        those that are encrypted, ``none`` has no encryption."""
+        if self._required:
+            return "required"
+        has_any = any(isinstance(each, Encryption) for each in self._codecs)
+        return "optional" if has_any else "none"
 
     def encode(self, kind: str, text: str) -> str:
         """Return JSON text as it is to be stored. BadArguments if it is too large."""
@@ -213,19 +240,31 @@ class Payloads:
 
     def decode(self, kind: str, text: str) -> str:
         """Return the JSON text of a stored payload, encoded or not. BadArguments if this
-        application cannot read it: which key it would need, or what is wrong."""
+        application cannot read it: which key it would need, or what is wrong. NotEncrypted if an
+        encryption is required and is not among the codecs that have opened it."""
         parts = _parts_of(text)
         if parts is None:
+            self._check_opened(kind, set())
             return text
         names, data = parts
+        opened: set[int] = set()
         for name in reversed(names):
-            data = self._step(kind, name, data)
+            codec, data = self._step(kind, name, data)
+            opened.add(id(codec))
+        self._check_opened(kind, opened)
         try:
             return data.decode()
         except UnicodeDecodeError:
             raise BadArguments(f"{_KINDS[kind]} cannot be read: damaged") from None
 
-    def _step(self, kind: str, name: str, data: bytes) -> bytes:
+    def _check_opened(self, kind: str, opened: set[int]) -> None:
+        if not self._required <= opened:
+            raise NotEncrypted(
+                f"{_KINDS[kind]} cannot be read: not encrypted, as Encryption(required=True)"
+                " demands; `outlast doctor MODULE:APP` counts what else is not"
+            )
+
+    def _step(self, kind: str, name: str, data: bytes) -> tuple[PayloadCodec, bytes]:
         for codec in self._readers:
             try:
                 plain = codec.decode(name, data, kind, PLAIN_MAX)
@@ -234,7 +273,7 @@ class Payloads:
                     f"{_KINDS[kind]} cannot be read, encoded as {name[:80]}: {text_of(error)}"
                 ) from None
             if plain is not None:
-                return plain
+                return codec, plain
         raise BadArguments(
             f"{_KINDS[kind]} cannot be read: encoded as {name[:80]}, which is not in"
             " App(payloads=[…]); add its key or codec here"
@@ -253,6 +292,12 @@ def make_payloads(codecs: Sequence[PayloadCodec]) -> Payloads:
 def is_encoded(text: str) -> bool:
     """Whether a stored payload is encoded."""
     return text.startswith(MARK)
+
+
+def is_encrypted(text: str) -> bool:
+    """Whether a stored payload, which may be cut, names a key among its codecs. Not whether that
+    key opens it."""
+    return is_encoded(text) and f'"{_SEALED}' in text[:HEAD_MAX]  # base64 has no quotation marks
 
 
 def describe_encoded(text: str) -> dict[str, Any] | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from datetime import UTC, datetime
 from typing import Any
 
@@ -38,6 +37,7 @@ class JobRow(msgspec.Struct, frozen=True, kw_only=True):
         worker_id, worker, host: of the worker that runs it or has completed it.
         enqueued_at, run_at, started_at, ended_at: when it was stored, is or was due, was claimed
             for the attempt that runs or has ended it, and has ended.
+        requeued_at: when it was last requeued after its end; None if it never was.
         expires_at: when it is cancelled unless it has begun; ``reason`` is then ``expired``. None
             again where it has begun and gone back.
         hard_deadline: when its timeout ends the attempt that runs.
@@ -64,6 +64,7 @@ class JobRow(msgspec.Struct, frozen=True, kw_only=True):
     policy: Policy
     run_at: datetime
     enqueued_at: datetime
+    requeued_at: datetime | None = None
     expires_at: datetime | None = None
     worker_id: int | None = None
     worker: str | None = None
@@ -108,6 +109,7 @@ def row_of(stored: StoredJob, payloads: Payloads = PLAIN) -> JobRow:
 _TIMES = (
     "run_at",
     "enqueued_at",
+    "requeued_at",
     "expires_at",
     "started_at",
     "ended_at",
@@ -129,11 +131,14 @@ def moment(seconds: float | None) -> datetime | None:
 
 
 def read_payload(kind: str, text: str | None, payloads: Payloads) -> Any:
-    """As ``plain``, of an encoded payload what it says, where ``payloads`` can read it."""
-    if text is not None and is_encoded(text):
-        with contextlib.suppress(BadArguments):
-            return plain(payloads.decode(kind, text))
-    return plain(text)
+    """As ``plain``, of what ``payloads`` reads; of what it cannot read, or refuses, how that is
+    encoded: ``{"encoded": [], "bytes": 70}`` of one that is plain and must not be."""
+    if text is None:
+        return None
+    try:
+        return plain(payloads.decode(kind, text))
+    except BadArguments:
+        return describe_encoded(text) or {"encoded": [], "bytes": len(text.encode())}
 
 
 def plain(text: str | None) -> Any:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import re
 from typing import Any
 
 import pytest
 
 import outlast
 from outlast import Compression, Encryption
-from outlast.cli.show import call_of
+from outlast.insight.calls import describe_call
 from outlast.insight.documents import job_document
 from outlast.insight.schedules import schedule_document
 from outlast.model.lifecycle import OutcomeKind
@@ -20,7 +19,7 @@ from outlast.store.rows import StoredJob
 from outlast.store.values import Save
 from outlast.testing import inline, isolate
 from tests.app import in_process_kit
-from tests.app.in_process_kit import has_state, until
+from tests.app.in_process_kit import has_state, transaction, until
 from tests.conformance.kit import Hands, ended, lost_worker
 
 store = in_process_kit.store
@@ -70,7 +69,7 @@ async def test_arguments_checkpoints_and_results_are_stored_encoded(
     shown = json.dumps(job_document(row, []))
     assert SECRET not in shown
     assert '"encoded": ["aes-256-gcm:k"]' in shown
-    assert re.fullmatch(r'encoded=\["aes-256-gcm:k"\], bytes=\d+', call_of(row))
+    assert describe_call(row.task, row.args) == "(encoded)"
     here = await job.refresh()  # a program that has the key reads it
     assert (here.args, here.result) == ({"card": SECRET}, {"paid": SECRET})
     assert here.checkpoint == {"page": 3, "card": SECRET}
@@ -106,6 +105,48 @@ async def test_without_its_key_a_job_neither_runs_nor_is_lost(
     await stranger.close()
 
 
+async def test_a_key_is_held_by_what_is_encrypted_though_no_two_encryptions_are_alike(
+    store: Store, store_url: str
+) -> None:
+    """Nor can another program see that the arguments are others: those of the first count."""
+    app, plain = an_app(store_url, Encryption({"k": KEY})), an_app(store_url)
+    first = await app.tasks["pay"].using(key="order-7").enqueue(SECRET)
+    before = await stored(store, first)
+    again = await app.tasks["pay"].using(key="order-7").enqueue(SECRET)
+    other = await plain.tasks["pay"].using(key="order-7").enqueue("5555")
+    assert [(each.id, each.created, each.same_args) for each in (again, other)] == [
+        (first.id, False, False)
+    ] * 2
+    assert await stored(store, first) == before
+    async with app.worker():
+        assert await again.result(timeout=60) == {"paid": SECRET}
+    assert ran == [SECRET]
+    freed = await app.tasks["pay"].using(key="order-7").enqueue(SECRET)
+    assert freed.created
+    for each in (app, plain):
+        await each.close()
+
+
+async def test_the_result_that_a_transaction_of_the_task_s_own_stores_is_encoded(
+    store: Store, store_url: str
+) -> None:
+    app = outlast.App(store_url, payloads=[Encryption({"k": KEY}, required=True)])
+
+    @app.task
+    async def pay(card: str) -> dict[str, str]:
+        async with transaction(store_url) as connection:
+            await outlast.current().complete_in(connection, {"paid": card})
+        return {"never": "stored"}
+
+    job = await pay.enqueue(SECRET)
+    async with app.worker():
+        assert await job.result(timeout=60) == {"paid": SECRET}
+    row = await stored(store, job)
+    assert (row.result or "").startswith(MARK)
+    assert SECRET not in str(row)
+    await app.close()
+
+
 async def attempts(store: Store, job: outlast.Job[Any]) -> Any:
     return await store.inspector.attempts(job.id)
 
@@ -117,6 +158,8 @@ async def test_without_the_key_of_its_checkpoint_a_job_does_not_begin(
     plain, owner = an_app(store_url), an_app(store_url, Encryption({"k": KEY}))
     job = await plain.tasks["pay"].enqueue(SECRET, pages=2)
     await _save_one(store, owner)
+    told: list[str] = []
+    plain._end_fns.append(lambda _, outcome: told.append(outcome.message))
     async with plain.worker():
 
         async def is_handed_back() -> bool:
@@ -124,6 +167,7 @@ async def test_without_the_key_of_its_checkpoint_a_job_does_not_begin(
 
         await until(is_handed_back)
     assert ran == []
+    assert "the checkpoint cannot be read" in told[0]  # to OpenTelemetry and Sentry, too
     async with owner.worker():
         await until(lambda: has_state(job, "completed"))
     assert ran == [SECRET]
@@ -139,6 +183,73 @@ async def _save_one(store: Store, owner: outlast.App) -> None:
     await store.checkpoint([Save(claimed.job_id, claimed.token, 1, text)])
     await hands.exchange(ended(claimed, OutcomeKind.RELEASED))
     await hands.vanish()
+
+
+REQUIRED = Encryption({"k": KEY}, required=True)
+
+
+async def test_plain_arguments_do_not_run_where_encryption_is_required(
+    store: Store, store_url: str
+) -> None:
+    """As of a job enqueued by SQL, or one whose row was changed."""
+    app, plain = an_app(store_url, REQUIRED), an_app(store_url)
+    jobs = [
+        await each.enqueue(SECRET)
+        for each in (plain.tasks["pay"], plain.tasks["pay"], app.tasks["pay"])
+    ]
+    async with app.worker():
+        for job in jobs[:2]:
+            with pytest.raises(outlast.JobFailed, match=r"the arguments.*not encrypted") as failed:
+                await (await app.get(job.id)).result(timeout=60)
+            assert failed.value.report is not None
+            assert failed.value.report.exception == "NotEncrypted"
+        assert await jobs[2].result(timeout=60) == {"paid": SECRET}
+    assert ran == [SECRET]
+    (attempt,) = await attempts(store, jobs[0])
+    assert SECRET not in attempt.message
+    seen = await app.get(jobs[0].id)
+    assert seen.row is not None
+    assert seen.row.args == {"encoded": [], "bytes": len((await stored(store, jobs[0])).args)}
+    async with plain.worker():  # nothing is lost
+        await jobs[0].requeue()
+        await until(lambda: has_state(jobs[0], "completed"))
+    with pytest.raises(outlast.NotEncrypted, match="the result"):
+        await (await app.get(jobs[0].id)).result(timeout=60)
+    await app.close()
+    await plain.close()
+
+
+async def test_a_plain_checkpoint_does_not_go_on_where_encryption_is_required(
+    store: Store, store_url: str
+) -> None:
+    app, plain = an_app(store_url, REQUIRED), an_app(store_url)
+    job = await app.tasks["pay"].enqueue(SECRET)
+    await _save_one(store, plain)
+    async with app.worker():
+        with pytest.raises(outlast.JobFailed, match=r"the checkpoint.*not encrypted"):
+            await job.result(timeout=60)
+    assert ran == []
+    await app.close()
+    await plain.close()
+
+
+async def test_nothing_is_empty_enough_to_be_stored_plain(store: Store, store_url: str) -> None:
+    """Arguments that are all left out, and a result that is None, are as good a place for a
+    downgrade as others."""
+    app = outlast.App(store_url, payloads=[REQUIRED])
+
+    @app.task
+    async def sweep(depth: int = 3) -> None:
+        ran.append(str(depth))
+
+    job = await sweep.enqueue()
+    async with app.worker():
+        await job.result(timeout=60)
+    row = await stored(store, job)
+    assert row.args.startswith(MARK)
+    assert row.result is not None
+    assert row.result.startswith(MARK)
+    await app.close()
 
 
 @pytest.mark.parametrize("codecs", [(), (Encryption({"k": KEY}),)], ids=["plain", "encrypted"])
@@ -168,8 +279,10 @@ async def test_a_save_forgives_losses_unless_it_is_where_the_attempt_went_on(
     await app.close()
 
 
-def test_a_test_of_the_application_reads_what_it_stores() -> None:
-    app = an_app("sqlite:////nowhere.db", Compression(least=0), Encryption({"k": KEY}))
+@pytest.mark.parametrize("required", [False, True])
+def test_a_test_of_the_application_reads_what_it_stores(required: bool) -> None:
+    cipher = Encryption({"k": KEY}, required=required)
+    app = an_app("sqlite:////nowhere.db", Compression(least=0), cipher)
     pay = app.tasks["pay"]
     with isolate(app) as jobs:
         pay.enqueue_sync(SECRET)
@@ -177,12 +290,15 @@ def test_a_test_of_the_application_reads_what_it_stores() -> None:
         jobs.crash_after_save(2)
         jobs.drain_sync()
         (job,) = jobs.jobs()
+        assert job.row is not None
+        assert job.row.args == {"card": SECRET}
         assert job.result_sync() == {"paid": SECRET}
     assert ran == [SECRET, SECRET]
 
 
-async def test_inline_takes_what_is_encoded() -> None:
-    app = an_app("sqlite:////nowhere.db", Encryption({"k": KEY}))
+@pytest.mark.parametrize("required", [False, True])
+async def test_inline_takes_what_is_encoded(required: bool) -> None:
+    app = an_app("sqlite:////nowhere.db", Encryption({"k": KEY}, required=required))
     assert await inline(app.tasks["pay"].call(SECRET), checkpoint={"page": 2}) == {"paid": SECRET}
 
 
@@ -191,7 +307,7 @@ async def test_the_call_of_a_schedule_is_stored_encoded_and_run(
 ) -> None:
     """Every program that has the key encodes it alike: otherwise each worker would declare another
     version of what another one has declared."""
-    cipher = Encryption({"k": KEY})
+    cipher = Encryption({"k": KEY}, required=True)
     one = an_app(store_url, Compression(least=0, level=1), cipher)
     other = an_app(store_url, Compression(least=0, level=9), cipher)  # as by another zlib
     stranger = an_app(store_url)

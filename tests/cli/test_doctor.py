@@ -114,9 +114,8 @@ def test_the_report_for_people_has_a_line_and_a_remedy_for_each_finding(
     assert said.code == 0, said.err
     lines = said.out.splitlines()
     assert lines[0].startswith("ok       store: ")
-    at = next(
-        at for at, line in enumerate(lines) if line.startswith("warning  unservable: 1 job of")
-    )
+    sentence = "warning  unservable: No live worker can take 1 job of"
+    at = next(at for at, line in enumerate(lines) if line.startswith(sentence))
     assert lines[at + 1].startswith("         -> Start a worker of a release that has this task")
     assert lines[-1].startswith("0 problems, ")
 
@@ -241,3 +240,29 @@ def test_a_pooler_is_noticed(outlast: Outlast, pg_url: str, pgbouncer: PgBouncer
     assert level(findings, "pooler") == "warning"
     assert level(findings, "workers") == "ok"
     assert level(found(outlast, pg_url, code=1), "pooler") == "ok"
+
+
+ENCRYPTING = """
+import outlast
+
+cipher = outlast.Encryption({"k": "A" * 43 + "="}, required=REQUIRED)
+app = outlast.App("sqlite:///shop.db", payloads=[cipher])
+
+
+@app.task
+async def mail(to: str = "") -> None: ...
+"""
+
+
+def test_doctor_says_whether_the_application_requires_encryption(
+    outlast: Outlast, staffed_url: str, folder: Path
+) -> None:
+    """Of the plain jobs one is of a task of this application."""
+    code = 0 if staffed_url.startswith("sqlite") else 1
+    for required, expected in (("False", "hint"), ("True", "warning")):
+        text = ENCRYPTING.replace("REQUIRED", required)
+        (folder / "sealed.py").write_text(text)
+        findings = found(outlast, staffed_url, "sealed:app", code=code)
+        assert level(findings, "encryption") == expected
+        assert "1 unfinished job of mail" in findings["encryption"]["sentence"]
+    assert "encryption" not in found(outlast, staffed_url, "shop:app", code=code)

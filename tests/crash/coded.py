@@ -14,11 +14,14 @@ from tests.crash.application import ENOUGH
 SECRET = "4111-1111"
 
 
-def make_app(keys: dict[str, str], url: str | None = None) -> outlast.App:
+def make_app(
+    keys: dict[str, str], url: str | None = None, *, required: bool = False
+) -> outlast.App:
     """Return the application with these keys; the first one writes."""
-    app = outlast.App(
-        url, payloads=[outlast.Compression(least=0), outlast.Encryption(keys)] if keys else []
-    )
+    codecs: list[Any] = []
+    if keys:
+        codecs = [outlast.Compression(least=0), outlast.Encryption(keys, required=required)]
+    app = outlast.App(url, payloads=codecs)
 
     @app.task(backoff_first=0.01, backoff_max=0.02)
     def pay(card: str) -> dict[str, Any]:
@@ -43,4 +46,7 @@ def make_app(keys: dict[str, str], url: str | None = None) -> outlast.App:
 
 
 if "OUTLAST_TEST_KEYS" in os.environ:  # in a runner, and not where a test imports this
-    app = make_app(json.loads(os.environ["OUTLAST_TEST_KEYS"]))
+    app = make_app(
+        json.loads(os.environ["OUTLAST_TEST_KEYS"]),
+        required="OUTLAST_TEST_REQUIRED" in os.environ,
+    )

@@ -65,6 +65,22 @@ async def test_a_killed_worker_s_job_goes_on_after_a_change_of_the_key(stage: Sc
     await reader.close()
 
 
+async def test_a_runner_refuses_plain_jobs_where_encryption_is_required(stage: Scene) -> None:
+    plain, owner = make_app({}, stage.url), make_app({"k": OLD}, stage.url)
+    job = (await plain.tasks["pay"].enqueue(SECRET)).id
+    proper = await owner.tasks["pay"].enqueue(SECRET)
+    await stage.worker(env=with_keys(k=OLD) | {"OUTLAST_TEST_REQUIRED": "1"})
+    stage.enough()
+    row = await stage.ended(job)
+    assert row.state == State.DEAD
+    (attempt,) = await stage.attempts(job)
+    assert "not encrypted" in attempt.message
+    assert SECRET not in str(attempt)
+    assert (await proper.result(timeout=DEADLINE))["paid"] == SECRET
+    await plain.close()
+    await owner.close()
+
+
 @pytest.mark.parametrize("keys", [{}, {"k": OLD}], ids=["plain", "encrypted"])
 async def test_saving_the_same_again_saves_no_job_that_takes_workers_down(
     stage: Scene, keys: dict[str, str]

@@ -14,6 +14,7 @@ import outlast
 from outlast import BadArguments, Compression, ConfigError, Encryption
 from outlast.codec import decode_result, encode_result
 from outlast.payloads import MARK, PLAIN, PLAIN_MAX, Payloads, describe_encoded, make_payloads
+from outlast.row import read_payload
 
 KEY, OTHER = Encryption.make_key(), Encryption.make_key()
 LONG = json.dumps({"text": "outlast " * 500})
@@ -247,3 +248,48 @@ def test_without_its_package_encryption_says_what_to_install(
 
 def test_no_key_is_shown() -> None:
     assert KEY not in repr(Encryption({"k": KEY}))
+
+
+REQUIRED = chain(Compression(), Encryption({"k": KEY}, required=True))
+PLANTED = '{"card":"planted-4111"}'
+
+
+@pytest.mark.parametrize(
+    "stored",
+    [
+        PLANTED,
+        "{}",
+        "null",
+        packed(PLANTED.encode()),
+        packed(zlib.compress(PLANTED.encode()), "zlib"),
+        packed(PLANTED.encode(), "aes-256-gcm:k"),
+        f"{MARK}[],planted-4111",
+        f'{MARK}["aes-256-gcm:k"],"planted-4111"',
+    ],
+)
+@pytest.mark.parametrize("kind", ["args", "result", "checkpoint"])
+def test_what_the_required_encryption_has_not_opened_is_refused(stored: str, kind: str) -> None:
+    with pytest.raises(BadArguments, match="cannot be read") as failed:
+        REQUIRED.decode(kind, stored)
+    assert "planted" not in str(failed.value)
+    assert "planted" not in str(read_payload(kind, stored, REQUIRED))
+
+
+def test_a_required_encryption_reads_what_it_writes() -> None:
+    for text in ("{}", "null", LONG):
+        assert REQUIRED.decode("args", REQUIRED.encode("args", text)) == text
+        assert REQUIRED.decode("args", REQUIRED.encode_same("args", text)) == text
+
+
+def test_each_required_encryption_must_have_opened_a_payload() -> None:
+    both = chain(
+        Encryption({"inner": KEY}, required=True), Encryption({"outer": OTHER}, required=True)
+    )
+    assert both.decode("args", both.encode("args", "{}")) == "{}"
+    with pytest.raises(outlast.NotEncrypted):
+        both.decode("args", chain(Encryption({"outer": OTHER})).encode("args", "{}"))
+
+
+def test_required_without_writing_is_refused() -> None:
+    with pytest.raises(ConfigError, match="write=False"):
+        Encryption({"k": KEY}, write=False, required=True)

@@ -16,6 +16,7 @@ from outlast.insight.availability import astray
 from outlast.insight.documents import phase_of
 from outlast.insight.liveness import with_proof
 from outlast.insight.situation import Situation
+from outlast.model.crash import Progress
 from outlast.model.job import State
 from outlast.model.pause import Pause, Pauses
 from outlast.option_words import describe_state
@@ -89,6 +90,15 @@ class Dossier(msgspec.Struct, frozen=True):
     def pauses(self) -> Pauses:
         """What is paused."""
         return Pauses(self.paused)
+
+    @property
+    def progress(self) -> tuple[Progress | None, int | None]:
+        """What was reported last, and, where the attempt that runs has reported nothing yet, the
+        number of the attempt that did."""
+        told = [one for one in self.attempts if one.progress is not None]
+        if self.row.progress is not None or self.row.state is not State.RUNNING or not told:
+            return self.row.progress, None
+        return told[-1].progress, told[-1].number
 
     @property
     def astray(self) -> dict[int, str]:

@@ -226,3 +226,10 @@ def make_crashed(kind: CrashKind, message: str, hide: Hide = hide_logins) -> Out
     message = clean(hide(message))
     crash = Crash(kind=kind, message=message)
     return Outcome(kind=OutcomeKind.CRASHED, crash=crash, message=message)
+
+
+def make_dead(kind: CrashKind, error: Exception, hide: Hide = hide_logins) -> Outcome:
+    """Return the end of a job that no other try can help, before code of its task has run."""
+    message = clean(hide(text_of(error)))
+    crash = Crash(kind=kind, message=message, exception=type(error).__qualname__)
+    return Outcome(kind=OutcomeKind.DEAD, crash=crash, message=message, began=False)

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from outlast import Encryption
 from outlast.errors import SchemaMismatch
 from outlast.insight.doctor import (
     Application,
@@ -25,13 +26,17 @@ from outlast.insight.doctor import (
     look_at,
 )
 from outlast.model.pause import Pause, PauseKind
+from outlast.payloads import Payloads
 from outlast.store.migrations import Applied, Step, check_usable
 from outlast.store.postgres.checks import PostgresFacts
 from outlast.store.postgres.route import PostgresRoute
 from outlast.store.rows import Held, WorkerStatus
+from outlast.store.schedules import ScheduleRow, call_text
 from outlast.store.sqlite.checks import SqliteFacts
-from outlast.store.statistics import DueJobs, QueueCount, Statistics, Undecodable
+from outlast.store.statistics import DueJobs, QueueCount, Statistics, Undecodable, Unencrypted
+from outlast.store.values import NewJob
 from tests.unit.insight.rows_kit import NOW, worker
+from tests.unit.insight.test_schedules import row as a_schedule
 
 SERVER = PostgresFacts(
     version=160_004,
@@ -70,6 +75,22 @@ STATISTICS = Statistics(
     dead=[],
     ended=[],
 )
+ENCRYPTS = Application(spec="shop:app", tasks=["render"], encryption="optional")
+REQUIRES = msgspec.structs.replace(ENCRYPTS, encryption="required")
+PLAIN_JOBS = [
+    Unencrypted(task="other", looked_at=3, number=3),
+    Unencrypted(task="render", looked_at=9, number=2),
+]
+MANY_JOBS = Unencrypted(task="render", looked_at=10_000, number=0)
+SEALED = Payloads([Encryption({"k": Encryption.make_key()})]).encode("args", "{}")
+
+
+def scheduled(args: str) -> ScheduleRow:
+    call = call_text(NewJob(task="render", args=args))
+    return a_schedule(name="nightly", call=call, spec='{"cron":"0 3 * * *","zone":"UTC"}')
+
+
+PLAIN_SCHEDULE, SEALED_SCHEDULE = scheduled("{}"), scheduled(SEALED)
 LEFT_BEHIND = Undecodable(queue="q", task="old", number=2, repeats=37, release="2026.1")
 WELL = Facts(
     place="postgresql://db/shop",
@@ -182,6 +203,16 @@ CASES: list[tuple[Facts, str, str, str]] = [
     (facts(workers=[worker(drain_requested=True)]), "warning", "draining", "render"),
     (facts(statistics=msgspec.structs.replace(STATISTICS, undecodable=[LEFT_BEHIND])), "warning",
      "undecodable", "up to 37 times in a row, last by release 2026.1"),
+    (facts(application=REQUIRES, unencrypted=PLAIN_JOBS), "warning", "encryption",
+     "requires that payloads are encrypted, and refuses 2 unfinished jobs of render."),
+    (facts(application=REQUIRES, schedules=[PLAIN_SCHEDULE]), "warning", "encryption",
+     "refuses 1 schedule (nightly)."),
+    (facts(application=ENCRYPTS, unencrypted=PLAIN_JOBS, schedules=[PLAIN_SCHEDULE]), "hint",
+     "encryption", "too: 2 unfinished jobs of render, 1 schedule (nightly)."),
+    (facts(application=ENCRYPTS, unencrypted=PLAIN_JOBS[:1], schedules=[SEALED_SCHEDULE]), "hint",
+     "encryption", "runs plain ones, too: there are none."),
+    (facts(application=ENCRYPTS, unencrypted=[MANY_JOBS]), "hint", "encryption",
+     "too: perhaps more behind the first 10000 jobs."),
     (facts(malformed={7: "policy"}), "warning", "malformed_jobs", "1 dead job cannot be read (pol"),
     (facts(malformed=dict.fromkeys(range(1, 9), "policy")), "warning", "malformed_jobs",
      "1, 2, 3, 4, 5 and 3 more"),
@@ -328,7 +359,15 @@ def test_keys_that_others_can_read_and_a_password_among_the_arguments_are_found(
     assert not look_at(ELSEWHERE, None, ["postgresql://shop@db.example/shop"], {}).in_arguments
 
 
-@pytest.mark.parametrize("well", [WELL, file(), facts(workers=[worker(), worker(2)])])
+@pytest.mark.parametrize(
+    "well",
+    [
+        WELL,
+        file(),
+        facts(workers=[worker(), worker(2)]),
+        facts(application=REQUIRES, unencrypted=[MANY_JOBS]),
+    ],
+)
 def test_a_healthy_store_has_only_ok_findings(well: Facts) -> None:
     assert {one.level for one in examine(well)} == {"ok"}
     assert all(one.mend == "" for one in examine(well))

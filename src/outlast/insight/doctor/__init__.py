@@ -2,18 +2,20 @@
 
 A check is a pure function of the facts that yields findings. None of them changes anything.
 
-finding.py    the facts that checks look at, and the document of what they find
-gather.py     reads these facts from a store, as far as it lets itself be read
-store.py      any store: reachable, schema; each kind of store checks its own facts
-workers.py    the workers, and jobs that wait for one
-schedules.py  schedules whose ticks fall into a change of the clocks, or that cannot be read
-exposure.py   what strangers could read, on the way to the servers and on this machine
-host.py       this machine: lock files, Kubernetes; and the application, if one is named
+finding.py     the facts that checks look at, and the document of what they find
+gather.py      reads these facts from a store, as far as it lets itself be read
+store.py       any store: reachable, schema; each kind of store checks its own facts
+workers.py     the workers, and jobs that wait for one
+schedules.py   schedules whose ticks fall into a change of the clocks, or that cannot be read
+exposure.py    what strangers could read, on the way to the servers and on this machine
+host.py        this machine: lock files, Kubernetes; and the application, if one is named
+encryption.py  whether that application encrypts payloads, and what is still plain
 """
 
 from __future__ import annotations
 
 from outlast.insight.availability import list_alive
+from outlast.insight.doctor.encryption import ENCRYPTION
 from outlast.insight.doctor.exposure import EXPOSURE, look_at
 from outlast.insight.doctor.finding import (
     Application,
@@ -54,6 +56,5 @@ def examine(facts: Facts) -> list[Finding]:
         live = len(list_alive(facts.workers, facts.now))
         context = CheckContext(now=facts.now, asked_at=facts.asked_at, workers=live)
         found += facts.environment.check(context)
-    return found + [
-        one for check in (*CHECKS, *SCHEDULES, *EXPOSURE, *HERE) for one in check(facts)
-    ]
+    checks = (*CHECKS, *SCHEDULES, *EXPOSURE, *HERE, *ENCRYPTION)
+    return found + [one for check in checks for one in check(facts)]

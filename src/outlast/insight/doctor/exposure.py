@@ -83,7 +83,7 @@ def messenger(facts: Facts) -> Iterator[Finding]:
         level=Level.WARNING if found.login else Level.HINT,
         name="messenger_tls",
         sentence=f"The messenger is on another host ({line(found.place, PATH_MAX)}), without TLS:"
-        f" who reads along has {what}.",
+        f" anyone who reads along has {what}.",
         mend=f"Write {_TLS} in the URL, with ?tls_ca=PATH for an authority of your own.",
     )
 

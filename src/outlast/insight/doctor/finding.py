@@ -9,7 +9,7 @@ from outlast.model.pause import Pause
 from outlast.store.finding import Environment, Finding, Level, Route
 from outlast.store.rows import Held, WorkerRow
 from outlast.store.schedules import ScheduleRow
-from outlast.store.statistics import Statistics
+from outlast.store.statistics import Statistics, Unencrypted
 
 
 class Locks(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,11 +50,13 @@ class Exposure(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Application(msgspec.Struct, frozen=True, kw_only=True):
-    """What MODULE:APP holds; ``error`` where it does not import."""
+    """What MODULE:APP holds; ``error`` where it does not import. ``encryption``: as
+    ``Payloads.encryption``."""
 
     spec: str
     tasks: list[str] = []
     aliases: list[str] = []
+    encryption: str = "none"
     error: str | None = None
 
 
@@ -63,7 +65,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     ``asked_at``: what it was when the environment was read, for a look at the store's clock. What
     could not be read, because of ``error`` (the store), ``mismatch`` (its schema) or ``denied`` (a
     privilege is missing), is None or empty. ``malformed``: jobs among those that died last whose
-    rows cannot be read, by id -> the columns. ``schedules``: the first by name."""
+    rows cannot be read, by id -> the columns. ``schedules``: the first by name. ``unencrypted``:
+    unfinished jobs by task, and how many have plain payloads, where the application encrypts."""
 
     place: str
     now: float
@@ -79,6 +82,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     statistics: Statistics | None = None
     schedules: list[ScheduleRow] = []
     malformed: dict[int, str] = {}
+    unencrypted: list[Unencrypted] = []
     exposure: Exposure = Exposure()
     application: Application | None = None
     kubernetes: bool = False

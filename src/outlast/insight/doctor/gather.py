@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -16,19 +17,26 @@ DEAD_LOOKED_AT = 50  # jobs that died last
 SCHEDULES_LOOKED_AT = 500  # by name
 
 
-async def gather(store: Store, check_exists: Callable[[Store], Awaitable[None]]) -> dict[str, Any]:
+async def gather(
+    store: Store, check_exists: Callable[[Store], Awaitable[None]], *, encrypted: bool = False
+) -> dict[str, Any]:
     """Open the store and return fields of ``Facts``: what could be read, and what was in the way.
 
-    ``check_exists`` raises where there is no store: to open one would make it.
+    ``check_exists`` raises where there is no store: to open one would make it. ``encrypted``: look
+    for payloads that are not.
     """
     seen: dict[str, Any] = {}
     try:
         await check_exists(store)
         await _read(store, seen)
+        if encrypted:
+            seen["unencrypted"] = await store.inspector.unencrypted()
     except SchemaMismatch as error:
         seen["mismatch"] = text_of(error)
     except NotPermitted as error:
         seen["denied"] = text_of(error)
+        with contextlib.suppress(StoreError):
+            await _read_environment_of_producer(store, seen)
     except StoreError as error:
         seen["error"] = text_of(error)
     return seen
@@ -44,6 +52,12 @@ async def _read(store: Store, seen: dict[str, Any]) -> None:
     seen["schedules"] = await store.inspector.schedules(SCHEDULES_LOOKED_AT)
     died = await store.inspector.jobs(JobFilter(state=State.DEAD, limit=DEAD_LOOKED_AT))
     seen["malformed"] = {row.id: row.malformed for row in died if row.malformed is not None}
+
+
+async def _read_environment_of_producer(store: Store, seen: dict[str, Any]) -> None:
+    """Read the environment for a role that may do something, but not read which schema there is."""
+    if "environment" not in seen and (await store.inspector.environment()).limited_to is not None:
+        await _read_environment(store, seen)
 
 
 async def _read_environment(store: Store, seen: dict[str, Any]) -> None:

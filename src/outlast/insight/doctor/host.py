@@ -20,8 +20,9 @@ AGE_FIELD = 5  # of a line of tmpfiles.d: type path mode user group age argument
 NAMES_SHOWN = 10
 OWN_DIRECTORY = "Set OUTLAST_RUN_DIR to a directory of the workers' user on a local disk."
 OWN_FILE = (
-    "Keep the file where its directory, and the one of lock files beside it, are the workers'"
-    " user's, or their group's on purpose: see docs/operating.md, Sharing a file."
+    "Keep the file where its directory, and the one of lock files beside it, belong to the workers'"
+    " user. To share it with a group, before its first use: install -d -m 2770 -g GROUP DIRECTORY;"
+    " install -m 660 -g GROUP /dev/null DIRECTORY/FILE."
 )
 
 

@@ -38,6 +38,14 @@ def schema(facts: Facts) -> Iterator[Finding]:
             sentence=f"{line(facts.mismatch, SAID_MAX)}.",
             mend=mend,
         )
+    elif facts.denied is not None and facts.environment and facts.environment.limited_to:
+        yield Finding(
+            level=Level.HINT,
+            name="unread",
+            sentence="What this role may not read was not looked at.",
+            mend="To have it checked, run this as the role of a worker, or as one that was granted"
+            " `--only view`.",
+        )
     elif facts.denied is not None:
         yield Finding(
             level=Level.PROBLEM,

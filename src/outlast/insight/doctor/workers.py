@@ -181,7 +181,7 @@ def slots_held(facts: Facts) -> Iterator[Finding]:
         yield Finding(
             level=Level.WARNING,
             name="slots_held",
-            sentence="Jobs are due, and all that runs waits for other jobs and holds its slot:"
+            sentence="Jobs are due, and each running job waits for another and holds its slot:"
             f" {describe_waits(facts.held)}.",
             mend=HOLD_NO_SLOTS,
         )
@@ -197,9 +197,8 @@ def unservable(facts: Facts) -> Iterator[Finding]:
             yield Finding(
                 level=Level.WARNING,
                 name=reason,
-                sentence=f"{count_of(lane.number, 'job')} of the task"
-                f" '{line(lane.task, NAME_MAX)}' in the queue '{line(lane.queue, NAME_MAX)}'"
-                " can be taken by no live worker.",
+                sentence=f"No live worker can take {count_of(lane.number, 'job')} of the task"
+                f" '{line(lane.task, NAME_MAX)}' in the queue '{line(lane.queue, NAME_MAX)}'.",
                 mend=FIXES[reason],
             )
 
