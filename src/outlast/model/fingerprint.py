@@ -13,9 +13,11 @@ from outlast.model.crash import Crash
 
 FINGERPRINT_BYTES = 8
 NOT_THE_USERS = ("/site-packages/", "/dist-packages/", "/lib/python3", "/outlast/runner/")
-_FRAME = re.compile(r'^[ |]*File "([^"\n]+)", line \d+,? in ([^\n]+)$', re.MULTILINE)
+_FRAME = re.compile(r'^[ |]*File "([^"\n]+)", line (\d+),? in ([^\n]+)$', re.MULTILINE)
+_PATH = re.compile(r'^[ |]*File "([^"\n]+)", line ', re.MULTILINE)
 _TRACEBACK = "Traceback (most recent call last)"
 _FATAL, _CURRENT = "Fatal Python error", "Current thread "
+_ATTEMPT = " in outlast_attempt_"  # the frame that names an attempt (``runner.stacks``)
 
 
 def fingerprint_of(task: str, outcome: str, crash: Crash | None) -> str:
@@ -29,22 +31,45 @@ def fingerprint_of(task: str, outcome: str, crash: Crash | None) -> str:
 def find_place(crash: Crash) -> str | None:
     """Return the innermost frame of the user's own code, ``shop/jobs.py in render``: of what was
     raised, else of where the attempt stood. Where all frames are of libraries, the innermost."""
+    frame = _decisive_frame(crash)
+    return None if frame is None else f"{_short(frame[0])} in {frame[2]}"
+
+
+def find_line(crash: Crash) -> str | None:
+    """Return the same frame with its line, for people: ``shop/jobs.py:41 in render``."""
+    frame = _decisive_frame(crash)
+    return None if frame is None else f"{_short(frame[0])}:{frame[1]} in {frame[2]}"
+
+
+def own_stack(stacks: str) -> tuple[str, int]:
+    """Return the stack by which a death is placed, without the frames of Outlast that called the
+    task, and how many other threads there are."""
+    own, ours, _ = _decisive_stack(stacks).partition(_ATTEMPT)
+    others = sum(bool(_FRAME.search(part)) for part in stacks.split("\n\n")) - bool(own)
+    return own.rpartition("\n")[0] if ours else own, others
+
+
+def _decisive_frame(crash: Crash) -> tuple[str, str, str] | None:
     if crash.traceback:
         frames = _FRAME.findall(crash.traceback.rpartition(_TRACEBACK)[2])[::-1]
     else:
         frames = _FRAME.findall(_decisive_stack(crash.stacks or ""))
-    if not frames:
-        return None
-    path, function = next((one for one in frames if _is_users(one[0])), frames[0])
-    return f"{'/'.join(path.split('/')[-2:])} in {function}"
+    return next((one for one in frames if _is_users(one[0])), frames[0] if frames else None)
+
+
+def _short(path: str) -> str:
+    return "/".join(path.split("/")[-2:])
 
 
 def _decisive_stack(stacks: str) -> str:
-    """Return the stack of the thread that a fatal signal met; else the first with frames: that of
-    the attempt (``runner.stacks.own_first``)."""
+    """Return the stack of the thread that a fatal signal met, if it runs the user's code; else that
+    of the attempt, since a signal to the process meets the main thread, wherever it came from; else
+    the first with frames (``runner.stacks.own_first``)."""
     parts = [part for part in stacks.split("\n\n") if _FRAME.search(part)]
     met = [part for part in parts if part.startswith(_CURRENT)] if _FATAL in stacks else []
-    return (met or parts or [""])[0]
+    ranked = [*met, *(part for part in parts if _ATTEMPT in part), *parts]
+    users = (part for part in ranked if any(map(_is_users, _PATH.findall(part))))
+    return next(users, (ranked or [""])[0])
 
 
 def _is_users(path: str) -> bool:

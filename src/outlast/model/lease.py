@@ -54,9 +54,9 @@ class DeathCause(StrEnum):
 
 
 _SENTENCES = {
-    DeathCause.LOCK_FILE: "its lock file is free: every process that held it is gone",
-    DeathCause.TETHER: "its tether has said so: its lock file was free, and its processes gone",
-    DeathCause.PRESENCE: "its lock in the database is gone, and it was not seen to beat",
+    DeathCause.LOCK_FILE: "its lock file is free, so none of its processes is left",
+    DeathCause.TETHER: "its tether has said so: its lock file was free, none of its processes left",
+    DeathCause.PRESENCE: "it holds its lock in the database no longer, and was not seen to beat",
     DeathCause.RESTARTED: "it was restarted: a new worker has its instance name",
     DeathCause.SILENCE: "it was not seen to beat for its whole lease",
 }

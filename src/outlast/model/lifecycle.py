@@ -9,7 +9,7 @@ what died: alone in its runner, which its worker shows by the kind of the crash,
 whole worker (``solo`` 2) when that worker's death is proven. Everything else that dies is a loss.
 Losses end a job, but for those to neighbours: a bystander of these goes on, strictly alone.
 An attempt that was charged alone clears the others of its incident. A suspect whose runner outlived
-its attempt is none any more; one that was interrupted, or has never begun, still is.
+its attempt is cleared; one that was interrupted, or has never begun, is still a suspect.
 """
 
 from __future__ import annotations

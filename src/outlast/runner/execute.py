@@ -14,9 +14,12 @@ import functools
 import logging
 import os
 import sys
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple, Protocol
+
+import msgspec
 
 from outlast import forks
 from outlast.app import App
@@ -26,12 +29,13 @@ from outlast.clock import Clock
 from outlast.codec import encode_result, encode_return
 from outlast.config import resolve_task_reuse
 from outlast.credentials import hide_logins
-from outlast.errors import BadArguments, UnknownTask, describe, text_of
+from outlast.errors import BadArguments, NotEncrypted, UnknownTask, describe, text_of
 from outlast.hooks import Context
 from outlast.model.crash import LIMITS, CrashKind
 from outlast.model.lifecycle import Outcome, OutcomeKind
+from outlast.payloads import PLAIN
 from outlast.runner.coroutine_stacks import stack_of
-from outlast.runner.outcomes import cut_short, excuse, judge, make_crashed
+from outlast.runner.outcomes import cut_short, excuse, judge, make_crashed, make_dead
 from outlast.runner.protocol import End
 from outlast.runner.stacks import call_marked, run_marked
 from outlast.runner.task_reuse import ReusedTasks, is_as
@@ -43,7 +47,9 @@ _NOTHING = (Any, None, type(None))  # return annotations that None fits
 _EXPIRED = Outcome(kind=OutcomeKind.RELEASED, message="it expired before it began", began=False)
 _WITHOUT_RESULT = Outcome(kind=OutcomeKind.COMPLETED, result=encode_result(None))
 
-RECALLED = Outcome(kind=OutcomeKind.RELEASED, message="it was paused before it began", began=False)
+RECALLED = Outcome(
+    kind=OutcomeKind.RELEASED, message="it was taken back before it began", began=False
+)
 
 _Returned = tuple[Any, BaseException | None]  # what a plain function has returned or raised
 Prepared = tuple[Task[..., Any], Attempt, tuple[Any, ...], dict[str, Any]]
@@ -56,6 +62,10 @@ class ExecutorLink(Link, Protocol):
     def report_end(self, end: End, *, is_last: bool = False) -> None:
         """Take note of one attempt's end. ``is_last``: nothing runs any more, so that no other end
         joins it."""
+        ...
+
+    def send_ends(self) -> None:
+        """Send the ends that were noted, before another attempt begins in the places of these."""
         ...
 
     def report_begun(self, attempts: list[tuple[int, float]]) -> None:
@@ -110,6 +120,10 @@ class Executor:
         self._forks = forks.generation
         self._loop = asyncio.get_running_loop()
         self._threads = Threads(threads)
+        self._slots = threads
+        self._held = 0  # slots, by attempts that were let begin
+        self._line: deque[Claimed] = deque()  # behind them, in the order in which they came
+        self._filling = False  # the loop's next turn fills the slots
         self._context = contextvars.copy_context()
         self._reused_tasks = ReusedTasks(self._run, reuse=resolve_task_reuse())
         self._tasks: dict[int, asyncio.Task[None] | None] = {}  # None: it has not begun
@@ -134,12 +148,26 @@ class Executor:
         return [token for token in tokens if token in self._expected]
 
     def start(self, attempts: Sequence[Claimed]) -> None:
-        """Start attempts, in their order; their ends go to the link. One that is here already is
-        passed over: it would run twice at once, and have two ends."""
+        """Start attempts, in their order, as slots come free; their ends go to the link. One that
+        is here already is passed over: it would run twice at once, and have two ends."""
         if not self._tasks.keys().isdisjoint(claimed.token for claimed in attempts):
             attempts = [claimed for claimed in attempts if claimed.token not in self._tasks]
         for claimed in attempts:
             self._tasks[claimed.token] = None
+        self._line.extend(attempts)
+        self._fill_slots()
+
+    def _fill_slots(self) -> None:
+        """Let attempts begin. The ends before them are sent first: so, should this process die,
+        none has begun of those that its worker knows to be behind as many others as it has slots.
+        """
+        self._filling = False
+        if not self._line:
+            return
+        self._link.send_ends()
+        count = min(len(self._line), self._slots - self._held)
+        attempts = [self._line.popleft() for _ in range(count)]
+        self._held += count
         names = {claimed.task for claimed in attempts}
         if threaded := {name for name in names if not self._needs_loop(name)}:
             for claimed in attempts:
@@ -148,6 +176,16 @@ class Executor:
                     self._threads.call(self._run_in_thread, self._take, claimed)
             attempts = [claimed for claimed in attempts if claimed.task not in threaded]
         self._reused_tasks.put(attempts)
+
+    def _free_slot(self) -> None:
+        """Let another attempt begin: with the loop's next turn, so that ends of this turn go
+        together, or at once where all have ended."""
+        self._held -= 1
+        if not self._held:
+            self._fill_slots()
+        elif self._line and not self._filling:
+            self._filling = True
+            self._loop.call_soon(self._fill_slots)
 
     def _needs_loop(self, name: str) -> bool:
         """Whether attempts of this task begin in the event loop: all but plain functions that
@@ -285,6 +323,7 @@ class Executor:
                 self._on_idle(idle)
         end = End(attempt.token, outcome, attempt.completed_in)
         self._link.report_end(end, is_last=not self._tasks)
+        self._free_slot()
 
     def _tell_end(self, attempt: Attempt, outcome: Outcome) -> None:
         """Tell those that trace attempts, before the end is reported."""
@@ -306,6 +345,8 @@ class Executor:
             return _EXPIRED
         try:
             prepared = self._prepare(claimed)
+        except NotEncrypted as error:
+            return make_dead(CrashKind.UNDECODABLE, error, self._hide)
         except (BadArguments, UnknownTask) as error:
             return make_crashed(CrashKind.UNDECODABLE, text_of(error), self._hide)
         except Exception as error:  # such as a limit that no clock can show: told, not raised
@@ -323,8 +364,10 @@ class Executor:
         del self._tasks[claimed.token]
         self._asked_early.pop(claimed.token, None)
         if self._end_fns:
-            self._tell_end(self._make_attempt(self._link, claimed), outcome)
+            without = msgspec.structs.replace(claimed, checkpoint=None)  # it may be unreadable
+            self._tell_end(self._make_attempt(self._link, without), outcome)
         self._link.report_end(End(claimed.token, outcome), is_last=not self._tasks)
+        self._free_slot()
 
     def _prepare(self, claimed: Claimed) -> Prepared:
         task = self._app.find(claimed.task)
@@ -346,10 +389,10 @@ class Executor:
             return Outcome(kind=OutcomeKind.COMPLETED)
         if attempt._noticed and (stopped := cut_short(attempt)) is not None:  # noqa: SLF001
             return stopped
-        if value is None and attempt.returns in _NOTHING:
+        most, payloads = self._app.max_payload, self._app.stores.payloads
+        if value is None and attempt.returns in _NOTHING and payloads is PLAIN:
             return _WITHOUT_RESULT
         try:
-            most, payloads = self._app.max_payload, self._app.stores.payloads
             result, misfit = encode_return(value, attempt.returns, most, payloads)
         except BadArguments as error:
             return make_crashed(CrashKind.REJECTED_RESULT, text_of(error), self._hide)

@@ -111,9 +111,9 @@ class WorkerLink:
             return
         self._ends.append(end)
         if is_last:
-            self._flush()
+            self.send_ends()
         elif len(self._ends) == 1:
-            self._loop.call_soon(self._flush)
+            self._loop.call_soon(self.send_ends)
 
     def report_begun(self, attempts: list[tuple[int, float]]) -> None:
         """Tell the worker that the code of these attempts began that many seconds ago."""
@@ -127,7 +127,8 @@ class WorkerLink:
         """Tell the worker where an attempt's coroutine stands at its limit."""
         self._channel.send(StackAtLimit(token, stack))
 
-    def _flush(self) -> None:
+    def send_ends(self) -> None:
+        """Send the ends that were reported."""
         ends, self._ends = self._ends, []
         if not ends:  # the last one took them along
             return

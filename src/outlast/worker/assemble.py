@@ -8,7 +8,7 @@ import functools
 import os
 import signal
 import socket
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from typing import Any
 
 from outlast.clock import SYSTEM, Clock
@@ -31,6 +31,7 @@ from outlast.worker.claims.ledger import Ledger
 from outlast.worker.lease.last_will import leave_will
 from outlast.worker.maintenance.pid1 import Pid1
 from outlast.worker.probes.server import open_probes
+from outlast.worker.queue_names import tell_unknown_queues
 from outlast.worker.runners.memory import find_cgroup
 from outlast.worker.runners.output import KeptOutput, Lines, OnLine, Output
 from outlast.worker.runners.pool import RunnerPool
@@ -230,6 +231,7 @@ async def run_worker(
     on_line: OnLine | None = None,
     reload: Sequence[str] = (),
     logs: bool = False,
+    known_queues: Collection[str] = (),
     clock: Clock = SYSTEM,
 ) -> None:
     """Run a worker with runners until it is told to stop by SIGTERM, SIGINT or SIGHUP.
@@ -238,6 +240,7 @@ async def run_worker(
     line; ``job`` is id and task of the job whose line it is, where that is known. ``reload``:
     folders with code of the application, at whose change the runners are replaced. ``logs``: keep
     what each attempt prints in the store, not only where its task asks for that.
+    ``known_queues``: those of the application's tasks; of others that have no job it warns.
     Raises ApplicationError when the application cannot be imported, and the store's errors
     when it cannot be opened.
     """
@@ -261,6 +264,7 @@ async def run_worker(
         def make_duties(pool: Pool) -> list[Duty]:
             return [*_duties_of_process_1(tether), *_duties_of_reload(pool, reload, stack)]
 
+        await tell_unknown_queues(parts.store, settings.queues, known_queues)
         worker = parts.make_worker(make_pool, tether.hold_until, make_duties)
         vitals.attach(worker, tether.is_lost)
         _obey_signals(worker)

@@ -115,6 +115,9 @@ class LocalLink:
             self._loop.call_soon(self.flush)
         self._ends[end.token] = end
 
+    def send_ends(self) -> None:
+        """Do nothing: no attempt waits here behind others."""
+
     def has_ended(self, token: int) -> bool:
         """Whether it has ended in this turn of the loop."""
         return token in self._ends

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from outlast.model.crash import Crash, CrashKind
-from outlast.model.fingerprint import find_place, fingerprint_of
+from outlast.model.fingerprint import find_line, find_place, fingerprint_of, own_stack
 from outlast.model.job import JobFacts, Policy, State
 from outlast.model.lifecycle import Outcome, OutcomeKind, decide
 
@@ -49,6 +49,42 @@ def test_the_place_is_the_innermost_frame_of_the_users_own_code() -> None:
     assert find_place(crash(stacks=fatal)) == "shop/other.py in loop"
     assert find_place(crash(traceback=GROUP)) == "shop/one.py in leaf"
     assert find_place(crash()) is None
+
+
+SIGNALLED = """Fatal Python error: Aborted
+
+Thread 0x1 (most recent call first):
+  File "/srv/shop/jobs.py", line 8 in aborts
+  File "/srv/lib/outlast/runner/stacks.py", line 37 in outlast_attempt_9
+
+Thread 0x3 (most recent call first):
+  File "/srv/shop/metrics.py", line 8 in send
+
+Current thread 0x2 (most recent call first):
+  File "/usr/lib/python3.11/selectors.py", line 468 in select
+  File "/srv/lib/outlast/runner/main.py", line 292 in main
+"""
+
+
+def test_a_signal_that_met_the_main_thread_is_placed_in_the_thread_of_the_task() -> None:
+    assert find_place(crash(stacks=SIGNALLED)) == "shop/jobs.py in aborts"
+    in_main = SIGNALLED.replace("/usr/lib/python3.11/selectors.py", "/srv/shop/loop.py")
+    assert find_place(crash(stacks=in_main)) == "shop/loop.py in select"
+    of_a_library = SIGNALLED.replace("/srv/shop/", "/v/site-packages/")
+    assert find_place(crash(stacks=of_a_library)) == "python3.11/selectors.py in select"
+
+
+def test_people_are_shown_the_line_and_the_stack_of_the_task_without_our_frames() -> None:
+    assert find_line(crash(stacks=SIGNALLED)) == "shop/jobs.py:8 in aborts"
+    assert find_line(raised(line=3)) == "shop/jobs.py:3 in charge"
+    assert find_line(crash()) is None
+    own, others = own_stack(SIGNALLED)
+    assert others == 2
+    assert own.splitlines() == [
+        "Thread 0x1 (most recent call first):",
+        '  File "/srv/shop/jobs.py", line 8 in aborts',
+    ]
+    assert own_stack("nothing to see") == ("", 0)
 
 
 def test_of_an_error_raised_from_another_one_the_last_counts() -> None:

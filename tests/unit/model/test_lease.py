@@ -38,6 +38,7 @@ def test_a_lease_of_three_heartbeats_is_enough():
 
 def test_every_cause_has_a_sentence_and_only_lock_file_tether_and_restart_are_proofs():
     assert all(cause.sentence for cause in DeathCause)
+    assert not any("gone" in cause.sentence for cause in DeathCause), "it follows: X is gone"
     proofs = {cause for cause in DeathCause if cause.proven}
     assert proofs == {DeathCause.LOCK_FILE, DeathCause.TETHER, DeathCause.RESTARTED}
 

@@ -24,6 +24,7 @@ class FakeLink:
 
     def __init__(self) -> None:
         self.ends: list[End] = []
+        self.sent = 0  # of these
         self.stacks: list[tuple[int, str]] = []
         self.begun: list[tuple[int, float]] = []
         self.returned: list[int] = []
@@ -43,6 +44,9 @@ class FakeLink:
         self.ends.append(end)
         self.told.set()
 
+    def send_ends(self) -> None:
+        self.sent = len(self.ends)
+
     def report_begun(self, attempts) -> None:
         self.begun += attempts
 
@@ -56,11 +60,11 @@ class FakeLink:
 class Bench:
     """An application, and an executor that runs its tasks."""
 
-    def __init__(self) -> None:
+    def __init__(self, slots: int = 4) -> None:
         self.app = outlast.App("sqlite:///never-opened.db", max_payload=2000)
         self.link = FakeLink()
         self.executor = Executor(
-            self.app, self.link, "resources", clock=ManualClock(wall=1000.0), threads=4
+            self.app, self.link, "resources", clock=ManualClock(wall=1000.0), threads=slots
         )
 
     def start(self, task, token: int = 1, args: str = "{}", **fields) -> None:

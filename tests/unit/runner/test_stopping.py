@@ -29,6 +29,7 @@ async def bench():
 STOPS = [
     ("cancel", OutcomeKind.CANCELLED, None),
     ("drain", OutcomeKind.RELEASED, None),
+    ("pause", OutcomeKind.RELEASED, None),
     ("blocked", OutcomeKind.RELEASED, None),
     ("timeout", OutcomeKind.CRASHED, CrashKind.TIMEOUT),
     ("stalled", OutcomeKind.CRASHED, CrashKind.STALLED),

@@ -219,11 +219,12 @@ async def test_closing_a_lane_ends_no_other_attempt(bench):
     assert ran_in != [me()]
 
 
-async def test_a_waiting_attempt_does_not_delay_others(bench):
+async def test_a_waiting_attempt_does_not_delay_others():
     """Some wait for others that are behind them in the line."""
     begun: list[int] = []
     everybody = asyncio.Event()
     many = 3 * TURN_MAX
+    bench = Bench(slots=many)
 
     @bench.app.task
     async def waits() -> None:
@@ -235,6 +236,32 @@ async def test_a_waiting_attempt_does_not_delay_others(bench):
     start(bench, *["waits"] * many)
     assert await ends(bench, many) == [OutcomeKind.COMPLETED] * many
     assert begun == sorted(begun)
+    bench.executor.close()
+
+
+async def test_no_more_begin_than_there_are_slots_and_ends_are_sent_before(bench):
+    """Its worker relies on both: who has not begun is not charged when the process dies."""
+    begun: list[int] = []
+    untold: list[int] = []
+    gate = asyncio.Event()
+
+    @bench.app.task
+    async def waits() -> None:
+        begun.append(outlast.current().token)
+        untold.append(len(begun) - bench.link.sent)
+        if len(begun) % 3 == 0:
+            await gate.wait()
+
+    start(bench, *["waits"] * 40)
+    while len(begun) < 12:  # every third waits, and so the fourth of these fills the last slot
+        await asyncio.sleep(0)
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert begun == list(range(1, 13))
+    gate.set()
+    assert await ends(bench, 40) == [OutcomeKind.COMPLETED] * 40
+    assert begun == list(range(1, 41))
+    assert max(untold) <= 4
 
 
 async def test_a_lane_yields_to_the_loop_regularly(bench):

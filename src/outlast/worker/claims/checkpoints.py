@@ -83,8 +83,6 @@ class CheckpointWriter:
             self._saves = [*self._saves[len(batch) :], *busy]
         if self._reports:
             await self._report_running()
-        if self.logs.is_pending:
-            await self.logs.write()
         return BUSY_PAUSE_SECONDS if self._saves else FLUSH_SECONDS
 
     async def _report_running(self) -> None:

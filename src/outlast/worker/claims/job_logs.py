@@ -24,6 +24,7 @@ from outlast.store.protocol import Store
 from outlast.store.values import TRIP_BYTES, Claimed
 from outlast.worker.claims.ledger import Ledger
 
+WRITE_SECONDS = 0.5  # between two writes
 LINES_MAX = 200  # of an attempt: its last
 CHARACTERS_MAX = 65_536  # of an attempt
 LINE_MAX = 8_000  # bytes of a line; a longer one comes in pieces
@@ -84,7 +85,10 @@ def _cut_off(line: bytes, hide: Callable[[str], str]) -> tuple[bytes, bytes]:
 
 
 class JobLogs:
-    """Takes what attempts print, and writes it for those of which it is kept."""
+    """The duty that writes what attempts print, for those of which it is kept. It is one of its
+    own, so that no checkpoint waits for lines that cannot be written."""
+
+    name = "logs"
 
     def __init__(self, store: Store, ledger: Ledger, clock: Clock = SYSTEM) -> None:
         self._store = store
@@ -115,12 +119,13 @@ class JobLogs:
         """Whether there is something to write, or to forget."""
         return bool(self._kept)
 
-    async def write(self) -> None:
+    async def run_once(self) -> float:
         """Write what running attempts have printed since the last time; forget those that ended."""
         held = self._ledger.held()
         self._kept = {token: kept for token, kept in self._kept.items() if token in held}
         self._changed &= self._kept.keys()
         await self._write(self._ledger.running.keys())
+        return WRITE_SECONDS
 
     async def write_last(self, tokens: AbstractSet[int]) -> None:
         """Write the last lines of attempts whose ends are about to be handed in."""

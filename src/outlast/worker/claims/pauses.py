@@ -17,7 +17,7 @@ import msgspec
 
 from outlast.clock import Clock
 from outlast.events import emit
-from outlast.model.pause import NO_PAUSES, Pause, Pauses
+from outlast.model.pause import NO_PAUSES, Pauses
 from outlast.store.protocol import Store
 from outlast.store.values import Claimed, ClaimRequest, WorkerRef
 from outlast.worker.base import Pool
@@ -121,9 +121,9 @@ class PauseKeeper:
         emit("pauses_changed", worker_id=self._owner.me.worker_id, pauses=len(pauses.listed))
         self._owner.pool.starter.give_back(STOP_REASON, lambda claimed: not self.may_start(claimed))
         known = {pause.id for pause in before.listed}
+        stops = Pauses(pause for pause in pauses.listed if pause.stop and pause.id not in known)
         for token, running in list(self._owner.ledger.running.items()):
-            pause = self._pause_of(running.claimed)
-            if pause is not None and pause.stop and pause.id not in known:
+            if _is_under(stops, running.claimed):
                 self._owner.pool.control.stop(token, STOP_REASON)
         self._owner.look_for_work()  # of what was resumed
 
@@ -133,10 +133,7 @@ class PauseKeeper:
 
     def may_start(self, claimed: Claimed) -> bool:
         """Whether no pause is on this job."""
-        return self._pause_of(claimed) is None
-
-    def _pause_of(self, claimed: Claimed) -> Pause | None:
-        return self.pauses.find(claimed.queue, claimed.task, claimed.tenant)
+        return not _is_under(self.pauses, claimed)
 
     def narrow(self, requests: Sequence[ClaimRequest]) -> list[ClaimRequest]:
         """Return claim requests without what is paused."""
@@ -156,6 +153,10 @@ class PauseKeeper:
     def choose(self, attempts: Iterable[Running]) -> list[Running]:
         """Return those that may start."""
         return [each for each in attempts if self.may_start(each.claimed)]
+
+
+def _is_under(pauses: Pauses, claimed: Claimed) -> bool:
+    return pauses.find(claimed.queue, claimed.task, claimed.tenant) is not None
 
 
 def _row_of(me: WorkerRef) -> Row:

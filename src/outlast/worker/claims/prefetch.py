@@ -60,7 +60,11 @@ class Prefetch:
 
     def most(self) -> int:
         """Return how many may be held beyond the slots: what will start within the horizon."""
-        return int(self._per_second() * self._horizon)
+        return self.expect(self._horizon)
+
+    def expect(self, seconds: float) -> int:
+        """Return how many attempts will start in that time."""
+        return int(self._per_second() * seconds)
 
     def part(self, slots: int) -> int:
         """Return how many one exchange may claim for this number of slots: while attempts end,

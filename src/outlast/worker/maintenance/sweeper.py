@@ -22,7 +22,7 @@ from outlast.wakeup.messenger import Messenger
 from outlast.wakeup.notice import Notice, can_carry, notice_of
 
 GRACE_SECONDS = 1.0  # for the notice of the client that enqueued
-SWEEP_MAX = 100  # jobs of a queue in one sweep: the first of its line
+SWEEP_MAX = 100  # jobs of a task and queue in one sweep: the first of their line
 REPEAT_SECONDS = 5.0  # a job is announced again after twice this time, and each time in twice
 LOOK_SECONDS = 1.0  # at the health of the wake-up, and at what messages named without effect
 PAUSE_MIN, PAUSE_MAX = 0.01, 60.0

@@ -5,12 +5,18 @@ runner that is ready beyond the pool's size, so that it waits for no other: the 
 cannot starve it. That runner takes no other attempt until the cohort has ended, and no more than
 one cohort runs at a time. So does one plain function at a time where async tasks fill all runners:
 a stream of them, each of which ends at another moment, would leave none idle at any time.
+
+Where attempts end quickly, a runner that is full is given a *line* of more: they begin as slots
+come free, without a trip to the worker and back. They can be recalled, and a runner's death is none
+of their business.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import groupby
+from math import inf
+from typing import NamedTuple
 
 from outlast.model.job import ALONE_IN_RUNNER, ALONE_IN_WORKER
 from outlast.store.protocol import CLAIMS_MAX
@@ -19,6 +25,17 @@ from outlast.worker.runners.process import RunnerProcess
 from outlast.worker.running import Running
 
 Plan = dict[RunnerProcess, list[Running]]
+
+
+class Line(NamedTuple):
+    """How many attempts may wait in a runner that is full, if one has ended there ``since`` then,
+    on the boot clock."""
+
+    places: int
+    since: float
+
+
+NO_LINE = Line(0, inf)
 
 
 class Assignment:
@@ -90,10 +107,20 @@ class Assignment:
         )
         return sum(not runner.tokens for runner in active), sum(slots)
 
-    def places_to_share(self, runners: Sequence[RunnerProcess]) -> int:
-        """Return how many attempts could share a runner with others, idle runners included."""
-        open_ = (runner for runner in self.active(runners) if not runner.exclusive)
-        return sum(self._concurrency - len(runner.tokens) for runner in open_)
+    def places_to_share(self, runners: Sequence[RunnerProcess], line: Line = NO_LINE) -> int:
+        """Return how many attempts could share a runner with others, idle runners included. A line
+        is filled once half of it is empty, so that many go together."""
+        places = 0
+        for runner in self.active(runners):
+            if not runner.exclusive:
+                free = self._concurrency - len(runner.tokens)
+                room = free + line.places * (runner.ended_at >= line.since)
+                places += room if free > 0 or 2 * room >= line.places else 0
+        return max(0, places)
+
+    def find_line(self, runner: RunnerProcess) -> list[int]:
+        """Return the attempts that wait in a runner for one of its slots."""
+        return runner.find_line(self._concurrency)
 
     def crowds_out(self, runners: Sequence[RunnerProcess]) -> bool:
         """Whether async tasks leave no runner to plain functions: none is idle or runs one."""
@@ -116,7 +143,12 @@ class Assignment:
         tasks = {name for runner in self.active(runners) for name in runner.tasks}
         return ClaimRequest(sorted(tasks), 1, self._queues, ALONE_IN_WORKER) if tasks else None
 
-    def place(self, runners: Sequence[RunnerProcess], attempts: Sequence[Running]) -> Plan:
+    def place(
+        self,
+        runners: Sequence[RunnerProcess],
+        attempts: Sequence[Running],
+        line: Line = NO_LINE,
+    ) -> Plan:
         """Give attempts to runners, which hold their tokens from now on; some may fit nowhere."""
         suspects = [each for each in attempts if each.claimed.solo == ALONE_IN_RUNNER]
         others = [each for each in attempts if each.claimed.solo != ALONE_IN_RUNNER]
@@ -129,7 +161,11 @@ class Assignment:
             others = [each for each in others if each.claimed.task not in own]
             for running in alone:
                 self._put(plan, self._choose_idle(idle, running.claimed.task), running)
-        self._share_out(plan, active, others, packed=bool(own))
+        rest = self._share_out(plan, active, others, self._concurrency, packed=bool(own))
+        if rest and line.places:
+            full = [each for each in active if len(each.tokens) >= self._concurrency]
+            quick = [each for each in full if each.ended_at >= line.since]
+            self._share_out(plan, quick, rest, self._concurrency + line.places, packed=False)
         if suspects:
             self._cohort = next(
                 (each for each in self._fit(runners)[::-1] if not each.tokens), None
@@ -143,40 +179,41 @@ class Assignment:
         plan: Plan,
         active: Sequence[RunnerProcess],
         attempts: Sequence[Running],
+        most: int,
         *,
         packed: bool,
-    ) -> None:
-        """Give attempts that share to the runners that know them, as far as they have places: to as
-        few of them as can be, so that others stay idle for plain functions, or to all alike."""
-        open_ = [
-            runner
-            for runner in active
-            if not runner.exclusive and len(runner.tokens) < self._concurrency
-        ]
+    ) -> Sequence[Running]:
+        """Give attempts that share to the runners that know them, as far as these have less than
+        ``most``: to as few of them as can be, so that others stay idle for plain functions, or to
+        all alike. Return what fits nowhere."""
+        open_ = [runner for runner in active if not runner.exclusive and len(runner.tokens) < most]
         if not open_ or not attempts:
-            return
+            return attempts
         names = {running.claimed.task for running in attempts}
         if all(names <= runner.tasks.keys() for runner in open_):
-            self._fill(plan, open_, attempts, packed=packed)
-            return
-        for name, its in groupby(attempts, key=lambda each: each.claimed.task):
+            return attempts[self._fill(plan, open_, attempts, most, packed=packed) :]
+        rest: list[Running] = []
+        for name, group in groupby(attempts, key=lambda each: each.claimed.task):
             known = [runner for runner in open_ if name in runner.tasks]  # their releases differ
-            self._fill(plan, known, list(its), packed=packed)
+            its = list(group)
+            rest += its[self._fill(plan, known, its, most, packed=packed) :]
+        return rest
 
     def _fill(
         self,
         plan: Plan,
         runners: Sequence[RunnerProcess],
         attempts: Sequence[Running],
+        most: int,
         *,
         packed: bool,
-    ) -> None:
+    ) -> int:
         """Give attempts to runners that know all of them: the fullest is filled first, or all get
-        as many as makes them equal."""
-        places = [self._concurrency - len(runner.tokens) for runner in runners]
+        as many as makes them equal. Return how many have a place: the first ones."""
+        places = [most - len(runner.tokens) for runner in runners]
         order = sorted(range(len(runners)), key=places.__getitem__)  # the fullest first
         free = sum(places)
-        left = min(len(attempts), free)
+        placed = left = min(len(attempts), free)
         shares = dict.fromkeys(order, 0)
         for number, at in enumerate(order):
             if packed:
@@ -189,13 +226,14 @@ class Assignment:
             its = attempts[left : left + shares[at]]
             left += len(its)
             if its:
-                runners[at].tokens.update([running.token for running in its])
+                runners[at].take([running.token for running in its])
                 plan.setdefault(runners[at], []).extend(its)
+        return placed
 
     @staticmethod
     def _put(plan: Plan, runner: RunnerProcess | None, running: Running) -> None:
         if runner is not None and (alone := runner.tasks.get(running.claimed.task)) is not None:
-            runner.tokens.add(running.claimed.token)
+            runner.take([running.claimed.token])
             if alone:
                 runner.reserve()
             plan.setdefault(runner, []).append(running)

@@ -78,8 +78,7 @@ class RunnersControl:
             if runner.gone or not asked:
                 continue  # one that is gone begins nothing
             answered = False
-            if new := sorted(asked - runner.recalling):
-                runner.recalling.update(new)
+            if new := runner.note_recalling(asked):
                 runner.send(Recall(new))
         return answered
 

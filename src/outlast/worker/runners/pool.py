@@ -6,7 +6,9 @@ ends these, and ``Watchdog`` holds them to their limits.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Collection
+from collections.abc import Set as AbstractSet
 
 import msgspec
 
@@ -44,11 +46,15 @@ from outlast.worker.runners.process import Death, RunnerOwner, RunnerProcess
 from outlast.worker.runners.recycling import MAX_RSS, Recycling
 from outlast.worker.runners.reload import Reloader
 from outlast.worker.runners.responsiveness import ResponsivenessMonitor
-from outlast.worker.runners.starter import Prefetches, RunnerStarter
+from outlast.worker.runners.starter import LINE_MAX, Prefetches, RunnerStarter
 from outlast.worker.runners.supervisor import GroupTether, RunnerSupervisor
 from outlast.worker.runners.watchdog import Watchdog
 
 _CRASHED = OutcomeKind.CRASHED
+_NOT_BEGUN = Outcome(
+    kind=OutcomeKind.RELEASED, message="its runner ended before it began", began=False
+)
+SIGNAL_SECONDS = 0.2  # in which a signal to the whole group reaches the worker, too
 
 
 class RunnerPool:
@@ -78,12 +84,11 @@ class RunnerPool:
         self._ledger = ledger
         self._checkpoints = checkpoints
         self._recycling = recycling
-        self._clock = clock
-        assignment = Assignment(size=size, concurrency=concurrency, queues=queues)
+        self._assignment = Assignment(size=size, concurrency=concurrency, queues=queues)
         self._supervisor = RunnerSupervisor(
             owner,
             lambda: make(self),
-            assignment,
+            self._assignment,
             recycling,
             tether,
             size=size,
@@ -97,9 +102,11 @@ class RunnerPool:
             owner,
             ledger,
             self._supervisor,
-            assignment,
+            self._assignment,
             self._prefetches,
-            slots=size * concurrency,
+            size=size,
+            concurrency=concurrency,
+            line_max=0 if recycling.has_limits else LINE_MAX,
             clock=clock,
         )
         self.control = RunnersControl(
@@ -167,38 +174,54 @@ class RunnerPool:
             self._supervisor.note_failed(runner, frame)
 
     def _take_ends(self, runner: RunnerProcess, frame: AttemptsEnded) -> None:
-        prefetch = self._prefetches.of(runner)
         ends = [end for end in frame.ends if end.token in runner.tokens]
-        completed = OutcomeKind.COMPLETED
-        others = [end for end in ends if end.outcome.kind is not completed]
+        others = [end for end in ends if end.outcome.kind is not OutcomeKind.COMPLETED]
         if any(end.outcome.crash is None for end in others if end.outcome.kind is _CRASHED):
             raise FrameError("a frame with a crash that has no report")  # none is taken in
         results = {end.outcome.result for end in ends}  # those of small jobs are often the same
         if not all(is_ours(result) for result in results if result is not None):
             raise FrameError("a frame with a result that is not JSON")
+        runner.note_ended([end.token for end in ends], self._clock.boot())
+        signalled = [end for end in others if _was_signalled(end)]
+        self._end(runner, [end for end in ends if not _was_signalled(end)])
+        if signalled and self._owner.is_draining():
+            self._end_signalled(runner, signalled)
+        elif signalled:
+            loop = asyncio.get_running_loop()
+            loop.call_later(SIGNAL_SECONDS, self._end_signalled, runner, signalled)
+
+    def _end_signalled(self, runner: RunnerProcess, ends: list[End]) -> None:
+        """End attempts that failed after their runner was signalled, unless it has died since."""
+        left = [end for end in ends if end.token in runner.tokens]
+        others = runner.tokens - {end.token for end in left}
+        if left:
+            self._end(runner, [self._excuse(end, others) for end in left])
+
+    def _end(self, runner: RunnerProcess, ends: list[End]) -> None:
+        prefetch = self._prefetches.of(runner)
         ended = [end.token for end in ends]
         runner.let_go(ended)
-        for end in others:
-            self._add_evidence(end.token, runner)
-        if any(_was_signalled(end) for end in others):
-            ends = [self._excuse(end, runner) if _was_signalled(end) else end for end in ends]
+        for end in ends:
+            if end.outcome.kind is not OutcomeKind.COMPLETED:
+                self._add_evidence(end.token, runner)
         runner.forget(ended)
         left = self._ledger.end_all(ends)
         if self._recycling.note_left(runner, [running.claimed.job_id for running, _ in left]):
             self._supervisor.retire_worn()  # before another attempt begins there
-        prefetch.note_freed(len(ends))
+        prefetch.note_freed(sum(end.outcome.began for end in ends))
         self._recycling.dismiss(runner)
         self.starter.refill()
 
-    def _excuse(self, end: End, runner: RunnerProcess) -> End:
+    def _excuse(self, end: End, others: AbstractSet[int]) -> End:
         """Return the end of an attempt that failed after its runner was signalled from outside: a
-        drain interrupts it, and costs nothing; else it is a loss, as any bystander's."""
+        drain interrupts it, and costs nothing; else it is a loss, as any bystander's. ``others``:
+        the tokens that are in its runner."""
         crash = end.outcome.crash
         assert crash is not None
         if self._owner.is_draining():
             outcome = Outcome(kind=OutcomeKind.RELEASED, message=crash.message)
             return msgspec.structs.replace(end, outcome=outcome)
-        jobs = (self._ledger.job_of(token) for token in runner.tokens)
+        jobs = (self._ledger.job_of(token) for token in others)
         crash = msgspec.structs.replace(crash, neighbours=[job[0] for job in jobs if job])
         outcome = msgspec.structs.replace(end.outcome, crash=crash)
         return msgspec.structs.replace(end, outcome=outcome)
@@ -249,7 +272,10 @@ class RunnerPool:
 
     def _end_attempts(self, runner: RunnerProcess, death: Death) -> None:
         ledger = self._ledger.running
-        attempts = [ledger[token] for token in sorted(runner.tokens & ledger.keys())]
+        waited = set(self._assignment.find_line(runner))
+        for token in waited & ledger.keys():
+            self._ledger.end(token, _NOT_BEGUN)
+        attempts = [ledger[token] for token in sorted(runner.tokens & ledger.keys() - waited)]
         jobs = [running.claimed.job_id for running in attempts]
         if runner.kill_reason == MAX_RSS:
             jobs += runner.left_by.difference(jobs)

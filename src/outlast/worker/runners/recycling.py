@@ -46,6 +46,11 @@ class Recycling:
         self._read = read
         self._next_look_at = clock.boot()
 
+    @property
+    def has_limits(self) -> bool:
+        """Whether runners are replaced by what they have run: each attempt counts there alone."""
+        return self._max_rss is not None or self._max_jobs is not None
+
     def is_missing_one(self, runners: Sequence[RunnerProcess], beside: int = 0) -> bool:
         """Whether another runner has to be started: only those that take work count, and as many as
         are wanted ``beside`` the pool's size and its spare."""
@@ -148,8 +153,7 @@ class Recycling:
     def explain(self, runner: RunnerProcess, death: Death) -> MemoryEvidence | None:
         """Return what there is to say of memory about this death."""
         if runner.kill_reason == MAX_RSS and self._max_rss is not None:
-            limit = int(self._max_rss * FAR_ABOVE)
-            return MemoryEvidence(source=MAX_RSS, rss_bytes=runner.rss, limit_bytes=limit)
+            return MemoryEvidence(source=MAX_RSS, rss_bytes=runner.rss, limit_bytes=self._max_rss)
         return self._oom.explain(death) if runner.kill_reason is None else None
 
 
@@ -160,9 +164,8 @@ def _format_size(count: int | None) -> str:
 def describe(memory: MemoryEvidence) -> str:
     """Return the evidence as half a sentence, to follow how a runner died."""
     if memory.source == MAX_RSS:
-        return (
-            f"with {_format_size(memory.rss_bytes)}, above its {_format_size(memory.limit_bytes)}"
-        )
+        limit = f"above {FAR_ABOVE:g} times its max_rss of {_format_size(memory.limit_bytes)}"
+        return f"with {_format_size(memory.rss_bytes)}, {limit}"
     return (
         "while the kernel killed for want of memory in its cgroup"
         f" (kills {memory.oom_kills_before} to {memory.oom_kills_after},"

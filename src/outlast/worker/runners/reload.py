@@ -62,7 +62,8 @@ class CodeWatch:
             for changes in self._changes:
                 self._on_change(sorted({path for _, path in changes}))
         except Exception as error:  # such as the limit of watches of this user
-            emit("reload_failed", error=f"changes cannot be watched: {text_of(error)}")
+            told = f"changes cannot be watched: {text_of(error)}"
+            emit("reload_failed", error=told, stack=None)
 
 
 class Reloader:

@@ -13,17 +13,21 @@ from outlast.errors import text_of
 from outlast.model.crash import CrashKind
 from outlast.model.job import ALONE_IN_RUNNER, ALONE_IN_WORKER
 from outlast.model.lifecycle import Outcome, OutcomeKind
-from outlast.runner.protocol import FrameError, Run, in_batches
+from outlast.runner.protocol import FrameError, Recall, Run, in_batches
 from outlast.store.schedules import NewSchedule
 from outlast.store.values import Claimed, ClaimRequest
 from outlast.worker.base import PoolOwner
 from outlast.worker.claims.ledger import Ledger
-from outlast.worker.claims.prefetch import TURN_EVERY_SECONDS, Prefetch, linger
-from outlast.worker.runners.assignment import Assignment
+from outlast.worker.claims.prefetch import TURN_EVERY_SECONDS, WAIT_SECONDS_MAX, Prefetch, linger
+from outlast.worker.runners.assignment import NO_LINE, Assignment, Line
 from outlast.worker.runners.exits import make_crash
 from outlast.worker.runners.process import RunnerProcess
 from outlast.worker.runners.supervisor import RunnerSupervisor
 from outlast.worker.running import Running
+
+LINE_MAX = 30  # attempts that wait in a runner for one of its slots
+LINE_SECONDS = 0.01  # within which they will begin, at the present rate
+QUICK_SECONDS = 0.02  # a runner in which none has ended for longer is given no line
 
 _NO_PLACE = Outcome(
     kind=OutcomeKind.RELEASED,
@@ -57,7 +61,9 @@ class RunnerStarter:
         assignment: Assignment,
         prefetches: Prefetches,
         *,
-        slots: int,
+        size: int,
+        concurrency: int,
+        line_max: int = LINE_MAX,
         clock: Clock,
     ) -> None:
         self._owner = owner
@@ -66,7 +72,9 @@ class RunnerStarter:
         self._runners = supervisor.runners
         self._assignment = assignment
         self._prefetches = prefetches
-        self._slots = slots
+        self._size = size
+        self._slots = size * concurrency
+        self._line_max = line_max if concurrency < line_max else 0
         self._clock = clock
         self._worker_id = 0
         self._next_turn_at = clock.boot() + TURN_EVERY_SECONDS
@@ -131,7 +139,7 @@ class RunnerStarter:
         """Send attempts to runners; return those that fit nowhere."""
         if not attempts:
             return []
-        plan = self._assignment.place(self._runners, attempts)
+        plan = self._assignment.place(self._runners, attempts, self._line())
         for runner, its in plan.items():
             self._begin(runner, its)
         if sum(map(len, plan.values())) == len(attempts):
@@ -180,7 +188,7 @@ class RunnerStarter:
         if alone:
             left += self._send_all(alone.take(self._assignment.count_idle(self._runners)))
         if shared:
-            places = self._assignment.places_to_share(self._runners)
+            places = self._assignment.places_to_share(self._runners, self._line())
             left += self._send_all(shared.take(places))
         for running in left:
             self._ledger.end(running.token, _NO_PLACE)
@@ -192,7 +200,15 @@ class RunnerStarter:
 
     def count_waiting(self) -> int:
         """Return how many attempts were claimed and have not begun."""
-        return sum(map(len, self._prefetches))
+        lines = (len(self._assignment.find_line(runner)) for runner in self._runners)
+        return sum(map(len, self._prefetches)) + sum(lines)
+
+    def _line(self) -> Line:
+        """Return what may wait in a runner: nothing, unless attempts end quickly."""
+        if not self._line_max:
+            return NO_LINE
+        places = self._prefetches.shared.expect(LINE_SECONDS) // self._size
+        return Line(min(places, self._line_max), self._clock.boot() - QUICK_SECONDS)
 
     def give_back(self, reason: str, which: Callable[[Claimed], bool] | None = None) -> None:
         """Give back what was claimed and has not begun: all, or those."""
@@ -204,3 +220,17 @@ class RunnerStarter:
         self.refill()
         for prefetch in self._prefetches:
             prefetch.give_back_late()
+        for runner in self._runners:
+            self._recall_late(runner)
+
+    def _recall_late(self, runner: RunnerProcess) -> None:
+        """Ask for what has waited in a runner for too long; its loop may be blocked."""
+        since = self._clock.boot() - WAIT_SECONDS_MAX
+        running = self._ledger.running
+        late = [
+            token
+            for token in self._assignment.find_line(runner)
+            if token in running and running[token].started_at <= since
+        ]
+        if new := runner.note_recalling(late):
+            runner.send(Recall(new))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from itertools import islice
 
 from outlast.runner.protocol import Hello
 from outlast.store.schedules import NewSchedule
@@ -27,6 +28,8 @@ class RunnerState:
         self.release: str | None = None
         self.python: str | None = None
         self.tokens: set[int] = set()
+        self._unended: dict[int, None] = {}  # of these, in the order in which it was given them
+        self.ended_at = float("-inf")  # when an attempt last ended in it
         self.recalling: set[int] = set()  # asked whether they have begun
         self.begun: set[int] = set()  # of those that were asked
         self.exclusive = False  # what runs in it shares it with no other attempt
@@ -53,12 +56,36 @@ class RunnerState:
         """Keep it for the attempt that it was given, until that has ended."""
         self.exclusive = True
 
+    def take(self, tokens: Collection[int]) -> None:
+        """Note that it is given these attempts, in their order."""
+        self.tokens.update(tokens)
+        self._unended.update(dict.fromkeys(tokens))
+
+    def find_line(self, slots: int) -> list[int]:
+        """Return the attempts that wait in it behind ``slots`` others: none of them has begun."""
+        return list(islice(self._unended, slots, None))
+
+    def note_ended(self, tokens: Collection[int], now: float) -> None:
+        """Note that these attempts have ended in it."""
+        self.ended_at = now
+        for token in tokens:
+            self._unended.pop(token, None)
+
     def let_go(self, tokens: Collection[int]) -> None:
         """Note that these attempts are no longer in it."""
         self.tokens.difference_update(tokens)
+        for token in tokens:
+            self._unended.pop(token, None)
         self.recalling.difference_update(tokens)
         self.begun.difference_update(tokens)
         self.exclusive = self.exclusive and bool(self.tokens)
+
+    def note_recalling(self, tokens: Collection[int]) -> list[int]:
+        """Note that it is asked whether these attempts have begun; return those that it was not
+        asked for before."""
+        new = sorted(set(tokens) - self.recalling - self.begun)
+        self.recalling.update(new)
+        return new
 
     def note_recalled(self, tokens: Collection[int]) -> None:
         """Note that of these attempts those that are still in it have begun."""

@@ -70,7 +70,7 @@ class RunnerSupervisor:
         self._tags = tags
         self._clock = clock
         self._startup = StartupWatch(clock)
-        self._complaints: dict[int, str] = {}  # of runners that could not start, by pid
+        self._complaints: dict[int, ApplicationFailed] = {}  # by pid: it could not start
         self._starts_failed = 0
         self._next_start_at = 0.0
         self.ever_ready = False
@@ -169,28 +169,29 @@ class RunnerSupervisor:
 
     def note_failed(self, runner: RunnerProcess, frame: ApplicationFailed) -> None:
         """Note why a runner could not start, or not go on, for when it has died."""
-        self._complaints[runner.pid] = f"{frame.message}\n{frame.traceback}".rstrip()
+        self._complaints[runner.pid] = frame
         if runner.ready:
             runner.kill(LIFESPAN)
 
     def _delay_next_start(
-        self, death: Death, complaint: str | None, killed_for: str | None
+        self, death: Death, complaint: ApplicationFailed | None, killed_for: str | None
     ) -> None:
         if self.closing or killed_for == RELOAD:
             return
-        message = complaint or _describe_failed_start(death, killed_for)
+        failure = complaint or _describe_failed_start(death, killed_for)
+        error, stack = failure.message, failure.traceback.rstrip() or None
         if self._on_trial:
-            emit("reload_failed", error=message)
+            emit("reload_failed", error=error, stack=stack)
             self._next_start_at = inf  # the same code would fail again
             return
         if not self.ever_ready and complaint:
-            emit("application_failed", error=message)
-            self._owner.fail(ApplicationError(message))
+            emit("application_failed", error=error, stack=stack)
+            self._owner.fail(ApplicationError("\n".join(filter(None, (error, stack)))))
             return
         self._starts_failed += 1
         pause = min(START_BACKOFF_MAX, START_BACKOFF_FIRST * 2.0 ** (self._starts_failed - 1))
         self._next_start_at = self._clock.boot() + pause
-        emit("runner_restart_delayed", seconds=pause, error=message)
+        emit("runner_restart_delayed", seconds=pause, error=error, stack=stack)
 
     def _tell_if_late(self, runner: RunnerProcess, death: Death) -> None:
         """Tell where a runner stood that was killed since it did not leave."""
@@ -271,9 +272,9 @@ def _tell_unkillable(runner: RunnerProcess) -> None:
         emit("runner_unkillable", pid=runner.pid, attempts=len(runner.tokens))
 
 
-def _describe_failed_start(death: Death, killed_for: str | None) -> str:
+def _describe_failed_start(death: Death, killed_for: str | None) -> ApplicationFailed:
     how = death.signal or f"exit code {death.exit_code}"
     if killed_for == TOO_LATE:
         how = f"killed: it was not after {START_SECONDS_MAX:g} s"
-    tail = "\n".join(death.output[-5:])
-    return f"a runner died before it was ready ({how})\n{tail}".rstrip()
+    message = f"a runner died before it was ready ({how})"
+    return ApplicationFailed(message, "\n".join(death.output[-5:]))

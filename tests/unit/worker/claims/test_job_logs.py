@@ -55,32 +55,32 @@ async def test_only_what_is_asked_for_is_kept_and_written_when_it_grows(desk: De
     desk.logs.add(99, b"not known\n")
     assert not desk.logs.is_pending
     desk.logs.add(1, b"one\ntw")
-    await desk.checkpoints.run_once()
+    await desk.logs.run_once()
     assert desk.shelf.last() == {1: ["one"]}
     desk.logs.add(1, b"o\n\xff\x00\n")
-    await desk.checkpoints.run_once()
+    await desk.logs.run_once()
     assert desk.shelf.last() == {1: ["one", "two", "\ufffd\ufffd"]}
-    await desk.checkpoints.run_once()
+    await desk.logs.run_once()
     assert len(desk.shelf.written) == 2
 
 
 async def test_a_worker_may_keep_what_all_attempts_print(desk: Desk) -> None:
     desk.logs.keep_all()
     desk.logs.add(2, b"kept\n")
-    await desk.checkpoints.run_once()
+    await desk.logs.run_once()
     assert desk.shelf.last() == {2: ["kept"]}
 
 
 async def test_of_much_output_the_last_lines_are_kept(desk: Desk) -> None:
     desk.logs.add(1, b"".join(b"line %d\n" % n for n in range(LINES_MAX + 5)))
-    await desk.checkpoints.run_once()
+    await desk.logs.run_once()
     ((log,),) = desk.shelf.written
     assert (len(log.lines), log.dropped) == (LINES_MAX, 5)
     assert log.lines[0].text == "line 5"
     desk.logs.add(1, b"x" * 3 * LINE_MAX)  # without an end
     for _ in range(20):
         desk.logs.add(1, b"y" * LINE_MAX + b"\n")
-    await desk.checkpoints.run_once()
+    await desk.logs.run_once()
     ((log,),) = desk.shelf.written[1:]
     assert sum(len(line.text) for line in log.lines) <= CHARACTERS_MAX
     assert len(log.lines) + log.dropped >= LINES_MAX + 5 + 20
@@ -93,12 +93,12 @@ async def test_of_a_progress_bar_its_state_is_kept_now_and_then(desk: Desk) -> N
     for percent in range(100):
         logs.add(1, b"\r%3d%% %s" % (percent, b"#" * 500))
         clock.advance(1.0)
-    await logs.write()
+    await logs.run_once()
     assert [line[:4] for line in desk.shelf.last()[1]] == ["  0%", " 30%", " 60%", " 90%"]
     for percent in range(3):
         logs.add(1, b"%d%%\r" % percent)
     logs.add(1, b"done\nnext\n")
-    await logs.write()
+    await logs.run_once()
     assert desk.shelf.last()[1][4:] == ["done", "next"]
 
 
@@ -124,19 +124,19 @@ async def test_what_could_not_be_written_is_written_with_the_next_time(desk: Des
     desk.logs.add(1, b"one\n")
     desk.shelf.away = True
     with pytest.raises(StoreUnavailable):
-        await desk.checkpoints.run_once()
+        await desk.logs.run_once()
     desk.shelf.away, desk.shelf.locked = False, {1}
-    await desk.checkpoints.run_once()
+    await desk.logs.run_once()
     desk.shelf.locked = set()
-    await desk.checkpoints.run_once()
-    await desk.checkpoints.run_once()
+    await desk.logs.run_once()
+    await desk.logs.run_once()
     assert [len(logs) for logs in desk.shelf.written] == [1, 1]
 
 
 async def test_attempts_that_are_gone_are_forgotten(desk: Desk) -> None:
     desk.logs.add(1, b"one\n")
     desk.ledger.running.clear()  # its lease is lost
-    await desk.checkpoints.run_once()
+    await desk.logs.run_once()
     assert not desk.logs.is_pending
     assert desk.shelf.written == []
 
@@ -144,7 +144,7 @@ async def test_attempts_that_are_gone_are_forgotten(desk: Desk) -> None:
 async def test_secrets_are_hidden_on_the_way_to_the_store() -> None:
     desk = Desk(redact=[r"\d{4}-\d{4}"])
     desk.logs.add(1, b"card 1234-5678 of postgresql://app:geheim@db/shop\n")
-    await desk.checkpoints.run_once()
+    await desk.logs.run_once()
     (text,) = desk.shelf.last()[1]
     assert "1234" not in text
     assert "geheim" not in text

@@ -186,6 +186,17 @@ async def test_a_pause_is_acknowledged_once_the_runners_have_answered(bench: Pau
     assert bench.acknowledged() == ["", "5"]
 
 
+async def test_a_stop_is_heard_through_an_older_pause_of_the_same_jobs(bench: Paused) -> None:
+    bench.ledger.claim([claimed(1, queue="q")])
+    bench.listed = [paused(1, "queue", "q")]
+    await bench.keeper.run_once()
+    assert bench.pool.stopped == []
+    bench.listed.append(paused(2, "all", stop=True))
+    bench.keeper.take_look("1,2")
+    await bench.keeper.run_once()
+    assert bench.pool.stopped == [(1, "pause")]
+
+
 async def test_running_attempts_are_asked_to_stop_once_where_that_is_wanted(bench: Paused) -> None:
     jobs = [claimed(1, queue="q"), claimed(2), claimed(3, tenant="acme"), claimed(4, queue="r")]
     bench.ledger.claim(jobs)

@@ -17,6 +17,7 @@ from outlast.worker.claims.prefetch import (
     Prefetch,
     linger,
 )
+from outlast.worker.runners import starter
 from tests.manual_clock import ManualClock
 from tests.unit.worker.runners.pool_kit import CONCURRENCY, OWN, SHARED, SIZE, Bench, own, shared
 from tests.unit.worker.worker_kit import COMPLETED, claimed, new_ledger
@@ -24,6 +25,12 @@ from tests.unit.worker.worker_kit import COMPLETED, claimed, new_ledger
 SLOTS = SIZE * CONCURRENCY
 RATE = 100 / RATE_SECONDS  # ends per second of a pool that has been busy
 AHEAD = int(RATE * HORIZON_SECONDS)
+
+
+@pytest.fixture(autouse=True)
+def _without_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What waits here would wait in its runner: tests/unit/worker/runners/test_line.py."""
+    monkeypatch.setattr(starter, "LINE_SECONDS", 0.0)
 
 
 async def busy(**tasks: bool) -> Bench:

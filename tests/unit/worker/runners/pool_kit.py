@@ -192,5 +192,5 @@ def own(token: int) -> Claimed:
     return claimed(token, OWN)
 
 
-def shared(token: int) -> Claimed:
-    return claimed(token, SHARED)
+def shared(token: int, **fields: Any) -> Claimed:
+    return claimed(token, SHARED, **fields)

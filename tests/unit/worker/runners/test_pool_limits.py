@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from outlast.model.crash import Crash, CrashKind
-from outlast.runner.protocol import AttemptsEnded, End, Restored, StackAtLimit
+from outlast.model.job import Policy
+from outlast.runner.protocol import AttemptsEnded, End, Ping, Pong, Restored, StackAtLimit, Stop
 from tests.unit.worker.runners.pool_kit import Bench, FakeRunner, own, shared
 from tests.unit.worker.worker_kit import crash, heard_fields
 
@@ -102,3 +105,59 @@ async def test_the_stack_of_the_coroutine_comes_first_also_after_a_kill():
     assert (report.stacks or "").splitlines()[1].endswith(" in awaits")
     assert "0x2" in (report.stacks or "")
     assert report.message.endswith('it was at File "user.py", line 5 in awaits')
+
+
+async def look(bench: Bench, seconds: float) -> None:
+    """Let the watchdog look after this time; the loops of all runners turn."""
+    bench.clock.advance(seconds)
+    await bench.pool.watchdog.run_once()
+    for runner in bench.runners:
+        for frame in [each for each in runner.sent if isinstance(each, Ping)]:
+            runner.says(Pong(frame.seq))
+    await bench.pool.watchdog.run_once()
+
+
+def stops(runner: FakeRunner) -> list[tuple[int, str]]:
+    return [(each.token, each.reason) for each in runner.sent if isinstance(each, Stop)]
+
+
+async def test_an_attempt_that_is_deaf_to_a_pause_is_killed_after_its_grace_and_charged_nothing():
+    """Also where its limit passes meanwhile; nor is its neighbour charged."""
+    bench = await Bench(size=1).ready()
+    bench.place(
+        shared(1, policy=Policy(timeout=10.0, stall_timeout=9.0, cancel_grace=5.0)), shared(2)
+    )
+    runner = runner_of(bench, 1)
+    await look(bench, 8.0)
+    bench.pool.control.stop(1, "pause")
+    await look(bench, 4.0)
+    assert (stops(runner), runner.kill_reason) == ([(1, "pause")], None)
+    await look(bench, 1.0)
+    assert (stops(runner), runner.kill_reason) == ([(1, "pause")], "pause")
+    runner.dies(signal="SIGKILL")
+    ends = bench.ends()
+    assert [(end.token, end.outcome, end.charge, end.losses, end.solo) for end in ends] == [
+        (1, "released", "none", 0, 0),
+        (2, "released", "none", 0, 0),
+    ]
+
+
+@pytest.mark.parametrize("first", ["limit", "drain"])
+async def test_a_limit_that_passes_while_the_worker_drains_is_charged_unless_the_drain_was_first(
+    first: str,
+):
+    bench = await Bench(size=1).ready()
+    bench.place(shared(1, policy=Policy(timeout=10.0, retries=0)), shared(2))
+    runner = runner_of(bench, 1)
+    bench.owner.draining = True
+    if first == "drain":
+        bench.pool.control.stop(1, "drain")
+    await look(bench, 10.0)
+    bench.pool.control.stop(1, "drain")
+    assert stops(runner) == [(1, "timeout" if first == "limit" else "drain")]
+    bench.pool.control.end_all("drain")
+    runner.dies(signal="SIGKILL")
+    outcomes = {end.token: (end.outcome, end.charge, end.state) for end in bench.ends()}
+    charged = ("timeout", "failure", "dead")
+    released = ("released", "none", "queued")
+    assert outcomes == {1: charged if first == "limit" else released, 2: released}

@@ -189,7 +189,8 @@ async def test_a_runner_far_above_its_limit_is_killed():
     assert (end.outcome, end.failures) == ("out_of_memory", 1)
     assert end.crash is not None
     assert end.crash.memory is not None
-    assert (end.crash.memory.rss_bytes, end.crash.memory.limit_bytes) == (1501, 1500)
+    assert (end.crash.memory.rss_bytes, end.crash.memory.limit_bytes) == (1501, LIMIT)
+    assert "with 1.5 KiB, above 1.5 times its max_rss of 1000 B" in end.message
 
 
 async def test_memory_taken_beside_other_attempts_is_blamed_on_none():

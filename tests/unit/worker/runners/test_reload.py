@@ -94,10 +94,13 @@ async def test_what_ends_in_time_is_an_end_like_any_other(scene):
 
 async def test_code_that_cannot_start_is_told_once_and_waits_for_the_next_change(scene):
     await scene.change()
-    with heard() as names:
-        scene.new[0].says(ApplicationFailed("cannot import 'shop': SyntaxError", "line 1"))
+    with heard_fields() as told:
+        scene.new[0].says(ApplicationFailed("cannot import 'shop': SyntaxError", "line 1\nline 2"))
         scene.new[0].dies(exit_code=3)
         await scene.after(3_600)
+    names = [name for name, _ in told]
+    (failure,) = [fields for name, fields in told if name == "reload_failed"]
+    assert failure == {"error": "cannot import 'shop': SyntaxError", "stack": "line 1\nline 2"}
     assert names.count("reload_failed") == 1
     assert "runner_restart_delayed" not in names
     assert scene.new == []

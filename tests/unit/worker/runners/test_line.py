@@ -1,0 +1,155 @@
+"""The line: attempts that wait in a full runner, in which others end quickly."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from outlast.model.crash import Crash, CrashKind
+from outlast.model.lifecycle import Outcome, OutcomeKind
+from outlast.runner.execute import RECALLED
+from outlast.runner.protocol import AttemptsEnded, End, Recall, Recalled
+from outlast.worker.claims.prefetch import RATE_SECONDS, WAIT_SECONDS_MAX
+from outlast.worker.runners.pool import SIGNAL_SECONDS
+from outlast.worker.runners.starter import LINE_MAX, QUICK_SECONDS
+from tests.unit.worker.runners.pool_kit import CONCURRENCY, SIZE, Bench, FakeRunner, shared
+from tests.unit.worker.worker_kit import COMPLETED
+
+FAST = 100_000 * RATE_SECONDS  # ends in the time over which they are counted
+LINES = SIZE * LINE_MAX
+FULL = SIZE * CONCURRENCY
+
+
+def end(runner: FakeRunner, *tokens: int, outcome: Outcome = COMPLETED) -> None:
+    runner.says(AttemptsEnded([End(token, outcome) for token in tokens]))
+
+
+async def busy(**limits: Any) -> tuple[Bench, FakeRunner, FakeRunner]:
+    """A pool whose attempts end quickly, each runner of which has just reported an end."""
+    bench = await Bench(**limits).ready(shared=False)
+    bench.pool._prefetches.shared.note_freed(int(FAST))
+    bench.clock.advance(RATE_SECONDS)
+    one, two, _ = bench.runners
+    bench.requests(0)
+    bench.place(*(shared(n) for n in range(1, FULL + 1)))
+    for runner in (one, two):
+        end(runner, runner.runs()[0])
+    bench.ends()
+    return bench, one, two
+
+
+async def with_lines() -> tuple[Bench, FakeRunner, FakeRunner]:
+    bench, one, two = await busy()
+    bench.place(*(shared(n) for n in range(100, 100 + LINES + SIZE)))
+    assert [len(each.tokens) for each in (one, two)] == [CONCURRENCY + LINE_MAX] * 2
+    return bench, one, two
+
+
+async def test_full_runners_get_a_line_where_attempts_end_quickly() -> None:
+    bench, one, two = await with_lines()
+    assert [each.find_line(CONCURRENCY) for each in (one, two)] == [
+        each.runs()[-LINE_MAX:] for each in (one, two)
+    ]
+    assert bench.ends() == []
+    assert bench.pool.starter.count_waiting() == LINES
+
+
+async def test_slots_are_filled_before_any_line() -> None:
+    bench, one, two = await busy()
+    end(two, *two.tokens)
+    bench.place(*(shared(n) for n in range(100, 100 + CONCURRENCY + 2)))
+    assert len(one.tokens) >= CONCURRENCY <= len(two.tokens)
+    assert not one.find_line(CONCURRENCY) or not two.find_line(CONCURRENCY + 1)
+
+
+async def test_a_line_is_filled_again_once_half_of_it_is_empty() -> None:
+    bench, one, _ = await with_lines()
+    bench.pool._prefetches.shared.line_up(
+        bench.ledger.claim([shared(n) for n in range(500, 500 + LINE_MAX)])
+    )
+    sent = len(one.sent)
+    end(one, *one.runs()[1 : LINE_MAX // 2])
+    assert len(one.sent) == sent, "half of the line is left, and no frame carries a few"
+    end(one, *one.runs()[LINE_MAX // 2 : LINE_MAX // 2 + 2])
+    assert len(one.sent) > sent
+    assert len(one.tokens) == CONCURRENCY + LINE_MAX
+
+
+async def test_a_runner_in_which_none_has_just_ended_gets_no_line() -> None:
+    """Its loop may be blocked, or its attempts be slow."""
+    bench, one, two = await busy()
+    bench.clock.advance(2 * QUICK_SECONDS)
+    end(two, two.runs()[1])
+    bench.pool._prefetches.shared._rate = FAST / RATE_SECONDS
+    bench.place(*(shared(n) for n in range(100, 100 + LINES)))
+    assert not one.find_line(CONCURRENCY)
+    assert len(two.find_line(CONCURRENCY)) == LINE_MAX
+
+
+async def test_slow_attempts_and_runners_that_are_recycled_get_no_line() -> None:
+    bench = await Bench().ready(shared=False)
+    bench.requests(0)
+    bench.place(*(shared(n) for n in range(1, FULL + 1)))
+    end(bench.runners[0], 1)
+    assert bench.pool.starter._line().places == 0
+    bench, *_ = await busy(max_jobs=1000)
+    assert bench.pool.starter._line().places == 0
+
+
+async def test_what_waits_in_a_runner_that_dies_goes_back_uncharged() -> None:
+    bench, one, _ = await with_lines()
+    waited, begun = one.find_line(CONCURRENCY), one.runs()[1 : CONCURRENCY + 1]
+    one.dies(signal="SIGSEGV")
+    ends = {each.token: each for each in bench.ends()}
+    assert ends.keys() == set(waited) | set(begun)
+    for token in waited:
+        assert (ends[token].outcome, ends[token].began) == ("released", False)
+        assert ends[token].incident is None
+    for token in begun:
+        assert ends[token].outcome == "bystander"
+        assert ends[token].incident is not None
+
+
+async def test_an_end_that_waits_for_its_workers_own_signal_leaves_its_slot_to_the_line() -> None:
+    bench, one, _ = await with_lines()
+    first, *_ = line = one.find_line(CONCURRENCY)
+    crash = Crash(kind=CrashKind.BYSTANDER, message="it was interrupted")
+    interrupted = Outcome(kind=OutcomeKind.CRASHED, crash=crash, message=crash.message)
+    end(one, one.runs()[1], outcome=interrupted)
+    assert one.runs()[1] in one.tokens, f"for {SIGNAL_SECONDS} s"
+    assert one.find_line(CONCURRENCY) == line[1:], "the runner has let the next one begin"
+    one.dies(signal="SIGSEGV")
+    assert {each.token for each in bench.ends() if each.outcome == "bystander"} >= {first}
+
+
+async def test_what_waits_for_too_long_is_recalled_once() -> None:
+    bench, one, _ = await with_lines()
+    line = one.find_line(CONCURRENCY)
+    bench.pool.starter.give_back_late()
+    assert not any(isinstance(frame, Recall) for frame in one.sent)
+    bench.clock.advance(2 * WAIT_SECONDS_MAX)
+    bench.pool.starter.give_back_late()
+    bench.pool.starter.give_back_late()
+    assert [frame.tokens for frame in one.sent if isinstance(frame, Recall)] == [sorted(line)]
+    end(one, *line[5:], outcome=RECALLED)
+    one.says(Recalled(sorted(line)))
+    assert {each.token for each in bench.ends()} == set(line[5:])
+    bench.pool.starter.give_back_late()
+    assert [frame.tokens for frame in one.sent if isinstance(frame, Recall)] == [sorted(line)]
+
+
+async def test_attempts_that_were_taken_back_count_as_no_ends() -> None:
+    """A blocked runner would seem to be quick."""
+    bench, one, _ = await with_lines()
+    bench.pool._prefetches.shared._count = 0
+    end(one, *one.find_line(CONCURRENCY), outcome=RECALLED)
+    assert bench.pool._prefetches.shared._count == 0
+
+
+@pytest.mark.parametrize("slots", [LINE_MAX, 500])
+async def test_many_slots_need_no_line(slots: int) -> None:
+    bench = await Bench(concurrency=slots).ready(shared=False)
+    bench.pool._prefetches.shared.note_freed(int(FAST))
+    bench.clock.advance(RATE_SECONDS)
+    assert bench.pool.starter._line().places == 0
