@@ -14,9 +14,11 @@ from outlast.insight.acting import By, Verb
 from outlast.insight.bulk import BulkFilter, MoreThanExpected, begin, go_on, order_of, preview
 from outlast.model.job import Policy, State
 from outlast.model.lifecycle import OutcomeKind
+from outlast.payloads import Encryption, Payloads
 from outlast.store.actions import ActionRow, ActionState
 from outlast.store.protocol import Store
 from outlast.store.rows import JobFilter
+from outlast.store.values import Save
 from tests.conformance.kit import Hands, crashed, ended, enqueued, job
 from tests.manual_clock import ManualClock
 
@@ -107,6 +109,59 @@ async def test_one_that_was_requeued_meanwhile_and_died_again_is_left_alone(
     assert await ids_in(store, State.DEAD) == {job_id}
 
 
+async def test_those_whose_key_was_taken_meanwhile_stay_dead_and_hold_up_no_others(
+    store: Store, hands: Hands
+) -> None:
+    """Of two dead jobs with the same key the first is revived."""
+    (first,) = await deaths(store, hands, 1, key="twice")
+    (taken,) = await deaths(store, hands, 1, key="taken")
+    (second,) = await deaths(store, hands, 1, key="twice")
+    (plain,) = await deaths(store, hands, 1)
+    action_id = await ordered(store)
+    (holder,) = await enqueued(store, job(key="taken"))
+    row = await done(store, action_id)
+    assert (row.state, row.counts) == (ActionState.DONE, {"requeued": 2, "key_taken": 2})
+    assert await ids_in(store, State.DEAD) == {second, taken}
+    assert await ids_in(store, State.QUEUED) == {first, plain, holder}
+    assert [one.job_id for one in await hands.claim()] == [holder, first, plain]
+
+
+@pytest.mark.parametrize("from_scratch", [False, True])
+async def test_jobs_are_requeued_with_their_checkpoints_or_from_scratch(
+    store: Store, hands: Hands, from_scratch: bool
+) -> None:
+    await enqueued(store, *[job(policy=Policy(retries=0))] * 3)
+    claimed = await hands.claim(3)
+    await store.checkpoint([Save(one.job_id, one.token, 1, '"page 1"') for one in claimed])
+    await hands.hand_in(*map(crashed, claimed))
+    which = BulkFilter(from_scratch=from_scratch)
+    row = await done(store, await ordered(store, which=which))
+    assert row.counts == {"requeued": 3}
+    again = await hands.claim(3)
+    assert [one.checkpoint for one in again] == [None if from_scratch else '"page 1"'] * 3
+    assert [(one.failures, one.losses) for one in again] == [(0, 0)] * 3
+
+
+@pytest.mark.parametrize("verb", list(Verb))
+async def test_a_filter_by_a_text_finds_nothing_in_what_is_encrypted(
+    store: Store, hands: Hands, verb: Verb
+) -> None:
+    """Neither the text, which is not there, nor what the stored text has by chance; so nothing is
+    done to jobs whose arguments no one has read."""
+    cipher = Payloads([Encryption({"k": Encryption.make_key()})])
+    secret = cipher.encode("args", '{"card":"4111"}')
+    queued, dead = [job(args=secret)], [job(args=secret, policy=Policy(retries=0))]
+    await enqueued(store, *(queued if verb is Verb.CANCEL else dead))
+    if verb is not Verb.CANCEL:
+        await hands.hand_in(crashed(await hands.claim_one()))
+    for text in ("4111", "card", "outlast", "aes-256-gcm", "k", secret[-20:-4]):
+        seen = await preview(store, verb, BulkFilter(args=text))
+        assert (seen.count, seen.sample) == (0, []), text
+        row = await done(store, await begin(store, order_of(seen), ADA))
+        assert row.counts == {}
+    assert (await preview(store, verb, ALL)).count == 1
+
+
 async def test_more_than_expected_is_refused(store: Store, hands: Hands) -> None:
     await deaths(store, hands, 3)
     seen = await preview(store, Verb.DISCARD, ALL)
@@ -181,6 +236,25 @@ async def test_a_cancel_spares_what_began_or_came_back_after_its_preview(
     found = await store.inspector.job(later)
     assert found is not None
     assert not found.cancel_requested
+
+
+async def test_a_cancel_spares_what_a_person_revived_after_its_preview(
+    store: Store, hands: Hands
+) -> None:
+    """One of those shown is gone by then, so that the number is no more than was expected."""
+    (dead,) = await deaths(store, hands, 1)
+    (shown,) = await enqueued(store)
+    seen = await preview(store, Verb.CANCEL, BulkFilter(state=State.QUEUED))
+    assert [row.id for row in seen.sample] == [shown]
+    await store.cancel([shown])
+    await store.requeue([dead])
+    row = await done(store, await begin(store, order_of(seen), ADA))
+    assert row.counts == {}
+    assert await ids_in(store, State.QUEUED) == {dead}
+    revived = await store.inspector.job(dead)
+    assert revived is not None
+    assert revived.requeued_at is not None
+    assert revived.requeued_at > revived.enqueued_at
 
 
 async def test_a_filter_that_is_too_long_to_record_is_refused(store: Store, hands: Hands) -> None:

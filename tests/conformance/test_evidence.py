@@ -63,12 +63,12 @@ async def test_a_group_is_found_by_its_fingerprint_and_requeued_alone(
     (of_b, of_a) = (await store.inspector.dead_groups(DeadFilter())).groups
     which = JobFilter(state=State.DEAD, fingerprint=of_a.fingerprint)
     assert (await store.inspector.job_ids(which)).ids == a[::-1]
-    chosen = DeadJobs(fingerprint=of_a.fingerprint)
+    chosen = DeadJobs(group=of_a.fingerprint)
     by = By("ann")
     done = [one async for batch in requeue_dead(store, chosen, by=by) for one in batch.batch.ids]
     assert sorted(done) == a
     (recorded,) = await store.inspector.actions(1)
-    assert json.loads(recorded.filter or "") == {"fingerprint": of_a.fingerprint}
+    assert json.loads(recorded.filter or "") == {"group": of_a.fingerprint}
     left = await store.inspector.dead_groups(DeadFilter())
     assert [one.fingerprint for one in left.groups] == [of_b.fingerprint]
     assert b[-1] == left.groups[0].newest
@@ -149,6 +149,22 @@ async def test_ended_attempts_of_a_worker_and_of_a_tenant(store: Store, hands: H
     assert [(row.worker, row.tenant) for row in mine] == [("w2", "acme")]
     assert len((await look(AttemptFilter(tenant="acme"))).rows) == 1
     assert (await look(AttemptFilter(outcomes=()))).rows == []
+
+
+async def test_the_last_end_of_each_job_is_read_without_its_crash_report(
+    store: Store, hands: Hands
+) -> None:
+    ids = await enqueued(store, job(queue="a"), job(queue="b"), job(queue="a"))
+    for end in (OutcomeKind.RELEASED, OutcomeKind.DEAD):
+        claimed = await hands.claim(queues=["a"])
+        await hands.hand_in(*[ended(one, end, message=f"no {one.job_id}") for one in claimed])
+    found = {one.job_id: one for one in await store.inspector.last_ends([*ids, 10**9])}
+    assert set(found) == {ids[0], ids[2]}, "one of them has not begun"
+    assert {(one.outcome, one.message) for one in found.values()} == {
+        ("dead", f"no {ids[0]}"),
+        ("dead", f"no {ids[2]}"),
+    }
+    assert await store.inspector.last_ends([]) == []
 
 
 async def test_causes_count_how_attempts_ended(store: Store, hands: Hands) -> None:

@@ -14,7 +14,8 @@ from outlast.insight.bulk import go_on
 from outlast.insight.records import actions_document, list_actions
 from outlast.insight.verify import verify
 from outlast.model.crash import CrashKind
-from outlast.model.job import Policy
+from outlast.model.job import Policy, State
+from outlast.model.lifecycle import OutcomeKind
 from outlast.model.pause import PauseKind
 from outlast.store.actions import Bulk, Note
 from outlast.store.protocol import Store
@@ -22,13 +23,13 @@ from outlast.store.rows import JobFilter
 from outlast.store.schedules import Put
 from outlast.store.values import Answer, NewPause
 from tests.conformance.hostile_kit import raw, shows, victims, works_on
-from tests.conformance.kit import Hands, crashed, enqueued, job, lost_worker, reap
+from tests.conformance.kit import Hands, crashed, ended, enqueued, job, lost_worker, reap
 from tests.conformance.schedules_kit import fire_one, firing, put_one, schedule
 
 pytestmark = pytest.mark.slow_on("postgres")
 JOBS = [
-    "id", "task", "queue", "state", "priority", "position", "run_at", "enqueued_at", "args",
-    "policy", "timeout", "expires_at", "keep", "key", "tenant", "attempt_count", "failures",
+    "id", "task", "queue", "state", "priority", "position", "run_at", "enqueued_at", "requeued_at",
+    "args", "policy", "timeout", "expires_at", "keep", "key", "tenant", "attempt_count", "failures",
     "losses",
     "solo", "incident", "cohort", "token", "worker_id", "completed_by", "started_at", "ended_at",
     "prune_at", "hard_deadline", "cancel_requested", "progress", "checkpoint", "checkpoint_number",
@@ -57,7 +58,7 @@ ACTIONS = [
     "id", "at", "actor", "verb", "target", "job_id", "filter", "reason", "counts", "state",
     "expected", "up_to_id", "as_of", "before_id", "moved_at",
 ]  # fmt: skip
-LOGS = ["token", "job_id", "number", "dropped", "lines"]
+LOGS = ["token", "job_id", "number", "printed", "lines"]
 TABLES = {
     "outlast_logs": LOGS,
     "outlast_labels": LABELS,
@@ -93,6 +94,32 @@ async def test_no_value_in_a_jobs_row_stops_workers_or_documents(
                     spoilt.append(job_id)
     await works_on(store)
     await shows(store, spoilt)
+
+
+@pytest.mark.parametrize("end", [OutcomeKind.COMPLETED, OutcomeKind.CANCELLED])
+async def test_no_time_to_keep_a_job_stops_its_end_or_that_of_others(
+    store_url: str, store: Store, end: OutcomeKind
+) -> None:
+    """Else who may enqueue keeps all workers from claiming: expired jobs are ended first."""
+    hands = await Hands.on(store)
+    async with raw(store_url) as file:
+        many = len(file.values)
+        running = await enqueued(store, *[job()] * many)
+        claimed = await hands.claim(many)
+        cancelled = await enqueued(store, *[job(delay=9_999.0)] * many)
+        expired = await enqueued(store, *[job(delay=9_999.0, expires_at=9e9)] * many)
+        for ids in (running, cancelled, expired):
+            for value, job_id in zip(file.values, ids, strict=True):
+                await file.run(f"UPDATE outlast_jobs SET keep = {value} WHERE id = {job_id}")
+        past = "expires_at = enqueued_at, run_at = enqueued_at"
+        assert await file.run(f"UPDATE outlast_jobs SET {past} WHERE id >= {expired[0]}")
+    answers = await hands.hand_in(*[ended(one, end) for one in claimed])
+    assert set(answers) == {Answer.ACCEPTED}
+    await store.cancel(cancelled)
+    await works_on(store)
+    queued = await store.inspector.job_ids(JobFilter(state=State.QUEUED))
+    assert not {*running, *cancelled, *expired} & {*queued.ids}
+    await shows(store, [*running, *cancelled, *expired])
 
 
 @pytest.mark.parametrize("column", ATTEMPTS)

@@ -57,6 +57,17 @@ async def test_a_late_worker_changes_nothing(store: Store, hands: Hands) -> None
     assert await store.inspector.refusals() == []
 
 
+async def test_a_write_that_arrives_late_replaces_no_newer_one(store: Store, hands: Hands) -> None:
+    """Its connection broke, and the server carries it out after the worker's next one."""
+    (job_id,) = await enqueued(store, job())
+    held = await hands.claim_one()
+    await store.keep_logs([log(held, "b", "c", dropped=1)])
+    assert await store.keep_logs([log(held, "a", "b")]) == set()
+    assert await texts(store, job_id) == [["b", "c"]]
+    assert await store.keep_logs([log(held, "c", "d", dropped=2)]) == {held.token}
+    assert await texts(store, job_id) == [["c", "d"]]
+
+
 async def test_of_many_attempts_the_newest_keep_their_lines(store: Store, hands: Hands) -> None:
     (job_id,) = await enqueued(store, job())
     for n in range(LOGS_KEPT + 3):

@@ -7,8 +7,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from outlast.insight.pauses import pause_and_wait, read_pauses
 from outlast.model.pause import Pause, PauseKind, Pauses, is_heeded
 from outlast.store.protocol import Store
+from outlast.store.rows import WorkerStatus
 from outlast.store.values import ClaimRequest, NewPause
 from tests.conformance.kit import TASK, Hands, enqueued, job
 from tests.conformance.test_suspects import lost_twice, suspects
@@ -52,6 +54,19 @@ async def test_an_id_is_not_drawn_again(store: Store) -> None:
     first = await store.pause(of_queue("q"))
     await store.resume(PauseKind.QUEUE, "q")
     assert (await store.pause(of_queue("q"))).id > first.id
+
+
+async def test_a_draining_worker_counts_until_it_heeds_the_pause(
+    store: Store, hands: Hands
+) -> None:
+    await store.set_status(hands.me, WorkerStatus.DRAINING)
+    pause, left = await pause_and_wait(store, of_queue("q"), 0.0)
+    assert [each.id for each in left] == [
+        hands.me.worker_id
+    ]  # what a runner has may not have begun
+    await store.heed(hands.me, str(pause.id))
+    assert (await pause_and_wait(store, of_queue("r"), 0.0))[1]
+    assert (await read_pauses(store)).unheard(pause) == []
 
 
 async def test_a_look_shows_the_version(store: Store, hands: Hands) -> None:

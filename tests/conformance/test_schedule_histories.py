@@ -31,7 +31,7 @@ class History:
         self.since: dict[str, tuple[int, float]] = {}  # by name: the revision and how far it was
 
     async def step(self) -> str:
-        """Do one thing; return what came of it, without instants and ids."""
+        """Do one thing; return its result, without instants and ids."""
         deeds = [self.put, self.declare, self.pause, self.delete, self.run_one]
         weights = [3, 2, 3, 1, 4, 8, 12]
         (deed,) = self._chance.choices([*deeds, self.look, self.fire], weights)

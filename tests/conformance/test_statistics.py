@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
+
+from outlast import Compression, Encryption
 from outlast.model.crash import CrashKind
 from outlast.model.lifecycle import OutcomeKind
+from outlast.payloads import Payloads
 from outlast.store.protocol import Store
-from outlast.store.statistics import Statistics, Undecodable
+from outlast.store.statistics import Statistics, Undecodable, Unencrypted
 from outlast.store.values import Save
 from tests.conformance.kit import TASK, Hands, crashed, ended, enqueued, job
 
@@ -129,3 +133,30 @@ async def test_jobs_that_no_release_can_decode_are_counted_by_task(
         Undecodable(queue="default", task=TASK, number=2, repeats=3),
         Undecodable(queue="other", task=TASK, number=1, repeats=1),
     ]
+
+
+async def test_unfinished_jobs_with_plain_payloads_are_counted_by_task(
+    store: Store, hands: Hands
+) -> None:
+    sealed = Payloads([Encryption({"k": Encryption.make_key()})])
+    args, checkpoint = sealed.encode("args", "{}"), sealed.encode("checkpoint", "1")
+    zipped = Payloads([Compression(least=0)]).encode("args", json.dumps({"text": "a" * 999}))
+    quoted = json.dumps({"text": 'of "aes-256-gcm:k"'})
+    plain_save, sealed_save = await enqueued(store, job(args=args), job(args=args))
+    for claimed in await hands.claim(2):
+        value = "1" if claimed.job_id == plain_save else checkpoint
+        await store.checkpoint([Save(claimed.job_id, claimed.token, 1, value)])
+    await enqueued(
+        store,
+        job(args=args, delay=60),
+        job(args="{}", delay=60),
+        job(args=quoted),
+        job(args=zipped),
+        job(task="other", args=args),
+    )
+    assert sealed_save
+    assert await store.inspector.unencrypted() == [
+        Unencrypted(task=TASK, looked_at=6, number=4),
+        Unencrypted(task="other", looked_at=1, number=0),
+    ]
+    assert sum(one.looked_at for one in await store.inspector.unencrypted(2)) == 2

@@ -130,11 +130,13 @@ READS: dict[str, Verb] = {
     "counts": lambda hands, _: hands.store.inspector.counts(),
     "dead_groups": lambda hands, _: hands.store.inspector.dead_groups(DeadFilter()),
     "ended_attempts": lambda hands, _: hands.store.inspector.ended_attempts(AttemptFilter()),
+    "last_ends": lambda hands, held: hands.store.inspector.last_ends([held.job_id]),
     "causes": lambda hands, _: hands.store.inspector.causes(),
     "suspects": lambda hands, _: hands.store.inspector.suspects(),
     "minutes": lambda hands, _: hands.store.inspector.minutes(3_600.0, 60),
     "wanted": lambda hands, _: hands.store.inspector.wanted("default"),
     "totals": lambda hands, _: hands.store.inspector.totals(),
+    "unencrypted": lambda hands, _: hands.store.inspector.unencrypted(),
 }
 NO_TRIP_TO_A_FILE: dict[str, Verb] = {
     "now": lambda hands, _: hands.store.inspector.now(),

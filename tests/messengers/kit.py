@@ -182,6 +182,11 @@ async def asked_to_close_at_random(url: str, *, times: int, span: float, seed: i
         await messenger.start()
         await asyncio.sleep(dice.random() ** 2 * span)
         await asyncio.wait_for(messenger.close(), DEADLINE)
+    await all_end(before)
+
+
+async def all_end(before: set[asyncio.Task[Any]]) -> None:
+    """Wait until there are no tasks but ``before``."""
     end = time.monotonic() + DEADLINE
     while left := asyncio.all_tasks() - before:
         assert time.monotonic() < end, left

@@ -9,12 +9,13 @@ import struct
 from collections.abc import AsyncIterator
 
 import aio_pika
+import aiormq
 import pamqp.encode
 import pytest
 
 from harness.rabbit_server import RabbitServer
-from outlast.wakeup import messenger
-from tests.messengers.kit import Shop, asked_to_close_at_random, row_says
+from outlast.wakeup import messenger, open_messenger
+from tests.messengers.kit import DEADLINE, Shop, all_end, asked_to_close_at_random, row_says
 from tests.messengers.rabbit_kit import POLL, all_settled, channel
 
 pytestmark = [
@@ -107,3 +108,24 @@ async def test_a_login_that_is_changed_later_is_reported_and_jobs_run(
 
 async def test_a_messenger_can_be_closed_at_any_moment(rabbit: RabbitServer) -> None:
     await asked_to_close_at_random(rabbit.url, times=20, span=0.1, seed=random.randrange(2**32))
+
+
+async def test_a_dial_that_is_cancelled_in_its_last_step_leaves_no_connection(
+    rabbit: RabbitServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reached, go_on = asyncio.Event(), asyncio.Event()
+    ready = aiormq.Connection.ready
+
+    async def be_ready_later(connection: aiormq.Connection) -> None:
+        reached.set()
+        await go_on.wait()
+        await ready(connection)
+
+    monkeypatch.setattr(aiormq.Connection, "ready", be_ready_later)
+    before = asyncio.all_tasks()
+    closing = open_messenger(rabbit.url, "postgresql:", "dialled", queues=[])
+    await closing.start()
+    await asyncio.wait_for(reached.wait(), DEADLINE)
+    await asyncio.wait_for(closing.close(), DEADLINE)
+    go_on.set()
+    await all_end(before)

@@ -8,12 +8,14 @@ import random
 from typing import Any
 
 import asyncpg
+import msgspec
 import nats
 import pytest
 
 import outlast
 from harness.nats_server import NatsServer
 from outlast.store.values import NewJob
+from outlast.wakeup import messenger
 from outlast.worker.claims import peers
 from outlast.worker.claims.peers import is_among_many
 from outlast.worker.worker import Worker
@@ -47,6 +49,61 @@ async def test_jobs_are_fetched_by_messages_up_to_the_free_slots(
         await shop.app.enqueue_many([shop.work.call(number) for number in range(300)])
         await shop.completed(300)
         await all_settled(shop, nats_server, "all")
+    assert set(shop.ran.values()) == {1}
+
+
+async def test_a_call_that_is_given_the_holder_of_its_key_publishes_nothing(
+    shop: Shop, nats_server: NatsServer
+) -> None:
+    """The holder is not due; a message that names it would be for nothing."""
+    async with shop.ready_worker(queues=["other"]):
+        holder = await shop.work.using(key="k", delay=NEVER).enqueue(1)
+        again = await shop.work.using(key="k").enqueue(1)
+        calls = [shop.work.using(key=key).call(2) for key in ("k", "l", "l")]
+        many = await shop.app.enqueue_many(calls)
+        assert [each.id for each in (again, many[0])] == [holder.id] * 2
+        assert many[1].id == many[2].id
+        named = [message["job_id"] for message in await published(shop, nats_server.url)]
+        assert named == [many[1].id]
+
+
+async def test_the_job_of_a_tick_is_announced_to_workers_of_its_queue(
+    shop: Shop, nats_server: NatsServer
+) -> None:
+    """The worker that fires it may serve other queues."""
+    shop.app.schedule("soon", shop.work.using(queue="ticks").call(7), every=1)
+    async with (
+        shop.ready_worker(queues=["other"]) as firing,
+        shop.ready_worker(queues=["ticks"]),
+    ):
+        await swept_until_completed(shop, firing, 1)
+        named = {message["job_id"] for message in await published(shop, nats_server.url)}
+        fired = {each["job_id"] for each in shop.events("schedule_fired")}
+        assert shop.ran.keys() <= named & fired
+    assert set(shop.ran.values()) == {1}
+
+
+async def test_messages_that_a_draining_worker_has_taken_go_to_another_one_at_once(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(messenger, "HOLD_SECONDS", NEVER)
+    async with shop.ready_worker(name="one") as worker:
+        held = await shop.held.enqueue()
+        await shop.until(lambda: shop.ran[held.id] == 1, "an attempt that keeps it from leaving")
+        exchange = worker.services["exchange"]
+        await exchange.stop()  # as where its trip is under way
+        await shop.app.enqueue_many([shop.work.call(number) for number in range(3)])
+        inbox = worker._exchange._inbox
+        await shop.until(lambda: len(inbox._waiting) > 0, "messages in its hands")
+        worker.settings = msgspec.structs.replace(worker.settings, drain_timeout=NEVER)
+        worker.request_drain()
+        await shop.until(worker.is_draining, "its drain")
+        exchange.start()
+        await shop.until(lambda: not inbox._waiting, "messages that go back")
+        async with shop.ready_worker(name="two"):
+            await shop.completed(3)
+            shop.gate.set()
+            await shop.completed(4)
     assert set(shop.ran.values()) == {1}
 
 

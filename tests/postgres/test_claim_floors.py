@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from typing import Any
 
@@ -263,14 +263,15 @@ async def test_a_look_below_the_floors_that_fails_keeps_the_floors_and_comes_bac
     for _ in range(2):
         assert len(await line.take(500)) == 500
         await line.settle()
-    fetch = line.store._exchange._fetch
+    send = line.store._exchange._send
 
-    async def too_long(verb: str, *values: Any) -> Any:
-        if verb == "exchange" and values[16] is not None and values[16] - values[15] > 300:
+    async def too_long(values: Callable[[bool], tuple[Any, ...]]) -> Any:
+        start, end = values(True)[15:17]
+        if end is not None and end - start > 300:
             raise StoreUnavailable("canceling statement due to statement timeout")
-        return await fetch(verb, *values)
+        return await send(values)
 
-    monkeypatch.setattr(line.store._exchange, "_fetch", too_long)
+    monkeypatch.setattr(line.store._exchange, "_send", too_long)
     line.clock.advance(FULL_SECONDS)
     with pytest.raises(StoreUnavailable):
         await line.take()

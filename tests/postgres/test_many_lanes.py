@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import asyncpg
@@ -69,14 +69,13 @@ async def client(pg_url: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[
     await store.open()
     me = await store.register(new_worker())
     client = Client(store, clock, Hands(store, me))
-    fetch = store._exchange._fetch
+    send = store._exchange._send
 
-    async def spied(verb: str, *values: Any) -> Any:
-        if verb == "exchange":
-            client.sent.append(sum(len(value) for value in values if isinstance(value, str)))
-        return await fetch(verb, *values)
+    async def spied(values: Callable[[bool], tuple[Any, ...]]) -> Any:
+        client.sent.append(sum(len(value) for value in values(True) if isinstance(value, str)))
+        return await send(values)
 
-    monkeypatch.setattr(store._exchange, "_fetch", spied)
+    monkeypatch.setattr(store._exchange, "_send", spied)
     yield client
     await store.close()
 
@@ -278,14 +277,14 @@ async def test_an_exchange_that_breaks_off_keeps_the_news_and_puts_the_search_of
     await client.add(NewJob(task="t", queue="a"))
     assert len(await client.take(9)) == 1
     ids = await client.add(NewJob(task="t", queue="a"), NewJob(task="t", queue="b"))
-    fetch = client.store._exchange._fetch
+    send = client.store._exchange._send
 
-    async def too_long(verb: str, *values: Any) -> Any:
-        if verb == "exchange" and values[28] == "{1}":
+    async def too_long(values: Callable[[bool], tuple[Any, ...]]) -> Any:
+        if values(True)[28] == "{1}":
             raise StoreUnavailable("canceling statement due to statement timeout")
-        return await fetch(verb, *values)
+        return await send(values)
 
-    monkeypatch.setattr(client.store._exchange, "_fetch", too_long)
+    monkeypatch.setattr(client.store._exchange, "_send", too_long)
     with pytest.raises(StoreUnavailable):
         await client.take(9)
     assert [each.job_id for each in await client.take(9)] == ids[:1]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -225,7 +226,7 @@ async def test_a_claim_does_not_read_jobs_of_unknown_tasks(full_url: str) -> Non
         ).claimed == []
         assert (await s.store.exchange(me, [], [ClaimRequest(["u0"], 5, named=left)])).claimed != []
         first = [one for one in (await s.store.waiting(0.0, 5)).jobs if one.queue == "mixed"]
-        assert [one.task for one in first] == ["unknown"] * 5
+        assert Counter(one.task for one in first)["unknown"] == 5
         assert "outlast_jobs_lane" in by_index(await s.settled())
         await s.store.reconcile(me, [])
 
@@ -303,9 +304,12 @@ async def test_enqueuing_with_a_key_finds_the_holder_by_index(full_url: str) -> 
         assert "outlast_jobs_key" in by_index(await s.settled())
 
 
-async def test_the_last_attempt_of_each_listed_job_is_found_by_index(full_url: str) -> None:
+@pytest.mark.parametrize("verb", ["last_attempts", "last_ends"])
+async def test_the_last_attempt_of_each_listed_job_is_found_by_index(
+    full_url: str, verb: str
+) -> None:
     async with session(full_url) as s:
-        found = await s.store.inspector.last_attempts(range(20_000, 20_300))
+        found = await getattr(s.store.inspector, verb)(range(20_000, 20_300))
         assert len(found) == 300
         attempts = [
             one for one in await s.settled() if one.get("Relation Name") == "outlast_attempts"
@@ -364,6 +368,7 @@ async def test_counts_for_people_use_an_index(full_url: str) -> None:
         s.plans.clear()
         assert await s.store.inspector.place(made.job_id) is not None
         await s.store.inspector.statistics()
+        await s.store.inspector.unencrypted()
         jobs = [one for one in await s.settled() if one.get("Relation Name") == "outlast_jobs"]
         assert len(jobs) > 10
         for node in jobs:

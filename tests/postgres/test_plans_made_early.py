@@ -30,7 +30,7 @@ INSERT INTO outlast_jobs (task, queue, state, run_at, enqueued_at, args, attempt
 SELECT 'other', 'others', 'running', now(), now(), '{}', 1, nextval('outlast_token_seq'), $2, now()
 FROM generate_series(1, $1::integer)"""
 LOGS = """
-INSERT INTO outlast_logs (token, job_id, number, dropped, lines)
+INSERT INTO outlast_logs (token, job_id, number, printed, lines)
 SELECT token, id, 1, 0, '[]' FROM outlast_jobs WHERE task = 'other' AND state = 'running'"""
 
 

@@ -40,7 +40,7 @@ from tests.conformance.kit import (
     lost_worker,
     new_worker,
 )
-from tests.conformance.schedules_kit import declare, firing, put_one
+from tests.conformance.schedules_kit import declare, due_one, fire_one, firing, put_one
 from tests.conformance.verbs_kit import LOCK, WRITES
 
 ROLE = "outlast_least"
@@ -253,6 +253,7 @@ async def _all_of_a_reader(store: PostgresStore) -> None:
     await inspector.refusals()
     await inspector.place(job_id)
     await inspector.statistics()
+    await inspector.unencrypted()
     await inspector.environment()
     await inspector.served()
     await inspector.held()
@@ -270,6 +271,7 @@ async def _all_evidence(store: PostgresStore) -> None:
     for which in (DeadFilter(), DeadFilter(tenant="acme")):
         await inspector.dead_groups(which)
     await inspector.ended_attempts(AttemptFilter())
+    await inspector.last_ends([1])
     await inspector.causes()
     await inspector.suspects()
     await inspector.logs(1)
@@ -362,6 +364,31 @@ async def test_a_role_for_enqueuing_can_enqueue_and_read_and_no_more(
         await store.register(new_worker())
     with pytest.raises(NotPermitted):
         await store.discard([rows[0].id])
+    await store.close()
+
+
+async def test_a_role_for_enqueuing_stops_a_schedule_by_its_key_until_that_job_ends(
+    pg_url: str, role: str
+) -> None:
+    """It may delete the schedule, too. The page names the job that was in the way."""
+    await granted(pg_url, Purpose.ENQUEUE)
+    store = PostgresStore(pg_url)
+    await store.open()
+    await put_one(store)
+    least = await asyncpg.connect(role)
+    await least.execute(
+        "INSERT INTO outlast_jobs (run_at, enqueued_at, task, queue, args, key)"
+        " VALUES (now(), now(), 't', 'q', '{}', 'outlast:schedule:nightly')"
+    )
+    await least.close()
+    (forged,) = await store.inspector.jobs(JobFilter())
+    due = await due_one(store)
+    assert (await fire_one(store, firing(due, due.since))).in_the_way == forged.id
+    await store.cancel([forged.id])
+    await store.delete_schedule("nightly")
+    await put_one(store)
+    due = await due_one(store)
+    assert (await fire_one(store, firing(due, due.since))).jobs != [None]
     await store.close()
 
 

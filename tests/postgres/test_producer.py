@@ -106,6 +106,24 @@ async def test_no_other_kind_of_role_may_call_it(
     assert "permission denied for function" in psql("SELECT outlast_enqueue_v1('a')").stderr
 
 
+async def test_what_runs_as_its_owner_is_for_those_to_whom_it_was_granted(
+    pg_url: str, session: Any, as_role: str
+) -> None:
+    """Else a role without any right could free a key, and hold up who enqueues with it."""
+    found = "SELECT proname FROM pg_proc WHERE prosecdef AND pronamespace = 'public'::regnamespace"
+    mine = f"{found} AND has_function_privilege('{ROLE}', oid, 'EXECUTE')"
+
+    async def own() -> list[str]:
+        return [each["proname"] for each in await session.fetch(mine)]
+
+    assert len(await session.fetch(found)) == 2
+    assert await own() == []
+    await granted(pg_url, Purpose.VIEW)
+    assert await own() == []
+    await granted(pg_url, Purpose.ENQUEUE)
+    assert await own() == ["outlast_free_keys_v1"]
+
+
 async def test_each_verb_of_ours_is_refused_to_it(pg_url: str, as_role: str) -> None:
     await granted(pg_url, Purpose.PRODUCE)
     store = PostgresStore(as_role)

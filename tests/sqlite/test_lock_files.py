@@ -207,6 +207,17 @@ def test_a_directory_that_another_user_has_prepared_is_refused(
     assert not locks_of(f"sqlite:///{tmp_path}/jobs.db").writable
 
 
+def test_a_directory_of_another_user_is_refused_where_every_user_may_make_one(
+    prepared: Path, tmp_path: Path
+) -> None:
+    chosen = prepared.rename(tmp_path / "run")
+    LockFile.create(chosen, "w1").release()
+    tmp_path.chmod(0o1777)
+    with pytest.raises(ConfigError, match=r"belongs to user \d+.* Remove it"):
+        LockFile.create(chosen, "w1")
+    assert list(chosen.iterdir()) == []
+
+
 def test_a_directory_of_the_owner_of_the_store_s_file_is_used(
     prepared: Path, tmp_path: Path
 ) -> None:

@@ -13,11 +13,13 @@ from typing import Any
 
 import pytest
 
+from outlast.errors import ConfigError
 from outlast.insight.doctor import locks_of
 from outlast.store import open_store
 from outlast.store.backend import file_of
 from outlast.store.lockfile import LockFile, directory_for
 from outlast.store.protocol import Store
+from outlast.store.sqlite import connection
 from outlast.store.sqlite.checks import SqliteFacts
 from tests.conformance.kit import Hands, enqueued
 
@@ -156,3 +158,74 @@ def test_lock_files_in_a_directory_of_several_users_are_for_its_group(
         assert mode(lock.path) == wanted
         lock.release()
     assert mode(tmp_path / "new") == 0o700
+
+
+as_root = pytest.mark.skipif(os.getuid() != 0, reason="only root can give files to another user")
+
+
+def hand_over(path: Path) -> None:
+    """Make a file another user's."""
+    os.chown(path, STRANGER, -1, follow_symlinks=False)
+
+
+async def refused(path: Path) -> None:
+    """Open a store that cannot be opened, since another user has prepared something."""
+    store = open_store(f"sqlite:///{path}")
+    with pytest.raises(ConfigError, match=rf"belongs to user {STRANGER}, .* Remove it"):
+        await store.open()
+    await store.close()
+
+
+@as_root
+@pytest.mark.parametrize("end", ["-wal", "-shm", "-journal"])
+@pytest.mark.parametrize("kind", ["file", "link"])
+async def test_a_log_that_another_user_has_prepared_is_refused(
+    tmp_path: Path, end: str, kind: str
+) -> None:
+    path, log, precious = (tmp_path / name for name in ("jobs.db", f"jobs.db{end}", "precious"))
+    precious.write_text("the only copy")
+    if kind == "link":
+        log.symlink_to(precious)
+    else:
+        log.touch()
+    hand_over(log)
+    await refused(path)
+    assert precious.read_text() == "the only copy"
+    log.unlink()
+    await in_use(path)
+
+
+@as_root
+async def test_a_log_that_another_user_makes_as_the_store_is_opened_is_refused(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    set_up = connection._set_up
+
+    def lose_race(opened: Any, path: Path) -> None:
+        set_up(opened, path)
+        hand_over(path.with_name("jobs.db-wal"))
+
+    monkeypatch.setattr(connection, "_set_up", lose_race)
+    await refused(tmp_path / "jobs.db")
+
+
+@as_root
+async def test_a_log_that_the_group_of_the_file_has_made_is_used(tmp_path: Path) -> None:
+    path, log = tmp_path / "jobs.db", tmp_path / "jobs.db-wal"
+    path.touch()
+    path.chmod(0o660)
+    log.touch(0o660)
+    hand_over(log)
+    await in_use(path)
+
+
+@as_root
+async def test_a_file_that_another_user_has_prepared_in_a_directory_of_all_is_refused(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "jobs.db"
+    path.touch(0o600)
+    hand_over(path)
+    await in_use(path)
+    tmp_path.chmod(0o1777)
+    await refused(path)

@@ -111,8 +111,11 @@ def test_rows_are_found_one_by_one_and_the_line_by_its_index(
 
 
 @pytest.mark.parametrize("analyzed", [False, True], ids=["as-made", "analyzed"])
+@pytest.mark.parametrize(
+    ("file", "name"), [("inspect", "last_attempts"), ("evidence", "last_ends")]
+)
 def test_the_last_attempt_of_each_listed_job_is_found_by_its_index(
-    cursor: sqlite3.Cursor, analyzed: bool
+    cursor: sqlite3.Cursor, analyzed: bool, file: str, name: str
 ) -> None:
     me = registered(cursor)
     for _ in range(2):
@@ -121,7 +124,7 @@ def test_the_last_attempt_of_each_listed_job_is_found_by_its_index(
     if analyzed:
         cursor.execute("ANALYZE")
     values = {"ids": "[]", "text_max": None, "now": NOW}
-    text = statements("inspect")["last_attempts"]
+    text = statements(file)[name]
     rows = cursor.execute(f"EXPLAIN QUERY PLAN {text}", values).fetchall()
     found = "; ".join(row[3] for row in rows)
     assert "SEARCH l USING COVERING INDEX outlast_attempts_job (job_id=?)" in found

@@ -150,7 +150,8 @@ class ActionVerbs(Protocol):
         record: Record | None = None,
     ) -> dict[int, Requeued]:
         """Revive dead or cancelled jobs with fresh budgets, under no suspicion (``from_scratch``:
-        without their checkpoint). Tokens go on rising. Unknown ids are left out."""
+        without their checkpoint), in the order of their ids: of several with one key the first
+        has it. Tokens go on rising. Unknown ids are left out."""
         ...
 
     async def discard(

@@ -180,7 +180,8 @@ def file_of(url: str) -> Path | None:
 
 def _unknown(url: str) -> ConfigError:
     forms = " or ".join(form for each in _backends for form in each.forms)
-    kind, plus, driver = url.partition(":")[0].partition("+")
-    known = plus and any(kind in each.schemes for each in _backends)
+    scheme, end, _ = url.partition("://")
+    kind, _, driver = scheme.partition("+")
+    known = end and driver.isidentifier() and any(kind in each.schemes for each in _backends)
     more = f"; here no driver is named: leave out '+{driver}'" if known else ""
     return ConfigError(f"{redact(url)!r} is not the URL of a store; write {forms}{more}")

@@ -134,6 +134,11 @@ class EvidenceReads(Protocol):
         """Return ended attempts, newest token first, of the next ROWS_LOOKED_AT."""
         ...
 
+    async def last_ends(self, ids: Sequence[int]) -> list[EndedAttempt]:
+        """Return the last ended attempt of each of these jobs that has one, in one statement; of
+        its job only the id."""
+        ...
+
     async def causes(self, tenant: str | None = None) -> list[Cause]:
         """Return how the ROWS_LOOKED_AT attempts ended that have the newest tokens."""
         ...

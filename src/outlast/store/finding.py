@@ -47,6 +47,12 @@ class CheckContext(msgspec.Struct, frozen=True, kw_only=True):
 class Environment(Protocol):
     """What a store knows of its server, or of its file and disk."""
 
+    @property
+    def limited_to(self) -> str | None:
+        """What the role of this command may do, in words, where that is less than a worker does;
+        None: it is a worker's, or is for nothing that ``outlast migrate --only`` grants."""
+        ...
+
     def check(self, context: CheckContext) -> Iterator[Finding]:
         """Yield what is amiss, or as it should be."""
         ...

@@ -347,22 +347,24 @@ def _prepare(directory: Path) -> None:
         raise ConfigError(
             f"no lock file in {directory}: it belongs to user {status.st_uid}, who can so hide a"
             " death, and not to this user, to root or to the owner of the store's file. Remove it,"
-            " or keep the store in a directory in which others make nothing"
+            " or keep the store (or $OUTLAST_RUN_DIR) in a directory in which others make"
+            " nothing"
         )
 
 
 def is_trusted(directory: Path) -> bool:
     """Whether a directory of lock files beside a store's file is of this user, of root or of the
-    owner of that file; so is any other one, and one that is not there yet."""
+    owner of that file; one elsewhere, where every user may make one, of this user or of root. So is
+    any other one, and one that is not there yet."""
     file = _store_of(directory)
-    if file == directory:
-        return True
     with suppress(FileNotFoundError):
+        if file == directory and not directory.parent.stat().st_mode & stat.S_IWOTH:
+            return True
         owner = directory.lstat().st_uid  # of a symbolic link: who has made that
         if owner in {os.getuid(), 0}:
             return True
         with suppress(OSError):
-            return owner == file.stat().st_uid
+            return file != directory and owner == file.stat().st_uid
         return False
     return True
 

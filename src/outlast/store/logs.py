@@ -30,6 +30,11 @@ class JobLog(msgspec.Struct, frozen=True):
     lines: list[LogLine]
     dropped: int = 0
 
+    @property
+    def printed(self) -> int:
+        """How many lines the attempt has printed so far: what is stored, beside the last ones."""
+        return self.dropped + len(self.lines)
+
 
 class LogRow(msgspec.Struct, frozen=True, kw_only=True):
     """What is kept of one attempt, as it is read. ``number``: the attempt's, from 1."""
@@ -45,7 +50,8 @@ class LogVerbs(Protocol):
 
     async def keep_logs(self, logs: Sequence[JobLog]) -> set[int]:
         """Replace what is kept of running attempts; return the tokens of those for which it was
-        done. The others are no longer current, or their rows are locked. Nothing is recorded of
+        done. The others are no longer current, or their rows are locked, or more lines of them are
+        kept already (a write that arrives late). Nothing is recorded of
         them: lines of an attempt that has lost its job are worth no refusal."""
         ...
 
@@ -74,6 +80,7 @@ def lines_of(text: str) -> list[LogLine]:
         return [LogLine(0.0, text)]
 
 
-def log_of(token: int, number: int, dropped: int, lines: str) -> LogRow:
+def log_of(token: int, number: int, printed: int, text: str) -> LogRow:
     """Return what is kept of one attempt, from its columns."""
-    return LogRow(token=token, number=number, dropped=dropped, lines=lines_of(lines))
+    lines = lines_of(text)
+    return LogRow(token=token, number=number, dropped=max(0, printed - len(lines)), lines=lines)

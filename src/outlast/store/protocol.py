@@ -36,7 +36,14 @@ from outlast.store.rows import (
 from outlast.store.schedules import NewSchedule, Put, ScheduleReads, ScheduleVerbs
 from outlast.store.searching import SearchReads
 from outlast.store.stacks import Stack
-from outlast.store.statistics import LANES_MAX, STATISTICS_MAX, Place, Statistics
+from outlast.store.statistics import (
+    LANES_MAX,
+    STATISTICS_MAX,
+    UNENCRYPTED_MAX,
+    Place,
+    Statistics,
+    Unencrypted,
+)
 from outlast.store.values import (
     Answer,
     Beat,
@@ -138,6 +145,11 @@ class Inspector(
 
     async def statistics(self, most: int = STATISTICS_MAX, lanes: int = LANES_MAX) -> Statistics:
         """Return what the store holds, in numbers of one snapshot, each counted up to ``most``."""
+        ...
+
+    async def unencrypted(self, most: int = UNENCRYPTED_MAX) -> list[Unencrypted]:
+        """Return by task how many of ``most`` unfinished jobs have payloads that are not encrypted;
+        of those that run a job may be counted that has ended meanwhile."""
         ...
 
     async def environment(self) -> Environment:

@@ -27,6 +27,7 @@ class WorkerStatus(StrEnum):
 
 class StoredJob(msgspec.Struct, frozen=True, kw_only=True):
     """A job as it is read. Times are seconds since 1970. ``waiting``: queued, not due yet.
+    ``requeued_at``: when it was revived last after its end.
     ``expires_at``: when it ends unless it has begun.
     ``solo``: 1 must run alone in a runner, 2 alone in its worker (a suspect).
     ``stack``: where an attempt was when its worker was asked last, at ``stack_at``; not in lists.
@@ -46,6 +47,7 @@ class StoredJob(msgspec.Struct, frozen=True, kw_only=True):
     policy: Policy
     run_at: float
     enqueued_at: float
+    requeued_at: float | None = None
     expires_at: float | None = None
     worker_id: int | None = None
     worker: str | None = None

@@ -13,6 +13,7 @@ COUNT_MAX = 10_000  # jobs that are counted for an autoscaler
 PLACE_MAX = 800  # rows that are counted for each of the eight numbers that place one job
 NAMED_MAX = 10  # jobs that are named one by one
 STATISTICS_MAX = 4_000  # rows that are counted for one figure
+UNENCRYPTED_MAX = 10_000  # jobs whose payloads are looked at
 LANES_MAX = 1_000  # queues x tasks x priorities that are looked at
 SHARE = 100  # rows of each lane that are counted at first
 PROBE = 2  # rows cost as much as finding a lane
@@ -102,6 +103,15 @@ class Undecodable(msgspec.Struct, frozen=True, kw_only=True):
     number: int
     repeats: int
     release: str | None = None
+
+
+class Unencrypted(msgspec.Struct, frozen=True, kw_only=True):
+    """The unfinished jobs of one task: how many were looked at, and how many of them have plain
+    arguments or a plain checkpoint."""
+
+    task: str
+    looked_at: int
+    number: int
 
 
 class Statistics(msgspec.Struct, frozen=True, kw_only=True):

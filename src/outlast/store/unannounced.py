@@ -40,7 +40,8 @@ class UnannouncedJobs(Protocol):
 
     async def waiting(self, grace: float, limit: int) -> UnannouncedBatch:
         """Return jobs that no worker has taken for ``grace`` seconds since they are due, the first
-        of each queue's line, and those that are due and in no line; ``limit`` of each kind."""
+        of each task in each queue's line, and those that are due and in no line; ``limit`` of each
+        kind."""
         ...
 
     async def elsewhere(self, me: WorkerRef, job_ids: Sequence[int]) -> list[RunBy]:

@@ -41,6 +41,15 @@ class Purpose(StrEnum):
     VIEW = "view"  # to read everything
 
 
+MAY = {
+    Purpose.WORKER: "do what a worker does",
+    Purpose.ENQUEUE: "enqueue jobs and read them",
+    Purpose.PRODUCE: "call outlast_enqueue_v1",
+    Purpose.VIEW: "read everything",
+}
+"""What a role for each purpose may do, in words."""
+
+
 class NewJob(msgspec.Struct, frozen=True, kw_only=True):
     """A job to enqueue. ``args`` is JSON text. It is due ``delay`` seconds from the store's now, or
     at ``run_at`` (seconds since 1970). Unless it has begun ``expires`` seconds from the store's

@@ -89,7 +89,7 @@ class AmqpBroker:
 
     async def _dial_one(self, host: str, port: int) -> AbstractConnection:
         context = self._address.context()
-        return await aio_pika.connect(
+        connecting = aio_pika.connect(
             host=host,
             port=port,
             login=self._address.user or "guest",
@@ -101,6 +101,14 @@ class AmqpBroker:
             heartbeat=HEARTBEAT_SECONDS,
             client_properties={"connection_name": "outlast"},
         )
+        dial = asyncio.create_task(connecting)
+        try:
+            return await asyncio.shield(dial)
+        except asyncio.CancelledError:
+            hanging_up = asyncio.create_task(_hang_up(dial))
+            _HANGING_UP.add(hanging_up)  # a loop holds its tasks weakly
+            hanging_up.add_done_callback(_HANGING_UP.discard)
+            raise
 
     async def _exchange(self, name: str) -> AbstractExchange:
         return await self._channel.declare_exchange(
@@ -230,6 +238,16 @@ class AmqpBroker:
         if self._connection is not None:
             with suppress(Exception):
                 await self._connection.close()
+
+
+_HANGING_UP: set[asyncio.Task[None]] = set()
+
+
+async def _hang_up(dial: asyncio.Task[AbstractConnection]) -> None:
+    """Close the connection once it is made: aio_pika leaves it open where its last step is
+    cancelled."""
+    with suppress(Exception):
+        await (await dial).close()
 
 
 class AmqpDelivery:

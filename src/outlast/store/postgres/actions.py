@@ -36,12 +36,14 @@ class PostgresActionVerbs:
         """Cancel queued jobs at once, ask running ones. Those whose rows are locked are waited for
         in a transaction of their own, in which nothing else is locked; of a bulk action they are
         counted with the step that has left them."""
-        first = await self._on_jobs("cancel", job_ids, tokens, record, (self.notify, False))
+        first = await self._on_jobs(
+            "cancel", job_ids, tokens, record, lambda notify: (notify, False)
+        )
         held = [row["job_id"] for row in first if row["answer"] == _HELD]
         later = More(action_id=record.action_id) if isinstance(record, BulkStep) else record
-        last = (
-            await self._on_jobs("cancel", held, tokens, later, (self.notify, True)) if held else []
-        )
+        last: Rows = []
+        if held:
+            last = await self._on_jobs("cancel", held, tokens, later, lambda notify: (notify, True))
         free = [row for row in first if row["answer"] != _HELD]
         return {row["job_id"]: Cancelled(row["answer"]) for row in (*free, *last)}
 
@@ -54,8 +56,9 @@ class PostgresActionVerbs:
         record: Record | None = None,
     ) -> dict[int, Requeued]:
         """Revive dead or cancelled jobs with fresh budgets."""
-        more = (from_scratch, self.notify)
-        rows = await self._on_jobs("requeue", job_ids, tokens, record, more)
+        rows = await self._on_jobs(
+            "requeue", job_ids, tokens, record, lambda notify: (from_scratch, notify)
+        )
         return {row["job_id"]: Requeued(row["answer"]) for row in rows}
 
     async def discard(
@@ -66,7 +69,7 @@ class PostgresActionVerbs:
         def count(rows: Rows) -> Counts:
             return {"discarded": rows[0][0]} if rows[0][0] else {}
 
-        rows = await self._on_jobs("discard", job_ids, tokens, record, (), count)
+        rows = await self._on_jobs("discard", job_ids, tokens, record, lambda _: (), count)
         return int(rows[0][0])
 
     async def request_drain(
@@ -75,9 +78,7 @@ class PostgresActionVerbs:
         """Ask live workers to drain and leave; return the ids of those that are asked."""
         rows = await self._act(
             record,
-            lambda connection: connection.fetch(
-                sql("request_drain"), list(worker_ids), self.notify
-            ),
+            lambda it, notify: it.fetch(sql("request_drain"), list(worker_ids), notify),
             lambda rows: {"asked": len(rows)} if rows else {},
         )
         return {row[0] for row in rows}
@@ -86,10 +87,10 @@ class PostgresActionVerbs:
         self, job_id: int, token: int, *, seen: str, then: str, record: Record | None = None
     ) -> bool:
         """Ask the worker that runs this attempt where it is."""
-        values = (job_id, token, seen, then, self.notify)
+        values = (job_id, token, seen, then)
         rows = await self._act(
             record,
-            lambda connection: connection.fetch(sql("ask_stack"), *values),
+            lambda it, notify: it.fetch(sql("ask_stack"), *values, notify),
             lambda rows: {"asked": 1} if rows else {},
         )
         return bool(rows)
@@ -99,7 +100,7 @@ class PostgresActionVerbs:
         values = (new.kind.value, new.name, new.paused_by, new.reason, new.stop)
         rows = await self._act(
             record,
-            lambda connection: connection.fetch(sql("pause"), *values, self.notify),
+            lambda it, notify: it.fetch(sql("pause"), *values, notify),
             lambda _: {"paused": 1},
         )
         return pause_of(rows[0])
@@ -110,18 +111,18 @@ class PostgresActionVerbs:
         """End a pause; return what it was."""
         rows = await self._act(
             record,
-            lambda connection: connection.fetch(sql("resume"), kind.value, name, self.notify),
+            lambda it, notify: it.fetch(sql("resume"), kind.value, name, notify),
             lambda rows: {"resumed": 1} if rows else {},
         )
         return pause_of(rows[0]) if rows else None
 
     async def trigger(self, job: NewJob, *, record: Record | None = None) -> Enqueued:
         """Store the job that a person asks a schedule for."""
-        (stored,) = await self._connections.run(
-            lambda connection: _do(
+        (stored,) = await self._connections.run_notifying(
+            lambda connection, may_notify: _do(
                 connection,
                 record,
-                lambda it: enqueue(it, [job], notify=self.notify),
+                lambda it: enqueue(it, [job], notify=self.notify and may_notify),
                 lambda made: {"enqueued": 1} if made[0].created else {},
             ),
             kind=Transaction.COMMITTED,
@@ -152,17 +153,18 @@ class PostgresActionVerbs:
         job_ids: Sequence[int],
         tokens: Tokens | None,
         record: Record | None,
-        more: Sequence[Any],
+        more: Callable[[bool], Sequence[Any]],
         count: Callable[[Rows], Counts] | None = None,
     ) -> Rows:
-        """Call a verb on those of the jobs that stand where the caller has seen them."""
+        """Call a verb on those of the jobs that stand where the caller has seen them. ``more``: its
+        further arguments, by whether it notifies."""
 
-        async def deed(connection: Any) -> Rows:
+        async def deed(connection: Any, notify: bool) -> Rows:  # noqa: FBT001
             ids = list(job_ids)
             if tokens:
                 seen = [tokens.get(one) for one in ids]
                 ids = [row[0] for row in await connection.fetch(sql("lock_current"), ids, seen)]
-            rows: Rows = await connection.fetch(sql(verb), ids, *more)
+            rows: Rows = await connection.fetch(sql(verb), ids, *more(notify))
             return rows
 
         return await self._act(record, deed, count or _count, locks=bool(tokens))
@@ -170,14 +172,17 @@ class PostgresActionVerbs:
     async def _act(
         self,
         record: Record | None,
-        deed: Callable[[Any], Awaitable[Rows]],
+        deed: Callable[[Any, bool], Awaitable[Rows]],
         count: Callable[[Rows], Counts],
         *,
         locks: bool = False,
     ) -> Rows:
         kind = Transaction.COMMITTED if locks or record is not None else None
-        return await self._connections.run(
-            lambda connection: _do(connection, record, deed, count), kind=kind
+        return await self._connections.run_notifying(
+            lambda connection, may_notify: _do(
+                connection, record, lambda it: deed(it, self.notify and may_notify), count
+            ),
+            kind=kind,
         )
 
 

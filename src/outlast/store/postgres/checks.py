@@ -25,7 +25,8 @@ class PostgresFacts(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         version: as ``server_version_num``: 140005 is 14.5.
         clock: the server's, in seconds since 1970.
-        role: the one of this connection; lacking: privileges that a worker needs and it has not.
+        role: the one of this connection; lacking: privileges that a worker needs and it has not;
+            limited_to: what else it may do, in words.
         pooled: whether our backend is another than the one that greeted us: a pooler.
         standby: whether it follows another server and takes no writes.
         connections: open ones of clients; connections_max: what is there for this role.
@@ -57,6 +58,7 @@ class PostgresFacts(msgspec.Struct, frozen=True, kw_only=True):
     not_vacuumed: list[str]
     role: str
     lacking: list[str] = []
+    limited_to: str | None = None
     superuser: bool = False
     owner: bool = False
     open_schemas: list[str] = []
@@ -136,8 +138,11 @@ def standby(server: PostgresFacts, _context: CheckContext) -> Iterator[Finding]:
 
 
 def privileges(server: PostgresFacts, _context: CheckContext) -> Iterator[Finding]:
-    """Whether the role of this command may do what a worker does."""
-    if server.lacking:
+    """Whether the role of this command may do what a worker does, or another purpose is met."""
+    if server.limited_to is not None:
+        told = f"The role {server.role} may {server.limited_to}, and is not for workers."
+        yield ok("privileges", told)
+    elif server.lacking:
         told = ", ".join(server.lacking[:NAMED_MAX])
         more = len(server.lacking) - NAMED_MAX
         yield Finding(
@@ -200,7 +205,8 @@ def role(server: PostgresFacts, _context: CheckContext) -> Iterator[Finding]:
             level=Level.WARNING if server.superuser else Level.HINT,
             name="role",
             sentence=f"The role {server.role} {what}: if workers use it, any task can {may}.",
-            mend="Give workers a role that owns nothing: see docs/operating.md, Least privilege.",
+            mend="Give workers a role that owns nothing: CREATE ROLE worker LOGIN PASSWORD '…';"
+            " run `outlast migrate --grant worker` as the owner, and use it in the workers' URL.",
         )
 
 

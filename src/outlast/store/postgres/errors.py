@@ -28,6 +28,10 @@ class LockHeld(StoreUnavailable):
     """Another transaction holds a row for longer than this one may wait; it was rolled back."""
 
 
+class NotifyQueueFull(StoreUnavailable):
+    """The server takes no notification; it has rolled back the transaction that sent one."""
+
+
 _CLASS_ERRORS: dict[str, type[Exception]] = {
     "21": BadData,
     "22": BadData,
@@ -55,6 +59,8 @@ _CODE_ERRORS: dict[str, tuple[type[Exception], str]] = {
     "25006": (StoreUnavailable, "the database is read-only: a standby, or set so"),
 }
 
+_LIMIT_REACHED = "54000"  # the number of columns, the size of an index row and so on, too
+_NOTIFY_FULL = "the queue of notifications is full: `outlast doctor` says how to empty it"
 _ROW_SECURITY = (
     "rows of Outlast may not be hidden from its own sessions: disable row security on its tables,"
     " or give this role BYPASSRLS"
@@ -88,6 +94,8 @@ def _of_server(error: BaseException) -> Exception:
     code = getattr(error, "sqlstate", None) or ""
     if code == "42501" and "row-level security" in text_of(error):
         return NotPermitted(f"PostgreSQL: {_ROW_SECURITY} ({text_of(error)})")
+    if code == _LIMIT_REACHED and "NOTIFY" in text_of(error):  # in each language of the server
+        return NotifyQueueFull(f"PostgreSQL: {_NOTIFY_FULL} ({text_of(error)})")
     if code in _CODE_ERRORS:
         kind, hint = _CODE_ERRORS[code]
         return kind(f"PostgreSQL: {hint} ({text_of(error)})")

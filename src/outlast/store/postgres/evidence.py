@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from outlast.store.columns import ID_MAX, finite
@@ -47,6 +48,12 @@ async def ended_attempts(connection: Any, which: AttemptFilter) -> EndedAttempts
     values = (before, floor[0], *filters, which.limit)
     rows = await connection.fetch(sql("show_ended_attempts"), *values)
     return attempts_of([EndedAttempt(**finite(dict(row))) for row in rows], which, floor)
+
+
+async def last_ends(connection: Any, ids: Sequence[int]) -> list[EndedAttempt]:
+    """Return the last ended attempt of each of these jobs that has one."""
+    rows = await connection.fetch(sql("show_last_ends"), list(ids))
+    return [EndedAttempt(**finite(dict(row))) for row in rows]
 
 
 async def causes(connection: Any, tenant: str | None) -> list[Cause]:

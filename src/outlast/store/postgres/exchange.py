@@ -7,7 +7,7 @@ says of the queue is remembered for the next exchange.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
@@ -60,6 +60,7 @@ class _Head(msgspec.Struct):
 
 
 _NONE = ("{}", "{}")
+_NOT_FOLLOWED = (None, None)
 _head_of = msgspec.json.Decoder(_Head).decode
 
 
@@ -118,27 +119,35 @@ class PostgresExchange:
         lanes, look = self._lanes.ask() if requests else (NO_LANES, None)
         search = self._search.ask(requests)
         began_at = self._clock.boot()
+        asked = (
+            me.worker_id,
+            me.epoch,
+            *_end_columns(ended),
+            *request_columns(requests),
+            *lanes,
+            *(look or (None, None)),
+        )
+        limits = (
+            CLAIMS_MAX,
+            bytes_max(requests),
+            REFUSALS_KEPT,
+            me.registration,
+            texts_array_text([self._turns.find_start(request) for request in requests]),
+        )
+        followed = _followed_columns(requests, is_part=self._is_part(look))
+        searched = (
+            *_passed_over(requests),
+            array_text([self._turns.find_lanes(request) for request in requests]),
+            array_text(map(int, search.everywhere)),
+            texts_array_text(search.queues),
+        )
+
+        def values(may_notify: bool) -> tuple[Any, ...]:  # noqa: FBT001  # a callback
+            follow = followed if may_notify else _NOT_FOLLOWED
+            return (*asked, self._notify and may_notify, *limits, *follow, *searched)
+
         try:
-            *found, last = await self._fetch(
-                "exchange",
-                me.worker_id,
-                me.epoch,
-                *_end_columns(ended),
-                *request_columns(requests),
-                *lanes,
-                *(look or (None, None)),
-                self._notify,
-                CLAIMS_MAX,
-                bytes_max(requests),
-                REFUSALS_KEPT,
-                me.registration,
-                texts_array_text([self._turns.find_start(request) for request in requests]),
-                *_followed_columns(requests, is_part=self._is_part(look)),
-                *_passed_over(requests),
-                array_text([self._turns.find_lanes(request) for request in requests]),
-                array_text(map(int, search.everywhere)),
-                texts_array_text(search.queues),
-            )
+            *found, last = await self._send(values)
         except BaseException:
             if look is not None:
                 self._lanes.note_failure(look)
@@ -153,6 +162,14 @@ class PostgresExchange:
         self._remember(rows, head)
         self._note_turns(requests, rows, head)
         return head, rows
+
+    async def _send(self, values: Callable[[bool], tuple[Any, ...]]) -> list[Any]:
+        """Make the exchange; ``values``: what is sent, depending on whether it may notify."""
+        return await self._connections.run_notifying(
+            lambda it, may_notify: it.fetch(sql("exchange"), *values(may_notify)),
+            keeps_plans=True,
+            own=True,
+        )
 
     def _note_end(
         self,
@@ -280,7 +297,7 @@ def _followed_columns(
     the line does not speak for a kind: what it leaves out is for the others as well."""
     followed = requests[0].followed if requests else None
     if followed is None:
-        return None, None
+        return _NOT_FOLLOWED
     return array_text(followed.positions), None if is_part else followed.kind
 
 

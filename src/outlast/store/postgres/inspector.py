@@ -29,6 +29,7 @@ from outlast.store.evidence import (
     Cause,
     DeadFilter,
     DeadGroups,
+    EndedAttempt,
     EndedAttempts,
     Suspect,
 )
@@ -50,7 +51,7 @@ from outlast.store.minutes import (
 from outlast.store.postgres import evidence
 from outlast.store.postgres.find import find_ids
 from outlast.store.postgres.pool import Connections
-from outlast.store.postgres.privileges import privileges
+from outlast.store.postgres.privileges import limited_to, privileges
 from outlast.store.postgres.session import Transaction
 from outlast.store.postgres.statements import sql
 from outlast.store.postgres.statistics import statistics
@@ -74,8 +75,10 @@ from outlast.store.statistics import (
     NAMED_MAX,
     PLACE_MAX,
     STATISTICS_MAX,
+    UNENCRYPTED_MAX,
     Place,
     Statistics,
+    Unencrypted,
 )
 from outlast.store.values import Purpose
 
@@ -187,6 +190,13 @@ class PostgresInspector:
         async with self._by_index() as connection:
             return await statistics(connection, most, lanes)
 
+    async def unencrypted(self, most: int = UNENCRYPTED_MAX) -> list[Unencrypted]:
+        """Return how many unfinished jobs have plain payloads."""
+        async with self._by_index() as connection:
+            return [
+                Unencrypted(**row) for row in await connection.fetch(sql("show_unencrypted"), most)
+            ]
+
     async def environment(self) -> Environment:
         """Return what the server is and how it is set."""
         from outlast.store.postgres.checks import PostgresFacts
@@ -195,7 +205,9 @@ class PostgresInspector:
             greeted = connection.get_server_pid()
             rows = await connection.fetch(sql("show_environment"), greeted)
             needed = await privileges(connection, None, Purpose.WORKER)
-        return PostgresFacts(**rows[0], lacking=[each.what for each in needed if not each.held])
+            lacking = [each.what for each in needed if not each.held]
+            limited = await limited_to(connection) if lacking else None
+        return PostgresFacts(**rows[0], lacking=lacking, limited_to=limited)
 
     async def served(self) -> Served:
         """Return what active workers take."""
@@ -256,6 +268,11 @@ class PostgresInspector:
         """Return ended attempts, newest token first."""
         async with self._by_index() as connection:
             return await evidence.ended_attempts(connection, which)
+
+    async def last_ends(self, ids: Sequence[int]) -> list[EndedAttempt]:
+        """Return the last ended attempt of each of these jobs that has one."""
+        async with self._by_index() as connection:
+            return await evidence.last_ends(connection, ids)
 
     async def causes(self, tenant: str | None = None) -> list[Cause]:
         """Return how the newest attempts ended."""

@@ -19,7 +19,14 @@ from weakref import WeakKeyDictionary, ref
 from outlast.credentials import make_hider, redact
 from outlast.errors import SchemaMismatch, StoreCorrupt, StoreUnavailable, text_of
 from outlast.store.postgres.connection import Settings, connect
-from outlast.store.postgres.errors import TROUBLE, Collision, LockHeld, is_of_driver, translate
+from outlast.store.postgres.errors import (
+    TROUBLE,
+    Collision,
+    LockHeld,
+    NotifyQueueFull,
+    is_of_driver,
+    translate,
+)
 from outlast.store.postgres.session import Transaction, begin_text, is_pooled, path_of
 
 R = TypeVar("R")
@@ -195,6 +202,26 @@ class Connections:
         async with self.use(keeps_plans=keeps_plans, own=own, kind=kind) as connection:
             return await work(connection)
 
+    async def run_notifying(
+        self,
+        work: Callable[[Any, bool], Awaitable[R]],
+        *,
+        keeps_plans: bool = False,
+        own: bool = False,
+        kind: Transaction | None = None,
+    ) -> R:
+        """Return what ``work(connection, may_notify)`` returns: as ``run``, and once more without
+        notifying where the server's queue of notifications is full. Any role that may connect can
+        fill it; those that would have been woken look by themselves, a little later."""
+        try:
+            return await self.run(
+                lambda it: work(it, True), keeps_plans=keeps_plans, own=own, kind=kind
+            )
+        except NotifyQueueFull:
+            return await self.run(
+                lambda it: work(it, False), keeps_plans=keeps_plans, own=own, kind=kind
+            )
+
     def use(
         self, *, keeps_plans: bool = False, own: bool = False, kind: Transaction | None = None
     ) -> _Checkout:
@@ -289,7 +316,7 @@ def _is_clean(error: BaseException, mapped: Exception | None) -> bool:
     Where the driver itself refuses a value, the server has parsed the statement and waits for the
     rest: an implicit transaction stays open, in which no other can begin.
     """
-    if isinstance(mapped, (Collision, LockHeld)):
+    if isinstance(mapped, (Collision, LockHeld, NotifyQueueFull)):
         return True
     if isinstance(mapped or error, SchemaMismatch):
         return False  # its search_path may be out of date, too

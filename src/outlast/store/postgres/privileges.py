@@ -13,7 +13,7 @@ import msgspec
 
 from outlast.errors import ConfigError, NotPermitted
 from outlast.store.postgres.statements import sql
-from outlast.store.values import Purpose
+from outlast.store.values import MAY, Purpose
 
 NAMED_MAX = 8  # privileges named in an error
 _ALL = "SELECT INSERT UPDATE DELETE"
@@ -74,6 +74,13 @@ _NEEDED: dict[Purpose, Mapping[str, str]] = {
     },
 }
 
+_AS_OWNER = {
+    Purpose.WORKER: "outlast_free_keys_v1",
+    Purpose.ENQUEUE: "outlast_free_keys_v1",
+    Purpose.PRODUCE: "outlast_enqueue_v1",
+}
+"""The function that each may call of those that run as their owner, which no one else may."""
+
 
 class Privilege(msgspec.Struct, frozen=True):
     """One privilege that a role needs: ``what`` names it, ``statement`` grants it."""
@@ -87,7 +94,7 @@ async def privileges(connection: Any, role: str | None, purpose: Purpose) -> lis
     """Return what a role (None: that of the connection) needs. Empty: there is no such role."""
     needed = _needed_by(purpose)
     names, wanted, columns = ([each[place] for each in needed] for place in range(3))
-    as_owner = purpose is Purpose.PRODUCE
+    as_owner = _AS_OWNER.get(purpose, "")
     rows = await connection.fetch(sql("privileges"), role, names, wanted, as_owner, columns)
     return [Privilege(*row) for row in rows]
 
@@ -122,6 +129,16 @@ async def grant(connection: Any, role: str, purpose: Purpose) -> list[str]:
     if left:
         raise NotPermitted(f"this role may not grant {format_names(left)}: use the tables' owner")
     return [each.what for each in lacking]
+
+
+async def limited_to(connection: Any) -> str | None:
+    """Return what the role of the connection may do of what is less than a worker's, in words."""
+    held = [
+        MAY[purpose]
+        for purpose in (Purpose.ENQUEUE, Purpose.VIEW, Purpose.PRODUCE)
+        if all(each.held for each in await privileges(connection, None, purpose))
+    ]
+    return ", and ".join(held) or None
 
 
 async def check_may_serve(connection: Any) -> None:

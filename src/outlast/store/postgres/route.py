@@ -15,8 +15,8 @@ from outlast.text import line
 
 PROVEN = ("verify-ca", "verify-full")
 VERIFY = (
-    "Add ?sslmode=verify-full&sslrootcert=PATH to the URL, or set $PGSSLMODE and $PGSSLROOTCERT:"
-    " see docs/operating.md, TLS to PostgreSQL."
+    "Add ?sslmode=verify-full&sslrootcert=PATH to the URL, or set $PGSSLMODE and $PGSSLROOTCERT;"
+    " PATH is the certificate of the authority that signed the server's."
 )
 
 

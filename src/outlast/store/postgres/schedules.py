@@ -90,8 +90,8 @@ class PostgresScheduleVerbs:
         """Move schedules on, and store the jobs of their ticks, in one commit; in halves where
         another transaction holds the key of a job."""
         try:
-            return await self._connections.run(
-                lambda connection: _fire(connection, firings, notify=self.notify),
+            return await self._connections.run_notifying(
+                lambda it, may_notify: _fire(it, firings, notify=self.notify and may_notify),
                 kind=Transaction.COMMITTED,
             )
         except LockHeld:

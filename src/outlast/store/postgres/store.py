@@ -153,15 +153,15 @@ class PostgresStore(WorkerVerbs, PostgresActionVerbs, PostgresScheduleVerbs):
             if stored is not None:
                 return [stored]
         with_keys = has_keys(jobs)
-        return await self._connections.run(
-            lambda connection: enqueue(connection, jobs, notify=self.notify),
+        return await self._connections.run_notifying(
+            lambda it, may_notify: enqueue(it, jobs, notify=self.notify and may_notify),
             keeps_plans=not with_keys,
             kind=Transaction.COMMITTED if with_keys and len(jobs) > 1 else None,
         )
 
     async def _enqueue_with_key(self, job: NewJob) -> Enqueued | None:
-        created = await self._connections.run(
-            lambda connection: create_with_key(connection, job, notify=self.notify),
+        created = await self._connections.run_notifying(
+            lambda it, may_notify: create_with_key(it, job, notify=self.notify and may_notify),
             keeps_plans=True,
         )
         if created is not None:
@@ -215,7 +215,7 @@ class PostgresStore(WorkerVerbs, PostgresActionVerbs, PostgresScheduleVerbs):
             [each.job_id for each in logs],
             [each.token for each in logs],
             [each.number for each in logs],
-            [each.dropped for each in logs],
+            [each.printed for each in logs],
             [lines_text(each.lines) for each in logs],
             LOGS_KEPT,
         )

@@ -132,8 +132,13 @@ class WorkerVerbs:
 
     async def reconcile(self, me: WorkerRef, held: Collection[int]) -> list[Pair]:
         """Release own running jobs whose token is not in ``held``."""
-        rows = await self._fetch_own(
-            "reconcile", me.worker_id, me.epoch, list(held), self.notify, me.registration
+        which = (me.worker_id, me.epoch, list(held))
+        rows = await self._connections.run_notifying(
+            lambda it, may_notify: it.fetch(
+                sql("reconcile"), *which, self.notify and may_notify, me.registration
+            ),
+            keeps_plans=True,
+            own=True,
         )
         return [(row["job_id"], row["token"]) for row in rows]
 
@@ -169,7 +174,12 @@ class WorkerVerbs:
     async def tell_gone(self, lock: LockIdentity, begun: int | None) -> int:
         """Say on the rows that name this lock file that their worker is gone."""
         which = (lock.boot_id, lock.path, lock.device, lock.inode)
-        return len(await self._fetch("tell_gone", *which, begun, self.notify))
+        rows = await self._connections.run_notifying(
+            lambda it, may_notify: it.fetch(
+                sql("tell_gone"), *which, begun, self.notify and may_notify
+            )
+        )
+        return len(rows)
 
     async def reap(self, gone: WorkerSeen, cause: DeathCause = DeathCause.SILENCE) -> bool:
         """Mark a worker lost, and why, if its counter still stands where it was seen.
@@ -196,7 +206,7 @@ class WorkerVerbs:
     ) -> list[Transition]:
         """Close the attempts of orphans, or only these, as decided, in one transaction."""
 
-        async def close(connection: Any) -> list[Transition]:
+        async def close(connection: Any, may_notify: bool) -> list[Transition]:  # noqa: FBT001
             if only is None:
                 rows = await connection.fetch(sql("orphans"), limit)
             else:
@@ -204,13 +214,14 @@ class WorkerVerbs:
             if not rows:
                 return []
             decided = [decide(orphan_of(row)) for row in rows]
-            closed = await connection.fetch(sql("close"), ends_text(decided), self.notify)
+            notify = self.notify and may_notify
+            closed = await connection.fetch(sql("close"), ends_text(decided), notify)
             states = {(row["job_id"], row["token"]): State(row["state"]) for row in closed}
             return [
                 as_applied(one, states[pair]) for one in decided if (pair := pair_of(one)) in states
             ]
 
-        return await self._connections.run(close, kind=Transaction.COMMITTED)
+        return await self._connections.run_notifying(close, kind=Transaction.COMMITTED)
 
     async def overdue(self, slack: float, limit: int = OVERDUE_MAX) -> list[OverdueAttempt]:
         """Return running attempts past their hard deadline by more than ``slack`` seconds."""

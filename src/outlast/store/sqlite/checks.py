@@ -36,6 +36,11 @@ class SqliteFacts(msgspec.Struct, frozen=True, kw_only=True):
     owners: dict[str, str] = {}
     directory_mode: int = 0o700
 
+    @property
+    def limited_to(self) -> str | None:
+        """Nothing: a file has no roles."""
+        return None
+
     def check(self, context: CheckContext) -> Iterator[Finding]:
         """Yield what is amiss, or as it should be."""
         return (one for check in CHECKS for one in check(self))
@@ -103,12 +108,12 @@ def private(facts: SqliteFacts) -> Iterator[Finding]:
             continue
         named = ", ".join(f"{line(path, 200)} ({mode:04o})" for path, mode in wide.items())
         strangers = all_of_them == 0o007  # noqa: PLR2004
+        change = "chmod o-rwx on these." if strangers else "chmod go-rwx on these, or leave it so."
         yield Finding(
             level=Level.WARNING if strangers else Level.HINT,
             name="private",
             sentence=f"{who} can read what jobs are given and hold locks on {named}.",
-            mend=f"{_as_owner(facts, wide)}chmod {'o' if strangers else 'go'}-rwx on these; to"
-            " share them with a group on purpose, see docs/operating.md, Sharing a file.",
+            mend=f"{_as_owner(facts, wide)}{change}",
         )
         return
     yield ok("private", "The file and its locks are their owner's alone.")

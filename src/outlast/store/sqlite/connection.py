@@ -42,6 +42,7 @@ _OPEN = statements("open")
 _alive: weakref.WeakSet[SqliteConnection] = weakref.WeakSet()
 _held: list[SqliteConnection] = []  # between the hooks of one fork
 _forking = threading.Lock()  # two threads may fork at once; each must let go of what it took
+_BESIDE = ("-wal", "-shm", "-journal")  # what SQLite adds to the name of a file
 _PAUSE = threading.Event()  # never set: waiting for it is a pause on the thread
 PAUSE_SECONDS = 0.005  # some locks are refused without sqlite3's own wait
 OPEN_TRIES = 3  # while the file at the path is replaced just then
@@ -225,6 +226,10 @@ def _connected(path: Path, mode: str) -> sqlite3.Connection:
     check_path(path, must_exist=mode != "rwc")
     if mode == "rwc" and not is_there(path):
         _make_private(path)
+    with suppress(FileNotFoundError):  # SQLite says why there is no file
+        if mode == "rwc":
+            _check_made(path)
+        _check_beside(path)
     connection = sqlite3.connect(
         f"{path.as_uri()}?mode={mode}",
         uri=True,
@@ -237,6 +242,7 @@ def _connected(path: Path, mode: str) -> sqlite3.Connection:
     try:
         if mode != "ro":
             _set_up(connection, path)
+            _check_beside(path)  # again: SQLite takes what another user has made meanwhile
     except BaseException:
         connection.close()
         raise
@@ -258,12 +264,47 @@ def _make_private(path: Path) -> None:
             os.unlink(made)
 
 
+def _check_made(path: Path) -> None:
+    """Raise ConfigError where a file that this user would make is there already, of another user
+    who may only make files in its directory: as Linux does (fs.protected_regular)."""
+    directory, file = path.parent.stat(), path.stat()
+    every = stat.S_ISVTX | stat.S_IWOTH
+    if directory.st_mode & every == every:
+        _check_owner(path, file, {directory.st_uid})
+
+
+def _check_beside(path: Path) -> None:
+    """Raise ConfigError where another user has made what SQLite keeps beside a file: all that is
+    written goes through the log there, and what is in it counts as written. Those who may write the
+    file itself may make these, too."""
+    real = Path(os.path.realpath(path))
+    file = real.stat()
+    if file.st_mode & stat.S_IWOTH:
+        return
+    for end in _BESIDE:
+        beside = real.with_name(f"{real.name}{end}")
+        with suppress(FileNotFoundError):
+            found = beside.lstat()
+            in_group = file.st_mode & stat.S_IWGRP and found.st_gid == file.st_gid
+            if not in_group or stat.S_ISLNK(found.st_mode):
+                _check_owner(beside, found, {file.st_uid})
+
+
+def _check_owner(path: Path, found: os.stat_result, others: set[int]) -> None:
+    if found.st_uid not in {os.geteuid(), 0, *others}:
+        raise ConfigError(
+            f"{path} belongs to user {found.st_uid}, who can so read and change what jobs are"
+            " given. Remove it, or keep the store in a directory in which others make nothing"
+        )
+
+
 def _set_up(connection: sqlite3.Connection, path: Path) -> None:
     mode = connection.execute(_OPEN["wal"]).fetchone()[0]
     if mode != "wal":
         raise StoreUnavailable(f"{path} cannot be put into WAL mode (it stays in {mode!r} mode)")
     for name in ("full", "log", "cache", "temporary"):
         connection.execute(_OPEN[name])
+    connection.execute(_OPEN["data_version"]).fetchone()  # a look opens the log, or makes it
 
 
 def check_path(path: Path, *, must_exist: bool) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from sqlite3 import Cursor
 from typing import Any
 
@@ -55,6 +56,12 @@ def ended_attempts(cursor: Cursor, which: AttemptFilter) -> EndedAttempts:
     finally:
         cursor.execute(_SNAPSHOT["rollback"])
     return attempts_of([_struct(EndedAttempt, row) for row in rows], which, floor)
+
+
+def last_ends(cursor: Cursor, ids: Sequence[int]) -> list[EndedAttempt]:
+    """Return the last ended attempt of each of these jobs that has one."""
+    rows = cursor.execute(_SQL["last_ends"], {"ids": msgspec.json.encode(list(ids)).decode()})
+    return [_struct(EndedAttempt, row) for row in rows]
 
 
 def causes(cursor: Cursor, now: float, tenant: str | None) -> list[Cause]:

@@ -29,6 +29,7 @@ from outlast.store.evidence import (
     Cause,
     DeadFilter,
     DeadGroups,
+    EndedAttempt,
     EndedAttempts,
     Suspect,
 )
@@ -75,8 +76,10 @@ from outlast.store.statistics import (
     NAMED_MAX,
     PLACE_MAX,
     STATISTICS_MAX,
+    UNENCRYPTED_MAX,
     Place,
     Statistics,
+    Unencrypted,
 )
 
 _SNAPSHOT = statements("transaction")
@@ -191,6 +194,11 @@ class SqliteInspector:
         now = self._clock.wall()
         return await self._connection.read(lambda cursor: statistics(cursor, now, most, lanes))
 
+    async def unencrypted(self, most: int = UNENCRYPTED_MAX) -> list[Unencrypted]:
+        """Return how many unfinished jobs have plain payloads."""
+        rows = await self._rows("unencrypted", {"most": most})
+        return [Unencrypted(task=row[0], looked_at=row[1], number=row[2]) for row in rows]
+
     async def environment(self) -> Environment:
         """Return what the file stands on."""
         from outlast.store.sqlite.environment import environment
@@ -261,6 +269,10 @@ class SqliteInspector:
     async def ended_attempts(self, which: AttemptFilter) -> EndedAttempts:
         """Return ended attempts, newest token first."""
         return await self._connection.read(lambda cursor: evidence.ended_attempts(cursor, which))
+
+    async def last_ends(self, ids: Sequence[int]) -> list[EndedAttempt]:
+        """Return the last ended attempt of each of these jobs that has one."""
+        return await self._connection.read(lambda cursor: evidence.last_ends(cursor, ids))
 
     async def causes(self, tenant: str | None = None) -> list[Cause]:
         """Return how the newest attempts ended."""

@@ -307,10 +307,10 @@ def _cancel_one(cursor: Cursor, now: float, job_id: int) -> Cancelled | None:
 def requeue(
     cursor: Cursor, now: float, job_ids: Sequence[int], *, from_scratch: bool
 ) -> dict[int, Requeued]:
-    """Revive dead and cancelled jobs."""
+    """Revive dead and cancelled jobs, in the order of their ids."""
     found = (
         (job_id, _requeue_one(cursor, now, job_id, from_scratch=from_scratch))
-        for job_id in dict.fromkeys(job_ids)
+        for job_id in sorted(set(job_ids))
     )
     return {job_id: what for job_id, what in found if what is not None}
 

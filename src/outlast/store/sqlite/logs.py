@@ -21,7 +21,7 @@ def _keep(cursor: Cursor, log: JobLog) -> bool:
         "job_id": log.job_id,
         "token": log.token,
         "number": log.number,
-        "dropped": log.dropped,
+        "printed": log.printed,
         "lines": lines_text(log.lines),
     }
     is_kept: bool = cursor.execute(_LOGS["keep"], values).rowcount == 1

@@ -1,7 +1,7 @@
 -- What a role ($1; NULL: the one of this session) needs on these tables, views and sequences ($2, each
 -- with a privilege at the same place in $3 and the columns that it is for in $5, '' for all of it), on the
--- schema that they are in and on the functions of Outlast, either those that run as their owner ($4) or all
--- others: each as a GRANT, with whether the role has it already. No row for a role that does not exist. Reads the catalog only, so it races with nothing but another GRANT or REVOKE, whose effect the
+-- schema that they are in and on the functions of Outlast: of those that run as their owner on $4 alone, and on
+-- all others, but for a role for outlast_enqueue_v1: each as a GRANT, with whether the role has it already. No row for a role that does not exist. Reads the catalog only, so it races with nothing but another GRANT or REVOKE, whose effect the
 -- next look shows. A name that is not found in the search_path counts as one that the role lacks.
 WITH who AS (
     SELECT r.oid, quote_ident(r.rolname) AS name
@@ -28,7 +28,7 @@ WITH who AS (
            has_function_privilege(who.oid, p.oid, 'EXECUTE')
     FROM who CROSS JOIN home
     JOIN pg_catalog.pg_proc p ON p.pronamespace = home.oid AND p.proname LIKE 'outlast\_%'
-         AND (p.prosecdef AND p.proname <> 'outlast_free_keys_v1') = $4::boolean
+         AND CASE WHEN p.prosecdef THEN p.proname = $4::text ELSE $4::text <> 'outlast_enqueue_v1' END
 )
 SELECT needed.privilege || ' ON ' || needed.target AS what,
        'GRANT ' || needed.privilege || ' ON ' || needed.target || ' TO ' || who.name AS statement,

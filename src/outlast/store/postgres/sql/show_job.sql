@@ -3,7 +3,7 @@
 SELECT j.id, j.task, j.queue, j.state, j.priority, j.attempt_count, j.failures, j.losses, j.token,
        j.state = 'queued' AND j.position IS NULL AND j.run_at > statement_timestamp() AS waiting,
        CASE WHEN $2::integer IS NULL THEN j.args ELSE left(j.args, $2) END AS args, j.policy, extract(epoch FROM j.run_at)::float8 AS run_at,
-       extract(epoch FROM j.enqueued_at)::float8 AS enqueued_at,
+       extract(epoch FROM j.enqueued_at)::float8 AS enqueued_at, extract(epoch FROM j.requeued_at)::float8 AS requeued_at,
        extract(epoch FROM j.expires_at)::float8 AS expires_at,
        coalesce(j.worker_id, j.completed_by) AS worker_id, w.name AS worker,
        w.host, j.key, j.tenant, extract(epoch FROM j.started_at)::float8 AS started_at,

@@ -28,6 +28,13 @@ WHERE a.token < :before AND a.token >= :floor
   AND (:outcomes IS NULL OR a.outcome IN (SELECT value FROM json_each(:outcomes)))
   AND (:worker_id IS NULL OR a.worker_id = :worker_id) AND (:tenant IS NULL OR j.tenant = :tenant)
 ORDER BY a.token DESC LIMIT :limit
+-- name: last_ends
+-- By the index on (job_id, number), as last_attempts of inspect.sql, without what is large.
+SELECT a.token, a.job_id, a.number, a.outcome, a.charge, a.started_at, a.ended_at, a.worker_id,
+       a.worker, a.host, substr(a.message, 1, 2000), a.repeats, NULL, NULL, NULL
+FROM json_each(:ids) AS wanted CROSS JOIN outlast_attempts AS a
+WHERE a.token = (SELECT l.token FROM outlast_attempts AS l WHERE l.job_id = wanted.value
+                 ORDER BY l.number DESC, l.token DESC LIMIT 1)
 -- name: causes
 SELECT outcome, count(*), sum(ended_at > :now - 3600), max(ended_at) FROM (
     SELECT job_id, outcome, ended_at FROM outlast_attempts ORDER BY token DESC LIMIT :rows) AS a

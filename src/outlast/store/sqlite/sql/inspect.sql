@@ -4,7 +4,7 @@
 SELECT j.id, j.task, j.queue, j.state, j.priority, j.attempt_count, j.failures, j.losses, j.token,
        j.state = 'queued' AND j.run_at > :now AND j.position IS NULL,
        CASE WHEN :text_max IS NULL THEN j.args ELSE substr(j.args, 1, :text_max) END, j.policy,
-       j.run_at, j.enqueued_at, j.expires_at,
+       j.run_at, j.enqueued_at, j.requeued_at, j.expires_at,
        coalesce(j.worker_id, j.completed_by), w.name, w.host, j.key, j.tenant,
        j.started_at, j.ended_at, j.cancel_requested, j.hard_deadline, j.progress,
        CASE WHEN :text_max IS NULL THEN j.checkpoint ELSE substr(j.checkpoint, 1, :text_max) END,
@@ -24,11 +24,12 @@ UNION SELECT id FROM outlast_jobs INDEXED BY outlast_jobs_key WHERE key = :key A
 ORDER BY id DESC LIMIT :limit
 -- name: search
 -- Of each of these jobs, in their order: whether it holds a text in its arguments, and one in "OUTCOME: MESSAGE" of
--- its last closed attempt, and is not older than a time; NULL lets all pass. lower() changes A to Z alone. Who asks
--- stops where the lengths of the arguments are too much: what follows is not read.
+-- its last closed attempt, and is not older than a time; NULL lets all pass. Encoded arguments hold no text: some would
+-- be there by chance. lower() changes A to Z alone. Who asks stops where the lengths of the arguments are too much:
+-- what follows is not read.
 SELECT j.id, CASE WHEN :args IS NULL THEN 0 ELSE length(CAST(j.args AS BLOB)) END,
-      (:args IS NULL OR instr(lower(j.args), lower(:args)) > 0)
-  AND (:within IS NULL OR coalesce(j.ended_at, j.started_at, j.enqueued_at) >= :now - :within)
+      (:args IS NULL OR instr(lower(j.args), lower(:args)) > 0 AND j.args NOT LIKE ' ["outlast:payload",%')
+  AND (:within IS NULL OR coalesce(j.ended_at, j.started_at, j.requeued_at, j.enqueued_at) >= :now - :within)
   AND (:error IS NULL
        OR instr(lower((SELECT outcome || ': ' || message FROM outlast_attempts WHERE job_id = j.id
                        ORDER BY number DESC, token DESC LIMIT 1)), lower(:error)) > 0)
@@ -38,7 +39,7 @@ WHERE j.id = wanted.value
 SELECT j.id, j.task, j.queue, j.state, j.priority, j.attempt_count, j.failures, j.losses, j.token,
        j.state = 'queued' AND j.run_at > :now AND j.position IS NULL,
        CASE WHEN :text_max IS NULL THEN j.args ELSE substr(j.args, 1, :text_max) END, j.policy,
-       j.run_at, j.enqueued_at, j.expires_at,
+       j.run_at, j.enqueued_at, j.requeued_at, j.expires_at,
        coalesce(j.worker_id, j.completed_by), w.name, w.host, j.key, j.tenant,
        j.started_at, j.ended_at, j.cancel_requested, j.hard_deadline, j.progress,
        CASE WHEN :text_max IS NULL THEN j.checkpoint END, j.checkpoint_at,
@@ -56,7 +57,7 @@ FROM outlast_attempts WHERE job_id = ? ORDER BY token
 SELECT j.id, j.task, j.queue, j.state, j.priority, j.attempt_count, j.failures, j.losses, j.token,
        j.state = 'queued' AND j.run_at > :now AND j.position IS NULL,
        CASE WHEN :text_max IS NULL THEN j.args ELSE substr(j.args, 1, :text_max) END, j.policy,
-       j.run_at, j.enqueued_at, j.expires_at,
+       j.run_at, j.enqueued_at, j.requeued_at, j.expires_at,
        coalesce(j.worker_id, j.completed_by), w.name, w.host, j.key, j.tenant,
        j.started_at, j.ended_at, j.cancel_requested, j.hard_deadline, j.progress,
        CASE WHEN :text_max IS NULL THEN j.checkpoint END, j.checkpoint_at,
@@ -117,3 +118,21 @@ FROM outlast_attempts
 WHERE job_id > :after AND job_id <= coalesce(:last, 9223372036854775807) ORDER BY job_id, token
 -- name: token_last
 SELECT value FROM outlast_sequences WHERE name = 'token'
+-- name: unencrypted
+-- How many of :most unfinished jobs have plain arguments or a plain checkpoint, by task. Encrypted is what names a
+-- key among the codecs at its beginning (outlast/payloads.py): base64 has no quotation marks.
+SELECT task, count(*),
+       sum(substr(args, 1, 2000) NOT LIKE ' ["outlast:payload",[%"aes-256-gcm:%'
+           OR coalesce(substr(checkpoint, 1, 2000) NOT LIKE ' ["outlast:payload",[%"aes-256-gcm:%', 0))
+FROM (
+    SELECT task, args, checkpoint FROM outlast_jobs INDEXED BY outlast_jobs_line WHERE position IS NOT NULL
+    UNION ALL
+    SELECT task, args, checkpoint FROM outlast_jobs INDEXED BY outlast_jobs_due
+    WHERE state = 'queued' AND position IS NULL AND solo = 0
+    UNION ALL
+    SELECT task, args, checkpoint FROM outlast_jobs INDEXED BY outlast_jobs_suspect
+    WHERE state = 'queued' AND solo > 0
+    UNION ALL
+    SELECT task, args, checkpoint FROM outlast_jobs INDEXED BY outlast_jobs_worker WHERE worker_id IS NOT NULL
+    LIMIT :most)
+GROUP BY task ORDER BY task

@@ -54,6 +54,7 @@ CREATE TABLE outlast_jobs (
     position          INTEGER,
     run_at            REAL NOT NULL,
     enqueued_at       REAL NOT NULL,
+    requeued_at       REAL,
     args              TEXT NOT NULL,
     policy            TEXT NOT NULL DEFAULT '{}',
     timeout           REAL,
@@ -99,7 +100,7 @@ CREATE TABLE outlast_jobs (
     CONSTRAINT outlast_jobs_completed_by CHECK (completed_by IS NULL OR state = 'completed'),
     CONSTRAINT outlast_jobs_priority CHECK (priority BETWEEN -100 AND 100),
     CONSTRAINT outlast_jobs_written CHECK (
-        enqueued_at BETWEEN -1e15 AND 1e15 AND timeout BETWEEN 0 AND 1e15
+        enqueued_at BETWEEN -1e15 AND 1e15 AND requeued_at BETWEEN -1e15 AND 1e15 AND timeout BETWEEN 0 AND 1e15
         AND expires_at BETWEEN -1e15 AND 1e15 AND keep BETWEEN 0 AND 1e15),
     CONSTRAINT outlast_jobs_counts CHECK (
         attempt_count BETWEEN 0 AND 2147483647 AND failures BETWEEN 0 AND 2147483647
@@ -181,10 +182,10 @@ CREATE TABLE outlast_logs (
     token   INTEGER PRIMARY KEY,
     job_id  INTEGER NOT NULL,
     number  INTEGER NOT NULL,
-    dropped INTEGER NOT NULL DEFAULT 0,
+    printed INTEGER NOT NULL DEFAULT 0,
     lines   TEXT NOT NULL,
     CONSTRAINT outlast_logs_counts CHECK (
-        number BETWEEN 0 AND 2147483647 AND dropped BETWEEN 0 AND 2147483647)
+        number BETWEEN 0 AND 2147483647 AND printed BETWEEN 0 AND 2147483647)
 ) STRICT;
 CREATE INDEX outlast_logs_job ON outlast_logs (job_id, token);
 

@@ -8,7 +8,7 @@ SELECT state, CAST(key AS TEXT) FROM outlast_jobs WHERE id = ?
 SELECT id FROM outlast_jobs WHERE key = ? AND ended_at IS NULL
 -- name: requeue
 UPDATE outlast_jobs
-SET state = 'queued', position = :position, run_at = :now, ended_at = NULL,
+SET state = 'queued', position = :position, run_at = :now, requeued_at = :now, ended_at = NULL,
     failures = 0, losses = 0, solo = 0, incident = NULL, cohort = NULL,
     cancel_requested = 0, progress = NULL, expires_at = NULL, prune_at = NULL,
     started_at = NULL, fingerprint = NULL,

@@ -44,7 +44,7 @@ BEGIN
             state = CASE WHEN j.state = 'queued' THEN 'cancelled' ELSE j.state END,
             ended_at = CASE WHEN j.state = 'queued' THEN v_now END,
             prune_at = CASE WHEN j.state = 'queued' AND j.keep IS NOT NULL
-                            THEN v_now + least(j.keep, 1e9) * interval '1 second' END
+                            THEN v_now + greatest(0, least(j.keep, 1e9)) * interval '1 second' END
         WHERE j.id = ANY (v_free) AND j.state IN ('queued', 'running')
         RETURNING j.id, j.state, j.keep)
     SELECT array_agg(a.id) FILTER (WHERE a.state = 'cancelled' AND a.keep <= 0) INTO v_gone FROM asked a;

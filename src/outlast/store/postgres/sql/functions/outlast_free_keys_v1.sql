@@ -6,7 +6,8 @@
 --     answered with a job that never runs. What it then finds running, or ended, it leaves.
 --   * deadlock: rows are waited for in the order of their keys, as enqueue_keyed.sql waits at the unique index; claims,
 --     ends and sweeps wait for no job.
--- Roles that enqueue may not change jobs, so it runs as its owner. It ends nothing that could still begin.
+-- Roles that enqueue may not change jobs, so it runs as its owner, for roles to which it is granted (the migration
+-- revokes it from PUBLIC): others could hold up those who enqueue. It ends nothing that could still begin.
 CREATE FUNCTION outlast_free_keys_v1(p_keys text[]) RETURNS integer
 LANGUAGE plpgsql
 SECURITY DEFINER

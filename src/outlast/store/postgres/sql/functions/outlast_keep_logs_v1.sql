@@ -2,11 +2,13 @@
 --
 -- Guarded as outlast_progress_v1 is: the job's row is locked by (id, token, running) and never waited for, so what a
 -- late worker sends finds no row, and a reap or an end that holds the row is not held up; the lines go with the
--- next write. Only the worker of an attempt writes its row of outlast_logs, one call after the other. While it holds
--- the lock on the job no one deletes that job with its logs (prune, discard and forget lock it first), so no row is
--- left behind. Of each job the newest p_kept rows stay: tokens rise with attempts.
+-- next write. Only the worker of an attempt writes its row of outlast_logs, one call after the other; a call whose
+-- connection broke may still arrive after the next one, so the row counts the lines that its attempt has printed
+-- (`printed`), and fewer never replace more. While it holds the lock on the job no one deletes that job with its logs
+-- (prune, discard and forget lock it first), so no row is left behind. Of each job the newest p_kept rows stay:
+-- tokens rise with attempts.
 CREATE FUNCTION outlast_keep_logs_v1(
-    p_ids bigint[], p_tokens bigint[], p_numbers integer[], p_dropped integer[], p_lines text[], p_kept integer)
+    p_ids bigint[], p_tokens bigint[], p_numbers integer[], p_printed integer[], p_lines text[], p_kept integer)
 RETURNS SETOF bigint
 LANGUAGE plpgsql
 SET jit = off SET plan_cache_mode = force_generic_plan
@@ -18,16 +20,18 @@ DECLARE
     v_tokens bigint[];
 BEGIN
     WITH locked AS MATERIALIZED (
-        SELECT h.job_id, h.token, h.number, h.dropped, h.lines
-        FROM unnest(p_ids, p_tokens, p_numbers, p_dropped, p_lines)
-            AS h (job_id, token, number, dropped, lines)
+        SELECT h.job_id, h.token, h.number, h.printed, h.lines
+        FROM unnest(p_ids, p_tokens, p_numbers, p_printed, p_lines)
+            AS h (job_id, token, number, printed, lines)
         JOIN outlast_jobs j ON j.id = ANY (ARRAY[h.job_id]) AND j.token = h.token AND j.state = 'running'
         FOR NO KEY UPDATE OF j SKIP LOCKED
     ), kept AS (
-        INSERT INTO outlast_logs AS l (token, job_id, number, dropped, lines)
-        SELECT o.token, o.job_id, o.number, o.dropped, o.lines FROM locked o
-        ON CONFLICT (token) DO UPDATE SET dropped = excluded.dropped, lines = excluded.lines)
-    SELECT array_agg(o.job_id), array_agg(o.token) INTO v_ids, v_tokens FROM locked o;
+        INSERT INTO outlast_logs AS l (token, job_id, number, printed, lines)
+        SELECT o.token, o.job_id, o.number, o.printed, o.lines FROM locked o
+        ON CONFLICT (token) DO UPDATE SET printed = excluded.printed, lines = excluded.lines
+        WHERE l.printed <= excluded.printed
+        RETURNING l.job_id, l.token)
+    SELECT array_agg(k.job_id), array_agg(k.token) INTO v_ids, v_tokens FROM kept k;
 
     DELETE FROM outlast_logs l WHERE l.token IN (
         SELECT old.token FROM unnest(v_ids) AS g (job_id)

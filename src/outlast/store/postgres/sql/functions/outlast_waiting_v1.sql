@@ -1,5 +1,6 @@
--- What waits to be announced: the first of each queue's line that no worker has taken for a while (p_limit of
--- each, or fewer, so that it is 10,000 in all or one of each), and what is due and in no line: scheduled jobs
+-- What waits to be announced: the first jobs of each task in each queue's line that no worker has taken for a while
+-- (p_limit of each, or fewer, so that it is 10,000 in all or one of each): jobs of a task that is paused, or that
+-- no worker serves, hide no others of their queue. And what is due and in no line: scheduled jobs
 -- that were not put into it, and suspects. Of those that are due it is the first and the last: what is due
 -- forever, since no worker serves its queue, must not hide what has just fallen due. The first row holds the
 -- number of active workers and the seconds to the next scheduled job.
@@ -38,9 +39,9 @@ BEGIN
               AND (j.task, j.queue, (-j.priority)) > (l.task, l.queue, l.rank)
             ORDER BY j.task, j.queue, (-j.priority), j.position LIMIT 1) n
     ), share AS (
-        SELECT greatest(1, least(p_limit, 10000 / greatest(1, count(DISTINCT l.queue)))) AS most FROM lane l
+        SELECT greatest(1, least(p_limit, 10000 / greatest(1, count(DISTINCT (l.task, l.queue))))) AS most FROM lane l
     ), head AS (
-        SELECT h.*, row_number() OVER (PARTITION BY l.queue ORDER BY l.rank, h.position) AS place
+        SELECT h.*, row_number() OVER (PARTITION BY l.task, l.queue ORDER BY l.rank, h.position) AS place
         FROM lane l
         CROSS JOIN LATERAL (
             SELECT j.* FROM outlast_jobs j
