@@ -10,11 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, ExitStack
+from collections.abc import Callable, Iterator
 from contextvars import copy_context
 from typing import Any
 from unittest import mock
@@ -28,7 +25,7 @@ from outlast.store.actions import BulkStep
 from outlast.store.sqlite import actions as sqlite_actions
 from outlast.store.sqlite.records import write_record
 from outlast.store.values import NewJob
-from tests.sim.chunks import live_in
+from tests.sim.chunks import Patches, play_kind
 from tests.sim.loop import AROUND, PROCESS, Process
 from tests.sim.witness import Verb as WitnessedVerb
 from tests.sim.witness import Witness
@@ -53,7 +50,7 @@ class ActingWorld(World):
 
     def _draw_theme(self) -> str | None:
         theme = super()._draw_theme()
-        return "calls" if theme == "failovers" else theme
+        return "calls" if theme in {"failovers", "copies"} else theme
 
     def _stand_ins(self) -> Iterator[Any]:
         yield from super()._stand_ins()
@@ -231,9 +228,6 @@ class Act(WitnessedVerb):
             self._acts.note_step(self._action_id, self._dead)
 
 
-Patches = Iterable[AbstractContextManager[Any]]
-
-
 def _any_time() -> Patches:
     yield mock.patch.object(bulk, "_is_in_time", return_value=True)
 
@@ -265,23 +259,10 @@ KNOWN = {  # a seed that catches it soon
 }
 
 
-def main(first: int, last: int, twin: str | None) -> int:
-    """Play seeds; print the first violation, or what was held to the laws. Return the exit code."""
-    changed = 0
-    with ExitStack() as stack:
-        for patch in TWINS[twin]() if twin else ():
-            stack.enter_context(patch)
-        for seed in range(first, last + 1):
-            world = live_in(ActingWorld(seed))
-            changed += world.acts.changed
-            if world.witness.violations:
-                print(f"seed {seed}: {world.witness.violations[0]}")
-                return 1
-    print(f"{last - first + 1} seeds, 0 violations, {changed} jobs changed by bulk actions")
-    return 0
-
-
 if __name__ == "__main__":
-    code = main(int(sys.argv[1]), int(sys.argv[2]), " ".join(sys.argv[3:]) or None)
-    sys.stdout.flush()
-    os._exit(code)
+    play_kind(
+        ActingWorld,
+        TWINS,
+        lambda world: world.acts.changed,
+        lambda changed: f"{sum(changed)} jobs changed by bulk actions",
+    )

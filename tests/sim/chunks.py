@@ -3,6 +3,7 @@ and goes away with that process."""
 
 from __future__ import annotations
 
+import functools
 import gc
 import json
 import os
@@ -10,9 +11,10 @@ import resource
 import sys
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from tests.sim.world import World
 
@@ -44,6 +46,7 @@ class Figures:
 
 
 W = TypeVar("W", bound=World)
+Patches = Iterable[AbstractContextManager[Any]]
 
 
 def live_through(seed: int, *, memory: int | None = 60) -> World:
@@ -118,6 +121,47 @@ def _chunk(first: int, last: int) -> Figures:
         if whole.failure:
             break
     return whole
+
+
+def play_kind(
+    make: Callable[[int], W],
+    twins: Mapping[str, Callable[[], Patches]],
+    count: Callable[[W], Any],
+    tell: Callable[[list[Any]], str],
+) -> NoReturn:
+    """Be the program of one kind of worlds, FIRST LAST [TWIN]: play seeds, without the guard of the
+    twin. Print the first violation, and exit with 1; or what ``tell`` says of what ``count`` has
+    returned of each world."""
+    first, last, twin = int(sys.argv[1]), int(sys.argv[2]), " ".join(sys.argv[3:])
+    counts: list[Any] = []
+    hours = 0.0
+    with ExitStack() as stack:
+        for patch in twins[twin]() if twin else ():
+            stack.enter_context(patch)
+        for begin in range(first, last + 1, CHUNK):
+            seeds = range(begin, min(last + 1, begin + CHUNK))
+            play = functools.partial(_played, make, seeds, count)
+            for wrong, hour, counted in answer_of(*forked(play)):
+                if wrong:
+                    print(wrong)
+                    sys.exit(1)
+                hours += hour
+                counts.append(counted)
+    told = f"{tell(counts)}; {hours:.2f} simulated hours"
+    print(f"{last - first + 1} seeds, 0 violations, {told}")
+    sys.exit(0)
+
+
+def _played(
+    make: Callable[[int], W], seeds: Iterable[int], count: Callable[[W], Any]
+) -> list[tuple[str, float, Any]]:
+    played: list[tuple[str, float, Any]] = []
+    for seed in seeds:
+        world = live_in(make(seed))
+        if wrong := world.witness.violations:
+            return [(f"seed {seed}: {wrong[0]}", 0.0, None)]
+        played.append(("", (world.loop.now - 1_000) / 3600, count(world)))
+    return played
 
 
 def forked(job: Callable[[], Any]) -> tuple[int, int]:

@@ -45,13 +45,15 @@ class Disk:
         """Restore that state."""
         with contextlib.closing(self.look()) as now:
             kept.backup(now)
-        kept.close()
 
-    def raise_tokens(self) -> None:
-        """Make every later token much larger, as the database itself does."""
-        sql = "UPDATE outlast_sequences SET value = value + 4294967296 WHERE name = 'token'"
+    def raise_tokens(self, wall: float, step: float) -> None:
+        """Let tokens jump, as ``outlast_begin_incarnation_v1`` does; ``step``: 0 to 1."""
+        sql = """UPDATE outlast_sequences SET value = CASE WHEN :wall > value THEN :wall
+                                                           ELSE value + 1000000 + :step END
+                 WHERE name = 'token'"""
+        values = {"wall": int(wall * 1_000_000), "step": int(step * 4_294_967_296)}
         with contextlib.closing(self.look()) as now:
-            now.execute(sql)
+            now.execute(sql, values)
 
     def look(self) -> sqlite3.Connection:
         """Return a connection that only reads, and never fails."""

@@ -58,7 +58,7 @@ class Plan:
         self.wake_lost = chance() if chance() < 0.5 else 0.1
         most = 0.5 if theme == "slow disk" else 0.2
         self.slow_disk = most * chance() if theme == "slow disk" or chance() < 0.2 else 0.0
-        if theme == "failovers":
+        if theme in {"failovers", "copies"}:
             self.slow_disk = 0.0
         self.crash_rate = 0.01 * chance() ** 2 if chance() < 0.4 else 0.0
 

@@ -246,7 +246,8 @@ class SimWorker:
 
     def processes(self) -> list[Process]:
         """Return everything of it that the kernel knows."""
-        return [self.process, self.tether.process, *(each.process for each in self.runners)]
+        runners = [process for each in self.runners for process in each.processes]
+        return [self.process, self.tether.process, *runners]
 
     async def _live(self) -> None:
         self._take_proofs()

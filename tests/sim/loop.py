@@ -35,6 +35,7 @@ class Process:
         self.killed = False
         self.slept = 0.0
         self.owner: Any = None  # the simulated worker whose main process it is
+        self.loop = self  # where callbacks run that a thread of it hands over: not where it reads
 
     @property
     def stopped(self) -> bool:
@@ -115,7 +116,14 @@ class SimLoop(asyncio.BaseEventLoop):
         process.ready.append(call)
         return call
 
-    call_soon_threadsafe = call_soon  # type: ignore[assignment]  # there is only one thread
+    def call_soon_threadsafe(  # type: ignore[override]
+        self, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> Call:
+        """As ``call_soon``, in the event loop of the process whose thread this is."""
+        if PROCESS.get().loop is not PROCESS.get():
+            context = copy_context() if context is None else context.copy()
+            context.run(PROCESS.set, PROCESS.get().loop)
+        return self.call_soon(callback, *args, context=context)
 
     def call_at(  # type: ignore[override]
         self, when: float, callback: Callable[..., object], *args: Any,

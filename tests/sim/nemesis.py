@@ -18,6 +18,7 @@ from tests.sim.store_deeds import (
     fill_the_disk,
     let_the_store_stand_still,
     outage,
+    put_a_copy_back,
     restart_the_database,
     step_the_store_clock,
 )
@@ -69,12 +70,15 @@ THEMES = {
     "watchers": ["watchers killed", "watchers killed", "watchers cut off", "worker killed"],
     "schedules": ["tree killed", "worker killed", "store clock stepped", "schedule changed"],
     "last wills": ["worker killed", "worker killed", "worker stopped alone", "worker drained"],
+    "copies": ["copy put back", "copy put back", "worker killed"],
+    "stalls": ["store away", "store away", "store stands still", "disk full"],
+    "relapses": ["worker killed", "tree killed", "tree stopped"],
 }
-LATER_EACH, LATER = (
-    50,
-    {43: "schedules", 37: "last wills", 27: "watchers"},
-)  # the other seeds keep their themes
-ONLY_THEMED = {"schedule changed", "watchers killed", "watchers cut off"}
+LATER_EACH = 50
+LATER = {  # the other seeds keep their themes
+    43: "schedules", 37: "last wills", 27: "watchers", 23: "copies", 39: "stalls", 41: "relapses",
+}  # fmt: skip
+ONLY_THEMED = {"schedule changed", "watchers killed", "watchers cut off", "copy put back"}
 ONE_AT_A_TIME = {"pauses", "cuts", "suspends", "beats", "long pauses"}  # and others to notice
 LONG_LEASE = 90.0  # seconds: the world of long pauses, in which deadlines pass within a lease
 LEASES = {"long pauses": LONG_LEASE}
@@ -138,6 +142,7 @@ DEEDS: dict[str, Deed] = {
     "database restarted": restart_the_database,
     "backend crashed": crash_a_backend,
     "database failed over": fail_over,
+    "copy put back": put_a_copy_back,
     "reply not read": leave_a_reply_unread,
     "worker paused within its lease": pause_within_the_lease,
     "link slow": slow_a_link,

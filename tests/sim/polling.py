@@ -12,10 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-import os
-import sys
-from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager, ExitStack
+from collections.abc import Callable
 from typing import Any
 from unittest import mock
 
@@ -33,7 +30,7 @@ from outlast.worker.claims.polls import (
     Polls,
 )
 from outlast.worker.claims.wake_turns import WakeTurns
-from tests.sim.chunks import live_in
+from tests.sim.chunks import Patches, play_kind
 from tests.sim.host import SimWorker
 from tests.sim.loop import PROCESS
 from tests.sim.tasks import brief
@@ -273,9 +270,6 @@ def is_idle(worker: SimWorker) -> bool:
     )
 
 
-Patches = Iterable[AbstractContextManager[Any]]
-
-
 def _at_once() -> Patches:
     real = Polls._note_transactions
 
@@ -345,27 +339,13 @@ KNOWN = {  # a seed that catches it soon
 }
 
 
-def main(first: int, last: int, twin: str | None) -> int:
-    """Play seeds; print the first violation, or what was held to the laws. Return the exit code."""
-    found, longest, hours = 0, 0.0, 0.0
-    with ExitStack() as stack:
-        for patch in TWINS[twin]() if twin else ():
-            stack.enter_context(patch)
-        for seed in range(first, last + 1):
-            world = live_in(PollingWorld(seed))
-            found, longest = found + world.waits.found, max(longest, world.waits.longest)
-            hours += (world.loop.now - 1_000) / 3600
-            if world.witness.violations:
-                print(f"seed {seed}: {world.witness.violations[0]}")
-                return 1
-    print(
-        f"{last - first + 1} seeds, 0 violations, {found} jobs that nothing announced,"
-        f" {longest:.1f} s beside an idle worker at most; {hours:.2f} simulated hours"
-    )
-    return 0
-
-
 if __name__ == "__main__":
-    code = main(int(sys.argv[1]), int(sys.argv[2]), " ".join(sys.argv[3:]) or None)
-    sys.stdout.flush()
-    os._exit(code)
+    play_kind(
+        PollingWorld,
+        TWINS,
+        lambda world: (world.waits.found, world.waits.longest),
+        lambda waits: (
+            f"{sum(found for found, _ in waits)} jobs that nothing announced,"
+            f" {max(longest for _, longest in waits):.1f} s beside an idle worker at most"
+        ),
+    )

@@ -76,7 +76,7 @@ class Database:
         self._world = world
         self.incarnation = 1
         self.fails_over = False  # soon
-        self.has_incarnation = True  # False: tokens may be lost, and nothing is claimed
+        self.drawn_in: int | None = None  # the row that is copied with it: of which run; or none
         self.watches = [0] * (
             1 + world.seed % 3
         )  # marks; fewer than workers, so that looks are shared
@@ -126,14 +126,25 @@ class Database:
 
     def promote(self) -> None:
         """Be the standby, whose incarnation is drawn by the first session."""
+        self.put_back(None)
+        self.fails_over = False
+
+    def put_back(self, drawn_in: int | None) -> None:
+        """Run on what was copied when that was its row."""
         self.restart()
-        self.fails_over = self.has_incarnation = False
+        self.drawn_in = drawn_in
+
+    @property
+    def has_incarnation(self) -> bool:
+        """Whether its row is of this run; if not, tokens may be lost, and nothing is claimed."""
+        return self.drawn_in == self.incarnation
 
     def draw_incarnation(self) -> None:
         """Let tokens jump, once for each incarnation, at the moment it is drawn."""
         if not self.has_incarnation:
-            self._world.disk.raise_tokens()
-            self.has_incarnation = True
+            world = self._world
+            world.disk.raise_tokens(world.store_clock.wall(), world.store_clock.random())
+            self.drawn_in = self.incarnation
 
     @property
     def is_in_parts(self) -> bool:

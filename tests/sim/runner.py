@@ -59,7 +59,10 @@ class SimRunner(RunnerProcess):
         self._to_worker = Unpacker(TO_WORKER)
         self._to_runner = Unpacker(TO_RUNNER)
         self.pid = self._world.next_pid()
-        self.process = Process(f"runner {self.pid}")
+        self.process = self.reader = Process(f"runner {self.pid}")
+        if self._world.loops_block:  # the thread that reads goes on where the event loop stands
+            self.reader = Process(f"reader of runner {self.pid}")
+            self.reader.loop = self.process
         self.dead = False
 
     @property
@@ -75,14 +78,21 @@ class SimRunner(RunnerProcess):
         context = copy_context()
         context.run(PROCESS.set, self.process)
         context.run(RUNNER.set, self)
-        self._context = context
+        self._context = context.copy()
+        self._context.run(PROCESS.set, self.reader)
         self._channel = SimChannel(self._tell_worker)
         self._world.keep(self.loop.create_task(self._live(), context=context))
 
     async def _live(self) -> None:
         await asyncio.sleep(0.05 + 0.4 * self._world.chance())
-        await Runner(app, SETTINGS, self._channel, self.owner.clock).run()
+        code = self._world.app_of(self.owner)
+        await Runner(code, SETTINGS, self._channel, self.owner.clock).run()
         self.die(exit_code=0, signal=None)
+
+    @property
+    def processes(self) -> set[Process]:
+        """Its threads, each of which can stand still."""
+        return {self.process, self.reader}
 
     # -- as the pool uses it -------------------------------------------------------------------
 
@@ -127,7 +137,8 @@ class SimRunner(RunnerProcess):
         if self.dead:
             return
         self.dead = True
-        self.loop.kill(self.process)
+        for process in self.processes:
+            self.loop.kill(process)
         death = Death(
             pid=self.pid, exit_code=exit_code, signal=signal, rss_peak_bytes=1, cpu_seconds=0.0,
             stacks="", output=[],
@@ -148,6 +159,15 @@ class SimRunner(RunnerProcess):
         """Die of a signal, from inside."""
         self._world.plan.seen["runner crashed by its task"] += 1
         self.die(exit_code=None, signal="SIGSEGV")
+        await asyncio.get_running_loop().create_future()  # never: this process is dead
+
+    async def take_its_worker_down(self) -> None:
+        """Kill the worker, and all that it has started, while there are faults."""
+        if not self._world.plan.on:
+            return
+        self._world.plan.seen["worker killed by a task"] += 1
+        self.owner.kill_tree()
+        self._world.replace()
         await asyncio.get_running_loop().create_future()  # never: this process is dead
 
     def step(self, attempt: Any) -> None:

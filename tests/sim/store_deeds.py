@@ -6,6 +6,8 @@ from typing import Any
 
 from tests.sim.worker_deeds import about_a_lease, one
 
+COPIED = 0.4  # how often a copy is made, where there are some already
+
 
 def outage(world: Any) -> bool:
     world.plan.outage_until = world.loop.now + about_a_lease(world)
@@ -46,6 +48,7 @@ def fail_over(world: Any) -> bool:
 
     def promote() -> None:
         world.disk.go_back_to(kept)
+        kept.close()
         world.witness.went_back()
         world.database.promote()
         world.plan.outage_until = world.loop.now + 2.0 * world.chance()
@@ -55,6 +58,22 @@ def fail_over(world: Any) -> bool:
             late.astray_until = world.plan.outage_until + 2.0 * world.chance()
 
     world.loop.call_later(0.05 + 2.0 * world.chance() ** 2, promote)
+    return True
+
+
+def put_a_copy_back(world: Any) -> bool:
+    """Copy the database, with all of its rows, as a clean stop leaves it; or put such a copy in its
+    place, also one that was put there before, or that was made of one."""
+    if not world.copies or world.chance() < COPIED:
+        row = None if world.database is None else world.database.drawn_in
+        world.copies.append((world.disk.copy(), row))
+        return False
+    kept, row = one(world, world.copies)
+    world.disk.go_back_to(kept)
+    world.witness.went_back()
+    if world.database is not None:
+        world.database.put_back(row)
+    world.plan.outage_until = world.loop.now + 2.0 * world.chance()
     return True
 
 

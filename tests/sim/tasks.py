@@ -19,17 +19,24 @@ BACKOFF = {"backoff_first": 0.2, "backoff_max": 2.0}
 
 
 @app.task(retries=4, max_losses=40)
-async def work(steps: int, pause: float, ending: str, saves: bool, ballast: str = "") -> int:
+async def work(
+    steps: int, pause: float, ending: str, saves: bool, ballast: str = "", again: bool = False
+) -> int:
     """Take some steps, save after each, and end as asked; some endings ask for a retry.
-    ``ballast`` is for slow links to carry."""
+    ``ballast`` is for slow links to carry; ``again``: first save what was saved last."""
     attempt = outlast.current()
     done = int(attempt.checkpoint or 0)
+    if again:
+        RUNNER.get().step(attempt)
+        await attempt.save(done)
     for step in range(done, steps):
         RUNNER.get().step(attempt)
         await asyncio.sleep(pause)
         if saves:
             await attempt.save(step + 1)
         attempt.report(step / steps)
+    if ending == "lost":
+        await RUNNER.get().take_its_worker_down()
     if attempt.number <= 2:
         await _come_to(ending)
     return steps
@@ -83,11 +90,33 @@ async def poison() -> None:
     await RUNNER.get().crash()
 
 
+def release(*, sealed: bool, **tasks: Callable[..., Any]) -> outlast.App:
+    """Return the application with some more tasks; ``sealed``: what it stores is encrypted, so that
+    the same is never stored as the same text."""
+    codecs = [outlast.Encryption({"2026": KEY})] if sealed else []
+    one = outlast.App(app.url, payloads=codecs)
+    one.tasks.update(app.tasks)
+    for name, function in tasks.items():
+        one.task(name=name)(function)
+    return one
+
+
+KEY = "A" * 43 + "="
+SEALED = release(sealed=True)
+
+
+def plain(kind: str, text: str | None) -> str | None:
+    """Return what was stored, sealed or not, as JSON."""
+    return None if text is None else SEALED.stores.payloads.decode(kind, text)
+
+
 _PATIENT = Policy(retries=4, max_losses=40, backoff_first=0.2, backoff_max=2.0)
 _LIMITED = Policy(retries=1, max_losses=40, backoff_first=0.2, backoff_max=2.0, timeout=6.0)
 
 
 BALLAST = 100_000  # bytes
+_STEADY = Policy(retries=0, max_losses=40, stall_timeout=2.5)
+_LOSING = Policy(retries=1, max_losses=3, backoff_first=0.2, backoff_max=2.0)
 _BRIEF = Policy(retries=0, max_losses=40, backoff_first=0.2, backoff_max=2.0, timeout=4.0)
 
 
@@ -104,6 +133,23 @@ def heavy(chance: Callable[[], float], index: int) -> NewJob:
         "ballast": "x" * BALLAST,
     }  # fmt: skip
     return NewJob(task="work", args=json.dumps(args), key=f"k{index}", policy=_PATIENT)
+
+
+def steady(chance: Callable[[], float], index: int) -> NewJob:
+    """Return a job that saves all the time, and must under its stall limit."""
+    args = {"steps": 15 + int(25 * chance()), "pause": 0.3, "ending": "complete", "saves": True}
+    return NewJob(task="work", args=json.dumps(args), key=f"k{index}", policy=_STEADY)
+
+
+def relapsing(chance: Callable[[], float], index: int) -> NewJob:
+    """Return a job that saves again what it has saved; it may take its worker down each time."""
+    lost = chance() < 0.3
+    args = {
+        "steps": 0 if lost else 1 + int(6 * chance()), "pause": chance(), "saves": True,
+        "ending": "lost" if lost else "complete", "again": True,
+    }  # fmt: skip
+    policy = _LOSING if lost else _PATIENT
+    return NewJob(task="work", args=json.dumps(args), key=f"k{index}", policy=policy)
 
 
 def drawn(chance: Callable[[], float], index: int, *, poisons: bool, themed: bool) -> NewJob:

@@ -13,6 +13,7 @@ from unittest import mock
 
 import msgspec
 
+from outlast.attempt import Attempt
 from outlast.errors import StoreError
 from outlast.model import schedule_plan, watch
 from outlast.model.crash import Charge, CrashKind
@@ -311,8 +312,34 @@ def _same_run() -> Iterable[Patch]:
 @twin("tokens do not jump in a failover")
 def _no_jump() -> Iterable[Patch]:
     yield mock.patch.object(Disk, "raise_tokens")
-    plain = sqlite_exchange._DRAW_TOKENS.replace("CAST(:now * 1000000 AS INTEGER)", "0")
+
+
+@twin("a copy of a database counts as the one it was made of")
+def _copied_row() -> Iterable[Patch]:
+    counts = property(lambda self: self.drawn_in is not None)
+    yield mock.patch.object(Database, "has_incarnation", counts)
+
+
+@twin("tokens of a file without the time of day")
+def _no_time_of_day() -> Iterable[Patch]:
+    plain = sqlite_exchange._DRAW_TOKENS.replace(world_module.TIME_OF_DAY, "0")
     yield mock.patch.object(sqlite_exchange, "_DRAW_TOKENS", plain)
+
+
+@twin("a save that waits for the store is no sign of life")
+def _silent_save() -> Iterable[Patch]:
+    yield mock.patch.object(ledger.Ledger, "note_saving")
+
+
+@twin("saves are compared as they are encoded")
+def _encoded_alike() -> Iterable[Patch]:
+    real = Attempt.__init__
+
+    def init(self: Any, link: Any, claimed: Any, **more: Any) -> None:
+        real(self, link, claimed, **more)
+        self._went_on_from = claimed.checkpoint
+
+    yield mock.patch.object(Attempt, "__init__", init)
 
 
 @twin("a deadline is judged of a worker that does not beat")

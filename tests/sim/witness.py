@@ -14,8 +14,10 @@ from outlast.model.lease import DeathCause
 from outlast.model.lifecycle import Transition
 from outlast.store.values import Answer
 from tests.sim.loop import AROUND
+from tests.sim.tasks import plain
 
 RESUMED_SECONDS = 1.0  # after a stop of everything, runners may take a step before they are ended
+VIOLATIONS_MAX = 100  # then the seed ends: what goes on without a guard may have no end
 LAST = 60  # events that a failure shows
 FORGOTTEN_LEASES = 2.0  # after a failover that lost commits, until all workers have noticed
 JUDGED = frozenset(
@@ -62,6 +64,8 @@ class Witness:
         self._saved: dict[int, str | None] = {}  # job -> the checkpoint that was accepted last
         self._numbers: dict[int, int] = {}  # token -> the number of its last accepted checkpoint
         self._stepped: dict[int, int] = {}  # job -> the highest token that has run user code
+        self._tokens: set[int] = set()  # all that were ever drawn, also what was lost since
+        self._taken_up: dict[int, tuple[str | None, int]] = {}  # token -> checkpoint, losses
         self._started: set[int] = set()  # tokens that their worker knows
         self._forgiven: dict[str, float] = {}  # worker -> when its late steps count again
 
@@ -72,6 +76,8 @@ class Witness:
         """Note a violation."""
         self.violations.append(f"{rule}: {sentence} (at {self._now():.3f})")
         self.note("VIOLATION", {"rule": rule, "sentence": sentence})
+        if len(self.violations) == VIOLATIONS_MAX:
+            self._world.loop.stop()
 
     def note(self, name: str, fields: dict[str, Any]) -> None:
         """Keep an event for the story of a failure."""
@@ -144,6 +150,9 @@ class Witness:
         for claimed in reply.claimed:
             if claimed.token <= self.token_max:
                 self.wrong("tokens rise", f"{claimed.token} was drawn after {self.token_max}")
+            if claimed.token in self._tokens:
+                self.wrong("a token is drawn once", f"{claimed.token} of job {claimed.job_id}")
+            self._tokens.add(claimed.token)
             self.token_max = max(self.token_max, claimed.token)
             if claimed.job_id in before and claimed.job_id not in let_go:
                 self.wrong("one holder", f"job {claimed.job_id} was claimed while it was running")
@@ -156,8 +165,9 @@ class Witness:
         sql = """SELECT json_extract(args, '$.steps') FROM outlast_jobs
                  WHERE id = ? AND task = 'polite'"""
         row = self._rows.execute(sql, (end.job_id,)).fetchone()
-        if row is not None and end.result != str(row[0]):
-            told = f"job {end.job_id} completed after {end.result} of {row[0]} steps"
+        result = plain("result", end.result)
+        if row is not None and result != str(row[0]):
+            told = f"job {end.job_id} completed after {result} of {row[0]} steps"
             self.wrong("stopped is not finished", told)
 
     def _stands(self, me: Any) -> bool:
@@ -216,11 +226,14 @@ class Witness:
             if claimed.checkpoint != saved:
                 told = f"{claimed.checkpoint}, but {saved} was accepted last"
                 self.wrong("checkpoints", f"job {claimed.job_id} goes on from {told}")
-            sql = "SELECT cancel_requested FROM outlast_jobs WHERE id = ?"
-            if self._rows.execute(sql, (claimed.job_id,)).fetchone()[0]:
+            sql = "SELECT cancel_requested, losses FROM outlast_jobs WHERE id = ?"
+            cancelled, losses = self._rows.execute(sql, (claimed.job_id,)).fetchone()
+            self._taken_up[claimed.token] = plain("checkpoint", saved), losses
+            if cancelled:
                 self.wrong("cancel wins", f"job {claimed.job_id} runs though it was cancelled")
 
     def _kept(self, saves: Any, answers: Any) -> None:
+        kept: dict[int, Any] = {}  # token -> the last that was accepted
         for save, answer in zip(saves, answers, strict=True):
             if answer is not Answer.ACCEPTED:
                 continue
@@ -229,6 +242,21 @@ class Witness:
                 self.wrong("checkpoints", f"save {save.number} was accepted after {later}")
             self._numbers[save.token] = save.number
             self._saved[save.job_id] = save.value
+            kept[save.token] = save
+        for save in kept.values():
+            if save.token in self._taken_up:
+                self._forgiven_for(save)
+
+    def _forgiven_for(self, save: Any) -> None:
+        """Losses are forgiven to a job that is left elsewhere than it was taken up, and to no other
+        one: it would kill workers without end."""
+        before, losses = self._taken_up[save.token]
+        sql = "SELECT losses FROM outlast_jobs WHERE id = ? AND token = ?"
+        row = self._rows.execute(sql, (save.job_id, save.token)).fetchone()
+        due = losses if plain("checkpoint", save.value) == before else 0
+        if row is not None and row[0] != due:
+            told = f"job {save.job_id} has {row[0]} losses after a save, and is due {due}"
+            self.wrong("saving the same again is no progress", told)
 
     def _fenced(self, verb: str, writes: Any, answers: Any, before: dict[int, int]) -> None:
         for write, answer in zip(writes, answers, strict=True):
@@ -280,6 +308,7 @@ class Witness:
         self._saved = {job_id: saved for job_id, (_, _, saved) in rows.items()}
         self._ends.clear()
         self._numbers.clear()
+        self._taken_up.clear()
         self._started.clear()
         self.went_back_at = self._now()
         for worker in self._world.workers:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Collection
 from typing import Any
 
 from outlast.model import watch
@@ -114,14 +115,19 @@ def stop_runner(world: Any) -> bool:
     runner = one(world, [each for worker in world.alive() for each in worker.runners])
     if runner is None:
         return False
-    process: Process = runner.process
-    process.stops += 1
+    stop_for(world, runner.processes, 0.5 + 10.0 * world.chance())
+    return True
+
+
+def stop_for(world: Any, processes: Collection[Process], seconds: float) -> None:
+    for process in processes:
+        process.stops += 1
 
     def go_on() -> None:
-        process.stops = max(0, process.stops - 1)
+        for process in processes:
+            process.stops = max(0, process.stops - 1)
 
-    world.loop.call_later(0.5 + 10.0 * world.chance(), go_on)
-    return True
+    world.loop.call_later(seconds, go_on)
 
 
 def cut_worker_off(world: Any) -> bool:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import sqlite3
 import tempfile
 import traceback
 from collections.abc import Iterator
@@ -22,11 +23,12 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from outlast import events
+from outlast import App, events
 from outlast.clock import seeded
 from outlast.errors import StoreError
 from outlast.insight.verify import verify
 from outlast.store.lockfile import LockFile
+from outlast.store.sqlite import exchange as sqlite_exchange
 from outlast.store.sqlite.store import SqliteStore
 from outlast.store.values import Cancelled, NewJob
 from tests.sim.disk import Disk
@@ -37,25 +39,32 @@ from tests.sim.nemesis import LEASES, SERVED, theme_of, torment
 from tests.sim.presence import Database, ServedStore
 from tests.sim.runner import SimRunner
 from tests.sim.schedules import Timetable
-from tests.sim.tasks import brief, drawn, heavy
+from tests.sim.tasks import SEALED, app, brief, drawn, heavy, relapsing, steady
 from tests.sim.wakeups import SimWakeup
 from tests.sim.witness import LAST, Witness
 
+TIME_OF_DAY = "CAST(:now * 1000000 AS INTEGER)"  # in the statement that draws tokens on SQLite
 QUIET_SECONDS_MAX = 300.0  # virtual, from the last fault to the last end
 HELD_SECONDS = 100.0  # virtual, for which rows stay held after the last other fault
 RESCUE_SECONDS = 60.0  # virtual, by which all other dead workers' jobs are given back meanwhile
 WORKERS_MAX = 4
 WITHOUT_FAULTS = 10  # each tenth seed: then nothing may be reclaimed
 ON_A_FILE = 10  # each tenth seed, another one
+SEALED_OF = 3  # seeds in a row are encrypted or not: themes go round by another number
 
 
 class World:
-    """Everything of one seed. ``run`` raises nothing: look at ``witness.violations``."""
+    """Everything of one seed. ``run`` raises nothing: look at ``witness.violations``.
+    ``loops_block``: event loops of runners may stand while the threads that read go on."""
+
+    loops_block = False
 
     def __init__(self, seed: int, *, memory: int | None = LAST) -> None:
         self.seed = seed
         self._memory = memory
         self.faulty = seed % WITHOUT_FAULTS != 0
+        self.sealed = seed // SEALED_OF % 2 == 1  # in every second world, of each theme
+        self.copies: list[tuple[sqlite3.Connection, int | None]] = []
         self.loop = SimLoop(seed)
         self.chance = seeded(seed * 7919 + 1)
         self.theme = self._draw_theme()
@@ -115,6 +124,10 @@ class World:
             return FaultyServedStore(ServedStore(store, self.database), self.faults)
         return FaultyStore(store, self.faults)
 
+    def app_of(self, owner: SimWorker) -> App:
+        """Return the application that a worker's runners have."""
+        return SEALED if self.sealed else app
+
     def stepped(self, runner: SimRunner, attempt: Any) -> None:
         """User code has taken a step."""
         self.witness.stepped(runner.owner.name, attempt.job_id, attempt.token)
@@ -132,6 +145,9 @@ class World:
                 for patch in self._stand_ins():
                     stack.enter_context(patch)
                 self.loop.run_until_complete(self._story())
+        except RuntimeError:  # the witness has seen enough, and has stopped the loop
+            if not self.witness.violations:
+                raise
         finally:
             unsubscribe()
             shutil.rmtree(self.folder, ignore_errors=True)
@@ -144,6 +160,12 @@ class World:
         yield mock.patch("outlast.store.lockfile.refuses", _fine)
         yield mock.patch("outlast.store.sqlite.store.refuses", _fine)
         yield mock.patch("outlast.worker.assemble.find_cgroup", _no_cgroup)
+        if self.database is not None:  # the time of day is in their jump, not in each of them
+            plain = sqlite_exchange._DRAW_TOKENS.replace(TIME_OF_DAY, "0")
+            yield mock.patch.object(sqlite_exchange, "_DRAW_TOKENS", plain)
+        if self.seed % 2:  # simulated attempts are too slow for a line in their runner
+            yield mock.patch("outlast.worker.runners.starter.LINE_SECONDS", 5.0)
+            yield mock.patch("outlast.worker.runners.starter.QUICK_SECONDS", 5.0)
 
     def _on_event(self, name: str, fields: dict[str, Any]) -> None:
         self.witness.note(f"[{PROCESS.get()}] {name}", fields)
@@ -263,6 +285,10 @@ class World:
             return brief(self.chance, index)
         if self.theme == "slow links" and self.chance() < 0.8:
             return heavy(self.chance, index)
+        if self.theme == "stalls" and self.chance() < 0.8:
+            return steady(self.chance, index)
+        if self.theme == "relapses" and self.chance() < 0.8:
+            return relapsing(self.chance, index)
         return drawn(self.chance, index, poisons=self.faulty, themed=self.theme is not None)
 
     async def _enqueue_one(self, new: NewJob) -> None:
