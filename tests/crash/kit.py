@@ -10,12 +10,12 @@ import harness.scene
 from harness.scene import Scene, WorkerProcess
 from outlast.errors import StoreUnavailable
 from outlast.store.rows import JobFilter, WorkerRow
-from tests.crash import changes, odd_ends, payments, stuck
+from tests.crash import changes, odd_ends, payments, ported, stuck
 
 APP = "tests.crash.tasks:app"
 JSON = ("--log-format", "json")
 IMPATIENT = {"OUTLAST_TEST_MODULE": "tests.crash.impatient"}
-TASKS = payments.tasks | stuck.tasks | changes.tasks | odd_ends.tasks
+TASKS = payments.tasks | stuck.tasks | changes.tasks | odd_ends.tasks | ported.tasks
 
 
 @contextlib.asynccontextmanager

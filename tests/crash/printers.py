@@ -6,6 +6,7 @@ import asyncio
 import os
 import subprocess
 import sys
+import time
 
 import outlast
 from harness.journal import JOURNAL, begin, note
@@ -43,3 +44,18 @@ async def prints_and_hangs(word: str) -> None:
     os.write(2, f"{word} past Python\n".encode())
     note("written")
     await asyncio.sleep(600)
+
+
+@app.task
+async def prints_when_asked_to_stop(deaf: bool) -> None:
+    """Write a last line without an end; then stop, or keep the runner from doing anything."""
+    begin()
+    print("begins")
+    try:
+        await asyncio.sleep(600)
+    except asyncio.CancelledError:
+        print("asked to stop")
+        print("the last of it", end="", flush=True)
+        if deaf:
+            time.sleep(600)  # noqa: ASYNC251
+        raise

@@ -9,8 +9,9 @@ import signal
 import pytest
 
 from harness.scene import Scene
-from outlast.model.job import Policy
-from outlast.store.values import NewJob
+from outlast.model.job import Policy, State
+from outlast.model.pause import PauseKind
+from outlast.store.values import NewJob, NewPause
 from outlast.worker.runners.printed import NOT_KNOWN
 
 ONCE = Policy(retries=0, max_losses=0)
@@ -85,3 +86,28 @@ async def test_after_a_kill_each_report_has_its_own_lines_and_marks_unattributed
         lines = crash.output
         assert lines[:2] == [f"{word} by print", NOT_KNOWN]
         assert sorted(lines[2:]) == ["one past Python", "two past Python"]
+
+
+@pytest.mark.parametrize(
+    ("why", "deaf"), [("pause", False), ("pause", True), ("drain", True), ("timeout", True)]
+)
+async def test_the_last_lines_of_an_attempt_that_is_stopped_are_kept(
+    stage: Scene, why: str, deaf: bool
+) -> None:
+    """The store refuses them once the end has been handed in."""
+    worker = await stage.worker("--runners", "1", "--drain-timeout", "0", env=PRINTERS)
+    timeout = 1.0 if why == "timeout" else None
+    policy = Policy(retries=0, max_losses=0, logs=True, timeout=timeout, cancel_grace=1.0)
+    new = NewJob(task="prints_when_asked_to_stop", args=json.dumps({"deaf": deaf}), policy=policy)
+    job_id = (await stage.store.enqueue([new]))[0].job_id
+    await stage.started(1)
+    if why == "pause":
+        await stage.store.pause(NewPause(kind=PauseKind.ALL, stop=True))
+    elif why == "drain":
+        worker.signal(signal.SIGTERM)
+    row = await stage.in_state(job_id, State.DEAD if why == "timeout" else State.QUEUED)
+    (kept,) = await stage.store.inspector.logs(job_id)
+    assert [line.text for line in kept.lines] == ["begins", "asked to stop", "the last of it"]
+    assert (row.failures, row.losses) == (int(why == "timeout"), 0)
+    (closed,) = await stage.attempts(job_id)
+    assert closed.outcome == ("timeout" if why == "timeout" else "released")

@@ -22,7 +22,10 @@ async def test_a_paused_task_starts_nowhere_and_what_runs_stops_if_asked(
     )
     assert (code, said) == (
         0,
-        "the task 'waits' is paused: nothing of it starts; `outlast resume task waits` ends that\n",
+        (
+            "the task 'waits' is paused: none of its jobs starts;"
+            " `outlast resume task waits` ends that\n"
+        ),
     )
     held = await stage.enqueue("waits")
     assert (await stage.ended(await stage.enqueue("noop"))).state is State.COMPLETED

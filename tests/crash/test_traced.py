@@ -12,7 +12,7 @@ import pytest
 import outlast
 from harness.scene import Scene
 from outlast.contrib import otel
-from tests.crash import traced
+from tests.crash import told
 from tests.crash.kit import JSON
 from tests.unit.contrib.tracing_kit import Spans, ids
 
@@ -42,7 +42,7 @@ async def attempts(stage: Scene, job: int) -> dict[Any, dict[str, Any]]:
         return len(spans()) == 2
 
     def spans() -> list[dict[str, Any]]:
-        found = traced.read(stage.folder, "spans")
+        found = told.read(stage.folder, "spans")
         return [each for each in found if each.get("messaging.message.id") == str(job)]
 
     await stage.until(both, "the spans of two attempts")
@@ -67,7 +67,7 @@ async def test_the_worker_tells_of_an_attempt_whose_runner_was_killed(
     assert (second["is_child"], second["of"]) == (False, sender)
     assert second["outlast.resumed_from_checkpoint"] is True
     assert second["outlast.outcome"] == "completed"
-    (report,) = traced.read(stage.folder, "reports")
+    (report,) = told.read(stage.folder, "reports")
     assert (report["pid"], report["signal"]) == (worker.pid, "SIGKILL")
     assert report["tags"]["outlast.job_id"] == str(job)
 
@@ -80,7 +80,7 @@ async def test_another_worker_tells_of_an_attempt_whose_worker_was_killed(
     job, sender = await sent(stage, "waits")
 
     async def begun() -> bool:
-        return bool(traced.read(stage.folder, "begun"))
+        return bool(told.read(stage.folder, "begun"))
 
     await stage.until(begun, "the first attempt")
     killed.kill_tree()
@@ -90,5 +90,5 @@ async def test_another_worker_tells_of_an_attempt_whose_worker_was_killed(
     assert spans[1]["error.type"] == "lost_worker"
     assert spans[1]["of"] == sender
     assert spans[2]["outlast.outcome"] == "completed"
-    (report,) = traced.read(stage.folder, "reports")
+    (report,) = told.read(stage.folder, "reports")
     assert report["tags"]["outlast.outcome"] == "lost_worker"

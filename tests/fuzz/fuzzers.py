@@ -7,13 +7,29 @@ from tests.fuzz import (
     evidence,
     frames,
     lock_files,
+    lock_paths,
     messages,
+    roles,
     rows,
     stored,
     texts,
     urls,
+    web,
 )
 from tests.fuzz.kit import Fuzzer
 
-MODULES = (rows, frames, messages, lock_files, control_socket, urls, stored, texts, evidence)
+MODULES = (
+    rows,
+    roles,
+    frames,
+    messages,
+    lock_files,
+    lock_paths,
+    control_socket,
+    urls,
+    stored,
+    texts,
+    evidence,
+    web,
+)
 FUZZERS: list[Fuzzer] = [one for module in MODULES for one in module.FUZZERS]
