@@ -158,10 +158,12 @@ class Scene:
         self.workers.append(worker)
 
         async def announced() -> bool:
-            if worker.process.poll() is not None:
-                raise AssertionError(f"the worker ended at once:\n{log.read_text()}")
+            ended = worker.process.poll() is not None  # before the look: its job may have ended it
             rows = await self.worker_rows()
-            return any(row.id not in before and row.tasks for row in rows)
+            known = any(row.id not in before and row.tasks for row in rows)
+            if ended and not known:
+                raise AssertionError(f"the worker ended at once:\n{log.read_text()}")
+            return known
 
         await self.until(announced, "a worker that knows its tasks", STARTED)
         worker.remember()

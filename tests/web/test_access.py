@@ -17,9 +17,10 @@ from outlast.model.job import Policy
 from outlast.store.actions import Bulk, Note
 from outlast.store.logs import JobLog, LogLine
 from outlast.store.stacks import Stack
-from outlast.web.access import EVERYTHING, Right
+from outlast.web.access import EVERYTHING, Judge, Right
 from outlast.web.application import ENDPOINTS, application_of, make_site
 from outlast.web.problem import API
+from outlast.web.session import Anyone
 from tests.conformance.kit import Hands, crashed, enqueued, job
 from tests.conformance.schedules_kit import put_one
 from tests.web.kit import Page, let_in, page_on
@@ -58,7 +59,7 @@ def post(url: str, needs: str, *, by_tenant: bool = False, **body: Any) -> Case:
 JOB = "/jobs/{job_id:int}"
 SHOWN = {"filter": '{"tenant": "other"}', "up_to_id": "9", "as_of": "1e12", "expected": "9"}
 PAGES = {
-    ("GET", "/"): get("/"),
+    ("GET", "/"): get("/", by_tenant=True),
     ("GET", "/jobs"): get("/jobs", by_tenant=True),
     ("GET", "/go"): get("/go?q={job}", by_tenant=True),
     ("GET", JOB): get("/jobs/{job}", by_tenant=True),
@@ -359,3 +360,20 @@ async def test_without_its_right_no_route_shows_a_payload(
     async with page_on(world.store.url, let_in(EVERYTHING - {Right.PAYLOAD})) as page:
         answer = await ask(page, world, "GET", case, SAME)
     assert "secret" not in answer.text, "the arguments"
+
+
+async def test_a_user_of_one_tenant_comes_from_the_root_to_the_jobs(world: World) -> None:
+    async with page_on(world.store.url, let_in(tenant="acme")) as page:
+        answer = await page.get("/", follow_redirects=True)
+    assert (answer.status_code, answer.url.path) == (200, "/jobs")
+    assert f'href="./jobs/{world.own}"' in answer.text
+    assert f'href="./jobs/{world.other}"' not in answer.text
+
+
+@pytest.mark.parametrize(
+    ("judge", "said"),
+    [(let_in(), "You are ada"), (Anyone().judge, "Open to anyone, without signing in")],
+)
+async def test_the_foot_says_who_looks(world: World, judge: Judge, said: str) -> None:
+    async with page_on(world.store.url, judge) as page:
+        assert f"<span>{said}</span>" in await page.see("/")

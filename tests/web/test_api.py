@@ -13,6 +13,7 @@ from outlast.insight.documents import job_document, workers_document
 from outlast.insight.queries import list_workers
 from outlast.model.job import Policy, State
 from outlast.model.pause import PauseKind
+from outlast.store.values import NewPause
 from tests.conformance.kit import Hands, crashed, enqueued, job
 from tests.conformance.schedules_kit import put_one
 from tests.conformance.test_bulk import deaths, ids_in, ordered
@@ -299,6 +300,9 @@ async def test_a_user_of_one_tenant_acts_on_its_jobs_alone(store: Store) -> None
         foreign = await ordered(store)
         await refused(await page.get(f"{API}/actions/{foreign}"), 404)
         await refused(await send(page, f"/actions/{foreign}/stop"), 404)
+        operators = NewPause(kind=PauseKind.TENANT, name="acme", paused_by="root", reason="unpaid")
+        await store.pause(operators)
+        assert (await send(page, "/resume", kind="tenant", name="acme")).status_code == 200
         assert (await send(page, "/pause", kind="tenant", name="acme")).status_code == 200
         await refused(await send(page, "/pause", kind="queue", name="q"), 403, "acme alone")
         await refused(await send(page, "/resume", kind="tenant", name="other"), 403)

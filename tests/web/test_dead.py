@@ -33,7 +33,7 @@ async def test_groups_of_dead_jobs_are_counted_and_opened(store: Store) -> None:
         assert "3 jobs" in one
         assert f"outlast dead requeue --group {group.fingerprint}" in one
         gone = await page.see("/dead/group", group="0" * 16)
-        assert "No dead job has this group any more" in gone
+        assert "No dead job is left in this group" in gone
         assert (await page.get("/dead/group")).status_code == 400
 
 
@@ -70,7 +70,7 @@ async def test_a_group_is_requeued_as_it_was_shown_and_the_act_is_recorded(store
         assert "mended" in text
         left = (await store.inspector.dead_groups(DeadFilter())).groups
         assert [one.number for one in left] == [3]
-        assert "No dead job has this group any more" in await page.see(
+        assert "No dead job is left in this group" in await page.see(
             "/jobs/requeue", group=group.fingerprint
         )
         assert (await page.submit(f"{path}/stop")).status_code == 409

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from typing import TYPE_CHECKING, Any
 
 import msgspec
+import pytest
 
-from outlast.model.crash import CrashKind
+from outlast import App, Encryption
+from outlast.model.crash import CrashKind, Progress
 from outlast.model.job import Policy, State
+from outlast.model.lifecycle import OutcomeKind
+from outlast.payloads import MARK
 from outlast.store.actions import Note
+from outlast.store.evidence import DeadFilter
 from outlast.store.minutes import Counted, CountKind
-from outlast.store.values import Save
+from outlast.store.values import Report, Save
+from outlast.web.application import encryption_in
 from outlast.web.hiding import HIDDEN
-from tests.conformance.kit import TASK, Hands, crashed, enqueued, job
+from tests.conformance.kit import TASK, Hands, crashed, ended, enqueued, job
+from tests.web.filled_kit import fill
 from tests.web.kit import let_in, page_on
 
 if TYPE_CHECKING:
@@ -42,7 +50,7 @@ async def test_each_queue_has_the_attempts_of_its_last_hour_as_a_drawing(store: 
     await store.note_minute(hands.me.worker_id, 1, counted)
     async with page_on(store.url) as page:
         text = await page.see("/")
-    assert "Attempts of queue mail: 7 ended, 2 of them badly, at most 7 a step" in text
+    assert "Attempts of queue mail: 7 ended, 2 did not complete, at most 7 a step" in text
 
 
 async def test_a_job_without_a_worker_needs_a_hand(store: Store) -> None:
@@ -53,6 +61,38 @@ async def test_a_job_without_a_worker_needs_a_hand(store: Store) -> None:
         assert 'class="clear"' not in text
 
 
+async def test_what_an_attempt_had_reported_is_shown_until_the_next_one_reports(
+    store: Store,
+) -> None:
+    (number,) = await enqueued(store)
+    hands = await Hands.on(store)
+    claimed = await hands.claim_one()
+    told = Report(number, claimed.token, Progress(fraction=0.4, message="page 8 of 20"))
+    await store.progress([told])
+    await hands.hand_in(ended(claimed, OutcomeKind.RELEASED))
+    again = await hands.claim_one()
+    async with page_on(store.url) as page:
+        text = await page.see(f"/jobs/{number}")
+        assert "page 8 of 20" in text
+        assert "of attempt 1; the one that runs has reported none yet" in text
+        now = Report(number, again.token, Progress(fraction=0.1, message="page 2 of 20"))
+        await store.progress([now])
+        page.site.reader.forget_all()
+        text = await page.see(f"/jobs/{number}")
+        assert "page 2 of 20" in text
+        assert "page 8 of 20" not in text
+
+
+async def test_the_overview_names_what_most_jobs_died_of(store: Store) -> None:
+    await fill(store, ["mail", "pay"])
+    (mail,) = (await store.inspector.dead_groups(DeadFilter(task="mail"))).groups
+    async with page_on(store.url) as page:
+        text = await page.see("/")
+        assert "6 jobs are dead." in text
+        assert f'3 jobs of <a href="./dead/group?group={mail.fingerprint}">mail</a>' in text
+        assert "in <code>shop/b.py in charge</code>" in text
+
+
 async def test_the_page_of_a_dead_job_shows_why_it_died_and_what_moves_it(store: Store) -> None:
     (number,) = await enqueued(store, job(policy=Policy(retries=0), args='{"to": "ada"}'))
     hands = await Hands.on(store)
@@ -60,7 +100,8 @@ async def test_the_page_of_a_dead_job_shows_why_it_died_and_what_moves_it(store:
     await hands.hand_in(crashed(claimed))
     async with page_on(store.url) as page:
         text = await page.see(f"/jobs/{number}")
-    assert "Why: dead" in text
+    assert 'id="why">Why</h2>' in text, "its heading says already that it is dead"
+    assert text.index(">Requeue</button>") < text.index(f"outlast requeue {number}"), "click first"
     assert "it broke" in text
     assert "Requeue" in text
     assert "Discard…" in text
@@ -78,6 +119,54 @@ async def test_jobs_are_filtered_by_the_url_and_paged_by_key(store: Store) -> No
         older = await page.see("/jobs", queue="mail", rows=2, before=ids[1])
         assert f"jobs/{ids[0]}" in older
         assert f"jobs/{ids[1]}" not in older
+
+
+async def test_the_list_of_jobs_says_what_each_is_about_and_which_time_it_shows(
+    store: Store,
+) -> None:
+    hands = await Hands.on(store)
+    written, once = '{"to":"ada"}', Policy(retries=0)
+    (died, running) = await enqueued(store, *[job(args=written, policy=once)] * 2)
+    await hands.hand_in(crashed((await hands.claim(2))[0]))
+    (soon,) = await enqueued(store, job(args=f'{MARK}["zlib"],"{"A" * 400}"]', delay=60.0))
+    (queued,) = await enqueued(store)
+    async with page_on(store.url) as page:
+        text = await page.see("/jobs")
+    rows = [
+        text.split(f'id="job-{each}"')[1].split("</tr>")[0]
+        for each in (died, running, soon, queued)
+    ]
+    words = [re.findall(r'"soft what">(\w+)</span> <time', row) for row in rows]
+    assert words == [["ended"], ["claimed"], ["due"], ["enqueued"]]
+    assert "to=&#34;ada&#34;" in rows[0]
+    assert "(encoded)" in rows[2]
+    assert MARK.strip() not in text
+
+
+async def test_the_list_of_jobs_says_what_the_dead_ones_died_of(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hands = await Hands.on(store)
+    died = await enqueued(store, *[job(policy=Policy(retries=0))] * 3)
+    await hands.hand_in(*[crashed(one) for one in await hands.claim(3)])
+    (failed,) = await enqueued(store)
+    await hands.hand_in(crashed(await hands.claim_one()))
+    async with page_on(store.url) as page:
+        looks: list[list[int]] = []
+        kind: Any = type(store.inspector)
+        ask = kind.last_ends
+
+        async def count(self: Any, ids: list[int]) -> Any:
+            looks.append(sorted(ids))
+            return await ask(self, ids)
+
+        monkeypatch.setattr(kind, "last_ends", count)
+        text = await page.see("/jobs")
+        await page.see("/jobs", phase="retrying")
+    rows = {each: text.split(f'id="job-{each}"')[1].split("</tr>")[0] for each in (*died, failed)}
+    assert all("error: it broke" in rows[each] for each in died)
+    assert "it broke" not in rows[failed], "it may run well the next time"
+    assert looks == [sorted(died)], "one look at all of them, none where there is none"
 
 
 async def test_a_filter_that_cannot_be_is_refused_with_what_to_write(store: Store) -> None:
@@ -209,7 +298,7 @@ async def test_a_user_of_one_tenant_sees_and_touches_its_jobs_alone(store: Store
             assert (await page.get(f"/jobs/{other}{path}")).status_code == 404
         assert (await page.submit(f"/jobs/{other}/cancel")).status_code == 404
         assert (await page.get("/go", params={"q": "k"})).status_code == 404
-        assert (await page.get("/")).status_code == 403
+        assert (await page.get("/queues")).status_code == 403
 
 
 async def test_a_stranger_sees_nothing(store: Store) -> None:
@@ -244,6 +333,7 @@ async def test_what_matches_hide_is_shown_nowhere(store: Store) -> None:
     async with page_on(store.url, hide=r"\d{4}-\d{4}|broke") as page:
         text = await page.see(f"/jobs/{number}")
         raw = await page.see(f"/jobs/{number}/payload/args")
+        text += await page.see("/jobs")
     assert "4111" not in text + raw
     assert "broke" not in text
     assert "▒▒▒" in text
@@ -302,3 +392,40 @@ async def test_a_large_payload_is_cut_on_the_page_and_whole_behind_its_link(stor
         assert "9007199254740993" in text
         assert "x" * 5_000 not in text
         assert await page.see(f"/jobs/{number}/payload/args") == args
+
+
+@pytest.mark.parametrize(
+    ("required", "sealed", "plain"),
+    [
+        (
+            True,
+            "Encrypted, as the application requires.",
+            "Not encrypted: the application requires it, and refuses this.",
+        ),
+        (
+            False,
+            "Encrypted. The application does not require it.",
+            "Not encrypted. The application does not require it.",
+        ),
+    ],
+)
+async def test_the_page_of_a_job_says_whether_encryption_is_required(
+    store: Store, required: bool, sealed: str, plain: str
+) -> None:
+    cipher = Encryption({"k": Encryption.make_key()}, required=required)
+    app = App(store.url, payloads=[cipher])
+
+    @app.task
+    async def pay(card: str) -> None: ...
+
+    args = app.stores.payloads.encode("args", '{"card":"' + "4111" * 9_000 + '"}')
+    forged = '{"card":"aes-256-gcm:k"}'
+    ids = await enqueued(
+        store, job(task=pay.name, args=args), job(task=pay.name, args=forged), job(task="other")
+    )
+    async with page_on(store.url, encryption_of=encryption_in(app)) as page:
+        assert sealed in await page.see(f"/jobs/{ids[0]}")
+        assert plain in await page.see(f"/jobs/{ids[1]}")
+        assert "ncrypted" not in await page.see(f"/jobs/{ids[2]}")
+    async with page_on(store.url) as page:
+        assert "Not encrypted" not in await page.see(f"/jobs/{ids[1]}")

@@ -16,7 +16,7 @@ import pytest
 
 from outlast.web.application import application_of, make_site
 from outlast.web.local_peer import uid_of
-from outlast.web.session import LinkSessions, ProxyUsers, Users
+from outlast.web.session import SESSIONS_MAX, LinkSessions, ProxyUsers, Users
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -148,3 +148,21 @@ async def test_a_long_quoted_cookie_is_read_at_once(tmp_path: Path) -> None:
         assert (await browser.get("/none", headers=long)).status_code == OUT
         await browser.get("/", params={"token": users.token})
         assert (await browser.get("/none")).status_code == IN
+
+
+async def test_a_session_ends_with_the_process_or_after_a_hundred_newer_ones(
+    tmp_path: Path,
+) -> None:
+    users = LinkSessions()
+    async with client(users, tmp_path) as browser:
+        await browser.get("/", params={"token": users.token})
+        for count in range(SESSIONS_MAX):
+            assert (await browser.get("/none")).status_code == IN, count
+            async with client(users, tmp_path) as other:
+                await other.get("/", params={"token": users.token})
+        assert (await browser.get("/none")).status_code == OUT
+        await browser.get("/", params={"token": users.token})
+        cookies = browser.cookies
+    async with client(LinkSessions(), tmp_path) as again:
+        again.cookies = cookies
+        assert (await again.get("/none")).status_code == OUT

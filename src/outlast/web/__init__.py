@@ -23,7 +23,7 @@ render.py       Jinja2: filters, and what all templates know
 navigation.py   the menu
 listing.py      parts that lists share: the filter in the URL, pages by key
 findings.py     what the doctor finds, by kind, each with a link to its page
-overview.py     /: what needs a hand
+overview.py     /: what needs attention
 jobs.py         /jobs and /go
 job_filter.py   which jobs are asked for in the URL, and which searches are refused
 bulk.py         what is done to all jobs that match: shown first, then done in steps

@@ -28,6 +28,7 @@ class Right(StrEnum):
     BULK = "bulk"
 
 
+ANYONE = "anyone"  # the user of a page that asks for no name
 EVERYTHING = frozenset(Right)
 READING = frozenset({Right.VIEW, Right.PAYLOAD})
 

@@ -48,7 +48,7 @@ async def read_named(visit: Visit) -> ActionRow:
     await visit.site.bulk.go_on_with_left()
     row = await read_action(await visit.site.writer(), action_id)
     if row is None or not _is_of_tenant(row, visit.access.tenant):
-        raise WebRefusal(404, "No such action", f"There is no action {action_id}, or not any more.")
+        raise WebRefusal(404, "No such action", f"There is no action {action_id}, or no longer.")
     return visit.cover(row)
 
 
@@ -67,7 +67,7 @@ async def stop_named(visit: Visit) -> int:
     if row.verb in set(Verb):
         visit.require(row.verb)
     if not await visit.act(lambda store: store.stop_action(row.id)):
-        raise WebRefusal(409, "Not done", f"Action {row.id} is over, or is none on many jobs.")
+        raise WebRefusal(409, "Not done", f"Action {row.id} is over, or is not on many jobs.")
     return row.id
 
 

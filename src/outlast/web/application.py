@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection, Iterable
+from collections.abc import AsyncIterator, Callable, Collection, Iterable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
@@ -10,7 +10,7 @@ from starlette.applications import Starlette
 from starlette.responses import Response
 from starlette.types import ASGIApp
 
-from outlast.errors import ConfigError
+from outlast.errors import ConfigError, UnknownTask
 from outlast.store.backend import resolve_url
 from outlast.web import (
     action_log,
@@ -108,8 +108,22 @@ def dashboard(
             hide_keys=hide_keys,
             hosts=hosts,
             read_only=read_only,
+            encryption_of=(lambda _: "none") if isinstance(app, str) else encryption_in(app),
         )
     )
+
+
+def encryption_in(app: App) -> Callable[[str], str]:
+    """Return what tells of the name of a task how this application takes plain payloads."""
+
+    def encryption_of(task: str) -> str:
+        try:
+            app.find(task)
+        except UnknownTask:
+            return "none"
+        return app.stores.payloads.encryption
+
+    return encryption_of
 
 
 def make_site(
@@ -123,6 +137,7 @@ def make_site(
     hide_keys: Iterable[str] = (),
     hosts: Collection[str] = (),
     read_only: bool = False,
+    encryption_of: Callable[[str], str] = lambda _: "none",
 ) -> Site:
     """Return the checked settings. Raises ConfigError."""
     if colour and colour not in COLOURS:
@@ -136,6 +151,7 @@ def make_site(
         hiding=Hiding(hide, hide_keys),
         hosts=frozenset(host.lower() for host in hosts),
         read_only=read_only,
+        encryption_of=encryption_of,
     )
 
 

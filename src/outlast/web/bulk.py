@@ -40,7 +40,7 @@ def confirm(verb: Verb) -> Callable[[Visit], Awaitable[Response]]:
         visit.require(verb)
         asked = read_asked(visit)
         if asked.phase in PHASES:
-            said = f"Jobs are {verb}ed by their state, and {asked.phase} is none: see phase=."
+            said = f"Jobs are {verb}ed by their state, and {asked.phase} is not one: see phase=."
             raise WebRefusal(400, "Not valid", said)
 
         async def look(store: Store) -> Preview:
@@ -68,7 +68,7 @@ async def _filter_of(store: Store, asked: AskedJobs) -> BulkFilter:
         task=asked.task,
         tenant=asked.tenant,
         label=asked.label,
-        fingerprint=asked.group,
+        group=asked.group,
         args=asked.args,
         error=asked.error,
         since=None if within is None else await store.inspector.now() - within,

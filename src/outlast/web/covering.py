@@ -24,10 +24,10 @@ T = TypeVar("T")
 PAYLOADS = {"args", "checkpoint", "result", "meta", "stack", "output", "lines"}
 """Columns that are shown with the right ``payload`` alone, in rows and in the JSON of a row."""
 _NAMES = {
-    "actor", "boot_id", "catch_up", "charge", "fingerprint", "heeds", "host", "instance", "kind",
-    "lacks", "lock_path", "name", "origin", "outcome", "overlap", "paused_by", "presence", "queue",
-    "queues", "release", "schedule", "spec", "stacks_asked", "state", "tags", "task", "tasks",
-    "tenant", "verb", "version", "worker",
+    "actor", "boot_id", "catch_up", "charge", "fingerprint", "group", "heeds", "host",
+    "instance", "kind", "lacks", "lock_path", "name", "origin", "outcome", "overlap",
+    "paused_by", "presence", "queue", "queues", "release", "schedule", "spec", "stacks_asked",
+    "state", "tags", "task", "tasks", "tenant", "verb", "version", "worker",
 }  # fmt: skip
 """Columns that are compared, and never hidden: names, words of ours, and versions."""
 _JSON = {"call", "filter"}  # columns of JSON with columns in it

@@ -41,7 +41,7 @@ async def show_group(visit: Visit) -> Response:
     tenant = visit.access.tenant
 
     async def look(store: Store) -> tuple[JobIds, list[tuple[StoredJob, str | None]]]:
-        chosen = DeadJobs(fingerprint=name, tenant=tenant)
+        chosen = DeadJobs(group=name, tenant=tenant)
         ids = await find_dead(store, chosen, ROWS, before)
         rows = read_dead(store, ids.ids, TEXT_MAX)
         return ids, [(row, error_of(row, last)) async for row, last in rows]
@@ -51,7 +51,7 @@ async def show_group(visit: Visit) -> Response:
 
     ids, rows = await visit.ask(("dead group", name, tenant, before), look)
     groups = await visit.ask(("dead", DeadFilter(tenant=tenant)), look_at_group)
-    group = next((one for one in groups.groups if one.fingerprint == name), None)
+    group = next((one for one in groups.groups if one.group == name), None)
     return visit.show(
         "dead_group.html",
         name=name,
@@ -64,7 +64,7 @@ async def show_group(visit: Visit) -> Response:
 
 
 def name_of_group(visit: Visit) -> str:
-    """Return the fingerprint in the URL."""
+    """Return the group in the URL."""
     name = read_name(visit.query, "group")
     if name is None:
         raise WebRefusal(400, "Which group?", "group= names one, as /dead links to it.")

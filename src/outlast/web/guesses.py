@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import hashlib
 from array import array
-from ipaddress import IPv6Address, ip_address
+from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 
 from outlast.clock import Clock, secret_bytes
 
@@ -72,11 +72,21 @@ class Guesses:
 
 def origin_of(address: str) -> str:
     """Return what stands for an address: of IPv6, its /48."""
+    found = _parse(address)
+    return str(int(found) >> IPV6_HOST_BITS if isinstance(found, IPv6Address) else found)
+
+
+def network_of(address: str) -> str:
+    """Return the large network of an address, as a provider has it: its /16, of IPv6 its /32."""
+    found = _parse(address)
+    if isinstance(found, str):
+        return found
+    return str(ip_network((found, 32 if isinstance(found, IPv6Address) else 16), strict=False))
+
+
+def _parse(address: str) -> IPv4Address | IPv6Address | str:
     try:
         found = ip_address(address.partition("%")[0])
     except ValueError:
         return address
-    if isinstance(found, IPv6Address):
-        mapped = found.ipv4_mapped
-        return str(mapped or int(found) >> IPV6_HOST_BITS)
-    return str(found)
+    return (found.ipv4_mapped or found) if isinstance(found, IPv6Address) else found

@@ -18,7 +18,7 @@ from typing import Final
 from outlast.errors import ConfigError, text_of
 
 HIDDEN: Final = "▒▒▒"
-ANY = r"(?:[^\"'\\:]|\\+/){0,100}"  # what * in a key stands for
+ANY = r"(?:[^\"'\\:]|\\+/){0,300}"  # what * in a key stands for
 _BLANKS = r"(?:\s|\\+[nrt])*+"
 _TOKENS = re.compile(r"[\"'\[\](){}]")
 _QUOTE = re.compile(r"\\*+[\"']")
@@ -60,8 +60,25 @@ def _compile(pattern: str) -> re.Pattern[str]:
 
 def _compile_keys(keys: list[str]) -> re.Pattern[str]:
     """Return what finds a key with its quotes and its colon, and all blanks before the value."""
-    names = "|".join("".join(ANY if one == "*" else _letter(one) for one in key) for key in keys)
+    names = "|".join(_name(key) for key in keys)
     return re.compile(rf"([\"'])(?:{names})(\\*+)\1{_BLANKS}:{_BLANKS}", re.IGNORECASE)
+
+
+def _name(key: str) -> str:
+    """Return what finds a key in which * stands for anything. What lies between two * is taken
+    where it first occurs, for good: other places would match no more names, and to try them all
+    takes minutes in a text of 100 kB."""
+    first, *parts = key.split("*")
+    name = _letters(first)
+    for part in parts[:-1]:
+        name += f"(?>{ANY}?{_letters(part)})" if part else ""
+    if parts:
+        name += f"{ANY}{_letters(parts[-1])}" if parts[-1] else f"{ANY}+"
+    return name
+
+
+def _letters(text: str) -> str:
+    return "".join(map(_letter, text))
 
 
 def _letter(letter: str) -> str:

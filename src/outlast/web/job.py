@@ -10,7 +10,9 @@ from outlast.insight.queries import Dossier, read_dossier
 from outlast.insight.situation import Explanation, Situation
 from outlast.insight.stacks import AskedStack, find_unanswered
 from outlast.insight.why import why
+from outlast.model.fingerprint import find_line, own_stack
 from outlast.model.job import State
+from outlast.payloads import is_encrypted
 from outlast.store.actions import ActionRow
 from outlast.store.protocol import Store
 from outlast.store.rows import StoredJob
@@ -74,9 +76,7 @@ async def find_page(visit: Visit) -> JobPage:
 
 def not_found(job_id: int) -> JobNotFound:
     """Return the error for a job that is not there."""
-    return JobNotFound(
-        f"There is no job {job_id}, or not any more: rows of ended jobs are deleted."
-    )
+    return JobNotFound(f"There is no job {job_id}, or no longer: rows of ended jobs are deleted.")
 
 
 async def check_own(visit: Visit, store: Store, job_id: int) -> StoredJob:
@@ -104,14 +104,21 @@ async def show_job(visit: Visit) -> Response:
         dropped=dossier.attempts[-1].dropped if dossier.attempts else 0,
         log=show_log(logs[0], LINES_SHOWN, LINE_MAX) if logs else None,
         logs_more=len(logs) - 1,
+        progress=dossier.progress[0],
+        progress_of=dossier.progress[1],
         refusals=dossier.refusals,
         actions=found.actions,
         timeline=draw_timeline(dossier),
         stack=row.stack if visit.may(Right.PAYLOAD) else None,
         asked=find_asked(dossier),
-        payloads=[(name, getattr(row, name)) for name in PAYLOADS if getattr(row, name)],
+        payloads=[
+            (name, text, is_encrypted(text)) for name in PAYLOADS if (text := getattr(row, name))
+        ],
+        encryption=visit.site.encryption_of(row.task),
         payload_max=SHOWN_MAX,
         done=DONE.get(visit.query.get("done", ""), ""),
+        find_line=find_line,
+        own_stack=own_stack,
         trace=lambda text: "\n".join(lines(text.rstrip(), TRACE_LINES)),
     )
 

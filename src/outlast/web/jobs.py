@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from starlette.responses import Response
 
-from outlast.insight.documents import phase_of
+from outlast.insight.documents import error_of, phase_of
 from outlast.insight.lookup import LookupTarget, look_up
 from outlast.insight.queries import PHASES, JobList, SearchBounds, list_jobs
 from outlast.model.job import State
 from outlast.store.protocol import Store
-from outlast.store.rows import JobFilter
+from outlast.store.rows import JobFilter, StoredJob
 from outlast.web.bulk import verbs_for
 from outlast.web.endpoint import Endpoint
 from outlast.web.job_filter import query_of, read_asked
@@ -36,13 +36,18 @@ async def show_jobs(visit: Visit) -> Response:
         before_id=before,
     )
 
-    async def look(store: Store) -> JobList:
-        return await list_jobs(store, which, asked.phase, visit.now, BOUNDS, texts)
+    async def look(store: Store) -> tuple[JobList, dict[int, str | None]]:
+        found = await list_jobs(store, which, asked.phase, visit.now, BOUNDS, texts)
+        return found, await _read_errors(store, found.rows)
 
-    found = await visit.ask(("jobs", which, asked.phase, texts), look)
+    found, errors = await visit.ask(("jobs", which, asked.phase, texts), look)
     return visit.show(
         "jobs.html",
-        rows=[(row, phase_of(row, found.served, found.astray, found.pauses)) for row in found.rows],
+        rows=[
+            (row, phase_of(row, found.served, found.astray, found.pauses), *_last_time(row))
+            for row in found.rows
+        ],
+        errors=errors,
         asked=asked,
         query=query_of(visit, asked),
         before=before,
@@ -50,6 +55,26 @@ async def show_jobs(visit: Visit) -> Response:
         is_full=len(found.rows) == limit,
         phases=[*State, *PHASES],
         verbs=verbs_for(visit, asked),
+    )
+
+
+async def _read_errors(store: Store, rows: list[StoredJob]) -> dict[int, str | None]:
+    """Return what went wrong last, in one line, with the jobs among these that are dead."""
+    dead = {row.id: row for row in rows if row.state is State.DEAD}
+    ends = await store.inspector.last_ends(list(dead)) if dead else []
+    return {end.job_id: error_of(dead[end.job_id], end) for end in ends}
+
+
+def _last_time(row: StoredJob) -> tuple[str, float]:
+    """Return what happened to a job last, or will happen next, and when."""
+    if row.ended_at is not None:
+        return "ended", row.ended_at
+    if row.started_at is not None:
+        return "claimed", row.started_at
+    if row.waiting:
+        return "due", row.run_at
+    return (
+        ("enqueued", row.enqueued_at) if row.requeued_at is None else ("requeued", row.requeued_at)
     )
 
 

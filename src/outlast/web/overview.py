@@ -1,4 +1,4 @@
-"""``/``: what needs a hand, then the queues. Where all is well, one sentence says so."""
+"""``/``: what needs attention, then the queues. Where all is well, one sentence says so."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from starlette.responses import Response
 
+from outlast.insight.deaths import DeathGroup, read_largest_groups
 from outlast.insight.doctor import Locks
 from outlast.insight.doctor.finding import Facts
 from outlast.insight.doctor.schedules import SCHEDULES
@@ -20,12 +21,15 @@ from outlast.web.findings import group_findings
 from outlast.web.visit import Visit
 
 SCHEDULES_MAX = 500  # by name
+DEATHS_SHOWN = 3  # groups of dead jobs
 SLOW_SECONDS = 30.0  # for which is kept what changes once a minute
 GRAVE = (Level.PROBLEM, Level.WARNING)
 
 
 async def show_overview(visit: Visit) -> Response:
-    """Show the first page."""
+    """Show the first page; to users of one tenant, their jobs: this page is about all tenants."""
+    if visit.access.tenant is not None:
+        return visit.go("/jobs")
     seen = await visit.ask("overview", read_overview)
     of_schedules = await visit.ask(
         "schedules judged", lambda store: _judge_schedules(store, visit.now), SLOW_SECONDS
@@ -33,9 +37,11 @@ async def show_overview(visit: Visit) -> Response:
     findings = group_findings(
         one for one in [*find_troubles(seen, visit.now), *of_schedules] if one.level in GRAVE
     )
+    died = any(one.name == "dead_jobs" for one in findings)
     return visit.show(
         "overview.html",
         findings=findings,
+        deaths=await visit.ask("largest deaths", _read_deaths, SLOW_SECONDS) if died else [],
         queues=seen.stats["queues"],
         lately=await read_lately(visit),
         workers=seen.stats["workers"],
@@ -48,6 +54,10 @@ async def read_lately(visit: Visit) -> dict[str, Series]:
     """Return the attempts of the last hour, by queue."""
     found = await visit.ask("last hour", _read_numbers, SLOW_SECONDS)
     return {each.name: each for each in found.series}
+
+
+async def _read_deaths(store: Store) -> list[DeathGroup]:
+    return await read_largest_groups(store, DEATHS_SHOWN)
 
 
 async def _read_numbers(store: Store) -> AttemptHistory:
@@ -83,4 +93,4 @@ def find_troubles(seen: Overview, now: float) -> Iterator[Finding]:
         )
 
 
-ENDPOINTS = [Endpoint("/", show_overview)]
+ENDPOINTS = [Endpoint("/", show_overview, by_tenant=True)]

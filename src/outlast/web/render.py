@@ -7,16 +7,20 @@ from datetime import UTC, datetime
 from functools import cache
 from typing import Any
 
+import msgspec
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
+from outlast.insight.calls import describe_call
 from outlast.model.crash import Charge
 from outlast.text import ago, count_of, line, rough, safe, size, span, stamp
-from outlast.web.access import Right
+from outlast.web.access import ANYONE, Right
 from outlast.web.assets import asset_path
 from outlast.web.findings import SHOWN_MAX
 from outlast.web.navigation import NAVIGATION
 from outlast.web.sparkline import draw_sparkline
+
+LINE_MAX = 70  # characters of JSON in one line
 
 MEANINGS = {
     "wait": ("queued", "scheduled", "in_line", "due", "stopped", "expired", "snoozed", "released"),
@@ -108,6 +112,16 @@ def machine_time(at: float) -> str:
         return ""
 
 
+def lay_out(text: str) -> str:
+    """Return stored JSON laid out for people, a short value in one line; what is no JSON, as one
+    whose end was cut, as it is. Numbers keep their digits."""
+    try:
+        short: str = msgspec.json.format(text, indent=0)
+        return short if len(short) <= LINE_MAX else msgspec.json.format(text, indent=2)
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return text
+
+
 def load_templates() -> None:
     """Compile all templates now, 0.3 s, so that no visitor waits for it."""
     for name in environment().list_templates():
@@ -131,6 +145,7 @@ def environment() -> Environment:
         "bounded": bounded,
         "count_of": count_of,
         "day_and_time": day_and_time,
+        "lay_out": lay_out,
         "line": line,
         "machine_time": machine_time,
         "meaning": meaning,
@@ -143,10 +158,12 @@ def environment() -> Environment:
         "stamp": stamp,
     }
     made.globals |= {
+        "ANYONE": ANYONE,
         "NAVIGATION": NAVIGATION,
         "Right": Right,
         "SHOWN_MAX": SHOWN_MAX,
         "asset": asset_path,
+        "describe_call": describe_call,
         "draw_sparkline": draw_sparkline,
     }
     return made

@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from outlast.clock import draw_secret
-from outlast.web.access import EVERYTHING, Access
+from outlast.web.access import ANYONE, EVERYTHING, Access
 from outlast.web.local_peer import uid_of
 from outlast.web.problem import Problem, answer_plainly
 
@@ -152,7 +152,7 @@ class Anyone:
 
     def judge(self, request: Request) -> Access | None:
         """Return the same for all."""
-        return Access("anyone", can=EVERYTHING)
+        return Access(ANYONE, can=EVERYTHING)
 
     def refuse(self, request: Request) -> Response | None:
         """Refuse plainly."""

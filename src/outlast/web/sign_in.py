@@ -3,7 +3,8 @@
 A browser sends the password with each request, and a check takes some tenths of a second. So one
 that was right is known again by a keyed digest, in memory alone. Other passwords are checked one
 after another in a thread: any number of guesses takes one processor and 16 MiB, and no answer to
-anyone who is signed in waits for them.
+anyone who is signed in waits for them. Where too many wait, a network that more of them come from
+gives way to one with fewer: a flood from some networks keeps no one in another one out.
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ import base64
 import binascii
 import hashlib
 import hmac
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
 from math import ceil
 from pathlib import Path
 
@@ -23,12 +26,66 @@ from starlette.responses import Response
 from outlast.clock import SYSTEM, Clock, secret_bytes
 from outlast.passwords import decoy_for, read_users
 from outlast.web.access import EVERYTHING, Access
-from outlast.web.guesses import Guesses
+from outlast.web.guesses import Guesses, network_of
 from outlast.web.problem import Problem, WebRefusal, answer_plainly
 from outlast.web.session import Network, is_within
 
 REALM = 'Basic realm="Outlast", charset="UTF-8"'
 WAITING_MAX = 20  # requests whose password is to be checked
+
+
+class PasswordQueue:
+    """Who may check a password next: one at a time, in their order, WAITING_MAX with the one whose
+    turn it is.
+
+    A newcomer to a full queue takes the place of the last one of the most crowded network, if that
+    has more in it than its own would have then ("longest queue drop": McKenney, Stochastic Fairness
+    Queueing, 1990).
+    """
+
+    def __init__(self) -> None:
+        self._is_taken = False
+        self._waiting: list[tuple[str, asyncio.Future[None]]] = []
+
+    @asynccontextmanager
+    async def take(self, network: str) -> AsyncGenerator[None]:
+        """Wait for a turn, and have it. WebRefusal: too many wait."""
+        if self._is_taken:
+            await self._wait(network)
+        self._is_taken = True
+        try:
+            yield
+        finally:
+            self._pass_on()
+
+    async def _wait(self, network: str) -> None:
+        if len(self._waiting) >= WAITING_MAX - 1:
+            self._make_room(network)
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append((network, turn))
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.cancelled():
+                self._waiting = [each for each in self._waiting if each[1] is not turn]
+            elif turn.exception() is None:  # its turn came together with the end of its request
+                self._pass_on()
+            raise
+
+    def _make_room(self, network: str) -> None:
+        crowds = Counter(each for each, _ in self._waiting)
+        crowd, most = crowds.most_common(1)[0]
+        busy = WebRefusal(503, "Busy", "Too many passwords are being checked. Try again.", 1)
+        if most <= crowds[network] + 1:
+            raise busy
+        last = max(at for at, (each, _) in enumerate(self._waiting) if each == crowd)
+        self._waiting.pop(last)[1].set_exception(busy)
+
+    def _pass_on(self) -> None:
+        if self._waiting:
+            self._waiting.pop(0)[1].set_result(None)
+        else:
+            self._is_taken = False
 
 
 class PasswordUsers:
@@ -47,8 +104,7 @@ class PasswordUsers:
         self._guesses = Guesses(clock)
         self._key = secret_bytes(32)
         self._known: dict[str, bytes] = {}  # user -> the mark of the right password
-        self._turn = asyncio.Lock()
-        self._waiting = 0
+        self._queue = PasswordQueue()
 
     async def judge(self, request: Request) -> Access | None:
         """Return the user whose password is right; None: it is wrong. WebRefusal: too many were."""
@@ -69,17 +125,11 @@ class PasswordUsers:
     async def _check(self, request: Request, user: str, password: str, mark: bytes) -> bool:
         address = address_of(request, self._proxies)
         self._refuse_early(user, address)
-        if self._waiting >= WAITING_MAX:
-            raise WebRefusal(503, "Busy", "Too many passwords are being checked. Try again.", 1)
-        self._waiting += 1
-        try:
-            async with self._turn:
-                if self._is_known(user, mark):
-                    return True
-                self._refuse_early(user, address)
-                return await self._compare(user, password, mark, address)
-        finally:
-            self._waiting -= 1
+        async with self._queue.take(network_of(address)):
+            if self._is_known(user, mark):
+                return True
+            self._refuse_early(user, address)
+            return await self._compare(user, password, mark, address)
 
     async def _compare(self, user: str, password: str, mark: bytes, address: str) -> bool:
         kept = self._users.get(user)

@@ -40,6 +40,7 @@ class Site:
         hiding: what is not shown in payloads, output and messages.
         hosts: names by which the page may be asked for; ``*``: any.
         read_only: nothing may be changed, by any user.
+        encryption_of: ``Payloads.encryption`` of the application that has a task, if it is known.
         stream_seconds: for which hints are sent in one answer. A server that is to stop waits for
             open answers; one that ends them itself (``stop_streams``) may let them last.
     """
@@ -55,6 +56,7 @@ class Site:
         hiding: Hiding | None = None,
         hosts: frozenset[str] = frozenset(),
         read_only: bool = False,
+        encryption_of: Callable[[str], str] = lambda _: "none",
         clock: Clock = SYSTEM,
     ) -> None:
         self.url = url
@@ -63,6 +65,7 @@ class Site:
         self.name, self.colour = name, colour
         self.hosts = hosts
         self.read_only = read_only
+        self.encryption_of = encryption_of
         self.stream_seconds = STREAM_SECONDS
         self.clock = clock
         self._hiding = hiding or Hiding()

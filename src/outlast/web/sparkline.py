@@ -13,7 +13,7 @@ def draw_sparkline(attempts: Sequence[int], failed: Sequence[int], label: str) -
     """Return attempts that ended, step by step, and those of them that went wrong, from their foot.
     ``label`` says what they are of."""
     most = max(attempts, default=0)
-    said = f"{label}: {sum(attempts)} ended, {sum(failed)} of them badly, at most {most} a step"
+    said = f"{label}: {sum(attempts)} ended, {sum(failed)} did not complete, at most {most} a step"
     return Markup(  # noqa: S704  # numbers, and a label that is escaped
         f'<svg class="sparkline" viewBox="0 0 {len(attempts) * WIDTH} {HEIGHT}"'
         f' preserveAspectRatio="none" role="img" aria-label="{escape(said)}">'

@@ -57,7 +57,7 @@ def view_of(row: WorkerRow, now: float, refused: int = 0) -> WorkerView:
 
 
 async def show_workers(visit: Visit) -> Response:
-    """Show all workers: those that need a hand first."""
+    """Show all workers: first those that need attention."""
     found = await visit.ask("workers", list_workers)
     refused = refused_since(found.refusals, visit.now - DAY)
     views = [view_of(row, visit.now, refused[row.name]) for row in found.rows]
@@ -109,7 +109,7 @@ async def show_worker(visit: Visit) -> Response:
 def _find(rows: list[WorkerRow], number: int) -> WorkerRow:
     row = next((one for one in rows if one.id == number), None)
     if row is None:
-        text = f"No worker has the id {number}, or not any more: rows are kept for a week."
+        text = f"No worker has the id {number}, or no longer: rows are kept for a week."
         raise WebRefusal(404, "No such worker", text)
     return row
 

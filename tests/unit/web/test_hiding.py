@@ -90,6 +90,31 @@ def test_a_hostile_text_is_covered_in_one_pass(odd: str) -> None:
     assert KEYS.cover(odd * 200_000) is not None
 
 
+@pytest.mark.timeout(60)  # to try all places for each * would take hours
+@pytest.mark.parametrize("odd", ['"' + "a" * 66, '"' + "a" * 66 + '":1,', "a" * 100], ids=range(3))
+def test_a_key_with_many_stars_is_looked_for_in_one_pass(odd: str) -> None:
+    hiding = Hiding(keys=["*a*a*a*a*b", "*a*a*a*a*a*"])
+    text = '{"' + odd * (100_000 // len(odd))
+    assert hiding.cover(text).count(HIDDEN) == text.count(":")
+
+
+@pytest.mark.parametrize(
+    ("key", "hidden", "shown"),
+    [
+        ("*a", ["a", "ba", "aba"], ["b", "ab"]),
+        ("a*a", ["aa", "aba", "abaca"], ["a", "ab", "baa"]),
+        ("*ab*ba*", ["abba", "xabxbax", "ababba"], ["aba", "ba ab"]),
+        ("**a**", ["a", "bab"], ["b"]),
+    ],
+)
+def test_a_star_stands_for_any_letters(key: str, hidden: list[str], shown: list[str]) -> None:
+    hiding = Hiding(keys=[key])
+    assert [hiding.cover(json.dumps({name: 1})) for name in hidden + shown] == [
+        *(json.dumps({name: HIDDEN}, ensure_ascii=False) for name in hidden),
+        *(json.dumps({name: 1}) for name in shown),
+    ]
+
+
 def test_an_expression_sees_what_keys_have_left() -> None:
     both = Hiding(r"\d{4}", ["pin"])
     assert both.cover('{"pin":1234,"card":1234}') == f'{{"pin":"{M}","card":{M}}}'

@@ -24,7 +24,7 @@ def test_each_number_is_a_bar_as_high_as_its_part_of_the_largest() -> None:
         "ended": "M0 24v-24h2v24zM6 24v-6h2v6zM9 24v-18h2v18z",
         "failed": "M6 24v-6h2v6z",
     }
-    assert picture.get("aria-label") == "Attempts: 8 ended, 1 of them badly, at most 4 a step"
+    assert picture.get("aria-label") == "Attempts: 8 ended, 1 did not complete, at most 4 a step"
 
 
 @pytest.mark.parametrize("attempts", [[], [0, 0]])

@@ -101,7 +101,7 @@ ROUTES = [
     ApiRoute(
         "/dead/groups",
         show_dead_groups,
-        "Dead jobs by what they died of; as `outlast dead groups --json`.",
+        "Dead jobs by cause; as `outlast dead groups --json`.",
         by_tenant=True,
         query={**_FILTERS, "tenant": "only of this tenant"},
     ),
@@ -130,7 +130,7 @@ ROUTES = [
     ApiRoute(
         "/scale",
         show_scale,
-        "How many jobs of a queue want a worker, for autoscalers such as KEDA.",
+        "How many jobs of a queue need a worker, for autoscalers such as KEDA.",
         query={"queue": "which queue"},
     ),
 ]

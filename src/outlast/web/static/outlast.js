@@ -122,6 +122,8 @@
   setInterval(() => { if (isLive() && (!source || source.readyState !== 1)) refresh(); }, POLL_SECONDS * 1000);
 
   document.getElementById("zone").textContent = Intl.DateTimeFormat().resolvedOptions().timeZone || "local time";
+  const tab = document.querySelector(".top nav [aria-current]");
+  if (tab) tab.parentElement.scrollLeft = tab.offsetLeft - tab.parentElement.offsetLeft - 16;
   localise(document);
   start();
 })();
