@@ -60,6 +60,7 @@ GROUPS = {
         "UsageError",
         "BadArguments",
         "UnknownTask",
+        "NotEncrypted",
         "NotInAttempt",
         "SyncInLoop",
         "ConnectionMismatch",

@@ -160,7 +160,10 @@ class App:
         for name in (task.name, *task.aliases):
             old = self.tasks.get(name) or self._aliases.get(name)
             if old is not None and not is_defined_again(old, task):
-                raise ConfigError(f"another task is called {name!r} already: give name=… to one")
+                raise ConfigError(
+                    f"another task is called {name!r} already: give name=… to one of"
+                    f" {_place_of(old)} and {_place_of(task)}"
+                )
         self.tasks[task.name] = task
         self._aliases.update(dict.fromkeys(task.aliases, task))
         return task
@@ -223,10 +226,10 @@ class App:
         transaction.
 
         Raises:
-            UsageError: a call is of another application, or on another connection.
-            KeyInUse: an unfinished job of another task has a key; of the up to 5,000 calls that
-                it is among none is stored, nor any after them. ``error.stored`` has the jobs of
-                those before.
+            UsageError: a call has a task of another application, or another connection.
+            KeyInUse: an unfinished job of another task has one of the keys. The whole statement,
+                up to 5,000 calls, is not stored, nor is any after it; ``error.stored`` has the
+                jobs of earlier statements.
         """
         listed, stores = list(calls), self.stores
         for call in listed:
@@ -244,7 +247,7 @@ class App:
         """Store a call when a session of SQLAlchemy commits, in that commit: both or neither.
 
         Nothing is sent until then. A rollback, also one to a savepoint of the session
-        (``begin_nested``), takes the calls along that were handed over in it. The session begins
+        (``begin_nested``), drops the calls that were made since. The session begins
         its transaction if it has none, as it does for ``session.add``. With several calls their
         order is kept. Delays count from the commit.
 
@@ -257,9 +260,9 @@ class App:
         ConnectionMismatch, StoreUnavailable.
 
         Raises:
-            UsageError: it is no session, or the call is of another application or has a
-                connection.
-            ConnectionMismatch: the session's engine is of a driver that cannot be used.
+            UsageError: it is no session, or the call has a task of another application or a
+                connection of its own.
+            ConnectionMismatch: the session's engine uses a driver that is not supported.
         """
         with importing:
             from outlast.commits import on_commit
@@ -315,12 +318,13 @@ class App:
         stop: bool = False,
         wait: float = WAIT_SECONDS,
     ) -> Paused:
-        """Let no job of a queue, a task, a tenant or at all start, until ``resume``.
+        """Start no more jobs of a queue, of a task, of a tenant, or any at all, until ``resume``.
 
         Returns once every active worker has acknowledged it, or after ``wait`` seconds with the
-        names of those that have not (``.unacknowledged``). From then on nothing of it starts, not
-        even what was claimed before; what runs goes on or, with ``stop``, is asked to stop and
-        goes back to the queue, uncharged. Pausing the same again only changes who, why and stop.
+        names of the workers that have not (``.unacknowledged``). From then on none of these jobs
+        starts, not even one that was claimed before. Jobs that run go on or, with ``stop``, are
+        asked to stop and go back to the queue, uncharged. Pausing the same again only changes who,
+        why and stop.
 
         Raises:
             UsageError: none or several of them are given, or a text that cannot be stored.
@@ -390,6 +394,10 @@ def _check_not_ours(options: TaskOptions) -> None:
     is_alias = isinstance(aliases, Collection) and SHELL_TASK in aliases
     if is_alias or options.get("name") == SHELL_TASK:
         raise ConfigError(f"{SHELL_TASK} is Outlast's own task, which runs commands")
+
+
+def _place_of(task: Task[..., Any]) -> str:
+    return f"{task.fn.__module__}.{getattr(task.fn, '__qualname__', task.name)}"
 
 
 def _unknown(name: str, names: list[str]) -> str:

@@ -88,6 +88,12 @@ CATALOGUE: dict[str, Event] = {
         ("error",),
         "warning",
     ),
+    "queue_unknown": Event(
+        "A queue in --queues that no task, schedule or job has: perhaps it is misspelt, and the"
+        " queue named here is meant.",
+        ("queue", "near"),
+        "warning",
+    ),
     # runners
     "runner_started": Event("A child process was started to run attempts.", ("pid",)),
     "runner_ready": Event(
@@ -134,12 +140,14 @@ CATALOGUE: dict[str, Event] = {
     "runner_restart_delayed": Event(
         "Runners die during their start, or since their lifespan fails, so the next one is started"
         " later.",
-        ("seconds", "error"),
+        ("seconds", "error", "stack"),
         "warning",
     ),
     "code_changed": Event("Code has changed: all runners are replaced (--reload).", ("files",)),
     "reload_failed": Event(
-        "A runner with changed code cannot start: the next change is awaited.", ("error",), "error"
+        "A runner with changed code cannot start: the next change is awaited.",
+        ("error", "stack"),
+        "error",
     ),
     "loop_blocked": Event(
         "A runner's event loop has not run for five seconds, or an attempt's limit has passed"
@@ -152,7 +160,7 @@ CATALOGUE: dict[str, Event] = {
     ),
     "application_failed": Event(
         "The application has never been imported by a runner: the worker ends.",
-        ("error",),
+        ("error", "stack"),
         "error",
     ),
     "frame_rejected": Event(

@@ -119,7 +119,7 @@ class Job(Generic[R]):
         """Wait until the job has ended; return its result, of the task's return type.
 
         ``timeout`` is in seconds; None waits forever, 0 looks once. A task that waits for another
-        job holds its slot meanwhile: where all are held so, nothing that they wait for begins.
+        job keeps its slot: if all slots are kept like this, the awaited jobs never begin.
 
         Raises:
             JobFailed: it is dead; ``.report`` is the crash report of its last attempt.
@@ -209,7 +209,7 @@ async def _raise_end(store: Store, row: StoredJob) -> NoReturn:
                 f"job {row.id} ({row.task}) expired: it had not begun in time", reason=EXPIRED
             )
         raise JobCancelled(f"job {row.id} ({row.task}) was cancelled{why}")
-    how = f", {last.outcome}" if last else ""
+    how = f", {last.outcome}" if last and last.outcome != row.state else ""
     raise JobFailed(
         f"job {row.id} ({row.task}) is dead{how}{why}", report=last.crash if last else None
     )
@@ -223,7 +223,7 @@ def check_id(job_id: object) -> None:
 
 def not_found(job_id: int) -> JobNotFound:
     """Return the error for an id that names no job."""
-    return JobNotFound(f"there is no job {job_id}, or not any more")
+    return JobNotFound(f"there is no job {job_id}, or no longer")
 
 
 async def _one(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from difflib import get_close_matches
 
 _NOTHING = "nothing to set: a job is finished only once its end is stored"
@@ -22,6 +22,7 @@ OF_TASKS = {
     "min_backoff": "backoff_first",
     "pass_context": "outlast.current() in the task",
     "queue_name": "queue",
+    "rate_limit": "nothing to set: how often a task starts is not limited",
     "reject_on_worker_lost": _NOTHING,
     "result_ttl": "keep",
     "retry": "retries",
@@ -49,6 +50,24 @@ OF_CALLS = {
         name: f"using({name}=…)"
         for name in ("delay", "at", "queue", "priority", "key", "tenant", "keep", "connection")
     },
+}
+OF_TASK_OBJECTS = {
+    "apply": "to call it here, call it as a function",
+    "apply_async": "using(…).enqueue(…)",
+    "configure": "using(…)",
+    "defer": "enqueue_sync(…)",
+    "defer_async": "enqueue(…)",
+    "delay": "enqueue(…), or enqueue_sync(…) in plain code",
+    "kicker": "using(…)",
+    "kiq": "enqueue(…)",
+    "request": "outlast.current() in the task",
+    "retry": "raise outlast.Retry(…) in the task",
+    "s": "call(…)",
+    "schedule": "using(delay=…).enqueue(…), or using(at=…)",
+    "send": "enqueue(…), or enqueue_sync(…) in plain code",
+    "send_with_options": "using(…).enqueue(…)",
+    "si": "call(…)",
+    "signature": "call(…)",
 }
 OF_STATES = {
     "aborted": "cancelled",
@@ -79,6 +98,26 @@ def describe_task_options(unknown: Iterable[str], known: Iterable[str]) -> str:
 def describe_call_options(unknown: Iterable[str]) -> str:
     """Return the unknown arguments of a call, each with the option that it may stand for."""
     return ", ".join(f"{name!a}{_hint(OF_CALLS.get(name))}" for name in unknown)
+
+
+def describe_using_options(
+    unknown: Iterable[str], known: Collection[str], of_tasks: Collection[str]
+) -> str:
+    """Return the unknown options of ``using``, each with what is meant, where that can be told."""
+
+    def meant(name: str) -> str | None:
+        if (ours := OF_CALLS.get(name)) is not None:
+            return ours
+        if name in of_tasks:
+            return f"@app.task({name}=…)"
+        return OF_TASKS.get(name) or _near(name, list(known))
+
+    return ", ".join(f"{name}{_hint(meant(name))}" for name in unknown)
+
+
+def describe_attribute(kind: str, unknown: str) -> str:
+    """Return that a task has no such attribute, with what is meant, where that can be told."""
+    return f"{kind!r} object has no attribute {unknown!r}{_hint(OF_TASK_OBJECTS.get(unknown))}"
 
 
 def describe_state(unknown: str) -> str:

@@ -25,7 +25,7 @@ class Paused(msgspec.Struct, frozen=True, kw_only=True):
         paused_at: since when, aware, in UTC, by the store's clock; None where it cannot be read.
         paused_by, reason: by whom and why, if that was said.
         stop: whether running attempts of it were asked to stop.
-        unacknowledged: the names of the active workers that have not acknowledged it yet. If there
+        unacknowledged: the names of the live workers that have not acknowledged it yet. If there
             are none, nothing of it starts.
     """
 

@@ -31,7 +31,7 @@ from outlast.codec import (
 from outlast.config import MAX_PAYLOAD
 from outlast.errors import BadArguments, ConfigError, text_of
 from outlast.option_words import describe_call_options
-from outlast.payloads import MARK, PLAIN, Payloads
+from outlast.payloads import PLAIN, Payloads
 
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
@@ -115,7 +115,7 @@ class Signature:
         """Return bound arguments as they are stored: JSON text that a worker can read, encoded if
         the application says so. BadArguments names the argument that cannot be encoded or has the
         wrong type, or the sizes if it is too large."""
-        if not bound:
+        if not bound and self._payloads is PLAIN:
             return "{}"
         text = self._encode_plain(bound) or encoder.encode(
             {name: self._encode(name, bound[name]) for name in bound}
@@ -129,8 +129,9 @@ class Signature:
         """Return (args, kwargs) to call the function with, as the annotated types.
 
         Raises BadArguments if they are not of this release: unknown, missing or of another type,
-        or encoded by what this application does not know.
+        or encoded by what this application does not know; NotEncrypted where they should be.
         """
+        text = self._payloads.decode("args", text)
         if text == "{}" and not self._required:
             return (), {}
         if self._whole is None:
@@ -146,8 +147,6 @@ class Signature:
         return values[:split], dict(zip(self._by_name, values[split:], strict=True))
 
     def _decode_each(self, text: str) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        if text.startswith(MARK) and (decoded := self._payloads.decode("args", text)) is not text:
-            return self.decode(decoded)
         try:
             raw = _split.decode(text)
         except Exception as error:

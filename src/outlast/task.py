@@ -7,11 +7,12 @@ stored.
 
 from __future__ import annotations
 
+import functools
 import inspect
 import sys
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Generic, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 
 import msgspec
 
@@ -20,6 +21,7 @@ from outlast.error_rules import ErrorRules, Seconds, make_error_rules
 from outlast.errors import ConfigError, KeyInUse, text_of
 from outlast.job import Job
 from outlast.model.job import Policy
+from outlast.option_words import describe_attribute, describe_using_options
 from outlast.signature import Signature
 from outlast.store.keys import NOTHING
 from outlast.store.values import Enqueued, NewJob
@@ -43,6 +45,21 @@ from outlast.task_options import (
 P = ParamSpec("P")
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
+
+
+def _refuse_unknown(using: Callable[P, R]) -> Callable[P, R]:
+    """Return ``using``, which raises ConfigError for an option that it does not have, with what
+    other queues call so."""
+    known = inspect.signature(using).parameters.keys() - {"self"}
+
+    @functools.wraps(using)
+    def checked(*args: P.args, **kwargs: P.kwargs) -> R:
+        if unknown := sorted(kwargs.keys() - known):
+            told = describe_using_options(unknown, known, TaskOptions.__annotations__)
+            raise ConfigError(f"using has no option {told}; there are: {', '.join(sorted(known))}")
+        return using(*args, **kwargs)
+
+    return checked
 
 
 class Call(Generic[R_co]):
@@ -105,8 +122,8 @@ class BoundTask(Generic[P, R]):
         Raises:
             BadArguments: they do not fit, cannot be encoded or are too large; nothing is stored.
             KeyInUse: an unfinished job of another task has the key; nothing is stored.
-            StoreUnavailable: whether the job was stored is not known. Enqueuing it again is
-                safe with ``using(key=…)``.
+            StoreUnavailable: whether the job was stored is not known. With ``using(key=…)``
+                another call makes no second job, unless the first has ended by then.
         """
         task = self._task
         jobs = [self._job(args, kwargs)]
@@ -115,6 +132,7 @@ class BoundTask(Generic[P, R]):
 
     enqueue_sync = blocking(enqueue)
 
+    @_refuse_unknown
     def using(
         self,
         *,
@@ -137,7 +155,7 @@ class BoundTask(Generic[P, R]):
             at: the aware datetime at which it is due; instead of ``delay``.
             expires: seconds (or a timedelta) from the store's now, or an aware datetime: if the job
                 has not begun by then, it is ``cancelled`` and does not run. It is for the first
-                start: once an attempt has begun, it means nothing any more.
+                start: once an attempt has begun, it has no effect.
             queue: the queue to put it in.
             priority: -100 to 100, larger first.
             key: while a job of this task with this key is unfinished, enqueuing returns that job
@@ -178,13 +196,18 @@ class BoundTask(Generic[P, R]):
         check_order(placement)
         return BoundTask(self._task, placement)
 
+    if not TYPE_CHECKING:  # type checkers must not believe that any attribute exists
+
+        def __getattr__(self, name: str) -> Any:
+            raise AttributeError(describe_attribute("Task", name), name=name, obj=self)
+
 
 class Task(BoundTask[P, R]):
     """A function that jobs call by name. Calling the task calls the function directly.
 
     Attributes:
         name: what jobs call it.
-        aliases: names that it had in earlier releases; jobs may call it by them.
+        aliases: its names in earlier releases; jobs may still call it by these.
         fn: the function itself.
         is_async: whether it is an ``async def``.
         own_runner: whether an attempt has its runner process to itself.

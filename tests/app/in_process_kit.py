@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import sqlite3
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
+import asyncpg
 import pytest
 
 import outlast
@@ -47,3 +50,28 @@ async def row_of(job: outlast.Job[Any]) -> outlast.JobRow:
     await job.refresh()
     assert job.row is not None
     return job.row
+
+
+@contextlib.asynccontextmanager
+async def transaction(url: str) -> AsyncIterator[Any]:
+    """A transaction of a task's own, on the store's database; committed unless the body raises."""
+    if url.startswith("sqlite"):
+        connection = sqlite3.connect(url.removeprefix("sqlite:///"), isolation_level=None)
+        with contextlib.closing(connection):
+            connection.execute("BEGIN")
+            yield connection
+            connection.execute("COMMIT")
+        return
+    session = await asyncpg.connect(url)
+    try:
+        async with session.transaction():
+            yield session
+    finally:
+        await session.close()
+
+
+async def run_sql(connection: Any, statement: str) -> list[tuple[Any, ...]]:
+    """Run a statement on the connection of a transaction; return its rows."""
+    if isinstance(connection, sqlite3.Connection):
+        return connection.execute(statement).fetchall()
+    return [tuple(row) for row in await connection.fetch(statement)]

@@ -13,20 +13,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
+import pytest
 
 import outlast
 from outlast.store.rows import JobFilter
 from outlast.sync import drive
-from tests.app.pages_kit import blocks_of, run_pytest, said, write_files
+from tests.app.pages_kit import DOCS, blocks_of, run_pytest, said, write_files
 from tests.conformance.connections_kit import of_library
 
 DEADLINE = 90.0
-SETTINGS = """
-[pytest]
-outlast_app = jobs:app
-pythonpath = .
-filterwarnings = error
-"""
 OTHERS = """
 import httpx
 import jobs
@@ -58,6 +53,25 @@ async def check(client, outlast_postgres):
 """
 
 
+BROUGHT = {"fastapi": {"pydantic", "starlette"}}  # with it
+
+
+@pytest.mark.parametrize("page", ["fastapi.md", "flask.md"])
+def test_a_page_installs_what_its_programs_import(page: str, tmp_path: Path) -> None:
+    write_files(page, tmp_path)
+    text = (DOCS / page).read_text()
+    named = " ".join(re.findall(r"pip install ([^`\n]*)", text)).replace("'", "")
+    installed = {re.split(r"[\[<>=]", each)[0] for each in named.split()}
+    installed |= set().union(*(BROUGHT.get(each, set()) for each in installed))
+    files = list(tmp_path.glob("*.py"))
+    code = "\n".join(file.read_text() for file in files)
+    imported = set(re.findall(r"^(?:import|from) (\w+)", code, re.MULTILINE))
+    ours = {file.stem for file in files}
+    assert imported - ours - set(sys.stdlib_module_names) <= installed
+    settings = [file.read_text() for file in tmp_path.glob("*.ini")]
+    assert not any("asyncio_mode" in each for each in settings) or "pytest-asyncio" in installed
+
+
 def test_the_page_about_fastapi_does_what_it_says(tmp_path: Path, pg_url: str) -> None:
     write_files("fastapi.md", tmp_path)
     (tmp_path / "test_others.py").write_text(OTHERS)
@@ -70,9 +84,22 @@ def test_the_page_about_fastapi_does_what_it_says(tmp_path: Path, pg_url: str) -
 
 def test_the_page_about_flask_does_what_it_says(tmp_path: Path) -> None:
     write_files("flask.md", tmp_path)
-    (tmp_path / "pytest.ini").write_text(SETTINGS)
     done = run_pytest(tmp_path, DATABASE_URL="sqlite://")
     assert re.search(r"\b6 passed\b", done.stdout), done.stdout + done.stderr
+
+
+def test_the_first_call_of_the_page_about_flask_is_answered(tmp_path: Path) -> None:
+    """After its commands, and with nothing else."""
+    write_files("flask.md", tmp_path)
+    page = (DOCS / "flask.md").read_text()
+    (variables,) = re.findall(r"^\$ export (.*)$", page, re.MULTILINE)
+    (tables,) = re.findall(r"^\$ python -c '(.*?)'", page, re.MULTILINE)
+    (sent,) = re.findall(r"^\$ curl .* -d '(.*?)' http\S*(/books)$", page, re.MULTILINE)
+    ask = f"import main; print(main.api.test_client().post('{sent[1]}', json={sent[0]}).json)"
+    env = {**os.environ, **dict(each.split("=") for each in variables.split())}
+    for command in (["-m", "outlast", "migrate"], ["-c", tables], ["-c", ask]):
+        told = subprocess.check_output([sys.executable, *command], cwd=tmp_path, env=env, text=True)
+    assert told == "{'book': 1, 'job': 1}\n"
 
 
 # ------------------------------------------------------------------------ a real server
@@ -145,7 +172,7 @@ def test_requests_under_uvicorn_and_a_worker_beside_it(tmp_path: Path, pg_url: s
 
         stack.enter_context(running(tmp_path, env, "outlast", "worker", "gated:app", fd=fd))
         streamed = list(follow(client, added.json()["job"]))
-        end = {"status": "completed", "fraction": 1.0, "message": "page 4 in Garamond"}
+        end = {"status": "ready", "fraction": 1.0, "message": "page 4 in Garamond"}
         assert streamed[-1] == end
 
         waits = gate.enqueue_sync(str(tmp_path / "open"))
@@ -154,8 +181,8 @@ def test_requests_under_uvicorn_and_a_worker_beside_it(tmp_path: Path, pg_url: s
             shown.append((told["status"], told["message"]))
             if told["message"] == "at the gate":
                 (tmp_path / "open").touch()
-        assert ("running", "at the gate") in shown
-        assert shown[-1][0] == "completed"
+        assert ("working", "at the gate") in shown
+        assert shown[-1][0] == "ready"
     jobs = app.stores.ask(lambda store: store.inspector.jobs(JobFilter()))
     assert sorted((job.task, job.state) for job in drive(jobs)) == [
         ("count_pages", "completed"),

@@ -117,6 +117,42 @@ async def test_the_last_progress_of_a_task_is_kept(app: outlast.App) -> None:
     assert told == [Progress(1.0, message=f"all of {n}") for n in range(40)]
 
 
+async def test_lines_that_cannot_be_written_hold_up_no_checkpoint(
+    app: outlast.App, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where a person's transaction has locked the table of the lines."""
+    begun, printed = asyncio.Event(), asyncio.Event()
+
+    @app.task(logs=True)
+    async def saves() -> int:
+        begun.set()
+        await printed.wait()
+        for page in range(3):
+            outlast.current().report(page / 3)
+            await outlast.current().save({"page": page})
+        return outlast.current().token
+
+    async with app.worker() as worker:
+        stuck, released = asyncio.Event(), asyncio.Event()
+
+        async def keep_logs(_: object) -> set[int]:
+            stuck.set()
+            await released.wait()
+            return set()
+
+        monkeypatch.setattr(worker._store, "keep_logs", keep_logs)
+        job = await saves.enqueue()
+        await begun.wait()
+        (token,) = worker.ledger.running
+        worker.checkpoints.logs.add(token, b"a line\n")  # as where a runner had printed it
+        async with asyncio.timeout(DEADLINE):
+            await stuck.wait()
+        printed.set()
+        assert await job.result(timeout=DEADLINE) == token
+        assert (await row_of(job)).checkpoint == {"page": 2}
+        released.set()
+
+
 async def test_hooks_and_resources(app: outlast.App) -> None:
     seen: list[str] = []
 

@@ -28,6 +28,7 @@ class ThirdFacts(msgspec.Struct, frozen=True):
     """What this store tells the doctor."""
 
     pages: int
+    limited_to: str | None = None
 
     def check(self, context: CheckContext) -> Iterator[Finding]:
         yield ok("third_pages", f"There are {self.pages} pages for {context.workers} workers.")

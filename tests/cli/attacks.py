@@ -29,6 +29,7 @@ GIVEN = {
 # What a command needs besides.
 MORE = {
     "enqueue": ["1"],
+    "cancel": ["1"],
     "dead requeue": ["--all"],
     "dead discard": ["--all"],
     "workers drain": ["--all"],

@@ -107,8 +107,8 @@ def test_dead_jobs_are_grouped_and_a_group_is_requeued(outlast: Outlast, rows: F
     assert (found["looked_at"], found["full"], found["more"]) == (1, False, False)
     said = outlast("dead", "groups", "--url", url)
     assert "shop.smtp.Refused" in said.out
-    assert group["fingerprint"] in said.out
-    name = ["--group", group["fingerprint"]]
+    assert group["group"] in said.out
+    name = ["--group", group["group"]]
     assert outlast("dead", "list", *name, "--json", "--url", url).json()["jobs"]
     assert outlast("dead", "requeue", "--group", "no", "--url", url).out == "0 jobs requeued\n"
     assert outlast("dead", "requeue", *name, "--url", url).out == "1 job requeued\n"

@@ -28,7 +28,7 @@ asyncio.run(main())
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A folder with the programs of the page."""
-    for name in ("fits.py", "table.py"):
+    for name in ("fits.py", "table.py", "again.py"):
         block = rf"^<!-- {name} -->\n```python\n(.*?)^```"
         (found,) = re.findall(block, PAGE, re.DOTALL | re.MULTILINE)
         (tmp_path / name).write_text(found.replace("steps: int = 20", "steps: int = 2"))
@@ -63,3 +63,10 @@ def test_a_reader_gets_from_the_script_to_the_table(outlast: Outlast, folder: Pa
     table = python(folder, "table.py").splitlines()
     assert table[0] == "job,alpha,depth,loss,steps"
     assert len(table) == 16
+    assert python(folder, "again.py") == "0 fits are accepted\n"
+    document = json.loads((folder / "sweep.json").read_text())
+    (folder / "sweep.json").write_text(json.dumps({"jobs": document["jobs"][3:]}))
+    assert python(folder, "again.py") == "3 fits are accepted\n"
+    python(folder, "fits.py")
+    waiting = outlast("jobs", "--label", "sweep-1", "--state", "queued", "--json").json()["jobs"]
+    assert len(waiting) == 15, "the page says that what has ended is computed again"

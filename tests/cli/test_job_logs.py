@@ -90,6 +90,15 @@ def test_a_job_s_lines_are_shown_while_it_runs_and_afterwards(
     assert "nothing of it is kept" in outlast("logs", 2, *URL).out
 
 
+def test_a_job_that_has_ended_without_a_line_has_printed_nothing(
+    outlast: Outlast, folder: Path
+) -> None:
+    outlast("enqueue", "shop:app", "prints")
+    assert outlast("logs", 1, *URL).out == "it has printed no whole line yet\n"
+    outlast("cancel", 1, *URL)
+    assert outlast("logs", 1, *URL).out == "it has printed nothing\n"
+
+
 def test_what_is_not_there_is_refused(outlast: Outlast, sqlite_url: str) -> None:
     outlast("migrate", "--url", sqlite_url)
     outlast("logs", 9, "--url", sqlite_url).refused(1, "there is no job 9")

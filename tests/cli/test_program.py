@@ -74,7 +74,7 @@ def test_no_command_shows_the_help(outlast: Outlast) -> None:
         (["job"], ["ID"]),
         (["job", "x"], ["ID"]),
         (["job", "99999999999999999999"], ["is not the number of a job"]),
-        (["cancel"], ["ID"]),
+        (["cancel"], ["ID", "--queue"]),
         (["job", "seven"], ["'seven' is not a whole number"]),
         (["jobs", "--limit", "many"], ["'many' is not a whole number"]),
         (["run", "--timeout", "5x", "ls"], ["--timeout", "'5x' is no span of time", "15m"]),

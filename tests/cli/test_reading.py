@@ -131,11 +131,12 @@ def test_a_job_shows_why_it_died(outlast: Outlast, filled: Filled) -> None:
     said = outlast("job", ids["dead"], "--url", url)
     assert said.code == 0, said.err
     for words in (
-        "failures 2, 1 forgiven: used up",
+        "failures 2: used up, retries=1",
         f"`outlast requeue {ids['dead']}` runs it again",
         "tenant acme",
         '{"sent": [1, 2, 3]}',
         "2 attempts",
+        "  at          shop/picture.py:88 in resize",
         "signal      SIGSEGV",
         "memory 734 MiB at its peak, CPU 12 s",
         '  File "/srv/shop/picture.py", line 88 in resize',
@@ -146,6 +147,8 @@ def test_a_job_shows_why_it_died(outlast: Outlast, filled: Filled) -> None:
         "2026.1, Python 3.12.1",
     ):
         assert words in said.out, words
+    assert "Fatal Python error" not in said.out
+    assert "Fatal Python error" in outlast("job", ids["dead"], "--stacks", "--url", url).out
 
 
 def test_a_waiting_job_says_when_it_goes_on(outlast: Outlast, rows: Filled) -> None:

@@ -55,7 +55,8 @@ def test_people_see_tables_and_a_few_lines(outlast: Outlast, rows: Filled) -> No
     said = outlast("stats", "--url", url)
     assert said.code == 0, said.err
     lines = said.out.splitlines()
-    assert lines[0].split()[:4] == ["QUEUE", "DUE", "OLDEST", "PAUSED"]
+    heads = ["QUEUE", "DUE", "OLDEST", "PAUSED", "SCHEDULED", "SUSPECTS"]
+    assert lines[0].split()[:6] == heads
     assert lines[1].split()[:2] == ["default", "2"]
     assert "no worker can take" in lines
     assert any(line.startswith("old.name  default") for line in lines)

@@ -175,6 +175,10 @@ def test_migrate_grants_privileges_to_a_role(outlast: Outlast, bare_pg_url: str,
     said = outlast("migrate", "--grant", role, "--only", "enqueue", "--url", bare_pg_url)
     assert f"granted to {role}: INSERT (task, queue, args, priority, " in said.out
     assert outlast("enqueue", "shop:app", "nap", "1", "--url", own).code == 0
+    found = json.loads(outlast("doctor", "--url", own, "--json").out)["findings"]
+    told = {one["name"]: one for one in found if one["name"] in ("privileges", "unread")}
+    assert "may enqueue jobs and read them" in told["privileges"]["sentence"]
+    assert (told["privileges"]["level"], told["unread"]["level"]) == ("ok", "hint")
     outlast("cancel", 1, "--url", own).refused(3, "lacks a privilege")
     worker = outlast("worker", "shop:app", "--url", own)
     worker.refused(3, "lacks privileges that a worker needs", "UPDATE ON TABLE outlast_jobs")
@@ -183,6 +187,21 @@ def test_migrate_grants_privileges_to_a_role(outlast: Outlast, bare_pg_url: str,
         in outlast("migrate", "--grant", role, "--url", bare_pg_url).out
     )
     assert outlast("cancel", 1, "--url", own).code == 0
+
+
+@pytest.mark.parametrize(
+    ("purpose", "may"), [("view", "read everything"), ("produce", "call outlast_enqueue_v1")]
+)
+def test_doctor_says_what_a_role_is_for(
+    outlast: Outlast, bare_pg_url: str, role: str, purpose: str, may: str
+) -> None:
+    outlast("migrate", "--url", bare_pg_url)
+    outlast("migrate", "--grant", role, "--only", purpose, "--url", bare_pg_url)
+    found = outlast("doctor", "--url", bare_pg_url.replace("postgres@", f"{role}@"), "--json")
+    findings = json.loads(found.out)["findings"]
+    (told,) = (one for one in findings if one["name"] == "privileges")
+    assert told["level"] == "ok"
+    assert told["sentence"] == f"The role {role} may {may}, and is not for workers."
 
 
 def test_grants_that_cannot_be_made_are_refused(outlast: Outlast, bare_pg_url: str) -> None:

@@ -130,7 +130,7 @@ def test_the_link_works_once_and_ctrl_c_ends_the_server_with_a_page_open(
             assert "the page of" in server.stdout.readline()
             link = LINK.findall(server.stdout.readline())[0]
             with httpx.Client(timeout=SECONDS, follow_redirects=True) as browser:
-                assert "What needs a hand" in browser.get(link).text
+                assert "Needs attention" in browser.get(link).text
                 assert httpx.get(link, timeout=SECONDS).status_code == 401
                 events = f"{link.partition('?')[0]}events"
                 with browser.stream("GET", events, params={"topics": "stats"}) as stream:

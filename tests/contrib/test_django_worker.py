@@ -61,7 +61,9 @@ async def start(shop: Scene) -> ManagedWorker:
     async def knows_its_tasks() -> bool:
         assert worker.process.poll() is None, log.read_text()
         rows = [row for row in await shop.worker_rows() if row.id not in before]
-        return any({"print_order", "shop.tasks.hangs_once"} <= set(row.tasks) for row in rows)
+        return any(
+            {"shop.tasks.print_order", "shop.tasks.hangs_once"} <= set(row.tasks) for row in rows
+        )
 
     await shop.until(knows_its_tasks, "a worker that knows the project's tasks")
     worker.remember()
@@ -104,6 +106,11 @@ def test_the_command_line_is_on_the_project_s_store(bare_store_url: str) -> None
     assert '["ann"]' in told.stdout
     wrong = manage(bare_store_url, "outlast", "job", "7", code=1)
     assert "there is no job 7" in wrong.stderr
+    doctor = manage(bare_store_url, "outlast", "doctor", "--json", code=None)
+    mends = {each["name"]: each["mend"] for each in json.loads(doctor.stdout)["findings"]}
+    assert mends["workers"] == "Start one: `python manage.py outlast worker`."
+    usage = manage(bare_store_url, "outlast", "why", "x", code=2).stderr
+    assert "run `python manage.py outlast why --help`" in usage
     assert "no task is called" in manage(bare_store_url, "outlast", "enqueue", "x", code=2).stderr
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import email
 import json
 import re
 import signal
@@ -76,6 +77,18 @@ def test_the_wheel_holds_each_file_of_the_package_and_nothing_else(
     assert "[pytest11]\npytest_outlast = pytest_outlast\n" in plugins + "\n"
     assert "outlast/py.typed" in names
     assert [name for name in names if name.endswith(".sql")] != []
+
+
+def test_the_description_has_no_link_that_leads_nowhere_from_a_registry(
+    built: tuple[Path, Path],
+) -> None:
+    with zipfile.ZipFile(built[1]) as wheel:
+        (name,) = [name for name in wheel.namelist() if name.endswith(".dist-info/METADATA")]
+        metadata = email.message_from_bytes(wheel.read(name))
+    description = str(metadata.get_payload())
+    assert description.startswith("# Outlast")
+    assert metadata["Description-Content-Type"].startswith("text/markdown")
+    assert re.findall(r"\]\((?!https?:)[^)]*\)", description) == []
 
 
 def test_the_sdist_holds_what_make_needs(built: tuple[Path, Path]) -> None:

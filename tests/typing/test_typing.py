@@ -50,6 +50,7 @@ WRONG = [
     "mail.using(delay='soon')",
     "mail.using(at=5)",
     "mail.using(colour='red')",
+    "mail.delay('a')",
     "a: outlast.Job[str] = await analyze.enqueue('r')",
     "b: str = mail.enqueue_sync('a').result_sync()",
     "c: int = (await analyze.enqueue('r')).result()",

@@ -95,6 +95,13 @@ def test_a_password_that_is_not_encoded_is_not_shown_by_any_error(scheme, breaki
         assert "Zauce" not in told
 
 
+@pytest.mark.parametrize("url", ["postgresql+asyncpgdb?password=Zecret&x=1"])
+def test_what_stands_behind_a_plus_is_shown_where_it_is_a_driver_alone(url):
+    with pytest.raises(ConfigError) as raised:
+        open_store(url)
+    assert "Zecret" not in str(raised.value)
+
+
 @pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize("breaking", BREAKING)
 def test_the_error_says_to_percent_encode(scheme, breaking):

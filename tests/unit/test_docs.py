@@ -18,7 +18,7 @@ from outlast.catalogue import Event
 from outlast.cli.program import build
 from outlast.config import WorkerSettings
 from outlast.store.backend import Backend
-from tools import reference, site
+from tools import reference, site, wheel_readme
 
 ROOT = Path(__file__).parents[2]
 CONTRIBUTING = ROOT / "CONTRIBUTING.md"
@@ -28,18 +28,24 @@ LATER: set[str] = set()  # the docs mark each as planned
 OF_OTHERS = {  # pip, outlast.probe, tests.sim, tests.chaos
     "--host", "--port", "--with", "--story", "--schedules", "--clock", "--seed", "--asynchronous",
 }  # fmt: skip
+OF_POSTGRES = {"--clean", "--dbname", "--file", "--format", "--if-exists", "--schema"}
+OF_POSTGRES |= {"--single-transaction"}  # pg_dump and pg_restore, in docs/operating.md
 OF_BENCH = {"--only", "--what", "--minutes", "--page", "--rounds", "--jobs", "--quick"}
 OF_BENCH |= {"--rows", "--store"}
 
-OF_PLATFORMS = {  # docker, kubectl and systemctl, in docs/deploy.md
+OF_PLATFORMS = {  # docker, kubectl, systemctl, useradd and pip, in docs/deploy.md
     "--build-arg",
     "--env-file",
     "--from-literal",
+    "--home-dir",
     "--init",
     "--no-healthcheck",
     "--now",
     "--restart",
     "--stop-timeout",
+    "--system",
+    "--upgrade",
+    "--user-group",
 }
 OF_PEERS = {  # as in their own documentation
     "celery": {"--pool", "--autoscale"},
@@ -83,6 +89,7 @@ def test_every_command_and_flag_in_the_docs_exists(page: Path) -> None:
     spoken = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", code))
     peers = OF_PEERS.get(page.stem, set()) if page.parent.name == "coming-from" else set()
     peers = OF_PLATFORMS if page.stem == "deploy" else peers
+    peers = OF_POSTGRES if page.stem == "operating" else peers
     assert spoken <= flags | OF_OTHERS | OF_BENCH | peers
 
 
@@ -90,6 +97,24 @@ def test_every_command_and_flag_in_the_docs_exists(page: Path) -> None:
 def test_every_public_name_in_the_docs_exists(page: Path) -> None:
     for name in set(re.findall(r"\boutlast\.([A-Z]\w+|current)\b", code_of(page))):
         assert hasattr(outlast, name), name
+
+
+SOURCES = sorted((ROOT / "src").rglob("*.py"))
+
+
+def test_no_message_sends_a_user_to_a_file_of_the_repository() -> None:
+    """Who installed the wheel has none of them: a message says itself what to do."""
+    found = []
+    for source in SOURCES:
+        tree = ast.parse(source.read_text())
+        docstrings = {each.value for each in ast.walk(tree) if isinstance(each, ast.Expr)}
+        found += [
+            f"{source.name}: {each.value}"
+            for each in ast.walk(tree)
+            if isinstance(each, ast.Constant) and each not in docstrings
+            if isinstance(each.value, str) and re.search(r"\bdocs/|\w\.md\b", each.value)
+        ]
+    assert found == []
 
 
 # ------------------------------------------------------------------------ the site
@@ -153,6 +178,19 @@ def test_a_link_without_a_target_is_found(text: str, dead: list[str]) -> None:
 )
 def test_a_list_that_the_site_would_show_as_prose_is_found(text: str, is_swallowed: bool) -> None:
     assert bool(SWALLOWED.search(text)) is is_swallowed
+
+
+@pytest.mark.parametrize(
+    ("base", "begin"), [(None, "(`"), ("https://example.org/x", "](https://example.org/x/")]
+)
+def test_the_description_of_the_package_has_no_link_into_the_tree(
+    base: str | None, begin: str
+) -> None:
+    readme = (ROOT / "README.md").read_text()
+    resolved = wheel_readme.resolve(readme, base)
+    inside = [link for link in LINK.findall(prose_of(readme)) if not link.startswith("http")]
+    assert resolved.count(begin) >= len(inside) > 10
+    assert [link for link in LINK.findall(resolved) if not link.startswith("http")] == []
 
 
 def linked_from(page: Path) -> set[Path]:

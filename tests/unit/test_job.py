@@ -169,6 +169,13 @@ async def test_a_dead_job_raises_with_its_crash_report(clock):
     assert caught.value.report == crash
 
 
+async def test_a_job_that_died_by_its_own_word_says_it_once(clock):
+    store = FakeStore(State.DEAD)
+    store.ended = [ended("dead", "no such page")]
+    with pytest.raises(JobFailed, match=r"job 7 \(mail\) is dead: no such page$"):
+        await job_of(store).result()
+
+
 async def test_a_dead_job_without_evidence_is_still_dead(clock):
     with pytest.raises(JobFailed, match=r"is dead$") as caught:
         await job_of(FakeStore(State.DEAD)).result()
@@ -231,6 +238,7 @@ FULL = msgspec.structs.replace(
     stack=Stack(token=1, asked=1, text="a stack"),
     run_at=1_700_000_000.25,
     enqueued_at=1_700_000_000.0,
+    requeued_at=1_700_000_000.5,
     expires_at=1_700_000_009.0,
     started_at=1_700_000_001.0,
     ended_at=1_700_000_002.0,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 import shutil
@@ -232,3 +233,44 @@ def test_systemd_understands_the_unit(tmp_path: Path) -> None:
     text = UNIT.read_text()
     assert complaints(tmp_path, text) == []
     assert complaints(tmp_path, text.replace("=mixed", "=gently")) != []
+
+
+RECORDED = """#!/bin/sh
+echo "$(basename $0) $*" >> "$RECORD"
+"""
+MAKES_VENV = f"""{RECORDED}
+mkdir -p "$3/bin" && cp "$0" "$3/bin/pip" && touch "$3/bin/outlast"
+"""
+
+
+def test_the_steps_for_systemd_make_all_that_the_unit_needs(tmp_path: Path) -> None:
+    """On a host that has but its own directories; what would change this one only takes notes."""
+    page = (ROOT / "docs" / "deploy.md").read_text()
+    steps = re.findall(r"^## systemd\n.*?^```\n(.*?)^```", page, re.DOTALL | re.MULTILINE)[0]
+    host, tools, here = (tmp_path / each for each in ("host", "tools", "here"))
+    for directory in (host / "etc/systemd/system", host / "srv", tools, here / "shop"):
+        directory.mkdir(parents=True)
+    for name in ("useradd", "systemctl", "python3"):
+        (tools / name).write_text(MAKES_VENV if name == "python3" else RECORDED)
+        (tools / name).chmod(0o755)
+    shutil.copy(UNIT, here)
+    (here / "shop" / "jobs.py").touch()
+    moved = re.sub(r"(?:(?<= )|^)/(?=etc|srv)", f"{host}/", steps, flags=re.MULTILINE)
+    done = subprocess.run(
+        ["bash", "-eu", "-c", moved],
+        env={"PATH": f"{tools}:{os.environ['PATH']}", "RECORD": str(tmp_path / "record")},
+        check=False, cwd=here, capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    found = unit()
+    program, module = shlex.split(found["ExecStart"])[0], of_unit()[1].partition(":")[0]
+    assert (host / program[1:]).exists()
+    assert (host / found["WorkingDirectory"][1:] / f"{module.replace('.', '/')}.py").exists()
+    settings = host / found["EnvironmentFile"][1:]
+    assert "OUTLAST_URL=" in settings.read_text()
+    assert settings.stat().st_mode & 0o777 == 0o600
+    assert (host / "etc/systemd/system" / UNIT.name).exists()
+    noted = (tmp_path / "record").read_text().splitlines()
+    assert noted[0].startswith("useradd ")
+    assert noted[0].endswith(f" {found['User']}")
+    assert noted[-1] == f"systemctl enable --now {UNIT.stem}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import re
 
@@ -28,6 +29,7 @@ def app(sqlite_url):
             {"autoretry_for": OSError, "time_limit": 9},
             r"no option autoretry_for \(here: retry_on\), time_limit \(here: timeout\);",
         ),
+        ({"rate_limit": "10/m"}, r"rate_limit \(here: nothing to set: how often"),
     ],
 )
 def test_an_option_of_a_task_is_told_with_what_is_meant(app, options, says):
@@ -44,6 +46,51 @@ def test_an_option_of_the_job_among_the_arguments_is_told_where_it_goes(app):
         mail.call("a", countdown=3)
     with pytest.raises(BadArguments, match=r"does not take 'colour'$"):
         mail.call("a", colour=3)
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("delay", "'Task' object has no attribute 'delay' (here: enqueue(…), or enqueue_sync(…) "),
+        ("apply_async", "(here: using(…).enqueue(…))"),
+        ("s", "(here: call(…))"),
+        ("colour", "'Task' object has no attribute 'colour'"),
+    ],
+)
+def test_a_method_of_another_queue_is_answered_with_ours(app, name, says):
+    @app.task
+    def mail(to: str) -> None:
+        pass
+
+    for task in (mail, mail.using(priority=1)):
+        with pytest.raises(AttributeError) as said:
+            getattr(task, name)
+        assert says in str(said.value)
+        assert not hasattr(task, name)
+    assert copy.copy(mail).name == "mail"
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("countdown", "using has no option countdown (here: using(delay=…)); there are: at, "),
+        ("timeout", "timeout (here: @app.task(timeout=…))"),
+        ("time_limit", "time_limit (here: timeout)"),
+        ("prioritty", "prioritty (here: priority)"),
+    ],
+)
+def test_an_option_of_one_job_is_told_with_what_is_meant(app, name, says):
+    @app.task
+    def mail(to: str) -> None:
+        pass
+
+    with pytest.raises(ConfigError) as said:
+        mail.using(**{name: 3})
+    assert says in str(said.value)
+
+
+def test_an_attribute_that_does_not_exist_is_not_hinted_at_where_it_exists():
+    assert not [name for name in option_words.OF_TASK_OBJECTS if hasattr(BoundTask, name)]
 
 
 def test_the_words_that_stand_for_those_of_other_queues_exist():

@@ -100,7 +100,7 @@ def test_the_tags_that_a_task_requires_are_its_own_and_no_job_changes_them(app):
         pass
 
     assert task.requires == {"gpu", "eu"}
-    with pytest.raises(TypeError, match="requires"):
+    with pytest.raises(ConfigError, match=r"requires \(here: @app.task"):
         task.using(requires=[])
 
 
@@ -237,8 +237,9 @@ def test_a_cell_of_a_notebook_may_define_its_task_again(app, monkeypatch):
 
 
 def test_two_tasks_of_one_name_are_refused(app, mail):
-    with pytest.raises(ConfigError, match="another task is called 'mail' already: give name="):
+    with pytest.raises(ConfigError, match="another task is called 'mail' already: give name=") as e:
         app.task(name="mail")(lambda: None)
+    assert f"{mail.fn.__module__}.{mail.fn.__qualname__} and {__name__}.test_two" in str(e.value)
     with pytest.raises(ConfigError, match="another task is called 'mail'"):
         app.task(name="letter", aliases=["mail"])(lambda: None)
     with pytest.raises(ConfigError, match="mail is a task already"):

@@ -186,7 +186,8 @@ def test_the_only_circle_of_imports_is_that_of_the_worker_in_process() -> None:
 # Vague or archaic words, and those that have given way to words of the field: in prose and names.
 BANNED = re.compile(
     r"(?<![a-z])(?:nobody|somebody|whoever|whatever|undertaker|heralds?|savings|crew|rooms"
-    r"|anew|in\s+vain|so\s+many|half-way|for\s+ever|(?:in|out)side\s+of)(?![a-z])"
+    r"|anew|in\s+vain|so\s+many|half-way|for\s+ever|(?:in|out)side\s+of|needs?\s+a\s+hand"
+    r"|that\s+was\s+known|came\s+of\s+it|none\s+any\s+more)(?![a-z])"
 )
 ALLOWED = ('getpwnam("nobody")',)  # the user of that name
 WORDED = [

@@ -53,12 +53,15 @@ from collections.abc import Sequence
 __all__ = ["main"]
 
 
-def main(argv: Sequence[str] | None = None, *, app: str | None = None) -> int:
+def main(
+    argv: Sequence[str] | None = None, *, app: str | None = None, program: str = "outlast"
+) -> int:
     """Run the command in ``argv`` (default: the process's own); return the exit code. ``app``: the
-    MODULE:APP that a command gets which takes one, so that ``argv`` names none."""
+    MODULE:APP that a command gets which takes one, so that ``argv`` names none. ``program``: what
+    is typed before a command."""
     try:
         from outlast.cli.program import run
     except KeyboardInterrupt:
         return 130  # as for one that comes later
 
-    return run(argv, app)
+    return run(argv, app, program)

@@ -26,12 +26,12 @@ TABLE: dict[str, Kind] = {
     "USER": "flexible",
     "VERB": "fixed",
     "TARGET": "flexible",
-    "CAME OF IT": "flexible",
+    "RESULT": "flexible",
     "REASON": "flexible",
 }
 NAME_MAX = 80
 
-HELP = """List what people did: who, when, to what, why, and what came of it.
+HELP = """List what people did: who, when, to what, why, and with which result.
 
 Recorded are cancel, requeue, discard, drain, pause, resume, what was done to schedules, and who has
 asked where a job is (stack): by these commands (as USER@HOST), on the page, and over its API. What

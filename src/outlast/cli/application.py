@@ -29,14 +29,17 @@ IMPORT_SECONDS_MAX = 300.0  # as for a runner's start
 
 class Found(msgspec.Struct, frozen=True):
     """What importing an application has shown; ``error`` is set where it does not import.
-    ``requires``: the tags that some of the tasks need; ``folders``: those of its own code."""
+    ``requires``: the tags that some of the tasks need; ``queues``: those of its tasks;
+    ``folders``: those of its own code; ``encryption``: ``Payloads.encryption``."""
 
     url: str = ""
     wakeup: str | None = None
     tasks: list[str] = []
     aliases: list[str] = []
     requires: dict[str, list[str]] = {}
+    queues: list[str] = []
     folders: list[str] = []
+    encryption: str = "none"
     error: str | None = None
     tail: str = ""
 
@@ -82,7 +85,7 @@ class ApplicationCheck:
         if not select.select([self._answer], [], [], IMPORT_SECONDS_MAX)[0]:
             raise AppImportError(
                 f"{self._spec}: its import has not ended after {IMPORT_SECONDS_MAX:g} seconds",
-                "Where it stood meanwhile was said above.",
+                "Its stack is above.",
             )
         text = self._answer.readline()
         self._child.wait()

@@ -9,6 +9,7 @@ from rich.text import Text
 from outlast.cli.grid import Kind
 from outlast.cli.show import format_progress, word
 from outlast.model.crash import Charge, Crash, MemoryEvidence
+from outlast.model.fingerprint import find_line
 from outlast.model.job import ENDED, State
 from outlast.store.rows import AttemptRow, StoredJob
 from outlast.text import ago, cut, line, size, span
@@ -21,8 +22,8 @@ ATTEMPTS: dict[str, Kind] = {
     "TOKEN": "number",
     "OUTCOME": "fixed",
     "CHARGED": "fixed",
-    "STARTED": "fixed",
-    "TOOK": "number",
+    "CLAIMED": "fixed",
+    "CLAIM TO END": "number",
     "WORKER": "flexible",
     "HOST": "flexible",
     "PID": "number",
@@ -84,6 +85,7 @@ def evidence(crash: Crash, attempt: AttemptRow) -> Iterator[tuple[str, str]]:
     """Yield the label and text of each short fact of a crash report, where it is known."""
     message = crash.message or attempt.message
     told = {
+        "at": line(find_line(crash), 300),
         "message": line(message, MESSAGE_MAX),
         "exception": crash.exception and line(crash.exception, 300),
         "exit code": None if crash.exit_code is None else str(crash.exit_code),
@@ -113,7 +115,9 @@ def _memory(seen: MemoryEvidence | None) -> str:
         return ""
     limit = "" if seen.limit_bytes is None else f"; limit {size(seen.limit_bytes)}"
     if seen.source != "cgroup":
-        return f"its runner had {size(seen.rss_bytes or 0)}{limit}; killed by its worker"
+        given = "" if seen.limit_bytes is None else f" of {size(seen.limit_bytes)}"
+        had = f"its runner had {size(seen.rss_bytes or 0)}"
+        return f"{had}, far above its max_rss{given}; killed by its worker"
     peak = "" if seen.peak_bytes is None else f", peak {size(seen.peak_bytes)}"
     return (
         f"the kernel has killed in its cgroup {line(seen.cgroup, 120)}:"

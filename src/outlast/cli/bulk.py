@@ -1,4 +1,4 @@
-"""All dead jobs that match: looked at first (--dry-run), then in steps, with a bar on a terminal.
+"""All jobs that match: looked at first (--dry-run), then in steps, with a bar on a terminal.
 
 The steps are those of ``insight.bulk``: the act is recorded before it begins, and goes on where it
 was, here or in another process, if this one is interrupted.
@@ -17,10 +17,10 @@ import typer
 
 from outlast.cli.errors import NotSoError, say
 from outlast.cli.who import me
-from outlast.errors import UsageError
 from outlast.insight.acting import Verb
-from outlast.insight.bulk import BulkFilter, Preview, begin, go_on, order_of, preview
-from outlast.payloads import show_stored
+from outlast.insight.bulk import STATES, BulkFilter, Preview, begin, go_on, order_of, preview
+from outlast.insight.calls import describe_call
+from outlast.model.job import State
 from outlast.store.actions import CHANGES, ActionRow, ActionState
 from outlast.store.protocol import Store
 from outlast.text import count_of, line
@@ -29,9 +29,9 @@ DryRun = Annotated[
     bool,
     typer.Option("--dry-run", help="Only show what would be done.", show_default=False),
 ]
-DONE = {Verb.REQUEUE: "requeued", Verb.DISCARD: "discarded"}
+DONE = {Verb.CANCEL: "cancelled", Verb.REQUEUE: "requeued", Verb.DISCARD: "discarded"}
+TOLD = {"requested": "asked to stop"}  # what was done, where a person says it in other words
 SHOWN_MAX = 80  # characters of arguments
-NO_GROUP = "--group goes with no --error, --since, --label or --dry-run"
 
 Show = Callable[[ActionRow], None]
 
@@ -60,7 +60,10 @@ async def follow(store: Store, action_id: int) -> None:
             async for row in go_on(store, action_id):
                 show(row)
     except asyncio.CancelledError:
-        say(f"it is under way: `outlast actions resume {action_id}` goes on, `stop` ends it")
+        say(
+            f"action {action_id} is not over: it goes on where a page is open, or by `outlast"
+            f" actions resume {action_id}`; `outlast actions stop {action_id}` ends it"
+        )
         raise
     if row is None:
         raise NotSoError(f"there is no action {action_id}: see `outlast actions`")
@@ -69,32 +72,27 @@ async def follow(store: Store, action_id: int) -> None:
     _tell(row)
 
 
-def check_group(group: str | None, *others: object) -> bool:
-    """Return whether a choice needs a look at each job. Raises UsageError for what does not go
-    together."""
-    is_bulk = any(others)
-    if is_bulk and group is not None:
-        raise UsageError(NO_GROUP)
-    return is_bulk
-
-
 def _show_preview(seen: Preview) -> None:
     more = " or more" if seen.at_least else ""
-    print(f"{seen.count:,}{more} dead {'job' if seen.count == 1 else 'jobs'} would be", end=" ")
-    print(f"{DONE[seen.verb]}{', the newest:' if seen.sample else ''}")
+    state = seen.filter.state or STATES[seen.verb][0]
+    done = TOLD["requested"] if state is State.RUNNING else DONE[seen.verb]
+    jobs = f"{state} {'job' if seen.count == 1 else 'jobs'}"
+    print(f"{seen.count:,}{more} {jobs} would be {done}{', the newest:' if seen.sample else ''}")
     for row in seen.sample:
-        print(f"  {row.id}  {line(row.task, SHOWN_MAX)}  {line(show_stored(row.args), SHOWN_MAX)}")
+        call = line(describe_call(row.task, row.args), SHOWN_MAX)
+        print(f"  {row.id}  {line(row.task, SHOWN_MAX)}  {call}")
 
 
 def _tell(row: ActionRow) -> None:
-    done = sum(number for what, number in row.counts.items() if what in CHANGES)
+    done = {what: number for what, number in row.counts.items() if what in CHANGES}
     left = {what: number for what, number in row.counts.items() if what not in CHANGES}
-    print(f"{count_of(done, 'job')} {DONE.get(Verb(row.verb), 'done')}")
+    for what, number in (done or {DONE[Verb(row.verb)]: 0}).items():
+        print(f"{count_of(number, 'job')} {TOLD.get(what, what)}")
     if row.state is ActionState.STOPPED:
-        raise NotSoError(f"action {row.id} was stopped: the others are as they were")
+        raise NotSoError(f"action {row.id} was stopped: the other jobs are unchanged")
     if left:
         told = ", ".join(f"{number} {what.replace('_', ' ')}" for what, number in left.items())
-        raise NotSoError(f"some are as they were: {told}")
+        raise NotSoError(f"some jobs are unchanged: {told}")
 
 
 @contextlib.contextmanager

@@ -76,7 +76,7 @@ def describe_place(url: str) -> str:
 def describe_missing(job_id: int, url: str | None) -> str:
     """Return that this store has no such job, and which store that is. Rows of jobs that have ended
     are deleted (docs/operating.md, "What is kept")."""
-    return f"there is no job {job_id} in {describe_place(resolve_url(url))}, or not any more"
+    return f"there is no job {job_id} in {describe_place(resolve_url(url))}, or no longer"
 
 
 async def check_exists(store: Store) -> None:

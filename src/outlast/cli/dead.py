@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from outlast.cli.bulk import DryRun, act_on_all, check_group
+from outlast.cli.bulk import DryRun, act_on_all
 from outlast.cli.connect import describe_missing, on_store
 from outlast.cli.dead_groups import groups
 from outlast.cli.jobs import refuse, tell_requeued
@@ -17,6 +17,7 @@ from outlast.cli.options import (
     Error,
     FromScratch,
     Json,
+    Label,
     Limit,
     Queue,
     SomeIds,
@@ -50,9 +51,6 @@ from outlast.store.values import Requeued
 from outlast.text import count_of
 
 All = Annotated[bool, typer.Option("--all", help="All dead jobs.", show_default=False)]
-Label = Annotated[
-    str | None, typer.Option("--label", metavar="NAME", help="Only jobs with this label.")
-]
 Died = Annotated[float | None, span("--since", "Only jobs that died in this time, as in 2h.")]
 Group = Annotated[
     str | None, typer.Option("--group", metavar="ID", help="Only this group of `dead groups`.")
@@ -93,7 +91,7 @@ def list_(
         outlast dead list
         outlast dead list --task render --json
     """
-    which = DeadJobs(task=task, queue=queue, tenant=tenant, fingerprint=group)
+    which = DeadJobs(task=task, queue=queue, tenant=tenant, group=group)
 
     async def work(store: Store) -> None:
         found = await find_dead(store, which, limit, before)
@@ -150,13 +148,15 @@ def requeue(
         outlast dead requeue --task render --from-scratch
         outlast dead requeue --task mail --error "connection refused" --since 2h --dry-run
     """
-    choice = choose(job_ids, (task, queue, tenant, group), (label, error, since), every=every)
-    if check_group(group, label, error, since, dry_run):
+    others = (label, error, since)
+    choice = choose(job_ids, (task, queue, tenant, group), others, every=every)
+    if dry_run or any(one is not None for one in others):
         which = BulkFilter(
             queue=queue,
             task=task,
             tenant=tenant,
             label=label,
+            group=group,
             error=error,
             from_scratch=from_scratch,
         )
@@ -208,9 +208,12 @@ def discard(
         outlast dead discard 17
         outlast dead discard --queue mail --dry-run
     """
-    choice = choose(job_ids, (task, queue, tenant, group), (label, error, since), every=every)
-    if check_group(group, label, error, since, dry_run):
-        which = BulkFilter(queue=queue, task=task, tenant=tenant, label=label, error=error)
+    others = (label, error, since)
+    choice = choose(job_ids, (task, queue, tenant, group), others, every=every)
+    if dry_run or any(one is not None for one in others):
+        which = BulkFilter(
+            queue=queue, task=task, tenant=tenant, label=label, group=group, error=error
+        )
         act(url, Verb.DISCARD, choice, which, since, dry_run=dry_run)
         return
 

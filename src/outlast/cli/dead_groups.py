@@ -37,7 +37,7 @@ def groups(
     url: Url = None,
     json: Json = False,
 ) -> None:
-    """Group dead jobs by what they died of: task, kind, exception, and place in your code.
+    """Group dead jobs by cause: task, kind, exception, and place in your code.
 
     Those that died last come first. The newest 20,000 dead jobs are looked at; 2,000 with --task,
     --queue or --tenant.
@@ -76,7 +76,7 @@ def _table(out: Console, groups: Sequence[DeathGroup], now: float) -> Renderable
             line(describe_cause(one), CAUSE_MAX),
             line(one.place, NAME_MAX),
             ago(one.last_at, now),
-            one.fingerprint or "",
+            line(one.group),
             f"job {one.job_id}",
         )
     return made.table(out.width)

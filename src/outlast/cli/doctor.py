@@ -5,18 +5,19 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Annotated, Any
 
+import msgspec
 import typer
 
 from outlast.cli.application import Found, check_application
 from outlast.cli.connect import check_exists, describe_place
 from outlast.cli.errors import DONE, NOT_SO, AppImportError
 from outlast.cli.loop import run_loop
-from outlast.cli.options import AppUrl, Json, command
+from outlast.cli.options import AppUrl, Json, advise, command
 from outlast.clock import SYSTEM
 from outlast.config import resolve_wakeup
 from outlast.errors import text_of
 from outlast.store.backend import open_store, resolve_url
-from outlast.text import count_of
+from outlast.text import count_of, safe
 
 if TYPE_CHECKING:
     from outlast.insight.doctor import Application, Exposure, Finding
@@ -31,6 +32,7 @@ def add_to(group: typer.Typer) -> None:
 
 
 def doctor(
+    context: typer.Context,
     app: Annotated[
         str | None,
         typer.Argument(metavar="MODULE:APP", help="Your application, to be checked as well."),
@@ -42,9 +44,9 @@ def doctor(
 
     Durability of the store, poolers, connections, transactions that were left open, disk and file
     system, lock files, what strangers could read, lost and missing workers, jobs that no worker can
-    take, schedules with ticks in a change of the clocks. With MODULE:APP also whether it imports
-    and has the tasks of the jobs that wait. It changes nothing. Exit code 1 if there is a problem;
-    hints and warnings are only shown.
+    take, schedules with ticks in a change of the clocks. With MODULE:APP also whether it imports,
+    has the tasks of the jobs that wait, and requires encryption. It changes nothing. Exit code 1 if
+    there is a problem; hints and warnings are only shown.
 
     Examples:
         outlast doctor
@@ -57,7 +59,10 @@ def doctor(
     address = resolve_url(found.url if url is None and found is not None else url)
     wakeup = resolve_wakeup(None if found is None else found.wakeup)
     exposure = look_at(address, wakeup, [] if url is None else [url], os.environ)
-    findings = run_loop(lambda: _findings(address, application, exposure))
+    findings = [
+        msgspec.structs.replace(one, mend=one.mend and advise(context, one.mend))
+        for one in run_loop(lambda: _findings(address, application, exposure))
+    ]
     if json:
         print_json(doctor_document(describe_place(address), findings))
     else:
@@ -75,7 +80,9 @@ def _application(spec: str | None) -> tuple[Found | None, Application | None]:
         found = check_application(spec)
     except AppImportError as error:
         return None, Application(spec=spec, error=text_of(error))
-    return found, Application(spec=spec, tasks=found.tasks, aliases=found.aliases)
+    return found, Application(
+        spec=spec, tasks=found.tasks, aliases=found.aliases, encryption=found.encryption
+    )
 
 
 async def _findings(url: str, application: Application | None, exposure: Exposure) -> list[Finding]:
@@ -83,7 +90,8 @@ async def _findings(url: str, application: Application | None, exposure: Exposur
 
     store = open_store(url, read_only=True, pooler=True)
     try:
-        seen = await gather(store, check_exists)
+        encrypted = application is not None and application.encryption != "none"
+        seen = await gather(store, check_exists, encrypted=encrypted)
     finally:
         await store.close()
     return examine(
@@ -104,9 +112,9 @@ def _show(out: Any, findings: list[Finding]) -> None:
 
     for one in findings:
         level = Text(f"{one.level.value:<{WIDTH}}", style=STYLES[one.level.value])
-        out.print(level + Text(f"{one.name}: {one.sentence}"), soft_wrap=True)
+        out.print(level + Text(f"{one.name}: {safe(one.sentence)}"), soft_wrap=True)
         if one.mend:
-            out.print(Text(" " * WIDTH + f"-> {one.mend}", style="bold"), soft_wrap=True)
+            out.print(Text(" " * WIDTH + f"-> {safe(one.mend)}", style="bold"), soft_wrap=True)
     worst = [one for one in findings if one.level.value in {"problem", "warning"}]
     counts = [
         count_of(sum(one.level.value == level for one in worst), level)

@@ -14,6 +14,7 @@ from outlast.insight.documents import logs_document
 from outlast.model.job import ENDED
 from outlast.store.logs import LogRow
 from outlast.store.protocol import Store
+from outlast.store.rows import StoredJob
 from outlast.text import safe, stamp
 
 LOOK_SECONDS = 0.5
@@ -22,6 +23,7 @@ NOTHING = (
     " prints"
 )
 NOTHING_YET = "it has printed no whole line yet"
+NOTHING_AT_ALL = "it has printed nothing"
 
 
 def add_to(group: typer.Typer) -> None:
@@ -66,9 +68,15 @@ def logs(
                 break
             await asyncio.sleep(LOOK_SECONDS)
         if not json and printed.is_empty:
-            print(NOTHING_YET if row.policy.logs else NOTHING)
+            print(_describe_nothing(row))
 
     on_store(url, work)
+
+
+def _describe_nothing(row: StoredJob) -> str:
+    if not row.policy.logs:
+        return NOTHING
+    return NOTHING_AT_ALL if row.state in ENDED else NOTHING_YET
 
 
 class _Printed:

@@ -17,6 +17,7 @@ from outlast.cli.grid import Grid
 from outlast.cli.next_step import what_next
 from outlast.cli.show import bar, format_progress, word
 from outlast.model.crash import Crash
+from outlast.model.fingerprint import own_stack
 from outlast.model.job import State
 from outlast.payloads import show_stored
 from outlast.store.rows import AttemptRow, StoredJob
@@ -39,8 +40,10 @@ BAR_CELLS = 30
 class Page:
     """Writes a dossier to a console."""
 
-    def __init__(self, out: Console, dossier: Dossier) -> None:
+    def __init__(self, out: Console, dossier: Dossier, *, stacks: bool = False) -> None:
+        """``stacks``: show all threads of crash reports, not only the one that the task ran in."""
         self._out = out
+        self._stacks = stacks
         self._all = dossier
         self._row = dossier.row
 
@@ -73,9 +76,10 @@ class Page:
             self._field("worker", f"{line(row.worker, 80)}{where}, token {row.token}")
         for label, at in (
             ("enqueued", row.enqueued_at),
+            ("requeued", row.requeued_at),
             ("due", row.run_at if row.waiting else None),
             ("expires", row.expires_at if row.state is State.QUEUED else None),
-            ("started", row.started_at),
+            ("claimed", row.started_at),
             ("ended", row.ended_at),
         ):
             if at is not None:
@@ -83,16 +87,17 @@ class Page:
         self._progress()
 
     def _budgets(self) -> Text:
-        failures = _budget("failures", self._row.failures, self._row.policy.retries)
-        losses = _budget("losses", self._row.losses, self._row.policy.max_losses)
+        failures = _budget("failures", self._row.failures, "retries", self._row.policy.retries)
+        losses = _budget("losses", self._row.losses, "max_losses", self._row.policy.max_losses)
         return failures + Text("   ") + losses + Text(_limits(self._row), style="dim")
 
     def _progress(self) -> None:
-        progress = self._row.progress
+        progress, number = self._all.progress
         if progress is None:
             return
+        of = "" if number is None else f" (of attempt {number}: this one has reported none yet)"
         drawn = bar(progress, cells=BAR_CELLS, ascii_only=self._out.options.ascii_only)
-        text = format_progress(progress, 200)
+        text = format_progress(progress, 200) + of
         self._field("progress", drawn + Text(f"  {text}" if drawn.plain and text else text))
 
     # -- what it has and has made ----------------------------------------------------------------
@@ -145,13 +150,24 @@ class Page:
         self._heading(f"attempt {one.number}, token {one.token}: {line(one.outcome)}", "bold red")
         for label, text in evidence(crash, one):
             self._field(label, text)
-        for label, blob in (("traceback", crash.traceback), ("stacks", crash.stacks)):
-            if blob:
-                self._field(label, "")
-                self._block(lines(blob.rstrip(), TRACE_LINES))
+        if crash.traceback:
+            self._field("traceback", "")
+            self._block(lines(crash.traceback.rstrip(), TRACE_LINES))
+        if crash.stacks:
+            self._show_stacks(crash.stacks)
         if crash.output:
             self._field("output", Text(f"the last {count_of(len(crash.output), 'line')}", "dim"))
             self._block(line(text, OUTPUT_MAX) for text in crash.output)
+
+    def _show_stacks(self, stacks: str) -> None:
+        own, others = own_stack(stacks)
+        if self._stacks or not own:
+            self._field("stacks", "")
+            self._block(lines(stacks.rstrip(), TRACE_LINES))
+            return
+        more = f"{count_of(others, 'other thread')}: `outlast job {self._row.id} --stacks`"
+        self._field("stack", Text(more if others else "", "dim"))
+        self._block(lines(own.strip(), TRACE_LINES))
 
     def _refusals(self) -> None:
         refusals = self._all.refusals
@@ -195,9 +211,9 @@ def _placed(row: StoredJob) -> str:
     return ", ".join([*parts, *(f"label {line(label, 100)}" for label in row.policy.labels)])
 
 
-def _budget(what: str, used: int, most: int) -> Text:
+def _budget(what: str, used: int, option: str, most: int) -> Text:
     style = "bold red" if used > most else "yellow" if used else ""
-    left = f", {most} forgiven: used up" if used > most else f" of {most}"
+    left = f": used up, {option}={most}" if used > most else f" of {most}"
     return Text(f"{what} {used}{left}", style=style)
 
 

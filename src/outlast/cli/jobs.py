@@ -11,6 +11,7 @@ import typer
 
 from outlast.app import App
 from outlast.cli.application import load
+from outlast.cli.bulk import DryRun, act_on_all
 from outlast.cli.connect import closing, describe_missing, describe_place, exists, on_store
 from outlast.cli.errors import NotSoError
 from outlast.cli.loop import run_loop
@@ -24,6 +25,11 @@ from outlast.cli.options import (
     JobIds,
     Json,
     Keep,
+    Label,
+    Queue,
+    SomeIds,
+    TaskName,
+    Tenant,
     Url,
     command,
     with_flag,
@@ -31,10 +37,13 @@ from outlast.cli.options import (
 from outlast.cli.who import me
 from outlast.clock import SYSTEM
 from outlast.errors import BadArguments, ConfigError, JobNotFound, UsageError, text_of
+from outlast.insight.acting import Verb
 from outlast.insight.actions import CancelledBatch, cancel_jobs, requeue_jobs
+from outlast.insight.bulk import STATES, BulkFilter
 from outlast.insight.documents import SCHEMA, job_document
 from outlast.insight.queries import read_dossier
 from outlast.job import Job
+from outlast.model.job import State
 from outlast.store.protocol import Store
 from outlast.store.values import Cancelled, Requeued
 from outlast.task import Task
@@ -208,11 +217,22 @@ def _quoted(text: str) -> str:
     return shlex.quote(msgspec.json.encode(text if plain else "a text").decode())
 
 
-def job(job_id: JobId, url: Url = None, json: Json = False) -> None:
+def job(
+    job_id: JobId,
+    stacks: Annotated[
+        bool,
+        typer.Option(
+            "--stacks", help="Show the stacks of all threads of a crash.", show_default=False
+        ),
+    ] = False,
+    url: Url = None,
+    json: Json = False,
+) -> None:
     """Show all about one job, its attempts and their crash reports.
 
     What happens next, what is left of its budgets, its progress, checkpoint, arguments and result;
-    then all attempts, with a crash report for each that failed.
+    then all attempts, with a crash report for each that failed: first the line of your code, and of
+    the stacks that of the task; --stacks shows all threads.
 
     Examples:
         outlast job 17
@@ -236,19 +256,54 @@ def job(job_id: JobId, url: Url = None, json: Json = False) -> None:
             )
         )
     else:
-        Page(console(), found).write()
+        Page(console(), found, stacks=stacks).write()
 
 
-def cancel(job_ids: JobIds, url: Url = None) -> None:
-    """Cancel jobs.
+def cancel(
+    job_ids: SomeIds = None,
+    task: TaskName = None,
+    queue: Queue = None,
+    tenant: Tenant = None,
+    label: Label = None,
+    state: Annotated[
+        str | None,
+        typer.Option(
+            "--state", metavar="STATE", help="Of a filter: queued jobs (the default), or running."
+        ),
+    ] = None,
+    dry_run: DryRun = False,
+    url: Url = None,
+) -> None:
+    """Cancel jobs, by number or by --task, --queue, --tenant and --label.
 
     A queued job is cancelled at once. A running one is asked to stop, and is cancelled once it has;
     if it completes first, it stays completed. The exit code is 1 if one of them is unknown or has
     ended; the others are cancelled.
 
-    Example:
+    A filter takes the queued jobs that match, in steps of 500; with --state running, those that
+    run. --dry-run counts them and shows the newest. If it is interrupted, `outlast actions resume`
+    continues it.
+
+    Examples:
         outlast cancel 17 18
+        outlast cancel --label sweep-1 --dry-run
+        outlast cancel --queue mail --state running
     """
+    filters = (task, queue, tenant, label)
+    if bool(job_ids) == any(one is not None for one in filters):
+        raise UsageError("name the jobs: by ID…, or by --task, --queue, --tenant and --label")
+    if job_ids is None:
+        which = BulkFilter(
+            state=_state_to_cancel(state), task=task, queue=queue, tenant=tenant, label=label
+        )
+        on_store(
+            url,
+            lambda store: act_on_all(store, Verb.CANCEL, which, None, dry_run=dry_run),
+            reads=dry_run,
+        )
+        return
+    if state is not None or dry_run:
+        raise UsageError("--state and --dry-run are for filters: jobs that are named are known")
     ids = list(dict.fromkeys(job_ids))
 
     async def work(store: Store) -> list[str]:
@@ -258,6 +313,12 @@ def cancel(job_ids: JobIds, url: Url = None) -> None:
         return refused
 
     refuse(on_store(url, work, reads=False))
+
+
+def _state_to_cancel(word: str | None) -> State:
+    if word not in (None, *STATES[Verb.CANCEL]):
+        raise UsageError(f"--state {word!r}: jobs can be cancelled that are queued or running")
+    return State(word or State.QUEUED)
 
 
 def _tell_cancelled(done: CancelledBatch, url: str | None) -> list[str]:

@@ -11,6 +11,7 @@ from outlast.cli.options import (
     Before,
     Error,
     Json,
+    Label,
     Limit,
     Queue,
     Since,
@@ -43,9 +44,7 @@ def jobs(
     queue: Queue = None,
     task: TaskName = None,
     tenant: Tenant = None,
-    label: Annotated[
-        str | None, typer.Option("--label", metavar="NAME", help="Only jobs with this label.")
-    ] = None,
+    label: Label = None,
     args: Annotated[
         str | None,
         typer.Option("--args", metavar="TEXT", help="Only jobs with this text in their arguments."),

@@ -15,15 +15,8 @@ from outlast.errors import UsageError
 from outlast.insight.actions import raise_tokens
 from outlast.store.backend import file_of, open_store, resolve_url
 from outlast.store.protocol import Store
-from outlast.store.values import Migration, Purpose
+from outlast.store.values import MAY, Migration, Purpose
 from outlast.text import count_of, safe
-
-_MAY = {
-    Purpose.WORKER: "do what a worker does",
-    Purpose.ENQUEUE: "enqueue jobs and read them",
-    Purpose.PRODUCE: "call outlast_enqueue_v1",
-    Purpose.VIEW: "read everything",
-}
 
 
 def add_to(group: typer.Typer) -> None:
@@ -130,7 +123,7 @@ def _tell_applied(url: str, applied: list[Migration], *, made: bool) -> None:
 def _tell_granted(role: str, purpose: Purpose, granted: list[str]) -> None:
     for each in granted:
         print(f"granted to {safe(role)}: {each}")
-    print(f"{safe(role)} may {_MAY[purpose]}")
+    print(f"{safe(role)} may {MAY[purpose]}")
 
 
 def _named(steps: list[Migration]) -> str:

@@ -80,6 +80,9 @@ TaskName = Annotated[
 Tenant = Annotated[
     str | None, typer.Option("--tenant", metavar="NAME", help="Only jobs of this tenant.")
 ]
+Label = Annotated[
+    str | None, typer.Option("--label", metavar="NAME", help="Only jobs with this label.")
+]
 Delay = Annotated[float | None, span("--delay", "Due after this time, as in 90 (seconds) or 15m.")]
 Expires = Annotated[
     float | None,
@@ -125,6 +128,15 @@ def command(group: typer.Typer, name: str, **settings: Any) -> Callable[[F], F]:
         return function
 
     return add
+
+
+def advise(context: typer.Context, text: str) -> str:
+    """Return advice in which commands are as they are typed here: those of a project are run by
+    its own program, which knows the application."""
+    program = context.find_root().info_name
+    if program == "outlast":
+        return text
+    return text.replace("`outlast ", f"`{program} ").replace(" MODULE:APP`", "`")
 
 
 def lay_out(docstring: str) -> str:

@@ -30,7 +30,7 @@ from outlast.pauses import check_text, make_pause
 from outlast.store.protocol import Store
 from outlast.store.rows import WorkerRow
 from outlast.store.values import NewPause
-from outlast.text import count_of, safe
+from outlast.text import count_of, line, safe
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -112,7 +112,7 @@ def resume(kind: Kind, name: Name = None, url: Url = None) -> None:
 def pauses(url: Url = None, json: Json = False) -> None:
     """List what is paused: since when, by whom and why.
 
-    A pause is in force once all active workers have acknowledged it; those that have not are named.
+    A pause is in force once all live workers have acknowledged it; those that have not are named.
 
     Examples:
         outlast pauses
@@ -138,7 +138,7 @@ async def _pause(store: Store, new: NewPause, wait: float, who: By) -> None:
             f"{what} is paused, but {_unheard(left)}: until then jobs of it may start there\n"
             "look at `outlast workers` and `outlast pauses`"
         )
-    print(f"{what} is paused: nothing of it starts; `{command_to_resume(made)}` ends that")
+    print(f"{what} is paused: none of its jobs starts; `{command_to_resume(made)}` ends that")
 
 
 def _show(out: Console, found: PauseList) -> None:
@@ -155,7 +155,7 @@ def _told(pause: Pause, left: list[WorkerRow]) -> str:
 
 
 def _unheard(left: list[WorkerRow]) -> str:
-    names = ", ".join(f"{safe(one.name)} ({one.id})" for one in left)
+    names = ", ".join(f"{line(one.name)} ({one.id})" for one in left)
     return f"{count_of(len(left), 'worker')} did not acknowledge it yet: {names}"
 
 

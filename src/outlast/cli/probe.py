@@ -45,7 +45,9 @@ def probe_application(spec: str) -> Found:
             tasks=sorted(app.tasks),
             aliases=aliases,
             requires=requires,
+            queues=sorted({task._placement.queue for task in app.tasks.values()}),  # noqa: SLF001
             folders=find_folders(sys.modules.values(), libraries()),
+            encryption=app.stores.payloads.encryption,
         )
     except AppImportError as error:
         return Found(error=text_of(error), tail=error.tail)

@@ -136,21 +136,21 @@ def options(
     """Take the options of the program itself."""
 
 
-def run(argv: Sequence[str] | None = None, app: str | None = None) -> int:
+def run(argv: Sequence[str] | None = None, app: str | None = None, program: str = "outlast") -> int:
     """Run one command; return the exit code. Nothing is raised, no traceback is printed. ``app``:
-    the application of commands that take one."""
+    the application of commands that take one; ``program``: what is typed before a command."""
     _open_closed_streams()
     try:
-        return _run(list(sys.argv[1:] if argv is None else argv), app)
+        return _run(list(sys.argv[1:] if argv is None else argv), app, program)
     finally:
         flush_errors()
 
 
-def _run(given: list[str], app: str | None) -> int:
+def _run(given: list[str], app: str | None, program: str) -> int:
     if os.environ.get("COLUMNS") == "0":  # from a terminal that does not report its size
         del os.environ["COLUMNS"]
     try:
-        code = _invoke(given, app)
+        code = _invoke(given, app, program)
         sys.stdout.flush()
     except KeyboardInterrupt:
         return INTERRUPTED
@@ -161,14 +161,14 @@ def _run(given: list[str], app: str | None) -> int:
     return code
 
 
-def _invoke(given: list[str], app: str | None) -> int:
+def _invoke(given: list[str], app: str | None, program: str) -> int:
     tree: Any = typer.main.get_command(build(given))
     if completion.is_asked():
         return completion.answer(tree)
     if app is not None:
         given = _with_application(tree, given, app)
     try:  # tree.main() would take an error of the output for the end of the program
-        with tree.make_context("outlast", given) as context:
+        with tree.make_context(program, given) as context:
             answer = tree.invoke(context)
     except typer.Exit as end:
         answer = end.exit_code

@@ -210,7 +210,9 @@ def _call(row: ScheduleRow, shown: Schedule) -> str:
 def _origin(shown: Schedule) -> str:
     if shown.origin == "run_time":
         return "put at run time"
-    return "declared by code" if shown.declared else "declared by code that no worker has any more"
+    return (
+        "declared by code" if shown.declared else "declared by code that no worker has any longer"
+    )
 
 
 def _when(shown: Schedule) -> str:
@@ -285,7 +287,7 @@ def backfill(
     ],
     end: Annotated[
         str,
-        typer.Option("--to", metavar="TIME", help="The instant that is not included any more."),
+        typer.Option("--to", metavar="TIME", help="The first instant that is no longer included."),
     ],
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only show the ticks.", show_default=False)

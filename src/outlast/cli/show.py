@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from textwrap import indent
@@ -15,11 +14,11 @@ from rich.text import Text
 
 from outlast.cli.grid import Grid, Kind
 from outlast.insight.availability import health, unheard
+from outlast.insight.calls import describe_call
 from outlast.insight.documents import SCHEMA, phase_of, proof_of_life
 from outlast.insight.queries import JobList
 from outlast.model.crash import Progress
 from outlast.model.job import SHELL_TASK, State
-from outlast.payloads import show_stored
 from outlast.store.rows import StoredJob, WorkerRow, WorkerStatus
 from outlast.text import ago, line, rough
 
@@ -171,7 +170,7 @@ def jobs_table(out: Console, found: JobList, now: float) -> RenderableType:
             str(row.id),
             word(phase_of(row, found.served, found.astray, found.pauses)),
             "a command" if row.task == SHELL_TASK else line(row.task, NAME_MAX),
-            line(call_of(row), ARGUMENTS_MAX),
+            line(describe_call(row.task, row.args), ARGUMENTS_MAX),
             line(row.queue, NAME_MAX),
             line(row.tenant, NAME_MAX),
             bar(row.progress, ascii_only=out.options.ascii_only) if _moves(row) else "",
@@ -180,22 +179,6 @@ def jobs_table(out: Console, found: JobList, now: float) -> RenderableType:
             _doing(row),
         )
     return made.table(out.width)
-
-
-def call_of(row: StoredJob) -> str:
-    """Return a job's arguments as a person would write them; of a command, the command."""
-    try:
-        return _call(row, json.loads(show_stored(row.args)))
-    except (ValueError, RecursionError):  # a damaged row is shown as it is
-        return row.args
-
-
-def _call(row: StoredJob, args: Any) -> str:
-    if not isinstance(args, dict):
-        return row.args
-    if row.task == SHELL_TASK and isinstance(args.get("argv"), list):
-        return shlex.join(map(str, args["argv"]))
-    return ", ".join(f"{name}={json.dumps(one, ensure_ascii=False)}" for name, one in args.items())
 
 
 def _doing(row: StoredJob) -> Text:

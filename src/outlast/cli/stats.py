@@ -29,7 +29,7 @@ QUEUES: dict[str, Kind] = {
     "OLDEST": "number",
     "PAUSED": "number",
     "SCHEDULED": "number",
-    "ALONE": "number",
+    "SUSPECTS": "number",
     "RUNNING": "number",
     "COMPLETED": "number",
     "CANCELLED": "number",
@@ -60,8 +60,8 @@ def stats(
     """Show how many jobs there are, which ones no worker takes, and the rates.
 
     For each queue: jobs that are due (and for how long the oldest has been), jobs that wait for
-    their time or to be run alone, running jobs, and ended jobs that are kept. A + means that
-    counting stopped at 100,000. --watch with --json prints one document a line.
+    their time, suspects (which wait to be run alone), running jobs, and ended jobs that are kept. A
+    + means that counting stopped at 100,000. --watch with --json prints one document a line.
 
     Examples:
         outlast stats
@@ -138,7 +138,7 @@ def _lines(document: dict[str, Any]) -> list[str]:
     ill = document["ill"]
     told = [f"{ill[word]} {word}" for word in ("dead", "silent", "failing") if ill[word]]
     workers += f" (of these {', '.join(told)})" if told else ""
-    left = [f"orphans    {ill['running']} of the running jobs, which nothing runs any more"]
+    left = [f"orphans    {ill['running']} of the running jobs have no worker that runs them"]
     done, lost = document["completed"], document["deactivations"]
     minute, hour = _number(done, "minute"), _number(done, "hour")
     held = [_paused(each) for each in document["pauses"]]

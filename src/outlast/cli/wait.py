@@ -85,7 +85,8 @@ def _end(row: StoredJob, attempts: Sequence[AttemptRow]) -> JobEnd:
     if last is None or crash is None:
         return JobEnd(NOT_SO, [], "is dead")
     output = [safe(line) for line in crash.output]
-    return JobEnd(_code(crash), output, f"is dead, {last.outcome}: {last.message}")
+    how = "" if last.outcome == row.state else f", {last.outcome}"
+    return JobEnd(_code(crash), output, f"is dead{how}: {last.message}")
 
 
 def _code(crash: Crash) -> int:

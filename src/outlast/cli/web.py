@@ -105,7 +105,7 @@ def web(
         typer.Option("--allow-host", metavar="NAME", help="A name by which browsers reach it."),
     ] = None,
 ) -> None:
-    """Serve the page: what needs a hand, jobs, why each is where it is, and what moves it.
+    """Serve the page: what needs attention, jobs, why each is where it is, and what moves it.
 
     On this machine alone, unless --host says otherwise; then it also has to know who comes in: by
     --password-file, --user-header or --no-auth. Without these, it prints a link that works once and

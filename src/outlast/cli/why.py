@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import msgspec
+import typer  # noqa: TC002  (typer reads the annotations)
 
 from outlast.cli.connect import describe_missing, on_store
-from outlast.cli.options import JobId, Json, Url, command
+from outlast.cli.options import JobId, Json, Url, advise, command
 from outlast.clock import SYSTEM
 from outlast.errors import JobNotFound
 from outlast.insight.queries import read_situation
@@ -13,16 +14,13 @@ from outlast.insight.sentences import count_text
 from outlast.insight.why import why as explained
 from outlast.insight.why import why_document
 
-if TYPE_CHECKING:
-    import typer
-
 
 def add_to(group: typer.Typer) -> None:
     """Add the command."""
     command(group, "why")(why)
 
 
-def why(job_id: JobId, url: Url = None, json: Json = False) -> None:
+def why(context: typer.Context, job_id: JobId, url: Url = None, json: Json = False) -> None:
     """Say why a job is where it is, and what would move it.
 
     In sentences: which worker runs it and for how long it may, what it waits for, which worker is
@@ -36,6 +34,8 @@ def why(job_id: JobId, url: Url = None, json: Json = False) -> None:
     if about is None:
         raise JobNotFound(describe_missing(job_id, url))
     answer = explained(about)
+    moves = [advise(context, move) for move in answer.moves]
+    answer = msgspec.structs.replace(answer, moves=moves)
     from outlast.cli.show import console, print_json, word
 
     if json:

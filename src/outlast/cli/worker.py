@@ -280,7 +280,14 @@ def _run(
     introduce_once_ready(log.writer, facts, as_json=log.on_line is not None)
     run_loop(
         lambda: run_worker(
-            app, url, settings, wakeup=wakeup, on_line=log.on_line, reload=folders, logs=logs
+            app,
+            url,
+            settings,
+            wakeup=wakeup,
+            on_line=log.on_line,
+            reload=folders,
+            logs=logs,
+            known_queues=found.queues,
         ),
         _loop_factory(),
     )

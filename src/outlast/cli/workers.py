@@ -20,7 +20,7 @@ from outlast.insight.documents import refused_since, workers_document
 from outlast.insight.queries import list_workers
 from outlast.store.protocol import Store
 from outlast.store.rows import WorkerRow, WorkerStatus
-from outlast.text import count_of, line, safe, since, span
+from outlast.text import count_of, line, since, span
 
 GONE_SHOWN = 20  # without --all
 DAY = 86_400.0
@@ -181,7 +181,7 @@ async def _until_left(store: Store, asked: set[int]) -> None:
 
 
 def _called(row: WorkerRow) -> str:
-    return f"worker {safe(row.name)} ({row.id})"
+    return f"worker {line(row.name)} ({row.id})"
 
 
 def _how_far(row: WorkerRow) -> str:

@@ -19,11 +19,12 @@ waiting.py       why a queued job does not run yet
 hindrances.py    why no worker can take a job that is due, in words
 situation.py     what is known of one job, and the answer of why: the values
 pauses.py        pauses, waits for workers to acknowledge it, and says what is paused
+calls.py         arguments in lists, as a person would write them
 sentences.py     parts of the sentences of why: workers, ends, times and names
 schedules.py     a schedule as programs and screens see it, and the jobs it is asked for
 stats.py         the numbers of a store as one document
 lookup.py        a job or a worker by an id, a token, a key or a name
-overview.py      what needs a hand, and how the queues stand
+overview.py      what needs attention, and how the queues stand
 history.py       what workers have counted, step by step, for sparklines and programs
 scale.py         how many jobs of a queue want a worker, for autoscalers
 tasks.py         tasks: how attempts end, how long they take, which releases know them

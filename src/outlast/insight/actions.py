@@ -29,13 +29,13 @@ LOOK_SECONDS = 0.5  # between two looks at workers that leave
 
 class DeadJobs(msgspec.Struct, frozen=True):
     """Which dead jobs are meant: those with these ids or, if ``ids`` is None, all that pass the
-    filters. ``fingerprint``: those of a group (``deaths.read_dead_groups``)."""
+    filters. ``group``: those of a group (``deaths.read_dead_groups``)."""
 
     ids: list[int] | None = None
     task: str | None = None
     queue: str | None = None
     tenant: str | None = None
-    fingerprint: str | None = None
+    group: str | None = None
 
     def filter(self, limit: int, before_id: int | None = None) -> JobFilter:
         """Return the filter for one page of them."""
@@ -44,7 +44,7 @@ class DeadJobs(msgspec.Struct, frozen=True):
             queue=self.queue,
             task=self.task,
             tenant=self.tenant,
-            fingerprint=self.fingerprint,
+            fingerprint=self.group,
             limit=limit,
             before_id=before_id,
         )
@@ -66,7 +66,7 @@ class CancelledBatch(msgspec.Struct, frozen=True):
 
 
 class RequeuedBatch(msgspec.Struct, frozen=True):
-    """What came of a batch. A job that is not in ``answers`` does not exist, or not any more."""
+    """What came of a batch. A job that is not in ``answers`` does not exist, or no longer."""
 
     batch: Batch
     answers: dict[int, Requeued]

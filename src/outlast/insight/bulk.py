@@ -2,8 +2,8 @@
 
 ``preview`` counts what matches and says up to which id, and when. ``begin`` records what is to be
 done to exactly those jobs; ``go_on`` does it, step by step, in whichever process that calls it,
-also in several at once. What comes to match later is left alone: it has a higher id, or ended
-later. docs/decisions/0067 has the argument.
+also in several at once. What comes to match later is left alone: it has a higher id, or came into
+its state later by the store's clock. docs/decisions/0067 has the argument.
 """
 
 from __future__ import annotations
@@ -57,10 +57,10 @@ class BulkFilter(
     Attributes:
         state: one of ``STATES``.
         queue, task, tenant, label: their own.
-        fingerprint: of the dead ones, those of this group.
+        group: of the dead ones, those of this group (``deaths.read_dead_groups``).
         args, error: a text in them, as of a search (``store.searching.Texts``).
-        since: only those that have ended or, of unfinished ones, begun or been enqueued since then;
-            seconds since 1970.
+        since: only those that have ended or, of unfinished ones, begun or been enqueued or requeued
+            since then; seconds since 1970.
         from_scratch: requeue them without their checkpoints.
     """
 
@@ -69,7 +69,7 @@ class BulkFilter(
     task: str | None = None
     tenant: str | None = None
     label: str | None = None
-    fingerprint: str | None = None
+    group: str | None = None
     args: str | None = None
     error: str | None = None
     since: float | None = None
@@ -281,15 +281,15 @@ def _job_filter(
     if state not in STATES[verb]:
         words = " or ".join(STATES[verb])
         raise UsageError(f"{verb} is for jobs that are {words}, not {state}: change the state")
-    if which.fingerprint is not None and state is not State.DEAD:
-        raise UsageError(f"only dead jobs have a fingerprint, not those that are {state}")
+    if which.group is not None and state is not State.DEAD:
+        raise UsageError(f"only dead jobs are in groups, not those that are {state}")
     return JobFilter(
         state=state,
         queue=which.queue,
         task=which.task,
         tenant=which.tenant,
         label=which.label,
-        fingerprint=which.fingerprint,
+        fingerprint=which.group,
         limit=limit,
         before_id=before_id,
     )
@@ -344,7 +344,7 @@ async def _match(
 
 def _is_in_time(row: StoredJob, which: BulkFilter, as_of: float) -> bool:
     """Whether a job came into its state by ``as_of``, and no earlier than is asked for."""
-    last = row.ended_at or row.started_at or row.enqueued_at
+    last = row.ended_at or row.started_at or row.requeued_at or row.enqueued_at
     return (which.since or 0.0) <= last <= as_of
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
@@ -27,14 +27,15 @@ class DeathGroup(msgspec.Struct, frozen=True, kw_only=True):
     """Dead jobs that died of the same, with what the one with the largest id shows.
 
     Attributes:
-        fingerprint: names the group; None: rows that another program has written.
+        group: names it, by the fingerprint of the rows; None: rows that another program has
+            written.
         number: how many, of those that were looked at. ``first_at``, ``last_at``: their deaths.
         job_id: the example. ``task`` and ``queue`` are its own.
         kind: how its last attempt ended; ``exception``, ``place`` (the innermost frame of the
             user's code) and ``message``, where they are known.
     """
 
-    fingerprint: str | None
+    group: str | None
     number: int
     first_at: float | None
     last_at: float | None
@@ -60,18 +61,28 @@ class DeathGroups(msgspec.Struct, frozen=True, kw_only=True):
 async def read_dead_groups(store: Store, which: DeadFilter) -> DeathGroups:
     """Return groups of dead jobs, at most GROUPS_SHOWN, the one that died last first."""
     found = await store.inspector.dead_groups(which)
-    shown = found.groups[:GROUPS_SHOWN]
-    ids = [one.newest for one in shown]
-    examples = {row.id: (row, last) async for row, last in read_dead(store, ids, TEXT_MAX)}
-    made = [_group(one, *examples[one.newest]) for one in shown if one.newest in examples]
+    made = await _with_examples(store, found.groups[:GROUPS_SHOWN])
     more = found.more or len(found.groups) > GROUPS_SHOWN
     return DeathGroups(groups=made, looked_at=found.looked_at, full=found.full, more=more)
+
+
+async def read_largest_groups(store: Store, most: int) -> list[DeathGroup]:
+    """Return the groups of most of the newest dead jobs, the largest first."""
+    found = (await store.inspector.dead_groups(DeadFilter())).groups
+    largest = sorted(found, key=lambda one: one.number, reverse=True)[:most]
+    return await _with_examples(store, largest)
+
+
+async def _with_examples(store: Store, groups: Sequence[DeadGroup]) -> list[DeathGroup]:
+    ids = [one.newest for one in groups]
+    examples = {row.id: (row, last) async for row, last in read_dead(store, ids, TEXT_MAX)}
+    return [_group(one, *examples[one.newest]) for one in groups if one.newest in examples]
 
 
 def _group(group: DeadGroup, row: StoredJob, last: AttemptRow | None) -> DeathGroup:
     crash = None if last is None else last.crash
     return DeathGroup(
-        fingerprint=group.fingerprint,
+        group=group.fingerprint,
         number=group.number,
         first_at=group.first_at,
         last_at=group.last_at,
@@ -113,7 +124,7 @@ class Cohort(msgspec.Struct, frozen=True):
 
 class SharedDeath(msgspec.Struct, frozen=True):
     """A death of a process with several attempts in it: ``incident`` is the lowest of their tokens.
-    ``waiting``: cohorts of suspects that wait or run; ``settled``: those that are none any more, or
+    ``waiting``: cohorts of suspects that wait or run; ``settled``: no longer suspects, or
     have ended."""
 
     incident: int

@@ -16,6 +16,7 @@ from outlast.model.crash import Charge, Crash, Progress
 from outlast.model.job import State
 from outlast.model.pause import NO_PAUSES, Pauses
 from outlast.row import moment, plain
+from outlast.store.evidence import EndedAttempt
 from outlast.store.logs import LogRow
 from outlast.store.rows import AttemptRow, RefusalRow, Served, StoredJob, WorkerRow
 
@@ -92,13 +93,15 @@ def dead_document(row: StoredJob, last: AttemptRow | None) -> Document:
     return document
 
 
-def error_of(row: StoredJob, last: AttemptRow | None) -> str | None:
+def error_of(row: StoredJob, last: AttemptRow | EndedAttempt | None) -> str | None:
     """Return what went wrong last, in one line, by the last closed attempt; None for a completed
     job, and where nothing did."""
     if row.state is State.COMPLETED or last is None:
         return None
-    if last.crash is None and last.charge == Charge.NONE:
+    if isinstance(last, AttemptRow) and last.crash is None and last.charge == Charge.NONE:
         return last.message or None
+    if last.message and last.outcome == row.state:  # the state is beside it
+        return last.message
     return f"{last.outcome}: {last.message}" if last.message else last.outcome
 
 
@@ -183,6 +186,7 @@ def _job(
         "tenant": row.tenant,
         "run_at": iso(row.run_at),
         "enqueued_at": iso(row.enqueued_at),
+        "requeued_at": iso(row.requeued_at),
         "expires_at": iso(row.expires_at),
         "started_at": iso(row.started_at),
         "ended_at": iso(row.ended_at),

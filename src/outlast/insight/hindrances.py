@@ -85,16 +85,15 @@ def _queue_not_served(about: Situation, live: list[WorkerRow]) -> Told:
 
 def _draining(about: Situation, live: list[WorkerRow]) -> Told:
     stopping = [one for one in live if knows(one, about.row.task) and serves(one, about.row.queue)]
-    said = f"All that could take it are draining: {join_names(stopping)}."
+    said = f"All workers that could take it are draining: {join_names(stopping)}."
     return said, "The next worker that starts takes it.", about.place.due_alike
 
 
 def _failing(about: Situation, live: list[WorkerRow]) -> Told:
     those = [one for one in live if knows(one, about.row.task) and serves(one, about.row.queue)]
     ill = [one for one in those if takes_nothing(one)]
-    said = (
-        f"All that could take it fail at taking jobs: {join_names(ill)}. {fails(ill[0], about.now)}"
-    )
+    named = f"All workers that could take it fail to take jobs: {join_names(ill)}."
+    said = f"{named} {fails(ill[0], about.now)}"
     move = "Fix that: `outlast doctor` says how, or the log of that worker."
     return said, move, about.place.due_alike
 

@@ -1,4 +1,4 @@
-"""What needs a hand, and how the queues stand: read for the first page of an operator."""
+"""What needs attention, and how the queues stand: read for the first page of an operator."""
 
 from __future__ import annotations
 

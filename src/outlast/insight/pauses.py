@@ -1,7 +1,8 @@
 """Pausing: noted in the store, then acknowledged by each active worker; and what is said of it.
 
-Nothing of a pause starts once all active workers have acknowledged it. One that is draining takes
-nothing any more, and one whose lock file is free is dead.
+Nothing of a pause starts once all live workers have acknowledged it. One that is draining takes
+nothing any more, but what lies in a runner of it may not have begun; one whose lock file is free is
+dead.
 """
 
 from __future__ import annotations
@@ -34,11 +35,11 @@ class PauseList(msgspec.Struct, frozen=True):
     workers: list[WorkerRow]
 
     def unheard(self, pause: Pause) -> list[WorkerRow]:
-        """Return the active workers that have not acknowledged this pause yet."""
+        """Return the live workers that have not acknowledged this pause yet."""
         return [
             one
             for one in self.workers
-            if one.status is WorkerStatus.ACTIVE
+            if one.status in {WorkerStatus.ACTIVE, WorkerStatus.DRAINING}
             and not one.lock_free
             and not is_heeded(pause.id, one.heeds)
         ]

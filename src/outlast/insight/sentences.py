@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from outlast.insight.availability import dead, drains, takes_nothing, unheard
 from outlast.model.crash import Charge
+from outlast.model.job import State
 from outlast.store.rows import AttemptRow, Held, StoredJob, WorkerRow
 from outlast.store.statistics import PLACE_MAX
 from outlast.text import ago, count_of, line, since, span, stamp
@@ -45,10 +46,11 @@ def by_worker(worker: str | None, host: str | None) -> str:
 
 
 def took(row: StoredJob) -> str:
-    """Return how long the attempt of a completed job took."""
+    """Return how long the attempt of a completed job took: from its claim, so with the wait for a
+    process."""
     if row.started_at is None or row.ended_at is None:
         return ""
-    return f" after {span(row.ended_at - row.started_at)}, attempt {row.attempt_count}"
+    return f", {span(row.ended_at - row.started_at)} after its claim, attempt {row.attempt_count}"
 
 
 def at_time(at: float | None, now: float) -> str:
@@ -116,10 +118,10 @@ def describe_last_end(attempts: Sequence[AttemptRow]) -> list[str]:
     """Say how the last attempt ended that was charged, or else the last at all."""
     charged = [one for one in attempts if one.charge != Charge.NONE]
     ends = (charged or list(attempts))[-1:]
-    return [f"Attempt {one.number} ended as {_ending(one)}." for one in ends]
+    return [f"Attempt {one.number} {_ending(one)}." for one in ends]
 
 
 def _ending(one: AttemptRow) -> str:
     message = line(one.message, SAID_MAX).rstrip(".")
-    outcome = line(one.outcome, NAME_MAX)
-    return f"{outcome}: {message}" if message else outcome
+    how = "was the last" if one.outcome == State.DEAD else f"ended as {line(one.outcome, NAME_MAX)}"
+    return f"{how}: {message}" if message else how

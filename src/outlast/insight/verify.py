@@ -226,7 +226,7 @@ def _wrong(attempt: AttemptPast) -> str | None:
     kind = _KINDS.get(attempt.outcome)
     if kind is None:
         if attempt.outcome not in _PLAIN:
-            return f"its reason {attempt.outcome!r} is none"
+            return f"its reason {attempt.outcome!r} is unknown"
         failed = attempt.outcome == OutcomeKind.DEAD
         return _charged(attempt, {Charge.FAILURE if failed else Charge.NONE})
     if not attempt.has_crash:

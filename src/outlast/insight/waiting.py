@@ -75,7 +75,7 @@ def _due(about: Situation) -> Explanation:
         ),
     ]
     if held := _held(about, able):
-        said = f"All that runs there waits for other jobs and holds its slot: {held}."
+        said = f"Every job that runs there waits for another and holds its slot: {held}."
         return Explanation(
             position="slots_held",
             sentences=[*past, *sentences, said],

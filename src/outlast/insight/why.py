@@ -36,10 +36,10 @@ POSITIONS = {
     "completed": "it is done",
     "cancelled": "it was cancelled",
     "expired": "it was cancelled, since it had not begun by the time at which it expires",
-    "dead": "it used up a budget, or no further attempt was worth it",
+    "dead": "it used up a budget, or no retry could help",
     "running": "a worker runs it",
     "stopping": "it runs, and was asked to stop",
-    "overdue": "it runs past its timeout, and is to be ended",
+    "overdue": "it runs past its timeout, and its worker ends it",
     "silent": "it runs, but its worker has not been heard of for its whole lease",
     "orphaned": "it is marked as running, but its worker is gone",
     "scheduled": "it waits for its time",
@@ -51,8 +51,8 @@ POSITIONS = {
     "lacks_tags": "it is due, but the workers that know its task lack a tag that it requires",
     "queue_not_served": "it is due, but no worker that knows its task serves its queue",
     "draining": "it is due, but all workers that could take it are stopping",
-    "failing": "it is due, but the workers that could take it fail at taking jobs",
-    "slots_held": "it is due, but all that runs where it could waits for other jobs",
+    "failing": "it is due, but the workers that could take it fail to take jobs",
+    "slots_held": "it is due, but the jobs that run there hold their slots and wait for others",
     "in_line": "it is due, and a worker takes it as soon as it has a free slot",
 }
 
@@ -140,7 +140,7 @@ def _dead(about: Situation) -> Explanation:
     elif row.losses > policy.max_losses:
         cause = f"its budget of losses is used up ({row.losses}, max_losses={policy.max_losses})"
     else:
-        cause = "no further attempt was worth it (Dead, dead_on, retry_on), or none was possible"
+        cause = "no retry could help (Dead, dead_on, retry_on), or none was possible"
     return Explanation(
         position="dead",
         sentences=[
@@ -214,7 +214,11 @@ def _its_end(about: Situation) -> tuple[str, list[str], list[str]]:
     if not limits:
         limits = ["It has no timeout: it may run as long as its worker beats."]
         limits.append(f"`outlast stack {row.id}` shows where it is.")
-    return "running", limits, [f"Its own end; `outlast cancel {row.id}` asks it to stop."]
+    return (
+        "running",
+        limits,
+        [f"It will end by itself, or `outlast cancel {row.id}` asks it to stop."],
+    )
 
 
 def _runs(about: Situation) -> str:

@@ -10,8 +10,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-import msgspec
-
 from outlast.app import App
 from outlast.config import check_seconds, check_whole
 from outlast.errors import UsageError
@@ -96,11 +94,7 @@ class AppUnderTest:
         async def read(store: Store) -> list[StoredJob]:
             return await store.inspector.jobs(JobFilter(limit=JOBS_MAX))
 
-        payloads = self.app.stores.payloads
-        return [
-            msgspec.structs.replace(row, args=payloads.decode("args", row.args))
-            for row in reversed(run_in_background(lambda: self.app.stores.ask(read)))
-        ]
+        return run_in_background(lambda: self.app.stores.ask(read))[::-1]
 
     def _job(self, stored: StoredJob) -> Job[Any]:
         return self.app._job(stored)  # noqa: SLF001

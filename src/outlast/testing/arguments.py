@@ -13,7 +13,7 @@ from typing import Any
 
 from outlast.codec import to_json
 from outlast.errors import UsageError
-from outlast.row import plain
+from outlast.row import plain, read_payload
 from outlast.store.rows import StoredJob
 from outlast.task import Task
 
@@ -58,15 +58,21 @@ class WantedCall:
         ]
 
     def _args_of(self, job: StoredJob) -> dict[str, Any]:
-        stored = plain(job.args)
-        return _defaults_of(self.task) | (stored if isinstance(stored, dict) else {})
+        return _defaults_of(self.task) | self._read(job)
+
+    def _read(self, job: StoredJob) -> dict[str, Any]:
+        stored = read_payload("args", job.args, self.task.stores.payloads)
+        return stored if isinstance(stored, dict) else {}
+
+    def _show_job(self, job: StoredJob) -> str:
+        return f"job {job.id} {_show_call(job.task, self._read(job))} [{job.state}]"
 
     def describe_missing(self, jobs: Sequence[StoredJob]) -> str:
         """Return what was enqueued instead, the most similar first."""
         own = [(self.find_differences(job), job) for job in jobs if self.is_of(job)]
         own.sort(key=lambda each: len(each[0]))
         lines = [f"no job was enqueued that matches {self}"]
-        lines += [f"  {_show_job(job)}: {'; '.join(why)}" for why, job in own[:SHOWN_MAX]]
+        lines += [f"  {self._show_job(job)}: {'; '.join(why)}" for why, job in own[:SHOWN_MAX]]
         if len(own) > SHOWN_MAX:
             lines.append(f"  and {len(own) - SHOWN_MAX} more of {self.task.name}")
         others = Counter(job.task for job in jobs if not self.is_of(job))
@@ -79,7 +85,7 @@ class WantedCall:
 
     def describe_unwanted(self, found: Sequence[StoredJob]) -> str:
         """Return which jobs should not be there."""
-        shown = "\n".join(f"  {_show_job(job)}" for job in found[:SHOWN_MAX])
+        shown = "\n".join(f"  {self._show_job(job)}" for job in found[:SHOWN_MAX])
         which = "a job matches" if len(found) == 1 else f"{len(found)} jobs match"
         return f"{which} {self}:\n{shown}"
 
@@ -99,12 +105,6 @@ def _defaults_of(task: Task[..., Any]) -> dict[str, Any]:
 
 def _is_same(one: Any, other: Any) -> bool:
     return bool(one == other) and isinstance(one, bool) == isinstance(other, bool)
-
-
-def _show_job(job: StoredJob) -> str:
-    stored = plain(job.args)
-    args = stored if isinstance(stored, dict) else {}
-    return f"job {job.id} {_show_call(job.task, args)} [{job.state}]"
 
 
 def _show_call(task: str, args: Mapping[str, Any]) -> str:

@@ -54,13 +54,15 @@ def _prepare(call: Call[Any], checkpoint: Any, resources: Any) -> Any:
     """Return what calls the task with the attempt as the current one of its own context."""
     task = call.task
     args, kwargs = task.signature.decode(call.job.args)
-    saved = None if checkpoint is None else to_json("the checkpoint", checkpoint).decode()
+    payloads, saved = task.stores.payloads, None
+    if checkpoint is not None:
+        saved = payloads.encode("checkpoint", to_json("the checkpoint", checkpoint).decode())
     attempt = _InlineAttempt(
         _NoWorker(),
         _claim(call, saved),
         resources=resources,
         returns=task.returns,
-        payloads=task.stores.payloads,
+        payloads=payloads,
     )
 
     def in_thread() -> Any:

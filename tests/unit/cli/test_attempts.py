@@ -38,8 +38,8 @@ def test_an_oom_kill_is_shown_with_its_numbers_and_not_as_proof():
 
 
 def test_a_kill_by_the_worker_for_memory_is_shown_with_its_numbers():
-    seen = MemoryEvidence(source="max_rss", rss_bytes=310 * MIB, limit_bytes=300 * MIB)
-    shown = "its runner had 310 MiB; limit 300 MiB; killed by its worker"
+    seen = MemoryEvidence(source="max_rss", rss_bytes=310 * MIB, limit_bytes=200 * MIB)
+    shown = "its runner had 310 MiB, far above its max_rss of 200 MiB; killed by its worker"
     assert facts(memory=seen)["memory"] == shown
 
 

@@ -9,10 +9,16 @@ import msgspec
 import pytest
 from rich.console import Console
 
+from outlast.cli.dead_groups import _table as groups_table
+from outlast.cli.doctor import _show as show_findings
 from outlast.cli.job_page import Page
 from outlast.cli.logs import text_renderer
+from outlast.cli.pauses import _unheard
 from outlast.cli.show import dead_table, gone_table, jobs_table, workers_table
 from outlast.cli.wait import _end
+from outlast.cli.workers import _called
+from outlast.insight.deaths import DeathGroup
+from outlast.insight.doctor import Facts, Locks, examine
 from outlast.insight.queries import Dossier, JobList
 from outlast.insight.situation import Situation
 from outlast.insight.why import why
@@ -92,6 +98,26 @@ def test_the_page_of_a_job_and_the_lists_show_escapes_and_send_none(state: State
         lambda out: out.print(gone_table(out, [gone], refused, NOW)),
     ):
         assert not RAW & set(shown(draw))
+
+
+@pytest.mark.parametrize("duty", ["exchange", EVIL])
+def test_the_doctor_and_groups_of_dead_jobs_show_escapes_and_send_none(duty: str) -> None:
+    failing = msgspec.structs.replace(WORKER, failing=f"{duty}: {EVIL}", wakeup=f"{EVIL}: {EVIL}")
+    findings = examine(Facts(place=EVIL, now=NOW, workers=[failing], locks=Locks(path=EVIL)))
+    assert {"failing_duty", "wakeup"} <= {one.name for one in findings}
+    assert not RAW & set(shown(lambda out: show_findings(out, findings)))
+    group = hostile(
+        DeathGroup(
+            group=None, number=1, first_at=NOW, last_at=NOW, job_id=1, task="", queue="",
+            kind=None, exception=None, place=None, message="",
+        )
+    )  # fmt: skip
+    assert not RAW & set(shown(lambda out: out.print(groups_table(out, [group], NOW))))
+
+
+def test_the_name_of_a_worker_is_one_line() -> None:
+    forged = msgspec.structs.replace(WORKER, name="w\nworker b (2) has left")
+    assert "\n" not in _called(forged) + _unheard([forged])
 
 
 def page_of(dossier: Dossier) -> Any:

@@ -8,7 +8,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from outlast.insight.documents import job_document, listed_document, phase_of, workers_document
+from outlast.insight.documents import (
+    error_of,
+    job_document,
+    listed_document,
+    phase_of,
+    workers_document,
+)
 from outlast.model.crash import Crash, CrashKind, MemoryEvidence, Progress
 from outlast.model.job import Policy, State
 from outlast.store.rows import AttemptRow, Served, StoredJob, WorkerRow, WorkerStatus
@@ -239,3 +245,11 @@ def test_workers_are_shown_with_all_that_the_contract_names():
     assert (shown["status"], shown["presence"]) == ("draining", "lock_file")
     assert shown["presence_off"] is None
     json.dumps(document)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "said"), [("dead", "no such page"), ("error", "error: no such page")]
+)
+def test_the_error_of_a_dead_job_does_not_say_dead_again(outcome: str, said: str):
+    last = msgspec.structs.replace(CLOSED, outcome=outcome, message="no such page")
+    assert error_of(row(state=State.DEAD), last) == said

@@ -66,7 +66,7 @@ CASES: list[tuple[str, Explanation, list[str], int]] = [
         "slots_held",
         asked(job(), worker(running=2), held=[Held(12, 1, 14), Held(13, 1, 15)], due_here=3),
         [
-            "All that runs there waits for other jobs and holds its slot: job 12 for job 14,",
+            "Every job that runs there waits for another and holds its slot: job 12 for job 14,",
             "job 13 for job 15.",
             "A task that enqueues the next step and returns",
         ],
@@ -85,7 +85,7 @@ CASES: list[tuple[str, Explanation, list[str], int]] = [
         "failing",
         asked(job(), REFUSED, worker(2, tasks=[]), due_alike=4),
         [
-            "All that could take it fail at taking jobs: worker W-1.",
+            "All workers that could take it fail to take jobs: worker W-1.",
             "Worker W-1 could hand in or take nothing for 1 min 30 s: NotPermitted: no UPDATE.",
             "`outlast doctor`",
         ],
@@ -101,7 +101,7 @@ CASES: list[tuple[str, Explanation, list[str], int]] = [
     (
         "completed",
         asked(job(state=State.COMPLETED, worker="W-1", started_at=NOW - 9, ended_at=NOW - 5)),
-        ["completed 5 s ago (2029-12-31 23:59:55 UTC) on worker W-1 after 4 s", "it is done"],
+        ["completed 5 s ago (2029-12-31 23:59:55 UTC) on worker W-1, 4 s after its claim", "done"],
         0,
     ),
     (
@@ -132,7 +132,7 @@ CASES: list[tuple[str, Explanation, list[str], int]] = [
     (
         "dead",
         asked(job(state=State.DEAD, attempt_count=1)),
-        ["no further attempt was worth it (Dead, dead_on, retry_on)"],
+        ["no retry could help (Dead, dead_on, retry_on)"],
         0,
     ),
     (
@@ -265,7 +265,7 @@ CASES: list[tuple[str, Explanation, list[str], int]] = [
     (
         "draining",
         asked(job(), worker(status=WorkerStatus.DRAINING), worker(2, drain_requested=True)),
-        ["All that could take it are draining: workers W-1, W-2.", "The next worker"],
+        ["All workers that could take it are draining: workers W-1, W-2.", "The next worker"],
         0,
     ),
     (

@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import quote
 
 from django.contrib.admin.views.decorators import staff_member_required
-from django.core.exceptions import ImproperlyConfigured
+from django.core.exceptions import ImproperlyConfigured, PermissionDenied
 from django.core.signals import setting_changed
 from django.db import transaction
 from django.http import HttpResponse
@@ -43,6 +43,8 @@ PERMISSIONS = {
     Right.TRIGGER: "outlast.trigger_schedule",
     Right.DRAIN: "outlast.drain_worker",
 }
+OF_SCHEDULES = ("schedules", "api/v1/schedules")  # addresses that show them, or act on them
+VIEW_SCHEDULES = "outlast.view_schedule"
 LOOK_AGAIN = b"retry: 5000\ndata: \n\n"  # in milliseconds
 STATE = "outlast.django"  # in the scope of a request: who it is of
 
@@ -56,6 +58,8 @@ def show_page(request: Any, within: str = "") -> HttpResponse:
     if within == "events" and request.user.has_perm(PERMISSIONS[Right.VIEW]):
         # A stream would hold a thread of the server: the page looks again every few seconds.
         return HttpResponse(LOOK_AGAIN, content_type="text/event-stream")
+    if within.startswith(OF_SCHEDULES) and not request.user.has_perm(VIEW_SCHEDULES):
+        raise PermissionDenied
     site = _site(store_url())
     scope, body = _scope_of(request, within, host), request.body
     return run_in_background(lambda: _answer(site.application, scope, body))

@@ -23,6 +23,8 @@ from outlast.store.foreign.connection import foreign
 from outlast.store.values import Enqueued, NewJob
 from outlast.stores import StoreProvider
 from outlast.sync import drive, loop_is_running
+from outlast.task import Task
+from outlast.task_options import TaskOptions
 
 R = TypeVar("R")
 
@@ -175,6 +177,14 @@ class DjangoApp(App):
     """The App of a project: its store is found when it is first used, by the settings."""
 
     _provider = DjangoStores
+
+    def _register(self, fn: Callable[..., Any], options: TaskOptions) -> Task[..., Any]:
+        """Name a task by its module path, as ``django.tasks`` does, unless it was given a name: the
+        apps of a project know nothing of each other's names."""
+        own = getattr(fn, "__name__", "<lambda>")
+        if options.get("name") is None and own != "<lambda>" and not isinstance(fn, Task):
+            options = {**options, "name": f"{fn.__module__}.{own}"}
+        return super()._register(fn, options)
 
 
 app = DjangoApp()

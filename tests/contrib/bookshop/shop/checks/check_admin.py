@@ -86,7 +86,7 @@ class Admin(TransactionTestCase):
         self.assertTrue(ScheduleRecord.objects.filter(name="nightly").exists())
         self.assertIn("nightly", self.client.get(SCHEDULES).content.decode())
         self.assertIn(" of nightly", self.act(SCHEDULES, "trigger", "nightly"))
-        self.assertTrue(JobRecord.objects.filter(task="print_order").exists())
+        self.assertTrue(JobRecord.objects.filter(task="shop.tasks.print_order").exists())
 
     @override_settings(
         OUTLAST_PAGE={"hide": "secret-[a-z]+|no paper", "hide_keys": ["to", "order_id"]}

@@ -209,7 +209,16 @@ class Enqueuing(TestCase):
         stored = JobRecord.objects.get(pk=tasks.mail.enqueue("ann", text="hi").id)
         self.assertEqual((one.job.task, one.job.args), (stored.task, stored.args))
         self.assertEqual((one.job.queue, one.job.priority), ("mail", 5))
-        self.assertEqual(call(tasks.print_order, 1, pages=2).job.task, "print_order")
+        self.assertEqual(call(tasks.print_order, 1, pages=2).job.task, "shop.tasks.print_order")
+
+    def test_two_apps_have_a_task_of_one_name(self):
+        def print_order(order_id: int) -> None:
+            pass
+
+        print_order.__module__ = "other.tasks"
+        self.addCleanup(app.tasks.pop, "other.tasks.print_order")
+        self.assertEqual(app.task(print_order).name, "other.tasks.print_order")
+        self.assertEqual(tasks.print_order.name, "shop.tasks.print_order")
 
 
 class Loops(TestCase):

@@ -82,20 +82,28 @@ class Page(TransactionTestCase):
         self.assertIn(self.client.post(path, headers=OWN).status_code, {200, 303})
         self.assertEqual(JobRecord.objects.get(pk=result.id).state, "cancelled")
 
+    def test_schedules_are_for_those_who_may_view_them(self):
+        self.sign_in(*EACH)
+        for path in ("schedules", "schedules/schedule?name=nightly", "api/v1/schedules"):
+            self.assertEqual(self.get(path).status_code, 403, path)
+        User.objects.all().delete()
+        self.sign_in("view_job", "view_schedule")
+        self.assertEqual(self.get("schedules").status_code, 200)
+
     def test_a_schedule_is_triggered_with_the_permission_of_the_admin_alone(self):
         work(tasks.count.enqueue())  # whose worker declares it
         form = (f"{PAGE}schedules/trigger", "name=nightly", "application/x-www-form-urlencoded")
         call = (f"{PAGE}api/v1/schedules/nightly/trigger", "{}", "application/json")
-        self.sign_in(*EACH - {"trigger_schedule"})
+        self.sign_in("view_schedule", *EACH - {"trigger_schedule"})
         shown = self.get("schedules/schedule?name=nightly").content.decode()
         self.assertNotIn("Trigger now", shown)
         for sent in (form, call):
             self.assertEqual(self.client.post(*sent, headers=OWN).status_code, 403)
-        self.assertFalse(JobRecord.objects.filter(task="print_order").exists())
+        self.assertFalse(JobRecord.objects.filter(task="shop.tasks.print_order").exists())
         User.objects.all().delete()
-        self.sign_in("view_job", "trigger_schedule")
+        self.sign_in("view_job", "view_schedule", "trigger_schedule")
         self.assertEqual(self.client.post(*form, headers=OWN).status_code, 303)
-        self.assertTrue(JobRecord.objects.filter(task="print_order").exists())
+        self.assertTrue(JobRecord.objects.filter(task="shop.tasks.print_order").exists())
 
     @override_settings(
         OUTLAST_PAGE={"hide": "secret-[a-z]+", "hide_keys": ["to"], "read_only": True}

@@ -19,6 +19,7 @@ from outlast.config import URL_VARIABLE
 from outlast.contrib.django.project import store_url
 from outlast.errors import text_of
 
+PROGRAM = "python manage.py outlast"
 APPLICATION = "outlast.contrib.django.runner:app"
 _OF_DJANGO = ("--settings", "--pythonpath")
 # They find the store by the application; a URL in the environment would be that of their runners,
@@ -61,7 +62,7 @@ def _run(argv: list[str]) -> int:
     wanted = next((each for each in argv if not each.startswith("-")), None)
     if wanted is not None and wanted not in _WITH_APPLICATION and "--help" not in argv:
         os.environ[URL_VARIABLE] = store_url()
-    return main(argv, app=APPLICATION)
+    return main(argv, app=APPLICATION, program=PROGRAM)
 
 
 def _without_djangos(argv: list[str]) -> list[str]:
