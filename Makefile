@@ -103,6 +103,10 @@ format: $(DEV) ## rewrite the code in the house format
 reference: $(DEV) ## write docs/reference.md from the docstrings
 	$(BIN)/python -m tools.reference
 
+.PHONY: weigh
+weigh: $(DEV) ## count lines, the claim, a job's calls: how heavy the code is
+	$(BIN)/python -m tools.weigh
+
 .PHONY: screenshots
 screenshots: $(DEV) debian ## take the pictures of the page that are in the docs
 	$(BIN)/python -m tools.screenshots
