@@ -1,8 +1,8 @@
 """What idle workers cost the database, by their number: CPU and statements a second.
 
 One process keeps their rows alive, over a few connections, by what a worker without work does: a
-beat in each heartbeat, a reaper with its glances and looks, an exchange in each poll that is worth
-a trip, a reconciliation, the count of its peers and the sweep of expired jobs. So the cost of
+beat in each heartbeat, a reaper with its glances and looks, an exchange in each poll, a
+reconciliation, the count of its peers and the sweep of expired jobs. So the cost of
 sessions is not in it. Beats have connections of their own, as in a worker: calls that keep plans
 and calls that do not would take them from each other, and open new ones all the time. *Each look by
 each*: the same, where each worker takes each look by itself; with more than 100 workers, a database
@@ -32,8 +32,8 @@ from outlast.store.glances import Glance
 from outlast.store.postgres.store import PostgresStore
 from outlast.store.values import ClaimRequest, NewWorker, WorkerRef
 from outlast.worker.claims.exchange import RECONCILE_SECONDS
+from outlast.worker.claims.pacing import Pacing
 from outlast.worker.claims.peers import EASED_PEERS
-from outlast.worker.claims.polls import Polls
 from outlast.worker.claims.wake_turns import PeerCount, WakeTurns
 from outlast.worker.maintenance.deadlines import Deadlines
 from outlast.worker.maintenance.expirer import Expirer
@@ -79,10 +79,10 @@ class IdleTurns(WakeTurns):
 class Idle:
     """What the duties of one idle worker share. It ignores all that its duties report to it."""
 
-    def __init__(self, is_eased: Callable[[], bool]) -> None:
+    def __init__(self) -> None:
         self.claimed_at = float("-inf")
         self.turns = IdleTurns(self, (), self, Nudge(), SYSTEM)
-        self.polls = Polls(SYSTEM, POLL, self.turns, is_eased)
+        self.pacing = Pacing(SYSTEM, poll=POLL, look_every=HEARTBEAT, turns=self.turns, inbox=None)
 
     def tasks(self) -> list[str]:
         """Return no tasks: nothing is claimed by them here."""
@@ -90,7 +90,7 @@ class Idle:
 
     def take_glance(self, glance: Glance) -> None:
         """Take in what a glance shows."""
-        self.polls.take_glance(glance)
+        self.pacing.take_glance(glance)
 
     def __getattr__(self, name: str) -> Callable[..., None]:
         return lambda *_: None
@@ -128,7 +128,7 @@ class Fleet:
 
     def _live(self, me: WorkerRef, boot_id: str) -> None:
         store = self._store
-        idle = Idle(lambda: self.count >= EASED_PEERS)
+        idle = Idle()
         looks = OwnLooks(
             store, lambda: me, boot_id, clock=SYSTEM, is_eased=lambda: self.count >= EASED_PEERS
         )
@@ -148,12 +148,10 @@ class Fleet:
             return HEARTBEAT
 
         async def poll() -> float:
-            if not idle.polls.are_useless():
-                idle.polls.note_look()
-                await store.exchange(me, [], [ClaimRequest(["t"], 10)])
-                idle.claimed_at = SYSTEM.boot()
-                idle.polls.note_end(None)
-            return idle.polls.seconds()
+            idle.pacing.note_asked()
+            reply = await store.exchange(me, [], [ClaimRequest(["t"], 10)])
+            idle.claimed_at = SYSTEM.boot()
+            return idle.pacing.take_reply(reply, has_looked=True, is_running=False)
 
         async def reconcile() -> float:
             await store.reconcile(me, [])

@@ -156,7 +156,7 @@ def _without_comments(text: str) -> str:
 def count_cases() -> int:
     """Return how many cases pytest collects."""
     told = subprocess.run(
-        [sys.executable, "-m", "pytest", "--collect-only", "-q", "tests"],
+        [sys.executable, "-m", "pytest", "--collect-only", "-q"],
         cwd=ROOT, capture_output=True, text=True, check=False,
     ).stdout  # fmt: skip
     found = re.search(r"^(\d+) tests? collected", told, re.MULTILINE)
@@ -177,8 +177,8 @@ def main(say: Callable[[str], object] = print) -> None:
         ("claim on PostgreSQL: lines of SQL", count_lines(claim)),
         ("claim on PostgreSQL: lines of Python", count_lines(modules)),
         ("protocols", sum(len(re.findall(r"\(Protocol", path.read_text())) for path in code)),
-        ("tests: lines", count_lines(tracked("tests/*.py"))),
-        ("tests: cases", count_cases()),
+        ("code of tests: lines", count_lines(tracked("tests/*.py"))),
+        ("cases of tests", count_cases()),
         ("docs: words", sum(len(path.read_text().split()) for path in tracked("docs/*.md"))),
     ]
     for name, figure in rows:

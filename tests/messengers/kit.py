@@ -130,7 +130,7 @@ class Shop:
 def is_at_ease(worker: Worker) -> bool:
     """Return whether it waits for messages, and has no other reason to look."""
     inbox = worker._exchange._inbox
-    return inbox.healthy and worker._exchange._is_at_ease() and inbox.has_free_slots()
+    return inbox.healthy and worker._exchange._pacing.is_at_ease() and inbox.has_free_slots()
 
 
 async def row_says(shop: Shop, words: str) -> None:

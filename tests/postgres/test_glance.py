@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 
 import asyncpg
-from msgspec.structs import replace
 
 from outlast.store.postgres.store import PostgresStore
 from outlast.store.rows import WorkerStatus
-from outlast.worker.claims.polls import NUMBER_SECONDS, Polls
-from outlast.worker.claims.wake_turns import WakeTurns
-from outlast.worker.service import Nudge
 from tests.conformance.kit import Hands, enqueued, job
 from tests.conformance.test_glance import glance, on_host
-from tests.manual_clock import ManualClock
 from tests.postgres.entries_kit import entries_read
-from tests.unit.worker.worker_kit import FakeOwner, FakePool, new_ledger
 
 INDEX = "outlast_workers_live"
 
@@ -68,63 +61,10 @@ async def test_a_beat_brings_a_glance_along(store: PostgresStore) -> None:
     beat = await store.heartbeat(hands.me)
     shown = await glance(hands)
     assert beat.glance is not None
-    assert beat.glance == replace(shown, oldest=beat.glance.oldest, newest=beat.glance.newest)
+    assert beat.glance == shown
     assert beat.glance.drawn
     assert beat.glance.watches == (0, 77, 0)
     assert [each.worker_id for each in beat.glance.neighbours] == [other.me.worker_id]
-
-
-async def test_a_look_is_not_the_last_while_a_transaction_is_open_that_has_drawn_a_position(
-    store: PostgresStore, pg_url: str
-) -> None:
-    """It may commit when all workers have looked, and its notification may be lost."""
-    hands, clock = await on_host(store, "a"), ManualClock()
-    turns = WakeTurns(FakeOwner(), [], FakePool(new_ledger(clock, Nudge()), 1), Nudge(), clock)
-    polls = Polls(clock, 1.0, turns, lambda: True)
-
-    async def look_is_the_last() -> bool:
-        for _ in range(3):
-            beat = await store.heartbeat(hands.me)
-            assert beat.glance is not None
-            polls.take_glance(beat.glance)
-            clock.advance(NUMBER_SECONDS)
-        polls.note_look()
-        polls.note_end(None)
-        return polls.are_useless()
-
-    async def will_be() -> None:  # other databases of the server have transactions, too
-        async with asyncio.timeout(60):
-            while not await look_is_the_last():
-                await asyncio.sleep(0.01)
-
-    await will_be()
-    late = await asyncpg.connect(pg_url)
-    await late.execute("BEGIN")
-    await late.execute("SELECT nextval('outlast_position_seq'), pg_current_xact_id()")
-    assert not await look_is_the_last()
-    assert not await look_is_the_last()
-    await late.execute("ROLLBACK")
-    await late.close()
-    await will_be()
-
-
-async def test_no_glance_shows_too_small_a_number_while_the_last_transaction_is_open(
-    store: PostgresStore, pg_url: str
-) -> None:
-    """A snapshot ends one above the last number that has completed, not above the last one that was
-    given out: it does not show that a transaction is open behind which nothing has completed."""
-    hands = await on_host(store, "a")
-    late = await asyncpg.connect(pg_url)
-    await late.execute("BEGIN")
-    number = await late.fetchval("SELECT pg_current_xact_id()::text::bigint")
-    own, brought = await glance(hands), (await store.heartbeat(hands.me)).glance
-    assert brought is not None
-    assert own.oldest <= number >= brought.oldest
-    assert own.newest is None or own.newest > number
-    assert brought.newest is not None, "a beat has a number of its own"
-    assert brought.newest > number
-    await late.execute("ROLLBACK")
-    await late.close()
 
 
 async def test_a_beat_renews_the_lease_also_where_nothing_else_can_be_read(

@@ -26,7 +26,12 @@ from outlast.store.values import (
     WorkerSeen,
 )
 from outlast.store.watches import LockIdentity
-from tests.sim.transactions import Transactions
+
+LINE = """SELECT CASE WHEN EXISTS (SELECT 1 FROM outlast_jobs
+                                   WHERE state = 'queued' AND solo > 0) THEN 0
+          ELSE (SELECT min(run_at) - ? FROM outlast_jobs
+                WHERE state = 'queued' AND position IS NULL AND solo = 0) END,
+          (SELECT value FROM outlast_sequences WHERE name = 'position')"""
 
 
 class SimPresence:
@@ -80,11 +85,7 @@ class Database:
         self.watches = [0] * (
             1 + world.seed % 3
         )  # marks; fewer than workers, so that looks are shared
-        self.transactions = Transactions(world)
-        self.peers_elsewhere = 0  # workers of the same kind that are busy all the time
-        self.in_parts_until = 0.0  # looks at the line are dear, and leave out a part of it
-        self.tells_what_was_followed = False  # else other seeds would show what they have shown
-        self.on_glance: Callable[[WorkerRef, Glance, bool], None] = lambda me, glance, own: None
+        self._rows: Any = None  # a connection for looks at the line
         self._holders: dict[int, SimPresence] = {}  # worker -> whose session has its lock
         self._noted: dict[int, str] = {}  # worker -> the incarnation on its row
 
@@ -146,10 +147,14 @@ class Database:
             world.disk.raise_tokens(world.store_clock.wall(), world.store_clock.random())
             self.drawn_in = self.incarnation
 
-    @property
-    def is_in_parts(self) -> bool:
-        """Whether looks at the line are taken in parts."""
-        return bool(self._world.loop.now < self.in_parts_until)
+    def look_at_line(self) -> tuple[float | None, int]:
+        """Return in how many seconds a job may fall due, and the highest position ever drawn."""
+        if self._rows is None:
+            self._rows = self._world.disk.look()
+        found: tuple[float | None, int] = self._rows.execute(
+            LINE, (self._world.store_clock.wall(),)
+        ).fetchone()
+        return found
 
     def notify(self, payload: str) -> None:
         """Tell all who listen."""
@@ -177,7 +182,6 @@ class ServedStore:
     def __init__(self, store: Any, database: Database) -> None:
         self._store = store
         self._database = database
-        self._part = 0  # of a line that is looked at in parts: the last one
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
@@ -195,34 +199,9 @@ class ServedStore:
     async def exchange(self, me: WorkerRef, ended: Any, requests: Any) -> Exchanged:
         """Hand in what ended; take nothing before tokens have jumped."""
         if self._database.has_incarnation:
-            if requests and self._database.is_in_parts:
-                return await self._exchange_in_parts(me, ended, requests)
-            if requests and self._database.tells_what_was_followed:
-                return await self._exchange_and_tell(me, ended, requests)
             return await self._store.exchange(me, ended, requests)
         reply = await self._store.exchange(me, ended, [])
         return msgspec.structs.replace(reply, valid=False)
-
-    async def _exchange_and_tell(self, me: WorkerRef, ended: Any, requests: Any) -> Exchanged:
-        """Tell all who listen what this worker has followed, as ``outlast_followed_v1`` does."""
-        drawn, followed = self._database.transactions.drawn, requests[0].followed
-        reply: Exchanged = await self._store.exchange(me, ended, requests)
-        asked = min((each.limit for each in requests if not each.solo), default=0)
-        at_end = sum(not each.solo for each in reply.claimed) < asked
-        if followed is not None and followed.kind is not None and at_end:
-            positions = ",".join(map(str, followed.positions))
-            self._database.notify(f"taken::{followed.kind}:{positions}:{drawn}")
-        return reply
-
-    async def _exchange_in_parts(self, me: WorkerRef, ended: Any, requests: Any) -> Exchanged:
-        """Look at one half of the line, and at the other one the next time."""
-        self._part = 1 - self._part
-        half = [
-            msgspec.structs.replace(each, tasks=[t for t in each.tasks if in_part(t, self._part)])
-            for each in requests
-        ]
-        reply = await self._store.exchange(me, ended, half)
-        return msgspec.structs.replace(reply, in_parts=True)
 
     async def observe(self, slack: float = 0.0) -> Snapshot:
         """Return one look at all live workers."""
@@ -231,35 +210,23 @@ class ServedStore:
         return msgspec.structs.replace(look, workers=workers)
 
     async def glance(self, me: WorkerRef) -> Glance:
-        """Return what each worker reads all the time; it takes no number."""
-        return await self._glance(me, own=True)
-
-    async def _glance(self, me: WorkerRef, *, own: bool) -> Glance:
         """Return what ``outlast_glance_v1`` shows: the line, the marks of those who watch, and the
         neighbours on the worker's host."""
         look = await self._store.observe(0.0)
-        line = self._glance_at_line(own=own)
-        marks = tuple(self._database.watches)
-        glance = msgspec.structs.replace(
-            line, next_tick=look.next_tick, pauses=look.pauses, watches=marks,
+        next_due, drawn = self._database.look_at_line()
+        return Glance(
+            next_due=next_due,
+            drawn=drawn,
+            next_tick=look.next_tick,
+            pauses=look.pauses,
+            watches=tuple(self._database.watches),
             neighbours=neighbours_of(me.worker_id, look.workers),
-        )  # fmt: skip
-        self._database.on_glance(me, glance, own)
-        return glance
-
-    def _glance_at_line(self, *, own: bool) -> Glance:
-        transactions = self._database.transactions
-        if own:
-            return transactions.glance(None)
-        number = transactions.begin()
-        line = transactions.glance(number)
-        transactions.end(number)
-        return line
+        )
 
     async def count_peers(self, me: WorkerRef) -> int:
         """Return how many workers serve the same."""
         look = await self._store.observe(0.0)
-        return len(look.workers) + self._database.peers_elsewhere
+        return len(look.workers)
 
     async def tell_gone(self, lock: LockIdentity, begun: int | None) -> int:
         """Say that the worker with this lock file is gone, and wake those who listen."""
@@ -273,7 +240,7 @@ class ServedStore:
         beat = await self._store.heartbeat(me)
         if not beat.renewed:
             return beat
-        glance = await self._glance(me, own=False)
+        glance = await self.glance(me)
         return msgspec.structs.replace(beat, glance=glance)
 
     async def keep_watch(self, place: int, mark: int) -> None:
@@ -291,11 +258,6 @@ class ServedStore:
         """Say that the presence proves nothing."""
         await self._store.presence_off(me, reason)
         self._database.off(me)
-
-
-def in_part(task: str, part: int) -> bool:
-    """Whether jobs of this task are in that half of the line."""
-    return (task == "work") == bool(part)
 
 
 def neighbours_of(worker_id: int, workers: list[WorkerSeen]) -> tuple[Neighbour, ...]:

@@ -20,8 +20,6 @@ from tests.sim.loop import PROCESS, Process, SimLoop, Stuck
 from tests.sim.nemesis import THEMES
 from tests.sim.pausing import KNOWN as PAUSING_KNOWN
 from tests.sim.pausing import TWINS as PAUSING_TWINS
-from tests.sim.polling import KNOWN as POLLING_KNOWN
-from tests.sim.polling import TWINS as POLLING_TWINS
 from tests.sim.twins import TWINS
 
 SURE = [
@@ -114,24 +112,6 @@ def test_an_expiry_without_a_guard_is_noticed(twin: str) -> None:
         "what has expired holds no key",
     )
     assert any(f": {law}" in done.stdout for law in laws), done.stdout + done.stderr
-
-
-@pytest.mark.timeout(400)
-def test_no_job_waits_beside_an_idle_worker_that_leaves_polls_out() -> None:
-    done = run("tests.sim.polling", "4", "5")  # the first one has no other faults
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "2 seeds, 0 violations" in done.stdout
-    assert ", 0 jobs that nothing announced" not in done.stdout
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(400)
-@pytest.mark.parametrize("twin", POLLING_TWINS)
-def test_polls_without_a_guard_are_noticed(twin: str) -> None:
-    first = POLLING_KNOWN[twin]
-    done = run("tests.sim.polling", str(first), str(first + 60), twin)
-    laws = ("no job waits beside an idle worker", "doubt counts from what was seen")
-    assert any(f": {law}: " in done.stdout for law in laws), done.stdout + done.stderr
 
 
 @pytest.mark.timeout(400)

@@ -224,11 +224,11 @@ class Exchanged(msgspec.Struct, frozen=True, kw_only=True):
     then nothing was claimed. ``next_due`` is in how many seconds the next scheduled job of these
     queues falls due, where nothing more could be claimed; suspects count where there was room for
     them. ``next_look`` is in how many seconds an exchange looks where this one has not, though
-    there may be jobs; None: it has looked everywhere, or, ``in_parts``, at some of it while others
-    are looked at before and after. ``solo_waiting`` is the largest ``solo``
-    among the suspects of the requests' tasks and queues that are due and were not claimed, 0 if
-    there are none. ``cut``: more could have been claimed, had the reply been allowed more bytes.
-    ``expired``: how many queued jobs of any task were ended by it."""
+    there may be jobs; None: it has looked everywhere, or looks at the rest in turn.
+    ``solo_waiting`` is the largest ``solo`` among the suspects of the requests' tasks and queues
+    that are due and were not claimed, 0 if there are none. ``cut``: more could have been claimed,
+    had the reply been allowed more bytes. ``expired``: how many queued jobs of any task were ended
+    by it."""
 
     valid: bool
     answers: list[Answer]
@@ -236,7 +236,6 @@ class Exchanged(msgspec.Struct, frozen=True, kw_only=True):
     cancels: list[tuple[int, int]] = []
     next_due: float | None = None
     next_look: float | None = None
-    in_parts: bool = False
     solo_waiting: int = 0
     cut: bool = False
     expired: int = 0

@@ -146,7 +146,6 @@ class Worker:
             turns=self._turns,
             inbox=self._announcer.inbox,
             pauses=self._pauses,
-            is_eased=is_among_many(self._wakeup, self._turns),
         )
 
     def _make_presence_keeper(self) -> PresenceKeeper | None:

@@ -55,7 +55,6 @@ class _Head(msgspec.Struct):
     late: int | None = None
     walked: int = 0
     next_look: float | None = None
-    in_parts: bool = False
     lanes: list[tuple[str, str, int, int]] = []
 
 
@@ -106,7 +105,6 @@ class PostgresExchange:
             next_due=head.next_due,
             solo_waiting=head.solo_waiting,
             next_look=head.next_look,
-            in_parts=head.in_parts,
             cut=head.cut,
             expired=head.expired,
         )
@@ -181,7 +179,6 @@ class PostgresExchange:
     ) -> None:
         """Note which requests had places left in the end. There may be more for these where this
         exchange has not looked: note in the head when the next one does."""
-        head.in_parts = self._is_part(look)
         asked = zip(requests, head.counts, search.everywhere, strict=False)
         ended = [
             (each, all_) for each, count, all_ in asked if not each.solo and count < each.limit

@@ -251,8 +251,6 @@ def _glance_of(row: Any) -> Glance:
     locks, named = directory_for(None), _neighbours_of(row["neighbours"] or "[]")
     return Glance(
         drawn=row["drawn"],
-        oldest=row["oldest"],
-        newest=row["newest"],
         next_due=row["next_due"],
         next_tick=row["next_tick"],
         pauses=row["pauses"],

@@ -3,7 +3,7 @@
 exchange.py     the hot path: hand in what ended and claim what is next, in one round trip
 ledger.py       every token from its claim to the store's answer about its end
 evidence.py     completes the crash report of an attempt, and redacts it
-polls.py        which looks are worth a trip though nothing was announced
+pacing.py       when the next trip is made
 peers.py        how many workers serve the same, and what those may do alternately
 prefetch.py     attempts that are claimed before there is a slot for them
 pauses.py       starts nothing of what is paused, and acknowledges that

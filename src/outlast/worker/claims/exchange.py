@@ -9,7 +9,7 @@ this worker never heard of is given back.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Iterable
 from typing import Protocol, TypeVar
 
 import msgspec
@@ -29,9 +29,8 @@ from outlast.wakeup.inbox import Inbox
 from outlast.worker.base import Pool
 from outlast.worker.claims.exclusive import ExclusiveClaim
 from outlast.worker.claims.ledger import Ledger
+from outlast.worker.claims.pacing import Pacing
 from outlast.worker.claims.pauses import PauseKeeper
-from outlast.worker.claims.peers import never
-from outlast.worker.claims.polls import Polls
 from outlast.worker.claims.prefetch import WAIT_SECONDS_MAX
 from outlast.worker.claims.superseded import SupersededAttempts
 from outlast.worker.claims.trip_bytes import TripBytes, size_of, size_of_all, size_of_claimed
@@ -42,7 +41,6 @@ T = TypeVar("T")
 Asked = tuple[WorkerRef, Pauses]
 
 BUSY_PAUSE_SECONDS = 0.05  # before an end is sent again whose row was locked
-RELAXED = 10.0  # times as long between two looks while a messenger says what is new
 RECONCILE_SECONDS = 30.0  # between two reconciliations, where no reply has been lost
 LEFT_OPEN_SECONDS = 60.0  # after which the open transaction of an ended attempt counts as forgotten
 
@@ -90,7 +88,6 @@ class Exchange:
         turns: WakeTurns,
         inbox: Inbox | None = None,
         pauses: PauseKeeper | None = None,
-        is_eased: Callable[[], bool] = never,
     ) -> None:
         self._store = store
         self._ledger = ledger
@@ -100,36 +97,26 @@ class Exchange:
         self._holder = holder
         self._checkpoints = checkpoints
         self._clock = clock
-        self._poll = poll
         self._turns = turns
         self._inbox = inbox or Inbox()
         self._pauses = pauses
-        self._look_at = clock.boot()
-        self._has_messenger = inbox is not None
-        self._polls = Polls(clock, poll, turns, is_eased)
+        self._pacing = Pacing(clock, poll=poll, look_every=look_every, turns=turns, inbox=inbox)
         self.claimed_at = float("-inf")  # when a claim was answered
-        self._look_every = look_every
         self._reconcile_every = reconcile_every
         self._patience = patience
         self._bytes = TripBytes(patience)
         self._broken = False
         self._reconciled_at = clock.boot()
         self._superseded = SupersededAttempts(store, ledger, pool, clock, look_every)
-        self._hint = False
-        self._asked_at = clock.boot() - poll
         self._exclusive = ExclusiveClaim(ledger, clock, pool.starter.exclusive_from)
 
     def hint(self) -> None:
         """Note that new work may exist: the next run looks even if it is early."""
-        self._hint = True
+        self._pacing.hint()
 
     def take_glance(self, glance: Glance) -> bool:
-        """Take in a glance at the store; return whether it shows work that is new, or falls due
-        before the next one. Where a messenger announces work, that is left to it."""
-        if self._has_messenger or glance.drawn is None:
-            return False
-        self._hint = self._polls.take_glance(glance) or self._hint
-        return self._hint
+        """Take in a glance at the store; return whether to make a trip now."""
+        return self._pacing.take_glance(glance)
 
     async def run_once(self) -> float:
         """Do one trip if there is anything to report or a slot to fill."""
@@ -147,14 +134,15 @@ class Exchange:
         alone = self._bytes.is_alone(ended)
         requests = [] if alone else self._choose_requests(ended)
         if not (ended or requests or self._bytes.doubts):
-            if not self._is_at_ease():
+            if not self._pacing.is_at_ease():
                 self._inbox.refuse()
                 self._inbox.offer(0)
             await self._reconcile_when_due()
-            return self._rest()
+            return self._pacing.rest()
         asked_as = self._asked()
         reply = await self._trip(ended, requests)
-        self._hint = self._hint or alone  # nothing was asked for beside it
+        if alone:  # nothing was asked for beside it
+            self._pacing.hint()
         try:
             return await self._take_reply(ended, requests, reply, asked_as)
         except BaseException:
@@ -172,40 +160,22 @@ class Exchange:
         return pause
 
     def _choose_requests(self, ended: list[Transition]) -> list[ClaimRequest]:
-        if not self._holder.may_claim() or (not ended and (self._is_at_ease() or self._is_idle())):
+        if not self._holder.may_claim() or (not ended and self._pacing.is_at_ease()):
             return []
         if self._pauses is not None and not self._pauses.is_known():
             return []
         requests = self._exclusive.choose(self._make_requests, self._starter.make_exclusive_request)
         requests = requests if self._pauses is None else self._pauses.narrow(requests)
         only_suspects = all(request.solo == ALONE_IN_RUNNER for request in requests)
-        if only_suspects and not (ended or self._exclusive.asked or self._is_time_for_suspects()):
+        if only_suspects and not (ended or self._exclusive.asked or self._pacing.is_poll_due()):
             return []  # a full worker does not follow each hint of ordinary work
         return requests
 
     def _make_requests(self) -> list[ClaimRequest]:
         return self._starter.make_requests(len(self._ledger.ended))
 
-    def _is_at_ease(self) -> bool:
-        """Whether a look can wait: the messenger would announce new jobs."""
-        return self._inbox.healthy and not self._hint and self._clock.boot() < self._look_at
-
-    def _is_idle(self) -> bool:
-        """Whether a look is known to find nothing."""
-        return not (self._hint or self._ledger.running) and self._polls.are_useless()
-
-    def _rest(self) -> float:
-        """Return the pause after a run without a trip."""
-        if self._is_idle():  # at times of its own: all idle ones see new work in the same second
-            return self._polls.seconds()
-        return min(self._poll, self._look_every)
-
-    def _is_time_for_suspects(self) -> bool:
-        return self._clock.boot() - self._asked_at >= self._poll
-
     async def _trip(self, ended: list[Transition], requests: list[ClaimRequest]) -> Exchanged:
-        self._hint = False
-        self._asked_at = self._look_at = self._clock.boot()
+        self._pacing.note_asked()
         requests = [self._bound(request) for request in self._inbox.add_names(requests)]
         requests = self._follow_wakeups(ended, requests) if requests else []
         try:
@@ -220,8 +190,9 @@ class Exchange:
         except BaseException:
             self._note_break(ended)
             raise
-        self.claimed_at = self._asked_at if requests else self.claimed_at
-        took = self._clock.boot() - self._asked_at
+        asked_at = self._pacing.asked_at
+        self.claimed_at = asked_at if requests else self.claimed_at
+        took = self._clock.boot() - asked_at
         if requests and not ended:
             self._turns.note_trip(took)
         self._bytes.note_answer(max(size_of_claimed(reply.claimed), size_of_all(ended)), took)
@@ -232,7 +203,6 @@ class Exchange:
     ) -> list[ClaimRequest]:
         """Return the requests with what was heard, and what others are told of it: nothing where
         this trip is made anyway, so that a busy worker sends no notification with each commit."""
-        self._polls.note_look()
         followed, news = self._turns.follow(requests), self._turns.take_news()
         followed = None if ended else followed
         first = msgspec.structs.replace(requests[0], followed=followed, news=news)
@@ -293,7 +263,9 @@ class Exchange:
 
     def _start(self, claimed: list[Claimed], asked_as: Asked) -> None:
         """Start what was claimed; give back what may not begin any more."""
-        attempts = self._ledger.claim([_with_expiry(each, self._asked_at) for each in claimed])
+        attempts = self._ledger.claim(
+            [_with_expiry(each, self._pacing.asked_at) for each in claimed]
+        )
         starts = _keep_readable(self._choose_starts(attempts, asked_as))
         self._starter.start(starts)
         if len(starts) < len(attempts):
@@ -312,7 +284,7 @@ class Exchange:
             return []
         if self._pauses is not None and self._pauses.pauses is not paused:  # meanwhile
             attempts = self._pauses.choose(attempts)
-        if self._clock.boot() - self._asked_at <= self._patience:
+        if self._clock.boot() - self._pacing.asked_at <= self._patience:
             return attempts
         return [each for each in attempts if each.claimed.policy.timeout is None]
 
@@ -322,17 +294,12 @@ class Exchange:
         asked = sum(request.limit for request in requests if not request.solo)
         ordinary = sum(not each.solo for each in reply.claimed)
         self._inbox.offer(asked - ordinary)
-        if self._hint or self._ledger.ended or reply.cut or (asked and ordinary >= asked):
+        is_filled = asked and ordinary >= asked
+        if self._pacing.is_hinted or self._ledger.ended or reply.cut or is_filled:
             return self._gather()
-        if asked and _has_found_the_end(reply):
-            self._polls.note_end(reply.next_due)
-        poll = self._poll * RELAXED if self._inbox.healthy else self._polls.seconds()
-        due = min(each for each in (poll, reply.next_due, reply.next_look) if each is not None)
-        if requests:  # otherwise there was no look, and the messenger was offered none
-            self._look_at += due
-        if self._ledger.running or self._inbox.healthy:  # superseded, or a messenger falls silent
-            due = min(due, self._look_every)
-        return max(0.001, due)
+        return self._pacing.take_reply(
+            reply, has_looked=bool(requests), is_running=bool(self._ledger.running)
+        )
 
     async def _reconcile_when_due(self) -> None:
         if self._clock.boot() - self._reconciled_at >= self._reconcile_every:
@@ -343,7 +310,8 @@ class Exchange:
         self._reconciled_at = self._clock.boot()
         for job_id, token in released:
             emit("claim_reconciled", job_id=job_id, token=token)
-        self._hint = self._hint or bool(released)
+        if released:
+            self._pacing.hint()
 
     async def _reconnect(self) -> None:
         await self._store.drop_connections()
@@ -361,12 +329,6 @@ class Exchange:
         except StoreError:
             self._broken = True
             raise
-
-
-def _has_found_the_end(reply: Exchanged) -> bool:
-    """Whether it has looked everywhere at once, and nothing is there."""
-    left = reply.claimed or reply.solo_waiting or reply.in_parts
-    return not left and reply.next_look is None
 
 
 def _with_expiry(claimed: Claimed, asked_at: float) -> Claimed:

@@ -85,8 +85,6 @@ class WakeTurns:
         self._kind: tuple[object, str] | None = None  # with what it is made of
         self._passed_over: tuple[tuple[str, ...], ...] = ((), ())  # queues, tenants: paused
         self._seen, self._seen_at = 0, -math.inf  # the position that one of its kind has shown
-        self._seen_by = 0  # the highest position by which that one had followed a wake-up
-        self._followed = 0  # the highest position by which this worker has
 
     def note_peers(self, count: int) -> None:
         """Note how many workers serve the same, this one included."""
@@ -154,22 +152,9 @@ class WakeTurns:
             if waiting is not None and waiting.jobs == 1:
                 del self._waiting[position]
         if kind == self._name_kind():
-            positions = [_number(each) for each in followed.split(",")]
-            for position in positions:
+            for position in map(_number, followed.split(",")):
                 self._waiting.pop(position, None)
             self._seen, self._seen_at = _number(drawn), self._clock.boot()
-            self._seen_by = max(positions)
-
-    def are_left_to_others(self, drawn: int, since: float) -> bool:
-        """Whether further looks for what was drawn up to this position, which a glance has shown
-        first at ``since``, are left to another of its kind: to one that said not long before that,
-        or later, that it looked at all of this when it followed a higher position than this worker
-        ever has. So of all that followed, the one with the highest leaves them to no other."""
-        return (
-            drawn <= self._seen
-            and self._seen_by > self._followed
-            and self._seen_at > since - SEEN_SECONDS
-        )
 
     # -- what is done about it
 
@@ -196,7 +181,6 @@ class WakeTurns:
         if not asked_for:
             return None
         waiting, self._waiting = self._waiting, {}
-        self._followed = max(self._followed, *waiting)
         if self.peers <= 1:
             return None
         kind = self._name_kind() if asked_for.issuperset(self._tasks()) else None

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
 from outlast.store.values import ClaimRequest, WorkerRef
 from outlast.wakeup.inbox import Inbox
 from outlast.worker.claims.checkpoints import CheckpointWriter
 from outlast.worker.claims.exchange import Exchange
-from outlast.worker.claims.peers import never
 from outlast.worker.claims.wake_turns import WakeTurns
 from outlast.worker.service import Nudge
 from tests.manual_clock import ManualClock
@@ -52,7 +49,6 @@ class Bench:
         self,
         slots: int = 10,
         inbox: Inbox | None = None,
-        is_eased: Callable[[], bool] = never,
     ) -> None:
         self.clock = ManualClock(boot=0.0)
         self.store = FakeStore()
@@ -75,7 +71,6 @@ class Bench:
             patience=20.0,
             turns=self.turns,
             inbox=inbox,
-            is_eased=is_eased,
         )
 
     def ends(self, *tokens: int) -> None:

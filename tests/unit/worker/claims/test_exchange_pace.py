@@ -9,7 +9,7 @@ from outlast.store.glances import Glance
 from outlast.store.values import Answer, ClaimRequest, Exchanged
 from outlast.wakeup.inbox import Inbox
 from outlast.worker.claims.exchange import BUSY_PAUSE_SECONDS
-from outlast.worker.claims.polls import POLL_FACTOR_WITH_GLANCES
+from outlast.worker.claims.pacing import POLL_FACTOR_WITH_GLANCES
 from tests.unit.worker.claims import exchange_kit
 from tests.unit.worker.claims.exchange_kit import LOOK, POLL, Bench
 from tests.unit.worker.worker_kit import COMPLETED, accepted, claimed

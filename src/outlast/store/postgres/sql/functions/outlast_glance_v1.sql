@@ -1,10 +1,7 @@
 -- What each worker reads all the time, at a cost that does not depend on how many workers there are: the
 -- highest position ever drawn (if that has not changed, nothing new stands in any line, but what a
 -- transaction has drawn before and committed since; the line itself is not looked at: this would walk over
--- its dead entries), the number of the oldest transaction that is open and, where this one has a number of its own, as
--- that of a beat has, that number: all that were given out before it are below (worker/claims/polls.py
--- says what for; the end of a snapshot would not do: it is one above the last number that has completed, and
--- says nothing of those that are open above it), in how many seconds a job that is in no line falls due (0 where a suspect waits, which
+-- its dead entries), in how many seconds a job that is in no line falls due (0 where a suspect waits, which
 -- may be due), in how many seconds a schedule is due, the version of what is paused, the marks of
 -- those who watch (see outlast_keep_watch_v1), and the next three workers whose lock files this one may see, in
 -- the order of their ids, the first after the last. Marks and neighbours are JSON: a driver would ask what an array
@@ -16,7 +13,7 @@
 -- nothing, and three of them would hide the one that only this worker can find dead.
 CREATE FUNCTION outlast_glance_v1(
     p_worker bigint,
-    OUT drawn bigint, OUT oldest bigint, OUT newest bigint, OUT next_due double precision, OUT next_tick double precision, OUT pauses text,
+    OUT drawn bigint, OUT next_due double precision, OUT next_tick double precision, OUT pauses text,
     OUT watches text, OUT neighbours text)
 LANGUAGE plpgsql
 SET jit = off SET plan_cache_mode = force_generic_plan
@@ -30,8 +27,6 @@ DECLARE
     v_tick_read bigint := pg_stat_get_xact_tuples_returned(v_tick); v_first_tick double precision;
 BEGIN
     drawn := coalesce(pg_sequence_last_value('outlast_position_seq'), 0);  -- USAGE is enough for it
-    oldest := pg_snapshot_xmin(pg_current_snapshot())::text::bigint;  -- after the position
-    newest := pg_current_xact_id_if_assigned()::text::bigint;
     watches := json_build_array(
         coalesce(pg_sequence_last_value('outlast_watch_1_seq'), 0),
         coalesce(pg_sequence_last_value('outlast_watch_2_seq'), 0),

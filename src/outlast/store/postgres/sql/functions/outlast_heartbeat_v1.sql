@@ -15,7 +15,7 @@
 CREATE FUNCTION outlast_heartbeat_v1(
     p_worker bigint, p_registration text,
     OUT renewed boolean, OUT drain boolean, OUT stacks text, OUT cancels text,
-    OUT drawn bigint, OUT oldest bigint, OUT newest bigint, OUT next_due double precision, OUT next_tick double precision, OUT pauses text,
+    OUT drawn bigint, OUT next_due double precision, OUT next_tick double precision, OUT pauses text,
     OUT watches text, OUT neighbours text)
 LANGUAGE plpgsql
 SET jit = off SET plan_cache_mode = force_generic_plan
@@ -37,7 +37,7 @@ BEGIN
         LOCK TABLE outlast_jobs, outlast_schedules, outlast_pauses IN ACCESS SHARE MODE NOWAIT;
         SELECT json_agg(json_build_array(j.id, j.token))::text INTO cancels
         FROM outlast_jobs j WHERE j.worker_id = p_worker AND j.cancel_requested;
-        SELECT g.* INTO drawn, oldest, newest, next_due, next_tick, pauses, watches, neighbours
+        SELECT g.* INTO drawn, next_due, next_tick, pauses, watches, neighbours
         FROM outlast_glance_v1(p_worker) g;
     EXCEPTION WHEN OTHERS THEN
         NULL;

@@ -1,0 +1,116 @@
+"""Decides when the exchange makes its next trip to the store: the one place that does.
+
+A worker asks for work at once when it hears of some: by a notification, from the sweeper, or from a
+glance at the store, which shows that a position was drawn since the last one or that a job falls
+due before the next one. Otherwise it asks when the last reply said that something falls due, and at
+each poll, since each hint may be lost. It polls less often where something else would tell it of
+new work: glances, or a messenger in good health.
+
+Which of many idle workers follows a hint is decided in ``wake_turns``.
+"""
+
+from __future__ import annotations
+
+from outlast.clock import Clock
+from outlast.model.lease import LOOK_SECONDS
+from outlast.store.glances import Glance
+from outlast.store.values import Exchanged
+from outlast.wakeup.inbox import Inbox
+from outlast.worker.claims.wake_turns import WakeTurns
+
+POLL_FACTOR_WITH_GLANCES = 5.0  # glances show new and due jobs, so polls are rarer
+POLL_FACTOR_WITH_MESSENGER = 10.0
+PAUSE_SECONDS_MIN = 0.001
+
+
+class Pacing:
+    """The times of one worker's trips.
+
+    Args:
+        poll: seconds between two polls where nothing else would show new work.
+        look_every: seconds between two checks whether running attempts have newer holders.
+        turns: told of new positions; they say whether this worker follows them at once.
+        inbox: of the messenger; None: there is none.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        *,
+        poll: float,
+        look_every: float,
+        turns: WakeTurns,
+        inbox: Inbox | None,
+    ) -> None:
+        self._clock = clock
+        self._poll = poll
+        self._look_every = look_every
+        self._turns = turns
+        self._inbox = inbox
+        self._drawn: int | None = None  # the last position that a glance has shown
+        self._glanced_at = self._look_at = clock.boot()
+        self.asked_at = clock.boot() - poll  # when the last trip began
+        self.is_hinted = False  # new work may exist: the next run asks even if it is early
+
+    def hint(self) -> None:
+        """Note that new work may exist."""
+        self.is_hinted = True
+
+    def take_glance(self, glance: Glance) -> bool:
+        """Take in a glance at the store; return whether to make a trip now. Where a messenger
+        announces work, that is left to it."""
+        if self._inbox is not None or glance.drawn is None:
+            return False
+        before_at, self._glanced_at = self._glanced_at, self._clock.boot()
+        before, self._drawn = self._drawn, glance.drawn
+        rest = max(LOOK_SECONDS, self._glanced_at - before_at)  # until the next one
+        is_new = before is None or (
+            before != glance.drawn and self._turns.hear_of_look(before, glance.drawn)
+        )
+        if is_new or (glance.next_due is not None and glance.next_due <= rest):
+            self.hint()
+        return self.is_hinted
+
+    def note_asked(self) -> None:
+        """Note that a trip begins, which answers all hints up to now."""
+        self.is_hinted = False
+        self.asked_at = self._look_at = self._clock.boot()
+
+    def is_at_ease(self) -> bool:
+        """Whether a look can wait: the messenger would announce new jobs."""
+        return self._is_announced() and not self.is_hinted and self._clock.boot() < self._look_at
+
+    def is_poll_due(self) -> bool:
+        """Whether the last trip began a poll ago."""
+        return self._clock.boot() - self.asked_at >= self._poll
+
+    def rest(self) -> float:
+        """Return the pause after a run without a trip."""
+        return min(self._poll, self._look_every)
+
+    def take_reply(self, reply: Exchanged, *, has_looked: bool, is_running: bool) -> float:
+        """Return the pause after a reply that left nothing to do at once.
+
+        Args:
+            reply: of the last trip.
+            has_looked: whether that trip asked for work.
+            is_running: whether attempts run, whose holders are checked every ``look_every``.
+        """
+        due = min(
+            each
+            for each in (self._poll_seconds(), reply.next_due, reply.next_look)
+            if each is not None
+        )
+        if has_looked:
+            self._look_at += due
+        if is_running or self._is_announced():  # or the messenger falls silent
+            due = min(due, self._look_every)
+        return max(PAUSE_SECONDS_MIN, due)
+
+    def _poll_seconds(self) -> float:
+        if self._is_announced():
+            return self._poll * POLL_FACTOR_WITH_MESSENGER
+        return self._poll if self._drawn is None else self._poll * POLL_FACTOR_WITH_GLANCES
+
+    def _is_announced(self) -> bool:
+        return self._inbox is not None and self._inbox.healthy
