@@ -17,7 +17,7 @@ WAITING = """SELECT count(*) FROM pg_stat_activity
              WHERE datname = current_database() AND wait_event_type = 'Lock'"""
 PAUSED = "(SELECT pg_advisory_xact_lock_shared(42)::text OFFSET 0) p CROSS JOIN "
 SEEN_BY = {
-    "completion": ("outlast_exchange_v1", "unnest(p_done_ids, p_done_tokens, p"),
+    "completion": ("outlast_hand_in_v1", "unnest(p_done_ids, p_done_tokens, p"),
     "claim": (
         "outlast_next_in_turn_v1",
         "outlast_jobs j\n              WHERE j.queue = p_queues[1] AND j.task = p_tasks[1]",

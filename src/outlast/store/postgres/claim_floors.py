@@ -3,7 +3,7 @@
 A lane is the part of the line with one queue, task and priority. Rows that have left it stay in
 its index until a vacuum may take them: behind a transaction that is held open, that is all
 of them. So the client tells the exchange from which position on it reads each lane, and which
-lanes it knows (postgres/sql/functions/outlast_exchange_v1.sql says why that is right).
+lanes it knows (postgres/sql/functions/outlast_claim_v1.sql says why that is right).
 
 There may be a hundred thousand lanes, where each customer has a queue, and each one that is told
 costs a probe in each exchange. So only those are known out of which most was claimed, since they

@@ -33,34 +33,53 @@ from outlast.store.values import Answer, Claimed, ClaimRequest, Exchanged, Worke
 
 
 class _Head(msgspec.Struct):
-    """The head row of an exchange's reply. ``others``: ends that were not accepted. ``order``: the
-    ids of claimed jobs in the order of the line, and ``places``: their positions in it, None for
-    those that were named and for suspects. ``counts``: how many of them each claim request brought,
-    one after the other. ``late``: how many stood below the floors, where it
-    was looked there. ``lanes``: that the client did not know, as (queue, task, rank, first
-    position). ``drawn``: the highest position ever drawn."""
+    """The last row of an exchange's reply.
+
+    Attributes:
+        valid: whether the worker's row stands at its epoch.
+        others: ends that were not accepted, with their answers.
+        cancels: attempts that were asked to stop.
+        drawn: the highest position ever drawn.
+        incarnation: of the database; None where it has none.
+    """
 
     valid: bool
-    order: list[int]
-    places: list[int | None]
-    counts: list[int]
     others: list[tuple[int, int, str]]
     cancels: list[tuple[int, int]]
-    next_due: float | None
     drawn: int
+    incarnation: str | None = None
+
+
+class _ClaimHead(msgspec.Struct):
+    """The row of a reply that follows the claimed jobs, if anything was asked for.
+
+    Attributes:
+        order: the ids of the claimed jobs in the order of the line.
+        places: their positions in it, None for jobs that were named and for suspects.
+        counts: how many of them each claim request brought, one after the other.
+        late: how many stood below the floors, if this exchange looked there.
+        walked: entries of the line that the search for unknown lanes has read.
+        lanes: unknown to the client, as (queue, task, rank, first position).
+        next_look: in how many seconds the next exchange looks where this one has not.
+    """
+
+    order: list[int] = []
+    places: list[int | None] = []
+    counts: list[int] = []
+    next_due: float | None = None
     solo_waiting: int = 0
     cut: bool = False
     expired: int = 0
-    incarnation: str | None = None
     late: int | None = None
     walked: int = 0
-    next_look: float | None = None
     lanes: list[tuple[str, str, int, int]] = []
+    next_look: float | None = None
 
 
 _NONE = ("{}", "{}")
 _NOT_FOLLOWED = (None, None)
 _head_of = msgspec.json.Decoder(_Head).decode
+_claim_head_of = msgspec.json.Decoder(_ClaimHead).decode
 
 
 class PostgresExchange:
@@ -95,23 +114,23 @@ class PostgresExchange:
     async def _trip(
         self, me: WorkerRef, ended: Sequence[Transition], requests: Sequence[ClaimRequest]
     ) -> Exchanged:
-        head, rows = await self._ask(me, ended, requests)
+        head, claim, rows = await self._ask(me, ended, requests)
         others = {(job_id, token): Answer(answer) for job_id, token, answer in head.others}
         return Exchanged(
             valid=head.valid,
             answers=_all_but(others, ended),
             claimed=[_make_claimed(row) for row in rows],
             cancels=head.cancels,
-            next_due=head.next_due,
-            solo_waiting=head.solo_waiting,
-            next_look=head.next_look,
-            cut=head.cut,
-            expired=head.expired,
+            next_due=claim.next_due,
+            solo_waiting=claim.solo_waiting,
+            next_look=claim.next_look,
+            cut=claim.cut,
+            expired=claim.expired,
         )
 
     async def _ask(
         self, me: WorkerRef, ended: Sequence[Transition], requests: Sequence[ClaimRequest]
-    ) -> tuple[_Head, list[Any]]:
+    ) -> tuple[_Head, _ClaimHead, list[Any]]:
         if requests:
             await self._share(me)
         lanes, look = self._lanes.ask() if requests else (NO_LANES, None)
@@ -152,14 +171,17 @@ class PostgresExchange:
             self._search.note_failure(requests, search)
             raise
         head = _head_of(last["head"])
-        rows = _in_line(found, head.order)
-        if look is not None and head.late is not None:
-            self._lanes.note_look(look, self._clock.boot() - began_at, head.late)
-        if not head.cut:
-            self._note_end(requests, head, look, search, self._clock.boot() - began_at)
-        self._remember(rows, head)
-        self._note_turns(requests, rows, head)
-        return head, rows
+        claim = _claim_head_of(found.pop()["head"]) if found else _ClaimHead()
+        rows = _in_line(found, claim.order)
+        took = self._clock.boot() - began_at
+        if look is not None and claim.late is not None:
+            self._lanes.note_look(look, took, claim.late)
+        if not claim.cut:
+            self._note_end(requests, claim, look, search, took)
+        self._lanes.note_incarnation(head.incarnation)
+        self._remember(rows, claim, head.drawn)
+        self._note_turns(requests, rows, claim)
+        return head, claim, rows
 
     async def _send(self, values: Callable[[bool], tuple[Any, ...]]) -> list[Any]:
         """Make the exchange; ``values``: what is sent, depending on whether it may notify."""
@@ -172,24 +194,24 @@ class PostgresExchange:
     def _note_end(
         self,
         requests: Sequence[ClaimRequest],
-        head: _Head,
+        claim: _ClaimHead,
         look: tuple[int, int] | None,
         search: Search,
         seconds: float,
     ) -> None:
         """Note which requests had places left in the end. There may be more for these where this
-        exchange has not looked: note in the head when the next one does."""
-        asked = zip(requests, head.counts, search.everywhere, strict=False)
+        exchange has not looked: note in its head when the next one does."""
+        asked = zip(requests, claim.counts, search.everywhere, strict=False)
         ended = [
             (each, all_) for each, count, all_ in asked if not each.solo and count < each.limit
         ]
         if not ended:
             return
         searched = [request for request, everywhere in ended if everywhere]
-        self._search.note_end(searched, head.walked, seconds)
+        self._search.note_end(searched, claim.walked, seconds)
         later = self._search.seconds_to_next(each for each, everywhere in ended if not everywhere)
         below = self._lanes.seconds_to_look() if look is None else None
-        head.next_look = min((each for each in (later, below) if each is not None), default=None)
+        claim.next_look = min((each for each in (later, below) if each is not None), default=None)
 
     def _is_part(self, look: tuple[int, int] | None) -> bool:
         return look is not None and self._lanes.is_part(look)
@@ -213,31 +235,28 @@ class PostgresExchange:
         )
         return rows
 
-    def _remember(self, rows: Sequence[Any], head: _Head) -> None:
+    def _remember(self, rows: Sequence[Any], claim: _ClaimHead, drawn: int) -> None:
         """Note what an exchange has told of the line. No floor follows a position beyond what has
         been drawn, as a role that may enqueue can write it: all others would be below."""
-        self._lanes.note_incarnation(head.incarnation)
-        places = zip(rows, head.places, strict=True)
+        places = zip(rows, claim.places, strict=True)
         claimed = [
-            ((row[4], row[3], -row[12]), place)
-            for row, place in places
-            if place and place <= head.drawn
+            ((row[4], row[3], -row[12]), place) for row, place in places if place and place <= drawn
         ]
         if claimed:
             lanes = {(queue, rank) for (queue, _, rank), _ in claimed}
             self._turns.note_lanes(len(lanes), len(claimed))
         new = [
-            (queue, task, rank, place if place <= head.drawn else 0)
-            for queue, task, rank, place in head.lanes
+            (queue, task, rank, place if place <= drawn else 0)
+            for queue, task, rank, place in claim.lanes
         ]
         self._lanes.remember(new, claimed)
 
     def _note_turns(
-        self, requests: Sequence[ClaimRequest], rows: Sequence[Any], head: _Head
+        self, requests: Sequence[ClaimRequest], rows: Sequence[Any], claim: _ClaimHead
     ) -> None:
         """Note for each request the last queue from which it was given jobs by turns."""
-        claimed = iter(zip(rows, head.places, strict=True))
-        for request, count in zip(requests, head.counts, strict=False):
+        claimed = iter(zip(rows, claim.places, strict=True))
+        for request, count in zip(requests, claim.counts, strict=False):
             queues = [row[4] for row, place in islice(claimed, count) if place]
             if queues:
                 self._turns.note_taken(request, queues[-1])

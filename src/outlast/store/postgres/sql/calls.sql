@@ -33,12 +33,15 @@ SELECT * FROM outlast_keep_logs_v1($1, $2, $3, $4, $5, $6)
 
 -- name: exchange
 SELECT * FROM outlast_exchange_v1(
-    $1, $2, $3::text::bigint[], $4::text::bigint[], $5::text::text[], $6,
-    $7::text::integer[], $8::text::integer[], $9::text::text[], $10::text::text[], $11::text::text[],
-    $12::text::text[], $13::text::text[], $14::text::smallint[], $15::text::bigint[],
-    $16, $17, $18, $19, $20, $21, $22, $23::text::text[], $24::text::bigint[], $25,
-    $26::text::text[], $27::text::text[], $28::text::integer[], $29::text::integer[],
-    $30::text::text[]
+    p_worker => $1, p_epoch => $2, p_done_ids => $3::text::bigint[], p_done_tokens => $4::text::bigint[],
+    p_done_results => $5::text::text[], p_ends => $6, p_limits => $7::text::integer[], p_solos => $8::text::integer[],
+    p_tasks => $9::text::text[], p_queues => $10::text::text[], p_named => $11::text::text[],
+    p_lane_queues => $12::text::text[], p_lane_tasks => $13::text::text[], p_lane_ranks => $14::text::smallint[],
+    p_lane_floors => $15::text::bigint[], p_look_from => $16, p_look_to => $17, p_notify => $18, p_claims_max => $19,
+    p_bytes_max => $20, p_refusals_kept => $21, p_registration => $22, p_firsts => $23::text::text[],
+    p_wakes => $24::text::bigint[], p_kind => $25, p_not_queues => $26::text::text[],
+    p_not_tenants => $27::text::text[], p_mosts => $28::text::integer[], p_searches => $29::text::integer[],
+    p_news => $30::text::text[]
 )
 
 -- name: orphans

@@ -321,12 +321,12 @@ WHERE j.state = 'completed';
 \ir functions/outlast_end_v1.sql
 \ir functions/outlast_clear_v1.sql
 \ir functions/outlast_judge_v1.sql
-\ir functions/outlast_judge_ends_v1.sql
+\ir functions/outlast_hand_in_v1.sql
 \ir functions/outlast_channel_v1.sql
 \ir functions/outlast_notify_v1.sql
 \ir functions/outlast_followed_v1.sql
 
--- The line, read lane by lane (queue, task, priority) and from floors: outlast_exchange_v1 says under 5 why that is right.
+-- The line, read lane by lane (queue, task, priority) and from floors: outlast_claim_v1 says under 3 why that is right.
 \ir functions/outlast_stretch_v1.sql
 \ir functions/outlast_below_v1.sql
 \ir functions/outlast_next_in_turn_v1.sql
@@ -342,6 +342,7 @@ REVOKE ALL ON FUNCTION outlast_free_keys_v1 FROM PUBLIC;
 \ir functions/outlast_begun_v1.sql
 
 -- Hand in what ended, take what can run next, in one round trip and one commit.
+\ir functions/outlast_claim_v1.sql
 \ir functions/outlast_exchange_v1.sql
 
 -- Find running jobs that no worker runs, and give them back.
@@ -380,7 +381,7 @@ FOR EACH STATEMENT EXECUTE FUNCTION outlast_commit_locally_v1();
 \ir functions/outlast_progress_v1.sql
 \ir functions/outlast_keep_logs_v1.sql
 
--- Which suspects run next: outlast_exchange_v1, under 6.
+-- Which suspects run next: outlast_claim_v1, under 4.
 \ir functions/outlast_suspect_lanes_v1.sql
 \ir functions/outlast_first_suspect_v1.sql
 \ir functions/outlast_suspects_wait_v1.sql

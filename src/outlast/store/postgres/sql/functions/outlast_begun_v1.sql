@@ -2,7 +2,7 @@
 -- the exchange had ended what was expired, or because another session held the row then. A claim changes
 -- no such row, and the next exchange, or a sweep, ends it.
 --
--- Runs inside outlast_exchange_v1, under its planner settings, and only where a claim has changed fewer rows
+-- Runs inside outlast_claim_v1, under the planner settings of outlast_exchange_v1, and only where a claim has changed fewer rows
 -- than it had locked. The caller holds all of these rows, so that one of them runs if and only if it made it run.
 CREATE FUNCTION outlast_begun_v1(
     p_ids bigint[], p_positions bigint[], OUT begun_ids bigint[], OUT begun_positions bigint[])

@@ -2,7 +2,7 @@
 -- of positions; answers as outlast_next_v1. What is there is looked for without locks, one probe for
 -- each lane: mostly nothing.
 --
--- Runs inside outlast_exchange_v1, under its planner settings; step 5 there says why it is right. Rows
+-- Runs inside outlast_claim_v1, under the planner settings of outlast_exchange_v1; step 3 there says why it is right. Rows
 -- that others hold are passed over (SKIP LOCKED), and a row that was claimed since the snapshot has lost
 -- its position when it is looked at again.
 CREATE FUNCTION outlast_below_v1(

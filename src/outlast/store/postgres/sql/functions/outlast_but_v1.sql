@@ -1,5 +1,5 @@
 -- Lanes that a claim is about to read (outlast_stretch_v1), in their order, without those of the queues that it
--- passes over. Runs inside outlast_exchange_v1, which says under 9 what for; the others are as they were.
+-- passes over. Runs inside outlast_claim_v1, which says under 7 what for; the others are as they were.
 CREATE FUNCTION outlast_but_v1(
     p_not_queues text[], INOUT queues text[], INOUT tasks text[], INOUT ranks smallint[],
     INOUT floors bigint[], INOUT mixed boolean[])

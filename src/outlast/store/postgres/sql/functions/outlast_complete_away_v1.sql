@@ -1,6 +1,6 @@
 -- Complete attempts of jobs that are kept for no time (keep = 0): delete them. Returns the tokens of those.
 --
--- The guard is that of a completion (outlast_exchange_v1, 2): id, token and running, judged on the newest version of a
+-- The guard is that of a completion (outlast_hand_in_v1): id, token and running, judged on the newest version of a
 -- row that is locked without waiting. The lock and the deletion are two statements, so that the second sees what
 -- was committed before the first had the lock. A completion that is sent again, since its answer was lost, finds
 -- no row and is refused: that it was written cannot be told any more from a job that another worker has run to its end.

@@ -2,7 +2,7 @@
 -- with whether the job can run now, which incident the end clears, whether the caller is to delete the row
 -- in the same transaction (outlast_forget_v1: it has ended, and is kept for no time), and its new state.
 --
--- Rows are joined by `= ANY (ARRAY[h.job_id])`: see outlast_exchange_v1.
+-- Rows are joined by `= ANY (ARRAY[h.job_id])`: see outlast_hand_in_v1.
 --
 -- Why an end is right against
 --   * another end, a claim, a late worker: the row is locked by (id, token, running). A lock that

@@ -5,7 +5,7 @@
 -- Why that is right against
 --   * a claim: whichever locks the row first has it. A lock that does not wait (SKIP LOCKED) and finds that
 --     the row has changed looks at it again, and a running job is not queued. A claim takes no job that
---     has expired (outlast_exchange_v1, 5), so what was passed over here is not handed out either.
+--     has expired (outlast_claim_v1, 3), so what was passed over here is not handed out either.
 --   * a late worker: it owns running jobs only, and its end of one that went back and expired has an old
 --     token.
 --   * a cancel, a requeue: they hold the row, and it is passed over; a requeued job has no expiry any more.

@@ -3,7 +3,7 @@
 -- of these tasks, stands in its queue's line: a message cannot jump that. (coalesce leaves the primary key
 -- as the only way to an id.)
 --
--- Runs inside outlast_exchange_v1, under its planner settings. What is named is looked for without locks;
+-- Runs inside outlast_claim_v1, under the planner settings of outlast_exchange_v1. What is named is looked for without locks;
 -- rows that others hold are passed over (SKIP LOCKED), and one that was claimed since has lost its position
 -- when it is looked at again.
 CREATE FUNCTION outlast_named_v1(

@@ -1,7 +1,7 @@
 -- Lock the next jobs in these lanes, one lane after the other, from their floors on; answers as
 -- outlast_next_v1. That is the order of the line where no queue has two of them with the same rank.
 --
--- Runs inside outlast_exchange_v1, under its planner settings; step 5 there says why it is right. Rows
+-- Runs inside outlast_claim_v1, under the planner settings of outlast_exchange_v1; step 3 there says why it is right. Rows
 -- that others hold are passed over (SKIP LOCKED), and a row that was claimed since the snapshot has lost
 -- its position when it is looked at again.
 CREATE FUNCTION outlast_next_in_turn_v1(

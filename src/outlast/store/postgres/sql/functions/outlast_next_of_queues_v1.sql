@@ -4,7 +4,7 @@
 -- Where others hold some of those, each queue is read by itself (outlast_next_v1), so that too few come back
 -- only where nothing else can be locked. What was locked before that is left as it was.
 --
--- Runs inside outlast_exchange_v1, under its planner settings; step 5 there says why it is right. Rows that
+-- Runs inside outlast_claim_v1, under the planner settings of outlast_exchange_v1; step 3 there says why it is right. Rows that
 -- others hold are passed over (SKIP LOCKED), and a row that was claimed since the snapshot has lost its position
 -- when it is looked at again. One statement for all queues: each costs more than a few probes.
 CREATE FUNCTION outlast_next_of_queues_v1(

@@ -8,7 +8,7 @@
 -- can be locked: a worker that gets nothing rests for a while. (coalesce leaves the primary key as the
 -- only way to an id, and the order that is asked for leaves the line, under any statistics.)
 --
--- Runs inside outlast_exchange_v1, under its planner settings; step 5 there says why it is right. Rows
+-- Runs inside outlast_claim_v1, under the planner settings of outlast_exchange_v1; step 3 there says why it is right. Rows
 -- that others hold are passed over (SKIP LOCKED), and a row that was claimed since the snapshot has lost
 -- its position when it is looked at again.
 CREATE FUNCTION outlast_next_v1(

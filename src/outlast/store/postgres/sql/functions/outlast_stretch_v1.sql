@@ -3,7 +3,7 @@
 -- does not. They begin with the first queue whose name is not before p_first; mixed says of each whether its
 -- queue has another one of the same rank, so that the two must be merged. fresh: those that were not known.
 --
--- Runs inside outlast_exchange_v1, under its planner settings; step 5 there says why it is right to read
+-- Runs inside outlast_claim_v1, under the planner settings of outlast_exchange_v1; step 3 there says why it is right to read
 -- the line lane by lane and from floors. Reads without locks: a lane that comes meanwhile is
 -- found by the next claim, and one that is taken to its end is found empty.
 --

@@ -1,5 +1,5 @@
 -- Lanes (queue, task) that have suspects of this kind, among these tasks and queues (none: all):
--- one probe per lane, however many suspects. Reads without locks; runs inside outlast_exchange_v1, which
+-- one probe per lane, however many suspects. Reads without locks; runs inside outlast_claim_v1, which
 -- says under 6 which suspects run.
 CREATE FUNCTION outlast_suspect_lanes_v1(p_solo integer, p_tasks text[], p_queues text[], p_not_queues text[])
 RETURNS TABLE (queue text, task text)

@@ -1,5 +1,5 @@
 -- The largest kind of solo run, up to p_most, that a due suspect of these requests' tasks and queues waits for; 0
--- if there is none. Runs inside outlast_exchange_v1, under its planner settings; reads only.
+-- if there is none. Runs inside outlast_claim_v1, under the planner settings of outlast_exchange_v1; reads only.
 CREATE FUNCTION outlast_suspects_wait_v1(
     p_most integer, p_tasks text[], p_queues text[], p_not_queues text[], p_not_tenants text[],
     p_now timestamptz) RETURNS integer

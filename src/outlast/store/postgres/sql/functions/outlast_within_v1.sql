@@ -1,5 +1,5 @@
 -- Count how many of these jobs, from the first on, fit into a number of bytes of arguments and checkpoints in all.
--- Runs inside outlast_exchange_v1, which holds the locks on these rows: what is counted is what is sent.
+-- Runs inside outlast_claim_v1, which holds the locks on these rows: what is counted is what is sent.
 CREATE FUNCTION outlast_within_v1(p_rows tid[], p_bytes bigint) RETURNS integer
 LANGUAGE plpgsql
 AS $$

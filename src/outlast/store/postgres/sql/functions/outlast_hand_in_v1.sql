@@ -1,0 +1,93 @@
+-- Hand in what ended (outlast_exchange_v1): close attempts, and answer the ends that were not accepted.
+--
+-- Ends are judged by their own token alone (outlast_end_v1). Plain completions, the hot path, come as arrays and
+-- leave no evidence row: their facts stay on the job. Rows that are locked are tried again after 2, 4 and 8 ms:
+-- a claim elsewhere whose snapshot is a little old locks the newest version of a row before it sees that the job
+-- is taken, and keeps that lock to its commit. A row that is held longer, as by a task's own transaction, is
+-- answered busy. A completion locks and changes in one statement: a row that changed after its snapshot (a save,
+-- a progress) is locked in its newest version, which the second half does not see yet; the next try does.
+-- Jobs that are kept for no time (keep = 0) are left out of that and deleted instead, where fewer were
+-- completed than were handed in (outlast_complete_away_v1): others pay nothing for them.
+-- Ends that were not accepted are looked at again and answered busy, already or refused (outlast_judge_v1).
+--
+-- Returns the answers that are not `accepted`, how many of them are busy, how many ends there were, and which jobs
+-- can run now. Runs inside outlast_exchange_v1, under its planner settings. `= ANY (ARRAY[h.job_id])`: no plan can do
+-- that but by id (0095).
+CREATE FUNCTION outlast_hand_in_v1(
+    p_done_ids bigint[], p_done_tokens bigint[], p_done_results text[], p_ends text, p_refusals_kept integer,
+    OUT others json, OUT busy integer, OUT handed integer, OUT runnable bigint[])
+LANGUAGE plpgsql
+AS $$
+#variable_conflict use_column
+DECLARE
+    v_now timestamptz := clock_timestamp();
+    v_tokens bigint[] := '{}';
+    v_runnable bigint[]; v_clears bigint[]; v_gone bigint[];
+BEGIN
+    busy := 0;
+    handed := cardinality(p_done_ids);
+    IF p_ends IS NOT NULL THEN handed := handed + json_array_length(p_ends::json); END IF;
+    FOR v_try IN 1..4 LOOP
+        EXIT WHEN handed = cardinality(v_tokens);
+        IF v_try > 1 THEN
+            EXIT WHEN NOT EXISTS (
+                SELECT FROM unnest(p_done_ids, p_done_tokens) AS h (job_id, token)
+                JOIN outlast_jobs j ON j.id = ANY (ARRAY[h.job_id]) AND j.token = h.token
+                WHERE j.state = 'running'
+                UNION ALL
+                SELECT FROM json_to_recordset(coalesce(p_ends, '[]')::json)
+                     AS h (job_id bigint, token bigint)
+                JOIN outlast_jobs j ON j.id = ANY (ARRAY[h.job_id]) AND j.token = h.token
+                WHERE j.state = 'running');
+            PERFORM pg_sleep(0.001 * 2 ^ (v_try - 1));
+        END IF;
+        IF cardinality(p_done_ids) > 0 THEN
+            WITH locked AS MATERIALIZED (
+                SELECT j.ctid AS row, h.result
+                FROM unnest(p_done_ids, p_done_tokens, p_done_results)
+                     AS h (job_id, token, result)
+                JOIN outlast_jobs j ON j.id = ANY (ARRAY[h.job_id]) AND j.token = h.token AND j.state = 'running'
+                WHERE j.keep IS NULL OR j.keep > 0
+                FOR NO KEY UPDATE OF j SKIP LOCKED
+            ), done AS (
+                UPDATE outlast_jobs j
+                SET state = 'completed', ended_at = v_now, result = l.result,
+                    prune_at = CASE WHEN j.keep IS NOT NULL THEN v_now + least(j.keep, 1e9) * interval '1 second' END,
+                    completed_by = j.worker_id, worker_id = NULL, hard_deadline = NULL
+                FROM locked l WHERE j.ctid = l.row
+                RETURNING j.token)
+            SELECT v_tokens || coalesce(array_agg(token), '{}') INTO v_tokens FROM done;
+            IF v_try > 1 OR cardinality(v_tokens) < cardinality(p_done_ids) THEN
+                v_tokens := v_tokens || outlast_complete_away_v1(p_done_ids, p_done_tokens);
+            END IF;
+        END IF;
+        IF p_ends IS NOT NULL THEN
+            SELECT v_tokens || coalesce(array_agg(e.token), '{}'),
+                   v_runnable || array_agg(e.job_id) FILTER (WHERE e.runnable),
+                   v_clears || array_agg(e.clears) FILTER (WHERE e.clears IS NOT NULL),
+                   array_agg(e.job_id) FILTER (WHERE e.gone)
+            INTO v_tokens, v_runnable, v_clears, v_gone
+            FROM outlast_end_v1(p_ends) e;
+            IF v_gone IS NOT NULL THEN PERFORM outlast_forget_v1(v_gone); END IF;
+        END IF;
+    END LOOP;
+    IF v_clears IS NOT NULL THEN
+        v_runnable := v_runnable || outlast_clear_v1(v_clears);
+    END IF;
+
+    IF handed > cardinality(v_tokens) THEN
+        SELECT json_agg(json_build_array(g.job_id, g.token, g.answer)), count(*) FILTER (WHERE g.answer = 'busy')
+        INTO others, busy
+        FROM (SELECT array_agg(h.job_id) AS ids, array_agg(h.token) AS tokens, array_agg(h.outcome) AS outcomes
+              FROM (SELECT d.job_id, d.token, 'completed' AS outcome
+                    FROM unnest(p_done_ids, p_done_tokens) AS d (job_id, token)
+                    UNION ALL
+                    SELECT r.job_id, r.token, r.outcome
+                    FROM json_to_recordset(coalesce(p_ends, '[]')::json)
+                         AS r (job_id bigint, token bigint, outcome text)) h
+              WHERE h.token <> ALL (v_tokens)) m
+        CROSS JOIN LATERAL outlast_judge_v1(m.ids, m.tokens, m.outcomes, 'end', p_refusals_kept) g;
+    END IF;
+    runnable := v_runnable;
+END
+$$;
