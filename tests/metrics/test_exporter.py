@@ -78,12 +78,14 @@ async def test_a_store_that_is_away_is_a_page_and_is_asked_no_more_often(error: 
     assert value(await looking.page(), "outlast_store_up") == 1
 
 
-async def test_a_reader_that_leaves_ends_no_look_for_good() -> None:
+async def test_a_reader_that_leaves_ends_no_look() -> None:
     looking = Looking()
-    leaving = asyncio.create_task(looking.page())
-    await asyncio.sleep(0)
-    leaving.cancel()
+    for _ in range(3):
+        leaving = asyncio.create_task(looking.page())
+        await asyncio.sleep(0)
+        leaving.cancel()
     assert value(await looking.page(), "outlast_store_up") == 1
+    assert looking.looks == 1
 
 
 async def test_a_look_at_a_real_store_shows_what_is_in_it(store: Store) -> None:

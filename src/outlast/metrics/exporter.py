@@ -38,19 +38,21 @@ class Exporter:
         self._look = look
         self._clock = clock
         self._queues, self._tasks = Names(QUEUES_MAX), Names(TASKS_MAX)
-        self._looking = asyncio.Lock()
-        self._page = b""
-        self._good_until: float | None = None
+        self._page: asyncio.Task[bytes] | None = None
+        self._good_until = 0.0
         self._looked_at = 0.0
 
     async def page(self) -> bytes:
-        """Return the page; at most KEEP_SECONDS old. Those who ask while it is made wait for it."""
-        async with self._looking:
-            now = self._clock.boot()
-            if self._good_until is None or now >= self._good_until:
-                self._page = render(await self._read(), self._looked_at)
-                self._good_until = self._clock.boot() + KEEP_SECONDS
-        return self._page
+        """Return the page; at most KEEP_SECONDS old. Readers who ask while it is made wait for it,
+        and one who leaves does not end the look."""
+        if self._page is None or (self._page.done() and self._clock.boot() >= self._good_until):
+            self._page = asyncio.create_task(self._make(), name="outlast-exporter-look")
+        return await asyncio.shield(self._page)
+
+    async def _make(self) -> bytes:
+        page = render(await self._read(), self._looked_at)
+        self._good_until = self._clock.boot() + KEEP_SECONDS
+        return page
 
     async def _read(self) -> LookCollector | None:
         try:
