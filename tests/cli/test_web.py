@@ -6,7 +6,6 @@ import io
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 from typing import TYPE_CHECKING
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING
 import httpx
 import pytest
 
-from outlast.cli import main, web_server
+from outlast.cli import main
 from outlast.passwords import read_users
 from tests.cli.conftest import SECONDS, environment
 
@@ -139,12 +138,3 @@ def test_the_link_works_once_and_ctrl_c_ends_the_server_with_a_page_open(
                     assert server.wait(SECONDS) == 130
         finally:
             server.kill()
-
-
-def test_no_part_of_an_answer_waits_for_the_client_to_confirm_another() -> None:
-    with (
-        web_server._listen("127.0.0.1", 0) as listening,
-        socket.create_connection(listening.getsockname()),
-        listening.accept()[0] as accepted,
-    ):
-        assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)

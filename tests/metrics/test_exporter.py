@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import signal
 import subprocess
@@ -16,7 +15,6 @@ import pytest
 from outlast.cli import main
 from outlast.cli.exporter import StoreSource
 from outlast.errors import StoreUnavailable
-from outlast.metrics import server
 from outlast.metrics.exporter import KEEP_SECONDS, Exporter
 from outlast.metrics.look import Look, read_look
 from outlast.metrics.server import serving
@@ -106,7 +104,7 @@ async def test_a_look_at_a_real_store_shows_what_is_in_it(store: Store) -> None:
     assert value(page, "outlast_jobs_enqueued_total", queue="mail", task=TASK) == 1
 
 
-async def test_the_server_answers_with_the_page_alone(store: Store) -> None:
+async def test_the_server_answers_with_the_page_alone() -> None:
     looking = Looking()
     async with (
         serving(looking.exporter.page, "127.0.0.1", 0) as port,
@@ -119,38 +117,9 @@ async def test_the_server_answers_with_the_page_alone(store: Store) -> None:
         assert (await reader.head("/metrics")).text == ""
         assert (await reader.get("/")).status_code == 200
         assert (await reader.get("/../etc/passwd")).status_code == 404
-        assert (await reader.post("/metrics")).status_code == 501
-
-
-async def test_a_page_of_this_machine_answers_no_foreign_name() -> None:
-    looking = Looking()
-    async with (
-        serving(looking.exporter.page, "127.0.0.1", 0) as port,
-        httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=SECONDS) as reader,
-    ):
-        for host, status in (("evil.example", 421), (f"localhost:{port}", 200), ("[::1]:9", 200)):
-            assert (await reader.get("/", headers={"Host": host})).status_code == status, host
-
-
-async def test_slow_readers_are_few_and_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each sends a byte now and then: what counts is the connection, not the last byte."""
-    monkeypatch.setattr(server, "READERS_MAX", 2)
-    monkeypatch.setattr(server, "CONNECTION_SECONDS", 0.5)
-    async with serving(Looking().exporter.page, "127.0.0.1", 0) as port:
-        slow = [await asyncio.open_connection("127.0.0.1", port) for _ in range(3)]
-
-        async def read_slowly(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
-            with contextlib.suppress(ConnectionError):
-                while not reader.at_eof():
-                    writer.write(b"G")
-                    await asyncio.wait({asyncio.ensure_future(reader.read(1))}, timeout=0.05)
-            writer.close()
-            return b""
-
-        async with asyncio.timeout(SECONDS):
-            await asyncio.gather(*(read_slowly(*each) for each in slow))
-        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=SECONDS) as one:
-            assert (await one.get("/")).status_code == 200
+        foreign = {"Host": "evil.example"}
+        assert (await reader.get("/metrics", headers=foreign)).status_code == 421
+        assert (await reader.post("/metrics")).status_code == 405
 
 
 async def test_a_source_opens_the_store_when_it_comes(tmp_path: Path) -> None:

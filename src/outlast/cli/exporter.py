@@ -13,6 +13,7 @@ from outlast.cli.errors import say
 from outlast.cli.loop import run_loop
 from outlast.cli.options import Url, command
 from outlast.errors import ConfigError, StoreError, StoreUnavailable, text_of
+from outlast.http_server import url_of
 from outlast.store.backend import open_store, resolve_url
 from outlast.store.protocol import Store
 
@@ -68,16 +69,12 @@ async def _serve(url: str, host: str, port: int) -> None:
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     try:
         async with serving(Exporter(source.look).page, host, port) as bound:
-            say(f"metrics at http://{_shown(host)}:{bound}/metrics")
+            say(f"metrics at {url_of(host, bound)}/metrics")
             await stop.wait()
     except OSError as error:
         raise ConfigError(f"cannot listen on {host} port {port}: {text_of(error)}") from error
     finally:
         await source.close()
-
-
-def _shown(host: str) -> str:
-    return f"[{host}]" if ":" in host else host
 
 
 class StoreSource:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import sys
-from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,6 +13,7 @@ from outlast.cli.connect import check_exists, describe_place
 from outlast.cli.loop import run_loop
 from outlast.cli.options import Url, command
 from outlast.errors import ConfigError, UsageError
+from outlast.http_server import is_loopback
 from outlast.passwords import read_secret
 from outlast.store.backend import open_store, resolve_url
 
@@ -123,7 +123,7 @@ def web(
     ways = [password_file is not None, user_header is not None, no_auth]
     if sum(ways) > 1:
         raise UsageError(f"give one of {WAYS_IN}")
-    if not any(ways) and not _is_loopback(host):
+    if not any(ways) and not is_loopback(host):
         raise UsageError(
             f"--host {host} can be reached from other machines: say who may come in, by {WAYS_IN}"
         )
@@ -185,15 +185,6 @@ def _load_server() -> Any:
         if missing not in PAGE_NEEDS:
             raise
         raise ConfigError(f"the page needs {missing}: pip install 'outlast[web]'") from error
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False
 
 
 def _networks(texts: list[str]) -> list[Network]:

@@ -14,6 +14,7 @@ import uvicorn
 
 from outlast.cli.web_connections import BACKLOG, PatientProtocol, make_room
 from outlast.errors import ConfigError
+from outlast.http_server import listen, url_of
 from outlast.runner.garbage import keep_what_is_loaded
 from outlast.web.application import application_of, make_site
 from outlast.web.render import load_templates
@@ -61,8 +62,7 @@ async def serve(site: Site, users: Users, host: str, port: int, place: str) -> N
         PatientProtocol.most = make_room()
         site.stream_seconds = STREAM_SECONDS
         _prepare_requests()
-        name = f"[{host}]" if ":" in host else host
-        _introduce(users, f"http://{name}:{listening.getsockname()[1]}/", place)
+        _introduce(users, f"{url_of(host, listening.getsockname()[1])}/", place)
         await _run(_Server(config_of(site)), listening, site)
 
 
@@ -124,14 +124,8 @@ def _introduce(users: Users, address: str, place: str) -> None:
 
 def _listen(host: str, port: int) -> socket.socket:
     try:
-        found = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM)
-        family, _, _, _, address = found[0]
-        listening = socket.create_server(address[:2], family=family, backlog=BACKLOG)
+        return listen(host, port)
     except OSError as error:
         said = error.strerror or type(error).__name__
         text = f"cannot listen on {host}, port {port}: {said}; --port 0 takes one that is free"
         raise ConfigError(text) from error
-    # an answer goes out in two parts; the second would wait until the client has said that it has
-    # the first, 40 ms
-    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # also of what it accepts
-    return listening

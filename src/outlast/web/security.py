@@ -9,12 +9,12 @@ to read it, no page can be put into a frame, and no script runs that is not ours
 from __future__ import annotations
 
 import re
-from ipaddress import ip_address
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from outlast.http_server import is_address, name_of
 from outlast.web.problem import Problem, answer_for
 
 _DIGITS = re.compile(r"[0-9]+")
@@ -66,7 +66,7 @@ class SecurityGuard:
             return Problem(
                 421,
                 "Unknown host",
-                f"This page is not known by the name {_name_of(host)!r}. If it should be, allow it:"
+                f"This page is not known by the name {name_of(host)!r}. If it should be, allow it:"
                 " dashboard(hosts=[…]) or outlast web --allow-host NAME.",
             )
         if any(len(digits) >= _DIGITS_MAX for digits in _DIGITS.findall(scope["path"])):
@@ -81,8 +81,8 @@ class SecurityGuard:
         )
 
     def _is_known(self, host: str) -> bool:
-        name = _name_of(host)
-        return "*" in self._hosts or name in self._hosts or name == "localhost" or _is_address(name)
+        name = name_of(host)
+        return "*" in self._hosts or name in self._hosts or is_address(name)
 
 
 def is_same_origin(headers: Headers) -> bool:
@@ -100,17 +100,3 @@ def _place_of(origin: str) -> str | None:
         return urlsplit(origin).netloc.lower() or None
     except ValueError:
         return None
-
-
-def _name_of(host: str) -> str:
-    """Return the name in a Host, without its port."""
-    name = host if host.endswith("]") else host.rpartition(":")[0] or host
-    return name.strip("[]").lower().rstrip(".")
-
-
-def _is_address(name: str) -> bool:
-    try:
-        ip_address(name)
-    except ValueError:
-        return False
-    return True

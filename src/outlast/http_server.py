@@ -1,0 +1,203 @@
+"""A small HTTP server, for probes and metrics; the page shares the rules about addresses and names.
+
+Anyone who reaches the port can ask. What that costs is bounded: a connection is answered once and
+closed, a reader has a few seconds and a few kilobytes for its request, and of too many connections
+the oldest is cut, so that slow readers keep no other from its answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import functools
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
+from http import HTTPStatus
+from ipaddress import ip_address
+from typing import NamedTuple
+
+READERS_MAX = 32  # at once
+REQUEST_BYTES = 8_192
+REQUEST_SECONDS = 5.0  # from the connection to the end of the request
+ANSWER_SECONDS = 30.0  # for the answer to be made and read
+PLAIN = "text/plain; charset=utf-8"
+_NO_ADDRESS = {errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT}
+
+
+class Response(NamedTuple):
+    """What one request is answered."""
+
+    status: int
+    body: bytes
+    content_type: str = PLAIN
+
+
+def make_response(status: int, text: str) -> Response:
+    """Return a response of one line for people."""
+    return Response(status, f"{text}\n".encode())
+
+
+class _Request(NamedTuple):
+    method: str
+    target: str
+    version: str
+    host: str
+
+
+# --- addresses ----------------------------------------------------------------------------------
+
+
+def listen(host: str | None, port: int) -> socket.socket:
+    """Return a socket that listens there; None: on all addresses. Raises OSError.
+
+    A name that has addresses of both kinds, as localhost, is listened on at its address of IPv4.
+    """
+    listening = _listen_everywhere(port) if host is None else _listen_at(host.strip("[]"), port)
+    # also of connections: a second part of an answer waits for no confirmation of the first
+    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return listening
+
+
+def _listen_everywhere(port: int) -> socket.socket:
+    if socket.has_dualstack_ipv6():
+        try:
+            return socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True)
+        except OSError as error:  # compiled in, and switched off
+            if error.errno not in _NO_ADDRESS:
+                raise
+    return socket.create_server(("", port))
+
+
+def _listen_at(host: str, port: int) -> socket.socket:
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    family, _, _, _, address = min(found, key=lambda each: each[0] != socket.AF_INET)
+    return socket.create_server(address[:2], family=family)
+
+
+def url_of(host: str, port: int) -> str:
+    """Return the URL of a server, without a path."""
+    host = host.strip("[]")
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches an address; localhost is one, other names are none."""
+    try:
+        return host == "localhost" or ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+def name_of(host: str) -> str:
+    """Return the name in a Host, without its port."""
+    name = host if host.endswith("]") else host.rpartition(":")[0] or host
+    return name.strip("[]").lower().rstrip(".")
+
+
+def is_address(name: str) -> bool:
+    """Whether the name in a Host is an address or localhost: no foreign site has a name there."""
+    try:
+        return name == "localhost" or bool(ip_address(name))
+    except ValueError:
+        return False
+
+
+# --- connections --------------------------------------------------------------------------------
+
+
+@contextlib.asynccontextmanager
+async def serving(
+    listening: socket.socket,
+    answer: Callable[[str], Awaitable[Response]],
+    *,
+    checks_host: bool = False,
+) -> AsyncIterator[None]:
+    """Answer on a socket that listens while the block runs; close it at the end.
+
+    ``answer`` gets the path of each GET and HEAD. ``checks_host``: on an address of this machine
+    alone, refuse foreign names. A site that makes its name resolve here would otherwise read the
+    answers through a browser.
+    """
+    is_local = checks_host and is_loopback(listening.getsockname()[0])
+    readers = _Readers(answer, is_local=is_local)
+    server = await asyncio.start_server(readers.admit, sock=listening, limit=REQUEST_BYTES)
+    try:
+        yield
+    finally:
+        server.close()
+        await readers.cut_all()
+
+
+class _Readers:
+    """The connections of one server."""
+
+    def __init__(self, answer: Callable[[str], Awaitable[Response]], *, is_local: bool) -> None:
+        self._answer = answer
+        self._is_local = is_local
+        self._tasks: dict[asyncio.Task[None], None] = {}  # the oldest first
+
+    def admit(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Serve a new connection; of too many, the oldest is cut."""
+        task = asyncio.get_running_loop().create_task(self._serve(reader, writer))
+        task.add_done_callback(functools.partial(self._dismiss, writer))
+        self._tasks[task] = None
+        if len(self._tasks) > READERS_MAX:
+            oldest = next(iter(self._tasks))
+            del self._tasks[oldest]
+            oldest.cancel()
+
+    async def cut_all(self) -> None:
+        """Cut all connections."""
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _dismiss(self, writer: asyncio.StreamWriter, task: asyncio.Task[None]) -> None:
+        self._tasks.pop(task, None)
+        writer.transport.abort()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError, EOFError):  # the reader is slow, or has left
+            async with asyncio.timeout(REQUEST_SECONDS):
+                request = await _read_request(reader)
+            async with asyncio.timeout(ANSWER_SECONDS):
+                response = await self._respond(request)
+                has_body = request is None or request.method != "HEAD"
+                writer.writelines([_head_of(response), response.body if has_body else b""])
+                writer.close()
+                await writer.wait_closed()
+
+    async def _respond(self, request: _Request | None) -> Response:
+        if request is None:
+            return make_response(431, "a request of at most 8 KiB, please")
+        if not request.version.startswith("HTTP/1."):
+            return make_response(400, "a request in HTTP/1.1, please")
+        if request.method not in {"GET", "HEAD"}:
+            return make_response(405, "GET only")
+        if self._is_local and not is_address(name_of(request.host)):
+            return make_response(421, "not known by this name: ask for an address or localhost")
+        return await self._answer(request.target.partition("?")[0])
+
+
+async def _read_request(reader: asyncio.StreamReader) -> _Request | None:
+    """Return what a reader asks for; None: its request is too long. EOFError where it leaves."""
+    try:
+        head = await reader.readuntil(b"\r\n\r\n")
+    except asyncio.LimitOverrunError:
+        return None
+    first, *lines = head.decode("latin-1").split("\r\n")
+    method, _, rest = first.partition(" ")
+    target, _, version = rest.partition(" ")
+    fields = [line.partition(":") for line in lines]
+    hosts = [value.strip() for name, _, value in fields if name.strip().lower() == "host"]
+    return _Request(method, target, version, ", ".join(hosts))
+
+
+def _head_of(response: Response) -> bytes:
+    return (
+        f"HTTP/1.1 {response.status} {HTTPStatus(response.status).phrase}\r\n"
+        f"Content-Type: {response.content_type}\r\nContent-Length: {len(response.body)}\r\n"
+        "Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\nConnection: close\r\n\r\n"
+    ).encode()
