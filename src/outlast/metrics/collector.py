@@ -12,7 +12,6 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
-from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
 from outlast.insight.availability import health
@@ -39,7 +38,7 @@ VERBS = ("end", "checkpoint")
 Labels = tuple[str, ...]
 
 
-class LookCollector(Collector):
+class LookCollector:
     """What one look has shown, to be collected once. ``queues``, ``tasks``: names with labels."""
 
     def __init__(self, look: Look, queues: Names, tasks: Names) -> None:
@@ -165,14 +164,14 @@ def _by_outcome(
 
 
 def _gauge(name: str, words: str, labels: Labels, values: Mapping[Any, Any]) -> Metric:
-    family = GaugeMetricFamily(name, words, labels=labels)
-    for key, value in values.items():
-        family.add_metric(key, value)
-    return family
+    return _fill(GaugeMetricFamily(name, words, labels=labels), values)
 
 
 def _counter(name: str, words: str, labels: Labels, values: Mapping[Any, Any]) -> Metric:
-    family = CounterMetricFamily(name, words, labels=labels)
+    return _fill(CounterMetricFamily(name, words, labels=labels), values)
+
+
+def _fill(family: GaugeMetricFamily | CounterMetricFamily, values: Mapping[Any, Any]) -> Metric:
     for key, value in values.items():
         family.add_metric(key, value)
     return family

@@ -15,7 +15,6 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from prometheus_client.core import GaugeMetricFamily
-from prometheus_client.registry import Collector
 
 from outlast.clock import SYSTEM, Clock
 from outlast.errors import StoreError
@@ -64,28 +63,26 @@ class Exporter:
         return LookCollector(look, self._queues, self._tasks)
 
 
-class ExporterCollector(Collector):
-    """What the exporter says of itself. ``looked_at``: when the store was read last, in seconds
-    since 1970; 0: never."""
+def render(look: LookCollector | None, looked_at: float) -> bytes:
+    """Return the page of one look; None: the store could not be read. ``looked_at``: when it was
+    read last, in seconds since 1970; 0: never."""
+    seen = () if look is None else look.collect()
+    return write_text(chain(_describe_exporter(looked_at, is_up=look is not None), seen))
 
-    def __init__(self, looked_at: float, *, is_up: bool) -> None:
-        self._looked_at = looked_at
-        self._is_up = is_up
 
-    def collect(self) -> Iterator[Metric]:
-        """Yield the families."""
-        words = "1 where the store could be read for this page, else 0."
-        yield GaugeMetricFamily("outlast_store_up", words, value=float(self._is_up))
-        yield GaugeMetricFamily(
-            "outlast_last_look_timestamp_seconds",
-            "When the store was read last, in seconds since 1970; 0 if it never was.",
-            value=self._looked_at,
-        )
-        info = GaugeMetricFamily(
-            "outlast_build_info", "The version of the exporter.", labels=["version"]
-        )
-        info.add_metric([_find_own_version()], 1.0)
-        yield info
+def _describe_exporter(looked_at: float, *, is_up: bool) -> Iterator[Metric]:
+    words = "1 where the store could be read for this page, else 0."
+    yield GaugeMetricFamily("outlast_store_up", words, value=float(is_up))
+    yield GaugeMetricFamily(
+        "outlast_last_look_timestamp_seconds",
+        "When the store was read last, in seconds since 1970; 0 if it never was.",
+        value=looked_at,
+    )
+    info = GaugeMetricFamily(
+        "outlast_build_info", "The version of the exporter.", labels=["version"]
+    )
+    info.add_metric([_find_own_version()], 1.0)
+    yield info
 
 
 @cache
@@ -94,9 +91,3 @@ def _find_own_version() -> str:
         return metadata.version("outlast")
     except metadata.PackageNotFoundError:  # run from a source tree
         return "unknown"
-
-
-def render(snapshot: LookCollector | None, looked_at: float) -> bytes:
-    """Return the page of one look; None: the store could not be read."""
-    own = ExporterCollector(looked_at, is_up=snapshot is not None)
-    return write_text(chain(own.collect(), () if snapshot is None else snapshot.collect()))
