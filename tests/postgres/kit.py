@@ -58,4 +58,4 @@ async def exchange_on(session: Any, hands: Hands, limit: int) -> None:
     )
     last = ("{}", "{}", "{2}", "{1}", "{}")
     reply = await session.fetch(sql("exchange"), me.worker_id, me.epoch, *ends, *more, *last)
-    assert len(reply) == limit + 1
+    assert len(reply) == limit + 2  # with the heads of the claim and of the exchange
