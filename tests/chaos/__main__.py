@@ -19,11 +19,12 @@ import tempfile
 from pathlib import Path
 
 from harness import namespaces
+from outlast import Encryption
 from tests.chaos.disk import own_mounts
 from tests.chaos.hosts import HostsApart
 from tests.chaos.run import MARK, Chaos, Plan
 from tests.chaos.summary import how_to_go_on, told
-from tests.chaos.verdict import Verdict
+from tests.chaos.verdict import KEY, Verdict
 
 
 def main() -> int:
@@ -38,6 +39,8 @@ def main() -> int:
         namespaces.enter_own_network()
     plan = planned(chosen)
     os.environ[MARK] = plan.mark()
+    if plan.encrypted:
+        os.environ[KEY] = Encryption.make_key()
     try:
         chaos = HostsApart(plan) if plan.store == "hosts" else Chaos(plan)
         verdict = asyncio.run(interruptible(chaos))
@@ -75,6 +78,7 @@ def planned(chosen: argparse.Namespace) -> Plan:
         schedules=chosen.schedules,
         clock=chosen.clock,
         asynchronous=chosen.asynchronous,
+        encrypted=chosen.encrypted,
     )
 
 
@@ -103,6 +107,7 @@ def arguments() -> argparse.ArgumentParser:
     parser.add_argument(
         "--asynchronous", action="store_true", help="hosts: commits do not wait for the standby"
     )
+    parser.add_argument("--encrypted", action="store_true", help="encrypt all payloads")
     parser.add_argument("--only", help="deeds with this in the name")
     parser.add_argument("--wakeup", help="the applications' wakeup=; nats: a server of its own")
     parser.add_argument("--folder", type=Path, help="for the logs; default: a temporary one")

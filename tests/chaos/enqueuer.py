@@ -26,6 +26,7 @@ from tests.crash.payments import transaction
 ANSWER_SECONDS = 5.0  # how long it waits for the store
 PAUSE = 0.35  # seconds between two deeds, at most
 BRAKE = "brake"
+PAUSED = ("quick", "plain", "steps", "pays")  # tasks that are paused now and then
 KEPT, ROLLED_BACK = "kept", "rolled back"  # in a job's tenant: the fate of its transaction
 UNANSWERED = (outlast.StoreUnavailable, TimeoutError)
 # What the program's own connection also raises when the database is away or busy.
@@ -36,7 +37,7 @@ BROKEN = (
 
 
 class Enqueuer:
-    """Enqueues one by one, many at once and in transactions; cancels and requeues."""
+    """Enqueues one by one, many at once and in transactions; cancels, requeues and pauses."""
 
     def __init__(self, name: str, folder: Path, seed: int) -> None:
         self._name = name
@@ -54,6 +55,7 @@ class Enqueuer:
             self.in_transaction: 10,
             self.cancel: 5,
             self.requeue: 5,
+            self.pause: 2,
         }
         while True:
             await asyncio.sleep(self._rng.uniform(0, PAUSE))
@@ -96,6 +98,26 @@ class Enqueuer:
         """Requeue some job, if it is dead or cancelled."""
         await self._operate(app.requeue)
 
+    async def pause(self) -> None:
+        """Pause a task for a moment; now and then what runs of it is asked to stop."""
+        task, stop = self._rng.choice(PAUSED), self._rng.random() < 0.3
+        try:
+            async with asyncio.timeout(ANSWER_SECONDS):
+                await app.pause(task=task, stop=stop, wait=self._rng.uniform(0, 1))
+        except UNANSWERED:
+            pass  # it may be in force all the same
+        await asyncio.sleep(self._rng.uniform(0.3, 3))
+        while not await self._resumes(task):
+            await asyncio.sleep(0.2)
+
+    async def _resumes(self, task: str) -> bool:
+        try:
+            async with asyncio.timeout(ANSWER_SECONDS):
+                await app.resume(task=task)
+        except UNANSWERED:
+            return False
+        return True
+
     async def _operate(self, verb: Any) -> None:
         if not self._known:
             return
@@ -124,6 +146,8 @@ class Enqueuer:
             placement["key"] = f"{task.name}-{self._rng.randint(1, 2)}"
         if self._rng.random() < 0.1:
             placement["delay"] = self._rng.uniform(0.1, 3)
+        if self._rng.random() < 0.15:
+            placement["expires"] = self._rng.uniform(0.5, 8)
         if self._rng.random() < 0.1:
             placement["priority"] = self._rng.randint(-5, 5)
         return task.using(**placement).call(*arguments)

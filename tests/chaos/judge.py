@@ -74,6 +74,7 @@ def violations(run: Run) -> Iterator[str]:
     yield from twice_begun(run)
     yield from stale_saves(run)
     yield from checkpoints(run)
+    yield from expired(run)
 
 
 def lost(run: Run) -> Iterator[str]:
@@ -150,6 +151,21 @@ def checkpoints(run: Run) -> Iterator[str]:
                 f"FORGOTTEN job {start['job']}: token {start['token']} begins at step"
                 f" {start['step']}, though step {last} was saved"
             )
+
+
+def expired(run: Run) -> Iterator[str]:
+    """An expiry ends only what has not begun, and not before its time; nothing begins after it."""
+    begun = {entry["job"] for entry in _of(run, "start")}
+    for job in run.jobs:
+        if job.expires_at is None or run.failovers:  # ids that were lost are given again
+            continue
+        if job.state is State.CANCELLED and not job.cancel_requested:
+            if job.id in begun:
+                yield f"EXPIRED job {job.id} ({job.task}) had begun"
+            if (job.ended_at or 0.0) < job.expires_at:
+                yield f"EXPIRED job {job.id} ({job.task}) was ended before its time"
+        elif job.attempt_count == 1 and (job.started_at or 0.0) > job.expires_at:
+            yield f"EXPIRED job {job.id} ({job.task}) was claimed after its time"
 
 
 def _last_failover(run: Run, start: Entry) -> tuple[float, int]:

@@ -21,6 +21,7 @@ import asyncpg
 import msgspec
 import psutil
 
+import outlast
 from harness.faketime import HOUR, faked, no_faked_leftovers, write_offset
 from harness.nats_server import NatsServer
 from harness.proxy import Proxy, proxied
@@ -53,7 +54,7 @@ SERVER = {"max_wal_size": "64MB", "min_wal_size": "32MB"}  # on a small disk
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """What is to be done. ``mounts``: whether a small disk can be mounted, and so be filled.
     ``clock``: whether that of the database is stepped. ``asynchronous``: where hosts are apart,
-    commits do not wait for the standby."""
+    commits do not wait for the standby. ``encrypted``: all payloads are."""
 
     store: str
     seconds: float
@@ -67,6 +68,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     schedules: int = 0
     clock: bool = False
     asynchronous: bool = False
+    encrypted: bool = False
 
     def mark(self) -> str:
         """Return the mark of all processes of this run, which those of no other run have."""
@@ -80,6 +82,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         more += [f"--schedules {self.schedules}"] if self.schedules else []
         more += ["--clock"] if self.clock else []
         more += ["--asynchronous"] if self.asynchronous else []
+        more += ["--encrypted"] if self.encrypted else []
         start = f"python -m tests.chaos {self.store} --seconds {self.seconds:g} --seed {self.seed}"
         return " ".join([start, *more])
 
@@ -120,6 +123,7 @@ class Chaos:
         codes = [await asyncio.to_thread(each.wait, DRAIN_SECONDS) for each in enqueuers]
         supervisor.odd += [f"an enqueuer ended with code {code}" for code in codes if code]
         await ground.timetable.pause()
+        await self._resume(ground.scene.url)
         quiet = await self._until_all_ended(ground.scene)
         await supervisor.end(DRAIN_SECONDS)
         return await verdict_of(ground, nemesis, quiet)
@@ -240,6 +244,13 @@ class Chaos:
                 stdout=log,
                 stderr=log,
             )
+
+    async def _resume(self, url: str) -> None:
+        """End the pauses that enqueuers left behind when they were ended."""
+        app = outlast.App(url)
+        for paused in await app.pauses():
+            await app.resume(task=paused.name)
+        await app.close()
 
     # --- during the faults ------------------------------------------------------------------------
 

@@ -20,7 +20,9 @@ from tests.crash.payments import transaction, write
 
 WAKEUP = os.environ.get("OUTLAST_TEST_WAKEUP")
 MORE: dict[str, Any] = {"wakeup": WAKEUP} if WAKEUP else {}
-app = outlast.App(**MORE)
+KEY = os.environ.get("OUTLAST_TEST_KEY")
+PAYLOADS = [outlast.Encryption({"chaos": KEY})] if KEY else []
+app = outlast.App(payloads=PAYLOADS, **MORE)
 BULK = 20_000 if app.url.startswith("sqlite") else 800_000  # bytes: a file is on a small disk
 SOON: dict[str, Any] = {"backoff_first": 0.1, "backoff_max": 1.0}
 

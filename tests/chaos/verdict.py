@@ -19,11 +19,13 @@ import asyncpg
 import msgspec
 
 from harness.scene import ROOT, Scene, boot
+from outlast.payloads import Encryption, make_payloads
 from outlast.store.rows import JobFilter, StoredJob
 from tests.chaos import judge
 from tests.chaos.nemesis import Ground, Nemesis
 
 PAGE = 500
+KEY = "OUTLAST_TEST_KEY"  # in the environment: payloads are encrypted
 
 
 class Verdict(msgspec.Struct, kw_only=True):
@@ -107,7 +109,16 @@ async def _jobs(scene: Scene) -> list[StoredJob]:
         JobFilter(limit=PAGE, before_id=jobs[-1].id if jobs else None)
     ):
         jobs += page
-    return jobs
+    return [_readable(job) for job in jobs]
+
+
+def _readable(job: StoredJob) -> StoredJob:
+    """Return the job with its result as JSON."""
+    key = os.environ.get(KEY)
+    if key is None or job.result is None:
+        return job
+    payloads = make_payloads([Encryption({"chaos": key})])
+    return msgspec.structs.replace(job, result=payloads.decode("result", job.result))
 
 
 async def _closed(scene: Scene) -> dict[int, tuple[str, float]]:
