@@ -7,7 +7,7 @@ import getpass
 import socket
 
 from outlast.insight.acting import By, Verb
-from outlast.insight.bulk import BulkFilter, begin, order_of, preview
+from outlast.insight.bulk import BulkFilter, begin, preview
 from outlast.store import open_store
 from tests.cli.conftest import Outlast
 
@@ -62,7 +62,7 @@ def test_an_act_on_many_jobs_is_stopped_by_its_number(outlast: Outlast, rows: Fi
         await store.open()
         try:
             seen = await preview(store, Verb.REQUEUE, BulkFilter())
-            return await begin(store, order_of(seen), By("ada"))
+            return await begin(store, seen, By("ada"))
         finally:
             await store.close()
 

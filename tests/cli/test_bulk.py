@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from outlast.insight.acting import By, Verb
-from outlast.insight.bulk import BulkFilter, begin, order_of, preview
+from outlast.insight.bulk import BulkFilter, begin, preview
 from outlast.model.crash import Crash, CrashKind
 from outlast.model.lifecycle import OutcomeKind
 from outlast.store import open_store
@@ -142,7 +142,7 @@ def test_what_was_interrupted_is_gone_on_with(outlast: Outlast, dead) -> None:
         store = open_store(url)
         await store.open()
         seen = await preview(store, Verb.REQUEUE, BulkFilter(error="late"))
-        action = await begin(store, order_of(seen), By("a process that died"))
+        action = await begin(store, seen, By("a process that died"))
         await store.close()
         return action
 

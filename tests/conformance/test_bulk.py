@@ -10,15 +10,16 @@ import pytest
 
 from outlast.errors import UsageError
 from outlast.insight import bulk
-from outlast.insight.acting import By, Verb
-from outlast.insight.bulk import BulkFilter, MoreThanExpected, begin, go_on, order_of, preview
+from outlast.insight.acting import NAMED_MAX, By, Verb
+from outlast.insight.bulk import BulkFilter, MoreThanExpected, begin, go_on, preview
 from outlast.model.job import Policy, State
 from outlast.model.lifecycle import OutcomeKind
 from outlast.payloads import Encryption, Payloads
 from outlast.store.actions import ActionRow, ActionState
+from outlast.store.listing import DEAD_APART
 from outlast.store.protocol import Store
 from outlast.store.rows import JobFilter
-from outlast.store.values import Save
+from outlast.store.values import Requeued, Save
 from tests.conformance.kit import Hands, crashed, ended, enqueued, job
 from tests.manual_clock import ManualClock
 
@@ -34,7 +35,7 @@ async def deaths(store: Store, hands: Hands, count: int, **fields: object) -> li
 
 
 async def ordered(store: Store, verb: Verb = Verb.REQUEUE, which: BulkFilter = ALL) -> int:
-    return await begin(store, order_of(await preview(store, verb, which)), ADA)
+    return await begin(store, await preview(store, verb, which), ADA)
 
 
 async def done(store: Store, action_id: int) -> ActionRow:
@@ -74,8 +75,25 @@ async def test_a_count_is_bounded(
     await deaths(store, hands, 1)
     seen = await preview(store, Verb.REQUEUE, ALL)
     assert (seen.count, seen.at_least) == (4, True)
-    action_id = await begin(store, order_of(seen), ADA)
+    action_id = await begin(store, seen, ADA)
     assert (await done(store, action_id)).counts == {"requeued": 5}
+
+
+@pytest.mark.parametrize("rest", ["rare", "none"])
+async def test_an_act_reaches_what_its_preview_did_not_look_at(
+    store: Store, hands: Hands, monkeypatch: pytest.MonkeyPatch, rest: str
+) -> None:
+    """A look reads four dead jobs here: of a task without an index it finds one, or none yet."""
+    monkeypatch.setattr(bulk, "PREVIEW_ROWS", 4 * DEAD_APART)
+    ids = await deaths(store, hands, 6, queue="q")
+    newer = await deaths(store, hands, 3 if rest == "rare" else 4)
+    seen = await preview(store, Verb.REQUEUE, BulkFilter(queue="q"))
+    count = 1 if rest == "rare" else 0
+    assert (seen.count, seen.at_least, seen.up_to_id) == (count, True, ids[-1])
+    (later,) = await deaths(store, hands, 1, queue="q")
+    row = await done(store, await begin(store, seen, ADA))
+    assert (row.state, row.counts) == (ActionState.DONE, {"requeued": len(ids)})
+    assert await ids_in(store, State.DEAD) == {*newer, later}
 
 
 @pytest.mark.usefixtures("short_steps")
@@ -92,7 +110,7 @@ async def test_exactly_those_of_the_preview_are_acted_on(
     assert (seen.count, seen.up_to_id) == (7, others[-1])
     await hands.hand_in(crashed(held))
     newer = await deaths(store, hands, 2)
-    row = await done(store, await begin(store, order_of(seen), ADA))
+    row = await done(store, await begin(store, seen, ADA))
     word = "requeued" if verb is Verb.REQUEUE else "discarded"
     assert (row.state, row.counts) == (ActionState.DONE, {word: len(first) + len(others)})
     assert await ids_in(store, State.DEAD) == {late, *newer}
@@ -119,7 +137,9 @@ async def test_those_whose_key_was_taken_meanwhile_stay_dead_and_hold_up_no_othe
     (plain,) = await deaths(store, hands, 1)
     action_id = await ordered(store)
     (holder,) = await enqueued(store, job(key="taken"))
-    row = await done(store, action_id)
+    unchanged: bulk.Unchanged = {}
+    *_, row = [each async for each in go_on(store, action_id, unchanged=unchanged)]
+    assert unchanged == {taken: Requeued.KEY_TAKEN, second: Requeued.KEY_TAKEN}
     assert (row.state, row.counts) == (ActionState.DONE, {"requeued": 2, "key_taken": 2})
     assert await ids_in(store, State.DEAD) == {second, taken}
     assert await ids_in(store, State.QUEUED) == {first, plain, holder}
@@ -157,7 +177,7 @@ async def test_a_filter_by_a_text_finds_nothing_in_what_is_encrypted(
     for text in ("4111", "card", "outlast", "aes-256-gcm", "k", secret[-20:-4]):
         seen = await preview(store, verb, BulkFilter(args=text))
         assert (seen.count, seen.sample) == (0, []), text
-        row = await done(store, await begin(store, order_of(seen), ADA))
+        row = await done(store, await begin(store, seen, ADA))
         assert row.counts == {}
     assert (await preview(store, verb, ALL)).count == 1
 
@@ -165,7 +185,7 @@ async def test_a_filter_by_a_text_finds_nothing_in_what_is_encrypted(
 async def test_more_than_expected_is_refused(store: Store, hands: Hands) -> None:
     await deaths(store, hands, 3)
     seen = await preview(store, Verb.DISCARD, ALL)
-    fewer = msgspec.structs.replace(order_of(seen), expected=2)
+    fewer = msgspec.structs.replace(seen, count=2)
     with pytest.raises(MoreThanExpected, match="3 jobs match, and 2 were expected"):
         await begin(store, fewer, ADA)
     assert await store.inspector.actions() == []
@@ -177,6 +197,19 @@ async def test_the_record_says_who_did_what_to_which(store: Store, hands: Hands)
     assert (row.actor, row.reason, row.verb) == ("ada@desk", "the bug is mended", "requeue")
     assert msgspec.json.decode(row.filter or "") == {"queue": "q", "from_scratch": True}
     assert (row.expected, row.counts) == (3, {"requeued": 3})
+
+
+async def test_the_record_names_the_newest_jobs_and_belongs_to_the_only_one(
+    store: Store, hands: Hands
+) -> None:
+    ids = await deaths(store, hands, NAMED_MAX + 1)
+    row = await done(store, await ordered(store, Verb.DISCARD))
+    named = ", ".join(map(str, ids[:0:-1]))
+    assert (row.target, row.job_id) == (f"all that match (jobs {named} and older ones)", None)
+    (only,) = await deaths(store, hands, 1)
+    row = await done(store, await ordered(store))
+    assert (row.target, row.job_id) == (f"all that match (job {only})", only)
+    assert await store.inspector.actions(job_id=only) == [row]
 
 
 async def test_filters_narrow_by_label_error_and_time(store: Store, hands: Hands) -> None:
@@ -224,14 +257,14 @@ async def test_a_cancel_spares_what_began_or_came_back_after_its_preview(
     assert [row.id for row in seen.sample] == [running]
     await hands.hand_in(ended(other))
     (claimed,) = await hands.claim(1)
-    row = await done(store, await begin(store, order_of(seen), ADA))
+    row = await done(store, await begin(store, seen, ADA))
     assert row.counts == {}
     (third,) = await enqueued(store)
     seen = await preview(store, Verb.CANCEL, queued)
     assert [row.id for row in seen.sample] == [third]
     await store.cancel([third])
     await hands.hand_in(ended(claimed, OutcomeKind.RELEASED))
-    row = await done(store, await begin(store, order_of(seen), ADA))
+    row = await done(store, await begin(store, seen, ADA))
     assert row.counts == {}
     found = await store.inspector.job(later)
     assert found is not None
@@ -248,7 +281,7 @@ async def test_a_cancel_spares_what_a_person_revived_after_its_preview(
     assert [row.id for row in seen.sample] == [shown]
     await store.cancel([shown])
     await store.requeue([dead])
-    row = await done(store, await begin(store, order_of(seen), ADA))
+    row = await done(store, await begin(store, seen, ADA))
     assert row.counts == {}
     assert await ids_in(store, State.QUEUED) == {dead}
     revived = await store.inspector.job(dead)

@@ -9,7 +9,7 @@ import pytest
 
 from outlast.insight import bulk
 from outlast.insight.acting import By, Verb
-from outlast.insight.bulk import BulkFilter, begin, go_on, order_of, preview, read_action
+from outlast.insight.bulk import BulkFilter, begin, go_on, preview, read_action
 from outlast.model.job import State
 from outlast.store import open_store
 from outlast.store.actions import ActionState
@@ -46,7 +46,7 @@ async def test_an_act_on_many_jobs_goes_on_after_kill_9(
     await store.open()
     ids = await deaths(store, await Hands.on(store), JOBS)
     seen = await preview(store, Verb.REQUEUE, BulkFilter())
-    action_id = await begin(store, order_of(seen), By("ada"))
+    action_id = await begin(store, seen, By("ada"))
     child = await asyncio.create_subprocess_exec(
         sys.executable, "-c", CHILD, store_url, str(action_id), stdout=asyncio.subprocess.PIPE
     )

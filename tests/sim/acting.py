@@ -104,7 +104,7 @@ class ActingWorld(World):
             seen = await bulk.preview(self.client, verb, bulk.BulkFilter())
             if seen.count:
                 await asyncio.sleep(1.0 * self._own_chance())
-                action_id = await bulk.begin(self.client, bulk.order_of(seen), By("operator"))
+                action_id = await bulk.begin(self.client, seen, By("operator"))
                 await self._take_steps(action_id)
         except OutlastError:  # it ends with an error, and leaves the action as it stands
             return

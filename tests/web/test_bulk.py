@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from outlast.insight import bulk
 from outlast.model.job import Policy, State
+from outlast.store.listing import DEAD_APART
 from outlast.store.rows import JobFilter
 from outlast.web.access import EVERYTHING, Right
 from tests.conformance.kit import Hands, crashed, enqueued, eventually, job
@@ -12,6 +14,8 @@ from tests.web.kit import hidden_fields, let_in, page_on
 from tests.web.test_dead import is_over
 
 if TYPE_CHECKING:
+    import pytest
+
     from outlast.store.protocol import Store
 
 FINAL = Policy(retries=0)
@@ -21,8 +25,8 @@ async def states(store: Store) -> dict[int, State]:
     return {row.id: row.state for row in await store.inspector.jobs(JobFilter())}
 
 
-async def deaths(store: Store, *args: str) -> list[int]:
-    ids = await enqueued(store, *[job(args=each, policy=FINAL, queue="mail") for each in args])
+async def deaths(store: Store, *args: str, queue: str = "mail") -> list[int]:
+    ids = await enqueued(store, *[job(args=each, policy=FINAL, queue=queue) for each in args])
     hands = await Hands.on(store)
     await hands.hand_in(*[crashed(one) for one in await hands.claim()])
     return ids
@@ -68,6 +72,42 @@ async def test_queued_jobs_of_a_filter_are_cancelled_by_the_time_of_their_enqueu
     assert list((await states(store)).items()) == [
         (ids[2], State.QUEUED), (ids[1], State.CANCELLED), (ids[0], State.CANCELLED),
     ]  # fmt: skip
+
+
+async def test_a_preview_that_has_not_looked_at_all_jobs_sets_no_bound(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It looks at two jobs here, of which one matches; the beginning counts two that match."""
+    monkeypatch.setattr(bulk, "PREVIEW_ROWS", 2 * DEAD_APART)
+
+    async def die() -> list[int]:
+        ids = await deaths(store, "[]", "[]", "[]")
+        await deaths(store, "[]", queue="other")
+        return ids
+
+    async def all_requeued() -> bool:
+        return all(
+            state is State.QUEUED for one, state in (await states(store)).items() if one in ids
+        )
+
+    async with page_on(store.url) as page:
+        ids = await die()
+        asked: dict[str, Any] = {"verb": "requeue", "filter": {"queue": "mail"}}
+        here = {"sec-fetch-site": "none"}
+        seen = (await page.post("/api/v1/bulk", json=asked, headers=here)).json()
+        shown = asked | {"expected": seen["count"], "up_to_id": ids[-1], "as_of": seen["as_of"]}
+        bound = await page.post("/api/v1/bulk", json=shown, headers=here)
+        assert (bound.status_code, await store.inspector.actions()) == (409, [])
+        shown["at_least"] = seen["at_least"]
+        begun = await page.post("/api/v1/bulk", json=shown, headers=here)
+        assert begun.status_code == 202, begun.text
+        await eventually(all_requeued)
+        await store.cancel(ids)
+        ids = await die()
+        text = await page.see("/jobs/requeue", phase="dead", queue="mail")
+        assert "Requeue 1 job or more?" in text
+        await page.submit("/jobs/requeue", **hidden_fields(text))
+        await eventually(all_requeued)
 
 
 async def test_what_is_not_meant_is_refused(store: Store) -> None:

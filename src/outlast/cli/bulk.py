@@ -18,7 +18,7 @@ import typer
 from outlast.cli.errors import NotSoError, say
 from outlast.cli.who import me
 from outlast.insight.acting import Verb
-from outlast.insight.bulk import STATES, BulkFilter, Preview, begin, go_on, order_of, preview
+from outlast.insight.bulk import STATES, BulkFilter, Preview, begin, go_on, preview
 from outlast.insight.calls import describe_call
 from outlast.model.job import State
 from outlast.store.actions import CHANGES, ActionRow, ActionState
@@ -49,7 +49,7 @@ async def act_on_all(
     elif seen.count == 0 and not seen.at_least:
         print(f"0 jobs {DONE[verb]}")
     else:
-        await follow(store, await begin(store, order_of(seen), me()))
+        await follow(store, await begin(store, seen, me()))
 
 
 async def follow(store: Store, action_id: int) -> None:

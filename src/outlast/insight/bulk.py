@@ -1,23 +1,25 @@
-"""Acting on all jobs that match a filter: looked at first, then done in bounded steps.
+"""Acts on all jobs that match a filter, for the page, the API and the commands.
 
-``preview`` counts what matches and says up to which id, and when. ``begin`` records what is to be
-done to exactly those jobs; ``go_on`` does it, step by step, in whichever process that calls it,
-also in several at once. What comes to match later is left alone: it has a higher id, or came into
-its state later by the store's clock. docs/decisions/0067 has the argument.
+``preview`` counts the jobs that match and says up to which id, and when. ``begin`` records what is
+to be done to exactly those jobs; ``go_on`` does it in bounded steps, in any process that calls it,
+also in several at once. A job that comes to match later is left alone: it has a higher id, or came
+into its state later by the store's clock. docs/decisions/0067 has the argument. ``insight.acting``
+acts on jobs that are named one by one.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 
 import msgspec
 
 from outlast.clock import SYSTEM, Clock
 from outlast.errors import UsageError, text_of
-from outlast.insight.acting import By, Refused, Verb
+from outlast.insight.acting import NAMED_MAX, By, Refused, Verb, name_jobs
 from outlast.insight.queries import SEARCHED_BYTES, look_through
 from outlast.model.job import State
 from outlast.store.actions import (
+    CHANGES,
     FILTER_MAX,
     ActionRow,
     ActionState,
@@ -26,10 +28,10 @@ from outlast.store.actions import (
     Note,
     Overtaken,
 )
-from outlast.store.listing import find
 from outlast.store.protocol import Store
 from outlast.store.rows import AttemptRow, JobFilter, JobIds, StoredJob
 from outlast.store.searching import Texts
+from outlast.store.values import Cancelled, Requeued
 
 COUNT_MAX = 10_000  # matches that are counted
 STEP = 500  # jobs of one step: one transaction
@@ -47,6 +49,8 @@ STATES: dict[Verb, tuple[State, ...]] = {
     Verb.DISCARD: (State.DEAD,),
 }
 """Verb -> the states of the jobs that it is for; the first unless another is asked for."""
+Unchanged = dict[int, Cancelled | Requeued]
+"""Job id -> why an act has left the job as it was."""
 
 
 class BulkFilter(
@@ -77,12 +81,13 @@ class BulkFilter(
 
 
 class Preview(msgspec.Struct, frozen=True, kw_only=True):
-    """What would be acted on.
+    """The jobs that match, as a person has seen them; ``begin`` acts on these and no others.
 
     Attributes:
         verb, filter: as they were asked for.
         count: how many match, at most COUNT_MAX; at_least: there are more, or may be.
-        up_to_id: the highest id among them; 0 if there is none.
+        up_to_id: the highest id among them. Where none was found yet, the highest one that was not
+            looked at; 0: all were.
         as_of: the time of the store's clock, in seconds since 1970.
         sample: the newest of them.
     """
@@ -90,20 +95,10 @@ class Preview(msgspec.Struct, frozen=True, kw_only=True):
     verb: Verb
     filter: BulkFilter
     count: int
-    at_least: bool
     up_to_id: int
     as_of: float
-    sample: list[StoredJob]
-
-
-class Order(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be done, as its preview has shown it."""
-
-    verb: Verb
-    filter: BulkFilter
-    up_to_id: int
-    as_of: float
-    expected: int
+    at_least: bool = False
+    sample: list[StoredJob] = []
 
 
 class MoreThanExpected(Refused):
@@ -112,60 +107,59 @@ class MoreThanExpected(Refused):
 
 async def preview(store: Store, verb: Verb, which: BulkFilter) -> Preview:
     """Return what would be acted on. Never writes; bounded. Raises UsageError."""
-    wanted = _job_filter(verb, which)
     as_of = await store.inspector.now()
-    count, at_least, first = await _count(store, wanted, which, as_of)
+    found = await _look(store, _job_filter(verb, which), which, as_of)
     return Preview(
         verb=verb,
         filter=which,
-        count=count,
-        at_least=at_least,
-        up_to_id=first[0] if first else 0,
+        count=min(len(found.ids), COUNT_MAX),
+        at_least=found.before is not None,
+        up_to_id=found.ids[0] if found.ids else (found.before or 1) - 1,
         as_of=as_of,
-        sample=await store.inspector.jobs_of(first[:SAMPLE], TEXT_MAX),
+        sample=await store.inspector.jobs_of(found.ids[:SAMPLE], TEXT_MAX),
     )
 
 
-def order_of(seen: Preview) -> Order:
-    """Return the order to do what a preview has shown."""
-    return Order(
-        verb=seen.verb,
-        filter=seen.filter,
-        up_to_id=seen.up_to_id,
-        as_of=seen.as_of,
-        expected=seen.count,
-    )
-
-
-async def begin(store: Store, order: Order, by: By) -> int:
+async def begin(store: Store, seen: Preview, by: By) -> int:
     """Record what is to be done, and return the id of the action: ``go_on`` does it.
 
-    Raises UsageError, and MoreThanExpected where more match than were expected.
+    Raises UsageError, and MoreThanExpected where the preview has shown all that match, and more
+    match now.
     """
-    wanted = _job_filter(order.verb, order.filter, order.up_to_id + 1)
-    count, _, _ = await _count(store, wanted, order.filter, order.as_of)
-    if count > order.expected:
+    wanted = _job_filter(seen.verb, seen.filter, seen.up_to_id + 1)
+    found = await _look(store, wanted, seen.filter, seen.as_of)
+    if len(found.ids) > seen.count and not seen.at_least:
         raise MoreThanExpected(
-            f"{count:,} jobs match, and {order.expected:,} were expected: nothing was done; look at"
-            " a new preview"
+            f"{len(found.ids):,} jobs match, and {seen.count:,} were expected: nothing was done;"
+            " look at a new preview"
         )
-    written = msgspec.json.encode(order.filter).decode()
+    written = msgspec.json.encode(seen.filter).decode()
     if len(written) > FILTER_MAX:
         raise UsageError(
             f"the filter has {len(written):,} characters, and {FILTER_MAX:,} can be recorded:"
             " search for a shorter text"
         )
-    held_to = Bulk(up_to_id=order.up_to_id, as_of=order.as_of, expected=order.expected)
+    is_one = len(found.ids) == 1 and found.before is None
     return await store.note(
         Note(
             actor=by.actor,
-            verb=order.verb,
-            target="all that match",
+            verb=seen.verb,
+            target=_name(found),
+            job_id=found.ids[0] if is_one else None,
             filter=written,
             reason=by.reason,
-            bulk=held_to,
+            bulk=Bulk(up_to_id=seen.up_to_id, as_of=seen.as_of, expected=seen.count),
         )
     )
+
+
+def _name(found: JobIds) -> str:
+    """Return which jobs are meant, in words, with the newest by their numbers."""
+    if not found.ids:
+        return "all that match"
+    has_more = len(found.ids) > NAMED_MAX or found.before is not None
+    more = " and older ones" if has_more else ""
+    return f"all that match ({name_jobs(found.ids[:NAMED_MAX])}{more})"
 
 
 async def read_action(store: Store, action_id: int) -> ActionRow | None:
@@ -175,10 +169,10 @@ async def read_action(store: Store, action_id: int) -> ActionRow | None:
 
 
 async def go_on(
-    store: Store, action_id: int, clock: Clock = SYSTEM
+    store: Store, action_id: int, clock: Clock = SYSTEM, unchanged: Unchanged | None = None
 ) -> AsyncGenerator[ActionRow, None]:
     """Take the next steps of a bulk action until it is over; yield it before each of them, and at
-    its end.
+    its end. ``unchanged`` receives the jobs that a step taken here has left as they were.
 
     Where another process takes them, this one looks on, and takes them itself once none was taken
     for PATIENCE seconds. The next call, here or elsewhere, continues an action that broke off.
@@ -189,7 +183,9 @@ async def go_on(
         if row.state is not ActionState.RUNNING:
             return
         try:
-            await _take_step(store, row, search)
+            left = await _take_step(store, row, search)
+            if unchanged is not None:
+                unchanged.update(left)
         except Overtaken:
             async for each in _look_on(store, row, clock):
                 yield each
@@ -226,31 +222,33 @@ class _Search:
         return ids, self._stands
 
 
-async def _take_step(store: Store, row: ActionRow, search: _Search) -> None:
+async def _take_step(store: Store, row: ActionRow, search: _Search) -> Unchanged:
     verb, which, before, as_of = _orders_of(row)
-    wanted = _job_filter(verb, which, before, SEARCH)
+    wanted = _job_filter(verb, which, before)
     ids, then = await search.next(store, wanted)
     chosen = await _judge(store, ids, wanted, which, as_of)
     step = BulkStep(action_id=row.id, before_id=before, then=then)
     if chosen:
-        await _do(store, verb, which, chosen, step)
-    else:
-        await store.take_step(step, {})
+        return await _do(store, verb, which, chosen, step)
+    await store.take_step(step, {})
+    return {}
 
 
 async def _do(
     store: Store, verb: Verb, which: BulkFilter, rows: Sequence[StoredJob], step: BulkStep
-) -> None:
+) -> Unchanged:
     """Do it to jobs, unless they have changed since they were read. A running one is asked to stop
     whichever attempt runs."""
     ids, tokens = [row.id for row in rows], {row.id: row.token or 0 for row in rows}
+    answers: Mapping[int, Cancelled | Requeued] = {}
     if verb is Verb.CANCEL:
-        await store.cancel(ids, record=step)
+        answers = await store.cancel(ids, record=step)
     elif verb is Verb.REQUEUE:
         scratch = which.from_scratch
-        await store.requeue(ids, from_scratch=scratch, tokens=tokens, record=step)
+        answers = await store.requeue(ids, from_scratch=scratch, tokens=tokens, record=step)
     else:
         await store.discard(ids, tokens=tokens, record=step)
+    return {one: answer for one, answer in answers.items() if answer not in CHANGES}
 
 
 def _orders_of(row: ActionRow) -> tuple[Verb, BulkFilter, int, float]:
@@ -274,9 +272,7 @@ def read_filter(text: str | bytes) -> BulkFilter:
         raise UsageError(f"the filter cannot be read: {text_of(error)}") from error
 
 
-def _job_filter(
-    verb: Verb, which: BulkFilter, before_id: int | None = None, limit: int = COUNT_MAX + 1
-) -> JobFilter:
+def _job_filter(verb: Verb, which: BulkFilter, before_id: int | None = None) -> JobFilter:
     state = which.state or STATES[verb][0]
     if state not in STATES[verb]:
         words = " or ".join(STATES[verb])
@@ -290,29 +286,28 @@ def _job_filter(
         tenant=which.tenant,
         label=which.label,
         fingerprint=which.group,
-        limit=limit,
+        limit=SEARCH,
         before_id=before_id,
     )
 
 
-async def _count(
-    store: Store, wanted: JobFilter, which: BulkFilter, as_of: float
-) -> tuple[int, bool, list[int]]:
-    """Return how many match, whether there may be more, and the ids of the newest."""
-    looked = msgspec.structs.replace(wanted, look_rows=PREVIEW_ROWS)
-    seen = await find(store.inspector.job_ids, looked, 1)
-    ids, more = seen.ids, seen.before is not None
-    if _asks_for_rows(which) or wanted.before_id is not None:
-        seen_all = await look_through(store, ids[:JUDGED_MAX], _texts_of(which), SEARCHED_BYTES)
-        more = more or len(ids) > JUDGED_MAX or seen_all.before is not None
-        parts = [seen_all.ids[at : at + STEP] for at in range(0, len(seen_all.ids), STEP)]
-        rows = [row for part in parts for row in await _match(store, part, wanted, which, as_of)]
-        ids = [row.id for row in rows]
-    return min(len(ids), COUNT_MAX), more or len(ids) > COUNT_MAX, ids
-
-
-def _asks_for_rows(which: BulkFilter) -> bool:
-    return any(one is not None for one in (which.args, which.error, which.since))
+async def _look(store: Store, wanted: JobFilter, which: BulkFilter, as_of: float) -> JobIds:
+    """Return the newest jobs that match, and from where on others were not looked at. A preview
+    (``before_id`` None) reads no rows where the ids alone tell which match."""
+    seen = await store.inspector.job_ids(
+        msgspec.structs.replace(wanted, limit=COUNT_MAX + 1, look_rows=PREVIEW_ROWS)
+    )
+    asks_for_rows = any(one is not None for one in (which.args, which.error, which.since))
+    if not asks_for_rows and wanted.before_id is None:
+        return seen
+    ids, before = seen.ids, seen.before
+    if len(ids) > JUDGED_MAX:
+        ids, before = ids[:JUDGED_MAX], ids[JUDGED_MAX - 1]
+    holding = await look_through(store, ids, _texts_of(which), SEARCHED_BYTES)
+    before = before if holding.before is None else holding.before
+    parts = [holding.ids[at : at + STEP] for at in range(0, len(holding.ids), STEP)]
+    rows = [row for part in parts for row in await _match(store, part, wanted, which, as_of)]
+    return JobIds(ids=[row.id for row in rows], before=before)
 
 
 async def _judge(

@@ -12,7 +12,7 @@ import msgspec
 from starlette.responses import Response
 
 from outlast.insight.acting import By, Verb
-from outlast.insight.bulk import STATES, BulkFilter, Order, Preview, begin, preview, read_filter
+from outlast.insight.bulk import STATES, BulkFilter, Preview, begin, preview, read_filter
 from outlast.insight.queries import PHASES
 from outlast.store.protocol import Store
 from outlast.web.access import Right
@@ -81,15 +81,16 @@ def do(verb: Verb) -> Callable[[Visit], Awaitable[Response]]:
     async def act(visit: Visit) -> Response:
         visit.require(verb)
         form = await visit.form()
-        order = Order(
+        seen = Preview(
             verb=verb,
             filter=_filter_in(visit, form),
+            count=_whole(form, "expected"),
+            at_least=form.get("at_least") == "yes",
             up_to_id=_whole(form, "up_to_id"),
             as_of=_time(form, "as_of"),
-            expected=_whole(form, "expected"),
         )
         by = By(visit.access.user, form.get("reason", "")[:REASON_MAX] or None)
-        action_id = await visit.act(lambda store: begin(store, order, by))
+        action_id = await visit.act(lambda store: begin(store, seen, by))
         visit.site.bulk.start(action_id)
         return visit.go(f"/actions/{action_id}")
 

@@ -6,7 +6,7 @@ import msgspec
 from starlette.responses import Response
 
 from outlast.insight.acting import Verb
-from outlast.insight.bulk import BulkFilter, Order, begin, preview
+from outlast.insight.bulk import BulkFilter, Preview, begin, preview
 from outlast.insight.documents import SCHEMA
 from outlast.insight.records import action_document, preview_document
 from outlast.web.access import Right
@@ -20,13 +20,15 @@ from outlast.web.visit import Visit
 
 class BulkAct(Act, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What is to be done to all jobs that match. Without ``expected`` nothing is done: the answer
-    is the preview, whose ``count`` (as ``expected``), ``up_to_id`` and ``as_of`` are sent back."""
+    is the preview, whose ``count`` (as ``expected``), ``at_least``, ``up_to_id`` and ``as_of`` are
+    sent back."""
 
     verb: Verb
     filter: BulkFilter = BulkFilter()
     up_to_id: int | None = None
     as_of: float | None = None
     expected: int | None = None
+    at_least: bool = False
 
 
 async def act_on_all(visit: Visit) -> Response:
@@ -41,15 +43,16 @@ async def act_on_all(visit: Visit) -> Response:
         raise WebRefusal(
             400, "Not valid", "Send up_to_id and as_of, as the preview has shown them."
         )
-    order = Order(
+    seen = Preview(
         verb=sent.verb,
         filter=which,
+        count=sent.expected,
+        at_least=sent.at_least,
         up_to_id=sent.up_to_id,
         as_of=sent.as_of,
-        expected=sent.expected,
     )
     by = by_of(visit, sent.reason)
-    action_id = await visit.act(lambda store: begin(store, order, by))
+    action_id = await visit.act(lambda store: begin(store, seen, by))
     visit.site.bulk.start(action_id)
     return answer_json({"schema": SCHEMA, "id": action_id, "state": "running"}, 202)
 
