@@ -13,7 +13,7 @@ from outlast.clock import SYSTEM
 from outlast.config import check_name, check_seconds
 from outlast.error_rules import Seconds
 from outlast.errors import ConfigError, UsageError
-from outlast.insight.actions import declared_by_code, delete_schedule
+from outlast.insight.acting import declared_by_code, delete_schedule
 from outlast.insight.queries import no_schedule, read_schedule, read_schedules
 from outlast.insight.schedules import Schedule, job_now, jobs_between, schedule_of
 from outlast.job import Job

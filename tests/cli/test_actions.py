@@ -46,14 +46,6 @@ def test_each_command_of_a_person_is_recorded_with_who_it_was(
     assert "requeue" not in shown
 
 
-def test_dead_jobs_by_a_filter_are_recorded_with_the_filter(outlast: Outlast, rows: Filled) -> None:
-    url, _ = rows
-    outlast("dead", "discard", "--all", "--url", url)
-    (one,) = outlast("actions", "--url", url, "--json").json()["actions"]
-    assert (one["verb"], one["filter"]) == ("discard", {})
-    assert outlast("actions", "--limit", "1", "--url", url).out.startswith("ID")
-
-
 def test_an_act_on_many_jobs_is_stopped_by_its_number(outlast: Outlast, rows: Filled) -> None:
     url, _ = rows
 

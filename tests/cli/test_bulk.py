@@ -1,4 +1,4 @@
-"""``outlast dead requeue --error …``: shown first, done in steps, gone on with after a break."""
+"""Commands with a filter: what matches is shown first, changed in steps, resumed after a break."""
 
 from __future__ import annotations
 
@@ -152,6 +152,32 @@ def test_what_was_interrupted_is_gone_on_with(outlast: Outlast, dead) -> None:
     assert left(outlast, url) == set(ids["refused"])
     assert outlast("actions", "resume", action, "--url", url).out == "3 jobs requeued\n"
     outlast("actions", "resume", 99, "--url", url).refused(1, "there is no action 99")
+
+
+def test_what_stays_as_it_is_is_named(outlast: Outlast, store_url: str) -> None:
+    async def dead_twice() -> tuple[int, ...]:
+        store = open_store(store_url)
+        await store.open()
+        hands = await Hands.on(store, tasks=list(TASKS))
+        ids = []
+        for _ in "ab":
+            ids += await enqueued(store, NewJob(task="mail", args="[]", key="k"))
+            (claimed,) = await hands.claim(1, tasks=list(TASKS))
+            await hands.hand_in(ended(claimed, OutcomeKind.DEAD))
+        await store.close()
+        return tuple(ids)
+
+    first, second = asyncio.run(dead_twice())
+    said = outlast("dead", "requeue", "--all", "--url", store_url)
+    assert said.out == "1 job requeued\n"
+    said.refused(
+        1,
+        "some jobs are unchanged: 1 key taken",
+        f"outlast: job {second} cannot come back: an unfinished job has its key",
+    )
+    (one,) = outlast("actions", "--url", store_url, "--json").json()["actions"]
+    assert (one["filter"], one["counts"]) == ({}, {"requeued": 1, "key_taken": 1})
+    assert outlast("job", first, "--url", store_url, "--json").json()["state"] == "queued"
 
 
 def test_a_terminal_shows_a_bar(dead, folder: Path) -> None:

@@ -7,8 +7,8 @@ import json
 import msgspec
 import pytest
 
-from outlast.insight.acting import By
-from outlast.insight.actions import DeadJobs, requeue_dead
+from outlast.insight.acting import By, Verb
+from outlast.insight.bulk import BulkFilter, begin, go_on, preview
 from outlast.model.crash import Crash, CrashKind
 from outlast.model.job import Policy, State
 from outlast.model.lifecycle import OutcomeKind
@@ -63,11 +63,10 @@ async def test_a_group_is_found_by_its_fingerprint_and_requeued_alone(
     (of_b, of_a) = (await store.inspector.dead_groups(DeadFilter())).groups
     which = JobFilter(state=State.DEAD, fingerprint=of_a.fingerprint)
     assert (await store.inspector.job_ids(which)).ids == a[::-1]
-    chosen = DeadJobs(group=of_a.fingerprint)
-    by = By("ann")
-    done = [one async for batch in requeue_dead(store, chosen, by=by) for one in batch.batch.ids]
-    assert sorted(done) == a
-    (recorded,) = await store.inspector.actions(1)
+    seen = await preview(store, Verb.REQUEUE, BulkFilter(group=of_a.fingerprint))
+    action_id = await begin(store, seen, By("ann"))
+    *_, recorded = [row async for row in go_on(store, action_id)]
+    assert recorded.counts == {"requeued": len(a)}
     assert json.loads(recorded.filter or "") == {"group": of_a.fingerprint}
     left = await store.inspector.dead_groups(DeadFilter())
     assert [one.fingerprint for one in left.groups] == [of_b.fingerprint]

@@ -1,4 +1,4 @@
-"""What people ask of a store and do to many jobs at once: the functions under the commands."""
+"""What people ask of a store, and do to what they name: the functions under the commands."""
 
 from __future__ import annotations
 
@@ -7,14 +7,22 @@ from typing import Any
 
 import pytest
 
-from outlast.insight import actions
-from outlast.insight.actions import CannotDrain, DeadJobs, ask_to_drain, follow_drain
-from outlast.insight.queries import list_jobs, list_workers, read_dossier, read_situation
+from outlast.insight import acting
+from outlast.insight.acting import By, CannotDrain, ask_to_drain, follow_drain
+from outlast.insight.queries import (
+    find_jobs,
+    list_jobs,
+    list_workers,
+    read_dead,
+    read_dossier,
+    read_situation,
+    read_states,
+)
 from outlast.model.job import State
 from outlast.model.lifecycle import OutcomeKind
 from outlast.store.protocol import Store
 from outlast.store.rows import JobFilter, WorkerStatus
-from outlast.store.values import NewJob, Requeued
+from outlast.store.values import Cancelled, NewJob, Requeued
 from tests.conformance.hostile_kit import raw
 from tests.conformance.kit import Hands, crashed, ended, enqueued, job
 
@@ -53,10 +61,11 @@ async def test_dead_jobs_are_listed_in_few_statements_however_many_they_are(
     store: Store, hands: Hands
 ) -> None:
     ids = await dead(store, hands, *[job() for _ in range(12)])
-    assert await calls_of(actions.find_dead, store, DeadJobs(), 100) == ["job_ids"]
-    named = (await actions.find_dead(store, DeadJobs(), 100)).ids
+    which = JobFilter(state=State.DEAD, limit=100)
+    assert await calls_of(find_jobs, store, which) == ["job_ids"]
+    named = (await find_jobs(store, which)).ids
     calls: list[str] = []
-    found = [each async for each in actions.read_dead(Counting(store, calls), named)]
+    found = [each async for each in read_dead(Counting(store, calls), named)]
     assert calls == ["last_attempts"]
     assert [row.id for row, _ in found] == ids[::-1]
     assert [last and last.message for _, last in found] == [f"no {one}" for one in ids[::-1]]
@@ -67,10 +76,10 @@ async def test_tokens_are_raised_in_two_statements_however_many_jobs_there_are(
 ) -> None:
     await enqueued(store, *[job() for _ in range(1_500)])
     last = (await hands.claim(3))[-1].token
-    calls = await calls_of(actions.raise_tokens, store, 0.0)
+    calls = await calls_of(acting.raise_tokens, store, 0.0)
     assert calls == ["last_token", "raise_tokens"]
-    assert (await hands.claim_one()).token > last + actions.TOKEN_STEP
-    raised = await actions.raise_tokens(store, 1e10)
+    assert (await hands.claim_one()).token > last + acting.TOKEN_STEP
+    raised = await acting.raise_tokens(store, 1e10)
     assert raised.above == int(1e16)
     assert (await hands.claim_one()).token > raised.above
 
@@ -86,57 +95,47 @@ async def test_a_token_that_was_never_issued_lifts_no_others_to_the_end(
             "UPDATE outlast_jobs SET state = 'dead', ended_at = run_at, position = NULL,"
             f" token = {2**63 - 1} WHERE id = {forged}"
         )
-    raised = await actions.raise_tokens(store, 1e9)
+    raised = await acting.raise_tokens(store, 1e9)
     assert 10**15 <= raised.above < 10**17
     await enqueued(store)
     assert (await hands.claim_one()).token > raised.above
 
 
-async def test_dead_jobs_are_revived_by_filter_in_batches(
-    store: Store, hands: Hands, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(actions, "BATCH", 2)
-    ids = await dead(store, hands, *[job(tenant="a") for _ in range(5)], job(tenant="b"))
-    done = [each async for each in actions.requeue_dead(store, DeadJobs(tenant="a"))]
-    assert [len(each.batch.ids) for each in done] == [2, 2, 1]
-    assert {one for each in done for one in each.answers} == set(ids[:5])
-    assert (await store.inspector.counts())["default", State.DEAD] == 1
-
-
 async def test_many_jobs_are_cancelled_and_revived_in_batches_each_a_transaction(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(actions, "BATCH", 2)
+    monkeypatch.setattr(acting, "BATCH", 2)
     ids = [*await enqueued(store, *[job() for _ in range(5)]), 999]
     calls: list[str] = []
-    for do in (actions.cancel_jobs, actions.requeue_jobs):
-        done = [each async for each in do(Counting(store, calls), ids)]
-        assert [one for each in done for one in each.batch.ids] == ids
-        answers = {one: answer for each in done for one, answer in each.answers.items()}
-        assert set(answers) == {*ids[:5]}
+    for do, answer in (
+        (acting.cancel_jobs, Cancelled.CANCELLED),
+        (acting.requeue_jobs, Requeued.REQUEUED),
+    ):
+        done = [each async for each in do(Counting(store, calls), ids, By("ann"))]
+        told = [each for answers in done for each in answers.items()]
+        assert told == [*((one, answer) for one in ids[:5]), (999, None)]
     assert calls == ["cancel"] * 3 + ["requeue"] * 3
     assert await store.inspector.counts() == {("default", State.QUEUED): 5}
+    records = await store.inspector.actions()
+    pairs = [", ".join(map(str, ids[at : at + 2])) for at in (4, 2, 0)]
+    assert [one.target for one in records] == [f"jobs {pair}" for pair in pairs] * 2
 
 
-async def test_only_the_dead_ones_of_named_jobs_are_changed(store: Store, hands: Hands) -> None:
+async def test_named_jobs_are_discarded_in_batches_if_they_are_dead(
+    store: Store, hands: Hands, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(acting, "BATCH", 2)
     (first, second) = await dead(store, hands, job(), job())
     (queued,) = await enqueued(store)
-    named = DeadJobs([first, queued, 999])
-    (done,) = [each async for each in actions.requeue_dead(store, named)]
-    assert done.answers == {first: Requeued.REQUEUED}
-    assert done.batch.others == {queued: State.QUEUED, 999: None}
-    (gone,) = [each async for each in actions.discard_dead(store, DeadJobs([queued, second]))]
-    assert (gone.count, gone.batch.others) == (1, {queued: State.QUEUED})
-    assert await store.inspector.job(second) is None
-
-
-async def test_an_empty_list_of_ids_means_no_jobs(store: Store, hands: Hands) -> None:
-    (job_id,) = await dead(store, hands, job())
-    assert [each async for each in actions.discard_dead(store, DeadJobs([]))] == []
-    assert [each async for each in actions.requeue_dead(store, DeadJobs([]))] == []
-    found = await store.inspector.job(job_id)
-    assert found is not None
-    assert found.state is State.DEAD
+    named = [queued, first, 999, second]
+    assert await read_states(store, named) == {
+        queued: State.QUEUED, first: State.DEAD, second: State.DEAD,
+    }  # fmt: skip
+    calls: list[str] = []
+    done = acting.discard_jobs(Counting(store, calls), named, By("ann"))
+    assert [number async for number in done] == [1, 1]
+    assert calls == ["discard"] * 2
+    assert await read_states(store, named) == {queued: State.QUEUED}
 
 
 async def test_reading_a_job_returns_all_that_a_page_needs(store: Store, hands: Hands) -> None:
@@ -180,7 +179,7 @@ async def test_workers_are_asked_to_drain_by_name_or_id(store: Store) -> None:
 async def test_a_drain_is_followed_until_the_last_worker_has_left(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(actions, "LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(acting, "LOOK_SECONDS", 0.0)
     one, two = await Hands.on(store, "w1"), await Hands.on(store, "w2")
     await store.set_status(one.me, WorkerStatus.STOPPED)
     seen = []

@@ -23,7 +23,7 @@ in_job.py       outlast checkpoint and report, from inside a job
 why.py          outlast why
 stack.py        outlast stack
 dead.py         outlast dead
-bulk.py         all dead jobs that match, in steps
+bulk.py         acts on all jobs that match a filter, in steps
 dead_groups.py  outlast dead groups
 workers.py      outlast workers
 pauses.py       outlast pause, resume and pauses

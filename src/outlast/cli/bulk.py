@@ -1,4 +1,4 @@
-"""All jobs that match: looked at first (--dry-run), then in steps, with a bar on a terminal.
+"""Acts on all jobs that match: counts them (--dry-run), or acts in steps, with a bar on a terminal.
 
 The steps are those of ``insight.bulk``: the act is recorded before it begins, and goes on where it
 was, here or in another process, if this one is interrupted.
@@ -15,14 +15,17 @@ from typing import Annotated
 import msgspec
 import typer
 
+from outlast.cli.connect import on_store
 from outlast.cli.errors import NotSoError, say
 from outlast.cli.who import me
+from outlast.errors import StoreError
 from outlast.insight.acting import Verb
-from outlast.insight.bulk import STATES, BulkFilter, Preview, begin, go_on, preview
+from outlast.insight.bulk import STATES, BulkFilter, Preview, Unchanged, begin, go_on, preview
 from outlast.insight.calls import describe_call
 from outlast.model.job import State
 from outlast.store.actions import CHANGES, ActionRow, ActionState
 from outlast.store.protocol import Store
+from outlast.store.values import Cancelled, Requeued
 from outlast.text import count_of, line
 
 DryRun = Annotated[
@@ -31,16 +34,28 @@ DryRun = Annotated[
 ]
 DONE = {Verb.CANCEL: "cancelled", Verb.REQUEUE: "requeued", Verb.DISCARD: "discarded"}
 TOLD = {"requested": "asked to stop"}  # what was done, where a person says it in other words
+UNCHANGED = {
+    Cancelled.ENDED: "has ended already",
+    Requeued.NOT_ENDED: "has not ended",
+    Requeued.COMPLETED: "is completed: enqueue it again instead",
+    Requeued.KEY_TAKEN: "cannot come back: an unfinished job has its key",
+}
 SHOWN_MAX = 80  # characters of arguments
 
 Show = Callable[[ActionRow], None]
 
 
-async def act_on_all(
-    store: Store, verb: Verb, which: BulkFilter, since: float | None, *, dry_run: bool
+def act_on_all(
+    url: str | None, verb: Verb, which: BulkFilter, since: float | None, *, dry_run: bool
 ) -> None:
     """Do it to all jobs that match, or show them. ``since``: those that died in as many seconds, by
     the store's clock. NotSoError where some of them stayed as they are."""
+    on_store(url, lambda store: _act(store, verb, which, since, dry_run=dry_run), reads=dry_run)
+
+
+async def _act(
+    store: Store, verb: Verb, which: BulkFilter, since: float | None, *, dry_run: bool
+) -> None:
     if since is not None:
         which = msgspec.structs.replace(which, since=await store.inspector.now() - since)
     seen = await preview(store, verb, which)
@@ -55,11 +70,12 @@ async def act_on_all(
 async def follow(store: Store, action_id: int) -> None:
     """Go on with an act, and show how far it is, until it is over."""
     row: ActionRow | None = None
+    unchanged: Unchanged = {}
     try:
         with _bar() as show:
-            async for row in go_on(store, action_id):
+            async for row in go_on(store, action_id, unchanged=unchanged):
                 show(row)
-    except asyncio.CancelledError:
+    except (asyncio.CancelledError, StoreError):
         say(
             f"action {action_id} is not over: it goes on where a page is open, or by `outlast"
             f" actions resume {action_id}`; `outlast actions stop {action_id}` ends it"
@@ -69,7 +85,7 @@ async def follow(store: Store, action_id: int) -> None:
         raise NotSoError(f"there is no action {action_id}: see `outlast actions`")
     if row.as_of is None:  # an act on one thing
         raise NotSoError(f"action {action_id} is not under way: see `outlast actions`")
-    _tell(row)
+    _tell(row, unchanged)
 
 
 def _show_preview(seen: Preview) -> None:
@@ -83,7 +99,12 @@ def _show_preview(seen: Preview) -> None:
         print(f"  {row.id}  {line(row.task, SHOWN_MAX)}  {call}")
 
 
-def _tell(row: ActionRow) -> None:
+def describe_unchanged(job_id: int, answer: Cancelled | Requeued) -> str:
+    """Return why an act has left a job as it was."""
+    return f"job {job_id} {UNCHANGED[answer]}"
+
+
+def _tell(row: ActionRow, unchanged: Unchanged) -> None:
     done = {what: number for what, number in row.counts.items() if what in CHANGES}
     left = {what: number for what, number in row.counts.items() if what not in CHANGES}
     for what, number in (done or {DONE[Verb(row.verb)]: 0}).items():
@@ -92,7 +113,8 @@ def _tell(row: ActionRow) -> None:
         raise NotSoError(f"action {row.id} was stopped: the other jobs are unchanged")
     if left:
         told = ", ".join(f"{number} {what.replace('_', ' ')}" for what, number in left.items())
-        raise NotSoError(f"some jobs are unchanged: {told}")
+        reasons = (describe_unchanged(*each) for each in sorted(unchanged.items()))
+        raise NotSoError("\noutlast: ".join((f"some jobs are unchanged: {told}", *reasons)))
 
 
 @contextlib.contextmanager

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Annotated
 
+import msgspec
 import typer
 
 from outlast.cli.bulk import DryRun, act_on_all
@@ -31,23 +31,13 @@ from outlast.cli.options import (
 from outlast.cli.who import me
 from outlast.clock import SYSTEM
 from outlast.errors import UsageError
-from outlast.insight.acting import Verb
-from outlast.insight.actions import (
-    Batch,
-    DeadJobs,
-    RequeuedBatch,
-    discard_dead,
-    find_dead,
-    read_dead,
-    requeue_dead,
-)
+from outlast.insight.acting import Verb, discard_jobs, requeue_jobs
 from outlast.insight.bulk import BulkFilter
 from outlast.insight.documents import dead_document, error_of
-from outlast.insight.queries import SHOWN_MAX
+from outlast.insight.queries import SHOWN_MAX, find_jobs, read_dead, read_states
 from outlast.model.job import State
 from outlast.store.protocol import Store
-from outlast.store.rows import JobIds
-from outlast.store.values import Requeued
+from outlast.store.rows import JobFilter, JobIds
 from outlast.text import count_of
 
 All = Annotated[bool, typer.Option("--all", help="All dead jobs.", show_default=False)]
@@ -91,10 +81,18 @@ def list_(
         outlast dead list
         outlast dead list --task render --json
     """
-    which = DeadJobs(task=task, queue=queue, tenant=tenant, group=group)
+    which = JobFilter(
+        state=State.DEAD,
+        queue=queue,
+        task=task,
+        tenant=tenant,
+        fingerprint=group,
+        limit=limit,
+        before_id=before,
+    )
 
     async def work(store: Store) -> None:
-        found = await find_dead(store, which, limit, before)
+        found = await find_jobs(store, which)
         await (_write if json else _show)(store, found, limit)
 
     on_store(url, work)
@@ -140,49 +138,28 @@ def requeue(
     --queue, --tenant and --group, by --label, --error and --since, or give --all. --dry-run counts
     them and shows the newest.
 
-    By --label, --error and --since it goes on in steps of 500 jobs, with a bar. If it is
-    interrupted, `outlast actions resume` continues it.
+    By a filter, and by --all, it goes on in steps of 500 jobs, with a bar. If it is interrupted,
+    `outlast actions resume` continues it.
 
     Examples:
         outlast dead requeue 17 18
         outlast dead requeue --task render --from-scratch
         outlast dead requeue --task mail --error "connection refused" --since 2h --dry-run
     """
-    others = (label, error, since)
-    choice = choose(job_ids, (task, queue, tenant, group), others, every=every)
-    if dry_run or any(one is not None for one in others):
-        which = BulkFilter(
-            queue=queue,
-            task=task,
-            tenant=tenant,
-            label=label,
-            group=group,
-            error=error,
-            from_scratch=from_scratch,
-        )
-        act(url, Verb.REQUEUE, choice, which, since, dry_run=dry_run)
+    which = BulkFilter(queue=queue, task=task, tenant=tenant, label=label, group=group, error=error)
+    ids = choose(job_ids, which, since, every=every, dry_run=dry_run)
+    if ids is None:
+        which = msgspec.structs.replace(which, from_scratch=from_scratch)
+        act_on_all(url, Verb.REQUEUE, which, since, dry_run=dry_run)
         return
 
     async def work(store: Store) -> list[str]:
-        done, refused = 0, []
-        async for each in requeue_dead(store, choice, from_scratch=from_scratch, by=me()):
-            done += sum(answer is Requeued.REQUEUED for answer in each.answers.values())
-            refused += _list_refused(each.batch, store.url)
-            refused += tell_requeued(_report_all(each, choice), each.answers, store.url)
-        if choice.ids is None:
-            print(f"{count_of(done, 'job')} requeued")
+        dead, refused = await _only_dead(store, ids)
+        async for answers in requeue_jobs(store, dead, me(), from_scratch=from_scratch):
+            refused += tell_requeued(answers, store.url)
         return refused
 
     refuse(on_store(url, work, reads=False))
-
-
-def _report_all(done: RequeuedBatch, choice: DeadJobs) -> list[int]:
-    """Return the jobs to report one by one: of those that a filter has found, only those that were
-    not requeued."""
-    if choice.ids is not None:
-        return done.batch.ids
-    quiet = {None, Requeued.REQUEUED}
-    return [one for one in done.batch.ids if done.answers.get(one) not in quiet]
 
 
 def discard(
@@ -208,65 +185,53 @@ def discard(
         outlast dead discard 17
         outlast dead discard --queue mail --dry-run
     """
-    others = (label, error, since)
-    choice = choose(job_ids, (task, queue, tenant, group), others, every=every)
-    if dry_run or any(one is not None for one in others):
-        which = BulkFilter(
-            queue=queue, task=task, tenant=tenant, label=label, group=group, error=error
-        )
-        act(url, Verb.DISCARD, choice, which, since, dry_run=dry_run)
+    which = BulkFilter(queue=queue, task=task, tenant=tenant, label=label, group=group, error=error)
+    ids = choose(job_ids, which, since, every=every, dry_run=dry_run)
+    if ids is None:
+        act_on_all(url, Verb.DISCARD, which, since, dry_run=dry_run)
         return
 
     async def work(store: Store) -> list[str]:
-        done, refused = 0, []
-        async for each in discard_dead(store, choice, by=me()):
-            done += each.count
-            refused += _list_refused(each.batch, store.url)
+        dead, refused = await _only_dead(store, ids)
+        done = 0
+        async for number in discard_jobs(store, dead, me()):
+            done += number
         print(f"{count_of(done, 'job')} discarded")
         return refused
 
     refuse(on_store(url, work, reads=False))
 
 
-def act(
-    url: str | None,
-    verb: Verb,
-    choice: DeadJobs,
+def choose(
+    job_ids: list[int] | None,
     which: BulkFilter,
     since: float | None,
     *,
-    dry_run: bool,
-) -> None:
-    """Do it to all that match, in steps; UsageError for jobs that were named by their numbers."""
-    if choice.ids is not None:
-        raise UsageError("--dry-run is for filters and --all: jobs that are named are known")
-    on_store(
-        url,
-        lambda store: act_on_all(store, verb, which, since, dry_run=dry_run),
-        reads=dry_run,
-    )
-
-
-def choose(
-    job_ids: list[int] | None,
-    filters: Sequence[str | None],
-    others: Sequence[object] = (),
-    *,
     every: bool,
-) -> DeadJobs:
-    """Return what was chosen. Raises UsageError unless exactly one way of choosing was used.
-    ``others``: filters that need a look at each job."""
-    ways = [bool(job_ids), any(one is not None for one in (*filters, *others)), every]
-    if sum(ways) != 1:
+    dry_run: bool,
+) -> list[int] | None:
+    """Return the jobs that were named, each once; None: all that match are meant. Raises UsageError
+    unless exactly one way of choosing was used."""
+    if sum((bool(job_ids), which != BulkFilter() or since is not None, every)) != 1:
         raise UsageError(
             "name the dead jobs: by ID…, or by --task, --queue and the other filters, or with --all"
         )
-    return DeadJobs(list(dict.fromkeys(job_ids)) if job_ids else None, *filters)
+    if not job_ids:
+        return None
+    if dry_run:
+        raise UsageError("--dry-run is for filters and --all: jobs that are named are known")
+    return list(dict.fromkeys(job_ids))
 
 
-def _list_refused(batch: Batch, url: str) -> list[str]:
-    """Return what is wrong with the jobs that were named and are not dead."""
-    return [_describe_not_dead(one, state, url) for one, state in batch.others.items()]
+async def _only_dead(store: Store, ids: list[int]) -> tuple[list[int], list[str]]:
+    """Return those of the jobs that are dead, and what is wrong with the others."""
+    states = await read_states(store, ids)
+    refused = [
+        _describe_not_dead(one, states.get(one), store.url)
+        for one in ids
+        if states.get(one) is not State.DEAD
+    ]
+    return [one for one in ids if states.get(one) is State.DEAD], refused
 
 
 def _describe_not_dead(job_id: int, state: State | None, url: str) -> str:

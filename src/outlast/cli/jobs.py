@@ -11,7 +11,7 @@ import typer
 
 from outlast.app import App
 from outlast.cli.application import load
-from outlast.cli.bulk import DryRun, act_on_all
+from outlast.cli.bulk import DryRun, act_on_all, describe_unchanged
 from outlast.cli.connect import closing, describe_missing, describe_place, exists, on_store
 from outlast.cli.errors import NotSoError
 from outlast.cli.loop import run_loop
@@ -37,8 +37,7 @@ from outlast.cli.options import (
 from outlast.cli.who import me
 from outlast.clock import SYSTEM
 from outlast.errors import BadArguments, ConfigError, JobNotFound, UsageError, text_of
-from outlast.insight.acting import Verb
-from outlast.insight.actions import CancelledBatch, cancel_jobs, requeue_jobs
+from outlast.insight.acting import Verb, cancel_jobs, requeue_jobs
 from outlast.insight.bulk import STATES, BulkFilter
 from outlast.insight.documents import SCHEMA, job_document
 from outlast.insight.queries import read_dossier
@@ -55,11 +54,6 @@ _PLACEMENT = ("delay", "expires", "queue", "priority", "key", "tenant", "keep", 
 CANCELLED = {
     Cancelled.CANCELLED: "cancelled",
     Cancelled.REQUESTED: "asked to stop",
-}
-REQUEUE_REFUSED = {
-    Requeued.NOT_ENDED: "has not ended",
-    Requeued.COMPLETED: "is completed: enqueue it again instead",
-    Requeued.KEY_TAKEN: "cannot come back: an unfinished job has its key",
 }
 
 
@@ -296,11 +290,7 @@ def cancel(
         which = BulkFilter(
             state=_state_to_cancel(state), task=task, queue=queue, tenant=tenant, label=label
         )
-        on_store(
-            url,
-            lambda store: act_on_all(store, Verb.CANCEL, which, None, dry_run=dry_run),
-            reads=dry_run,
-        )
+        act_on_all(url, Verb.CANCEL, which, None, dry_run=dry_run)
         return
     if state is not None or dry_run:
         raise UsageError("--state and --dry-run are for filters: jobs that are named are known")
@@ -308,8 +298,8 @@ def cancel(
 
     async def work(store: Store) -> list[str]:
         refused = []
-        async for each in cancel_jobs(store, ids, by=me()):
-            refused += _tell_cancelled(each, url)
+        async for answers in cancel_jobs(store, ids, me()):
+            refused += _tell_cancelled(answers, url)
         return refused
 
     refuse(on_store(url, work, reads=False))
@@ -321,17 +311,16 @@ def _state_to_cancel(word: str | None) -> State:
     return State(word or State.QUEUED)
 
 
-def _tell_cancelled(done: CancelledBatch, url: str | None) -> list[str]:
+def _tell_cancelled(answers: dict[int, Cancelled | None], url: str | None) -> list[str]:
     """Print what was cancelled; return what was not, and why."""
     refused = []
-    for one in done.batch.ids:
-        answer = done.answers.get(one)
+    for one, answer in answers.items():
         if answer is None:
             refused.append(describe_missing(one, url))
         elif answer in CANCELLED:
             print(f"job {one} {CANCELLED[answer]}")
         else:
-            refused.append(f"job {one} has ended already")
+            refused.append(describe_unchanged(one, answer))
     return refused
 
 
@@ -349,24 +338,23 @@ def requeue(job_ids: JobIds, from_scratch: FromScratch = False, url: Url = None)
 
     async def work(store: Store) -> list[str]:
         refused = []
-        async for each in requeue_jobs(store, ids, from_scratch=from_scratch, by=me()):
-            refused += tell_requeued(each.batch.ids, each.answers, url)
+        async for answers in requeue_jobs(store, ids, me(), from_scratch=from_scratch):
+            refused += tell_requeued(answers, url)
         return refused
 
     refuse(on_store(url, work, reads=False))
 
 
-def tell_requeued(ids: list[int], answers: dict[int, Requeued], url: str | None) -> list[str]:
+def tell_requeued(answers: dict[int, Requeued | None], url: str | None) -> list[str]:
     """Print what was requeued; return what was not, and why."""
     refused = []
-    for one in ids:
-        answer = answers.get(one)
+    for one, answer in answers.items():
         if answer is None:
             refused.append(describe_missing(one, url))
         elif answer is Requeued.REQUEUED:
             print(f"job {one} requeued")
         else:
-            refused.append(f"job {one} {REQUEUE_REFUSED[answer]}")
+            refused.append(describe_unchanged(one, answer))
     return refused
 
 

@@ -12,7 +12,7 @@ from outlast.cli.loop import run_loop
 from outlast.cli.options import Url, command
 from outlast.clock import SYSTEM
 from outlast.errors import UsageError
-from outlast.insight.actions import raise_tokens
+from outlast.insight.acting import raise_tokens
 from outlast.store.backend import file_of, open_store, resolve_url
 from outlast.store.protocol import Store
 from outlast.store.values import MAY, Migration, Purpose

@@ -14,8 +14,7 @@ from outlast.cli.options import Json, Url, command, lay_out
 from outlast.cli.who import me
 from outlast.clock import SYSTEM
 from outlast.errors import UsageError
-from outlast.insight.acting import note_backfill, pause_schedule, trigger_schedule
-from outlast.insight.actions import delete_schedule
+from outlast.insight.acting import delete_schedule, note_backfill, pause_schedule, trigger_schedule
 from outlast.insight.queries import read_schedule, read_schedules
 from outlast.insight.schedules import (
     NEXT_MAX,

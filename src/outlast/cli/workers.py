@@ -14,7 +14,7 @@ from outlast.cli.options import Json, Url, command, lay_out
 from outlast.cli.who import me
 from outlast.clock import SYSTEM
 from outlast.errors import UsageError, text_of
-from outlast.insight.actions import CannotDrain, ask_to_drain, follow_drain
+from outlast.insight.acting import CannotDrain, ask_to_drain, follow_drain
 from outlast.insight.availability import health, holds, list_alive, unheard
 from outlast.insight.documents import refused_since, workers_document
 from outlast.insight.queries import list_workers

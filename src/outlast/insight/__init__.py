@@ -1,15 +1,14 @@
-"""What people, pages and programs ask of a store, and what they do to many jobs at once.
+"""What people, pages and programs ask of a store, and what people do through it.
 
-What reads or writes a store is in queries, actions, verify and doctor/gather; liveness looks at
-lock files; the rest is pure. How an answer looks is for the command line or a page.
+What reads or writes a store is in queries, acting, bulk, verify and doctor/gather; liveness looks
+at lock files; the rest is pure. How an answer looks is for the command line or a page.
 
 queues.py        queues and their lanes: what waits, who takes it, what hinders it
 queries.py       what is read for one answer: jobs by phase, one job, workers, schedules
-actions.py       revives or deletes dead jobs, drains workers, raises tokens, deletes schedules
 deaths.py        what ended badly: dead jobs in groups with an example each, shared deaths
 stacks.py        asks where a running job is, and waits for the answer
-acting.py        what a person does to one job, worker or schedule, recorded with who it was
-bulk.py          acts on all jobs that match a filter: preview, then bounded steps
+acting.py        acts on jobs, workers and schedules that are named, each with its record
+bulk.py          acts on all jobs that match a filter: a preview, then bounded steps
 records.py       what people did, as documents
 documents.py     phases, and the JSON documents of the command line: a contract
 availability.py  which workers can take what: the same rules for why, stats and doctor

@@ -1,27 +1,34 @@
-"""What a person does to one job, worker or schedule, and who that is: for page, API, command line.
+"""Acts on jobs, workers and schedules that a person names, for the page, the API and the commands.
 
 Each act is recorded in the transaction in which it is done (``store.actions``). An act that cannot
-be done raises, and says what to do instead; then nothing was done or recorded.
+be done raises, and says what to do instead; then nothing was done or recorded. ``insight.bulk``
+acts on all jobs that match a filter.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Sequence
 from enum import StrEnum
 
 import msgspec
 
-from outlast.errors import JobNotFound, OutlastError
+from outlast.errors import JobNotFound, OutlastError, UsageError
+from outlast.insight.availability import holds
 from outlast.insight.queries import no_schedule, read_schedule
 from outlast.insight.schedules import job_now
 from outlast.model.job import State
 from outlast.store.actions import Note
 from outlast.store.protocol import Store
-from outlast.store.rows import StoredJob, WorkerRow
+from outlast.store.rows import StoredJob, WorkerRow, WorkerStatus
+from outlast.store.schedules import Deleted
 from outlast.store.values import Cancelled, Enqueued, Requeued
 from outlast.text import count_of
 
+BATCH = 500  # jobs in one transaction
 NAMED_MAX = 20  # jobs and workers that a record names one by one
+TOKEN_STEP = 1_000_000
+LOOK_SECONDS = 0.5  # between two looks at workers that leave
 
 
 class Verb(StrEnum):
@@ -47,16 +54,31 @@ class NewerAttempt(Refused):
     """Another attempt of the job has begun since the caller has looked."""
 
 
-def note_on(verb: str, by: By | None, ids: Sequence[int], filter: str | None = None) -> Note | None:  # noqa: A002
-    """Return the record of an act on these jobs; None: it is a program's own, not recorded."""
-    if by is None:
-        return None
+class CannotDrain(OutlastError):
+    """A name stands for no worker that is there, or for several; nothing was asked."""
+
+
+class DrainRequest(msgspec.Struct, frozen=True):
+    """The workers that were chosen, and the ids of those that are asked; the others have left."""
+
+    chosen: list[WorkerRow]
+    asked: set[int]
+
+
+class RaisedTokens(msgspec.Struct, frozen=True):
+    """Later tokens are larger than ``above``; ``issued`` is the last one before."""
+
+    above: int
+    issued: int
+
+
+def note_on(verb: str, by: By, ids: Sequence[int]) -> Note:
+    """Return the record of an act on these jobs."""
     return Note(
         actor=by.actor,
         verb=verb,
         target=name_jobs(ids),
         job_id=ids[0] if len(ids) == 1 else None,
-        filter=filter,
         reason=by.reason,
     )
 
@@ -149,6 +171,96 @@ def _not_dead(verb: Verb, row: StoredJob) -> str:
     return f"is {row.state}{'' if row.state is State.DEAD else other}; look at it again"
 
 
+async def cancel_jobs(
+    store: Store, ids: Sequence[int], by: By
+) -> AsyncIterator[dict[int, Cancelled | None]]:
+    """Cancel queued jobs at once, ask running ones to stop. Yield each batch once it is done: what
+    became of each job; None: there is no such job."""
+    for batch in _batches(ids):
+        answers = await store.cancel(batch, record=note_on(Verb.CANCEL, by, batch))
+        yield {one: answers.get(one) for one in batch}
+
+
+async def requeue_jobs(
+    store: Store, ids: Sequence[int], by: By, *, from_scratch: bool = False
+) -> AsyncIterator[dict[int, Requeued | None]]:
+    """Revive dead or cancelled jobs with fresh budgets; ``from_scratch``: without their
+    checkpoints. Yield each batch as ``cancel_jobs`` does."""
+    for batch in _batches(ids):
+        record = note_on(Verb.REQUEUE, by, batch)
+        answers = await store.requeue(batch, from_scratch=from_scratch, record=record)
+        yield {one: answers.get(one) for one in batch}
+
+
+async def discard_jobs(store: Store, ids: Sequence[int], by: By) -> AsyncIterator[int]:
+    """Delete dead jobs for good, with their attempts and crash reports. Yield how many jobs each
+    batch has deleted, once it is done."""
+    for batch in _batches(ids):
+        yield await store.discard(batch, record=note_on(Verb.DISCARD, by, batch))
+
+
+def _batches(ids: Sequence[int]) -> Iterator[Sequence[int]]:
+    return (ids[at : at + BATCH] for at in range(0, len(ids), BATCH))
+
+
+async def ask_to_drain(
+    store: Store, names: Iterable[str] | None, *, by: By | None = None
+) -> DrainRequest:
+    """Ask workers, by name or id, to take no more work and leave; None: all that are there.
+
+    Raises CannotDrain, and asks none of them, where a name does not stand for one that is there.
+    """
+    rows = await store.inspector.workers()
+    here = [row for row in rows if holds(row)]
+    chosen = here if names is None else [_find_by_name(name, rows) for name in dict.fromkeys(names)]
+    record = note_of("drain", by, name_workers(chosen))
+    return DrainRequest(
+        chosen, await store.request_drain([row.id for row in chosen], record=record)
+    )
+
+
+def _find_by_name(name: str, rows: Sequence[WorkerRow]) -> WorkerRow:
+    """Return the live worker of that name or, if none has it, of that id."""
+    found = [row for row in rows if row.name == name] or [r for r in rows if str(r.id) == name]
+    here = [row for row in found if holds(row)]
+    if len(here) == 1:
+        return here[0]
+    if here:
+        ids = ", ".join(f"{row.id} (host {row.host}, pid {row.pid})" for row in here)
+        raise CannotDrain(f"{len(here)} workers are called {name}: give one of the ids {ids}")
+    if found:
+        raise CannotDrain(f"worker {name} is gone already: it is {found[-1].status.value}")
+    raise CannotDrain(f"there is no worker {name}: see `outlast workers`")
+
+
+async def follow_drain(store: Store, worker_ids: Collection[int]) -> AsyncIterator[WorkerRow]:
+    """Yield each worker when it is first seen, and when its status or its number of jobs has
+    changed, until all have left or were lost."""
+    told: dict[int, tuple[WorkerStatus, int]] = {}
+    left = set(worker_ids)
+    while left:
+        rows = [row for row in await store.inspector.workers() if row.id in left]
+        for row in rows:
+            if told.get(row.id) != (standing := (row.status, row.running)):
+                told[row.id] = standing
+                yield row
+        left = {row.id for row in rows if holds(row)}
+        await asyncio.sleep(LOOK_SECONDS if left else 0)
+
+
+async def raise_tokens(store: Store, now: float) -> RaisedTokens:
+    """Lift the tokens above any that was issued after the backup was made.
+
+    A fixed step is too small for a busy store with a backup of yesterday. Microseconds since
+    1970 are above all that a store can have drawn since then, and above the last such lift. No row
+    is asked: one with a token that was never issued must not lift the others to the end.
+    """
+    issued = await store.inspector.last_token()
+    above = max(issued + TOKEN_STEP, int(now * 1_000_000))
+    await store.raise_tokens(above)
+    return RaisedTokens(above, issued)
+
+
 async def pause_schedule(store: Store, name: str, by: By, *, paused: bool) -> None:
     """Pause a schedule or resume it; ScheduleNotFound."""
     record = note_of(f"{'pause' if paused else 'resume'} schedule", by, f"schedule {name}")
@@ -169,3 +281,22 @@ async def note_backfill(store: Store, name: str, jobs: int, by: By) -> None:
     target = f"schedule {name}: {count_of(jobs, 'job')}"
     note = Note(actor=by.actor, verb="backfill schedule", target=target, reason=by.reason)
     await store.note(note)
+
+
+async def delete_schedule(store: Store, name: str, *, by: By | None = None) -> None:
+    """Delete a schedule; ScheduleNotFound if there is none, UsageError if code declares it."""
+    answer = await store.delete_schedule(name)
+    if answer is Deleted.UNKNOWN:
+        raise no_schedule(name)
+    if answer is Deleted.DECLARED:
+        raise declared_by_code(name, "delete")
+    if (record := note_of("delete schedule", by, f"schedule {name}")) is not None:
+        await store.note(record)
+
+
+def declared_by_code(name: str, what: str) -> UsageError:
+    """Return the error for a schedule that can be changed and deleted only in code."""
+    return UsageError(
+        f"schedule {name!r} is declared by the code of an application: {what} it there"
+        f" (`outlast schedules pause {name}` stops it meanwhile)"
+    )

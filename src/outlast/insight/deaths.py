@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from outlast.insight.actions import read_dead
 from outlast.insight.documents import SCHEMA, Document, iso
+from outlast.insight.queries import read_dead
 from outlast.model.crash import CrashKind
 from outlast.model.fingerprint import find_place
 from outlast.model.lifecycle import OutcomeKind

@@ -36,8 +36,8 @@ from outlast.store.schedules import ScheduleRow
 from outlast.store.searching import LOOK_BYTES, Searched, Texts
 from outlast.store.statistics import Place
 
-PAGE = 500  # jobs read at once in search of a phase
-PAGE_WHOLE = 20  # jobs read at once with all their arguments, results and checkpoints
+PAGE = 500  # jobs read at once for their states and phases
+PAGE_WHOLE = 20  # jobs read at once with all their arguments, results, checkpoints or crashes
 SCHEDULES_PAGE = 1_000
 REFUSALS_MAX = 500  # that one look reads: each has its worker looked up
 SHOWN_MAX = 4_000  # characters of arguments, where they are shown in a line
@@ -289,6 +289,24 @@ async def read_whole(store: Store, ids: Sequence[int]) -> AsyncIterator[StoredJo
     for at in range(0, len(ids), PAGE_WHOLE):
         for row in await store.inspector.jobs_of(ids[at : at + PAGE_WHOLE]):
             yield row
+
+
+async def read_states(store: Store, ids: Sequence[int]) -> dict[int, State]:
+    """Return the states of these jobs; a job that is not there is left out."""
+    states: dict[int, State] = {}
+    for at in range(0, len(ids), PAGE):
+        rows = await store.inspector.jobs_of(ids[at : at + PAGE], 0)
+        states |= {row.id: row.state for row in rows}
+    return states
+
+
+async def read_dead(
+    store: Store, ids: Sequence[int], text_max: int | None = None
+) -> AsyncIterator[tuple[StoredJob, AttemptRow | None]]:
+    """Yield dead jobs, each with its last attempt, of which a few at a time are in memory."""
+    for at in range(0, len(ids), PAGE_WHOLE):
+        for found in await store.inspector.last_attempts(ids[at : at + PAGE_WHOLE], text_max):
+            yield found
 
 
 async def read_schedule(store: Store, name: str) -> ScheduleRow:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from starlette.responses import Response
 
-from outlast.insight.actions import DeadJobs, find_dead, read_dead
 from outlast.insight.deaths import DeathGroups, read_dead_groups
 from outlast.insight.documents import error_of
+from outlast.insight.queries import find_jobs, read_dead
+from outlast.model.job import State
 from outlast.store.evidence import DeadFilter
 from outlast.store.protocol import Store
-from outlast.store.rows import JobIds, StoredJob
+from outlast.store.rows import JobFilter, JobIds, StoredJob
 from outlast.web.endpoint import Endpoint
 from outlast.web.listing import read_name, read_number
 from outlast.web.problem import WebRefusal
@@ -39,10 +40,12 @@ async def show_group(visit: Visit) -> Response:
     name = name_of_group(visit)
     before = read_number(visit.query, "before")
     tenant = visit.access.tenant
+    which = JobFilter(
+        state=State.DEAD, tenant=tenant, fingerprint=name, limit=ROWS, before_id=before
+    )
 
     async def look(store: Store) -> tuple[JobIds, list[tuple[StoredJob, str | None]]]:
-        chosen = DeadJobs(group=name, tenant=tenant)
-        ids = await find_dead(store, chosen, ROWS, before)
+        ids = await find_jobs(store, which)
         rows = read_dead(store, ids.ids, TEXT_MAX)
         return ids, [(row, error_of(row, last)) async for row, last in rows]
 

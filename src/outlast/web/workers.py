@@ -5,8 +5,7 @@ from __future__ import annotations
 import msgspec
 from starlette.responses import Response
 
-from outlast.insight.acting import By
-from outlast.insight.actions import ask_to_drain
+from outlast.insight.acting import By, ask_to_drain
 from outlast.insight.availability import health, holds, unheard
 from outlast.insight.documents import refused_since
 from outlast.insight.queries import WorkerList, list_workers

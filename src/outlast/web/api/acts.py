@@ -5,8 +5,7 @@ from __future__ import annotations
 import msgspec
 from starlette.responses import Response
 
-from outlast.insight.acting import By, Verb, pause_schedule, trigger_schedule
-from outlast.insight.actions import ask_to_drain
+from outlast.insight.acting import By, Verb, ask_to_drain, pause_schedule, trigger_schedule
 from outlast.insight.documents import SCHEMA
 from outlast.insight.pauses import name_of, pause_and_wait, pause_document, resume
 from outlast.model.pause import PauseKind
