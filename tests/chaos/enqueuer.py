@@ -147,7 +147,7 @@ class Enqueuer:
         if self._rng.random() < 0.1:
             placement["delay"] = self._rng.uniform(0.1, 3)
         if self._rng.random() < 0.15:
-            placement["expires"] = self._rng.uniform(0.5, 8)
+            placement["expires"] = placement.get("delay", 0) + self._rng.uniform(0.5, 8)
         if self._rng.random() < 0.1:
             placement["priority"] = self._rng.randint(-5, 5)
         return task.using(**placement).call(*arguments)
