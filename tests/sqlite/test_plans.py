@@ -13,8 +13,8 @@ from outlast.model.lifecycle import OutcomeKind
 from outlast.store.sqlite import exchange, schema, workers
 from outlast.store.sqlite import jobs as sqlite_jobs
 from outlast.store.sqlite.lanes import DUE_MAX
-from outlast.store.sqlite.statements import statements
 from outlast.store.sqlite.statistics import statistics
+from outlast.store.statements import statements
 from outlast.store.statistics import PROBE
 from outlast.store.turns import Turns
 from outlast.store.values import Answer, Claimed, ClaimRequest, WorkerRef
@@ -124,7 +124,7 @@ def test_the_last_attempt_of_each_listed_job_is_found_by_its_index(
     if analyzed:
         cursor.execute("ANALYZE")
     values = {"ids": "[]", "text_max": None, "now": NOW}
-    text = statements(file)[name]
+    text = statements("sqlite", file)[name]
     rows = cursor.execute(f"EXPLAIN QUERY PLAN {text}", values).fetchall()
     found = "; ".join(row[3] for row in rows)
     assert "SEARCH l USING COVERING INDEX outlast_attempts_job (job_id=?)" in found
@@ -141,7 +141,7 @@ def test_groups_of_dead_jobs_read_an_index_and_no_rows(
     exchange.exchange(cursor, NOW, me, ends, [])
     if analyzed:
         cursor.execute("ANALYZE")
-    look = statements("evidence")
+    look = statements("sqlite", "evidence")
     values = {"rows": 100, "groups": 10, "tenant": None, "now": NOW, "before": 10**9, "floor": 0}
     values |= {"outcomes": None, "worker_id": None, "limit": 10}
     plans = {
@@ -256,7 +256,7 @@ def test_what_many_lanes_take_together_is_bounded(cursor: sqlite3.Cursor) -> Non
     found = statistics(cursor, NOW, 1_000, 1_000)
     of_numbers, count[0] = count[0], 0
     values = {"id": 2 * MANY + 20_000, "now": NOW, "most": 1_000, "named": 10}
-    place = cursor.execute(statements("place")["place"], values).fetchone()
+    place = cursor.execute(statements("sqlite", "place")["place"], values).fetchone()
     cursor.connection.set_progress_handler(None, 0)
     many = [one for one in found.lanes if one.task.startswith("many")]
     assert [(one.number, one.at_least) for one in many] == [(1_000 // 31 - PROBE, True)] * 30
@@ -269,7 +269,7 @@ def test_what_many_lanes_take_together_is_bounded(cursor: sqlite3.Cursor) -> Non
 def test_a_job_is_found_by_its_token_or_its_key_among_many_finished_ones(
     cursor: sqlite3.Cursor,
 ) -> None:
-    text = statements("inspect")["named"]
+    text = statements("sqlite", "inspect")["named"]
     values = {"token": 17, "key": "k", "limit": 10}
     plan_of = "; ".join(row[3] for row in cursor.execute(f"EXPLAIN QUERY PLAN {text}", values))
     assert "USING INDEX outlast_jobs_worker" in plan_of

@@ -28,6 +28,7 @@ wakeup.py       what a wake-up is to a worker: a hint, and a report of its own h
 presence.py     the lock that a live worker's session holds in the database: the protocol
 lockfile.py     a worker's lock file: proof of its death on the same host, and its beat
 migrations.py   the rules of schema migrations; the stores run the SQL
+statements.py   loads the SQL files of the stores
 postgres/       the store on PostgreSQL
 sqlite/         the store on SQLite
 foreign/        connections of the caller's own, for the caller's own transactions

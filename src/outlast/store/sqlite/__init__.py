@@ -31,7 +31,6 @@ schema.py       makes, checks and migrates the schema
 errors.py       what sqlite3 raises, as Outlast's errors, each with what to do about it
 url.py          what a URL names: a file, and how strict to be about its file system
 library.py      which SQLite libraries work, and which damage a database in WAL mode
-statements.py   loads the SQL files
 sql/            one file for each verb and migration; its head argues why it is right
 lanes.py        which jobs are next, queue by queue
 """

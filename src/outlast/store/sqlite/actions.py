@@ -12,11 +12,11 @@ from outlast.store.actions import BulkStep, Counts, Note, Record, Tokens
 from outlast.store.sqlite import jobs, pauses, stacks, workers
 from outlast.store.sqlite.connection import SqliteConnection
 from outlast.store.sqlite.records import move, write_note, write_record
-from outlast.store.sqlite.statements import statements
+from outlast.store.statements import statements
 from outlast.store.values import Cancelled, Enqueued, NewJob, NewPause, Requeued
 
 T = TypeVar("T")
-_SQL = statements("actions")
+_SQL = statements("sqlite", "actions")
 
 
 class SqliteActionVerbs:

@@ -31,14 +31,14 @@ from outlast.errors import ConfigError, StoreUnavailable
 from outlast.forks import at_fork
 from outlast.store.paths import is_there, mode_of
 from outlast.store.sqlite.errors import is_busy, translate
-from outlast.store.sqlite.statements import statements
 from outlast.store.sqlite.thread import OneThread
+from outlast.store.statements import statements
 
 T = TypeVar("T")
 ROUND_SECONDS = 0.05  # sqlite3's own wait; more patience is more rounds of it
 
-_TRANSACTION = statements("transaction")
-_OPEN = statements("open")
+_TRANSACTION = statements("sqlite", "transaction")
+_OPEN = statements("sqlite", "open")
 _alive: weakref.WeakSet[SqliteConnection] = weakref.WeakSet()
 _held: list[SqliteConnection] = []  # between the hooks of one fork
 _forking = threading.Lock()  # two threads may fork at once; each must let go of what it took

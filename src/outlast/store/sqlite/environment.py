@@ -14,9 +14,9 @@ from outlast.store.lockfile import refuses
 from outlast.store.sqlite import library
 from outlast.store.sqlite.checks import SqliteFacts
 from outlast.store.sqlite.connection import SqliteConnection
-from outlast.store.sqlite.statements import statements
+from outlast.store.statements import statements
 
-_SQL = statements("environment")
+_SQL = statements("sqlite", "environment")
 
 
 async def environment(connection: SqliteConnection, clock: Clock) -> SqliteFacts:

@@ -25,10 +25,10 @@ from outlast.store.evidence import (
     attempts_of,
     groups_of,
 )
-from outlast.store.sqlite.statements import statements
+from outlast.store.statements import statements
 
-_SQL = statements("evidence")
-_SNAPSHOT = statements("transaction")
+_SQL = statements("sqlite", "evidence")
+_SNAPSHOT = statements("sqlite", "transaction")
 
 
 def dead_groups(cursor: Cursor, which: DeadFilter) -> DeadGroups:

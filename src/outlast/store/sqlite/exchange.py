@@ -24,15 +24,15 @@ from outlast.store.sqlite import lanes, suspects
 from outlast.store.sqlite.lanes import Row, draw
 from outlast.store.sqlite.pruning import forget, forget_unkept
 from outlast.store.sqlite.refusals import judge
-from outlast.store.sqlite.statements import statements
+from outlast.store.statements import statements
 from outlast.store.turns import Turns
 from outlast.store.values import Answer, Claimed, ClaimRequest, Exchanged, WorkerRef, bytes_max
 
 NUL = "\\u0000"  # as JSON has it, and two other texts too
 
-_SQL = statements("exchange")
-_DRAW_TOKENS = statements("sequences")["draw_tokens"]
-_MARK = statements("transaction")
+_SQL = statements("sqlite", "exchange")
+_DRAW_TOKENS = statements("sqlite", "sequences")["draw_tokens"]
+_MARK = statements("sqlite", "transaction")
 _COMPLETED = {OutcomeKind.COMPLETED.value, CrashKind.COMPLETION_NOT_COMMITTED.value}
 _encode = msgspec.json.Encoder().encode
 

@@ -12,11 +12,11 @@ from outlast.store.columns import ID_MAX, ID_MIN
 from outlast.store.listing import page, rows_of
 from outlast.store.rows import JobFilter, JobIds
 from outlast.store.searching import Searched
-from outlast.store.sqlite.statements import statements
+from outlast.store.statements import statements
 
-_SQL = statements("find_jobs")
-_INSPECT = statements("inspect")
-_SNAPSHOT = statements("transaction")
+_SQL = statements("sqlite", "find_jobs")
+_INSPECT = statements("sqlite", "inspect")
+_SNAPSHOT = statements("sqlite", "transaction")
 
 
 def find_ids(cursor: Cursor, which: JobFilter) -> JobIds:

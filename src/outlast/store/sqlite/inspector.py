@@ -68,9 +68,9 @@ from outlast.store.sqlite.find import find_ids, search
 from outlast.store.sqlite.pauses import pauses
 from outlast.store.sqlite.records import show_actions
 from outlast.store.sqlite.schedules import row_of
-from outlast.store.sqlite.statements import statements
 from outlast.store.sqlite.statistics import statistics
 from outlast.store.sqlite.wanted import wanted
+from outlast.store.statements import statements
 from outlast.store.statistics import (
     LANES_MAX,
     NAMED_MAX,
@@ -82,8 +82,13 @@ from outlast.store.statistics import (
     Unencrypted,
 )
 
-_SNAPSHOT = statements("transaction")
-_SQL = statements("inspect") | statements("place") | statements("schedules") | statements("logs")
+_SNAPSHOT = statements("sqlite", "transaction")
+_SQL = (
+    statements("sqlite", "inspect")
+    | statements("sqlite", "place")
+    | statements("sqlite", "schedules")
+    | statements("sqlite", "logs")
+)
 
 
 class SqliteInspector:

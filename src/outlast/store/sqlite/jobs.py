@@ -24,20 +24,20 @@ from outlast.store.sqlite.errors import translate
 from outlast.store.sqlite.lanes import draw
 from outlast.store.sqlite.pruning import forget, forget_unkept
 from outlast.store.sqlite.refusals import refuse
-from outlast.store.sqlite.statements import statements
+from outlast.store.statements import statements
 from outlast.store.values import Answer, Cancelled, Enqueued, NewJob, Report, Requeued, Save
 
-_ENQUEUE = statements("enqueue")
-_CHECKPOINT = statements("checkpoint")
-_CANCEL = statements("cancel")
-_REQUEUE = statements("requeue")
-_DISCARD = statements("discard")
-_PLACES = statements("sequences")["draw_places"]
-_COMPLETE = statements("complete")
-_TABLES = statements("migrate")["tables"]
-_LOCK = statements("migrate")["lock"]
-_STORE_ID = statements("migrate")["store_id"]
-_TRANSACTION = statements("transaction")
+_ENQUEUE = statements("sqlite", "enqueue")
+_CHECKPOINT = statements("sqlite", "checkpoint")
+_CANCEL = statements("sqlite", "cancel")
+_REQUEUE = statements("sqlite", "requeue")
+_DISCARD = statements("sqlite", "discard")
+_PLACES = statements("sqlite", "sequences")["draw_places"]
+_COMPLETE = statements("sqlite", "complete")
+_TABLES = statements("sqlite", "migrate")["tables"]
+_LOCK = statements("sqlite", "migrate")["lock"]
+_STORE_ID = statements("sqlite", "migrate")["store_id"]
+_TRANSACTION = statements("sqlite", "transaction")
 _encode = msgspec.json.Encoder().encode
 TEXT_MAX = 10_000_000  # characters; SQLite takes a text of 1e9 bytes
 COMMON = 12  # values of a row that jobs alike share, before the arguments and the key

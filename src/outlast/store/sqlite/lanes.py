@@ -17,14 +17,14 @@ from typing import Any
 
 import msgspec
 
-from outlast.store.sqlite.statements import statements
+from outlast.store.statements import statements
 from outlast.store.values import ClaimRequest
 
 DUE_MAX = 1_000  # scheduled jobs that one exchange puts into the line
 LONG = 10_000  # bytes of arguments and checkpoint; longer ones are read job by job
 
-_SQL = statements("exchange")
-_DRAW = statements("sequences")["draw"]
+_SQL = statements("sqlite", "exchange")
+_DRAW = statements("sqlite", "sequences")["draw"]
 _ANY_TENANT = "/* of any tenant */"  # a place in first_of_lanes: most claims ask for none
 _NOT_TENANTS = """AND (n.tenant IS NULL
                OR n.tenant NOT IN (SELECT p.value FROM json_each(:tenants) AS p))"""

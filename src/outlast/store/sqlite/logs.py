@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from sqlite3 import Cursor
 
 from outlast.store.logs import LOGS_KEPT, JobLog, lines_text
-from outlast.store.sqlite.statements import statements
+from outlast.store.statements import statements
 
-_LOGS = statements("logs")
+_LOGS = statements("sqlite", "logs")
 
 
 def keep_logs(cursor: Cursor, now: float, logs: Sequence[JobLog]) -> set[int]:

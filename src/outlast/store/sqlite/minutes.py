@@ -19,9 +19,9 @@ from outlast.store.minutes import (
     columns_of,
     counted_of,
 )
-from outlast.store.sqlite.statements import statements
+from outlast.store.statements import statements
 
-_SQL = statements("minutes")
+_SQL = statements("sqlite", "minutes")
 _STEPS = (
     ("worker", WORKER_SECONDS, {"minute": 60, "total": 0}),
     ("minute", MINUTE_SECONDS, {"hour": 3_600}),

@@ -14,9 +14,9 @@ import msgspec
 
 from outlast.store.actions import ACTIONS_SECONDS
 from outlast.store.schedules import UNDECLARED_SECONDS
-from outlast.store.sqlite.statements import statements
+from outlast.store.statements import statements
 
-_PRUNE = statements("prune")
+_PRUNE = statements("sqlite", "prune")
 _encode = msgspec.json.Encoder().encode
 
 

@@ -18,9 +18,9 @@ from outlast.store.actions import (
     moved,
 )
 from outlast.store.columns import action_of
-from outlast.store.sqlite.statements import statements
+from outlast.store.statements import statements
 
-_SQL = statements("actions")
+_SQL = statements("sqlite", "actions")
 
 
 def write_record(cursor: Cursor, now: float, record: Record | None, counts: Counts) -> None:

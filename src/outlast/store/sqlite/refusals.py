@@ -7,10 +7,10 @@ from sqlite3 import Cursor
 
 from outlast.model.crash import CrashKind
 from outlast.store.protocol import REFUSALS_KEPT
-from outlast.store.sqlite.statements import statements
+from outlast.store.statements import statements
 from outlast.store.values import Answer
 
-_SQL = statements("refuse")
+_SQL = statements("sqlite", "refuse")
 
 
 def judge(

@@ -36,9 +36,9 @@ from outlast.store.sqlite.connection import SqliteConnection
 from outlast.store.sqlite.jobs import clear_errors, enqueue_unless_taken, one_commit
 from outlast.store.sqlite.lanes import draw
 from outlast.store.sqlite.records import write_record
-from outlast.store.sqlite.statements import statements
+from outlast.store.statements import statements
 
-_SQL = statements("schedules")
+_SQL = statements("sqlite", "schedules")
 _DUE = DueSchedule.__struct_fields__
 _ROW = ScheduleRow.__struct_fields__
 

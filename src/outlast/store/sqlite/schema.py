@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 from sqlite3 import Cursor
 
 from outlast.store.migrations import Applied, Step, check_history, check_noted, load, pending
-from outlast.store.sqlite.statements import statements
+from outlast.store.statements import statements
 from outlast.store.values import Migration
 
-_SQL = statements("migrate")
+_SQL = statements("sqlite", "migrate")
 DIALECT = "sqlite"
 
 

@@ -6,10 +6,10 @@ from sqlite3 import Cursor
 
 import msgspec
 
-from outlast.store.sqlite.statements import statements
 from outlast.store.stacks import Stack
+from outlast.store.statements import statements
 
-_SQL = statements("stacks")
+_SQL = statements("sqlite", "stacks")
 
 
 def ask_stack(cursor: Cursor, _: float, job_id: int, token: int, seen: str, then: str) -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from outlast.store.sqlite.statements import statements
+from outlast.store.statements import statements
 from outlast.store.statistics import (
     DueJobs,
     EndedJobs,
@@ -21,8 +21,8 @@ from outlast.store.statistics import (
     Undecodable,
 )
 
-_SQL = statements("statistics")
-_SNAPSHOT = statements("transaction")
+_SQL = statements("sqlite", "statistics")
+_SNAPSHOT = statements("sqlite", "transaction")
 _FIGURE: dict[str, type[msgspec.Struct]] = {
     "running": QueueCount,
     "suspects": QueueCount,

@@ -13,10 +13,10 @@ from typing import Any
 import msgspec
 
 from outlast.model.job import ALONE_IN_RUNNER
-from outlast.store.sqlite.statements import statements
+from outlast.store.statements import statements
 from outlast.store.values import ClaimRequest
 
-_SQL = statements("exchange")
+_SQL = statements("sqlite", "exchange")
 _encode = msgspec.json.Encoder().encode
 
 Row = tuple[Any, ...]

@@ -26,7 +26,7 @@ from outlast.clock import Clock
 from outlast.store.sqlite import url as sqlite_url
 from outlast.store.sqlite.connection import Place, place_of
 from outlast.store.sqlite.inotify import FileWatch
-from outlast.store.sqlite.statements import statements
+from outlast.store.statements import statements
 from outlast.store.wakeup import Health
 
 POLL_SECONDS = 0.015  # between looks if writes are not announced, or do not end
@@ -35,7 +35,7 @@ AGAIN_SECONDS = POLL_SECONDS / 4  # after a commit: further ones of the same wor
 GROWTH = 1.5  # so a commit is seen at most half as long again after it was there
 REST_SECONDS = 1.0  # between two looks while there are no events
 REOPEN_SECONDS = 1.0  # after an error
-_DATA_VERSION = statements("open")["data_version"]
+_DATA_VERSION = statements("sqlite", "open")["data_version"]
 
 
 class Pace:

@@ -11,12 +11,12 @@ from sqlite3 import Cursor
 
 import msgspec
 
-from outlast.store.sqlite.statements import statements
+from outlast.store.statements import statements
 from outlast.store.statistics import COUNT_MAX
 
 TASKS_MAX = 1_000  # of the line that are looked at
-_SQL = statements("wanted")
-_SNAPSHOT = statements("transaction")
+_SQL = statements("sqlite", "wanted")
+_SNAPSHOT = statements("sqlite", "transaction")
 
 
 def wanted(cursor: Cursor, now: float, queue: str) -> int:

@@ -26,8 +26,8 @@ from outlast.store.sqlite.exchange import apply, cancels_of, worker_status
 from outlast.store.sqlite.lanes import draw
 from outlast.store.sqlite.pauses import version_of
 from outlast.store.sqlite.schedules import next_tick_in
-from outlast.store.sqlite.statements import statements
 from outlast.store.stacks import asks_of
+from outlast.store.statements import statements
 from outlast.store.values import (
     Beat,
     Failing,
@@ -42,11 +42,11 @@ from outlast.store.values import (
 )
 from outlast.store.watches import LockIdentity
 
-_REGISTER = statements("register")
-_HEARTBEAT = statements("heartbeat")
-_REAP = statements("reap")
-_RECLAIM = statements("reclaim")
-_RAISE = statements("sequences")["raise"]
+_REGISTER = statements("sqlite", "register")
+_HEARTBEAT = statements("sqlite", "heartbeat")
+_REAP = statements("sqlite", "reap")
+_RECLAIM = statements("sqlite", "reclaim")
+_RAISE = statements("sqlite", "sequences")["raise"]
 
 
 # ---------------------------------------------------------------------------- registration

@@ -1,7 +1,8 @@
-"""Loads the SQL of the SQLite store: all of it lives in files, none is assembled.
+"""Loads the SQL of the stores, which lives in files.
 
-A file is named as the verb it serves. Its head argues why it is right; below, each statement
-follows a line ``-- name: WORD``.
+A file ``STORE/sql/TOPIC.sql`` holds the statements of one topic, each after a line
+``-- name: NAME``. Comments argue why they are right: at the head of the file for all of them, below
+a name for one.
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ _NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
 
 
 @cache
-def statements(verb: str) -> dict[str, str]:
-    """Return the statements of ``sqlite/sql/VERB.sql`` by their names, without comments."""
-    file = resources.files("outlast.store").joinpath("sqlite", "sql", f"{verb}.sql")
+def statements(store: str, topic: str) -> dict[str, str]:
+    """Return the statements of a topic by their names, without comments."""
+    file = resources.files("outlast.store").joinpath(store, "sql", f"{topic}.sql")
     parts = _NAME.split(file.read_text("utf-8"))
     return {name: _bare(text) for name, text in zip(parts[1::2], parts[2::2], strict=True)}
 
