@@ -10,7 +10,7 @@ from typing import Any
 from outlast.clock import SYSTEM
 from outlast.store.postgres.claim_floors import ClaimFloors
 from outlast.store.postgres.exchange import request_columns
-from outlast.store.postgres.statements import sql
+from outlast.store.statements import statements
 from outlast.store.values import ClaimRequest
 from tests.conformance.kit import TASK, Hands
 
@@ -57,5 +57,6 @@ async def exchange_on(session: Any, hands: Hands, limit: int) -> None:
         None,
     )
     last = ("{}", "{}", "{2}", "{1}", "{}")
-    reply = await session.fetch(sql("exchange"), me.worker_id, me.epoch, *ends, *more, *last)
+    statement = statements("postgres", "exchange")["exchange"]
+    reply = await session.fetch(statement, me.worker_id, me.epoch, *ends, *more, *last)
     assert len(reply) == limit + 2  # with the heads of the claim and of the exchange

@@ -8,8 +8,8 @@ import asyncpg
 import pytest
 
 from outlast.model.lifecycle import Transition
-from outlast.store.postgres.statements import sql
 from outlast.store.postgres.store import PostgresStore
+from outlast.store.statements import statements
 from outlast.store.values import ClaimRequest, WorkerRef
 from tests.conformance.kit import TASK, ended, job, new_worker
 from tests.postgres.entries_kit import entries_read
@@ -79,7 +79,7 @@ async def test_a_look_makes_the_key_of_a_presence_without_a_call_for_each_worker
 ) -> None:
     """A function that reads the store's id is called for each row: most of a look at a thousand."""
     connection = await asyncpg.connect(pg_url)
-    text = sql("observe").replace("$1::float8", "0.0")
+    text = statements("postgres", "workers")["observe"].replace("$1::float8", "0.0")
     plan = await connection.fetch(f"EXPLAIN (VERBOSE, COSTS OFF) {text}")
     await connection.close()
     shown = "\n".join(row[0] for row in plan)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from importlib import import_module, resources
+from importlib import resources
 from pathlib import Path
-from pkgutil import iter_modules
 from typing import Any
 
 import asyncpg
@@ -16,18 +15,17 @@ from outlast.errors import ConfigError, NotPermitted, StoreUnavailable
 from outlast.model.crash import Progress
 from outlast.model.job import Policy, State
 from outlast.model.pause import PauseKind
-from outlast.store import postgres
 from outlast.store.actions import Bulk, BulkStep, Note
 from outlast.store.evidence import AttemptFilter, DeadFilter
 from outlast.store.minutes import Counted
 from outlast.store.postgres import privileges
 from outlast.store.postgres.presence import PostgresPresence
-from outlast.store.postgres.statements import calls, sql
 from outlast.store.postgres.store import PostgresStore, complete_on, enqueue_on, store_id_on
 from outlast.store.postgres.wakeup import PostgresWakeup
 from outlast.store.protocol import Store
 from outlast.store.rows import JobFilter, WorkerStatus
 from outlast.store.searching import Texts
+from outlast.store.statements import statements
 from outlast.store.values import Claimed, NewPause, Purpose, Report, Save, WorkerRef
 from tests.conformance.kit import (
     TASK,
@@ -44,11 +42,13 @@ from tests.conformance.schedules_kit import declare, due_one, fire_one, firing, 
 from tests.conformance.verbs_kit import LOCK, WRITES
 
 ROLE = "outlast_least"
+KEEP_LANES = statements("postgres", "exchange")["keep_lanes"]
+MERGE_MINUTES = statements("postgres", "minutes")["merge"]
 BY_THE_OWNER = {
-    "patient",
-    "schema_lock",
-    "schema_lock_holders",
-    "schema_record",
+    ("migrate", "patient"),
+    ("migrate", "lock"),
+    ("migrate", "lock_holders"),
+    ("migrate", "note"),
 }  # statements of `outlast migrate` itself
 
 
@@ -77,23 +77,25 @@ async def granted(pg_url: str, purpose: Purpose = Purpose.WORKER) -> list[str]:
 
 
 @pytest.fixture
-def used(monkeypatch: pytest.MonkeyPatch) -> set[str]:
-    """The names of the statements that are used in the test."""
-    names: set[str] = set()
+def sent(monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    """What sessions of the role have sent in the test."""
+    texts: set[str] = set()
 
-    def noting(verb: str, real: Any = sql) -> str:
-        names.add(verb)
-        return str(real(verb))
+    def noting(real: Any) -> Any:
+        async def send(connection: Any, text: str, *values: Any, **options: Any) -> Any:
+            if connection._params.user == ROLE:
+                texts.add(text)
+            return await real(connection, text, *values, **options)
 
-    for each in iter_modules(postgres.__path__, f"{postgres.__name__}."):
-        module = import_module(each.name)
-        if getattr(module, "sql", None) is sql and each.name != sql.__module__:
-            monkeypatch.setattr(module, "sql", noting)
-    return names
+        return send
+
+    for name in ("execute", "fetch", "fetchrow", "fetchval"):
+        monkeypatch.setattr(asyncpg.Connection, name, noting(getattr(asyncpg.Connection, name)))
+    return texts
 
 
 async def test_a_worker_role_may_run_every_statement(
-    pg_url: str, role: str, used: set[str], session: Any
+    pg_url: str, role: str, sent: set[str], session: Any
 ) -> None:
     assert await granted(pg_url)
     await session.execute("DELETE FROM outlast_incarnation")  # as a crash does
@@ -106,15 +108,19 @@ async def test_a_worker_role_may_run_every_statement(
     await _all_of_a_reader(store)
     await store.close()
     await _beside(role)
-    assert statements() - used == BY_THE_OWNER
+    left = {which for which, text in all_statements().items() if text not in sent}
+    assert left == BY_THE_OWNER
 
 
-def statements() -> set[str]:
-    """Return the names of all statements: of those that call functions, and of the other files."""
+def all_statements() -> dict[tuple[str, str], str]:
+    """Return the statements of all topics, by topic and name."""
     folder = resources.files("outlast.store").joinpath("postgres", "sql")
-    files = {each.name.removesuffix(".sql") for each in folder.iterdir() if each.is_file()}
-    return calls().keys() | {
-        name for name in files - {"calls"} if not name.startswith("migration_")
+    files = [each.name.removesuffix(".sql") for each in folder.iterdir() if each.is_file()]
+    topics = [each for each in files if not each.startswith("migration_")]
+    return {
+        (topic, name): text
+        for topic in topics
+        for name, text in statements("postgres", topic).items()
     }
 
 
@@ -158,7 +164,7 @@ async def _all_of_a_worker(store: PostgresStore) -> None:
     await hands.exchange(ended(first), crashed(second))  # both are refused or answered again
     await store.checkpoint([Save(second.job_id, second.token, 2, "2")])
     first_me = hands.me
-    await store._exchange._fetch("keep_lanes", first_me.worker_id, "", first_me.registration)
+    await store._exchange._fetch(KEEP_LANES, first_me.worker_id, "", first_me.registration)
     await store.heartbeat(hands.me)
     await store.announce(hands.me, [TASK], {})
     await store.presence_off(hands.me, "why")
@@ -229,7 +235,7 @@ async def _all_of_schedules(store: PostgresStore) -> None:
 async def _count(store: PostgresStore) -> None:
     await store.note_minute(1, 1, [Counted(kind="attempt", jobs=1)])
     for _ in range(3):  # up to the hours, and away
-        await store._fetch("merge_minutes", 100, -7_200, -7_200, -7_200)
+        await store._fetch(MERGE_MINUTES, 100, -7_200, -7_200, -7_200)
 
 
 async def _all_of_a_reader(store: PostgresStore) -> None:

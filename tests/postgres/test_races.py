@@ -14,12 +14,16 @@ import pytest
 
 from outlast.errors import StoreUnavailable
 from outlast.model.job import Policy, State
-from outlast.store.postgres.statements import sql
 from outlast.store.postgres.store import PostgresStore, complete_on
 from outlast.store.protocol import Store
+from outlast.store.statements import statements
 from outlast.store.values import Answer, Cancelled, ClaimRequest
 from tests.conformance.kit import TASK, Hands, ended, enqueued, job, lost_worker
 from tests.postgres.kit import blocked, exchange_on, function_replaced, until
+
+JOBS = statements("postgres", "jobs")
+RECLAIM = statements("postgres", "reclaim")
+WORKERS = statements("postgres", "workers")
 
 
 async def state_of(store: Store, job_id: int) -> State:
@@ -39,7 +43,7 @@ async def test_a_claim_committed_after_its_client_died_is_released_by_reconcilin
     hold = session.transaction()
     await hold.start()
     await session.fetch(
-        sql("reconnect"), hands.me.worker_id, None
+        WORKERS["reconnect"], hands.me.worker_id, None
     )  # the exchange will wait for this
     claiming = asyncio.create_task(doomed.exchange(hands.me, [], [ClaimRequest([TASK], 1)]))
     await blocked(watcher)
@@ -84,9 +88,9 @@ async def test_an_exchange_that_waits_for_the_end_of_its_epoch_claims_nothing(
 ) -> None:
     (job_id,) = await enqueued(store)
     arguments = {
-        "reconnect": (sql("reconnect"), hands.me.worker_id, None),
-        "reap": (sql("reap"), hands.me.worker_id, 0, "silence", None),
-        "stop": (sql("set_status"), hands.me.worker_id, "stopped", None),
+        "reconnect": (WORKERS["reconnect"], hands.me.worker_id, None),
+        "reap": (WORKERS["reap"], hands.me.worker_id, 0, "silence", None),
+        "stop": (WORKERS["set_status"], hands.me.worker_id, "stopped", None),
     }[verb]
     async with session.transaction():
         assert await session.fetch(*arguments)
@@ -128,7 +132,7 @@ async def test_a_beat_that_commits_before_the_reap_keeps_the_worker_alive(
 ) -> None:
     seen = await hands.seen()
     async with session.transaction():
-        await session.fetch(sql("heartbeat"), hands.me.worker_id, None)
+        await session.fetch(WORKERS["heartbeat"], hands.me.worker_id, None)
         with pytest.raises(StoreUnavailable):
             await store.reap(seen)
     assert not await store.reap(seen)
@@ -139,7 +143,7 @@ async def test_a_beat_that_waits_for_the_reap_is_not_renewed(
     store: PostgresStore, hands: Hands, session: Any, watcher: Any
 ) -> None:
     async with session.transaction():
-        await session.fetch(sql("reap"), hands.me.worker_id, 0, "silence", None)
+        await session.fetch(WORKERS["reap"], hands.me.worker_id, 0, "silence", None)
         beating = asyncio.create_task(store.heartbeat(hands.me))
         await blocked(watcher)
     assert not (await beating).renewed
@@ -197,7 +201,7 @@ async def test_a_stale_reap_leaves_the_new_owner_untouched(
     await pause_between_list_and_lock(session)
     slow = await asyncpg.connect(pg_url)
     await session.execute("SELECT pg_advisory_lock(42)")
-    statement = (sql("orphans"), 10) if guarded else (NAIVE,)
+    statement = (RECLAIM["orphans"], 10) if guarded else (NAIVE,)
     stale = asyncio.create_task(slow.fetch(*statement))
     await blocked(watcher)
     await session.execute(original)  # other tests run the original function
@@ -235,7 +239,7 @@ async def test_a_complete_in_that_waited_for_the_loss_of_its_token_is_stale(
     await hands.vanish()
     other = await asyncpg.connect(pg_url)
     async with session.transaction():
-        (orphan,) = await session.fetch(sql("orphans"), 1)
+        (orphan,) = await session.fetch(RECLAIM["orphans"], 1)
         completing = asyncio.create_task(complete_on(other, claimed.job_id, claimed.token, "1"))
         await blocked(watcher)
         await session.execute(
@@ -285,7 +289,7 @@ async def test_lines_written_while_complete_in_waits_go_with_the_job(
     writes = session.transaction()
     await writes.start()
     lines = ([claimed.job_id], [claimed.token], [1], [0], ['[[1.0,"a line"]]'], 5)
-    await session.fetch(sql("keep_logs"), *lines)
+    await session.fetch(JOBS["keep_logs"], *lines)
     task = await asyncpg.connect(store.url)
     async with task.transaction():
         done = asyncio.create_task(complete_on(task, claimed.job_id, claimed.token, "null"))
@@ -304,7 +308,7 @@ async def test_an_enqueue_waits_for_what_holds_its_expired_key(
     (job_id,) = await enqueued(store, job(key="k", expires_at=1e9))
     sweep = session.transaction()
     await sweep.start()
-    await session.fetch(sql("expire"), 10)
+    await session.fetch(JOBS["expire"], 10)
     enqueuing = asyncio.create_task(store.enqueue([job(key="k"), job(key="l")]))
     await blocked(watcher)
     await sweep.commit()

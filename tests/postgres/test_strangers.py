@@ -16,8 +16,8 @@ from outlast.errors import StoreUnavailable
 from outlast.model.lease import DeathCause, LeaseTerms, Presence
 from outlast.store.postgres.checks import PostgresFacts
 from outlast.store.postgres.presence import PostgresPresence
-from outlast.store.postgres.statements import sql
 from outlast.store.postgres.store import PostgresStore
+from outlast.store.statements import statements
 from outlast.store.values import WorkerRef
 from outlast.worker.lease import presence as duty
 from outlast.worker.service import Nudge
@@ -26,6 +26,7 @@ from tests.postgres.kit import blocked
 from tests.unit.worker.worker_kit import heard_fields
 
 STRANGER = "stranger"
+HOLD = statements("postgres", "workers")["presence_hold"]
 KEYS = """SELECT (classid::bigint << 32) | objid::bigint FROM pg_locks
           WHERE locktype = 'advisory' AND granted
             AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"""
@@ -146,7 +147,7 @@ async def test_a_worker_that_comes_back_on_a_new_session_is_present_at_once(
     values = (hands.me.worker_id, hands.me.registration, port, session.get_server_pid())
 
     async def has_it() -> bool:
-        return await session.fetchval(sql("presence_hold"), *values) is None
+        return await session.fetchval(HOLD, *values) is None
 
     async with session.transaction():
         await eventually(has_it, 10.0)

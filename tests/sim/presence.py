@@ -2,8 +2,8 @@
 
 Presence is a lock that a session holds, under one run of the database. The duty
 (``worker/lease/presence.py``), the observer and the reaper are the production code; this is what
-the server does for them (``outlast_hold_presence_v1``, ``observe.sql``, ``reap.sql`` in
-``postgres/sql``). Glances show what those of ``outlast_glance_v1`` do.
+the server does for them (``outlast_hold_presence_v1``, ``observe`` and ``reap`` of
+``postgres/sql/workers.sql``). Glances show what those of ``outlast_glance_v1`` do.
 """
 
 from __future__ import annotations

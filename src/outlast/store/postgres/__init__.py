@@ -28,6 +28,6 @@ route.py         how safe the way to the server is, for the doctor
 privileges.py    what a role may do: granted by the tables' owner, checked at the start
 strangers.py     refuses other roles' objects in our schema, which could run as this role
 schema.py        makes and migrates the schema, and refuses one that does not fit
-statements.py    loads the SQL files, and turns rows into values
-sql/             statements, functions and migrations; their heads argue why they are right
+statements.py    turns values into arguments of statements, and rows into values
+sql/             statements by topic, functions and migrations; comments argue why they are right
 """

@@ -16,8 +16,13 @@ from outlast.store.postgres.enqueue import enqueue
 from outlast.store.postgres.pool import Connections
 from outlast.store.postgres.records import move, write_note, write_record
 from outlast.store.postgres.session import Transaction
-from outlast.store.postgres.statements import sql
+from outlast.store.statements import statements
 from outlast.store.values import Cancelled, Enqueued, NewJob, NewPause, Requeued
+
+_ACTIONS = statements("postgres", "actions")
+_JOBS = statements("postgres", "jobs")
+_PAUSES = statements("postgres", "pauses")
+_WORKERS = statements("postgres", "workers")
 
 T = TypeVar("T")
 Rows = list[Any]
@@ -78,7 +83,7 @@ class PostgresActionVerbs:
         """Ask live workers to drain and leave; return the ids of those that are asked."""
         rows = await self._act(
             record,
-            lambda it, notify: it.fetch(sql("request_drain"), list(worker_ids), notify),
+            lambda it, notify: it.fetch(_WORKERS["request_drain"], list(worker_ids), notify),
             lambda rows: {"asked": len(rows)} if rows else {},
         )
         return {row[0] for row in rows}
@@ -90,7 +95,7 @@ class PostgresActionVerbs:
         values = (job_id, token, seen, then)
         rows = await self._act(
             record,
-            lambda it, notify: it.fetch(sql("ask_stack"), *values, notify),
+            lambda it, notify: it.fetch(_JOBS["ask_stack"], *values, notify),
             lambda rows: {"asked": 1} if rows else {},
         )
         return bool(rows)
@@ -100,7 +105,7 @@ class PostgresActionVerbs:
         values = (new.kind.value, new.name, new.paused_by, new.reason, new.stop)
         rows = await self._act(
             record,
-            lambda it, notify: it.fetch(sql("pause"), *values, notify),
+            lambda it, notify: it.fetch(_PAUSES["pause"], *values, notify),
             lambda _: {"paused": 1},
         )
         return pause_of(rows[0])
@@ -111,7 +116,7 @@ class PostgresActionVerbs:
         """End a pause; return what it was."""
         rows = await self._act(
             record,
-            lambda it, notify: it.fetch(sql("resume"), kind.value, name, notify),
+            lambda it, notify: it.fetch(_PAUSES["resume"], kind.value, name, notify),
             lambda rows: {"resumed": 1} if rows else {},
         )
         return pause_of(rows[0]) if rows else None
@@ -143,7 +148,7 @@ class PostgresActionVerbs:
         """Stop a bulk action that is under way."""
         return bool(
             await self._connections.run(
-                lambda connection: connection.fetch(sql("stop_action"), action_id)
+                lambda connection: connection.fetch(_ACTIONS["stop"], action_id)
             )
         )
 
@@ -163,8 +168,10 @@ class PostgresActionVerbs:
             ids = list(job_ids)
             if tokens:
                 seen = [tokens.get(one) for one in ids]
-                ids = [row[0] for row in await connection.fetch(sql("lock_current"), ids, seen)]
-            rows: Rows = await connection.fetch(sql(verb), ids, *more(notify))
+                ids = [
+                    row[0] for row in await connection.fetch(_ACTIONS["lock_current"], ids, seen)
+                ]
+            rows: Rows = await connection.fetch(_JOBS[verb], ids, *more(notify))
             return rows
 
         return await self._act(record, deed, count or _count, locks=bool(tokens))

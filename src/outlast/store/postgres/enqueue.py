@@ -13,8 +13,11 @@ from typing import Any
 
 from outlast.errors import StoreUnavailable
 from outlast.store.keys import check_batch, match_holder
-from outlast.store.postgres.statements import job_columns, policy_text, sql, to_json
+from outlast.store.postgres.statements import job_columns, policy_text, to_json
+from outlast.store.statements import statements
 from outlast.store.values import Enqueued, NewJob
+
+_SQL = statements("postgres", "enqueue")
 
 KEYED_TRIES = 10  # a key whose job ends between insert and look-up, this often in a row
 BETWEEN = "\x1f"  # arguments: a character that JSON has nowhere
@@ -42,11 +45,11 @@ async def enqueue(connection: Any, jobs: Sequence[NewJob], *, notify: bool) -> l
         stored = await _store_those_left(connection, jobs, [None] * len(jobs), notify=notify)
         return [one for one in stored if one is not None]  # all: none has a key
     if alike is None:
-        rows = await connection.fetch(sql("enqueue"), *job_columns(jobs), notify)
+        rows = await connection.fetch(_SQL["many"], *job_columns(jobs), notify)
     else:
         more = () if len(jobs) == 1 else (len(jobs),)
-        verb = "enqueue_alike" if more else "enqueue_one"
-        rows = await connection.fetch(sql(verb), *alike, notify, *more)
+        statement = _SQL["alike"] if more else _SQL["one"]
+        rows = await connection.fetch(statement, *alike, notify, *more)
     return [Enqueued(row["id"], True) for row in rows]
 
 
@@ -55,7 +58,7 @@ async def create_with_key(connection: Any, job: NewJob, *, notify: bool) -> Enqu
     if job.policy.labels:
         return (await _store_those_left(connection, [job], [None], notify=notify))[0]
     values = [column[0] for column in job_columns([job])]
-    rows = await connection.fetch(sql("enqueue_key"), *values, notify, job.key)
+    rows = await connection.fetch(_SQL["one_with_key"], *values, notify, job.key)
     return Enqueued(rows[0]["id"], True) if rows else None
 
 
@@ -63,8 +66,8 @@ async def find_unfinished(connection: Any, jobs: Sequence[NewJob]) -> list[Enque
     """Return of each of these jobs the unfinished one that has its key, or None; KeyInUse if one is
     of another task. What has expired is ended first: it holds no key."""
     keys = [job.key for job in jobs if job.key is not None]
-    await connection.fetch(sql("free_keys"), keys)
-    rows = {row["key"]: row for row in await connection.fetch(sql("find_keys"), keys)}
+    await connection.fetch(_SQL["free_keys"], keys)
+    rows = {row["key"]: row for row in await connection.fetch(_SQL["key_holders"], keys)}
     return [_match_row(job, rows.get(job.key)) for job in jobs]
 
 
@@ -76,7 +79,7 @@ def _match_row(job: NewJob, row: Any) -> Enqueued | None:
 
 
 def _alike(jobs: Sequence[NewJob]) -> tuple[Any, ...] | None:
-    """Return the values of enqueue_one.sql and enqueue_alike.sql, or None for jobs that are not for
+    """Return the values of the statements ``one`` and ``alike``, or None for jobs that are not for
     them."""
     first = jobs[0]
     if first.delay > 0 or first.run_at is not None:
@@ -154,7 +157,7 @@ async def store_unless_taken(
         return [each.job_id for each in await enqueue(connection, jobs, notify=notify)]
     stored = await _store_those_left(connection, jobs, [None] * len(jobs), notify=notify)
     taken = [job.key for job, each in zip(jobs, stored, strict=True) if each is None]
-    if taken and (await connection.fetch(sql("free_keys"), taken))[0][0]:
+    if taken and (await connection.fetch(_SQL["free_keys"], taken))[0][0]:
         stored = await _store_those_left(connection, jobs, stored, notify=notify)
     return [None if each is None else each.job_id for each in stored]
 
@@ -163,7 +166,9 @@ async def find_holders(connection: Any, keys: Sequence[str]) -> dict[str | None,
     """Return the unfinished jobs that have these keys."""
     if not keys:
         return {}
-    return {row["key"]: row["id"] for row in await connection.fetch(sql("find_keys"), list(keys))}
+    return {
+        row["key"]: row["id"] for row in await connection.fetch(_SQL["key_holders"], list(keys))
+    }
 
 
 async def _store_those_left(
@@ -174,11 +179,11 @@ async def _store_those_left(
     if not batch:
         return list(found)
     keys = [job.key for job in batch]
-    values, verb = [*job_columns(batch), notify, keys], "enqueue_keyed"
+    values, statement = [*job_columns(batch), notify, keys], _SQL["keyed"]
     if _has_labels(batch):
         labels = [to_json(job.policy.labels) if job.policy.labels else None for job in batch]
-        values, verb = [*values, labels], "enqueue_labelled"
-    rows = iter(await connection.fetch(sql(verb), *values))
+        values, statement = [*values, labels], _SQL["labelled"]
+    rows = iter(await connection.fetch(statement, *values))
 
     def stored() -> Enqueued | None:
         row = next(rows)

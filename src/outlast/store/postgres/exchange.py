@@ -19,17 +19,13 @@ from outlast.store.columns import count_of, read_policy
 from outlast.store.postgres.claim_floors import NO_LANES, ClaimFloors
 from outlast.store.postgres.lane_search import LaneSearch, Search
 from outlast.store.postgres.pool import Connections
-from outlast.store.postgres.statements import (
-    Pair,
-    array_text,
-    ends_text,
-    pair_of,
-    sql,
-    texts_array_text,
-)
+from outlast.store.postgres.statements import Pair, array_text, ends_text, pair_of, texts_array_text
 from outlast.store.protocol import CLAIMS_MAX, REFUSALS_KEPT
+from outlast.store.statements import statements
 from outlast.store.turns import Turns
 from outlast.store.values import Answer, Claimed, ClaimRequest, Exchanged, WorkerRef, bytes_max
+
+_SQL = statements("postgres", "exchange")
 
 
 class _Head(msgspec.Struct):
@@ -186,7 +182,7 @@ class PostgresExchange:
     async def _send(self, values: Callable[[bool], tuple[Any, ...]]) -> list[Any]:
         """Make the exchange; ``values``: what is sent, depending on whether it may notify."""
         return await self._connections.run_notifying(
-            lambda it, may_notify: it.fetch(sql("exchange"), *values(may_notify)),
+            lambda it, may_notify: it.fetch(_SQL["exchange"], *values(may_notify)),
             keeps_plans=True,
             own=True,
         )
@@ -220,18 +216,18 @@ class PostgresExchange:
         """Learn what others know of the line; now and then tell them. Before the exchange, whose
         reply must not be lost by it."""
         if self._lanes.is_new:
-            rows = await self._fetch("learn_lanes")
+            rows = await self._fetch(_SQL["learn_lanes"])
             texts = [row["lanes"] for row in rows if row["lanes"] is not None]
             self._lanes.learn(rows[0]["incarnation"] if rows else None, texts)
             self._turns.begin_at(self._lanes.choose_queue())
         elif (kept := self._lanes.take_due_note()) is not None:
-            await self._fetch("keep_lanes", me.worker_id, kept, me.registration)
+            await self._fetch(_SQL["keep_lanes"], me.worker_id, kept, me.registration)
 
-    async def _fetch(self, verb: str, *values: Any) -> list[Any]:
+    async def _fetch(self, statement: str, *values: Any) -> list[Any]:
         # plans may be kept: that of a function's call never depends on what tables hold, and the
         # others are those of a small table
         rows: list[Any] = await self._connections.run(
-            lambda connection: connection.fetch(sql(verb), *values), keeps_plans=True, own=True
+            lambda connection: connection.fetch(statement, *values), keeps_plans=True, own=True
         )
         return rows
 

@@ -19,9 +19,11 @@ from outlast.store.postgres.connection import Settings, check_url, connect
 from outlast.store.postgres.errors import translate
 from outlast.store.postgres.session import Transaction, begin_text, in_transaction, path_of
 from outlast.store.postgres.shared_wakeup import borrow_session
-from outlast.store.postgres.statements import sql
 from outlast.store.postgres.wakeup import Session
+from outlast.store.statements import statements
 from outlast.store.values import WorkerRef
+
+_SQL = statements("postgres", "workers")
 
 BORROW_SECONDS = 1.0  # at most, for the session that listens to be there
 NAME = "outlast presence"  # of the session, as others see it
@@ -71,7 +73,7 @@ class PostgresPresence:
         here = (_own_port(connection), connection.get_server_pid())
         async with session.turn, in_transaction(connection, self._begin(path_of(connection))):
             reason: str | None = await connection.fetchval(
-                sql("presence_hold"), me.worker_id, me.registration, *here
+                _SQL["presence_hold"], me.worker_id, me.registration, *here
             )
             return reason
 

@@ -12,8 +12,10 @@ from typing import Any
 import msgspec
 
 from outlast.errors import ConfigError, NotPermitted
-from outlast.store.postgres.statements import sql
+from outlast.store.statements import statements
 from outlast.store.values import MAY, Purpose
+
+_SQL = statements("postgres", "environment")
 
 NAMED_MAX = 8  # privileges named in an error
 _ALL = "SELECT INSERT UPDATE DELETE"
@@ -95,7 +97,7 @@ async def privileges(connection: Any, role: str | None, purpose: Purpose) -> lis
     needed = _needed_by(purpose)
     names, wanted, columns = ([each[place] for each in needed] for place in range(3))
     as_owner = _AS_OWNER.get(purpose, "")
-    rows = await connection.fetch(sql("privileges"), role, names, wanted, as_owner, columns)
+    rows = await connection.fetch(_SQL["privileges"], role, names, wanted, as_owner, columns)
     return [Privilege(*row) for row in rows]
 
 

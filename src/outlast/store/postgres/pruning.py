@@ -9,8 +9,11 @@ from typing import Any
 from outlast.store.actions import ACTIONS_SECONDS
 from outlast.store.postgres.pool import Connections
 from outlast.store.postgres.session import Transaction
-from outlast.store.postgres.statements import sql
 from outlast.store.schedules import UNDECLARED_SECONDS
+from outlast.store.statements import statements
+
+_PRUNE = statements("postgres", "prune")
+_SESSION = statements("postgres", "session")
 
 Reached = Mapping[str, float]  # statement -> where it stopped, in seconds since 1970
 
@@ -30,14 +33,14 @@ class Pruning:
         after = self._reached if onward else {}
 
         async def work(connection: Any) -> tuple[int, Reached]:
-            await connection.execute(sql("by_index"))
+            await connection.execute(_SESSION["by_index"])
             batch = _Batch(connection, after, limit)
-            await batch.delete("prune_jobs", jobs)
-            await batch.delete("prune_kept")
+            await batch.delete("jobs", jobs)
+            await batch.delete("kept")
             if dead is not None:
-                await batch.delete("prune_dead", dead)
+                await batch.delete("dead", dead)
             spans = (UNDECLARED_SECONDS, ACTIONS_SECONDS)
-            gone = await connection.fetchval(sql("prune_workers"), workers, batch.left, *spans)
+            gone = await connection.fetchval(_PRUNE["workers"], workers, batch.left, *spans)
             return limit - batch.left + gone, batch.reached
 
         gone, self._reached = await self._connections.run(work, kind=Transaction.COMMITTED)
@@ -56,7 +59,7 @@ class _Batch:
     async def delete(self, statement: str, *values: float) -> None:
         """Run one of the statements, from where it stopped."""
         after = self._after.get(statement, -inf)
-        row = await self._connection.fetchrow(sql(statement), self.left, after, *values)
+        row = await self._connection.fetchrow(_PRUNE[statement], self.left, after, *values)
         self.left -= row["gone"]
         if row["reached"] is not None:
             self.reached[statement] = row["reached"]

@@ -15,7 +15,9 @@ from outlast.store.actions import (
     columns_of,
     moved,
 )
-from outlast.store.postgres.statements import sql
+from outlast.store.statements import statements
+
+_SQL = statements("postgres", "actions")
 
 
 async def write_record(connection: Any, record: Record | None, counts: Counts) -> None:
@@ -30,12 +32,12 @@ async def write_record(connection: Any, record: Record | None, counts: Counts) -
 async def write_note(connection: Any, note: Note, counts: Counts) -> int:
     """Add a row; keep the newest ACTIONS_KEPT of its actor."""
     values = columns_of(note, counts).values()
-    rows = await connection.fetch(sql("note_action"), *values, ACTIONS_KEPT)
+    rows = await connection.fetch(_SQL["note"], *values, ACTIONS_KEPT)
     return int(rows[0][0])
 
 
 async def move(connection: Any, step: BulkStep | More, counts: Counts) -> None:
     """Move a bulk action on. Raises Overtaken."""
-    rows = await connection.fetch(sql("lock_action"), step.action_id)
+    rows = await connection.fetch(_SQL["lock"], step.action_id)
     text, state, before_id = moved(step, tuple(rows[0]) if rows else None, counts)
-    await connection.fetch(sql("move_action"), step.action_id, text, state, before_id)
+    await connection.fetch(_SQL["move"], step.action_id, text, state, before_id)

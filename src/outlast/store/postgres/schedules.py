@@ -13,7 +13,6 @@ from outlast.store.postgres.errors import LockHeld
 from outlast.store.postgres.pool import Connections
 from outlast.store.postgres.records import write_record
 from outlast.store.postgres.session import Transaction
-from outlast.store.postgres.statements import sql
 from outlast.store.schedules import (
     AHEAD_SECONDS,
     DECLARED_SECONDS,
@@ -34,6 +33,9 @@ from outlast.store.schedules import (
     call_text,
     check_storable,
 )
+from outlast.store.statements import statements
+
+_SQL = statements("postgres", "schedules")
 
 _DUE = DueSchedule.__struct_fields__
 
@@ -54,7 +56,7 @@ class PostgresScheduleVerbs:
 
     async def delete_schedule(self, name: str) -> Deleted:
         """Delete a schedule, unless an active worker's code declares it."""
-        rows = await self._rows("delete_schedule", name, DECLARED_SECONDS)
+        rows = await self._rows(_SQL["delete"], name, DECLARED_SECONDS)
         return Deleted(rows[0][0])
 
     async def pause_schedule(
@@ -63,7 +65,7 @@ class PostgresScheduleVerbs:
         """Pause a schedule, or resume it. False: unknown."""
 
         async def work(connection: Any) -> bool:
-            known = bool(await connection.fetch(sql("pause_schedule"), name, paused, OWED_MAX))
+            known = bool(await connection.fetch(_SQL["pause"], name, paused, OWED_MAX))
             counts = {"paused" if paused else "resumed": 1} if known else {}
             await write_record(connection, record, counts)
             return known
@@ -75,7 +77,7 @@ class PostgresScheduleVerbs:
         self, limit: int = DUE_MAX, after: tuple[float, str] = FIRST_PAGE
     ) -> DueSchedules:
         """Return a page of schedules that are due and not paused."""
-        rows = await self._rows("due_schedules", limit, *after)
+        rows = await self._rows(_SQL["due"], limit, *after)
         return DueSchedules(
             now=rows[0]["now"],
             next_tick=rows[0]["first_after"],
@@ -102,11 +104,11 @@ class PostgresScheduleVerbs:
 
     async def note_undeclared(self, names: Sequence[str]) -> int:
         """Let those sleep that no worker has declared for a while."""
-        return len(await self._rows("note_undeclared", list(names), DECLARED_SECONDS))
+        return len(await self._rows(_SQL["undeclared"], list(names), DECLARED_SECONDS))
 
-    async def _rows(self, verb: str, *values: Any) -> list[Any]:
+    async def _rows(self, statement: str, *values: Any) -> list[Any]:
         rows: list[Any] = await self._connections.run(
-            lambda connection: connection.fetch(sql(verb), *values)
+            lambda connection: connection.fetch(statement, *values)
         )
         return rows
 
@@ -121,7 +123,7 @@ async def put(
     answers: dict[str, str] = {}
     for part in split(rows, _weigh):
         found = await connection.fetch(
-            sql("put_schedules"),
+            _SQL["put"],
             *map(list, zip(*part, strict=True)),
             origin.value,
             RENEW_SECONDS,
@@ -146,7 +148,7 @@ def _weigh(columns: tuple[Any, ...]) -> tuple[int, int]:
 
 async def _fire(connection: Any, firings: Sequence[Firing], *, notify: bool) -> list[FireAnswer]:
     rows = await connection.fetch(
-        sql("fire"),
+        _SQL["fire"],
         [each.name for each in firings],
         [each.next_tick for each in firings],
         [each.revision for each in firings],
@@ -170,7 +172,7 @@ async def _fire(connection: Any, firings: Sequence[Firing], *, notify: bool) -> 
 
 async def _move_on(connection: Any, done: Sequence[tuple[Firing, FireAnswer]]) -> None:
     columns = zip(*[_counted(firing, answer) for firing, answer in done], strict=True)
-    await connection.fetch(sql("fired"), *map(list, columns))
+    await connection.fetch(_SQL["fired"], *map(list, columns))
 
 
 def _counted(firing: Firing, answer: FireAnswer) -> tuple[Any, ...]:

@@ -21,9 +21,11 @@ from outlast.store.migrations import (
 )
 from outlast.store.postgres.pool import Connections
 from outlast.store.postgres.session import Transaction
-from outlast.store.postgres.statements import sql
 from outlast.store.postgres.strangers import refuse_strangers
+from outlast.store.statements import statements
 from outlast.store.values import Migration
+
+_SQL = statements("postgres", "migrate")
 
 _ADVICE = (
     "run `outlast migrate` as a role that may create tables; if they are there, this role does not"
@@ -81,7 +83,7 @@ class PostgresSchema:
     async def store_id(self) -> str:
         """Return the id of this schema."""
         async with self._connections.use() as connection:
-            rows = await connection.fetch(sql("store_id"))
+            rows = await connection.fetch(_SQL["store_id"])
         if not rows:
             raise SchemaMismatch("the schema has no id: run `outlast migrate`")
         return str(rows[0][0])
@@ -98,14 +100,14 @@ class PostgresSchema:
         """Wait until no other migrator is at work. Raises StoreUnavailable where that takes too
         long, with whose session it is."""
         give_up_at = SYSTEM.boot() + self._connections.settings.statement_timeout
-        while not await connection.fetchval(sql("schema_lock")):
+        while not await connection.fetchval(_SQL["lock"]):
             if SYSTEM.boot() >= give_up_at:
-                holders = await connection.fetch(sql("schema_lock_holders"))
+                holders = await connection.fetch(_SQL["lock_holders"])
                 raise StoreUnavailable(_LOCKED.format("; ".join(map(_holder, holders))))
             await SYSTEM.sleep(TURN_SECONDS)
 
     async def _next_step(self, connection: Any) -> Migration | None:
-        await connection.execute(sql("patient"))
+        await connection.execute(_SQL["patient"])
         await self._take_turn(connection)
         applied = await _applied(connection)
         check_history(self._steps, applied)
@@ -115,10 +117,10 @@ class PostgresSchema:
 
 async def _applied(connection: Any) -> list[Applied]:
     await refuse_strangers(connection)
-    tables = (await connection.fetch(sql("schema_tables")))[0]
+    tables = (await connection.fetch(_SQL["tables"]))[0]
     applied = []
     if tables["schema_table"]:
-        applied = [Applied(*row) for row in await connection.fetch(sql("schema_applied"))]
+        applied = [Applied(*row) for row in await connection.fetch(_SQL["applied"])]
     check_noted(applied, has_jobs=tables["jobs_table"])
     return applied
 
@@ -134,6 +136,6 @@ def _holder(row: Any) -> str:
 async def _apply(connection: Any, step: Step) -> Migration:
     await connection.execute(step.sql, timeout=STEP_SECONDS)
     applied_at = await connection.fetchval(
-        sql("schema_record"), step.number, step.name, step.checksum, step.compatible_from
+        _SQL["note"], step.number, step.name, step.checksum, step.compatible_from
     )
     return Migration(step.number, step.name, applied_at)

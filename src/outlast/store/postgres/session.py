@@ -15,12 +15,14 @@ from functools import lru_cache
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from outlast.store.postgres.statements import sql
+from outlast.store.statements import statements
+
+_SQL = statements("postgres", "session")
 
 # Plans by index, results that are NULL and not a text, and sessions that stay. An error where row
 # security would hide rows: a worker whose row is hidden would be taken for gone. Not among them,
 # and so obeyed: default_transaction_read_only, by which a server that runs out of disk protects
-# itself. search_path is obeyed to find our schema, and then left at that (narrow.sql).
+# itself. search_path is obeyed to find our schema, and then left at that (narrow of session.sql).
 _PLAIN = {
     "jit": "off",
     "enable_indexscan": "on",
@@ -121,7 +123,7 @@ async def narrow(connection: Any, patience: float) -> bool:
     pooled = is_pooled(connection)
     if not pooled and not await _is_direct(connection, patience):
         return False
-    found = await connection.fetchrow(sql("narrow"), not pooled, timeout=patience)
+    found = await connection.fetchrow(_SQL["narrow"], not pooled, timeout=patience)
     if pooled and found is not None:
         _paths[connection] = found["path"]
     return True

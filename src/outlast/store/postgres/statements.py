@@ -1,11 +1,9 @@
-"""The SQL files of PostgreSQL, read once, and how rows become the values of ``store.values``."""
+"""How values become arguments of statements on PostgreSQL, and rows values."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
-from functools import cache, lru_cache
-from importlib import resources
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -18,33 +16,12 @@ from outlast.store.values import NewJob, Orphan, Report, Save
 
 _encode = msgspec.json.Encoder().encode
 
-_NAME = re.compile(r"^-- name: (\w+)\n", re.MULTILINE)
-
 Pair = tuple[int, int]  # a job's id and the token of an attempt: what guards each write about it
 
 
 def pair_of(item: Transition | Save | Report) -> Pair:
     """Return what guards a write."""
     return item.job_id, item.token
-
-
-@cache
-def sql(verb: str) -> str:
-    """Return the statement of a verb: a call of a function, in ``postgres/sql/calls.sql``, or the
-    text of ``postgres/sql/VERB.sql``."""
-    return calls().get(verb) or _text(verb)
-
-
-@cache
-def calls() -> dict[str, str]:
-    """Return the statements of ``postgres/sql/calls.sql`` by their verbs."""
-    parts = _NAME.split(_text("calls"))
-    return dict(zip(parts[1::2], parts[2::2], strict=True))
-
-
-def _text(name: str) -> str:
-    file = resources.files("outlast.store").joinpath("postgres", "sql", f"{name}.sql")
-    return file.read_text("utf-8")
 
 
 def to_json(value: Any) -> str:
@@ -62,7 +39,7 @@ def policy_text(policy: Policy) -> str:
 
 
 def job_columns(jobs: Sequence[NewJob]) -> list[list[Any]]:
-    """Return jobs as the columns of enqueue.sql, without the keys."""
+    """Return jobs as the columns that enqueue.sql takes, without the keys."""
     return [
         [job.task for job in jobs],
         [job.queue for job in jobs],

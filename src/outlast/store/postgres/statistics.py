@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from outlast.store.postgres.statements import sql
+from outlast.store.statements import statements
 from outlast.store.statistics import (
     DueJobs,
     EndedJobs,
@@ -20,6 +20,8 @@ from outlast.store.statistics import (
 
 if TYPE_CHECKING:
     import msgspec
+
+_SQL = statements("postgres", "statistics")
 
 _FIGURE: dict[str, type[msgspec.Struct]] = {
     "running": QueueCount,
@@ -34,11 +36,11 @@ async def statistics(connection: Any, most: int, lanes: int) -> Statistics:
     """Return what the store holds; each figure is counted up to ``most``."""
     found: dict[str, Any] = {}
     for name, kind in _FIGURE.items():
-        rows = await connection.fetch(sql(f"show_{name}"), most)
+        rows = await connection.fetch(_SQL[name], most)
         found[name] = [kind(**row) for row in rows]
     lined, more_lanes = await _lanes(connection, most, lanes)
     waiting = await _waiting(connection, most, lanes)
-    refused = (await connection.fetch(sql("show_refused")))[0]
+    refused = (await connection.fetch(_SQL["refused"]))[0]
     return Statistics(
         now=refused["now"],
         lanes=lined,
@@ -52,13 +54,13 @@ async def statistics(connection: Any, most: int, lanes: int) -> Statistics:
 
 async def _lanes(connection: Any, most: int, lanes: int) -> tuple[list[DueJobs], bool]:
     """Return the lanes of the line, and whether there are more."""
-    heads = await connection.fetch(sql("show_lanes"), lanes)
+    heads = await connection.fetch(_SQL["lanes"], lanes)
     oldest = {(row["queue"], row["task"]): row["oldest"] for row in heads}
     found: dict[tuple[str, str], DueJobs] = {}
     shares = Shares(most, oldest)
     while shares.keys:
         queues, tasks = zip(*shares.keys, strict=True)
-        for row in await connection.fetch(sql("count_lanes"), queues, tasks, shares.rows):
+        for row in await connection.fetch(_SQL["count_lanes"], queues, tasks, shares.rows):
             key = row["queue"], row["task"]
             is_full = row["number"] >= shares.rows
             found[key] = DueJobs(oldest=oldest[key], at_least=is_full, **row)
@@ -68,12 +70,12 @@ async def _lanes(connection: Any, most: int, lanes: int) -> tuple[list[DueJobs],
 
 async def _waiting(connection: Any, most: int, lanes: int) -> list[ScheduledJobs]:
     """Return the queues that have jobs outside the line."""
-    heads = await connection.fetch(sql("show_waiting"), lanes)
+    heads = await connection.fetch(_SQL["waiting"], lanes)
     oldest = {row["queue"]: row["oldest"] for row in heads}
     found: dict[str, ScheduledJobs] = {}
     shares = Shares(most // 2, oldest)
     while shares.keys:
-        for row in await connection.fetch(sql("count_waiting"), shares.keys, shares.rows):
+        for row in await connection.fetch(_SQL["count_waiting"], shares.keys, shares.rows):
             queue, due, scheduled = row
             found[queue] = ScheduledJobs(
                 oldest=oldest[queue],

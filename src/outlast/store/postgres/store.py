@@ -1,8 +1,8 @@
 """Jobs on PostgreSQL: one shared truth for workers on many machines.
 
-The verbs of ``store.protocol.Store``, each one statement (``statements.sql`` loads it). Its head,
-or that of the function that it calls, argues why it is right against a concurrent claim, reap and
-late worker. This module holds no rule of its own: it carries values to the statements and back. The
+The verbs of ``store.protocol.Store``, each one statement of a file in ``sql/``. Its comment, or the
+head of the function that it calls, argues why it is right against a concurrent claim, reap and late
+worker. This module holds no rule of its own: it carries values to the statements and back. The
 hot path, the exchange, and the verbs about workers have modules of their own beside it.
 """
 
@@ -28,11 +28,12 @@ from outlast.store.postgres.pruning import Pruning
 from outlast.store.postgres.schedules import PostgresScheduleVerbs, put
 from outlast.store.postgres.schema import PostgresSchema
 from outlast.store.postgres.session import Transaction
-from outlast.store.postgres.statements import Pair, pair_of, sql, to_json
+from outlast.store.postgres.statements import Pair, pair_of, to_json
 from outlast.store.postgres.workers import WorkerVerbs
 from outlast.store.protocol import EXPIRE_MAX, PRUNE_MAX, REFUSALS_KEPT, Inspector
 from outlast.store.schedules import NewSchedule, Put
 from outlast.store.stacks import Stack
+from outlast.store.statements import statements
 from outlast.store.unannounced import RunBy, Unannounced, UnannouncedBatch
 from outlast.store.values import (
     Answer,
@@ -46,6 +47,11 @@ from outlast.store.values import (
     Save,
     WorkerRef,
 )
+
+_EXCHANGE = statements("postgres", "exchange")
+_JOBS = statements("postgres", "jobs")
+_MIGRATE = statements("postgres", "migrate")
+_MINUTES = statements("postgres", "minutes")
 
 T = TypeVar("T", Save, Report)
 PLACE_SECONDS = 60.0  # that a worker waits for its first session where there are too many
@@ -178,7 +184,7 @@ class PostgresStore(WorkerVerbs, PostgresActionVerbs, PostgresScheduleVerbs):
         """Save checkpoints; of several for one attempt in the batch, the highest number."""
         best = _last_of_each(sorted(saves, key=lambda save: save.number))
         rows = await self._fetch(
-            "checkpoint",
+            _JOBS["checkpoint"],
             [save.job_id for save in best],
             [save.token for save in best],
             [save.number for save in best],
@@ -199,7 +205,7 @@ class PostgresStore(WorkerVerbs, PostgresActionVerbs, PostgresScheduleVerbs):
         """Note progress; of several for one attempt in the batch, the last."""
         last = _last_of_each(reports)
         rows = await self._fetch(
-            "progress",
+            _JOBS["progress"],
             [report.job_id for report in last],
             [report.token for report in last],
             [to_json(report.progress) for report in last],
@@ -211,7 +217,7 @@ class PostgresStore(WorkerVerbs, PostgresActionVerbs, PostgresScheduleVerbs):
     async def keep_logs(self, logs: Sequence[JobLog]) -> set[int]:
         """Replace what is kept of running attempts; return the tokens for which it was done."""
         rows = await self._fetch(
-            "keep_logs",
+            _JOBS["keep_logs"],
             [each.job_id for each in logs],
             [each.token for each in logs],
             [each.number for each in logs],
@@ -223,11 +229,11 @@ class PostgresStore(WorkerVerbs, PostgresActionVerbs, PostgresScheduleVerbs):
 
     async def keep_stack(self, job_id: int, stack: Stack) -> bool:
         """Keep where a running attempt is."""
-        return bool(await self._fetch("keep_stack", job_id, stack.token, to_json(stack)))
+        return bool(await self._fetch(_JOBS["keep_stack"], job_id, stack.token, to_json(stack)))
 
     async def expire(self, limit: int = EXPIRE_MAX) -> int:
         """End queued jobs that have expired, ``limit`` at most."""
-        return int((await self._fetch("expire", limit))[0][0])
+        return int((await self._fetch(_JOBS["expire"], limit))[0][0])
 
     async def prune(
         self,
@@ -246,22 +252,25 @@ class PostgresStore(WorkerVerbs, PostgresActionVerbs, PostgresScheduleVerbs):
     async def note_minute(self, worker_id: int, batch: int, counted: Sequence[Counted]) -> None:
         """Note what a worker has counted."""
         mine = {"level": "worker", "worker_id": worker_id, "batch": batch}
-        await self._fetch("note_minute", to_json([columns_of(each) | mine for each in counted]))
+        await self._fetch(_MINUTES["note"], to_json([columns_of(each) | mine for each in counted]))
 
     async def merge_minutes(self, limit: int = PRUNE_MAX) -> int:
         """Add up what is old enough, and delete what is too old."""
         ages = (WORKER_SECONDS, MINUTE_SECONDS, HOUR_SECONDS)
-        return int((await self._fetch("merge_minutes", limit, *ages))[0][0])
+        return int((await self._fetch(_MINUTES["merge"], limit, *ages))[0][0])
 
     async def waiting(self, grace: float, limit: int) -> UnannouncedBatch:
         """Return what no worker has taken for a while."""
-        head, *rows = await self._fetch("waiting", grace, limit)
+        head, *rows = await self._fetch(_EXCHANGE["waiting"], grace, limit)
         jobs = [Unannounced(*row) for row in rows]
         return UnannouncedBatch(workers=head["token"], next_due=head["seconds"], jobs=jobs)
 
     async def elsewhere(self, me: WorkerRef, job_ids: Sequence[int]) -> list[RunBy]:
         """Return those of the jobs that another worker runs at this moment."""
-        return [tuple(row) for row in await self._fetch("elsewhere", me.worker_id, list(job_ids))]
+        return [
+            tuple(row)
+            for row in await self._fetch(_EXCHANGE["elsewhere"], me.worker_id, list(job_ids))
+        ]
 
 
 # -- on a connection of the caller's, inside the caller's transaction
@@ -284,20 +293,20 @@ async def put_on(connection: Any, schedules: Sequence[NewSchedule]) -> list[Put]
 async def complete_on(connection: Any, job_id: int, token: int, result: str | None) -> bool:
     """Complete the attempt when the caller commits. False: the token is stale."""
     with foreign_errors():
-        if await connection.fetch(sql("complete"), job_id, token, result):
+        if await connection.fetch(_JOBS["complete"], job_id, token, result):
             return True
-        if not await connection.fetch(sql("lock_unkept"), job_id, token):
+        if not await connection.fetch(_JOBS["lock_unkept"], job_id, token):
             return False
-        await connection.fetch(sql("forget"), job_id)
+        await connection.fetch(_JOBS["forget"], job_id)
         return True
 
 
 async def store_id_on(connection: Any) -> str | None:
     """Return the id of the schema that the connection sees, or None; breaks no transaction."""
-    tables = (await connection.fetch(sql("schema_tables")))[0]
+    tables = (await connection.fetch(_MIGRATE["tables"]))[0]
     if not tables["schema_table"]:
         return None
-    rows = await connection.fetch(sql("store_id"))
+    rows = await connection.fetch(_MIGRATE["store_id"])
     return str(rows[0]["store_id"]) if rows else None
 
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from outlast.errors import SchemaMismatch
-from outlast.store.postgres.statements import sql
+from outlast.store.statements import statements
+
+_SQL = statements("postgres", "session")
 
 
 async def refuse_strangers(connection: Any) -> None:
     """Raise SchemaMismatch where a role that was not named has put something into our schema
-    that could run as this role; strangers.sql says what, and who is such a role."""
-    for found in await connection.fetch(sql("strangers")):
+    that could run as this role; strangers of session.sql says what, and who is such a role."""
+    for found in await connection.fetch(_SQL["strangers"]):
         more = f" (and so do {found['number'] - 1} more objects)" if found["number"] > 1 else ""
         raise SchemaMismatch(
             f"{found['what']} belongs to the role {found['owner']}{more}, which has no right of its"

@@ -25,8 +25,10 @@ from typing import Any
 from outlast.clock import SYSTEM, Clock
 from outlast.store.postgres.connection import Settings, check_url, connect
 from outlast.store.postgres.session import Transaction, begin_text, in_transaction, path_of
-from outlast.store.postgres.statements import sql
+from outlast.store.statements import statements
 from outlast.store.wakeup import Backoff, Listening
+
+_SQL = statements("postgres", "wakeup")
 
 CHECK_EVERY_SECONDS = 20.0
 ECHO_SECONDS = 5.0  # for an answer
@@ -90,7 +92,7 @@ class PostgresWakeup(Listening):
         try:
             self._lost = asyncio.Event()
             connection.add_termination_listener(lambda _: self._lost.set())
-            channel = await self._ask(session, "channel")
+            channel = await self._ask(session, _SQL["channel"])
             echo_channel = f"outlast_echo_{connection.get_server_pid()}"
             await connection.add_listener(channel, self._heard)
             await connection.add_listener(echo_channel, self._echoed)
@@ -114,19 +116,19 @@ class PostgresWakeup(Listening):
             self._on_wake("")
 
     async def _still_listens(self, session: Session, *channels: str) -> bool:
-        return bool(await self._ask(session, "listens", *channels))
+        return bool(await self._ask(session, _SQL["listens"], *channels))
 
-    async def _ask(self, session: Session, verb: str, *values: str) -> Any:
+    async def _ask(self, session: Session, statement: str, *values: str) -> Any:
         """Return the answer; behind a pooler with the path of each of our transactions."""
         connection, path = session.connection, path_of(session.connection)
         begin = begin_text(Transaction.COMMITTED, ECHO_SECONDS, path)
         async with session.turn, in_transaction(connection, begin) if path else nullcontext():
-            return await connection.fetchval(sql(verb), *values, timeout=ECHO_SECONDS)
+            return await connection.fetchval(statement, *values, timeout=ECHO_SECONDS)
 
     async def _echo_returns(self, session: Session, channel: str) -> bool:
         self._echo.clear()
         async with session.turn:
-            await session.connection.execute(sql("echo"), channel, timeout=ECHO_SECONDS)
+            await session.connection.execute(_SQL["echo"], channel, timeout=ECHO_SECONDS)
         with suppress(TimeoutError):
             async with asyncio.timeout(ECHO_SECONDS):
                 await self._echo.wait()

@@ -18,10 +18,11 @@ from outlast.store.lockfile import directory_for, place_in
 from outlast.store.postgres.pool import Connections
 from outlast.store.postgres.privileges import check_may_serve
 from outlast.store.postgres.session import Transaction
-from outlast.store.postgres.statements import Pair, ends_text, orphan_of, pair_of, sql, to_json
+from outlast.store.postgres.statements import Pair, ends_text, orphan_of, pair_of, to_json
 from outlast.store.protocol import ORPHANS_MAX, OVERDUE_MAX
 from outlast.store.rows import WorkerStatus
 from outlast.store.stacks import asks_of
+from outlast.store.statements import statements
 from outlast.store.values import (
     Beat,
     Failing,
@@ -35,6 +36,10 @@ from outlast.store.values import (
     line_of,
 )
 from outlast.store.watches import LockIdentity
+
+_PAUSES = statements("postgres", "pauses")
+_RECLAIM = statements("postgres", "reclaim")
+_WORKERS = statements("postgres", "workers")
 
 _cancels_of = msgspec.json.Decoder(list[Pair]).decode
 _watches_of = msgspec.json.Decoder(tuple[int, ...]).decode
@@ -57,7 +62,7 @@ class WorkerVerbs:
             await check_may_serve(connection)
         await self.raise_tokens(new.token_seen)
         rows = await self._fetch(
-            "register",
+            _WORKERS["register"],
             new.name,
             new.host,
             new.pid,
@@ -83,13 +88,13 @@ class WorkerVerbs:
     async def reconnect(self, me: WorkerRef, token_seen: int) -> WorkerRef | None:
         """Raise the epoch, after any exchange under way. None: the lease is lost."""
         await self.raise_tokens(token_seen)
-        rows = await self._fetch("reconnect", me.worker_id, me.registration, own=True)
+        rows = await self._fetch(_WORKERS["reconnect"], me.worker_id, me.registration, own=True)
         return WorkerRef(me.worker_id, rows[0]["epoch"], me.registration) if rows else None
 
     async def set_status(self, me: WorkerRef, status: WorkerStatus) -> bool:
         """Move to draining or stopped. False: the lease is lost."""
         rows = await self._fetch(
-            "set_status", me.worker_id, status.value, me.registration, own=True
+            _WORKERS["set_status"], me.worker_id, status.value, me.registration, own=True
         )
         return bool(rows)
 
@@ -97,33 +102,35 @@ class WorkerVerbs:
         self, me: WorkerRef, tasks: Sequence[str], lacks: Mapping[str, Sequence[str]]
     ) -> None:
         """Replace the tasks that this worker's row shows, and those it lacks tags for."""
-        await self._fetch("announce", me.worker_id, to_json(tasks), to_json(lacks), me.registration)
+        await self._fetch(
+            _WORKERS["announce"], me.worker_id, to_json(tasks), to_json(lacks), me.registration
+        )
 
     async def presence_off(self, me: WorkerRef, reason: str) -> None:
         """Say on this worker's row that its presence proves nothing, and why."""
-        await self._fetch("presence_off", me.worker_id, reason, me.registration)
+        await self._fetch(_WORKERS["presence_off"], me.worker_id, reason, me.registration)
 
     async def tell_wakeup(self, me: WorkerRef, words: str) -> None:
         """Say on this worker's row by what it is woken, and what is wrong with that."""
-        await self._fetch("tell_wakeup", me.worker_id, words, me.registration)
+        await self._fetch(_WORKERS["tell_wakeup"], me.worker_id, words, me.registration)
 
     async def count_peers(self, me: WorkerRef) -> int:
         """Return how many active workers serve the same queues and tasks, this one included."""
-        rows = await self._fetch_own("count_peers", me.worker_id, me.registration)
+        rows = await self._fetch_own(_WORKERS["count_peers"], me.worker_id, me.registration)
         return int(rows[0][0])
 
     async def tell_failing(self, me: WorkerRef, failing: Failing | None) -> None:
         """Say on this live worker's row which of its duties fails."""
         told = (None, None) if failing is None else (line_of(failing), failing.seconds)
-        await self._fetch("tell_failing", me.worker_id, *told, me.registration)
+        await self._fetch(_WORKERS["tell_failing"], me.worker_id, *told, me.registration)
 
     async def heed(self, me: WorkerRef, version: str) -> None:
         """Say on this worker's row which pauses it acts on."""
-        await self._fetch("heed", me.worker_id, version, me.registration)
+        await self._fetch(_PAUSES["heed"], me.worker_id, version, me.registration)
 
     async def heartbeat(self, me: WorkerRef) -> Beat:
         """Renew the lease: the counter goes up by one."""
-        (row,) = await self._fetch("heartbeat", me.worker_id, me.registration)
+        (row,) = await self._fetch(_WORKERS["heartbeat"], me.worker_id, me.registration)
         if not row["renewed"]:
             return Beat(renewed=False)
         cancels = _cancels_of(row["cancels"] or "[]")
@@ -135,7 +142,7 @@ class WorkerVerbs:
         which = (me.worker_id, me.epoch, list(held))
         rows = await self._connections.run_notifying(
             lambda it, may_notify: it.fetch(
-                sql("reconcile"), *which, self.notify and may_notify, me.registration
+                _RECLAIM["reconcile"], *which, self.notify and may_notify, me.registration
             ),
             keeps_plans=True,
             own=True,
@@ -144,13 +151,13 @@ class WorkerVerbs:
 
     async def raise_tokens(self, above: int) -> None:
         """Make every later token larger than ``above``."""
-        await self._fetch("raise_tokens", above, own=True)
+        await self._fetch(_WORKERS["raise"], above, own=True)
 
     # -- about others
 
     async def observe(self, slack: float = 0.0) -> Snapshot:
         """Return one look at all active and draining workers, and at what no worker looks after."""
-        rows = await self._fetch("observe", slack)
+        rows = await self._fetch(_WORKERS["observe"], slack)
         orphans, overdue, now, next_tick, here, *_ = rows[0]
         locks = directory_for(None)
         return Snapshot(
@@ -165,18 +172,18 @@ class WorkerVerbs:
 
     async def glance(self, me: WorkerRef) -> Glance:
         """Return what each worker reads all the time."""
-        return _glance_of((await self._fetch("glance", me.worker_id))[0])
+        return _glance_of((await self._fetch(_WORKERS["glance"], me.worker_id))[0])
 
     async def keep_watch(self, place: int, mark: int) -> None:
         """Overwrite the mark of one watch; no commit waits for it."""
-        await self._fetch("keep_watch", place + 1, mark)
+        await self._fetch(_WORKERS["keep_watch"], place + 1, mark)
 
     async def tell_gone(self, lock: LockIdentity, begun: int | None) -> int:
         """Say on the rows that name this lock file that their worker is gone."""
         which = (lock.boot_id, lock.path, lock.device, lock.inode)
         rows = await self._connections.run_notifying(
             lambda it, may_notify: it.fetch(
-                sql("tell_gone"), *which, begun, self.notify and may_notify
+                _WORKERS["tell_gone"], *which, begun, self.notify and may_notify
             )
         )
         return len(rows)
@@ -187,13 +194,15 @@ class WorkerVerbs:
         Waits for no lock. Raises StoreUnavailable while another session holds the row; one that
         only waits for a client that does not read is ended.
         """
-        (row,) = await self._fetch("reap", gone.worker_id, gone.beat, cause.value, gone.begun)
+        (row,) = await self._fetch(
+            _WORKERS["reap"], gone.worker_id, gone.beat, cause.value, gone.begun
+        )
         if row["held"]:
             await self._free(gone)
         return bool(row["reaped"])
 
     async def _free(self, gone: WorkerSeen) -> None:
-        ended = (await self._fetch("free", gone.worker_id, gone.beat))[0][0]
+        ended = (await self._fetch(_WORKERS["free"], gone.worker_id, gone.beat))[0][0]
         if ended is not None:
             what = "was ended, since its client does not read" if ended else "holds its row"
             raise StoreUnavailable(f"another session of worker {gone.name} {what}")
@@ -208,14 +217,14 @@ class WorkerVerbs:
 
         async def close(connection: Any, may_notify: bool) -> list[Transition]:  # noqa: FBT001
             if only is None:
-                rows = await connection.fetch(sql("orphans"), limit)
+                rows = await connection.fetch(_RECLAIM["orphans"], limit)
             else:
-                rows = await connection.fetch(sql("facts"), *_columns(only), limit)
+                rows = await connection.fetch(_RECLAIM["facts"], *_columns(only), limit)
             if not rows:
                 return []
             decided = [decide(orphan_of(row)) for row in rows]
             notify = self.notify and may_notify
-            closed = await connection.fetch(sql("close"), ends_text(decided), notify)
+            closed = await connection.fetch(_RECLAIM["close"], ends_text(decided), notify)
             states = {(row["job_id"], row["token"]): State(row["state"]) for row in closed}
             return [
                 as_applied(one, states[pair]) for one in decided if (pair := pair_of(one)) in states
@@ -225,24 +234,26 @@ class WorkerVerbs:
 
     async def overdue(self, slack: float, limit: int = OVERDUE_MAX) -> list[OverdueAttempt]:
         """Return running attempts past their hard deadline by more than ``slack`` seconds."""
-        rows = await self._fetch("overdue", slack, limit)
+        rows = await self._fetch(_RECLAIM["overdue"], slack, limit)
         return [OverdueAttempt(row[0], row[1], row[2], row[3], policy_of(row[4])) for row in rows]
 
     async def superseded(self, attempts: Collection[Pair]) -> list[int]:
         """Return the tokens of those that are no longer current."""
-        return [row["token"] for row in await self._fetch("superseded", *_columns(attempts))]
+        return [
+            row["token"] for row in await self._fetch(_RECLAIM["superseded"], *_columns(attempts))
+        ]
 
-    async def _fetch(self, verb: str, *values: Any, own: bool = False) -> list[Any]:
+    async def _fetch(self, statement: str, *values: Any, own: bool = False) -> list[Any]:
         rows: list[Any] = await self._connections.run(
-            lambda connection: connection.fetch(sql(verb), *values), own=own
+            lambda connection: connection.fetch(statement, *values), own=own
         )
         return rows
 
-    async def _fetch_own(self, verb: str, *values: Any) -> list[Any]:
+    async def _fetch_own(self, statement: str, *values: Any) -> list[Any]:
         """Fetch what an idle worker asks now and then, over the connection of its exchange, which
         keeps plans: for calls of functions, and where all rows of a small table are read anyway."""
         rows: list[Any] = await self._connections.run(
-            lambda connection: connection.fetch(sql(verb), *values), keeps_plans=True, own=True
+            lambda connection: connection.fetch(statement, *values), keeps_plans=True, own=True
         )
         return rows
 

@@ -1,0 +1,95 @@
+-- Facts of the server for the doctor, and what a role may do. Reads only.
+
+-- name: environment
+-- What the server is and how it is set, as this session sees it; $1 is the backend that greeted
+-- us: behind a pooler it is none of the server's, or another one's. Sessions of other roles show
+-- their age only to members of pg_read_all_stats. open_schemas: those of the search_path before it was
+-- narrowed, on which callers' own connections stay. Reads only.
+SELECT current_setting('server_version_num')::integer AS version,
+       extract(epoch FROM clock_timestamp())::float8 AS clock,
+       current_setting('fsync') AS fsync,
+       current_setting('synchronous_commit') AS synchronous_commit,
+       current_setting('full_page_writes') AS full_page_writes,
+       current_setting('autovacuum') AS autovacuum,
+       current_user::text AS role,
+       (SELECT rolsuper FROM pg_roles WHERE rolname = current_user) AS superuser,
+       coalesce((SELECT pg_has_role(c.relowner, 'USAGE') FROM pg_class c
+                 WHERE c.oid = to_regclass('outlast_jobs')), false) AS owner,
+       current_setting('server_encoding') AS encoding,
+       ARRAY(SELECT c.relname::text FROM pg_class c
+             WHERE c.oid IN (to_regclass('outlast_jobs'), to_regclass('outlast_attempts'),
+                             to_regclass('outlast_workers'), to_regclass('outlast_refusals'))
+               AND c.relpersistence <> 'p' ORDER BY 1) AS unlogged,
+       current_setting('track_activities') AS track_activities,
+       ARRAY(SELECT DISTINCT a.usename::text FROM pg_stat_activity a
+             WHERE a.datname = current_database() AND a.application_name = 'outlast presence'
+             ORDER BY 1) AS worker_roles,
+       ARRAY(SELECT r.rolname::text FROM pg_roles r
+             WHERE r.rolcanlogin AND NOT r.rolsuper
+               AND has_database_privilege(r.oid, current_database(), 'CONNECT')
+               AND NOT has_table_privilege(r.oid, to_regclass('outlast_jobs')::oid, 'SELECT, INSERT')
+             ORDER BY 1 LIMIT 20) AS strangers,
+       pg_backend_pid() <> $1::integer AS pooled,
+       pg_is_in_recovery() AS standby,
+       (SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend') AS connections,
+       current_setting('max_connections')::integer
+           - current_setting('superuser_reserved_connections')::integer AS connections_max,
+       (SELECT count(*) FROM pg_prepared_xacts WHERE database = current_database()) AS prepared,
+       current_setting('max_prepared_transactions')::integer > 0 AS two_phase,
+       pg_notification_queue_usage() AS notify_queue,
+       ARRAY(SELECT c.relname::text FROM pg_class c
+             WHERE c.oid IN (to_regclass('outlast_jobs'), to_regclass('outlast_attempts'),
+                             to_regclass('outlast_workers'), to_regclass('outlast_refusals'))
+               AND c.reloptions && ARRAY['autovacuum_enabled=false', 'autovacuum_enabled=off']
+             ORDER BY 1) AS not_vacuumed,
+       ARRAY(SELECT quote_ident(n.nspname)
+             FROM pg_settings s
+             CROSS JOIN regexp_matches(s.reset_val, '"((?:[^"]|"")+)"|([^",\s]+)', 'g') m
+             JOIN pg_namespace n ON n.nspname = CASE WHEN m[1] = '$user' THEN current_user::text
+                                                     ELSE coalesce(replace(m[1], '""', '"'), m[2]) END
+             WHERE s.name = 'search_path' AND has_schema_privilege('public', n.oid, 'CREATE')
+             ORDER BY 1) AS open_schemas,
+       (SELECT extract(epoch FROM max(clock_timestamp() - a.xact_start))::float8
+        FROM pg_stat_activity a
+        WHERE a.datname = current_database() AND a.pid <> pg_backend_pid()
+          AND a.backend_type = 'client backend') AS oldest_transaction,
+       (SELECT extract(epoch FROM max(clock_timestamp() - p.prepared))::float8
+        FROM pg_prepared_xacts p WHERE p.database = current_database()) AS oldest_prepared
+
+-- name: privileges
+-- What a role ($1; NULL: the one of this session) needs on these tables, views and sequences ($2, each
+-- with a privilege at the same place in $3 and the columns that it is for in $5, '' for all of it), on the
+-- schema that they are in and on the functions of Outlast: of those that run as their owner on $4 alone, and on
+-- all others, but for a role for outlast_enqueue_v1: each as a GRANT, with whether the role has it already. No row for a role that does not exist. Reads the catalog only, so it races with nothing but another GRANT or REVOKE, whose effect the
+-- next look shows. A name that is not found in the search_path counts as one that the role lacks.
+WITH who AS (
+    SELECT r.oid, quote_ident(r.rolname) AS name
+    FROM pg_catalog.pg_roles r WHERE r.rolname = coalesce($1::name, current_user)
+), home AS (
+    SELECT c.relnamespace AS oid FROM pg_catalog.pg_class c WHERE c.oid = to_regclass('outlast_schema')
+), needed AS (
+    SELECT 1 AS place, n.at,
+           n.privilege || CASE n.columns WHEN '' THEN '' ELSE ' (' || replace(n.columns, ',', ', ') || ')' END AS privilege,
+           CASE c.relkind WHEN 'S' THEN 'SEQUENCE ' ELSE 'TABLE ' END
+               || coalesce(c.oid::regclass::text, n.name) AS target,
+           CASE WHEN c.relkind = 'S' THEN has_sequence_privilege(who.oid, c.oid, n.privilege)
+                WHEN n.columns = '' THEN has_table_privilege(who.oid, c.oid, n.privilege)
+                ELSE (SELECT bool_and(has_column_privilege(who.oid, c.oid, u.name, n.privilege))
+                      FROM unnest(string_to_array(n.columns, ',')) AS u (name)) END AS held
+    FROM who CROSS JOIN unnest($2::text[], $3::text[], $5::text[]) WITH ORDINALITY AS n (name, privilege, columns, at)
+    LEFT JOIN pg_catalog.pg_class c ON c.oid = to_regclass(n.name)
+    UNION ALL
+    SELECT 0, 0, 'USAGE', 'SCHEMA ' || home.oid::regnamespace::text,
+           has_schema_privilege(who.oid, home.oid, 'USAGE')
+    FROM who CROSS JOIN home
+    UNION ALL
+    SELECT 2, p.oid::bigint, 'EXECUTE', 'FUNCTION ' || p.oid::regprocedure::text,
+           has_function_privilege(who.oid, p.oid, 'EXECUTE')
+    FROM who CROSS JOIN home
+    JOIN pg_catalog.pg_proc p ON p.pronamespace = home.oid AND p.proname LIKE 'outlast\_%'
+         AND CASE WHEN p.prosecdef THEN p.proname = $4::text ELSE $4::text <> 'outlast_enqueue_v1' END
+)
+SELECT needed.privilege || ' ON ' || needed.target AS what,
+       'GRANT ' || needed.privilege || ' ON ' || needed.target || ' TO ' || who.name AS statement,
+       coalesce(needed.held, false) AS held
+FROM needed CROSS JOIN who ORDER BY needed.place, needed.at

@@ -1,0 +1,39 @@
+-- The hot path, and what workers know of the line beside it.
+-- Why a call of a function is right against a concurrent claim, reap and late worker: functions/NAME.sql.
+
+-- name: exchange
+SELECT * FROM outlast_exchange_v1(
+    p_worker => $1, p_epoch => $2, p_done_ids => $3::text::bigint[], p_done_tokens => $4::text::bigint[],
+    p_done_results => $5::text::text[], p_ends => $6, p_limits => $7::text::integer[], p_solos => $8::text::integer[],
+    p_tasks => $9::text::text[], p_queues => $10::text::text[], p_named => $11::text::text[],
+    p_lane_queues => $12::text::text[], p_lane_tasks => $13::text::text[], p_lane_ranks => $14::text::smallint[],
+    p_lane_floors => $15::text::bigint[], p_look_from => $16, p_look_to => $17, p_notify => $18, p_claims_max => $19,
+    p_bytes_max => $20, p_refusals_kept => $21, p_registration => $22, p_firsts => $23::text::text[],
+    p_wakes => $24::text::bigint[], p_kind => $25, p_not_queues => $26::text::text[],
+    p_not_tenants => $27::text::text[], p_mosts => $28::text::integer[], p_searches => $29::text::integer[],
+    p_news => $30::text::text[]
+)
+
+-- name: learn_lanes
+-- The incarnation of the database, and from where the newest workers that have claimed anything have
+-- read the line, be they alive or not: a client that knows nothing would walk over all that is dead.
+SELECT i.id::text AS incarnation, w.lanes
+FROM outlast_incarnation i
+LEFT JOIN LATERAL (
+    SELECT lanes FROM outlast_workers WHERE lanes IS NOT NULL ORDER BY id DESC LIMIT 8) w ON true
+WHERE i.home = outlast_home_v1()
+
+-- name: keep_lanes
+-- Say on a worker's row from where it reads the line, for clients that come later (`learn_lanes`).
+-- A hint, as all floors are: it guards nothing.
+UPDATE outlast_workers SET lanes = $2 WHERE id = $1 AND registration IS NOT DISTINCT FROM $3
+
+-- name: waiting
+SELECT * FROM outlast_waiting_v1($1::float8, $2::integer)
+
+-- name: elsewhere
+-- Who runs the jobs that messages have named, where it is not the worker that asks. Reads only, for a
+-- line in its log: what ends or is taken over meanwhile was so at the moment of the look.
+SELECT j.id, j.token, w.name, w.id FROM outlast_jobs j JOIN outlast_workers w ON w.id = j.worker_id
+WHERE j.id = ANY ($2::bigint[]) AND j.worker_id <> $1::bigint
+ORDER BY j.id

@@ -1,0 +1,96 @@
+-- Delete what ended long ago, oldest first, in bounded batches.
+
+-- name: jobs
+-- Delete jobs that completed or were cancelled some seconds ago, with their attempts, oldest first; those with a
+-- time of their own: see `kept`. (The order names prune_at, which is NULL, since the index begins with it.)
+-- Rows that are locked are passed over; a cancelled job that was requeued meanwhile
+-- has no end when it is checked again, and stays. Dead jobs are evidence: see discard.
+-- $2: from which end on it looks, in seconds since 1970: where the last batch stopped (reached), or -infinity. What was
+-- deleted stays in the index until a vacuum may take it, and a look from the oldest walks over all of it. It is a hint
+-- and nothing else: what is passed over is found by the next look from the oldest. Many jobs have the same end, and
+-- a batch may stop among them: hence the millisecond.
+WITH old AS MATERIALIZED (
+    SELECT id, ended_at AS at FROM outlast_jobs
+    WHERE ended_at IS NOT NULL AND state <> 'dead' AND prune_at IS NULL
+      AND ended_at < statement_timestamp() - least($3::float8, 1e9) * interval '1 second'
+      AND ended_at >= to_timestamp($2::float8)
+    ORDER BY prune_at, ended_at LIMIT $1::integer FOR UPDATE SKIP LOCKED
+), evidence AS (
+    DELETE FROM outlast_attempts a USING old o WHERE a.job_id = o.id
+), labels AS (
+    DELETE FROM outlast_labels l USING old o WHERE l.job_id = o.id
+), logs AS (
+    DELETE FROM outlast_logs g USING old oo WHERE g.job_id = oo.id
+), gone AS (
+    DELETE FROM outlast_jobs j USING old o WHERE j.id = o.id RETURNING j.id)
+SELECT (SELECT count(*) FROM gone) AS gone,
+       (SELECT extract(epoch FROM max(at))::float8 - 0.001 FROM old) AS reached
+
+-- name: kept
+-- Delete jobs that were to be kept for a time of their own (keep), which is over, with their attempts, at most $1, from
+-- the time $2 on (`jobs`). Rows that are locked are passed over; a job that was requeued meanwhile has no such
+-- time when it is checked again, and stays.
+WITH old AS MATERIALIZED (
+    SELECT id, prune_at AS at FROM outlast_jobs
+    WHERE ended_at IS NOT NULL AND state <> 'dead' AND prune_at <= statement_timestamp()
+      AND prune_at >= to_timestamp($2::float8)
+    ORDER BY prune_at LIMIT $1::integer FOR UPDATE SKIP LOCKED
+), evidence AS (
+    DELETE FROM outlast_attempts a USING old o WHERE a.job_id = o.id
+), labels AS (
+    DELETE FROM outlast_labels l USING old o WHERE l.job_id = o.id
+), logs AS (
+    DELETE FROM outlast_logs g USING old oo WHERE g.job_id = oo.id
+), gone AS (
+    DELETE FROM outlast_jobs j USING old o WHERE j.id = o.id RETURNING j.id)
+SELECT (SELECT count(*) FROM gone) AS gone,
+       (SELECT extract(epoch FROM max(at))::float8 - 0.001 FROM old) AS reached
+
+-- name: dead
+-- Delete jobs that died $3 seconds ago, with their attempts, oldest first, from the end $2 on (`jobs`): only for
+-- workers that were told how long dead jobs are kept. Rows that are locked are passed over; a job that was requeued
+-- meanwhile is no longer dead when it is checked again, and stays.
+WITH old AS MATERIALIZED (
+    SELECT id, ended_at AS at FROM outlast_jobs
+    WHERE state = 'dead'
+      AND ended_at < statement_timestamp() - least($3::float8, 1e9) * interval '1 second'
+      AND ended_at >= to_timestamp($2::float8)
+    ORDER BY ended_at LIMIT $1::integer FOR UPDATE SKIP LOCKED
+), evidence AS (
+    DELETE FROM outlast_attempts a USING old o WHERE a.job_id = o.id
+), labels AS (
+    DELETE FROM outlast_labels l USING old o WHERE l.job_id = o.id
+), logs AS (
+    DELETE FROM outlast_logs g USING old oo WHERE g.job_id = oo.id
+), gone AS (
+    DELETE FROM outlast_jobs j USING old o WHERE j.id = o.id RETURNING j.id)
+SELECT (SELECT count(*) FROM gone) AS gone,
+       (SELECT extract(epoch FROM max(at))::float8 - 0.001 FROM old) AS reached
+
+-- name: workers
+-- Delete workers that have been gone for $1 seconds and hold no running job, at most $2. A gone worker never claims
+-- again (its exchange wants an active row), so none can appear while this looks. And rows of schedules, at most $2,
+-- that no code has declared for $3 seconds (what a person has paused stays so), or that were deleted then; one that is declared or put just then is locked.
+-- And what people did more than $4 seconds ago, at most $2, except what is under way.
+WITH old AS MATERIALIZED (
+    SELECT w.id FROM outlast_workers w
+    WHERE w.status IN ('stopped', 'lost')
+      AND w.stopped_at < statement_timestamp() - least($1::float8, 1e9) * interval '1 second'
+      AND NOT EXISTS (SELECT FROM outlast_jobs j WHERE j.worker_id = w.id)
+    ORDER BY w.stopped_at LIMIT $2::integer FOR UPDATE SKIP LOCKED
+), gone AS (
+    DELETE FROM outlast_workers w USING old o WHERE w.id = o.id RETURNING w.id
+), undeclared AS (
+    DELETE FROM outlast_schedules s USING (
+        SELECT d.name FROM outlast_schedules d
+        WHERE d.declared_at < extract(epoch FROM statement_timestamp()) - $3::float8
+          AND (NOT d.paused OR d.origin = 'deleted')
+        ORDER BY d.declared_at LIMIT $2::integer FOR UPDATE SKIP LOCKED) u
+    WHERE s.name = u.name
+), forgotten AS (
+    DELETE FROM outlast_actions a USING (
+        SELECT r.id FROM outlast_actions r
+        WHERE r.state <> 'running' AND r.at < statement_timestamp() - $4::float8 * interval '1 second'
+        ORDER BY r.id LIMIT $2::integer FOR UPDATE SKIP LOCKED) f
+    WHERE a.id = f.id)
+SELECT count(*) FROM gone

@@ -1,0 +1,128 @@
+-- Schedules: put, paused, due, fired and read.
+-- Why a call of a function is right against a concurrent claim, reap and late worker: functions/NAME.sql.
+
+-- name: put
+-- in the order of their names: so two that put the same ones wait in the same order
+SELECT p.name, outlast_put_schedule_v1(
+    p.name, p.call, p.spec, p.overlap, p.catch_up, p.grace, $8::text, p.version, $9::float8, $10::float8,
+    $11::float8, $12::integer, $13::integer) AS answer
+FROM (SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::float8[], $7::text[])
+          AS u (name, call, spec, overlap, catch_up, grace, version)
+      ORDER BY u.name COLLATE "C") p
+
+-- name: delete
+-- Delete a schedule that no active worker's code declares. A firing under way holds the row: the delete waits
+-- for its commit, and then deletes the newest version if that is not declared; a firing decided before finds
+-- no next_tick. Jobs that were stored stay. Of the row stays how far ticks were accounted for, for one of the name
+-- that is put again; `workers` of prune.sql deletes that a week after declared_at, which here is when it was deleted.
+WITH gone AS (
+    UPDATE outlast_schedules s
+    SET origin = 'deleted', declared = false, declared_at = t.now, next_tick = NULL, call = '', spec = '',
+        version = '', versions = '', owed = ''
+    FROM (SELECT extract(epoch FROM statement_timestamp())::float8 AS now) t
+    WHERE s.name = $1 AND s.origin <> 'deleted'
+      AND (s.declared_at IS NULL OR abs(s.declared_at - t.now) > $2::float8)
+    RETURNING 1)
+SELECT CASE WHEN EXISTS (SELECT FROM gone) THEN 'deleted'
+            WHEN EXISTS (SELECT FROM outlast_schedules s WHERE s.name = $1 AND s.origin <> 'deleted') THEN 'declared'
+            ELSE 'unknown' END
+
+-- name: pause
+-- Pause a schedule, or resume it ($2 false) at the first tick after now, never before what is accounted for; the
+-- ticks that passed while it was paused are owed, and counted by the next worker that looks. A
+-- firing under way holds the row, and this waits for it; one that comes later finds the row
+-- paused, or with another revision (next_tick alone may be as it was: where the clock stands behind, it is
+-- the tick that was fired last). One that is resumed and was not paused goes on as it did.
+UPDATE outlast_schedules s
+SET paused = $2::boolean,
+    revision = CASE WHEN s.paused AND NOT $2::boolean THEN nextval('outlast_position_seq') ELSE s.revision END,
+    owed = CASE WHEN s.paused AND NOT $2::boolean
+                THEN outlast_owe_ticks_v1(s.owed, s.since, greatest(s.since, t.now), s.spec, $3)
+                ELSE s.owed END,
+    since = CASE WHEN s.paused AND NOT $2::boolean THEN greatest(s.since, t.now) ELSE s.since END,
+    next_tick = CASE WHEN s.paused AND NOT $2::boolean THEN greatest(s.since, t.now) ELSE s.next_tick END
+FROM (SELECT extract(epoch FROM statement_timestamp())::float8 AS now) t
+WHERE s.name = $1 AND s.origin <> 'deleted'
+RETURNING 1
+
+-- name: due
+-- A page of the schedules that are due, behind the instant and name where the last one has ended, and when the
+-- first of the others is due: always one row, and all by the index of next_tick. Reads only. What
+-- changes after this is found by the firing, which matches revision and next_tick.
+SELECT t.now,
+       (SELECT n.next_tick FROM outlast_schedules n
+        WHERE NOT n.paused AND n.declared AND n.next_tick IS NOT NULL AND n.next_tick > t.now
+        ORDER BY n.next_tick LIMIT 1) AS first_after,
+       s.*
+FROM (SELECT extract(epoch FROM c.now)::float8 AS now,
+             extract(epoch FROM outlast_head_v1('outlast_schedules_next'::regclass, c.now))::float8 AS floor
+      FROM (SELECT clock_timestamp() AS now OFFSET 0) c) t
+LEFT JOIN LATERAL (
+    SELECT d.name, d.revision, d.next_tick, d.since, d.owed, d.call, d.spec, d.overlap, d.catch_up, d.grace,
+           d.version, d.declared_at
+    FROM outlast_schedules d
+    WHERE NOT d.paused AND d.declared AND d.next_tick IS NOT NULL AND d.next_tick <= t.now
+      AND d.next_tick >= t.floor AND (d.next_tick, d.name) > ($2::float8, $3::text COLLATE "C")
+    ORDER BY d.next_tick, d.name LIMIT $1) s ON true
+ORDER BY s.next_tick, s.name
+
+-- name: fire
+-- Take those schedules that stand where a worker has seen them: first of three statements in one
+-- transaction (`keyed` of enqueue.sql stores the jobs of the ticks, `fired` moves the schedules on). Returns the
+-- places of those that are taken.
+--
+-- Why a tick has one job, against
+--   * another worker that fires it: the row is locked, and a lock that does not wait passes over one that is
+--     held. Who comes after the commit re-checks next_tick and revision on the newest version, and
+--     takes nothing. Should this transaction roll back, its jobs go with it, and the tick is due still.
+--   * an edit, a pause, a resume, a delete: each changes what is matched here, or waits for the lock.
+--   * a worker that was found gone meanwhile: it may fire, as any; there is one winner all the same.
+--   * a user's transaction that holds one of the rows, or never ends: the others are fired. It may also hold
+--     the key of a job: the next statements wait for a short time only, and the caller tries the others.
+SELECT f.place, set_config('lock_timeout', '20ms', true)
+FROM unnest($1::text[], $2::float8[], $3::bigint[])
+     WITH ORDINALITY AS f (name, next_tick, revision, place)
+JOIN outlast_schedules s
+  ON s.name = f.name AND s.next_tick = f.next_tick AND s.revision = f.revision AND NOT s.paused
+ORDER BY s.name
+FOR NO KEY UPDATE OF s SKIP LOCKED
+
+-- name: fired
+-- Move schedules on whose rows are locked by `fire` in this transaction: nothing else changes them. since
+-- only rises, so that no step of the clock brings a tick back that is accounted for.
+UPDATE outlast_schedules s
+SET since = greatest(s.since, f.since), next_tick = f.later, owed = f.owed, last_tick = coalesce(f.last_tick, s.last_tick),
+    last_job = coalesce(f.last_job, s.last_job), fired = s.fired + f.fired,
+    skipped = s.skipped + f.skipped, missed = s.missed + f.missed,
+    last_skip = coalesce(f.last_skip, s.last_skip),
+    last_skip_job = CASE WHEN f.last_skip IS NULL THEN s.last_skip_job ELSE f.in_the_way END
+FROM unnest($1::text[], $2::float8[], $3::float8[], $4::float8[], $5::bigint[], $6::bigint[], $7::bigint[],
+            $8::bigint[], $9::float8[], $10::bigint[], $11::text[])
+     AS f (name, since, later, last_tick, last_job, fired, skipped, missed, last_skip, in_the_way, owed)
+WHERE s.name = f.name
+
+-- name: undeclared
+-- Let schedules of the code sleep that no worker has declared for a while: they leave the index by which workers
+-- look. A worker that declares one at this moment holds the row, which is passed over, or has just renewed
+-- it: the condition is checked on that version. What a user's transaction holds waits for the next look.
+UPDATE outlast_schedules s SET declared = false
+FROM (SELECT d.name FROM outlast_schedules d
+      WHERE d.name = ANY ($1::text[]) AND d.declared
+        AND abs(d.declared_at - extract(epoch FROM statement_timestamp())) > $2::float8
+      FOR NO KEY UPDATE SKIP LOCKED) l
+WHERE s.name = l.name
+RETURNING 1
+
+-- name: show_all
+-- Schedules by name, those after this one.
+SELECT s.name, s.call, s.spec, s.overlap, s.catch_up, s.grace, s.origin, s.version, s.revision, s.paused,
+       s.declared, s.declared_at, s.since, s.next_tick, s.last_tick, s.last_job, s.fired, s.skipped, s.missed,
+       s.last_skip, s.last_skip_job
+FROM outlast_schedules s WHERE s.name > $1 AND s.origin <> 'deleted' ORDER BY s.name LIMIT $2
+
+-- name: show
+-- One schedule.
+SELECT s.name, s.call, s.spec, s.overlap, s.catch_up, s.grace, s.origin, s.version, s.revision, s.paused,
+       s.declared, s.declared_at, s.since, s.next_tick, s.last_tick, s.last_job, s.fired, s.skipped, s.missed,
+       s.last_skip, s.last_skip_job
+FROM outlast_schedules s WHERE s.name = $1 AND s.origin <> 'deleted'

@@ -1,0 +1,125 @@
+-- What a session or a transaction of ours begins with.
+
+-- name: narrow
+-- Find tables, functions and operators in one schema from now on: the first of the search_path with our
+-- tables, otherwise the first, where they would be made. The other schemas of the path may be open to
+-- all roles, and of several functions or operators of one name the one whose arguments fit best runs,
+-- regardless of its schema. pg_catalog stays first; pg_temp, which is first for tables unless it is named, comes last.
+-- Tables of a stranger (`strangers` says who is one) come after all that are ours, regardless
+-- of their place in the path; where there are no others, `strangers` refuses them.
+--
+-- $1: whether the path becomes the session's. Behind a pooler, which lends sessions to others, each
+-- transaction sets for itself what is answered here. No row: no schema of the path exists.
+--
+-- This runs under the path as it was, so all that it names is named with its schema.
+WITH home AS MATERIALIZED (
+    SELECT pg_catalog.quote_ident(n.nspname::pg_catalog.text)
+               OPERATOR(pg_catalog.||) ', pg_temp'::pg_catalog.text AS path
+    FROM pg_catalog.unnest(pg_catalog.current_schemas(false)) WITH ORDINALITY AS s (name, place)
+    JOIN pg_catalog.pg_namespace n ON n.nspname OPERATOR(pg_catalog.=) s.name
+    JOIN pg_catalog.pg_database d ON d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database()
+    LEFT JOIN pg_catalog.pg_class c
+        ON c.relnamespace OPERATOR(pg_catalog.=) n.oid
+       AND c.relname OPERATOR(pg_catalog.=) 'outlast_schema'::pg_catalog.name
+    WHERE n.oid OPERATOR(pg_catalog.<>) pg_catalog.pg_my_temp_schema()
+      AND n.nspname OPERATOR(pg_catalog.<>) 'pg_catalog'::pg_catalog.name
+    ORDER BY CASE
+        WHEN c.oid IS NULL THEN 3
+        WHEN pg_catalog.pg_has_role(c.relowner, current_user, 'MEMBER'::pg_catalog.text)
+          OR pg_catalog.pg_has_role(c.relowner, d.datdba, 'MEMBER'::pg_catalog.text) THEN 1
+        WHEN pg_catalog.has_database_privilege(
+            'public'::pg_catalog.name, d.oid, 'CREATE'::pg_catalog.text) THEN 2
+        WHEN pg_catalog.pg_has_role(c.relowner, n.nspowner, 'MEMBER'::pg_catalog.text)
+          OR EXISTS (
+            SELECT FROM pg_catalog.aclexplode(n.nspacl) a
+            WHERE a.privilege_type OPERATOR(pg_catalog.=) 'CREATE'::pg_catalog.text
+              AND a.grantee OPERATOR(pg_catalog.<>) 0::pg_catalog.oid
+              AND pg_catalog.pg_has_role(c.relowner, a.grantee, 'MEMBER'::pg_catalog.text)) THEN 1
+        ELSE 2 END, s.place
+    LIMIT 1
+)
+SELECT home.path,
+       CASE WHEN $1::pg_catalog.bool
+            THEN pg_catalog.set_config('search_path'::pg_catalog.text, home.path, false) END
+FROM home
+
+-- name: strangers
+-- What stands in our schema (the first of the path: see `narrow`) for something of ours or of the
+-- server's, or runs when our tables are written, and is a stranger's, who could put anything into what
+-- runs as this role: the first of it, how many there are, and the statements that trust its owner or
+-- remove it. A function or an operator counts if the server has one of its name, since the one is chosen
+-- whose arguments fit best; a trigger, by the owner of its function.
+--
+-- No stranger is: a superuser; the owner of the database; a role that can become this one; and one that
+-- owns the schema or may create in it by a grant to itself or to a role that it is in. What all roles may,
+-- by PUBLIC, says nothing; and where all roles may make schemas, neither do grants on one.
+--
+-- Reads the catalog only, so it races with roles that create something later: while PUBLIC may do that,
+-- `outlast doctor` says so. It runs where strangers may have put operators. So functions are named with
+-- their schema, and of operators both sides have the types that pg_catalog, which comes first, has.
+WITH home AS (
+    SELECT n.oid, n.nspname, n.nspowner, n.nspacl, d.datdba, d.datname,
+           pg_catalog.has_database_privilege('public'::name, d.oid, 'CREATE'::text) AS makes_schemas
+    FROM pg_catalog.pg_namespace n
+    JOIN pg_catalog.pg_database d ON d.datname = pg_catalog.current_database()
+    WHERE n.nspname = pg_catalog.current_schema()
+), found AS (
+    SELECT 1 AS rank, 'pg_class'::regclass::oid AS catalog, c.oid, c.relowner AS owner
+    FROM home JOIN pg_catalog.pg_class c ON c.relnamespace = home.oid
+    WHERE c.relname LIKE 'outlast\_%'::text AND c.relkind NOT IN ('i'::"char", 'I'::"char", 't'::"char")
+    UNION ALL
+    SELECT 2, 'pg_trigger'::regclass::oid, t.oid, p.proowner
+    FROM home JOIN pg_catalog.pg_class c ON c.relnamespace = home.oid
+    JOIN pg_catalog.pg_trigger t ON t.tgrelid = c.oid AND NOT t.tgisinternal
+    JOIN pg_catalog.pg_proc p ON p.oid = t.tgfoid
+    WHERE c.relname LIKE 'outlast\_%'::text
+    UNION ALL
+    SELECT 3, 'pg_proc'::regclass::oid, p.oid, p.proowner
+    FROM home JOIN pg_catalog.pg_proc p ON p.pronamespace = home.oid
+    WHERE p.proname LIKE 'outlast\_%'::text
+       OR EXISTS (SELECT FROM pg_catalog.pg_proc q
+                  WHERE q.proname = p.proname AND q.pronamespace = 'pg_catalog'::regnamespace::oid)
+    UNION ALL
+    SELECT 4, 'pg_operator'::regclass::oid, o.oid, o.oprowner
+    FROM home JOIN pg_catalog.pg_operator o ON o.oprnamespace = home.oid
+    WHERE EXISTS (SELECT FROM pg_catalog.pg_operator q
+                  WHERE q.oprname = o.oprname AND q.oprnamespace = 'pg_catalog'::regnamespace::oid)
+    UNION ALL
+    SELECT 5, 'pg_type'::regclass::oid, t.oid, t.typowner
+    FROM home JOIN pg_catalog.pg_type t ON t.typnamespace = home.oid AND t.typrelid = 0::oid
+    WHERE t.typname LIKE 'outlast\_%'::text
+), strange AS (
+    SELECT found.*, home.datname, home.nspname, home.makes_schemas
+    FROM home CROSS JOIN found
+    WHERE NOT pg_catalog.pg_has_role(found.owner, current_user, 'MEMBER'::text)
+      AND NOT pg_catalog.pg_has_role(found.owner, home.datdba, 'MEMBER'::text)
+      AND (home.makes_schemas
+           OR NOT pg_catalog.pg_has_role(found.owner, home.nspowner, 'MEMBER'::text)
+          AND NOT EXISTS (
+              SELECT FROM pg_catalog.aclexplode(home.nspacl) a
+              WHERE a.privilege_type = 'CREATE'::text AND a.grantee <> 0::oid
+                AND pg_catalog.pg_has_role(found.owner, a.grantee, 'MEMBER'::text)))
+)
+SELECT pg_catalog.concat(it.type, ' ', it.identity) AS what,
+       pg_catalog.pg_get_userbyid(s.owner) AS owner,
+       pg_catalog.quote_ident(s.nspname::text) AS schema,
+       pg_catalog.concat(
+           CASE WHEN s.makes_schemas THEN
+               pg_catalog.concat('REVOKE CREATE ON DATABASE ',
+                                 pg_catalog.quote_ident(s.datname::text), ' FROM PUBLIC; ') END,
+           'GRANT CREATE ON SCHEMA ', pg_catalog.quote_ident(s.nspname::text), ' TO ',
+           pg_catalog.quote_ident(pg_catalog.pg_get_userbyid(s.owner)::text)) AS trusts,
+       pg_catalog.concat(
+           'DROP ', pg_catalog.replace(pg_catalog.upper(it.type), 'COMPOSITE ', ''), ' ', it.identity
+       ) AS removes,
+       pg_catalog.count(*) OVER () AS number
+FROM strange s CROSS JOIN LATERAL pg_catalog.pg_identify_object(s.catalog, s.oid, 0) it
+ORDER BY s.rank, it.identity LIMIT 1
+
+-- name: by_index
+-- For the rest of this transaction: counts that stop at a bound go by the index whose order they
+-- ask for, also where the statistics are of a table that looked different (a plan that sorted the
+-- whole line to count the first of it was seen: seconds instead of a tenth of one).
+SET LOCAL enable_seqscan = off;
+SET LOCAL enable_bitmapscan = off;
+SET LOCAL enable_sort = off

@@ -1,0 +1,46 @@
+"""The SQL files of the stores: what the loader makes of them, and what statements have to say."""
+
+from __future__ import annotations
+
+import re
+from importlib.resources import files
+
+from outlast.store.statements import statements
+
+SQL = files("outlast.store")
+TOPICS = {
+    (store, file.name.removesuffix(".sql")): file.read_text("utf-8")
+    for store in ("postgres", "sqlite")
+    for file in SQL.joinpath(store, "sql").iterdir()
+    if file.is_file() and not file.name.startswith("migration_")
+}
+NAME = re.compile(r"^-- name: *(.*)\n", re.MULTILINE)
+CALL = re.compile(r"SELECT [^;]*\boutlast_\w+_v1\([^;]*")
+TABLE = re.compile(r"\b(FROM|INTO|UPDATE) outlast_[a-z]+\b(?!\()")
+
+
+def test_no_statement_of_a_topic_has_the_name_of_another() -> None:
+    assert {
+        which for which, text in TOPICS.items() if [*statements(*which)] != NAME.findall(text)
+    } == set()
+
+
+def test_no_comment_is_left_in_a_statement_where_it_would_hide_the_rest() -> None:
+    assert {
+        (*which, name)
+        for which in TOPICS
+        for name, text in statements(*which).items()
+        if not text or "--" in text
+    } == set()
+
+
+def test_each_statement_of_postgresql_argues_why_it_is_right_or_calls_a_function() -> None:
+    silent = set()
+    for (store, topic), file in TOPICS.items():
+        if store == "postgres":
+            for name, text in zip(*[iter(NAME.split(file)[1:])] * 2, strict=True):
+                statement = statements(store, topic)[name]
+                is_call = CALL.fullmatch(statement) and not TABLE.search(statement)
+                if not text.startswith("-- ") and not is_call:
+                    silent.add((topic, name))
+    assert silent == set()
