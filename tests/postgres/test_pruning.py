@@ -19,7 +19,7 @@ SELECT 't', 'default', 'completed', now(), now(), '{}', 1, n, now(), at, $1,
        at + $1 * interval '1 s'
 FROM (SELECT n, now() - interval '9 days' + n * interval '1 ms' AS at
       FROM generate_series(1, $2::integer) n) s"""
-KEPT = {"prune_jobs": None, "prune_kept": 1.0}
+KEPT = {"jobs": None, "kept": 1.0}
 
 
 GROWING = {"jobs", "attempts", "labels", "logs", "minutes"}

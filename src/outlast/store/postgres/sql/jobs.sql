@@ -30,20 +30,12 @@ SELECT job_id, answer FROM outlast_cancel_v1($1, $2, $3)
 SELECT job_id, answer FROM outlast_requeue_v1($1, $2, $3)
 
 -- name: discard
--- Delete dead jobs and their attempts. Locked first, in the order of ids; a job that was requeued
+-- Delete dead jobs, with all that is noted of them. Locked first, in the order of ids; a job that was requeued
 -- meanwhile is no longer dead when it is checked again, and stays.
 WITH dead AS MATERIALIZED (
     SELECT id FROM outlast_jobs WHERE id = ANY ($1::bigint[]) AND state = 'dead'
-    ORDER BY id FOR UPDATE
-), evidence AS (
-    DELETE FROM outlast_attempts a USING dead d WHERE a.job_id = d.id
-), labels AS (
-    DELETE FROM outlast_labels l USING dead d WHERE l.job_id = d.id
-), logs AS (
-    DELETE FROM outlast_logs g USING dead dd WHERE g.job_id = dd.id
-), gone AS (
-    DELETE FROM outlast_jobs j USING dead d WHERE j.id = d.id RETURNING j.id)
-SELECT count(*) FROM gone
+    ORDER BY id FOR UPDATE)
+SELECT count(*), outlast_forget_v1(array_agg(id)) AS done FROM dead
 
 -- name: expire
 SELECT outlast_expire_v1($1)

@@ -1,4 +1,7 @@
 -- Delete what ended long ago, oldest first, in bounded batches.
+--
+-- Jobs are chosen and locked first, and then deleted with all that is noted of them by outlast_forget_v1: its
+-- statements see what was committed while the locks were waited for or taken, such as the attempt of an end just before.
 
 -- name: jobs
 -- Delete jobs that completed or were cancelled some seconds ago, with their attempts, oldest first; those with a
@@ -15,16 +18,9 @@ WITH old AS MATERIALIZED (
       AND ended_at < statement_timestamp() - least($3::float8, 1e9) * interval '1 second'
       AND ended_at >= to_timestamp($2::float8)
     ORDER BY prune_at, ended_at LIMIT $1::integer FOR UPDATE SKIP LOCKED
-), evidence AS (
-    DELETE FROM outlast_attempts a USING old o WHERE a.job_id = o.id
-), labels AS (
-    DELETE FROM outlast_labels l USING old o WHERE l.job_id = o.id
-), logs AS (
-    DELETE FROM outlast_logs g USING old oo WHERE g.job_id = oo.id
-), gone AS (
-    DELETE FROM outlast_jobs j USING old o WHERE j.id = o.id RETURNING j.id)
-SELECT (SELECT count(*) FROM gone) AS gone,
-       (SELECT extract(epoch FROM max(at))::float8 - 0.001 FROM old) AS reached
+)
+SELECT count(*) AS gone, extract(epoch FROM max(at))::float8 - 0.001 AS reached, outlast_forget_v1(array_agg(id)) AS done
+FROM old
 
 -- name: kept
 -- Delete jobs that were to be kept for a time of their own (keep), which is over, with their attempts, at most $1, from
@@ -35,16 +31,9 @@ WITH old AS MATERIALIZED (
     WHERE ended_at IS NOT NULL AND state <> 'dead' AND prune_at <= statement_timestamp()
       AND prune_at >= to_timestamp($2::float8)
     ORDER BY prune_at LIMIT $1::integer FOR UPDATE SKIP LOCKED
-), evidence AS (
-    DELETE FROM outlast_attempts a USING old o WHERE a.job_id = o.id
-), labels AS (
-    DELETE FROM outlast_labels l USING old o WHERE l.job_id = o.id
-), logs AS (
-    DELETE FROM outlast_logs g USING old oo WHERE g.job_id = oo.id
-), gone AS (
-    DELETE FROM outlast_jobs j USING old o WHERE j.id = o.id RETURNING j.id)
-SELECT (SELECT count(*) FROM gone) AS gone,
-       (SELECT extract(epoch FROM max(at))::float8 - 0.001 FROM old) AS reached
+)
+SELECT count(*) AS gone, extract(epoch FROM max(at))::float8 - 0.001 AS reached, outlast_forget_v1(array_agg(id)) AS done
+FROM old
 
 -- name: dead
 -- Delete jobs that died $3 seconds ago, with their attempts, oldest first, from the end $2 on (`jobs`): only for
@@ -56,16 +45,9 @@ WITH old AS MATERIALIZED (
       AND ended_at < statement_timestamp() - least($3::float8, 1e9) * interval '1 second'
       AND ended_at >= to_timestamp($2::float8)
     ORDER BY ended_at LIMIT $1::integer FOR UPDATE SKIP LOCKED
-), evidence AS (
-    DELETE FROM outlast_attempts a USING old o WHERE a.job_id = o.id
-), labels AS (
-    DELETE FROM outlast_labels l USING old o WHERE l.job_id = o.id
-), logs AS (
-    DELETE FROM outlast_logs g USING old oo WHERE g.job_id = oo.id
-), gone AS (
-    DELETE FROM outlast_jobs j USING old o WHERE j.id = o.id RETURNING j.id)
-SELECT (SELECT count(*) FROM gone) AS gone,
-       (SELECT extract(epoch FROM max(at))::float8 - 0.001 FROM old) AS reached
+)
+SELECT count(*) AS gone, extract(epoch FROM max(at))::float8 - 0.001 AS reached, outlast_forget_v1(array_agg(id)) AS done
+FROM old
 
 -- name: workers
 -- Delete workers that have been gone for $1 seconds and hold no running job, at most $2. A gone worker never claims
