@@ -127,14 +127,8 @@ FROM numbered n LEFT JOIN stored s ON s.ord = n.ord, (SELECT count(*) FROM noted
 ORDER BY n.ord
 
 -- name: labelled
--- Store jobs of which some have labels, and some may have keys: `keyed` with the labels of what was stored, each
--- job's as a JSON array. A statement of its own, so that jobs without labels do not pay for the second table. Where an unfinished job has the key, nothing is inserted and
--- the existing row is neither locked nor touched: the caller looks it up afterwards, by a statement
--- (and snapshot) of its own, and comes back here should it have ended in between. The unique index
--- decides between two enqueues of one key: the second waits for the first to commit. Positions
--- follow the order in which the jobs were given. Rows, and with them ids, go in by the order of their keys,
--- so that two batches with the same keys wait in the same order. No statement that enqueues names an id: a
--- role that may do so could take those that come next, and no other job could be stored.
+-- As `keyed`, for jobs of which some have labels ($15: each job's as a JSON array, NULL: it has none), and right by the
+-- same argument. A statement of its own, so that jobs without labels do not pay for the second table.
 WITH numbered AS MATERIALIZED (
     SELECT h.*, nextval('outlast_position_seq') AS place,
            coalesce(to_timestamp(h.run_at),
