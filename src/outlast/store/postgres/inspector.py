@@ -100,7 +100,7 @@ class PostgresInspector:
 
     async def job(self, job_id: int, text_max: int | None = None) -> StoredJob | None:
         """Return one job."""
-        rows = await self._fetch(_INSPECT["job"], job_id, text_max)
+        rows = await self._fetch(_INSPECT["jobs_of"], [job_id], text_max, True)
         return _job(rows[0]) if rows else None
 
     async def named(self, token: int | None, key: str | None) -> list[int]:
@@ -116,7 +116,8 @@ class PostgresInspector:
 
     async def jobs_of(self, ids: Sequence[int], text_max: int | None = None) -> list[StoredJob]:
         """Return the jobs with these ids, newest first."""
-        return [_job(row) for row in await self._fetch(_INSPECT["jobs_of"], list(ids), text_max)]
+        rows = await self._fetch(_INSPECT["jobs_of"], list(ids), text_max, False)
+        return [_job(row) for row in rows]
 
     async def search(
         self, ids: Sequence[int], texts: Texts, size_max: int = LOOK_BYTES

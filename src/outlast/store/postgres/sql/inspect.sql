@@ -1,9 +1,11 @@
 -- Reads for people and screens: no locks.
 -- Why a call of a function is right against a concurrent claim, reap and late worker: functions/NAME.sql.
 
--- name: job
--- One job as people read it: with its worker, or the one that completed it. $2: characters at which
--- arguments, checkpoint and result are cut; NULL: they are whole. Reads only.
+-- name: jobs_of
+-- These jobs as people read them, newest id first, with their workers, or those that completed them. $2: characters
+-- at which arguments are cut; NULL: nothing is. $3: with stacks, and with checkpoints and results, cut as well; else
+-- these come where nothing is cut. Reads only. The limit inside the look at the worker leaves no plan that begins
+-- with all of them, those that have gone, too.
 SELECT j.id, j.task, j.queue, j.state, j.priority, j.attempt_count, j.failures, j.losses, j.token,
        j.state = 'queued' AND j.position IS NULL AND j.run_at > statement_timestamp() AS waiting,
        CASE WHEN $2::integer IS NULL THEN j.args ELSE left(j.args, $2) END AS args, j.policy, extract(epoch FROM j.run_at)::float8 AS run_at,
@@ -13,14 +15,16 @@ SELECT j.id, j.task, j.queue, j.state, j.priority, j.attempt_count, j.failures, 
        w.host, j.key, j.tenant, extract(epoch FROM j.started_at)::float8 AS started_at,
        extract(epoch FROM j.ended_at)::float8 AS ended_at, j.cancel_requested,
        extract(epoch FROM j.hard_deadline)::float8 AS hard_deadline, j.progress,
-       CASE WHEN $2 IS NULL THEN j.checkpoint ELSE left(j.checkpoint, $2) END AS checkpoint,
+       CASE WHEN $2 IS NULL THEN j.checkpoint WHEN $3::boolean THEN left(j.checkpoint, $2) END AS checkpoint,
        extract(epoch FROM j.checkpoint_at)::float8 AS checkpoint_at,
-       CASE WHEN $2 IS NULL THEN j.result ELSE left(j.result, $2) END AS result,
+       CASE WHEN $2 IS NULL THEN j.result WHEN $3::boolean THEN left(j.result, $2) END AS result,
        j.solo, j.incident, j.cohort, extract(epoch FROM j.stack_at)::float8 AS stack_at,
-       left(j.stack, 131072) AS stack
+       CASE WHEN $3 THEN left(j.stack, 131072) END AS stack
 FROM outlast_jobs j
-LEFT JOIN outlast_workers w ON w.id = coalesce(j.worker_id, j.completed_by)
-WHERE j.id = $1
+LEFT JOIN LATERAL (
+    SELECT o.name, o.host FROM outlast_workers o WHERE o.id = coalesce(j.worker_id, j.completed_by) LIMIT 1) w ON true
+WHERE j.id = ANY($1::bigint[])
+ORDER BY j.id DESC
 
 -- name: named
 -- Ids of jobs by the token of an attempt ($1, NULL: none is asked for; closed, under way, or one whose lines
@@ -60,29 +64,6 @@ SELECT ARRAY(
        CASE WHEN (SELECT count(*) FROM looked) < (SELECT count(*) FROM asked) THEN (SELECT min(id) FROM looked)
        END AS before,
        (SELECT coalesce(sum(size), 0) FROM looked)::bigint AS size
-
--- name: jobs_of
--- These jobs as people read them, newest id first. Reads only. $2: characters at which arguments are cut;
--- results and checkpoints are then left out. The limit inside the look at the worker leaves no plan that begins
--- with all of them, those that have gone, too.
-SELECT j.id, j.task, j.queue, j.state, j.priority, j.attempt_count, j.failures, j.losses, j.token,
-       j.state = 'queued' AND j.position IS NULL AND j.run_at > statement_timestamp() AS waiting,
-       CASE WHEN $2::integer IS NULL THEN j.args ELSE left(j.args, $2) END AS args, j.policy, extract(epoch FROM j.run_at)::float8 AS run_at,
-       extract(epoch FROM j.enqueued_at)::float8 AS enqueued_at, extract(epoch FROM j.requeued_at)::float8 AS requeued_at,
-       extract(epoch FROM j.expires_at)::float8 AS expires_at,
-       coalesce(j.worker_id, j.completed_by) AS worker_id, w.name AS worker,
-       w.host, j.key, j.tenant, extract(epoch FROM j.started_at)::float8 AS started_at,
-       extract(epoch FROM j.ended_at)::float8 AS ended_at, j.cancel_requested,
-       extract(epoch FROM j.hard_deadline)::float8 AS hard_deadline, j.progress,
-       CASE WHEN $2 IS NULL THEN j.checkpoint END AS checkpoint,
-       extract(epoch FROM j.checkpoint_at)::float8 AS checkpoint_at,
-       CASE WHEN $2 IS NULL THEN j.result END AS result,
-       j.solo, j.incident, j.cohort, extract(epoch FROM j.stack_at)::float8 AS stack_at, NULL AS stack
-FROM outlast_jobs j
-LEFT JOIN LATERAL (
-    SELECT o.name, o.host FROM outlast_workers o WHERE o.id = coalesce(j.worker_id, j.completed_by) LIMIT 1) w ON true
-WHERE j.id = ANY($1::bigint[])
-ORDER BY j.id DESC
 
 -- name: attempts
 -- The closed attempts of a job, in the order of their tokens. Reads only.
