@@ -1,6 +1,6 @@
--- Delete jobs that have ended and are kept for no time (keep = 0), with all that is noted of them.
+-- Delete ended jobs (pruned, discarded, or kept for no time), with all that is noted of them.
 --
--- Runs inside functions that have just ended these jobs, or hold their rows to end them by this: no other
+-- The caller has just ended these jobs, or holds their rows to delete them: no other
 -- session may change them before the commit, after which there is no such job. A write that looks for one by its
 -- id and token then finds no row: an end that comes late is refused (outlast_judge_v1), a cancel or a requeue answers
 -- as for an unknown id. The key of the job is free from the commit on, as after any other end.

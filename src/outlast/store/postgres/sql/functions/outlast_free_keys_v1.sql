@@ -4,7 +4,7 @@
 -- Why that is right against
 --   * a claim, a sweep, a cancel, another enqueue: unlike a sweep this waits for the row, or the caller would be
 --     answered with a job that never runs. What it then finds running, or ended, it leaves.
---   * deadlock: rows are waited for in the order of their keys, as enqueue_keyed.sql waits at the unique index; claims,
+--   * deadlock: rows are waited for in the order of their keys, as `keyed` of enqueue.sql waits at the unique index; claims,
 --     ends and sweeps wait for no job.
 -- Roles that enqueue may not change jobs, so it runs as its owner, for roles to which it is granted (the migration
 -- revokes it from PUBLIC): others could hold up those who enqueue. It ends nothing that could still begin.

@@ -1,5 +1,5 @@
 -- What people did, newest last (store/actions.py): a row is written in the transaction of the act. One that acts
--- on all that match a filter moves on in bounded steps, which any process may take (lock_action.sql): state is
+-- on all that match a filter moves on in bounded steps, which any process may take (lock of actions.sql): state is
 -- running until it is done or stopped; jobs from before_id on were looked at; only jobs up to up_to_id that
 -- ended until as_of count; expected is how many of them there were.
 CREATE TABLE outlast_actions (
