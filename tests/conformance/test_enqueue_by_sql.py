@@ -173,14 +173,11 @@ TOO_DEEP = '{"a":' + "[" * 100 + "]" * 100 + "}"
 WIDE = '{"a":[' + ",".join(["[1]"] * 500) + "]}"
 
 
-@pytest.mark.parametrize(
-    "args",
-    [NEST, WIDE, '{"a":"' + "x" * 1_048_568 + '"}', '{"a":1e308}', '{"a":[]}  ', '{"a":"[[["}'],
-    ids=["nested", "wide", "large", "exponent", "blank", "brackets"],
-)
-async def test_arguments_at_their_limits_are_taken(store: Store, client: Client, args: str) -> None:
-    await client.enqueue(task=TASK, args=args)
-    assert (await newest(store)).args == args
+async def test_arguments_at_their_limits_are_taken(store: Store, client: Client) -> None:
+    large = '{"a":"' + "x" * 1_048_568 + '"}'
+    for args in (NEST, WIDE, large, '{"a":1e308}', '{"a":[]}  ', '{"a":"[[["}'):
+        await client.enqueue(task=TASK, args=args)
+        assert (await newest(store)).args == args
 
 
 WRONG: list[tuple[dict[str, Any], str]] = [
@@ -219,12 +216,17 @@ WRONG: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("wrong", "why"), WRONG, ids=[str(n) for n in range(len(WRONG))])
-async def test_what_ours_would_refuse_is_refused(
-    store: Store, client: Client, wrong: dict[str, Any], why: str
-) -> None:
-    with pytest.raises(Refused, match=why):
-        await client.enqueue(**{"task": TASK} | wrong)
+async def refusal_of(client: Client, given: dict[str, Any]) -> str:
+    try:
+        await client.enqueue(**{"task": TASK} | given)
+    except Refused as refused:
+        return str(refused)
+    return "taken"
+
+
+async def test_what_ours_would_refuse_is_refused(store: Store, client: Client) -> None:
+    told = [(wrong, why, await refusal_of(client, wrong)) for wrong, why in WRONG]
+    assert [each for each in told if not re.search(each[1], each[2])] == []
     assert await store.inspector.jobs(JobFilter()) == []
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable
+from itertools import product
 from urllib.parse import quote
 
 import pytest
@@ -83,16 +84,14 @@ def ways_of(url: str) -> list[Callable[[], object]]:
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-@pytest.mark.parametrize("breaking", BREAKING)
-@pytest.mark.parametrize("hosts", ["host", "one:1,two:2"])
-def test_a_password_that_is_not_encoded_is_not_shown_by_any_error(scheme, breaking, hosts):
-    url = f"{scheme}://me:Zecret{breaking}Zauce@{hosts}/db"
-    for read in ways_of(url):
-        with pytest.raises(ConfigError) as raised:
-            read()
-        told = "".join(traceback.format_exception(raised.value.with_traceback(None)))
-        assert "Zecret" not in told
-        assert "Zauce" not in told
+def test_a_password_that_is_not_encoded_is_not_shown_by_any_error(scheme):
+    for breaking, hosts in product(BREAKING, ["host", "one:1,two:2"]):
+        for read in ways_of(f"{scheme}://me:Zecret{breaking}Zauce@{hosts}/db"):
+            with pytest.raises(ConfigError) as raised:
+                read()
+            told = "".join(traceback.format_exception(raised.value.with_traceback(None)))
+            assert "Zecret" not in told, breaking
+            assert "Zauce" not in told, breaking
 
 
 @pytest.mark.parametrize("url", ["postgresql+asyncpgdb?password=Zecret&x=1"])
@@ -103,12 +102,11 @@ def test_what_stands_behind_a_plus_is_shown_where_it_is_a_driver_alone(url):
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-@pytest.mark.parametrize("breaking", BREAKING)
-def test_the_error_says_to_percent_encode(scheme, breaking):
-    url = f"{scheme}://me:Zecret{breaking}Zauce@host/db"
-    with pytest.raises(ConfigError, match="percent-encode the special characters"):
-        check_encoded(url)
-    check_encoded(f"{scheme}://me:{quote(f'Zecret{breaking}Zauce', safe='')}@host/db")
+def test_the_error_says_to_percent_encode(scheme):
+    for breaking in BREAKING:
+        with pytest.raises(ConfigError, match="percent-encode the special characters"):
+            check_encoded(f"{scheme}://me:Zecret{breaking}Zauce@host/db")
+        check_encoded(f"{scheme}://me:{quote(f'Zecret{breaking}Zauce', safe='')}@host/db")
 
 
 async def test_a_url_that_is_cut_in_the_wrong_place_never_reaches_the_driver():

@@ -79,24 +79,35 @@ def code_of(page: Path) -> str:
     return "\n".join([*fenced, *re.findall(r"`[^`\n]+`", text)])
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_every_command_and_flag_in_the_docs_exists(page: Path) -> None:
+def flags_of_others(page: Path) -> set[str]:
+    """Return the flags of other programs that a page may name."""
+    if page.parent.name == "coming-from":
+        return OF_PEERS.get(page.stem, set())
+    return {"deploy": OF_PLATFORMS, "operating": OF_POSTGRES}.get(page.stem, set())
+
+
+def test_every_command_and_flag_in_the_docs_exists() -> None:
     known = commands()
-    flags = {"--help", "--version"}.union(*(flags_of(command) for command in known.values()))
-    code = code_of(page)
-    named = set(re.findall(r"(?:^|[$`]\s?)outlast ([a-z]+)", code, re.MULTILINE))
-    assert named <= set(known) | LATER
-    spoken = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", code))
-    peers = OF_PEERS.get(page.stem, set()) if page.parent.name == "coming-from" else set()
-    peers = OF_PLATFORMS if page.stem == "deploy" else peers
-    peers = OF_POSTGRES if page.stem == "operating" else peers
-    assert spoken <= flags | OF_OTHERS | OF_BENCH | peers
+    ours = {"--help", "--version"}.union(*(flags_of(command) for command in known.values()))
+    wrong = []
+    for page in PAGES:
+        code = code_of(page)
+        named = set(re.findall(r"(?:^|[$`]\s?)outlast ([a-z]+)", code, re.MULTILINE))
+        wrong += [f"{page.name}: outlast {name}" for name in named - {*known} - LATER]
+        spoken = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", code))
+        unknown = spoken - ours - OF_OTHERS - OF_BENCH - flags_of_others(page)
+        wrong += [f"{page.name}: {flag}" for flag in unknown]
+    assert wrong == []
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_every_public_name_in_the_docs_exists(page: Path) -> None:
-    for name in set(re.findall(r"\boutlast\.([A-Z]\w+|current)\b", code_of(page))):
-        assert hasattr(outlast, name), name
+def test_every_public_name_in_the_docs_exists() -> None:
+    named = {
+        (page.name, name)
+        for page in PAGES
+        for name in re.findall(r"\boutlast\.([A-Z]\w+|current)\b", code_of(page))
+    }
+    assert len(named) > 20
+    assert [each for each in named if not hasattr(outlast, each[1])] == []
 
 
 SOURCES = sorted((ROOT / "src").rglob("*.py"))
@@ -151,11 +162,13 @@ def dead_links(page: Path, text: str) -> list[str]:
     return [link for link in LINK.findall(prose_of(text)) if is_dead(link, page, text)]
 
 
-@pytest.mark.parametrize("page", sorted(SHOWN), ids=lambda page: str(page.relative_to(ROOT)))
-def test_a_page_looks_as_it_should_on_the_site(page: Path) -> None:
-    if page.suffix == ".md":
-        assert dead_links(page, page.read_text()) == []
-        assert SWALLOWED.findall(prose_of(page.read_text())) == [], "put an empty line between"
+def test_each_page_looks_as_it_should_on_the_site() -> None:
+    texts = {page: page.read_text() for page in SHOWN if page.suffix == ".md"}
+    dead = [(page.name, link) for page, text in texts.items() for link in dead_links(page, text)]
+    assert dead == []
+    swallowed = {page.name: SWALLOWED.findall(prose_of(text)) for page, text in texts.items()}
+    wrong = {name: lists for name, lists in swallowed.items() if lists}
+    assert wrong == {}, "put an empty line between"
 
 
 @pytest.mark.parametrize(
@@ -394,10 +407,10 @@ def astray(page: str) -> list[str]:
     return [path for path in PLACE.findall(page) if not list(ROOT.glob(path.rstrip("/")))]
 
 
-@pytest.mark.parametrize("page", FOR_CONTRIBUTORS, ids=lambda page: page.name)
-def test_each_path_for_contributors_is_in_the_tree(page: Path) -> None:
-    assert astray(page.read_text()) == []
-    assert len(PLACE.findall(page.read_text())) >= LEAST_PLACES
+def test_each_path_for_contributors_is_in_the_tree() -> None:
+    for page in FOR_CONTRIBUTORS:
+        assert (page.name, astray(page.read_text())) == (page.name, [])
+        assert len(PLACE.findall(page.read_text())) >= LEAST_PLACES
 
 
 @pytest.mark.parametrize("path", ["src/outlast/nowhere.py", "tests/none/", "src/*/none.py"])

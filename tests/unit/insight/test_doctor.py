@@ -257,12 +257,12 @@ def test_each_problem_is_found_with_its_remedy(
 TABLE = (Path(__file__).parents[3] / "docs" / "operating.md").read_text()
 
 
-@pytest.mark.parametrize("name", sorted({case[2] for case in CASES}))
-def test_each_finding_is_in_the_docs(name: str) -> None:
+def test_each_finding_is_in_the_docs() -> None:
     (section,) = re.findall(
         r"^## Is everything in order\?\n(.*?)^## ", TABLE, re.DOTALL | re.MULTILINE
     )
-    assert f"`{name}`" in section
+    names = {case[2] for case in CASES}
+    assert [name for name in names if f"`{name}`" not in section] == []
 
 
 @pytest.mark.parametrize(

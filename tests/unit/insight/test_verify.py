@@ -248,9 +248,8 @@ async def test_pages_are_read_until_enough_findings_are_collected() -> None:
     assert document(verified)["violations"] == 2
 
 
-@pytest.mark.parametrize("rule", RULES)
-def test_every_rule_says_what_it_promises(rule: str) -> None:
-    assert promise_of(rule).endswith(".")
+def test_every_rule_says_what_it_promises() -> None:
+    assert [rule for rule in RULES if not promise_of(rule).endswith(".")] == []
 
 
 PAUSE_KINDS = {"queue": "mail", "task": "send", "tenant": "acme", "all": ""}
