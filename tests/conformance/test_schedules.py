@@ -256,16 +256,16 @@ async def test_what_is_accounted_for_stays_so_when_the_clock_steps_back(store: S
     assert (await row_of(store)).since == ahead
 
 
-@pytest.mark.parametrize("name", ODD)
-async def test_odd_names_are_names(store: Store, name: str) -> None:
-    assert await put_one(store, name) is Put.CREATED
-    due = await due_one(store)
-    assert due.name == name
-    answer = await fire_one(store, firing(due, due.since))
-    assert answer.won
-    (stored,) = await store.inspector.jobs(JobFilter())
-    assert stored.policy.schedule == name
-    assert await store.delete_schedule(name) is Deleted.DELETED
+async def test_odd_names_are_names(store: Store) -> None:
+    for name in ODD:
+        assert await put_one(store, name) is Put.CREATED
+        due = await due_one(store)
+        assert due.name == name
+        answer = await fire_one(store, firing(due, due.since))
+        assert answer.won
+        stored, *_ = await store.inspector.jobs(JobFilter())
+        assert stored.policy.schedule == name
+        assert await store.delete_schedule(name) is Deleted.DELETED
 
 
 NASTY: list[dict[str, Any]] = [
@@ -280,13 +280,11 @@ NASTY: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize("fields", NASTY, ids=lambda fields: repr(fields)[:40])
-async def test_what_cannot_be_stored_is_refused_with_all_that_came_along(
-    store: Store, fields: dict[str, Any]
-) -> None:
-    with pytest.raises(BadData):
-        await store.put_schedules([schedule("a"), schedule(**({"name": "b"} | fields))])
-    assert await store.inspector.schedules() == []
+async def test_what_cannot_be_stored_is_refused_with_all_that_came_along(store: Store) -> None:
+    for fields in NASTY:
+        with pytest.raises(BadData):
+            await store.put_schedules([schedule("a"), schedule(**({"name": "b"} | fields))])
+        assert (fields, await store.inspector.schedules()) == (fields, [])
 
 
 async def test_a_bad_call_is_refused_when_it_is_fired_and_leaves_its_tick_due(store: Store) -> None:
