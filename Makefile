@@ -29,7 +29,7 @@ help: ## show this list
 
 .PHONY: demo
 demo: $(DEMO) ## kill a worker half-way through a real job, and watch the job finish
-	$(BIN)/outlast demo $(ARGS)
+	$(BIN)/python -m examples.census $(ARGS)
 
 .PHONY: order-import
 order-import: $(DEV) ## example: a job's work and its completion in one commit, while jobs hang and die
@@ -162,7 +162,7 @@ UPGRADE ?=
 .PHONY: lock
 lock: $(DEV) ## pin all dependencies again (UPGRADE=--upgrade for newer versions)
 	$(COMPILE) $(UPGRADE) pyproject.toml requirements/build.in --all-extras --group dev -o requirements/dev.txt
-	$(COMPILE) pyproject.toml requirements/build.in --extra demo -c requirements/dev.txt -o requirements/demo.txt
+	$(COMPILE) pyproject.toml requirements/build.in --group demo -c requirements/dev.txt -o requirements/demo.txt
 
 .PHONY: clean
 clean: ## remove what the other targets made

@@ -5,7 +5,7 @@ import time
 from typing import Any
 
 import outlast
-from outlast.demo import analysis  # lines by language, commit by commit; knows no jobs
+from examples.census import analysis  # lines by language, commit by commit; knows no jobs
 
 app = outlast.App()  # $OUTLAST_URL; woken by $OUTLAST_WAKEUP, which is a NATS server
 

@@ -121,7 +121,7 @@ def test_users_tests_and_those_of_the_page_do_what_they_say(tmp_path: Path, pg_u
     ("setting", "says"),
     [
         ("", "which application"),
-        ("outlast.demo.app:ap", "there is outlast.demo.app:app"),
+        ("examples.census.app:ap", "there is examples.census.app:app"),
         ("no_jobs:app", "no module named 'no_jobs'"),
     ],
 )

@@ -11,7 +11,7 @@ from typer.main import get_command
 
 import outlast as package
 from outlast.cli import main, program
-from outlast.cli.errors import FAULT, code_of, tell
+from outlast.cli.errors import FAULT, code_of
 from outlast.errors import OutlastError
 from tests.cli.conftest import Outlast
 
@@ -29,7 +29,7 @@ def test_all_commands_are_there() -> None:
     names = {" ".join(path) for path in COMMANDS}
     assert names == {
         "", "worker", "enqueue", "jobs", "job", "workers", "dead", "dead list", "dead requeue",
-        "dead discard", "dead groups", "cancel", "requeue", "migrate", "demo",
+        "dead discard", "dead groups", "cancel", "requeue", "migrate",
         "why", "verify", "doctor", "stats", "workers drain", "run", "checkpoint", "report",
         "pause", "resume", "pauses", "actions", "actions stop",
         "schedules", "schedules list", "schedules show", "schedules pause", "schedules resume",
@@ -48,7 +48,7 @@ def test_help_has_examples(capsys: pytest.CaptureFixture[str]) -> None:
         assert max(map(len, text.splitlines())) <= 100, path
         assert "\\[" not in text, path
         if path and path != ("dead",):
-            without = path[0] in {"demo", "checkpoint", "report", "completion"}
+            without = path[0] in {"checkpoint", "report", "completion"}
             assert "--url" in text or without, path
             assert f"    outlast {' '.join(path)}" in text
 
@@ -130,11 +130,6 @@ def test_an_internal_error_shows_a_traceback_only_on_request(
     monkeypatch.setenv("OUTLAST_DEBUG", "1")
     main(["jobs"])
     assert "Traceback" in capsys.readouterr().err
-
-
-def test_the_demo_says_what_it_needs(capsys: pytest.CaptureFixture[str]) -> None:
-    assert tell(ModuleNotFoundError("no", name="matplotlib.pyplot")) == 2
-    assert "pip install 'outlast[demo]'" in capsys.readouterr().err
 
 
 def test_every_error_has_an_exit_code() -> None:

@@ -24,7 +24,6 @@ BROUGHT = {  # by each extra, as Outlast imports it
     "postgres": {"asyncpg"},
     **{kind.name: {kind.package} for kind in KINDS.values()},
     "fast": {"uvloop"},
-    "demo": {"matplotlib"},
     "web": {"jinja2", "prometheus_client", "starlette", "uvicorn"},
     "metrics": {"prometheus_client"},
     "otel": {"opentelemetry"},

@@ -62,7 +62,7 @@ OF_PEERS = {  # as in their own documentation
 
 
 def commands() -> dict[str, Any]:
-    root: Any = typer.main.get_command(build(["demo"]))
+    root: Any = typer.main.get_command(build([]))
     return dict(root.commands)
 
 

@@ -42,7 +42,6 @@ UNWRITTEN = 74  # EX_IOERR of sysexits.h
 MESSAGE_MAX = 1_000  # characters
 TRACEBACK_LINES_MAX = 24
 DEBUG_VARIABLE = "OUTLAST_DEBUG"
-DEMO_LIBRARIES = frozenset({"pygments", "matplotlib", "numpy"})
 
 _CODES: tuple[tuple[type[OutlastError], int], ...] = (
     (BadData, WRONG_USAGE),
@@ -106,9 +105,6 @@ def flush_errors() -> None:
 def tell(error: Exception) -> int:
     """Say what went wrong, for a person at a prompt; return the exit code."""
     code = code_of(error)
-    if isinstance(error, ModuleNotFoundError) and _root(error) in DEMO_LIBRARIES:
-        say(f"the demo needs {_root(error)}: pip install 'outlast[demo]'")
-        return WRONG_USAGE
     if code == FAULT:
         _tell_fault(error)
     elif isinstance(error, ApplicationError):
@@ -116,10 +112,6 @@ def tell(error: Exception) -> int:
     else:
         say(text_of(error))
     return code
-
-
-def _root(error: ModuleNotFoundError) -> str:
-    return (error.name or "").partition(".")[0]
 
 
 def _tell_application(error: ApplicationError) -> None:

@@ -82,14 +82,6 @@ Examples:
     outlast job 17
 """
 
-DEMO_HELP = """Kill a worker halfway through a real job, and watch the job finish.
-
-It needs further libraries: pip install 'outlast[demo]'.
-
-Example:
-    outlast demo --repo . --out out
-"""
-
 
 def build(argv: Sequence[str]) -> typer.Typer:
     """Return the tree of commands for this command line.
@@ -111,7 +103,6 @@ def build(argv: Sequence[str]) -> typer.Typer:
     wanted = next((each for each in argv if each[:1] != "-"), "")
     for module in (ALONE[wanted],) if wanted in ALONE else COMMANDS:
         importlib.import_module(f"outlast.cli.{module}").add_to(root)
-    _add_demo(root, wanted=wanted == "demo")
     return root
 
 
@@ -238,16 +229,3 @@ def _unwritten(error: OSError) -> int:
         return BROKEN_PIPE
     say(f"the answer cannot be written: {error.strerror}\nwhat the command has changed is kept")
     return UNWRITTEN
-
-
-def _add_demo(root: typer.Typer, *, wanted: bool) -> None:
-    """Add the demo, whose libraries are loaded only where it is asked for."""
-    if wanted:
-        demo = importlib.import_module("outlast.demo.command").demo
-        root.command("demo", help=lay_out(demo.__doc__ or DEMO_HELP))(demo)
-        return
-    root.command("demo", help=lay_out(DEMO_HELP))(_demo_placeholder)
-
-
-def _demo_placeholder() -> None:
-    """Hold the place of the demo in the list of commands."""

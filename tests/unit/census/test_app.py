@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from examples.census import app as demo
+from examples.census.app import Pacer
 from outlast.attempt import StopReason
-from outlast.demo import app as demo
-from outlast.demo.app import Pacer
 from outlast.errors import Stopped
 
 
@@ -108,5 +108,5 @@ def test_an_attempt_that_is_asked_to_stop_does_not_wait_on(clock, monkeypatch):
 
 
 def test_the_task_has_a_name_that_no_other_application_has():
-    assert list(demo.app.tasks) == ["outlast.demo.analyze"]
+    assert list(demo.app.tasks) == ["examples.census.analyze"]
     assert demo.analyze.own_runner

@@ -12,9 +12,9 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from outlast.demo.evolution import Evolution, Sample
-from outlast.demo.languages import OTHER
-from outlast.demo.picture import (
+from examples.census.evolution import Evolution, Sample
+from examples.census.languages import OTHER
+from examples.census.picture import (
     OTHER_COLOUR,
     PALETTE,
     Interruption,
@@ -184,9 +184,9 @@ def test_numbers_are_one_document_with_all_samples(tmp_path):
 
 def test_drawing_needs_no_display_and_loads_no_pyplot(tmp_path):
     program = (
-        "import sys, outlast.demo.picture as p\n"
+        "import sys, examples.census.picture as p\n"
         "from pathlib import Path\n"
-        "from outlast.demo.evolution import Evolution, Sample\n"
+        "from examples.census.evolution import Evolution, Sample\n"
         "assert 'matplotlib' not in sys.modules\n"
         "e = Evolution('r', 'f', 1, False, 2, [Sample('a', 1, 1, 0, 0, {'C': 1})])\n"
         "p.write_pictures(e, Path(sys.argv[1]))\n"

@@ -1,7 +1,18 @@
-"""``outlast demo``: from options to a plan, the plan told as a story, and what it leaves behind."""
+"""A worker is killed halfway through a real job, and the job finishes: ``make demo``.
 
-from __future__ import annotations
+The job counts the lines of code by language through the history of a git repository, and saves a
+checkpoint every few commits. Two workers are started; the one that runs the job is killed with
+kill -9 at about half, with everything below it. The other one notices and continues from the last
+checkpoint. The results are a picture of how the repository grew, and a check of the store by
+`outlast verify`: exit code 1 if it finds a violation.
 
+Examples:
+    make demo
+    make demo ARGS="--repo ~/src/django --commits 200"
+    make demo ARGS="--url postgresql://app@db/playground"
+"""
+
+import argparse
 import asyncio
 import contextlib
 import fcntl
@@ -14,27 +25,25 @@ import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
 from urllib.parse import quote
 
-import typer
 from rich.console import Console
 from rich.text import Text
 
+from examples.census.app import app
+from examples.census.evolution import Evolution
+from examples.census.git import NotARepository
+from examples.census.history import SAMPLES_LEAST, SAMPLES_LIMIT, History
+from examples.census.picture import Interruption, load_drawing, write_numbers, write_pictures
+from examples.census.show import Show, show_on, timeline
+from examples.census.story import Ending, Plan, Story
+from examples.census.watch import Watch
+from examples.census.workers import DemoWorkers
 from outlast.cli.connect import describe_place
-from outlast.cli.errors import DONE, NOT_SO, NotSoError, say
+from outlast.cli.errors import DONE, INTERRUPTED, NOT_SO, WRONG_USAGE, NotSoError, say, tell
 from outlast.cli.loop import run_loop
 from outlast.cli.verify import verdict
 from outlast.clock import SYSTEM
-from outlast.demo.app import app
-from outlast.demo.evolution import Evolution
-from outlast.demo.git import NotARepository
-from outlast.demo.history import SAMPLES_LEAST, SAMPLES_LIMIT, History
-from outlast.demo.picture import Interruption, load_drawing, write_numbers, write_pictures
-from outlast.demo.show import Show, show_on, timeline
-from outlast.demo.story import Ending, Plan, Story
-from outlast.demo.watch import Watch
-from outlast.demo.workers import DemoWorkers
 from outlast.errors import text_of
 from outlast.insight.verify import Verified, verify
 from outlast.store.backend import file_of, resolve_url
@@ -49,58 +58,57 @@ FAREWELL_SECONDS = 3.0
 STORE = "outlast-demo.db"
 FILES = {"picture": "evolution.png", "to zoom": "evolution.svg", "numbers": "evolution.json"}
 
-Repo = Annotated[
-    str, typer.Option("--repo", metavar="PATH", help="A git repository, or a folder in one.")
-]
-Commits = Annotated[
-    int,
-    typer.Option(
-        "--commits",
-        metavar="N",
-        min=SAMPLES_LEAST,
-        max=SAMPLES_LIMIT,
-        help="How many commits to count.",
-    ),
-]
-StoreUrl = Annotated[
-    str | None,
-    typer.Option("--url", metavar="URL", help="The store. Default: a new SQLite file in --out."),
-]
-Out = Annotated[
-    str, typer.Option("--out", metavar="DIR", help="The folder for the picture and the numbers.")
-]
+
+def main() -> int:
+    """Return the exit code: that of a command of Outlast, whose errors are told in the same way."""
+    asked = parse()
+    if importlib.util.find_spec("matplotlib") is None:
+        say("the picture needs matplotlib: `make demo` installs it")
+        return WRONG_USAGE
+    try:
+        plan = _plan(asked.repo, asked.commits)
+        given = _absolute(asked.url) if asked.url else None
+        with _folder(asked.out) as folder:
+            app.url = given or _new_store(folder)
+            return run_loop(lambda: _play(plan, folder, _console()))
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except Exception as error:
+        return tell(error)
 
 
-def demo(
-    repo: Repo = ".", commits: Commits = 100, url: StoreUrl = None, out: Out = "outlast-demo"
-) -> None:
-    """Kill a worker halfway through a real job, and watch the job finish.
+def parse() -> argparse.Namespace:
+    """Return what the command line asks for."""
+    parser = argparse.ArgumentParser(
+        "python -m examples.census",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "--repo", metavar="PATH", default=".", help="a git repository, or a folder in one"
+    )
+    parser.add_argument(
+        "--commits", metavar="N", default=100, type=_commits, help="how many to count (100)"
+    )
+    parser.add_argument(
+        "--url", metavar="URL", help="the store; by default a new SQLite file in --out"
+    )
+    parser.add_argument(
+        "--out",
+        metavar="DIR",
+        default="outlast-demo",
+        help="the folder for the picture and the numbers (outlast-demo)",
+    )
+    return parser.parse_args()
 
-    The job counts the lines of code by language through the history of a git repository, and
-    saves a checkpoint every few commits. Two workers are started; the one that runs the job is
-    killed with kill -9 at about half, with everything below it. The other one notices and continues
-    from the last checkpoint. The results are a picture of how the repository grew, and a check of
-    the store by `outlast verify`: exit code 1 if it finds a violation.
 
-    Examples:
-        outlast demo
-        outlast demo --repo ~/src/django --commits 200
-        outlast demo --url postgresql://app@db/playground
-    """
-    _require("matplotlib")
-    plan = _plan(repo, commits)
-    given = _absolute(url) if url else None
-    with _folder(out) as folder:
-        app.url = given or _new_store(folder)
-        raise typer.Exit(run_loop(lambda: _play(plan, folder, _console())))
+def _commits(text: str) -> int:
+    if not text.isdecimal() or not SAMPLES_LEAST <= int(text) <= SAMPLES_LIMIT:
+        raise argparse.ArgumentTypeError(f"from {SAMPLES_LEAST} to {SAMPLES_LIMIT:,}, not {text}")
+    return int(text)
 
 
 # -- before anything is started ------------------------------------------------------------------
-
-
-def _require(library: str) -> None:
-    if importlib.util.find_spec(library) is None:
-        raise ModuleNotFoundError(f"no module named {library!r}", name=library)
 
 
 def _plan(repo: str, wanted: int) -> Plan:
@@ -318,5 +326,5 @@ def _near(path: Path) -> str:
     return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)
 
 
-if sys.platform == "win32":
-    raise ImportError("the demo needs Linux or macOS, as a worker does")
+if __name__ == "__main__":
+    sys.exit(main())

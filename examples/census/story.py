@@ -14,13 +14,13 @@ from collections.abc import Callable
 
 import msgspec
 
+from examples.census.app import analyze
+from examples.census.evolution import Packed
+from examples.census.show import COLOURS, Show
+from examples.census.watch import Observation, Watch, done_of
+from examples.census.workers import DemoWorker, DemoWorkers
 from outlast.cli.errors import NotSoError
 from outlast.clock import SYSTEM
-from outlast.demo.app import analyze
-from outlast.demo.evolution import Packed
-from outlast.demo.show import COLOURS, Show
-from outlast.demo.watch import Observation, Watch, done_of
-from outlast.demo.workers import DemoWorker, DemoWorkers
 from outlast.job import Job
 from outlast.model.job import State
 from outlast.text import count_of, line, span

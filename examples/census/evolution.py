@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import Any
 
-from outlast.demo.languages import OTHER
+from examples.census.languages import OTHER
 
 LANGUAGES_LIMIT = 100
 """Languages told apart; those that come up later count as ``OTHER``."""

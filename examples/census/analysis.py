@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from outlast.demo.census import Census
-from outlast.demo.evolution import Evolution, Packed, Sample, languages_of, limited
-from outlast.demo.git import Objects
-from outlast.demo.history import Commit, History
+from examples.census.census import Census
+from examples.census.evolution import Evolution, Packed, Sample, languages_of, limited
+from examples.census.git import Objects
+from examples.census.history import Commit, History
 
 Report = Callable[[float, str], None]
 Save = Callable[[Packed], None]

@@ -1,4 +1,4 @@
-"""The demo as people run it: a real command, real workers, a real kill -9."""
+"""The census as `make demo` runs it: real workers, a real kill -9."""
 
 from __future__ import annotations
 
@@ -19,31 +19,31 @@ from xml.etree import ElementTree as ET
 import psutil
 import pytest
 
-from outlast.demo.analysis import analyze
-from outlast.demo.evolution import Evolution
-from outlast.demo.picture import numbers
+from examples.census.analysis import analyze
+from examples.census.evolution import Evolution
+from examples.census.picture import numbers
 from outlast.model.job import State
 from outlast.store import open_store
 from outlast.store.rows import AttemptRow, JobFilter, StoredJob
 
 ROOT = Path(__file__).resolve().parents[2]
 MARK = "OUTLAST_TEST_MARK"
-TASK = "outlast.demo.analyze"
+TASK = "examples.census.analyze"
 LIMIT = 90.0  # seconds that a demo may take on a loaded machine
 GONE = 30.0  # seconds until nothing is left of an interrupted demo
 SETTINGS = ("-c", "user.name=a", "-c", "user.email=a@example.org", "-c", "commit.gpgsign=false")
 
 
 class Demo:
-    """``outlast demo`` as a process; all that it starts carries a mark in its environment."""
+    """The demo as a process; all that it starts carries a mark in its environment."""
 
     def __init__(self, folder: Path, *arguments: str, **env: str) -> None:
         self.mark = uuid.uuid4().hex
         self.out = folder / "out"
         kept = {k: v for k, v in os.environ.items() if not k.startswith(("GIT_", "OUTLAST_"))}
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "outlast.cli", "demo", "--out", str(self.out), *arguments],
-            cwd=folder,
+            [sys.executable, "-m", "examples.census", "--out", str(self.out), *arguments],
+            cwd=ROOT,
             env={**kept, "OUTLAST_RUN_DIR": str(folder / "run"), MARK: self.mark, **env},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -261,25 +261,25 @@ def broken(folder: Path, what: str) -> list[str]:
     match what:
         case "no repository":
             (folder / "empty").mkdir()
-            return ["--repo", "empty"]
+            return ["--repo", str(folder / "empty")]
         case "no commits":
             (folder / "new").mkdir()
             git(folder / "new", "init", "-q")
-            return ["--repo", "new"]
+            return ["--repo", str(folder / "new")]
         case "one commit":
             repository(folder / "first", 1)
-            return ["--repo", "first"]
+            return ["--repo", str(folder / "first")]
         case "bad path":
-            return ["--repo", "nowhere"]
+            return ["--repo", str(folder / "nowhere")]
         case "a file":
             (folder / "file").touch()
-            return ["--repo", "file"]
+            return ["--repo", str(folder / "file")]
     repository(folder / "good", 3)
-    good = ["--repo", "good"]
+    good = ["--repo", str(folder / "good")]
     (folder / "file").touch()
     return {
-        "out is a file": [*good, "--out", "file"],
-        "out cannot be made": [*good, "--out", "file/below"],
+        "out is a file": [*good, "--out", str(folder / "file")],
+        "out cannot be made": [*good, "--out", str(folder / "file" / "below")],
         "no url": [*good, "--url", "jobs.db"],
         "no store": [*good, "--url", "sqlite:///nowhere/jobs.db"],
         "no server": [*good, "--url", "postgresql://user:secret@127.0.0.1:1/jobs"],
@@ -295,7 +295,7 @@ def broken(folder: Path, what: str) -> list[str]:
         ("bad path", 1, "no such directory"),
         ("a file", 1, "not a directory"),
         ("out is a file", 1, "there is a file of that name"),
-        ("out cannot be made", 1, "--out file/below: Not a directory"),
+        ("out cannot be made", 1, "file/below: Not a directory"),
         ("no url", 2, "is not the URL of a store"),
         ("no store", 3, "nowhere"),
         ("no server", 3, "cannot connect"),

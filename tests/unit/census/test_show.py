@@ -9,8 +9,8 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from outlast.demo.show import BAR, PANEL, LiveShow, PlainShow, bar, panel, show_on, timeline
-from outlast.demo.watch import Observation, Watch
+from examples.census.show import BAR, PANEL, LiveShow, PlainShow, bar, panel, show_on, timeline
+from examples.census.watch import Observation, Watch
 from outlast.model.crash import Progress
 from outlast.model.job import Policy, State
 from outlast.store.rows import AttemptRow, StoredJob, WorkerRow, WorkerStatus

@@ -10,9 +10,9 @@ import time
 from typing import Any
 
 import outlast
+from examples.census import analysis
 from outlast.attempt import Attempt
 from outlast.clock import SYSTEM
-from outlast.demo import analysis
 from outlast.text import span
 
 PAYLOAD = 8 << 20
@@ -23,7 +23,7 @@ NAP = 0.05
 app = outlast.App(max_payload=PAYLOAD)
 
 
-@app.task(name="outlast.demo.analyze", retries=0)  # a repository that cannot be read stays so
+@app.task(name="examples.census.analyze", retries=0)  # a repository that cannot be read stays so
 def analyze(repo: str, commits: int, pace: float = 0.0, every: int = 5) -> dict[str, Any]:
     """Count the lines by language at up to ``commits`` commits of the repository's history.
 

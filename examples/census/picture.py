@@ -19,8 +19,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from outlast.demo.evolution import Evolution, Sample, languages_of
-from outlast.demo.languages import OTHER
+from examples.census.evolution import Evolution, Sample, languages_of
+from examples.census.languages import OTHER
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

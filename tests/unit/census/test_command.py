@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from outlast.demo.command import own_command
+from examples.census.__main__ import main, own_command
 
 
 def install(folder: Path) -> Path:
@@ -45,3 +45,22 @@ def test_a_python_without_the_command_beside_it_invents_no_path(
 ) -> None:
     monkeypatch.setattr(sys, "executable", str(here / "other" / "python"))
     assert own_command() == "outlast"
+
+
+def test_without_the_library_of_the_picture_it_says_how_to_get_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["census"])
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert main() == 2
+    assert "matplotlib: `make demo` installs it" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("number", ["1", "1001", "many"])
+def test_a_number_of_commits_out_of_range_is_refused(
+    number: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["census", "--commits", number])
+    with pytest.raises(SystemExit, match="2"):
+        main()
+    assert f"from 2 to 1,000, not {number}" in capsys.readouterr().err

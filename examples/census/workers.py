@@ -21,7 +21,8 @@ from outlast.clock import SYSTEM
 from outlast.config import URL_VARIABLE
 from outlast.worker.runners.tether import Tether
 
-APPLICATION = "outlast.demo.app:app"
+ROOT = Path(__file__).parents[2]
+APPLICATION = "examples.census.app:app"
 DRAIN_SECONDS = 1
 """What a worker's job gets to finish when the demo is interrupted."""
 END_SECONDS = 6.0
@@ -92,7 +93,7 @@ class DemoWorkers:
         with log.open("wb") as output:
             process = subprocess.Popen(
                 self._command(name),
-                cwd="/",  # where no file passes for a module
+                cwd=ROOT,  # from where a worker can import this example
                 env={**os.environ, URL_VARIABLE: self._url},  # it may hold a password
                 stdin=subprocess.DEVNULL,
                 stdout=output,

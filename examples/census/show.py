@@ -18,8 +18,8 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from examples.census.watch import Observation
 from outlast.clock import SYSTEM
-from outlast.demo.watch import Observation
 from outlast.insight.documents import Document
 from outlast.model.job import State
 from outlast.text import span

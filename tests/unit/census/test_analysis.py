@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 
-from outlast.demo import evolution as evolution_module
-from outlast.demo.analysis import analyze
-from outlast.demo.census import COUNT_LIMIT, Census, Memory
-from outlast.demo.evolution import LANGUAGES_LIMIT, Evolution, Sample, limited
-from outlast.demo.git import NotARepository, Objects
-from outlast.demo.languages import OTHER
-from tests.unit.demo.test_history import Repo, running_gits
+from examples.census import evolution as evolution_module
+from examples.census.analysis import analyze
+from examples.census.census import COUNT_LIMIT, Census, Memory
+from examples.census.evolution import LANGUAGES_LIMIT, Evolution, Sample, limited
+from examples.census.git import NotARepository, Objects
+from examples.census.languages import OTHER
+from tests.unit.census.test_history import Repo, running_gits
 
 SUFFIXES = {b".py": "Python", b".c": "C", b".rs": "Rust", b".txt": "Text"}
 

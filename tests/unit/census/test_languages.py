@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from outlast.demo.languages import OTHER, SNIFF, count_lines, language_of
+from examples.census.languages import OTHER, SNIFF, count_lines, language_of
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ def test_a_binary_file_is_not_read_to_its_end():
 
 def test_the_table_is_loaded_only_when_a_name_is_asked_for():
     program = (
-        "import sys, outlast.demo.languages as l\n"
+        "import sys, examples.census.languages as l\n"
         "assert 'pygments' not in sys.modules\n"
         "assert l.language_of(b'a.py') == 'Python'\n"
         "assert 'pygments.lexers.python' not in sys.modules\n"

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from outlast.demo.git import NotARepository, Objects
-from outlast.demo.languages import count_lines, language_of
+from examples.census.git import NotARepository, Objects
+from examples.census.languages import count_lines, language_of
 
 FILE_LIMIT = 64 << 20
 """Bytes of one file; a larger one is passed over, and counted as skipped."""

@@ -17,7 +17,7 @@ from typing import Any
 import psutil
 import pytest
 
-from outlast.demo.git import (
+from examples.census.git import (
     DRAIN_LIMIT,
     NotARepository,
     Objects,
@@ -27,7 +27,7 @@ from outlast.demo.git import (
     printable,
     stream,
 )
-from outlast.demo.history import LAST_SECOND, History, evenly
+from examples.census.history import LAST_SECOND, History, evenly
 
 DAY = 86_400
 START = 1_600_000_000
@@ -337,7 +337,7 @@ def test_git_ends_with_a_process_that_is_killed(tmp_path):
     repo.commit({"large": os.urandom(1 << 22)})
     program = (
         "import sys, time\n"
-        "from outlast.demo.git import Objects, stream\n"
+        "from examples.census.git import Objects, stream\n"
         "objects = Objects(sys.argv[1])\n"
         "chunks = objects.blob(objects.find('HEAD:large'), 1 << 30)\n"
         "next(chunks)\n"

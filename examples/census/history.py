@@ -15,7 +15,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from outlast.demo.git import NotARepository, ask, demand, printable, stream
+from examples.census.git import NotARepository, ask, demand, printable, stream
 
 SAMPLES_LEAST, SAMPLES_LIMIT = 2, 1_000
 """The fewest and the most commits of one walk; a picture cannot show more."""
