@@ -16,7 +16,7 @@ from outlast.cli import program
 # They change jobs, run something, serve or wait; `verify` reads every job.
 OTHERS = {
     *("worker", "enqueue", "cancel", "requeue", "run-task", "run", "checkpoint", "report", "stack"),
-    *("pause", "resume", "exporter", "verify", "web", "completion", "dev"),
+    *("pause", "resume", "exporter", "verify", "web", "completion", "dev", "demo"),
 }
 
 

@@ -55,7 +55,7 @@ OF_A_SCHEDULE = frozenset(
 OF_AN_ACTION = frozenset({"actions stop", "actions resume"})
 """They name one that is not there, or not under way."""
 NOT_ABOUT_JOBS = OF_A_SCHEDULE | OF_AN_ACTION | {"schedules", "schedules list", "resume", "actions"}
-NO_STORE = frozenset({"checkpoint", "report", "run-task"})
+NO_STORE = frozenset({"demo", "checkpoint", "report", "run-task"})
 SERVERS = frozenset({"dev", "exporter", "web"})
 """They go on while the store is broken, and say so to those who ask them: tests of their own."""
 

@@ -29,7 +29,7 @@ def test_all_commands_are_there() -> None:
     names = {" ".join(path) for path in COMMANDS}
     assert names == {
         "", "worker", "enqueue", "jobs", "job", "workers", "dead", "dead list", "dead requeue",
-        "dead discard", "dead groups", "cancel", "requeue", "migrate",
+        "dead discard", "dead groups", "cancel", "requeue", "migrate", "demo",
         "why", "verify", "doctor", "stats", "workers drain", "run", "checkpoint", "report",
         "pause", "resume", "pauses", "actions", "actions stop",
         "schedules", "schedules list", "schedules show", "schedules pause", "schedules resume",
@@ -48,7 +48,7 @@ def test_help_has_examples(capsys: pytest.CaptureFixture[str]) -> None:
         assert max(map(len, text.splitlines())) <= 100, path
         assert "\\[" not in text, path
         if path and path != ("dead",):
-            without = path[0] in {"checkpoint", "report", "completion"}
+            without = path[0] in {"demo", "checkpoint", "report", "completion"}
             assert "--url" in text or without, path
             assert f"    outlast {' '.join(path)}" in text
 

@@ -9,14 +9,10 @@ import os
 import signal
 import subprocess
 import sys
-import time
-import uuid
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
 
-import psutil
 import pytest
 
 from examples.census.analysis import analyze
@@ -25,74 +21,24 @@ from examples.census.picture import numbers
 from outlast.model.job import State
 from outlast.store import open_store
 from outlast.store.rows import AttemptRow, JobFilter, StoredJob
+from tests.crash.demo_kit import LIMIT, Marked, ended
 
 ROOT = Path(__file__).resolve().parents[2]
-MARK = "OUTLAST_TEST_MARK"
 TASK = "examples.census.analyze"
-LIMIT = 90.0  # seconds that a demo may take on a loaded machine
-GONE = 30.0  # seconds until nothing is left of an interrupted demo
 SETTINGS = ("-c", "user.name=a", "-c", "user.email=a@example.org", "-c", "commit.gpgsign=false")
 
 
-class Demo:
-    """The demo as a process; all that it starts carries a mark in its environment."""
+class Demo(Marked):
+    """The demo as a process."""
 
     def __init__(self, folder: Path, *arguments: str, **env: str) -> None:
-        self.mark = uuid.uuid4().hex
         self.out = folder / "out"
-        kept = {k: v for k, v in os.environ.items() if not k.startswith(("GIT_", "OUTLAST_"))}
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "examples.census", "--out", str(self.out), *arguments],
-            cwd=ROOT,
-            env={**kept, "OUTLAST_RUN_DIR": str(folder / "run"), MARK: self.mark, **env},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-
-    def finish(self) -> tuple[int, str, str]:
-        """Wait for its end; return exit code, stdout and stderr."""
-        stdout, stderr = self.process.communicate(timeout=LIMIT)
-        return self.process.returncode, stdout, stderr
-
-    def read_until(self, text: str) -> None:
-        """Read its output up to a line with this text."""
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            if text in line:
-                return
-        raise AssertionError(f"it ended before it said {text!r}: {self.finish()}")
-
-    def left(self) -> list[psutil.Process]:
-        """Return the processes that carry its mark."""
-        found = []
-        for process in psutil.process_iter():
-            with contextlib.suppress(psutil.Error):
-                if process.environ().get(MARK) == self.mark:
-                    found.append(process)
-        return found
-
-    def is_gone(self) -> bool:
-        """Return whether all its processes end soon."""
-        deadline = time.monotonic() + GONE
-        while self.left():
-            if time.monotonic() > deadline:
-                return False
-            time.sleep(0.05)
-        return True
+        command = [sys.executable, "-m", "examples.census", "--out", str(self.out), *arguments]
+        super().__init__(command, ROOT, OUTLAST_RUN_DIR=str(folder / "run"), **env)
 
 
-@contextlib.contextmanager
-def demo(folder: Path, *arguments: str, **env: str) -> Iterator[Demo]:
-    started = Demo(folder, *arguments, **env)
-    try:
-        yield started
-    finally:
-        for process in started.left():
-            with contextlib.suppress(psutil.Error):
-                process.kill()
-        started.process.communicate()
+def demo(folder: Path, *arguments: str, **env: str) -> contextlib.AbstractContextManager[Demo]:
+    return ended(Demo(folder, *arguments, **env))
 
 
 def git(folder: Path, *arguments: str) -> None:

@@ -143,6 +143,13 @@ def test_the_program_of_the_readme_runs_from_the_wheel(
     assert (job["task"], job["state"]) == ("render", "completed")
 
 
+def test_the_demo_runs_from_the_wheel_without_an_extra(
+    built: tuple[Path, Path], tmp_path: Path
+) -> None:
+    installed = Installed(tmp_path, built[1])
+    assert "  1 job, 1 closed attempt: 10 rules hold" in installed.run("outlast", "demo")
+
+
 @pytest.mark.parametrize("extras", [(), *((extra,) for extra in BROUGHT), (*BROUGHT,)], ids=str)
 def test_with_an_extra_all_that_needs_it_can_be_imported(
     built: tuple[Path, Path], extras: tuple[str, ...], tmp_path: Path

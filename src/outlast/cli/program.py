@@ -49,6 +49,7 @@ COMMANDS = (
     "web",
     "completion",
     "dev",
+    "demo",
 )
 ALONE = {
     "worker": "worker",

@@ -1,0 +1,79 @@
+"""``outlast demo``: its options, and the folder of its store."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from outlast.cli.errors import DEBUG_VARIABLE, NotSoError
+from outlast.cli.loop import run_loop
+from outlast.cli.options import command
+from outlast.errors import UsageError
+
+
+def add_to(group: typer.Typer) -> None:
+    """Add the command."""
+    command(group, "demo")(demo)
+
+
+def demo(
+    keep: Annotated[
+        str | None,
+        typer.Option(
+            "--keep",
+            metavar="DIR",
+            help="Leave the store and the workers' logs in this new folder.",
+            show_default=False,
+        ),
+    ] = None,
+) -> None:
+    """Kill a worker halfway through a job, and watch the job finish.
+
+    The job counts the primes below 100,000,000 in 40 blocks, and saves a checkpoint after each
+    block. Two workers are started on a new SQLite file. At half, the one that runs the job is
+    killed with kill -9. The other one sees that the lock file of the dead one is free, closes the
+    attempt with the reason, and starts the next attempt, which goes on from the last checkpoint.
+
+    It needs no server, takes some ten seconds, and leaves nothing behind, unless --keep names a
+    folder: then you can look at the job as at one of your own, by `outlast job` and `outlast web`.
+    The exit code is 1 if anything did not happen as promised, if the result is wrong, or if
+    `outlast verify` finds a violation.
+
+    Examples:
+        outlast demo
+        outlast demo --keep first-look
+    """
+    if sys.platform == "win32":
+        raise UsageError("the demo needs Linux or macOS, as a worker does")
+    for name in [name for name in os.environ if name.startswith("OUTLAST_")]:
+        if name != DEBUG_VARIABLE:
+            del os.environ[name]  # settings of your own workers, such as a message broker
+    from outlast.cli.demo_story import play
+
+    with _folder(keep) as folder:
+        raise typer.Exit(run_loop(lambda: play(folder, kept=keep is not None)))
+
+
+@contextlib.contextmanager
+def _folder(keep: str | None) -> Iterator[Path]:
+    """Give a new folder; a temporary one goes at the end. NotSoError where it cannot be made."""
+    if keep is None:
+        # killed runners may still write for an instant
+        with tempfile.TemporaryDirectory(prefix="outlast-", ignore_cleanup_errors=True) as made:
+            yield Path(made)
+        return
+    folder = Path(os.path.abspath(os.path.expanduser(keep)))
+    try:
+        folder.mkdir(parents=True)
+    except FileExistsError:
+        raise NotSoError(f"--keep {keep}: it is there already; name a new folder") from None
+    except OSError as error:
+        raise NotSoError(f"--keep {keep}: {error.strerror}") from error
+    yield folder

@@ -1,0 +1,264 @@
+"""What ``outlast demo`` plays: two workers, one job, a kill -9 at half, and an end.
+
+Nothing is faked: the workers are processes as ``outlast worker`` starts them, and each sentence
+follows from a look at the store. What does not come as promised ends the demo with NotSoError.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+from urllib.parse import quote
+
+from rich.text import Text
+
+from outlast import demo as application
+from outlast.cli.attempts import ATTEMPTS, timeline
+from outlast.cli.connect import closing
+from outlast.cli.errors import DONE, NOT_SO, NotSoError
+from outlast.cli.grid import Grid
+from outlast.cli.show import console
+from outlast.cli.verify import verdict
+from outlast.clock import SYSTEM
+from outlast.config import URL_VARIABLE
+from outlast.demo import BLOCKS, LIMIT, PRIMES, app, count_primes
+from outlast.insight.verify import verify
+from outlast.job import Job
+from outlast.model.job import ENDED, State
+from outlast.row import JobRow
+from outlast.store.protocol import Inspector
+from outlast.text import line, span
+from outlast.worker.runners.tether import Tether
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+APPLICATION = "outlast.demo:app"
+NAMES = ("amber", "violet")
+STORE = "demo.db"
+LOOK_SECONDS = 0.05  # between two looks at the store
+PATIENCE_SECONDS = 120.0  # for each step: a machine may be busy
+END_SECONDS = 10.0  # for a worker that was asked to stop
+
+
+async def play(folder: Path, *, kept: bool) -> int:
+    """Play it from the start of the workers to the verdict; return the exit code."""
+    _cancel_when_terminated()
+    app.url = f"sqlite:///{quote(str(folder / STORE))}"
+    out = console()
+    async with closing(app):
+        inspector = (await app.stores.store()).inspector
+        with _Workers(folder, app.url) as workers:
+            story = _Story(out, inspector, workers)
+            await story.play()
+        await story.show_end()
+        verified = await verify(inspector)
+    _print_facts(out, {"verify": verdict(verified), **_next_steps(app.url if kept else None)})
+    return NOT_SO if verified.violations else DONE
+
+
+def _cancel_when_terminated() -> None:
+    """Let SIGTERM and SIGHUP end the demo in order, as Ctrl-C does."""
+    task = asyncio.current_task()
+    assert task is not None
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is signal.SIG_DFL:
+            asyncio.get_running_loop().add_signal_handler(number, task.cancel)
+
+
+class _Story:
+    """Two workers, one job, a kill -9 at half, and an end; each step is printed as it happens."""
+
+    def __init__(self, out: Console, inspector: Inspector, workers: _Workers) -> None:
+        self._out = out
+        self._inspector = inspector
+        self._workers = workers
+        self._began = SYSTEM.boot()
+        self._job: Job[dict[str, int]]
+        self._saved = 0  # blocks, when the worker was dead
+        self._noticed_after = 0.0  # seconds after the kill
+
+    async def play(self) -> None:
+        """Play it. Raises NotSoError where something does not come as promised."""
+        for name in NAMES:
+            pid = self._workers.start(name)
+            self._tell(f"$ outlast worker {APPLICATION} --name {name} &    # pid {pid}")
+        await self._until("both workers to be ready", self._are_workers_ready)
+        self._tell("both workers are ready")
+
+        self._job = await count_primes.enqueue(LIMIT, BLOCKS)
+        self._tell(f"job {self._job.id} is enqueued: count_primes({LIMIT}, {BLOCKS})")
+        row = await self._until_job("a worker to take it", lambda row: row.worker is not None)
+        self._tell(f"{row.worker} runs it: attempt 1, token {row.token}")
+
+        row = await self._until_job("its first half", lambda row: _saved(row) >= BLOCKS // 2)
+        killed_at, victim = SYSTEM.boot(), row.worker or ""
+        pid = self._workers.kill(victim)
+        self._tell(f"$ kill -9 {pid}    # {victim}, at half", "bold red")
+        self._saved = _saved(await self._job.refresh())
+        self._tell(f"{self._saved} of {BLOCKS} blocks are saved; the work since then is lost")
+
+        await self._until_job("the death to be noticed", lambda row: row.losses > 0)
+        self._noticed_after = SYSTEM.boot() - killed_at
+        after = span(self._noticed_after)
+        self._tell(f"noticed after {after}: attempt 1 is closed as lost_worker", "bold")
+        row = await self._until_job(
+            "attempt 2", lambda row: row.attempt_count > 1 and row.worker is not None
+        )
+        begin = f"{row.worker} goes on from block {self._saved}"
+        self._tell(f"{begin}: attempt 2, token {row.token}", "bold")
+
+        await self._until_job("its end", lambda row: row.state is State.COMPLETED)
+        self._tell(f"job {self._job.id} is completed", "bold green")
+
+    async def show_end(self) -> None:
+        """Print the attempts and what they mean. Raises NotSoError if they are not as promised."""
+        job = await self._inspector.job(self._job.id)
+        attempts = await self._inspector.attempts(self._job.id)
+        result = await self._job.result()
+        assert job is not None
+        outcomes = [each.outcome for each in attempts]
+        promised = {"primes": PRIMES, "began_after": self._saved}
+        if outcomes != ["lost_worker"] or result != promised:
+            raise NotSoError(
+                f"the job lost {outcomes} and returned {result};"
+                f" promised were one lost_worker and {promised}"
+            )
+        grid = Grid(ATTEMPTS)
+        for entry in timeline(job, attempts, SYSTEM.wall()):
+            grid.add(*entry)
+        self._out.print("", grid.table(self._out.width), "", sep="\n")
+        facts = {
+            "reason": f"attempt 1: {line(attempts[0].message, 300)}",
+            "time": f"noticed {span(self._noticed_after)} after the kill;"
+            f" {self._saved} of {BLOCKS} blocks were not done twice",
+            "result": f"{PRIMES:,} primes below {LIMIT:,}, which is right:"
+            " no block was lost or counted twice",
+        }
+        _print_facts(self._out, facts)
+
+    async def _are_workers_ready(self) -> bool:
+        rows = await self._inspector.workers()
+        return sum(bool(row.tasks) for row in rows) == len(NAMES)
+
+    async def _until_job(self, what: str, reached: Callable[[JobRow], bool]) -> JobRow:
+        """Look at the job until it is so; return how it is. Raises as ``_until``."""
+
+        async def look() -> bool:
+            row = await self._job.refresh()
+            if row.state in ENDED and not reached(row):
+                raise NotSoError(f"the job ended as {row.state} instead of {what}")
+            return reached(row)
+
+        await self._until(what, look)
+        assert self._job.row is not None
+        return self._job.row
+
+    async def _until(self, what: str, look: Callable[[], Awaitable[bool]]) -> None:
+        """Look until it is so. NotSoError if that takes too long, or a worker ends by itself."""
+        deadline = SYSTEM.boot() + PATIENCE_SECONDS
+        while not await look():
+            self._workers.check()
+            if SYSTEM.boot() > deadline:
+                raise NotSoError(f"waited {span(PATIENCE_SECONDS)} for {what}")
+            await SYSTEM.sleep(LOOK_SECONDS)
+
+    def _tell(self, text: str, style: str = "") -> None:
+        since = f"{SYSTEM.boot() - self._began:5.1f} s  "
+        self._out.print(Text.assemble((since, "dim"), (text, style)), soft_wrap=True)
+
+
+def _saved(row: JobRow) -> int:
+    """Return how many blocks the job's checkpoint has."""
+    return int(row.checkpoint["blocks"]) if row.checkpoint else 0
+
+
+def _print_facts(out: Console, facts: dict[str, str]) -> None:
+    for label, text in facts.items():
+        out.print(Text.assemble((f"{label:<8}", "dim"), text), soft_wrap=True)
+
+
+def _next_steps(url: str | None) -> dict[str, str]:
+    """Return what to read and to type next. ``url``: of the store, if it is kept."""
+    own = Path(sys.executable).with_name("outlast")  # an environment may not be activated
+    outlast = "outlast" if shutil.which("outlast") or not own.exists() else shlex.quote(str(own))
+    look = f"{outlast} demo --keep DIR" if url is None else f"{outlast} job 1 --url {url}"
+    why = "leaves it all in DIR" if url is None else "shows the crash report"
+    return {"code": application.__file__, "look": f"{look}    # {why}"}
+
+
+# -- the workers -----------------------------------------------------------------------------------
+
+
+class _Workers:
+    """Workers as processes. A context manager: at its end, none is left.
+
+    They are in sessions of their own, so that Ctrl-C reaches the demo alone. If the demo itself is
+    killed, a tether process sees that and kills the workers.
+    """
+
+    def __init__(self, folder: Path, url: str) -> None:
+        self._folder = folder
+        self._url = url
+        self._tether = Tether()
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+
+    def __enter__(self) -> Self:
+        self._tether.start()
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        """Ask those that live to stop; after an error or a signal, kill them."""
+        for process in self._processes.values():
+            process.send_signal(signal.SIGTERM if kind is None else signal.SIGKILL)
+        for name, process in list(self._processes.items()):
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(END_SECONDS)
+            self.kill(name)
+        self._tether.stop()
+
+    def start(self, name: str) -> int:
+        """Start a worker; return its process id."""
+        worker = [sys.executable, "-m", "outlast", "worker", APPLICATION, "--name", name]
+        with self._log(name).open("wb") as log:
+            process = self._processes[name] = subprocess.Popen(
+                [*worker, "--runners", "1"],
+                cwd="/",  # where no file passes for a module
+                env={**os.environ, URL_VARIABLE: self._url},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        self._tether.add(process.pid)
+        return process.pid
+
+    def kill(self, name: str) -> int:
+        """Kill a worker, and forget it; return what its process id was."""
+        process = self._processes.pop(name)
+        process.kill()
+        process.wait()
+        self._tether.drop(process.pid)
+        return process.pid
+
+    def check(self) -> None:
+        """Raise NotSoError if a worker has ended by itself, with the end of its log."""
+        for name, process in self._processes.items():
+            if process.poll() is not None:
+                said = self._log(name).read_text("utf-8", "replace").split("\n")
+                last = next((each for each in reversed(said) if each.strip()), "")
+                raise NotSoError(
+                    f"worker {name} ended by itself ({process.returncode}): {line(last, 300)}"
+                )
+
+    def _log(self, name: str) -> Path:
+        return self._folder / f"worker-{name}.log"

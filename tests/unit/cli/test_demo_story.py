@@ -1,0 +1,53 @@
+"""The demo says so, and ends with an error, where the job did not end as promised."""
+
+from __future__ import annotations
+
+import io
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from outlast.cli.demo_story import _Story
+from outlast.cli.errors import NotSoError
+from outlast.demo import PRIMES
+from outlast.model.job import State
+
+SAVED = 20
+
+
+def story(*outcomes: str, **result: int) -> _Story:
+    """A story whose job has ended so."""
+
+    async def attempts(job_id: int) -> list[Any]:
+        return [SimpleNamespace(outcome=each) for each in outcomes]
+
+    async def job(job_id: int) -> Any:
+        return SimpleNamespace(state=State.COMPLETED)
+
+    async def returned() -> dict[str, int]:
+        return result
+
+    inspector: Any = SimpleNamespace(job=job, attempts=attempts)
+    workers: Any = None
+    made = _Story(Console(file=io.StringIO()), inspector, workers)
+    handle: Any = SimpleNamespace(id=1, result=returned)
+    made._job, made._saved = handle, SAVED
+    return made
+
+
+@pytest.mark.parametrize(
+    "ended",
+    [
+        story("lost_worker", primes=PRIMES - 1, began_after=SAVED),
+        story("lost_worker", primes=PRIMES, began_after=0),
+        story("lost_worker", "lost_worker", primes=PRIMES, began_after=SAVED),
+        story("failed", primes=PRIMES, began_after=SAVED),
+        story(primes=PRIMES, began_after=SAVED),
+    ],
+    ids=["wrong", "from the beginning", "two losses", "another outcome", "no loss"],
+)
+async def test_an_end_that_is_not_as_promised_is_an_error(ended: _Story) -> None:
+    with pytest.raises(NotSoError, match="promised were one lost_worker and"):
+        await ended.show_end()
