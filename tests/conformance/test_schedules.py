@@ -186,6 +186,20 @@ async def test_a_firing_decided_before_a_change_does_nothing(store: Store, chang
     assert await store.inspector.schedules() == before
 
 
+async def test_one_that_is_put_again_after_a_delete_begins_afresh(store: Store) -> None:
+    await put_one(store)
+    due = await due_one(store)
+    await fire_one(store, firing(due, due.since))
+    await store.pause_schedule("nightly", paused=True)
+    await store.delete_schedule("nightly")
+    assert await put_one(store) is Put.CREATED
+    row = await store.inspector.schedule("nightly")
+    assert row is not None
+    assert not row.paused
+    assert (row.fired, row.last_tick, row.last_job) == (0, None, None)
+    assert (await due_one(store)).revision != due.revision
+
+
 async def test_a_firing_decided_before_a_delete_and_a_put_does_nothing(store: Store) -> None:
     await put_one(store)
     due = await due_one(store)

@@ -54,6 +54,12 @@ FORBIDDEN = [
     "UPDATE outlast_actions SET reason = ''",
     "TRUNCATE outlast_jobs",
     "ALTER TABLE outlast_jobs DISABLE TRIGGER ALL",
+    "DELETE FROM outlast_schedules",
+    *[
+        f"LOCK TABLE outlast_{table} IN {mode} MODE; SELECT 1"  # two: LOCK wants a transaction
+        for table in ("jobs", "schedules", "workers", "pauses", "labels", "attempts", "history")
+        for mode in ("SHARE UPDATE EXCLUSIVE", "ACCESS EXCLUSIVE")
+    ],
 ]
 values = literals("postgres")
 keys = st.sampled_from(KEYS).map(lambda one: f"'{one}'") | values

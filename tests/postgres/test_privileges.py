@@ -373,6 +373,61 @@ async def test_a_role_for_enqueuing_can_enqueue_and_read_and_no_more(
     await store.close()
 
 
+LOCKS = ["SHARE UPDATE EXCLUSIVE", "SHARE", "SHARE ROW EXCLUSIVE", "EXCLUSIVE", "ACCESS EXCLUSIVE"]
+
+
+@pytest.mark.parametrize("purpose", [Purpose.ENQUEUE, Purpose.PRODUCE, Purpose.VIEW])
+async def test_a_role_with_less_than_a_workers_rights_locks_no_table(
+    pg_url: str, role: str, session: Any, purpose: Purpose
+) -> None:
+    """Each mode conflicts with what a worker does, or with a vacuum: rescue would stand still."""
+    await granted(pg_url, purpose)
+    tables = await session.fetch(
+        "SELECT relname FROM pg_class WHERE relname LIKE 'outlast\\_%' AND relkind IN ('r', 'v')"
+    )
+    own = await asyncpg.connect(role)
+    locked = []
+    for name in [row["relname"] for row in tables]:
+        # EXCLUSIVE is what raising the tokens takes on the workers, and this conflicts with it
+        for mode in [*LOCKS, *(["ROW SHARE"] if name == "outlast_workers" else [])]:
+            try:
+                async with own.transaction():
+                    await own.execute(f"LOCK TABLE {name} IN {mode} MODE")
+            except asyncpg.InsufficientPrivilegeError:
+                continue
+            locked.append((name, mode))
+    await own.close()
+    assert len(tables) > 10
+    assert locked == []
+
+
+async def test_granting_again_takes_back_what_an_earlier_version_granted(
+    pg_url: str, role: str, session: Any
+) -> None:
+    wide = f"GRANT INSERT ON outlast_jobs TO {ROLE}; GRANT ALL ON outlast_schedules TO {ROLE}"
+    await session.execute(wide)
+    assert any(each.startswith("UPDATE (call, ") for each in await granted(pg_url, Purpose.ENQUEUE))
+    assert await granted(pg_url, Purpose.ENQUEUE) == []
+    may = "SELECT has_table_privilege($1, $2, $3)"
+    assert not await session.fetchval(may, ROLE, "outlast_schedules", "UPDATE, DELETE")
+    assert not await session.fetchval(may, ROLE, "outlast_jobs", "INSERT")
+    store = PostgresStore(role)
+    await store.open()
+    await store.enqueue([job()])
+    for _ in range(2):
+        await put_one(store)
+        await store.delete_schedule("nightly")
+    await store.close()
+
+
+async def test_a_workers_role_that_is_also_granted_to_enqueue_keeps_its_rights(
+    pg_url: str, role: str
+) -> None:
+    await granted(pg_url)
+    await granted(pg_url, Purpose.ENQUEUE)
+    assert await granted(pg_url) == []
+
+
 async def test_a_role_for_enqueuing_stops_a_schedule_by_its_key_until_that_job_ends(
     pg_url: str, role: str
 ) -> None:

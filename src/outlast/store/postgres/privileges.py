@@ -23,6 +23,12 @@ _ALL = "SELECT INSERT UPDATE DELETE"
 _ENQUEUED = (
     "task,queue,args,priority,run_at,enqueued_at,position,tenant,policy,timeout,expires_at,keep,key"
 )
+# all of a schedule but its name. By columns: who may update or delete in a whole table may also
+# lock it (LOCK TABLE), and every worker reads this one at every glance
+_SCHEDULED = (
+    "call,spec,overlap,catch_up,grace,origin,version,versions,revision,paused,declared,declared_at,"
+    "since,next_tick,owed,last_tick,last_job,fired,skipped,missed,last_skip,last_skip_job"
+)
 
 _NEEDED: dict[Purpose, Mapping[str, str]] = {
     Purpose.WORKER: {
@@ -51,7 +57,7 @@ _NEEDED: dict[Purpose, Mapping[str, str]] = {
         "outlast_attempts": "SELECT",
         "outlast_labels": "SELECT INSERT",
         "outlast_workers": "SELECT",
-        "outlast_schedules": _ALL,
+        "outlast_schedules": f"SELECT INSERT UPDATE({_SCHEDULED})",
         "outlast_pauses": "SELECT",
         "outlast_schema": "SELECT",
         "outlast_position_seq": "USAGE",
@@ -76,6 +82,11 @@ _NEEDED: dict[Purpose, Mapping[str, str]] = {
     },
 }
 
+_ONCE_GRANTED: Mapping[Purpose, Mapping[str, str]] = {
+    Purpose.ENQUEUE: {"outlast_jobs": "INSERT", "outlast_schedules": "UPDATE DELETE"}
+}
+"""What earlier versions granted on a whole table, and a purpose needs no longer."""
+
 _AS_OWNER = {
     Purpose.WORKER: "outlast_free_keys_v1",
     Purpose.ENQUEUE: "outlast_free_keys_v1",
@@ -94,20 +105,16 @@ class Privilege(msgspec.Struct, frozen=True):
 
 async def privileges(connection: Any, role: str | None, purpose: Purpose) -> list[Privilege]:
     """Return what a role (None: that of the connection) needs. Empty: there is no such role."""
-    needed = _needed_by(purpose)
-    names, wanted, columns = ([each[place] for each in needed] for place in range(3))
+    names, wanted, columns = _in_columns(_NEEDED[purpose])
     as_owner = _AS_OWNER.get(purpose, "")
     rows = await connection.fetch(_SQL["privileges"], role, names, wanted, as_owner, columns)
     return [Privilege(*row) for row in rows]
 
 
-def _needed_by(purpose: Purpose) -> list[tuple[str, str, str]]:
-    """Return each as object, privilege and columns; "" for the columns is all of the object."""
-    return [
-        (name, *_split(each))
-        for name, several in _NEEDED[purpose].items()
-        for each in several.split()
-    ]
+def _in_columns(listed: Mapping[str, str]) -> list[list[str]]:
+    """Return objects, privileges and columns; "" for the columns is all of the object."""
+    each = [(name, *_split(one)) for name, several in listed.items() for one in several.split()]
+    return [[row[place] for row in each] for place in range(3)]
 
 
 def _split(privilege: str) -> tuple[str, str]:
@@ -116,13 +123,16 @@ def _split(privilege: str) -> tuple[str, str]:
 
 
 async def grant(connection: Any, role: str, purpose: Purpose) -> list[str]:
-    """Grant a role what it lacks, in the transaction of the connection; return it.
+    """Grant a role what it lacks, in the transaction of the connection; return it. What an earlier
+    version has granted for this purpose, and it needs no longer, is revoked from all but workers.
 
     Raises ConfigError for an unknown role, NotPermitted where this role may not grant it.
     """
     needed = await privileges(connection, role, purpose)
     if not needed:
         raise ConfigError(f"there is no role {role!r} on this server: CREATE ROLE makes one")
+    if await _revoke_once_granted(connection, role, purpose):
+        needed = await privileges(connection, role, purpose)
     lacking = [each for each in needed if not each.held]
     for each in lacking:
         await connection.execute(each.statement)
@@ -131,6 +141,16 @@ async def grant(connection: Any, role: str, purpose: Purpose) -> list[str]:
     if left:
         raise NotPermitted(f"this role may not grant {format_names(left)}: use the tables' owner")
     return [each.what for each in lacking]
+
+
+async def _revoke_once_granted(connection: Any, role: str, purpose: Purpose) -> bool:
+    names, revoked, _ = _in_columns(_ONCE_GRANTED.get(purpose, {}))
+    rows = await connection.fetch(sql("once_granted"), role, names, revoked)
+    if not rows or all(each.held for each in await privileges(connection, role, Purpose.WORKER)):
+        return False
+    for row in rows:
+        await connection.execute(row["statement"])
+    return True
 
 
 async def limited_to(connection: Any) -> str | None:

@@ -16,8 +16,8 @@
 --     replaced is among versions, and replaces the newer one only when that is no longer declared.
 --     A clock that steps makes a declaration look old for no longer than until it is renewed.
 --   * a delete: its row stays for a while and tells how far ticks were accounted for, so one that is put again
---     while the clock stands behind that gives no tick a second job. It is locked as any row; who waits
---     for it while another puts the name again finds the row gone, inserts, and looks once more.
+--     while the clock stands behind that gives no tick a second job. It is locked as any row, and
+--     becomes the new one's: by an update, since roles that enqueue may delete nothing here.
 -- What has another spec begins after now, and never before what is accounted for: no tick gets a second job. The
 -- ticks of the old spec in between are owed: the next worker that looks counts them.
 CREATE FUNCTION outlast_put_schedule_v1(
@@ -54,13 +54,20 @@ BEGIN
             SELECT * INTO v_row FROM outlast_schedules s WHERE s.name = p_name FOR NO KEY UPDATE;
         END IF;
         EXIT WHEN v_row.origin <> 'deleted';
-        BEGIN
-            IF v_row.name IS NOT NULL THEN
-                DELETE FROM outlast_schedules s WHERE s.name = p_name;
-                IF v_row.since - v_now <= p_ahead THEN
-                    v_since := greatest(v_row.since, v_now);
-                END IF;
+        IF v_row.name IS NOT NULL THEN
+            IF v_row.since - v_now <= p_ahead THEN
+                v_since := greatest(v_row.since, v_now);
             END IF;
+            UPDATE outlast_schedules s
+            SET call = p_call, spec = p_spec, overlap = p_overlap, catch_up = p_catch_up, grace = p_grace,
+                origin = p_origin, version = p_version, versions = '', revision = nextval('outlast_position_seq'),
+                paused = false, declared = true, declared_at = CASE WHEN p_origin = 'code' THEN v_now END,
+                since = v_since, next_tick = v_since, owed = '', last_tick = NULL, last_job = NULL, fired = 0,
+                skipped = 0, missed = 0, last_skip = NULL, last_skip_job = NULL
+            WHERE s.name = p_name;
+            RETURN 'created';
+        END IF;
+        BEGIN
             INSERT INTO outlast_schedules (name, call, spec, overlap, catch_up, grace, origin, version, revision,
                                            declared_at, since, next_tick)
             VALUES (p_name, p_call, p_spec, p_overlap, p_catch_up, p_grace, p_origin, p_version,
