@@ -63,6 +63,76 @@ async def test_what_was_delayed_costs_neither_glances_nor_claims(
     await becomes_cheap(store, lambda: hands.claim(1), index)
 
 
+async def cancel_before_their_time(store: PostgresStore, queue: str = "default") -> None:
+    ids = await enqueued(store, *[job(delay=3_600.0, queue=queue) for _ in range(DEAD)])
+    for at in range(0, DEAD, 500):
+        await store.cancel(ids[at : at + 500])
+
+
+async def keep_floors(store: PostgresStore, index: str) -> None:
+    """Put the next complete look off, so that what is found is found above the floors."""
+    async with store._connections.use() as connection:
+        kept = await connection.fetchval(
+            "SELECT set_config(n.name, ARRAY[k.kept[1], extract(epoch FROM now()) + 59, k.kept[3]]"
+            "::text, false)"
+            " FROM (SELECT 'outlast.head_' || $1::regclass::oid AS name) n,"
+            " LATERAL (SELECT current_setting(n.name)::float8[] AS kept) k",
+            index,
+        )
+    assert kept
+
+
+async def test_what_was_cancelled_before_its_time_costs_no_look(
+    store: PostgresStore, hands: Hands, session: Any
+) -> None:
+    await session.execute(SNAPSHOT)
+    await cancel_before_their_time(store)
+    looks: list[Callable[[], Awaitable[object]]] = [
+        lambda: hands.claim(1),
+        lambda: store.glance(hands.me),
+        lambda: store.waiting(0.0, 10),
+    ]
+    index = "outlast_jobs_run_at"
+    for look in looks:
+        await becomes_cheap(store, look, index)
+    await cancel_before_their_time(store)
+    await keep_floors(store, index)
+    for look in looks:
+        await becomes_cheap(store, look, index)
+
+
+async def test_what_was_cancelled_in_its_own_queue_costs_a_worker_of_queues_no_claim(
+    store: PostgresStore, hands: Hands, session: Any
+) -> None:
+    await enqueued(store, job(delay=1_000.0, queue="b"))
+    await session.execute(SNAPSHOT)
+    await cancel_before_their_time(store, "a")
+    for queues in (["a"], ["a", "b"], ["b", "c"]):
+        await becomes_cheap(store, lambda q=queues: hands.claim(1, queues=q), "outlast_jobs_due")
+
+
+async def test_a_job_that_is_delayed_by_less_than_what_was_cancelled_begins_in_its_time(
+    store: PostgresStore, hands: Hands, session: Any
+) -> None:
+    await session.execute(SNAPSHOT)
+    await cancel_before_their_time(store)
+    await becomes_cheap(store, lambda: hands.claim(1), "outlast_jobs_run_at")
+    await keep_floors(store, "outlast_jobs_run_at")
+    (soon,) = await enqueued(store, job(delay=0.5))
+    due = (await store.glance(hands.me)).next_due
+    assert due is not None
+    assert due <= 0.5
+    async with asyncio.timeout(20):
+        while not (found := await hands.claim(1)):
+            await asyncio.sleep(0.02)
+    assert [each.job_id for each in found] == [soon]
+    later = await enqueued(store, job(delay=500.0))
+    due = (await store.glance(hands.me)).next_due
+    assert due is not None
+    assert due <= 5.0, "what is further ahead may not have been seen: look again by then"
+    await store.cancel(later)
+
+
 async def test_what_could_expire_costs_no_claims(
     store: PostgresStore, hands: Hands, session: Any
 ) -> None:
@@ -97,6 +167,26 @@ async def test_ticks_that_were_fired_cost_neither_glances_nor_looks(
     index = "outlast_schedules_next"
     await becomes_cheap(store, lambda: store.glance(hands.me), index)
     await becomes_cheap(store, lambda: store.observe(0.0), index)
+
+
+async def test_ticks_that_were_put_off_cost_neither_glances_nor_looks(
+    store: PostgresStore, hands: Hands, session: Any, watcher: Any
+) -> None:
+    names = [f"s{n:03}" for n in range(300)]
+    await store.put_schedules([schedule(n, overlap=Overlap.ALLOW) for n in names])
+    await session.execute(SNAPSHOT)
+    for hour in range(1, 11):
+        ahead = f"extract(epoch FROM now()) + 3600 * {hour}"
+        await watcher.execute(f"UPDATE outlast_schedules SET since = {ahead}, next_tick = {ahead}")
+    await watcher.execute("UPDATE outlast_schedules SET paused = true")
+    index = "outlast_schedules_next"
+    await becomes_cheap(store, lambda: store.glance(hands.me), index)
+    await becomes_cheap(store, lambda: store.observe(0.0), index)
+    await keep_floors(store, index)
+    await becomes_cheap(store, store.due_schedules, index)
+    await store.put_schedules([schedule("new")])
+    assert [each.name for each in (await store.due_schedules()).schedules] == ["new"]
+    assert ((await store.glance(hands.me)).next_tick or 0.0) <= 0.0
 
 
 async def test_a_delayed_job_that_is_committed_below_a_floor_is_found(

@@ -313,6 +313,7 @@ WHERE j.state = 'completed';
 \ir functions/outlast_seconds_v1.sql
 \ir functions/outlast_home_v1.sql
 \ir functions/outlast_head_v1.sql
+\ir functions/outlast_ahead_v1.sql
 \ir functions/outlast_dear_v1.sql
 
 -- The one guard under which an attempt is closed, and the answers to late writes; jobs that are kept for no time.
@@ -333,6 +334,7 @@ WHERE j.state = 'completed';
 \ir functions/outlast_next_v1.sql
 \ir functions/outlast_next_of_queues_v1.sql
 \ir functions/outlast_within_v1.sql
+\ir functions/outlast_first_due_v1.sql
 \ir functions/outlast_due_v1.sql
 \ir functions/outlast_but_v1.sql
 \ir functions/outlast_end_expired_v1.sql

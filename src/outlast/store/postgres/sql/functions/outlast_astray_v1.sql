@@ -17,6 +17,7 @@ DECLARE
     v_deadline oid := 'outlast_jobs_deadline'::regclass; v_deadline_from timestamptz := outlast_head_v1(v_deadline, v_now);
     v_deadline_read bigint := pg_stat_get_xact_tuples_returned(v_deadline); v_first timestamptz;
     v_tick oid := 'outlast_schedules_next'::regclass; v_tick_from timestamptz := outlast_head_v1(v_tick, v_now);
+    v_soon timestamptz := v_now + interval '5 seconds'; v_tick_ahead timestamptz := outlast_ahead_v1(v_tick, v_now, '');
     v_tick_read bigint := pg_stat_get_xact_tuples_returned(v_tick); v_first_tick double precision;
 BEGIN
     orphans := EXISTS (SELECT FROM outlast_gone_v1());
@@ -28,13 +29,21 @@ BEGIN
     END IF;
     overdue := coalesce(v_first < v_now - p_slack * interval '1 second', false);
     now := extract(epoch FROM v_now);
-    SELECT s.next_tick INTO v_first_tick
-    FROM outlast_schedules s WHERE NOT s.paused AND s.declared AND s.next_tick IS NOT NULL
-      AND s.next_tick >= extract(epoch FROM v_tick_from)::double precision
-    ORDER BY s.next_tick LIMIT 1;
+    SELECT coalesce(
+        (SELECT s.next_tick FROM outlast_schedules s
+         WHERE NOT s.paused AND s.declared AND s.next_tick IS NOT NULL
+           AND s.next_tick >= extract(epoch FROM v_tick_from)::double precision
+           AND s.next_tick <= extract(epoch FROM v_soon)::double precision
+         ORDER BY s.next_tick LIMIT 1),
+        (SELECT s.next_tick FROM outlast_schedules s
+         WHERE NOT s.paused AND s.declared AND s.next_tick IS NOT NULL
+           AND s.next_tick >= extract(epoch FROM v_tick_ahead)::double precision
+         ORDER BY s.next_tick LIMIT 1))
+    INTO v_first_tick;
     IF pg_stat_get_xact_tuples_returned(v_tick) - v_tick_read > 1000 THEN
         PERFORM outlast_dear_v1(v_tick, v_tick_from, to_timestamp(v_first_tick), v_now, v_tick_read);
     END IF;
+    IF v_tick_ahead > v_soon THEN v_first_tick := least(v_first_tick, extract(epoch FROM v_soon)); END IF;
     next_tick := v_first_tick - now;
 END
 $$;

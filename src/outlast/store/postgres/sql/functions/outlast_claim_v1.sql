@@ -64,7 +64,7 @@ DECLARE
     v_left integer; v_count integer; v_claimed integer := 0;
     v_bytes bigint := 0; v_cut boolean := false;
     v_next_due timestamptz; v_due timestamptz;
-    v_soonest timestamptz; v_expires timestamptz; v_expired integer := 0;
+    v_soonest timestamptz; v_soon timestamptz := v_now + interval '5 seconds'; v_run_at_ahead timestamptz; v_expires timestamptz; v_expired integer := 0;
     v_run_at oid := 'outlast_jobs_run_at'::regclass; v_run_at_from timestamptz; v_run_at_read bigint;
     v_expires_at oid := 'outlast_jobs_expires'::regclass; v_expires_from timestamptz; v_expires_read bigint;
     v_wanted text[] := '{}';
@@ -90,15 +90,21 @@ BEGIN
     -- whether any lane of a wanted task is in a gap between known ones: nothing of these for most
     -- exchanges (outlast_stretch_v1 says what the bounds of a gap are)
     v_run_at_from := outlast_head_v1(v_run_at, v_now);
+    v_run_at_ahead := outlast_ahead_v1(v_run_at, v_now, '');
     v_expires_from := outlast_head_v1(v_expires_at, v_now);
     v_run_at_read := pg_stat_get_xact_tuples_returned(v_run_at);
     v_expires_read := pg_stat_get_xact_tuples_returned(v_expires_at);
     v_before_search := pg_stat_get_xact_tuples_returned(v_line);
     SELECT (SELECT j.solo FROM outlast_jobs j WHERE j.state = 'queued' AND j.solo > 0
             ORDER BY j.solo DESC LIMIT 1),
-           (SELECT j.run_at FROM outlast_jobs j
-            WHERE j.state = 'queued' AND j.position IS NULL AND abs(j.solo) = 0 AND j.run_at >= v_run_at_from
-            ORDER BY j.run_at LIMIT 1),
+           coalesce(
+               (SELECT j.run_at FROM outlast_jobs j
+                WHERE j.state = 'queued' AND j.position IS NULL AND abs(j.solo) = 0
+                  AND j.run_at >= v_run_at_from AND j.run_at <= v_soon
+                ORDER BY j.run_at LIMIT 1),
+               (SELECT j.run_at FROM outlast_jobs j
+                WHERE j.state = 'queued' AND j.position IS NULL AND abs(j.solo) = 0 AND j.run_at >= v_run_at_ahead
+                ORDER BY j.run_at LIMIT 1)),
            CASE WHEN v_wanted = '{}' THEN false WHEN cardinality(p_lane_queues) > 0 THEN coalesce(
                (SELECT true
                 FROM (SELECT w.task AS t1, ''::text AS q1, (-32768)::smallint AS r1,
@@ -132,6 +138,7 @@ BEGIN
     IF pg_stat_get_xact_tuples_returned(v_run_at) - v_run_at_read > 1000 THEN
         PERFORM outlast_dear_v1(v_run_at, v_run_at_from, v_soonest, v_now, v_run_at_read);
     END IF;
+    IF v_run_at_ahead > v_soon THEN v_soonest := least(v_soonest, v_soon); END IF;
     IF pg_stat_get_xact_tuples_returned(v_expires_at) - v_expires_read > 1000 THEN
         PERFORM outlast_dear_v1(v_expires_at, v_expires_from, v_expires, v_now, v_expires_read);
     END IF;
@@ -155,7 +162,7 @@ BEGIN
             v_due := v_soonest;
             IF v_soonest <= v_now OR (v_soonest IS NOT NULL AND cardinality(v_queues) > 0) THEN
                 SELECT d.ids, d.next INTO v_due_ids, v_due
-                FROM outlast_due_v1(v_queues, outlast_head_v1(v_run_at, v_now), v_now) d;
+                FROM outlast_due_v1(v_queues, outlast_head_v1(v_run_at, v_now), v_soonest, v_now) d;
                 v_unknown := v_unknown OR v_due_ids IS NOT NULL;
                 v_runnable := v_runnable || v_due_ids;
             END IF;

@@ -22,8 +22,11 @@ AS $$
 DECLARE
     v_now timestamptz := clock_timestamp();
     v_run_at oid := 'outlast_jobs_run_at'::regclass; v_run_at_from timestamptz := outlast_head_v1(v_run_at, v_now);
+    v_soon timestamptz := v_now + interval '5 seconds';
+    v_run_at_ahead timestamptz := outlast_ahead_v1(v_run_at, v_now, '');
     v_run_at_read bigint := pg_stat_get_xact_tuples_returned(v_run_at); v_first timestamptz;
     v_tick oid := 'outlast_schedules_next'::regclass; v_tick_from timestamptz := outlast_head_v1(v_tick, v_now);
+    v_tick_ahead timestamptz := outlast_ahead_v1(v_tick, v_now, '');
     v_tick_read bigint := pg_stat_get_xact_tuples_returned(v_tick); v_first_tick double precision;
 BEGIN
     drawn := coalesce(pg_sequence_last_value('outlast_position_seq'), 0);  -- USAGE is enough for it
@@ -33,13 +36,24 @@ BEGIN
         coalesce(pg_sequence_last_value('outlast_watch_3_seq'), 0));
     SELECT (SELECT coalesce(string_agg(p.id::text, ',' ORDER BY p.id), '') FROM outlast_pauses p),
            CASE WHEN EXISTS (SELECT FROM outlast_jobs j WHERE j.state = 'queued' AND j.solo > 0) THEN 0 END,
-           (SELECT j.run_at FROM outlast_jobs j
-            WHERE j.state = 'queued' AND j.position IS NULL AND abs(j.solo) = 0 AND j.run_at >= v_run_at_from
-            ORDER BY j.run_at LIMIT 1),
-           (SELECT s.next_tick FROM outlast_schedules s
-            WHERE NOT s.paused AND s.declared AND s.next_tick IS NOT NULL
-              AND s.next_tick >= extract(epoch FROM v_tick_from)::double precision
-            ORDER BY s.next_tick LIMIT 1),
+           coalesce(
+               (SELECT j.run_at FROM outlast_jobs j
+                WHERE j.state = 'queued' AND j.position IS NULL AND abs(j.solo) = 0
+                  AND j.run_at >= v_run_at_from AND j.run_at <= v_soon
+                ORDER BY j.run_at LIMIT 1),
+               (SELECT j.run_at FROM outlast_jobs j
+                WHERE j.state = 'queued' AND j.position IS NULL AND abs(j.solo) = 0 AND j.run_at >= v_run_at_ahead
+                ORDER BY j.run_at LIMIT 1)),
+           coalesce(
+               (SELECT s.next_tick FROM outlast_schedules s
+                WHERE NOT s.paused AND s.declared AND s.next_tick IS NOT NULL
+                  AND s.next_tick >= extract(epoch FROM v_tick_from)::double precision
+                  AND s.next_tick <= extract(epoch FROM v_soon)::double precision
+                ORDER BY s.next_tick LIMIT 1),
+               (SELECT s.next_tick FROM outlast_schedules s
+                WHERE NOT s.paused AND s.declared AND s.next_tick IS NOT NULL
+                  AND s.next_tick >= extract(epoch FROM v_tick_ahead)::double precision
+                ORDER BY s.next_tick LIMIT 1)),
            (SELECT json_agg(json_build_array(n.id, n.lock_path, n.lock_device, n.lock_inode))::text
             FROM outlast_workers me
             CROSS JOIN LATERAL (
@@ -57,13 +71,15 @@ BEGIN
                 LIMIT 3) n
             WHERE me.id = p_worker)
     INTO pauses, next_due, v_first, v_first_tick, neighbours;
-    next_due := coalesce(next_due, outlast_seconds_v1(v_first, clock_timestamp()));
-    next_tick := v_first_tick - extract(epoch FROM clock_timestamp());
     IF pg_stat_get_xact_tuples_returned(v_run_at) - v_run_at_read > 1000 THEN
         PERFORM outlast_dear_v1(v_run_at, v_run_at_from, v_first, v_now, v_run_at_read);
     END IF;
     IF pg_stat_get_xact_tuples_returned(v_tick) - v_tick_read > 1000 THEN
         PERFORM outlast_dear_v1(v_tick, v_tick_from, to_timestamp(v_first_tick), v_now, v_tick_read);
     END IF;
+    IF v_run_at_ahead > v_soon THEN v_first := least(v_first, v_soon); END IF;
+    IF v_tick_ahead > v_soon THEN v_first_tick := least(v_first_tick, extract(epoch FROM v_soon)); END IF;
+    next_due := coalesce(next_due, outlast_seconds_v1(v_first, clock_timestamp()));
+    next_tick := v_first_tick - extract(epoch FROM clock_timestamp());
 END
 $$;

@@ -1,5 +1,6 @@
 -- From which instant on to read an index of instants, of which the first that is alive is wanted: from the first
--- (-infinity), or from the floor that this session keeps (outlast_dear_v1, which says why that is right).
+-- (-infinity), or from the floor that this session keeps (outlast_dear_v1, which says why that is right). What is
+-- more than 5 s ahead is read from outlast_ahead_v1 on.
 CREATE FUNCTION outlast_head_v1(p_index oid, p_now timestamptz) RETURNS timestamptz
 LANGUAGE plpgsql
 AS $$
