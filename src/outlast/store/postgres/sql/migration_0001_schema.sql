@@ -389,6 +389,7 @@ FOR EACH STATEMENT EXECUTE FUNCTION outlast_commit_locally_v1();
 \ir functions/outlast_suspects_wait_v1.sql
 \ir functions/outlast_next_suspects_v1.sql
 \ir functions/outlast_next_suspect_due_v1.sql
+\ir functions/outlast_suspect_due_v1.sql
 
 -- What operators do, the jump of the token sequence, and what messages name and announce.
 \ir functions/outlast_cancel_v1.sql

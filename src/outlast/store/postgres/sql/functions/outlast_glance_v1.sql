@@ -1,8 +1,8 @@
 -- What each worker reads all the time, at a cost that does not depend on how many workers there are: the
 -- highest position ever drawn (if that has not changed, nothing new stands in any line, but what a
 -- transaction has drawn before and committed since; the line itself is not looked at: this would walk over
--- its dead entries), in how many seconds a job that is in no line falls due (0 where a suspect waits, which
--- may be due), in how many seconds a schedule is due, the version of what is paused, the marks of
+-- its dead entries), in how many seconds a job that is in no line falls due (of suspects, one that this worker
+-- may take: outlast_suspect_due_v1), in how many seconds a schedule is due, the version of what is paused, the marks of
 -- those who watch (see outlast_keep_watch_v1), and the next three workers whose lock files this one may see, in
 -- the order of their ids, the first after the last. Marks and neighbours are JSON: a driver would ask what an array
 -- is, once for each connection. Reads only, by a few probes of indexes, in one statement:
@@ -27,7 +27,7 @@ DECLARE
     v_run_at_read bigint := pg_stat_get_xact_tuples_returned(v_run_at); v_first timestamptz;
     v_tick oid := 'outlast_schedules_next'::regclass; v_tick_from timestamptz := outlast_head_v1(v_tick, v_now);
     v_tick_ahead timestamptz := outlast_ahead_v1(v_tick, v_now, '');
-    v_tick_read bigint := pg_stat_get_xact_tuples_returned(v_tick); v_first_tick double precision;
+    v_tick_read bigint := pg_stat_get_xact_tuples_returned(v_tick); v_first_tick double precision; v_suspects boolean;
 BEGIN
     drawn := coalesce(pg_sequence_last_value('outlast_position_seq'), 0);  -- USAGE is enough for it
     watches := json_build_array(
@@ -35,7 +35,7 @@ BEGIN
         coalesce(pg_sequence_last_value('outlast_watch_2_seq'), 0),
         coalesce(pg_sequence_last_value('outlast_watch_3_seq'), 0));
     SELECT (SELECT coalesce(string_agg(p.id::text, ',' ORDER BY p.id), '') FROM outlast_pauses p),
-           CASE WHEN EXISTS (SELECT FROM outlast_jobs j WHERE j.state = 'queued' AND j.solo > 0) THEN 0 END,
+           EXISTS (SELECT FROM outlast_jobs j WHERE j.state = 'queued' AND j.solo > 0),
            coalesce(
                (SELECT j.run_at FROM outlast_jobs j
                 WHERE j.state = 'queued' AND j.position IS NULL AND abs(j.solo) = 0
@@ -70,7 +70,7 @@ BEGIN
                  ORDER BY w.boot_id, w.lock_device, w.id LIMIT 3)
                 LIMIT 3) n
             WHERE me.id = p_worker)
-    INTO pauses, next_due, v_first, v_first_tick, neighbours;
+    INTO pauses, v_suspects, v_first, v_first_tick, neighbours;
     IF pg_stat_get_xact_tuples_returned(v_run_at) - v_run_at_read > 1000 THEN
         PERFORM outlast_dear_v1(v_run_at, v_run_at_from, v_first, v_now, v_run_at_read);
     END IF;
@@ -79,7 +79,8 @@ BEGIN
     END IF;
     IF v_run_at_ahead > v_soon THEN v_first := least(v_first, v_soon); END IF;
     IF v_tick_ahead > v_soon THEN v_first_tick := least(v_first_tick, extract(epoch FROM v_soon)); END IF;
-    next_due := coalesce(next_due, outlast_seconds_v1(v_first, clock_timestamp()));
+    IF v_suspects THEN v_first := least(v_first, outlast_suspect_due_v1(p_worker, v_now)); END IF;
+    next_due := outlast_seconds_v1(v_first, clock_timestamp());
     next_tick := v_first_tick - extract(epoch FROM clock_timestamp());
 END
 $$;

@@ -1,0 +1,32 @@
+-- When this worker may take a suspect: now, if one is due; else when the first one falls due that waits out a back-off;
+-- NULL: never. Of its own tasks and queues, and without what is paused: another's suspect, or one that no worker
+-- serves, would look due to each idle worker again and again. Runs inside outlast_glance_v1, where any suspect waits;
+-- reads only, lane by lane. Names on the worker's row that cannot be read: now, as the exchange then tells better.
+CREATE FUNCTION outlast_suspect_due_v1(p_worker bigint, p_now timestamptz) RETURNS timestamptz
+LANGUAGE plpgsql
+AS $$
+DECLARE
+    v_tasks text[]; v_queues text[]; v_not_queues text[]; v_not_tenants text[];
+BEGIN
+    SELECT ARRAY(SELECT json_array_elements_text(w.tasks::json)
+                 EXCEPT SELECT p.name FROM outlast_pauses p WHERE p.kind = 'task'),
+           ARRAY(SELECT json_array_elements_text(w.queues::json)),
+           ARRAY(SELECT p.name FROM outlast_pauses p WHERE p.kind = 'queue'),
+           ARRAY(SELECT p.name FROM outlast_pauses p WHERE p.kind = 'tenant')
+    INTO v_tasks, v_queues, v_not_queues, v_not_tenants
+    FROM outlast_workers w
+    WHERE w.id = p_worker AND w.status = 'active'
+      AND NOT EXISTS (SELECT FROM outlast_pauses p WHERE p.kind = 'all');
+    IF NOT FOUND THEN RETURN NULL; END IF;
+    IF outlast_first_suspect_v1(1, v_tasks, v_queues, v_not_queues, v_not_tenants, p_now) IS NOT NULL
+        OR outlast_first_suspect_v1(2, v_tasks, v_queues, v_not_queues, v_not_tenants, p_now) IS NOT NULL
+    THEN
+        RETURN p_now;
+    END IF;
+    RETURN least(
+        outlast_next_suspect_due_v1(1, v_tasks, v_queues, v_not_queues, p_now),
+        outlast_next_suspect_due_v1(2, v_tasks, v_queues, v_not_queues, p_now));
+EXCEPTION WHEN data_exception THEN
+    RETURN p_now;
+END
+$$;
