@@ -361,3 +361,62 @@ async def test_a_job_that_ends_its_runner_as_if_from_outside_is_bounded(
     finally:
         worker.terminate()
         assert await asyncio.to_thread(worker.wait, 60) == 0
+
+
+QUICK = """
+import asyncio, contextlib, os, outlast
+app = outlast.App()
+items = asyncio.Queue()
+async def consume():
+    raise ValueError(await items.get())
+async def refresh():
+    try:
+        await asyncio.sleep(3600)
+    finally:
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.sleep(1)  # it closes its client, politely
+@app.lifespan
+async def life():
+    async with asyncio.TaskGroup() as group:
+        group.create_task(consume())
+        group.create_task(refresh())
+        yield
+@app.task
+async def quick(n):
+    here = outlast.current()
+    with open(os.environ["JOURNAL"], "a") as journal:
+        journal.write(f"{here.token}\\n")
+    if n == 300 and here.number == 1:
+        items.put_nowait("poison")
+        await asyncio.sleep(0.2)
+"""
+
+
+async def test_nothing_begins_in_a_runner_whose_lifespan_has_failed(
+    tmp_path: Path, stage: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What waits there in a line goes back as not begun."""
+    (tmp_path / "quick.py").write_text(QUICK)
+    journal = tmp_path / "begun"
+    monkeypatch.setenv("JOURNAL", str(journal))
+    worker = start_quietly(tmp_path, "quick:app", stage.url, tmp_path / "log")
+    try:
+        # only when the runner is ready: a line is for attempts that end quickly
+        first = NewJob(task="quick", args='{"n":0}')
+        await stage.ended((await stage.store.enqueue([first]))[0].job_id)
+        new = [NewJob(task="quick", args=f'{{"n":{n}}}') for n in range(1, 600)]
+        jobs = [each.job_id for each in await stage.store.enqueue(new)]
+        for job in jobs:
+            assert (await stage.ended(job)).state is State.COMPLETED
+    finally:
+        worker.terminate()
+        assert await asyncio.to_thread(worker.wait, 60) == 0
+    begun = {int(line) for line in journal.read_text().split()}
+    unbegun = {
+        each.token
+        for job in jobs
+        for each in await stage.attempts(job)
+        if "before it began" in (each.message or "")
+    }
+    assert unbegun
+    assert not unbegun & begun

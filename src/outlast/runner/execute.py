@@ -64,8 +64,9 @@ class ExecutorLink(Link, Protocol):
         joins it."""
         ...
 
-    def send_ends(self) -> None:
-        """Send the ends that were noted, before another attempt begins in the places of these."""
+    def send_ends(self) -> bool:
+        """Send the ends that were noted, before another attempt begins in the places of these.
+        Return whether ends are told at all: if not, none may begin."""
         ...
 
     def report_begun(self, attempts: list[tuple[int, float]]) -> None:
@@ -160,11 +161,11 @@ class Executor:
     def _fill_slots(self) -> None:
         """Let attempts begin. The ends before them are sent first: so, should this process die,
         none has begun of those that its worker knows to be behind as many others as it has slots.
+        Once ends are no longer told, none begins.
         """
         self._filling = False
-        if not self._line:
+        if not self._line or not self._link.send_ends():
             return
-        self._link.send_ends()
         count = min(len(self._line), self._slots - self._held)
         attempts = [self._line.popleft() for _ in range(count)]
         self._held += count

@@ -79,6 +79,7 @@ class WorkerLink:
         self._loop = asyncio.get_running_loop()
         self._ends: list[End] = []
         self._serving = asyncio.current_task()
+        self._closed = False
         self.store_id = settings.store_id
         self.worker_id = 0
         self.hide = settings.make_hide()
@@ -101,19 +102,24 @@ class WorkerLink:
         return _answer(self._channel.save(token, number, value_json, again=again).result())
 
     def report_end(self, end: End, *, is_last: bool = False) -> None:
-        """Tell the worker that an attempt ended; ends of one turn of the loop go together.
-
-        Once the task that serves is being cancelled, the event loop ends: what attempts make of
-        that would look like their own doing. It is cancelled together with the attempts, in no
-        order.
-        """
-        if self._serving is not None and self._serving.cancelling():
+        """Tell the worker that an attempt ended; ends of one turn of the loop go together."""
+        if not self._tells_ends():
             return
         self._ends.append(end)
         if is_last:
             self.send_ends()
         elif len(self._ends) == 1:
             self._loop.call_soon(self.send_ends)
+
+    def close(self) -> None:
+        """Tell no more ends: the death of this process tells them."""
+        self._closed = True
+
+    def _tells_ends(self) -> bool:
+        """Whether ends are told. Once the task that serves is cancelled, the event loop ends: what
+        attempts make of that would look like their own doing. It is cancelled together with the
+        attempts, in no order, and a lifespan with a group of tasks takes its cancellation back."""
+        return not (self._closed or (self._serving is not None and self._serving.cancelling()))
 
     def report_begun(self, attempts: list[tuple[int, float]]) -> None:
         """Tell the worker that the code of these attempts began that many seconds ago."""
@@ -127,17 +133,17 @@ class WorkerLink:
         """Tell the worker where an attempt's coroutine stands at its limit."""
         self._channel.send(StackAtLimit(token, stack))
 
-    def send_ends(self) -> None:
-        """Send the ends that were reported."""
+    def send_ends(self) -> bool:
+        """Send the ends that were reported; return whether ends are told at all."""
         ends, self._ends = self._ends, []
-        if not ends:  # the last one took them along
-            return
-        flush_tagged()
-        try:
-            self._channel.send(AttemptsEnded(ends))
-        except Exception:  # any error: an unreported end holds its job forever
-            for end in ends:
-                self._send_alone(end)
+        if ends:  # otherwise the last one took them along
+            flush_tagged()
+            try:
+                self._channel.send(AttemptsEnded(ends))
+            except Exception:  # any error: an unreported end holds its job forever
+                for end in ends:
+                    self._send_alone(end)
+        return self._tells_ends()
 
     def _send_alone(self, end: End) -> None:
         try:
@@ -210,8 +216,8 @@ class Runner:
         except BaseException as error:
             if isinstance(error.__context__, KeyboardInterrupt):  # user code re-enabled SIGINT
                 _die_of(signal.SIGINT)
-            # the link reports no ends from here on: the death must tell them instead
             self._broken_off = True
+            self._link.close()
             leaving = threading.Timer(LEAVE_SECONDS, _exit, (BROKEN, ENDED_BY_A_TASK))
             leaving.daemon = True
             leaving.start()

@@ -115,8 +115,9 @@ class LocalLink:
             self._loop.call_soon(self.flush)
         self._ends[end.token] = end
 
-    def send_ends(self) -> None:
-        """Do nothing: no attempt waits here behind others."""
+    def send_ends(self) -> bool:
+        """Return true: ends are always told, and no attempt waits here behind others."""
+        return True
 
     def has_ended(self, token: int) -> bool:
         """Whether it has ended in this turn of the loop."""

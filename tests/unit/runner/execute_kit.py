@@ -25,6 +25,7 @@ class FakeLink:
     def __init__(self) -> None:
         self.ends: list[End] = []
         self.sent = 0  # of these
+        self.tells = True
         self.stacks: list[tuple[int, str]] = []
         self.begun: list[tuple[int, float]] = []
         self.returned: list[int] = []
@@ -44,8 +45,9 @@ class FakeLink:
         self.ends.append(end)
         self.told.set()
 
-    def send_ends(self) -> None:
+    def send_ends(self) -> bool:
         self.sent = len(self.ends)
+        return self.tells
 
     def report_begun(self, attempts) -> None:
         self.begun += attempts

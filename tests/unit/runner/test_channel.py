@@ -302,10 +302,23 @@ async def test_an_attempt_that_is_cancelled_with_the_loop_reports_no_end(wire, s
     serving = asyncio.create_task(serve())
     await asyncio.sleep(0)
     links[0].report_end(End(1, COMPLETED))
+    assert links[0].send_ends()
     serving.cancel()
     links[0].report_end(End(2, COMPLETED), is_last=True)
+    assert not links[0].send_ends(), "so that no other attempt begins"
     with contextlib.suppress(asyncio.CancelledError):
         await serving
     wire.channel.send(REPORT)
     assert wire.told() == AttemptsEnded([End(1, COMPLETED)])
+    assert wire.told() == REPORT
+
+
+async def test_a_link_that_was_closed_tells_no_end(wire, settings):
+    """A group of tasks in the lifespan takes the cancellation of the task that serves back."""
+    wire.listen()
+    link = WorkerLink(wire.channel, settings)
+    link.close()
+    link.report_end(End(1, COMPLETED), is_last=True)
+    assert not link.send_ends()
+    wire.channel.send(REPORT)
     assert wire.told() == REPORT

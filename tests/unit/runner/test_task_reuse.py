@@ -264,6 +264,27 @@ async def test_no_more_begin_than_there_are_slots_and_ends_are_sent_before(bench
     assert max(untold) <= 4
 
 
+async def test_none_begins_once_ends_are_no_longer_told(bench):
+    """Its worker would take one for not begun: as many as there are slots seem to be before it."""
+    begun: list[int] = []
+    gate = asyncio.Event()
+
+    @bench.app.task
+    async def waits() -> None:
+        begun.append(outlast.current().token)
+        await gate.wait()
+
+    start(bench, *["waits"] * 12)
+    while len(begun) < 4:
+        await asyncio.sleep(0)
+    bench.link.tells = False
+    gate.set()
+    assert await ends(bench, 4) == [OutcomeKind.COMPLETED] * 4
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert begun == [1, 2, 3, 4]
+
+
 async def test_a_lane_yields_to_the_loop_regularly(bench):
     turns: list[int] = []
 

@@ -272,7 +272,8 @@ class RunnerPool:
 
     def _end_attempts(self, runner: RunnerProcess, death: Death) -> None:
         ledger = self._ledger.running
-        waited = set(self._assignment.find_line(runner))
+        # behind a frame that cannot be read, no end is known: any of them may have begun
+        waited = set() if death.complaint else set(self._assignment.find_line(runner))
         for token in waited & ledger.keys():
             self._ledger.end(token, _NOT_BEGUN)
         attempts = [ledger[token] for token in sorted(runner.tokens & ledger.keys() - waited)]

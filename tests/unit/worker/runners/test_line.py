@@ -111,6 +111,14 @@ async def test_what_waits_in_a_runner_that_dies_goes_back_uncharged() -> None:
         assert ends[token].incident is not None
 
 
+async def test_behind_a_frame_that_cannot_be_read_any_may_have_begun() -> None:
+    """Ends that came after it were not read, and others have begun in their places."""
+    bench, one, _ = await with_lines()
+    held = set(one.tokens)
+    one.dies(signal="SIGKILL", complaint="a malformed frame")
+    assert {each.token for each in bench.ends() if each.began} == held
+
+
 async def test_an_end_that_waits_for_its_workers_own_signal_leaves_its_slot_to_the_line() -> None:
     bench, one, _ = await with_lines()
     first, *_ = line = one.find_line(CONCURRENCY)
