@@ -245,9 +245,12 @@ class Runner:
             self._channel.send(Restored(idle.token, idle.others, changes))
 
     def _on_frame(self, frame: ToRunner) -> None:
-        """Pass a frame on to the loop; a recall waits for no loop, which may be blocked."""
+        """Pass a frame on to the loop. What has not begun is taken back at once: no recall and no
+        stop of that waits for the loop, which may be blocked."""
         if isinstance(frame, Run):
             self._executor.expect(claimed.token for claimed in frame.attempts)
+        elif isinstance(frame, Stop):
+            self._recall([frame.token])
         elif isinstance(frame, Recall):
             self._recall(frame.tokens)
             return

@@ -57,7 +57,7 @@ class Run(_Frame, frozen=True):
 
 
 class Stop(_Frame, frozen=True):
-    """Worker: ask this attempt to stop."""
+    """Worker: end this attempt if its code has not begun, as by a recall; else ask it to stop."""
 
     token: int
     reason: str

@@ -70,8 +70,8 @@ class AttemptStarter(Protocol):
         """Return how many attempts were claimed and have not begun."""
         ...
 
-    def give_back(self, reason: str, which: Callable[[Claimed], bool] | None = None) -> None:
-        """Give back what was claimed and has not begun: all, or those."""
+    def give_back(self, reason: str) -> None:
+        """Give back all that waits for a slot."""
         ...
 
     def give_back_late(self) -> None:
@@ -87,12 +87,13 @@ class AttemptControl(Protocol):
         ...
 
     def stop(self, token: int, reason: str) -> None:
-        """Ask an attempt to stop; the first reason stays."""
+        """Take an attempt back if its code has not begun, else ask it to stop; the first reason
+        stays."""
         ...
 
-    def recall(self, which: Callable[[Claimed], bool]) -> bool:
-        """Take back those of these attempts whose code has not begun; to be called until it
-        returns true: by then each of the others had begun."""
+    def recall(self, reason: str, which: Callable[[Claimed], bool] | None = None) -> bool:
+        """Take back the attempts whose code has not begun, wherever they wait: all, or those.
+        Return whether that is done: called until it is, all others of these had begun by then."""
         ...
 
     async def find_stack(self, token: int) -> str:

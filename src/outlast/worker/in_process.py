@@ -245,9 +245,9 @@ class LocalStarter:
         """Return how many attempts were claimed and have not begun."""
         return len(self.prefetch)
 
-    def give_back(self, reason: str, which: Callable[[Claimed], bool] | None = None) -> None:
-        """Give back what was claimed and has not begun: all, or those."""
-        self.prefetch.give_back(reason, which)
+    def give_back(self, reason: str) -> None:
+        """Give back all that waits for a slot."""
+        self.prefetch.give_back(reason)
 
     def give_back_late(self) -> None:
         """Give back what has waited too long for a slot and still has none."""
@@ -300,18 +300,21 @@ class LocalControl:
         return runs or token in self._prefetch
 
     def stop(self, token: int, reason: str) -> None:
-        """Ask an attempt to stop."""
+        """Take an attempt back if it has not begun, else ask it to stop."""
         if token in self._prefetch:
             self._prefetch.stop(token, reason)
         running = self._ledger.running.get(token)
         if running is not None and running.stop_reason is None:
             running.stop_reason, running.stopped_at = reason, self._clock.boot()
+            self._executor.recall([token])
             self._executor.stop(token, reason)
 
-    def recall(self, which: Callable[[Claimed], bool]) -> bool:
-        """Take back those of these attempts that have not begun; their ends come by themselves."""
+    def recall(self, reason: str, which: Callable[[Claimed], bool] | None = None) -> bool:
+        """Take back the attempts that have not begun: all, or those. Ends of those that had a slot
+        come by themselves."""
+        self._prefetch.give_back(reason, which)
         running = self._ledger.running.values()
-        self._executor.recall([each.token for each in running if which(each.claimed)])
+        self._executor.recall([e.token for e in running if which is None or which(e.claimed)])
         return True
 
     async def find_stack(self, token: int) -> str:

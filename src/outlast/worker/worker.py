@@ -375,7 +375,7 @@ class Worker:
 
     async def _drain(self) -> None:
         self.registration.drain()
-        self.pool.starter.give_back("the worker is stopping")
+        self.pool.control.recall("the worker is stopping")
         emit("worker_draining", worker_id=self.me.worker_id, running=len(self.ledger.running))
         await self.registration.set_status(WorkerStatus.DRAINING)
         await self._until_empty(self.settings.drain_timeout)

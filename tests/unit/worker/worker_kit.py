@@ -179,6 +179,7 @@ class FakePool:
         self.has_started = self.is_ready = True
         self.worker_id = 0
         self.has_recalled = True
+        self.recalled: list[int] = []  # at the last call
         self.declared: list[NewSchedule] = []
         self.placed: list[int] = []
         self.stopped: list[tuple[int, str]] = []
@@ -219,9 +220,8 @@ class FakePool:
     def linger(self) -> float:
         return self.lingers
 
-    def give_back(self, reason: str, which: Callable[[Claimed], bool] | None = None) -> None:
-        if which is None:
-            self.given_back.append(reason)
+    def give_back(self, reason: str) -> None:
+        self.given_back.append(reason)
 
     def give_back_late(self) -> None:
         """Return 0: nothing waits for a slot."""
@@ -235,7 +235,12 @@ class FakePool:
             running.stop_reason, running.stopped_at = reason, self.ledger._clock.boot()
             self.stopped.append((token, reason))
 
-    def recall(self, which: Callable[[Claimed], bool]) -> bool:
+    def recall(self, reason: str, which: Callable[[Claimed], bool] | None = None) -> bool:
+        if which is None:
+            self.given_back.append(reason)
+        else:
+            attempts = self.ledger.running.values()
+            self.recalled = [each.token for each in attempts if which(each.claimed)]
         return self.has_recalled
 
     async def find_stack(self, token: int) -> str:

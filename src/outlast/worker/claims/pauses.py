@@ -1,11 +1,10 @@
 """What is paused, as this worker knows it; it starts nothing of that, and tells the store so.
 
 The pause is kept here, not in the store's claims. What is paused is left out of each claim; what a
-claim brings that was asked for before is given back, and so is what was claimed and has not begun,
-in its runner as well, which is asked for that.
-Only then does the worker's row say that it heeds the pause: who sees that on the rows of all active
-workers may rely on it. A worker that has registered claims nothing before it has read what is
-paused: so one that no one has waited for starts nothing of it, either.
+claim brings that was asked for before is given back, and what has not begun is recalled, from its
+runner as well. Only then does the worker's row say that it heeds the pause: who sees that on the
+rows of all active workers may rely on it. A worker that has registered claims nothing before it has
+read what is paused: so one that no one has waited for starts nothing of it, either.
 """
 
 from __future__ import annotations
@@ -114,12 +113,11 @@ class PauseKeeper:
             self._told = row, version
 
     def _apply(self, pauses: Pauses) -> None:
-        """Act on it: from here on nothing of it starts, and what has not begun is given back."""
+        """Act on it: from here on nothing of it is given to a runner."""
         before, self.pauses = self.pauses, pauses
         if before.version == pauses.version:
             return
         emit("pauses_changed", worker_id=self._owner.me.worker_id, pauses=len(pauses.listed))
-        self._owner.pool.starter.give_back(STOP_REASON, lambda claimed: not self.may_start(claimed))
         known = {pause.id for pause in before.listed}
         stops = Pauses(pause for pause in pauses.listed if pause.stop and pause.id not in known)
         for token, running in list(self._owner.ledger.running.items()):
@@ -128,8 +126,9 @@ class PauseKeeper:
         self._owner.look_for_work()  # of what was resumed
 
     def _recall(self) -> bool:
-        """Take back what is paused and has not begun in its runner; return whether that is done."""
-        return self._owner.pool.control.recall(lambda claimed: not self.may_start(claimed))
+        """Take back what is paused and has not begun; return whether that is done."""
+        control = self._owner.pool.control
+        return control.recall(STOP_REASON, lambda claimed: not self.may_start(claimed))
 
     def may_start(self, claimed: Claimed) -> bool:
         """Whether no pause is on this job."""

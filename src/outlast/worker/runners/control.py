@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection
 from outlast.clock import Clock
 from outlast.model.crash import LIMITS
 from outlast.model.job import SHELL_TASK
-from outlast.runner.protocol import Recall, ShowStack, Stop
+from outlast.runner.protocol import ShowStack, Stop
 from outlast.runner.stacks import own_first
 from outlast.store.values import Claimed
 from outlast.worker.base import SHOW_SECONDS_MAX, WAITS
@@ -56,7 +56,8 @@ class RunnersControl:
         return next((runner for runner in self._runners if token in runner.tokens), None)
 
     def stop(self, token: int, reason: str) -> None:
-        """Ask an attempt to stop; the first reason stays. At a limit it shows its stack first."""
+        """Take an attempt back if its code has not begun, else ask it to stop; the first reason
+        stays. At a limit it shows its stack first."""
         for prefetch in self._prefetches:
             if token in prefetch:
                 prefetch.stop(token, reason)
@@ -68,18 +69,18 @@ class RunnersControl:
             runner.ask_stacks()
         runner.send(Stop(token, reason))
 
-    def recall(self, which: Callable[[Claimed], bool]) -> bool:
-        """Ask runners for those of these attempts whose code has not begun; return whether all
+    def recall(self, reason: str, which: Callable[[Claimed], bool] | None = None) -> bool:
+        """Take back the attempts whose code has not begun: all, or those. Return whether all
         runners have answered."""
+        for prefetch in self._prefetches:
+            prefetch.give_back(reason, which)
         running, answered = self._ledger.running, True
         for runner in self._runners:
             unsure = running.keys() & (runner.tokens - runner.begun)
-            asked = {token for token in unsure if which(running[token].claimed)}
-            if runner.gone or not asked:
-                continue  # one that is gone begins nothing
-            answered = False
-            if new := runner.note_recalling(asked):
-                runner.send(Recall(new))
+            asked = {token for token in unsure if which is None or which(running[token].claimed)}
+            if asked and not runner.gone:  # one that is gone begins nothing
+                runner.recall(asked)
+                answered = False
         return answered
 
     async def find_stack(self, token: int) -> str:

@@ -128,7 +128,7 @@ class RunnerPool:
 
     def make_reloader(self) -> Reloader:
         """Return the duty that replaces the runners when the code has changed."""
-        return Reloader(self._supervisor, self.starter, self.control, self._clock)
+        return Reloader(self._supervisor, self.control, self._clock)
 
     def note_registration(self, worker_id: int) -> None:
         """Note the id that attempts show."""

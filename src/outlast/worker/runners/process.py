@@ -28,6 +28,7 @@ from outlast.runner.protocol import (
     Configure,
     FrameError,
     Quit,
+    Recall,
     Run,
     ToRunner,
     ToWorker,
@@ -190,6 +191,12 @@ class RunnerProcess(RunnerState):
         data, self._unsent = b"".join(self._unsent), []
         if data and self._transport is not None and not self._transport.is_closing():
             self._transport.write(data)
+
+    def recall(self, tokens: Collection[int]) -> None:
+        """Ask once for those of these attempts whose code has not begun. A blocked loop does not
+        delay the answer."""
+        if new := self.note_recalling(tokens):
+            self.send(Recall(new))
 
     def quit(self) -> None:
         """Let an idle runner leave its lifespan and exit."""

@@ -16,7 +16,7 @@ from pathlib import Path
 from outlast.clock import Clock
 from outlast.errors import text_of
 from outlast.events import emit
-from outlast.worker.base import AttemptControl, AttemptStarter
+from outlast.worker.base import AttemptControl
 from outlast.worker.runners.supervisor import RELOAD, RunnerSupervisor
 
 ATTEMPT_SECONDS = 1.0  # that attempts have to end by themselves, and again once asked to stop
@@ -74,12 +74,10 @@ class Reloader:
     def __init__(
         self,
         supervisor: RunnerSupervisor,
-        starter: AttemptStarter,
         control: AttemptControl,
         clock: Clock,
     ) -> None:
         self._supervisor = supervisor
-        self._starter = starter
         self._control = control
         self._clock = clock
         self._changed: list[str] = []
@@ -94,7 +92,7 @@ class Reloader:
         if self._changed:
             names, self._changed = self._changed, []
             emit("code_changed", files=_shorten(names))
-            self._starter.give_back("the code of its task has changed")
+            self._control.recall("the code of its task has changed")
             self._supervisor.start_over()
         self._end_old_ones()
         return LOOK_SECONDS

@@ -5,7 +5,6 @@ Which runner takes which attempt is decided in ``worker/runners/assignment.py``.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 from outlast.clock import Clock
@@ -13,7 +12,7 @@ from outlast.errors import text_of
 from outlast.model.crash import CrashKind
 from outlast.model.job import ALONE_IN_RUNNER, ALONE_IN_WORKER
 from outlast.model.lifecycle import Outcome, OutcomeKind
-from outlast.runner.protocol import FrameError, Recall, Run, in_batches
+from outlast.runner.protocol import FrameError, Run, in_batches
 from outlast.store.schedules import NewSchedule
 from outlast.store.values import Claimed, ClaimRequest
 from outlast.worker.base import PoolOwner
@@ -210,10 +209,10 @@ class RunnerStarter:
         places = self._prefetches.shared.expect(LINE_SECONDS) // self._size
         return Line(min(places, self._line_max), self._clock.boot() - QUICK_SECONDS)
 
-    def give_back(self, reason: str, which: Callable[[Claimed], bool] | None = None) -> None:
-        """Give back what was claimed and has not begun: all, or those."""
+    def give_back(self, reason: str) -> None:
+        """Give back all that waits for a slot."""
         for prefetch in self._prefetches:
-            prefetch.give_back(reason, which)
+            prefetch.give_back(reason)
 
     def give_back_late(self) -> None:
         """Give back what has waited too long for a slot; what has one by now starts first."""
@@ -232,5 +231,4 @@ class RunnerStarter:
             for token in self._assignment.find_line(runner)
             if token in running and running[token].started_at <= since
         ]
-        if new := runner.note_recalling(late):
-            runner.send(Recall(new))
+        runner.recall(late)

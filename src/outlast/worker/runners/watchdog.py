@@ -20,6 +20,7 @@ from typing import Protocol
 from outlast.clock import Clock
 from outlast.events import emit
 from outlast.model.lifecycle import Outcome, OutcomeKind
+from outlast.store.values import Claimed
 from outlast.worker.base import AttemptControl, AttemptStarter, PoolOwner
 from outlast.worker.claims.ledger import Ledger
 from outlast.worker.runners.responsiveness import (
@@ -90,6 +91,7 @@ class Watchdog:
             self._loops.look_at_loops()
         else:
             self._credit_lateness(now)
+        self._control.recall("expired", lambda claimed: _has_expired(claimed, now))
         for running in list(self._ledger.running.values()):
             self._judge(running, now)
         self._waits.look()
@@ -173,6 +175,10 @@ class Watchdog:
     def _stop(self, running: Running, reason: str) -> None:
         emit("attempt_stopping", token=running.token, reason=reason)
         self._control.stop(running.token, reason)
+
+
+def _has_expired(claimed: Claimed, now: float) -> bool:
+    return claimed.begin_by is not None and now >= claimed.begin_by
 
 
 def _grace(running: Running, loop: Responsiveness | None) -> float:

@@ -33,7 +33,7 @@ class Paused(Bench):
         self.nudged = Nudge()
         store: Any = self.store
         store.inspector, store.heed = self, self.heed
-        self.pool.give_back = self.give_back  # type: ignore[method-assign]
+        self.pool.recall = self.recall  # type: ignore[method-assign]
         self.keeper = PauseKeeper(self, store, self.nudged, self.clock)  # type: ignore[arg-type]
         self.exchange = Exchange(
             store,
@@ -66,9 +66,10 @@ class Paused(Bench):
     async def heed(self, me: WorkerRef, version: str) -> None:
         self.store.calls.append(("heed", version))
 
-    def give_back(self, reason: str, which: Callable[[Claimed], bool] | None = None) -> None:
+    def recall(self, reason: str, which: Callable[[Claimed], bool] | None = None) -> bool:
         assert which is not None
-        self.store.calls.append(("give back", [c.token for c in self.found_waiting if which(c)]))
+        self.store.calls.append(("recall", [c.token for c in self.found_waiting if which(c)]))
+        return self.pool.has_recalled
 
     def acknowledged(self) -> list[str]:
         return [version for verb, version in self.store.calls if verb == "heed"]
@@ -160,7 +161,7 @@ async def test_a_claim_under_way_while_it_is_paused_starts_nothing_of_it(
     assert {(end.outcome, end.charge.value) for end in back.values()} == {("released", "none")}
 
 
-async def test_what_has_not_begun_is_given_back_before_it_is_acknowledged(bench: Paused) -> None:
+async def test_what_has_not_begun_is_recalled_before_it_is_acknowledged(bench: Paused) -> None:
     await bench.keeper.run_once()
     bench.found_waiting = [claimed(1, queue="q"), claimed(2), claimed(3, queue="q")]
     bench.listed = [paused(5, "queue", "q")]
@@ -168,7 +169,7 @@ async def test_what_has_not_begun_is_given_back_before_it_is_acknowledged(bench:
     bench.store.calls.clear()
     with heard() as names:
         await bench.keeper.run_once()
-    said = [("pauses", None), ("give back", [1, 3]), ("look for work", None), ("heed", "5")]
+    said = [("pauses", None), ("look for work", None), ("recall", [1, 3]), ("heed", "5")]
     assert bench.store.calls == said
     assert names == ["pauses_changed"]
 

@@ -10,6 +10,7 @@ from outlast.runner import protocol
 from outlast.runner.protocol import Began, Hello, Run, TaskInfo
 from outlast.store.values import Claimed, ClaimRequest
 from outlast.worker.runners.pool import RunnerPool
+from outlast.worker.runners.process import RunnerProcess
 from outlast.worker.runners.recycling import Recycling
 from outlast.worker.runners.state import RunnerState
 from outlast.worker.runners.supervisor import SPARE_AFTER_SECONDS
@@ -48,6 +49,8 @@ class FakeRunner(RunnerState):
         self.sent.append(frame)
         if isinstance(frame, Run) and not self.waits:
             self.begins(*(each.token for each in frame.attempts))
+
+    recall = RunnerProcess.recall
 
     def kill(self, reason: str | None = None) -> None:
         self.doom(reason)

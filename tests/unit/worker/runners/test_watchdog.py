@@ -51,6 +51,15 @@ async def test_without_limits_nothing_is_stopped(watch):
     assert watch.pool.stopped == watch.pool.killed == []
 
 
+async def test_what_has_expired_is_recalled(watch):
+    """Where it has not begun: a runner that has begun it says so."""
+    watch.ledger.claim([claimed(1, begin_by=10.0), claimed(2, begin_by=20.0), claimed(3)])
+    await watch.after(9.9)
+    assert watch.pool.recalled == []
+    await watch.after(0.1)
+    assert watch.pool.recalled == [1]
+
+
 async def test_an_attempt_without_a_runner_is_released(watch):
     watch.run()
     watch.pool.forgotten.add(1)
