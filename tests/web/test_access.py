@@ -6,6 +6,7 @@ a new one without a row fails.
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -23,6 +24,7 @@ from outlast.web.problem import API
 from outlast.web.session import Anyone
 from tests.conformance.kit import Hands, crashed, enqueued, job
 from tests.conformance.schedules_kit import put_one
+from tests.manual_clock import ManualClock
 from tests.web.kit import Page, let_in, page_on
 
 if TYPE_CHECKING:
@@ -388,3 +390,44 @@ async def test_a_user_of_one_tenant_comes_from_the_root_to_the_jobs(world: World
 async def test_the_foot_says_who_looks(world: World, judge: Judge, said: str) -> None:
     async with page_on(world.store.url, judge) as page:
         assert f"<span>{said}</span>" in await page.see("/")
+
+
+TIMES = re.compile(r"\d+\.\d+|\b\d+ (?:s|ms)\b|\bjust now\b|\bnow\b| ago\b|\d\d:\d\d:\d\d")
+
+
+async def fill_queue(hands: Hands, tenant: str, priority: int) -> None:
+    """Put jobs of a tenant into the queue: two that are dead, one that runs, and one that waits,
+    before those of a lower priority."""
+    store = hands.store
+    where: dict[str, Any] = {"tenant": tenant, "priority": priority}
+    await enqueued(store, *[job(policy=Policy(retries=0), **where)] * 2, job(**where))
+    for one in await hands.claim(2):
+        await hands.hand_in(crashed(one))
+    await hands.claim_one()
+    await enqueued(store, job(**where))
+
+
+async def look_at_own(store: Store) -> dict[str, str]:
+    """Return what a user of one tenant is shown of its four jobs, without times."""
+    seen = {}
+    async with page_on(store.url, let_in(tenant="acme")) as page:
+        page.site.clock = ManualClock(wall=4e9)
+        for method, path in CASES:
+            case = CASES[method, path]
+            if method == "GET" and case.by_tenant and "{action}" not in case.url:
+                for number in range(1, 5) if "{job}" in case.url else [0]:
+                    url = case.url.format(job=number)
+                    seen[url] = TIMES.sub("", (await page.get(url)).text)
+    return seen
+
+
+async def test_what_a_user_of_one_tenant_is_shown_depends_on_no_other(store: Store) -> None:
+    """The same answers, whether another tenant has no job in the store or many."""
+    hands = await Hands.on(store, lease=3_600.0)
+    await fill_queue(hands, "acme", 0)
+    alone = await look_at_own(store)
+    for priority in (1, 2, 3):
+        await fill_queue(hands, "other", priority)
+    beside = await look_at_own(store)
+    for url, text in beside.items():
+        assert text.splitlines() == alone[url].splitlines(), url

@@ -13,7 +13,8 @@ from outlast.store.statistics import Place
 
 class Situation(msgspec.Struct, frozen=True, kw_only=True):
     """All that is known. ``attempts`` are closed ones by token; ``now`` is seconds since 1970.
-    ``held``: jobs that run, as many as were looked at."""
+    ``held``: jobs that run, as many as were looked at. ``may_tell_others``: whether the answer may
+    count other jobs, and name those that it is not about; they may be of other tenants."""
 
     row: StoredJob
     attempts: Sequence[AttemptRow]
@@ -22,6 +23,7 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
     now: float
     held: Sequence[Held] = ()
     pauses: Sequence[Pause] = ()
+    may_tell_others: bool = True
 
 
 class Explanation(msgspec.Struct, frozen=True, kw_only=True):

@@ -65,17 +65,11 @@ def _due(about: Situation) -> Explanation:
         others = max(0, about.place.suspects - 1)
         return Explanation(position="suspect", sentences=past, moves=moves, others=others)
     able = _able(about)
-    before = about.place.before
-    line_up = f"{count_text(before, 'job')} before it" if before else "nothing before it"
-    sentences = [
-        f"It has been due {since(row.run_at, about.now)}, with {line_up} in its queue.",
-        (
-            f"{capitalize(join_names(able))} can take it and"
-            f" {'runs' if len(able) == 1 else 'run'} {count_of(_load(able), 'attempt')} now."
-        ),
-    ]
+    before = about.place.before if about.may_tell_others else 0
+    sentences = _describe_line(about, able)
     if held := _held(about, able):
-        said = f"Every job that runs there waits for another and holds its slot: {held}."
+        said = "Every job that runs there waits for another and holds its slot"
+        said += f": {held}." if about.may_tell_others else "."
         return Explanation(
             position="slots_held",
             sentences=[*past, *sentences, said],
@@ -88,6 +82,18 @@ def _due(about: Situation) -> Explanation:
     ]
     others = max(0, about.place.due_here - 1)
     return Explanation(position="in_line", sentences=past + sentences, moves=moves, others=others)
+
+
+def _describe_line(about: Situation, able: Sequence[WorkerRow]) -> list[str]:
+    """Say since when a job has been due, and who can take it."""
+    lasts = f"It has been due {since(about.row.run_at, about.now)}"
+    takers = f"{capitalize(join_names(able))} can take it"
+    if not about.may_tell_others:
+        return [f"{lasts}.", f"{takers}."]
+    before = about.place.before
+    line_up = f"{count_text(before, 'job')} before it" if before else "nothing before it"
+    runs = f"{'runs' if len(able) == 1 else 'run'} {count_of(_load(able), 'attempt')} now"
+    return [f"{lasts}, with {line_up} in its queue.", f"{takers} and {runs}."]
 
 
 def _describe_pause(about: Situation) -> Standing | None:
@@ -123,6 +129,7 @@ def _suspicion(about: Situation) -> list[str]:
         return []
     beside = [one.crash.neighbours for one in about.attempts if one.crash is not None]
     others = sorted({*about.place.incident, *(beside[-1] if beside else [])} - {row.id})
+    others = others if about.may_tell_others else []
     shared = ", ".join(map(str, others[:NAMES_SHOWN])) + (", …" if others[NAMES_SHOWN:] else "")
     company = f" with {'job' if len(others) == 1 else 'jobs'} {shared}" if others else ""
     where = "in a runner" if row.solo == 1 else "in a whole worker"

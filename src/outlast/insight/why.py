@@ -60,6 +60,8 @@ POSITIONS = {
 def why(about: Situation) -> Explanation:
     """Return why a job is where it is; of a scheduled one first for which tick it is."""
     answer = _why(about)
+    if not about.may_tell_others:
+        answer = msgspec.structs.replace(answer, others=0)
     policy = about.row.policy
     if policy.schedule is None or policy.tick is None:
         return answer

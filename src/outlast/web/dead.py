@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 from starlette.responses import Response
 
 from outlast.insight.deaths import DeathGroups, read_dead_groups
@@ -31,7 +32,7 @@ async def show_groups(visit: Visit) -> Response:
     async def look(store: Store) -> DeathGroups:
         return await read_dead_groups(store, which)
 
-    found = await visit.ask(("dead", which), look)
+    found = keep_own_numbers(visit, await visit.ask(("dead", which), look))
     return visit.show("dead.html", found=found, which=which)
 
 
@@ -64,6 +65,15 @@ async def show_group(visit: Visit) -> Response:
         before=before,
         next_before=ids.before,
     )
+
+
+def keep_own_numbers(visit: Visit, found: DeathGroups) -> DeathGroups:
+    """Return groups as this visitor may see them: to users of one tenant, the jobs that were looked
+    at are those of that tenant."""
+    if visit.access.tenant is None:
+        return found
+    own = sum(one.number for one in found.groups)
+    return msgspec.structs.replace(found, looked_at=own)
 
 
 def name_of_group(visit: Visit) -> str:

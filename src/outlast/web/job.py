@@ -42,7 +42,7 @@ class JobPage(msgspec.Struct, frozen=True):
     """All that the page of a job shows. Payloads are cut behind SHOWN_MAX characters."""
 
     dossier: Dossier
-    answer: Explanation
+    about: Situation
     actions: list[ActionRow] = []
 
 
@@ -62,7 +62,7 @@ async def read_page(store: Store, job_id: int, now: float) -> JobPage | None:
         pauses=dossier.paused,
     )
     actions = await store.inspector.actions(ACTIONS_SHOWN, job_id=job_id)
-    return JobPage(dossier, why(situation), actions)
+    return JobPage(dossier, situation, actions)
 
 
 async def find_page(visit: Visit) -> JobPage:
@@ -98,7 +98,7 @@ async def show_job(visit: Visit) -> Response:
         "job.html",
         row=row,
         phase=dossier.phase,
-        answer=found.answer,
+        answer=explain(visit, found.about),
         attempts=list(reversed(kept)),
         attempts_hidden=len(attempts) - len(kept),
         dropped=dossier.attempts[-1].dropped if dossier.attempts else 0,
@@ -121,6 +121,12 @@ async def show_job(visit: Visit) -> Response:
         own_stack=own_stack,
         trace=lambda text: "\n".join(lines(text.rstrip(), TRACE_LINES)),
     )
+
+
+def explain(visit: Visit, about: Situation) -> Explanation:
+    """Return why a job is where it is; to users of one tenant without what is told of others."""
+    alone = visit.access.tenant is not None
+    return why(msgspec.structs.replace(about, may_tell_others=not alone))
 
 
 def find_asked(dossier: Dossier) -> AskedStack | None:

@@ -15,6 +15,7 @@ from outlast.store.evidence import AttemptFilter, Cause, DeadFilter, EndedAttemp
 from outlast.store.protocol import Store
 from outlast.web.api.jobs import LIMIT_MAX, read_limit
 from outlast.web.api.route import ApiRoute, answer_json
+from outlast.web.dead import keep_own_numbers
 from outlast.web.listing import read_name, read_number
 from outlast.web.problem import WebRefusal
 from outlast.web.visit import Visit
@@ -30,7 +31,7 @@ async def show_dead_groups(visit: Visit) -> Response:
         queue=read_name(visit.query, "queue"), task=read_name(visit.query, "task"), tenant=tenant
     )
     found = await visit.ask(("api groups", which), lambda store: read_dead_groups(store, which))
-    return answer_json(dead_groups_document(found))
+    return answer_json(dead_groups_document(keep_own_numbers(visit, found)))
 
 
 async def show_deaths(visit: Visit) -> Response:

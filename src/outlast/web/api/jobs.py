@@ -7,12 +7,12 @@ from starlette.responses import Response
 
 from outlast.insight.documents import SCHEMA, Document, job_document, listed_document, logs_document
 from outlast.insight.queries import Dossier, list_jobs, read_dossier, read_situation, state_of
-from outlast.insight.why import why, why_document
+from outlast.insight.why import why_document
 from outlast.store.protocol import Store
 from outlast.store.rows import JobFilter, StoredJob
 from outlast.web.access import Right
 from outlast.web.api.route import ApiRoute, answer_json
-from outlast.web.job import PAYLOADS, not_found
+from outlast.web.job import PAYLOADS, explain, not_found
 from outlast.web.job_logs import read_logs
 from outlast.web.jobs import BOUNDS
 from outlast.web.listing import read_name, read_number
@@ -105,10 +105,7 @@ async def show_why(visit: Visit) -> Response:
     )
     if about is None or not visit.access.may_see(about.row.tenant):
         raise not_found(job_id)
-    answer = why(about)
-    if visit.access.tenant is not None:
-        answer = msgspec.structs.replace(answer, others=0)
-    return answer_json(why_document(about.row, answer))
+    return answer_json(why_document(about.row, explain(visit, about)))
 
 
 async def show_logs(visit: Visit) -> Response:
