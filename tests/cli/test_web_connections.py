@@ -44,11 +44,18 @@ async def served(tmp_path: Path) -> AsyncIterator[int]:
 @contextlib.asynccontextmanager
 async def talking(port: int, said: bytes) -> AsyncIterator[asyncio.StreamReader]:
     """Open a connection, say something; give what is answered."""
+    async with conversing(port, said) as (reader, _):
+        yield reader
+
+
+@contextlib.asynccontextmanager
+async def conversing(port: int, said: bytes) -> AsyncIterator[Talk]:
+    """Open a connection, say something; give what is answered, and a way to say more."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     try:
         writer.write(said)
         await writer.drain()
-        yield reader
+        yield reader, writer
     finally:
         writer.close()
         with contextlib.suppress(ConnectionError):
@@ -60,6 +67,16 @@ async def all_of(reader: asyncio.StreamReader) -> bytes:
     with contextlib.suppress(ConnectionError):
         return await asyncio.wait_for(reader.read(), SECONDS)
     return b""
+
+
+async def answered(talk: Talk) -> None:
+    """Read one whole answer to ASKED."""
+    head = await asyncio.wait_for(talk[0].readuntil(b"\r\n\r\n"), SECONDS)
+    assert head.startswith(b"HTTP/1.1 404")
+    size = next(
+        int(line[15:]) for line in head.lower().split(b"\r\n") if line[:15] == b"content-length:"
+    )
+    await asyncio.wait_for(talk[0].readexactly(size), SECONDS)
 
 
 @pytest.mark.parametrize("said", [b"", b"GET / HTTP/1.1\r\nHost: loc", ASKED + b"GET /"], ids=len)
@@ -99,15 +116,46 @@ async def test_a_client_that_reads_no_answer_is_cut_off(
             await asyncio.wait_for(lost.wait(), SECONDS)
 
 
-async def test_connections_beyond_the_bound_are_closed_at_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@contextlib.asynccontextmanager
+async def two_at_most(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: bytes
+) -> AsyncIterator[tuple[int, Talk, Talk]]:
+    """Serve two connections at most, and open two that say this; none is closed for its silence."""
     monkeypatch.setattr(PatientProtocol, "most", 2)
     monkeypatch.setattr(web_connections, "SILENT_SECONDS", 10 * SECONDS)
-    async with served(tmp_path) as port, talking(port, ASKED) as one, talking(port, ASKED) as other:
-        for reader in (one, other):
-            assert b"404" in await asyncio.wait_for(reader.readline(), SECONDS)
-        async with talking(port, b"") as third:
+    async with contextlib.AsyncExitStack() as stack:
+        port = await stack.enter_async_context(served(tmp_path))
+        one = await stack.enter_async_context(conversing(port, said))
+        other = await stack.enter_async_context(conversing(port, said))
+        yield port, one, other
+
+
+async def test_of_too_many_connections_the_one_that_waited_longest_for_a_request_is_cut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A newcomer is answered, though a stranger holds all others by a small request now and then:
+    as often as it comes."""
+    async with two_at_most(tmp_path, monkeypatch, ASKED) as (port, one, other):
+        await answered(one)
+        await answered(other)
+        one[1].write(ASKED)
+        await answered(one)
+        async with talking(port, ASKED) as third:
+            assert b"404" in await asyncio.wait_for(third.readline(), SECONDS)
+            assert not await all_of(other[0])
+            one[1].write(ASKED)
+            await answered(one)
+
+
+async def test_a_request_under_way_is_cut_for_no_newcomer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun = b"POST /jobs/1/cancel HTTP/1.1\r\n" + HEAD + b"Content-Length: 9\r\n"
+    asked = begun + b"Expect: 100-continue\r\n\r\n"
+    async with two_at_most(tmp_path, monkeypatch, asked) as (port, one, other):
+        for reader, _ in (one, other):  # answered once the application asks for the body
+            assert b"100" in await asyncio.wait_for(reader.readline(), SECONDS)
+        async with talking(port, ASKED) as third:
             assert not await all_of(third)
 
 

@@ -1,6 +1,9 @@
 """The connections of ``outlast web``: no more than there are file descriptors for, and none that a
 client opens and then leaves without a request, or whose answers it does not read. Servers wait for
-such clients without a limit, and a few hundred of them would keep all others out."""
+such clients without a limit, and a few hundred of them would keep all others out.
+
+Where there are too many, a newcomer takes the place of the connection that has waited longest for
+its client: so a client that sends small requests on all of them keeps no one out."""
 
 from __future__ import annotations
 
@@ -31,15 +34,36 @@ class PatientProtocol(H11Protocol):
     most = FILES // 2
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Take a connection, or close it at once."""
+        """Take a connection; of too many, cut one."""
         super().connection_made(transport)
         self._served: Any = None
-        self._look: asyncio.TimerHandle | None = None
         self._unread: asyncio.TimerHandle | None = None
+        self.waits_since = self.loop.time()
+        self._look = self.loop.call_later(SILENT_SECONDS, self._close_if_silent)
         if len(self.connections) > self.most:
-            transport.abort()
-        else:
-            self._look = self.loop.call_later(SILENT_SECONDS, self._close_if_silent)
+            self._cut_one()
+
+    def _cut_one(self) -> None:
+        """Cut the connection that has waited longest for its client; this one, where all others
+        have a request under way."""
+        others: list[Any] = [one for one in self.connections if not one.transport.is_closing()]
+        if len(others) > self.most:
+            waiting = [one for one in others if one.waits_for_client]
+            min(waiting, key=lambda one: one.waits_since, default=self).transport.abort()
+
+    @property
+    def waits_for_client(self) -> bool:
+        """Whether the client has to go on: to send a whole request, or to read an answer."""
+        return self._is_idle or self._unread is not None
+
+    @property
+    def _is_idle(self) -> bool:
+        return self.cycle is None or self.cycle.response_complete
+
+    def on_response_complete(self) -> None:
+        """Begin to wait for the next request."""
+        self.waits_since = self.loop.time()
+        super().on_response_complete()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget it."""
@@ -62,8 +86,7 @@ class PatientProtocol(H11Protocol):
 
     def _close_if_silent(self) -> None:
         """Close it where no request was under way, nor has ended since the last look."""
-        is_idle = self.cycle is None or self.cycle.response_complete
-        if is_idle and self.cycle is self._served:
+        if self._is_idle and self.cycle is self._served:
             self.transport.close()  # at once, or when the client has read what is written
             self._abort_if_unread()
             return
@@ -72,4 +95,5 @@ class PatientProtocol(H11Protocol):
 
     def _abort_if_unread(self) -> None:
         if self._unread is None:
+            self.waits_since = self.loop.time()
             self._unread = self.loop.call_later(UNREAD_SECONDS, self.transport.abort)
