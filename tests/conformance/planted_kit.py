@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
-from outlast.model.crash import Crash, CrashKind, Progress
+from outlast.model.crash import Crash, CrashKind, Progress, clean
 from outlast.model.job import Policy
 from outlast.model.lifecycle import OutcomeKind
 from outlast.model.pause import PauseKind
@@ -126,6 +126,8 @@ async def planted(
     stack = Stack(token=running.token, asked=1, text=plant("stack"), line=plant("line of a stack"))
     assert await store.keep_stack(running.job_id, stack)
     lines = [LogLine(1e9, long("log", 900)), LogLine(1e9, f"as bytes: {plant('log').encode()!r}")]
+    pieces = "x" * 3_993 + plant("log in pieces") + "y" * 4_000
+    lines += [LogLine(1e9, pieces[:4_000]), LogLine(1e9, pieces[4_000:])]
     await store.keep_logs([JobLog(running.job_id, running.token, 1, lines)])
     for number in (0, 7, 13):  # so that cuts fall elsewhere in each
         ran += await enqueued(store, job(policy=FINAL, task=f"app.other{number}"))
@@ -133,12 +135,14 @@ async def planted(
         shift = "x" * number + " "
         crash = Crash(
             kind=CrashKind.ERROR,
-            message=shift + long("message", 1_950),
+            message=clean(shift + long("message", 3_000 if form is str else 1_950)),
             exception=plant("exception"),
             traceback=shift + long("traceback", 16_000),
             stacks=long("stacks", 2_000),
-            output=[long("output", 1_000)],
-            progress=Progress(stage=plant("last stage"), message=plant("last progress")),
+            output=[long("output", 1_000), (shift + long("output", 9_000))[-2_000:]],
+            progress=Progress(
+                stage=clean(shift + long("last stage", 400), 200), message=plant("last progress")
+            ),
         )
         end = ended(claimed, OutcomeKind.CRASHED, crash=crash, message=crash.message)
         await hands.hand_in(end)
@@ -168,7 +172,7 @@ async def planted(
     encoded = {"args", "checkpoint", "result"}
     encoded |= {f"{name} in JSON" for name in encoded} | {"long args", "args of a schedule"}
     payloads = encoded | {"meta", "meta in JSON", "stack", "line of a stack"}
-    payloads |= {"log", "output", "args of a filter"}
+    payloads |= {"log", "log in pieces", "output", "args of a filter"}
     names = {
         "job_id": [str(one) for one in ran],
         "worker_id": [str(hands.me.worker_id)],

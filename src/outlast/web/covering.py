@@ -7,13 +7,14 @@ covered by itself: nothing else of the store is at hand there.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from enum import Enum
 from functools import cache
 from typing import Any, TypeVar, cast, get_type_hints
 
 import msgspec
 
+from outlast.model.crash import LINE_MAX
 from outlast.store.logs import LogLine
 from outlast.store.protocol import Store
 from outlast.store.rows import StoredJob
@@ -32,6 +33,7 @@ _NAMES = {
 """Columns that are compared, and never hidden: names, words of ours, and versions."""
 _JSON = {"call", "filter"}  # columns of JSON with columns in it
 _TEXTS = ("args", "checkpoint", "result")
+PIECE_BYTES = 3_900  # a line of so many may go on in the next (``worker.claims.job_logs``)
 AHEAD = 20_000  # characters that are read beyond a cut: what begins before it is seen whole
 
 
@@ -97,13 +99,29 @@ class Covering:
     def _lines(self, lines: Sequence[Any]) -> list[Any]:
         """Return lines without what goes over several of them, too; then it is not known any more
         when each of them was printed."""
-        texts = [one.text if isinstance(one, LogLine) else str(one) for one in lines]
-        parts = self._hiding.cover("\n".join(texts)).split("\n") if texts else []
         if not lines or not isinstance(lines[0], LogLine):
-            return parts
+            ends = [self._hiding.cover_cut(one, keeps_end=len(one) >= LINE_MAX) for one in lines]
+            return self._hiding.cover("\n".join(ends)).split("\n") if ends else []
+        lines = list(self._join_pieces(lines))
+        texts = [self._hiding.cover_cut(one.text) for one in lines]
+        parts = self._hiding.cover("\n".join(texts)).split("\n")
         if len(parts) != len(lines):
             return [LogLine(0.0, part) for part in parts]
         return [LogLine(line.at, part) for line, part in zip(lines, parts, strict=True)]
+
+    def _join_pieces(self, lines: Sequence[LogLine]) -> Iterator[LogLine]:
+        """Yield lines; one that is kept in pieces as one, if what is to be hidden goes over a
+        border of them."""
+        pieces: list[LogLine] = []
+        for number, line in enumerate(lines, 1):
+            pieces.append(line)
+            if len(line.text.encode()) >= PIECE_BYTES and number < len(lines):
+                continue
+            whole = "".join(one.text for one in pieces)
+            if len(pieces) > 1 and (covered := self._hiding.cover(whole)) != whole:
+                pieces = [LogLine(pieces[0].at, covered)]
+            yield from pieces
+            pieces = []
 
 
 def _emptied(name: str, value: Any) -> Any:

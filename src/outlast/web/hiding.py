@@ -26,6 +26,9 @@ _NAMED = re.compile(r"[A-Za-z_][\w.]*(?=\(|\\*[\"'])")  # what Python writes bef
 _WITHIN_ANGLES = re.compile(r"<(?:[^<>\"'\\]|'[^'\"\\]*')*+>?")
 _LITERAL_ENDS = re.compile(r"[\s,;&\"'\\)\]}]")
 _OPENS, _CLOSES = "[({", "])}"
+_CUT = " ... "  # what ``model.crash.clean`` writes in the middle of a text that was too long
+_CUT_MIN = 199  # characters of the shortest text that was cut
+_FIRST_WORD, _LAST_WORD = re.compile(r"\A\S+"), re.compile(r"(?<!\S)\S+\Z")
 
 
 class Hiding:
@@ -45,10 +48,25 @@ class Hiding:
         return self._keys is not None or self._pattern is not None
 
     def cover(self, text: str) -> str:
-        """Return a text in which all that is to be hidden is."""
+        """Return a text in which all that is to be hidden is; also what stands at a place where the
+        text was cut as it was stored, since a part of a match matches nothing."""
+        text = self.cover_cut(text)
         if self._keys is not None:
             text = _cover_values(text, self._keys)
         return text if self._pattern is None else self._pattern.sub(HIDDEN, text)
+
+    def cover_cut(self, text: str, *, keeps_end: bool = False) -> str:
+        """Return a text without the word at each place where it was cut. ``keeps_end``: it is the
+        end of a longer one."""
+        middle = (len(text) - len(_CUT)) // 2
+        if len(text) < _CUT_MIN or not self.is_needed:
+            return text
+        if text[middle : middle + len(_CUT)] == _CUT:
+            before, behind = text[:middle], text[middle + len(_CUT) :]
+            text = _LAST_WORD.sub(HIDDEN, before) + _CUT + _FIRST_WORD.sub(HIDDEN, behind)
+        elif text.endswith("…"):
+            text = _LAST_WORD.sub(HIDDEN, text[:-1]) + "…"
+        return _FIRST_WORD.sub(HIDDEN, text) if keeps_end else text
 
 
 def _compile(pattern: str) -> re.Pattern[str]:

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from outlast.errors import ConfigError
+from outlast.model.crash import clean
 from outlast.web.hiding import HIDDEN, Hiding
 
 KEYS = Hiding(keys=["password", "*token*"])
@@ -153,3 +154,21 @@ def test_values_are_covered_as_python_writes_them(value: object) -> None:
 def test_a_key_with_an_escaped_slash_is_found() -> None:
     assert "hunter2" not in Hiding(keys=["*b"]).cover('{"a\\/b": "hunter2"}')
     assert "hunter2" not in Hiding(keys=["a/b"]).cover('{"a\\/b": "hunter2"}')
+
+
+@pytest.mark.parametrize("digits", range(17))
+def test_what_was_cut_as_it_was_stored_is_covered_at_the_cut(digits: int) -> None:
+    """A card of which some digits stand before the cut in the middle, and others are gone."""
+    card = "4111222233334444"
+    text = clean("x" * (996 - digits) + " " + card + " y" * 800)
+    shown = Hiding(pattern=r"\d{16}").cover(text)
+    assert not any(card[at : at + 2] in shown for at in range(15))
+    assert " ... " in shown
+
+
+def test_the_end_of_a_long_text_is_covered_from_where_it_was_cut() -> None:
+    hiding = Hiding(pattern=r"\d{16}")
+    text = "33334444 " + "y" * 2_000
+    assert hiding.cover_cut(text, keeps_end=True) == f"{M} " + "y" * 2_000
+    assert hiding.cover("z" * 300 + " 41112222…") == "z" * 300 + f" {M}…"
+    assert hiding.cover("41112222 ... 33334444") == "41112222 ... 33334444"  # nothing was cut
