@@ -29,6 +29,13 @@ def current_token() -> int | None:
     return None if attempt is None else attempt.token
 
 
+def current_hider() -> Callable[[str], str]:
+    """Return what redacts a text as reports of this code's attempt are; outside one, nothing is
+    redacted."""
+    attempt = _current.get(None)
+    return str if attempt is None else attempt._hide  # noqa: SLF001
+
+
 def set_current(attempt: Attempt) -> None:
     """Make ``attempt`` the one that ``current()`` returns in this context. For the executor, which
     gives each attempt an asyncio task, and so a context, of its own."""

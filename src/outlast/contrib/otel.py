@@ -8,6 +8,7 @@ SDK, and where spans go, are set up by the program.
 from __future__ import annotations
 
 import contextlib
+import traceback
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from typing import Any
 
@@ -16,11 +17,11 @@ import msgspec
 from outlast import deaths
 from outlast.app import App
 from outlast.attempt import Attempt
+from outlast.attempt_context import current_hider
 from outlast.clock import SYSTEM, Clock
 from outlast.contrib.trace_context import SentBy, note_context, read_context
 from outlast.deaths import ForeignEnd
-from outlast.errors import ConfigError
-from outlast.model.crash import Crash
+from outlast.errors import ConfigError, text_of
 from outlast.model.lifecycle import Outcome, OutcomeKind
 from outlast.store.values import Enqueued, NewJob
 from outlast.stores import Enqueue
@@ -81,12 +82,16 @@ class _Producer:
         queues = {job.queue for job in jobs}
         name = f"send {queues.pop()}" if len(queues) == 1 else "send"
         with self._tracer.start_as_current_span(
-            name, kind=SpanKind.PRODUCER, attributes=_sent(jobs)
+            name,
+            kind=SpanKind.PRODUCER,
+            attributes=_sent(jobs),
+            record_exception=False,
+            set_status_on_exception=False,
         ) as span:
             try:
                 stored = await enqueue(self._with_context(jobs))
             except Exception as error:
-                span.set_attribute("error.type", type(error).__qualname__)
+                _note_refusal(span, error)
                 raise
             if len(stored) == 1:
                 span.set_attribute("messaging.message.id", str(stored[0].job_id))
@@ -100,6 +105,16 @@ class _Producer:
             return list(jobs)
         now = self._app.stores.clock.wall()
         return [_noted(job, SentBy(carrier, _sent_at(job, jobs, now))) for job in jobs]
+
+
+def _note_refusal(span: Span, error: Exception) -> None:
+    """Record an error as OpenTelemetry would, redacted where this is code of an attempt."""
+    hide = current_hider()
+    name, text = type(error).__qualname__, hide(text_of(error))
+    trace_text = "".join(traceback.format_exception(error))
+    span.set_attribute("error.type", name)
+    span.add_event("exception", _exception_of(name, text, hide(trace_text)))
+    span.set_status(Status(StatusCode.ERROR, f"{name}: {text}"))
 
 
 def _sent_at(job: NewJob, jobs: Sequence[NewJob], now: float) -> float | None:
@@ -167,19 +182,20 @@ class _Consumer:
             word = crash.kind.value
         is_error = outcome.kind in _FAILED
         if attempt.token in self._raised and crash is not None and crash.exception is not None:
-            span.add_event("exception", _exception_of(crash))
+            kind = crash.exception
+            message = crash.message.removeprefix(f"{kind}: ")  # of the report, which is redacted
+            span.add_event("exception", _exception_of(kind, message, crash.traceback or ""))
         self._raised.discard(attempt.token)
         _note_end(span, word, outcome.message or (crash.message if crash else ""), is_error)
         span.end()
 
 
-def _exception_of(crash: Crash) -> dict[str, str]:
-    """Return an exception as OpenTelemetry names its parts; from the report, which is redacted."""
-    kind = crash.exception or ""
+def _exception_of(kind: str, message: str, stacktrace: str) -> dict[str, str]:
+    """Return an exception as OpenTelemetry names its parts."""
     return {
         "exception.type": kind,
-        "exception.message": crash.message.removeprefix(f"{kind}: "),
-        "exception.stacktrace": crash.traceback or "",
+        "exception.message": message,
+        "exception.stacktrace": stacktrace,
     }
 
 

@@ -20,6 +20,7 @@ from outlast.model.lifecycle import Outcome, OutcomeKind
 
 try:
     import sentry_sdk
+    from sentry_sdk.serializer import serialize
 except ImportError as error:
     raise ConfigError(
         "outlast.contrib.sentry needs Sentry's SDK: pip install 'outlast[sentry]'"
@@ -96,21 +97,27 @@ class _Reporter:
 
 def _redactor(hide: Callable[[str], str]) -> Callable[[Any, Any], Any]:
     """Return what redacts an event before it is cut and sent: its messages, lines of code, values
-    of variables and breadcrumbs, as reports in the store are."""
+    of variables, extras, spans and breadcrumbs, as reports in the store are."""
 
-    def redact(value: Any) -> Any:
-        if isinstance(value, str):
-            return hide(value)
-        if type(value) in {int, float}:
-            return value if hide(str(value)) == str(value) else hide(str(value))
-        if isinstance(value, dict):
-            return {redact(key): redact(one) for key, one in value.items()}
-        if isinstance(value, list | tuple):
-            return [redact(one) for one in value]
-        return value
+    def redact(shown: Any) -> Any:
+        if isinstance(shown, dict):
+            return {redact(key): redact(one) for key, one in shown.items()}
+        if isinstance(shown, list):
+            return [redact(one) for one in shown]
+        if shown is None or isinstance(shown, bool) or hide(str(shown)) == str(shown):
+            return shown
+        return hide(str(shown))
+
+    def redact_part(part: Any) -> Any:
+        """Return a part as it is, or as Sentry shows it (bytes, sets and objects are text there)
+        if that has something to redact."""
+        represent = sentry_sdk.get_client().options.get("custom_repr")
+        shown = serialize(part, custom_repr=represent)
+        redacted = redact(shown)
+        return part if redacted == shown else redacted
 
     def process(event: Any, _: Any) -> Any:
-        return {name: one if name in _KEPT else redact(one) for name, one in event.items()}
+        return {name: one if name in _KEPT else redact_part(one) for name, one in event.items()}
 
     return process
 

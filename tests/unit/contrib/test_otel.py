@@ -17,6 +17,7 @@ from outlast.contrib import otel
 from outlast.deaths import ForeignEnd
 from outlast.model.crash import Crash, CrashKind, hiding
 from outlast.model.job import Policy
+from outlast.store.values import Enqueued
 from tests.manual_clock import ManualClock
 from tests.unit.contrib.tracing_kit import Spans, facts, ids, origin
 from tests.unit.runner.execute_kit import Bench
@@ -293,3 +294,46 @@ async def test_a_span_holds_no_piece_of_what_is_redacted(bench: Traced) -> None:
     assert told["exception.type"] == "ValueError"
     shown = [span.to_json(), repr(span.status.description)]
     assert "47112222" not in "".join(shown)
+
+
+async def refuse(jobs: object, enqueue: object) -> list[Enqueued]:
+    raise ValueError("the key '4711222233334444' belongs to job 1")
+
+
+@pytest.mark.parametrize("plain", [False, True], ids=["async", "plain"])
+async def test_a_span_of_what_an_attempt_sends_is_redacted(bench: Traced, plain: bool) -> None:
+    """Its error may name a key, which user code has written."""
+    bench.link.hide = hiding([r"\d{16}"])  # type: ignore[attr-defined]
+
+    bench.app.stores.wrap(refuse)
+    otel.instrument(bench.app, tracer_provider=bench.spans.provider)  # around the refusal
+
+    @bench.app.task
+    async def other() -> None: ...
+
+    async def work() -> None:
+        await other.enqueue()
+
+    def work_plainly() -> None:
+        other.enqueue_sync()
+
+    await bench.outcome(bench.app.task(name="work", retries=0)(work_plainly if plain else work))
+    span = next(span for span in bench.spans.all() if span.name == "send default")
+    assert span.status.description == "ValueError: the key '[redacted]' belongs to job 1"
+    (event,) = span.events
+    assert (event.attributes or {})["exception.type"] == "ValueError"
+    assert "47112222" not in span.to_json()
+
+
+async def test_a_span_of_no_attempt_says_what_went_wrong(bench: Traced) -> None:
+    bench.app.stores.wrap(refuse)
+    otel.instrument(bench.app, tracer_provider=bench.spans.provider)
+
+    @bench.app.task
+    async def other() -> None: ...
+
+    with pytest.raises(ValueError, match="belongs"):
+        await other.enqueue()
+    span = bench.spans.all()[0]
+    assert span.status.status_code is StatusCode.ERROR
+    assert "4711222233334444" in str(span.status.description)

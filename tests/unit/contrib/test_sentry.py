@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
+from decimal import Decimal
+from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -222,3 +225,59 @@ async def test_an_event_holds_no_piece_of_what_is_redacted(bench: Bench, kept: K
     (event,) = kept.events
     assert "[redacted]" in event["exception"]["values"][-1]["value"]
     assert str(card)[:8] not in repr(event)  # not written here, since lines of code go along
+
+
+class Card:
+    """Shows its number when it is represented."""
+
+    def __repr__(self) -> str:
+        return f"<card {CARD}>"
+
+
+CARD = 4711_2222_3333_4444
+LOOP: list[object] = [CARD]
+LOOP.append(LOOP)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        str(CARD).encode(),
+        bytearray(str(CARD).encode()),
+        Path(str(CARD)),
+        Decimal(CARD),
+        {str(CARD)},
+        MappingProxyType({"n": str(CARD)}),
+        Card(),
+        LOOP,
+    ],
+    ids=lambda value: type(value).__name__,
+)
+async def test_values_that_sentry_shows_as_texts_are_redacted(
+    bench: Bench, kept: Kept, value: object
+) -> None:
+    bench.link.hide = hiding([r"\d{16}"])  # type: ignore[attr-defined]
+
+    @bench.app.task
+    async def work() -> None:
+        sentry_sdk.set_extra("extra", value)
+        sentry_sdk.set_context("context", {"value": value})
+        sentry_sdk.add_breadcrumb(message="m", data={"value": value})
+        raise ValueError
+
+    await bench.outcome(work)
+    (event,) = kept.events
+    assert "[redacted]" in repr(event["extra"])
+    assert str(CARD)[:8] not in repr(event)
+
+
+async def test_values_without_what_is_redacted_stay_as_they_are(bench: Bench, kept: Kept) -> None:
+    bench.link.hide = hiding([r"\d{16}"])  # type: ignore[attr-defined]
+
+    @bench.app.task
+    async def work() -> None:
+        sentry_sdk.set_extra("extra", [b"x", 1, None, True, 2.5])
+        raise ValueError
+
+    await bench.outcome(work)
+    assert kept.events[0]["extra"]["extra"] == ["x", 1, None, True, 2.5]
