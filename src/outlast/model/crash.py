@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Sequence
 from enum import Enum, StrEnum
 from functools import cache
+from itertools import takewhile
 from types import NoneType, UnionType
 from typing import Any, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -17,6 +18,7 @@ import msgspec
 
 TEXT_MAX = 16_384  # characters of a traceback or of the stacks
 LINE_MAX = 2_000  # characters of a message or of one line of output
+CUT_BYTES = 7_900  # a line of output that has as many may have lost its beginning
 OUTPUT_LINES_MAX = 50
 NEIGHBOURS_MAX = 50
 ITEMS_MAX = 50  # of any other list
@@ -210,7 +212,26 @@ def hiding(patterns: Sequence[str]) -> Callable[[str], str]:
 def redact(crash: C, hide: Callable[[str], str]) -> C:
     """Return the report with ``hide`` applied to every text that user code may have written, and
     every list within its limit."""
-    return _edit(crash, lambda text, kept: text if kept.own else hide(text))
+
+    def change(text: str, kept: Kept) -> str:
+        if kept.own:
+            return text
+        return _hide_in_line(text, hide) if kept.end else hide(text)
+
+    return _edit(crash, change)
+
+
+def _hide_in_line(line: str, hide: Callable[[str], str]) -> str:
+    """Return a line of output redacted. Of one that may have been cut only what comes from its last
+    bytes is kept: what it begins with may be a piece of a secret that no pattern matches."""
+    hidden = hide(line)
+    whole = line.encode(errors="replace")
+    if len(whole) < CUT_BYTES:
+        return hidden
+    end = hide(whole[-LINE_MAX:].decode(errors="ignore"))
+    pairs = zip(reversed(hidden), reversed(end), strict=False)
+    common = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+    return f"... {hidden[len(hidden) - common :]}"
 
 
 Change = Callable[[str, Kept], str]

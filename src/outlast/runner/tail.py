@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from outlast.model.crash import OUTPUT_LINES_MAX
+from outlast.model.crash import CUT_BYTES, OUTPUT_LINES_MAX
 
 LINE_BYTES_MAX = 8_000  # of a longer line the end is kept
 
@@ -16,6 +16,16 @@ def last_state(line: bytes) -> bytes:
         return line
     states = line.split(b"\r")
     return next((state for state in reversed(states) if state.strip()), b"")
+
+
+def _read(line: bytes) -> str:
+    """Return the end of a line as text. The first state of a line that was cut is left out if it is
+    too short for ``redact`` to see that it was."""
+    line = line[-LINE_BYTES_MAX:]
+    first, returned, later = line.partition(b"\r")
+    if returned and len(line) == LINE_BYTES_MAX and len(first) < CUT_BYTES:
+        line = later
+    return last_state(line).decode(errors="replace")
 
 
 class Tail:
@@ -30,9 +40,9 @@ class Tail:
         *lines, rest = (self.partial + data).rsplit(b"\n", OUTPUT_LINES_MAX + 1)
         self.partial = rest[-LINE_BYTES_MAX:]
         for line in lines[-OUTPUT_LINES_MAX:]:
-            self._lines.append(last_state(line[-LINE_BYTES_MAX:]).decode(errors="replace"))
+            self._lines.append(_read(line))
 
     def lines(self) -> list[str]:
         """Return the last lines, an unfinished one among them."""
-        rest = [last_state(self.partial).decode(errors="replace")] if self.partial else []
+        rest = [_read(self.partial)] if self.partial else []
         return [*self._lines, *rest][-OUTPUT_LINES_MAX:]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from outlast.model.crash import OUTPUT_LINES_MAX
+from outlast.model.crash import OUTPUT_LINES_MAX, Crash, CrashKind, bound, hiding, redact
 from outlast.runner.tail import LINE_BYTES_MAX, Tail
 
 
@@ -50,3 +50,37 @@ def test_an_endless_line_is_kept_up_to_a_limit():
     tail.add(b"end\n")
     assert tail.lines()[0].endswith("xend")
     assert len(tail.lines()[0]) == LINE_BYTES_MAX
+
+
+SECRET = "4111222233334444"
+HIDE = hiding([r"\d{16}", r"token=\S+"])
+
+
+@pytest.mark.parametrize(
+    ("head", "filler", "foot"),
+    [
+        (f"note {SECRET} token=", "T", ""),
+        (f"note {SECRET} ", "\N{GRINNING FACE}", "x" * 8),
+        (f"{SECRET}\r", " ", ""),
+        (f"{SECRET}\rtoken=", "T", "\r  "),
+    ],
+    ids=["shrunk", "wide", "blank state", "hidden state"],
+)
+@pytest.mark.parametrize("end", [b"\n", b"\r\n", b""], ids=["ended", "windows", "unfinished"])
+@pytest.mark.parametrize("size", [4_000, 100_000])
+def test_a_report_holds_no_piece_of_a_secret_that_a_cut_went_through(head, filler, foot, end, size):
+    least = (LINE_BYTES_MAX - len(head) - len(foot)) // len(filler.encode()) - 2
+    for count in range(least, least + len(SECRET) + 8):
+        data = f"{head}{filler * count}{foot}".encode() + end
+        tail = tail_of(*(data[at : at + size] for at in range(0, len(data), size)))
+        (shown,) = bound(redact(Crash(kind=CrashKind.ERROR, output=tail), HIDE)).output
+        pieces = [SECRET[at : at + 5] for at in range(len(SECRET) - 4)]
+        assert not [piece for piece in pieces if piece in shown]
+
+
+def test_of_a_line_that_was_cut_its_end_is_reported():
+    line = b"x" * 9_000 + b" token=abc the end"
+    report = Crash(kind=CrashKind.ERROR, output=tail_of(line + b"\r\n"))
+    (shown,) = bound(redact(report, HIDE)).output
+    assert shown.endswith("xx [redacted] the end")
+    assert len(shown) > 1_900
