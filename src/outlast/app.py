@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import difflib
+import functools
+import inspect
 from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Any, ParamSpec, Protocol, Self, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, Self, TypeVar, Unpack, overload
 
 from outlast.attempt import Attempt
 from outlast.config import MAX_PAYLOAD, WorkerOptions, check_whole, worker_settings
@@ -17,6 +19,7 @@ from outlast.insight.pauses import WAIT_SECONDS
 from outlast.job import Job, cancel, check_id, not_found, requeue
 from outlast.model.job import SHELL_TASK
 from outlast.model.lifecycle import Outcome
+from outlast.option_words import describe_app_options, describe_attribute
 from outlast.pauses import Paused, choose_target, end_pause, list_pauses, make_pause, set_pause
 from outlast.payloads import PayloadCodec, make_payloads
 from outlast.schedules import ScheduleOptions, Schedules
@@ -33,6 +36,21 @@ R = TypeVar("R")
 F = TypeVar("F", bound=Callable[..., Any])
 
 _MIN_PAYLOAD, _MOST_PAYLOAD = 1024, 16 * 1024**2  # far below a frame between worker and runner
+
+
+def _refuse_unknown(init: Callable[P, R]) -> Callable[P, R]:
+    """Return the initializer of App, which raises ConfigError for an option that it does not have,
+    with what is meant by what other queues have there."""
+    known = inspect.signature(init).parameters.keys() - {"self"}
+
+    @functools.wraps(init)
+    def checked(*args: P.args, **kwargs: P.kwargs) -> R:
+        if unknown := sorted(kwargs.keys() - known):
+            told = describe_app_options(unknown)
+            raise ConfigError(f"App has no option {told}; there are: {', '.join(sorted(known))}")
+        return init(*args, **kwargs)
+
+    return checked
 
 
 class TaskDecorator(Protocol):
@@ -70,6 +88,7 @@ class App:
     around_fns: list[Callable[[Attempt], Context]]
     _provider: type[StoreProvider] = StoreProvider  # of the stores of its event loops
 
+    @_refuse_unknown
     def __init__(
         self,
         url: str | None = None,
@@ -387,6 +406,11 @@ class App:
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
+
+    if not TYPE_CHECKING:  # type checkers must not believe that any attribute exists
+
+        def __getattr__(self, name: str) -> Any:
+            raise AttributeError(describe_attribute("App", name), name=name, obj=self)
 
 
 def _check_not_ours(options: TaskOptions) -> None:

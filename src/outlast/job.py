@@ -14,6 +14,7 @@ from outlast.insight.documents import phase_of
 from outlast.looks import looks_at
 from outlast.model.job import ENDED, State
 from outlast.model.pause import Pauses
+from outlast.option_words import describe_attribute
 from outlast.row import JobRow, row_of
 from outlast.store.rows import EXPIRED
 from outlast.store.values import Cancelled, Requeued
@@ -191,6 +192,11 @@ class Job(Generic[R]):
         if seen.is_whole:
             self._stored, self._row = seen.row, None
         return seen.row
+
+    if not TYPE_CHECKING:  # type checkers must not believe that any attribute exists
+
+        def __getattr__(self, name: str) -> Any:
+            raise AttributeError(describe_attribute("Job", name), name=name, obj=self)
 
 
 def _until_common_look(now: float) -> float:

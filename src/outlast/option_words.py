@@ -51,15 +51,23 @@ OF_CALLS = {
         for name in ("delay", "at", "queue", "priority", "key", "tenant", "keep", "connection")
     },
 }
+OF_LINKS = {
+    "link": "the task itself enqueues the next, in the transaction of its end",
+    "link_error": "except in @app.around, or the event job_dead",
+}
 OF_TASK_OBJECTS = {
     "apply": "to call it here, call it as a function",
     "apply_async": "using(…).enqueue(…)",
+    "apply_async_on_commit": "using(connection=…).enqueue(…)",
+    "chunks": "app.enqueue_many(…)",
     "configure": "using(…)",
     "defer": "enqueue_sync(…)",
     "defer_async": "enqueue(…)",
     "delay": "enqueue(…), or enqueue_sync(…) in plain code",
+    "delay_on_commit": "using(connection=…).enqueue(…), or app.on_commit(…)",
     "kicker": "using(…)",
     "kiq": "enqueue(…)",
+    "map": "app.enqueue_many(…)",
     "request": "outlast.current() in the task",
     "retry": "raise outlast.Retry(…) in the task",
     "s": "call(…)",
@@ -68,6 +76,33 @@ OF_TASK_OBJECTS = {
     "send_with_options": "using(…).enqueue(…)",
     "si": "call(…)",
     "signature": "call(…)",
+    "starmap": "app.enqueue_many(…)",
+    "update_state": "outlast.current().report(…) in the task",
+}
+OF_JOBS = {
+    "failed": "status()",
+    "get": "result(timeout=…), or result_sync(timeout=…) in plain code",
+    "info": "row, its progress",
+    "ready": "status()",
+    "revoke": "cancel()",
+    "state": "status()",
+    "successful": "status()",
+    "wait": "result(timeout=…), or result_sync(timeout=…) in plain code",
+}
+OF_APPS = {
+    "AsyncResult": "get(id)",
+    "add_periodic_task": 'schedule("name", task.call(), cron="…")',
+    "autodiscover_tasks": "import the modules of tasks in the module that makes the app",
+    "conf": "options of App, of @app.task and of `outlast worker`",
+    "control": "cancel(id), or `outlast cancel`",
+    "send_task": 'find("name").enqueue(…)',
+    "worker_main": "`outlast worker MODULE:APP`",
+}
+_OF_OBJECTS = {"Task": OF_TASK_OBJECTS, "Job": OF_JOBS, "App": OF_APPS}
+OF_APP_OPTIONS = {
+    "backend": "nothing to set: results are in the store",
+    "broker": "the URL of the store, as the first argument",
+    "include": "import the modules of tasks in the module that makes the app",
 }
 OF_STATES = {
     "aborted": "cancelled",
@@ -97,7 +132,13 @@ def describe_task_options(unknown: Iterable[str], known: Iterable[str]) -> str:
 
 def describe_call_options(unknown: Iterable[str]) -> str:
     """Return the unknown arguments of a call, each with the option that it may stand for."""
-    return ", ".join(f"{name!a}{_hint(OF_CALLS.get(name))}" for name in unknown)
+    words = OF_CALLS | OF_LINKS
+    return ", ".join(f"{name!a}{_hint(words.get(name))}" for name in unknown)
+
+
+def describe_app_options(unknown: Iterable[str]) -> str:
+    """Return the unknown options of an App, each with what is meant, where that can be told."""
+    return ", ".join(f"{name}{_hint(OF_APP_OPTIONS.get(name))}" for name in unknown)
 
 
 def describe_using_options(
@@ -106,18 +147,22 @@ def describe_using_options(
     """Return the unknown options of ``using``, each with what is meant, where that can be told."""
 
     def meant(name: str) -> str | None:
-        if (ours := OF_CALLS.get(name)) is not None:
+        if (ours := (OF_CALLS | OF_LINKS).get(name)) is not None:
             return ours
         if name in of_tasks:
             return f"@app.task({name}=…)"
-        return OF_TASKS.get(name) or _near(name, list(known))
+        if (ours := OF_TASKS.get(name)) is None:
+            return _near(name, list(known))
+        first = ours.partition("=")[0].partition(",")[0]
+        return f"in @app.task: {ours}" if first in {*of_tasks} - {*known} else ours
 
     return ", ".join(f"{name}{_hint(meant(name))}" for name in unknown)
 
 
 def describe_attribute(kind: str, unknown: str) -> str:
-    """Return that a task has no such attribute, with what is meant, where that can be told."""
-    return f"{kind!r} object has no attribute {unknown!r}{_hint(OF_TASK_OBJECTS.get(unknown))}"
+    """Return that a Task, Job or App has no such attribute, with what is meant, where that can be
+    told."""
+    return f"{kind!r} object has no attribute {unknown!r}{_hint(_OF_OBJECTS[kind].get(unknown))}"
 
 
 def describe_state(unknown: str) -> str:

@@ -54,7 +54,7 @@ def test_a_reader_gets_from_the_script_to_the_table(outlast: Outlast, folder: Pa
     (call,) = re.findall(r"`outlast run-task fits:app fit '(.*?)'`", PAGE)
     assert outlast("run-task", "fits:app", "fit", call).out == '{"loss":0.421875,"steps":3}\n'
     for _ in range(2):  # by their keys the second time makes no more
-        assert python(folder, "fits.py") == "15 fits are accepted\n"
+        assert python(folder, "fits.py") == "15 new fits are enqueued\n"
     listed = outlast("jobs", "--label", "sweep-1", "--json").json()["jobs"]
     assert len(listed) == 15
     python(folder, "-c", WORKER, give=json.dumps([job["id"] for job in listed]))
@@ -63,10 +63,10 @@ def test_a_reader_gets_from_the_script_to_the_table(outlast: Outlast, folder: Pa
     table = python(folder, "table.py").splitlines()
     assert table[0] == "job,alpha,depth,loss,steps"
     assert len(table) == 16
-    assert python(folder, "again.py") == "0 fits are accepted\n"
+    assert python(folder, "again.py") == "0 new fits are enqueued\n"
     document = json.loads((folder / "sweep.json").read_text())
     (folder / "sweep.json").write_text(json.dumps({"jobs": document["jobs"][3:]}))
-    assert python(folder, "again.py") == "3 fits are accepted\n"
+    assert python(folder, "again.py") == "3 new fits are enqueued\n"
     python(folder, "fits.py")
     waiting = outlast("jobs", "--label", "sweep-1", "--state", "queued", "--json").json()["jobs"]
     assert len(waiting) == 15, "the page says that what has ended is computed again"

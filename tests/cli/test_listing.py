@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
+import pytest
+
+from outlast.cli.connect import check_exists
 from outlast.cli.listing import describe_rest
+from outlast.errors import StoreUnavailable
+from outlast.store import open_store
 from tests.cli.conftest import Outlast
 
 Filled = tuple[str, dict[str, int]]
@@ -73,3 +79,55 @@ def test_a_search_for_nothing_is_refused(outlast: Outlast, rows: Filled) -> None
 def test_a_search_says_how_far_back_it_has_read() -> None:
     said = describe_rest(0, 50, 99, 1_893_455_999.0)
     assert said == "searched back to 2029-12-31 23:59:59 UTC; --before 99 goes on"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("jobs",),
+        ("cancel",),
+        ("dead", "list"),
+        ("dead", "requeue"),
+        ("dead", "discard", "--dry-run"),
+    ],
+)
+@pytest.mark.parametrize("name", ["queue", "task", "tenant"])
+def test_a_filter_that_names_what_nothing_has_says_so(
+    outlast: Outlast, filled: Filled, command: tuple[str, ...], name: str
+) -> None:
+    said = outlast(*command, f"--{name}", "typo", "--url", filled[0])
+    assert said.err == f"outlast: no job and no worker has the {name} 'typo'\n"
+    assert said.code == 0
+
+
+@pytest.mark.parametrize("command", [("jobs",), ("cancel",), ("dead", "requeue")])
+def test_a_label_that_no_job_has_is_told(
+    outlast: Outlast, filled: Filled, command: tuple[str, ...]
+) -> None:
+    said = outlast(*command, "--label", "typo", "--url", filled[0])
+    assert said.err == "outlast: no job has the label 'typo'\n"
+
+
+@pytest.mark.parametrize("command", ["list", "requeue", "discard"])
+def test_a_group_that_no_dead_job_has_is_told(
+    outlast: Outlast, filled: Filled, command: str
+) -> None:
+    said = outlast("dead", command, "--group", "typo", "--url", filled[0])
+    assert said.err == "outlast: no dead job has the group 'typo'\n"
+
+
+def test_a_filter_that_names_what_there_is_says_nothing(outlast: Outlast, filled: Filled) -> None:
+    said = outlast("jobs", "--queue", "default", "--error", "no such text", "--url", filled[0])
+    assert (said.err, said.code) == ("", 0)
+
+
+async def test_a_missing_store_in_a_project_of_django_says_what_to_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(StoreUnavailable) as said:
+        await check_exists(open_store("sqlite:///none.db"))
+    assert "manage.py" not in str(said.value)
+    (tmp_path / "manage.py").touch()
+    with pytest.raises(StoreUnavailable, match=r"Django project: `python manage\.py outlast"):
+        await check_exists(open_store("sqlite:///none.db"))

@@ -33,6 +33,11 @@ def test_an_empty_url_is_not_the_default(monkeypatch):
     monkeypatch.setenv("OUTLAST_URL", "sqlite:///elsewhere.db")
     with pytest.raises(ConfigError, match="'' is not the URL of a store"):
         outlast.App("")
+    monkeypatch.setenv("OUTLAST_URL", "")
+    with pytest.raises(
+        ConfigError, match=r"\$OUTLAST_URL is empty: set it to the URL of the store"
+    ):
+        outlast.App().url  # noqa: B018 - it is read at the first use
 
 
 def test_a_url_that_is_none_is_refused_with_where_it_is_from_and_what_to_leave_out(monkeypatch):

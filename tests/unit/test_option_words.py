@@ -54,6 +54,9 @@ def test_an_option_of_the_job_among_the_arguments_is_told_where_it_goes(app):
         ("delay", "'Task' object has no attribute 'delay' (here: enqueue(…), or enqueue_sync(…) "),
         ("apply_async", "(here: using(…).enqueue(…))"),
         ("s", "(here: call(…))"),
+        ("delay_on_commit", "(here: using(connection=…).enqueue(…), or app.on_commit(…))"),
+        ("map", "(here: app.enqueue_many(…))"),
+        ("update_state", "(here: outlast.current().report(…) in the task)"),
         ("colour", "'Task' object has no attribute 'colour'"),
     ],
 )
@@ -75,7 +78,12 @@ def test_a_method_of_another_queue_is_answered_with_ours(app, name, says):
     [
         ("countdown", "using has no option countdown (here: using(delay=…)); there are: at, "),
         ("timeout", "timeout (here: @app.task(timeout=…))"),
-        ("time_limit", "time_limit (here: timeout)"),
+        ("time_limit", "time_limit (here: in @app.task: timeout)"),
+        ("retry", "retry (here: in @app.task: retries)"),
+        ("soft_time_limit", "(here: in @app.task: timeout, and cancel_grace)"),
+        ("ignore_result", "ignore_result (here: keep=0)"),
+        ("link", "link (here: the task itself enqueues the next"),
+        ("link_error", "link_error (here: except in @app.around"),
         ("prioritty", "prioritty (here: priority)"),
     ],
 )
@@ -89,8 +97,67 @@ def test_an_option_of_one_job_is_told_with_what_is_meant(app, name, says):
     assert says in str(said.value)
 
 
-def test_an_attribute_that_does_not_exist_is_not_hinted_at_where_it_exists():
-    assert not [name for name in option_words.OF_TASK_OBJECTS if hasattr(BoundTask, name)]
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("get", "'Job' object has no attribute 'get' (here: result(timeout=…), or result_sync("),
+        ("ready", "(here: status())"),
+        ("state", "(here: status())"),
+        ("revoke", "(here: cancel())"),
+        ("colour", "'Job' object has no attribute 'colour'"),
+    ],
+)
+def test_an_attribute_of_a_result_elsewhere_is_answered_with_ours(app, name, says):
+    @app.task
+    def mail() -> None:
+        pass
+
+    job = mail.enqueue_sync()
+    with pytest.raises(AttributeError) as said:
+        getattr(job, name)
+    assert says in str(said.value)
+    assert copy.copy(job).id == job.id
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        (
+            "send_task",
+            "'App' object has no attribute 'send_task' (here: find(\"name\").enqueue(…))",
+        ),
+        ("conf", "(here: options of App, of @app.task and of `outlast worker`)"),
+        ("add_periodic_task", "(here: schedule("),
+        ("autodiscover_tasks", "(here: import the modules of tasks"),
+        ("AsyncResult", "(here: get(id))"),
+        ("colour", "'App' object has no attribute 'colour'"),
+    ],
+)
+def test_an_attribute_of_an_app_elsewhere_is_answered_with_ours(app, name, says):
+    with pytest.raises(AttributeError) as said:
+        getattr(app, name)
+    assert says in str(said.value)
+
+
+def test_an_option_of_an_app_elsewhere_is_answered_with_ours():
+    options: dict[str, object] = {"broker": "redis://", "colour": 1}
+    with pytest.raises(ConfigError) as said:
+        outlast.App("shop", **options)  # type: ignore[arg-type]
+    told = str(said.value)
+    assert "App has no option broker (here: the URL of the store, as the first argument)" in told
+    assert "colour; there are: max_payload, notify, payloads, url, wakeup" in told
+
+
+@pytest.mark.parametrize(
+    ("words", "ours"),
+    [
+        (option_words.OF_TASK_OBJECTS, BoundTask),
+        (option_words.OF_JOBS, outlast.Job),
+        (option_words.OF_APPS, outlast.App),
+    ],
+)
+def test_an_attribute_that_does_not_exist_is_not_hinted_at_where_it_exists(words, ours):
+    assert not [name for name in words if hasattr(ours, name)]
 
 
 def test_the_words_that_stand_for_those_of_other_queues_exist():

@@ -27,6 +27,7 @@ stack.py        outlast stack
 dead.py         outlast dead
 bulk.py         acts on all jobs that match a filter, in steps
 dead_groups.py  outlast dead groups
+unknown_names.py  what a filter names and nothing has
 workers.py      outlast workers
 pauses.py       outlast pause, resume and pauses
 actions.py      outlast actions

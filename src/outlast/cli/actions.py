@@ -15,7 +15,7 @@ from outlast.clock import SYSTEM
 from outlast.errors import UsageError
 from outlast.insight.records import ActionList, actions_document, list_actions
 from outlast.store.actions import ActionRow, ActionState
-from outlast.text import ago, line
+from outlast.text import ago, line, stamp
 
 if TYPE_CHECKING:
     from outlast.cli.grid import Kind
@@ -153,6 +153,8 @@ def _filter(text: str) -> str:
         told = msgspec.json.decode(text, type=dict[str, str | float | bool])
     except msgspec.DecodeError:
         return text
+    if isinstance(since := told.get("since"), float):
+        told["since"] = stamp(since)
     return ", ".join(f"{name} {value}" for name, value in told.items()) or "all"
 
 

@@ -17,6 +17,7 @@ import typer
 
 from outlast.cli.connect import on_store
 from outlast.cli.errors import NotSoError, say
+from outlast.cli.unknown_names import tell_unknown
 from outlast.cli.who import me
 from outlast.errors import StoreError
 from outlast.insight.acting import Verb
@@ -59,6 +60,15 @@ async def _act(
     if since is not None:
         which = msgspec.structs.replace(which, since=await store.inspector.now() - since)
     seen = await preview(store, verb, which)
+    if seen.count == 0 and not seen.at_least:
+        await tell_unknown(
+            store,
+            queue=which.queue,
+            task=which.task,
+            tenant=which.tenant,
+            label=which.label,
+            group=which.group,
+        )
     if dry_run:
         _show_preview(seen)
     elif seen.count == 0 and not seen.at_least:

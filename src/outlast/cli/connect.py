@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import TypeVar
 
 from outlast.app import App
@@ -84,9 +85,14 @@ async def check_exists(store: Store) -> None:
     if not exists(store.url):
         raise StoreUnavailable(
             f"there is no database file {describe_place(store.url)}\n"
-            "give --url or set OUTLAST_URL; `outlast migrate` makes a new one"
+            f"give --url or set OUTLAST_URL; `outlast migrate` makes a new one{_hint_of_django()}"
         )
     steps = await store.migrations()
     if not any(step.applied_at is not None for step in steps):
         place = describe_place(store.url)
         raise SchemaMismatch(f"{place} is not an Outlast store yet: `outlast migrate` makes it one")
+
+
+def _hint_of_django() -> str:
+    is_project = Path("manage.py").exists()
+    return "; in a Django project: `python manage.py outlast jobs`" if is_project else ""

@@ -28,6 +28,7 @@ from outlast.cli.options import (
     lay_out,
     span,
 )
+from outlast.cli.unknown_names import tell_unknown
 from outlast.cli.who import me
 from outlast.clock import SYSTEM
 from outlast.errors import UsageError
@@ -93,6 +94,8 @@ def list_(
 
     async def work(store: Store) -> None:
         found = await find_jobs(store, which)
+        if not found.ids and before is None:
+            await tell_unknown(store, queue=queue, task=task, tenant=tenant, group=group)
         await (_write if json else _show)(store, found, limit)
 
     on_store(url, work)

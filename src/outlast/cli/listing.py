@@ -20,6 +20,7 @@ from outlast.cli.options import (
     Url,
     command,
 )
+from outlast.cli.unknown_names import tell_unknown
 from outlast.clock import SYSTEM
 from outlast.errors import UsageError
 from outlast.insight.documents import listed_document
@@ -96,6 +97,8 @@ def jobs(
 
     async def work(store: Store) -> JobList:
         found = await list_jobs(store, which, state, now, texts=texts)
+        if not found.rows and before is None:
+            await tell_unknown(store, queue=queue, task=task, tenant=tenant, label=label)
         if json:
             await _write(store, found)
         return found

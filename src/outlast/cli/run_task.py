@@ -125,7 +125,7 @@ def _tell(call: Call[Any], attempt: Attempt, returned: Returned, *, debug: bool)
     try:
         result, misfit = encode_return(returned.value, attempt.returns, attempt.max_payload)
     except BadArguments as error:
-        raise NotSoError(f"its result cannot be stored: {text_of(error)}") from error
+        raise NotSoError(text_of(error)) from error
     if misfit:
         say(f"its result does not fit what the task says that it returns: {misfit}")
     sys.stderr.flush()

@@ -149,10 +149,16 @@ def backend_of(url: str) -> Backend:
 def resolve_url(url: str | None) -> str:
     """Return ``url``, else ``$OUTLAST_URL``, else a SQLite file in the working directory.
 
-    Raises ConfigError unless it names a store that Outlast knows. An empty ``url`` (a variable
-    that is not set) is refused: jobs in an unintended file would wait forever.
+    Raises ConfigError unless it names a store that Outlast knows. An empty ``url`` or variable
+    (of a template that was not filled in) is refused: jobs in an unintended file would wait
+    forever.
     """
-    if url is None and (given := os.environ.get(URL_VARIABLE)):
+    if url is None and (given := os.environ.get(URL_VARIABLE)) is not None:
+        if not given:
+            raise ConfigError(
+                f"${URL_VARIABLE} is empty: set it to the URL of the store, or unset it for"
+                f" {URL_DEFAULT} in this directory"
+            )
         try:
             return resolve_url(given)
         except ConfigError as error:

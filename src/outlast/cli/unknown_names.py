@@ -1,0 +1,38 @@
+"""What a filter that has found nothing names, and nothing has: perhaps it is misspelt."""
+
+from __future__ import annotations
+
+from outlast.cli.errors import say
+from outlast.insight.pauses import is_named, name_of
+from outlast.insight.queries import find_jobs
+from outlast.model.job import State
+from outlast.model.pause import PauseKind
+from outlast.store.protocol import Store
+from outlast.store.rows import JobFilter
+from outlast.text import line
+
+NAME_MAX = 80  # characters
+
+
+async def tell_unknown(
+    store: Store,
+    *,
+    queue: str | None = None,
+    task: str | None = None,
+    tenant: str | None = None,
+    label: str | None = None,
+    group: str | None = None,
+) -> None:
+    """Say on stderr which of these names nothing has, as far as one look at the jobs shows."""
+    names = {PauseKind.QUEUE: queue, PauseKind.TASK: task, PauseKind.TENANT: tenant}
+    for kind, name in names.items():
+        if name is not None and not await is_named(store, kind, name):
+            say(f"no job and no worker has {name_of(kind, name)}")
+    if label is not None:
+        labelled = await store.inspector.job_ids(JobFilter(label=label, limit=1))
+        if not labelled.ids and labelled.before is None:
+            say(f"no job has the label '{line(label, NAME_MAX)}'")
+    if group is not None:
+        dead = await find_jobs(store, JobFilter(state=State.DEAD, fingerprint=group, limit=1))
+        if not dead.ids and dead.before is None:
+            say(f"no dead job has the group '{line(group, NAME_MAX)}'")
