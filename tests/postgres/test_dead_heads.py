@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -108,7 +109,7 @@ async def test_what_was_cancelled_in_its_own_queue_costs_a_worker_of_queues_no_c
     await session.execute(SNAPSHOT)
     await cancel_before_their_time(store, "a")
     for queues in (["a"], ["a", "b"], ["b", "c"]):
-        await becomes_cheap(store, lambda q=queues: hands.claim(1, queues=q), "outlast_jobs_due")
+        await becomes_cheap(store, partial(hands.claim, 1, queues=queues), "outlast_jobs_due")
 
 
 async def test_a_job_that_is_delayed_by_less_than_what_was_cancelled_begins_in_its_time(

@@ -145,7 +145,7 @@ async def grant(connection: Any, role: str, purpose: Purpose) -> list[str]:
 
 async def _revoke_once_granted(connection: Any, role: str, purpose: Purpose) -> bool:
     names, revoked, _ = _in_columns(_ONCE_GRANTED.get(purpose, {}))
-    rows = await connection.fetch(sql("once_granted"), role, names, revoked)
+    rows = await connection.fetch(_SQL["once_granted"], role, names, revoked)
     if not rows or all(each.held for each in await privileges(connection, role, Purpose.WORKER)):
         return False
     for row in rows:
