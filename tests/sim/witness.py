@@ -55,6 +55,7 @@ class Witness:
         self.events: deque[tuple[float, str, dict[str, Any]]] = deque(maxlen=memory)
         self.counts: Counter[str] = Counter()
         self.accepted: set[int] = set()  # jobs whose enqueue has returned
+        self._discarded: set[int] = set()
         self.completed: dict[int, int] = {}  # job -> the token whose completion was accepted
         self._ends: dict[int, str] = {}  # token -> the outcome under which its end was accepted
         self.killed_from_outside: set[int] = set()  # tokens
@@ -287,9 +288,16 @@ class Witness:
             if name not in alive | held:
                 self.wrong("a held row delays nothing else", f"{job_id} still runs on dead {name}")
 
+    def accept(self, job_id: int) -> None:
+        """Note that an enqueue has returned: its job has to end, unless it died and was discarded
+        while the reply was on its way."""
+        if job_id not in self._discarded:
+            self.accepted.add(job_id)
+
     def forget_job(self, job_id: int, token: int) -> None:
         """Forget a dead job that was discarded, and its last end."""
         self.accepted.discard(job_id)
+        self._discarded.add(job_id)
         self._ends.pop(token, None)
 
     def went_back(self) -> None:
@@ -302,6 +310,7 @@ class Witness:
         rows = {row[0]: row[1:] for row in self._rows.execute(sql).fetchall()}
         self._world.innocent[:] = [each for each in self._world.innocent if each in rows]
         self.accepted &= set(rows)
+        self._discarded.clear()  # their ids may be given again
         self.completed = {
             job_id: token for job_id, (state, token, _) in rows.items() if state == "completed"
         }

@@ -302,7 +302,7 @@ class World:
                 continue
             if self.witness.went_back_at >= asked_at:  # what has answered may be lost by now
                 continue
-            self.witness.accepted.add(made.job_id)
+            self.witness.accept(made.job_id)
             if '"ending": "complete"' in new.args:
                 self.innocent.append(made.job_id)
             self.tell(f"queue:{new.queue}")
