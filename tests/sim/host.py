@@ -63,6 +63,7 @@ class Host:
         self.rate = 1.0 + 0.001 * (world.chance() - 0.5)
         self.started = 10_000 * world.chance()
         self.wall_step = self.wall_step_max = 0.0
+        self.set_back_at = float("-inf")  # when its wall clock was last set back
         self.suspended = False
 
     @property
@@ -74,6 +75,8 @@ class Host:
         """Set the wall clock forward or back."""
         self.wall_step += seconds
         self.wall_step_max = max(self.wall_step_max, self.wall_step)
+        if seconds < 0:
+            self.set_back_at = self.world.loop.now
 
     def workers(self) -> list[SimWorker]:
         """Return the workers that live on it."""
