@@ -191,8 +191,8 @@ def pointer(look: Observation, width: int = BAR) -> Text:
 
 def timeline(look: Observation, *, width: int) -> Table:
     """Return the attempts as a table, and in a wide terminal drawn to scale beside it."""
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, header_style="dim")
-    for name in ("attempt", "token", "worker", "outcome", "started", "took", "resumed from"):
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), header_style="dim")
+    for name in ("no", "token", "worker", "outcome", "started", "took", "from"):
         table.add_column(name, no_wrap=True)
     attempts = look.timeline()
     begun = _time(look.job.enqueued_at if look.job else None)

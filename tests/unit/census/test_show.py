@@ -132,6 +132,18 @@ def test_the_timeline_has_every_attempt():
     assert second == ["2", "4", "violet", "completed", "+4.50", "s", "3.5", "s", "commit", "20"]
 
 
+def test_no_attempt_is_cut_on_eighty_columns_however_long_its_token():
+    token = 1795557954441109
+    row = job(
+        State.COMPLETED, token=token, attempt_count=2, worker="violet", started_at=304.5,
+        ended_at=608.25,
+    )  # fmt: skip
+    seen = look(row, [lost(token - 1)], starts={token - 1: 0, token: 1_000})
+    said = shown(timeline(seen, width=80), 80)
+    assert "…" not in said
+    assert "lost_worker" in said
+
+
 def test_a_wide_terminal_gets_the_attempts_drawn_to_scale():
     first, second = shown(timeline(ended(), width=120)).splitlines()[3:5]
     assert first.rstrip().endswith("━")
