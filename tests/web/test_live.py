@@ -224,7 +224,7 @@ async def test_what_a_new_page_asks_about_is_looked_at_soon(store: Store, lookin
 async def test_too_many_open_pages_are_refused(store: Store, looking: Looking) -> None:
     async with page_on(store.url) as page:
         sampler = page.site.sampler()
-        pages = [sampler.join(frozenset({"stats"})) for _ in range(CLIENTS_MAX)]
+        pages = [sampler.join(frozenset({"stats"}), "ada") for _ in range(CLIENTS_MAX)]
         answer = await page.get("/events", params={"topics": "stats"})
         for one in pages:
             sampler.leave(one)
@@ -234,6 +234,36 @@ async def test_too_many_open_pages_are_refused(store: Store, looking: Looking) -
     assert (answer.status_code, answer.headers["retry-after"]) == (503, "5")
     assert "500 pages are live" in answer.text
     assert (head.status_code, head.text) == (200, "")
+
+
+async def test_a_newcomer_takes_the_place_of_the_user_with_most_open_pages(store: Store) -> None:
+    async with page_on(store.url) as page:  # of ada
+        sampler = page.site.sampler()
+        held = [sampler.join(frozenset({"stats"}), "eve") for _ in range(CLIENTS_MAX)]
+        assert not sampler.has_room("eve")
+        page.site.stream_seconds = 0.0
+        answer = await page.get("/events", params={"topics": "stats"})
+        (cut,) = [one for one in held if one.ended]
+        assert cut.hinted.is_set(), "its stream wakes up, and ends"
+        for one in held:
+            sampler.leave(one)
+    assert answer.status_code == 200
+
+
+async def test_a_stream_that_lost_its_place_ends(store: Store) -> None:
+    async with page_on(store.url) as page:
+        sampler = page.site.sampler()
+        page.site.stream_seconds = 600.0
+        asking = asyncio.ensure_future(page.get("/events", params={"topics": "stats"}))
+        async with asyncio.timeout(60):
+            while not sampler._clients:
+                await asyncio.sleep(0.01)
+        held = [sampler.join(frozenset({"stats"}), f"user {at}") for at in range(CLIENTS_MAX - 1)]
+        more = [sampler.join(frozenset({"stats"}), "ada")]
+        answer = await asyncio.wait_for(asking, 60)
+        for one in [*held, *more]:
+            sampler.leave(one)
+    assert answer.text.endswith("data: \n\n")
 
 
 async def test_what_is_watched_no_more_is_forgotten(store: Store, looking: Looking) -> None:

@@ -30,19 +30,22 @@ async def stream(visit: Visit) -> Response:
     if not topics:
         raise WebRefusal(404, "No such topics", "There is nothing to hint at.")
     sampler = visit.site.sampler()
-    if sampler.is_full:
+    user = visit.access.user
+    if not sampler.has_room(user):
         raise WebRefusal(503, "Too many open pages", f"{CLIENTS_MAX} pages are live already.", 5)
     if visit.request.method == "HEAD":
         return Response(media_type="text/event-stream")
     return StreamingResponse(
-        _hints(sampler, topics, visit.site.stream_seconds),
+        _hints(sampler, topics, user, visit.site.stream_seconds),
         media_type="text/event-stream",
         headers={"x-accel-buffering": "no"},
     )
 
 
-async def _hints(sampler: Sampler, topics: frozenset[str], seconds: float) -> AsyncIterator[bytes]:
-    client = sampler.join(topics)
+async def _hints(
+    sampler: Sampler, topics: frozenset[str], user: str, seconds: float
+) -> AsyncIterator[bytes]:
+    client = sampler.join(topics, user)
     stopped = asyncio.ensure_future(sampler.stopped.wait())
     try:
         yield b"retry: 1000\n" + HINT
@@ -53,6 +56,8 @@ async def _hints(sampler: Sampler, topics: frozenset[str], seconds: float) -> As
                     await asyncio.wait({hinted, stopped}, return_when=asyncio.FIRST_COMPLETED)
                 finally:
                     hinted.cancel()
+                if client.ended:
+                    return
                 if client.hinted.is_set():
                     client.hinted.clear()
                     yield HINT

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from itertools import islice, zip_longest
 
@@ -60,10 +61,12 @@ TOPICS = frozenset({"stats", *_ALONE})
 
 
 class LivePage:
-    """An open page, and the topics it asks about."""
+    """An open page of a user, and the topics it asks about. ``ended``: another user's took its
+    place."""
 
-    def __init__(self, topics: frozenset[str]) -> None:
-        self.topics = topics
+    def __init__(self, topics: frozenset[str], user: str) -> None:
+        self.topics, self.user = topics, user
+        self.ended = False
         self.hinted = asyncio.Event()
 
 
@@ -73,21 +76,27 @@ class Sampler:
     def __init__(self, reader: StoreReader, clock: Clock) -> None:
         self._reader = reader
         self._clock = clock
-        self._clients: set[LivePage] = set()
+        self._clients: dict[LivePage, None] = {}  # the oldest first
         self._seen: dict[str, object] = {}
         self._spent = 0.0
         self._task: asyncio.Task[None] | None = None
         self.stopped = asyncio.Event()
 
-    @property
-    def is_full(self) -> bool:
-        """Whether no more pages should be live."""
-        return len(self._clients) >= CLIENTS_MAX
+    def has_room(self, user: str) -> bool:
+        """Whether a page of this user may be live: there are not too many, or another user, who has
+        more of them, gives one up."""
+        if len(self._clients) < CLIENTS_MAX:
+            return True
+        pages = Counter(each.user for each in self._clients)
+        return max(pages.values()) > pages[user] + 1
 
-    def join(self, topics: frozenset[str]) -> LivePage:
-        """Add a client; the first one makes the sampler look."""
-        client = LivePage(topics)
-        self._clients.add(client)
+    def join(self, topics: frozenset[str], user: str = "") -> LivePage:
+        """Add a client; the first one makes the sampler look. Of too many, one of the user with
+        most is ended."""
+        client = LivePage(topics, user)
+        self._clients[client] = None
+        if len(self._clients) > CLIENTS_MAX:
+            self._end_one()
         if self._task is None or self._task.done():
             self._seen, self._spent = {}, self._reader.spent
             self._task = asyncio.get_running_loop().create_task(
@@ -95,9 +104,16 @@ class Sampler:
             )
         return client
 
+    def _end_one(self) -> None:
+        most = Counter(each.user for each in self._clients).most_common(1)[0][0]
+        oldest = next(each for each in self._clients if each.user == most)
+        oldest.ended = True
+        oldest.hinted.set()
+        del self._clients[oldest]
+
     def leave(self, client: LivePage) -> None:
         """Remove a client; without any, the sampler ends."""
-        self._clients.discard(client)
+        self._clients.pop(client, None)
         if not self._clients and self._task is not None:
             self._task.cancel()
             self._task = None
