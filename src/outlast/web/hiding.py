@@ -21,6 +21,7 @@ HIDDEN: Final = "▒▒▒"
 ANY = r"(?:[^\"'\\:]|\\+/){0,300}"  # what * in a key stands for
 _BLANKS = r"(?:\s|\\+[nrt])*+"
 _TOKENS = re.compile(r"[\"'\[\](){}]")
+_NEXT_STRING = re.compile(r"(?:\s|\\+[nrt])++b?(\\*+)[\"']")
 _QUOTE = re.compile(r"\\*+[\"']")
 _NAMED = re.compile(r"[A-Za-z_][\w.]*(?=\(|\\*[\"'])")  # what Python writes before a value
 _WITHIN_ANGLES = re.compile(r"<(?:[^<>\"'\\]|'[^'\"\\]*')*+>?")
@@ -145,9 +146,20 @@ def _end_of_value(text: str, start: int, level: int) -> int:
         return _end_of_container(text, start, level)
     if quote := _QUOTE.match(text, start):
         inner = _level(len(quote[0]) - 1)
-        return start if inner < level else _end_of_string(text, quote.end() - 1, inner)
+        return start if inner < level else _end_of_strings(text, quote.end() - 1, inner)
     end = _LITERAL_ENDS.search(text, start)
     return len(text) if end is None else end.start()
+
+
+def _end_of_strings(text: str, opened: int, level: int) -> int:
+    """Return where the last of these strings ends that follow each other with blanks alone between
+    them: so ``pprint`` writes a long one."""
+    end = _end_of_string(text, opened, level)
+    while quote := _NEXT_STRING.match(text, end):
+        if _level(len(quote[1])) != level:
+            break
+        end = _end_of_string(text, quote.end() - 1, level)
+    return end
 
 
 def _end_of_string(text: str, opened: int, level: int) -> int:

@@ -40,6 +40,9 @@ M = HIDDEN
         (r'{"body": "{\"password\": ","z":1}', r'{"body": "{\"password\": ","z":1}'),
         (r'{"body": "{\"password\": \"cut","z":1}', r'{"body": "{\"password\": \"§\"","z":1}'),
         (r'{"body": "{\"password\": [1, \"cut","z":1}', r'{"body": "{\"password\": \"§\"","z":1}'),
+        ("{'password': 'a '\n 'b '\n 'c',\n 'b': 'c'}", "{'password': '§',\n 'b': 'c'}"),
+        ("{'password': b'a long '\n b'phrase', 'b': 1}", "{'password': '§', 'b': 1}"),
+        (r'{"x": "{\'token\': \'a \'\n \'b\'}", "z": 1}', r'{"x": "{\'token\': \'§\'}", "z": 1}'),
         ("", ""),
     ],
 )  # fmt: skip
