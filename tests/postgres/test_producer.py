@@ -14,10 +14,13 @@ import pytest
 from harness.servers import PostgresServer
 from outlast.errors import NotPermitted, StoreError
 from outlast.model.job import State
+from outlast.model.schedule_plan import Overlap
 from outlast.store.postgres.store import PostgresStore
 from outlast.store.rows import JobFilter
 from outlast.store.values import Purpose
+from outlast.worker.maintenance.firing import firing_of
 from tests.conformance.kit import TASK, Hands, job, new_worker
+from tests.conformance.schedules_kit import due_one, fire_one, put_one, row_of
 
 ROLE = "outlast_producer"
 OF_TABLES = [
@@ -61,6 +64,25 @@ async def granted(pg_url: str, purpose: Purpose) -> list[str]:
         return await owner.grant(ROLE, purpose)
     finally:
         await owner.close()
+
+
+async def test_a_producer_holds_up_ticks_by_the_key_of_a_call_and_by_no_other(
+    pg_url: str, psql: Psql
+) -> None:
+    """The key of a call is shared on purpose: a tick is skipped while a job of it is unfinished."""
+    await granted(pg_url, Purpose.PRODUCE)
+    store = PostgresStore(pg_url)
+    await store.open()
+    await put_one(store, call=job(key="report"), overlap=Overlap.ALLOW)
+    assert psql(f"SELECT outlast_enqueue_v1('{TASK}', '{{}}', key => 'report')").returncode == 0
+    refused = psql(f"SELECT outlast_enqueue_v1('{TASK}', key => 'outlast:schedule:nightly')")
+    assert "key is one of a schedule" in refused.stderr
+    (forged,) = await store.inspector.jobs(JobFilter())
+    due = await due_one(store)
+    answer = await fire_one(store, firing_of(due, due.since + 60.0))
+    assert (answer.jobs, answer.in_the_way) == ([None], forged.id)
+    assert (await row_of(store)).last_skip_job == forged.id, "its page names the job"
+    await store.close()
 
 
 async def test_psql_alone_enqueues_as_a_role_that_may_do_nothing_else(

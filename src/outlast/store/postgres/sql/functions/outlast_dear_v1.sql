@@ -17,8 +17,8 @@
 --     what was committed late costs a worker no more than a few thousandths of the time.
 --   * Below the second floor any new entry may come: a job that is delayed by less than the first one, a tick.
 --     It is no later for that: what is up to 5 s ahead is read without regard to the second floor, so it is
---     found before it is due, by whoever looks in these 5 s. That is each worker: who is told of nothing nearer
---     is told to look again in 5 s (outlast_ahead_v1). A dead entry is walked over in its last 5 s, and no longer.
+--     found before it is due, by any look in these 5 s. Each worker makes one: if it is told of nothing nearer,
+--     it is told to look again in 5 s (outlast_ahead_v1). A dead entry is walked over in its last 5 s, and no longer.
 --   * A floor or a time that the clock has stepped behind does not count (outlast_head_v1).
 -- Against a concurrent claim, reap or late worker: a floor says where to look, and what is found is judged by its row
 -- and lock as ever. The setting is the session's own and is no row: nothing waits for it, and it leaves nothing dead.
