@@ -7,6 +7,8 @@ code that begins, does so before its job expires; no job that is handed back bef
 waits for a time at which it has expired; one that has begun expires no more; none is ended as
 expired before it is; and none that has expired stands in the way of a call or of a tick. They are
 judged by the tables' own rows, at the moment of each call, by the store's clock, which may step.
+One more is judged by what a worker holds: it takes back what has expired and has not begun,
+wherever that lies, within ``BACK_LOOKS`` looks of its watchdog.
 With the name of a twin, which lacks one guard, the first violation is printed instead.
 """
 
@@ -26,6 +28,8 @@ from outlast.store.sqlite import exchange as sqlite_exchange
 from outlast.store.sqlite import jobs as sqlite_jobs
 from outlast.store.values import NewJob
 from outlast.worker.claims import exchange
+from outlast.worker.runners import watchdog
+from outlast.worker.runners.watchdog import Watchdog
 from tests.sim.chunks import Patches, play_kind
 from tests.sim.loop import AROUND
 from tests.sim.pausing import PausingWorld
@@ -40,6 +44,7 @@ LEAST, MOST = 3.5, 20.0  # virtual seconds until they do; none is enqueued for l
 SWEPT = 1  # jobs that an exchange ends at most, so that claims meet others, too
 CALLS, CALLED_KEYS = 60, 3
 DEPLOYS = 6
+BACK_LOOKS = 4  # of a watchdog, each 0.25 s
 STEP_SECONDS = 0.1  # from the begin of code to its first step, and what clocks drift by meanwhile
 
 
@@ -64,6 +69,7 @@ class ExpiringWorld(PausingWorld):
         super().__init__(seed)
         self.due: dict[int, float] = {}  # token -> when its code has to have begun, virtual
         self._ran: set[int] = set()  # jobs whose code has begun
+        self._late: dict[Any, Counter[int]] = {}  # of a watchdog: token -> looks that found it so
 
     def app_of(self, owner: Any) -> outlast.App:
         """Return the application that a worker's runners have: each third one's is older."""
@@ -95,7 +101,9 @@ class ExpiringWorld(PausingWorld):
 
     async def _deploy(self) -> None:
         for _ in range(DEPLOYS if self.faulty else 0):
-            await asyncio.sleep(6.0 * self._own_chance())
+            await asyncio.sleep(3.0 * self._own_chance())
+            self._block_a_loop()
+            await asyncio.sleep(3.0 * self._own_chance())
             self.plan.seen["worker drained"] += drain_worker(self)
 
     def _stand_ins(self) -> Iterator[Any]:
@@ -116,8 +124,31 @@ class ExpiringWorld(PausingWorld):
             finally:
                 AROUND.reset(mark)
 
+        look = Watchdog.run_once
+
+        async def looked(dog: Any) -> float:
+            self._judge_late(dog)
+            return await look(dog)
+
+        yield mock.patch.object(Watchdog, "run_once", looked)
         yield mock.patch.object(Witness, "_exchanged", exchanged)
         yield mock.patch.object(Witness, "watch", watched)
+
+    def _judge_late(self, dog: Any) -> None:
+        """Hold a worker to it that nothing lies unbegun in it long after its expiry, where the
+        thread of its runner that reads goes on."""
+        now, before = dog._clock.boot(), self._late.get(dog, Counter())
+        late: Counter[int] = Counter()
+        for token, running in dog._ledger.running.items():
+            by, runner = running.claimed.begin_by, dog._control.runner_of(token)
+            stands = runner is not None and (runner.dead or runner.reader.stopped)
+            begun = token in self._begun or (runner is not None and token in runner.begun)
+            if by is not None and now >= by and not stands and not begun:
+                late[token] = before[token] + 1
+        self._late[dog] = late
+        for token in (token for token, looks in late.items() if looks == BACK_LOOKS):
+            told = f"attempt {token} has expired, has not begun, and its worker holds it"
+            self.witness.wrong("what has expired is taken back where it lies", told)
 
     def stepped(self, runner: Any, attempt: Any) -> None:
         """User code has taken a step: its first one is where it begins."""
@@ -221,6 +252,10 @@ def _long_pauses() -> Patches:
     yield without(sqlite_exchange._SQL, "end", guard, "1e15")
 
 
+def _no_recall() -> Patches:
+    yield mock.patch.object(watchdog, "_has_expired", return_value=False)
+
+
 def _held_keys() -> Patches:
     yield mock.patch.object(sqlite_jobs, "free_keys")
 
@@ -232,6 +267,7 @@ TWINS: dict[str, Callable[[], Patches]] = {
     "code that has waited begins all the same": _late_code,
     "a pause of ours may outlast an expiry": _long_pauses,
     "what has expired keeps its key": _held_keys,
+    "what has expired is left where it lies": _no_recall,
 }
 KNOWN = {  # the first seed that catches it
     "nothing is ended before a claim": 1,
@@ -240,6 +276,7 @@ KNOWN = {  # the first seed that catches it
     "code that has waited begins all the same": 18,
     "a pause of ours may outlast an expiry": 2,
     "what has expired keeps its key": 1,
+    "what has expired is left where it lies": 19,
 }
 
 
