@@ -102,6 +102,7 @@ async def test_the_page_of_a_dead_job_shows_why_it_died_and_what_moves_it(store:
         text = await page.see(f"/jobs/{number}")
     assert 'id="why">Why</h2>' in text, "its heading says already that it is dead"
     assert text.index(">Requeue</button>") < text.index(f"outlast requeue {number}"), "click first"
+    assert text.count(f"outlast requeue {number}") == 1
     assert "it broke" in text
     assert "Requeue" in text
     assert "Discard…" in text
@@ -429,3 +430,30 @@ async def test_the_page_of_a_job_says_whether_encryption_is_required(
         assert "ncrypted" not in await page.see(f"/jobs/{ids[2]}")
     async with page_on(store.url) as page:
         assert "Not encrypted" not in await page.see(f"/jobs/{ids[1]}")
+
+
+async def test_a_state_in_the_url_is_a_phase(store: Store) -> None:
+    """As the API and the command line call it."""
+    (number,) = await enqueued(store, job())
+    async with page_on(store.url) as page:
+        assert f'id="job-{number}"' in await page.see("/jobs", state="queued")
+        assert f'id="job-{number}"' not in await page.see("/jobs", state="dead")
+
+
+async def test_who_may_see_nothing_is_not_sent_to_the_page_that_refused(store: Store) -> None:
+    async with page_on(store.url, let_in([])) as page:
+        answer = await page.get("/")
+    assert "lacks the right view" in answer.text
+    assert "Go to the first page" not in answer.text
+
+
+async def test_an_attempt_that_was_handed_back_says_why(store: Store) -> None:
+    hands = await Hands.on(store)
+    (number,) = await enqueued(store, job(policy=Policy(retries=0)))
+    back = ended(await hands.claim_one(), OutcomeKind.RELEASED, message="its runner ended early")
+    await hands.hand_in(back)
+    await hands.hand_in(crashed(await hands.claim_one()))
+    async with page_on(store.url) as page:
+        text = await page.see(f"/jobs/{number}")
+    assert "its runner ended early" in text
+    assert "1 of them handed back uncharged: its budget of failures is used up (1, " in text

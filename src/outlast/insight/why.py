@@ -27,6 +27,7 @@ from outlast.insight.sentences import (
 from outlast.insight.situation import Explanation, Situation
 from outlast.insight.waiting import explain_waiting
 from outlast.model.job import State
+from outlast.model.lifecycle import OutcomeKind
 from outlast.row import moment
 from outlast.store.rows import EXPIRED, StoredJob, WorkerRow
 from outlast.store.statistics import PLACE_MAX
@@ -137,21 +138,30 @@ def _cancelled(about: Situation) -> Explanation:
 
 def _dead(about: Situation) -> Explanation:
     row, policy = about.row, about.row.policy
+    again = " since it was requeued" if row.requeued_at is not None else ""
     if row.failures > policy.retries:
-        cause = f"its budget of failures is used up ({row.failures}, retries={policy.retries})"
+        cause = (
+            f"its budget of failures is used up{again} ({row.failures}, retries={policy.retries})"
+        )
     elif row.losses > policy.max_losses:
-        cause = f"its budget of losses is used up ({row.losses}, max_losses={policy.max_losses})"
+        cause = (
+            f"its budget of losses is used up{again} ({row.losses}, max_losses={policy.max_losses})"
+        )
     else:
         cause = "no retry could help (Dead, dead_on, retry_on), or none was possible"
+    died = f"It died {at_time(row.ended_at, about.now)}, {tries(row)}{_handed_back(about)}"
     return Explanation(
         position="dead",
-        sentences=[
-            f"It died {at_time(row.ended_at, about.now)}, {tries(row)}: {cause}.",
-            *describe_last_end(about.attempts),
-        ],
+        sentences=[f"{died}: {cause}.", *describe_last_end(about.attempts)],
         moves=_requeue(about),
         others=max(0, about.place.dead_alike - 1),
     )
+
+
+def _handed_back(about: Situation) -> str:
+    """Say how many of its attempts were handed back, and so are of no budget."""
+    released = sum(one.repeats for one in about.attempts if one.outcome == OutcomeKind.RELEASED)
+    return f", {released} of them handed back uncharged" if released else ""
 
 
 def _requeue(about: Situation) -> list[str]:

@@ -18,7 +18,7 @@ class AskedJobs(msgspec.Struct, frozen=True, kw_only=True):
     """What is asked for, word by word as in the URL; None lets all pass.
 
     Attributes:
-        phase: a state or one of ``PHASES``.
+        phase: a state or one of ``PHASES``; in a URL also as ``state=``, as the API calls it.
         queue, task, tenant, label: their own.
         group: of the dead ones, those of this group.
         args, error: a text in them (``store.searching.Texts``).
@@ -56,6 +56,7 @@ class AskedJobs(msgspec.Struct, frozen=True, kw_only=True):
 def read_asked(visit: Visit) -> AskedJobs:
     """Return the filter in the URL, held to the visitor's tenant. Refuses what may not be asked."""
     named = {name: read_name(visit.query, name) for name in AskedJobs.__struct_fields__}
+    named["phase"] = named["phase"] or read_name(visit.query, "state")
     if visit.access.tenant is not None:
         named["tenant"] = visit.access.tenant
     asked = AskedJobs(**named)
