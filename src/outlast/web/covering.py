@@ -33,7 +33,7 @@ _NAMES = {
 """Columns that are compared, and never hidden: names, words of ours, and versions."""
 _JSON = {"call", "filter"}  # columns of JSON with columns in it
 _TEXTS = ("args", "checkpoint", "result")
-PIECE_BYTES = 3_900  # a line of so many may go on in the next (``worker.claims.job_logs``)
+PIECE_BYTES = 3_900  # a longer line may go on in the next (``worker.claims.job_logs``)
 AHEAD = 20_000  # characters that are read beyond a cut: what begins before it is seen whole
 
 
