@@ -107,7 +107,7 @@ CATALOGUE: dict[str, Event] = {
         "warning",
     ),
     "runner_stopped": Event(
-        "A runner has ended as it was asked to.",
+        "A runner has ended as it was asked to, or was killed by a stop while it started.",
         ("pid", "exit_code", "signal", "attempts", "killed_for"),
     ),
     "runner_died": Event(
@@ -278,7 +278,10 @@ CATALOGUE: dict[str, Event] = {
     ),
     # the store
     "store_unavailable": Event(
-        "The store cannot be reached, or broke off.", ("duty", "error"), "warning"
+        "The store cannot be reached, or broke off. Reported when an outage begins, for each duty,"
+        " and once a minute while it goes on, with how many tries have failed since.",
+        ("duty", "error", "count"),
+        "warning",
     ),
     "store_recovered": Event("The store can be reached again.", ("duty",)),
     "duty_failed": Event(

@@ -205,10 +205,11 @@ def _safe(value: Any) -> Any:
 
 
 def text_renderer(*, colors: bool) -> Renderer:
-    """Return what makes a line for people of an entry."""
+    """Return what makes a line for people of an entry. A field without a value is left out."""
     renderer = structlog.dev.ConsoleRenderer(colors=colors, pad_event_to=24)
 
     def render(entry: Entry) -> str:
-        return str(renderer(None, "", {safe(name): _safe(value) for name, value in entry.items()}))
+        told = {name: value for name, value in entry.items() if value is not None}
+        return str(renderer(None, "", {safe(name): _safe(value) for name, value in told.items()}))
 
     return render

@@ -32,4 +32,4 @@ async def tell_unknown_queues(
             looked = JobFilter(queue=queue, limit=1, look_rows=ROWS_LOOKED_AT)
             if not (await store.inspector.job_ids(looked)).ids:
                 near = get_close_matches(queue, sorted(names), n=1)
-                emit("queue_unknown", queue=queue, **({"near": near[0]} if near else {}))
+                emit("queue_unknown", queue=queue, near=near[0] if near else None)

@@ -16,6 +16,8 @@ from outlast.events import emit
 from outlast.worker.condition import Failure
 
 BACKOFF_FIRST, BACKOFF_MAX = 0.1, 2.0  # seconds between tries while a duty fails
+TELL_SECONDS = 60.0  # between two reports of an outage that goes on
+TOLD_MAX = 5  # errors of one outage that are reported when they first come
 CALM_SECONDS = 10.0  # without a failure, after which a duty that failed now and then counts as well
 
 
@@ -100,6 +102,9 @@ class Service:
         self._clock = clock
         self._task: asyncio.Task[None] | None = None
         self._failures = 0
+        self._told: set[str] = set()  # errors of this outage
+        self._told_at = clock.boot()
+        self._untold = 0  # failures since the last report
         self._failure: Failure | None = None
         self._failed_at = clock.boot()
 
@@ -149,19 +154,30 @@ class Service:
         except Exception as error:
             return self._note_failure(error)
         if self._failures:
-            self._failures = 0
+            self._failures = self._untold = 0
+            self._told.clear()
             emit("store_recovered", duty=self.duty.name)
         return pause
 
     def _note_failure(self, error: Exception) -> float:
         self._remember(error)
         self._failures += 1
-        emit(
-            "store_unavailable" if isinstance(error, StoreError) else "duty_failed",
-            duty=self.duty.name,
-            error=describe(error),
-        )
+        if isinstance(error, StoreError):
+            self._tell_outage(describe(error))
+        else:
+            emit("duty_failed", duty=self.duty.name, error=describe(error))
         return min(BACKOFF_MAX, BACKOFF_FIRST * 2.0 ** min(self._failures - 1, 10))
+
+    def _tell_outage(self, error: str) -> None:
+        """Report an error that is new in this outage; another once a minute, with how many tries
+        have failed since."""
+        now = self._clock.boot()
+        self._untold += 1
+        is_new = error not in self._told and len(self._told) < TOLD_MAX
+        if is_new or now - self._told_at >= TELL_SECONDS:
+            emit("store_unavailable", duty=self.duty.name, error=error, count=self._untold)
+            self._told.add(error)
+            self._told_at, self._untold = now, 0
 
     def _remember(self, error: Exception) -> None:
         now, before = self._clock.boot(), self.find_failure()

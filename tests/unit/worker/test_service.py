@@ -8,8 +8,16 @@ from typing import Self
 
 import pytest
 
+from outlast import events
 from outlast.errors import StoreUnavailable
-from outlast.worker.service import BACKOFF_FIRST, BACKOFF_MAX, CALM_SECONDS, Nudge, Service
+from outlast.worker.service import (
+    BACKOFF_FIRST,
+    BACKOFF_MAX,
+    CALM_SECONDS,
+    TELL_SECONDS,
+    Nudge,
+    Service,
+)
 from tests.manual_clock import ManualClock
 from tests.unit.worker.worker_kit import heard
 
@@ -112,7 +120,31 @@ async def test_errors_are_reported_and_retried_with_growing_pauses():
     pauses = [b - a for a, b in itertools.pairwise(stage.duty.times)]
     assert pauses[:4] == pytest.approx([BACKOFF_FIRST, 0.2, 0.4, 0.8])
     assert pauses[5:] == pytest.approx([BACKOFF_MAX] * 3)
-    assert names == ["store_unavailable"] * 8 + ["store_recovered"]
+    assert names == ["store_unavailable", "store_recovered"]
+
+
+async def test_an_outage_that_goes_on_is_reported_once_a_minute_with_the_count():
+    other = StoreUnavailable("full")
+    stage = Stage(OUTAGE, OUTAGE, other, *[OUTAGE, other] * 40, None, OUTAGE)
+    told = []
+
+    def hear(name, fields):
+        if name == "store_unavailable":
+            told.append((stage.clock.boot(), fields))
+
+    end = events.subscribe(hear)
+    async with stage:
+        await stage.clock.run_for(300)
+        stage.nudge.give()
+        await stage.clock.run_for(1)
+    end()
+    errors = [fields["error"].rpartition(" ")[2] for _, fields in told]
+    assert errors[:2] == ["away", "full"]
+    assert [fields["count"] for _, fields in told[:2]] == [1, 2]
+    assert len(told) == 5, "two kinds, two minutes, and the next outage"
+    assert told[2][0] - told[1][0] >= TELL_SECONDS
+    assert sum(fields["count"] for _, fields in told[:4]) <= 83
+    assert told[-1][1]["count"] == 1
 
 
 async def test_a_nudge_does_not_shorten_a_back_off():

@@ -158,7 +158,7 @@ class Heartbeat:
     async def _note_miss(self, error: BaseException) -> float:
         if not self._failing:
             self._failing = True
-            emit("store_unavailable", duty=self.name, error=describe(error))
+            emit("store_unavailable", duty=self.name, error=describe(error), count=1)
         if self._store is not None:
             with contextlib.suppress(Exception):
                 await self._store.drop_connections()

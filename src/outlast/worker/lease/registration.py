@@ -307,6 +307,6 @@ class Registration:
             async with asyncio.timeout(LEAVE_SECONDS):
                 await self._store.set_status(self.me, status)
         except (StoreError, TimeoutError) as error:
-            emit("store_unavailable", duty="status", error=text_of(error))
+            emit("store_unavailable", duty="status", error=text_of(error), count=1)
             return False
         return True

@@ -52,7 +52,7 @@ class MinuteWriter:
                 await self._write()
                 await self._write()  # the first may have been a batch of before
         except (StoreError, TimeoutError) as error:
-            emit("store_unavailable", duty=self.name, error=text_of(error))
+            emit("store_unavailable", duty=self.name, error=text_of(error), count=1)
 
     async def _write(self) -> None:
         if self._batch is None and (counted := self._tally.take()):

@@ -217,9 +217,10 @@ class RunnerSupervisor:
         self._spare_at = 0.0
         self._tether.drop(runner.pid)
         asked = self.closing or runner.quit_at is not None
+        unready = self.closing and not runner.ready and runner.kill_reason == "stop"
         death = msgspec.structs.replace(death, memory=self._recycling.explain(runner, death))
         emit(
-            "runner_stopped" if asked and death.exit_code == 0 else "runner_died",
+            "runner_stopped" if unready or (asked and death.exit_code == 0) else "runner_died",
             pid=death.pid,
             exit_code=death.exit_code,
             signal=death.signal,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from outlast import events
@@ -187,3 +189,20 @@ async def test_the_error_of_a_failed_start_is_not_reported_for_the_next():
     assert len(errors) == 2
     assert "shop" in errors[0]
     assert "died before it was ready (exit code 1)" in errors[1]
+
+
+async def test_a_runner_that_is_stopped_while_it_starts_has_not_died():
+    bench = Bench()
+    await bench.pool.keeper.run_once()
+    starting = bench.runners[0]
+    assert not starting.ready
+    closing = asyncio.create_task(bench.pool.close())
+    await bench.clock.run_for(0)
+    assert starting.kill_reason == "stop"
+    with heard() as names:
+        for runner in list(bench.runners):
+            runner.dies(signal="SIGKILL")
+    assert "runner_died" not in names
+    assert "runner_stopped" in names
+    await bench.clock.run_for(60)
+    await closing
