@@ -241,11 +241,14 @@ async def terminate(nemesis: Nemesis, rng: random.Random) -> bool:
     if nemesis.database.locked():
         return False
     async with nemesis.database:
-        await asyncio.to_thread(
-            server.sql,
-            "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity"
-            f" WHERE pid <> pg_backend_pid() AND datname <> '' AND random() < {rng.random():.2f}",
-        )
+        try:
+            await asyncio.to_thread(
+                server.sql,
+                "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE"
+                f" pid <> pg_backend_pid() AND datname <> '' AND random() < {rng.random():.2f}",
+            )
+        except RuntimeError:  # the disk is full: no session can begin
+            return False
     return True
 
 

@@ -357,6 +357,20 @@ def test_a_job_with_very_many_snoozes_is_shown_on_one_page(
     assert outlast("verify", "--url", url).code == 0
 
 
+def test_an_attempt_that_was_released_says_why(outlast: Outlast, store_url: str) -> None:
+    async def release() -> int:
+        store = open_store(store_url)
+        await store.open()
+        (job_id,) = await enqueued(store)
+        claimed = await (hands := await Hands.on(store)).claim_one()
+        await hands.hand_in(ended(claimed, OutcomeKind.RELEASED, message="its worker is leaving"))
+        await store.close()
+        return job_id
+
+    said = outlast("job", str(asyncio.run(release())), "--url", store_url).out
+    assert "attempt 1, released: its worker is leaving\n" in said
+
+
 def test_a_time_outside_the_calendar_breaks_no_json_document(
     outlast: Outlast, store_url: str
 ) -> None:

@@ -36,9 +36,10 @@ from outlast.insight.acting import Verb, discard_jobs, requeue_jobs
 from outlast.insight.bulk import BulkFilter
 from outlast.insight.documents import dead_document, error_of
 from outlast.insight.queries import SHOWN_MAX, find_jobs, read_dead, read_states
+from outlast.model.fingerprint import find_line_of_death
 from outlast.model.job import State
 from outlast.store.protocol import Store
-from outlast.store.rows import JobFilter, JobIds
+from outlast.store.rows import AttemptRow, JobFilter, JobIds, StoredJob
 from outlast.text import count_of
 
 All = Annotated[bool, typer.Option("--all", help="All dead jobs.", show_default=False)]
@@ -114,11 +115,18 @@ async def _show(store: Store, found: JobIds, limit: int) -> None:
     from outlast.cli.show import console, dead_table
 
     rows = read_dead(store, found.ids, SHOWN_MAX)
-    why = [(row, error_of(row, last)) async for row, last in rows]
+    why = [(row, find_cause(row, last)) async for row, last in rows]
     out = console()
     out.print(dead_table(out, why, SYSTEM.wall()) if why else "no dead jobs")
     if rest := describe_rest(len(why), limit, found.before):
         out.print(rest, style="dim", soft_wrap=True)
+
+
+def find_cause(row: StoredJob, last: AttemptRow | None) -> str | None:
+    """Return what a job died of, for the list: of a process also where it was."""
+    place = find_line_of_death(None if last is None else last.crash)
+    said = error_of(row, last)
+    return f"{said}, at {place}" if said and place else said
 
 
 def requeue(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from rich.padding import Padding
 from rich.text import Text
 
-from outlast.cli.attempts import ATTEMPTS, GAP, evidence, timeline
+from outlast.cli.attempts import ATTEMPTS, GAP, MESSAGE_MAX, evidence, timeline
 from outlast.cli.grid import Grid
 from outlast.cli.next_step import what_next
 from outlast.cli.show import bar, format_progress, word
@@ -137,6 +137,10 @@ class Page:
         self._out.print(
             Padding(made.table(self._out.width - INDENT), (0, 0, 0, INDENT), expand=False)
         )
+        for one in self._all.attempts[-ATTEMPTS_SHOWN:]:
+            if one.crash is None and one.message:  # else its report says it
+                said = f"attempt {one.number}, {line(one.outcome, 60)}: "
+                self._out.print(f"  {said}{line(one.message, MESSAGE_MAX)}", soft_wrap=True)
 
     def _reports(self) -> None:
         bad = [one for one in self._all.attempts if one.crash is not None]

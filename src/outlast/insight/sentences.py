@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from outlast.insight.availability import dead, drains, takes_nothing, unheard
 from outlast.model.crash import Charge
+from outlast.model.fingerprint import find_line_of_death
 from outlast.model.job import State
 from outlast.store.rows import AttemptRow, Held, StoredJob, WorkerRow
 from outlast.store.statistics import PLACE_MAX
@@ -124,4 +125,6 @@ def describe_last_end(attempts: Sequence[AttemptRow]) -> list[str]:
 def _ending(one: AttemptRow) -> str:
     message = line(one.message, SAID_MAX).rstrip(".")
     how = "was the last" if one.outcome == State.DEAD else f"ended as {line(one.outcome, NAME_MAX)}"
-    return f"{how}: {message}" if message else how
+    place = find_line_of_death(one.crash)
+    where = f", at {line(place, SAID_MAX)}" if place else ""
+    return f"{how}: {message}{where}" if message else f"{how}{where}"

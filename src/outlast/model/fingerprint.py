@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from hashlib import blake2b
 
-from outlast.model.crash import Crash
+from outlast.model.crash import PROCESS_DEATHS, Crash
 
 FINGERPRINT_BYTES = 8
 NOT_THE_USERS = ("/site-packages/", "/dist-packages/", "/lib/python3", "/outlast/runner/")
@@ -39,6 +39,12 @@ def find_line(crash: Crash) -> str | None:
     """Return the same frame with its line, for people: ``shop/jobs.py:41 in render``."""
     frame = _decisive_frame(crash)
     return None if frame is None else f"{_short(frame[0])}:{frame[1]} in {frame[2]}"
+
+
+def find_line_of_death(crash: Crash | None) -> str | None:
+    """Return that line of a process that died, whose message does not say where it was."""
+    is_death = crash is not None and crash.kind in PROCESS_DEATHS
+    return find_line(crash) if crash is not None and is_death else None
 
 
 def own_stack(stacks: str) -> tuple[str, int]:

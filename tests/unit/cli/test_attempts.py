@@ -6,8 +6,11 @@ import msgspec
 import pytest
 
 from outlast.cli.attempts import GAP, evidence, timeline
+from outlast.cli.dead import find_cause
 from outlast.cli.show import when
+from outlast.insight.sentences import describe_last_end
 from outlast.model.crash import Crash, CrashKind, MemoryEvidence
+from outlast.model.job import State
 from outlast.store.rows import AttemptRow
 from tests.unit.insight.rows_kit import NOW, job, running
 
@@ -72,3 +75,17 @@ def test_dropped_attempts_are_shown_as_a_number_between_kept_ones():
 def test_the_duration_of_a_running_job_is_shown_as_text(seconds: float, words: str) -> None:
     row = running(started_at=NOW - seconds)
     assert when(row, NOW) == words
+
+
+def test_why_and_the_list_of_dead_jobs_say_where_a_process_died():
+    stacks = (
+        'Fatal Python error\n\nCurrent thread 0x1:\n  File "/srv/sci/sim.py", line 16 in simulate'
+    )
+    crash = Crash(kind=CrashKind.SIGNALLED, message="killed by SIGSEGV", stacks=stacks)
+    one = msgspec.structs.replace(ATTEMPT, outcome="signalled", message=crash.message, crash=crash)
+    (said,) = describe_last_end([one])
+    assert said == "Attempt 1 ended as signalled: killed by SIGSEGV, at sci/sim.py:16 in simulate."
+    row = job(state=State.DEAD)
+    assert find_cause(row, one) == "signalled: killed by SIGSEGV, at sci/sim.py:16 in simulate"
+    error = msgspec.structs.replace(one, crash=Crash(kind=CrashKind.ERROR, traceback=stacks))
+    assert find_cause(row, error) == "signalled: killed by SIGSEGV"
