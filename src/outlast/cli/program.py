@@ -59,14 +59,17 @@ ALONE = {
     "exporter": "exporter",
 }
 """Command -> the module that it is in, where no other one is loaded."""
+_COMMAND = re.compile(r"(`|^ +)outlast ([a-z-]+)(?: shop\.jobs:app)?", re.MULTILINE)
 BROKEN_PIPE = 141  # as a shell says it: 128 + SIGPIPE
 OUTPUT_ERRORS = {errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
 STREAMS = (("stdin", "r"), ("stdout", "w"), ("stderr", "w"))
 
-HELP = """Background jobs that outlast the workers running them.
+STORE_HELP = """The store is given by --url, else $OUTLAST_URL, else sqlite:///outlast.db in this
+directory; a PostgreSQL one is postgresql://user@host/database."""
+PROJECT_HELP = "The store is the database that the settings of the project name."
+HELP = f"""Background jobs that outlast the workers running them.
 
-The store is given by --url, else $OUTLAST_URL, else sqlite:///outlast.db in this directory; a
-PostgreSQL one is postgresql://user@host/database. Commands that only read or change jobs never
+{STORE_HELP} Commands that only read or change jobs never
 create a database. A TIME is a number of seconds, or has a unit, as in 90s, 15m, 2h and 7d.
 
 Exit codes:
@@ -158,6 +161,8 @@ def _invoke(given: list[str], app: str | None, program: str) -> int:
     if completion.is_asked():
         return completion.answer(tree)
     if app is not None:
+        if not given or {"-h", "--help"} & {*given}:
+            _help_on_project(tree, program)
         given = _with_application(tree, given, app)
     try:  # tree.main() would take an error of the output for the end of the program
         with tree.make_context(program, given) as context:
@@ -174,6 +179,22 @@ def _with_application(tree: Any, given: list[str], app: str) -> list[str]:
     if at is None or not any(each.metavar == "MODULE:APP" for each in _arguments(command)):
         return given
     return [*given[: at + 1], app, *given[at + 1 :]]
+
+
+def _help_on_project(group: Any, program: str) -> None:
+    """Make the help that of a project's own commands, which know the application and the store."""
+    for command in (group, *getattr(group, "commands", {}).values()):
+        text = (command.help or "").replace(lay_out(STORE_HELP), PROJECT_HELP)
+        text = text.replace("MODULE:APP", "the project")
+        command.help = _COMMAND.sub(rf"\1{program} \2", text)
+        command.params = [
+            each for each in command.params if getattr(each, "metavar", None) != "MODULE:APP"
+        ]
+        for each in command.params:
+            if "--url" in each.opts:
+                each.help = "The store. Default: the database of the project."
+        if command is not group and hasattr(command, "commands"):
+            _help_on_project(command, program)
 
 
 def _arguments(command: Any) -> list[Any]:
