@@ -139,7 +139,7 @@ def test_what_a_task_enqueues_is_a_job(outlast: Outlast, store_url: str) -> None
         (["decides", '"cancel"'], "it cancels its job: sold out"),
         (["decides", '"dead"'], "no use\na worker would not try it again"),
         (["decides", '"retry"'], "not yet\na worker would try it again in 7 s"),
-        (["unstorable"], "its result cannot be stored: "),
+        (["unstorable"], "outlast: the result cannot be stored as JSON: a value of class object"),
         (["completes"], "no job here that complete_in could complete"),
     ],
 )
