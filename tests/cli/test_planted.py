@@ -100,7 +100,8 @@ async def test_the_commands_show_all_that_is_planted(
     """So it would be found where it must not be."""
     world = await filled(sqlite_url)
     told = "\n".join(read_everything(sqlite_url, world).values())
-    assert set(world.secrets.by_place) - world.secrets.found(told, whole=True) == set()
+    shown = world.secrets.found(told, whole=True) | (world.secrets.found(told) & {"log in pieces"})
+    assert set(world.secrets.by_place) - shown == set()
 
 
 async def test_no_command_shows_a_payload_that_is_encrypted(
