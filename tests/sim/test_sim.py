@@ -110,6 +110,7 @@ def test_an_expiry_without_a_guard_is_noticed(twin: str) -> None:
         "what has expired never begins",
         "what has begun expires no more",
         "what has expired holds no key",
+        "what has expired is taken back",
     )
     assert any(f": {law}" in done.stdout for law in laws), done.stdout + done.stderr
 
