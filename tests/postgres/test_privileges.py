@@ -49,6 +49,7 @@ BY_THE_OWNER = {
     ("migrate", "lock"),
     ("migrate", "lock_holders"),
     ("migrate", "note"),
+    ("environment", "once_granted"),
 }  # statements of `outlast migrate` itself
 
 
