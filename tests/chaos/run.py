@@ -48,6 +48,7 @@ READY_SECONDS = 120.0  # for all workers to start
 QUIET_SECONDS = 180.0  # until everything has to be terminal
 DRAIN_SECONDS = 60.0
 DISK_MEGABYTES = {"sqlite": 64, "postgres": 256}
+ENCRYPTED_FACTOR = 6
 SERVER = {"max_wal_size": "64MB", "min_wal_size": "32MB"}  # on a small disk
 
 
@@ -177,6 +178,8 @@ class Chaos:
     ) -> tuple[PostgresServer | None, Disk | None, str]:
         """Start the store, on a small disk where that is possible."""
         size = DISK_MEGABYTES[self._plan.store]
+        if self._plan.encrypted:  # what is encrypted cannot be compressed
+            size *= ENCRYPTED_FACTOR
         if self._plan.store == "sqlite":
             folder = Path(tempfile.mkdtemp(prefix="outlast-chaos-store-"))
             stack.callback(lambda: subprocess.run(["rm", "-rf", str(folder)], check=False))
