@@ -27,6 +27,7 @@ PAGES = [*TOP, *sorted((ROOT / "docs").rglob("*.md"))]
 LATER: set[str] = set()  # the docs mark each as planned
 OF_OTHERS = {  # pip, outlast.probe, tests.sim, tests.chaos
     "--host", "--port", "--with", "--story", "--schedules", "--clock", "--seed", "--asynchronous",
+    "--encrypted",
 }  # fmt: skip
 OF_POSTGRES = {"--clean", "--dbname", "--file", "--format", "--if-exists", "--schema"}
 OF_POSTGRES |= {"--single-transaction"}  # pg_dump and pg_restore, in docs/operating.md
