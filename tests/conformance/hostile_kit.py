@@ -18,7 +18,7 @@ from outlast.insight.verify import verify
 from outlast.model.crash import Crash, CrashKind
 from outlast.model.job import Policy
 from outlast.model.lifecycle import OutcomeKind, Transition
-from outlast.store.evidence import AttemptFilter, DeadFilter
+from outlast.store.evidence import AttemptFilter
 from outlast.store.protocol import Store
 from outlast.store.rows import JobFilter
 from outlast.store.unannounced import UnannouncedJobs
@@ -211,7 +211,7 @@ async def shows(store: Store, ids: list[int]) -> None:
     _json(workers_document(workers, 1e9))
     _json(stats_document(await look.statistics(), workers))
     await look.held()
-    _json(dead_groups_document(await read_dead_groups(store, DeadFilter())))
+    _json(dead_groups_document(await read_dead_groups(store, JobFilter())))
     _json(msgspec.to_builtins(await look.ended_attempts(AttemptFilter(limit=1_000))))
     _json(msgspec.to_builtins(await look.causes()))
     shared_deaths(await look.suspects())

@@ -17,8 +17,7 @@ from outlast.clock import seeded
 from outlast.config import WorkerSettings
 from outlast.errors import StoreError
 from outlast.store.lockfile import LockFile
-from outlast.store.values import NewWorker
-from outlast.store.watches import LockIdentity
+from outlast.store.values import LockIdentity, NewWorker
 from outlast.worker import assemble
 from outlast.worker.lease import last_will
 from outlast.worker.lease.heartbeat import Heartbeat

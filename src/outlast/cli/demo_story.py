@@ -35,7 +35,7 @@ from outlast.insight.verify import verify
 from outlast.job import Job
 from outlast.model.job import ENDED, State
 from outlast.row import JobRow
-from outlast.store.protocol import Inspector
+from outlast.store.inspector import Inspector
 from outlast.text import line, span
 from outlast.worker.runners.tether import Tether
 

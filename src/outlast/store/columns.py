@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any, TypeVar
 
 import msgspec
@@ -25,6 +25,7 @@ from outlast.store.actions import ActionRow, ActionState, Counts
 from outlast.store.rows import Held
 from outlast.store.stacks import Stack
 
+S = TypeVar("S", bound=msgspec.Struct)
 T = TypeVar("T")
 
 COUNT_MAX = 2**31 - 2  # of failures, losses, attempts: one more can still be counted
@@ -78,6 +79,21 @@ def finite(values: dict[str, Any]) -> dict[str, Any]:
         name: None if type(one) is float and not math.isfinite(one) else one
         for name, one in values.items()
     }
+
+
+def struct_of(kind: type[S], row: Mapping[str, Any], **read: Any) -> S:
+    """Return a struct from the columns that have its names, and from what was read of others. A
+    store may have numbers for booleans."""
+    values = {name: row[name] for name in kind.__struct_fields__ if name in row} | read
+    for name in _flags(kind):
+        if name in values:
+            values[name] = bool(values[name])
+    return kind(**values)
+
+
+@cache
+def _flags(kind: type[msgspec.Struct]) -> list[str]:
+    return [field.name for field in msgspec.structs.fields(kind) if field.type is bool]
 
 
 def pause_of(row: Sequence[Any]) -> Pause:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any
 
 import msgspec
@@ -12,9 +13,22 @@ from outlast.errors import BadData, text_of
 from outlast.model.job import JobFacts, Policy
 from outlast.model.lifecycle import Transition
 from outlast.store.columns import cause_of, count_of, policy_of, progress_of
+from outlast.store.statements import statements
 from outlast.store.values import NewJob, Orphan, Report, Save
 
 _encode = msgspec.json.Encoder().encode
+
+_NAMED = re.compile(r"(?<![:\w]):([a-z_]+)")
+
+
+@cache
+def numbered(topic: str, name: str) -> tuple[str, list[str]]:
+    """Return a statement whose parameters have names, with the numbers that the server wants
+    instead, and the names in the order of these."""
+    text = statements("postgres", topic)[name]
+    names = list(dict.fromkeys(_NAMED.findall(text)))
+    return _NAMED.sub(lambda found: f"${names.index(found[1]) + 1}", text), names
+
 
 Pair = tuple[int, int]  # a job's id and the token of an attempt: what guards each write about it
 

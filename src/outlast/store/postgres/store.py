@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from outlast.clock import SYSTEM, Clock
 from outlast.errors import StoreUnavailable
 from outlast.model.lifecycle import Transition
+from outlast.store.inspector import Inspector
 from outlast.store.logs import LOGS_KEPT, JobLog, lines_text
 from outlast.store.minutes import HOUR_SECONDS, MINUTE_SECONDS, WORKER_SECONDS, Counted, columns_of
 from outlast.store.postgres.actions import PostgresActionVerbs
@@ -30,7 +31,7 @@ from outlast.store.postgres.schema import PostgresSchema
 from outlast.store.postgres.session import Transaction
 from outlast.store.postgres.statements import Pair, pair_of, to_json
 from outlast.store.postgres.workers import WorkerVerbs
-from outlast.store.protocol import EXPIRE_MAX, PRUNE_MAX, REFUSALS_KEPT, Inspector
+from outlast.store.protocol import EXPIRE_MAX, PRUNE_MAX, REFUSALS_KEPT
 from outlast.store.schedules import NewSchedule, Put
 from outlast.store.stacks import Stack
 from outlast.store.statements import statements

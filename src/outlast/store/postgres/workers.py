@@ -26,6 +26,7 @@ from outlast.store.statements import statements
 from outlast.store.values import (
     Beat,
     Failing,
+    LockIdentity,
     NewWorker,
     Orphan,
     OverdueAttempt,
@@ -35,7 +36,6 @@ from outlast.store.values import (
     WorkerSeen,
     line_of,
 )
-from outlast.store.watches import LockIdentity
 
 _PAUSES = statements("postgres", "pauses")
 _RECLAIM = statements("postgres", "reclaim")

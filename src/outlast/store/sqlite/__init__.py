@@ -10,17 +10,14 @@ jobs.py         what happens to jobs outside the exchange: enqueue, cancel, chec
 logs.py         what attempts have printed
 stacks.py       where running jobs are
 pruning.py      deletes jobs: those kept for no time as they end, others later
-minutes.py      what workers have counted: noted, added up and read
+minutes.py      what workers have counted: noted and added up
 wanted.py       how many jobs of a queue want a worker
 schedules.py    schedules: put, paused, due and fired
 pauses.py       what is paused: noted, ended and acknowledged
 actions.py      the verbs by which people act
 records.py      the record of what they did
 workers.py      workers' rows and beats; gives the jobs of lost workers back
-inspector.py    reads for people and screens
-evidence.py     dead jobs in groups, ended attempts, suspects
-statistics.py   what a file holds, in numbers
-find.py         finds ids of jobs for a list
+inspector.py    how the inspector's statements are run, and the reads that differ here
 checks.py       facts for the doctor, and checks of them: file, disk, library
 environment.py  reads them: the file, the disk under it and the library, for the doctor
 wakeup.py       wake-ups: a look says whether another process has committed

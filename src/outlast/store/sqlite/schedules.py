@@ -28,7 +28,6 @@ from outlast.store.schedules import (
     NewSchedule,
     Origin,
     Put,
-    ScheduleRow,
     call_text,
     check_storable,
 )
@@ -40,7 +39,6 @@ from outlast.store.statements import statements
 
 _SQL = statements("sqlite", "schedules")
 _DUE = DueSchedule.__struct_fields__
-_ROW = ScheduleRow.__struct_fields__
 
 
 class SqliteScheduleVerbs:
@@ -241,10 +239,3 @@ def _last(ticks: Sequence[float | None], jobs: Sequence[int | None]) -> float | 
 def _undeclared(cursor: Cursor, now: float, names: Sequence[str]) -> int:
     values = [{"name": name, "now": now, "fresh": DECLARED_SECONDS} for name in names]
     return cursor.executemany(_SQL["undeclared"], values).rowcount if values else 0
-
-
-def row_of(row: tuple[Any, ...]) -> ScheduleRow:
-    """Return a schedule as people read it."""
-    values = dict(zip(_ROW, row, strict=True))
-    values |= {name: bool(values[name]) for name in ("paused", "declared")}
-    return ScheduleRow(**values)

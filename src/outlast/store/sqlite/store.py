@@ -18,12 +18,13 @@ from outlast.errors import ConfigError
 from outlast.model.lease import DeathCause
 from outlast.model.lifecycle import Transition
 from outlast.store.glances import Glance
+from outlast.store.inspector import Inspector
 from outlast.store.lockfile import LockFile, directory_for, refuses
 from outlast.store.logs import JobLog
 from outlast.store.migrations import check_usable, load
 from outlast.store.minutes import Counted
 from outlast.store.paths import is_there
-from outlast.store.protocol import EXPIRE_MAX, ORPHANS_MAX, OVERDUE_MAX, PRUNE_MAX, Inspector
+from outlast.store.protocol import EXPIRE_MAX, ORPHANS_MAX, OVERDUE_MAX, PRUNE_MAX
 from outlast.store.rows import WorkerStatus
 from outlast.store.sqlite import exchange as sqlite_exchange
 from outlast.store.sqlite import jobs as sqlite_jobs
@@ -45,6 +46,7 @@ from outlast.store.values import (
     Enqueued,
     Exchanged,
     Failing,
+    LockIdentity,
     Migration,
     NewJob,
     NewWorker,
@@ -58,7 +60,6 @@ from outlast.store.values import (
     WorkerRef,
     WorkerSeen,
 )
-from outlast.store.watches import LockIdentity
 
 __all__ = ["SqliteStore", "complete_on", "enqueue_on", "put_on", "store_id_on"]
 

@@ -31,6 +31,7 @@ from outlast.store.statements import statements
 from outlast.store.values import (
     Beat,
     Failing,
+    LockIdentity,
     NewWorker,
     Orphan,
     OverdueAttempt,
@@ -40,7 +41,6 @@ from outlast.store.values import (
     WorkerSeen,
     line_of,
 )
-from outlast.store.watches import LockIdentity
 
 _REGISTER = statements("sqlite", "register")
 _HEARTBEAT = statements("sqlite", "heartbeat")

@@ -11,5 +11,3 @@ WHERE printed <= excluded.printed
 -- name: trim
 DELETE FROM outlast_logs WHERE token IN (
     SELECT token FROM outlast_logs WHERE job_id = :job_id ORDER BY token DESC LIMIT -1 OFFSET :kept)
--- name: show_logs
-SELECT token, number, printed, lines FROM outlast_logs WHERE job_id = ? ORDER BY token

@@ -5,7 +5,7 @@
 SELECT kind, name FROM outlast_pauses
 -- name: workers
 -- Those that are there, and the last that have gone.
-SELECT CAST(queues AS TEXT), CAST(tasks AS TEXT), status IN ('active', 'draining') FROM (
+SELECT CAST(queues AS TEXT) AS queues, CAST(tasks AS TEXT) AS tasks, status IN ('active', 'draining') AS lives FROM (
     SELECT * FROM (SELECT * FROM outlast_workers WHERE status IN ('active', 'draining') LIMIT :most)
     UNION ALL
     SELECT * FROM (SELECT * FROM outlast_workers ORDER BY id DESC LIMIT 1000))
@@ -20,22 +20,22 @@ WITH RECURSIVE t (task, place) AS (
 )
 SELECT task FROM t WHERE task IS NOT NULL
 -- name: lined
-SELECT count(*) FROM (
+SELECT count(*) AS number FROM (
     SELECT 1 FROM outlast_jobs INDEXED BY outlast_jobs_line
     WHERE position IS NOT NULL AND task = :task AND queue = :queue LIMIT :most)
 -- name: due
-SELECT task, count(*) FROM (
+SELECT task, count(*) AS number FROM (
     SELECT task FROM outlast_jobs INDEXED BY outlast_jobs_due
     WHERE queue = :queue AND state = 'queued' AND position IS NULL AND solo = 0 AND run_at <= :now
     LIMIT :most)
 GROUP BY task
 -- name: suspects
-SELECT task, count(*) FROM (
+SELECT task, count(*) AS number FROM (
     SELECT task, queue, run_at FROM outlast_jobs INDEXED BY outlast_jobs_suspect
     WHERE state = 'queued' AND solo > 0 LIMIT :most)
 WHERE queue = :queue AND run_at <= :now GROUP BY task
 -- name: running
-SELECT count(*) FROM (
+SELECT count(*) AS number FROM (
     SELECT queue FROM outlast_jobs INDEXED BY outlast_jobs_worker
     WHERE worker_id IS NOT NULL LIMIT :most)
 WHERE queue = :queue
