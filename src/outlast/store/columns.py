@@ -18,12 +18,13 @@ import msgspec
 
 from outlast.errors import text_of
 from outlast.model.crash import Crash, Progress
-from outlast.model.job import Policy
+from outlast.model.job import JobFacts, Policy
 from outlast.model.lease import DeathCause
 from outlast.model.pause import Pause, PauseKind
 from outlast.store.actions import ActionRow, ActionState, Counts
 from outlast.store.rows import Held
 from outlast.store.stacks import Stack
+from outlast.store.values import Orphan
 
 S = TypeVar("S", bound=msgspec.Struct)
 T = TypeVar("T")
@@ -130,6 +131,19 @@ def progress_of(text: str | None) -> Progress | None:
 def cause_of(text: str | None) -> DeathCause | None:
     """Return by what a worker was found gone; None for one that left, or a cause unknown here."""
     return DeathCause(text) if text in set(DeathCause) else None
+
+
+def orphan_of(row: Mapping[str, Any]) -> Orphan:
+    """Return an orphan from the columns of its job and its worker."""
+    counts = {name: count_of(row[name]) for name in ("failures", "losses")}
+    return struct_of(
+        Orphan,
+        row,
+        facts=struct_of(JobFacts, row, policy=policy_of(row["policy"]), **counts),
+        attempts=count_of(row["attempts"]),
+        progress=progress_of(row["progress"]),
+        cause=cause_of(row["cause"]),
+    )
 
 
 def held_of(job_id: int, worker_id: int, progress: str | None) -> Held:

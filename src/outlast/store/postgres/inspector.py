@@ -55,17 +55,17 @@ class PostgresInspector(Inspector):
         most = min(QUEUED_MAX, rows_of(which))
         return "all" if await is_long(rows, values | {"rows": most}) else "queued"
 
-    async def search(  # noqa: D102
+    async def search(
         self, ids: Sequence[int], texts: Texts, size_max: int = LOOK_BYTES
     ) -> Searched:
         looked_for = {"args": texts.args, "error": texts.error, "within": texts.within}
         values = {"ids": list(ids), "size_max": size_max, **looked_for}
         return Searched(**(await self._rows("inspect", "search", **values))[0])
 
-    async def wanted(self, queue: str) -> int:  # noqa: D102
+    async def wanted(self, queue: str) -> int:
         return int((await self._rows("inspect", "wanted", queue=queue))[0]["number"])
 
-    async def environment(self) -> Environment:  # noqa: D102
+    async def environment(self) -> Environment:
         from outlast.store.postgres.checks import PostgresFacts
 
         async with self._connections.use() as connection:

@@ -6,9 +6,7 @@ exchange.py     the hot path: hand in what ended and claim what is next, in one 
 suspects.py     which cohort of suspects runs next; part of the exchange
 refusals.py     what a write without a current attempt is answered, and the record of it
 callers.py      callers' own connections: sqlite3, aiosqlite
-jobs.py         what happens to jobs outside the exchange: enqueue, cancel, checkpoint
-logs.py         what attempts have printed
-stacks.py       where running jobs are
+jobs.py         what happens to jobs outside the exchange: enqueue, cancel, checkpoint, logs
 pruning.py      deletes jobs: those kept for no time as they end, others later
 minutes.py      what workers have counted: noted and added up
 wanted.py       how many jobs of a queue want a worker
@@ -28,6 +26,6 @@ schema.py       makes, checks and migrates the schema
 errors.py       what sqlite3 raises, as Outlast's errors, each with what to do about it
 url.py          what a URL names: a file, and how strict to be about its file system
 library.py      which SQLite libraries work, and which damage a database in WAL mode
-sql/            one file for each verb and migration; its head argues why it is right
+sql/            statements by topic and migrations; comments argue why they are right
 lanes.py        which jobs are next, queue by queue
 """

@@ -19,7 +19,7 @@ from outlast.store.sqlite.wanted import count_wanted
 from outlast.store.statements import Row, Rows, statements
 
 T = TypeVar("T")
-_SNAPSHOT = statements("sqlite", "transaction")
+_SNAPSHOT = statements("sqlite", "session")
 
 
 class SqliteInspector(Inspector):
@@ -43,17 +43,17 @@ class SqliteInspector(Inspector):
         is_walked = which.tenant is not None or await is_long(rows, values)
         return "all" if is_walked else "queued"
 
-    async def search(  # noqa: D102
+    async def search(
         self, ids: Sequence[int], texts: Texts, size_max: int = LOOK_BYTES
     ) -> Searched:
         values = msgspec.structs.asdict(texts) | {"ids": sorted(ids, reverse=True)}
         values["now"] = self._clock.wall()
         return await self._connection.read(lambda cursor: _search(cursor, values, size_max))
 
-    async def wanted(self, queue: str) -> int:  # noqa: D102
+    async def wanted(self, queue: str) -> int:
         return await self._look(lambda rows: count_wanted(rows, queue))
 
-    async def environment(self) -> Environment:  # noqa: D102
+    async def environment(self) -> Environment:
         from outlast.store.sqlite.environment import environment
 
         return await environment(self._connection, self._clock)

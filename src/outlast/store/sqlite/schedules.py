@@ -50,18 +50,14 @@ class SqliteScheduleVerbs:
     async def put_schedules(
         self, schedules: Sequence[NewSchedule], origin: Origin = Origin.RUN_TIME
     ) -> list[Put]:
-        """Store schedules, all or none."""
         return await self._connection.write(lambda cursor, now: put(cursor, now, schedules, origin))
 
     async def delete_schedule(self, name: str) -> Deleted:
-        """Delete a schedule, unless an active worker's code declares it."""
         return await self._connection.write(lambda cursor, now: _delete(cursor, now, name))
 
     async def pause_schedule(
         self, name: str, *, paused: bool, record: Record | None = None
     ) -> bool:
-        """Pause a schedule, or resume it. False: unknown."""
-
         def work(cursor: Cursor, now: float) -> bool:
             if known := _pause(cursor, now, name, paused=paused):
                 write_record(cursor, now, record, {"paused" if paused else "resumed": 1})
@@ -72,19 +68,16 @@ class SqliteScheduleVerbs:
     async def due_schedules(
         self, limit: int = DUE_MAX, after: tuple[float, str] = FIRST_PAGE
     ) -> DueSchedules:
-        """Return a page of schedules that are due and not paused."""
         return await self._connection.read(
             lambda cursor: _due(cursor, self._clock.wall(), limit, after)
         )
 
     async def fire(self, firings: Sequence[Firing]) -> list[FireAnswer]:
-        """Move schedules on, and store the jobs of their ticks, in one commit."""
         return await self._connection.write(
             lambda cursor, now: [_fire(cursor, now, each) for each in firings]
         )
 
     async def note_undeclared(self, names: Sequence[str]) -> int:
-        """Let those sleep that no worker has declared for a while."""
         return await self._connection.write(lambda cursor, now: _undeclared(cursor, now, names))
 
 

@@ -1,7 +1,7 @@
 """How many jobs of a queue want a worker, on SQLite.
 
 On PostgreSQL autoscalers call ``outlast_wanted_v1`` themselves; here the number is put together
-from the same parts (sql/wanted.sql).
+from the same parts (sql/inspect.sql).
 """
 
 from __future__ import annotations
@@ -18,24 +18,26 @@ TASKS_MAX = 1_000  # of the line that are looked at
 
 async def count_wanted(rows: Rows, queue: str) -> int:
     """Return how many jobs of a queue are due and can be taken, or run; at most COUNT_MAX."""
-    (running,) = await rows("wanted", "running", queue=queue, most=COUNT_MAX)
+    (running,) = await rows("inspect", "wanted_running", queue=queue, most=COUNT_MAX)
     return min(COUNT_MAX, await _due(rows, queue) + int(running["number"]))
 
 
 async def _due(rows: Rows, queue: str) -> int:
-    paused = {(row["kind"], row["name"]) for row in await rows("wanted", "paused")}
+    paused = {(row["kind"], row["name"]) for row in await rows("inspect", "wanted_paused")}
     if paused & {("all", ""), ("queue", queue)}:
         return 0
     may_run = await _find_servable(rows, queue)
     values = {"queue": queue, "most": COUNT_MAX}
     count = 0
-    for row in await rows("wanted", "tasks", tasks_max=TASKS_MAX):
+    for row in await rows("inspect", "wanted_tasks", tasks_max=TASKS_MAX):
         task = row["task"]
         if count < COUNT_MAX and ("task", task) not in paused and may_run(task):
             left = COUNT_MAX - count
-            count += (await rows("wanted", "lined", queue=queue, task=task, most=left))[0]["number"]
+            count += (await rows("inspect", "wanted_lined", queue=queue, task=task, most=left))[0][
+                "number"
+            ]
     for part in ("due", "suspects") if count < COUNT_MAX else ():
-        for row in await rows("wanted", part, **values):
+        for row in await rows("inspect", f"wanted_{part}", **values):
             may = ("task", row["task"]) not in paused and may_run(row["task"])
             count += row["number"] if may else 0
     return count
@@ -44,7 +46,7 @@ async def _due(rows: Rows, queue: str) -> int:
 async def _find_servable(rows: Rows, queue: str) -> Callable[[str], bool]:
     """Return what says whether more workers would take a task of this queue: all where no worker
     serves it, else those that one of them, living or gone, has announced."""
-    workers = await rows("wanted", "workers", most=COUNT_MAX)
+    workers = await rows("inspect", "wanted_workers", most=COUNT_MAX)
     serving = [row for row in workers if row["queues"] == "[]" or _quoted(queue) in row["queues"]]
     if not any(row["lives"] for row in serving):
         return lambda task: True

@@ -1,7 +1,8 @@
 -- Find ids of jobs for a list, newest first, in bounded steps, from :last downwards. Reads only. A filter that is not set
--- is NULL and lets everything pass. "…_floor" is the id of the last of :rows rows that a look reads.
+-- is NULL and lets everything pass.
 
 -- name: all_floor
+-- The id of the last of :rows jobs.
 SELECT id FROM outlast_jobs WHERE id <= :last ORDER BY id DESC LIMIT 1 OFFSET :rows::integer - 1
 
 -- name: all
@@ -17,6 +18,7 @@ WHERE (:queue::text IS NULL OR queue = :queue) AND (:task::text IS NULL OR task 
 ORDER BY id DESC LIMIT :limit
 
 -- name: label_floor
+-- The id of the last of :rows jobs of the label.
 SELECT job_id AS id FROM outlast_labels WHERE label = :label AND job_id <= :last
 ORDER BY label DESC, job_id DESC LIMIT 1 OFFSET :rows::integer - 1
 
@@ -33,6 +35,7 @@ WHERE l.label = :label AND l.job_id <= :last AND l.job_id >= :floor::bigint
 ORDER BY l.label DESC, l.job_id DESC LIMIT :limit
 
 -- name: dead_floor
+-- The id of the last of :rows dead jobs.
 SELECT id FROM outlast_jobs WHERE state = 'dead' AND id <= :last ORDER BY id DESC LIMIT 1 OFFSET :rows::integer - 1
 
 -- name: dead
