@@ -44,40 +44,25 @@ class Waiting(msgspec.Struct):
     at: float
 
 
-class WakeTurnsOwner(Protocol):
-    """The worker, as it is woken."""
-
-    def look_for_work(self) -> None:
-        """Let the exchange look at the store."""
-        ...
-
-
-class Starter(Protocol):
-    """Says what can be started."""
-
-    def tasks(self) -> list[str]:
-        """Return the names under which jobs can be taken now."""
-        ...
-
-
 class WakeTurns:
-    """The duty that lets its owner look for work when a wake-up's turn has come."""
+    """The duty that calls ``look_for_work`` when a wake-up's turn has come. ``tasks`` returns the
+    names under which jobs can be taken now."""
 
     name = "wake_turns"
 
     def __init__(
         self,
-        owner: WakeTurnsOwner,
+        look_for_work: Callable[[], None],
         queues: Iterable[str],
-        starter: Starter,
+        tasks: Callable[[], list[str]],
         nudge: Nudge,
         clock: Clock,
     ) -> None:
         self.peers = 1
         self._step = STEP_SECONDS_MIN
-        self._look_for_work = owner.look_for_work
+        self._look_for_work = look_for_work
         self._queues = sorted(queues)
-        self._tasks = starter.tasks
+        self._tasks = tasks
         self._clock = clock
         self._nudge = nudge
         self._waiting: dict[int, Waiting] = {}
