@@ -19,9 +19,8 @@ from outlast.model.crash import Crash, CrashKind
 from outlast.model.job import Policy
 from outlast.model.lifecycle import OutcomeKind, Transition
 from outlast.store.evidence import AttemptFilter
-from outlast.store.protocol import Store
+from outlast.store.protocol import ServerStore, Store
 from outlast.store.rows import JobFilter
-from outlast.store.unannounced import UnannouncedJobs
 from outlast.store.values import Answer, Claimed
 from tests.conformance.kit import TASK, Hands, ended, enqueued, job, lost_worker
 
@@ -147,7 +146,7 @@ async def works_on(store: Store) -> None:
     await _run(store, hands, {sound, orphan})
     assert (await store.heartbeat(hands.me)).renewed
     await store.reconcile(hands.me, [])
-    if isinstance(store, UnannouncedJobs):
+    if isinstance(store, ServerStore):
         await store.waiting(0.0, 100)
     await store.prune(jobs_older_than=1e6, workers_older_than=1e6)
 

@@ -270,12 +270,20 @@ class FaultyStore:
 
 
 class FaultyServedStore(FaultyStore):
-    """That of a server; what is asked of its class (``PeerStore``) is said by the class."""
+    """That of a server; what is asked of its class (``ServerStore``) is said by the class."""
 
     async def count_peers(self, me: WorkerRef) -> int:
         """Return how many workers serve the same."""
         count: int = await self._faults.call("count_peers", self._store.count_peers, (me,))  # type: ignore[attr-defined]
         return count
+
+    async def waiting(self, grace: float, limit: int) -> Any:
+        """Return what waits and was not announced."""
+        return await self._faults.call("waiting", self._store.waiting, (grace, limit))  # type: ignore[attr-defined]
+
+    async def elsewhere(self, me: WorkerRef, job_ids: Any) -> Any:
+        """Return those of the jobs that another worker runs."""
+        return await self._faults.call("elsewhere", self._store.elsewhere, (me, job_ids))  # type: ignore[attr-defined]
 
 
 def note_hindrance(owner: Any, now: float) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from outlast.model.lease import DeathCause
 from outlast.model.lifecycle import Transition
@@ -32,6 +32,7 @@ from outlast.store.schedules import (
     Put,
 )
 from outlast.store.stacks import Stack
+from outlast.store.unannounced import RunBy, UnannouncedBatch
 from outlast.store.values import (
     Answer,
     Beat,
@@ -402,6 +403,26 @@ class Store(Protocol):
     async def stop_action(self, action_id: int) -> bool:
         """Stop a bulk action that is under way; no further step of it is taken. False: it is over,
         or unknown."""
+        ...
+
+
+@runtime_checkable
+class ServerStore(Protocol):
+    """What a store on a server can say besides, which workers of many machines share: how many
+    serve the same, and what is to be announced to a messenger."""
+
+    async def count_peers(self, me: WorkerRef) -> int:
+        """Return how many active workers serve the same queues and tasks, this one included."""
+        ...
+
+    async def waiting(self, grace: float, limit: int) -> UnannouncedBatch:
+        """Return jobs that no worker has taken for ``grace`` seconds since they are due, the first
+        of each task in each queue's line, and those that are due and in no line; ``limit`` of each
+        kind."""
+        ...
+
+    async def elsewhere(self, me: WorkerRef, job_ids: Sequence[int]) -> list[RunBy]:
+        """Return those of the jobs that another worker runs at this moment."""
         ...
 
 

@@ -15,7 +15,7 @@ from outlast.model.lifecycle import Transition
 from outlast.store.glances import Glance
 from outlast.store.lockfile import LockFile
 from outlast.store.presence import PresenceLock
-from outlast.store.protocol import Store
+from outlast.store.protocol import ServerStore, Store
 from outlast.store.rows import WorkerStatus
 from outlast.store.values import Beat, NewWorker, Snapshot, WorkerRef, WorkerSeen
 from outlast.store.wakeup import Wakeup
@@ -27,7 +27,7 @@ from outlast.worker.claims.ledger import Ledger
 from outlast.worker.claims.pauses import PauseKeeper
 from outlast.worker.claims.peers import is_among_many
 from outlast.worker.claims.stacks import StackShower
-from outlast.worker.claims.wake_turns import PeerCount, PeerStore, WakeTurns, is_request
+from outlast.worker.claims.wake_turns import PeerCount, WakeTurns, is_request
 from outlast.worker.condition import Condition
 from outlast.worker.lease.heartbeat import Heartbeat
 from outlast.worker.lease.presence import PresenceKeeper
@@ -167,7 +167,7 @@ class Worker:
         yield self._serve(self._pauses, self.nudges.pauses)
         yield self._serve(self._exchange, self.nudges.exchange)
         yield self._serve(self._turns, self.nudges.turns)
-        if isinstance(self._store, PeerStore):
+        if isinstance(self._store, ServerStore):
             yield self._serve(PeerCount(self._store, lambda: self.me, self._turns))
         yield self._serve(self.registration, self.nudges.registration)
         yield self._serve(self.checkpoints, self.nudges.checkpoints)

@@ -18,12 +18,12 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Iterable, Sequence
-from typing import Protocol, runtime_checkable
 
 import msgspec
 
 from outlast.clock import Clock
 from outlast.model.lease import LOOK_SECONDS
+from outlast.store.protocol import ServerStore
 from outlast.store.values import ClaimRequest, FollowedWakeups, WorkerRef
 from outlast.worker.service import Nudge
 
@@ -192,21 +192,12 @@ def _number(text: str) -> int:
     return number if number < NUMBER_MAX else 0
 
 
-@runtime_checkable
-class PeerStore(Protocol):
-    """A store that many workers share, and that can count those that serve the same."""
-
-    async def count_peers(self, me: WorkerRef) -> int:
-        """Return how many active workers serve the same queues and tasks, this one included."""
-        ...
-
-
 class PeerCount:
     """The duty that counts the peers: often while they change, and more and more rarely."""
 
     name = "peers"
 
-    def __init__(self, store: PeerStore, me: Callable[[], WorkerRef], turns: WakeTurns) -> None:
+    def __init__(self, store: ServerStore, me: Callable[[], WorkerRef], turns: WakeTurns) -> None:
         self._store = store
         self._me = me
         self._turns = turns

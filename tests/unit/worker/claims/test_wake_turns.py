@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from outlast.store.values import ClaimRequest, FollowedWakeups, WorkerRef
@@ -256,7 +258,7 @@ async def test_peers_are_counted_more_rarely_while_they_stay(turns):
         async def count_peers(self, me: WorkerRef) -> int:
             return self.now
 
-    store = Counted()
+    store: Any = Counted()
     duty = PeerCount(store, lambda: WorkerRef(1, 1), turns)
     pauses = [await duty.run_once() for _ in range(8)]
     assert pauses[0] == 2 * COUNT_SECONDS_MIN
