@@ -24,7 +24,7 @@ from outlast.worker.runners.process import RunnerProcess
 from outlast.worker.runners.supervisor import RunnerSupervisor
 from outlast.worker.running import Running
 
-LINE_MAX = 30  # attempts that wait in a runner for one of its slots
+LINE_MAX = 100  # attempts that wait in a runner for one of its slots
 LINE_SECONDS = 0.01  # within which they will begin, at the present rate
 QUICK_SECONDS = 0.02  # a runner in which none has ended for longer is given no line
 
