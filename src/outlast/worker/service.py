@@ -115,7 +115,9 @@ class Service:
 
     def find_failure(self) -> Failure | None:
         """Return why the duty fails, and since when; None while it does what it should."""
-        if not self._failures and self._clock.boot() - self._failed_at >= CALM_SECONDS:
+        if self._failure is None or self._failures:
+            return self._failure
+        if self._clock.boot() - self._failed_at >= CALM_SECONDS:
             self._failure = None
         return self._failure
 

@@ -167,7 +167,7 @@ class Worker:
             yield self._serve(PeerCount(self._store, lambda: self.me, self._turns))
         yield self._serve(self.registration, self.nudges.registration)
         yield self._serve(self.checkpoints, self.nudges.checkpoints)
-        yield self._serve(self.checkpoints.logs)
+        yield self._serve(self.checkpoints.logs, self.checkpoints.logs.nudge)
         yield self._serve(self._shower, self.nudges.stacks)
         yield self._serve(self.pool.watchdog)
         if self._keeper is not None:
