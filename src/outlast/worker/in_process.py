@@ -274,11 +274,13 @@ class LocalStarter:
         self.prefetch.note_freed(freed)
         if self.prefetch and not self._owner.may_begin():
             self.give_back("the worker takes no more")
-        now = self._clock.boot()
         begins = self.prefetch.take(max(0, self._count_free()))
-        if begins:
-            self._owner.note_begin(max(running.token for running in begins))
-        self.executor.expect(running.token for running in begins)
+        if not begins:
+            return
+        now = self._clock.boot()
+        tokens = [running.token for running in begins]
+        self._owner.note_begin(max(tokens))
+        self.executor.expect(tokens)
         for running in begins:
             running.started_at = running.last_sign_at = now
         self.executor.start([running.claimed for running in begins])

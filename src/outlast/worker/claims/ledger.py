@@ -24,7 +24,7 @@ from outlast.worker.claims.dead_jobs import message_of, tell_dead
 from outlast.worker.claims.evidence import Evidence
 from outlast.worker.claims.tally import Tally
 from outlast.worker.claims.trip_bytes import size_of, size_of_all
-from outlast.worker.running import Running, begin
+from outlast.worker.running import Running
 from outlast.worker.service import Nudge
 
 # used for every job: looking one up in its class takes Python 3.11 0.3 us
@@ -73,9 +73,12 @@ class Ledger:
         """Take in jobs that the store gave to this worker. ``tell_begun`` reports that they have
         begun, at the latest before the first end, so that starting them comes first."""
         now = self._clock.boot()
-        attempts = [begin(each, now) for each in claimed]
-        self.running.update([(running.token, running) for running in attempts])
-        self.token_seen = max([self.token_seen, *(running.token for running in attempts)])
+        attempts = []
+        for each in claimed:
+            running = Running(each, each.token, now, now, each.losses)
+            self.running[each.token] = running
+            attempts.append(running)
+        self.token_seen = max([self.token_seen, *[each.token for each in claimed]])
         self._unreported += claimed
         return attempts
 

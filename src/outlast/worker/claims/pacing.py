@@ -96,11 +96,9 @@ class Pacing:
             has_looked: whether that trip asked for work.
             is_running: whether attempts run, whose holders are checked every ``look_every``.
         """
-        due = min(
-            each
-            for each in (self._poll_seconds(), reply.next_due, reply.next_look)
-            if each is not None
-        )
+        due = self._poll_seconds()
+        for soon in (reply.next_due, reply.next_look):
+            due = due if soon is None else min(due, soon)
         if has_looked:
             self._look_at += due
         if is_running or self._is_announced():  # or the messenger falls silent
