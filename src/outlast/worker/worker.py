@@ -145,6 +145,7 @@ class Worker:
             patience=patience(self.registration.terms.lease),
             turns=self._turns,
             inbox=self._announcer.inbox,
+            health=None if self._wakeup is None else self._wakeup.health,
             pauses=self._pauses,
         )
 

@@ -25,6 +25,7 @@ from outlast.store.bisect import exchange_bisecting
 from outlast.store.glances import Glance
 from outlast.store.protocol import OUTCOMES_MAX, Store
 from outlast.store.values import TRIP_BYTES, Answer, Claimed, ClaimRequest, Exchanged, WorkerRef
+from outlast.store.wakeup import Health
 from outlast.wakeup.inbox import Inbox
 from outlast.worker.base import Pool
 from outlast.worker.claims.exclusive import ExclusiveClaim
@@ -87,6 +88,7 @@ class Exchange:
         patience: float,
         turns: WakeTurns,
         inbox: Inbox | None = None,
+        health: Health | None = None,
         pauses: PauseKeeper | None = None,
     ) -> None:
         self._store = store
@@ -100,7 +102,9 @@ class Exchange:
         self._turns = turns
         self._inbox = inbox or Inbox()
         self._pauses = pauses
-        self._pacing = Pacing(clock, poll=poll, look_every=look_every, turns=turns, inbox=inbox)
+        self._pacing = Pacing(
+            clock, poll=poll, look_every=look_every, turns=turns, inbox=inbox, health=health
+        )
         self.claimed_at = float("-inf")  # when a claim was answered
         self._reconcile_every = reconcile_every
         self._patience = patience
