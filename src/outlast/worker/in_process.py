@@ -251,7 +251,8 @@ class LocalStarter:
 
     def give_back_late(self) -> None:
         """Give back what has waited too long for a slot and still has none."""
-        self.prefetch.give_back_late(free=self._count_free())
+        if self.prefetch:
+            self.prefetch.give_back_late(free=self._count_free())
 
     def note_freed(self, slots: int) -> None:
         """Fill the slots of attempts that have ended, with the loop's next turn."""

@@ -170,10 +170,10 @@ class Exchange:
             return []
         requests = self._exclusive.choose(self._make_requests, self._starter.make_exclusive_request)
         requests = requests if self._pauses is None else self._pauses.narrow(requests)
-        only_suspects = all(request.solo == ALONE_IN_RUNNER for request in requests)
-        if only_suspects and not (ended or self._exclusive.asked or self._pacing.is_poll_due()):
-            return []  # a full worker does not follow each hint of ordinary work
-        return requests
+        if ended or self._exclusive.asked or self._pacing.is_poll_due():
+            return requests
+        # a full worker does not follow each hint of ordinary work
+        return [] if all(each.solo == ALONE_IN_RUNNER for each in requests) else requests
 
     def _make_requests(self) -> list[ClaimRequest]:
         return self._starter.make_requests(len(self._ledger.ended))
@@ -186,7 +186,8 @@ class Exchange:
         if requests:
             requests = self._follow_wakeups(ended, requests)
         try:
-            await self._checkpoints.report_last(each.token for each in ended)
+            if ended:
+                await self._checkpoints.report_last(each.token for each in ended)
             async with asyncio.timeout(self._patience):
                 reply = await exchange_bisecting(
                     self._store, self._holder.me, ended, requests, self._ledger.reject
@@ -236,10 +237,12 @@ class Exchange:
         reply: Exchanged,
         asked_as: Asked,
     ) -> float:
-        self._ledger.take_answers(ended, reply.answers)
+        if ended:
+            self._ledger.take_answers(ended, reply.answers)
         self._inbox.settle(answered=True, claimed=reply.claimed)
         self._close_what_was_left_open()
-        self._start(reply.claimed, asked_as)
+        if reply.claimed:
+            self._start(reply.claimed, asked_as)
         if reply.expired:
             emit("jobs_expired", rows=reply.expired)
         for _, token in reply.cancels:

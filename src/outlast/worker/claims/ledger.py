@@ -105,11 +105,17 @@ class Ledger:
         if self._unreported:
             self.tell_begun()
         now = self._clock.boot()
-        ended = [each for end in ends if (each := self._end(end, now)) is not None]
-        known = [each for each in ended if each[0].token not in self._unknown]
+        ended, known, failed = [], [], []
+        for end in ends:
+            if (each := self._end(end, now)) is None:
+                continue
+            ended.append(each)
+            if end.token not in self._unknown:
+                known.append(each)
+                if each[1].crash and each[1].outcome != _CANCELLED:
+                    failed.append(each)
         for running, transition in known[: count_wanted("attempt_ended", len(known))]:
             self._tell_end(running, transition, now)
-        failed = [each for each in known if each[1].crash and each[1].outcome != _CANCELLED]
         for running, transition in failed[: count_wanted("attempt_failed", len(failed))]:
             _tell_failed(running, transition)
         if ended and (not self._is_gathering or len(self.ended) >= OUTCOMES_MAX):
@@ -175,6 +181,8 @@ class Ledger:
     def take(self, limit: int, bytes_max: int | None = None) -> list[Transition]:
         """Return the oldest ends to hand in: at most ``limit``, with at most ``bytes_max`` bytes
         unless the first has more. Each must be answered or given back."""
+        if not self.ended:
+            return []
         batch = list(islice(self.ended, limit))
         if bytes_max is not None and size_of_all(batch) > bytes_max:
             sizes = accumulate(map(size_of, batch))

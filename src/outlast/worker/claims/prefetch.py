@@ -93,7 +93,8 @@ class Prefetch:
 
     def line_up(self, attempts: Iterable[Running]) -> None:
         """Let attempts wait behind the others until the loop's next turn."""
-        self._waiting.update((running.token, running) for running in attempts)
+        for running in attempts:
+            self._waiting[running.token] = running
 
     def take(self, count: int) -> list[Running]:
         """Return the first that wait, to be started now, and let go of them. What has a timeout and

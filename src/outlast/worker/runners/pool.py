@@ -50,7 +50,8 @@ from outlast.worker.runners.starter import LINE_MAX, Prefetches, RunnerStarter
 from outlast.worker.runners.supervisor import GroupTether, RunnerSupervisor
 from outlast.worker.runners.watchdog import Watchdog
 
-_CRASHED = OutcomeKind.CRASHED
+# used for every job: looking one up in its class takes Python 3.11 0.3 us
+_COMPLETED, _CRASHED = OutcomeKind.COMPLETED, OutcomeKind.CRASHED
 _NOT_BEGUN = Outcome(
     kind=OutcomeKind.RELEASED, message="its runner ended before it began", began=False
 )
@@ -174,16 +175,17 @@ class RunnerPool:
             self._supervisor.note_failed(runner, frame)
 
     def _take_ends(self, runner: RunnerProcess, frame: AttemptsEnded) -> None:
-        ends = [end for end in frame.ends if end.token in runner.tokens]
-        others = [end for end in ends if end.outcome.kind is not OutcomeKind.COMPLETED]
+        held = runner.tokens
+        ends = [end for end in frame.ends if end.token in held]
+        others = [end for end in ends if end.outcome.kind is not _COMPLETED]
         if any(end.outcome.crash is None for end in others if end.outcome.kind is _CRASHED):
             raise FrameError("a frame with a crash that has no report")  # none is taken in
         results = {end.outcome.result for end in ends}  # those of small jobs are often the same
         if not all(is_ours(result) for result in results if result is not None):
             raise FrameError("a frame with a result that is not JSON")
-        runner.note_ended([end.token for end in ends], self._clock.boot())
         signalled = [end for end in others if _was_signalled(end)]
-        self._end(runner, [end for end in ends if not _was_signalled(end)])
+        runner.note_ended([end.token for end in signalled], self._clock.boot())
+        self._end(runner, [end for end in ends if end not in signalled] if signalled else ends)
         if signalled and self._owner.is_draining():
             self._end_signalled(runner, signalled)
         elif signalled:
@@ -199,16 +201,18 @@ class RunnerPool:
 
     def _end(self, runner: RunnerProcess, ends: list[End]) -> None:
         prefetch = self._prefetches.of(runner)
-        ended = [end.token for end in ends]
-        runner.let_go(ended)
+        ended, began = [], 0
         for end in ends:
-            if end.outcome.kind is not OutcomeKind.COMPLETED:
+            ended.append(end.token)
+            began += end.outcome.began
+            if end.outcome.kind is not _COMPLETED:
                 self._add_evidence(end.token, runner)
+        runner.let_go(ended)
         runner.forget(ended)
         left = self._ledger.end_all(ends)
         if self._recycling.note_left(runner, [running.claimed.job_id for running, _ in left]):
             self._supervisor.retire_worn()  # before another attempt begins there
-        prefetch.note_freed(sum(end.outcome.began for end in ends))
+        prefetch.note_freed(began)
         self._recycling.dismiss(runner)
         self.starter.refill()
 

@@ -156,12 +156,12 @@ class RunnerStarter:
                 self._ledger.end(running.token, _NO_PLACE)
 
     def _begin(self, runner: RunnerProcess, attempts: list[Running]) -> None:
-        self._owner.note_begin(max(running.token for running in attempts))  # before any of them can
+        self._owner.note_begin(max([running.token for running in attempts]))  # before any can
         runner.count(len(attempts))
-        now = self._clock.boot()
+        now, pid, release, python = self._clock.boot(), runner.pid, runner.release, runner.python
         for running in attempts:
             running.started_at = running.last_sign_at = now
-            running.pid, running.release, running.python = runner.pid, runner.release, runner.python
+            running.pid, running.release, running.python = pid, release, python
         for batch in in_batches([running.claimed for running in attempts]):
             self._send(runner, batch)
 
