@@ -43,7 +43,7 @@ class Pacing:
         look_every: float,
         turns: WakeTurns,
         inbox: Inbox | None,
-        health: Health | None,
+        health: Health | None = None,
     ) -> None:
         self._clock = clock
         self._poll = poll

@@ -7,7 +7,7 @@ ends these, and ``Watchdog`` holds them to their limits.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from collections.abc import Set as AbstractSet
 
 import msgspec
@@ -142,8 +142,14 @@ class RunnerPool:
 
     # -- frames from runners --------------------------------------------------------------------
 
-    def take_frame(self, runner: RunnerProcess, frame: ToWorker) -> None:
-        """Do what a frame asks for. Raises FrameError for one that no runner of ours sends."""
+    def take_frames(self, runner: RunnerProcess, frames: Iterable[ToWorker]) -> None:
+        """Do what frames ask for, and give the slots that have come free to those that wait.
+        Raises FrameError for a frame that no runner of ours sends."""
+        for frame in frames:
+            self._take_frame(runner, frame)
+        self.starter.refill()
+
+    def _take_frame(self, runner: RunnerProcess, frame: ToWorker) -> None:
         if isinstance(frame, AttemptsEnded):
             self._take_ends(runner, frame)
         elif isinstance(frame, SaveRequest):
@@ -198,6 +204,7 @@ class RunnerPool:
         others = runner.tokens - {end.token for end in left}
         if left:
             self._end(runner, [self._excuse(end, others) for end in left])
+            self.starter.refill()
 
     def _end(self, runner: RunnerProcess, ends: list[End]) -> None:
         prefetch = self._prefetches.of(runner)
@@ -214,7 +221,6 @@ class RunnerPool:
             self._supervisor.retire_worn()  # before another attempt begins there
         prefetch.note_freed(began)
         self._recycling.dismiss(runner)
-        self.starter.refill()
 
     def _excuse(self, end: End, others: AbstractSet[int]) -> End:
         """Return the end of an attempt that failed after its runner was signalled from outside: a
