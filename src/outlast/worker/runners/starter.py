@@ -130,9 +130,13 @@ class RunnerStarter:
         if left := self._send_all(attempts):
             self._keep_waiting(left)
         suspects = any(running.claimed.solo == ALONE_IN_RUNNER for running in attempts)
-        if suspects or self._assignment.is_overfull(self._runners):
-            self._owner.note_pool_change()  # they have taken the spare: another one is wanted
+        self._replace_spare(is_taken=suspects)
         self._supervisor.retire_worn()
+
+    def _replace_spare(self, *, is_taken: bool = False) -> None:
+        """Let another spare be started where suspects or a plain function have taken it."""
+        if is_taken or self._assignment.is_overfull(self._runners):
+            self._owner.note_pool_change()
 
     def _send_all(self, attempts: list[Running]) -> list[Running]:
         """Send attempts to runners; return those that fit nowhere."""
@@ -185,7 +189,10 @@ class RunnerStarter:
         alone, shared = self._prefetches
         left: list[Running] = []
         if alone:
-            left += self._send_all(alone.take(self._assignment.count_idle(self._runners)))
+            idle = self._assignment.count_idle(self._runners)
+            left += self._send_all(alone.take(idle))
+            if idle:
+                self._replace_spare()
         if shared:
             places = self._assignment.places_to_share(self._runners, self._line())
             left += self._send_all(shared.take(places))
