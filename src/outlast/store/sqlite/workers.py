@@ -83,9 +83,9 @@ def _made_before(cursor: Cursor, now: float, new: NewWorker) -> Registered | Non
     return None if row is None else Registered(row[0], row[1], new.registration)
 
 
-def raise_tokens(cursor: Cursor, _: float, above: int) -> None:
+def raise_tokens(cursor: Cursor, now: float, above: int) -> None:
     """Make every later token larger than ``above``."""
-    cursor.execute(_RAISE, {"above": above})
+    cursor.execute(_RAISE, {"now": now, "above": above})
 
 
 def reconnect(cursor: Cursor, now: float, me: WorkerRef, token_seen: int) -> WorkerRef | None:

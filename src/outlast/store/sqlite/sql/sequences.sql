@@ -13,4 +13,10 @@ RETURNING name = 'job', value + 0
 UPDATE outlast_sequences SET value = max(value, CAST(:now * 1000000 AS INTEGER)) + :count WHERE name = 'token'
 RETURNING value + 0
 -- name: raise
-UPDATE outlast_sequences SET value = :above WHERE name = 'token' AND value < :above
+-- A worker has seen this token, or a later one is drawn. Where it was not drawn from this file, others may know
+-- tokens that were drawn after it: above the time of day, too, or beyond by a step of up to 71 minutes, by
+-- chance, where the clock was set back.
+UPDATE outlast_sequences
+SET value = CASE WHEN CAST(:now * 1000000 AS INTEGER) > :above THEN CAST(:now * 1000000 AS INTEGER)
+                 ELSE :above + 1000000 + (random() & 4294967295) END
+WHERE name = 'token' AND value < :above
