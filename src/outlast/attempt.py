@@ -127,7 +127,6 @@ class Attempt:
         """``deadline`` is in seconds since 1970; ``returns`` is the task's return annotation.
         BadArguments for a checkpoint that ``payloads`` cannot read: the task must not begin."""
         self._link = link
-        self._hide: Callable[[str], str] = getattr(link, "hide", hide_logins)
         self._claimed = claimed
         self.returns = returns
         self.max_payload = max_payload
@@ -153,6 +152,11 @@ class Attempt:
     def worker_id(self) -> int:
         """The id of the worker that holds this attempt."""
         return self._link.worker_id
+
+    @property
+    def _hide(self) -> Callable[[str], str]:
+        """What takes secrets out of a text."""
+        return getattr(self._link, "hide", hide_logins)
 
     @property
     def is_last_try(self) -> bool:

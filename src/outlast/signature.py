@@ -136,9 +136,10 @@ class Signature:
             return (), {}
         if self._whole is None:
             return self._decode_each(text)
-        values = None
-        with contextlib.suppress(Exception):  # its text may hold a value: it is no context either
+        try:
             values = msgspec.structs.astuple(self._whole.decode(text))
+        except Exception:  # its text may hold a value: it must be the context of no other error
+            values = None
         if values is None:  # not all are given, or one does not fit: which, is found one by one
             return self._decode_each(text)
         if not self._by_name:

@@ -8,6 +8,7 @@ import queue
 import re
 import socket
 import threading
+from collections.abc import Iterable
 from typing import Any
 from unittest import mock
 
@@ -144,10 +145,11 @@ class Reader(RunnerProcess):
         read, self._write = os.pipe()
         self._output = Pipe(read, lambda data: None)
 
-    def take_frame(self, _: RunnerProcess, frame: ToWorker) -> None:
-        """Have the fake runner say it."""
-        self.heard.append(frame)
-        self._fake.says(frame)
+    def take_frames(self, _: RunnerProcess, frames: Iterable[ToWorker]) -> None:
+        """Have the fake runner say them."""
+        for frame in frames:
+            self.heard.append(frame)
+            self._fake.says(frame)
 
     def take_death(self, runner: RunnerProcess, death: Death) -> None:
         """It has no process, so it does not die."""

@@ -12,7 +12,7 @@ from outlast.store.values import Claimed
 from outlast.worker.claims.ledger import _let_store_check
 from outlast.worker.runners import exits
 from outlast.worker.runners.process import Death
-from outlast.worker.running import begin
+from outlast.worker.running import Running
 from tests.model.state import LOST, End, Held, Job
 
 Facts = tuple[int, int, int, int, int, int, int, bool]  # token, job, failures, … cohort, cancel
@@ -45,7 +45,8 @@ class Decisions:
 
     def _died_together(self, attempts: tuple[Held, ...]) -> tuple[End, ...]:
         """The ends of those that were in a runner that has died, with the production's blame."""
-        running = [begin(self._claimed(each), 0.0) for each in attempts]
+        claims = [self._claimed(each) for each in attempts]
+        running = [Running(each, each.token, 0.0, 0.0, each.losses) for each in claims]
         suspects = exits.suspicions_of(running, DEATH)
         tokens = [each.token for each in attempts]
         return tuple(

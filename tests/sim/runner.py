@@ -110,7 +110,7 @@ class SimRunner(RunnerProcess):
         if self.dead:
             return
         for copy in self._to_worker.feed(pack(frame)):
-            self.loop.call_soon(self._owner.take_frame, self, copy, context=self._worker_context)
+            self.loop.call_soon(self._owner.take_frames, self, [copy], context=self._worker_context)
         self._dies_at_a_frame()
 
     def _dies_at_a_frame(self) -> bool:

@@ -37,7 +37,9 @@ TRANSITIONS: dict[State, frozenset[State]] = {
 """The legal moves. From ``dead`` and ``cancelled`` only an operator's requeue leads back."""
 
 
-class Policy(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, cache_hash=True):
+class Policy(
+    msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, cache_hash=True, gc=False
+):
     """The limits of one job, copied to its row: a worker that reclaims it may not know the task.
 
     Attributes:

@@ -84,21 +84,20 @@ def patience(lease: float) -> float:
 
 
 class Trust:
-    """How long a holder may act on its lease, on the clock that it hands in."""
+    """How long a holder may act on its lease, on the clock that it hands in.
+
+    At ``stop_at`` attempts are to be stopped. At ``kill_at`` runners are to be gone: the end of
+    their tether.
+    """
 
     def __init__(self, terms: LeaseTerms, asked_at: float) -> None:
         self._terms = terms
+        self._count_from(asked_at)
+
+    def _count_from(self, asked_at: float) -> None:
         self.asked_at = asked_at
-
-    @property
-    def stop_at(self) -> float:
-        """When attempts are to be stopped."""
-        return self.kill_at - min(STOP_SECONDS_MAX, self._terms.lease * STOP_FRACTION)
-
-    @property
-    def kill_at(self) -> float:
-        """When runners are to be gone: the end of their tether."""
-        return self.asked_at + self._terms.lease * KILL_FRACTION
+        self.kill_at = asked_at + self._terms.lease * KILL_FRACTION
+        self.stop_at = self.kill_at - min(STOP_SECONDS_MAX, self._terms.lease * STOP_FRACTION)
 
     def holds(self, now: float) -> bool:
         """Whether attempts may go on."""
@@ -110,7 +109,7 @@ class Trust:
         A lapsed trust is never extended: by then others may have acted.
         """
         if self.holds(asked_at):
-            self.asked_at = max(self.asked_at, asked_at)
+            self._count_from(max(self.asked_at, asked_at))
 
 
 class Presence(StrEnum):

@@ -151,11 +151,10 @@ class Executor:
     def start(self, attempts: Sequence[Claimed]) -> None:
         """Start attempts, in their order, as slots come free; their ends go to the link. One that
         is here already is passed over: it would run twice at once, and have two ends."""
-        if not self._tasks.keys().isdisjoint(claimed.token for claimed in attempts):
-            attempts = [claimed for claimed in attempts if claimed.token not in self._tasks]
         for claimed in attempts:
-            self._tasks[claimed.token] = None
-        self._line.extend(attempts)
+            if claimed.token not in self._tasks:
+                self._tasks[claimed.token] = None
+                self._line.append(claimed)
         self._fill_slots()
 
     def _fill_slots(self) -> None:

@@ -42,11 +42,13 @@ class Health:
     """Whether a wake-up works, and else why not: told by an event at each change.
 
     ``kind`` is ``file``, ``notify``, ``nats`` or ``amqp``; ``note``: what could be
-    better while it works. May be changed from any thread.
+    better while it works. ``sees_all``: it does not hear of writes, it looks for them itself, so
+    while it works it misses none. May be changed from any thread.
     """
 
-    def __init__(self, kind: str) -> None:
+    def __init__(self, kind: str, *, sees_all: bool = False) -> None:
         self.kind = kind
+        self.sees_all = sees_all
         self.good = False
         self.trouble: str | None = None
         self.note: str | None = None

@@ -247,7 +247,8 @@ class LocalStarter:
 
     def give_back_late(self) -> None:
         """Give back what has waited too long for a slot and still has none."""
-        self.prefetch.give_back_late(free=self._count_free())
+        if self.prefetch:
+            self.prefetch.give_back_late(free=self._count_free())
 
     def note_freed(self, slots: int) -> None:
         """Fill the slots of attempts that have ended, with the loop's next turn."""
@@ -270,11 +271,13 @@ class LocalStarter:
         self.prefetch.note_freed(freed)
         if self.prefetch and not self._owner.may_begin():
             self.give_back("the worker takes no more")
-        now = self._clock.boot()
         begins = self.prefetch.take(max(0, self._count_free()))
-        if begins:
-            self._owner.note_begin(max(running.token for running in begins))
-        self.executor.expect(running.token for running in begins)
+        if not begins:
+            return
+        now = self._clock.boot()
+        tokens = [running.token for running in begins]
+        self._owner.note_begin(max(tokens))
+        self.executor.expect(tokens)
         for running in begins:
             running.started_at = running.last_sign_at = now
         self.executor.start([running.claimed for running in begins])

@@ -57,8 +57,3 @@ class Running(msgspec.Struct, eq=False, gc=False):
             cohort=claimed.cohort,
             task=claimed.task,
         )
-
-
-def begin(claimed: Claimed, now: float) -> Running:
-    """Return an attempt as it begins."""
-    return Running(claimed, claimed.token, now, now, claimed.losses)

@@ -115,7 +115,9 @@ class Service:
 
     def find_failure(self) -> Failure | None:
         """Return why the duty fails, and since when; None while it does what it should."""
-        if not self._failures and self._clock.boot() - self._failed_at >= CALM_SECONDS:
+        if self._failure is None or self._failures:
+            return self._failure
+        if self._clock.boot() - self._failed_at >= CALM_SECONDS:
             self._failure = None
         return self._failure
 
@@ -145,7 +147,11 @@ class Service:
             pause = await self._attempt()
             if self._task is None:  # stopped, and something has taken the cancellation's place
                 return
-            await self._rest(pause)
+            if self._failures:  # a nudge does not shorten a back-off
+                await self._clock.sleep(pause or BACKOFF_FIRST)
+            elif pause is None or pause > 0:
+                await self._nudge.wait(pause)
+            # otherwise before all that is ready by now: the duty itself waits for the store
 
     async def _attempt(self) -> float | None:
         self._nudge.take()
@@ -184,11 +190,3 @@ class Service:
         if before is None or type(before.error) is not type(error):
             self._failure = Failure(error, now if before is None else before.since)
         self._failed_at = now
-
-    async def _rest(self, seconds: float | None) -> None:
-        if self._failures:  # a nudge does not shorten a back-off
-            await self._clock.sleep(seconds or BACKOFF_FIRST)
-            return
-        if seconds is not None and seconds <= 0:
-            return  # before all that is ready by now: the duty itself waits for the store
-        await self._nudge.wait(seconds)

@@ -149,6 +149,7 @@ class Worker:
             patience=patience(self.registration.terms.lease),
             turns=self._turns,
             inbox=self._announcer.inbox,
+            health=None if self._wakeup is None else self._wakeup.health,
             pauses=self._pauses,
         )
 
@@ -171,7 +172,7 @@ class Worker:
             yield self._serve(PeerCount(self._store, lambda: self.me, self._turns))
         yield self._serve(self.registration, self.nudges.registration)
         yield self._serve(self.checkpoints, self.nudges.checkpoints)
-        yield self._serve(self.checkpoints.logs)
+        yield self._serve(self.checkpoints.logs, self.checkpoints.logs.nudge)
         yield self._serve(self._shower, self.nudges.stacks)
         yield self._serve(self.pool.watchdog)
         if self._keeper is not None:

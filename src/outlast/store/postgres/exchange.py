@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from outlast.clock import Clock
+from outlast.model.job import Policy
 from outlast.model.lifecycle import OutcomeKind, Transition
 from outlast.store.columns import count_of, read_policy
 from outlast.store.postgres.claim_floors import NO_LANES, ClaimFloors
@@ -115,7 +116,7 @@ class PostgresExchange:
         return Exchanged(
             valid=head.valid,
             answers=_all_but(others, ended),
-            claimed=[_make_claimed(row) for row in rows],
+            claimed=_make_all_claimed(rows),
             cancels=head.cancels,
             next_due=claim.next_due,
             solo_waiting=claim.solo_waiting,
@@ -336,8 +337,12 @@ def _in_line(rows: Sequence[Any], order: Sequence[int]) -> list[Any]:
     return [by_id[job_id] for job_id in order]
 
 
-def _make_claimed(row: Any) -> Claimed:
-    policy, wrong = read_policy(row[9])
+def _make_all_claimed(rows: Sequence[Any]) -> list[Claimed]:
+    policies = {text: read_policy(text) for text in {row[9] for row in rows}}  # jobs share a few
+    return [_make_claimed(row, *policies[row[9]]) for row in rows]
+
+
+def _make_claimed(row: Any, policy: Policy, malformed: str | None) -> Claimed:
     return Claimed(
         job_id=row[1],
         token=row[2],
@@ -345,8 +350,8 @@ def _make_claimed(row: Any) -> Claimed:
         queue=row[4],
         args=row[5],
         number=row[6],
-        failures=count_of(row[7]),
-        losses=count_of(row[8]),
+        failures=count_of(row[7]) if row[7] else 0,  # mostly 0: calls saved
+        losses=count_of(row[8]) if row[8] else 0,
         policy=policy,
         tenant=row[10],
         checkpoint=row[11],
@@ -354,7 +359,7 @@ def _make_claimed(row: Any) -> Claimed:
         solo=row[13],
         incident=row[14],
         cohort=row[15],
-        malformed=wrong,
+        malformed=malformed,
         waited=row[16],
         expires_in=row[17],
     )

@@ -69,7 +69,7 @@ class SqliteWakeup:
     """
 
     def __init__(self, url: str, clock: Clock) -> None:
-        self.health = Health("file")
+        self.health = Health("file", sees_all=True)
         self._path = sqlite_url.parse(url).path
         self._clock = clock
         self._ended = threading.Event()

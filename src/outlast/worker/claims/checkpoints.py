@@ -44,6 +44,7 @@ class CheckpointWriter:
         self._saves: list[tuple[Save, Reply]] = []
         self._reports: dict[int, Report] = {}
         self._writing = asyncio.Lock()  # held while reports are under way
+        self._rests = False  # until the next save or report
         self._closed = False
         self.logs = JobLogs(store, ledger)
 
@@ -52,6 +53,9 @@ class CheckpointWriter:
         kept = self._ledger.note_progress(frame.token, frame.progress)
         report = Report(running.claimed.job_id, frame.token, kept)
         self._reports[frame.token] = report
+        if self._rests:
+            self._rests = False
+            self._nudge.give()
 
     def add(self, save: Save, reply: Reply) -> None:
         """Save a checkpoint; ``reply`` is called with the answer."""
@@ -70,7 +74,7 @@ class CheckpointWriter:
         for _, reply in saves:
             reply(str(Answer.REFUSED))
 
-    async def run_once(self) -> float:
+    async def run_once(self) -> float | None:
         """Write what is pending: each save, then the latest progress.
 
         A save whose row is locked waits behind the others, and holds nothing up.
@@ -81,9 +85,11 @@ class CheckpointWriter:
             waiting -= len(batch)
             busy = await self._save(batch)
             self._saves = [*self._saves[len(batch) :], *busy]
-        if self._reports:
+        if self._saves or self._reports:
             await self._report_running()
-        return BUSY_PAUSE_SECONDS if self._saves else FLUSH_SECONDS
+            return BUSY_PAUSE_SECONDS if self._saves else FLUSH_SECONDS
+        self._rests = True
+        return None
 
     async def _report_running(self) -> None:
         held = self._ledger.held()  # the last progress of ended attempts is written with their ends

@@ -25,6 +25,7 @@ from outlast.store.bisect import exchange_bisecting
 from outlast.store.glances import Glance
 from outlast.store.protocol import OUTCOMES_MAX, Store
 from outlast.store.values import TRIP_BYTES, Answer, Claimed, ClaimRequest, Exchanged, WorkerRef
+from outlast.store.wakeup import Health
 from outlast.wakeup.inbox import Inbox
 from outlast.worker.base import Pool
 from outlast.worker.claims.checkpoints import CheckpointWriter
@@ -80,6 +81,7 @@ class Exchange:
         patience: float,
         turns: WakeTurns,
         inbox: Inbox | None = None,
+        health: Health | None = None,
         pauses: PauseKeeper | None = None,
     ) -> None:
         self._store = store
@@ -93,7 +95,9 @@ class Exchange:
         self._turns = turns
         self._inbox = inbox or Inbox()
         self._pauses = pauses
-        self._pacing = Pacing(clock, poll=poll, look_every=look_every, turns=turns, inbox=inbox)
+        self._pacing = Pacing(
+            clock, poll=poll, look_every=look_every, turns=turns, inbox=inbox, health=health
+        )
         self.claimed_at = float("-inf")  # when a claim was answered
         self._reconcile_every = reconcile_every
         self._patience = patience
@@ -159,20 +163,24 @@ class Exchange:
             return []
         requests = self._exclusive.choose(self._make_requests, self._starter.make_exclusive_request)
         requests = requests if self._pauses is None else self._pauses.narrow(requests)
-        only_suspects = all(request.solo == ALONE_IN_RUNNER for request in requests)
-        if only_suspects and not (ended or self._exclusive.asked or self._pacing.is_poll_due()):
-            return []  # a full worker does not follow each hint of ordinary work
-        return requests
+        if ended or self._exclusive.asked or self._pacing.is_poll_due():
+            return requests
+        # a full worker does not follow each hint of ordinary work
+        return [] if all(each.solo == ALONE_IN_RUNNER for each in requests) else requests
 
     def _make_requests(self) -> list[ClaimRequest]:
         return self._starter.make_requests(len(self._ledger.ended))
 
     async def _trip(self, ended: list[Transition], requests: list[ClaimRequest]) -> Exchanged:
         self._pacing.note_asked()
-        requests = [self._bound(request) for request in self._inbox.add_names(requests)]
-        requests = self._follow_wakeups(ended, requests) if requests else []
+        requests = self._inbox.add_names(requests)
+        if self._bytes.limit != TRIP_BYTES:
+            requests = [_bounded(request, self._bytes.limit) for request in requests]
+        if requests:
+            requests = self._follow_wakeups(ended, requests)
         try:
-            await self._checkpoints.report_last(each.token for each in ended)
+            if ended:
+                await self._checkpoints.report_last(each.token for each in ended)
             async with asyncio.timeout(self._patience):
                 reply = await exchange_bisecting(
                     self._store, self._holder.me, ended, requests, self._ledger.reject
@@ -198,12 +206,10 @@ class Exchange:
         this trip is made anyway, so that a busy worker sends no notification with each commit."""
         followed, news = self._turns.follow(requests), self._turns.take_news()
         followed = None if ended else followed
+        if followed is None and not news:
+            return requests
         first = msgspec.structs.replace(requests[0], followed=followed, news=news)
         return [first, *requests[1:]]
-
-    def _bound(self, request: ClaimRequest) -> ClaimRequest:
-        most = self._bytes.limit
-        return request if most == TRIP_BYTES else msgspec.structs.replace(request, bytes_max=most)
 
     def _note_timeout(self, ended: list[Transition]) -> None:
         if self._bytes.note_timeout(ended):
@@ -224,10 +230,12 @@ class Exchange:
         reply: Exchanged,
         asked_as: Asked,
     ) -> float:
-        self._ledger.take_answers(ended, reply.answers)
+        if ended:
+            self._ledger.take_answers(ended, reply.answers)
         self._inbox.settle(answered=True, claimed=reply.claimed)
         self._close_what_was_left_open()
-        self._start(reply.claimed, asked_as)
+        if reply.claimed:
+            self._start(reply.claimed, asked_as)
         if reply.expired:
             emit("jobs_expired", rows=reply.expired)
         for _, token in reply.cancels:
@@ -256,10 +264,16 @@ class Exchange:
 
     def _start(self, claimed: list[Claimed], asked_as: Asked) -> None:
         """Start what was claimed; give back what may not begin any more."""
+        asked_at = self._pacing.asked_at
         attempts = self._ledger.claim(
-            [_with_expiry(each, self._pacing.asked_at) for each in claimed]
+            [each if each.expires_in is None else _expiring(each, asked_at) for each in claimed]
         )
-        starts = _keep_readable(self._choose_starts(attempts, asked_as))
+        # the limits of a row that cannot be read are not its own
+        starts = [
+            each
+            for each in self._choose_starts(attempts, asked_as)
+            if each.claimed.malformed is None
+        ]
         self._starter.start(starts)
         if len(starts) < len(attempts):
             for running in attempts:
@@ -284,8 +298,11 @@ class Exchange:
     def _pause(self, requests: list[ClaimRequest], reply: Exchanged) -> float:
         if Answer.BUSY in reply.answers:
             return BUSY_PAUSE_SECONDS
-        asked = sum(request.limit for request in requests if not request.solo)
-        ordinary = sum(not each.solo for each in reply.claimed)
+        asked = ordinary = 0
+        for request in requests:
+            asked += 0 if request.solo else request.limit
+        for claimed in reply.claimed:
+            ordinary += not claimed.solo
         self._inbox.offer(asked - ordinary)
         is_filled = asked and ordinary >= asked
         if self._pacing.is_hinted or self._ledger.ended or reply.cut or is_filled:
@@ -324,17 +341,16 @@ class Exchange:
             raise
 
 
-def _with_expiry(claimed: Claimed, asked_at: float) -> Claimed:
+def _bounded(request: ClaimRequest, most: int) -> ClaimRequest:
+    """Return it with a bound in bytes."""
+    return msgspec.structs.replace(request, bytes_max=most)
+
+
+def _expiring(claimed: Claimed, asked_at: float) -> Claimed:
     """Return it with the time on the boot clock by which it has to begin: no two clocks are
     compared, and it was claimed after it was asked for."""
-    if claimed.expires_in is None:
-        return claimed
-    return msgspec.structs.replace(claimed, begin_by=asked_at + claimed.expires_in)
-
-
-def _keep_readable(attempts: list[Running]) -> list[Running]:
-    """Return those whose rows can be read: the others would run under limits not their own."""
-    return [each for each in attempts if each.claimed.malformed is None]
+    begin_by = asked_at + (claimed.expires_in or 0.0)
+    return msgspec.structs.replace(claimed, begin_by=begin_by)
 
 
 def _end_unbegun(claimed: Claimed) -> Outcome:

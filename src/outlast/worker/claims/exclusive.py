@@ -49,8 +49,9 @@ class ExclusiveClaim:
 
     def is_wanted(self) -> bool:
         """Whether the worker is empty and a job waits to have it to itself."""
-        free = self._ledger.is_empty() and self._clock.boot() >= self._vain_until
-        return bool(self._waiting) and free
+        if not self._waiting or not self._ledger.is_empty():
+            return False
+        return self._clock.boot() >= self._vain_until
 
     def take_reply(self, requests: list[ClaimRequest], reply: Exchanged) -> bool:
         """Note what a trip with these requests has shown. True: another one is useful at

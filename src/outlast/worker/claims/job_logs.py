@@ -23,6 +23,7 @@ from outlast.store.logs import JobLog, LogLine
 from outlast.store.protocol import Store
 from outlast.store.values import TRIP_BYTES, Claimed
 from outlast.worker.claims.ledger import Ledger
+from outlast.worker.service import Nudge
 
 WRITE_SECONDS = 0.5  # between two writes
 LINES_MAX = 200  # of an attempt: its last
@@ -98,6 +99,8 @@ class JobLogs:
         self._kept: dict[int, _Kept] = {}
         self._changed: set[int] = set()
         self._writing = asyncio.Lock()
+        self.nudge = Nudge()
+        self._rests = False  # until an attempt prints something
 
     def keep_all(self) -> None:
         """Keep what every attempt prints, not only where its task asks for it."""
@@ -109,6 +112,9 @@ class JobLogs:
         if running is None or not (self._everything or running.claimed.policy.logs):
             return
         kept = self._kept.setdefault(token, _Kept(running.claimed))
+        if self._rests:
+            self._rests = False
+            self.nudge.give()
         now = self._clock.wall()
         for text in kept.add(data, self._clock.boot(), self._ledger.hide):
             kept.put(LogLine(round(now, 3), clean(self._ledger.hide(text), LINE_MAX)))
@@ -119,8 +125,11 @@ class JobLogs:
         """Whether there is something to write, or to forget."""
         return bool(self._kept)
 
-    async def run_once(self) -> float:
+    async def run_once(self) -> float | None:
         """Write what running attempts have printed since the last time; forget those that ended."""
+        if not self._kept:
+            self._rests = True
+            return None
         held = self._ledger.held()
         self._kept = {token: kept for token, kept in self._kept.items() if token in held}
         self._changed &= self._kept.keys()

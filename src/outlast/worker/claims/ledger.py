@@ -24,7 +24,7 @@ from outlast.worker.claims.dead_jobs import message_of, tell_dead
 from outlast.worker.claims.evidence import Evidence
 from outlast.worker.claims.tally import Tally
 from outlast.worker.claims.trip_bytes import size_of, size_of_all
-from outlast.worker.running import Running, begin
+from outlast.worker.running import Running
 from outlast.worker.service import Nudge
 
 # used for every job: looking one up in its class takes Python 3.11 0.3 us
@@ -73,9 +73,12 @@ class Ledger:
         """Take in jobs that the store gave to this worker. ``tell_begun`` reports that they have
         begun, at the latest before the first end, so that starting them comes first."""
         now = self._clock.boot()
-        attempts = [begin(each, now) for each in claimed]
-        self.running.update([(running.token, running) for running in attempts])
-        self.token_seen = max([self.token_seen, *(running.token for running in attempts)])
+        attempts = []
+        for each in claimed:
+            running = Running(each, each.token, now, now, each.losses)
+            self.running[each.token] = running
+            attempts.append(running)
+        self.token_seen = max([self.token_seen, *[each.token for each in claimed]])
         self._unreported += claimed
         return attempts
 
@@ -102,11 +105,17 @@ class Ledger:
         if self._unreported:
             self.tell_begun()
         now = self._clock.boot()
-        ended = [each for end in ends if (each := self._end(end, now)) is not None]
-        known = [each for each in ended if each[0].token not in self._unknown]
+        ended, known, failed = [], [], []
+        for end in ends:
+            if (each := self._end(end, now)) is None:
+                continue
+            ended.append(each)
+            if end.token not in self._unknown:
+                known.append(each)
+                if each[1].crash and each[1].outcome != _CANCELLED:
+                    failed.append(each)
         for running, transition in known[: count_wanted("attempt_ended", len(known))]:
             self._tell_end(running, transition, now)
-        failed = [each for each in known if each[1].crash and each[1].outcome != _CANCELLED]
         for running, transition in failed[: count_wanted("attempt_failed", len(failed))]:
             _tell_failed(running, transition)
         if ended and (not self._is_gathering or len(self.ended) >= OUTCOMES_MAX):
@@ -172,6 +181,8 @@ class Ledger:
     def take(self, limit: int, bytes_max: int | None = None) -> list[Transition]:
         """Return the oldest ends to hand in: at most ``limit``, with at most ``bytes_max`` bytes
         unless the first has more. Each must be answered or given back."""
+        if not self.ended:
+            return []
         batch = list(islice(self.ended, limit))
         if bytes_max is not None and size_of_all(batch) > bytes_max:
             sizes = accumulate(map(size_of, batch))

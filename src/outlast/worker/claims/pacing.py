@@ -4,7 +4,7 @@ A worker asks for work at once when it hears of some: by a notification, from th
 glance at the store, which shows that a position was drawn since the last one or that a job falls
 due before the next one. Otherwise it asks when the last reply said that something falls due, and at
 each poll, since each hint may be lost. It polls less often where something else would tell it of
-new work: glances, or a messenger in good health.
+new work: glances, a wake-up that looks for each write by itself, or a messenger in good health.
 
 Which of many idle workers follows a hint is decided in ``wake_turns``.
 """
@@ -15,10 +15,11 @@ from outlast.clock import Clock
 from outlast.model.lease import LOOK_SECONDS
 from outlast.store.glances import Glance
 from outlast.store.values import Exchanged
+from outlast.store.wakeup import Health
 from outlast.wakeup.inbox import Inbox
 from outlast.worker.claims.wake_turns import WakeTurns
 
-POLL_FACTOR_WITH_GLANCES = 5.0  # glances show new and due jobs, so polls are rarer
+POLL_FACTOR_WHERE_SHOWN = 5.0  # glances, or looks for writes, show new and due jobs
 POLL_FACTOR_WITH_MESSENGER = 10.0
 PAUSE_SECONDS_MIN = 0.001
 
@@ -31,6 +32,7 @@ class Pacing:
         look_every: seconds between two checks whether running attempts have newer holders.
         turns: told of new positions; they say whether this worker follows them at once.
         inbox: of the messenger; None: there is none.
+        health: of the wake-up; None: there is none.
     """
 
     def __init__(
@@ -41,12 +43,14 @@ class Pacing:
         look_every: float,
         turns: WakeTurns,
         inbox: Inbox | None,
+        health: Health | None = None,
     ) -> None:
         self._clock = clock
         self._poll = poll
         self._look_every = look_every
         self._turns = turns
         self._inbox = inbox
+        self._health = health
         self._drawn: int | None = None  # the last position that a glance has shown
         self._glanced_at = self._look_at = clock.boot()
         self.asked_at = clock.boot() - poll  # when the last trip began
@@ -96,11 +100,9 @@ class Pacing:
             has_looked: whether that trip asked for work.
             is_running: whether attempts run, whose holders are checked every ``look_every``.
         """
-        due = min(
-            each
-            for each in (self._poll_seconds(), reply.next_due, reply.next_look)
-            if each is not None
-        )
+        due = self._poll_seconds()
+        for soon in (reply.next_due, reply.next_look):
+            due = due if soon is None else min(due, soon)
         if has_looked:
             self._look_at += due
         if is_running or self._is_announced():  # or the messenger falls silent
@@ -110,7 +112,12 @@ class Pacing:
     def _poll_seconds(self) -> float:
         if self._is_announced():
             return self._poll * POLL_FACTOR_WITH_MESSENGER
-        return self._poll if self._drawn is None else self._poll * POLL_FACTOR_WITH_GLANCES
+        return self._poll * POLL_FACTOR_WHERE_SHOWN if self._is_shown() else self._poll
+
+    def _is_shown(self) -> bool:
+        """Whether something shows each new job, without being told of it."""
+        health = self._health
+        return self._drawn is not None or (health is not None and health.sees_all and health.good)
 
     def _is_announced(self) -> bool:
         return self._inbox is not None and self._inbox.healthy

@@ -69,7 +69,7 @@ class Prefetch:
     def part(self, slots: int) -> int:
         """Return how many one exchange may claim for this number of slots: while attempts end,
         half of all that may be held, so that one half runs while the other is exchanged."""
-        most = self.most()
+        most = int(self._rate * self._horizon)
         return (slots + most + 1) // 2 if most else slots
 
     def span(self) -> float | None:
@@ -79,8 +79,9 @@ class Prefetch:
 
     def note_freed(self, slots: int) -> None:
         """Note how many attempts have ended."""
-        self._per_second()
-        self._count += slots
+        if slots:
+            self._per_second()
+            self._count += slots
 
     def put(self, running: Running) -> bool:
         """Let an attempt wait, behind the others. False: none was granted for it."""
@@ -92,11 +93,14 @@ class Prefetch:
 
     def line_up(self, attempts: Iterable[Running]) -> None:
         """Let attempts wait behind the others until the loop's next turn."""
-        self._waiting.update((running.token, running) for running in attempts)
+        for running in attempts:
+            self._waiting[running.token] = running
 
     def take(self, count: int) -> list[Running]:
         """Return the first that wait, to be started now, and let go of them. What has a timeout and
         has waited too long, as when this process was stopped, is given back."""
+        if not self._waiting:
+            return []
         self._give_back_expired()
         first = list(islice(self._waiting.values(), count))
         for running in first:
@@ -130,6 +134,8 @@ class Prefetch:
         """Give back those that have waited too long and would still wait: slots became slow. One
         look is not enough where the whole machine was slow: the present rate counts, too, and the
         first have a slot among the ``free`` ones."""
+        if not self._waiting:
+            return
         now = self._clock.boot()
         soon = free + int(self._per_second() * WAIT_SECONDS_MAX)
         for running in list(self._waiting.values())[soon:]:

@@ -75,11 +75,20 @@ def size_of(end: Transition) -> int:
 
 def size_of_all(ends: Sequence[Transition]) -> int:
     """Return the approximate size of these ends in bytes; most have a short result and no crash."""
-    crashed = [size_of(end) for end in ends if end.crash is not None]
-    return sum(crashed) + sum([len(end.result or "") for end in ends if end.crash is None])
+    size = 0
+    for end in ends:
+        if end.crash is not None:
+            size += size_of(end)
+        elif end.result:
+            size += len(end.result)
+    return size
 
 
 def size_of_claimed(claimed: Sequence[Claimed]) -> int:
     """Return the size of the arguments and checkpoints of these jobs, in characters."""
-    checkpoints = [len(one.checkpoint) for one in claimed if one.checkpoint]
-    return sum([len(one.args) for one in claimed]) + sum(checkpoints)
+    size = 0
+    for one in claimed:
+        size += len(one.args)
+        if one.checkpoint:
+            size += len(one.checkpoint)
+    return size

@@ -13,7 +13,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -69,8 +69,9 @@ class Death(msgspec.Struct, frozen=True):
 class RunnerOwner(Protocol):
     """What hears of a runner."""
 
-    def take_frame(self, runner: RunnerProcess, frame: ToWorker) -> None:
-        """Do what a frame asks for. Raises for one that cannot be obeyed: the runner is killed."""
+    def take_frames(self, runner: RunnerProcess, frames: Iterable[ToWorker]) -> None:
+        """Do what frames that came together ask for, one after the other. Raises for one that
+        cannot be read or obeyed: the runner is killed."""
         ...
 
     def take_death(self, runner: RunnerProcess, death: Death) -> None:
@@ -271,8 +272,7 @@ class RunnerProcess(RunnerState):
         if self._complaint is not None:
             return
         try:
-            for frame in self._unpacker.feed(data):
-                self._owner.take_frame(self, frame)
+            self._owner.take_frames(self, self._unpacker.feed(data))
         except Exception as error:  # a frame that cannot be read, or not be obeyed
             self._complaint = text_of(error) if isinstance(error, FrameError) else repr(error)
             emit("frame_rejected", pid=self.pid, error=self._complaint)

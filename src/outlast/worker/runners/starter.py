@@ -24,7 +24,7 @@ from outlast.worker.runners.process import RunnerProcess
 from outlast.worker.runners.supervisor import RunnerSupervisor
 from outlast.worker.running import Running
 
-LINE_MAX = 30  # attempts that wait in a runner for one of its slots
+LINE_MAX = 100  # attempts that wait in a runner for one of its slots
 LINE_SECONDS = 0.01  # within which they will begin, at the present rate
 QUICK_SECONDS = 0.02  # a runner in which none has ended for longer is given no line
 
@@ -130,9 +130,13 @@ class RunnerStarter:
         if left := self._send_all(attempts):
             self._keep_waiting(left)
         suspects = any(running.claimed.solo == ALONE_IN_RUNNER for running in attempts)
-        if suspects or self._assignment.is_overfull(self._runners):
-            self._owner.note_pool_change()  # they have taken the spare: another one is wanted
+        self._replace_spare(is_taken=suspects)
         self._supervisor.retire_worn()
+
+    def _replace_spare(self, *, is_taken: bool = False) -> None:
+        """Let another spare be started where suspects or a plain function have taken it."""
+        if is_taken or self._assignment.is_overfull(self._runners):
+            self._owner.note_pool_change()
 
     def _send_all(self, attempts: list[Running]) -> list[Running]:
         """Send attempts to runners; return those that fit nowhere."""
@@ -156,12 +160,12 @@ class RunnerStarter:
                 self._ledger.end(running.token, _NO_PLACE)
 
     def _begin(self, runner: RunnerProcess, attempts: list[Running]) -> None:
-        self._owner.note_begin(max(running.token for running in attempts))  # before any of them can
+        self._owner.note_begin(max([running.token for running in attempts]))  # before any can
         runner.count(len(attempts))
-        now = self._clock.boot()
+        now, pid, release, python = self._clock.boot(), runner.pid, runner.release, runner.python
         for running in attempts:
             running.started_at = running.last_sign_at = now
-            running.pid, running.release, running.python = runner.pid, runner.release, runner.python
+            running.pid, running.release, running.python = pid, release, python
         for batch in in_batches([running.claimed for running in attempts]):
             self._send(runner, batch)
 
@@ -185,7 +189,10 @@ class RunnerStarter:
         alone, shared = self._prefetches
         left: list[Running] = []
         if alone:
-            left += self._send_all(alone.take(self._assignment.count_idle(self._runners)))
+            idle = self._assignment.count_idle(self._runners)
+            left += self._send_all(alone.take(idle))
+            if idle:
+                self._replace_spare()
         if shared:
             places = self._assignment.places_to_share(self._runners, self._line())
             left += self._send_all(shared.take(places))

@@ -66,7 +66,7 @@ class RunnerState:
         return list(islice(self._unended, slots, None))
 
     def note_ended(self, tokens: Collection[int], now: float) -> None:
-        """Note that these attempts have ended in it."""
+        """Note that attempts have ended in it, these among them, which it is not let go of yet."""
         self.ended_at = now
         for token in tokens:
             self._unended.pop(token, None)

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 LOOK_SECONDS = 0.25
 LOOK_SOON_SECONDS = 0.05  # while an answer or stacks are awaited to judge a limit
+LOOK_IDLE_SECONDS = 0.5  # while nothing runs
 UNRESPONSIVE_SECONDS = 1.0  # of silence; a runner that receives no request gets no longer grace
 UNHELD_SECONDS = 5.0  # after which an attempt that nothing runs is given back
 PATIENCE_SECONDS = 5.0  # less than what reapers add to a deadline: they must not come first
@@ -67,7 +68,7 @@ class Watchdog:
         self._clock = clock
         self._pending = False
         self._waits = Waits(ledger, starter, clock)
-        self._looked_at = clock.boot()
+        self._next_look_at = clock.boot()
 
     async def run_once(self) -> float:
         """Look at everything that runs, once."""
@@ -78,6 +79,12 @@ class Watchdog:
             self._loops.look_at_loops()
         else:
             self._credit_lateness(now)
+        pause = self._look_at_attempts(now) if self._ledger.running else LOOK_IDLE_SECONDS
+        self._next_look_at = now + pause
+        return pause
+
+    def _look_at_attempts(self, now: float) -> float:
+        """Hold each attempt to its limits; return the seconds until the next look."""
         self._control.recall("expired", lambda claimed: _has_expired(claimed, now))
         for running in list(self._ledger.running.values()):
             self._judge(running, now)
@@ -87,8 +94,7 @@ class Watchdog:
     def _credit_lateness(self, now: float) -> None:
         """Leave out what this look, in the loop of the attempts themselves, is late by: one of
         them has kept the others from running. No look can tell which one."""
-        late = now - self._looked_at - LOOK_SECONDS
-        self._looked_at = now
+        late = now - self._next_look_at
         if late > LOOK_SECONDS and len(self._ledger.running) > 1:
             for running in self._ledger.running.values():
                 running.credit(late, now, CREDIT_SECONDS_MAX)

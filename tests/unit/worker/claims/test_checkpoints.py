@@ -141,8 +141,21 @@ async def test_a_save_to_a_locked_row_is_retried_without_delaying_others(desk):
     assert pause == module.BUSY_PAUSE_SECONDS
     await desk.checkpoints.run_once()
     assert desk.answers == [(2, "accepted")]
-    assert await desk.checkpoints.run_once() == module.FLUSH_SECONDS
+    assert await desk.checkpoints.run_once() is None
     assert desk.answers == [(2, "accepted"), (1, "accepted")]
+
+
+async def test_reports_are_written_at_once_and_then_now_and_then(desk):
+    assert await desk.checkpoints.run_once() is None, "it rests until something comes"
+    desk.report(1, 0.1)
+    assert desk.nudge.is_given
+    desk.nudge.take()
+    assert await desk.checkpoints.run_once() == module.FLUSH_SECONDS
+    desk.report(1, 0.2)
+    assert not desk.nudge.is_given, "it waits for its turn"
+    assert await desk.checkpoints.run_once() == module.FLUSH_SECONDS
+    assert await desk.checkpoints.run_once() is None
+    assert [report.progress.fraction for report in desk.store.reports] == [0.1, 0.2]
 
 
 async def test_a_save_of_an_ended_attempt_is_answered_at_once(desk):

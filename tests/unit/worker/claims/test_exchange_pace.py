@@ -7,9 +7,10 @@ import pytest
 from outlast.model.lease import LOOK_SECONDS
 from outlast.store.glances import Glance
 from outlast.store.values import Answer, ClaimRequest, Exchanged
+from outlast.store.wakeup import Health
 from outlast.wakeup.inbox import Inbox
 from outlast.worker.claims.exchange import BUSY_PAUSE_SECONDS
-from outlast.worker.claims.pacing import POLL_FACTOR_WITH_GLANCES
+from outlast.worker.claims.pacing import POLL_FACTOR_WHERE_SHOWN
 from tests.unit.worker.claims import exchange_kit
 from tests.unit.worker.claims.exchange_kit import LOOK, POLL, Bench
 from tests.unit.worker.worker_kit import COMPLETED, accepted, claimed
@@ -74,9 +75,21 @@ async def test_an_idle_worker_makes_few_trips_where_glances_show_new_jobs(bench)
     bench.exchange.take_glance(Glance())
     assert await bench.exchange.run_once() == POLL, "this store does not say"
     bench.exchange.take_glance(Glance(drawn=7))
-    assert await bench.exchange.run_once() == POLL * POLL_FACTOR_WITH_GLANCES
+    assert await bench.exchange.run_once() == POLL * POLL_FACTOR_WHERE_SHOWN
     bench.store.script = [accepted(0, next_due=0.3)]
     assert await bench.exchange.run_once() == 0.3
+
+
+async def test_an_idle_worker_makes_few_trips_where_its_wake_up_looks_for_writes(bench):
+    health = bench.exchange._pacing._health = Health("file", sees_all=True)
+    assert await bench.exchange.run_once() == POLL, "it does not work yet"
+    health.note_well()
+    assert await bench.exchange.run_once() == POLL * POLL_FACTOR_WHERE_SHOWN
+    health.note_trouble("the file is gone")
+    assert await bench.exchange.run_once() == POLL
+    bench.exchange._pacing._health = Health("notify")
+    bench.exchange._pacing._health.note_well()
+    assert await bench.exchange.run_once() == POLL, "each notification may be lost"
 
 
 async def test_a_busy_worker_checks_in_time_whether_attempts_were_superseded(bench):

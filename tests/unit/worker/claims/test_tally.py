@@ -12,7 +12,7 @@ from outlast.store.values import Answer
 from outlast.worker.claims import tally as tally_module
 from outlast.worker.claims.ledger import Ledger
 from outlast.worker.claims.tally import Tally
-from outlast.worker.running import begin
+from outlast.worker.running import Running
 from tests.manual_clock import ManualClock
 from tests.unit.worker.worker_kit import COMPLETED, RELEASED, claimed, crash, new_ledger
 
@@ -115,7 +115,8 @@ def test_too_many_lanes_are_counted_as_others(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(tally_module, "LANES_MAX", 2)
     tally = Tally()
     for number in (1, 2, 3, 4, 1):
-        tally.note_ends([(begin(claimed(number, f"t{number}"), 0.0), str(OutcomeKind.COMPLETED))])
+        running = Running(claimed(number, f"t{number}"), number, 0.0, 0.0, losses=0)
+        tally.note_ends([(running, str(OutcomeKind.COMPLETED))])
     counts = named(tally.take())
     assert counts == {
         ("default", "t1", "completed"): 2,
@@ -128,7 +129,7 @@ def test_a_clock_that_was_set_spoils_no_sum() -> None:
     tally = Tally()
     wild = [float("inf"), float("-inf"), float("nan"), 1e300]
     for value in wild:
-        running = begin(claimed(1, waited=value), 0.0)
+        running = Running(claimed(1, waited=value), 1, 0.0, 0.0, losses=0)
         running.ended_at = value
         tally.note_ends([(running, "completed")])
     (counted,) = tally.take()

@@ -85,7 +85,7 @@ class FakeRunner(RunnerState):
         self.says(Began([(token, ago) for token in tokens]))
 
     def says(self, frame) -> None:
-        self._owner.take_frame(self, frame)
+        self._owner.take_frames(self, [frame])
 
     def greets(self, **tasks: bool) -> None:
         self.says(Hello([TaskInfo(name, own) for name, own in tasks.items()], None, "3"))

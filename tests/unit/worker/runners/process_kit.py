@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from typing import Any
 
 import pytest
@@ -60,9 +60,10 @@ class Stage:
         self.heard = asyncio.Event()
         self.at_death: list[bool] = []
 
-    def take_frame(self, runner: RunnerProcess, frame: Any) -> None:
-        self.frames.append(frame)
-        self.heard.set()
+    def take_frames(self, runner: RunnerProcess, frames: Iterable[Any]) -> None:
+        for frame in frames:
+            self.frames.append(frame)
+            self.heard.set()
 
     def take_death(self, runner: RunnerProcess, death: Death) -> None:
         self.at_death.append(not groups_of({runner.pid}))

@@ -9,7 +9,7 @@ from outlast.model.job import Policy
 from outlast.model.lifecycle import Outcome, OutcomeKind
 from outlast.model.suspects import Suspicion
 from outlast.worker.runners.exits import outcome_of, suspicions_of
-from outlast.worker.running import Running, begin
+from outlast.worker.running import Running
 from tests.unit.worker.worker_kit import claimed, death
 
 SEGFAULT = death(signal="SIGSEGV", stacks="File x, line 1", output=["last words"])
@@ -23,6 +23,10 @@ STARVED = death(
 BLOATED = death(signal="SIGKILL", memory=MemoryEvidence(source="max_rss", rss_bytes=9))
 
 
+def begin(token: int, **fields) -> Running:
+    return Running(claimed(token, **fields), token, 0.0, 0.0, losses=0)
+
+
 def end_of(
     how=KILLED,
     neighbours=(),
@@ -33,7 +37,7 @@ def end_of(
     trusted=True,
     draining=False,
 ) -> Outcome:
-    running = begin(claimed(1, policy=Policy(timeout=5.0, stall_timeout=6.0)), 0.0)
+    running = begin(1, policy=Policy(timeout=5.0, stall_timeout=6.0))
     running.stop_reason = stop
     return outcome_of(
         running,
@@ -128,7 +132,7 @@ Current thread 0x0000 (most recent call first):
 
 
 def attempts(**fields) -> list[Running]:
-    return [begin(claimed(token, **fields), 0.0) for token in (1, 2, 3)]
+    return [begin(token, **fields) for token in (1, 2, 3)]
 
 
 def test_the_stack_of_a_fault_names_the_one_suspect():

@@ -98,6 +98,20 @@ async def test_async_tasks_leave_idle_runners_to_plain_functions():
     assert bench.requests(0) == [ClaimRequest([SHARED], CONCURRENCY - 2, [])]
 
 
+async def test_a_plain_function_that_waited_for_the_spare_has_another_one_started():
+    bench = await Bench().ready()
+    bench.place(*(shared(n) for n in range(1, SIZE * CONCURRENCY + 1)))
+    bench.place(own(10))  # async tasks fill all others
+    spare = next(runner for runner in bench.runners if 10 in runner.tokens)
+    bench.pool._prefetches.alone._granted = 1
+    bench.place(own(11))
+    assert bench.pool.starter.count_waiting() == 1
+    changes = bench.owner.changes
+    spare.says(AttemptsEnded([End(10, COMPLETED)]))
+    assert spare.tokens == {11}
+    assert bench.owner.changes > changes
+
+
 async def test_unanswered_ends_keep_their_slots():
     bench = await Bench().ready(own=True)
     assert [request.limit for request in bench.requests(1)] == [SIZE - 1]

@@ -77,10 +77,10 @@ async def test_after_a_bad_frame_nothing_can_be_trusted(stage):
 async def test_any_frame_that_cannot_be_handled_ends_the_runner(stage, monkeypatch):
     """A runner that ignores the end of its socket would hold its attempts."""
 
-    def fails(runner: RunnerProcess, frame: Any) -> None:
+    def fails(runner: RunnerProcess, frames: Any) -> None:
         raise ValueError("no such thing")
 
-    monkeypatch.setattr(Stage, "take_frame", staticmethod(fails))
+    monkeypatch.setattr(Stage, "take_frames", staticmethod(fails))
     child = await stage.start("frame(HELLO); signal.pause()")
     death = await stage.death()
     assert (death.signal, child.kill_reason) == ("SIGKILL", "bad_frame")

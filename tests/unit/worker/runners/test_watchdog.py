@@ -10,7 +10,12 @@ from outlast.model.crash import Progress
 from outlast.model.job import Policy
 from outlast.store.values import Save
 from outlast.worker.runners.waits import HELD_SECONDS
-from outlast.worker.runners.watchdog import LOOK_SECONDS, UNHELD_SECONDS, Watchdog
+from outlast.worker.runners.watchdog import (
+    LOOK_IDLE_SECONDS,
+    LOOK_SECONDS,
+    UNHELD_SECONDS,
+    Watchdog,
+)
 from tests.manual_clock import ManualClock
 from tests.unit.worker.worker_kit import (
     FakeOwner,
@@ -39,7 +44,8 @@ class Watch:
 
     async def after(self, seconds: float) -> None:
         self.clock.advance(seconds)
-        assert await self.dog.run_once() == LOOK_SECONDS
+        pause = LOOK_SECONDS if self.ledger.running else LOOK_IDLE_SECONDS
+        assert await self.dog.run_once() == pause
 
 
 @pytest.fixture
