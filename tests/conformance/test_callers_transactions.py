@@ -29,7 +29,7 @@ from tests.conformance.connections_kit import (
     opened,
 )
 from tests.conformance.kit import Hands
-from tests.conformance.shop_kit import Link, Shop, every_kind, of, orders, write
+from tests.conformance.shop_kit import Link, Shop, every_connection, every_kind, of, orders, write
 
 kind, shop, caller = shop_kit.kind, shop_kit.shop, shop_kit.caller
 with_blocks = of(*({*ON_SQLITE, *ON_POSTGRES} - {Sqlite3, Aiosqlite}))
@@ -64,7 +64,7 @@ async def leave(caller: Caller, block: Any, error: BaseException | None = None) 
 # ------------------------------------------------------------------- completions done again
 
 
-@every_kind
+@every_connection
 async def test_a_second_completion_in_one_transaction_is_refused_and_the_first_stands(
     shop: Shop, caller: Caller
 ):
@@ -78,7 +78,7 @@ async def test_a_second_completion_in_one_transaction_is_refused_and_the_first_s
     assert (row.state, row.result, await orders(shop)) == (State.COMPLETED, '"first"', 1)
 
 
-@every_kind
+@every_connection
 async def test_a_job_that_is_enqueued_with_an_expiry_has_it(shop: Shop, caller: Caller):
     """Also where it has expired by the time of the commit."""
     late = datetime(2020, 1, 1, tzinfo=UTC)
@@ -176,7 +176,7 @@ async def test_what_a_nested_block_has_completed_goes_with_the_outer_one(
 # ------------------------------------------------------------------------------------- keys
 
 
-@every_kind
+@every_connection
 async def test_a_follow_up_can_have_the_key_of_the_attempt_that_is_completed(
     shop: Shop, caller: Caller
 ):

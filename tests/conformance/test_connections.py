@@ -37,7 +37,16 @@ from tests.conformance.connections_kit import (
     opened,
 )
 from tests.conformance.kit import eventually, lost_worker
-from tests.conformance.shop_kit import Shop, an_app, every_kind, make_orders, of, orders, write
+from tests.conformance.shop_kit import (
+    Shop,
+    an_app,
+    every_connection,
+    every_kind,
+    make_orders,
+    of,
+    orders,
+    write,
+)
 
 kind = shop_kit.kind
 shop = shop_kit.shop
@@ -86,7 +95,7 @@ async def test_a_rollback_to_a_savepoint_also_removes_the_job(shop: Shop, caller
     assert await shop.jobs() == ['{"to":"a"}', '{"to":"c"}']
 
 
-@every_kind
+@every_connection
 async def test_a_taken_key_returns_its_job(shop: Shop, caller: Caller):
     first = await shop.mail.using(key="k").enqueue("a")
     await write(caller)
@@ -99,7 +108,7 @@ async def test_a_taken_key_returns_its_job(shop: Shop, caller: Caller):
     assert (row.key, row.tenant, row.priority) == ("100 %", "t", -5)
 
 
-@every_kind
+@every_connection
 async def test_a_key_of_another_task_is_an_error_and_the_transaction_goes_on(
     shop: Shop, caller: Caller
 ):
@@ -115,7 +124,7 @@ async def test_a_key_of_another_task_is_an_error_and_the_transaction_goes_on(
     assert await shop.jobs() == ['{"to":"a"}', '{"to":"e"}']
 
 
-@every_kind
+@every_connection
 async def test_jobs_with_mixed_options_are_stored_as_one_batch(shop: Shop, caller: Caller):
     """A driver that guesses a list's type by its values must not stumble over mixed ones."""
     timed = shop.app.task(name="timed", timeout=60)(lambda to: None)
