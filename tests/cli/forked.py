@@ -48,7 +48,7 @@ _DJANGO = (  # what needs no settings
     "django.test",
 )
 _BYTES = 65_536
-_END_SECONDS = 10.0
+_END_SECONDS = 60.0
 GONE = "gone"
 
 
