@@ -213,22 +213,22 @@ def is_its_own(caller: Caller, error: BaseException) -> bool:
 
 
 @on_postgres
-@pytest.mark.parametrize("known", [False, True], ids=["first_use", "used_before"])
 async def test_in_a_transaction_that_has_failed_nothing_is_done_until_the_rollback(
-    shop: Shop, caller: Caller, known: bool
+    shop: Shop, caller: Caller
 ):
     attempt, _ = await shop.attempt()
-    await write(caller)
-    if known:
-        await caller.enqueue(shop.mail, "lost")
-    with pytest.raises(Exception, match="zero"):
-        await caller.call(caller.execute, "SELECT 1 / 0")
-    for does in (caller.enqueue(shop.mail, "a"), caller.complete(attempt, None)):
-        with pytest.raises(Exception, match="aborted") as raised:
-            await does
-        assert is_its_own(caller, raised.value)
-    await caller.call(caller.rollback)
-    assert not attempt.completed_in
+    for used_before in (False, True):
+        await write(caller)
+        if used_before:
+            await caller.enqueue(shop.mail, "lost")
+        with pytest.raises(Exception, match="zero"):
+            await caller.call(caller.execute, "SELECT 1 / 0")
+        for does in (caller.enqueue(shop.mail, "a"), caller.complete(attempt, None)):
+            with pytest.raises(Exception, match="aborted") as raised:
+                await does
+            assert is_its_own(caller, raised.value)
+        await caller.call(caller.rollback)
+        assert not attempt.completed_in
     await write(caller)
     await caller.enqueue(shop.mail, "b")
     await caller.complete(attempt, None)

@@ -238,16 +238,16 @@ async def kill_when_ready(told: list[Any]) -> None:
 
 
 @of(Sqlite3, Asyncpg, Psycopg, Sqlalchemy, AsyncSqlalchemy, Django)
-@pytest.mark.parametrize("bad", [{"priority": 99_999}, {"key": "\ud800"}], ids=["range", "text"])
-async def test_a_value_that_the_store_refuses_is_bad_data(shop: Shop, caller: Caller, bad: Any):
-    await write(caller)
-    jobs = [NewJob(task="mail", **bad)]
-    with pytest.raises(BadData):
-        if isinstance(caller, Plain):
-            await caller.call(lambda: drive(foreign(caller.connection).enqueue(jobs)))
-        else:
-            await foreign(caller.connection).enqueue(jobs)
-    await caller.call(caller.rollback)
+async def test_a_value_that_the_store_refuses_is_bad_data(shop: Shop, caller: Caller):
+    out_of_range, no_text = NewJob(task="mail", priority=99_999), NewJob(task="mail", key="\ud800")
+    for bad in ([out_of_range], [no_text]):
+        await write(caller)
+        with pytest.raises(BadData):
+            if isinstance(caller, Plain):
+                await caller.call(lambda bad=bad: drive(foreign(caller.connection).enqueue(bad)))
+            else:
+                await foreign(caller.connection).enqueue(bad)
+        await caller.call(caller.rollback)
 
 
 # ---------------------------------------------------------------------- SQLite's write lock
