@@ -78,13 +78,9 @@ async def test_a_job_exists_once_the_caller_has_committed(shop: Shop, caller: Ca
 @every_kind
 async def test_the_callers_rollback_also_removes_the_job(shop: Shop, caller: Caller):
     await write(caller)
-    await caller.enqueue(shop.mail, "a")
+    await caller.enqueue(shop.mail, "lost")
     await caller.call(caller.rollback)
     assert (await shop.jobs(), await orders(shop)) == ([], 0)
-
-
-@every_kind
-async def test_a_rollback_to_a_savepoint_also_removes_the_job(shop: Shop, caller: Caller):
     await write(caller)
     await caller.enqueue(shop.mail, "a")
     await caller.call(caller.execute, "SAVEPOINT here")
