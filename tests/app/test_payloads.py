@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from typing import Any
 
 import pytest
@@ -278,7 +279,7 @@ async def test_a_save_forgives_losses_unless_it_is_where_the_attempt_went_on(
     assert [(await stored(store, job)).losses for job in jobs] == [1] * len(jobs)
     async with app.worker():
         for job in jobs:
-            await until(lambda job=job: has_state(job, "completed"))
+            await until(partial(has_state, job, "completed"))
     assert [(await stored(store, job)).losses for job in jobs] == [losses for _, losses in left]
     await app.close()
 
