@@ -15,7 +15,8 @@ CORES  := $(shell getconf _NPROCESSORS_ONLN 2> /dev/null || echo 1)
 JOBS   ?= $(shell echo $$(( ($(CORES) * 3 + 1) / 2 )))
 # More for pytest: `make test ARGS="-k fenced"`.
 ARGS   ?=
-PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist=loadgroup
+# Each of them keeps the tests as pytest has rewritten them, for the next run.
+PYTEST := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -n $(JOBS) --dist=loadgroup
 # What the tests need that `make test` leaves out.
 DEBIAN := chromium chromium-driver pgbouncer prometheus rabbitmq-server
 PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet --no-compile

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from typing import Any
 
 import pytest
@@ -253,29 +254,33 @@ async def test_nothing_is_empty_enough_to_be_stored_plain(store: Store, store_ur
 
 
 @pytest.mark.parametrize("codecs", [(), (Encryption({"k": KEY}),)], ids=["plain", "encrypted"])
-@pytest.mark.parametrize(("pages", "losses"), [([2], 1), ([1, 2], 1), ([3], 0), ([2, 3], 0)])
 async def test_a_save_forgives_losses_unless_it_is_where_the_attempt_went_on(
-    store: Store, store_url: str, codecs: Any, pages: list[int], losses: int
+    store: Store, store_url: str, codecs: Any
 ) -> None:
     """Encrypted twice, the same checkpoint is two texts: it is compared before."""
     app = outlast.App(store_url, payloads=codecs)
 
     @app.task(backoff_first=0.01)
-    async def pay() -> None:
+    async def pay(pages: list[int]) -> None:
         for page in pages:
             await outlast.current().save({"page": page})
 
-    job = await pay.enqueue()
-    hands = await Hands.on(store, tasks=["pay"])
-    (claimed,) = await hands.claim(1, tasks=["pay"])
-    text = app.stores.payloads.encode("checkpoint", '{"page":2}')
-    await store.checkpoint([Save(claimed.job_id, claimed.token, 1, text)])
-    await hands.vanish()
-    await store.reclaim(lost_worker)
-    assert (await stored(store, job)).losses == 1
+    left = [([2], 1), ([1, 2], 1), ([3], 0), ([2, 3], 0)]  # what is saved -> losses
+    jobs = []
+    for number, (pages, _) in enumerate(left):
+        queue = f"q{number}"
+        jobs.append(await pay.using(queue=queue).enqueue(pages))
+        hands = await Hands.on(store, queue, tasks=["pay"])
+        (claimed,) = await hands.claim(1, tasks=["pay"], queues=[queue])
+        text = app.stores.payloads.encode("checkpoint", '{"page":2}')
+        await store.checkpoint([Save(claimed.job_id, claimed.token, 1, text)])
+        await hands.vanish()
+        await store.reclaim(lost_worker)
+    assert [(await stored(store, job)).losses for job in jobs] == [1] * len(jobs)
     async with app.worker():
-        await until(lambda: has_state(job, "completed"))
-    assert (await stored(store, job)).losses == losses
+        for job in jobs:
+            await until(partial(has_state, job, "completed"))
+    assert [(await stored(store, job)).losses for job in jobs] == [losses for _, losses in left]
     await app.close()
 
 

@@ -15,6 +15,7 @@ import gc
 import importlib
 import json
 import os
+import runpy
 import signal
 import socket
 import subprocess
@@ -36,19 +37,33 @@ _LOADED = (
     "rich.table",
     "structlog",
 )
+_DJANGO = (  # what needs no settings
+    "django.contrib.staticfiles.handlers",
+    "django.core.management.commands.shell",
+    "django.core.management.commands.test",
+    "django.db.backends.postgresql.base",
+    "django.db.backends.sqlite3.base",
+    "django.db.migrations.executor",
+    "django.forms",
+    "django.test",
+)
 _BYTES = 65_536
-_END_SECONDS = 10.0
+_END_SECONDS = 60.0
 GONE = "gone"
 
 
 class ForkServer:
-    """A process that has loaded ``outlast``, as a context manager. Not for two threads at once."""
+    """A process that has loaded ``outlast``, as a context manager. Not for two threads at once.
 
-    def __init__(self, env: Mapping[str, str]) -> None:
+    With ``script`` it runs that program instead, which uses Django.
+    """
+
+    def __init__(self, env: Mapping[str, str], script: Path | None = None) -> None:
         self._orders, theirs = socket.socketpair()
+        program = [__file__] if script is None else [__file__, str(script)]
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, __file__], stdin=theirs.fileno(), env=env
+                [sys.executable, *program], stdin=theirs.fileno(), env=env
             )
 
     def __enter__(self) -> Self:
@@ -118,7 +133,8 @@ def serve() -> int:
 
     from outlast.cli import program
 
-    for module in (*_LOADED, *(f"outlast.cli.{room}" for room in program.COMMANDS)):
+    django = _DJANGO if sys.argv[1:] else ()
+    for module in (*_LOADED, *django, *(f"outlast.cli.{room}" for room in program.COMMANDS)):
         importlib.import_module(module)
     typer.main.get_command = functools.partial(_same, typer.main.get_command(program.build([])))
     gc.freeze()
@@ -161,9 +177,11 @@ def _carry_out(order: Any, answers: int, out: int, err: int) -> int:
     os.chdir(order["cwd"])
     os.environ.clear()
     os.environ.update(order["env"])
-    sys.argv = ["outlast", *order["arguments"]]
-    sys.path[0] = order["cwd"]  # as `python -m` does
-    from outlast.cli import main
+    script = sys.argv[1:]
+    sys.argv = [*(script or ["outlast"]), *order["arguments"]]
+    # as `python SCRIPT` and `python -m` do
+    sys.path[0] = os.path.dirname(script[0]) if script else order["cwd"]
+    main = functools.partial(_run_script, script[0]) if script else _main()
 
     try:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
@@ -172,6 +190,17 @@ def _carry_out(order: Any, answers: int, out: int, err: int) -> int:
     except KeyboardInterrupt:  # before it began, or after its end
         return 130
     return code
+
+
+def _main() -> Callable[[], int]:
+    from outlast.cli import main
+
+    return main
+
+
+def _run_script(path: str) -> int:
+    runpy.run_path(path, run_name="__main__")
+    return 0
 
 
 def _become(order: Any) -> None:

@@ -81,39 +81,29 @@ def test_a_search_says_how_far_back_it_has_read() -> None:
     assert said == "searched back to 2029-12-31 23:59:59 UTC; --before 99 goes on"
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
+def test_a_filter_that_names_what_nothing_has_says_so(outlast: Outlast, filled: Filled) -> None:
+    url, _ = filled
+
+    def told(*command: str, name: str) -> str:
+        said = outlast(*command, f"--{name}", "typo", "--url", url)
+        assert said.code == 0
+        return said.err
+
+    for command in (
         ("jobs",),
         ("cancel",),
         ("dead", "list"),
         ("dead", "requeue"),
         ("dead", "discard", "--dry-run"),
-    ],
-)
-@pytest.mark.parametrize("name", ["queue", "task", "tenant"])
-def test_a_filter_that_names_what_nothing_has_says_so(
-    outlast: Outlast, filled: Filled, command: tuple[str, ...], name: str
-) -> None:
-    said = outlast(*command, f"--{name}", "typo", "--url", filled[0])
-    assert said.err == f"outlast: no job and no worker has the {name} 'typo'\n"
-    assert said.code == 0
-
-
-@pytest.mark.parametrize("command", [("jobs",), ("cancel",), ("dead", "requeue")])
-def test_a_label_that_no_job_has_is_told(
-    outlast: Outlast, filled: Filled, command: tuple[str, ...]
-) -> None:
-    said = outlast(*command, "--label", "typo", "--url", filled[0])
-    assert said.err == "outlast: no job has the label 'typo'\n"
-
-
-@pytest.mark.parametrize("command", ["list", "requeue", "discard"])
-def test_a_group_that_no_dead_job_has_is_told(
-    outlast: Outlast, filled: Filled, command: str
-) -> None:
-    said = outlast("dead", command, "--group", "typo", "--url", filled[0])
-    assert said.err == "outlast: no dead job has the group 'typo'\n"
+    ):
+        for name in ("queue", "task", "tenant"):
+            words = f"outlast: no job and no worker has the {name} 'typo'\n"
+            assert told(*command, name=name) == words, command
+    for command in (("jobs",), ("cancel",), ("dead", "requeue")):
+        assert told(*command, name="label") == "outlast: no job has the label 'typo'\n", command
+    for verb in ("list", "requeue", "discard"):
+        words = "outlast: no dead job has the group 'typo'\n"
+        assert told("dead", verb, name="group") == words, verb
 
 
 def test_a_filter_that_names_what_there_is_says_nothing(outlast: Outlast, filled: Filled) -> None:

@@ -81,7 +81,7 @@ def lost_worker(orphan: Orphan) -> Transition:
 
 async def reap(store: Store, gone: WorkerSeen, cause: DeathCause = DeathCause.SILENCE) -> bool:
     """Reap; repeat while another session holds the row."""
-    async with asyncio.timeout(10.0):
+    async with asyncio.timeout(25):
         while True:
             with contextlib.suppress(StoreUnavailable):
                 return await store.reap(gone, cause)
@@ -135,7 +135,7 @@ async def enqueued(store: Store, *jobs: NewJob) -> list[int]:
     return [one.job_id for one in made]
 
 
-async def eventually(look: Callable[[], Awaitable[Any]], seconds: float = 5.0) -> Any:
+async def eventually(look: Callable[[], Awaitable[Any]], seconds: float = 60.0) -> Any:
     """Return the first true answer; it waits only for the store's own clock."""
     async with asyncio.timeout(seconds):
         while not (found := await look()):

@@ -15,7 +15,16 @@ from outlast.store import open_store
 from outlast.store.protocol import Store
 from outlast.store.rows import JobFilter, StoredJob
 from outlast.task import Task
-from tests.conformance.connections_kit import KINDS, NAMES, Asyncpg, Caller, Sqlite3, opened
+from tests.conformance.connections_kit import (
+    KINDS,
+    NAMES,
+    Asyncpg,
+    AsyncSqlalchemySession,
+    Caller,
+    SqlalchemySession,
+    Sqlite3,
+    opened,
+)
 from tests.conformance.kit import Hands
 
 every_kind = pytest.mark.parametrize("kind", KINDS, ids=NAMES, indirect=True)
@@ -27,6 +36,11 @@ def of(*kinds: type[Caller]) -> Any:
     return pytest.mark.parametrize(
         "kind", [each for each, _ in chosen], ids=[name for _, name in chosen], indirect=True
     )
+
+
+# A session of SQLAlchemy is led to its connection at once. Where only what is done on it differs,
+# the connections say all.
+every_connection = of(*({kind for _, kind in KINDS} - {SqlalchemySession, AsyncSqlalchemySession}))
 
 
 @dataclass

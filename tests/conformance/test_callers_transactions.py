@@ -29,7 +29,7 @@ from tests.conformance.connections_kit import (
     opened,
 )
 from tests.conformance.kit import Hands
-from tests.conformance.shop_kit import Link, Shop, every_kind, of, orders, write
+from tests.conformance.shop_kit import Link, Shop, every_connection, every_kind, of, orders, write
 
 kind, shop, caller = shop_kit.kind, shop_kit.shop, shop_kit.caller
 with_blocks = of(*({*ON_SQLITE, *ON_POSTGRES} - {Sqlite3, Aiosqlite}))
@@ -65,79 +65,29 @@ async def leave(caller: Caller, block: Any, error: BaseException | None = None) 
 
 
 @every_kind
-async def test_a_second_completion_in_one_transaction_is_refused_and_the_first_stands(
+async def test_a_completion_that_was_taken_back_is_done_again_and_one_that_stands_is_not(
     shop: Shop, caller: Caller
 ):
     attempt, _ = await shop.attempt()
     await write(caller)
-    await caller.complete(attempt, "first")
-    with pytest.raises(LostLease, match="an earlier complete_in may have completed it"):
-        await caller.complete(attempt, "second")
-    await caller.call(caller.commit)
-    row = await shop.row(attempt)
-    assert (row.state, row.result, await orders(shop)) == (State.COMPLETED, '"first"', 1)
-
-
-@every_kind
-async def test_a_job_that_is_enqueued_with_an_expiry_has_it(shop: Shop, caller: Caller):
-    """Also where it has expired by the time of the commit."""
-    late = datetime(2020, 1, 1, tzinfo=UTC)
-    wanted: list[dict[str, Any]] = [
-        {"expires": 3_600},
-        {"expires": 3_600, "key": "k"},
-        {"expires": late},
-    ]
-    await write(caller)
-    made = [await caller.enqueue(shop.mail.using(**each), "x") for each in wanted]
-    await caller.call(caller.commit)
-    rows = [await shop.row(each) for each in made]
-    for row in rows[:2]:
-        assert row.expires_at == pytest.approx(row.enqueued_at + 3_600, abs=0.01)
-    assert rows[2].expires_at == late.timestamp()
-    hands = await Hands.on(shop.store, tasks=["mail"])
-    assert len(await hands.claim(5, tasks=["mail"])) == 2
-    assert (await shop.row(made[2])).reason == "expired"
-
-
-@every_kind
-async def test_a_completion_that_was_rolled_back_can_be_done_again(shop: Shop, caller: Caller):
-    attempt, _ = await shop.attempt()
-    for result, ends in (("first", caller.rollback), ("second", caller.commit)):
-        await write(caller)
-        await caller.complete(attempt, result)
-        await caller.call(ends)
-    row = await shop.row(attempt)
-    assert (row.state, row.result, await orders(shop)) == (State.COMPLETED, '"second"', 1)
-
-
-@every_kind
-async def test_work_whose_commit_was_not_heard_of_is_not_done_twice(shop: Shop, caller: Caller):
-    """The program takes it for rolled back, and begins again: that must not commit, too."""
-    attempt, _ = await shop.attempt()
-    await write(caller)
-    await caller.complete(attempt, "first")
-    await caller.call(caller.commit)
-    await write(caller)
-    with pytest.raises(LostLease):
-        await caller.complete(attempt, "second")
+    await caller.complete(attempt, "rolled back")
     await caller.call(caller.rollback)
-    row = await shop.row(attempt)
-    assert (row.state, row.result, await orders(shop)) == (State.COMPLETED, '"first"', 1)
 
-
-@every_kind
-async def test_a_completion_goes_back_to_a_savepoint_and_can_be_done_again(
-    shop: Shop, caller: Caller
-):
-    attempt, _ = await shop.attempt()
     await write(caller)
     await caller.call(caller.execute, "SAVEPOINT here")
-    await caller.complete(attempt, "first")
+    await caller.complete(attempt, "behind the savepoint")
     await caller.call(caller.execute, "ROLLBACK TO SAVEPOINT here")
-    await caller.complete(attempt, "second")
+    await caller.complete(attempt, "stands")
+    with pytest.raises(LostLease, match="an earlier complete_in may have completed it"):
+        await caller.complete(attempt, "second in the transaction")
     await caller.call(caller.commit)
+
+    await write(caller)  # a program that has not heard of its commit begins again
+    with pytest.raises(LostLease):
+        await caller.complete(attempt, "after the commit")
+    await caller.call(caller.rollback)
     row = await shop.row(attempt)
-    assert (row.state, row.result, await orders(shop)) == (State.COMPLETED, '"second"', 1)
+    assert (row.state, row.result, await orders(shop)) == (State.COMPLETED, '"stands"', 1)
 
 
 @with_blocks
@@ -173,10 +123,31 @@ async def test_what_a_nested_block_has_completed_goes_with_the_outer_one(
         assert (await shop.row(attempt)).state is state
 
 
+@every_connection
+async def test_a_job_that_is_enqueued_with_an_expiry_has_it(shop: Shop, caller: Caller):
+    """Also where it has expired by the time of the commit."""
+    late = datetime(2020, 1, 1, tzinfo=UTC)
+    wanted: list[dict[str, Any]] = [
+        {"expires": 3_600},
+        {"expires": 3_600, "key": "k"},
+        {"expires": late},
+    ]
+    await write(caller)
+    made = [await caller.enqueue(shop.mail.using(**each), "x") for each in wanted]
+    await caller.call(caller.commit)
+    rows = [await shop.row(each) for each in made]
+    for row in rows[:2]:
+        assert row.expires_at == pytest.approx(row.enqueued_at + 3_600, abs=0.01)
+    assert rows[2].expires_at == late.timestamp()
+    hands = await Hands.on(shop.store, tasks=["mail"])
+    assert len(await hands.claim(5, tasks=["mail"])) == 2
+    assert (await shop.row(made[2])).reason == "expired"
+
+
 # ------------------------------------------------------------------------------------- keys
 
 
-@every_kind
+@every_connection
 async def test_a_follow_up_can_have_the_key_of_the_attempt_that_is_completed(
     shop: Shop, caller: Caller
 ):
@@ -213,22 +184,22 @@ def is_its_own(caller: Caller, error: BaseException) -> bool:
 
 
 @on_postgres
-@pytest.mark.parametrize("known", [False, True], ids=["first_use", "used_before"])
 async def test_in_a_transaction_that_has_failed_nothing_is_done_until_the_rollback(
-    shop: Shop, caller: Caller, known: bool
+    shop: Shop, caller: Caller
 ):
     attempt, _ = await shop.attempt()
-    await write(caller)
-    if known:
-        await caller.enqueue(shop.mail, "lost")
-    with pytest.raises(Exception, match="zero"):
-        await caller.call(caller.execute, "SELECT 1 / 0")
-    for does in (caller.enqueue(shop.mail, "a"), caller.complete(attempt, None)):
-        with pytest.raises(Exception, match="aborted") as raised:
-            await does
-        assert is_its_own(caller, raised.value)
-    await caller.call(caller.rollback)
-    assert not attempt.completed_in
+    for used_before in (False, True):
+        await write(caller)
+        if used_before:
+            await caller.enqueue(shop.mail, "lost")
+        with pytest.raises(Exception, match="zero"):
+            await caller.call(caller.execute, "SELECT 1 / 0")
+        for does in (caller.enqueue(shop.mail, "a"), caller.complete(attempt, None)):
+            with pytest.raises(Exception, match="aborted") as raised:
+                await does
+            assert is_its_own(caller, raised.value)
+        await caller.call(caller.rollback)
+        assert not attempt.completed_in
     await write(caller)
     await caller.enqueue(shop.mail, "b")
     await caller.complete(attempt, None)

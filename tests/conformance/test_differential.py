@@ -29,6 +29,7 @@ from outlast.store.values import Answer, Cancelled, ClaimRequest, NewJob, Orphan
 from tests.conformance.differential_kit import Side
 from tests.conformance.differential_model import LOST, POLICY, UNFINISHED, Model, ModelJob
 from tests.conformance.kit import TASK, new_worker, no_dice
+from tests.databases import Databases
 
 FAR = 1_000.0
 
@@ -351,14 +352,14 @@ def test_sqlite_agrees_with_the_model(tmp_path: Path) -> None:
 
 
 def test_model_sqlite_and_postgresql_agree(
-    tmp_path: Path, pg_server: PostgresServer, request: pytest.FixtureRequest
+    tmp_path: Path,
+    pg_server: PostgresServer,
+    databases: Databases,
+    request: pytest.FixtureRequest,
 ) -> None:
-    names = (f"outlast_differential_{number}" for number in range(10_000))
-
     def history() -> History:
-        name = next(names)
-        url = pg_server.create_database(name)
-        request.addfinalizer(lambda: pg_server.drop_database(name))
-        return History([f"sqlite:///{tmp_path}/{name}.db", url])
+        name = databases.make()
+        request.addfinalizer(lambda: databases.drop(name))
+        return History([f"sqlite:///{tmp_path}/{name}.db", pg_server.url(name)])
 
     run_machine(history, settings=BOUNDED)  # type: ignore[arg-type]

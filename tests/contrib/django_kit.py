@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 from harness.scene import ROOT, WorkerProcess
+from tests.cli.forked import ForkServer
 
 SITE = Path(__file__).with_name("bookshop")
+SCRIPT = SITE / "manage.py"
 SECONDS = 600.0  # for a command on a busy machine
 
 
@@ -26,19 +30,35 @@ def environment(url: str, **more: str) -> dict[str, str]:
     return plain_environment(**own, **more)
 
 
+@cache
+def fork_server() -> ForkServer:
+    """Return a process that has loaded Django and Outlast; it ends with this one."""
+    server = ForkServer(plain_environment(), SCRIPT)
+    atexit.register(server.__exit__)
+    return server
+
+
 def manage(
-    url: str, *command: str, python: str = sys.executable, code: int | None = 0, **more: str
+    url: str, *command: str, python: str | None = None, code: int | None = 0, **more: str
 ) -> subprocess.CompletedProcess[str]:
-    """Run `manage.py` with this command, which has to exit with this code; None: with any."""
-    done = subprocess.run(
-        [python, str(SITE / "manage.py"), *command],
-        cwd=SITE.parent,  # not the project's own folder
-        env=environment(url, **more),
-        capture_output=True,
-        text=True,
-        timeout=SECONDS,
-        check=False,
-    )
+    """Run `manage.py` with this command, which has to exit with this code; None: with any.
+
+    Without ``python`` it is a fork of a process that has loaded Django.
+    """
+    folder = SITE.parent  # not the project's own
+    env = environment(url, **more)
+    if python is None:
+        done = fork_server().run(command, cwd=folder, env=env, timeout=SECONDS)
+    else:
+        done = subprocess.run(
+            [python, str(SCRIPT), *command],
+            cwd=folder,
+            env=env,
+            capture_output=True,
+            text=True,
+            timeout=SECONDS,
+            check=False,
+        )
     assert code in {done.returncode, None}, (
         f"{command}: {done.returncode}\n{done.stdout}{done.stderr}"
     )
@@ -58,7 +78,7 @@ class ManagedWorker(WorkerProcess):
         self._output = log.open("ab")
         self._known = {}
         self.process = subprocess.Popen(
-            [sys.executable, str(SITE / "manage.py"), "outlast", "worker", "--runners", "2"],
+            [sys.executable, str(SCRIPT), "outlast", "worker", "--runners", "2"],
             cwd=folder,
             env=environment(url, OUTLAST_RUN_DIR=str(folder / "run")),
             stdin=subprocess.DEVNULL,

@@ -26,13 +26,13 @@ async def blocked(watcher: Any, count: int = 1) -> None:
     """Return once that many sessions of this database wait for a lock."""
     waiting = """SELECT count(*) FROM pg_stat_activity
                  WHERE datname = current_database() AND wait_event_type = 'Lock'"""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(25):
         while await watcher.fetchval(waiting) < count:
             await asyncio.sleep(0.01)
 
 
 async def until(condition: Callable[[], Any]) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(25):
         while not await condition():
             await asyncio.sleep(0.01)
 

@@ -44,7 +44,7 @@ async def test_a_worker_beats_while_the_jobs_are_rewritten(
     async with session.transaction():
         await session.execute("LOCK TABLE outlast_jobs IN ACCESS EXCLUSIVE MODE")
         await store.request_drain([hands.me.worker_id])
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(25):
             beat = await store.heartbeat(hands.me)
         assert (beat.renewed, beat.cancels, beat.drain) == (True, [], True)
     assert (await store.heartbeat(hands.me)).cancels == [(held.job_id, held.token)]
@@ -57,7 +57,7 @@ async def test_a_worker_beats_while_a_rewrite_of_the_jobs_table_waits_for_a_lock
         await session.execute("SELECT count(*) FROM outlast_jobs")
         rewriting = asyncio.create_task(other_session.execute("VACUUM FULL outlast_jobs"))
         await blocked(watcher)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(25):
             assert (await store.heartbeat(hands.me)).renewed
     await rewriting
 
@@ -68,7 +68,7 @@ async def test_a_beat_waits_for_no_table_that_its_glance_reads(
 ) -> None:
     async with session.transaction():
         await session.execute(f"LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE")
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(25):
             beat = await store.heartbeat(hands.me)
         assert (beat.renewed, beat.glance) == (True, None)
     assert (await store.heartbeat(hands.me)).glance is not None

@@ -65,15 +65,18 @@ async def filled(s: Session) -> None:
     s.plans.clear()
 
 
-@pytest.mark.parametrize("phase", [None, *State, *PHASES], ids=str)
-async def test_no_list_reads_more_rows_than_a_page_may(pg_url: str, phase: str | None) -> None:
-    state = PHASES.get(str(phase)) or (State(phase) if phase else None)
+async def test_no_list_reads_more_rows_than_a_page_may(pg_url: str) -> None:
     async with session(pg_url) as s:
         await filled(s)
-        for fields in ({}, {"queue": "none"}, {"tenant": "none"}):
-            which = JobFilter(state=state, **fields)  # type: ignore[arg-type]
-            await list_jobs(s.store, which, phase, 1.0, BOUNDS)
-        assert largest(await s.settled()) <= MOST
+        most: dict[tuple[str, str], float] = {}
+        for phase in (None, *State, *PHASES):
+            state = PHASES.get(str(phase)) or (State(phase) if phase else None)
+            for fields in ({}, {"queue": "none"}, {"tenant": "none"}):
+                which = JobFilter(state=state, **fields)  # type: ignore[arg-type]
+                await list_jobs(s.store, which, phase, 1.0, BOUNDS)
+                most[str(phase), str(fields)] = largest(await s.settled())
+                s.plans.clear()
+        assert {which: rows for which, rows in most.items() if rows > MOST} == {}
 
 
 async def test_no_other_page_does_either(pg_url: str) -> None:

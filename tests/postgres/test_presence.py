@@ -56,7 +56,7 @@ async def absent(hands: Hands) -> WorkerSeen:
         one = await hands.seen()
         return one if one.presence is Presence.ABSENT else None
 
-    found: WorkerSeen = await eventually(look, 10.0)
+    found: WorkerSeen = await eventually(look)
     return found
 
 
@@ -116,13 +116,13 @@ async def test_a_terminated_session_is_noticed_and_the_lock_is_retaken(
     lock, lost = make(), asyncio.Event()
     await lock.hold(hands.me, lost.set)
     await end_session(session)
-    await asyncio.wait_for(lost.wait(), 10.0)
+    await asyncio.wait_for(lost.wait(), 25)
     await absent(hands)
 
     async def taken_back() -> bool:
         return await lock.hold(hands.me) is None
 
-    await eventually(taken_back, 10.0)
+    await eventually(taken_back)
     assert await seen(hands) is Presence.HELD
 
 

@@ -155,7 +155,7 @@ async def test_a_beat_does_not_wait_for_an_exchange(
     await enqueued(store)
     async with session.transaction():
         await exchange_on(session, hands, limit=1)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(25):
             assert (await store.heartbeat(hands.me)).renewed
 
 
@@ -222,7 +222,7 @@ async def test_a_row_under_an_open_complete_in_is_busy_and_delays_no_other(
     held, *others = await hands.claim(3)
     async with session.transaction():
         assert await complete_on(session, held.job_id, held.token, "1")
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(25):
             reply = await hands.exchange(*map(ended, [held, *others]), limit=2)
             again = await hands.exchange(ended(held), limit=1)
     assert reply.answers == [Answer.BUSY, Answer.ACCEPTED, Answer.ACCEPTED]
@@ -273,7 +273,7 @@ async def test_an_enqueue_neither_locks_nor_waits_for_the_running_holder_of_its_
     claimed = await hands.claim_one()
     async with session.transaction():
         await session.fetch("SELECT 1 FROM outlast_jobs WHERE id = $1 FOR UPDATE", claimed.job_id)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(25):
             (again,) = await store.enqueue([job(key="k")])
     assert (again.job_id, again.created) == (first, False)
 

@@ -199,7 +199,7 @@ async def test_a_shared_session_that_is_lost_is_replaced_for_both(
     (pid,) = [pid for pid, name in (await sessions(session)).items() if name != "outlast"]
     shared[1].words.clear()
     await session.execute("SELECT pg_terminate_backend($1)", pid)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(25):
         await lost.wait()
 
     async def is_held() -> bool:

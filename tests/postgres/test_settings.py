@@ -205,11 +205,11 @@ async def test_a_workers_exchanges_and_other_calls_do_not_block_each_other(
         claiming = asyncio.create_task(hands.claim(1))
         again = asyncio.create_task(mine.reconnect(hands.me, 0))
         await blocked(watcher)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(25):
             assert len((await mine.observe()).workers) == 1
             assert not await mine.prune(jobs_older_than=0, workers_older_than=0)
     await asyncio.gather(claiming, again)
-    async with mine._connections.use(), asyncio.timeout(10):
+    async with mine._connections.use(), asyncio.timeout(25):
         assert await hands.claim(1) == []
     loop_pool = mine._connections.loop_pool()
     assert sum(map(len, loop_pool.idle.values())) <= 2

@@ -85,7 +85,7 @@ async def robbed(hands: Hands, lock: PostgresPresence, stranger: Any) -> None:
     await blocked(watcher)
     await watcher.close()
     await lock.release()
-    await asyncio.wait_for(waiting, 10.0)
+    await asyncio.wait_for(waiting, 25)
 
 
 # ---------------------------------------------------------------------------- presence
@@ -150,7 +150,7 @@ async def test_a_worker_that_comes_back_on_a_new_session_is_present_at_once(
         return await session.fetchval(HOLD, *values) is None
 
     async with session.transaction():
-        await eventually(has_it, 10.0)
+        await eventually(has_it)
         assert await is_shown(hands, Presence.HELD)
     assert not await hands.store.reap(gone, DeathCause.PRESENCE)
     await session.close()
@@ -197,7 +197,7 @@ async def test_an_existing_schema_is_used_without_the_migration_lock(
     store: PostgresStore, pg_url: str, stranger: Any
 ) -> None:
     await stranger.execute(TAKE, MIGRATION_KEY)
-    other = PostgresStore(pg_url, statement_timeout=5.0)
+    other = PostgresStore(pg_url, statement_timeout=25.0)
     await other.open()
     assert len(await enqueued(other)) == 1
     await other.close()
@@ -222,7 +222,7 @@ async def test_a_stranger_sees_only_queue_names_and_worker_ids(
         await stranger.execute("SELECT")
         return last in heard
 
-    await eventually(has_heard_all, 10.0)
+    await eventually(has_heard_all)
     (told, *others) = heard
     assert re.fullmatch(r"jobs:\d+:1:payroll", told)
     assert others == [f"cancel:{hands.me.worker_id}", last]

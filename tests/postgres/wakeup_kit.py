@@ -26,7 +26,7 @@ class Heard:
         self._news.set()
 
     async def hears(self, word: str) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(25):
             while word not in self.words:
                 self._news.clear()
                 await self._news.wait()

@@ -203,9 +203,9 @@ async def test_threads_that_fork_at_once_do_not_block_each_other(store: SqliteSt
     for thread in threads:
         thread.start()
     for thread in threads:
-        await asyncio.to_thread(thread.join, 10)
+        await asyncio.to_thread(thread.join, 60)
     assert not any(thread.is_alive() for thread in threads)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(25):
         await enqueued(store)
 
 

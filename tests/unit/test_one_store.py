@@ -51,7 +51,7 @@ def _asks(node: ast.AST) -> bool:
         return _has_a_class_of_a_store(node.cls)
     if not isinstance(node, ast.Call):
         return False
-    called = ast.unparse(node.func).rpartition(".")[2]
+    called = getattr(node.func, "attr", getattr(node.func, "id", ""))
     if called in {"isinstance", "issubclass"}:
         return _has_a_class_of_a_store(node.args[1])
     if called in {"startswith", "removeprefix", "match", "fullmatch"}:

@@ -202,7 +202,7 @@ def test_a_forked_child_has_a_background_loop_of_its_own():
         target=lambda: os.write(writer, str(thing.double_sync(4)).encode())
     )
     child.start()
-    child.join(20)
+    child.join(60)
     os.close(writer)
     with os.fdopen(reader) as answer:
         assert answer.read() == "8"

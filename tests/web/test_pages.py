@@ -26,6 +26,9 @@ from tests.web.kit import let_in, page_on
 if TYPE_CHECKING:
     from outlast.store.protocol import Store
 
+# They show what an inspector has read: test_other_pages.py asks for every page on each store.
+pytestmark = pytest.mark.slow_on("postgres")
+
 
 async def test_an_empty_store_says_so(store: Store) -> None:
     async with page_on(store.url) as page:

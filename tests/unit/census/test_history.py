@@ -31,6 +31,7 @@ from examples.census.history import LAST_SECOND, History, evenly
 
 DAY = 86_400
 START = 1_600_000_000
+COMMITS = 8_000  # of a long history
 
 
 class Repo:
@@ -359,18 +360,19 @@ def test_git_ends_with_a_process_that_is_killed(tmp_path):
 
 
 def test_a_history_is_read_as_a_stream(tmp_path):
-    """40,000 commits: written by fast-import, since one process each would take minutes."""
+    """Of many times what a pipe holds; written by fast-import, since one process each would take
+    minutes."""
     repo = Repo(tmp_path / "r")
     commits = (
         f"commit refs/heads/main\ncommitter t <t> {START + n * 60} +0000\ndata 0\n\n"
-        for n in range(40_000)
+        for n in range(COMMITS)
     )
     repo.git("fast-import", "--quiet", data="".join(commits).encode())
     history = History.find(str(repo.path))
     sample = history.sample(1_000)
-    assert (history.total, len(sample)) == (40_000, 1_000)
+    assert (history.total, len(sample)) == (COMMITS, 1_000)
     assert sample[0].seconds == START
-    assert sample[-1].seconds == START + 39_999 * 60
+    assert sample[-1].seconds == START + (COMMITS - 1) * 60
     assert json.dumps([commit.seconds for commit in sample]) == json.dumps(
         sorted(commit.seconds for commit in sample)
     )

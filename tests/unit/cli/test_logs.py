@@ -51,9 +51,9 @@ def test_the_number_of_dropped_entries_is_logged_later() -> None:
     got: list[str] = []
     reader = threading.Thread(target=lambda: got.append(all_of(read)))
     reader.start()
-    writer.close(seconds=10)
+    writer.close(seconds=60)
     os.close(write)
-    reader.join(10)
+    reader.join(60)
     assert writer.dropped == 0
     told = [line.split() for line in got[0].splitlines() if line.startswith("log_dropped")]
     written = sum(line.startswith("x") for line in got[0].splitlines())

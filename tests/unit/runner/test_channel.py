@@ -44,7 +44,7 @@ from outlast.runner.protocol import (
 from outlast.runner.settings import RunnerSettings
 from tests.unit.interruptions_kit import call_at_each_line
 
-SECONDS = 10.0
+SECONDS = 60.0
 REPORT = Reported(1, Progress(fraction=0.5))
 SMALL = 2 * 2**20  # bytes
 

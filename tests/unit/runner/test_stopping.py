@@ -81,12 +81,12 @@ async def test_a_plain_function_can_check_and_stop(bench, reason, kind, crash):
     @bench.app.task
     def looks() -> None:
         started.set()
-        stopped.wait(10)
+        stopped.wait(60)
         if outlast.current().stop_reason == StopReason(reason):
             raise RuntimeError("I was told to stop")
 
     bench.start(looks)
-    await asyncio.to_thread(started.wait, 10)
+    await asyncio.to_thread(started.wait, 60)
     bench.executor.stop(1, reason)
     stopped.set()
     outcome = (await bench.end()).outcome

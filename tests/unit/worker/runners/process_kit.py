@@ -15,7 +15,7 @@ from outlast.runner.settings import RunnerSettings
 from outlast.runner.tether import groups_of
 from outlast.worker.runners.process import Death, RunnerProcess
 
-SECONDS = 15.0
+SECONDS = 60.0
 
 HEAD = """
 import os, signal, socket, subprocess, sys, threading

@@ -22,7 +22,7 @@ from outlast.runner.protocol import (
 from tests.unit.worker.runners.pool_kit import OWN, Bench, own, shared
 from tests.unit.worker.worker_kit import COMPLETED, heard
 
-SECONDS = 15.0
+SECONDS = 60.0
 
 
 # ------------------------------------------------------------------------ what runners say

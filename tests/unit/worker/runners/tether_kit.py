@@ -12,7 +12,7 @@ import pytest
 
 from outlast.runner.tether import groups_of, kill_group
 
-SECONDS = 10.0  # for events that have to happen
+SECONDS = 60.0  # for events that have to happen
 
 # Ignores every signal that can be ignored; has a child of its own; prints when both are up.
 PARENT = """
