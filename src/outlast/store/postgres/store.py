@@ -265,11 +265,13 @@ class PostgresStore(WorkerVerbs, PostgresActionVerbs, PostgresScheduleVerbs):
         jobs = [Unannounced(*row) for row in rows]
         return UnannouncedBatch(workers=head["token"], next_due=head["seconds"], jobs=jobs)
 
-    async def elsewhere(self, me: WorkerRef, job_ids: Sequence[int]) -> list[RunBy]:
+    async def list_run_elsewhere(self, me: WorkerRef, job_ids: Sequence[int]) -> list[RunBy]:
         """Return those of the jobs that another worker runs at this moment."""
         return [
             tuple(row)
-            for row in await self._fetch(_EXCHANGE["elsewhere"], me.worker_id, list(job_ids))
+            for row in await self._fetch(
+                _EXCHANGE["list_run_elsewhere"], me.worker_id, list(job_ids)
+            )
         ]
 
 
