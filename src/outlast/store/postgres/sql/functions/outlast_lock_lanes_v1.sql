@@ -4,7 +4,7 @@
 -- Each lane is read from its floor on; with p_from, from there up to before p_to and before its floor.
 --
 -- p_mixed: some queue has two lanes of the same rank, whose jobs are merged by position. Their heads are merged without
--- locks, four times as many as wanted, since other sessions may hold the first, and then as many as wanted are locked.
+-- locks, three times as many as wanted, since other sessions may hold the first, and then as many as wanted are locked.
 -- Only where that was not enough and there may be more does the second statement read lane after lane, so that a
 -- claim comes back with too few jobs only if no other can be locked: a worker that gets nothing rests for a while.
 -- (coalesce leaves the primary key as the only way to an id, under any statistics: 0095.)
@@ -20,7 +20,7 @@ LANGUAGE plpgsql
 AS $$
 #variable_conflict use_variable
 DECLARE
-    v_most integer := 4 * p_limit;
+    v_most integer := 3 * p_limit;
     v_seen integer;
 BEGIN
     IF p_queues IS NULL THEN RETURN; END IF;
