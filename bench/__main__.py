@@ -1,11 +1,11 @@
 """``python -m bench [PART…]``: measure; without a part, all of them.
 
-``recovery`` and ``alarms`` fill docs/recovery.md, ``wakeups`` is for docs/messengers.md and
+``recovery`` and ``alarms`` are for docs/recovery.md, ``wakeups`` is for docs/messengers.md and
 ``fleet`` for docs/scaling.md, ``retention`` for docs/tuning.md; ``django`` is on no page, and
 ``against COMMIT`` is run when it is named only: it measures that commit beside this one. The
-others fill docs/performance.md: ``performance`` is all of these, and ``page`` alone writes it again
-from what was measured. Each part says before it begins how long it will take. One that breaks is
-reported, and the next begins.
+others fill docs/performance/tables.md: ``performance`` is all of these, and ``page`` alone writes
+it again from what was measured. Each part says before it begins how long it will take. One that
+breaks is reported, and the next begins.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--store", choices=["postgres", "sqlite"], help="of pages: only this kind")
     made.add_argument("--after", type=Path, help="of pages: measure once this file exists")
     made.add_argument("--quick", action="store_true", help="a minute that shows that all works")
-    made.add_argument("--page", action="store_true", help="write the tables to docs/recovery.md")
+    made.add_argument("--page", action="store_true", help="write the tables to docs/performance/")
     return made
 
 

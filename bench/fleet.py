@@ -81,12 +81,8 @@ class Idle:
 
     def __init__(self) -> None:
         self.claimed_at = float("-inf")
-        self.turns = IdleTurns(self, (), self, Nudge(), SYSTEM)
+        self.turns = IdleTurns(lambda: None, (), list, Nudge(), SYSTEM)
         self.pacing = Pacing(SYSTEM, poll=POLL, look_every=HEARTBEAT, turns=self.turns, inbox=None)
-
-    def tasks(self) -> list[str]:
-        """Return no tasks: nothing is claimed by them here."""
-        return []
 
     def take_glance(self, glance: Glance) -> None:
         """Take in what a glance shows."""
@@ -128,7 +124,7 @@ class Fleet:
 
     def _live(self, me: WorkerRef, boot_id: str) -> None:
         store = self._store
-        idle = Idle()
+        idle: Any = Idle()
         looks = OwnLooks(
             store, lambda: me, boot_id, clock=SYSTEM, is_eased=lambda: self.count >= EASED_PEERS
         )

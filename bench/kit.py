@@ -23,7 +23,7 @@ from harness.servers import PostgresServer
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "bench" / "results"
 PARTIAL = ROOT / ".bench" / "results"
-PAGE = ROOT / "docs" / "recovery.md"
+PAGE = ROOT / "docs" / "performance" / "tables.md"
 APP = "bench.tasks:app"
 WIDTH = 120
 Row = Sequence[str]
@@ -156,7 +156,7 @@ def on_what(at: str, machine: dict[str, object]) -> str:
 
 
 def table(name: str, headings: Row, rows: Sequence[Row], *, page: bool = False) -> None:
-    """Print a table as Markdown; with ``page`` put it in its place in docs/recovery.md, too."""
+    """Print a table as Markdown; with ``page`` put it in its place on the page of tables, too."""
     text = markdown(headings, rows)
     print(f"\n{text}\n", flush=True)
     if page:

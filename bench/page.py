@@ -1,4 +1,4 @@
-"""Writes docs/performance.md's tables and pictures from bench/results: ``python -m bench page``."""
+"""Writes the tables of docs/performance/tables.md, and their pictures: ``python -m bench page``."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from bench.kit import ROOT, load, markdown, on_what, put
 from bench.pages_table import pages_text
 from bench.series import Figure
 
-PAGE = ROOT / "docs" / "performance.md"
 PICTURES = ROOT / "docs" / "performance"
+PAGE = PICTURES / "tables.md"
 NOT_YET = "Not measured yet."
 OURS, THEIRS, RAW = "#1f6f8b", "#b9b4a7", "#e3c770"
 
@@ -127,7 +127,7 @@ def drawing(lines: Sequence[rates.Line], what: Sequence[str]) -> list[str]:
         name,
         f"{what[0]}: jobs/s, logarithmic",
     )
-    return [f"![{what[0]}: jobs a second](performance/{name}.svg)"]
+    return [f"![{what[0]}: jobs a second]({name}.svg)"]
 
 
 # --- the others ---------------------------------------------------------------------------------
@@ -194,7 +194,7 @@ def flow_text(values: Any) -> str:
     ]
     name = flows[0].what if flows else ""
     curves({flow.name: flow.steps for flow in flows if flow.steps}, name)
-    picture = f"![jobs a second over time](performance/{name}.svg)"
+    picture = f"![jobs a second over time]({name}.svg)"
     return f"{markdown(headings, rows)}\n\n{picture}"
 
 

@@ -1,4 +1,4 @@
-"""The targets of docs/performance.md against what was measured: computed, nothing by hand."""
+"""The targets of docs/performance/tables.md against what was measured: nothing by hand."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ import msgspec
 from outlast.clock import SYSTEM, Clock
 from outlast.insight.documents import Document, job_document
 from outlast.model.job import State
-from outlast.store.protocol import Inspector
+from outlast.store.inspector import Inspector
 from outlast.store.rows import AttemptRow, StoredJob, WorkerRow
 
 

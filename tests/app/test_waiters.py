@@ -8,7 +8,8 @@ from collections.abc import AsyncIterator, Sequence
 import pytest
 
 import outlast
-from outlast.store.protocol import Inspector, Store
+from outlast.store.inspector import Inspector
+from outlast.store.protocol import Store
 from outlast.store.rows import StoredJob
 
 WAITERS = 1000

@@ -18,10 +18,9 @@ from outlast.insight.verify import verify
 from outlast.model.crash import Crash, CrashKind
 from outlast.model.job import Policy
 from outlast.model.lifecycle import OutcomeKind, Transition
-from outlast.store.evidence import AttemptFilter, DeadFilter
-from outlast.store.protocol import Store
+from outlast.store.evidence import AttemptFilter
+from outlast.store.protocol import ServerStore, Store
 from outlast.store.rows import JobFilter
-from outlast.store.unannounced import UnannouncedJobs
 from outlast.store.values import Answer, Claimed
 from tests.conformance.kit import TASK, Hands, ended, enqueued, job, lost_worker
 
@@ -147,7 +146,7 @@ async def works_on(store: Store) -> None:
     await _run(store, hands, {sound, orphan})
     assert (await store.heartbeat(hands.me)).renewed
     await store.reconcile(hands.me, [])
-    if isinstance(store, UnannouncedJobs):
+    if isinstance(store, ServerStore):
         await store.waiting(0.0, 100)
     await store.prune(jobs_older_than=1e6, workers_older_than=1e6)
 
@@ -211,7 +210,7 @@ async def shows(store: Store, ids: list[int]) -> None:
     _json(workers_document(workers, 1e9))
     _json(stats_document(await look.statistics(), workers))
     await look.held()
-    _json(dead_groups_document(await read_dead_groups(store, DeadFilter())))
+    _json(dead_groups_document(await read_dead_groups(store, JobFilter())))
     _json(msgspec.to_builtins(await look.ended_attempts(AttemptFilter(limit=1_000))))
     _json(msgspec.to_builtins(await look.causes()))
     shared_deaths(await look.suspects())

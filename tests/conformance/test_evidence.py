@@ -12,7 +12,7 @@ from outlast.insight.bulk import BulkFilter, begin, go_on, preview
 from outlast.model.crash import Crash, CrashKind
 from outlast.model.job import Policy, State
 from outlast.model.lifecycle import OutcomeKind
-from outlast.store.evidence import AttemptFilter, DeadFilter
+from outlast.store.evidence import AttemptFilter
 from outlast.store.protocol import Store
 from outlast.store.rows import JobFilter
 from tests.conformance.kit import TASK, Hands, crashed, ended, enqueued, job
@@ -33,22 +33,21 @@ async def die(
 
 @pytest.fixture
 def small_looks(monkeypatch: pytest.MonkeyPatch) -> None:
-    for place in ("store.sqlite.evidence", "store.postgres.evidence", "store.evidence"):
-        monkeypatch.setattr(f"outlast.{place}.ROWS_LOOKED_AT", 4)
-    for kind in ("sqlite", "postgres"):
-        monkeypatch.setattr(f"outlast.store.{kind}.evidence.DEAD_LOOKED_AT", 4)
+    for place in ("inspector", "evidence"):
+        monkeypatch.setattr(f"outlast.store.{place}.ROWS_LOOKED_AT", 4)
+    monkeypatch.setattr("outlast.store.inspector.DEAD_LOOKED_AT", 4)
 
 
 async def test_dead_jobs_are_grouped_by_what_they_have_in_common(
     store: Store, hands: Hands
 ) -> None:
-    assert await store.inspector.dead_groups(DeadFilter()) == await store.inspector.dead_groups(
-        DeadFilter(task="no")
+    assert await store.inspector.dead_groups(JobFilter()) == await store.inspector.dead_groups(
+        JobFilter(task="no")
     )
     a = await die(store, hands, "A", 3)
     b = await die(store, hands, "B", 2)
     c = await die(store, hands, "A", 1, task="other")
-    found = await store.inspector.dead_groups(DeadFilter())
+    found = await store.inspector.dead_groups(JobFilter())
     assert [(one.number, one.newest) for one in found.groups] == [(1, c[0]), (2, b[-1]), (3, a[-1])]
     assert len({one.fingerprint for one in found.groups}) == 3
     assert all(len(one.fingerprint or "") == 16 for one in found.groups)
@@ -60,7 +59,7 @@ async def test_a_group_is_found_by_its_fingerprint_and_requeued_alone(
     store: Store, hands: Hands
 ) -> None:
     a, b = await die(store, hands, "A", 3), await die(store, hands, "B", 2)
-    (of_b, of_a) = (await store.inspector.dead_groups(DeadFilter())).groups
+    (of_b, of_a) = (await store.inspector.dead_groups(JobFilter())).groups
     which = JobFilter(state=State.DEAD, fingerprint=of_a.fingerprint)
     assert (await store.inspector.job_ids(which)).ids == a[::-1]
     seen = await preview(store, Verb.REQUEUE, BulkFilter(group=of_a.fingerprint))
@@ -68,7 +67,7 @@ async def test_a_group_is_found_by_its_fingerprint_and_requeued_alone(
     *_, recorded = [row async for row in go_on(store, action_id)]
     assert recorded.counts == {"requeued": len(a)}
     assert json.loads(recorded.filter or "") == {"group": of_a.fingerprint}
-    left = await store.inspector.dead_groups(DeadFilter())
+    left = await store.inspector.dead_groups(JobFilter())
     assert [one.fingerprint for one in left.groups] == [of_b.fingerprint]
     assert b[-1] == left.groups[0].newest
 
@@ -77,12 +76,12 @@ async def test_a_job_that_dies_again_is_grouped_by_its_last_death(
     store: Store, hands: Hands
 ) -> None:
     (one,) = await die(store, hands, "A")
-    (before,) = (await store.inspector.dead_groups(DeadFilter())).groups
+    (before,) = (await store.inspector.dead_groups(JobFilter())).groups
     await store.requeue([one])
     claimed = await hands.claim_one()
     crash = Crash(kind=CrashKind.ERROR, exception="B")
     await hands.hand_in(ended(claimed, OutcomeKind.CRASHED, crash=crash))
-    (after,) = (await store.inspector.dead_groups(DeadFilter())).groups
+    (after,) = (await store.inspector.dead_groups(JobFilter())).groups
     assert (after.newest, after.number) == (one, 1)
     assert after.fingerprint != before.fingerprint
 
@@ -94,16 +93,16 @@ async def test_groups_of_a_queue_task_or_tenant(store: Store, hands: Hands) -> N
     numbers = {
         which: sum(one.number for one in (await store.inspector.dead_groups(which)).groups)
         for which in (
-            DeadFilter(), DeadFilter(tenant="acme"), DeadFilter(queue="q"), DeadFilter(task=TASK),
-            DeadFilter(task="no"), DeadFilter(tenant="' OR 1=1 --"),
+            JobFilter(), JobFilter(tenant="acme"), JobFilter(queue="q"), JobFilter(task=TASK),
+            JobFilter(task="no"), JobFilter(tenant="' OR 1=1 --"),
         )
     }  # fmt: skip
     assert list(numbers.values()) == [4, 1, 1, 4, 0, 0]
 
 
-@pytest.mark.parametrize("which", [DeadFilter(), DeadFilter(task=TASK)])
+@pytest.mark.parametrize("which", [JobFilter(), JobFilter(task=TASK)])
 async def test_a_look_at_dead_jobs_is_bounded_and_says_so(
-    store: Store, hands: Hands, small_looks: None, which: DeadFilter
+    store: Store, hands: Hands, small_looks: None, which: JobFilter
 ) -> None:
     old = await die(store, hands, "old", 2)
     new = await die(store, hands, "new", 4)

@@ -195,8 +195,7 @@ async def test_workers_are_all_that_are_there_and_those_that_have_gone_last(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where workers crash again and again, each command would read all of a week."""
-    for kind in ("sqlite", "postgres"):
-        monkeypatch.setattr(f"outlast.store.{kind}.inspector.GONE_MAX", 2)
+    monkeypatch.setattr("outlast.store.inspector.GONE_MAX", 2)
     hands = [await Hands.on(store, f"w{n}") for n in range(6)]
     for gone in (hands[4], hands[3], hands[0], hands[1]):
         await store.set_status(gone.me, WorkerStatus.STOPPED)

@@ -6,9 +6,7 @@ import pytest
 
 from outlast.model.lifecycle import OutcomeKind
 from outlast.store import statistics
-from outlast.store.postgres import inspector as postgres_inspector
 from outlast.store.protocol import Store
-from outlast.store.sqlite import inspector as sqlite_inspector
 from outlast.store.statistics import Place
 from tests.conformance.kit import Hands, crashed, ended, enqueued, job
 
@@ -71,8 +69,7 @@ async def test_a_dead_job_is_counted_with_those_of_its_task(store: Store, hands:
 
 
 async def test_counting_stops_at_the_bound(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (sqlite_inspector, postgres_inspector):
-        monkeypatch.setattr(module, "PLACE_MAX", 3)
+    monkeypatch.setattr("outlast.store.inspector.PLACE_MAX", 3)
     ids = await enqueued(store, *[job(task=f"t{n % 3}", priority=n % 2) for n in range(12)])
     found = [await place(store, one) for one in ids]
     assert max(one.before for one in found) == 3

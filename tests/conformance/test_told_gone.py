@@ -12,8 +12,7 @@ from outlast.model.lease import DeathCause
 from outlast.model.lifecycle import Transition
 from outlast.store.protocol import Store
 from outlast.store.rows import WorkerRow, WorkerStatus
-from outlast.store.values import Orphan
-from outlast.store.watches import LockIdentity
+from outlast.store.values import LockIdentity, Orphan
 from tests.conformance.kit import Hands, enqueued, job, lost_worker
 
 LOCK = LockIdentity(boot_id="here", path="/locks/w-abcdefgh.lock", device=2049, inode=77)

@@ -9,15 +9,14 @@ from typing import Any
 from outlast.model.crash import Progress
 from outlast.model.pause import PauseKind
 from outlast.store.actions import BulkStep, Note, Overtaken
-from outlast.store.evidence import AttemptFilter, DeadFilter
+from outlast.store.evidence import AttemptFilter
 from outlast.store.logs import JobLog, LogLine
 from outlast.store.minutes import Counted
 from outlast.store.protocol import Store
 from outlast.store.rows import JobFilter, WorkerStatus
 from outlast.store.searching import Texts
 from outlast.store.stacks import Stack
-from outlast.store.values import Claimed, ClaimRequest, NewPause, Report, Save
-from outlast.store.watches import LockIdentity
+from outlast.store.values import Claimed, ClaimRequest, LockIdentity, NewPause, Report, Save
 from tests.conformance.kit import TASK, Hands, ended, job, lost_worker, new_worker
 from tests.conformance.schedules_kit import firing, schedule
 
@@ -128,7 +127,7 @@ READS: dict[str, Verb] = {
     "served": lambda hands, _: hands.store.inspector.served(),
     "history": lambda hands, _: hands.store.inspector.history(),
     "counts": lambda hands, _: hands.store.inspector.counts(),
-    "dead_groups": lambda hands, _: hands.store.inspector.dead_groups(DeadFilter()),
+    "dead_groups": lambda hands, _: hands.store.inspector.dead_groups(JobFilter()),
     "ended_attempts": lambda hands, _: hands.store.inspector.ended_attempts(AttemptFilter()),
     "last_ends": lambda hands, held: hands.store.inspector.last_ends([held.job_id]),
     "causes": lambda hands, _: hands.store.inspector.causes(),

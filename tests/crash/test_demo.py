@@ -108,6 +108,25 @@ def test_a_killed_demo_leaves_no_process(tmp_path, when):
         assert running.is_gone()
 
 
+KILLED_BEFORE_THE_TETHER_KNOWS = """
+import os, signal
+from pathlib import Path
+from outlast.cli.demo_story import _Workers
+from outlast.worker.runners.tether import Tether
+
+Tether.add = lambda self, pgid: os.kill(os.getpid(), signal.SIGKILL)
+with _Workers(Path.cwd(), "sqlite:///demo.db") as workers:
+    workers.start("amber")
+"""
+
+
+def test_a_demo_killed_as_it_starts_a_worker_leaves_no_process(tmp_path):
+    with ended(Marked([sys.executable, "-c", KILLED_BEFORE_THE_TETHER_KNOWS], tmp_path)) as running:
+        code, _, complaints = running.finish()
+        assert (code, complaints) == (-signal.SIGKILL, "")
+        assert running.is_gone()
+
+
 def test_a_reader_that_goes_away_leaves_nothing(tmp_path):
     with demo(tmp_path) as running:
         running.read_until("runs it")

@@ -22,8 +22,7 @@ from outlast.store.sqlite import exchange as sqlite_exchange
 from outlast.store.sqlite import jobs as sqlite_jobs
 from outlast.store.sqlite import schema as sqlite_schema
 from outlast.store.sqlite import workers as sqlite_workers
-from outlast.store.values import ClaimRequest, NewWorker, Save, WorkerRef, WorkerSeen
-from outlast.store.watches import LockIdentity
+from outlast.store.values import ClaimRequest, LockIdentity, NewWorker, Save, WorkerRef, WorkerSeen
 from tests.model.desk import COHORT_MAX, Claim
 from tests.model.state import LEFT, LOST, SILENT, Db, End, Job, Me
 

@@ -98,12 +98,12 @@ def _end() -> Iterable[Patch]:
 
 @twin("no token check in checkpoint", "saves", "fenced")
 def _checkpoint() -> Iterable[Patch]:
-    yield without(sqlite_jobs._CHECKPOINT, "save", "AND token = :token")
+    yield without(sqlite_jobs._JOBS, "checkpoint", "AND token = :token")
 
 
 @twin("no token check in complete_in", "transactions", "fenced")
 def _complete_in() -> Iterable[Patch]:
-    yield without(sqlite_jobs._COMPLETE, "complete", "AND token = :token")
+    yield without(sqlite_jobs._JOBS, "complete", "AND token = :token")
 
 
 @twin("no epoch check in the exchange", "replies", "one_holder")
@@ -123,7 +123,7 @@ def _status() -> Iterable[Patch]:
 
 @twin("a checkpoint without its number", "saves", "checkpoints")
 def _number() -> Iterable[Patch]:
-    yield without(sqlite_jobs._CHECKPOINT, "save", "AND checkpoint_number < :number")
+    yield without(sqlite_jobs._JOBS, "checkpoint", "AND checkpoint_number < :number")
 
 
 @twin("a budget that was forgiven unheard ends the job", "saves", "budgets")
@@ -160,7 +160,7 @@ def _clear() -> Iterable[Patch]:
 @twin("a will names its host alone", "wills", "a_will_is_of_the_dead")
 def _will() -> Iterable[Patch]:
     guard = "AND lock_path = :path AND lock_device = :device AND lock_inode = :inode"
-    yield without(sqlite_workers._REAP, "tell_gone", guard)
+    yield without(sqlite_workers._WORKERS, "tell_gone", guard)
 
 
 # --------------------------------------------------------------------------------- decide

@@ -17,8 +17,7 @@ from outlast.model.pause import PauseKind
 from outlast.store import open_store
 from outlast.store.postgres.store import enqueue_on
 from outlast.store.protocol import Store
-from outlast.store.values import Cancelled, FollowedWakeups, NewPause, Requeued
-from outlast.store.watches import LockIdentity
+from outlast.store.values import Cancelled, FollowedWakeups, LockIdentity, NewPause, Requeued
 from tests.conformance.kit import Hands, crashed, enqueued, eventually, job, lost_worker
 from tests.conformance.schedules_kit import due_one, fire_one, firing, put_one
 from tests.conformance.test_actions import NOTE

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from outlast.model.job import State
-from outlast.store.evidence import DEAD_LOOKED_AT, ROWS_LOOKED_AT, AttemptFilter, DeadFilter
+from outlast.store.evidence import DEAD_LOOKED_AT, ROWS_LOOKED_AT, AttemptFilter
 from outlast.store.rows import JobFilter
 from tests.postgres.test_plans import Session, by_index, session
 
@@ -38,13 +38,13 @@ async def test_what_ended_badly_is_read_by_index_in_bounded_looks(
         await s.settled()
         s.plans.clear()
         look = s.store.inspector
-        found = await look.dead_groups(DeadFilter())
+        found = await look.dead_groups(JobFilter())
         assert (found.looked_at, found.full, len(found.groups)) == (DEAD_LOOKED_AT, True, 7)
         used = by_index(await scans_of(s), most=DEAD_LOOKED_AT)
         assert "outlast_jobs_dead" in used
         s.plans.clear()
         for tenant in ("many", "none"):
-            await look.dead_groups(DeadFilter(tenant=tenant))
+            await look.dead_groups(JobFilter(tenant=tenant))
             await look.ended_attempts(AttemptFilter(tenant=tenant, limit=10))
             await look.causes(tenant)
         await look.ended_attempts(AttemptFilter(outcomes=("none",)))

@@ -16,10 +16,11 @@ from outlast.model.crash import Progress
 from outlast.model.job import Policy, State
 from outlast.model.pause import PauseKind
 from outlast.store.actions import Bulk, BulkStep, Note
-from outlast.store.evidence import AttemptFilter, DeadFilter
+from outlast.store.evidence import AttemptFilter
 from outlast.store.minutes import Counted
 from outlast.store.postgres import privileges
 from outlast.store.postgres.presence import PostgresPresence
+from outlast.store.postgres.statements import numbered
 from outlast.store.postgres.store import PostgresStore, complete_on, enqueue_on, store_id_on
 from outlast.store.postgres.wakeup import PostgresWakeup
 from outlast.store.protocol import Store
@@ -118,9 +119,9 @@ def all_statements() -> dict[tuple[str, str], str]:
     files = [each.name.removesuffix(".sql") for each in folder.iterdir() if each.is_file()]
     topics = [each for each in files if not each.startswith("migration_")]
     return {
-        (topic, name): text
+        (topic, name): numbered(topic, name)[0]
         for topic in topics
-        for name, text in statements("postgres", topic).items()
+        for name in statements("postgres", topic)
     }
 
 
@@ -272,7 +273,7 @@ async def _all_of_a_reader(store: PostgresStore) -> None:
 
 async def _all_evidence(store: PostgresStore) -> None:
     inspector = store.inspector
-    for which in (DeadFilter(), DeadFilter(tenant="acme")):
+    for which in (JobFilter(), JobFilter(tenant="acme")):
         await inspector.dead_groups(which)
     await inspector.ended_attempts(AttemptFilter())
     await inspector.last_ends([1])

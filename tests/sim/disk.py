@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
+from collections.abc import Callable
 from pathlib import Path
 
 from outlast.store.sqlite import connection as sqlite_connection
@@ -20,16 +21,18 @@ _open_file = sqlite_connection._connected
 class Disk:
     """The database of one world. ``connected`` stands in for the store's own way to open it."""
 
-    def __init__(self, folder: Path, *, file: bool) -> None:
+    def __init__(self, folder: Path, chance: Callable[[], float], *, file: bool) -> None:
         self.path = folder / "sim.db"
         self._name = None if file else f"file:/{folder.name}?vfs=memdb"
         self._open: list[sqlite3.Connection] = []
         self._pages_max = PAGES_MAX
+        self._chance = chance  # 0 to 1
 
     def connected(self, path: Path, mode: str) -> sqlite3.Connection:
         """Open the database once more."""
         connection = _open_file(path, mode) if self._name is None else self._in_memory()
         self._open.append(connection)
+        connection.create_function("random", 0, lambda: int(self._chance() * 4_294_967_296))
         if self._pages_max != PAGES_MAX:
             connection.execute(f"PRAGMA max_page_count = {self._pages_max}")
         return connection

@@ -270,12 +270,21 @@ class FaultyStore:
 
 
 class FaultyServedStore(FaultyStore):
-    """That of a server; what is asked of its class (``PeerStore``) is said by the class."""
+    """That of a server; what is asked of its class (``ServerStore``) is said by the class."""
 
     async def count_peers(self, me: WorkerRef) -> int:
         """Return how many workers serve the same."""
         count: int = await self._faults.call("count_peers", self._store.count_peers, (me,))  # type: ignore[attr-defined]
         return count
+
+    async def waiting(self, grace: float, limit: int) -> Any:
+        """Return what waits and was not announced."""
+        return await self._faults.call("waiting", self._store.waiting, (grace, limit))  # type: ignore[attr-defined]
+
+    async def list_run_elsewhere(self, me: WorkerRef, job_ids: Any) -> Any:
+        """Return those of the jobs that another worker runs."""
+        list_run_elsewhere = self._store.list_run_elsewhere  # type: ignore[attr-defined]
+        return await self._faults.call("list_run_elsewhere", list_run_elsewhere, (me, job_ids))
 
 
 def note_hindrance(owner: Any, now: float) -> None:

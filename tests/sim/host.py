@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from contextvars import Context, copy_context
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -17,8 +17,7 @@ from outlast.clock import seeded
 from outlast.config import WorkerSettings
 from outlast.errors import StoreError
 from outlast.store.lockfile import LockFile
-from outlast.store.values import NewWorker
-from outlast.store.watches import LockIdentity
+from outlast.store.values import LockIdentity, NewWorker
 from outlast.worker import assemble
 from outlast.worker.lease import last_will
 from outlast.worker.lease.heartbeat import Heartbeat
@@ -284,7 +283,7 @@ class SimWorker:
     def _assembled(self, settings: WorkerSettings, store: Any, wakeup: SimWakeup) -> Worker:
         def make_pool(worker: Worker) -> RunnerPool:
             return assemble.make_runner_pool(
-                worker, self._make_runner, settings, self.tether, self.clock
+                worker, self._make_runner, settings, cast(Any, self.tether), self.clock
             )
 
         return Worker(

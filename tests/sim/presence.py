@@ -19,13 +19,13 @@ from outlast.store.glances import Glance, Neighbour
 from outlast.store.values import (
     Beat,
     Exchanged,
+    LockIdentity,
     NewWorker,
     Registered,
     Snapshot,
     WorkerRef,
     WorkerSeen,
 )
-from outlast.store.watches import LockIdentity
 
 LINE = """SELECT CASE WHEN EXISTS (SELECT 1 FROM outlast_jobs
                                    WHERE state = 'queued' AND solo > 0) THEN 0

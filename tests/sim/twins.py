@@ -66,7 +66,7 @@ def _complete() -> Iterable[Patch]:
 
 @twin("no token check in checkpoint")
 def _checkpoint() -> Iterable[Patch]:
-    yield without(sqlite_jobs._CHECKPOINT, "save", "AND token = :token")
+    yield without(sqlite_jobs._JOBS, "checkpoint", "AND token = :token")
 
 
 @twin("no token check in retry, snooze and release")
@@ -173,7 +173,7 @@ def _no_forget() -> Iterable[Patch]:
 
 @twin("a checkpoint without its number")
 def _number() -> Iterable[Patch]:
-    yield without(sqlite_jobs._CHECKPOINT, "save", "AND checkpoint_number < :number")
+    yield without(sqlite_jobs._JOBS, "checkpoint", "AND checkpoint_number < :number")
 
 
 @twin("a cancel is lost in a reclaim")
@@ -241,7 +241,7 @@ def _by_id() -> Iterable[Patch]:
 def _hasty() -> Iterable[Patch]:
     def hasty(cursor: Any, now: float, gone: Any, cause: DeathCause) -> bool:
         values = {"now": now, "cause": cause.value, "begun": gone.begun, "id": gone.worker_id}
-        marked = cursor.execute(sqlite_workers._REAP["mark_lost"], values)
+        marked = cursor.execute(sqlite_workers._WORKERS["reap"], values)
         return bool(marked.rowcount == 1)
 
     yield mock.patch.object(sqlite_workers, "reap", hasty)
@@ -326,6 +326,12 @@ def _no_time_of_day() -> Iterable[Patch]:
     yield mock.patch.object(sqlite_exchange, "_DRAW_TOKENS", plain)
 
 
+@twin("tokens are lifted to just what one worker knows")
+def _lift_to_one() -> Iterable[Patch]:
+    plain = "UPDATE outlast_sequences SET value = :above WHERE name = 'token' AND value < :above"
+    yield mock.patch.dict(sqlite_workers._WORKERS, {"raise": plain})
+
+
 @twin("a save that waits for the store is no sign of life")
 def _silent_save() -> Iterable[Patch]:
     yield mock.patch.object(ledger.Ledger, "note_saving")
@@ -371,10 +377,14 @@ def _no_bytes() -> Iterable[Patch]:
 def _by_row_id() -> Iterable[Patch]:
     yield without(sqlite_exchange._SQL, "worker", "registration IS ?", "(1 OR registration IS ?)")
     by_name = "registration IS :registration"
-    for name in ("look", "show", "renew"):  # where beats go to the row, and where to a file
-        yield without(sqlite_workers._HEARTBEAT, name, by_name, f"(1 OR {by_name})")
+    for name in (
+        "beat_seen",
+        "show_beat",
+        "heartbeat",
+    ):  # where beats go to the row, and where to a file
+        yield without(sqlite_workers._WORKERS, name, by_name, f"(1 OR {by_name})")
     guard = "registration IS ?"
-    yield without(sqlite_workers._REGISTER, "reconnect", guard, f"(1 OR {guard})")
+    yield without(sqlite_workers._WORKERS, "reconnect", guard, f"(1 OR {guard})")
 
 
 @twin("only the first watch, and none is succeeded")

@@ -13,12 +13,12 @@ from outlast.model.lifecycle import OutcomeKind
 from outlast.store.sqlite import exchange, schema, workers
 from outlast.store.sqlite import jobs as sqlite_jobs
 from outlast.store.sqlite.lanes import DUE_MAX
-from outlast.store.sqlite.statistics import statistics
 from outlast.store.statements import statements
 from outlast.store.statistics import PROBE
 from outlast.store.turns import Turns
 from outlast.store.values import Answer, Claimed, ClaimRequest, WorkerRef
 from tests.conformance.kit import TASK, ended, job, new_worker
+from tests.sqlite.inspector_kit import inspector_on
 
 NOW = 1_000.0
 MANY = 300
@@ -111,9 +111,7 @@ def test_rows_are_found_one_by_one_and_the_line_by_its_index(
 
 
 @pytest.mark.parametrize("analyzed", [False, True], ids=["as-made", "analyzed"])
-@pytest.mark.parametrize(
-    ("file", "name"), [("inspect", "last_attempts"), ("evidence", "last_ends")]
-)
+@pytest.mark.parametrize(("file", "name"), [("inspect", "jobs_of"), ("evidence", "last_ends")])
 def test_the_last_attempt_of_each_listed_job_is_found_by_its_index(
     cursor: sqlite3.Cursor, analyzed: bool, file: str, name: str
 ) -> None:
@@ -123,7 +121,7 @@ def test_the_last_attempt_of_each_listed_job_is_found_by_its_index(
         exchange.exchange(cursor, NOW, me, ends, [])
     if analyzed:
         cursor.execute("ANALYZE")
-    values = {"ids": "[]", "text_max": None, "now": NOW}
+    values = {"ids": "[]", "text_max": None, "now": NOW, "whole": False, "last": True}
     text = statements("sqlite", file)[name]
     rows = cursor.execute(f"EXPLAIN QUERY PLAN {text}", values).fetchall()
     found = "; ".join(row[3] for row in rows)
@@ -244,7 +242,7 @@ INSERT INTO outlast_jobs (task, queue, run_at, enqueued_at, args)
 SELECT 't', 'q' || (value % 30), 1e9, 0, '{}' FROM n"""
 
 
-def test_what_many_lanes_take_together_is_bounded(cursor: sqlite3.Cursor) -> None:
+async def test_what_many_lanes_take_together_is_bounded(cursor: sqlite3.Cursor) -> None:
     cursor.execute(LANES)
     cursor.execute(SCHEDULED)
     count = [0]
@@ -253,7 +251,7 @@ def test_what_many_lanes_take_together_is_bounded(cursor: sqlite3.Cursor) -> Non
         count[0] += 1_000
 
     cursor.connection.set_progress_handler(counts, 1_000)
-    found = statistics(cursor, NOW, 1_000, 1_000)
+    found = await inspector_on(cursor, NOW).statistics(1_000, 1_000)
     of_numbers, count[0] = count[0], 0
     values = {"id": 2 * MANY + 20_000, "now": NOW, "most": 1_000, "named": 10}
     place = cursor.execute(statements("sqlite", "place")["place"], values).fetchone()

@@ -8,13 +8,14 @@ from contextlib import closing
 from outlast.store.rows import JobFilter
 from outlast.store.sqlite import jobs as sqlite_jobs
 from outlast.store.sqlite import schema
-from outlast.store.sqlite.find import find_ids
 from tests.conformance.kit import job
+from tests.sqlite.inspector_kit import inspector_on
 
 JOBS, SHOWN = 3_000, 10
+NOW = 1_000.0
 
 
-def steps(cursor: sqlite3.Cursor, which: JobFilter) -> int:
+async def steps(cursor: sqlite3.Cursor, which: JobFilter) -> int:
     """Return how many steps of SQLite's machine a look takes."""
     count = [0]
 
@@ -22,17 +23,17 @@ def steps(cursor: sqlite3.Cursor, which: JobFilter) -> int:
         count[0] += 1
 
     cursor.connection.set_progress_handler(counts, 1)
-    assert len(find_ids(cursor, which).ids) in {0, which.limit}
+    assert len((await inspector_on(cursor, NOW).job_ids(which)).ids) in {0, which.limit}
     cursor.connection.set_progress_handler(None, 1)
     return count[0]
 
 
-def test_a_list_that_finds_enough_reads_only_that() -> None:
+async def test_a_list_that_finds_enough_reads_only_that() -> None:
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
         cursor = connection.cursor()
-        schema.migrate(cursor, 1_000.0)
-        sqlite_jobs.enqueue(cursor, 1_000.0, [job() for _ in range(JOBS)])
-        found = find_ids(cursor, JobFilter(limit=SHOWN))
+        schema.migrate(cursor, NOW)
+        sqlite_jobs.enqueue(cursor, NOW, [job() for _ in range(JOBS)])
+        found = await inspector_on(cursor, NOW).job_ids(JobFilter(limit=SHOWN))
         assert found.ids == sorted(found.ids, reverse=True)
-        assert steps(cursor, JobFilter(limit=SHOWN)) < JOBS
-        assert steps(cursor, JobFilter(limit=SHOWN, tenant="none")) > JOBS
+        assert await steps(cursor, JobFilter(limit=SHOWN)) < JOBS
+        assert await steps(cursor, JobFilter(limit=SHOWN, tenant="none")) > JOBS

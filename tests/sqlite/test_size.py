@@ -17,11 +17,11 @@ from outlast.model.job import State
 from outlast.store import listing
 from outlast.store.rows import JobFilter, JobIds
 from outlast.store.sqlite import schema
-from outlast.store.sqlite.find import find_ids
 from outlast.store.sqlite.store import SqliteStore
 from outlast.store.statements import statements
 from outlast.store.values import NewJob
 from tests.conformance.kit import job
+from tests.sqlite.inspector_kit import inspector_on
 
 NOW = 1_000.0
 FINISHED = 5_000
@@ -63,7 +63,7 @@ def test_a_page_of_the_history_reads_no_attempts_of_later_pages(
     assert "USING INDEX outlast_attempts_job (job_id>? AND job_id<?)" in found
 
 
-def steps(cursor: sqlite3.Cursor, which: JobFilter) -> tuple[int, JobIds]:
+async def steps(cursor: sqlite3.Cursor, which: JobFilter) -> tuple[int, JobIds]:
     """Return how many steps of SQLite's machine a look takes, and what it finds."""
     count = [0]
 
@@ -71,7 +71,7 @@ def steps(cursor: sqlite3.Cursor, which: JobFilter) -> tuple[int, JobIds]:
         count[0] += 1
 
     cursor.connection.set_progress_handler(counts, 1)
-    found = find_ids(cursor, which)
+    found = await inspector_on(cursor, NOW).job_ids(which)
     cursor.connection.set_progress_handler(None, 1)
     return count[0], found
 
@@ -86,22 +86,22 @@ RARE: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("analyzed", [False, True], ids=["as-made", "analyzed"])
 @pytest.mark.parametrize("rare", RARE)
-def test_jobs_of_a_state_that_few_have_are_found_without_a_look_at_finished_ones(
+async def test_jobs_of_a_state_that_few_have_are_found_without_a_look_at_finished_ones(
     cursor: sqlite3.Cursor, rare: str, analyzed: bool
 ) -> None:
     if analyzed:
         cursor.execute("ANALYZE")
-    taken, found = steps(cursor, JobFilter(**RARE[rare]))
+    taken, found = await steps(cursor, JobFilter(**RARE[rare]))
     assert found == JobIds()
     assert taken < FINISHED / 10
 
 
 @pytest.mark.parametrize("which", [{"task": "no"}, {"state": State.CANCELLED}, {"tenant": "no"}])
-def test_a_look_for_what_no_index_knows_stops_at_a_bounded_number_of_rows(
+async def test_a_look_for_what_no_index_knows_stops_at_a_bounded_number_of_rows(
     cursor: sqlite3.Cursor, monkeypatch: pytest.MonkeyPatch, which: dict[str, Any]
 ) -> None:
     monkeypatch.setattr(listing, "LOOK_ROWS", 100)
-    taken, found = steps(cursor, JobFilter(**which))
+    taken, found = await steps(cursor, JobFilter(**which))
     assert (found.ids, found.before) == ([], FINISHED - 99)
     assert taken < FINISHED
 

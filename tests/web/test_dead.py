@@ -8,7 +8,6 @@ import pytest
 
 from outlast.model.job import State
 from outlast.store.actions import ActionState
-from outlast.store.evidence import DeadFilter
 from outlast.store.rows import JobFilter
 from outlast.web.access import EVERYTHING
 from tests.conformance.kit import Hands, crashed, enqueued, eventually, job
@@ -28,7 +27,7 @@ async def test_groups_of_dead_jobs_are_counted_and_opened(store: Store) -> None:
         only = await page.see("/dead", task="pay")
         assert "shop/a.py in charge" in only
         assert "shop/b.py in charge" not in only
-        (group,) = (await store.inspector.dead_groups(DeadFilter(task="mail"))).groups
+        (group,) = (await store.inspector.dead_groups(JobFilter(task="mail"))).groups
         one = await page.see("/dead/group", group=group.fingerprint)
         assert "3 jobs" in one
         assert f"outlast dead requeue --group {group.fingerprint}" in one
@@ -42,7 +41,7 @@ async def test_pages_of_a_group_follow_by_key(
 ) -> None:
     monkeypatch.setattr("outlast.web.dead.ROWS", 2)
     await fill(store, ["mail"])
-    (group,) = (await store.inspector.dead_groups(DeadFilter())).groups
+    (group,) = (await store.inspector.dead_groups(JobFilter())).groups
     ids = (await store.inspector.job_ids(JobFilter(state=State.DEAD))).ids
     async with page_on(store.url) as page:
         first = await page.see("/dead/group", group=group.fingerprint)
@@ -54,7 +53,7 @@ async def test_pages_of_a_group_follow_by_key(
 
 async def test_a_group_is_requeued_as_it_was_shown_and_the_act_is_recorded(store: Store) -> None:
     await fill(store, ["mail", "pay"])
-    (group,) = (await store.inspector.dead_groups(DeadFilter(task="mail"))).groups
+    (group,) = (await store.inspector.dead_groups(JobFilter(task="mail"))).groups
     async with page_on(store.url) as page:
         text = await page.see("/jobs/requeue", group=group.fingerprint)
         assert "Requeue 3 jobs?" in text
@@ -68,7 +67,7 @@ async def test_a_group_is_requeued_as_it_was_shown_and_the_act_is_recorded(store
         text = await page.see(path)
         assert "3 of 3 jobs" in text
         assert "mended" in text
-        left = (await store.inspector.dead_groups(DeadFilter())).groups
+        left = (await store.inspector.dead_groups(JobFilter())).groups
         assert [one.number for one in left] == [3]
         assert "No dead job is left in this group" in await page.see(
             "/jobs/requeue", group=group.fingerprint
@@ -83,7 +82,7 @@ async def is_over(store: Store, action_id: int) -> bool:
 
 async def test_more_jobs_than_were_shown_are_left_alone(store: Store) -> None:
     await fill(store, ["mail"])
-    (group,) = (await store.inspector.dead_groups(DeadFilter())).groups
+    (group,) = (await store.inspector.dead_groups(JobFilter())).groups
     async with page_on(store.url) as page:
         text = await page.see("/jobs/discard", group=group.fingerprint)
         fields = hidden_fields(text)
@@ -91,7 +90,7 @@ async def test_more_jobs_than_were_shown_are_left_alone(store: Store) -> None:
         assert answer.status_code == 409
         for wrong in ({"as_of": "nan"}, {"up_to_id": "-1"}, {"expected": "x"}):
             assert (await page.submit("/jobs/discard", **(fields | wrong))).status_code == 400
-    assert (await store.inspector.dead_groups(DeadFilter())).looked_at == 3
+    assert (await store.inspector.dead_groups(JobFilter())).looked_at == 3
 
 
 async def test_a_user_of_one_tenant_acts_on_its_jobs_of_a_group_alone(store: Store) -> None:
@@ -99,7 +98,7 @@ async def test_a_user_of_one_tenant_acts_on_its_jobs_of_a_group_alone(store: Sto
     jobs = [job(policy=FINAL, tenant=tenant) for tenant in ("acme", "other")]
     await enqueued(store, *jobs * 3)
     await hands.hand_in(*[crashed(one) for one in await hands.claim(6)])
-    (group,) = (await store.inspector.dead_groups(DeadFilter())).groups
+    (group,) = (await store.inspector.dead_groups(JobFilter())).groups
     assert group.number == 6
     async with page_on(store.url, let_in(tenant="acme")) as page:
         text = await page.see("/jobs/discard", group=group.fingerprint)
@@ -110,7 +109,7 @@ async def test_a_user_of_one_tenant_acts_on_its_jobs_of_a_group_alone(store: Sto
         await eventually(lambda: is_over(store, row.id))
         assert "3 of 3 jobs" in await page.see(f"/actions/{row.id}")
         assert (await page.get("/actions")).status_code == 403
-    (left,) = (await store.inspector.dead_groups(DeadFilter())).groups
+    (left,) = (await store.inspector.dead_groups(JobFilter())).groups
     assert left.number == 3
     async with page_on(store.url, let_in(tenant="other")) as page:
         assert (await page.get(f"/actions/{row.id}")).status_code == 404
@@ -119,7 +118,7 @@ async def test_a_user_of_one_tenant_acts_on_its_jobs_of_a_group_alone(store: Sto
 @pytest.mark.parametrize("lacking", ["bulk", "discard"])
 async def test_a_group_is_discarded_only_with_both_rights(store: Store, lacking: str) -> None:
     await fill(store, ["mail"])
-    (group,) = (await store.inspector.dead_groups(DeadFilter())).groups
+    (group,) = (await store.inspector.dead_groups(JobFilter())).groups
     async with page_on(store.url, let_in(EVERYTHING - {lacking})) as page:
         assert "Discard all" not in await page.see("/dead/group", group=group.fingerprint)
         asked = {"group": group.fingerprint or ""}

@@ -10,7 +10,6 @@ from urllib.parse import urljoin
 import pytest
 
 from outlast.model.pause import PauseKind
-from outlast.store.evidence import DeadFilter
 from outlast.store.minutes import Counted
 from outlast.store.rows import JobFilter
 from outlast.store.values import Save
@@ -327,7 +326,7 @@ async def test_a_user_of_one_tenant_sees_its_deaths_alone_and_nothing_of_the_sto
 ) -> None:
     await fill(store, ["mail-of-acme"], tenant="acme")
     await fill(store, ["pay-of-other"], tenant="other")
-    other = (await store.inspector.dead_groups(DeadFilter(tenant="other"))).groups[0].fingerprint
+    other = (await store.inspector.dead_groups(JobFilter(tenant="other"))).groups[0].fingerprint
     async with page_on(store.url, let_in(tenant="acme")) as page:
         for path in PAGES:
             answer = await page.get(path)

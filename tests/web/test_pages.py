@@ -14,8 +14,8 @@ from outlast.model.job import Policy, State
 from outlast.model.lifecycle import OutcomeKind
 from outlast.payloads import MARK
 from outlast.store.actions import Note
-from outlast.store.evidence import DeadFilter
 from outlast.store.minutes import Counted, CountKind
+from outlast.store.rows import JobFilter
 from outlast.store.values import Report, Save
 from outlast.web.application import encryption_in
 from outlast.web.hiding import HIDDEN
@@ -85,7 +85,7 @@ async def test_what_an_attempt_had_reported_is_shown_until_the_next_one_reports(
 
 async def test_the_overview_names_what_most_jobs_died_of(store: Store) -> None:
     await fill(store, ["mail", "pay"])
-    (mail,) = (await store.inspector.dead_groups(DeadFilter(task="mail"))).groups
+    (mail,) = (await store.inspector.dead_groups(JobFilter(task="mail"))).groups
     async with page_on(store.url) as page:
         text = await page.see("/")
         assert "6 jobs are dead." in text

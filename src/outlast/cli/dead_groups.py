@@ -9,8 +9,8 @@ from outlast.cli.connect import on_store
 from outlast.cli.options import Json, Queue, TaskName, Tenant, Url
 from outlast.clock import SYSTEM
 from outlast.insight.deaths import DeathGroup, DeathGroups, dead_groups_document, read_dead_groups
-from outlast.store.evidence import DeadFilter
 from outlast.store.protocol import Store
+from outlast.store.rows import JobFilter
 from outlast.text import ago, count_of, line
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def groups(
         outlast dead list --group 2f6c01ab99e04d17
         outlast dead requeue --group 2f6c01ab99e04d17
     """
-    which = DeadFilter(task=task, queue=queue, tenant=tenant)
+    which = JobFilter(task=task, queue=queue, tenant=tenant)
 
     async def look(store: Store) -> DeathGroups:
         return await read_dead_groups(store, which)

@@ -35,7 +35,7 @@ from outlast.insight.verify import verify
 from outlast.job import Job
 from outlast.model.job import ENDED, State
 from outlast.row import JobRow
-from outlast.store.protocol import Inspector
+from outlast.store.inspector import Inspector
 from outlast.text import line, span
 from outlast.worker.runners.tether import Tether
 
@@ -204,7 +204,8 @@ class _Workers:
     """Workers as processes. A context manager: at its end, none is left.
 
     They are in sessions of their own, so that Ctrl-C reaches the demo alone. If the demo itself is
-    killed, a tether process sees that and kills the workers.
+    killed, a tether process sees that and kills the workers. A worker begins only when it is on the
+    tether: a shell waits for a line before it becomes the worker, and ends if the demo is gone.
     """
 
     def __init__(self, folder: Path, url: str) -> None:
@@ -230,17 +231,21 @@ class _Workers:
     def start(self, name: str) -> int:
         """Start a worker; return its process id."""
         worker = [sys.executable, "-m", "outlast", "worker", APPLICATION, "--name", name]
+        worker += ["--runners", "1"]
         with self._log(name).open("wb") as log:
             process = self._processes[name] = subprocess.Popen(
-                [*worker, "--runners", "1"],
+                ["/bin/sh", "-c", 'read -r _ && exec "$@" < /dev/null', "worker", *worker],
                 cwd="/",  # where no file passes for a module
                 env={**os.environ, URL_VARIABLE: self._url},
-                stdin=subprocess.DEVNULL,
+                stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
             )
         self._tether.add(process.pid)
+        assert process.stdin is not None
+        with contextlib.suppress(BrokenPipeError), process.stdin as go:  # killed: `check` says so
+            go.write(b"\n")
         return process.pid
 
     def kill(self, name: str) -> int:

@@ -12,9 +12,9 @@ from outlast.model.crash import CrashKind
 from outlast.model.fingerprint import find_place
 from outlast.model.lifecycle import OutcomeKind
 from outlast.model.suspects import ONE_BY_ONE_MAX
-from outlast.store.evidence import DeadFilter, DeadGroup, Suspect
+from outlast.store.evidence import DeadGroup, Suspect
 from outlast.store.protocol import Store
-from outlast.store.rows import AttemptRow, StoredJob
+from outlast.store.rows import AttemptRow, JobFilter, StoredJob
 
 GROUPS_SHOWN = 100
 TEXT_MAX = 200  # characters of an example's arguments
@@ -58,7 +58,7 @@ class DeathGroups(msgspec.Struct, frozen=True, kw_only=True):
     more: bool
 
 
-async def read_dead_groups(store: Store, which: DeadFilter) -> DeathGroups:
+async def read_dead_groups(store: Store, which: JobFilter) -> DeathGroups:
     """Return groups of dead jobs, at most GROUPS_SHOWN, the one that died last first."""
     found = await store.inspector.dead_groups(which)
     made = await _with_examples(store, found.groups[:GROUPS_SHOWN])
@@ -68,7 +68,7 @@ async def read_dead_groups(store: Store, which: DeadFilter) -> DeathGroups:
 
 async def read_largest_groups(store: Store, most: int) -> list[DeathGroup]:
     """Return the groups of most of the newest dead jobs, the largest first."""
-    found = (await store.inspector.dead_groups(DeadFilter())).groups
+    found = (await store.inspector.dead_groups(JobFilter())).groups
     largest = sorted(found, key=lambda one: one.number, reverse=True)[:most]
     return await _with_examples(store, largest)
 

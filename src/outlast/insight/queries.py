@@ -20,8 +20,8 @@ from outlast.model.crash import Progress
 from outlast.model.job import State
 from outlast.model.pause import Pause, Pauses
 from outlast.option_words import describe_state
-from outlast.store.listing import find
-from outlast.store.protocol import LOOK_ROWS, Store
+from outlast.store.listing import LOOK_ROWS, find
+from outlast.store.protocol import Store
 from outlast.store.rows import (
     AttemptRow,
     JobFilter,

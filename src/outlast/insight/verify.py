@@ -19,7 +19,7 @@ from outlast.model.job import ENDED, State
 from outlast.model.lifecycle import OutcomeKind
 from outlast.model.pause import Pause, Pauses
 from outlast.store.history import AttemptPast, HistoryPage, JobPast
-from outlast.store.protocol import Inspector
+from outlast.store.inspector import Inspector
 from outlast.store.rows import WorkerStatus
 
 HOLDING = frozenset({WorkerStatus.ACTIVE, WorkerStatus.DRAINING})

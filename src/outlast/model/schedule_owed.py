@@ -8,9 +8,13 @@ worker that plans counts them as missed, in the commit of its firing. Pure.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from outlast.errors import ConfigError
-from outlast.model.schedule_plan import LOOK_TICKS, Ticks, count_passed
+from outlast.model.schedule_plan import LOOK_TICKS, count_passed
+
+if TYPE_CHECKING:
+    from outlast.model.schedule import Spec
 
 _BAD = (ConfigError, ValueError, ArithmeticError, RecursionError)
 
@@ -25,7 +29,7 @@ def owe(owed: str, since: float, until: float, spec: str, most: int) -> str:
     return f"{owed}{first} {last} {spec}\n"
 
 
-def count_owed(owed: str, read: Callable[[str], Ticks]) -> tuple[int, str]:
+def count_owed(owed: str, read: Callable[[str], Spec]) -> tuple[int, str]:
     """Return how many ticks that are owed have passed, and what is left to count, if they are too
     many to be counted at once."""
     passed = 0
@@ -36,7 +40,7 @@ def count_owed(owed: str, read: Callable[[str], Ticks]) -> tuple[int, str]:
     return passed, owed
 
 
-def _count_line(line: str, read: Callable[[str], Ticks]) -> tuple[int, str]:
+def _count_line(line: str, read: Callable[[str], Spec]) -> tuple[int, str]:
     """A line that cannot be read here counts nothing: to wait for a host that can would hold the
     schedule up."""
     try:

@@ -11,9 +11,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from enum import StrEnum
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import msgspec
+
+if TYPE_CHECKING:
+    from outlast.model.schedule import Spec
 
 GRACE_SECONDS = 86_400.0  # a tick that is late by more is missed
 ON_TIME_SECONDS = 60.0  # a tick that is late by no more is fired where none is caught up
@@ -36,19 +39,6 @@ class CatchUp(StrEnum):
     NONE = "none"
 
 
-class Ticks(Protocol):
-    """When a schedule fires (``model.schedule.Spec``)."""
-
-    @property
-    def every(self) -> int | None:
-        """Seconds between two ticks, counted from 1970, where they are always the same."""
-        ...
-
-    def next_after(self, instant: float) -> float | None:
-        """Return the first tick later than an instant; None: there is none."""
-        ...
-
-
 class TickPlan(msgspec.Struct, frozen=True):
     """What to do: fire ``ticks``, count ``missed`` others as missed. From then on all ticks up to
     ``since`` are accounted for, and ``then`` is the next one, which may be due already (None:
@@ -60,7 +50,7 @@ class TickPlan(msgspec.Struct, frozen=True):
     then: float | None
 
 
-def plan(spec: Ticks, since: float, now: float, catch_up: CatchUp, grace: float) -> TickPlan:
+def plan(spec: Spec, since: float, now: float, catch_up: CatchUp, grace: float) -> TickPlan:
     """Return what becomes of the ticks later than ``since`` and up to ``now``. A tick that is late
     by more than ``grace`` seconds is missed."""
     start, missed = _pass_over(spec, since, now)
@@ -73,7 +63,7 @@ def plan(spec: Ticks, since: float, now: float, catch_up: CatchUp, grace: float)
     return TickPlan(ticks, missed + len(found) - len(ticks), last, then)
 
 
-def count_passed(spec: Ticks, since: float, until: float) -> tuple[int, float]:
+def count_passed(spec: Spec, since: float, until: float) -> tuple[int, float]:
     """Return how many ticks are later than ``since`` and up to an instant, and which one that is:
     ``until``, or an earlier one where they are too many to be counted at once."""
     start, passed = _pass_over(spec, since, until)
@@ -81,7 +71,7 @@ def count_passed(spec: Ticks, since: float, until: float) -> tuple[int, float]:
     return passed + len(found), found[-1] if len(found) > LOOK_TICKS else until
 
 
-def _find_passed(spec: Ticks, start: float, now: float) -> tuple[list[float], float | None]:
+def _find_passed(spec: Spec, start: float, now: float) -> tuple[list[float], float | None]:
     """Return the ticks up to now, or one more than LOOK_TICKS of them, and the tick after them."""
     found: list[float] = []
     for tick in _after(spec, start):
@@ -97,7 +87,7 @@ def _choose(found: list[float], now: float, catch_up: CatchUp, grace: float) -> 
     return [tick for tick in found[-most:] if now - tick <= late]
 
 
-def _pass_over(spec: Ticks, since: float, now: float) -> tuple[float, int]:
+def _pass_over(spec: Spec, since: float, now: float) -> tuple[float, int]:
     """Return from where to look at single ticks, and how many there are before: of a period they
     can be counted at once."""
     if spec.every is None:
@@ -107,7 +97,7 @@ def _pass_over(spec: Ticks, since: float, now: float) -> tuple[float, int]:
     return (float((first + passed) * spec.every), passed) if passed else (since, 0)
 
 
-def _after(spec: Ticks, instant: float) -> Iterator[float]:
+def _after(spec: Spec, instant: float) -> Iterator[float]:
     """Yield the ticks later than an instant. A tick that is no later than the one before ends
     them: it is accounted for."""
     tick = spec.next_after(instant)

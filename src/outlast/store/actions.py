@@ -12,13 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from typing import Protocol
 
 import msgspec
 
 from outlast.errors import OutlastError
-from outlast.model.pause import Pause, PauseKind
-from outlast.store.values import Cancelled, Enqueued, NewJob, NewPause, Requeued
 
 ACTIONS_KEPT = 10_000  # of each actor: the acts of one push out none of another's
 ACTIONS_SECONDS = 90 * 86_400.0  # after which a pruner deletes them
@@ -107,106 +104,6 @@ class ActionRow(msgspec.Struct, frozen=True, kw_only=True):
     as_of: float | None = None
     before_id: int | None = None
     moved_at: float = 0.0
-
-
-class ActionReads(Protocol):
-    """What people and screens read of actions."""
-
-    async def actions(
-        self, limit: int = 50, before_id: int = LAST_ID, job_id: int | None = None
-    ) -> list[ActionRow]:
-        """Return what was done, newest first, to this job or at all."""
-        ...
-
-    async def running_actions(self, limit: int = 50) -> list[ActionRow]:
-        """Return bulk actions that are under way, the oldest first."""
-        ...
-
-    async def now(self) -> float:
-        """Return the time of the store's clock, in seconds since 1970."""
-        ...
-
-
-class ActionVerbs(Protocol):
-    """What people do through a store. ``tokens``: a job whose last token is another is left alone,
-    and left out of the answer. ``record``: written with what was done, if anything was."""
-
-    async def cancel(
-        self,
-        job_ids: Sequence[int],
-        *,
-        tokens: Tokens | None = None,
-        record: Record | None = None,
-    ) -> dict[int, Cancelled]:
-        """Cancel queued jobs at once, ask running ones. Unknown ids are left out."""
-        ...
-
-    async def requeue(
-        self,
-        job_ids: Sequence[int],
-        *,
-        from_scratch: bool = False,
-        tokens: Tokens | None = None,
-        record: Record | None = None,
-    ) -> dict[int, Requeued]:
-        """Revive dead or cancelled jobs with fresh budgets, under no suspicion (``from_scratch``:
-        without their checkpoint), in the order of their ids: of several with one key the first
-        has it. Tokens go on rising. Unknown ids are left out."""
-        ...
-
-    async def discard(
-        self,
-        job_ids: Sequence[int],
-        *,
-        tokens: Tokens | None = None,
-        record: Record | None = None,
-    ) -> int:
-        """Delete dead jobs and their attempts; return how many."""
-        ...
-
-    async def request_drain(
-        self, worker_ids: Sequence[int], *, record: Record | None = None
-    ) -> set[int]:
-        """Ask live workers to drain and leave: each receives it with its next beat. Return the ids
-        of those that are asked, now or before; the others are gone."""
-        ...
-
-    async def ask_stack(
-        self, job_id: int, token: int, *, seen: str, then: str, record: Record | None = None
-    ) -> bool:
-        """Ask the worker that runs this attempt where it is (``store.stacks``): replace the
-        requests on its row, where they are those that were seen. False: they are not, or nothing
-        runs the attempt any more."""
-        ...
-
-    async def pause(self, new: NewPause, *, record: Record | None = None) -> Pause:
-        """Note that it is paused. Workers act on it once they have read it, and say so by
-        ``heed``; the same again has a new id, and they do both again."""
-        ...
-
-    async def resume(
-        self, kind: PauseKind, name: str, *, record: Record | None = None
-    ) -> Pause | None:
-        """End a pause; return what it was. None: it was not paused."""
-        ...
-
-    async def trigger(self, job: NewJob, *, record: Record | None = None) -> Enqueued:
-        """Store the job that a person asks a schedule for."""
-        ...
-
-    async def note(self, note: Note) -> int:
-        """Record what was done otherwise, or begin a bulk action; return its id."""
-        ...
-
-    async def take_step(self, step: BulkStep, counts: Counts) -> None:
-        """Move a bulk action on by a step in which no job was to be changed. Raises Overtaken, as
-        each verb that is given a step does where it cannot be taken."""
-        ...
-
-    async def stop_action(self, action_id: int) -> bool:
-        """Stop a bulk action that is under way; no further step of it is taken. False: it is over,
-        or unknown."""
-        ...
 
 
 def cleaned(note: Note) -> Note:

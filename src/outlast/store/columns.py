@@ -11,20 +11,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any, TypeVar
 
 import msgspec
 
 from outlast.errors import text_of
 from outlast.model.crash import Crash, Progress
-from outlast.model.job import Policy
+from outlast.model.job import JobFacts, Policy
 from outlast.model.lease import DeathCause
 from outlast.model.pause import Pause, PauseKind
 from outlast.store.actions import ActionRow, ActionState, Counts
 from outlast.store.rows import Held
 from outlast.store.stacks import Stack
+from outlast.store.values import Orphan
 
+S = TypeVar("S", bound=msgspec.Struct)
 T = TypeVar("T")
 
 COUNT_MAX = 2**31 - 2  # of failures, losses, attempts: one more can still be counted
@@ -80,6 +82,21 @@ def finite(values: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def struct_of(kind: type[S], row: Mapping[str, Any], **read: Any) -> S:
+    """Return a struct from the columns that have its names, and from what was read of others. A
+    store may have numbers for booleans."""
+    values = {name: row[name] for name in kind.__struct_fields__ if name in row} | read
+    for name in _flags(kind):
+        if name in values:
+            values[name] = bool(values[name])
+    return kind(**values)
+
+
+@cache
+def _flags(kind: type[msgspec.Struct]) -> list[str]:
+    return [field.name for field in msgspec.structs.fields(kind) if field.type is bool]
+
+
 def pause_of(row: Sequence[Any]) -> Pause:
     """Return a pause from the first columns of its row."""
     number, kind, name, paused_at, paused_by, reason, stop = row[:7]
@@ -114,6 +131,19 @@ def progress_of(text: str | None) -> Progress | None:
 def cause_of(text: str | None) -> DeathCause | None:
     """Return by what a worker was found gone; None for one that left, or a cause unknown here."""
     return DeathCause(text) if text in set(DeathCause) else None
+
+
+def orphan_of(row: Mapping[str, Any]) -> Orphan:
+    """Return an orphan from the columns of its job and its worker."""
+    counts = {name: count_of(row[name]) for name in ("failures", "losses")}
+    return struct_of(
+        Orphan,
+        row,
+        facts=struct_of(JobFacts, row, policy=policy_of(row["policy"]), **counts),
+        attempts=count_of(row["attempts"]),
+        progress=progress_of(row["progress"]),
+        cause=cause_of(row["cause"]),
+    )
 
 
 def held_of(job_id: int, worker_id: int, progress: str | None) -> Held:

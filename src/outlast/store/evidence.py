@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Protocol
 
 import msgspec
 
@@ -41,19 +40,6 @@ class DeadGroups(msgspec.Struct, frozen=True, kw_only=True):
     looked_at: int = 0
     full: bool = False
     more: bool = False
-
-
-class DeadFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """Which dead jobs are grouped."""
-
-    queue: str | None = None
-    task: str | None = None
-    tenant: str | None = None
-
-    @property
-    def is_open(self) -> bool:
-        """Whether it lets all pass."""
-        return self.queue is None and self.task is None and self.tenant is None
 
 
 class AttemptFilter(msgspec.Struct, frozen=True, kw_only=True):
@@ -122,32 +108,6 @@ class Suspect(msgspec.Struct, frozen=True, kw_only=True):
     tenant: str | None = None
 
 
-class EvidenceReads(Protocol):
-    """What people read of what ended badly."""
-
-    async def dead_groups(self, which: DeadFilter) -> DeadGroups:
-        """Return groups of dead jobs: of the DEAD_LOOKED_AT newest by their index alone; where the
-        filter asks for more than that holds, of the ROWS_LOOKED_AT newest."""
-        ...
-
-    async def ended_attempts(self, which: AttemptFilter) -> EndedAttempts:
-        """Return ended attempts, newest token first, of the next ROWS_LOOKED_AT."""
-        ...
-
-    async def last_ends(self, ids: Sequence[int]) -> list[EndedAttempt]:
-        """Return the last ended attempt of each of these jobs that has one, in one statement; of
-        its job only the id."""
-        ...
-
-    async def causes(self, tenant: str | None = None) -> list[Cause]:
-        """Return how the ROWS_LOOKED_AT attempts ended that have the newest tokens."""
-        ...
-
-    async def suspects(self) -> list[Suspect]:
-        """Return the jobs of the newest shared deaths, at most SUSPECTS_MAX."""
-        ...
-
-
 def groups_of(groups: Sequence[DeadGroup], looked_at: int, rows: int) -> DeadGroups:
     """Return what a look has found that was to read ``rows`` rows and one group too many."""
     return DeadGroups(
@@ -159,11 +119,15 @@ def groups_of(groups: Sequence[DeadGroup], looked_at: int, rows: int) -> DeadGro
 
 
 def attempts_of(
-    found: Sequence[EndedAttempt], which: AttemptFilter, floor: tuple[int | None, int, float | None]
+    found: Sequence[EndedAttempt],
+    which: AttemptFilter,
+    *,
+    token: int | None,
+    number: int,
+    back_to: float | None,
 ) -> EndedAttempts:
-    """Return what a look has found. ``floor``: the least token that was looked at, how many there
-    were, and when the oldest ended."""
-    token, number, back_to = floor
+    """Return what a look has found. ``token``: the least that was looked at; ``number``: how many
+    were; ``back_to``: when the oldest ended."""
     if len(found) >= which.limit:
         return EndedAttempts(rows=list(found), before=found[-1].token, back_to=found[-1].ended_at)
     if back_to is not None and not math.isfinite(back_to):

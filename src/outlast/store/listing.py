@@ -1,16 +1,19 @@
-"""How a store goes on from look to look, where one look does not find all that is asked for."""
+"""Finds ids of jobs for a list, look by look: one may not find all that is asked for."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from math import inf
+from typing import Any
 
 import msgspec
 
 from outlast.model.job import State
-from outlast.store.protocol import LOOK_ROWS
+from outlast.store.columns import ID_MAX, ID_MIN
 from outlast.store.rows import JobFilter, JobIds
+from outlast.store.statements import Row, Rows
 
+LOOK_ROWS = 20_000  # looked at in search of jobs
 LABELS_APART, DEAD_APART = 20, 5  # rows in a line cost as much as one of these
 Look = Callable[[JobFilter], Awaitable[JobIds]]
 
@@ -42,3 +45,52 @@ async def find(look: Look, which: JobFilter, looks_max: float = inf) -> JobIds:
         if before is None or len(found) >= which.limit:
             break
     return JobIds(ids=found, before=before)
+
+
+Choose = Callable[[Rows, JobFilter, dict[str, Any]], Awaitable[str]]
+
+
+async def find_ids(rows: Rows, which: JobFilter, choose: Choose) -> JobIds:
+    """Return what one look finds, in one snapshot: by an index where one knows the state, else by a
+    bounded walk. ``choose``: how a store finds queued jobs."""
+    values = msgspec.structs.asdict(which) | {"rows": rows_of(which)}
+    values["last"] = ID_MAX if which.before_id is None else which.before_id - 1
+    kind = _kind(which)
+    if kind == "queued":
+        kind = await choose(rows, which, values)
+    if kind == "all":
+        return await _walk(rows, which, values)
+    floor = await _floor(rows, kind, values) if kind in {"label", "dead"} else None
+    values["floor"] = ID_MIN if floor is None else floor
+    return page(_ids(await rows("find_jobs", kind, **values)), which.limit, floor)
+
+
+def _kind(which: JobFilter) -> str:
+    if which.label is not None:
+        return "label"
+    has_index = which.state in {State.QUEUED, State.RUNNING, State.DEAD}
+    return str(which.state) if has_index else "all"
+
+
+async def _walk(rows: Rows, which: JobFilter, values: dict[str, Any]) -> JobIds:
+    """Return what is found among the next rows by id; where it is less than what is asked for, with
+    the id down to which they go: that reads all of them."""
+    ids = _ids(await rows("find_jobs", "all", **values))
+    floor = None if len(ids) >= which.limit else await _floor(rows, "all", values)
+    return page(ids, which.limit, floor)
+
+
+async def _floor(rows: Rows, kind: str, values: dict[str, Any]) -> int | None:
+    """Return the id of the last row that is looked at; None: all are."""
+    found = _ids(await rows("find_jobs", f"{kind}_floor", **values))
+    return found[0] if found else None
+
+
+async def is_long(rows: Rows, values: dict[str, Any]) -> bool:
+    """Whether this part of the queue has more rows than a look may read: it is walked by id then,
+    which soon finds some, since they are many."""
+    return bool((await rows("find_jobs", "queued_more", **values))[0]["is_long"])
+
+
+def _ids(rows: Sequence[Row]) -> list[int]:
+    return [row["id"] for row in rows]

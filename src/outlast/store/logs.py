@@ -7,7 +7,7 @@ it, and of a job with many attempts only the newest have theirs.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import msgspec
 
@@ -43,25 +43,6 @@ class LogRow(msgspec.Struct, frozen=True, kw_only=True):
     number: int
     dropped: int
     lines: list[LogLine]
-
-
-class LogVerbs(Protocol):
-    """The writes of logs."""
-
-    async def keep_logs(self, logs: Sequence[JobLog]) -> set[int]:
-        """Replace what is kept of running attempts; return the tokens of those for which it was
-        done. The others are no longer current, or their rows are locked, or more lines of them are
-        kept already (a write that arrives late). Nothing is recorded of
-        them: lines of an attempt that has lost its job are worth no refusal."""
-        ...
-
-
-class LogReads(Protocol):
-    """The reads of logs."""
-
-    async def logs(self, job_id: int) -> list[LogRow]:
-        """Return what is kept of a job's attempts, in the order of their tokens."""
-        ...
 
 
 _decode = msgspec.json.Decoder(list[LogLine]).decode

@@ -9,9 +9,9 @@ worker that dies takes along what it has counted since it last wrote, a minute's
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from enum import StrEnum
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import msgspec
 
@@ -135,54 +135,12 @@ def columns_of(counted: Counted) -> dict[str, Any]:
     )
 
 
-def counted_of(row: Sequence[Any]) -> Counted:
-    """Return it from a row with its columns in their order."""
-    kind, queue, task, outcome, jobs, firsts, seconds, waited = row[: len(_PLAIN)]
-    first, last = len(_PLAIN), len(_PLAIN) + BUCKETS
+def counted_of(row: Mapping[str, Any]) -> Counted:
+    """Return it from a row."""
     return Counted(
-        kind=kind,
-        queue=queue,
-        task=task,
-        outcome=outcome,
-        jobs=jobs,
-        firsts=firsts,
-        seconds=float(seconds),
-        waited=float(waited),
-        durations=list(row[first:last]),
-        waits=list(row[last:]),
+        **{name: row[name] for name in ("kind", "queue", "task", "outcome", "jobs", "firsts")},
+        seconds=float(row["seconds"]),
+        waited=float(row["waited"]),
+        durations=[row[name] for name in _DURATIONS],
+        waits=[row[name] for name in _WAITS],
     )
-
-
-class MinuteReads(Protocol):
-    """The part of ``Inspector`` that knows what workers have counted, and how many are wanted."""
-
-    async def minutes(
-        self, seconds: float, step: int, most: int = MINUTES_MAX, which: MinuteFilter = EVERY_MINUTE
-    ) -> Minutes:
-        """Return the attempts that were counted in the last ``seconds``, in steps of ``step``
-        seconds, by outcome. Of more than ``most`` rows the newest are read."""
-        ...
-
-    async def wanted(self, queue: str) -> int:
-        """Return how many jobs of a queue want a worker: those that are due and that more workers
-        would take, and those that run; at most ``statistics.COUNT_MAX``. For autoscalers."""
-        ...
-
-    async def totals(self, most: int = TOTALS_MAX) -> list[Counted]:
-        """Return all that was counted since the store was made, by kind, queue, task and outcome.
-        Each number only rises, while anything is added to it once in HOUR_SECONDS."""
-        ...
-
-
-class MinuteVerbs(Protocol):
-    """The part of ``Store`` that keeps what workers have counted."""
-
-    async def note_minute(self, worker_id: int, batch: int, counted: Sequence[Counted]) -> None:
-        """Note what a worker has counted; ``batch`` is its own number of it, which rises. The same
-        batch again changes nothing, so that a lost reply does no harm."""
-        ...
-
-    async def merge_minutes(self, limit: int = 1_000) -> int:
-        """Add up what is old enough, and delete what is too old; return how many rows went, of
-        at most ``limit`` in each of three steps."""
-        ...

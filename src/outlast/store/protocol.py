@@ -9,62 +9,54 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
-from outlast.model.job import State
 from outlast.model.lease import DeathCause
 from outlast.model.lifecycle import Transition
-from outlast.model.pause import Pause
-from outlast.store.actions import ActionReads, ActionVerbs
-from outlast.store.evidence import EvidenceReads
-from outlast.store.finding import Environment
-from outlast.store.history import HISTORY_PAGE, HistoryPage
-from outlast.store.logs import LogReads, LogVerbs
-from outlast.store.minutes import MinuteReads, MinuteVerbs
-from outlast.store.rows import (
-    HELD_MAX,
-    AttemptRow,
-    Held,
-    JobFilter,
-    JobIds,
-    RefusalRow,
-    Served,
-    StoredJob,
-    WorkerRow,
-    WorkerStatus,
+from outlast.model.pause import Pause, PauseKind
+from outlast.store.actions import BulkStep, Counts, Note, Record, Tokens
+from outlast.store.glances import Glance
+from outlast.store.inspector import Inspector
+from outlast.store.logs import JobLog
+from outlast.store.minutes import Counted
+from outlast.store.rows import WorkerStatus
+from outlast.store.schedules import (
+    DUE_MAX,
+    FIRST_PAGE,
+    Deleted,
+    DueSchedules,
+    FireAnswer,
+    Firing,
+    NewSchedule,
+    Origin,
+    Put,
 )
-from outlast.store.schedules import NewSchedule, Put, ScheduleReads, ScheduleVerbs
-from outlast.store.searching import SearchReads
 from outlast.store.stacks import Stack
-from outlast.store.statistics import (
-    LANES_MAX,
-    STATISTICS_MAX,
-    UNENCRYPTED_MAX,
-    Place,
-    Statistics,
-    Unencrypted,
-)
+from outlast.store.unannounced import RunBy, UnannouncedBatch
 from outlast.store.values import (
     Answer,
     Beat,
+    Cancelled,
     ClaimRequest,
     Enqueued,
     Exchanged,
     Failing,
+    LockIdentity,
     Migration,
     NewJob,
+    NewPause,
     NewWorker,
     Orphan,
     OverdueAttempt,
     Purpose,
     Registered,
     Report,
+    Requeued,
     Save,
     Snapshot,
     WorkerRef,
     WorkerSeen,
 )
-from outlast.store.watches import WatchVerbs
 
 T = TypeVar("T")
 ORPHANS_MAX = 100  # reclaimed in one transaction
@@ -73,103 +65,13 @@ OUTCOMES_MAX = 500  # handed in by one exchange
 CLAIMS_MAX = 500  # claimed by one exchange
 EXPIRE_MAX = 500  # queued jobs that one exchange ends because they have expired
 PRUNE_MAX = 1_000  # rows deleted in one transaction
-LOOK_ROWS = 20_000  # looked at in search of jobs
 REFUSALS_KEPT = 1_000
 ATTEMPTS_KEPT_FIRST, ATTEMPTS_KEPT_LAST = 10, 20  # of a job; outlast_end_v1.sql says the same
 ENQUEUE_MAX = 5_000  # rows in one statement; more are split by the caller of the store
 ENQUEUE_BYTES = 64 * 1024 * 1024  # of arguments in it, split as well, except a single job
 
 
-class Inspector(
-    ActionReads, ScheduleReads, EvidenceReads, MinuteReads, SearchReads, LogReads, Protocol
-):
-    """Reads for people and screens. Never writes, takes no locks."""
-
-    async def job(self, job_id: int, text_max: int | None = None) -> StoredJob | None:
-        """Return one job, its payloads cut at ``text_max`` characters."""
-        ...
-
-    async def named(self, token: int | None, key: str | None) -> list[int]:
-        """Return ids by the token of an attempt (of a completed one only if its lines are kept), or
-        by the key of an unfinished job."""
-        ...
-
-    async def job_ids(self, which: JobFilter) -> JobIds:
-        """Return ids of jobs, newest first; without an index, of those in the next rows."""
-        ...
-
-    async def jobs_of(self, ids: Sequence[int], text_max: int | None = None) -> list[StoredJob]:
-        """Return these jobs, newest first. ``text_max``: characters at which arguments are cut;
-        results and checkpoints are then left out."""
-        ...
-
-    async def jobs(self, which: JobFilter) -> list[StoredJob]:
-        """Return jobs, newest first, by as many looks as it takes."""
-        ...
-
-    async def attempts(self, job_id: int) -> list[AttemptRow]:
-        """Return a job's closed attempts, in the order of their tokens."""
-        ...
-
-    async def last_attempts(
-        self, ids: Sequence[int], text_max: int | None = None
-    ) -> list[tuple[StoredJob, AttemptRow | None]]:
-        """Return jobs as ``jobs_of`` does, each with its last closed attempt, in one statement."""
-        ...
-
-    async def last_token(self) -> int:
-        """Return the last token that was issued, else 0."""
-        ...
-
-    async def workers(self) -> list[WorkerRow]:
-        """Return all workers that are there, and the GONE_MAX that have gone last, by id."""
-        ...
-
-    async def held(self, limit: int = HELD_MAX) -> list[Held]:
-        """Return running jobs by worker, at most ``limit``."""
-        ...
-
-    async def refusals(
-        self, job_id: int | None = None, limit: int = 50, before_id: int | None = None
-    ) -> list[RefusalRow]:
-        """Return refused writes, newest first; only those with ids below ``before_id``."""
-        ...
-
-    async def place(self, job_id: int) -> Place | None:
-        """Return where a job stands among the others, in bounded numbers."""
-        ...
-
-    async def pauses(self) -> list[Pause]:
-        """Return all that is paused, by id."""
-        ...
-
-    async def statistics(self, most: int = STATISTICS_MAX, lanes: int = LANES_MAX) -> Statistics:
-        """Return what the store holds, in numbers of one snapshot, each counted up to ``most``."""
-        ...
-
-    async def unencrypted(self, most: int = UNENCRYPTED_MAX) -> list[Unencrypted]:
-        """Return by task how many of ``most`` unfinished jobs have payloads that are not encrypted;
-        of those that run a job may be counted that has ended meanwhile."""
-        ...
-
-    async def environment(self) -> Environment:
-        """Return what the store stands on. Works without a schema, too."""
-        ...
-
-    async def served(self) -> Served:
-        """Return what active workers take."""
-        ...
-
-    async def history(self, after_id: int = 0, limit: int = HISTORY_PAGE) -> HistoryPage:
-        """Return a page of jobs with their closed attempts, as one snapshot shows them."""
-        ...
-
-    async def counts(self) -> dict[tuple[str, State], int]:
-        """Return the number of jobs by (queue, state)."""
-        ...
-
-
-class Store(ActionVerbs, ScheduleVerbs, WatchVerbs, LogVerbs, MinuteVerbs, Protocol):
+class Store(Protocol):
     """The truth about jobs and leases. All calls raise StoreUnavailable when the store cannot
     be reached or broke off (then the outcome of a write is unknown), BadData when it refuses a
     value, StoreCorrupt, SchemaMismatch and NotPermitted where that is so."""
@@ -338,6 +240,189 @@ class Store(ActionVerbs, ScheduleVerbs, WatchVerbs, LogVerbs, MinuteVerbs, Proto
         that many seconds ago (or after their ``keep``), in one batch; return how many went.
         ``onward``: it may look only from where the last call stopped, not from the oldest: what
         another transaction held then is passed over."""
+        ...
+
+    # -- what attempts have printed
+
+    async def keep_logs(self, logs: Sequence[JobLog]) -> set[int]:
+        """Replace what is kept of running attempts; return the tokens of those for which it was
+        done. The others are no longer current, or their rows are locked, or more lines of them are
+        kept already (a write that arrives late). Nothing is recorded of
+        them: lines of an attempt that has lost its job are worth no refusal."""
+        ...
+
+    # -- what workers have counted
+
+    async def note_minute(self, worker_id: int, batch: int, counted: Sequence[Counted]) -> None:
+        """Note what a worker has counted; ``batch`` is its own number of it, which rises. The same
+        batch again changes nothing, so that a lost reply does no harm."""
+        ...
+
+    async def merge_minutes(self, limit: int = 1_000) -> int:
+        """Add up what is old enough, and delete what is too old; return how many rows went, of
+        at most ``limit`` in each of three steps."""
+        ...
+
+    # -- looks that workers share, and what one host says to the others (``model.watch``)
+
+    async def glance(self, me: WorkerRef) -> Glance:
+        """Return what each worker reads all the time. Beats may bring it along."""
+        ...
+
+    async def keep_watch(self, place: int, mark: int) -> None:
+        """Overwrite the mark of one of the watches that a glance has shown, counted from 0."""
+        ...
+
+    async def tell_gone(self, lock: LockIdentity, begun: int | None) -> int:
+        """Say on the rows that name this lock file that their worker is gone: it was found free,
+        and ``begun`` in it. Looks show that, and workers that listen look at once; they reap.
+        Return how many live rows there are."""
+        ...
+
+    # -- schedules
+
+    async def put_schedules(
+        self, schedules: Sequence[NewSchedule], origin: Origin = Origin.RUN_TIME
+    ) -> list[Put]:
+        """Store schedules, all or none, except that a declaration of the code passes over a row
+        that another transaction holds (``Put.HELD``). What is new or has another spec begins at the
+        first tick after now; one that was deleted in the last days, after what was accounted for,
+        unless that is more than AHEAD_SECONDS ahead of the clock. One of the code that no worker
+        declares any more may be put at run time.
+
+        With ``Origin.CODE`` an active worker says what its code declares, again and again: a
+        version that was never seen replaces the one in use, one that was replaced earlier does so
+        only when that is no longer declared.
+        """
+        ...
+
+    async def delete_schedule(self, name: str) -> Deleted:
+        """Delete a schedule, unless an active worker's code declares it. Its jobs stay, and for
+        UNDECLARED_SECONDS how far its ticks were accounted for."""
+        ...
+
+    async def pause_schedule(
+        self, name: str, *, paused: bool, record: Record | None = None
+    ) -> bool:
+        """Pause a schedule, or resume it at the first tick after now. False: unknown. ``record``:
+        written with it."""
+        ...
+
+    async def due_schedules(
+        self, limit: int = DUE_MAX, after: tuple[float, str] = FIRST_PAGE
+    ) -> DueSchedules:
+        """Return a page of schedules that are due and not paused, behind (next_tick, name)."""
+        ...
+
+    async def fire(self, firings: Sequence[Firing]) -> list[FireAnswer]:
+        """Move schedules on that stand where they were seen, each in one commit with the jobs of
+        its ticks; at most FIRE_MAX, of different schedules. Waits for no schedule's row; one that
+        is held up by another transaction (of its row, or of a key of its jobs) is not won."""
+        ...
+
+    async def note_undeclared(self, names: Sequence[str]) -> int:
+        """Let those schedules of the code sleep that no worker has declared for DECLARED_SECONDS,
+        until one does again; return how many do from now on."""
+        ...
+
+    # -- what people do. ``tokens``: a job whose last token is another is left alone, and left out
+    # of the answer. ``record``: written with what was done, if anything was
+
+    async def cancel(
+        self,
+        job_ids: Sequence[int],
+        *,
+        tokens: Tokens | None = None,
+        record: Record | None = None,
+    ) -> dict[int, Cancelled]:
+        """Cancel queued jobs at once, ask running ones. Unknown ids are left out."""
+        ...
+
+    async def requeue(
+        self,
+        job_ids: Sequence[int],
+        *,
+        from_scratch: bool = False,
+        tokens: Tokens | None = None,
+        record: Record | None = None,
+    ) -> dict[int, Requeued]:
+        """Revive dead or cancelled jobs with fresh budgets, under no suspicion (``from_scratch``:
+        without their checkpoint), in the order of their ids: of several with one key the first
+        has it. Tokens go on rising. Unknown ids are left out."""
+        ...
+
+    async def discard(
+        self,
+        job_ids: Sequence[int],
+        *,
+        tokens: Tokens | None = None,
+        record: Record | None = None,
+    ) -> int:
+        """Delete dead jobs and their attempts; return how many."""
+        ...
+
+    async def request_drain(
+        self, worker_ids: Sequence[int], *, record: Record | None = None
+    ) -> set[int]:
+        """Ask live workers to drain and leave: each receives it with its next beat. Return the ids
+        of those that are asked, now or before; the others are gone."""
+        ...
+
+    async def ask_stack(
+        self, job_id: int, token: int, *, seen: str, then: str, record: Record | None = None
+    ) -> bool:
+        """Ask the worker that runs this attempt where it is (``store.stacks``): replace the
+        requests on its row, where they are those that were seen. False: they are not, or nothing
+        runs the attempt any more."""
+        ...
+
+    async def pause(self, new: NewPause, *, record: Record | None = None) -> Pause:
+        """Note that it is paused. Workers act on it once they have read it, and say so by
+        ``heed``; the same again has a new id, and they do both again."""
+        ...
+
+    async def resume(
+        self, kind: PauseKind, name: str, *, record: Record | None = None
+    ) -> Pause | None:
+        """End a pause; return what it was. None: it was not paused."""
+        ...
+
+    async def trigger(self, job: NewJob, *, record: Record | None = None) -> Enqueued:
+        """Store the job that a person asks a schedule for."""
+        ...
+
+    async def note(self, note: Note) -> int:
+        """Record what was done otherwise, or begin a bulk action; return its id."""
+        ...
+
+    async def take_step(self, step: BulkStep, counts: Counts) -> None:
+        """Move a bulk action on by a step in which no job was to be changed. Raises Overtaken, as
+        each verb that is given a step does where it cannot be taken."""
+        ...
+
+    async def stop_action(self, action_id: int) -> bool:
+        """Stop a bulk action that is under way; no further step of it is taken. False: it is over,
+        or unknown."""
+        ...
+
+
+@runtime_checkable
+class ServerStore(Protocol):
+    """What a store on a server can say besides, which workers of many machines share: how many
+    serve the same, and what is to be announced to a messenger."""
+
+    async def count_peers(self, me: WorkerRef) -> int:
+        """Return how many active workers serve the same queues and tasks, this one included."""
+        ...
+
+    async def waiting(self, grace: float, limit: int) -> UnannouncedBatch:
+        """Return jobs that no worker has taken for ``grace`` seconds since they are due, the first
+        of each task in each queue's line, and those that are due and in no line; ``limit`` of each
+        kind."""
+        ...
+
+    async def list_run_elsewhere(self, me: WorkerRef, job_ids: Sequence[int]) -> list[RunBy]:
+        """Return those of the jobs that another worker runs at this moment."""
         ...
 
 

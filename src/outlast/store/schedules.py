@@ -4,7 +4,7 @@ A row says which instants are accounted for (``since``) and when a worker has to
 (``next_tick``). A change, or the end of a pause, moves both on, and the ticks in between are
 ``owed``: the next worker that looks counts them (``model/schedule_owed.py``). There is no row for
 each tick: a tick is fired by moving both forward, if they
-stand where they were seen, and by storing its job in the same commit (docs/decisions/0049). What a
+stand where they were seen, and by storing its job in the same commit (docs/decisions/0056). What a
 spec means is not known here: its text goes in and comes out as it is.
 """
 
@@ -13,13 +13,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from enum import StrEnum
 from hashlib import sha256
-from typing import Protocol
 
 import msgspec
 
 from outlast.errors import BadData, text_of
 from outlast.model.schedule_plan import GRACE_SECONDS, CatchUp, Overlap
-from outlast.store.actions import Record
 from outlast.store.values import NewJob
 
 DUE_MAX = 500  # schedules in one page of those that are due
@@ -192,63 +190,3 @@ class ScheduleRow(msgspec.Struct, frozen=True, kw_only=True):
     missed: int = 0
     last_skip: float | None = None
     last_skip_job: int | None = None
-
-
-class ScheduleReads(Protocol):
-    """What people and screens read of schedules."""
-
-    async def schedules(self, limit: int = 1_000, after: str = "") -> list[ScheduleRow]:
-        """Return schedules by name, those after this name."""
-        ...
-
-    async def schedule(self, name: str) -> ScheduleRow | None:
-        """Return one schedule."""
-        ...
-
-
-class ScheduleVerbs(Protocol):
-    """What a store does about schedules."""
-
-    async def put_schedules(
-        self, schedules: Sequence[NewSchedule], origin: Origin = Origin.RUN_TIME
-    ) -> list[Put]:
-        """Store schedules, all or none, except that a declaration of the code passes over a row
-        that another transaction holds (``Put.HELD``). What is new or has another spec begins at the
-        first tick after now; one that was deleted in the last days, after what was accounted for,
-        unless that is more than AHEAD_SECONDS ahead of the clock. One of the code that no worker
-        declares any more may be put at run time.
-
-        With ``Origin.CODE`` an active worker says what its code declares, again and again: a
-        version that was never seen replaces the one in use, one that was replaced earlier does so
-        only when that is no longer declared.
-        """
-        ...
-
-    async def delete_schedule(self, name: str) -> Deleted:
-        """Delete a schedule, unless an active worker's code declares it. Its jobs stay, and for
-        UNDECLARED_SECONDS how far its ticks were accounted for."""
-        ...
-
-    async def pause_schedule(
-        self, name: str, *, paused: bool, record: Record | None = None
-    ) -> bool:
-        """Pause a schedule, or resume it at the first tick after now. False: unknown. ``record``:
-        written with it."""
-        ...
-
-    async def due_schedules(
-        self, limit: int = DUE_MAX, after: tuple[float, str] = FIRST_PAGE
-    ) -> DueSchedules:
-        """Return a page of schedules that are due and not paused, behind (next_tick, name)."""
-        ...
-
-    async def fire(self, firings: Sequence[Firing]) -> list[FireAnswer]:
-        """Move schedules on that stand where they were seen, each in one commit with the jobs of
-        its ticks; at most FIRE_MAX, of different schedules. Waits for no schedule's row; one that
-        is held up by another transaction (of its row, or of a key of its jobs) is not won."""
-        ...
-
-    async def note_undeclared(self, names: Sequence[str]) -> int:
-        """Let those schedules of the code sleep that no worker has declared for DECLARED_SECONDS,
-        until one does again; return how many do from now on."""
-        ...

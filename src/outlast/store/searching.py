@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
-
 import msgspec
 
 SEARCH_MAX = 1_000  # characters of a text that is searched for
@@ -42,14 +39,3 @@ def is_searchable(text: str) -> bool:
         return 0 < len(text) <= SEARCH_MAX and "\x00" not in text and bool(text.encode())
     except UnicodeEncodeError:
         return False
-
-
-class SearchReads(Protocol):
-    """The reads of a search."""
-
-    async def search(
-        self, ids: Sequence[int], texts: Texts, size_max: int = LOOK_BYTES
-    ) -> Searched:
-        """Return those of these jobs that hold all that is searched for. Newest first, it looks at
-        one, and at more as long as their arguments have no more than ``size_max`` bytes in all."""
-        ...

@@ -8,8 +8,16 @@ a name for one.
 from __future__ import annotations
 
 import re
+from collections.abc import Awaitable, Callable
 from functools import cache
 from importlib import resources
+from typing import Any
+
+Row = dict[str, Any]
+"""A row by the names of its columns."""
+Rows = Callable[..., Awaitable[list[Row]]]
+"""``rows(topic, name, **values)``: returns the rows of a statement, given the values that it names.
+"""
 
 _NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
 

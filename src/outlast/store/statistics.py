@@ -4,9 +4,11 @@ there are. A number that has reached its bound means "or more"."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import msgspec
+
+from outlast.store.statements import Rows
 
 K = TypeVar("K")
 COUNT_MAX = 10_000  # jobs that are counted for an autoscaler
@@ -167,3 +169,67 @@ class Shares(Generic[K]):
 
     def _even_share(self, at_most: int) -> int:
         return max(1, min(at_most, self._most // max(1, len(self.keys)) - PROBE))
+
+
+_FIGURES: dict[str, type[msgspec.Struct]] = {
+    "running": QueueCount,
+    "suspects": QueueCount,
+    "dead": QueueCount,
+    "ended": EndedJobs,
+    "undecodable": Undecodable,
+}
+
+
+async def count(rows: Rows, most: int, lanes: int) -> Statistics:
+    """Return what the store holds, in one snapshot; each figure is counted up to ``most``."""
+    found: dict[str, Any] = {}
+    for name, kind in _FIGURES.items():
+        found[name] = [kind(**row) for row in await rows("statistics", name, most=most)]
+    lined, more_lanes = await _count_lanes(rows, most, lanes)
+    waiting = await _count_waiting(rows, most, lanes)
+    (refused,) = await rows("statistics", "refused")
+    return Statistics(
+        now=refused["now"],
+        lanes=lined,
+        waiting=waiting,
+        refused=refused["number"],
+        most=most,
+        more_lanes=more_lanes or len(waiting) >= lanes,
+        **found,
+    )
+
+
+async def _count_lanes(rows: Rows, most: int, lanes: int) -> tuple[list[DueJobs], bool]:
+    """Return the lanes of the line, and whether there are more."""
+    heads = await rows("statistics", "lanes", lanes=lanes)
+    oldest = {(row["queue"], row["task"]): row["oldest"] for row in heads}
+    found: dict[tuple[str, str], DueJobs] = {}
+    shares = Shares(most, oldest)
+    while shares.keys:
+        queues, tasks = (list(names) for names in zip(*shares.keys, strict=True))
+        values = {"queues": queues, "tasks": tasks, "most": shares.rows}
+        for row in await rows("statistics", "count_lanes", **values):
+            key = row["queue"], row["task"]
+            is_full = row["number"] >= shares.rows
+            found[key] = DueJobs(oldest=oldest[key], at_least=is_full, **row)
+        shares.go_on([key for key, each in found.items() if each.at_least])
+    return [found[key] for key in sorted(found)], bool(heads) and heads[0]["heads"] >= lanes
+
+
+async def _count_waiting(rows: Rows, most: int, lanes: int) -> list[ScheduledJobs]:
+    """Return the queues that have jobs outside the line."""
+    heads = await rows("statistics", "waiting", lanes=lanes)
+    oldest = {row["queue"]: row["oldest"] for row in heads}
+    found: dict[str, ScheduledJobs] = {}
+    shares = Shares(most // 2, oldest)
+    while shares.keys:
+        values = {"queues": shares.keys, "most": shares.rows}
+        for row in await rows("statistics", "count_waiting", **values):
+            found[row["queue"]] = ScheduledJobs(
+                oldest=oldest[row["queue"]],
+                due_at_least=row["due"] >= shares.rows,
+                scheduled_at_least=row["scheduled"] >= shares.rows,
+                **row,
+            )
+        shares.go_on([queue for queue, each in found.items() if each.is_at_least()])
+    return list(found.values())

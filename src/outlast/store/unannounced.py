@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol, runtime_checkable
-
 import msgspec
-
-from outlast.store.values import WorkerRef
 
 RunBy = tuple[int, int, str, int]  # a running job, its token, its worker's name and number
 
@@ -33,18 +28,3 @@ class UnannouncedBatch(msgspec.Struct, frozen=True, kw_only=True):
     workers: int
     next_due: float | None
     jobs: list[Unannounced]
-
-
-@runtime_checkable
-class UnannouncedJobs(Protocol):
-    """A store whose waiting jobs can be announced to a messenger."""
-
-    async def waiting(self, grace: float, limit: int) -> UnannouncedBatch:
-        """Return jobs that no worker has taken for ``grace`` seconds since they are due, the first
-        of each task in each queue's line, and those that are due and in no line; ``limit`` of each
-        kind."""
-        ...
-
-    async def list_run_elsewhere(self, me: WorkerRef, job_ids: Sequence[int]) -> list[RunBy]:
-        """Return those of the jobs that another worker runs at this moment."""
-        ...

@@ -395,3 +395,13 @@ class Migration(msgspec.Struct, frozen=True):
     number: int
     name: str
     applied_at: float | None
+
+
+class LockIdentity(msgspec.Struct, frozen=True, kw_only=True):
+    """Which lock file a worker has: no other worker, before or after it, on this host or another,
+    has the same."""
+
+    boot_id: str
+    path: str
+    device: int
+    inode: int

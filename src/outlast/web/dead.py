@@ -9,7 +9,6 @@ from outlast.insight.deaths import DeathGroups, read_dead_groups
 from outlast.insight.documents import error_of
 from outlast.insight.queries import find_jobs, read_dead
 from outlast.model.job import State
-from outlast.store.evidence import DeadFilter
 from outlast.store.protocol import Store
 from outlast.store.rows import JobFilter, JobIds, StoredJob
 from outlast.web.endpoint import Endpoint
@@ -23,7 +22,7 @@ TEXT_MAX = 200  # characters of arguments
 
 async def show_groups(visit: Visit) -> Response:
     """Show the groups of dead jobs."""
-    which = DeadFilter(
+    which = JobFilter(
         queue=read_name(visit.query, "queue"),
         task=read_name(visit.query, "task"),
         tenant=tenant_of(visit),
@@ -51,10 +50,10 @@ async def show_group(visit: Visit) -> Response:
         return ids, [(row, error_of(row, last)) async for row, last in rows]
 
     async def look_at_group(store: Store) -> DeathGroups:
-        return await read_dead_groups(store, DeadFilter(tenant=tenant))
+        return await read_dead_groups(store, JobFilter(tenant=tenant))
 
     ids, rows = await visit.ask(("dead group", name, tenant, before), look)
-    groups = await visit.ask(("dead", DeadFilter(tenant=tenant)), look_at_group)
+    groups = await visit.ask(("dead", JobFilter(tenant=tenant)), look_at_group)
     group = next((one for one in groups.groups if one.group == name), None)
     return visit.show(
         "dead_group.html",

@@ -38,7 +38,6 @@ from outlast.worker.runners.pool import RunnerPool
 from outlast.worker.runners.process import OutputSink, RunnerOwner, RunnerProcess
 from outlast.worker.runners.recycling import Recycling
 from outlast.worker.runners.reload import CodeWatch
-from outlast.worker.runners.supervisor import GroupTether
 from outlast.worker.runners.tether import Tether
 from outlast.worker.service import Duty
 from outlast.worker.worker import Worker
@@ -326,7 +325,7 @@ def make_runner_pool(
     worker: Worker,
     make_runner: Callable[[RunnerOwner], RunnerProcess],
     settings: WorkerSettings,
-    tether: GroupTether,
+    tether: Tether,
     clock: Clock,
 ) -> RunnerPool:
     """Return the pool of a worker with runners, none of them started."""

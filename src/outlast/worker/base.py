@@ -1,7 +1,7 @@
 """What the parts of a worker ask of each other.
 
-A worker owns its parts: it makes them, and it is what they tell (``PoolOwner``). A pool is asked by
-three: the exchange, which fills it (``AttemptStarter``); those who end attempts
+A worker owns its parts: it makes them, and it is what they tell (``PoolOwner``, ``Owner``). A pool
+is asked by three: the exchange, which fills it (``AttemptStarter``); those who end attempts
 (``AttemptControl``); and, where attempts run in processes, those who end them by force
 (``RunnerControl``).
 """
@@ -11,9 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import Protocol
 
+from outlast.model.lease import DeathCause
+from outlast.model.lifecycle import Transition
 from outlast.runner.protocol import Reported
+from outlast.store.glances import Glance
 from outlast.store.schedules import NewSchedule
-from outlast.store.values import Claimed, ClaimRequest, Save
+from outlast.store.values import Claimed, ClaimRequest, Save, Snapshot, WorkerRef, WorkerSeen
 from outlast.worker.running import Running
 from outlast.worker.service import Duty
 
@@ -166,6 +169,54 @@ class Pool(Protocol):
 
     async def close(self) -> None:
         """End what runs attempts; nothing of it is left afterwards."""
+        ...
+
+
+class Owner(Protocol):
+    """The worker, as the duties see it that keep its row, its pauses, its schedules and its watch
+    over others."""
+
+    pool: Pool
+
+    @property
+    def me(self) -> WorkerRef:
+        """Its present registration."""
+        ...
+
+    def may_begin(self) -> bool:
+        """Whether the lease is trusted, and the worker stays."""
+        ...
+
+    def look_for_work(self) -> None:
+        """Look for work: there may be more of it."""
+        ...
+
+    def note_registration(self) -> None:
+        """Note a new row or epoch."""
+        ...
+
+    async def hand_in_the_rest(self) -> None:
+        """Hand the store what has ended."""
+        ...
+
+    def give_up(self, error: Exception, seconds: float) -> None:
+        """Leave: for ``seconds`` the store has refused a new row by this error."""
+        ...
+
+    def take_look(self, look: Snapshot) -> None:
+        """Take what a look at the store has shown."""
+        ...
+
+    def take_glance(self, glance: Glance) -> None:
+        """Take what a glance at the store has shown."""
+        ...
+
+    def note_reaped(self, gone: WorkerSeen, cause: DeathCause) -> None:
+        """Note a worker that was found gone."""
+        ...
+
+    def note_reclaimed(self, applied: list[Transition]) -> None:
+        """Note jobs that were given back."""
         ...
 
 

@@ -9,8 +9,8 @@ pass, and exiting would cost the worker its attempts: it stays.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 from outlast.clock import Clock
 from outlast.errors import StoreUnavailable
@@ -37,19 +37,6 @@ class Trouble(NamedTuple):
     since: float
 
 
-class Failable(Protocol):
-    """A duty, and why it fails."""
-
-    @property
-    def name(self) -> str:
-        """The duty's name."""
-        ...
-
-    def find_failure(self) -> Failure | None:
-        """Return why it fails; None while it does what it should."""
-        ...
-
-
 class Condition:
     """Judges the duties of one worker with each beat that was answered.
 
@@ -71,20 +58,24 @@ class Condition:
             self._beats_since = now
         self._beat_at = now
 
-    def find_trouble(self, duties: Iterable[Failable]) -> Trouble | None:
-        """Return the duty to report: the vital one, else the one that has failed for longest."""
-        told = [(each.name, why) for each in duties if (why := each.find_failure()) is not None]
-        told = [(name, why) for name, why in told if self._seconds_since(why.since) >= TELL_SECONDS]
+    def find_trouble(self, failures: Mapping[str, Failure | None]) -> Trouble | None:
+        """Return the duty to report: the vital one, else the one that has failed for longest.
+        ``failures``: why each duty fails; None: it does not."""
+        told = [
+            (name, why)
+            for name, why in failures.items()
+            if why is not None and self._seconds_since(why.since) >= TELL_SECONDS
+        ]
         if not told:
             return None
         name, why = min(told, key=lambda each: (each[0] != VITAL, each[1].since))
         text = f"{type(why.error).__name__}: {why.error}"
         return Trouble(name, line(self._hide(text), ERROR_MAX), why.since)
 
-    def find_end(self, duties: Iterable[Failable]) -> Failure | None:
-        """Return the failure for which the worker has to leave, if any. Time in which calls only
-        broke off does not count: otherwise one refusal after an outage would end the worker."""
-        why = next((each.find_failure() for each in duties if each.name == VITAL), None)
+    def find_end(self, failures: Mapping[str, Failure | None]) -> Failure | None:
+        """Return the failure of the vital duty, if the worker has to leave for it. Time in which
+        calls only broke off does not count: otherwise one refusal after an outage would end it."""
+        why = failures.get(VITAL)
         if why is None:
             self._answered_at = None
         if why is None or isinstance(why.error, StoreUnavailable):

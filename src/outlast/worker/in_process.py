@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import functools
 from collections.abc import AsyncIterator, Callable, Collection
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
@@ -46,23 +46,19 @@ from outlast.worker.running import Running
 from outlast.worker.worker import Worker
 
 
-class SlotOwner(Protocol):
-    """Gives slots to attempts."""
-
-    def note_freed(self, slots: int) -> None:
-        """Note how many attempts have ended."""
-        ...
-
-
 class LocalLink:
     """What attempts need of their worker, one call away."""
 
     def __init__(
-        self, ledger: Ledger, checkpoints: CheckpointSink, slots: SlotOwner, store_id: str
+        self,
+        ledger: Ledger,
+        checkpoints: CheckpointSink,
+        note_freed: Callable[[int], None],
+        store_id: str,
     ) -> None:
         self._ledger = ledger
         self._checkpoints = checkpoints
-        self._slots = slots
+        self._note_freed = note_freed
         self._loop = asyncio.get_running_loop()
         self.store_id = store_id
         self.worker_id = 0
@@ -128,7 +124,7 @@ class LocalLink:
         self._take_reports()
         ends, self._ends = self._ends, {}
         self._ledger.end_all(ends.values())
-        self._slots.note_freed(len(ends))
+        self._note_freed(len(ends))
 
     def report_begun(self, attempts: list[tuple[int, float]]) -> None:
         """Note that the code of these attempts began that many seconds ago."""
@@ -191,7 +187,7 @@ class LocalStarter:
         serves, self._lacks = split_by_tags(hello.tasks, settings.tags)
         self._schedules = hello.schedules
         self._tasks = sorted(serves)
-        self.link = LocalLink(ledger, checkpoints, self, store_id)
+        self.link = LocalLink(ledger, checkpoints, self.note_freed, store_id)
         self.executor = Executor(
             app,
             self.link,

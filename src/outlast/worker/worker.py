@@ -15,7 +15,7 @@ from outlast.model.lifecycle import Transition
 from outlast.store.glances import Glance
 from outlast.store.lockfile import LockFile
 from outlast.store.presence import PresenceLock
-from outlast.store.protocol import Store
+from outlast.store.protocol import ServerStore, Store
 from outlast.store.rows import WorkerStatus
 from outlast.store.values import Beat, NewWorker, Snapshot, WorkerRef, WorkerSeen
 from outlast.store.wakeup import Wakeup
@@ -27,7 +27,7 @@ from outlast.worker.claims.ledger import Ledger
 from outlast.worker.claims.pauses import PauseKeeper
 from outlast.worker.claims.peers import is_among_many
 from outlast.worker.claims.stacks import StackShower
-from outlast.worker.claims.wake_turns import PeerCount, PeerStore, WakeTurns, is_request
+from outlast.worker.claims.wake_turns import PeerCount, WakeTurns, is_request
 from outlast.worker.condition import Condition
 from outlast.worker.lease.heartbeat import Heartbeat
 from outlast.worker.lease.presence import PresenceKeeper
@@ -47,7 +47,7 @@ class Worker:
     """One worker: ``run`` it until ``request_stop``.
 
     It makes its parts, and is the owner that they tell of what happens (``PoolOwner``,
-    ``RegistrationOwner``, ``ReaperOwner``). ``make_pool`` returns what runs the attempts of a
+    ``Owner``). ``make_pool`` returns what runs the attempts of a
     worker, which has its ledger and checkpoints by then; ``make_duties``: more than its own.
     """
 
@@ -84,7 +84,7 @@ class Worker:
         self.checkpoints = CheckpointWriter(store, self.ledger, self.nudges.checkpoints)
         self.pool = make_pool(self)
         self.registration = self._make_registration(hold_until)
-        self._pauses = PauseKeeper(self, store, self.nudges.pauses, clock)
+        self._pauses = PauseKeeper(self, store, self.ledger, self.nudges.pauses, clock)
         self.heartbeat = Heartbeat(
             open_beating_store,
             self.me,
@@ -95,13 +95,17 @@ class Worker:
         )
         self._shower = StackShower(store, self.ledger, self.pool, self.nudges.stacks, clock)
         self._announcer = self._make_announcer()
-        self._turns = WakeTurns(self, new.queues, self.pool.starter, self.nudges.turns, clock)
+        self._turns = WakeTurns(
+            self.look_for_work, new.queues, self.pool.starter.tasks, self.nudges.turns, clock
+        )
         self._exchange = self._make_exchange()
         self._keeper = self._make_presence_keeper()
         eased, tally = is_among_many(wakeup, self._turns), self.ledger.tally
         self._reaper = make_reaper(self, store, lambda: self.me, new.boot_id, clock, eased, tally)
         self._minutes = MinuteWriter(store, tally, lambda: self.me, clock)
-        self._scheduler = Scheduler(self, store, self.pool.starter, self.nudges.scheduler, clock)
+        self._scheduler = Scheduler(
+            self, store, self.pool.starter.schedules, self.nudges.scheduler, clock
+        )
         self._condition = Condition(clock, self.registration.terms.lease / 2, evidence.hide)
         more = map(self._serve, make_duties(self.pool))
         self.services = {each.name: each for each in (*self._make_services(), *more)}
@@ -163,7 +167,7 @@ class Worker:
         yield self._serve(self._pauses, self.nudges.pauses)
         yield self._serve(self._exchange, self.nudges.exchange)
         yield self._serve(self._turns, self.nudges.turns)
-        if isinstance(self._store, PeerStore):
+        if isinstance(self._store, ServerStore):
             yield self._serve(PeerCount(self._store, lambda: self.me, self._turns))
         yield self._serve(self.registration, self.nudges.registration)
         yield self._serve(self.checkpoints, self.nudges.checkpoints)
@@ -295,8 +299,9 @@ class Worker:
     def _look_at_duties(self) -> None:
         """Report a failing duty with the next beat; leave if it has failed for too long."""
         self._condition.note_beat()
-        self.heartbeat.report(self._condition.find_trouble(self.services.values()))
-        if (end := self._condition.find_end(self.services.values())) is not None:
+        failures = {name: each.find_failure() for name, each in self.services.items()}
+        self.heartbeat.report(self._condition.find_trouble(failures))
+        if (end := self._condition.find_end(failures)) is not None:
             self.give_up(end.error, self._clock.boot() - end.since)
 
     # -- what its pool asks and reports ----------------------------------------------------------

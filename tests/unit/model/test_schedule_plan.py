@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -93,7 +95,8 @@ def test_ticks_that_come_back_or_stand_still_end_the_plan() -> None:
         def next_after(self, instant: float) -> float | None:
             return max(NOON, instant)
 
-    assert plan(Stuck(), NOON - 9, NOON + HOUR, CatchUp.ALL, DAY) == TickPlan([NOON], 0, NOON, None)
+    stuck: Any = Stuck()
+    assert plan(stuck, NOON - 9, NOON + HOUR, CatchUp.ALL, DAY) == TickPlan([NOON], 0, NOON, None)
 
 
 def test_a_schedule_that_has_ended_is_never_due_again() -> None:
@@ -103,7 +106,8 @@ def test_a_schedule_that_has_ended_is_never_due_again() -> None:
         def next_after(self, instant: float) -> float | None:
             return NOON if instant < NOON else None
 
-    assert plan(Once(), 0.0, NOON, CatchUp.LAST, DAY) == TickPlan([NOON], 0, NOON, None)
+    once: Any = Once()
+    assert plan(once, 0.0, NOON, CatchUp.LAST, DAY) == TickPlan([NOON], 0, NOON, None)
 
 
 @given(

@@ -19,6 +19,12 @@ CALL = re.compile(r"SELECT [^;]*\boutlast_\w+_v1\([^;]*")
 TABLE = re.compile(r"\b(FROM|INTO|UPDATE) outlast_[a-z]+\b(?!\()")
 
 
+def test_a_topic_is_a_file_of_the_same_name_in_each_store() -> None:
+    assert {topic for store, topic in TOPICS if store == "postgres"} == {
+        topic for store, topic in TOPICS if store == "sqlite"
+    }
+
+
 def test_no_statement_of_a_topic_has_the_name_of_another() -> None:
     assert {
         which for which, text in TOPICS.items() if [*statements(*which)] != NAME.findall(text)

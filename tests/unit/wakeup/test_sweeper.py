@@ -29,7 +29,8 @@ def unused() -> Any:
 async def test_reasons_of_reclaimed_jobs_are_bounded_while_the_messenger_is_away() -> None:
     clock = ManualClock()
     messenger = Messenger(unused, "amqp", inbox=None, clock=clock)  # not started
-    sweeper = Sweeper(Nothing(), messenger, poll=1.0, clock=clock)
+    store: Any = Nothing()
+    sweeper = Sweeper(store, messenger, poll=1.0, clock=clock)
     for number in range(RECLAIMED_MAX + 5):
         sweeper.note_reclaimed(number, "gone")
     assert await sweeper.run_once() == 1.0

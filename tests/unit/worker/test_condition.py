@@ -16,8 +16,9 @@ class Duty:
         self.name = name
         self.failure = None if error is None else Failure(error, since)
 
-    def find_failure(self) -> Failure | None:
-        return self.failure
+
+def of(*duties: Duty) -> dict[str, Failure | None]:
+    return {each.name: each.failure for each in duties}
 
 
 def judged(*, hide: str = "never matches") -> tuple[ManualClock, Condition]:
@@ -35,9 +36,9 @@ def test_a_brief_failure_of_a_duty_is_not_reported():
     clock, condition = judged()
     duty = Duty("reaper", REFUSED)
     clock.advance(TELL_SECONDS - 0.1)
-    assert condition.find_trouble([duty]) is None
+    assert condition.find_trouble(of(duty)) is None
     clock.advance(0.2)
-    told = condition.find_trouble([duty])
+    told = condition.find_trouble(of(duty))
     assert told is not None
     assert (told.duty, told.since) == ("reaper", 0.0)
     assert told.error == f"NotPermitted: {REFUSED}"
@@ -46,11 +47,11 @@ def test_a_brief_failure_of_a_duty_is_not_reported():
 def test_a_failure_that_makes_a_worker_useless_comes_first():
     clock, condition = judged()
     clock.advance(100.0)
-    both = [Duty("reaper", REFUSED), Duty("pool"), Duty("exchange", StoreUnavailable("x"), 50.0)]
-    told = condition.find_trouble(both)
+    all_three = Duty("reaper", REFUSED), Duty("pool"), Duty("exchange", StoreUnavailable("x"), 50.0)
+    told = condition.find_trouble(of(*all_three))
     assert told is not None
     assert told.duty == "exchange"
-    told = condition.find_trouble([Duty("pruner", REFUSED, 60.0), Duty("reaper", REFUSED, 50.0)])
+    told = condition.find_trouble(of(Duty("pruner", REFUSED, 60.0), Duty("reaper", REFUSED, 50.0)))
     assert told is not None
     assert told.duty == "reaper"
 
@@ -58,7 +59,7 @@ def test_a_failure_that_makes_a_worker_useless_comes_first():
 def test_an_error_is_one_bounded_line_without_secrets():
     clock, condition = judged(hide="hush")
     clock.advance(TELL_SECONDS)
-    told = condition.find_trouble([Duty("reaper", RuntimeError("a hush\nb" + "x" * 1_000))])
+    told = condition.find_trouble(of(Duty("reaper", RuntimeError("a hush\nb" + "x" * 1_000))))
     assert told is not None
     assert told.error.startswith("RuntimeError: a [redacted] b")
     assert len(told.error) == 300
@@ -68,31 +69,31 @@ def test_a_worker_leaves_when_the_store_refuses_it_for_minutes():
     clock, condition = judged()
     duty = Duty("exchange", REFUSED, 10.0)
     beating(clock, condition, 10.0)
-    assert condition.find_end([duty]) is None
+    assert condition.find_end(of(duty)) is None
     beating(clock, condition, GIVE_UP_SECONDS - 2.0)
-    assert condition.find_end([duty]) is None
+    assert condition.find_end(of(duty)) is None
     beating(clock, condition, 4.0)
-    assert condition.find_end([duty]) == Failure(REFUSED, 10.0)
-    assert condition.find_end([Duty("exchange")]) is None
-    assert condition.find_end([Duty("reaper", REFUSED)]) is None
+    assert condition.find_end(of(duty)) == Failure(REFUSED, 10.0)
+    assert condition.find_end(of(Duty("exchange"))) is None
+    assert condition.find_end(of(Duty("reaper", REFUSED))) is None
 
 
 def test_a_temporary_failure_is_no_reason_to_leave():
     clock, condition = judged()
     beating(clock, condition, 10 * GIVE_UP_SECONDS)
-    assert condition.find_end([Duty("exchange", StoreUnavailable("it waits for a lock"))]) is None
+    assert condition.find_end(of(Duty("exchange", StoreUnavailable("it waits for a lock")))) is None
 
 
 def test_the_time_in_which_the_store_was_away_does_not_count():
     clock, condition = judged()
     duty = Duty("exchange", REFUSED)
-    assert condition.find_end([duty]) is None
+    assert condition.find_end(of(duty)) is None
     beating(clock, condition, 10.0)
     clock.advance(2 * GIVE_UP_SECONDS)  # no beat
     beating(clock, condition, GIVE_UP_SECONDS - 10.0)
-    assert condition.find_end([duty]) is None
+    assert condition.find_end(of(duty)) is None
     beating(clock, condition, 20.0)
-    assert condition.find_end([duty]) is not None
+    assert condition.find_end(of(duty)) is not None
 
 
 def test_one_odd_answer_after_a_long_wait_for_a_lock_is_no_reason_to_leave():
@@ -100,30 +101,30 @@ def test_one_odd_answer_after_a_long_wait_for_a_lock_is_no_reason_to_leave():
     duty = Duty("exchange", StoreUnavailable("it waits for a lock"))
     for _ in range(10):
         beating(clock, condition, GIVE_UP_SECONDS)
-        assert condition.find_end([duty]) is None
+        assert condition.find_end(of(duty)) is None
     duty.failure = Failure(REFUSED, 0.0)  # the duty has failed all that time
-    assert condition.find_end([duty]) is None
+    assert condition.find_end(of(duty)) is None
     beating(clock, condition, GIVE_UP_SECONDS - 2.0)
-    assert condition.find_end([duty]) is None
+    assert condition.find_end(of(duty)) is None
     beating(clock, condition, 2.0)
-    assert condition.find_end([duty]) == duty.failure, "a lasting failure still counts"
+    assert condition.find_end(of(duty)) == duty.failure, "a lasting failure still counts"
 
 
 def test_refusals_with_broken_calls_between_count_from_the_first():
     clock, condition = judged()
     duty = Duty("exchange", REFUSED)
-    assert condition.find_end([duty]) is None
+    assert condition.find_end(of(duty)) is None
     beating(clock, condition, GIVE_UP_SECONDS / 2)
     duty.failure = Failure(StoreUnavailable("x"), 0.0)
-    assert condition.find_end([duty]) is None
+    assert condition.find_end(of(duty)) is None
     beating(clock, condition, GIVE_UP_SECONDS / 2)
     duty.failure = Failure(REFUSED, 0.0)
-    assert condition.find_end([duty]) is not None
+    assert condition.find_end(of(duty)) is not None
 
 
 def test_a_refusal_that_passed_does_not_count_for_the_next_one():
     clock, condition = judged()
-    assert condition.find_end([Duty("exchange", REFUSED)]) is None
+    assert condition.find_end(of(Duty("exchange", REFUSED))) is None
     beating(clock, condition, GIVE_UP_SECONDS)
-    assert condition.find_end([Duty("exchange")]) is None
-    assert condition.find_end([Duty("exchange", REFUSED, GIVE_UP_SECONDS)]) is None
+    assert condition.find_end(of(Duty("exchange"))) is None
+    assert condition.find_end(of(Duty("exchange", REFUSED, GIVE_UP_SECONDS))) is None

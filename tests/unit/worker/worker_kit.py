@@ -105,6 +105,8 @@ class FakeOwner:
         self.looks: list[Snapshot] = []
         self.glances: list[Glance] = []
         self.reclaimed: list[Transition] = []
+        self.pool: Any = None
+        self.me = WorkerRef(1, 1)
 
     def is_trusted(self) -> bool:
         return self.trusted
@@ -141,6 +143,15 @@ class FakeOwner:
 
     def note_reclaimed(self, applied: list[Transition]) -> None:
         self.reclaimed += applied
+
+    def note_registration(self) -> None:
+        """Nothing watches."""
+
+    async def hand_in_the_rest(self) -> None:
+        """There is none."""
+
+    def give_up(self, error: Exception, seconds: float) -> None:
+        self.failures.append(error)
 
 
 @contextmanager

@@ -11,10 +11,7 @@ claim_floors.py  where a claim reads each lane from, and searches for new ones: 
 enqueue.py       enqueues, on the store's own connection or in the caller's transaction
 callers.py       callers' own connections: asyncpg, psycopg
 pruning.py       deletes what ended long ago, and remembers where it stopped
-inspector.py     reads for people and screens; never writes, takes no locks
-evidence.py      dead jobs in groups, ended attempts, suspects
-statistics.py    what a store holds, in numbers
-find.py          finds ids of jobs for a list
+inspector.py     how the inspector's statements are run, and the reads that differ here
 presence.py      a worker's presence: an advisory lock on a session of its own
 wakeup.py        wake-ups: LISTEN and NOTIFY, on a connection that checks that it receives
 shared_wakeup.py  one such connection for all workers of an event loop

@@ -38,9 +38,8 @@ class PostgresActionVerbs:
     async def cancel(
         self, job_ids: Sequence[int], *, tokens: Tokens | None = None, record: Record | None = None
     ) -> dict[int, Cancelled]:
-        """Cancel queued jobs at once, ask running ones. Those whose rows are locked are waited for
-        in a transaction of their own, in which nothing else is locked; of a bulk action they are
-        counted with the step that has left them."""
+        """Jobs whose rows are locked are waited for in a transaction of their own, in which nothing
+        else is locked; of a bulk action they are counted with the step that has left them."""
         first = await self._on_jobs(
             "cancel", job_ids, tokens, record, lambda notify: (notify, False)
         )
@@ -60,7 +59,6 @@ class PostgresActionVerbs:
         tokens: Tokens | None = None,
         record: Record | None = None,
     ) -> dict[int, Requeued]:
-        """Revive dead or cancelled jobs with fresh budgets."""
         rows = await self._on_jobs(
             "requeue", job_ids, tokens, record, lambda notify: (from_scratch, notify)
         )
@@ -69,8 +67,6 @@ class PostgresActionVerbs:
     async def discard(
         self, job_ids: Sequence[int], *, tokens: Tokens | None = None, record: Record | None = None
     ) -> int:
-        """Delete dead jobs and their attempts; return how many."""
-
         def count(rows: Rows) -> Counts:
             return {"discarded": rows[0][0]} if rows[0][0] else {}
 
@@ -80,7 +76,6 @@ class PostgresActionVerbs:
     async def request_drain(
         self, worker_ids: Sequence[int], *, record: Record | None = None
     ) -> set[int]:
-        """Ask live workers to drain and leave; return the ids of those that are asked."""
         rows = await self._act(
             record,
             lambda it, notify: it.fetch(_WORKERS["request_drain"], list(worker_ids), notify),
@@ -91,7 +86,6 @@ class PostgresActionVerbs:
     async def ask_stack(
         self, job_id: int, token: int, *, seen: str, then: str, record: Record | None = None
     ) -> bool:
-        """Ask the worker that runs this attempt where it is."""
         values = (job_id, token, seen, then)
         rows = await self._act(
             record,
@@ -101,7 +95,7 @@ class PostgresActionVerbs:
         return bool(rows)
 
     async def pause(self, new: NewPause, *, record: Record | None = None) -> Pause:
-        """Note that it is paused; wake workers, so that they read it."""
+        """Wakes workers, so that they read it."""
         values = (new.kind.value, new.name, new.paused_by, new.reason, new.stop)
         rows = await self._act(
             record,
@@ -113,7 +107,6 @@ class PostgresActionVerbs:
     async def resume(
         self, kind: PauseKind, name: str, *, record: Record | None = None
     ) -> Pause | None:
-        """End a pause; return what it was."""
         rows = await self._act(
             record,
             lambda it, notify: it.fetch(_PAUSES["resume"], kind.value, name, notify),
@@ -122,7 +115,6 @@ class PostgresActionVerbs:
         return pause_of(rows[0]) if rows else None
 
     async def trigger(self, job: NewJob, *, record: Record | None = None) -> Enqueued:
-        """Store the job that a person asks a schedule for."""
         (stored,) = await self._connections.run_notifying(
             lambda connection, may_notify: _do(
                 connection,
@@ -135,17 +127,14 @@ class PostgresActionVerbs:
         return stored
 
     async def note(self, note: Note) -> int:
-        """Record what was done otherwise, or begin a bulk action; return its id."""
         return await self._connections.run(lambda connection: write_note(connection, note, {}))
 
     async def take_step(self, step: BulkStep, counts: Counts) -> None:
-        """Move a bulk action on by a step in which no job was to be changed."""
         await self._connections.run(
             lambda connection: move(connection, step, counts), kind=Transaction.COMMITTED
         )
 
     async def stop_action(self, action_id: int) -> bool:
-        """Stop a bulk action that is under way."""
         return bool(
             await self._connections.run(
                 lambda connection: connection.fetch(_ACTIONS["stop"], action_id)

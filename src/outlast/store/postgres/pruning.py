@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from math import inf
 from typing import Any
 
@@ -15,7 +14,7 @@ from outlast.store.statements import statements
 _PRUNE = statements("postgres", "prune")
 _SESSION = statements("postgres", "session")
 
-Reached = Mapping[str, float]  # statement -> where it stopped, in seconds since 1970
+_FROM_THE_OLDEST = (-inf, -inf, -inf)
 
 
 class Pruning:
@@ -23,43 +22,23 @@ class Pruning:
 
     def __init__(self, connections: Connections) -> None:
         self._connections = connections
-        self._reached: Reached = {}
+        self._reached = _FROM_THE_OLDEST  # where each look has stopped, in seconds since 1970
 
     async def prune(
         self, jobs: float, workers: float, dead: float | None, limit: int, *, onward: bool
     ) -> int:
         """Delete jobs, workers and, unless None, dead jobs that ended that long ago, in seconds,
         ``limit`` at most; return how many went. ``onward``: from where the last batch stopped."""
-        after = self._reached if onward else {}
+        after = self._reached if onward else _FROM_THE_OLDEST
 
-        async def work(connection: Any) -> tuple[int, Reached]:
+        async def work(connection: Any) -> tuple[int, Any]:
             await connection.execute(_SESSION["by_index"])
-            batch = _Batch(connection, after, limit)
-            await batch.delete("jobs", jobs)
-            await batch.delete("kept")
-            if dead is not None:
-                await batch.delete("dead", dead)
+            found = await connection.fetchrow(_PRUNE["jobs"], limit, jobs, dead, *after)
             spans = (UNDECLARED_SECONDS, ACTIONS_SECONDS)
-            gone = await connection.fetchval(_PRUNE["workers"], workers, batch.left, *spans)
-            return limit - batch.left + gone, batch.reached
+            left = limit - found["gone"]
+            gone = await connection.fetchval(_PRUNE["workers"], workers, left, *spans)
+            return found["gone"] + gone, found
 
-        gone, self._reached = await self._connections.run(work, kind=Transaction.COMMITTED)
+        gone, found = await self._connections.run(work, kind=Transaction.COMMITTED)
+        self._reached = (found["old"], found["kept"], found["dead"])
         return gone
-
-
-class _Batch:
-    """What one transaction deletes. ``left``: how many rows more it may."""
-
-    def __init__(self, connection: Any, after: Reached, limit: int) -> None:
-        self._connection = connection
-        self._after = after
-        self.left = limit
-        self.reached = dict(after)
-
-    async def delete(self, statement: str, *values: float) -> None:
-        """Run one of the statements, from where it stopped."""
-        after = self._after.get(statement, -inf)
-        row = await self._connection.fetchrow(_PRUNE[statement], self.left, after, *values)
-        self.left -= row["gone"]
-        if row["reached"] is not None:
-            self.reached[statement] = row["reached"]

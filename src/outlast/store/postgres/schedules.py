@@ -49,21 +49,17 @@ class PostgresScheduleVerbs:
     async def put_schedules(
         self, schedules: Sequence[NewSchedule], origin: Origin = Origin.RUN_TIME
     ) -> list[Put]:
-        """Store schedules, all or none; of declared ones, those that no other transaction holds."""
         return await self._connections.run(
             lambda connection: put(connection, schedules, origin), kind=Transaction.COMMITTED
         )
 
     async def delete_schedule(self, name: str) -> Deleted:
-        """Delete a schedule, unless an active worker's code declares it."""
         rows = await self._rows(_SQL["delete"], name, DECLARED_SECONDS)
         return Deleted(rows[0][0])
 
     async def pause_schedule(
         self, name: str, *, paused: bool, record: Record | None = None
     ) -> bool:
-        """Pause a schedule, or resume it. False: unknown."""
-
         async def work(connection: Any) -> bool:
             known = bool(await connection.fetch(_SQL["pause"], name, paused, OWED_MAX))
             counts = {"paused" if paused else "resumed": 1} if known else {}
@@ -76,7 +72,6 @@ class PostgresScheduleVerbs:
     async def due_schedules(
         self, limit: int = DUE_MAX, after: tuple[float, str] = FIRST_PAGE
     ) -> DueSchedules:
-        """Return a page of schedules that are due and not paused."""
         rows = await self._rows(_SQL["due"], limit, *after)
         return DueSchedules(
             now=rows[0]["now"],
@@ -89,8 +84,7 @@ class PostgresScheduleVerbs:
         )
 
     async def fire(self, firings: Sequence[Firing]) -> list[FireAnswer]:
-        """Move schedules on, and store the jobs of their ticks, in one commit; in halves where
-        another transaction holds the key of a job."""
+        """In halves where another transaction holds the key of a job."""
         try:
             return await self._connections.run_notifying(
                 lambda it, may_notify: _fire(it, firings, notify=self.notify and may_notify),
@@ -103,7 +97,6 @@ class PostgresScheduleVerbs:
         return [*await self.fire(firings[:middle]), *await self.fire(firings[middle:])]
 
     async def note_undeclared(self, names: Sequence[str]) -> int:
-        """Let those sleep that no worker has declared for a while."""
         return len(await self._rows(_SQL["undeclared"], list(names), DECLARED_SECONDS))
 
     async def _rows(self, statement: str, *values: Any) -> list[Any]:

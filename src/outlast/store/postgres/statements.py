@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any
 
 import msgspec
 
 from outlast.errors import BadData, text_of
-from outlast.model.job import JobFacts, Policy
+from outlast.model.job import Policy
 from outlast.model.lifecycle import Transition
-from outlast.store.columns import cause_of, count_of, policy_of, progress_of
-from outlast.store.values import NewJob, Orphan, Report, Save
+from outlast.store.statements import statements
+from outlast.store.values import NewJob, Report, Save
 
 _encode = msgspec.json.Encoder().encode
+
+_NAMED = re.compile(r"(?<![:\w]):([a-z_]+)")
+
+
+@cache
+def numbered(topic: str, name: str) -> tuple[str, list[str]]:
+    """Return a statement whose parameters have names, with the numbers that the server wants
+    instead, and the names in the order of these."""
+    text = statements("postgres", topic)[name]
+    names = list(dict.fromkeys(_NAMED.findall(text)))
+    return _NAMED.sub(lambda found: f"${names.index(found[1]) + 1}", text), names
+
 
 Pair = tuple[int, int]  # a job's id and the token of an attempt: what guards each write about it
 
@@ -85,33 +98,3 @@ def _quoted(value: str | None) -> str:
     if "\\" in value or '"' in value:
         value = value.replace("\\", "\\\\").replace('"', '\\"')
     return f'"{value}"'
-
-
-def orphan_of(row: Any) -> Orphan:
-    """Return an orphan from a row of outlast_orphans_v1."""
-    facts = JobFacts(
-        job_id=row["job_id"],
-        token=row["token"],
-        failures=count_of(row["failures"]),
-        losses=count_of(row["losses"]),
-        policy=policy_of(row["policy"]),
-        cancel_requested=row["cancel_requested"],
-        solo=row["solo"],
-        incident=row["incident"],
-        cohort=row["cohort"],
-        task=row["task"],
-    )
-    return Orphan(
-        facts=facts,
-        worker_id=row["worker_id"],
-        task=row["task"],
-        queue=row["queue"],
-        attempts=count_of(row["attempts"]),
-        worker=row["worker"],
-        host=row["host"],
-        progress=progress_of(row["progress"]),
-        checkpoint_age=row["checkpoint_age"],
-        cause=cause_of(row["cause"]),
-        began=row["began"],
-        handed_back=row["handed_back"],
-    )

@@ -1,9 +1,10 @@
 """Jobs on PostgreSQL: one shared truth for workers on many machines.
 
-The verbs of ``store.protocol.Store``, each one statement of a file in ``sql/``. Its comment, or the
-head of the function that it calls, argues why it is right against a concurrent claim, reap and late
-worker. This module holds no rule of its own: it carries values to the statements and back. The
-hot path, the exchange, and the verbs about workers have modules of their own beside it.
+The verbs of ``store.protocol.Store``, which says what they do, each one statement of a file in
+``sql/``. Its comment, or the head of the function that it calls, argues why it is right against a
+concurrent claim, reap and late worker. This module holds no rule of its own: it carries values to
+the statements and back. The hot path, the exchange, and the verbs about workers have modules of
+their own beside it.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any, TypeVar
 from outlast.clock import SYSTEM, Clock
 from outlast.errors import StoreUnavailable
 from outlast.model.lifecycle import Transition
+from outlast.store.inspector import Inspector
 from outlast.store.logs import LOGS_KEPT, JobLog, lines_text
 from outlast.store.minutes import HOUR_SECONDS, MINUTE_SECONDS, WORKER_SECONDS, Counted, columns_of
 from outlast.store.postgres.actions import PostgresActionVerbs
@@ -30,7 +32,7 @@ from outlast.store.postgres.schema import PostgresSchema
 from outlast.store.postgres.session import Transaction
 from outlast.store.postgres.statements import Pair, pair_of, to_json
 from outlast.store.postgres.workers import WorkerVerbs
-from outlast.store.protocol import EXPIRE_MAX, PRUNE_MAX, REFUSALS_KEPT, Inspector
+from outlast.store.protocol import EXPIRE_MAX, PRUNE_MAX, REFUSALS_KEPT
 from outlast.store.schedules import NewSchedule, Put
 from outlast.store.stacks import Stack
 from outlast.store.statements import statements
@@ -111,11 +113,8 @@ class PostgresStore(WorkerVerbs, PostgresActionVerbs, PostgresScheduleVerbs):
     # -- life and schema
 
     async def open(self) -> None:
-        """Connect and check the schema; make it first where there is none at all.
-
-        A worker waits for its first session where the server has no place for one: others that
-        start at the same time give up their fourth as soon as they see how many they are.
-        """
+        """A worker waits for its first session where the server has no place for one: others that
+        start at the same time give up their fourth as soon as they see how many they are."""
         give_up_at = SYSTEM.boot() + (PLACE_SECONDS if self._connections.settings.reserved else 0)
         while True:
             try:
@@ -126,34 +125,27 @@ class PostgresStore(WorkerVerbs, PostgresActionVerbs, PostgresScheduleVerbs):
             await SYSTEM.sleep(TURN_SECONDS)
 
     async def close(self) -> None:
-        """Release connections. Safe to call twice."""
         await self._connections.close()
 
     async def drop_connections(self) -> None:
-        """Throw away connections in an unknown state; the next call makes new ones."""
         self._connections.drop()
 
     async def store_id(self) -> str:
-        """Return the id of this schema, drawn once when it was made."""
         return await self._schema.store_id()
 
     async def migrate(self) -> list[Migration]:
-        """Bring the schema up to date; return the steps that were applied."""
         return await self._schema.migrate()
 
     async def migrations(self) -> list[Migration]:
-        """Return all steps, applied or not. Changes nothing."""
         return await self._schema.migrations()
 
     async def grant(self, role: str, purpose: Purpose) -> list[str]:
-        """Let a role do what it is for; return the privileges that it lacked."""
         async with self._connections.use(kind=Transaction.COMMITTED) as connection:
             return await grant(connection, role, purpose)
 
     # -- jobs
 
     async def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
-        """Store jobs, all or none, in their order; at most ENQUEUE_MAX."""
         if len(jobs) == 1 and jobs[0].key is not None:
             stored = await self._enqueue_with_key(jobs[0])
             if stored is not None:
@@ -177,11 +169,10 @@ class PostgresStore(WorkerVerbs, PostgresActionVerbs, PostgresScheduleVerbs):
     async def exchange(
         self, me: WorkerRef, ended: Sequence[Transition], requests: Sequence[ClaimRequest]
     ) -> Exchanged:
-        """Hand in what ended, take what can run next: one round trip, one commit."""
         return await self._exchange.exchange(me, ended, requests)
 
     async def checkpoint(self, saves: Sequence[Save]) -> list[Answer]:
-        """Save checkpoints; of several for one attempt in the batch, the highest number."""
+        """Of several for one attempt in the batch, the highest number is saved."""
         best = _last_of_each(sorted(saves, key=lambda save: save.number))
         rows = await self._fetch(
             _JOBS["checkpoint"],
@@ -202,7 +193,7 @@ class PostgresStore(WorkerVerbs, PostgresActionVerbs, PostgresScheduleVerbs):
         ]
 
     async def progress(self, reports: Sequence[Report]) -> list[Answer]:
-        """Note progress; of several for one attempt in the batch, the last."""
+        """Of several for one attempt in the batch, the last is noted."""
         last = _last_of_each(reports)
         rows = await self._fetch(
             _JOBS["progress"],
@@ -215,7 +206,6 @@ class PostgresStore(WorkerVerbs, PostgresActionVerbs, PostgresScheduleVerbs):
         return [answers[pair_of(report)] for report in reports]
 
     async def keep_logs(self, logs: Sequence[JobLog]) -> set[int]:
-        """Replace what is kept of running attempts; return the tokens for which it was done."""
         rows = await self._fetch(
             _JOBS["keep_logs"],
             [each.job_id for each in logs],
@@ -228,11 +218,9 @@ class PostgresStore(WorkerVerbs, PostgresActionVerbs, PostgresScheduleVerbs):
         return {row[0] for row in rows}
 
     async def keep_stack(self, job_id: int, stack: Stack) -> bool:
-        """Keep where a running attempt is."""
         return bool(await self._fetch(_JOBS["keep_stack"], job_id, stack.token, to_json(stack)))
 
     async def expire(self, limit: int = EXPIRE_MAX) -> int:
-        """End queued jobs that have expired, ``limit`` at most."""
         return int((await self._fetch(_JOBS["expire"], limit))[0][0])
 
     async def prune(
@@ -244,29 +232,24 @@ class PostgresStore(WorkerVerbs, PostgresActionVerbs, PostgresScheduleVerbs):
         limit: int = PRUNE_MAX,
         onward: bool = False,
     ) -> int:
-        """Delete old ended jobs and gone workers, ``limit`` rows at most."""
         return await self._pruning.prune(
             jobs_older_than, workers_older_than, dead_older_than, limit, onward=onward
         )
 
     async def note_minute(self, worker_id: int, batch: int, counted: Sequence[Counted]) -> None:
-        """Note what a worker has counted."""
         mine = {"level": "worker", "worker_id": worker_id, "batch": batch}
         await self._fetch(_MINUTES["note"], to_json([columns_of(each) | mine for each in counted]))
 
     async def merge_minutes(self, limit: int = PRUNE_MAX) -> int:
-        """Add up what is old enough, and delete what is too old."""
         ages = (WORKER_SECONDS, MINUTE_SECONDS, HOUR_SECONDS)
         return int((await self._fetch(_MINUTES["merge"], limit, *ages))[0][0])
 
     async def waiting(self, grace: float, limit: int) -> UnannouncedBatch:
-        """Return what no worker has taken for a while."""
         head, *rows = await self._fetch(_EXCHANGE["waiting"], grace, limit)
         jobs = [Unannounced(*row) for row in rows]
         return UnannouncedBatch(workers=head["token"], next_due=head["seconds"], jobs=jobs)
 
     async def list_run_elsewhere(self, me: WorkerRef, job_ids: Sequence[int]) -> list[RunBy]:
-        """Return those of the jobs that another worker runs at this moment."""
         return [
             tuple(row)
             for row in await self._fetch(

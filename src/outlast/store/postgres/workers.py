@@ -12,13 +12,13 @@ from outlast.errors import StoreUnavailable
 from outlast.model.job import State
 from outlast.model.lease import DeathCause, Presence
 from outlast.model.lifecycle import Transition, as_applied
-from outlast.store.columns import policy_of, seconds_of
+from outlast.store.columns import orphan_of, policy_of, seconds_of
 from outlast.store.glances import Glance, Neighbour
 from outlast.store.lockfile import directory_for, place_in
 from outlast.store.postgres.pool import Connections
 from outlast.store.postgres.privileges import check_may_serve
 from outlast.store.postgres.session import Transaction
-from outlast.store.postgres.statements import Pair, ends_text, orphan_of, pair_of, to_json
+from outlast.store.postgres.statements import Pair, ends_text, pair_of, to_json
 from outlast.store.protocol import ORPHANS_MAX, OVERDUE_MAX
 from outlast.store.rows import WorkerStatus
 from outlast.store.stacks import asks_of
@@ -26,6 +26,7 @@ from outlast.store.statements import statements
 from outlast.store.values import (
     Beat,
     Failing,
+    LockIdentity,
     NewWorker,
     Orphan,
     OverdueAttempt,
@@ -35,7 +36,6 @@ from outlast.store.values import (
     WorkerSeen,
     line_of,
 )
-from outlast.store.watches import LockIdentity
 
 _PAUSES = statements("postgres", "pauses")
 _RECLAIM = statements("postgres", "reclaim")
@@ -56,8 +56,6 @@ class WorkerVerbs:
     # -- a worker's own
 
     async def register(self, new: NewWorker) -> Registered:
-        """Make a row for a worker, active, its lease running, or find it made; end those that
-        it succeeds. Raises NotPermitted where this role may not do all that a worker does."""
         async with self._connections.use() as connection:
             await check_may_serve(connection)
         await self.raise_tokens(new.token_seen)
@@ -86,13 +84,11 @@ class WorkerVerbs:
         return Registered(worker_id, epoch, new.registration, replaced)
 
     async def reconnect(self, me: WorkerRef, token_seen: int) -> WorkerRef | None:
-        """Raise the epoch, after any exchange under way. None: the lease is lost."""
         await self.raise_tokens(token_seen)
         rows = await self._fetch(_WORKERS["reconnect"], me.worker_id, me.registration, own=True)
         return WorkerRef(me.worker_id, rows[0]["epoch"], me.registration) if rows else None
 
     async def set_status(self, me: WorkerRef, status: WorkerStatus) -> bool:
-        """Move to draining or stopped. False: the lease is lost."""
         rows = await self._fetch(
             _WORKERS["set_status"], me.worker_id, status.value, me.registration, own=True
         )
@@ -101,35 +97,28 @@ class WorkerVerbs:
     async def announce(
         self, me: WorkerRef, tasks: Sequence[str], lacks: Mapping[str, Sequence[str]]
     ) -> None:
-        """Replace the tasks that this worker's row shows, and those it lacks tags for."""
         await self._fetch(
             _WORKERS["announce"], me.worker_id, to_json(tasks), to_json(lacks), me.registration
         )
 
     async def presence_off(self, me: WorkerRef, reason: str) -> None:
-        """Say on this worker's row that its presence proves nothing, and why."""
         await self._fetch(_WORKERS["presence_off"], me.worker_id, reason, me.registration)
 
     async def tell_wakeup(self, me: WorkerRef, words: str) -> None:
-        """Say on this worker's row by what it is woken, and what is wrong with that."""
         await self._fetch(_WORKERS["tell_wakeup"], me.worker_id, words, me.registration)
 
     async def count_peers(self, me: WorkerRef) -> int:
-        """Return how many active workers serve the same queues and tasks, this one included."""
         rows = await self._fetch_own(_WORKERS["count_peers"], me.worker_id, me.registration)
         return int(rows[0][0])
 
     async def tell_failing(self, me: WorkerRef, failing: Failing | None) -> None:
-        """Say on this live worker's row which of its duties fails."""
         told = (None, None) if failing is None else (line_of(failing), failing.seconds)
         await self._fetch(_WORKERS["tell_failing"], me.worker_id, *told, me.registration)
 
     async def heed(self, me: WorkerRef, version: str) -> None:
-        """Say on this worker's row which pauses it acts on."""
         await self._fetch(_PAUSES["heed"], me.worker_id, version, me.registration)
 
     async def heartbeat(self, me: WorkerRef) -> Beat:
-        """Renew the lease: the counter goes up by one."""
         (row,) = await self._fetch(_WORKERS["heartbeat"], me.worker_id, me.registration)
         if not row["renewed"]:
             return Beat(renewed=False)
@@ -138,7 +127,6 @@ class WorkerVerbs:
         return Beat(True, cancels, row["drain"], asks_of(row["stacks"]), glance)
 
     async def reconcile(self, me: WorkerRef, held: Collection[int]) -> list[Pair]:
-        """Release own running jobs whose token is not in ``held``."""
         which = (me.worker_id, me.epoch, list(held))
         rows = await self._connections.run_notifying(
             lambda it, may_notify: it.fetch(
@@ -150,13 +138,11 @@ class WorkerVerbs:
         return [(row["job_id"], row["token"]) for row in rows]
 
     async def raise_tokens(self, above: int) -> None:
-        """Make every later token larger than ``above``."""
         await self._fetch(_WORKERS["raise"], above, own=True)
 
     # -- about others
 
     async def observe(self, slack: float = 0.0) -> Snapshot:
-        """Return one look at all active and draining workers, and at what no worker looks after."""
         rows = await self._fetch(_WORKERS["observe"], slack)
         orphans, overdue, now, next_tick, here, *_ = rows[0]
         locks = directory_for(None)
@@ -171,15 +157,13 @@ class WorkerVerbs:
         )
 
     async def glance(self, me: WorkerRef) -> Glance:
-        """Return what each worker reads all the time."""
         return _glance_of((await self._fetch(_WORKERS["glance"], me.worker_id))[0])
 
     async def keep_watch(self, place: int, mark: int) -> None:
-        """Overwrite the mark of one watch; no commit waits for it."""
+        """No commit waits for it."""
         await self._fetch(_WORKERS["keep_watch"], place + 1, mark)
 
     async def tell_gone(self, lock: LockIdentity, begun: int | None) -> int:
-        """Say on the rows that name this lock file that their worker is gone."""
         which = (lock.boot_id, lock.path, lock.device, lock.inode)
         rows = await self._connections.run_notifying(
             lambda it, may_notify: it.fetch(
@@ -189,11 +173,7 @@ class WorkerVerbs:
         return len(rows)
 
     async def reap(self, gone: WorkerSeen, cause: DeathCause = DeathCause.SILENCE) -> bool:
-        """Mark a worker lost, and why, if its counter still stands where it was seen.
-
-        Waits for no lock. Raises StoreUnavailable while another session holds the row; one that
-        only waits for a client that does not read is ended.
-        """
+        """A session that holds the row and only waits for a client that does not read is ended."""
         (row,) = await self._fetch(
             _WORKERS["reap"], gone.worker_id, gone.beat, cause.value, gone.begun
         )
@@ -213,8 +193,6 @@ class WorkerVerbs:
         limit: int = ORPHANS_MAX,
         only: Collection[Pair] | None = None,
     ) -> list[Transition]:
-        """Close the attempts of orphans, or only these, as decided, in one transaction."""
-
         async def close(connection: Any, may_notify: bool) -> list[Transition]:  # noqa: FBT001
             if only is None:
                 rows = await connection.fetch(_RECLAIM["orphans"], limit)
@@ -233,12 +211,10 @@ class WorkerVerbs:
         return await self._connections.run_notifying(close, kind=Transaction.COMMITTED)
 
     async def overdue(self, slack: float, limit: int = OVERDUE_MAX) -> list[OverdueAttempt]:
-        """Return running attempts past their hard deadline by more than ``slack`` seconds."""
         rows = await self._fetch(_RECLAIM["overdue"], slack, limit)
         return [OverdueAttempt(row[0], row[1], row[2], row[3], policy_of(row[4])) for row in rows]
 
     async def superseded(self, attempts: Collection[Pair]) -> list[int]:
-        """Return the tokens of those that are no longer current."""
         return [
             row["token"] for row in await self._fetch(_RECLAIM["superseded"], *_columns(attempts))
         ]

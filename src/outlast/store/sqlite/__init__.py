@@ -6,21 +6,16 @@ exchange.py     the hot path: hand in what ended and claim what is next, in one 
 suspects.py     which cohort of suspects runs next; part of the exchange
 refusals.py     what a write without a current attempt is answered, and the record of it
 callers.py      callers' own connections: sqlite3, aiosqlite
-jobs.py         what happens to jobs outside the exchange: enqueue, cancel, checkpoint
-logs.py         what attempts have printed
-stacks.py       where running jobs are
+jobs.py         what happens to jobs outside the exchange: enqueue, cancel, checkpoint, logs
 pruning.py      deletes jobs: those kept for no time as they end, others later
-minutes.py      what workers have counted: noted, added up and read
+minutes.py      what workers have counted: noted and added up
 wanted.py       how many jobs of a queue want a worker
 schedules.py    schedules: put, paused, due and fired
 pauses.py       what is paused: noted, ended and acknowledged
 actions.py      the verbs by which people act
 records.py      the record of what they did
 workers.py      workers' rows and beats; gives the jobs of lost workers back
-inspector.py    reads for people and screens
-evidence.py     dead jobs in groups, ended attempts, suspects
-statistics.py   what a file holds, in numbers
-find.py         finds ids of jobs for a list
+inspector.py    how the inspector's statements are run, and the reads that differ here
 checks.py       facts for the doctor, and checks of them: file, disk, library
 environment.py  reads them: the file, the disk under it and the library, for the doctor
 wakeup.py       wake-ups: a look says whether another process has committed
@@ -31,6 +26,6 @@ schema.py       makes, checks and migrates the schema
 errors.py       what sqlite3 raises, as Outlast's errors, each with what to do about it
 url.py          what a URL names: a file, and how strict to be about its file system
 library.py      which SQLite libraries work, and which damage a database in WAL mode
-sql/            one file for each verb and migration; its head argues why it is right
+sql/            statements by topic and migrations; comments argue why they are right
 lanes.py        which jobs are next, queue by queue
 """

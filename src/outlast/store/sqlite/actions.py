@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from outlast.model.pause import Pause, PauseKind
 from outlast.store.actions import BulkStep, Counts, Note, Record, Tokens
-from outlast.store.sqlite import jobs, pauses, stacks, workers
+from outlast.store.sqlite import jobs, pauses, workers
 from outlast.store.sqlite.connection import SqliteConnection
 from outlast.store.sqlite.records import move, write_note, write_record
 from outlast.store.statements import statements
@@ -27,7 +27,6 @@ class SqliteActionVerbs:
     async def cancel(
         self, job_ids: Sequence[int], *, tokens: Tokens | None = None, record: Record | None = None
     ) -> dict[int, Cancelled]:
-        """Cancel queued jobs at once, ask running ones."""
         return await self._act(
             record,
             lambda cursor, now: jobs.cancel(cursor, now, _current(cursor, job_ids, tokens)),
@@ -42,7 +41,6 @@ class SqliteActionVerbs:
         tokens: Tokens | None = None,
         record: Record | None = None,
     ) -> dict[int, Requeued]:
-        """Revive dead or cancelled jobs with fresh budgets."""
         return await self._act(
             record,
             lambda cursor, now: jobs.requeue(
@@ -54,7 +52,6 @@ class SqliteActionVerbs:
     async def discard(
         self, job_ids: Sequence[int], *, tokens: Tokens | None = None, record: Record | None = None
     ) -> int:
-        """Delete dead jobs and their attempts; return how many."""
         return await self._act(
             record,
             lambda cursor, now: jobs.discard(cursor, now, _current(cursor, job_ids, tokens)),
@@ -64,7 +61,6 @@ class SqliteActionVerbs:
     async def request_drain(
         self, worker_ids: Sequence[int], *, record: Record | None = None
     ) -> set[int]:
-        """Ask live workers to drain and leave; return the ids of those that are asked."""
         return await self._act(
             record,
             lambda cursor, now: workers.request_drain(cursor, now, worker_ids),
@@ -74,15 +70,13 @@ class SqliteActionVerbs:
     async def ask_stack(
         self, job_id: int, token: int, *, seen: str, then: str, record: Record | None = None
     ) -> bool:
-        """Ask the worker that runs this attempt where it is."""
         return await self._act(
             record,
-            lambda cursor, now: stacks.ask_stack(cursor, now, job_id, token, seen, then),
+            lambda cursor, now: jobs.ask_stack(cursor, now, job_id, token, seen, then),
             lambda is_asked: {"asked": 1} if is_asked else {},
         )
 
     async def pause(self, new: NewPause, *, record: Record | None = None) -> Pause:
-        """Note that it is paused."""
         return await self._act(
             record, lambda cursor, now: pauses.pause(cursor, now, new), lambda _: {"paused": 1}
         )
@@ -90,7 +84,6 @@ class SqliteActionVerbs:
     async def resume(
         self, kind: PauseKind, name: str, *, record: Record | None = None
     ) -> Pause | None:
-        """End a pause; return what it was."""
         return await self._act(
             record,
             lambda cursor, now: pauses.resume(cursor, now, kind, name),
@@ -98,7 +91,6 @@ class SqliteActionVerbs:
         )
 
     async def trigger(self, job: NewJob, *, record: Record | None = None) -> Enqueued:
-        """Store the job that a person asks a schedule for."""
         (stored,) = await self._act(
             record,
             lambda cursor, now: jobs.enqueue(cursor, now, [job]),
@@ -107,15 +99,12 @@ class SqliteActionVerbs:
         return stored
 
     async def note(self, note: Note) -> int:
-        """Record what was done otherwise, or begin a bulk action; return its id."""
         return await self._connection.write(lambda cursor, now: write_note(cursor, now, note, {}))
 
     async def take_step(self, step: BulkStep, counts: Counts) -> None:
-        """Move a bulk action on by a step in which no job was to be changed."""
         await self._connection.write(lambda cursor, now: move(cursor, now, step, counts))
 
     async def stop_action(self, action_id: int) -> bool:
-        """Stop a bulk action that is under way."""
         return await self._connection.write(
             lambda cursor, now: (
                 cursor.execute(_SQL["stop"], {"now": now, "id": action_id}).rowcount == 1

@@ -37,8 +37,8 @@ from outlast.store.statements import statements
 T = TypeVar("T")
 ROUND_SECONDS = 0.05  # sqlite3's own wait; more patience is more rounds of it
 
-_TRANSACTION = statements("sqlite", "transaction")
-_OPEN = statements("sqlite", "open")
+_SESSION = statements("sqlite", "session")
+_DATA_VERSION = statements("sqlite", "wakeup")["data_version"]
 _alive: weakref.WeakSet[SqliteConnection] = weakref.WeakSet()
 _held: list[SqliteConnection] = []  # between the hooks of one fork
 _forking = threading.Lock()  # two threads may fork at once; each must let go of what it took
@@ -118,7 +118,7 @@ class SqliteConnection:
         mode = "ro" if self._read_only else "rwc" if create else "rw"
         connection, place = _opened(self.path, mode)
         if not self._durable:
-            connection.execute(_OPEN["off"])
+            connection.execute(_SESSION["off"])
         self._connection, self._place = connection, place
         return connection
 
@@ -190,14 +190,14 @@ class SqliteConnection:
         return result
 
     def _bracket(self, cursor: sqlite3.Cursor, work: Work[T]) -> T:
-        cursor.execute(_TRANSACTION["begin"])
+        cursor.execute(_SESSION["begin"])
         try:
             result = work(cursor, self._clock.wall())
-            cursor.execute(_TRANSACTION["commit"])
+            cursor.execute(_SESSION["commit"])
         except BaseException:
             if cursor.connection.in_transaction:
                 with suppress(sqlite3.Error):
-                    cursor.execute(_TRANSACTION["rollback"])
+                    cursor.execute(_SESSION["rollback"])
             raise
         return result
 
@@ -299,12 +299,12 @@ def _check_owner(path: Path, found: os.stat_result, others: set[int]) -> None:
 
 
 def _set_up(connection: sqlite3.Connection, path: Path) -> None:
-    mode = connection.execute(_OPEN["wal"]).fetchone()[0]
+    mode = connection.execute(_SESSION["wal"]).fetchone()[0]
     if mode != "wal":
         raise StoreUnavailable(f"{path} cannot be put into WAL mode (it stays in {mode!r} mode)")
     for name in ("full", "log", "cache", "temporary"):
-        connection.execute(_OPEN[name])
-    connection.execute(_OPEN["data_version"]).fetchone()  # a look opens the log, or makes it
+        connection.execute(_SESSION[name])
+    connection.execute(_DATA_VERSION).fetchone()  # a look opens the log, or makes it
 
 
 def check_path(path: Path, *, must_exist: bool) -> None:

@@ -31,8 +31,8 @@ from outlast.store.values import Answer, Claimed, ClaimRequest, Exchanged, Worke
 NUL = "\\u0000"  # as JSON has it, and two other texts too
 
 _SQL = statements("sqlite", "exchange")
-_DRAW_TOKENS = statements("sqlite", "sequences")["draw_tokens"]
-_MARK = statements("sqlite", "transaction")
+_DRAW_TOKENS = statements("sqlite", "jobs")["draw_tokens"]
+_MARK = statements("sqlite", "session")
 _COMPLETED = {OutcomeKind.COMPLETED.value, CrashKind.COMPLETION_NOT_COMMITTED.value}
 _encode = msgspec.json.Encoder().encode
 

@@ -19,25 +19,22 @@ import msgspec
 from outlast.errors import BadData, SchemaMismatch
 from outlast.model.job import Policy
 from outlast.store.keys import check_batch, match_holder
+from outlast.store.logs import LOGS_KEPT, JobLog, lines_text
 from outlast.store.protocol import ENQUEUE_MAX
 from outlast.store.sqlite.errors import translate
 from outlast.store.sqlite.lanes import draw
 from outlast.store.sqlite.pruning import forget, forget_unkept
 from outlast.store.sqlite.refusals import refuse
+from outlast.store.stacks import Stack
 from outlast.store.statements import statements
 from outlast.store.values import Answer, Cancelled, Enqueued, NewJob, Report, Requeued, Save
 
 _ENQUEUE = statements("sqlite", "enqueue")
-_CHECKPOINT = statements("sqlite", "checkpoint")
-_CANCEL = statements("sqlite", "cancel")
-_REQUEUE = statements("sqlite", "requeue")
-_DISCARD = statements("sqlite", "discard")
-_PLACES = statements("sqlite", "sequences")["draw_places"]
-_COMPLETE = statements("sqlite", "complete")
+_JOBS = statements("sqlite", "jobs")
 _TABLES = statements("sqlite", "migrate")["tables"]
 _LOCK = statements("sqlite", "migrate")["lock"]
 _STORE_ID = statements("sqlite", "migrate")["store_id"]
-_TRANSACTION = statements("sqlite", "transaction")
+_SESSION = statements("sqlite", "session")
 _encode = msgspec.json.Encoder().encode
 TEXT_MAX = 10_000_000  # characters; SQLite takes a text of 1e9 bytes
 COMMON = 12  # values of a row that jobs alike share, before the arguments and the key
@@ -60,9 +57,9 @@ def complete_on(cursor: Any, job_id: int, token: int, result: str | None, now: f
     """Complete the attempt in the caller's transaction. False: its token is stale."""
     values = {"now": now, "result": result, "job_id": job_id, "token": token}
     with clear_errors():
-        if cursor.execute(_COMPLETE["complete"], values).rowcount == 1:
+        if cursor.execute(_JOBS["complete"], values).rowcount == 1:
             return True
-        if cursor.execute(_COMPLETE["is_kept"], values).fetchone()[0]:
+        if cursor.execute(_JOBS["is_kept"], values).fetchone()[0]:
             return False
         forget(cursor, [job_id])
         return True
@@ -111,13 +108,13 @@ def one_commit(cursor: Any) -> Iterator[None]:
     if defers_commit(getattr(cursor, "connection", cursor)):
         yield
         return
-    cursor.execute(_TRANSACTION["begin"])
+    cursor.execute(_SESSION["begin"])
     try:
         yield
-        cursor.execute(_TRANSACTION["commit"])
+        cursor.execute(_SESSION["commit"])
     except BaseException:
         with suppress(Exception):  # SQLite may have done it
-            cursor.execute(_TRANSACTION["rollback"])
+            cursor.execute(_SESSION["rollback"])
         raise
 
 
@@ -139,7 +136,7 @@ def enqueue(cursor: Cursor, now: float, jobs: Sequence[NewJob]) -> list[Enqueued
         raise ValueError(f"{len(jobs)} jobs in one call: at most {ENQUEUE_MAX}")
     if not jobs:
         return []
-    drawn = cursor.execute(_PLACES, (len(jobs),)).fetchall()
+    drawn = cursor.execute(_JOBS["draw_places"], (len(jobs),)).fetchall()
     position, job_id = (last - len(jobs) + 1 for _, last in sorted(map(tuple, drawn)))
     if len(jobs) == 1 or any(job.key is not None for job in jobs):
         check_batch(jobs)
@@ -224,7 +221,7 @@ def enqueue_unless_taken(cursor: Cursor, now: float, job: NewJob) -> tuple[int |
     """Store a job, or leave it where an unfinished one has its key; return the id of the new one,
     and else of that one."""
     free_keys(cursor, now, [job.key])
-    drawn = cursor.execute(_PLACES, (1,)).fetchall()
+    drawn = cursor.execute(_JOBS["draw_places"], (1,)).fetchall()
     position, job_id = (last for _, last in sorted(map(tuple, drawn)))
     row = _row(job_id, position, now, job)
     if cursor.execute(_ENQUEUE["insert_unless_key_taken"], row).rowcount == 1:
@@ -269,9 +266,9 @@ def _save(cursor: Cursor, now: float, save: Save) -> Answer:
         "job_id": save.job_id,
         "token": save.token,
     }
-    if cursor.execute(_CHECKPOINT["save"], values).rowcount:
+    if cursor.execute(_JOBS["checkpoint"], values).rowcount:
         return Answer.ACCEPTED
-    if cursor.execute(_CHECKPOINT["is_current"], (save.job_id, save.token)).fetchone():
+    if cursor.execute(_JOBS["is_current"], (save.job_id, save.token)).fetchone():
         return Answer.ALREADY
     return refuse(cursor, now, save.job_id, save.token, "checkpoint")
 
@@ -283,10 +280,42 @@ def progress(cursor: Cursor, _: float, reports: Sequence[Report]) -> list[Answer
 
 def _report(cursor: Cursor, report: Report) -> int:
     values = (_encode(report.progress).decode(), report.job_id, report.token)
-    return cursor.execute(_CHECKPOINT["report"], values).rowcount
+    return cursor.execute(_JOBS["progress"], values).rowcount
+
+
+def keep_logs(cursor: Cursor, now: float, logs: Sequence[JobLog]) -> set[int]:
+    """Replace what is kept of running attempts; return the tokens for which it was done."""
+    return {each.token for each in logs if _keep_log(cursor, each)}
+
+
+def _keep_log(cursor: Cursor, log: JobLog) -> bool:
+    values = {
+        "job_id": log.job_id,
+        "token": log.token,
+        "number": log.number,
+        "printed": log.printed,
+        "lines": lines_text(log.lines),
+    }
+    is_kept: bool = cursor.execute(_JOBS["keep_logs"], values).rowcount == 1
+    if is_kept:
+        cursor.execute(_JOBS["trim_logs"], {"job_id": log.job_id, "kept": LOGS_KEPT})
+    return is_kept
+
+
+def keep_stack(cursor: Cursor, now: float, job_id: int, stack: Stack) -> bool:
+    """Keep where a running attempt is; return whether it is current."""
+    text = _encode(stack).decode()
+    values = {"job_id": job_id, "token": stack.token, "stack": text, "now": now}
+    return cursor.execute(_JOBS["keep_stack"], values).rowcount == 1
 
 
 # -------------------------------------------------------------------------- an operator's
+
+
+def ask_stack(cursor: Cursor, _: float, job_id: int, token: int, seen: str, then: str) -> bool:
+    """Ask the worker that runs this attempt; return whether it was."""
+    values = {"job_id": job_id, "token": token, "seen": seen, "then": then}
+    return cursor.execute(_JOBS["ask_stack"], values).rowcount == 1
 
 
 def cancel(cursor: Cursor, now: float, job_ids: Sequence[int]) -> dict[int, Cancelled]:
@@ -296,12 +325,12 @@ def cancel(cursor: Cursor, now: float, job_ids: Sequence[int]) -> dict[int, Canc
 
 
 def _cancel_one(cursor: Cursor, now: float, job_id: int) -> Cancelled | None:
-    if cursor.execute(_CANCEL["end_queued"], {"now": now, "id": job_id}).rowcount:
+    if cursor.execute(_JOBS["end_queued"], {"now": now, "id": job_id}).rowcount:
         forget_unkept(cursor, [job_id])
         return Cancelled.CANCELLED
-    if cursor.execute(_CANCEL["ask_running"], (job_id,)).rowcount:
+    if cursor.execute(_JOBS["ask_running"], (job_id,)).rowcount:
         return Cancelled.REQUESTED
-    return Cancelled.ENDED if cursor.execute(_CANCEL["state"], (job_id,)).fetchone() else None
+    return Cancelled.ENDED if _is(cursor, "exists", job_id) else None
 
 
 def requeue(
@@ -316,7 +345,7 @@ def requeue(
 
 
 def _requeue_one(cursor: Cursor, now: float, job_id: int, *, from_scratch: bool) -> Requeued | None:
-    row = cursor.execute(_REQUEUE["look"], (job_id,)).fetchone()
+    row = cursor.execute(_JOBS["ended_as"], (job_id,)).fetchone()
     if row is None:
         return None
     state, key = row
@@ -325,18 +354,18 @@ def _requeue_one(cursor: Cursor, now: float, job_id: int, *, from_scratch: bool)
     if state in {"queued", "running"}:
         return Requeued.NOT_ENDED
     free_keys(cursor, now, [key])
-    if key is not None and cursor.execute(_REQUEUE["key_holder"], (key,)).fetchone():
+    if key is not None and cursor.execute(_JOBS["key_holder"], (key,)).fetchone():
         return Requeued.KEY_TAKEN
     position = draw(cursor, "position", 1)[0]
     values = {"position": position, "now": now, "from_scratch": from_scratch, "id": job_id}
-    cursor.execute(_REQUEUE["requeue"], values)
+    cursor.execute(_JOBS["requeue"], values)
     return Requeued.REQUEUED
 
 
 def discard(cursor: Cursor, _: float, job_ids: Sequence[int]) -> int:
     """Delete dead jobs and their attempts; return how many jobs."""
-    ids = [{"id": job_id} for job_id in job_ids]
-    cursor.executemany(_DISCARD["attempts"], ids)
-    cursor.executemany(_DISCARD["labels"], ids)
-    cursor.executemany(_DISCARD["logs"], ids)
-    return cursor.executemany(_DISCARD["job"], ids).rowcount if ids else 0
+    return forget(cursor, [one for one in job_ids if _is(cursor, "is_dead", one)])
+
+
+def _is(cursor: Cursor, name: str, job_id: int) -> bool:
+    return cursor.execute(_JOBS[name], (job_id,)).fetchone() is not None

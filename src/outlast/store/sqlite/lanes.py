@@ -24,7 +24,7 @@ DUE_MAX = 1_000  # scheduled jobs that one exchange puts into the line
 LONG = 10_000  # bytes of arguments and checkpoint; longer ones are read job by job
 
 _SQL = statements("sqlite", "exchange")
-_DRAW = statements("sqlite", "sequences")["draw"]
+_DRAW = statements("sqlite", "jobs")["draw"]
 _ANY_TENANT = "/* of any tenant */"  # a place in first_of_lanes: most claims ask for none
 _NOT_TENANTS = """AND (n.tenant IS NULL
                OR n.tenant NOT IN (SELECT p.value FROM json_each(:tenants) AS p))"""

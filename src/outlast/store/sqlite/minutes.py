@@ -4,21 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from sqlite3 import Cursor
-from typing import Any
 
 import msgspec
 
-from outlast.store.minutes import (
-    HOUR_SECONDS,
-    MINUTE_SECONDS,
-    WORKER_SECONDS,
-    Counted,
-    Ended,
-    MinuteFilter,
-    Minutes,
-    columns_of,
-    counted_of,
-)
+from outlast.store.minutes import HOUR_SECONDS, MINUTE_SECONDS, WORKER_SECONDS, Counted, columns_of
 from outlast.store.statements import statements
 
 _SQL = statements("sqlite", "minutes")
@@ -28,7 +17,6 @@ _STEPS = (
 )
 """Which rows are added up, after how many seconds, and to which: how many seconds these cover."""
 _encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder(list[Any]).decode
 
 
 def note_minute(
@@ -61,20 +49,3 @@ def _forget(cursor: Cursor, rows: Sequence[tuple[int]]) -> int:
 
 def _ids(rows: Sequence[tuple[int]]) -> str:
     return _encode([number for (number,) in rows]).decode()
-
-
-def minutes(
-    cursor: Cursor, now: float, seconds: float, step: int, most: int, which: MinuteFilter
-) -> Minutes:
-    """Return the attempts that were counted in the last seconds, in steps."""
-    values = {"since": now - seconds, "now": now, "step": step, "most": most}
-    values |= msgspec.structs.asdict(which)
-    rows = cursor.execute(_SQL["minutes"], values).fetchall()
-    read, oldest = rows[0][:2] if rows else (0, None)
-    ended = [Ended(*row[2:5], *map(_decode, row[5:])) for row in rows]
-    return Minutes(now=now, oldest=oldest, is_cut=read >= most, ended=ended)
-
-
-def totals(cursor: Cursor, most: int) -> list[Counted]:
-    """Return all that was counted since the store was made."""
-    return [counted_of(row) for row in cursor.execute(_SQL["totals"], {"most": most})]

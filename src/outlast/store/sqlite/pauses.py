@@ -40,8 +40,3 @@ def heed(cursor: Cursor, _: float, me: WorkerRef, version: str) -> None:
 def version_of(cursor: Cursor) -> str:
     """Return the version of what is paused."""
     return str(cursor.execute(_SQL["version"]).fetchone()[0])
-
-
-def pauses(cursor: Cursor) -> list[Pause]:
-    """Return all that is paused, by id."""
-    return [pause_of(row) for row in cursor.execute(_SQL["pauses"]).fetchall()]

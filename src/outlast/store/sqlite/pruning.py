@@ -46,13 +46,15 @@ def prune(
     limit: int,
 ) -> int:
     """Delete what ended long ago, at most ``limit`` jobs and workers together."""
-    old = cursor.execute(_PRUNE["jobs"], (now - jobs_older_than, limit)).fetchall()
-    old += cursor.execute(_PRUNE["kept"], (now, limit - len(old))).fetchall()
-    if dead_older_than is not None:
-        values = (now - dead_older_than, limit - len(old))
-        old += cursor.execute(_PRUNE["dead"], values).fetchall()
+    values = {
+        "now": now,
+        "before": now - jobs_older_than,
+        "dead_before": None if dead_older_than is None else now - dead_older_than,
+        "limit": limit,
+    }
+    old = cursor.execute(_PRUNE["jobs"], values).fetchall()
     jobs = forget(cursor, [job_id for (job_id,) in old])
     cursor.execute(_PRUNE["schedules"], (now - UNDECLARED_SECONDS, limit))
     cursor.execute(_PRUNE["actions"], (now - ACTIONS_SECONDS, limit))
-    values = (now - workers_older_than, limit - jobs)
-    return jobs + cursor.execute(_PRUNE["workers"], values).rowcount
+    gone = cursor.execute(_PRUNE["workers"], (now - workers_older_than, limit - jobs))
+    return jobs + gone.rowcount

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from sqlite3 import Cursor
-from typing import Any
 
 from outlast.store.actions import (
     ACTIONS_KEPT,
     CHANGES,
-    ActionRow,
     BulkStep,
     Counts,
     More,
@@ -17,7 +15,6 @@ from outlast.store.actions import (
     columns_of,
     moved,
 )
-from outlast.store.columns import action_of
 from outlast.store.statements import statements
 
 _SQL = statements("sqlite", "actions")
@@ -47,11 +44,3 @@ def move(cursor: Cursor, now: float, step: BulkStep | More, counts: Counts) -> N
     text, state, before_id = moved(step, standing, counts)
     values = {"counts": text, "state": state, "before_id": before_id}
     cursor.execute(_SQL["move"], values | {"now": now, "id": step.action_id})
-
-
-def show_actions(cursor: Cursor, name: str, values: dict[str, Any]) -> list[ActionRow]:
-    """Return rows of one of the two lists."""
-    return [
-        action_of(dict(zip(ActionRow.__struct_fields__, row, strict=True)))
-        for row in cursor.execute(_SQL[name], values).fetchall()
-    ]

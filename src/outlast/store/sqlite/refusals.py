@@ -10,7 +10,7 @@ from outlast.store.protocol import REFUSALS_KEPT
 from outlast.store.statements import statements
 from outlast.store.values import Answer
 
-_SQL = statements("sqlite", "refuse")
+_SQL = statements("sqlite", "jobs")
 
 
 def judge(
@@ -43,8 +43,8 @@ def refuse(cursor: Cursor, now: float, job_id: int, token: int, verb: str) -> An
     named = {"job_id": job_id, "token": token}
     ended_at = cursor.execute(_SQL["ended_at"], named).fetchone()[0]
     late_by = None if ended_at is None else max(0.0, now - ended_at)
-    cursor.execute(_SQL["record"], (job_id, token, verb, now, late_by))
-    cursor.execute(_SQL["forget_oldest"], (REFUSALS_KEPT,))
+    cursor.execute(_SQL["refuse"], (job_id, token, verb, now, late_by))
+    cursor.execute(_SQL["forget_refusals"], (REFUSALS_KEPT,))
     return Answer.REFUSED
 
 

@@ -28,7 +28,6 @@ from outlast.store.schedules import (
     NewSchedule,
     Origin,
     Put,
-    ScheduleRow,
     call_text,
     check_storable,
 )
@@ -40,7 +39,6 @@ from outlast.store.statements import statements
 
 _SQL = statements("sqlite", "schedules")
 _DUE = DueSchedule.__struct_fields__
-_ROW = ScheduleRow.__struct_fields__
 
 
 class SqliteScheduleVerbs:
@@ -52,18 +50,14 @@ class SqliteScheduleVerbs:
     async def put_schedules(
         self, schedules: Sequence[NewSchedule], origin: Origin = Origin.RUN_TIME
     ) -> list[Put]:
-        """Store schedules, all or none."""
         return await self._connection.write(lambda cursor, now: put(cursor, now, schedules, origin))
 
     async def delete_schedule(self, name: str) -> Deleted:
-        """Delete a schedule, unless an active worker's code declares it."""
         return await self._connection.write(lambda cursor, now: _delete(cursor, now, name))
 
     async def pause_schedule(
         self, name: str, *, paused: bool, record: Record | None = None
     ) -> bool:
-        """Pause a schedule, or resume it. False: unknown."""
-
         def work(cursor: Cursor, now: float) -> bool:
             if known := _pause(cursor, now, name, paused=paused):
                 write_record(cursor, now, record, {"paused" if paused else "resumed": 1})
@@ -74,19 +68,16 @@ class SqliteScheduleVerbs:
     async def due_schedules(
         self, limit: int = DUE_MAX, after: tuple[float, str] = FIRST_PAGE
     ) -> DueSchedules:
-        """Return a page of schedules that are due and not paused."""
         return await self._connection.read(
             lambda cursor: _due(cursor, self._clock.wall(), limit, after)
         )
 
     async def fire(self, firings: Sequence[Firing]) -> list[FireAnswer]:
-        """Move schedules on, and store the jobs of their ticks, in one commit."""
         return await self._connection.write(
             lambda cursor, now: [_fire(cursor, now, each) for each in firings]
         )
 
     async def note_undeclared(self, names: Sequence[str]) -> int:
-        """Let those sleep that no worker has declared for a while."""
         return await self._connection.write(lambda cursor, now: _undeclared(cursor, now, names))
 
 
@@ -241,10 +232,3 @@ def _last(ticks: Sequence[float | None], jobs: Sequence[int | None]) -> float | 
 def _undeclared(cursor: Cursor, now: float, names: Sequence[str]) -> int:
     values = [{"name": name, "now": now, "fresh": DECLARED_SECONDS} for name in names]
     return cursor.executemany(_SQL["undeclared"], values).rowcount if values else 0
-
-
-def row_of(row: tuple[Any, ...]) -> ScheduleRow:
-    """Return a schedule as people read it."""
-    values = dict(zip(_ROW, row, strict=True))
-    values |= {name: bool(values[name]) for name in ("paused", "declared")}
-    return ScheduleRow(**values)

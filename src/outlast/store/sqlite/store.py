@@ -18,12 +18,13 @@ from outlast.errors import ConfigError
 from outlast.model.lease import DeathCause
 from outlast.model.lifecycle import Transition
 from outlast.store.glances import Glance
+from outlast.store.inspector import Inspector
 from outlast.store.lockfile import LockFile, directory_for, refuses
 from outlast.store.logs import JobLog
 from outlast.store.migrations import check_usable, load
 from outlast.store.minutes import Counted
 from outlast.store.paths import is_there
-from outlast.store.protocol import EXPIRE_MAX, ORPHANS_MAX, OVERDUE_MAX, PRUNE_MAX, Inspector
+from outlast.store.protocol import EXPIRE_MAX, ORPHANS_MAX, OVERDUE_MAX, PRUNE_MAX
 from outlast.store.rows import WorkerStatus
 from outlast.store.sqlite import exchange as sqlite_exchange
 from outlast.store.sqlite import jobs as sqlite_jobs
@@ -33,9 +34,7 @@ from outlast.store.sqlite.actions import SqliteActionVerbs
 from outlast.store.sqlite.connection import SqliteConnection
 from outlast.store.sqlite.inspector import SqliteInspector
 from outlast.store.sqlite.jobs import complete_on, enqueue_on, store_id, store_id_on
-from outlast.store.sqlite.logs import keep_logs
 from outlast.store.sqlite.schedules import SqliteScheduleVerbs, put_on
-from outlast.store.sqlite.stacks import keep_stack
 from outlast.store.stacks import Stack
 from outlast.store.turns import Turns
 from outlast.store.values import (
@@ -45,6 +44,7 @@ from outlast.store.values import (
     Enqueued,
     Exchanged,
     Failing,
+    LockIdentity,
     Migration,
     NewJob,
     NewWorker,
@@ -58,7 +58,6 @@ from outlast.store.values import (
     WorkerRef,
     WorkerSeen,
 )
-from outlast.store.watches import LockIdentity
 
 __all__ = ["SqliteStore", "complete_on", "enqueue_on", "put_on", "store_id_on"]
 
@@ -119,30 +118,24 @@ class SqliteStore(SqliteActionVerbs, SqliteScheduleVerbs):
     # ------------------------------------------------------------------------- the file
 
     async def open(self) -> None:
-        """Open the file and check its schema; make both where there is none."""
         await self._connection.run(self._open_now)
 
     async def close(self) -> None:
-        """Close the connection and end its thread. Safe to call twice."""
         await self._connection.close()
 
     async def drop_connections(self) -> None:
-        """Close the connection; the next call opens a new one."""
         await self._connection.run(self._connection.disconnect)
 
     async def store_id(self) -> str:
-        """Return the id of this Outlast schema, drawn once when it was made."""
         found = await self._connection.run(lambda: store_id(self._connection.connect().cursor()))
         if found is None:
             check_usable(load(schema.DIALECT), [])
         return str(found)
 
     async def migrate(self) -> list[Migration]:
-        """Bring the schema up to date; return the steps that were applied."""
         return await self._connection.run(self._migrate_now)
 
     async def migrations(self) -> list[Migration]:
-        """Return all steps, applied or not. Makes no file and changes none."""
         if not is_there(self.path):
             return schema.known([])
         look = SqliteConnection(
@@ -154,7 +147,6 @@ class SqliteStore(SqliteActionVerbs, SqliteScheduleVerbs):
             await look.close()
 
     async def raise_tokens(self, above: int) -> None:
-        """Make every later token larger than ``above``."""
         await self._write(workers.raise_tokens, above)
 
     async def grant(self, role: str, purpose: Purpose) -> list[str]:
@@ -167,33 +159,26 @@ class SqliteStore(SqliteActionVerbs, SqliteScheduleVerbs):
     # ------------------------------------------------------------------------- the jobs
 
     async def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
-        """Store jobs, all or none, in their order; at most ENQUEUE_MAX."""
         return await self._write(sqlite_jobs.enqueue, jobs)
 
     async def exchange(
         self, me: WorkerRef, ended: Sequence[Transition], requests: Sequence[ClaimRequest]
     ) -> Exchanged:
-        """Hand in what ended, take what can run next, in one commit."""
         return await self._write(sqlite_exchange.exchange, me, ended, requests, turns=self._turns)
 
     async def checkpoint(self, saves: Sequence[Save]) -> list[Answer]:
-        """Save checkpoints, each fenced and only forward."""
         return await self._write(sqlite_jobs.checkpoint, saves)
 
     async def progress(self, reports: Sequence[Report]) -> list[Answer]:
-        """Note progress, each fenced."""
         return await self._write(sqlite_jobs.progress, reports)
 
     async def keep_logs(self, logs: Sequence[JobLog]) -> set[int]:
-        """Replace what is kept of running attempts; return the tokens for which it was done."""
-        return await self._write(keep_logs, logs)
+        return await self._write(sqlite_jobs.keep_logs, logs)
 
     async def keep_stack(self, job_id: int, stack: Stack) -> bool:
-        """Keep where a running attempt is."""
-        return await self._write(keep_stack, job_id, stack)
+        return await self._write(sqlite_jobs.keep_stack, job_id, stack)
 
     async def expire(self, limit: int = EXPIRE_MAX) -> int:
-        """End queued jobs that have expired, ``limit`` at most."""
         return await self._write(sqlite_exchange.expire, limit)
 
     async def prune(
@@ -205,54 +190,43 @@ class SqliteStore(SqliteActionVerbs, SqliteScheduleVerbs):
         limit: int = PRUNE_MAX,
         onward: bool = False,
     ) -> int:
-        """Delete what ended that many seconds ago, in one bounded batch. A look from the oldest
-        meets nothing that was deleted, so ``onward`` changes nothing here."""
+        """A look from the oldest meets nothing that was deleted, so ``onward`` changes nothing."""
         return await self._write(
             pruning.prune, jobs_older_than, workers_older_than, dead_older_than, limit
         )
 
     async def note_minute(self, worker_id: int, batch: int, counted: Sequence[Counted]) -> None:
-        """Note what a worker has counted."""
         await self._write(minutes.note_minute, worker_id, batch, counted)
 
     async def merge_minutes(self, limit: int = PRUNE_MAX) -> int:
-        """Add up what is old enough, and delete what is too old."""
         return await self._write(minutes.merge_minutes, limit)
 
     # ---------------------------------------------------------------------- the workers
 
     async def heed(self, me: WorkerRef, version: str) -> None:
-        """Say on this worker's row which pauses it acts on."""
         await self._write(pauses.heed, me, version)
 
     async def register(self, new: NewWorker) -> Registered:
-        """Make a row for a worker, active, its lease running; end those that it succeeds."""
         return await self._write(workers.register, new)
 
     async def reconnect(self, me: WorkerRef, token_seen: int) -> WorkerRef | None:
-        """Raise the epoch, after any exchange under way. None: the lease is lost."""
         return await self._write(workers.reconnect, me, token_seen)
 
     async def set_status(self, me: WorkerRef, status: WorkerStatus) -> bool:
-        """Move to draining or stopped. False: the lease is lost."""
         return await self._write(workers.set_status, me, status)
 
     async def announce(
         self, me: WorkerRef, tasks: Sequence[str], lacks: Mapping[str, Sequence[str]]
     ) -> None:
-        """Replace the tasks that this worker's row shows."""
         await self._write(workers.announce, me, tasks, lacks)
 
     async def presence_off(self, me: WorkerRef, reason: str) -> None:
-        """Say on this worker's row that its presence proves nothing, and why."""
         await self._write(workers.presence_off, me, reason)
 
     async def tell_wakeup(self, me: WorkerRef, words: str) -> None:
-        """Say on this worker's row by what it is woken, and what is wrong with that."""
         await self._write(workers.tell_wakeup, me, words)
 
     async def tell_failing(self, me: WorkerRef, failing: Failing | None) -> None:
-        """Say on this live worker's row which of its duties fails."""
         await self._connection.run(
             lambda: self._connection.write_now(
                 lambda cursor, now: workers.tell_failing(cursor, now, me, failing),
@@ -261,15 +235,13 @@ class SqliteStore(SqliteActionVerbs, SqliteScheduleVerbs):
         )
 
     async def heartbeat(self, me: WorkerRef) -> Beat:
-        """Renew the lease, by the lock file where there is one: then no write lock is needed."""
+        """By the lock file where there is one: then no write lock is needed."""
         return await self._connection.run(lambda: self._beat_now(me))
 
     async def reconcile(self, me: WorkerRef, held: Collection[int]) -> list[tuple[int, int]]:
-        """Release own running jobs whose token is not in ``held``."""
         return await self._write(workers.reconcile, me, frozenset(held))
 
     async def observe(self, slack: float = 0.0) -> Snapshot:
-        """Return one look at all active and draining workers, and at what no worker looks after."""
         locks = directory_for(self.path)
         return await self._connection.read(
             lambda cursor: workers.observe(cursor, self._clock.wall(), slack, locks)
@@ -283,11 +255,10 @@ class SqliteStore(SqliteActionVerbs, SqliteScheduleVerbs):
         """Do nothing: no glance shows a watch."""
 
     async def tell_gone(self, lock: LockIdentity, begun: int | None) -> int:
-        """Say on the rows that name this lock file that their worker is gone. Wakes no worker."""
+        """Wakes no worker."""
         return await self._write(workers.tell_gone, lock, begun)
 
     async def reap(self, gone: WorkerSeen, cause: DeathCause = DeathCause.SILENCE) -> bool:
-        """Mark a worker lost, and why, if its counter still stands where it was seen."""
         return await self._write(workers.reap, gone, cause)
 
     async def reclaim(
@@ -296,7 +267,6 @@ class SqliteStore(SqliteActionVerbs, SqliteScheduleVerbs):
         limit: int = ORPHANS_MAX,
         only: Collection[tuple[int, int]] | None = None,
     ) -> list[Transition]:
-        """Close the attempts of orphans, or only these, as decided; return what was applied."""
         now = self._clock.wall()
         found = await self._connection.read(
             lambda cursor: (
@@ -310,13 +280,11 @@ class SqliteStore(SqliteActionVerbs, SqliteScheduleVerbs):
         return await self._write(workers.close_orphans, [decide(one) for one in found])
 
     async def overdue(self, slack: float, limit: int = OVERDUE_MAX) -> list[OverdueAttempt]:
-        """Return running attempts past their hard deadline by more than ``slack`` seconds."""
         return await self._connection.read(
             lambda cursor: workers.overdue(cursor, self._clock.wall(), slack, limit)
         )
 
     async def superseded(self, attempts: Collection[tuple[int, int]]) -> list[int]:
-        """Return the tokens of those that are no longer current."""
         return await self._connection.read(lambda cursor: workers.superseded(cursor, attempts))
 
     # ---------------------------------------------------------------------------- inside

@@ -35,7 +35,7 @@ AGAIN_SECONDS = POLL_SECONDS / 4  # after a commit: further ones of the same wor
 GROWTH = 1.5  # so a commit is seen at most half as long again after it was there
 REST_SECONDS = 1.0  # between two looks while there are no events
 REOPEN_SECONDS = 1.0  # after an error
-_DATA_VERSION = statements("sqlite", "open")["data_version"]
+_DATA_VERSION = statements("sqlite", "wakeup")["data_version"]
 
 
 class Pace:

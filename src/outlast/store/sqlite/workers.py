@@ -1,6 +1,6 @@
 """Workers' rows, their beats, and the jobs of workers that are gone.
 
-Plain functions of a cursor; the beat alone may do without the write lock (sql/heartbeat.sql).
+Plain functions of a cursor; the beat alone may do without the write lock (sql/workers.sql).
 """
 
 from __future__ import annotations
@@ -16,13 +16,14 @@ from typing import Any
 import msgspec
 
 from outlast.model.crash import Charge
-from outlast.model.job import JobFacts, State
+from outlast.model.job import State
 from outlast.model.lease import DeathCause
 from outlast.model.lifecycle import OutcomeKind, Transition, as_applied
-from outlast.store.columns import cause_of, count_of, policy_of, progress_of
+from outlast.store.columns import orphan_of, policy_of
 from outlast.store.lockfile import LockFile, place_in, read_beat
 from outlast.store.rows import WorkerStatus
 from outlast.store.sqlite.exchange import apply, cancels_of, worker_status
+from outlast.store.sqlite.inspector import fetch
 from outlast.store.sqlite.lanes import draw
 from outlast.store.sqlite.pauses import version_of
 from outlast.store.sqlite.schedules import next_tick_in
@@ -31,6 +32,7 @@ from outlast.store.statements import statements
 from outlast.store.values import (
     Beat,
     Failing,
+    LockIdentity,
     NewWorker,
     Orphan,
     OverdueAttempt,
@@ -40,13 +42,9 @@ from outlast.store.values import (
     WorkerSeen,
     line_of,
 )
-from outlast.store.watches import LockIdentity
 
-_REGISTER = statements("sqlite", "register")
-_HEARTBEAT = statements("sqlite", "heartbeat")
-_REAP = statements("sqlite", "reap")
+_WORKERS = statements("sqlite", "workers")
 _RECLAIM = statements("sqlite", "reclaim")
-_RAISE = statements("sqlite", "sequences")["raise"]
 
 
 # ---------------------------------------------------------------------------- registration
@@ -71,34 +69,34 @@ def register(cursor: Cursor, now: float, new: NewWorker) -> Registered:
     replaced = 0
     if new.instance is not None and new.succeeds:
         before = {"now": now, "instance": new.instance}
-        replaced = cursor.execute(_REGISTER["replace"], before).rowcount
-    cursor.execute(_REGISTER["register"], values)
+        replaced = cursor.execute(_WORKERS["replace"], before).rowcount
+    cursor.execute(_WORKERS["register"], values)
     return Registered(worker_id, 1, new.registration, replaced)
 
 
 def _made_before(cursor: Cursor, now: float, new: NewWorker) -> Registered | None:
     shown = _newest(0, new.lock_path, new.lock_device, new.lock_inode)
     values = {"registration": new.registration, "floor": shown, "now": now}
-    row = cursor.execute(_REGISTER["again"], values).fetchone()
+    row = cursor.execute(_WORKERS["again"], values).fetchone()
     return None if row is None else Registered(row[0], row[1], new.registration)
 
 
-def raise_tokens(cursor: Cursor, _: float, above: int) -> None:
+def raise_tokens(cursor: Cursor, now: float, above: int) -> None:
     """Make every later token larger than ``above``."""
-    cursor.execute(_RAISE, {"above": above})
+    cursor.execute(_WORKERS["raise"], {"now": now, "above": above})
 
 
 def reconnect(cursor: Cursor, now: float, me: WorkerRef, token_seen: int) -> WorkerRef | None:
     """Raise the epoch; None if the lease is lost."""
     raise_tokens(cursor, now, token_seen)
-    row = cursor.execute(_REGISTER["reconnect"], (me.worker_id, me.registration)).fetchone()
+    row = cursor.execute(_WORKERS["reconnect"], (me.worker_id, me.registration)).fetchone()
     return None if row is None else WorkerRef(me.worker_id, row[0], me.registration)
 
 
 def set_status(cursor: Cursor, now: float, me: WorkerRef, status: WorkerStatus) -> bool:
     """Move a live worker's row; False if the lease is lost."""
     values = {"status": status.value, "now": now, **_whose(me)}
-    return cursor.execute(_REGISTER["set_status"], values).rowcount == 1
+    return cursor.execute(_WORKERS["set_status"], values).rowcount == 1
 
 
 def request_drain(cursor: Cursor, _: float, worker_ids: Sequence[int]) -> set[int]:
@@ -106,7 +104,7 @@ def request_drain(cursor: Cursor, _: float, worker_ids: Sequence[int]) -> set[in
     return {
         worker_id
         for worker_id in worker_ids
-        if cursor.execute(_REGISTER["request_drain"], (worker_id,)).rowcount
+        if cursor.execute(_WORKERS["request_drain"], (worker_id,)).rowcount
     }
 
 
@@ -119,17 +117,17 @@ def announce(
 ) -> None:
     """Replace the tasks on the row, and those that it lacks tags for."""
     values = {"tasks": json.dumps(list(tasks)), "lacks": json.dumps(dict(lacks)), **_whose(me)}
-    cursor.execute(_REGISTER["announce"], values)
+    cursor.execute(_WORKERS["announce"], values)
 
 
 def presence_off(cursor: Cursor, _: float, me: WorkerRef, reason: str) -> None:
     """Say why there is no presence; on a file there never is."""
-    cursor.execute(_REGISTER["presence_off"], {"reason": reason, **_whose(me)})
+    cursor.execute(_WORKERS["presence_off"], {"reason": reason, **_whose(me)})
 
 
 def tell_wakeup(cursor: Cursor, _: float, me: WorkerRef, words: str) -> None:
     """Say by what the worker is woken."""
-    cursor.execute(_REGISTER["tell_wakeup"], {"words": words, **_whose(me)})
+    cursor.execute(_WORKERS["tell_wakeup"], {"words": words, **_whose(me)})
 
 
 def _whose(me: WorkerRef) -> dict[str, Any]:
@@ -141,7 +139,7 @@ def tell_failing(cursor: Cursor, now: float, me: WorkerRef, failing: Failing | N
     values = {**_whose(me), "now": now, "failing": None, "seconds": None}
     if failing is not None:
         values |= {"failing": line_of(failing), "seconds": failing.seconds}
-    cursor.execute(_REGISTER["tell_failing"], values)
+    cursor.execute(_WORKERS["tell_failing"], values)
 
 
 # --------------------------------------------------------------------------------- beats
@@ -155,7 +153,7 @@ def beat_by_file(cursor: Cursor, me: WorkerRef, lock: LockFile) -> Beat | None:
     be seen.
     """
     beaten = _beaten(lock)
-    row = cursor.execute(_HEARTBEAT["look"], _whose(me)).fetchone()
+    row = cursor.execute(_WORKERS["beat_seen"], _whose(me)).fetchone()
     if row is None or row[0] not in {"active", "draining"}:
         return Beat(renewed=False)
     if (row[1], row[2]) != (lock.device, lock.inode) or not beaten:
@@ -179,13 +177,13 @@ def _beaten(lock: LockFile, above: int = 0) -> bool:
 
 def show_beat(cursor: Cursor, now: float, me: WorkerRef, beat: int) -> None:
     """Keep the row fresh for people."""
-    cursor.execute(_HEARTBEAT["show"], {"beat": beat, "now": now, **_whose(me)})
+    cursor.execute(_WORKERS["show_beat"], {"beat": beat, "now": now, **_whose(me)})
 
 
 def beat_by_row(cursor: Cursor, now: float, me: WorkerRef, floor: int) -> Beat:
     """Beat through the row, above what the file has shown."""
     values = {"floor": floor, "now": now, **_whose(me)}
-    row = cursor.execute(_HEARTBEAT["renew"], values).fetchone()
+    row = cursor.execute(_WORKERS["heartbeat"], values).fetchone()
     return Beat(renewed=False) if row is None else _renewed(cursor, me, *row)
 
 
@@ -193,7 +191,7 @@ def observe(cursor: Cursor, now: float, slack: float, locks: Path) -> Snapshot:
     """Return one look at all live workers, by row and by file in the directory ``locks``, and at
     what no worker looks after."""
     return Snapshot(
-        workers=[_seen(row, now, locks) for row in cursor.execute(_REAP["observe"]).fetchall()],
+        workers=[_seen(row, now, locks) for row in cursor.execute(_WORKERS["observe"]).fetchall()],
         orphans=bool(orphans(cursor, now, 1)),
         overdue=bool(overdue(cursor, now, slack, 1)),
         now=now,
@@ -227,18 +225,18 @@ def _newest(beat: int, path: str | None, device: int | None, inode: int | None) 
 def tell_gone(cursor: Cursor, _: float, lock: LockIdentity, begun: int | None) -> int:
     """Say on the rows that name this lock file that their worker is gone; return their number."""
     values = {**msgspec.structs.asdict(lock), "begun": begun}
-    return cursor.execute(_REAP["tell_gone"], values).rowcount
+    return cursor.execute(_WORKERS["tell_gone"], values).rowcount
 
 
 def reap(cursor: Cursor, now: float, gone: WorkerSeen, cause: DeathCause) -> bool:
     """Mark a worker lost, and why, if its counter still stands where it was seen."""
-    row = cursor.execute(_REAP["look_again"], (gone.worker_id,)).fetchone()
+    row = cursor.execute(_WORKERS["beat_of"], (gone.worker_id,)).fetchone()
     if row is None:
         return False
     if _newest(row[0], gone.lock_path, gone.lock_device, gone.lock_inode) != gone.beat:
         return False
     values = {"now": now, "cause": cause.value, "begun": gone.begun, "id": gone.worker_id}
-    return cursor.execute(_REAP["mark_lost"], values).rowcount == 1
+    return cursor.execute(_WORKERS["reap"], values).rowcount == 1
 
 
 # -------------------------------------------------------------- jobs without their worker
@@ -283,16 +281,17 @@ def _released(
 
 def orphans(cursor: Cursor, now: float, limit: int) -> list[Orphan]:
     """Return running jobs whose worker is not alive or has no row, longest-running first."""
-    return [_orphan(row, now) for row in cursor.execute(_RECLAIM["orphans"], (limit,)).fetchall()]
+    rows = fetch(cursor, "reclaim", "orphans", {"now": now, "limit": limit})
+    return [orphan_of(row) for row in rows]
 
 
 def facts_of(
     cursor: Cursor, now: float, pairs: Collection[tuple[int, int]], limit: int
 ) -> list[Orphan]:
     """Return the facts on the first of exactly these attempts, as far as they are current."""
-    found = (cursor.execute(_RECLAIM["facts"], pair).fetchone() for pair in pairs)
-    current = (row for row in found if row is not None)
-    return [_orphan(row, now) for row in islice(current, limit)]
+    each = ({"now": now, "job_id": job_id, "token": token} for job_id, token in pairs)
+    found = (row for values in each for row in fetch(cursor, "reclaim", "facts", values))
+    return [orphan_of(row) for row in islice(found, limit)]
 
 
 def overdue(cursor: Cursor, now: float, slack: float, limit: int) -> list[OverdueAttempt]:
@@ -306,35 +305,6 @@ def superseded(cursor: Cursor, attempts: Collection[tuple[int, int]]) -> list[in
     """Return the tokens of those that are no longer current."""
     is_current = _RECLAIM["current"]
     return [pair[1] for pair in attempts if cursor.execute(is_current, pair).fetchone() is None]
-
-
-def _orphan(row: tuple[Any, ...], now: float) -> Orphan:
-    facts = JobFacts(
-        job_id=row[0],
-        token=row[1],
-        failures=count_of(row[2]),
-        losses=count_of(row[3]),
-        policy=policy_of(row[4]),
-        cancel_requested=bool(row[5]),
-        solo=row[12],
-        incident=row[13],
-        cohort=row[14],
-        task=row[16],
-    )
-    return Orphan(
-        facts=facts,
-        worker_id=row[6],
-        task=row[16],
-        queue=row[17],
-        attempts=count_of(row[18]),
-        worker=row[7],
-        host=row[8],
-        progress=progress_of(row[9]),
-        checkpoint_age=None if row[10] is None else now - row[10],
-        cause=cause_of(row[11]),
-        began=bool(row[15]),
-        handed_back=bool(row[19]),
-    )
 
 
 def close_orphans(cursor: Cursor, now: float, decided: Sequence[Transition]) -> list[Transition]:

@@ -11,8 +11,9 @@ from outlast.insight.deaths import DEATHS, dead_groups_document, read_dead_group
 from outlast.insight.documents import SCHEMA, iso
 from outlast.insight.history import HOUR, By, history_document, read_history
 from outlast.insight.scale import read_scale
-from outlast.store.evidence import AttemptFilter, Cause, DeadFilter, EndedAttempt, EndedAttempts
+from outlast.store.evidence import AttemptFilter, Cause, EndedAttempt, EndedAttempts
 from outlast.store.protocol import Store
+from outlast.store.rows import JobFilter
 from outlast.web.api.jobs import LIMIT_MAX, read_limit
 from outlast.web.api.route import ApiRoute, answer_json
 from outlast.web.dead import keep_own_numbers
@@ -27,7 +28,7 @@ MESSAGE_MAX = 400  # characters of what an attempt died of, in a list
 async def show_dead_groups(visit: Visit) -> Response:
     """Return dead jobs in groups, by what they died of."""
     tenant = visit.access.tenant or read_name(visit.query, "tenant")
-    which = DeadFilter(
+    which = JobFilter(
         queue=read_name(visit.query, "queue"), task=read_name(visit.query, "task"), tenant=tenant
     )
     found = await visit.ask(("api groups", which), lambda store: read_dead_groups(store, which))

@@ -9,7 +9,7 @@ this worker never heard of is given back.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable
 from typing import Protocol, TypeVar
 
 import msgspec
@@ -27,6 +27,7 @@ from outlast.store.protocol import OUTCOMES_MAX, Store
 from outlast.store.values import TRIP_BYTES, Answer, Claimed, ClaimRequest, Exchanged, WorkerRef
 from outlast.wakeup.inbox import Inbox
 from outlast.worker.base import Pool
+from outlast.worker.claims.checkpoints import CheckpointWriter
 from outlast.worker.claims.exclusive import ExclusiveClaim
 from outlast.worker.claims.ledger import Ledger
 from outlast.worker.claims.pacing import Pacing
@@ -59,14 +60,6 @@ class Holder(Protocol):
         ...
 
 
-class LastReports(Protocol):
-    """Where the reports of attempts wait to be written."""
-
-    async def report_last(self, tokens: Iterable[int]) -> None:
-        """Write the last progress of these attempts: once they have ended, it is refused."""
-        ...
-
-
 class Exchange:
     """The duty that empties the ledger into the store and fills the pool from it."""
 
@@ -78,7 +71,7 @@ class Exchange:
         ledger: Ledger,
         pool: Pool,
         holder: Holder,
-        checkpoints: LastReports,
+        checkpoints: CheckpointWriter,
         *,
         clock: Clock,
         poll: float,

@@ -10,7 +10,6 @@ read what is paused: so one that no one has waited for starts nothing of it, eit
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Protocol
 
 import msgspec
 
@@ -19,7 +18,7 @@ from outlast.events import emit
 from outlast.model.pause import NO_PAUSES, Pauses
 from outlast.store.protocol import Store
 from outlast.store.values import Claimed, ClaimRequest, WorkerRef
-from outlast.worker.base import Pool
+from outlast.worker.base import Owner
 from outlast.worker.claims.ledger import Ledger
 from outlast.worker.running import Running
 from outlast.worker.service import Nudge
@@ -32,29 +31,16 @@ STOP_REASON = "pause"
 Row = tuple[int, str | None]  # id and registration of a worker's row, at any epoch
 
 
-class PauseOwner(Protocol):
-    """The worker, as the keeper of its pauses sees it."""
-
-    ledger: Ledger
-    pool: Pool
-
-    @property
-    def me(self) -> WorkerRef:
-        """Its present registration."""
-        ...
-
-    def look_for_work(self) -> None:
-        """Look for work: there may be more of it."""
-        ...
-
-
 class PauseKeeper:
     """The duty that reads what is paused, acts on it, and acknowledges it."""
 
     name = "pauses"
 
-    def __init__(self, owner: PauseOwner, store: Store, nudge: Nudge, clock: Clock) -> None:
+    def __init__(
+        self, owner: Owner, store: Store, ledger: Ledger, nudge: Nudge, clock: Clock
+    ) -> None:
         self._owner = owner
+        self._ledger = ledger
         self._store = store
         self._nudge = nudge
         self._clock = clock
@@ -120,7 +106,7 @@ class PauseKeeper:
         emit("pauses_changed", worker_id=self._owner.me.worker_id, pauses=len(pauses.listed))
         known = {pause.id for pause in before.listed}
         stops = Pauses(pause for pause in pauses.listed if pause.stop and pause.id not in known)
-        for token, running in list(self._owner.ledger.running.items()):
+        for token, running in list(self._ledger.running.items()):
             if _is_under(stops, running.claimed):
                 self._owner.pool.control.stop(token, STOP_REASON)
         self._owner.look_for_work()  # of what was resumed

@@ -4,18 +4,12 @@ them did by itself: they are *among many*."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
 
 from outlast.store.wakeup import Wakeup
+from outlast.worker.claims.wake_turns import WakeTurns
 
 EASED_SECONDS = 2.25  # between two glances, where they are rare: a heartbeat is 2 s by default
 EASED_PEERS = 10  # workers of a kind, from which on theirs together are frequent
-
-
-class Peers(Protocol):
-    """What knows how many workers there are of a kind."""
-
-    peers: int
 
 
 def never() -> bool:
@@ -23,7 +17,7 @@ def never() -> bool:
     return False
 
 
-def is_among_many(wakeup: Wakeup | None, kind: Peers) -> Callable[[], bool]:
+def is_among_many(wakeup: Wakeup | None, kind: WakeTurns) -> Callable[[], bool]:
     """Return what says whether a worker may glance rarely: it hears of new work by its wake-up, and
     enough others of its kind glance, too."""
     if wakeup is None:

@@ -18,12 +18,12 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Iterable, Sequence
-from typing import Protocol, runtime_checkable
 
 import msgspec
 
 from outlast.clock import Clock
 from outlast.model.lease import LOOK_SECONDS
+from outlast.store.protocol import ServerStore
 from outlast.store.values import ClaimRequest, FollowedWakeups, WorkerRef
 from outlast.worker.service import Nudge
 
@@ -44,40 +44,25 @@ class Waiting(msgspec.Struct):
     at: float
 
 
-class WakeTurnsOwner(Protocol):
-    """The worker, as it is woken."""
-
-    def look_for_work(self) -> None:
-        """Let the exchange look at the store."""
-        ...
-
-
-class Starter(Protocol):
-    """Says what can be started."""
-
-    def tasks(self) -> list[str]:
-        """Return the names under which jobs can be taken now."""
-        ...
-
-
 class WakeTurns:
-    """The duty that lets its owner look for work when a wake-up's turn has come."""
+    """The duty that calls ``look_for_work`` when a wake-up's turn has come. ``tasks`` returns the
+    names under which jobs can be taken now."""
 
     name = "wake_turns"
 
     def __init__(
         self,
-        owner: WakeTurnsOwner,
+        look_for_work: Callable[[], None],
         queues: Iterable[str],
-        starter: Starter,
+        tasks: Callable[[], list[str]],
         nudge: Nudge,
         clock: Clock,
     ) -> None:
         self.peers = 1
         self._step = STEP_SECONDS_MIN
-        self._look_for_work = owner.look_for_work
+        self._look_for_work = look_for_work
         self._queues = sorted(queues)
-        self._tasks = starter.tasks
+        self._tasks = tasks
         self._clock = clock
         self._nudge = nudge
         self._waiting: dict[int, Waiting] = {}
@@ -207,21 +192,12 @@ def _number(text: str) -> int:
     return number if number < NUMBER_MAX else 0
 
 
-@runtime_checkable
-class PeerStore(Protocol):
-    """A store that many workers share, and that can count those that serve the same."""
-
-    async def count_peers(self, me: WorkerRef) -> int:
-        """Return how many active workers serve the same queues and tasks, this one included."""
-        ...
-
-
 class PeerCount:
     """The duty that counts the peers: often while they change, and more and more rarely."""
 
     name = "peers"
 
-    def __init__(self, store: PeerStore, me: Callable[[], WorkerRef], turns: WakeTurns) -> None:
+    def __init__(self, store: ServerStore, me: Callable[[], WorkerRef], turns: WakeTurns) -> None:
         self._store = store
         self._me = me
         self._turns = turns

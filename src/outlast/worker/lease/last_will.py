@@ -31,7 +31,8 @@ from outlast.clock import SYSTEM, Clock
 from outlast.runner.tether import NO_WILL
 from outlast.store.backend import file_of, open_store
 from outlast.store.lockfile import LockFile, Probe, boot_id, probe, read_begun
-from outlast.store.watches import LockIdentity, WatchVerbs
+from outlast.store.protocol import Store
+from outlast.store.values import LockIdentity
 
 STORE_SECONDS = 5.0  # for the store's answer: a service manager may wait for this process to end
 HELD_SECONDS = 2.0  # for which others may look at the file: a look holds a free lock for an instant
@@ -83,7 +84,7 @@ def read_will(text: str) -> LastWill:
     return msgspec.convert(json.loads(text), LastWill)
 
 
-async def carry_out(lock: LockIdentity, store: WatchVerbs, clock: Clock = SYSTEM) -> bool:
+async def carry_out(lock: LockIdentity, store: Store, clock: Clock = SYSTEM) -> bool:
     """Say that the worker with this lock file is gone, if the file is free; return whether."""
     if not await _is_free(lock, clock):
         return False

@@ -12,7 +12,6 @@ import asyncio
 import contextlib
 import math
 from collections.abc import Callable
-from typing import Protocol
 
 import msgspec
 
@@ -23,7 +22,7 @@ from outlast.model.lease import PATIENCE_SECONDS_MAX, DeathCause, LeaseTerms, Tr
 from outlast.store.protocol import Store
 from outlast.store.rows import WorkerStatus
 from outlast.store.values import Beat, NewWorker, WorkerRef
-from outlast.worker.base import KILL_SECONDS, Pool
+from outlast.worker.base import KILL_SECONDS, Owner, Pool
 from outlast.worker.claims.ledger import Ledger
 from outlast.worker.condition import GIVE_UP_SECONDS
 from outlast.worker.lease.isolation import Isolation
@@ -32,26 +31,6 @@ STOP_GRACE_SECONDS = 2.0  # for attempts that are asked to stop
 LEAVE_SECONDS = 5.0  # for the last ends to be handed in
 REVIVE_PAUSE_SECONDS = 0.2
 LOST = "the store says that it is lost"
-
-
-class RegistrationOwner(Protocol):
-    """The worker, as its registration sees it."""
-
-    def note_registration(self) -> None:
-        """Note a new row or epoch."""
-        ...
-
-    def look_for_work(self) -> None:
-        """Look for work: it may be taken again."""
-        ...
-
-    async def hand_in_the_rest(self) -> None:
-        """Hand the store what has ended."""
-        ...
-
-    def give_up(self, error: Exception, seconds: float) -> None:
-        """Leave: for ``seconds`` the store has refused a new row by this error."""
-        ...
 
 
 class Registration:
@@ -65,7 +44,7 @@ class Registration:
 
     def __init__(
         self,
-        owner: RegistrationOwner,
+        owner: Owner,
         new: NewWorker,
         terms: LeaseTerms,
         *,

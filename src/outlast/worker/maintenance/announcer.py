@@ -13,8 +13,7 @@ from outlast.clock import Clock
 from outlast.model.job import State
 from outlast.model.lease import DeathCause
 from outlast.model.lifecycle import Transition
-from outlast.store.protocol import Store
-from outlast.store.unannounced import UnannouncedJobs
+from outlast.store.protocol import ServerStore, Store
 from outlast.store.values import NewWorker, WorkerRef, WorkerSeen
 from outlast.store.wakeup import Wakeup
 from outlast.wakeup.inbox import Inbox
@@ -48,7 +47,7 @@ class Announcer:
         self._messenger = wakeup if isinstance(wakeup, Messenger) else None
         self.sweeper: Sweeper | None = None
         self.passed: Passed | None = None
-        if self._messenger is not None and isinstance(store, UnannouncedJobs):
+        if self._messenger is not None and isinstance(store, ServerStore):
             self.sweeper = Sweeper(store, self._messenger, poll=poll, clock=clock)
             if self._messenger.inbox is not None:
                 self.passed = Passed(store, self._messenger.inbox, me)

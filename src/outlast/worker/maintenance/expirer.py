@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Protocol
-
 from outlast.clock import Clock
 from outlast.events import emit
 from outlast.store.protocol import EXPIRE_MAX, Store
-from outlast.worker.claims.peers import EASED_PEERS, Peers
+from outlast.worker.claims.exchange import Exchange
+from outlast.worker.claims.peers import EASED_PEERS
+from outlast.worker.claims.wake_turns import WakeTurns
 
 EXPIRE_SECONDS = 10.0  # between two looks; an exchange that claims looks as well
-
-
-class Claims(Protocol):
-    """What knows when this worker's last claim was answered, on the boot clock."""
-
-    claimed_at: float
 
 
 class Expirer:
@@ -25,7 +19,7 @@ class Expirer:
 
     name = "expirer"
 
-    def __init__(self, store: Store, claims: Claims, clock: Clock, kind: Peers) -> None:
+    def __init__(self, store: Store, claims: Exchange, clock: Clock, kind: WakeTurns) -> None:
         self._store = store
         self._claims = claims
         self._clock = clock

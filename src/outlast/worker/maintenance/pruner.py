@@ -8,7 +8,7 @@ from outlast.config import WorkerSettings
 from outlast.errors import StoreError
 from outlast.events import emit
 from outlast.store.protocol import PRUNE_MAX, Store
-from outlast.worker.claims.peers import Peers
+from outlast.worker.claims.wake_turns import WakeTurns
 
 PRUNE_SECONDS = 60.0
 PRUNE_PEERS = 3  # workers that prune so often; of more of a kind as many do, by lot
@@ -33,7 +33,7 @@ class Pruner:
         keep_jobs: float,
         keep_workers: float,
         clock: Clock,
-        kind: Peers,
+        kind: WakeTurns,
         keep_dead: float | None = None,
     ) -> None:
         self._store = store
@@ -102,7 +102,7 @@ class Pruner:
             self._limit //= 2
 
 
-def make_pruner(store: Store, settings: WorkerSettings, clock: Clock, kind: Peers) -> Pruner:
+def make_pruner(store: Store, settings: WorkerSettings, clock: Clock, kind: WakeTurns) -> Pruner:
     """Return the duty for a worker with these settings."""
     return Pruner(
         store,

@@ -22,7 +22,6 @@ more follow.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Protocol
 
 import msgspec
 
@@ -37,6 +36,7 @@ from outlast.store.glances import Glance
 from outlast.store.lockfile import Probe, probe
 from outlast.store.protocol import ORPHANS_MAX, Store
 from outlast.store.values import Orphan, Snapshot, WorkerRef, WorkerSeen
+from outlast.worker.base import Owner
 from outlast.worker.claims.dead_jobs import reclaim_and_tell
 from outlast.worker.claims.tally import Tally
 from outlast.worker.maintenance.deadlines import SLACK_SECONDS, Deadlines
@@ -73,30 +73,6 @@ class ReapFailures:
         self._tell_at = {each: self._tell_at[each] for each in worker_ids if each in self._tell_at}
 
 
-class ReaperOwner(Protocol):
-    """The worker, as its reaper sees it."""
-
-    def take_look(self, look: Snapshot) -> None:
-        """Take what a look at the store has shown."""
-        ...
-
-    def take_glance(self, glance: Glance) -> None:
-        """Take what a glance at the store has shown."""
-        ...
-
-    def note_reaped(self, gone: WorkerSeen, cause: DeathCause) -> None:
-        """Note a worker that was found gone."""
-        ...
-
-    def note_reclaimed(self, applied: list[Transition]) -> None:
-        """Note jobs that were given back."""
-        ...
-
-    def look_for_work(self) -> None:
-        """Look for work: there is more of it."""
-        ...
-
-
 class Reaper:
     """The duty that cleans up after workers that are gone. ``own_id``: the worker's own. ``looks``:
     which looks are this worker's; without it, all are. ``nudge`` lets it run before its
@@ -106,7 +82,7 @@ class Reaper:
 
     def __init__(
         self,
-        owner: ReaperOwner,
+        owner: Owner,
         store: Store,
         own_id: Callable[[], int],
         *,
@@ -295,7 +271,7 @@ class Reaper:
 
 
 def make_reaper(
-    owner: ReaperOwner,
+    owner: Owner,
     store: Store,
     me: Callable[[], WorkerRef],
     boot_id: str,

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -34,6 +33,7 @@ from outlast.store.schedules import (
     Put,
 )
 from outlast.store.values import Snapshot
+from outlast.worker.base import Owner
 from outlast.worker.maintenance.firing import firing_of
 from outlast.worker.service import Nudge
 
@@ -45,42 +45,23 @@ TELL_AGAIN_SECONDS = 60.0  # of a schedule that cannot be fired
 _BAD = (ConfigError, msgspec.MsgspecError, ValueError, ArithmeticError, RecursionError)
 
 
-class SchedulerOwner(Protocol):
-    """The worker, as its scheduler sees it."""
-
-    def may_begin(self) -> bool:
-        """Whether the lease is trusted, and the worker stays."""
-        ...
-
-    def look_for_work(self) -> None:
-        """Look for work: jobs were stored."""
-        ...
-
-
-class Declarer(Protocol):
-    """Knows the schedules that the code declares."""
-
-    def schedules(self) -> list[NewSchedule]:
-        """Return them."""
-        ...
-
-
 class Scheduler:
-    """The duty that fires. ``nudge`` lets it run before its time."""
+    """The duty that fires. ``declared`` returns the schedules of the code; ``nudge`` lets it run
+    before its time."""
 
     name = "scheduler"
 
     def __init__(
         self,
-        owner: SchedulerOwner,
+        owner: Owner,
         store: Store,
-        declarer: Declarer,
+        declared: Callable[[], list[NewSchedule]],
         nudge: Nudge,
         clock: Clock,
     ) -> None:
         self._owner = owner
         self._store = store
-        self._declarer = declarer
+        self._find_declared = declared
         self._nudge = nudge
         self._clock = clock
         self._due_at = math.inf  # on the boot clock
@@ -117,7 +98,7 @@ class Scheduler:
     # -- what the code declares ----------------------------------------------------------------
 
     async def _declare(self) -> None:
-        declared = self._declarer.schedules()
+        declared = self._find_declared()
         same = declared == self._declared
         if same and (not declared or self._clock.boot() < self._declare_at):
             return

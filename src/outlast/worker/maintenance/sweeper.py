@@ -13,8 +13,8 @@ from collections.abc import Callable
 
 from outlast.clock import Clock
 from outlast.events import emit
-from outlast.store.protocol import Store
-from outlast.store.unannounced import Unannounced, UnannouncedBatch, UnannouncedJobs
+from outlast.store.protocol import ServerStore, Store
+from outlast.store.unannounced import Unannounced, UnannouncedBatch
 from outlast.store.values import WorkerRef
 from outlast.store.wakeup import Wakeup
 from outlast.wakeup.inbox import Inbox
@@ -36,7 +36,7 @@ class Sweeper:
     name = "sweeper"
 
     def __init__(
-        self, store: UnannouncedJobs, messenger: Messenger, *, poll: float, clock: Clock
+        self, store: ServerStore, messenger: Messenger, *, poll: float, clock: Clock
     ) -> None:
         self._store = store
         self._messenger = messenger
@@ -89,7 +89,7 @@ class Passed:
 
     name = "passed"
 
-    def __init__(self, store: UnannouncedJobs, inbox: Inbox, me: Callable[[], WorkerRef]) -> None:
+    def __init__(self, store: ServerStore, inbox: Inbox, me: Callable[[], WorkerRef]) -> None:
         self._store = store
         self._inbox = inbox
         self._me = me

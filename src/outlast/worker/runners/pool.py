@@ -47,7 +47,8 @@ from outlast.worker.runners.recycling import MAX_RSS, Recycling
 from outlast.worker.runners.reload import Reloader
 from outlast.worker.runners.responsiveness import ResponsivenessMonitor
 from outlast.worker.runners.starter import LINE_MAX, Prefetches, RunnerStarter
-from outlast.worker.runners.supervisor import GroupTether, RunnerSupervisor
+from outlast.worker.runners.supervisor import RunnerSupervisor
+from outlast.worker.runners.tether import Tether
 from outlast.worker.runners.watchdog import Watchdog
 
 _CRASHED = OutcomeKind.CRASHED
@@ -70,7 +71,7 @@ class RunnerPool:
         make: Callable[[RunnerOwner], RunnerProcess],
         ledger: Ledger,
         checkpoints: CheckpointSink,
-        tether: GroupTether,
+        tether: Tether,
         *,
         size: int,
         concurrency: int,

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection
 from math import inf
-from typing import Protocol
 
 import msgspec
 
@@ -23,6 +22,7 @@ from outlast.worker.runners.assignment import Assignment
 from outlast.worker.runners.process import QUIT_SECONDS, Death, RunnerProcess
 from outlast.worker.runners.recycling import Recycling
 from outlast.worker.runners.startup import LIFESPAN, START_SECONDS_MAX, TOO_LATE, StartupWatch
+from outlast.worker.runners.tether import Tether
 
 START_BACKOFF_FIRST, START_BACKOFF_MAX = 0.5, 30.0  # seconds
 # of work without a death comes the spare: its start takes 0.3 s of a core
@@ -30,18 +30,6 @@ SPARE_AFTER_SECONDS = 2.0
 
 RELOAD = "reload"  # why runners with older code are replaced
 UNKILLABLE = "unkillable"  # why nothing is given to a runner that was killed and goes on
-
-
-class GroupTether(Protocol):
-    """Kills process groups if the worker cannot."""
-
-    def add(self, pgid: int) -> None:
-        """Take a runner's process group on the tether."""
-        ...
-
-    def drop(self, pgid: int) -> None:
-        """Let go of a group that is empty."""
-        ...
 
 
 class RunnerSupervisor:
@@ -55,7 +43,7 @@ class RunnerSupervisor:
         make: Callable[[], RunnerProcess],
         assignment: Assignment,
         recycling: Recycling,
-        tether: GroupTether,
+        tether: Tether,
         *,
         size: int,
         tags: Collection[str],

@@ -15,7 +15,7 @@ for the runner. If none can be named, the runner is killed at that point and all
 from __future__ import annotations
 
 from math import inf
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from outlast.clock import Clock
 from outlast.events import emit
@@ -31,6 +31,9 @@ from outlast.worker.runners.responsiveness import (
 from outlast.worker.runners.waits import Waits
 from outlast.worker.running import Running
 
+if TYPE_CHECKING:
+    from outlast.worker.runners.control import RunnersControl
+
 LOOK_SECONDS = 0.25
 LOOK_SOON_SECONDS = 0.05  # while an answer or stacks are awaited to judge a limit
 UNRESPONSIVE_SECONDS = 1.0  # of silence; a runner that receives no request gets no longer grace
@@ -38,22 +41,6 @@ UNHELD_SECONDS = 5.0  # after which an attempt that nothing runs is given back
 PATIENCE_SECONDS = 5.0  # less than what reapers add to a deadline: they must not come first
 
 UNHELD = "its worker had it on its books, but nothing ran it"
-
-
-class LoopControl(Protocol):
-    """Knows the event loops of runners, and kills runners."""
-
-    def kill(self, token: int) -> None:
-        """Kill the runner of an attempt that did not stop."""
-        ...
-
-    def look_at_loops(self) -> None:
-        """Look whether the runners' event loops turn."""
-        ...
-
-    def responsiveness_of(self, token: int) -> Responsiveness | None:
-        """Return the responsiveness of the attempt's runner; None if there is none."""
-        ...
 
 
 class Watchdog:
@@ -70,7 +57,7 @@ class Watchdog:
         ledger: Ledger,
         starter: AttemptStarter,
         control: AttemptControl,
-        loops: LoopControl | None,
+        loops: RunnersControl | None,
         clock: Clock,
     ) -> None:
         self._owner = owner

@@ -57,7 +57,7 @@ class Bench:
         self.pool = FakePool(self.ledger, slots)
         self.holder = Holder(self.store)
         self.checkpoints = CheckpointWriter(self.store, self.ledger, Nudge())  # type: ignore[arg-type]
-        self.turns = WakeTurns(FakeOwner(), [], self.pool, Nudge(), self.clock)
+        self.turns = WakeTurns(FakeOwner().look_for_work, [], self.pool.tasks, Nudge(), self.clock)
         self.exchange = Exchange(
             self.store,  # type: ignore[arg-type]
             self.ledger,

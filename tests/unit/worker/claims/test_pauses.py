@@ -34,7 +34,7 @@ class Paused(Bench):
         store: Any = self.store
         store.inspector, store.heed = self, self.heed
         self.pool.recall = self.recall  # type: ignore[method-assign]
-        self.keeper = PauseKeeper(self, store, self.nudged, self.clock)  # type: ignore[arg-type]
+        self.keeper = PauseKeeper(self, store, self.ledger, self.nudged, self.clock)  # type: ignore[arg-type]
         self.exchange = Exchange(
             store,
             self.ledger,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from outlast.store.values import ClaimRequest, FollowedWakeups, WorkerRef
@@ -112,7 +114,7 @@ def test_a_lost_answer_costs_trips_and_no_job():
 def turns():
     clock, owner = ManualClock(boot=0.0), FakeOwner()
     clock.random = lambda: 0.5  # type: ignore[method-assign]
-    made = WakeTurns(owner, [], Serves("t"), Nudge(), clock)
+    made = WakeTurns(owner.look_for_work, [], Serves("t").tasks, Nudge(), clock)
     made.peers = 200
     made.owner, made.clock = owner, clock  # type: ignore[attr-defined]
     return made
@@ -194,7 +196,7 @@ def test_what_cannot_be_read_is_followed_at_once(turns, subject):
 
 def test_a_kind_is_of_queues_and_tasks(turns):
     one = turns._name_kind()
-    other = WakeTurns(FakeOwner(), ["q"], Serves("t"), Nudge(), turns.clock)
+    other = WakeTurns(FakeOwner().look_for_work, ["q"], Serves("t").tasks, Nudge(), turns.clock)
     assert other._name_kind() != one
 
 
@@ -256,7 +258,7 @@ async def test_peers_are_counted_more_rarely_while_they_stay(turns):
         async def count_peers(self, me: WorkerRef) -> int:
             return self.now
 
-    store = Counted()
+    store: Any = Counted()
     duty = PeerCount(store, lambda: WorkerRef(1, 1), turns)
     pauses = [await duty.run_once() for _ in range(8)]
     assert pauses[0] == 2 * COUNT_SECONDS_MIN
@@ -289,7 +291,7 @@ def test_queues_that_were_named_are_news_once(turns):
 
 
 def test_queues_that_are_not_served_are_no_news(turns):
-    other = WakeTurns(FakeOwner(), ["q"], Serves("t"), Nudge(), turns.clock)
+    other = WakeTurns(FakeOwner().look_for_work, ["q"], Serves("t").tasks, Nudge(), turns.clock)
     for queue in ("mail", "q"):
         other.hear(f"jobs:7:1:{queue}")
     assert other.take_news() == ("q",)

@@ -42,7 +42,9 @@ class Member:
         self.fleet = fleet
         self.slots = slots
         self.serves = Serves("t")
-        self.turns = WakeTurns(self, [], self.serves, fleet.nudge_of(self), fleet.clock)
+        self.turns = WakeTurns(
+            self.look_for_work, [], self.serves.tasks, fleet.nudge_of(self), fleet.clock
+        )
         self.on_trip = self.hinted = False
         self.began_at = 0.0
 

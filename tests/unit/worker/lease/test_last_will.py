@@ -13,7 +13,7 @@ import pytest
 
 from outlast.runner.tether import NO_WILL
 from outlast.store.lockfile import LockFile, boot_id
-from outlast.store.watches import LockIdentity
+from outlast.store.values import LockIdentity
 from outlast.worker.lease import last_will
 from outlast.worker.lease.last_will import carry_out, leave_will, read_will
 

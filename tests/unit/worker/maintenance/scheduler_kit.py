@@ -41,7 +41,8 @@ class Team:
     def add(self, *declared: NewSchedule) -> Scheduler:
         """A worker whose code declares these schedules."""
         code = Code(list(declared))
-        worker = Scheduler(FakeOwner(), Counting(self.store, self.asked), code, Nudge(), self.clock)
+        store = Counting(self.store, self.asked)
+        worker = Scheduler(FakeOwner(), store, code.schedules, Nudge(), self.clock)
         self.workers.append(worker)
         return worker
 

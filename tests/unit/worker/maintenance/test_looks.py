@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from outlast.errors import StoreUnavailable
@@ -243,7 +245,8 @@ async def test_glances_are_rare_only_where_new_work_is_heard_of_and_many_glance(
     class Kind:
         peers = EASED_PEERS
 
-    wakeup, kind = Listening("notify"), Kind()
+    wakeup = Listening("notify")
+    kind: Any = Kind()
     is_eased = is_among_many(wakeup, kind)
     seen = []
     for peers, good in ((EASED_PEERS - 1, True), (EASED_PEERS, False), (EASED_PEERS, True)):

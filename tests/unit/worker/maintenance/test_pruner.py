@@ -54,7 +54,7 @@ class Scene:
             keep_jobs=1.0,
             keep_workers=1.0,
             clock=self.clock,
-            kind=self,
+            kind=self,  # type: ignore[arg-type]
         )
 
     async def prune_all(self, rows: int, seconds: float) -> None:

@@ -145,7 +145,7 @@ class Bench:
             FakeRunner,  # type: ignore[arg-type]
             self.ledger,
             self.checkpoints,
-            self.tether,
+            self.tether,  # type: ignore[arg-type]
             size=size,
             concurrency=concurrency,
             queues=[],

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from outlast.model.crash import Progress
@@ -28,7 +30,8 @@ class Watch:
         self.ledger = new_ledger(self.clock)
         self.pool = FakePool(self.ledger)
         self.owner = FakeOwner()
-        self.dog = Watchdog(self.owner, self.ledger, self.pool, self.pool, self.pool, self.clock)
+        loops: Any = self.pool
+        self.dog = Watchdog(self.owner, self.ledger, self.pool, self.pool, loops, self.clock)
 
     def run(self, token: int = 1, **policy) -> None:
         self.ledger.claim([claimed(token, policy=Policy(**policy))])

@@ -48,13 +48,13 @@ CROSS JOIN LATERAL (
     WHERE j.id = s.id AND (s.token IS NULL OR coalesce(j.token, 0) = s.token) FOR NO KEY UPDATE) l
 
 -- name: show
--- What people did, newest first, before $1, of one job ($2) or all; the table is bounded. Reads only.
+-- What people did, newest first, before :before_id, of one job (:job_id) or all; the table is bounded. Reads only.
 SELECT id, extract(epoch FROM at)::float8 AS at, actor, verb, target, job_id, filter, reason, counts, state, expected,
        up_to_id, as_of, before_id, extract(epoch FROM moved_at)::float8 AS moved_at
-FROM outlast_actions WHERE id < $1 AND ($2::bigint IS NULL OR job_id = $2) ORDER BY id DESC LIMIT $3::integer
+FROM outlast_actions WHERE id < :before_id AND (:job_id::bigint IS NULL OR job_id = :job_id) ORDER BY id DESC LIMIT :limit::integer
 
 -- name: show_running
 -- Actions that are under way, the oldest first. Reads only.
 SELECT id, extract(epoch FROM at)::float8 AS at, actor, verb, target, job_id, filter, reason, counts, state, expected,
        up_to_id, as_of, before_id, extract(epoch FROM moved_at)::float8 AS moved_at
-FROM outlast_actions WHERE state = 'running' ORDER BY id LIMIT $1::integer
+FROM outlast_actions WHERE state = 'running' ORDER BY id LIMIT :limit::integer

@@ -1,42 +1,42 @@
 -- What ended badly, for people: dead jobs in groups, ended attempts, suspects. Reads only.
 
 -- name: dead_groups
--- Groups of the $1 newest dead jobs, the one that died last first, at most $2, by the index of dead jobs,
+-- Groups of the :rows newest dead jobs, the one that died last first, by the index of dead jobs,
 -- which holds all that is asked for. Reads only.
 SELECT fingerprint, count(*) AS number, max(id) AS newest,
        extract(epoch FROM min(ended_at))::float8 AS first_at,
        extract(epoch FROM max(ended_at))::float8 AS last_at,
        (sum(count(*)) OVER ())::bigint AS looked_at
 FROM (SELECT id, fingerprint, ended_at FROM outlast_jobs
-      WHERE state = 'dead' ORDER BY id DESC LIMIT $1) d
-GROUP BY fingerprint ORDER BY max(ended_at) DESC, max(id) DESC LIMIT $2
+      WHERE state = 'dead' ORDER BY id DESC LIMIT :rows) d
+GROUP BY fingerprint ORDER BY max(ended_at) DESC, max(id) DESC LIMIT :groups
 
 -- name: dead_groups_among
--- As `dead_groups`, of those that pass: $3 to $5: queue, task and tenant; one that is not set is
--- NULL. Reads the rows of the $1 newest dead jobs. Reads only.
+-- As `dead_groups`, of those that pass; a filter that is not set is NULL. Reads the rows of the :rows newest dead
+-- jobs. Reads only.
 WITH looked AS MATERIALIZED (
     SELECT id, fingerprint, ended_at, queue, task, tenant FROM outlast_jobs
-    WHERE state = 'dead' ORDER BY id DESC LIMIT $1)
+    WHERE state = 'dead' ORDER BY id DESC LIMIT :rows)
 SELECT fingerprint, count(*) AS number, max(id) AS newest,
        extract(epoch FROM min(ended_at))::float8 AS first_at,
        extract(epoch FROM max(ended_at))::float8 AS last_at,
        (SELECT count(*) FROM looked) AS looked_at
 FROM looked
-WHERE ($3::text IS NULL OR queue = $3) AND ($4::text IS NULL OR task = $4)
-  AND ($5::text IS NULL OR tenant = $5)
-GROUP BY fingerprint ORDER BY max(ended_at) DESC, max(id) DESC LIMIT $2
+WHERE (:queue::text IS NULL OR queue = :queue) AND (:task::text IS NULL OR task = :task)
+  AND (:tenant::text IS NULL OR tenant = :tenant)
+GROUP BY fingerprint ORDER BY max(ended_at) DESC, max(id) DESC LIMIT :groups
 
 -- name: ended_floor
--- The least token among the $2 newest attempts with tokens below $1, how many those are, and when the
+-- The least token among the :rows newest attempts with tokens below :before, how many those are, and when the
 -- first of them ended. Reads only.
 SELECT min(token) AS token, count(*) AS number, extract(epoch FROM min(ended_at))::float8 AS back_to
 FROM (SELECT token, ended_at FROM outlast_attempts
-      WHERE token < $1 ORDER BY token DESC LIMIT $2) a
+      WHERE token < :before ORDER BY token DESC LIMIT :rows) a
 
 -- name: ended
--- Ended attempts with tokens below $1 and not below $2, newest first, without their crash reports. $3 to
--- $5: outcomes, worker and tenant; one that is not set is NULL. $6: how many. Reads only. The limit inside
--- the look at the job leaves no plan that begins with all jobs of a tenant.
+-- Ended attempts with tokens below :before and not below :floor, newest first, without their crash reports. A filter
+-- that is not set is NULL. Reads only. The limit inside the look at the job leaves no plan that begins with all jobs
+-- of a tenant.
 SELECT a.token, a.job_id, a.number, a.outcome, a.charge,
        extract(epoch FROM a.started_at)::float8 AS started_at,
        extract(epoch FROM a.ended_at)::float8 AS ended_at, a.worker_id, a.worker, a.host,
@@ -44,32 +44,32 @@ SELECT a.token, a.job_id, a.number, a.outcome, a.charge,
 FROM outlast_attempts a
 LEFT JOIN LATERAL (
     SELECT o.task, o.queue, o.tenant FROM outlast_jobs o WHERE o.id = a.job_id LIMIT 1) j ON true
-WHERE a.token < $1 AND a.token >= $2::bigint
-  AND ($3::text[] IS NULL OR a.outcome = ANY ($3)) AND ($4::bigint IS NULL OR a.worker_id = $4)
-  AND ($5::text IS NULL OR j.tenant = $5)
-ORDER BY a.token DESC LIMIT $6
+WHERE a.token < :before AND a.token >= :floor::bigint
+  AND (:outcomes::text[] IS NULL OR a.outcome = ANY (:outcomes)) AND (:worker_id::bigint IS NULL OR a.worker_id = :worker_id)
+  AND (:tenant::text IS NULL OR j.tenant = :tenant)
+ORDER BY a.token DESC LIMIT :limit
 
 -- name: last_ends
--- The last closed attempt of each of the jobs $1 that has one, without what is large. Reads only. It is looked up
--- by the index on (job_id, number), as in `last_attempts` of inspect.sql.
+-- The last closed attempt of each of these jobs that has one, without what is large. Reads only. It is looked up
+-- by the index on (job_id, number), as in `jobs_of` of inspect.sql.
 SELECT a.token, a.job_id, a.number, a.outcome, a.charge,
        extract(epoch FROM a.started_at)::float8 AS started_at,
        extract(epoch FROM a.ended_at)::float8 AS ended_at, a.worker_id, a.worker, a.host,
        left(a.message, 2000) AS message, a.repeats
-FROM unnest($1::bigint[]) AS wanted (id) CROSS JOIN LATERAL (
+FROM unnest(:ids::bigint[]) AS wanted (id) CROSS JOIN LATERAL (
     SELECT * FROM outlast_attempts WHERE job_id = wanted.id
     ORDER BY number DESC, token DESC LIMIT 1) a
 
 -- name: causes
--- How the $1 attempts ended that have the newest tokens; $2: of which tenant's jobs, NULL: of all. Reads only.
+-- How the :rows attempts ended that have the newest tokens, of a tenant's jobs or (NULL) of all. Reads only.
 SELECT outcome, count(*) AS number,
        count(*) FILTER (WHERE ended_at > statement_timestamp() - interval '1 hour') AS hour,
        extract(epoch FROM max(ended_at))::float8 AS last_at
-FROM (SELECT job_id, outcome, ended_at FROM outlast_attempts ORDER BY token DESC LIMIT $1) a
-WHERE $2::text IS NULL OR (SELECT j.tenant FROM outlast_jobs j WHERE j.id = a.job_id) = $2
+FROM (SELECT job_id, outcome, ended_at FROM outlast_attempts ORDER BY token DESC LIMIT :rows) a
+WHERE :tenant::text IS NULL OR (SELECT j.tenant FROM outlast_jobs j WHERE j.id = a.job_id) = :tenant
 GROUP BY outcome ORDER BY 2 DESC, 1
 
 -- name: suspects
--- The jobs of the newest shared deaths, at most $1, by the index on incidents. Reads only.
+-- The jobs of the newest shared deaths, at most :rows, by the index on incidents. Reads only.
 SELECT incident, cohort, id AS job_id, task, queue, state, solo, losses, tenant
-FROM outlast_jobs WHERE incident IS NOT NULL ORDER BY incident DESC LIMIT $1
+FROM outlast_jobs WHERE incident IS NOT NULL ORDER BY incident DESC LIMIT :rows

@@ -2,63 +2,73 @@
 -- Why a call of a function is right against a concurrent claim, reap and late worker: functions/NAME.sql.
 
 -- name: jobs_of
--- These jobs as people read them, newest id first, with their workers, or those that completed them. $2: characters
--- at which arguments are cut; NULL: nothing is. $3: with stacks, and with checkpoints and results, cut as well; else
--- these come where nothing is cut. Reads only. The limit inside the look at the worker leaves no plan that begins
--- with all of them, those that have gone, too.
+-- These jobs as people read them, newest id first, with their workers, or those that completed them. :text_max:
+-- characters at which arguments are cut; NULL: nothing is. :whole: with stacks, and with checkpoints and results, cut as
+-- well; else these come where nothing is cut. :last: with the columns of the last closed attempt, which are NULL where
+-- none was closed; it is looked up by the index on (job_id, number), since numbers rise with tokens. Reads only. The
+-- limit inside the look at the worker leaves no plan that begins with all of them, those that have gone, too.
 SELECT j.id, j.task, j.queue, j.state, j.priority, j.attempt_count, j.failures, j.losses, j.token,
        j.state = 'queued' AND j.position IS NULL AND j.run_at > statement_timestamp() AS waiting,
-       CASE WHEN $2::integer IS NULL THEN j.args ELSE left(j.args, $2) END AS args, j.policy, extract(epoch FROM j.run_at)::float8 AS run_at,
+       CASE WHEN :text_max::integer IS NULL THEN j.args ELSE left(j.args, :text_max) END AS args, j.policy,
+       extract(epoch FROM j.run_at)::float8 AS run_at,
        extract(epoch FROM j.enqueued_at)::float8 AS enqueued_at, extract(epoch FROM j.requeued_at)::float8 AS requeued_at,
        extract(epoch FROM j.expires_at)::float8 AS expires_at,
        coalesce(j.worker_id, j.completed_by) AS worker_id, w.name AS worker,
        w.host, j.key, j.tenant, extract(epoch FROM j.started_at)::float8 AS started_at,
        extract(epoch FROM j.ended_at)::float8 AS ended_at, j.cancel_requested,
        extract(epoch FROM j.hard_deadline)::float8 AS hard_deadline, j.progress,
-       CASE WHEN $2 IS NULL THEN j.checkpoint WHEN $3::boolean THEN left(j.checkpoint, $2) END AS checkpoint,
+       CASE WHEN :text_max IS NULL THEN j.checkpoint WHEN :whole::boolean THEN left(j.checkpoint, :text_max) END AS checkpoint,
        extract(epoch FROM j.checkpoint_at)::float8 AS checkpoint_at,
-       CASE WHEN $2 IS NULL THEN j.result WHEN $3::boolean THEN left(j.result, $2) END AS result,
+       CASE WHEN :text_max IS NULL THEN j.result WHEN :whole::boolean THEN left(j.result, :text_max) END AS result,
        j.solo, j.incident, j.cohort, extract(epoch FROM j.stack_at)::float8 AS stack_at,
-       CASE WHEN $3 THEN left(j.stack, 131072) END AS stack
+       CASE WHEN :whole THEN left(j.stack, 131072) END AS stack,
+       a.job_id AS last_job_id, a.token AS last_token, a.number AS last_number, a.outcome AS last_outcome,
+       a.charge AS last_charge, extract(epoch FROM a.started_at)::float8 AS last_started_at,
+       extract(epoch FROM a.ended_at)::float8 AS last_ended_at, a.worker_id AS last_worker_id, a.worker AS last_worker,
+       a.host AS last_host, a.pid AS last_pid, a.message AS last_message, a.progress AS last_progress,
+       a.checkpoint_age AS last_checkpoint_age, a.crash AS last_crash, a.repeats AS last_repeats, a.dropped AS last_dropped
 FROM outlast_jobs j
 LEFT JOIN LATERAL (
     SELECT o.name, o.host FROM outlast_workers o WHERE o.id = coalesce(j.worker_id, j.completed_by) LIMIT 1) w ON true
-WHERE j.id = ANY($1::bigint[])
+LEFT JOIN LATERAL (
+    SELECT * FROM outlast_attempts WHERE :last::boolean AND job_id = j.id
+    ORDER BY number DESC, token DESC LIMIT 1) a ON true
+WHERE j.id = ANY(:ids::bigint[])
 ORDER BY j.id DESC
 
 -- name: named
--- Ids of jobs by the token of an attempt ($1, NULL: none is asked for; closed, under way, or one whose lines
--- are kept: the only completed ones that an index knows), or by the key of an unfinished job ($2), each by an
--- index of its own; at most $3. Reads only.
-SELECT job_id AS id FROM outlast_attempts WHERE token = $1::bigint
-UNION SELECT job_id FROM outlast_logs WHERE token = $1
-UNION SELECT id FROM outlast_jobs WHERE worker_id IS NOT NULL AND token = $1
-UNION SELECT id FROM outlast_jobs WHERE key = $2::text AND key IS NOT NULL AND ended_at IS NULL
-ORDER BY id DESC LIMIT $3
+-- Ids of jobs by the token of an attempt (NULL: none is asked for; closed, under way, or one whose lines
+-- are kept: the only completed ones that an index knows), or by the key of an unfinished job, each by an
+-- index of its own. Reads only.
+SELECT job_id AS id FROM outlast_attempts WHERE token = :token::bigint
+UNION SELECT job_id FROM outlast_logs WHERE token = :token
+UNION SELECT id FROM outlast_jobs WHERE worker_id IS NOT NULL AND token = :token
+UNION SELECT id FROM outlast_jobs WHERE key = :key::text AND key IS NOT NULL AND ended_at IS NULL
+ORDER BY id DESC LIMIT :limit
 
 -- name: search
--- Which of the jobs $1 hold the text $2 in their arguments and the text $3 in "OUTCOME: MESSAGE" of their last
--- closed attempt, and have ended, begun, or been requeued or enqueued in the last $4 seconds; NULL lets all pass.
+-- Which of these jobs hold the text :args in their arguments and the text :error in "OUTCOME: MESSAGE" of their last
+-- closed attempt, and have ended, begun, or been requeued or enqueued in the last :within seconds; NULL lets all pass.
 -- Encoded arguments hold no text: some would be there by chance. From the newest on, one is looked at, and more as
--- long as their arguments have $5 bytes or fewer in all (their length is known without reading them); before: the
+-- long as their arguments have :size_max bytes or fewer in all (their length is known without reading them); before: the
 -- last of those, where there are others. Reads only, and only these rows, each once. In collation "C" lower() changes A to Z alone, as on SQLite.
 WITH asked AS MATERIALIZED (
     SELECT j.id, j.args, coalesce(j.ended_at, j.started_at, j.requeued_at, j.enqueued_at) AS at,
-           CASE WHEN $2::text IS NULL THEN 0 ELSE octet_length(j.args) END AS size
-    FROM outlast_jobs j WHERE j.id = ANY($1::bigint[])
+           CASE WHEN :args::text IS NULL THEN 0 ELSE octet_length(j.args) END AS size
+    FROM outlast_jobs j WHERE j.id = ANY(:ids::bigint[])
 ), looked AS MATERIALIZED (
     SELECT a.id, a.args, a.at, a.size
     FROM (SELECT *, sum(size) OVER (ORDER BY id DESC) AS read, row_number() OVER (ORDER BY id DESC) AS place
           FROM asked) a
-    WHERE a.read <= $5::bigint OR a.place = 1
+    WHERE a.read <= :size_max::bigint OR a.place = 1
 )
 SELECT ARRAY(
            SELECT j.id FROM looked j
-           WHERE ($2 IS NULL OR strpos(lower(j.args COLLATE "C"), lower($2 COLLATE "C")) > 0
+           WHERE (:args IS NULL OR strpos(lower(j.args COLLATE "C"), lower(:args COLLATE "C")) > 0
                                 AND j.args NOT LIKE ' ["outlast:payload",%')
-             AND ($4::float8 IS NULL OR j.at >= statement_timestamp() - make_interval(secs => $4))
-             AND ($3::text IS NULL
-                  OR (SELECT strpos(lower((t.outcome || ': ' || t.message) COLLATE "C"), lower($3 COLLATE "C"))
+             AND (:within::float8 IS NULL OR j.at >= statement_timestamp() - make_interval(secs => :within))
+             AND (:error::text IS NULL
+                  OR (SELECT strpos(lower((t.outcome || ': ' || t.message) COLLATE "C"), lower(:error COLLATE "C"))
                       FROM outlast_attempts t WHERE t.job_id = j.id ORDER BY t.number DESC, t.token DESC LIMIT 1) > 0)
            ORDER BY j.id DESC) AS ids,
        CASE WHEN (SELECT count(*) FROM looked) < (SELECT count(*) FROM asked) THEN (SELECT min(id) FROM looked)
@@ -70,44 +80,14 @@ SELECT ARRAY(
 SELECT job_id, token, number, outcome, charge, extract(epoch FROM started_at)::float8 AS started_at,
        extract(epoch FROM ended_at)::float8 AS ended_at, worker_id, worker, host, pid, message,
        progress, checkpoint_age, crash, repeats, dropped
-FROM outlast_attempts WHERE job_id = $1 ORDER BY token
-
--- name: last_attempts
--- Jobs as `jobs_of` lists them, newest id first, each with the columns of its last closed attempt,
--- which are NULL where none was closed. Reads only. The attempt is looked up for the listed jobs alone,
--- by the index on (job_id, number): numbers rise with tokens. The worker as in
--- `jobs_of`.
-SELECT j.id, j.task, j.queue, j.state, j.priority, j.attempt_count, j.failures, j.losses, j.token,
-       j.state = 'queued' AND j.position IS NULL AND j.run_at > statement_timestamp() AS waiting,
-       CASE WHEN $2::integer IS NULL THEN j.args ELSE left(j.args, $2) END AS args, j.policy, extract(epoch FROM j.run_at)::float8 AS run_at,
-       extract(epoch FROM j.enqueued_at)::float8 AS enqueued_at, extract(epoch FROM j.requeued_at)::float8 AS requeued_at,
-       extract(epoch FROM j.expires_at)::float8 AS expires_at,
-       coalesce(j.worker_id, j.completed_by) AS worker_id, w.name AS worker,
-       w.host, j.key, j.tenant, extract(epoch FROM j.started_at)::float8 AS started_at,
-       extract(epoch FROM j.ended_at)::float8 AS ended_at, j.cancel_requested,
-       extract(epoch FROM j.hard_deadline)::float8 AS hard_deadline, j.progress,
-       CASE WHEN $2 IS NULL THEN j.checkpoint END AS checkpoint,
-       extract(epoch FROM j.checkpoint_at)::float8 AS checkpoint_at,
-       CASE WHEN $2 IS NULL THEN j.result END AS result,
-       j.solo, j.incident, j.cohort, extract(epoch FROM j.stack_at)::float8 AS stack_at, NULL AS stack,
-       a.job_id, a.token, a.number, a.outcome, a.charge, extract(epoch FROM a.started_at)::float8 AS started_at,
-       extract(epoch FROM a.ended_at)::float8 AS ended_at, a.worker_id, a.worker, a.host, a.pid, a.message,
-       a.progress, a.checkpoint_age, a.crash, a.repeats, a.dropped
-FROM outlast_jobs j
-LEFT JOIN LATERAL (
-    SELECT o.name, o.host FROM outlast_workers o WHERE o.id = coalesce(j.worker_id, j.completed_by) LIMIT 1) w ON true
-LEFT JOIN LATERAL (
-    SELECT * FROM outlast_attempts WHERE job_id = j.id
-    ORDER BY number DESC, token DESC LIMIT 1) a ON true
-WHERE j.id = ANY($1::bigint[])
-ORDER BY j.id DESC
+FROM outlast_attempts WHERE job_id = :job_id ORDER BY token
 
 -- name: logs
 -- What is kept of the lines of a job's attempts, in the order of their tokens. Reads only.
-SELECT token, number, printed, lines FROM outlast_logs WHERE job_id = $1 ORDER BY job_id, token
+SELECT token, number, printed, lines FROM outlast_logs WHERE job_id = :job_id ORDER BY job_id, token
 
 -- name: workers
--- Workers with the number of jobs that they hold: those that are there, and the $1 that have gone last, each by
+-- Workers with the number of jobs that they hold: those that are there, and the :gone_max that have gone last, each by
 -- an index of their own, and so the running jobs, of which 20,000 are counted at most. Reads only; one snapshot.
 WITH held AS MATERIALIZED (
     SELECT worker_id, count(*) AS number
@@ -125,7 +105,7 @@ SELECT w.id, w.name, w.host, w.pid, w.status, w.epoch, w.beat, w.heartbeat, w.le
        outlast_seconds_v1(statement_timestamp(), w.heartbeat_at) AS unheard
 FROM ((SELECT * FROM outlast_workers WHERE status IN ('active', 'draining') ORDER BY boot_id, lock_device, id)
       UNION ALL
-      (SELECT * FROM outlast_workers WHERE stopped_at IS NOT NULL ORDER BY stopped_at DESC, id DESC LIMIT $1)) w
+      (SELECT * FROM outlast_workers WHERE stopped_at IS NOT NULL ORDER BY stopped_at DESC, id DESC LIMIT :gone_max)) w
 LEFT JOIN held ON held.worker_id = w.id
 ORDER BY w.id
 
@@ -138,13 +118,13 @@ SELECT r.id, r.job_id, r.token, r.verb, extract(epoch FROM r.at)::float8 AS at, 
            (SELECT w.name FROM outlast_jobs j JOIN outlast_workers w ON w.id = j.completed_by
             WHERE j.id = r.job_id AND j.token = r.token)) AS worker
 FROM outlast_refusals r
-WHERE ($1::bigint IS NULL OR r.job_id = $1) AND ($3::bigint IS NULL OR r.id < $3)
-ORDER BY r.id DESC LIMIT $2::integer
+WHERE (:job_id::bigint IS NULL OR r.job_id = :job_id) AND (:before_id::bigint IS NULL OR r.id < :before_id)
+ORDER BY r.id DESC LIMIT :limit::integer
 
 -- name: held
--- Who runs what, and what its task last reported, up to $1 jobs, by the index of running jobs. Reads only.
+-- Who runs what, and what its task last reported, up to :limit jobs, by the index of running jobs. Reads only.
 SELECT j.id AS job_id, j.worker_id, j.progress
-FROM outlast_jobs j WHERE j.worker_id IS NOT NULL ORDER BY j.worker_id LIMIT $1::integer
+FROM outlast_jobs j WHERE j.worker_id IS NOT NULL ORDER BY j.worker_id LIMIT :limit::integer
 
 -- name: served
 -- The queues and tasks that active workers announce, as JSON lists. Reads only.
@@ -155,7 +135,8 @@ SELECT DISTINCT queues, tasks FROM outlast_workers WHERE status = 'active'
 SELECT queue, state, count(*) AS number FROM outlast_jobs GROUP BY queue, state
 
 -- name: wanted
-SELECT outlast_wanted_v1($1)
+-- The head of the function says what counts. Reads only.
+SELECT outlast_wanted_v1(:queue) AS number
 
 -- name: history_jobs
 -- Jobs by rising id, for the checker. Reads only, in the snapshot of its transaction.
@@ -164,7 +145,7 @@ SELECT j.id, j.state, j.attempt_count, j.failures, j.losses, j.policy, j.solo, j
        extract(epoch FROM j.ended_at)::float8 AS ended_at,
        j.worker_id, w.status AS worker_status, j.task, j.queue, j.tenant
 FROM outlast_jobs j LEFT JOIN outlast_workers w ON w.id = j.worker_id
-WHERE j.id > $1 ORDER BY j.id LIMIT $2::integer
+WHERE j.id > :after ORDER BY j.id LIMIT :limit::integer
 
 -- name: history_attempts
 -- Closed attempts of a range of jobs, the last one included (NULL: to the end). Reads only.
@@ -172,15 +153,15 @@ SELECT job_id, token, number, outcome, charge, extract(epoch FROM started_at)::f
        extract(epoch FROM ended_at)::float8 AS ended_at, crash IS NOT NULL AS has_crash, worker_id,
        dropped
 FROM outlast_attempts
-WHERE job_id > $1 AND job_id <= coalesce($2::bigint, 9223372036854775807)
+WHERE job_id > :after AND job_id <= coalesce(:last::bigint, 9223372036854775807)
 ORDER BY job_id, token
 
 -- name: token_last
 -- The highest token ever drawn; 0: none. Not part of any snapshot: read after what is compared with it.
-SELECT coalesce(pg_sequence_last_value('outlast_token_seq'), 0)
+SELECT coalesce(pg_sequence_last_value('outlast_token_seq'), 0) AS token
 
 -- name: unencrypted
--- How many of $1 unfinished jobs have plain arguments or a plain checkpoint, by task: of the line, of those that
+-- How many of :most unfinished jobs have plain arguments or a plain checkpoint, by task: of the line, of those that
 -- wait for their time, of suspects and of those that run, each by the index that holds these alone. Encrypted is what
 -- names a key among the codecs at its beginning (outlast/payloads.py): base64 has no quotation marks. Reads only.
 SELECT task, count(*) AS looked_at,
@@ -189,17 +170,17 @@ SELECT task, count(*) AS looked_at,
 FROM (
     SELECT * FROM (
         (SELECT task, args, checkpoint FROM outlast_jobs
-         WHERE position IS NOT NULL ORDER BY task, queue, (-priority), position LIMIT $1)
+         WHERE position IS NOT NULL ORDER BY task, queue, (-priority), position LIMIT :most)
         UNION ALL
         (SELECT task, args, checkpoint FROM outlast_jobs
-         WHERE state = 'queued' AND position IS NULL AND solo = 0 ORDER BY queue, run_at LIMIT $1)
+         WHERE state = 'queued' AND position IS NULL AND solo = 0 ORDER BY queue, run_at LIMIT :most)
         UNION ALL
         (SELECT task, args, checkpoint FROM outlast_jobs
-         WHERE state = 'queued' AND solo > 0 ORDER BY solo, queue, task, priority DESC, run_at LIMIT $1)
+         WHERE state = 'queued' AND solo > 0 ORDER BY solo, queue, task, priority DESC, run_at LIMIT :most)
         UNION ALL
         (SELECT task, args, checkpoint FROM outlast_jobs
-         WHERE worker_id IS NOT NULL ORDER BY worker_id, cancel_requested LIMIT $1)) a
-    LIMIT $1) j
+         WHERE worker_id IS NOT NULL ORDER BY worker_id, cancel_requested LIMIT :most)) a
+    LIMIT :most) j
 GROUP BY task ORDER BY task
 
 -- name: now

@@ -16,27 +16,27 @@ ON CONFLICT DO NOTHING
 SELECT outlast_merge_minutes_v1($1, $2, $3, $4)
 
 -- name: minutes
--- The attempts that workers have counted in the last $1 seconds, in steps of $2; at most $3 rows, the newest,
+-- The attempts that workers have counted in the last :seconds seconds, in steps of :step; at most :most rows, the newest,
 -- are read: three parts of the index, newest first, are merged up to that. Each row brings the server's now, how many
--- rows were read, and the time of the oldest of them. $4 and $5: whether queues and tasks are told apart, or else added
--- up under no name; $6 and $7: of which queue and task, NULL: of all. $8, the detail: only numbers by step; also lengths
+-- rows were read, and the time of the oldest of them. :by_queue and :by_task: whether queues and tasks are told apart,
+-- or else added up under no name; :queue and :task: NULL lets all pass. :detail: only numbers by step; also lengths
 -- over all steps, in rows of their own; or all of it: store/minutes.py. Reads only.
 WITH span AS MATERIALIZED (
     SELECT extract(epoch FROM statement_timestamp())::float8 AS now
 ), seen AS MATERIALIZED (
     SELECT * FROM (
         (SELECT m.* FROM outlast_minutes m
-         WHERE m.level = 'worker' AND m.at BETWEEN ((SELECT now FROM span) - $1)::bigint AND (SELECT now FROM span)::bigint
-         ORDER BY m.at DESC LIMIT $3)
+         WHERE m.level = 'worker' AND m.at BETWEEN ((SELECT now FROM span) - :seconds)::bigint AND (SELECT now FROM span)::bigint
+         ORDER BY m.at DESC LIMIT :most)
         UNION ALL
         (SELECT m.* FROM outlast_minutes m
-         WHERE m.level = 'minute' AND m.at BETWEEN ((SELECT now FROM span) - $1)::bigint AND (SELECT now FROM span)::bigint
-         ORDER BY m.at DESC LIMIT $3)
+         WHERE m.level = 'minute' AND m.at BETWEEN ((SELECT now FROM span) - :seconds)::bigint AND (SELECT now FROM span)::bigint
+         ORDER BY m.at DESC LIMIT :most)
         UNION ALL
         (SELECT m.* FROM outlast_minutes m
-         WHERE m.level = 'hour' AND m.at BETWEEN ((SELECT now FROM span) - $1)::bigint AND (SELECT now FROM span)::bigint
-         ORDER BY m.at DESC LIMIT $3)) parts
-    ORDER BY at DESC LIMIT $3
+         WHERE m.level = 'hour' AND m.at BETWEEN ((SELECT now FROM span) - :seconds)::bigint AND (SELECT now FROM span)::bigint
+         ORDER BY m.at DESC LIMIT :most)) parts
+    ORDER BY at DESC LIMIT :most
 )
 SELECT s.now, (SELECT count(*) FROM seen) AS read, (SELECT min(at) FROM seen) AS oldest, c.*
 FROM span s LEFT JOIN (
@@ -44,21 +44,21 @@ FROM span s LEFT JOIN (
            '{}'::float8[] AS seconds, '{}'::float8[] AS waited, '{}'::float8[] AS ran, '{}'::float8[] AS due,
            '{}'::bigint[] AS durations, '{}'::bigint[] AS waits
     FROM (
-        SELECT m.at - m.at % $2 AS step, CASE WHEN $4::boolean THEN m.queue ELSE '' END AS queue,
-               CASE WHEN $5::boolean THEN m.task ELSE '' END AS task, m.outcome, sum(m.jobs)::bigint AS jobs
+        SELECT m.at - m.at % :step AS step, CASE WHEN :by_queue::boolean THEN m.queue ELSE '' END AS queue,
+               CASE WHEN :by_task::boolean THEN m.task ELSE '' END AS task, m.outcome, sum(m.jobs)::bigint AS jobs
         FROM seen m
-        WHERE $8::text <> 'all' AND m.kind = 'attempt' AND ($6::text IS NULL OR m.queue = $6) AND ($7::text IS NULL OR m.task = $7)
+        WHERE :detail::text <> 'all' AND m.kind = 'attempt' AND (:queue::text IS NULL OR m.queue = :queue) AND (:task::text IS NULL OR m.task = :task)
         GROUP BY 1, 2, 3, 4) n
     GROUP BY n.queue, n.task, n.outcome
     UNION ALL
-    SELECT CASE WHEN $4 THEN m.queue ELSE '' END, CASE WHEN $5 THEN m.task ELSE '' END, m.outcome,
+    SELECT CASE WHEN :by_queue THEN m.queue ELSE '' END, CASE WHEN :by_task THEN m.task ELSE '' END, m.outcome,
            '{}', '{}', '{}', '{}', '{}', '{}',
            ARRAY[sum(m.d1), sum(m.d2), sum(m.d3), sum(m.d4), sum(m.d5), sum(m.d6), sum(m.d7),
                  sum(m.d8), sum(m.d9), sum(m.d10), sum(m.d11)]::bigint[],
            ARRAY[sum(m.w1), sum(m.w2), sum(m.w3), sum(m.w4), sum(m.w5), sum(m.w6), sum(m.w7),
                  sum(m.w8), sum(m.w9), sum(m.w10), sum(m.w11)]::bigint[]
     FROM seen m
-    WHERE $8 = 'lengths' AND m.kind = 'attempt' AND ($6::text IS NULL OR m.queue = $6) AND ($7::text IS NULL OR m.task = $7)
+    WHERE :detail = 'lengths' AND m.kind = 'attempt' AND (:queue::text IS NULL OR m.queue = :queue) AND (:task::text IS NULL OR m.task = :task)
     GROUP BY 1, 2, 3
     UNION ALL
     SELECT n.queue, n.task, n.outcome, array_agg(n.step), array_agg(n.jobs),
@@ -70,31 +70,31 @@ FROM span s LEFT JOIN (
            ARRAY[sum(n.w1), sum(n.w2), sum(n.w3), sum(n.w4), sum(n.w5), sum(n.w6), sum(n.w7),
                  sum(n.w8), sum(n.w9), sum(n.w10), sum(n.w11)]::bigint[]
     FROM (
-        SELECT m.at - m.at % $2 AS step, CASE WHEN $4::boolean THEN m.queue ELSE '' END AS queue,
-               CASE WHEN $5::boolean THEN m.task ELSE '' END AS task, m.outcome,
+        SELECT m.at - m.at % :step AS step, CASE WHEN :by_queue::boolean THEN m.queue ELSE '' END AS queue,
+               CASE WHEN :by_task::boolean THEN m.task ELSE '' END AS task, m.outcome,
                sum(m.jobs)::bigint AS jobs, sum(m.seconds) AS seconds, sum(m.waited) AS waited,
                sum(m.d1) AS d1, sum(m.d2) AS d2, sum(m.d3) AS d3, sum(m.d4) AS d4, sum(m.d5) AS d5, sum(m.d6) AS d6,
                sum(m.d7) AS d7, sum(m.d8) AS d8, sum(m.d9) AS d9, sum(m.d10) AS d10, sum(m.d11) AS d11,
                sum(m.w1) AS w1, sum(m.w2) AS w2, sum(m.w3) AS w3, sum(m.w4) AS w4, sum(m.w5) AS w5, sum(m.w6) AS w6,
                sum(m.w7) AS w7, sum(m.w8) AS w8, sum(m.w9) AS w9, sum(m.w10) AS w10, sum(m.w11) AS w11
         FROM seen m
-        WHERE $8 = 'all' AND m.kind = 'attempt' AND ($6::text IS NULL OR m.queue = $6) AND ($7::text IS NULL OR m.task = $7)
+        WHERE :detail = 'all' AND m.kind = 'attempt' AND (:queue::text IS NULL OR m.queue = :queue) AND (:task::text IS NULL OR m.task = :task)
         GROUP BY 1, 2, 3, 4) n
     GROUP BY n.queue, n.task, n.outcome) c ON true
 
 -- name: totals
--- All that workers have counted since the store was made: the totals, and what was not added to them yet, $1 rows of
+-- All that workers have counted since the store was made: the totals, and what was not added to them yet, :most rows of
 -- each at most. One snapshot, so that what moves from one to the other counts once. Reads only.
 SELECT m.kind, m.queue, m.task, m.outcome,
-       sum(m.jobs)::bigint, sum(m.firsts)::bigint, sum(m.seconds)::float8, sum(m.waited)::float8,
-       sum(m.d1)::bigint, sum(m.d2)::bigint, sum(m.d3)::bigint, sum(m.d4)::bigint, sum(m.d5)::bigint,
-       sum(m.d6)::bigint, sum(m.d7)::bigint, sum(m.d8)::bigint, sum(m.d9)::bigint, sum(m.d10)::bigint,
-       sum(m.d11)::bigint, sum(m.w1)::bigint, sum(m.w2)::bigint, sum(m.w3)::bigint, sum(m.w4)::bigint,
-       sum(m.w5)::bigint, sum(m.w6)::bigint, sum(m.w7)::bigint, sum(m.w8)::bigint, sum(m.w9)::bigint,
-       sum(m.w10)::bigint, sum(m.w11)::bigint
+       sum(m.jobs)::bigint AS jobs, sum(m.firsts)::bigint AS firsts, sum(m.seconds)::float8 AS seconds, sum(m.waited)::float8 AS waited,
+       sum(m.d1)::bigint AS d1, sum(m.d2)::bigint AS d2, sum(m.d3)::bigint AS d3, sum(m.d4)::bigint AS d4, sum(m.d5)::bigint AS d5,
+       sum(m.d6)::bigint AS d6, sum(m.d7)::bigint AS d7, sum(m.d8)::bigint AS d8, sum(m.d9)::bigint AS d9, sum(m.d10)::bigint AS d10,
+       sum(m.d11)::bigint AS d11, sum(m.w1)::bigint AS w1, sum(m.w2)::bigint AS w2, sum(m.w3)::bigint AS w3, sum(m.w4)::bigint AS w4,
+       sum(m.w5)::bigint AS w5, sum(m.w6)::bigint AS w6, sum(m.w7)::bigint AS w7, sum(m.w8)::bigint AS w8, sum(m.w9)::bigint AS w9,
+       sum(m.w10)::bigint AS w10, sum(m.w11)::bigint AS w11
 FROM ((SELECT * FROM outlast_minutes WHERE level = 'total'
-       ORDER BY level, worker_id, batch, kind, queue, task, outcome LIMIT $1)
+       ORDER BY level, worker_id, batch, kind, queue, task, outcome LIMIT :most)
       UNION ALL
-      (SELECT * FROM outlast_minutes WHERE level = 'worker' ORDER BY level, at DESC LIMIT $1)) m
+      (SELECT * FROM outlast_minutes WHERE level = 'worker' ORDER BY level, at DESC LIMIT :most)) m
 GROUP BY m.kind, m.queue, m.task, m.outcome
 ORDER BY m.kind, m.queue, m.task, m.outcome

@@ -1,9 +1,9 @@
 -- name: place
--- Where a job stands among the others: each count is by one index and stops at $2, also that of all lanes of its
+-- Where a job stands among the others: each count is by one index and stops at :most, also that of all lanes of its
 -- queue: the tasks that have jobs of it in the line are found by a probe or two for each task that waits (1,000
--- probes at most), and counted one by one until there are $2 jobs. The order that is asked for inside a count is that
+-- probes at most), and counted one by one until there are :most jobs. The order that is asked for inside a count is that
 -- of the index, which leaves no cheaper way than by it. Reads only; one snapshot.
-WITH RECURSIVE mine AS MATERIALIZED (SELECT queue FROM outlast_jobs WHERE id = $1),
+WITH RECURSIVE mine AS MATERIALIZED (SELECT queue FROM outlast_jobs WHERE id = :id),
 t AS (
     (SELECT task, queue FROM outlast_jobs WHERE position IS NOT NULL
      ORDER BY task, queue, (-priority), position LIMIT 1)
@@ -24,36 +24,36 @@ SELECT (SELECT count(*) FROM (
                 (SELECT FROM outlast_jobs o
                  WHERE o.queue = j.queue AND o.task = lined.task AND (-o.priority) < (-j.priority)
                    AND o.position IS NOT NULL
-                 ORDER BY o.task, o.queue, (-o.priority), o.position LIMIT $2)
+                 ORDER BY o.task, o.queue, (-o.priority), o.position LIMIT :most)
                 UNION ALL
                 (SELECT FROM outlast_jobs o
                  WHERE o.queue = j.queue AND o.task = lined.task AND (-o.priority) = (-j.priority)
                    AND o.position < coalesce(j.position, 9223372036854775807)
-                 ORDER BY o.task, o.queue, (-o.priority), o.position LIMIT $2)) c LIMIT $2) c) AS before,
+                 ORDER BY o.task, o.queue, (-o.priority), o.position LIMIT :most)) c LIMIT :most) c) AS before,
        (SELECT count(*) FROM (
             SELECT FROM outlast_jobs o WHERE o.position IS NOT NULL
-            ORDER BY o.task, o.queue, (-o.priority), o.position LIMIT $2) c) AS due,
+            ORDER BY o.task, o.queue, (-o.priority), o.position LIMIT :most) c) AS due,
        (SELECT count(*) FROM (
             SELECT FROM lined CROSS JOIN LATERAL (
                 SELECT FROM outlast_jobs o
                 WHERE o.queue = j.queue AND o.task = lined.task AND o.position IS NOT NULL
-                ORDER BY o.task, o.queue, (-o.priority), o.position LIMIT $2) c LIMIT $2) c) AS due_here,
+                ORDER BY o.task, o.queue, (-o.priority), o.position LIMIT :most) c LIMIT :most) c) AS due_here,
        (SELECT count(*) FROM (
             SELECT FROM outlast_jobs o
             WHERE o.queue = j.queue AND o.task = j.task AND o.position IS NOT NULL
-            ORDER BY o.task, o.queue, (-o.priority), o.position LIMIT $2) c) AS due_alike,
+            ORDER BY o.task, o.queue, (-o.priority), o.position LIMIT :most) c) AS due_alike,
        w.waiting, w.retrying,
        (SELECT count(*) FILTER (WHERE c.queue = j.queue) FROM (
             SELECT o.queue FROM outlast_jobs o WHERE o.state = 'queued' AND o.solo > 0
-            ORDER BY o.solo, o.queue, o.task, o.priority DESC, o.run_at LIMIT $2) c) AS suspects,
+            ORDER BY o.solo, o.queue, o.task, o.priority DESC, o.run_at LIMIT :most) c) AS suspects,
        (SELECT count(*) FROM (
-            SELECT FROM outlast_jobs o WHERE o.worker_id = j.worker_id LIMIT $2) c) AS beside,
+            SELECT FROM outlast_jobs o WHERE o.worker_id = j.worker_id LIMIT :most) c) AS beside,
        (SELECT count(*) FILTER (WHERE c.task = j.task) FROM (
             SELECT o.task FROM outlast_jobs o WHERE o.state = 'dead'
-            ORDER BY o.id DESC LIMIT $2) c) AS dead_alike,
+            ORDER BY o.id DESC LIMIT :most) c) AS dead_alike,
        ARRAY(SELECT o.id FROM outlast_jobs o
              WHERE o.incident = j.incident AND o.incident IS NOT NULL AND o.id <> j.id
-             ORDER BY o.incident LIMIT $3) AS incident,
+             ORDER BY o.incident LIMIT :named) AS incident,
        (SELECT o.id FROM outlast_jobs o
         WHERE o.key = j.key AND o.key IS NOT NULL AND o.ended_at IS NULL
           AND o.id <> j.id) AS key_holder
@@ -63,5 +63,5 @@ CROSS JOIN LATERAL (
     FROM (SELECT o.failures, o.losses FROM outlast_jobs o
           WHERE o.queue = j.queue AND o.state = 'queued' AND o.position IS NULL AND o.solo = 0
             AND o.run_at > statement_timestamp()
-          ORDER BY o.queue, o.run_at LIMIT $2) c) w
-WHERE j.id = $1
+          ORDER BY o.queue, o.run_at LIMIT :most) c) w
+WHERE j.id = :id

@@ -4,50 +4,39 @@
 -- statements see what was committed while the locks were waited for or taken, such as the attempt of an end just before.
 
 -- name: jobs
--- Delete jobs that completed or were cancelled some seconds ago, with their attempts, oldest first; those with a
--- time of their own: see `kept`. (The order names prune_at, which is NULL, since the index begins with it.)
--- Rows that are locked are passed over; a cancelled job that was requeued meanwhile
--- has no end when it is checked again, and stays. Dead jobs are evidence: see discard.
--- $2: from which end on it looks, in seconds since 1970: where the last batch stopped (reached), or -infinity. What was
--- deleted stays in the index until a vacuum may take it, and a look from the oldest walks over all of it. It is a hint
--- and nothing else: what is passed over is found by the next look from the oldest. Many jobs have the same end, and
--- a batch may stop among them: hence the millisecond.
+-- Delete jobs with their attempts, oldest first, at most $1 in all: those that completed or were cancelled $2 seconds
+-- ago, those that were to be kept for a time of their own (keep), which is over, and those that died $3 seconds ago (NULL:
+-- none: dead jobs are evidence, see discard). (The order of the first names prune_at, which is NULL, since the index
+-- begins with it.) Rows that are locked are passed over; a job that was requeued meanwhile has no end, no such time
+-- and is not dead when it is checked again, and stays.
+-- $4 to $6: from which end or time on each of the three is looked for, in seconds since 1970: where the last batch
+-- stopped, or -infinity. What was deleted stays in the index until a vacuum may take it, and a look from the oldest walks
+-- over all of it. It is a hint and nothing else: what is passed over is found by the next look from the oldest. Many
+-- jobs have the same end, and a batch may stop among them: hence the millisecond.
 WITH old AS MATERIALIZED (
     SELECT id, ended_at AS at FROM outlast_jobs
     WHERE ended_at IS NOT NULL AND state <> 'dead' AND prune_at IS NULL
-      AND ended_at < statement_timestamp() - least($3::float8, 1e9) * interval '1 second'
-      AND ended_at >= to_timestamp($2::float8)
-    ORDER BY prune_at, ended_at LIMIT $1::integer FOR UPDATE SKIP LOCKED
-)
-SELECT count(*) AS gone, extract(epoch FROM max(at))::float8 - 0.001 AS reached, outlast_forget_v1(array_agg(id)) AS done
-FROM old
-
--- name: kept
--- Delete jobs that were to be kept for a time of their own (keep), which is over, with their attempts, at most $1, from
--- the time $2 on (`jobs`). Rows that are locked are passed over; a job that was requeued meanwhile has no such
--- time when it is checked again, and stays.
-WITH old AS MATERIALIZED (
+      AND ended_at < statement_timestamp() - least($2::float8, 1e9) * interval '1 second'
+      AND ended_at >= to_timestamp($4::float8)
+    ORDER BY prune_at, ended_at LIMIT $1::bigint FOR UPDATE SKIP LOCKED
+), kept AS MATERIALIZED (
     SELECT id, prune_at AS at FROM outlast_jobs
     WHERE ended_at IS NOT NULL AND state <> 'dead' AND prune_at <= statement_timestamp()
-      AND prune_at >= to_timestamp($2::float8)
-    ORDER BY prune_at LIMIT $1::integer FOR UPDATE SKIP LOCKED
-)
-SELECT count(*) AS gone, extract(epoch FROM max(at))::float8 - 0.001 AS reached, outlast_forget_v1(array_agg(id)) AS done
-FROM old
-
--- name: dead
--- Delete jobs that died $3 seconds ago, with their attempts, oldest first, from the end $2 on (`jobs`): only for
--- workers that were told how long dead jobs are kept. Rows that are locked are passed over; a job that was requeued
--- meanwhile is no longer dead when it is checked again, and stays.
-WITH old AS MATERIALIZED (
+      AND prune_at >= to_timestamp($5::float8)
+    ORDER BY prune_at LIMIT $1 - (SELECT count(*) FROM old) FOR UPDATE SKIP LOCKED
+), dead AS MATERIALIZED (
     SELECT id, ended_at AS at FROM outlast_jobs
-    WHERE state = 'dead'
-      AND ended_at < statement_timestamp() - least($3::float8, 1e9) * interval '1 second'
-      AND ended_at >= to_timestamp($2::float8)
-    ORDER BY ended_at LIMIT $1::integer FOR UPDATE SKIP LOCKED
-)
-SELECT count(*) AS gone, extract(epoch FROM max(at))::float8 - 0.001 AS reached, outlast_forget_v1(array_agg(id)) AS done
-FROM old
+    WHERE $3::float8 IS NOT NULL AND state = 'dead'
+      AND ended_at < statement_timestamp() - least($3, 1e9) * interval '1 second'
+      AND ended_at >= to_timestamp($6::float8)
+    ORDER BY ended_at
+    LIMIT $1 - (SELECT count(*) FROM old) - (SELECT count(*) FROM kept) FOR UPDATE SKIP LOCKED
+), found AS MATERIALIZED (SELECT id FROM old UNION ALL SELECT id FROM kept UNION ALL SELECT id FROM dead)
+SELECT (SELECT count(*) FROM found) AS gone,
+       coalesce((SELECT extract(epoch FROM max(at))::float8 - 0.001 FROM old), $4) AS old,
+       coalesce((SELECT extract(epoch FROM max(at))::float8 - 0.001 FROM kept), $5) AS kept,
+       coalesce((SELECT extract(epoch FROM max(at))::float8 - 0.001 FROM dead), $6) AS dead,
+       outlast_forget_v1(ARRAY(SELECT id FROM found)) AS done
 
 -- name: workers
 -- Delete workers that have been gone for $1 seconds and hold no running job, at most $2. A gone worker never claims

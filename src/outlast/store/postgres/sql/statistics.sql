@@ -2,7 +2,7 @@
 
 -- name: lanes
 -- The lanes of the line by queue and task, with the oldest due time of each, however long they are: their heads are
--- stepped from one to the next by index, one probe each, of which there are $1 at most (heads: how many there
+-- stepped from one to the next by index, one probe each, of which there are :lanes at most (heads: how many there
 -- were; a queue and a task have one for each priority). Reads only.
 WITH RECURSIVE head AS (
     (SELECT queue, task, -priority AS rank, run_at FROM outlast_jobs WHERE position IS NOT NULL
@@ -14,23 +14,23 @@ WITH RECURSIVE head AS (
         WHERE j.position IS NOT NULL
           AND (j.task, j.queue, (-j.priority)) > (h.task, h.queue, h.rank)
         ORDER BY j.task, j.queue, (-j.priority), j.position LIMIT 1) n
-), seen AS MATERIALIZED (SELECT * FROM head LIMIT $1)
+), seen AS MATERIALIZED (SELECT * FROM head LIMIT :lanes)
 SELECT queue, task, extract(epoch FROM min(run_at))::float8 AS oldest, (SELECT count(*) FROM seen) AS heads
 FROM seen GROUP BY queue, task
 
 -- name: count_lanes
--- How many jobs of the line each of these lanes has ($1: queues, $2: tasks), counted by index up to $3 in each.
--- Reads only.
+-- How many jobs of the line each of these lanes has (a queue and a task, each in its list), counted by index up to
+-- :most in each. Reads only.
 SELECT l.queue, l.task,
        (SELECT count(*) FROM (
             SELECT FROM outlast_jobs o
             WHERE o.queue = l.queue COLLATE "C" AND o.task = l.task COLLATE "C" AND o.position IS NOT NULL
-            ORDER BY o.task, o.queue, (-o.priority), o.position LIMIT $3) c) AS number
-FROM unnest($1::text[], $2::text[]) AS l (queue, task)
+            ORDER BY o.task, o.queue, (-o.priority), o.position LIMIT :most) c) AS number
+FROM unnest(:queues::text[], :tasks::text[]) AS l (queue, task)
 
 -- name: waiting
 -- The queues that have jobs outside the line, with the time of the oldest one that is due and was not put into it
--- yet: from one queue to the next by index, one probe each, $1 of them at most. Reads only.
+-- yet: from one queue to the next by index, one probe each, :lanes of them at most. Reads only.
 WITH RECURSIVE q AS (
     (SELECT queue, run_at FROM outlast_jobs WHERE state = 'queued' AND position IS NULL AND solo = 0
      ORDER BY queue, run_at LIMIT 1)
@@ -41,68 +41,68 @@ WITH RECURSIVE q AS (
         WHERE j.state = 'queued' AND j.position IS NULL AND j.solo = 0 AND j.queue > q.queue
         ORDER BY j.queue, j.run_at LIMIT 1) n)
 SELECT queue, CASE WHEN run_at <= statement_timestamp() THEN extract(epoch FROM run_at)::float8 END AS oldest
-FROM q LIMIT $1
+FROM q LIMIT :lanes
 
 -- name: count_waiting
--- Of each of these queues ($1) the jobs outside the line: due ones that were not put into it yet, and those that
--- wait for their time; each counted by index up to $2. Reads only.
+-- Of each of these queues the jobs outside the line: due ones that were not put into it yet, and those that
+-- wait for their time; each counted by index up to :most. Reads only.
 SELECT w.queue,
        (SELECT count(*) FROM (
             SELECT FROM outlast_jobs o
             WHERE o.queue = w.queue COLLATE "C" AND o.state = 'queued' AND o.position IS NULL AND o.solo = 0
               AND o.run_at <= statement_timestamp()
-            ORDER BY o.queue, o.run_at LIMIT $2) c) AS due,
+            ORDER BY o.queue, o.run_at LIMIT :most) c) AS due,
        (SELECT count(*) FROM (
             SELECT FROM outlast_jobs o
             WHERE o.queue = w.queue COLLATE "C" AND o.state = 'queued' AND o.position IS NULL AND o.solo = 0
               AND o.run_at > statement_timestamp()
-            ORDER BY o.queue, o.run_at LIMIT $2) c) AS scheduled
-FROM unnest($1::text[]) AS w (queue)
+            ORDER BY o.queue, o.run_at LIMIT :most) c) AS scheduled
+FROM unnest(:queues::text[]) AS w (queue)
 
 -- name: running
--- Running jobs by queue, up to $1 of them, by the index of running jobs. Reads only.
+-- Running jobs by queue, up to :most of them, by the index of running jobs. Reads only.
 SELECT queue, count(*) AS number
-FROM (SELECT queue FROM outlast_jobs WHERE worker_id IS NOT NULL ORDER BY worker_id LIMIT $1) c
+FROM (SELECT queue FROM outlast_jobs WHERE worker_id IS NOT NULL ORDER BY worker_id LIMIT :most) c
 GROUP BY queue
 
 -- name: suspects
--- Jobs that wait to be run alone, by queue, up to $1 of them, by their index. Reads only.
+-- Jobs that wait to be run alone, by queue, up to :most of them, by their index. Reads only.
 SELECT queue, count(*) AS number
 FROM (SELECT queue FROM outlast_jobs WHERE state = 'queued' AND solo > 0
-      ORDER BY solo, queue, task, priority DESC, run_at LIMIT $1) c
+      ORDER BY solo, queue, task, priority DESC, run_at LIMIT :most) c
 GROUP BY queue
 
 -- name: dead
--- Dead jobs by queue, the newest $1 of them, by their index, which holds the queue. Reads only.
+-- Dead jobs by queue, the newest :most of them, by their index, which holds the queue. Reads only.
 SELECT queue, count(*) AS number
-FROM (SELECT queue FROM outlast_jobs WHERE state = 'dead' ORDER BY id DESC LIMIT $1) c
+FROM (SELECT queue FROM outlast_jobs WHERE state = 'dead' ORDER BY id DESC LIMIT :most) c
 GROUP BY queue
 
 -- name: ended
--- The $1 jobs that were completed or cancelled last, by queue and state, by the index on their end;
--- and those of the last minute and hour among them. Of jobs with a time of their own (keep), the $1 that
+-- The :most jobs that were completed or cancelled last, by queue and state, by the index on their end;
+-- and those of the last minute and hour among them. Of jobs with a time of their own (keep), the :most that
 -- are kept longest. Reads only.
 SELECT queue, state, count(*) AS number,
        count(*) FILTER (WHERE ended_at > statement_timestamp() - interval '1 minute') AS minute,
        count(*) FILTER (WHERE ended_at > statement_timestamp() - interval '1 hour') AS hour
 FROM ((SELECT queue, state, ended_at FROM outlast_jobs
        WHERE ended_at IS NOT NULL AND state <> 'dead' AND prune_at IS NULL
-       ORDER BY prune_at DESC, ended_at DESC LIMIT $1)
+       ORDER BY prune_at DESC, ended_at DESC LIMIT :most)
       UNION ALL
       (SELECT queue, state, ended_at FROM outlast_jobs
        WHERE ended_at IS NOT NULL AND state <> 'dead' AND prune_at IS NOT NULL
-       ORDER BY prune_at DESC LIMIT $1)) c
+       ORDER BY prune_at DESC LIMIT :most)) c
 GROUP BY queue, state
 
 -- name: undecodable
 -- Waiting jobs that no release could decode, so far: by queue and task, with the most times in a row.
--- Among the first $1 that wait for their time, 1,000 at most, by their index; the row of the last attempt is found by
+-- Among the first :most that wait for their time, 1,000 at most, by their index; the row of the last attempt is found by
 -- its token, which stays on the job: a probe each. The release is looked for in its text, which may be no JSON.
 -- Reads only.
 SELECT w.queue, w.task, count(*) AS number, max(a.repeats) AS repeats,
        max(substring(a.crash FROM '"release":"([^"]*)"')) AS release
 FROM (SELECT queue, task, token FROM outlast_jobs
-      WHERE state = 'queued' AND position IS NULL AND solo = 0 ORDER BY queue, run_at LIMIT least($1, 1000)) w
+      WHERE state = 'queued' AND position IS NULL AND solo = 0 ORDER BY queue, run_at LIMIT least(:most, 1000)) w
 CROSS JOIN LATERAL (
     SELECT x.repeats, x.crash FROM outlast_attempts x
     WHERE x.token = w.token AND x.outcome = 'undecodable' LIMIT 1) a

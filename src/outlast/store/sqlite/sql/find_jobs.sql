@@ -21,7 +21,7 @@ WHERE (:state IS NULL OR state = :state)
        OR :part = CASE WHEN position IS NOT NULL THEN 'line' WHEN solo = 0 THEN 'timed' ELSE 'suspects' END)
 LIMIT :limit
 -- name: label_floor
-SELECT job_id FROM outlast_labels INDEXED BY outlast_labels_name
+SELECT job_id AS id FROM outlast_labels INDEXED BY outlast_labels_name
 WHERE label = :label AND job_id <= :last ORDER BY job_id DESC LIMIT 1 OFFSET :rows - 1
 -- name: label
 SELECT j.id FROM outlast_labels AS l INDEXED BY outlast_labels_name
@@ -69,7 +69,7 @@ SELECT id FROM (
 ORDER BY id DESC LIMIT :limit
 -- name: queued_more
 -- Whether the queue, or the part of it that is asked for, has :rows rows or more, counted up to there in all.
-SELECT count(*) >= :rows FROM (
+SELECT count(*) >= :rows AS is_long FROM (
     SELECT * FROM (SELECT 1 FROM outlast_jobs INDEXED BY outlast_jobs_line
                    WHERE position IS NOT NULL AND (:part IS NULL OR :part = 'line') LIMIT :rows)
     UNION ALL

@@ -1,18 +1,5 @@
 -- Reads for people and screens: no locks, and in WAL mode no writer waits for them.
 
--- name: job
-SELECT j.id, j.task, j.queue, j.state, j.priority, j.attempt_count, j.failures, j.losses, j.token,
-       j.state = 'queued' AND j.run_at > :now AND j.position IS NULL,
-       CASE WHEN :text_max IS NULL THEN j.args ELSE substr(j.args, 1, :text_max) END, j.policy,
-       j.run_at, j.enqueued_at, j.requeued_at, j.expires_at,
-       coalesce(j.worker_id, j.completed_by), w.name, w.host, j.key, j.tenant,
-       j.started_at, j.ended_at, j.cancel_requested, j.hard_deadline, j.progress,
-       CASE WHEN :text_max IS NULL THEN j.checkpoint ELSE substr(j.checkpoint, 1, :text_max) END,
-       j.checkpoint_at,
-       CASE WHEN :text_max IS NULL THEN j.result ELSE substr(j.result, 1, :text_max) END,
-       j.solo, j.incident, j.cohort, j.stack_at, substr(j.stack, 1, 131072)
-FROM outlast_jobs AS j LEFT JOIN outlast_workers AS w ON w.id = coalesce(j.worker_id, j.completed_by)
-WHERE j.id = :id
 -- name: named
 -- By the token of an attempt (closed, under way, or one whose lines are kept: the only completed ones that an
 -- index knows), or by the key of an unfinished job: each by the index that it names, for the order would have all
@@ -36,49 +23,42 @@ SELECT j.id, CASE WHEN :args IS NULL THEN 0 ELSE length(CAST(j.args AS BLOB)) EN
 FROM json_each(:ids) AS wanted CROSS JOIN outlast_jobs AS j
 WHERE j.id = wanted.value
 -- name: jobs_of
+-- :text_max: characters at which arguments are cut; NULL: nothing is. :whole: with stacks, and with checkpoints and
+-- results, cut as well; else these come where nothing is cut. :last: with the columns of the last closed attempt, which
+-- are NULL where none was closed; it is found by the index on (job_id, number): numbers rise with tokens.
 SELECT j.id, j.task, j.queue, j.state, j.priority, j.attempt_count, j.failures, j.losses, j.token,
-       j.state = 'queued' AND j.run_at > :now AND j.position IS NULL,
-       CASE WHEN :text_max IS NULL THEN j.args ELSE substr(j.args, 1, :text_max) END, j.policy,
+       j.state = 'queued' AND j.run_at > :now AND j.position IS NULL AS waiting,
+       CASE WHEN :text_max IS NULL THEN j.args ELSE substr(j.args, 1, :text_max) END AS args, j.policy,
        j.run_at, j.enqueued_at, j.requeued_at, j.expires_at,
-       coalesce(j.worker_id, j.completed_by), w.name, w.host, j.key, j.tenant,
+       coalesce(j.worker_id, j.completed_by) AS worker_id, w.name AS worker, w.host, j.key, j.tenant,
        j.started_at, j.ended_at, j.cancel_requested, j.hard_deadline, j.progress,
-       CASE WHEN :text_max IS NULL THEN j.checkpoint END, j.checkpoint_at,
-       CASE WHEN :text_max IS NULL THEN j.result END,
-       j.solo, j.incident, j.cohort, j.stack_at, NULL
-FROM outlast_jobs AS j LEFT JOIN outlast_workers AS w ON w.id = coalesce(j.worker_id, j.completed_by)
+       CASE WHEN :text_max IS NULL THEN j.checkpoint WHEN :whole THEN substr(j.checkpoint, 1, :text_max) END AS checkpoint,
+       j.checkpoint_at,
+       CASE WHEN :text_max IS NULL THEN j.result WHEN :whole THEN substr(j.result, 1, :text_max) END AS result,
+       j.solo, j.incident, j.cohort, j.stack_at, CASE WHEN :whole THEN substr(j.stack, 1, 131072) END AS stack,
+       a.job_id AS last_job_id, a.token AS last_token, a.number AS last_number, a.outcome AS last_outcome,
+       a.charge AS last_charge, a.started_at AS last_started_at, a.ended_at AS last_ended_at,
+       a.worker_id AS last_worker_id, a.worker AS last_worker, a.host AS last_host, a.pid AS last_pid,
+       a.message AS last_message, a.progress AS last_progress, a.checkpoint_age AS last_checkpoint_age,
+       a.crash AS last_crash, a.repeats AS last_repeats, a.dropped AS last_dropped
+FROM outlast_jobs AS j
+LEFT JOIN outlast_workers AS w ON w.id = coalesce(j.worker_id, j.completed_by)
+LEFT JOIN outlast_attempts AS a ON a.token = (
+    SELECT l.token FROM outlast_attempts AS l WHERE :last AND l.job_id = j.id
+    ORDER BY l.number DESC, l.token DESC LIMIT 1)
 WHERE j.id IN (SELECT value FROM json_each(:ids)) ORDER BY j.id DESC
 -- name: attempts
 SELECT job_id, token, number, outcome, charge, started_at, ended_at, worker_id, worker, host, pid,
        message, progress, checkpoint_age, crash, repeats, dropped
-FROM outlast_attempts WHERE job_id = ? ORDER BY token
--- name: last_attempts
--- The columns of jobs_of, then those of attempts, which are NULL where no attempt was closed. The
--- last one is found by the index on (job_id, number): numbers rise with tokens.
-SELECT j.id, j.task, j.queue, j.state, j.priority, j.attempt_count, j.failures, j.losses, j.token,
-       j.state = 'queued' AND j.run_at > :now AND j.position IS NULL,
-       CASE WHEN :text_max IS NULL THEN j.args ELSE substr(j.args, 1, :text_max) END, j.policy,
-       j.run_at, j.enqueued_at, j.requeued_at, j.expires_at,
-       coalesce(j.worker_id, j.completed_by), w.name, w.host, j.key, j.tenant,
-       j.started_at, j.ended_at, j.cancel_requested, j.hard_deadline, j.progress,
-       CASE WHEN :text_max IS NULL THEN j.checkpoint END, j.checkpoint_at,
-       CASE WHEN :text_max IS NULL THEN j.result END,
-       j.solo, j.incident, j.cohort, j.stack_at, NULL,
-       a.job_id, a.token, a.number, a.outcome, a.charge, a.started_at, a.ended_at, a.worker_id, a.worker, a.host, a.pid,
-       a.message, a.progress, a.checkpoint_age, a.crash, a.repeats, a.dropped
-FROM outlast_jobs AS j
-LEFT JOIN outlast_workers AS w ON w.id = coalesce(j.worker_id, j.completed_by)
-LEFT JOIN outlast_attempts AS a ON a.token = (
-    SELECT l.token FROM outlast_attempts AS l WHERE l.job_id = j.id
-    ORDER BY l.number DESC, l.token DESC LIMIT 1)
-WHERE j.id IN (SELECT value FROM json_each(:ids)) ORDER BY j.id DESC
+FROM outlast_attempts WHERE job_id = :job_id ORDER BY token
 -- name: workers
 -- Those that are there, and the :gone_max that have gone last.
 SELECT w.id, w.name, w.host, w.pid, w.status, w.epoch, w.beat, w.heartbeat, w.lease, w.queues,
-       w.tasks, (SELECT count(*) FROM outlast_jobs AS j WHERE j.worker_id = w.id), w.started_at,
+       w.tasks, (SELECT count(*) FROM outlast_jobs AS j WHERE j.worker_id = w.id) AS running, w.started_at,
        w.heartbeat_at, w.lease_expires_at, w.stopped_at, w.release, w.lock_path, w.tags,
        w.lacks, w.instance, w.drain_requested, w.cause, w.presence, w.presence_off,
        w.wakeup, w.failing, w.failing_since, w.boot_id, w.lock_device, w.lock_inode,
-       w.heeds, w.stacks, :now - w.heartbeat_at
+       w.heeds, w.stacks, :now - w.heartbeat_at AS unheard
 FROM outlast_workers AS w
 WHERE w.id IN (
     SELECT id FROM outlast_workers INDEXED BY outlast_workers_status_ix WHERE status IN ('active', 'draining')
@@ -94,36 +74,36 @@ SELECT r.id, r.job_id, r.token, r.verb, r.at, r.late_by,
            (SELECT a.worker FROM outlast_attempts AS a
             WHERE a.token = r.token AND a.job_id = r.job_id),
            (SELECT w.name FROM outlast_jobs AS j JOIN outlast_workers AS w ON w.id = j.completed_by
-            WHERE j.id = r.job_id AND j.token = r.token))
+            WHERE j.id = r.job_id AND j.token = r.token)) AS worker
 FROM outlast_refusals AS r
 WHERE (:job_id IS NULL OR r.job_id = :job_id) AND (:before_id IS NULL OR r.id < :before_id)
 ORDER BY r.id DESC LIMIT :limit
 -- name: held
-SELECT j.id, j.worker_id, j.progress FROM outlast_jobs AS j INDEXED BY outlast_jobs_worker
+SELECT j.id AS job_id, j.worker_id, j.progress FROM outlast_jobs AS j INDEXED BY outlast_jobs_worker
 WHERE j.worker_id IS NOT NULL ORDER BY j.worker_id LIMIT :limit
 -- name: served
 SELECT DISTINCT queues, tasks FROM outlast_workers WHERE status = 'active'
 -- name: counts
-SELECT queue, state, count(*) FROM outlast_jobs GROUP BY queue, state
+SELECT queue, state, count(*) AS number FROM outlast_jobs GROUP BY queue, state
 -- name: history_jobs
 SELECT j.id, j.state, j.attempt_count, j.failures, j.losses, j.policy, j.solo, j.token,
-       j.started_at, j.ended_at, j.worker_id, w.status, j.task, j.queue, j.tenant
+       j.started_at, j.ended_at, j.worker_id, w.status AS worker_status, j.task, j.queue, j.tenant
 FROM outlast_jobs AS j LEFT JOIN outlast_workers AS w ON w.id = j.worker_id
-WHERE j.id > ? ORDER BY j.id LIMIT ?
+WHERE j.id > :after ORDER BY j.id LIMIT :limit
 -- name: history_attempts
 -- Up to the last job of the page (NULL: to the end), as a bound of the index: ":last IS NULL OR" would
 -- read all that follow for each page.
-SELECT job_id, token, number, outcome, charge, started_at, ended_at, crash IS NOT NULL, worker_id, dropped
+SELECT job_id, token, number, outcome, charge, started_at, ended_at, crash IS NOT NULL AS has_crash, worker_id, dropped
 FROM outlast_attempts
 WHERE job_id > :after AND job_id <= coalesce(:last, 9223372036854775807) ORDER BY job_id, token
 -- name: token_last
-SELECT value FROM outlast_sequences WHERE name = 'token'
+SELECT value AS token FROM outlast_sequences WHERE name = 'token'
 -- name: unencrypted
 -- How many of :most unfinished jobs have plain arguments or a plain checkpoint, by task. Encrypted is what names a
 -- key among the codecs at its beginning (outlast/payloads.py): base64 has no quotation marks.
-SELECT task, count(*),
+SELECT task, count(*) AS looked_at,
        sum(substr(args, 1, 2000) NOT LIKE ' ["outlast:payload",[%"aes-256-gcm:%'
-           OR coalesce(substr(checkpoint, 1, 2000) NOT LIKE ' ["outlast:payload",[%"aes-256-gcm:%', 0))
+           OR coalesce(substr(checkpoint, 1, 2000) NOT LIKE ' ["outlast:payload",[%"aes-256-gcm:%', 0)) AS number
 FROM (
     SELECT task, args, checkpoint FROM outlast_jobs INDEXED BY outlast_jobs_line WHERE position IS NOT NULL
     UNION ALL
@@ -136,3 +116,48 @@ FROM (
     SELECT task, args, checkpoint FROM outlast_jobs INDEXED BY outlast_jobs_worker WHERE worker_id IS NOT NULL
     LIMIT :most)
 GROUP BY task ORDER BY task
+-- name: now
+SELECT :now AS now
+-- name: logs
+SELECT token, number, printed, lines FROM outlast_logs WHERE job_id = :job_id ORDER BY token
+
+-- name: wanted_paused
+-- How many jobs of a queue want a worker: as postgres/sql/functions/outlast_wanted_v1.sql, which says what
+-- counts. Each statement goes by the index that it names and stops at :most rows. Reads only, in one snapshot.
+SELECT kind, name FROM outlast_pauses
+-- name: wanted_workers
+-- Those that are there, and the last that have gone.
+SELECT CAST(queues AS TEXT) AS queues, CAST(tasks AS TEXT) AS tasks, status IN ('active', 'draining') AS lives FROM (
+    SELECT * FROM (SELECT * FROM outlast_workers WHERE status IN ('active', 'draining') LIMIT :most)
+    UNION ALL
+    SELECT * FROM (SELECT * FROM outlast_workers ORDER BY id DESC LIMIT 1000))
+-- name: wanted_tasks
+WITH RECURSIVE t (task, place) AS (
+    SELECT (SELECT task FROM outlast_jobs INDEXED BY outlast_jobs_line
+            WHERE position IS NOT NULL ORDER BY task LIMIT 1), 1
+    UNION ALL
+    SELECT (SELECT n.task FROM outlast_jobs AS n INDEXED BY outlast_jobs_line
+            WHERE n.position IS NOT NULL AND n.task > t.task ORDER BY n.task LIMIT 1), t.place + 1
+    FROM t WHERE t.task IS NOT NULL AND t.place < :tasks_max
+)
+SELECT task FROM t WHERE task IS NOT NULL
+-- name: wanted_lined
+SELECT count(*) AS number FROM (
+    SELECT 1 FROM outlast_jobs INDEXED BY outlast_jobs_line
+    WHERE position IS NOT NULL AND task = :task AND queue = :queue LIMIT :most)
+-- name: wanted_due
+SELECT task, count(*) AS number FROM (
+    SELECT task FROM outlast_jobs INDEXED BY outlast_jobs_due
+    WHERE queue = :queue AND state = 'queued' AND position IS NULL AND solo = 0 AND run_at <= :now
+    LIMIT :most)
+GROUP BY task
+-- name: wanted_suspects
+SELECT task, count(*) AS number FROM (
+    SELECT task, queue, run_at FROM outlast_jobs INDEXED BY outlast_jobs_suspect
+    WHERE state = 'queued' AND solo > 0 LIMIT :most)
+WHERE queue = :queue AND run_at <= :now GROUP BY task
+-- name: wanted_running
+SELECT count(*) AS number FROM (
+    SELECT queue FROM outlast_jobs INDEXED BY outlast_jobs_worker
+    WHERE worker_id IS NOT NULL LIMIT :most)
+WHERE queue = :queue

@@ -58,10 +58,10 @@ ON CONFLICT (level, worker_id, batch, kind, queue, task, outcome) DO UPDATE SET
 DELETE FROM outlast_minutes WHERE rowid IN (SELECT e.value FROM json_each(:ids) AS e)
 -- name: totals
 SELECT m.kind, m.queue, m.task, m.outcome,
-       sum(m.jobs), sum(m.firsts), sum(m.seconds), sum(m.waited), sum(m.d1), sum(m.d2), sum(m.d3),
-       sum(m.d4), sum(m.d5), sum(m.d6), sum(m.d7), sum(m.d8), sum(m.d9), sum(m.d10), sum(m.d11),
-       sum(m.w1), sum(m.w2), sum(m.w3), sum(m.w4), sum(m.w5), sum(m.w6), sum(m.w7), sum(m.w8),
-       sum(m.w9), sum(m.w10), sum(m.w11)
+       sum(m.jobs) AS jobs, sum(m.firsts) AS firsts, sum(m.seconds) AS seconds, sum(m.waited) AS waited, sum(m.d1) AS d1, sum(m.d2) AS d2, sum(m.d3) AS d3,
+       sum(m.d4) AS d4, sum(m.d5) AS d5, sum(m.d6) AS d6, sum(m.d7) AS d7, sum(m.d8) AS d8, sum(m.d9) AS d9, sum(m.d10) AS d10, sum(m.d11) AS d11,
+       sum(m.w1) AS w1, sum(m.w2) AS w2, sum(m.w3) AS w3, sum(m.w4) AS w4, sum(m.w5) AS w5, sum(m.w6) AS w6, sum(m.w7) AS w7, sum(m.w8) AS w8,
+       sum(m.w9) AS w9, sum(m.w10) AS w10, sum(m.w11) AS w11
 FROM (SELECT * FROM (
           SELECT * FROM outlast_minutes WHERE level = 'total'
           ORDER BY level, worker_id, batch, kind, queue, task, outcome LIMIT :most)
@@ -80,19 +80,20 @@ WITH seen (number, at) AS MATERIALIZED (
     SELECT * FROM (
         SELECT * FROM (
             SELECT rowid, at FROM outlast_minutes INDEXED BY outlast_minutes_at
-            WHERE level = 'worker' AND at BETWEEN :since AND :now ORDER BY at DESC LIMIT :most)
+            WHERE level = 'worker' AND at BETWEEN :now - :seconds AND :now ORDER BY at DESC LIMIT :most)
         UNION ALL
         SELECT * FROM (
             SELECT rowid, at FROM outlast_minutes INDEXED BY outlast_minutes_at
-            WHERE level = 'minute' AND at BETWEEN :since AND :now ORDER BY at DESC LIMIT :most)
+            WHERE level = 'minute' AND at BETWEEN :now - :seconds AND :now ORDER BY at DESC LIMIT :most)
         UNION ALL
         SELECT * FROM (
             SELECT rowid, at FROM outlast_minutes INDEXED BY outlast_minutes_at
-            WHERE level = 'hour' AND at BETWEEN :since AND :now ORDER BY at DESC LIMIT :most))
+            WHERE level = 'hour' AND at BETWEEN :now - :seconds AND :now ORDER BY at DESC LIMIT :most))
     ORDER BY at DESC LIMIT :most
 )
-SELECT (SELECT count(*) FROM seen), (SELECT min(at) FROM seen), c.queue, c.task, c.outcome,
-       json_group_array(c.step), json_group_array(c.jobs), '[]', '[]', '[]', '[]', '[]', '[]'
+SELECT :now AS now, (SELECT count(*) FROM seen) AS read, (SELECT min(at) FROM seen) AS oldest, c.queue, c.task, c.outcome,
+       json_group_array(c.step) AS steps, json_group_array(c.jobs) AS jobs, '[]' AS seconds, '[]' AS waited, '[]' AS ran,
+       '[]' AS due, '[]' AS durations, '[]' AS waits
 FROM (
     SELECT m.at - m.at % :step AS step,
            iif(:by_queue, m.queue, '') AS queue, iif(:by_task, m.task, '') AS task, m.outcome AS outcome, sum(m.jobs) AS jobs
@@ -102,7 +103,7 @@ FROM (
     GROUP BY 1, 2, 3, 4) AS c
 GROUP BY c.queue, c.task, c.outcome
 UNION ALL
-SELECT (SELECT count(*) FROM seen), (SELECT min(at) FROM seen), c.queue, c.task, c.outcome,
+SELECT :now, (SELECT count(*) FROM seen), (SELECT min(at) FROM seen), c.queue, c.task, c.outcome,
        '[]', '[]', '[]', '[]', '[]', '[]',
        json_array(sum(c.d1), sum(c.d2), sum(c.d3), sum(c.d4), sum(c.d5), sum(c.d6),
                   sum(c.d7), sum(c.d8), sum(c.d9), sum(c.d10), sum(c.d11)),
@@ -118,7 +119,7 @@ FROM (
 ) AS c
 GROUP BY c.queue, c.task, c.outcome
 UNION ALL
-SELECT (SELECT count(*) FROM seen), (SELECT min(at) FROM seen), c.queue, c.task, c.outcome,
+SELECT :now, (SELECT count(*) FROM seen), (SELECT min(at) FROM seen), c.queue, c.task, c.outcome,
        json_group_array(c.step), json_group_array(c.jobs),
        json_group_array(c.seconds), json_group_array(c.waited),
        json_group_array(c.d1 + c.d2 + c.d3 + c.d4 + c.d5 + c.d6 + c.d7 + c.d8 + c.d9 + c.d10 + c.d11),
@@ -140,3 +141,6 @@ FROM (
       AND (:queue IS NULL OR m.queue = :queue) AND (:task IS NULL OR m.task = :task)
     GROUP BY 1, 2, 3, 4) AS c
 GROUP BY c.queue, c.task, c.outcome
+UNION ALL
+SELECT :now, (SELECT count(*) FROM seen), (SELECT min(at) FROM seen), NULL, NULL, NULL,
+       NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL

@@ -4,18 +4,22 @@
 -- week after it was deleted, or declared by code for the last time, unless a person has paused it; the record of what people did after 90 days.
 
 -- name: jobs
-SELECT id FROM outlast_jobs INDEXED BY outlast_jobs_ended_at
-WHERE ended_at IS NOT NULL AND state <> 'dead' AND prune_at IS NULL AND ended_at < ?
-ORDER BY prune_at, ended_at LIMIT ?
--- name: kept
--- Those whose own time (keep) is over.
-SELECT id FROM outlast_jobs INDEXED BY outlast_jobs_ended_at
-WHERE ended_at IS NOT NULL AND state <> 'dead' AND prune_at <= ? ORDER BY prune_at LIMIT ?
+-- Those that ended long ago, those whose own time (keep) is over, and dead ones, unless :dead_before is NULL.
+SELECT id FROM (
+    SELECT id FROM outlast_jobs INDEXED BY outlast_jobs_ended_at
+    WHERE ended_at IS NOT NULL AND state <> 'dead' AND prune_at IS NULL AND ended_at < :before
+    ORDER BY prune_at, ended_at LIMIT :limit)
+UNION ALL
+SELECT id FROM (
+    SELECT id FROM outlast_jobs INDEXED BY outlast_jobs_ended_at
+    WHERE ended_at IS NOT NULL AND state <> 'dead' AND prune_at <= :now ORDER BY prune_at LIMIT :limit)
+UNION ALL
+SELECT id FROM (
+    SELECT id FROM outlast_jobs WHERE state = 'dead' AND ended_at < :dead_before ORDER BY ended_at LIMIT :limit)
+LIMIT :limit
 -- name: unkept
 SELECT j.id FROM json_each(:ids) AS e CROSS JOIN outlast_jobs AS j
 WHERE j.id = e.value AND j.keep <= 0 AND j.state IN ('completed', 'cancelled')
--- name: dead
-SELECT id FROM outlast_jobs WHERE state = 'dead' AND ended_at < ? ORDER BY ended_at LIMIT ?
 -- name: attempts_of
 DELETE FROM outlast_attempts WHERE job_id IN (SELECT e.value FROM json_each(:ids) AS e)
 -- name: labels_of

@@ -6,20 +6,20 @@
 -- job is not running; then neither evidence nor end finds a row.
 
 -- name: orphans
-SELECT j.id, j.token, j.failures, j.losses, j.policy, j.cancel_requested, j.worker_id,
-       w.name, w.host, j.progress, j.checkpoint_at, w.cause, j.solo, j.incident, j.cohort,
-       coalesce(j.token <= w.begun, 1), j.task, j.queue, j.attempt_count, w.begun = 0
+SELECT j.id AS job_id, j.token, j.failures, j.losses, j.policy, j.cancel_requested, j.worker_id,
+       w.name AS worker, w.host, j.progress, :now - j.checkpoint_at AS checkpoint_age, w.cause, j.solo, j.incident, j.cohort,
+       coalesce(j.token <= w.begun, 1) AS began, j.task, j.queue, j.attempt_count AS attempts, w.begun = 0 AS handed_back
 FROM outlast_jobs AS j LEFT JOIN outlast_workers AS w ON w.id = j.worker_id
 WHERE j.worker_id IS NOT NULL AND (w.id IS NULL OR w.status NOT IN ('active', 'draining'))
-ORDER BY j.started_at, j.token LIMIT ?
+ORDER BY j.started_at, j.token LIMIT :limit
 -- name: facts
 -- One attempt, also of a worker that is alive: closed by its token, like an orphan. That worker's
 -- own end waits for the commit and then finds no running row with its token.
-SELECT j.id, j.token, j.failures, j.losses, j.policy, j.cancel_requested, j.worker_id,
-       w.name, w.host, j.progress, j.checkpoint_at, w.cause, j.solo, j.incident, j.cohort,
-       coalesce(j.token <= w.begun, 1), j.task, j.queue, j.attempt_count, w.begun = 0
+SELECT j.id AS job_id, j.token, j.failures, j.losses, j.policy, j.cancel_requested, j.worker_id,
+       w.name AS worker, w.host, j.progress, :now - j.checkpoint_at AS checkpoint_age, w.cause, j.solo, j.incident, j.cohort,
+       coalesce(j.token <= w.begun, 1) AS began, j.task, j.queue, j.attempt_count AS attempts, w.begun = 0 AS handed_back
 FROM outlast_jobs AS j LEFT JOIN outlast_workers AS w ON w.id = j.worker_id
-WHERE j.id = ? AND j.token = ? AND j.state = 'running'
+WHERE j.id = :job_id AND j.token = :token AND j.state = 'running'
 -- name: overdue
 SELECT id, token, worker_id, :now - hard_deadline, policy FROM outlast_jobs
 WHERE hard_deadline < :now - :slack AND state = 'running' ORDER BY hard_deadline LIMIT :limit

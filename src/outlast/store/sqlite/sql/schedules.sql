@@ -78,9 +78,9 @@ WHERE name = :name AND declared = 1 AND abs(declared_at - :now) > :fresh
 SELECT name, call, spec, overlap, catch_up, grace, origin, version, revision, paused, declared,
        declared_at, since, next_tick, last_tick, last_job, fired, skipped, missed, last_skip,
        last_skip_job
-FROM outlast_schedules WHERE name > ? AND origin <> 'deleted' ORDER BY name LIMIT ?
+FROM outlast_schedules WHERE name > :after AND origin <> 'deleted' ORDER BY name LIMIT :limit
 -- name: show
 SELECT name, call, spec, overlap, catch_up, grace, origin, version, revision, paused, declared,
        declared_at, since, next_tick, last_tick, last_job, fired, skipped, missed, last_skip,
        last_skip_job
-FROM outlast_schedules WHERE name = ? AND origin <> 'deleted'
+FROM outlast_schedules WHERE name = :name AND origin <> 'deleted'

@@ -21,16 +21,15 @@ WITH RECURSIVE head (id) AS (
          ORDER BY n.task, n.queue, n.priority DESC, n.position LIMIT 1))
     FROM head JOIN outlast_jobs AS c ON c.id = head.id LIMIT :lanes
 )
-SELECT j.queue, j.task, min(j.run_at), (SELECT count(*) FROM head WHERE id IS NOT NULL)
+SELECT j.queue, j.task, min(j.run_at) AS oldest, (SELECT count(*) FROM head WHERE id IS NOT NULL) AS heads
 FROM head JOIN outlast_jobs AS j ON j.id = head.id GROUP BY j.queue, j.task
 -- name: count_lanes
--- :keys is a JSON list of [queue, task]; of each lane :most are counted.
-SELECT json_extract(l.value, '$[0]'), json_extract(l.value, '$[1]'),
+-- A lane is a queue and a task, each in its list; :most are counted of each.
+SELECT q.value AS queue, t.value AS task,
        (SELECT count(*) FROM (
             SELECT 1 FROM outlast_jobs AS o INDEXED BY outlast_jobs_line
-            WHERE o.queue = json_extract(l.value, '$[0]') AND o.task = json_extract(l.value, '$[1]')
-              AND o.position IS NOT NULL LIMIT :most))
-FROM json_each(:keys) AS l
+            WHERE o.queue = q.value AND o.task = t.value AND o.position IS NOT NULL LIMIT :most)) AS number
+FROM json_each(:queues) AS q JOIN json_each(:tasks) AS t ON t.key = q.key
 -- name: waiting
 -- The queues that have jobs outside the line, :lanes of them at most, and the oldest that is due.
 WITH RECURSIVE q (queue) AS (
@@ -45,38 +44,38 @@ WITH RECURSIVE q (queue) AS (
 SELECT q.queue,
        (SELECT min(o.run_at) FROM outlast_jobs AS o INDEXED BY outlast_jobs_due
         WHERE o.queue = q.queue AND o.state = 'queued' AND o.position IS NULL AND o.solo = 0
-          AND o.run_at <= :now)
+          AND o.run_at <= :now) AS oldest
 FROM q WHERE q.queue IS NOT NULL
 -- name: count_waiting
--- :keys is a JSON list of queues; of each, :most that are due and :most that wait for their time.
-SELECT w.value,
+-- Of each of these queues, :most that are due and :most that wait for their time.
+SELECT w.value AS queue,
        (SELECT count(*) FROM (
             SELECT 1 FROM outlast_jobs AS o INDEXED BY outlast_jobs_due
             WHERE o.queue = w.value AND o.state = 'queued' AND o.position IS NULL AND o.solo = 0
-              AND o.run_at <= :now LIMIT :most)),
+              AND o.run_at <= :now LIMIT :most)) AS due,
        (SELECT count(*) FROM (
             SELECT 1 FROM outlast_jobs AS o INDEXED BY outlast_jobs_due
             WHERE o.queue = w.value AND o.state = 'queued' AND o.position IS NULL AND o.solo = 0
-              AND o.run_at > :now LIMIT :most))
-FROM json_each(:keys) AS w
+              AND o.run_at > :now LIMIT :most)) AS scheduled
+FROM json_each(:queues) AS w
 -- name: running
-SELECT queue, count(*) FROM (
+SELECT queue, count(*) AS number FROM (
     SELECT queue FROM outlast_jobs INDEXED BY outlast_jobs_worker
     WHERE worker_id IS NOT NULL LIMIT :most)
 GROUP BY queue
 -- name: suspects
-SELECT queue, count(*) FROM (
+SELECT queue, count(*) AS number FROM (
     SELECT queue FROM outlast_jobs INDEXED BY outlast_jobs_suspect
     WHERE state = 'queued' AND solo > 0 LIMIT :most)
 GROUP BY queue
 -- name: dead
-SELECT queue, count(*) FROM (
+SELECT queue, count(*) AS number FROM (
     SELECT queue FROM outlast_jobs INDEXED BY outlast_jobs_dead
     WHERE state = 'dead' ORDER BY id DESC LIMIT :most)
 GROUP BY queue
 -- name: ended
 -- Of jobs with a time of their own (keep), those that are kept longest.
-SELECT queue, state, count(*), sum(ended_at > :now - 60), sum(ended_at > :now - 3600) FROM (
+SELECT queue, state, count(*) AS number, sum(ended_at > :now - 60) AS minute, sum(ended_at > :now - 3600) AS hour FROM (
     SELECT * FROM (
         SELECT queue, state, ended_at FROM outlast_jobs INDEXED BY outlast_jobs_ended_at
         WHERE ended_at IS NOT NULL AND state <> 'dead' AND prune_at IS NULL
@@ -90,11 +89,11 @@ GROUP BY queue, state
 -- name: undecodable
 -- Jobs that no release could decode, so far, among the first 1,000 that wait for their time. The row of the
 -- last attempt is found by its token, which stays on the job.
-SELECT w.queue, w.task, count(*), max(a.repeats),
-       max(CASE WHEN json_valid(a.crash) THEN json_extract(a.crash, '$.release') END)
+SELECT w.queue, w.task, count(*) AS number, max(a.repeats) AS repeats,
+       max(CASE WHEN json_valid(a.crash) THEN json_extract(a.crash, '$.release') END) AS release
 FROM (SELECT queue, task, token FROM outlast_jobs INDEXED BY outlast_jobs_due
       WHERE state = 'queued' AND position IS NULL AND solo = 0 ORDER BY queue, run_at LIMIT min(:most, 1000)) AS w
 JOIN outlast_attempts AS a ON a.token = w.token AND a.outcome = 'undecodable'
 GROUP BY w.queue, w.task ORDER BY w.queue, w.task
 -- name: refused
-SELECT count(*) FROM outlast_refusals WHERE at > :now - 86400
+SELECT count(*) AS number, :now AS now FROM outlast_refusals WHERE at > :now - 86400

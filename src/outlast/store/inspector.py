@@ -1,0 +1,418 @@
+"""The reads of a store for people and screens, once for all stores.
+
+Each store has the same statements under the same names (``STORE/sql/TOPIC.sql``), with named
+parameters and named columns, and gives the inspector what runs them: ``_rows`` for one statement,
+``_look`` for several in one snapshot. The few reads that truly differ are methods of the store's
+own inspector.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from outlast.model.job import State
+from outlast.model.pause import Pause
+from outlast.store import statistics
+from outlast.store.actions import LAST_ID, ActionRow
+from outlast.store.columns import (
+    ID_MAX,
+    action_of,
+    crash_of,
+    find_malformed,
+    finite,
+    held_of,
+    lacks_of,
+    names_of,
+    pause_of,
+    policy_of,
+    progress_of,
+    seconds_of,
+    stack_of,
+    struct_of,
+)
+from outlast.store.evidence import (
+    DEAD_LOOKED_AT,
+    GROUPS_MAX,
+    ROWS_LOOKED_AT,
+    SUSPECTS_MAX,
+    AttemptFilter,
+    Cause,
+    DeadGroup,
+    DeadGroups,
+    EndedAttempt,
+    EndedAttempts,
+    Suspect,
+    attempts_of,
+    groups_of,
+)
+from outlast.store.finding import Environment
+from outlast.store.history import HISTORY_PAGE, AttemptPast, HistoryPage, JobPast, page_of
+from outlast.store.listing import find, find_ids
+from outlast.store.lockfile import directory_for, place_in
+from outlast.store.logs import LogRow, log_of
+from outlast.store.minutes import (
+    EVERY_MINUTE,
+    MINUTES_MAX,
+    TOTALS_MAX,
+    Counted,
+    Ended,
+    MinuteFilter,
+    Minutes,
+    counted_of,
+)
+from outlast.store.rows import (
+    GONE_MAX,
+    HELD_MAX,
+    AttemptRow,
+    Held,
+    JobFilter,
+    JobIds,
+    RefusalRow,
+    Served,
+    StoredJob,
+    WorkerRow,
+    WorkerStatus,
+)
+from outlast.store.schedules import ScheduleRow
+from outlast.store.searching import LOOK_BYTES, Searched, Texts
+from outlast.store.statements import Row, Rows
+from outlast.store.statistics import (
+    LANES_MAX,
+    NAMED_MAX,
+    PLACE_MAX,
+    STATISTICS_MAX,
+    UNENCRYPTED_MAX,
+    Place,
+    Statistics,
+    Unencrypted,
+)
+
+T = TypeVar("T")
+
+
+class Inspector(ABC):
+    """Reads for people and screens. Never writes, takes no locks."""
+
+    _file: Path | None = None
+    """The file of the store; None: it is on a server."""
+
+    # -- what a store gives
+
+    @abstractmethod
+    async def _rows(self, topic: str, name: str, /, **values: Any) -> list[Row]:
+        """Return the rows of a statement. It takes those of the values that it names, and ``now``
+        where the store does not know the time itself. A list is one value."""
+
+    @abstractmethod
+    async def _look(self, look: Callable[[Rows], Awaitable[T]]) -> T:
+        """Return what ``look`` finds by several statements in one snapshot, each of which reads a
+        bounded number of rows by index. It may be called again from its start, and awaits nothing
+        but its argument, which is as ``_rows``."""
+
+    @abstractmethod
+    async def _kind_of_list(self, rows: Rows, which: JobFilter, values: dict[str, Any]) -> str:
+        """Return which statement of ``find_jobs.sql`` finds queued jobs, and add what it takes
+        beside the filter to the values."""
+
+    @abstractmethod
+    async def search(
+        self, ids: Sequence[int], texts: Texts, size_max: int = LOOK_BYTES
+    ) -> Searched:
+        """Return those of these jobs that hold all that is searched for. Newest first, it looks at
+        one, and at more as long as their arguments have no more than ``size_max`` bytes in all."""
+
+    @abstractmethod
+    async def wanted(self, queue: str) -> int:
+        """Return how many jobs of a queue want a worker: those that are due and that more workers
+        would take, and those that run; at most ``statistics.COUNT_MAX``. For autoscalers."""
+
+    @abstractmethod
+    async def environment(self) -> Environment:
+        """Return what the store stands on. Works without a schema, too."""
+
+    # -- jobs
+
+    async def job(self, job_id: int, text_max: int | None = None) -> StoredJob | None:
+        """Return one job, its payloads cut at ``text_max`` characters."""
+        rows = await self._jobs([job_id], text_max, whole=True)
+        return _job(rows[0]) if rows else None
+
+    async def jobs_of(self, ids: Sequence[int], text_max: int | None = None) -> list[StoredJob]:
+        """Return these jobs, newest first. ``text_max``: characters at which arguments are cut;
+        results and checkpoints are then left out."""
+        return [_job(row) for row in await self._jobs(ids, text_max)]
+
+    async def last_attempts(
+        self, ids: Sequence[int], text_max: int | None = None
+    ) -> list[tuple[StoredJob, AttemptRow | None]]:
+        """Return jobs as ``jobs_of`` does, each with its last closed attempt, in one statement."""
+        return [
+            (_job(row), _last_attempt(row)) for row in await self._jobs(ids, text_max, last=True)
+        ]
+
+    async def _jobs(
+        self, ids: Sequence[int], text_max: int | None, *, whole: bool = False, last: bool = False
+    ) -> list[Row]:
+        values = {"ids": list(ids), "text_max": text_max, "whole": whole, "last": last}
+        return await self._rows("inspect", "jobs_of", **values)
+
+    async def job_ids(self, which: JobFilter) -> JobIds:
+        """Return ids of jobs, newest first; without an index, of those in the next rows."""
+        return await self._look(lambda rows: find_ids(rows, which, self._kind_of_list))
+
+    async def jobs(self, which: JobFilter) -> list[StoredJob]:
+        """Return jobs, newest first, by as many looks as it takes."""
+        return await self.jobs_of((await find(self.job_ids, which)).ids)
+
+    async def named(self, token: int | None, key: str | None) -> list[int]:
+        """Return ids by the token of an attempt (of a completed one only if its lines are kept), or
+        by the key of an unfinished job."""
+        rows = await self._bounded("inspect", "named", token=token, key=key, limit=NAMED_MAX)
+        return [row["id"] for row in rows]
+
+    async def place(self, job_id: int) -> Place | None:
+        """Return where a job stands among the others, in bounded numbers."""
+        values = {"id": job_id, "most": PLACE_MAX, "named": NAMED_MAX}
+        rows = await self._bounded("place", "place", **values)
+        return _place(rows[0]) if rows else None
+
+    async def counts(self) -> dict[tuple[str, State], int]:
+        """Return the number of jobs by (queue, state)."""
+        rows = await self._rows("inspect", "counts")
+        return {(row["queue"], State(row["state"])): row["number"] for row in rows}
+
+    async def statistics(self, most: int = STATISTICS_MAX, lanes: int = LANES_MAX) -> Statistics:
+        """Return what the store holds, in numbers of one snapshot, each counted up to ``most``."""
+        return await self._look(lambda rows: statistics.count(rows, most, lanes))
+
+    async def unencrypted(self, most: int = UNENCRYPTED_MAX) -> list[Unencrypted]:
+        """Return by task how many of ``most`` unfinished jobs have payloads that are not encrypted;
+        of those that run a job may be counted that has ended meanwhile."""
+        rows = await self._bounded("inspect", "unencrypted", most=most)
+        return [Unencrypted(**row) for row in rows]
+
+    # -- attempts, and what ended badly
+
+    async def attempts(self, job_id: int) -> list[AttemptRow]:
+        """Return a job's closed attempts, in the order of their tokens."""
+        return [_attempt(row) for row in await self._rows("inspect", "attempts", job_id=job_id)]
+
+    async def logs(self, job_id: int) -> list[LogRow]:
+        """Return what is kept of a job's attempts, in the order of their tokens."""
+        rows = await self._rows("inspect", "logs", job_id=job_id)
+        return [log_of(*row.values()) for row in rows]
+
+    async def refusals(
+        self, job_id: int | None = None, limit: int = 50, before_id: int | None = None
+    ) -> list[RefusalRow]:
+        """Return refused writes, newest first; only those with ids below ``before_id``."""
+        values = {"job_id": job_id, "limit": limit, "before_id": before_id}
+        return [
+            RefusalRow(**finite(row)) for row in await self._rows("inspect", "refusals", **values)
+        ]
+
+    async def last_token(self) -> int:
+        """Return the last token that was issued, else 0."""
+        return int((await self._rows("inspect", "token_last"))[0]["token"])
+
+    async def dead_groups(self, which: JobFilter) -> DeadGroups:
+        """Return groups of dead jobs of a queue, a task and a tenant: of the DEAD_LOOKED_AT newest
+        by their index alone; where one of them is asked for, of the ROWS_LOOKED_AT newest."""
+        among = {"queue": which.queue, "task": which.task, "tenant": which.tenant}
+        name, most = "dead_groups_among", ROWS_LOOKED_AT
+        if all(one is None for one in among.values()):
+            name, most = "dead_groups", DEAD_LOOKED_AT
+        rows = await self._bounded("evidence", name, rows=most, groups=GROUPS_MAX + 1, **among)
+        groups = [struct_of(DeadGroup, finite(row)) for row in rows]
+        return groups_of(groups, rows[0]["looked_at"] if rows else 0, most)
+
+    async def ended_attempts(self, which: AttemptFilter) -> EndedAttempts:
+        """Return ended attempts, newest token first, of the next ROWS_LOOKED_AT."""
+        values = msgspec.structs.asdict(which)
+        values["before"] = ID_MAX if which.before is None else which.before
+
+        async def look(rows: Rows) -> EndedAttempts:
+            (floor,) = await rows(
+                "evidence", "ended_floor", before=values["before"], rows=ROWS_LOOKED_AT
+            )
+            found = await rows("evidence", "ended", floor=floor["token"], **values)
+            return attempts_of([EndedAttempt(**finite(row)) for row in found], which, **floor)
+
+        return await self._look(look)
+
+    async def last_ends(self, ids: Sequence[int]) -> list[EndedAttempt]:
+        """Return the last ended attempt of each of these jobs that has one, in one statement; of
+        its job only the id."""
+        rows = await self._bounded("evidence", "last_ends", ids=list(ids))
+        return [EndedAttempt(**finite(row)) for row in rows]
+
+    async def causes(self, tenant: str | None = None) -> list[Cause]:
+        """Return how the ROWS_LOOKED_AT attempts ended that have the newest tokens."""
+        rows = await self._bounded("evidence", "causes", rows=ROWS_LOOKED_AT, tenant=tenant)
+        return [Cause(**finite(row)) for row in rows]
+
+    async def suspects(self) -> list[Suspect]:
+        """Return the jobs of the newest shared deaths, at most SUSPECTS_MAX."""
+        rows = await self._bounded("evidence", "suspects", rows=SUSPECTS_MAX)
+        return [Suspect(**row) for row in rows]
+
+    async def history(self, after_id: int = 0, limit: int = HISTORY_PAGE) -> HistoryPage:
+        """Return a page of jobs with their closed attempts, as one snapshot shows them."""
+
+        async def look(rows: Rows) -> HistoryPage:
+            found = await rows("inspect", "history_jobs", after=after_id, limit=limit)
+            jobs = [_past(row) for row in found]
+            last = jobs[-1].id if len(jobs) == limit else None
+            attempts = await rows("inspect", "history_attempts", after=after_id, last=last)
+            (token,) = await rows("inspect", "token_last")
+            past = [struct_of(AttemptPast, row) for row in attempts]
+            return page_of(jobs, past, token["token"], limit)
+
+        return await self._look(look)
+
+    # -- workers
+
+    async def workers(self) -> list[WorkerRow]:
+        """Return all workers that are there, and the GONE_MAX that have gone last, by id."""
+        rows = await self._bounded("inspect", "workers", gone_max=GONE_MAX)
+        locks = directory_for(self._file)
+        return [_worker(row, locks) for row in rows]
+
+    async def held(self, limit: int = HELD_MAX) -> list[Held]:
+        """Return running jobs by worker, at most ``limit``."""
+        return [held_of(**row) for row in await self._rows("inspect", "held", limit=limit)]
+
+    async def served(self) -> Served:
+        """Return what active workers take."""
+        rows = await self._bounded("inspect", "served")
+        return Served((names_of(row["queues"]), names_of(row["tasks"])) for row in rows)
+
+    # -- what people do, pauses and schedules
+
+    async def actions(
+        self, limit: int = 50, before_id: int = LAST_ID, job_id: int | None = None
+    ) -> list[ActionRow]:
+        """Return what was done, newest first, to this job or at all."""
+        values = {"limit": limit, "before_id": before_id, "job_id": job_id}
+        return [action_of(row) for row in await self._rows("actions", "show", **values)]
+
+    async def running_actions(self, limit: int = 50) -> list[ActionRow]:
+        """Return bulk actions that are under way, the oldest first."""
+        return [action_of(row) for row in await self._rows("actions", "show_running", limit=limit)]
+
+    async def pauses(self) -> list[Pause]:
+        """Return all that is paused, by id."""
+        return [pause_of(tuple(row.values())) for row in await self._rows("pauses", "pauses")]
+
+    async def schedules(self, limit: int = 1_000, after: str = "") -> list[ScheduleRow]:
+        """Return schedules by name, those after ``after``."""
+        rows = await self._rows("schedules", "show_all", after=after, limit=limit)
+        return [struct_of(ScheduleRow, row) for row in rows]
+
+    async def schedule(self, name: str) -> ScheduleRow | None:
+        """Return one schedule."""
+        rows = await self._rows("schedules", "show", name=name)
+        return struct_of(ScheduleRow, rows[0]) if rows else None
+
+    # -- what was counted, and the time
+
+    async def minutes(
+        self, seconds: float, step: int, most: int = MINUTES_MAX, which: MinuteFilter = EVERY_MINUTE
+    ) -> Minutes:
+        """Return the attempts that were counted in the last ``seconds``, in steps of ``step``
+        seconds, by outcome. Of more than ``most`` rows the newest are read."""
+        values = {"seconds": seconds, "step": step, "most": most, **msgspec.structs.asdict(which)}
+        rows = await self._bounded("minutes", "minutes", **values)
+        ended = [_ended(row) for row in rows if row["outcome"] is not None]
+        now, read, oldest = (rows[0][name] for name in ("now", "read", "oldest"))
+        return Minutes(now=now, oldest=oldest, is_cut=read >= most, ended=ended)
+
+    async def totals(self, most: int = TOTALS_MAX) -> list[Counted]:
+        """Return all that was counted since the store was made, by kind, queue, task and outcome.
+        Each number only rises, while anything is added to it once in HOUR_SECONDS."""
+        return [counted_of(row) for row in await self._rows("minutes", "totals", most=most)]
+
+    async def now(self) -> float:
+        """Return the time of the store's clock, in seconds since 1970."""
+        return float((await self._rows("inspect", "now"))[0]["now"])
+
+    async def _bounded(self, topic: str, name: str, /, **values: Any) -> list[Row]:
+        return await self._look(lambda rows: rows(topic, name, **values))
+
+
+_ATTEMPT = AttemptRow.__struct_fields__[:-1]  # the columns; what is malformed is told here
+
+
+def _job(row: Row) -> StoredJob:
+    return struct_of(
+        StoredJob,
+        row,
+        malformed=find_malformed(row),
+        state=State(row["state"]),
+        policy=policy_of(row["policy"]),
+        progress=progress_of(row["progress"]),
+        stack=stack_of(row["stack"]),
+    )
+
+
+def _attempt(row: Row) -> AttemptRow:
+    return struct_of(
+        AttemptRow,
+        finite(row),
+        malformed=find_malformed(row),
+        progress=progress_of(row["progress"]),
+        crash=crash_of(row["crash"]),
+    )
+
+
+def _last_attempt(row: Row) -> AttemptRow | None:
+    if row["last_job_id"] is None:
+        return None
+    return _attempt({name: row[f"last_{name}"] for name in _ATTEMPT})
+
+
+def _past(row: Row) -> JobPast:
+    status = row["worker_status"]
+    return struct_of(
+        JobPast,
+        row,
+        state=State(row["state"]),
+        policy=policy_of(row["policy"]),
+        worker_status=None if status is None else WorkerStatus(status),
+    )
+
+
+def _worker(row: Row, locks: Path) -> WorkerRow:
+    return struct_of(
+        WorkerRow,
+        row,
+        malformed=find_malformed(row),
+        heartbeat=seconds_of(row["heartbeat"]),
+        lease=seconds_of(row["lease"]),
+        status=WorkerStatus(row["status"]),
+        queues=names_of(row["queues"]),
+        tasks=names_of(row["tasks"]),
+        tags=names_of(row["tags"]),
+        lacks=lacks_of(row["lacks"]),
+        lock_path=place_in(locks, row["lock_path"]),
+    )
+
+
+def _place(row: Row) -> Place:
+    return struct_of(Place, row, incident=_list(row["incident"]))
+
+
+def _ended(row: Row) -> Ended:
+    names, lists = Ended.__struct_fields__[:3], Ended.__struct_fields__[3:]
+    return Ended(*[row[name] for name in names], *[_list(row[name]) for name in lists])
+
+
+def _list(value: Any) -> list[Any]:
+    """Return a list, which is JSON text where the store has no lists."""
+    found: list[Any] = msgspec.json.decode(value) if isinstance(value, str) else value
+    return found

@@ -1,0 +1,27 @@
+"""The inspector on a cursor, without a thread."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from outlast.store.sqlite.inspector import SqliteInspector
+from tests.manual_clock import ManualClock
+
+T = TypeVar("T")
+
+
+class _OnCursor:
+    path = None
+
+    def __init__(self, cursor: sqlite3.Cursor) -> None:
+        self._cursor = cursor
+
+    async def read(self, work: Callable[[sqlite3.Cursor], T]) -> T:
+        return work(self._cursor)
+
+
+def inspector_on(cursor: sqlite3.Cursor, now: float) -> SqliteInspector:
+    connection: Any = _OnCursor(cursor)
+    return SqliteInspector(connection, ManualClock(wall=now))
