@@ -190,6 +190,7 @@ async def test_a_glance_reads_as_much_beside_few_queues_as_beside_many(
     alone: PostgresStore,
 ) -> None:
     costs = []
+    await enqueued(alone, job(delay=50.0))
     for first, last in ((0, 100), (100, 2_000)):
         await crowd(alone, "scheduled", first, last)
         before = await work(alone)

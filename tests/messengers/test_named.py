@@ -48,9 +48,11 @@ async def test_the_worker_of_a_named_running_job_is_returned(store: PostgresStor
     (held,) = await one.claim(1)
     assert [each.job_id for each in await two.claim(1)] == [own]
     asked = [FAR, waits, own, taken]
-    assert await store.elsewhere(two.me, asked) == [(taken, held.token, "one", one.me.worker_id)]
+    assert await store.list_run_elsewhere(two.me, asked) == [
+        (taken, held.token, "one", one.me.worker_id)
+    ]
     await one.hand_in(ended(held))
-    assert await store.elsewhere(two.me, asked) == []
+    assert await store.list_run_elsewhere(two.me, asked) == []
 
 
 async def test_unannounced_jobs_are_returned_in_the_order_of_the_line(store: PostgresStore) -> None:
@@ -72,12 +74,12 @@ async def test_jobs_of_a_paused_task_hide_no_others_of_their_queue(store: Postgr
 
 
 async def test_unannounced_jobs_are_returned_after_a_minimum_wait(store: PostgresStore) -> None:
-    waits, later = await enqueued(store, job(queue="mail"), job(delay=500.0))
+    waits, later = await enqueued(store, job(queue="mail"), job(delay=50.0))
     await Hands.on(store)
     found = await store.waiting(0.0, 10)
     assert [(each.job_id, each.queue, each.token) for each in found.jobs] == [(waits, "mail", 0)]
     assert found.workers == 1
     assert found.next_due is not None
-    assert 0 < found.next_due <= 500
+    assert 0 < found.next_due <= 50
     assert (await store.waiting(3_600.0, 10)).jobs == []
     assert later

@@ -11,9 +11,15 @@ import msgspec
 import pytest
 
 from outlast.errors import StoreUnavailable
-from outlast.store.postgres import claim_floors, lane_search
-from outlast.store.postgres.claim_floors import FULL_SECONDS_MAX, FULL_SHARE
-from outlast.store.postgres.lane_search import DEAR_ENTRIES, NEWS_MAX, LaneSearch, Search
+from outlast.store.postgres import claim_floors
+from outlast.store.postgres.claim_floors import (
+    FULL_SECONDS_MAX,
+    FULL_SHARE,
+    NEWS_MAX,
+    SLOW_ENTRIES,
+    LaneSearch,
+    Search,
+)
 from outlast.store.postgres.store import PostgresStore
 from outlast.store.protocol import ENQUEUE_MAX
 from outlast.store.values import Claimed, ClaimRequest, NewJob
@@ -145,18 +151,18 @@ async def calls(store: PostgresStore, functions: str) -> int:
 async def test_queues_with_several_tasks_are_read_by_one_statement(client: Client) -> None:
     await client.add(*spread(200, 2), *spread(200, 2, "u"))
     await client.take(40, "t", "u")
-    before = await calls(client.store, "outlast_next%")
+    before = await calls(client.store, "outlast_lock_lanes%")
     assert len(await client.take(40, "t", "u")) == 40
-    assert 0 < await calls(client.store, "outlast_next%") - before <= 2, "of ten queues"
+    assert 0 < await calls(client.store, "outlast_lock_lanes%") - before <= 2, "of ten queues"
 
 
 async def test_a_claim_is_filled_where_lanes_are_shorter_than_the_last_ones(client: Client) -> None:
     await client.add(*[NewJob(task="t", queue="long")] * 100)
     assert len(await client.take(100)) == 100
     await client.add(*spread(150))
-    before = await calls(client.store, "outlast_stretch%")
+    before = await calls(client.store, "outlast_find_lanes%")
     assert len(await client.take(100)) == 100
-    assert 0 < await calls(client.store, "outlast_stretch%") - before <= 6
+    assert 0 < await calls(client.store, "outlast_find_lanes%") - before <= 6
 
 
 async def test_held_jobs_of_many_queues_are_passed_over_and_hide_no_others(
@@ -179,13 +185,13 @@ async def test_held_jobs_of_many_queues_are_passed_over_and_hide_no_others(
 # --------------------------------------------------------------- a search that walks over much
 
 
-async def test_a_search_that_is_dear_comes_less_often_and_news_are_read_meanwhile(
+async def test_a_search_that_is_slow_comes_less_often_and_news_are_read_meanwhile(
     client: Client, holder: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await client.add(*spread(QUEUES, 3))
     await client.drain(300)
     before = await client.read()
-    monkeypatch.setattr(lane_search, "DEAR_ENTRIES", 0)  # as any walk
+    monkeypatch.setattr(claim_floors, "SLOW_ENTRIES", 0)  # as any walk
     assert await client.take(9) == []
     walk = await client.read() - before
     assert walk > QUEUES * 2, "all that is dead in lanes that are not known"
@@ -205,7 +211,7 @@ async def test_what_was_named_is_remembered_until_there_was_a_place_for_it(
 ) -> None:
     await client.add(NewJob(task="t", queue="a"))
     await client.drain(9)
-    monkeypatch.setattr(lane_search, "DEAR_ENTRIES", 0)
+    monkeypatch.setattr(claim_floors, "SLOW_ENTRIES", 0)
     assert await client.take(9) == []
     old = await client.add(*[NewJob(task="t", queue="a") for _ in range(20)])
     (new,) = await client.add(NewJob(task="t", queue="z"))
@@ -221,8 +227,7 @@ async def test_an_exchange_that_does_not_search_says_when_the_next_one_does(
     await client.add(NewJob(task="t", queue="a"))
     await client.drain(9)
     request = ClaimRequest(["t"], 9)
-    for _ in range(3):
-        client.store._exchange._search.note_failure([request], Search([True], []))
+    client.store._exchange._search.put_off(request, 4.0)
     client.clock.advance(3.5)
     reply = await client.store.exchange(client.hands.me, [], [request])  # looks below the floors
     assert reply.next_look == pytest.approx(0.5)
@@ -237,32 +242,21 @@ def searches() -> LaneSearch:
 
 
 def test_a_search_takes_a_small_share_of_the_time(searches: LaneSearch) -> None:
-    searches.note_end([T], DEAR_ENTRIES - 1, 9e9)
-    assert searches.ask([T]).everywhere == [True], "a busy machine makes no search dear"
-    searches.note_end([T], DEAR_ENTRIES, 0.1)
+    searches.note_end(T, SLOW_ENTRIES - 1, 9e9)
+    assert searches.ask([T]).everywhere == [True], "a busy machine makes no search slow"
+    searches.note_end(T, SLOW_ENTRIES, 0.1)
     assert searches.seconds_to_next([T]) == pytest.approx(0.1 * FULL_SHARE)
-    searches.note_end([T], DEAR_ENTRIES, 9e9)
+    searches.note_end(T, SLOW_ENTRIES, 9e9)
     assert searches.seconds_to_next([T]) == FULL_SECONDS_MAX
 
 
 def test_each_kind_of_request_has_its_own_search(searches: LaneSearch) -> None:
-    searches.note_end([T], DEAR_ENTRIES, 0.1)
+    searches.note_end(T, SLOW_ENTRIES, 0.1)
     assert searches.ask([T, U]).everywhere == [False, True]
 
 
-def test_a_search_that_fails_is_tried_again_more_and_more_rarely(searches: LaneSearch) -> None:
-    pauses = []
-    for _ in range(7):
-        searches.note_failure([T, U], Search([True, False], []))
-        pauses.append(searches.seconds_to_next([T]))
-    assert pauses == [1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0]
-    assert searches.ask([U]).everywhere == [True]
-    searches.note_end([T], 0, 0.0)
-    assert searches.ask([T]).everywhere == [True]
-
-
 def test_where_too_many_queues_were_named_all_are_searched(searches: LaneSearch) -> None:
-    searches.note_end([T], DEAR_ENTRIES, 9.0)
+    searches.note_end(T, SLOW_ENTRIES, 9.0)
     names = [f"q{n}" for n in range(NEWS_MAX)]
     asked = searches.ask([msgspec.structs.replace(T, news=tuple(names))])
     assert asked == Search([False], names)
@@ -289,27 +283,6 @@ async def test_an_exchange_that_breaks_off_keeps_the_news_and_puts_the_search_of
         await client.take(9)
     assert [each.job_id for each in await client.take(9)] == ids[:1]
     assert [each.job_id for each in await client.take(9, news=("b",))] == ids[1:]
-
-
-# ----------------------------------------------------------------------------------- turns
-
-
-async def test_a_new_client_does_not_begin_at_the_first_queue(client: Client, pg_url: str) -> None:
-    """It begins at any lane that others know."""
-    await client.add(*spread(100, 2))
-    await client.drain(50)
-    client.clock.advance(claim_floors.KEEP_SECONDS)
-    await client.take(1)
-    await client.add(*spread(100))
-    begun = set()
-    for _ in range(8):
-        fresh = PostgresStore(pg_url, clock=client.clock)
-        await fresh.open()
-        reply = await fresh.exchange(client.hands.me, [], [ClaimRequest(["t"], 1)])
-        begun.add(reply.claimed[0].queue)
-        await fresh.close()
-    assert len(begun) == 8, "each is another queue's turn, since nothing was given back"
-    assert begun != {f"q{n:05}" for n in range(8)}
 
 
 # ----------------------------------------------------------------------------------- sweeps

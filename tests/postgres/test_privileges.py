@@ -43,7 +43,6 @@ from tests.conformance.schedules_kit import declare, due_one, fire_one, firing, 
 from tests.conformance.verbs_kit import LOCK, WRITES
 
 ROLE = "outlast_least"
-KEEP_LANES = statements("postgres", "exchange")["keep_lanes"]
 MERGE_MINUTES = statements("postgres", "minutes")["merge"]
 BY_THE_OWNER = {
     ("migrate", "patient"),
@@ -165,8 +164,6 @@ async def _all_of_a_worker(store: PostgresStore) -> None:
     await hands.exchange(ended(first), crashed(second), limit=1)
     await hands.exchange(ended(first), crashed(second))  # both are refused or answered again
     await store.checkpoint([Save(second.job_id, second.token, 2, "2")])
-    first_me = hands.me
-    await store._exchange._fetch(KEEP_LANES, first_me.worker_id, "", first_me.registration)
     await store.heartbeat(hands.me)
     await store.announce(hands.me, [TASK], {})
     await store.presence_off(hands.me, "why")
@@ -174,7 +171,7 @@ async def _all_of_a_worker(store: PostgresStore) -> None:
     await store.count_peers(hands.me)
     await store.tell_failing(hands.me, None)
     await store.waiting(0.0, 10)
-    await store.elsewhere(other.me, [third.job_id])
+    await store.list_run_elsewhere(other.me, [third.job_id])
     await store.superseded([(third.job_id, third.token)])
     await store.overdue(0.0)
     await store.glance(other.me)

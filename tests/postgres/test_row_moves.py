@@ -10,7 +10,7 @@ import pytest
 from outlast.model.job import State
 from outlast.store.postgres.store import PostgresStore
 from outlast.store.values import Answer
-from tests.conformance.kit import Hands, ended, enqueued, job
+from tests.conformance.kit import TASK, Hands, ended, enqueued, job
 from tests.postgres.kit import function_replaced
 
 WAITING = """SELECT count(*) FROM pg_stat_activity
@@ -18,16 +18,9 @@ WAITING = """SELECT count(*) FROM pg_stat_activity
 PAUSED = "(SELECT pg_advisory_xact_lock_shared(42)::text OFFSET 0) p CROSS JOIN "
 SEEN_BY = {
     "completion": ("outlast_hand_in_v1", "unnest(p_done_ids, p_done_tokens, p"),
-    "claim": (
-        "outlast_next_in_turn_v1",
-        "outlast_jobs j\n              WHERE j.queue = p_queues[1] AND j.task = p_tasks[1]",
-    ),
-    "claim of several queues": (
-        "outlast_next_in_turn_v1",
-        "unnest(p_queues, p_tasks, p_ranks, p_floors) AS t",
-    ),
+    "claim": ("outlast_lock_lanes_v1", "unnest(p_queues, p_tasks, p_ranks, p_floors) AS t"),
+    "claim of merged lanes": ("outlast_lock_lanes_v1", "candidate c\n              JOIN"),
 }
-QUEUES = {"claim of several queues": ["a", "b"]}
 
 
 async def pause_between_snapshot_and_lock(session: Any, what: str) -> None:
@@ -48,12 +41,12 @@ def store_url(pg_url: str) -> str:
 async def test_a_row_that_changes_between_snapshot_and_lock_is_found_in_its_new_state(
     what: str, store: PostgresStore, hands: Hands, session: Any
 ) -> None:
-    queues = QUEUES.get(what, ["a"])
-    await enqueued(store, *[job(queue=queue) for queue in queues])
+    tasks = [TASK, "u"] if what == "claim of merged lanes" else [TASK]
+    await enqueued(store, *[job(task=task) for task in tasks])
     ends = [ended(await hands.claim_one())] if what == "completion" else []
     await pause_between_snapshot_and_lock(session, what)
     await session.execute("SELECT pg_advisory_lock(42)")
-    exchange = asyncio.create_task(hands.exchange(*ends, limit=len(queues)))
+    exchange = asyncio.create_task(hands.exchange(*ends, limit=len(tasks), tasks=tasks))
     async with asyncio.timeout(60):
         while await session.fetchval(WAITING) < 1:
             await asyncio.sleep(0.01)
@@ -61,6 +54,6 @@ async def test_a_row_that_changes_between_snapshot_and_lock_is_found_in_its_new_
     await session.execute("SELECT pg_advisory_unlock(42)")
     reply = await exchange
     assert reply.answers == [Answer.ACCEPTED for _ in ends]
-    assert len(reply.claimed) == (0 if ends else len(queues))
+    assert len(reply.claimed) == (0 if ends else len(tasks))
     state = State.COMPLETED if ends else State.RUNNING
     assert await session.fetch("SELECT DISTINCT state FROM outlast_jobs") == [(state.value,)]

@@ -281,9 +281,10 @@ class FaultyServedStore(FaultyStore):
         """Return what waits and was not announced."""
         return await self._faults.call("waiting", self._store.waiting, (grace, limit))  # type: ignore[attr-defined]
 
-    async def elsewhere(self, me: WorkerRef, job_ids: Any) -> Any:
+    async def list_run_elsewhere(self, me: WorkerRef, job_ids: Any) -> Any:
         """Return those of the jobs that another worker runs."""
-        return await self._faults.call("elsewhere", self._store.elsewhere, (me, job_ids))  # type: ignore[attr-defined]
+        list_run_elsewhere = self._store.list_run_elsewhere  # type: ignore[attr-defined]
+        return await self._faults.call("list_run_elsewhere", list_run_elsewhere, (me, job_ids))
 
 
 def note_hindrance(owner: Any, now: float) -> None:

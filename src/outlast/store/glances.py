@@ -19,7 +19,7 @@ class Glance(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         next_due: in how many seconds a job that is in no line may fall due, zero or less where one
-            is, None where there is none.
+            is, None where there is none. One that is more than a minute ahead may be left out.
         drawn: the highest position ever drawn, which rises whenever a job joins a line.
         next_tick, pauses: as in a ``Snapshot``.
         watches: the marks of the workers that watch over all others (``model.watch``).

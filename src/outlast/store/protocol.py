@@ -421,7 +421,7 @@ class ServerStore(Protocol):
         kind."""
         ...
 
-    async def elsewhere(self, me: WorkerRef, job_ids: Sequence[int]) -> list[RunBy]:
+    async def list_run_elsewhere(self, me: WorkerRef, job_ids: Sequence[int]) -> list[RunBy]:
         """Return those of the jobs that another worker runs at this moment."""
         ...
 

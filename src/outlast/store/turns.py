@@ -16,16 +16,11 @@ class Turns:
 
     def __init__(self) -> None:
         self._first: dict[tuple[str, ...], str] = {}
-        self._start = ""
         self._lanes_per_job = 1.0  # out of how many the last claim has come
 
     def find_start(self, request: ClaimRequest) -> str:
         """Return the name at which the turn of this request begins; "" comes before all names."""
-        return self._first.get(tuple(request.tasks), self._start)
-
-    def begin_at(self, queue: str) -> None:
-        """Begin turns that have not begun at this queue: not all clients at the first."""
-        self._start = queue
+        return self._first.get(tuple(request.tasks), "")
 
     def note_taken(self, request: ClaimRequest, queue: str) -> None:
         """Note the last queue from which this request was given jobs: the one behind it is next.

@@ -22,7 +22,8 @@ class Unannounced(msgspec.Struct, frozen=True):
 
 class UnannouncedBatch(msgspec.Struct, frozen=True, kw_only=True):
     """What waits in the store and is to be announced. ``workers``: how many are active;
-    ``next_due``: in how many seconds the next scheduled job falls due."""
+    ``next_due``: in how many seconds the next scheduled job falls due; None: not within a minute,
+    as far as the store says."""
 
     workers: int
     next_due: float | None

@@ -223,7 +223,8 @@ class Exchanged(msgspec.Struct, frozen=True, kw_only=True):
     false when the worker's row no longer stands at that epoch (lost, stopped or reconnected since):
     then nothing was claimed. ``next_due`` is in how many seconds the next scheduled job of these
     queues falls due, where nothing more could be claimed; suspects count where there was room for
-    them. ``next_look`` is in how many seconds an exchange looks where this one has not, though
+    them. A job that is more than a minute ahead may be left out: workers look again by then.
+    ``next_look`` is in how many seconds an exchange looks where this one has not, though
     there may be jobs; None: it has looked everywhere, or looks at the rest in turn.
     ``solo_waiting`` is the largest ``solo`` among the suspects of the requests' tasks and queues
     that are due and were not claimed, 0 if there are none. ``cut``: more could have been claimed,
@@ -349,7 +350,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     by the store's clock, which is ``now`` (seconds since 1970). ``incarnation``: names the run of
     the database that has answered. ``pauses``: the version of what is paused (``model.pause``).
     None: this store does not say. ``next_tick``: in how many seconds a schedule is due, 0 and less
-    where one is; None: there is none."""
+    where one is; None: there is none, or it is more than a minute ahead."""
 
     workers: list[WorkerSeen]
     orphans: bool

@@ -45,7 +45,7 @@ async def test_remembered_jobs_are_bounded():
 class Elsewhere:
     """A store whose jobs all run at another worker; each has its number as token."""
 
-    async def elsewhere(self, me, job_ids):
+    async def list_run_elsewhere(self, me, job_ids):
         return [(job_id, job_id, "other", 2) for job_id in job_ids]
 
 

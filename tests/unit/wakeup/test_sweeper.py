@@ -18,7 +18,7 @@ class Nothing:
     async def waiting(self, grace: float, limit: int) -> UnannouncedBatch:
         return UnannouncedBatch(workers=1, next_due=None, jobs=[])
 
-    async def elsewhere(self, me: WorkerRef, job_ids: Sequence[int]) -> list[RunBy]:
+    async def list_run_elsewhere(self, me: WorkerRef, job_ids: Sequence[int]) -> list[RunBy]:
         return []
 
 

@@ -7,8 +7,7 @@ schedules.py     its verbs about schedules
 actions.py       the verbs by which people act
 records.py       the record of what they did
 exchange.py      the hot path: hand in what ended and claim what is next, in one round trip
-claim_floors.py  where a claim starts to read each lane, so that it skips dead rows
-lane_search.py   when all lanes are searched for new ones, and where else
+claim_floors.py  where a claim reads each lane from, and searches for new ones: it skips dead rows
 enqueue.py       enqueues, on the store's own connection or in the caller's transaction
 callers.py       callers' own connections: asyncpg, psycopg
 pruning.py       deletes what ended long ago, and remembers where it stopped

@@ -7,55 +7,45 @@ lanes it knows (postgres/sql/functions/outlast_claim_v1.sql says why that is rig
 
 There may be a hundred thousand lanes, where each customer has a queue, and each one that is told
 costs a probe in each exchange. So only those are known out of which most was claimed, since they
-have the dead rows. The exchange finds others, from the queue on whose turn it is.
+have the dead rows. The exchange finds others by a search, from each gap between known lanes to the
+next, beginning at the queue on whose turn it is.
 
 A floor is the highest position that was claimed at least ``LAG_SECONDS`` ago: transactions that
 commit that late in disorder are still seen at once. What commits later is found by the next look
-below the floors: one a second, and more seldom where that is dear.
+below the floors: one a second, and more seldom where that is slow. A look that takes longer than a
+statement may is taken in parts, from the floors downwards, so that it gets through however many
+dead rows there are. When it fails, the floors stay, and claims go on.
 
-A look that takes longer than a statement may is taken in parts, from the floors downwards, so that
-it gets through however many dead rows there are. When it fails, the floors stay, and claims go on.
-
-A client that knows nothing yet learns the lanes and floors that others have kept on their workers'
-rows. Lanes in which nothing is alive cannot be seen, and would be walked over by each claim.
+A search walks over what is dead in lanes that are not known. Where that is much, as behind a held
+transaction with thousands of queues, it is made less often; until then known lanes are read, and
+the queues that wake-ups have named.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
-from contextlib import suppress
-from heapq import nlargest
-
-import msgspec
+from typing import NamedTuple
 
 from outlast.clock import Clock
 from outlast.store.postgres.statements import array_text, texts_array_text
+from outlast.store.turns import KINDS_MAX
+from outlast.store.values import ClaimRequest
 
 LAG_SECONDS = 0.2
 FULL_SECONDS = 1.0  # between looks below the floors
 FULL_SECONDS_MAX = 30.0
-FULL_SHARE = 20  # at most one part in this many of the time goes into them
+FULL_SHARE = 20  # looks and slow searches take at most one part in this many of the time
 PART = 100_000  # positions in the first part of a look that is taken in parts
-QUICK_SECONDS, DEAR_SECONDS = 0.02, 0.25  # the next part is twice as large; to look in parts at all
+QUICK_SECONDS, SLOW_SECONDS = 0.02, 0.25  # the next part is twice as large; to look in parts at all
 ALL = 2**62  # more positions than there are
-KEEP_SECONDS = 10.0  # between two notes for clients that come later
-LANES_MAX = 200  # known at a time; above it, the half is forgotten out of which least was claimed
+LANES_MAX = 200  # of which claims are counted
+LANES_FEW = 20  # where there are more, only those are known out of which enough was claimed
 WORTH_CLAIMS = 50  # out of a lane, that make its dead rows worth a probe in each exchange
-CROWDED_SECONDS = 10.0  # after too many lanes were met, in which only those are added
+SLOW_ENTRIES = 10_000  # of the line's index, read by a search: a busy machine makes none slow
+NEWS_MAX = 100  # queues that were named; where there are more, all are searched
 
 _Key = tuple[str, str, int]  # queue, task, rank (the negative of the priority)
-
-
-class _Kept(msgspec.Struct):
-    """What one client leaves to others: lanes as (queue, task, rank, floor)."""
-
-    incarnation: str | None
-    lanes: list[tuple[str, str, int, int]]
-
-
-_encode = msgspec.json.Encoder().encode
-_kept_of = msgspec.json.Decoder(_Kept).decode
 
 
 class _Lane:
@@ -111,18 +101,13 @@ class Below:
             self._top = part[0]
             self._span *= 2 if seconds < QUICK_SECONDS else 1
             return
-        self._top, self._span = None, ALL if self._seconds < DEAR_SECONDS else PART
+        self._top, self._span = None, ALL if self._seconds < SLOW_SECONDS else PART
         self._seconds = 0.0
 
     def note_failure(self, part: tuple[int, int]) -> None:
         """Note that a look at this part was not answered: smaller ones of it come next."""
         self.put_off()
-        self._top, self._span, self._seconds = part[1], PART, DEAR_SECONDS
-
-    def begin_in_parts(self) -> None:
-        """Take the first look in parts: nothing is known of what it may meet."""
-        self._span, self._seconds = PART, DEAR_SECONDS
-        self.put_off()
+        self._top, self._span, self._seconds = part[1], PART, SLOW_SECONDS
 
     def put_off(self, seconds: float = 0.0) -> None:
         """Schedule the next look late enough after one that has taken ``seconds``."""
@@ -139,46 +124,10 @@ class ClaimFloors:
         self._forget()
 
     def _forget(self) -> None:
-        self._lanes: dict[_Key, _Lane] = {}
+        self._counted: dict[_Key, _Lane] = {}
+        self._lanes: dict[_Key, _Lane] = {}  # of these, the known ones, in the order of the index
         self._columns = _columns([])
         self._below = Below(self._clock)
-        self._keep_at = self._clock.boot() + KEEP_SECONDS
-        self._kept = b""
-        self._crowded_until = self._clock.boot()
-        self.is_new = True  # it has not learnt yet what others know
-
-    def learn(self, incarnation: str | None, texts: Iterable[str]) -> None:
-        """Take in what others have kept in this incarnation: the highest floor of each lane."""
-        self.note_incarnation(incarnation)
-        self.is_new = False
-        for text in texts:
-            with suppress(msgspec.DecodeError):  # of another release
-                kept = _kept_of(text)
-                if kept.incarnation == incarnation:
-                    self._learn_one(kept)
-        if self._lanes:
-            self._sort()
-            self._below.begin_in_parts()
-
-    def _learn_one(self, kept: _Kept) -> None:
-        for queue, task, rank, floor in kept.lanes:
-            lane = self._lanes.setdefault((queue, task, rank), _Lane())
-            lane.floor = lane.next = max(lane.floor, floor)
-
-    def choose_queue(self) -> str:
-        """Return the queue of any known lane; "" where there is none."""
-        lanes = [*self._lanes]
-        return lanes[int(self._clock.random() * len(lanes))][0] if lanes else ""
-
-    def take_due_note(self) -> str | None:
-        """Return what is to be kept for others now, if that is due and new."""
-        if not self._lanes or self._clock.boot() < self._keep_at:
-            return None
-        now = self._clock.boot()
-        self._keep_at = now + KEEP_SECONDS
-        lanes = [(*key, lane.rise(now)) for key, lane in self._lanes.items()]
-        before, self._kept = self._kept, _encode(_Kept(self._incarnation, lanes))
-        return None if self._kept == before else self._kept.decode()
 
     def note_incarnation(self, incarnation: str | None) -> None:
         """Note in which incarnation the database is. In another one positions may have stepped
@@ -218,31 +167,85 @@ class ClaimFloors:
     ) -> None:
         """Note new lanes, as (queue, task, rank, first position), and what was claimed, as lane and
         position, in that order."""
-        now, known = self._clock.boot(), len(self._lanes)
-        first = {(queue, task, rank): position for queue, task, rank, position in new}
+        now = self._clock.boot()
         counts = Counter(key for key, _ in claimed)
-        for key in first:
-            if now >= self._crowded_until or counts[key] >= WORTH_CLAIMS:
-                self._lanes.setdefault(key, _Lane())
+        first = {(queue, task, rank): position for queue, task, rank, position in new}
         for key, position in {**first, **dict(claimed)}.items():
-            if (lane := self._lanes.get(key)) is not None:
+            if key in self._counted or self._makes_place(counts[key]):
+                lane = self._counted.setdefault(key, _Lane())
                 lane.note_claimed(position, now)
                 lane.count += counts[key]
-        if len(self._lanes) != known:
-            self._sort()
-            if not known:
+        least = 0 if len(self._counted) <= LANES_FEW else WORTH_CLAIMS
+        known = {key: lane for key, lane in self._counted.items() if lane.count >= least}
+        if known.keys() != self._lanes.keys():
+            if not self._lanes:
                 self._below.put_off()  # where lanes are found, all is looked at
+            self._lanes = dict(sorted(known.items(), key=_place))
+            self._columns = _columns(self._lanes)
 
-    def _sort(self) -> None:
-        lanes = list(self._lanes.items())
-        if len(lanes) > LANES_MAX:
-            self._crowded_until = self._clock.boot() + CROWDED_SECONDS
-            worth = [item for item in lanes if item[1].count >= WORTH_CLAIMS]
-            lanes = nlargest(LANES_MAX // 2, worth, key=lambda item: item[1].count)
-            for _, lane in lanes:
-                lane.count //= 2  # of late counts for more
-        self._lanes = dict(sorted(lanes, key=_place))
-        self._columns = _columns(self._lanes)
+    def _makes_place(self, count: int) -> bool:
+        """Whether another lane can be counted, out of which that many were claimed. Where there are
+        too many, all lose as much, and those with nothing left go (Misra and Gries): so each lane
+        is counted that has its share of the claims, one in ``LANES_MAX``."""
+        if len(self._counted) < LANES_MAX:
+            return True
+        for lane in self._counted.values():
+            lane.count -= count
+        self._counted = {key: lane for key, lane in self._counted.items() if lane.count > 0}
+        return len(self._counted) < LANES_MAX
+
+
+class Search(NamedTuple):
+    """Which of the requests search everywhere; the others do so in these queues."""
+
+    everywhere: list[bool]
+    queues: list[str]
+
+
+class LaneSearch:
+    """When a client searches the whole line for lanes that it does not know, and where else.
+
+    Each kind of request, identified by its tasks, has its own search: what one has not found says
+    nothing of the others.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._again_at: dict[tuple[str, ...], float] = {}  # of those kinds whose search was slow
+        self._news: dict[str, None] = {}  # the queues that were named since
+
+    def ask(self, requests: Sequence[ClaimRequest]) -> Search:
+        """Return where these requests search: call ``note_end`` or ``put_off`` afterwards."""
+        now = self._clock.boot()
+        self._again_at = {kind: at for kind, at in self._again_at.items() if at > now}
+        if requests and self._again_at:
+            self._news |= dict.fromkeys(requests[0].news)
+        if len(self._news) > NEWS_MAX:
+            self._again_at.clear()
+        if not self._again_at:
+            self._news.clear()
+        return Search([self._seconds_to(each) <= 0 for each in requests], [*self._news])
+
+    def _seconds_to(self, request: ClaimRequest) -> float:
+        return max(0.0, self._again_at.get(tuple(request.tasks), 0.0) - self._clock.boot())
+
+    def note_end(self, request: ClaimRequest, walked: int, seconds: float) -> None:
+        """Note that a search everywhere has met its end, over how many entries it has walked,
+        and how many seconds the exchange has taken."""
+        if walked >= SLOW_ENTRIES:
+            self.put_off(request, max(FULL_SECONDS, seconds * FULL_SHARE))
+
+    def put_off(self, request: ClaimRequest, seconds: float = FULL_SECONDS_MAX) -> None:
+        """Search for this kind of request that much later; for long after an exchange that was not
+        answered: maybe since it has searched for too long."""
+        if len(self._again_at) >= KINDS_MAX:
+            self._again_at.clear()
+        self._again_at[tuple(request.tasks)] = self._clock.boot() + min(FULL_SECONDS_MAX, seconds)
+
+    def seconds_to_next(self, requests: Iterable[ClaimRequest]) -> float | None:
+        """Return in how many seconds the first of these requests searches everywhere again; None:
+        there is none."""
+        return min(map(self._seconds_to, requests), default=None)
 
 
 def _place(item: tuple[_Key, _Lane]) -> tuple[str, str, int]:

@@ -10,7 +10,7 @@ import msgspec
 
 from outlast.credentials import check_encoded, make_hider, redact
 from outlast.errors import ConfigError, text_of
-from outlast.store.postgres.session import KEEPALIVE, READS_ONLY, narrow, settings_of
+from outlast.store.postgres.session import KEEPALIVE, READS_ONLY, settings_of, use_one_schema
 
 SCHEMES = ("postgresql://", "postgres://")
 _CLIENT_GRACE_SECONDS = 5.0  # the server's own statement_timeout speaks first
@@ -77,7 +77,7 @@ async def _open(settings: Settings, session: dict[str, str], *, pooler: bool) ->
     connection = await _dial(settings, session, pooler=pooler)
     ours = False
     try:
-        ours = await narrow(connection, settings.connect_timeout)
+        ours = await use_one_schema(connection, settings.connect_timeout)
     finally:
         if not ours:
             connection.terminate()

@@ -179,11 +179,9 @@ async def _store_those_left(
     if not batch:
         return list(found)
     keys = [job.key for job in batch]
-    values, statement = [*job_columns(batch), notify, keys], _SQL["keyed"]
-    if _has_labels(batch):
-        labels = [to_json(job.policy.labels) if job.policy.labels else None for job in batch]
-        values, statement = [*values, labels], _SQL["labelled"]
-    rows = iter(await connection.fetch(statement, *values))
+    labels = [to_json(job.policy.labels) if job.policy.labels else None for job in batch]
+    values = (*job_columns(batch), notify, keys, labels)
+    rows = iter(await connection.fetch(_SQL["keyed"], *values))
 
     def stored() -> Enqueued | None:
         row = next(rows)

@@ -17,8 +17,7 @@ from outlast.clock import Clock
 from outlast.model.job import Policy
 from outlast.model.lifecycle import OutcomeKind, Transition
 from outlast.store.columns import count_of, read_policy
-from outlast.store.postgres.claim_floors import NO_LANES, ClaimFloors
-from outlast.store.postgres.lane_search import LaneSearch, Search
+from outlast.store.postgres.claim_floors import NO_LANES, ClaimFloors, LaneSearch, Search
 from outlast.store.postgres.pool import Connections
 from outlast.store.postgres.statements import Pair, array_text, ends_text, pair_of, texts_array_text
 from outlast.store.protocol import CLAIMS_MAX, REFUSALS_KEPT
@@ -51,7 +50,7 @@ class _ClaimHead(msgspec.Struct):
     """The row of a reply that follows the claimed jobs, if anything was asked for.
 
     Attributes:
-        order: the ids of the claimed jobs in the order of the line.
+        order: the ids of the claimed jobs in the order of the line, and of those that had expired.
         places: their positions in it, None for jobs that were named and for suspects.
         counts: how many of them each claim request brought, one after the other.
         late: how many stood below the floors, if this exchange looked there.
@@ -72,6 +71,8 @@ class _ClaimHead(msgspec.Struct):
     lanes: list[tuple[str, str, int, int]] = []
     next_look: float | None = None
 
+
+_Placed = tuple[Any, int | None]  # a row of a claimed job, and its position in the line
 
 _NONE = ("{}", "{}")
 _NOT_FOLLOWED = (None, None)
@@ -116,7 +117,7 @@ class PostgresExchange:
         return Exchanged(
             valid=head.valid,
             answers=_all_but(others, ended),
-            claimed=_make_all_claimed(rows),
+            claimed=_make_all_claimed([row for row, _ in rows]),
             cancels=head.cancels,
             next_due=claim.next_due,
             solo_waiting=claim.solo_waiting,
@@ -127,9 +128,7 @@ class PostgresExchange:
 
     async def _ask(
         self, me: WorkerRef, ended: Sequence[Transition], requests: Sequence[ClaimRequest]
-    ) -> tuple[_Head, _ClaimHead, list[Any]]:
-        if requests:
-            await self._share(me)
+    ) -> tuple[_Head, _ClaimHead, list[_Placed]]:
         lanes, look = self._lanes.ask() if requests else (NO_LANES, None)
         search = self._search.ask(requests)
         began_at = self._clock.boot()
@@ -165,11 +164,13 @@ class PostgresExchange:
         except BaseException:
             if look is not None:
                 self._lanes.note_failure(look)
-            self._search.note_failure(requests, search)
+            for request, everywhere in zip(requests, search.everywhere, strict=True):
+                if everywhere:
+                    self._search.put_off(request)
             raise
         head = _head_of(last["head"])
         claim = _claim_head_of(found.pop()["head"]) if found else _ClaimHead()
-        rows = _in_line(found, claim.order)
+        rows = _in_line(found, claim)
         took = self._clock.boot() - began_at
         if look is not None and claim.late is not None:
             self._lanes.note_look(look, took, claim.late)
@@ -204,8 +205,9 @@ class PostgresExchange:
         ]
         if not ended:
             return
-        searched = [request for request, everywhere in ended if everywhere]
-        self._search.note_end(searched, claim.walked, seconds)
+        for request, everywhere in ended:
+            if everywhere:
+                self._search.note_end(request, claim.walked, seconds)
         later = self._search.seconds_to_next(each for each, everywhere in ended if not everywhere)
         below = self._lanes.seconds_to_look() if look is None else None
         claim.next_look = min((each for each in (later, below) if each is not None), default=None)
@@ -213,31 +215,11 @@ class PostgresExchange:
     def _is_part(self, look: tuple[int, int] | None) -> bool:
         return look is not None and self._lanes.is_part(look)
 
-    async def _share(self, me: WorkerRef) -> None:
-        """Learn what others know of the line; now and then tell them. Before the exchange, whose
-        reply must not be lost by it."""
-        if self._lanes.is_new:
-            rows = await self._fetch(_SQL["learn_lanes"])
-            texts = [row["lanes"] for row in rows if row["lanes"] is not None]
-            self._lanes.learn(rows[0]["incarnation"] if rows else None, texts)
-            self._turns.begin_at(self._lanes.choose_queue())
-        elif (kept := self._lanes.take_due_note()) is not None:
-            await self._fetch(_SQL["keep_lanes"], me.worker_id, kept, me.registration)
-
-    async def _fetch(self, statement: str, *values: Any) -> list[Any]:
-        # plans may be kept: that of a function's call never depends on what tables hold, and the
-        # others are those of a small table
-        rows: list[Any] = await self._connections.run(
-            lambda connection: connection.fetch(statement, *values), keeps_plans=True, own=True
-        )
-        return rows
-
-    def _remember(self, rows: Sequence[Any], claim: _ClaimHead, drawn: int) -> None:
+    def _remember(self, rows: Sequence[_Placed], claim: _ClaimHead, drawn: int) -> None:
         """Note what an exchange has told of the line. No floor follows a position beyond what has
         been drawn, as a role that may enqueue can write it: all others would be below."""
-        places = zip(rows, claim.places, strict=True)
         claimed = [
-            ((row[4], row[3], -row[12]), place) for row, place in places if place and place <= drawn
+            ((row[4], row[3], -row[12]), place) for row, place in rows if place and place <= drawn
         ]
         if claimed:
             lanes = {(queue, rank) for (queue, _, rank), _ in claimed}
@@ -249,10 +231,10 @@ class PostgresExchange:
         self._lanes.remember(new, claimed)
 
     def _note_turns(
-        self, requests: Sequence[ClaimRequest], rows: Sequence[Any], claim: _ClaimHead
+        self, requests: Sequence[ClaimRequest], rows: Sequence[_Placed], claim: _ClaimHead
     ) -> None:
         """Note for each request the last queue from which it was given jobs by turns."""
-        claimed = iter(zip(rows, claim.places, strict=True))
+        claimed = iter(rows)
         for request, count in zip(requests, claim.counts, strict=False):
             queues = [row[4] for row, place in islice(claimed, count) if place]
             if queues:
@@ -331,10 +313,11 @@ def _all_but(others: Mapping[Pair, Answer], ended: Sequence[Transition]) -> list
     return [others.get(pair_of(end), Answer.ACCEPTED) for end in ended]
 
 
-def _in_line(rows: Sequence[Any], order: Sequence[int]) -> list[Any]:
-    """Return rows of claimed jobs in this order of their ids."""
+def _in_line(rows: Sequence[Any], claim: _ClaimHead) -> list[_Placed]:
+    """Return rows of claimed jobs in the order of the line, with their positions."""
     by_id = {row[1]: row for row in rows}
-    return [by_id[job_id] for job_id in order]
+    order = zip(claim.order, claim.places, strict=True)
+    return [(by_id[job_id], place) for job_id, place in order if job_id in by_id]
 
 
 def _make_all_claimed(rows: Sequence[Any]) -> list[Claimed]:

@@ -22,7 +22,8 @@ _SQL = statements("postgres", "session")
 # Plans by index, results that are NULL and not a text, and sessions that stay. An error where row
 # security would hide rows: a worker whose row is hidden would be taken for gone. Not among them,
 # and so obeyed: default_transaction_read_only, by which a server that runs out of disk protects
-# itself. search_path is obeyed to find our schema, and then left at that (narrow of session.sql).
+# itself. search_path is obeyed to find our schema, and then left at that (use_one_schema of
+# session.sql).
 _PLAIN = {
     "jit": "off",
     "enable_indexscan": "on",
@@ -62,8 +63,8 @@ def settings_of(statement_timeout: float, *, keeps_plans: bool) -> dict[str, str
 
     It bounds how long rows may stay locked that the client no longer needs: while the
     session works, while it waits for the next statement, and while the client does not read its
-    reply, which neither of the first two ends (TCP on Linux; outlast_free_v1 does for a Unix
-    socket).
+    reply, which neither of the first two ends (TCP on Linux; outlast_terminate_stuck_v1 does for a
+    Unix socket).
     """
     milliseconds = str(int(statement_timeout * 1000))
     return {
@@ -115,7 +116,7 @@ def is_pooled(connection: Any) -> bool:
 _paths: WeakKeyDictionary[Any, str] = WeakKeyDictionary()  # of connections to poolers
 
 
-async def narrow(connection: Any, patience: float) -> bool:
+async def use_one_schema(connection: Any, patience: float) -> bool:
     """Leave one schema on the search_path, for good, or, behind a pooler, for ``path_of``.
 
     ``patience``: seconds. False: nothing is done, since this leads to a pooler that did not say so.
@@ -123,7 +124,7 @@ async def narrow(connection: Any, patience: float) -> bool:
     pooled = is_pooled(connection)
     if not pooled and not await _is_direct(connection, patience):
         return False
-    found = await connection.fetchrow(_SQL["narrow"], not pooled, timeout=patience)
+    found = await connection.fetchrow(_SQL["use_one_schema"], not pooled, timeout=patience)
     if pooled and found is not None:
         _paths[connection] = found["path"]
     return True

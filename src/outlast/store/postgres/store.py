@@ -249,10 +249,12 @@ class PostgresStore(WorkerVerbs, PostgresActionVerbs, PostgresScheduleVerbs):
         jobs = [Unannounced(*row) for row in rows]
         return UnannouncedBatch(workers=head["token"], next_due=head["seconds"], jobs=jobs)
 
-    async def elsewhere(self, me: WorkerRef, job_ids: Sequence[int]) -> list[RunBy]:
+    async def list_run_elsewhere(self, me: WorkerRef, job_ids: Sequence[int]) -> list[RunBy]:
         return [
             tuple(row)
-            for row in await self._fetch(_EXCHANGE["elsewhere"], me.worker_id, list(job_ids))
+            for row in await self._fetch(
+                _EXCHANGE["list_run_elsewhere"], me.worker_id, list(job_ids)
+            )
         ]
 
 

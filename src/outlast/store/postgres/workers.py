@@ -182,7 +182,7 @@ class WorkerVerbs:
         return bool(row["reaped"])
 
     async def _free(self, gone: WorkerSeen) -> None:
-        ended = (await self._fetch(_WORKERS["free"], gone.worker_id, gone.beat))[0][0]
+        ended = (await self._fetch(_WORKERS["terminate_stuck"], gone.worker_id, gone.beat))[0][0]
         if ended is not None:
             what = "was ended, since its client does not read" if ended else "holds its row"
             raise StoreUnavailable(f"another session of worker {gone.name} {what}")

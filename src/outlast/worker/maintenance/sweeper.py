@@ -99,7 +99,9 @@ class Passed:
         """Tell of each, where there are any."""
         passed = self._inbox.take_passed_over()
         if passed:
-            for job_id, token, worker, number in await self._store.elsewhere(self._me(), passed):
+            for job_id, token, worker, number in await self._store.list_run_elsewhere(
+                self._me(), passed
+            ):
                 if not self._is_news(token):
                     continue
                 emit(

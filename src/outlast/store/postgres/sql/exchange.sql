@@ -1,4 +1,4 @@
--- The hot path, and what workers know of the line beside it.
+-- The hot path, and what it takes to announce what waits.
 -- Why a call of a function is right against a concurrent claim, reap and late worker: functions/NAME.sql.
 
 -- name: exchange
@@ -14,24 +14,10 @@ SELECT * FROM outlast_exchange_v1(
     p_news => $30::text::text[]
 )
 
--- name: learn_lanes
--- The incarnation of the database, and from where the newest workers that have claimed anything have
--- read the line, be they alive or not: a client that knows nothing would walk over all that is dead.
-SELECT i.id::text AS incarnation, w.lanes
-FROM outlast_incarnation i
-LEFT JOIN LATERAL (
-    SELECT lanes FROM outlast_workers WHERE lanes IS NOT NULL ORDER BY id DESC LIMIT 8) w ON true
-WHERE i.home = outlast_home_v1()
-
--- name: keep_lanes
--- Say on a worker's row from where it reads the line, for clients that come later (`learn_lanes`).
--- A hint, as all floors are: it guards nothing.
-UPDATE outlast_workers SET lanes = $2 WHERE id = $1 AND registration IS NOT DISTINCT FROM $3
-
 -- name: waiting
 SELECT * FROM outlast_waiting_v1($1::float8, $2::integer)
 
--- name: elsewhere
+-- name: list_run_elsewhere
 -- Who runs the jobs that messages have named, where it is not the worker that asks. Reads only, for a
 -- line in its log: what ends or is taken over meanwhile was so at the moment of the look.
 SELECT j.id, j.token, w.name, w.id FROM outlast_jobs j JOIN outlast_workers w ON w.id = j.worker_id

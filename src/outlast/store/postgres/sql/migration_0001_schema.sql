@@ -28,7 +28,7 @@
 -- in common with alike ones (model/fingerprint.py); else NULL. Its index shows their groups and queues without their
 -- rows. lacks: tasks that a worker may not serve -> tags that it would need. presence: under which incarnation of the
 -- database the worker's advisory lock was taken, and by which role's session (INCARNATION/ROLE); presence_off: why
--- there is none. lanes: from where it reads the line, for workers that come later. wakeup: by what it is woken, and
+-- there is none. wakeup: by what it is woken, and
 -- what is wrong with that. cause: why the row ended; begun: the newest token that the worker had let begin, where
 -- that is known. failing: which duty of a live worker fails, and by what. stack, stack_at: where an attempt was when
 -- a person asked last; stacks: of which attempts a worker is asked for that (store/stacks.py); NULL: its release
@@ -186,7 +186,6 @@ CREATE TABLE outlast_workers (
     presence         text,
     presence_off     text,
     wakeup           text,
-    lanes            text,
     failing          text,
     failing_since    timestamptz,
     heeds            text,
@@ -312,9 +311,10 @@ WHERE j.state = 'completed';
 -- What several of them need.
 \ir functions/outlast_seconds_v1.sql
 \ir functions/outlast_home_v1.sql
-\ir functions/outlast_head_v1.sql
-\ir functions/outlast_ahead_v1.sql
-\ir functions/outlast_dear_v1.sql
+\ir functions/outlast_read_from_v1.sql
+\ir functions/outlast_keep_floor_v1.sql
+\ir functions/outlast_first_due_v1.sql
+\ir functions/outlast_first_tick_v1.sql
 
 -- The one guard under which an attempt is closed, and the answers to late writes; jobs that are kept for no time.
 \ir functions/outlast_forget_v1.sql
@@ -328,20 +328,13 @@ WHERE j.state = 'completed';
 \ir functions/outlast_followed_v1.sql
 
 -- The line, read lane by lane (queue, task, priority) and from floors: outlast_claim_v1 says under 3 why that is right.
-\ir functions/outlast_stretch_v1.sql
-\ir functions/outlast_below_v1.sql
-\ir functions/outlast_next_in_turn_v1.sql
-\ir functions/outlast_next_v1.sql
-\ir functions/outlast_next_of_queues_v1.sql
-\ir functions/outlast_within_v1.sql
-\ir functions/outlast_first_due_v1.sql
+\ir functions/outlast_find_lanes_v1.sql
+\ir functions/outlast_lock_lanes_v1.sql
 \ir functions/outlast_due_v1.sql
-\ir functions/outlast_but_v1.sql
 \ir functions/outlast_end_expired_v1.sql
 \ir functions/outlast_expire_v1.sql
 \ir functions/outlast_free_keys_v1.sql
 REVOKE ALL ON FUNCTION outlast_free_keys_v1 FROM PUBLIC;
-\ir functions/outlast_begun_v1.sql
 
 -- Hand in what ended, take what can run next, in one round trip and one commit.
 \ir functions/outlast_claim_v1.sql
@@ -354,7 +347,7 @@ REVOKE ALL ON FUNCTION outlast_free_keys_v1 FROM PUBLIC;
 \ir functions/outlast_astray_v1.sql
 \ir functions/outlast_close_v1.sql
 \ir functions/outlast_reconcile_v1.sql
-\ir functions/outlast_free_v1.sql
+\ir functions/outlast_terminate_stuck_v1.sql
 
 -- The worker's row: what is written on it waits for no standby.
 \ir functions/outlast_commit_locally_v1.sql
@@ -384,9 +377,7 @@ FOR EACH STATEMENT EXECUTE FUNCTION outlast_commit_locally_v1();
 \ir functions/outlast_keep_logs_v1.sql
 
 -- Which suspects run next: outlast_claim_v1, under 4.
-\ir functions/outlast_suspect_lanes_v1.sql
-\ir functions/outlast_first_suspect_v1.sql
-\ir functions/outlast_suspects_wait_v1.sql
+\ir functions/outlast_suspect_heads_v1.sql
 \ir functions/outlast_next_suspects_v1.sql
 \ir functions/outlast_next_suspect_due_v1.sql
 \ir functions/outlast_suspect_due_v1.sql

@@ -47,22 +47,16 @@ RETURNING 1
 
 -- name: due
 -- A page of the schedules that are due, behind the instant and name where the last one has ended, and when the
--- first of the others is due: always one row, and all by the index of next_tick. Reads only. What
+-- first of the others is due, if it is within a minute: always one row, and all by the index of next_tick. Reads only. What
 -- changes after this is found by the firing, which matches revision and next_tick.
 SELECT t.now,
-       coalesce(
-           (SELECT n.next_tick FROM outlast_schedules n
-            WHERE NOT n.paused AND n.declared AND n.next_tick IS NOT NULL
-              AND n.next_tick > t.now AND n.next_tick <= t.now + 5
-            ORDER BY n.next_tick LIMIT 1),
-           least((SELECT n.next_tick FROM outlast_schedules n
-                  WHERE NOT n.paused AND n.declared AND n.next_tick IS NOT NULL AND n.next_tick >= t.ahead
-                  ORDER BY n.next_tick LIMIT 1),
-                 CASE WHEN t.ahead > t.now + 5.001 THEN t.now + 5 END)) AS first_after,
+       (SELECT n.next_tick FROM outlast_schedules n
+        WHERE NOT n.paused AND n.declared AND n.next_tick IS NOT NULL
+          AND n.next_tick > t.now AND n.next_tick <= t.now + 60
+        ORDER BY n.next_tick LIMIT 1) AS first_after,
        s.*
 FROM (SELECT extract(epoch FROM c.now)::float8 AS now,
-             extract(epoch FROM outlast_head_v1('outlast_schedules_next'::regclass, c.now))::float8 AS floor,
-             extract(epoch FROM outlast_ahead_v1('outlast_schedules_next'::regclass, c.now, ''))::float8 AS ahead
+             extract(epoch FROM outlast_read_from_v1('outlast_schedules_next'::regclass, c.now))::float8 AS floor
       FROM (SELECT clock_timestamp() AS now OFFSET 0) c) t
 LEFT JOIN LATERAL (
     SELECT d.name, d.revision, d.next_tick, d.since, d.owed, d.call, d.spec, d.overlap, d.catch_up, d.grace,

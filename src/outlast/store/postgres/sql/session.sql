@@ -1,6 +1,6 @@
 -- What a session or a transaction of ours begins with.
 
--- name: narrow
+-- name: use_one_schema
 -- Find tables, functions and operators in one schema from now on: the first of the search_path with our
 -- tables, otherwise the first, where they would be made. The other schemas of the path may be open to
 -- all roles, and of several functions or operators of one name the one whose arguments fit best runs,
@@ -44,7 +44,7 @@ SELECT home.path,
 FROM home
 
 -- name: strangers
--- What stands in our schema (the first of the path: see `narrow`) for something of ours or of the
+-- What stands in our schema (the first of the path: see `use_one_schema`) for something of ours or of the
 -- server's, or runs when our tables are written, and is a stranger's, who could put anything into what
 -- runs as this role: the first of it, how many there are, and the statements that trust its owner or
 -- remove it. A function or an operator counts if the server has one of its name, since the one is chosen

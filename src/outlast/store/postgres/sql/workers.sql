@@ -176,7 +176,7 @@ SELECT id, CASE WHEN $6::boolean THEN pg_notify(outlast_channel_v1(), 'gone:' ||
 -- reaping of other workers. While an exchange, a beat or another reap holds the row, the answer is
 -- "held", and the caller tries again with the next look: an exchange that has ended by then has left
 -- claims that become orphans. No worker can put that off by exchanges alone: it stops them itself when
--- its lease ends without a beat. A session that does not end is ended: see outlast_free_v1.
+-- its lease ends without a beat. A session that does not end is ended: see outlast_terminate_stuck_v1.
 --
 -- Where presence is the cause, it is looked at again once the row is locked, in its newest version: a
 -- worker that took it back meanwhile, or is seen from another incarnation of the database, lives. One
@@ -200,5 +200,5 @@ SELECT EXISTS (SELECT FROM reaped) AS reaped,
            SELECT FROM outlast_workers
            WHERE id = $1 AND beat = $2 AND status IN ('active', 'draining')) AS held
 
--- name: free
-SELECT outlast_free_v1($1, $2)
+-- name: terminate_stuck
+SELECT outlast_terminate_stuck_v1($1, $2)

@@ -6,24 +6,25 @@
 --
 -- 1  Jobs that have expired are ended, 500 of them; if there may be more, the worker is to come back at once.
 -- 2  Jobs that have fallen due join the line, at its end (outlast_due_v1).
--- 3  The line, by priority and position (outlast_next_in_turn_v1, outlast_next_of_queues_v1). Two claims never
+-- 3  The line, by priority and position (outlast_lock_lanes_v1). Two claims never
 --    meet: each skips what the other holds, and a row that was claimed since the snapshot has lost its position
 --    when it is looked at again. Locking and changing are two statements, so that the second works on what the first locked. It finds
 --    the rows by where they are (ctid): the lock was taken on the newest version, and only its holder could move
 --    that. It changes them in the order of the table; the head of the reply gives the order of the line. What
 --    messages have named comes first, within its priority (outlast_named_v1).
---    A locked job that has expired all the same is left as it is (outlast_begun_v1).
+--    A locked job that has expired all the same is left as it is, for the next exchange or sweep to end: the reply names
+--    its id in the order of the line, and has no row of it.
 --    The line is read lane by lane (task, queue, priority), and only lanes of the request's tasks, so that jobs of
 --    unknown tasks slow no claim. Queues take turns: a claim goes on behind the queue from which the last one for
 --    the same tasks has taken something (p_firsts, of each request), so that a long one starves no other, and reads
---    no more queues than it has places (outlast_stretch_v1): nothing here walks over all of them. It looks for as
+--    no more queues than it has places (outlast_find_lanes_v1): nothing here walks over all of them. It looks for as
 --    many lanes as the caller expects to need (p_mosts), and then for four times as many, until its places are filled.
 --    The caller says which lanes it knows, and a floor for each: below it, it has found nothing for a while. Rows
 --    that have left the line are in the index until a vacuum may take them, which it may not while any transaction
 --    is open, and a scan from the head of a lane walks over all of them; one from the floor does not. Floors are
 --    hints and nothing else: a job below one (its transaction was open while later ones were claimed) is only found
 --    by a look below the floors, which the caller asks for once a second, as a range of positions: the walk meets
---    no more dead entries than it has positions, so it can be bounded (outlast_below_v1). Lanes that the caller
+--    no more dead entries than it has positions, so it can be bounded. Lanes that the caller
 --    does not know are found at once, by one probe for each gap between known ones: no row, alive or dead, is in a
 --    gap unless it is of a lane that the caller does not know. Where that walks over too much that is dead
 --    (v_walked), the caller has the gaps searched less often (p_searches), and meanwhile only in the queues that
@@ -38,7 +39,7 @@
 --    never out of the line, where they have no position. One look at that index shows, for most exchanges, that
 --    there are none. The first that is due names its cohort; what another worker claims of it at the same time runs
 --    there: a cohort that is split is only smaller.
--- 5  When the next scheduled job, or suspect, falls due.
+-- 5  The largest kind of solo run that a due suspect of these requests waits for.
 -- 6  What became of wake-ups that were heard before this was asked (p_wakes, outlast_followed_v1).
 -- 7  What is paused is passed over, as the caller knows it (p_not_queues, p_not_tenants). Lanes of such a queue are
 --    not read; jobs of such a tenant are met from their lane's floor on. The caller gives back what comes too late.
@@ -58,89 +59,62 @@ AS $$
 #variable_conflict use_column
 DECLARE
     v_now timestamptz := clock_timestamp(); v_started timestamptz;
-    v_runnable bigint[]; v_due_ids bigint[];
-    v_solo integer; v_most integer;
-    v_tasks text[]; v_queues text[]; v_named bigint[];
-    v_left integer; v_count integer; v_claimed integer := 0;
-    v_bytes bigint := 0; v_cut boolean := false;
-    v_next_due timestamptz; v_due timestamptz;
-    v_soonest timestamptz; v_soon timestamptz := v_now + interval '5 seconds'; v_run_at_ahead timestamptz; v_expires timestamptz; v_expired integer := 0;
-    v_run_at oid := 'outlast_jobs_run_at'::regclass; v_run_at_from timestamptz; v_run_at_read bigint;
-    v_expires_at oid := 'outlast_jobs_expires'::regclass; v_expires_from timestamptz; v_expires_read bigint;
-    v_wanted text[] := '{}';
-    v_unknown boolean; v_waiting integer := 0;
-    v_search boolean; v_areas text[]; v_looks boolean; v_most_lanes integer;
-    v_line oid := 'outlast_jobs_lane'::regclass; v_before_search bigint; v_walked bigint := 0;
-    v_new json;
-    v_stretch record; v_reached text; v_before text;
+    v_index oid := 'outlast_jobs_expires'::regclass; v_from timestamptz := outlast_read_from_v1(v_index, v_now);
+    v_read bigint := pg_stat_get_xact_tuples_returned(v_index); v_expires timestamptz; v_expired integer := 0;
+    v_soonest timestamptz; v_due timestamptz; v_next_due timestamptz; v_due_ids bigint[]; v_runnable bigint[];
+    v_line oid := 'outlast_jobs_lane'::regclass; v_line_read bigint; v_walked bigint := 0;
+    v_wanted text[] := '{}'; v_unknown boolean; v_most_solo integer; v_waiting integer := 0;
+    v_tasks text[]; v_queues text[]; v_named bigint[]; v_solo integer; v_left integer;
+    v_searches boolean; v_areas text[]; v_looks boolean; v_most integer; v_reached text; v_before text;
+    v_lanes record; v_new json; v_below boolean; v_late integer;
+    v_next record; v_count integer; v_claimed integer := 0; v_bytes bigint := 0; v_cut boolean := false;
     v_counts integer[] := array_fill(0, ARRAY[cardinality(p_limits)]);
-    v_fit_queues text[]; v_fit_tasks text[]; v_fit_ranks smallint[];
-    v_fit_floors bigint[]; v_fit_mixed boolean[];
-    v_first integer; v_lanes integer; v_read integer;
-    v_below boolean; v_late integer;
-    v_next record;
     v_order bigint[] := '{}'; v_places bigint[] := '{}';
     v_drawn bigint := CASE WHEN p_wakes IS NOT NULL THEN coalesce(pg_sequence_last_value('outlast_position_seq'), 0) END;
 BEGIN
+    v_soonest := outlast_first_due_v1(v_now);
     FOR v_room IN 1..cardinality(p_limits) LOOP
         CONTINUE WHEN p_solos[v_room] > 0 OR p_searches[v_room] = 0 OR p_tasks[v_room]::text[] <@ v_wanted;
         v_wanted := v_wanted || p_tasks[v_room]::text[];
     END LOOP;
-    -- the largest kind of solo run that anything waits for; when the first scheduled job falls due;
-    -- whether any lane of a wanted task is in a gap between known ones: nothing of these for most
-    -- exchanges (outlast_stretch_v1 says what the bounds of a gap are)
-    v_run_at_from := outlast_head_v1(v_run_at, v_now);
-    v_run_at_ahead := outlast_ahead_v1(v_run_at, v_now, '');
-    v_expires_from := outlast_head_v1(v_expires_at, v_now);
-    v_run_at_read := pg_stat_get_xact_tuples_returned(v_run_at);
-    v_expires_read := pg_stat_get_xact_tuples_returned(v_expires_at);
-    v_before_search := pg_stat_get_xact_tuples_returned(v_line);
-    SELECT (SELECT j.solo FROM outlast_jobs j WHERE j.state = 'queued' AND j.solo > 0
-            ORDER BY j.solo DESC LIMIT 1),
-           coalesce(
-               (SELECT j.run_at FROM outlast_jobs j
-                WHERE j.state = 'queued' AND j.position IS NULL AND abs(j.solo) = 0
-                  AND j.run_at >= v_run_at_from AND j.run_at <= v_soon
-                ORDER BY j.run_at LIMIT 1),
-               (SELECT j.run_at FROM outlast_jobs j
-                WHERE j.state = 'queued' AND j.position IS NULL AND abs(j.solo) = 0 AND j.run_at >= v_run_at_ahead
-                ORDER BY j.run_at LIMIT 1)),
-           CASE WHEN v_wanted = '{}' THEN false WHEN cardinality(p_lane_queues) > 0 THEN coalesce(
-               (SELECT true
-                FROM (SELECT w.task AS t1, ''::text AS q1, (-32768)::smallint AS r1,
-                             p_lane_tasks[w.first] AS t2, p_lane_queues[w.first] AS q2,
-                             p_lane_ranks[w.first] AS r2
-                      FROM (SELECT u.task, array_position(p_lane_tasks, u.task) AS first
-                            FROM unnest(v_wanted) AS u (task)) w
-                      UNION ALL
-                      SELECT k.t1, k.q1, k.r1, k.t2, k.q2, k.r2
-                      FROM unnest(p_lane_tasks, p_lane_queues, p_lane_ranks,
-                                  p_lane_tasks[2:], p_lane_queues[2:], p_lane_ranks[2:])
-                           AS k (t1, q1, r1, t2, q2, r2)
-                      WHERE k.t1 = ANY (v_wanted)) g
-                CROSS JOIN LATERAL (
-                    SELECT FROM outlast_jobs j
-                    WHERE j.position IS NOT NULL
-                      AND (j.task, j.queue, (-j.priority)) > (g.t1, g.q1, g.r1)
-                      AND (j.task, j.queue, (-j.priority))
-                          < (CASE WHEN g.t2 = g.t1 THEN g.t1 ELSE g.t1 || chr(1) END,
-                             CASE WHEN g.t2 = g.t1 THEN g.q2 ELSE '' END,
-                             CASE WHEN g.t2 = g.t1 THEN g.r2 ELSE (-32768)::smallint END)
-                    ORDER BY j.task, j.queue, (-j.priority), j.position LIMIT 1) p
-                LIMIT 1),
-               false) ELSE true END,  -- who knows none looks for them, once
-           (SELECT j.expires_at FROM outlast_jobs j
+    -- whether anything has expired; the largest kind of solo run that anything waits for; whether any lane of a wanted
+    -- task is in a gap between known ones (outlast_find_lanes_v1 says what the bounds of a gap are): in most
+    -- exchanges nothing of these
+    v_line_read := pg_stat_get_xact_tuples_returned(v_line);
+    SELECT (SELECT j.expires_at FROM outlast_jobs j
             WHERE j.expires_at IS NOT NULL AND j.state = 'queued'
-              AND j.expires_at >= v_expires_from AND j.expires_at <= v_now
-            ORDER BY j.expires_at LIMIT 1)
-    INTO v_most, v_soonest, v_unknown, v_expires;
-    v_walked := pg_stat_get_xact_tuples_returned(v_line) - v_before_search;
-    IF pg_stat_get_xact_tuples_returned(v_run_at) - v_run_at_read > 1000 THEN
-        PERFORM outlast_dear_v1(v_run_at, v_run_at_from, v_soonest, v_now, v_run_at_read);
-    END IF;
-    IF v_run_at_ahead > v_soon THEN v_soonest := least(v_soonest, v_soon); END IF;
-    IF pg_stat_get_xact_tuples_returned(v_expires_at) - v_expires_read > 1000 THEN
-        PERFORM outlast_dear_v1(v_expires_at, v_expires_from, v_expires, v_now, v_expires_read);
+              AND j.expires_at >= v_from AND j.expires_at <= v_now
+            ORDER BY j.expires_at LIMIT 1),
+           (SELECT j.solo FROM outlast_jobs j WHERE j.state = 'queued' AND j.solo > 0
+            ORDER BY j.solo DESC LIMIT 1),
+           CASE WHEN v_wanted = '{}' THEN false WHEN cardinality(p_lane_queues) > 0 THEN EXISTS (
+               SELECT FROM (
+                   SELECT w.task AS t1, ''::text AS q1, (-32768)::smallint AS r1,
+                          p_lane_tasks[w.first] AS t2, p_lane_queues[w.first] AS q2,
+                          p_lane_ranks[w.first] AS r2
+                   FROM (SELECT u.task, array_position(p_lane_tasks, u.task) AS first
+                         FROM unnest(v_wanted) AS u (task)) w
+                   UNION ALL
+                   SELECT k.t1, k.q1, k.r1, k.t2, k.q2, k.r2
+                   FROM unnest(p_lane_tasks, p_lane_queues, p_lane_ranks,
+                               p_lane_tasks[2:], p_lane_queues[2:], p_lane_ranks[2:])
+                        AS k (t1, q1, r1, t2, q2, r2)
+                   WHERE k.t1 = ANY (v_wanted)) g
+               CROSS JOIN LATERAL (
+                   SELECT FROM outlast_jobs j
+                   WHERE j.position IS NOT NULL
+                     AND (j.task, j.queue, (-j.priority)) > (g.t1, g.q1, g.r1)
+                     AND (j.task, j.queue, (-j.priority))
+                         < (CASE WHEN g.t2 = g.t1 THEN g.t1 ELSE g.t1 || chr(1) END,
+                            CASE WHEN g.t2 = g.t1 THEN g.q2 ELSE '' END,
+                            CASE WHEN g.t2 = g.t1 THEN g.r2 ELSE (-32768)::smallint END)
+                   ORDER BY j.task, j.queue, (-j.priority), j.position LIMIT 1) p)
+               ELSE true END  -- a caller that knows none looks for them, once
+    INTO v_expires, v_most_solo, v_unknown;
+    v_walked := pg_stat_get_xact_tuples_returned(v_line) - v_line_read;
+    -- 1
+    IF pg_stat_get_xact_tuples_returned(v_index) - v_read > 1000 THEN
+        PERFORM outlast_keep_floor_v1(v_index, v_from, v_expires, v_now, v_read);
     END IF;
     IF v_expires IS NOT NULL THEN v_expired := outlast_expire_v1(500); END IF;
     IF v_expired = 500 THEN v_next_due := v_now; END IF;
@@ -148,97 +122,72 @@ BEGIN
     FOR v_room IN 1..cardinality(p_limits) LOOP
         v_solo := p_solos[v_room];
         EXIT WHEN v_cut;
-        CONTINUE WHEN v_solo > coalesce(v_most, 0);
+        CONTINUE WHEN v_solo > coalesce(v_most_solo, 0);
         v_left := least(p_limits[v_room] - p_busy, p_claims_max - v_claimed);
         CONTINUE WHEN v_left <= 0;
         v_tasks := p_tasks[v_room]::text[];
         v_queues := p_queues[v_room]::text[];
         v_named := p_named[v_room]::bigint[];
-        v_lanes := 0;
-        v_search := p_searches[v_room] = 1;
-        v_most_lanes := least(p_mosts[v_room], v_left + 1);
-        IF v_solo = 0 THEN
-            -- 4
+        v_due := NULL;
+        IF v_solo = 0 THEN  -- 2
             v_due := v_soonest;
             IF v_soonest <= v_now OR (v_soonest IS NOT NULL AND cardinality(v_queues) > 0) THEN
-                SELECT d.ids, d.next INTO v_due_ids, v_due
-                FROM outlast_due_v1(v_queues, outlast_head_v1(v_run_at, v_now), v_soonest, v_now) d;
+                SELECT d.ids, d.next INTO v_due_ids, v_due FROM outlast_due_v1(v_queues, v_now) d;
                 v_unknown := v_unknown OR v_due_ids IS NOT NULL;
                 v_runnable := v_runnable || v_due_ids;
             END IF;
         END IF;
 
-        v_areas := CASE WHEN v_search OR cardinality(v_queues) > 0 THEN v_queues ELSE p_news END;
-        v_looks := CASE WHEN v_search THEN v_unknown ELSE cardinality(v_areas) > 0 END;
-        v_reached := CASE WHEN v_solo = 0 THEN p_firsts[v_room] END;
+        v_searches := p_searches[v_room] = 1;
+        v_areas := CASE WHEN v_searches OR cardinality(v_queues) > 0 THEN v_queues ELSE p_news END;
+        v_looks := CASE WHEN v_searches THEN v_unknown ELSE cardinality(v_areas) > 0 END;
+        v_most := least(p_mosts[v_room], v_left + 1);
+        v_reached := p_firsts[v_room];
         v_before := NULL;
-        v_read := 0;
         v_below := p_look_to IS NOT NULL;
         LOOP
-            IF v_solo > 0 THEN  -- 6
+            IF v_solo > 0 THEN  -- 4
                 v_next := outlast_next_suspects_v1(
                     v_solo, v_tasks, v_queues, p_not_queues, p_not_tenants, v_left, v_now);
                 v_due := outlast_next_suspect_due_v1(
-                    v_solo, v_tasks, v_queues, p_not_queues, v_now);
-            ELSIF cardinality(v_named) > 0 THEN
+                    v_solo, v_tasks, v_queues, p_not_queues, p_not_tenants, v_now);
+                v_reached := NULL;
+            ELSIF cardinality(v_named) > 0 THEN  -- 3
                 v_next := outlast_named_v1(
                     v_named, v_tasks, v_queues, p_not_queues, p_not_tenants, v_left);
                 v_named := '{}';
-            ELSIF v_below THEN
-                v_next := outlast_below_v1(
-                    v_tasks, v_queues, p_lane_queues, p_lane_tasks, p_lane_ranks,
-                    p_lane_floors, p_look_from, p_look_to, p_not_queues, p_not_tenants, v_left);
-                v_late := coalesce(v_late, 0) + coalesce(cardinality(v_next.ids), 0);
-                v_below := false;
-            ELSIF v_read < v_lanes THEN
-                v_first := v_read + 1;
-                v_read := v_first;
-                WHILE v_read < v_lanes AND v_fit_mixed[v_read + 1] = v_fit_mixed[v_first]
-                LOOP v_read := v_read + 1; END LOOP;
-                IF v_fit_mixed[v_first] THEN
-                    v_next := outlast_next_of_queues_v1(
-                        v_fit_queues[v_first:v_read], v_fit_tasks[v_first:v_read],
-                        v_fit_ranks[v_first:v_read], v_fit_floors[v_first:v_read],
-                        p_not_tenants, v_left);
-                ELSE
-                    v_next := outlast_next_in_turn_v1(
-                        v_fit_queues[v_first:v_read], v_fit_tasks[v_first:v_read],
-                        v_fit_ranks[v_first:v_read], v_fit_floors[v_first:v_read],
-                        p_not_tenants, v_left);
-                END IF;
-            ELSIF v_reached IS NOT NULL THEN
-                v_read := 0;
-                v_before_search := pg_stat_get_xact_tuples_returned(v_line);
-                v_stretch := outlast_stretch_v1(
-                    v_tasks, v_areas, NOT v_search AND cardinality(v_queues) = 0,
-                    p_lane_queues, p_lane_tasks, p_lane_ranks, p_lane_floors,
-                    v_looks, v_reached, v_before, v_most_lanes);
-                v_walked := v_walked + pg_stat_get_xact_tuples_returned(v_line) - v_before_search;
-                v_most_lanes := least(4 * v_most_lanes, 1000000);
-                v_new := coalesce(v_new, v_stretch.fresh);
-                v_reached := v_stretch.reached;
-                IF cardinality(p_not_queues) > 0 THEN  -- 9
-                    v_stretch := outlast_but_v1(
-                        p_not_queues, v_stretch.queues, v_stretch.tasks, v_stretch.ranks,
-                        v_stretch.floors, v_stretch.mixed);
-                END IF;
-                v_fit_queues := v_stretch.queues; v_fit_tasks := v_stretch.tasks;
-                v_fit_ranks := v_stretch.ranks; v_fit_floors := v_stretch.floors;
-                v_fit_mixed := v_stretch.mixed;
-                v_lanes := coalesce(cardinality(v_fit_queues), 0);
-                IF v_reached IS NULL AND v_before IS NULL AND p_firsts[v_room] <> '' AND v_looks
-                    AND cardinality(v_areas) = 0
-                THEN  -- from the first queue on, up to where it began
-                    v_reached := '';
-                    v_before := p_firsts[v_room];
-                END IF;
-                CONTINUE;
             ELSE
-                EXIT;
+                v_line_read := pg_stat_get_xact_tuples_returned(v_line);
+                v_lanes := outlast_find_lanes_v1(
+                    v_tasks, CASE WHEN v_below THEN v_queues ELSE v_areas END,
+                    NOT v_searches AND cardinality(v_queues) = 0, p_not_queues,
+                    p_lane_queues, p_lane_tasks, p_lane_ranks, p_lane_floors,
+                    v_looks AND NOT v_below, v_reached, v_before, v_most);
+                v_walked := v_walked + pg_stat_get_xact_tuples_returned(v_line) - v_line_read;
+                v_next := outlast_lock_lanes_v1(
+                    v_lanes.queues, v_lanes.tasks, v_lanes.ranks, v_lanes.floors, v_lanes.mixed,
+                    CASE WHEN v_below THEN p_look_from END, p_look_to, p_not_tenants, v_left);
+                IF v_below THEN
+                    v_late := coalesce(v_late, 0) + coalesce(cardinality(v_next.ids), 0);
+                    v_below := false;
+                ELSE
+                    v_most := least(4 * v_most, 1000000);
+                    v_new := coalesce(v_new, v_lanes.fresh);
+                    v_reached := v_lanes.reached;
+                    IF v_reached IS NULL AND v_before IS NULL AND p_firsts[v_room] <> '' AND v_looks
+                        AND cardinality(v_areas) = 0
+                    THEN  -- from the first queue on, up to where it began
+                        v_reached := '';
+                        v_before := p_firsts[v_room];
+                    END IF;
+                END IF;
             END IF;
             IF v_bytes + v_next.bytes > p_bytes_max THEN
-                v_count := greatest(
-                    outlast_within_v1(v_next.rows, p_bytes_max - v_bytes), 1 - v_claimed);
+                SELECT greatest(count(*) FILTER (WHERE s.total <= p_bytes_max - v_bytes), 1 - v_claimed) INTO v_count
+                FROM (SELECT sum(octet_length(j.args) + coalesce(octet_length(j.checkpoint), 0))
+                                 OVER (ORDER BY r.n) AS total
+                      FROM unnest(v_next.rows) WITH ORDINALITY AS r (row, n)
+                      JOIN outlast_jobs j ON j.ctid = r.row) s;
                 v_next.ids := v_next.ids[:v_count];
                 v_next.rows := v_next.rows[:v_count];
                 v_next.positions := v_next.positions[:v_count];
@@ -261,29 +210,27 @@ BEGIN
                           j.solo, j.incident, j.cohort, date_part('epoch', v_started) - date_part('epoch', j.run_at),
                           date_part('epoch', j.expires_at) - date_part('epoch', v_started);
                 GET DIAGNOSTICS v_count = ROW_COUNT;
-                IF v_count < cardinality(v_next.ids) THEN
-                    SELECT b.* INTO v_next.ids, v_next.positions
-                    FROM outlast_begun_v1(v_next.ids, v_next.positions) b;
-                END IF;
                 v_order := v_order || v_next.ids;
                 v_places := v_places || coalesce(
-                    v_next.positions, array_fill(NULL::bigint, ARRAY[v_count]));
+                    v_next.positions, array_fill(NULL::bigint, ARRAY[cardinality(v_next.ids)]));
                 v_claimed := v_claimed + v_count;
                 v_counts[v_room] := v_counts[v_room] + v_count;
                 v_left := v_left - v_count;
                 v_bytes := v_bytes + v_next.bytes;
             END IF;
-            EXIT WHEN v_left <= 0 OR v_solo > 0 OR v_cut;
+            EXIT WHEN v_left <= 0 OR v_reached IS NULL OR v_cut;
         END LOOP;
         IF v_left > 0 AND v_due IS NOT NULL THEN v_next_due := least(v_next_due, v_due); END IF;
-        v_due := NULL;
     END LOOP;
 
-    IF v_most > 0 THEN
-        v_waiting := outlast_suspects_wait_v1(v_most, p_tasks, p_queues, p_not_queues, p_not_tenants, v_now);
+    IF v_most_solo > 0 THEN  -- 5
+        SELECT coalesce(max(k.solo), 0) INTO v_waiting
+        FROM generate_series(1, v_most_solo) AS k (solo), unnest(p_tasks, p_queues) AS r (tasks, queues)
+        WHERE EXISTS (SELECT FROM outlast_suspect_heads_v1(
+            k.solo, r.tasks::text[], r.queues::text[], p_not_queues, p_not_tenants, v_now) h WHERE h.id IS NOT NULL);
     END IF;
 
-    IF p_wakes IS NOT NULL THEN  -- 9
+    IF p_wakes IS NOT NULL THEN  -- 6
         PERFORM outlast_followed_v1(p_wakes, v_places, p_kind, v_drawn, p_limits, p_solos, v_counts,
             v_cut OR p_busy > 0 OR v_claimed >= p_claims_max OR 0 = ANY (p_searches),
             CASE WHEN p_look_to IS NULL THEN (SELECT max(u.floor) FROM unnest(p_lane_floors) AS u (floor)) END);

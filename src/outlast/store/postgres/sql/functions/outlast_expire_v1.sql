@@ -19,7 +19,7 @@ SET enable_hashjoin = off SET enable_mergejoin = off
 AS $$
 DECLARE
     v_now timestamptz := clock_timestamp();
-    v_from timestamptz := outlast_head_v1('outlast_jobs_expires'::regclass, v_now);
+    v_from timestamptz := outlast_read_from_v1('outlast_jobs_expires'::regclass, v_now);
     v_ids bigint[];
 BEGIN
     SELECT array_agg(e.id) INTO v_ids

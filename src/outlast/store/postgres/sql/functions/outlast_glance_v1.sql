@@ -5,8 +5,7 @@
 -- may take: outlast_suspect_due_v1), in how many seconds a schedule is due, the version of what is paused, the marks of
 -- those who watch (see outlast_keep_watch_v1), and the next three workers whose lock files this one may see, in
 -- the order of their ids, the first after the last. Marks and neighbours are JSON: a driver would ask what an array
--- is, once for each connection. Reads only, by a few probes of indexes, in one statement:
--- to set up the executor costs more than what it then reads.
+-- is, once for each connection. Reads only, by a few probes of indexes.
 --
 -- May see: those of the same boot of the host whose lock file is in the same directory of the same file system.
 -- Containers of a host share its boot, and users its file systems: a neighbour of another one tells this worker
@@ -21,13 +20,8 @@ SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off
 AS $$
 DECLARE
     v_now timestamptz := clock_timestamp();
-    v_run_at oid := 'outlast_jobs_run_at'::regclass; v_run_at_from timestamptz := outlast_head_v1(v_run_at, v_now);
-    v_soon timestamptz := v_now + interval '5 seconds';
-    v_run_at_ahead timestamptz := outlast_ahead_v1(v_run_at, v_now, '');
-    v_run_at_read bigint := pg_stat_get_xact_tuples_returned(v_run_at); v_first timestamptz;
-    v_tick oid := 'outlast_schedules_next'::regclass; v_tick_from timestamptz := outlast_head_v1(v_tick, v_now);
-    v_tick_ahead timestamptz := outlast_ahead_v1(v_tick, v_now, '');
-    v_tick_read bigint := pg_stat_get_xact_tuples_returned(v_tick); v_first_tick double precision; v_suspects boolean;
+    v_first timestamptz := outlast_first_due_v1(v_now);
+    v_suspects boolean;
 BEGIN
     drawn := coalesce(pg_sequence_last_value('outlast_position_seq'), 0);  -- USAGE is enough for it
     watches := json_build_array(
@@ -36,24 +30,6 @@ BEGIN
         coalesce(pg_sequence_last_value('outlast_watch_3_seq'), 0));
     SELECT (SELECT coalesce(string_agg(p.id::text, ',' ORDER BY p.id), '') FROM outlast_pauses p),
            EXISTS (SELECT FROM outlast_jobs j WHERE j.state = 'queued' AND j.solo > 0),
-           coalesce(
-               (SELECT j.run_at FROM outlast_jobs j
-                WHERE j.state = 'queued' AND j.position IS NULL AND abs(j.solo) = 0
-                  AND j.run_at >= v_run_at_from AND j.run_at <= v_soon
-                ORDER BY j.run_at LIMIT 1),
-               (SELECT j.run_at FROM outlast_jobs j
-                WHERE j.state = 'queued' AND j.position IS NULL AND abs(j.solo) = 0 AND j.run_at >= v_run_at_ahead
-                ORDER BY j.run_at LIMIT 1)),
-           coalesce(
-               (SELECT s.next_tick FROM outlast_schedules s
-                WHERE NOT s.paused AND s.declared AND s.next_tick IS NOT NULL
-                  AND s.next_tick >= extract(epoch FROM v_tick_from)::double precision
-                  AND s.next_tick <= extract(epoch FROM v_soon)::double precision
-                ORDER BY s.next_tick LIMIT 1),
-               (SELECT s.next_tick FROM outlast_schedules s
-                WHERE NOT s.paused AND s.declared AND s.next_tick IS NOT NULL
-                  AND s.next_tick >= extract(epoch FROM v_tick_ahead)::double precision
-                ORDER BY s.next_tick LIMIT 1)),
            (SELECT json_agg(json_build_array(n.id, n.lock_path, n.lock_device, n.lock_inode))::text
             FROM outlast_workers me
             CROSS JOIN LATERAL (
@@ -70,17 +46,9 @@ BEGIN
                  ORDER BY w.boot_id, w.lock_device, w.id LIMIT 3)
                 LIMIT 3) n
             WHERE me.id = p_worker)
-    INTO pauses, v_suspects, v_first, v_first_tick, neighbours;
-    IF pg_stat_get_xact_tuples_returned(v_run_at) - v_run_at_read > 1000 THEN
-        PERFORM outlast_dear_v1(v_run_at, v_run_at_from, v_first, v_now, v_run_at_read);
-    END IF;
-    IF pg_stat_get_xact_tuples_returned(v_tick) - v_tick_read > 1000 THEN
-        PERFORM outlast_dear_v1(v_tick, v_tick_from, to_timestamp(v_first_tick), v_now, v_tick_read);
-    END IF;
-    IF v_run_at_ahead > v_soon THEN v_first := least(v_first, v_soon); END IF;
-    IF v_tick_ahead > v_soon THEN v_first_tick := least(v_first_tick, extract(epoch FROM v_soon)); END IF;
+    INTO pauses, v_suspects, neighbours;
     IF v_suspects THEN v_first := least(v_first, outlast_suspect_due_v1(p_worker, v_now)); END IF;
     next_due := outlast_seconds_v1(v_first, clock_timestamp());
-    next_tick := v_first_tick - extract(epoch FROM clock_timestamp());
+    next_tick := outlast_first_tick_v1(v_now) - extract(epoch FROM clock_timestamp());
 END
 $$;

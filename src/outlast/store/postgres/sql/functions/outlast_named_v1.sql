@@ -1,5 +1,5 @@
 -- Lock those of the named jobs that wait in the line and that this request can take; answers as
--- outlast_next_v1, except for the positions. A job is passed over while one of a larger priority, and
+-- outlast_lock_lanes_v1, except for the positions. A job is passed over while one of a larger priority, and
 -- of these tasks, stands in its queue's line: a message cannot jump that. (coalesce leaves the primary key
 -- as the only way to an id.)
 --

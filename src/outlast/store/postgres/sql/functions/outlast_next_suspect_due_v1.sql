@@ -1,6 +1,6 @@
 -- When the next suspect of this kind falls due. Reads without locks, for a worker that then looks again.
 CREATE FUNCTION outlast_next_suspect_due_v1(
-    p_solo integer, p_tasks text[], p_queues text[], p_not_queues text[], p_now timestamptz)
+    p_solo integer, p_tasks text[], p_queues text[], p_not_queues text[], p_not_tenants text[], p_now timestamptz)
 RETURNS timestamptz
 LANGUAGE plpgsql
 AS $$
@@ -8,7 +8,7 @@ DECLARE
     v_due timestamptz;
 BEGIN
     SELECT min(j.run_at) INTO v_due
-    FROM outlast_suspect_lanes_v1(p_solo, p_tasks, p_queues, p_not_queues) l
+    FROM outlast_suspect_heads_v1(p_solo, p_tasks, p_queues, p_not_queues, p_not_tenants, p_now) l
     JOIN outlast_jobs j
       ON j.state = 'queued' AND j.solo > 0 AND j.solo = p_solo
      AND j.queue = l.queue AND j.task = l.task AND j.run_at > p_now;

@@ -1,5 +1,5 @@
 -- Lock what a claim request for suspects takes: the first that is due, and those of its cohort that this
--- worker can run, too; answers as outlast_next_v1. With solo 2 that is one job: it has no company.
+-- worker can run, too; answers as outlast_lock_lanes_v1. With solo 2 that is one job: it has no company.
 -- Lanes are tried in the order of their first suspects, which is read without locks, until one has a suspect
 -- whose row is free: a row that stays locked delays no other suspect. A row that has changed since it was read is
 -- looked at again when it is locked.
@@ -16,15 +16,10 @@ DECLARE
     v_cohort bigint;
 BEGIN
     FOR v_lane IN
-        SELECT l.queue, l.task
-        FROM outlast_suspect_lanes_v1(p_solo, p_tasks, p_queues, p_not_queues) l
-        CROSS JOIN LATERAL (
-            SELECT j.id, j.priority, j.run_at FROM outlast_jobs j
-            WHERE j.state = 'queued' AND j.solo > 0 AND j.solo = p_solo
-              AND j.queue = l.queue AND j.task = l.task AND j.run_at <= p_now
-              AND (j.tenant IS NULL OR j.tenant <> ALL (p_not_tenants))
-            ORDER BY j.priority DESC, j.run_at LIMIT 1) f
-        ORDER BY f.priority DESC, f.run_at, f.id
+        SELECT h.queue, h.task
+        FROM outlast_suspect_heads_v1(p_solo, p_tasks, p_queues, p_not_queues, p_not_tenants, p_now) h
+        WHERE h.id IS NOT NULL
+        ORDER BY h.priority DESC, h.run_at, h.id
     LOOP
         SELECT j.id, j.incident, j.cohort INTO v_first, v_incident, v_cohort FROM outlast_jobs j
         WHERE j.state = 'queued' AND j.solo > 0 AND j.solo = p_solo

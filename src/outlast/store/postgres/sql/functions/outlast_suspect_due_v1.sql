@@ -18,14 +18,14 @@ BEGIN
     WHERE w.id = p_worker AND w.status = 'active'
       AND NOT EXISTS (SELECT FROM outlast_pauses p WHERE p.kind = 'all');
     IF NOT FOUND THEN RETURN NULL; END IF;
-    IF outlast_first_suspect_v1(1, v_tasks, v_queues, v_not_queues, v_not_tenants, p_now) IS NOT NULL
-        OR outlast_first_suspect_v1(2, v_tasks, v_queues, v_not_queues, v_not_tenants, p_now) IS NOT NULL
+    IF EXISTS (SELECT FROM generate_series(1, 2) AS k (solo), outlast_suspect_heads_v1(
+            k.solo, v_tasks, v_queues, v_not_queues, v_not_tenants, p_now) h WHERE h.id IS NOT NULL)
     THEN
         RETURN p_now;
     END IF;
     RETURN least(
-        outlast_next_suspect_due_v1(1, v_tasks, v_queues, v_not_queues, p_now),
-        outlast_next_suspect_due_v1(2, v_tasks, v_queues, v_not_queues, p_now));
+        outlast_next_suspect_due_v1(1, v_tasks, v_queues, v_not_queues, v_not_tenants, p_now),
+        outlast_next_suspect_due_v1(2, v_tasks, v_queues, v_not_queues, v_not_tenants, p_now));
 EXCEPTION WHEN data_exception THEN
     RETURN p_now;
 END

@@ -3,7 +3,7 @@
 -- no worker serves, hide no others of their queue. And what is due and in no line: scheduled jobs
 -- that were not put into it, and suspects. Of those that are due it is the first and the last: what is due
 -- forever, since no worker serves its queue, must not hide what has just fallen due. The first row holds the
--- number of active workers and the seconds to the next scheduled job, or for how long none is known (outlast_dear_v1).
+-- number of active workers and the seconds to the next scheduled job, if that falls due within a minute.
 -- Reads only; a job that is claimed meanwhile is announced needlessly.
 CREATE FUNCTION outlast_waiting_v1(p_grace double precision, p_limit integer)
 RETURNS TABLE (id bigint, queue text, task text, token bigint, seconds double precision,
@@ -16,33 +16,16 @@ AS $$
 DECLARE
     v_now timestamptz := clock_timestamp();
     v_grace interval := p_grace * interval '1 second';
-    v_soon timestamptz := v_now + interval '5 seconds';
-    v_run_at oid := 'outlast_jobs_run_at'::regclass; v_from timestamptz := outlast_head_v1(v_run_at, v_now);
-    v_ahead timestamptz := outlast_ahead_v1(v_run_at, v_now, ''); v_read bigint := pg_stat_get_xact_tuples_returned(v_run_at);
-    v_first timestamptz; v_next timestamptz;
+    v_first timestamptz := outlast_first_due_v1(v_now);  -- keeps the floor that is read from here
+    v_from timestamptz := outlast_read_from_v1('outlast_jobs_run_at'::regclass, v_now);
 BEGIN
-    SELECT (SELECT j.run_at FROM outlast_jobs j
-            WHERE j.state = 'queued' AND j.position IS NULL AND abs(j.solo) = 0
-              AND j.run_at >= v_from AND j.run_at <= v_now
-            ORDER BY j.run_at LIMIT 1),
-           coalesce(
-               (SELECT j.run_at FROM outlast_jobs j
-                WHERE j.state = 'queued' AND j.position IS NULL AND abs(j.solo) = 0
-                  AND j.run_at > v_now AND j.run_at <= v_soon
-                ORDER BY j.run_at LIMIT 1),
-               (SELECT j.run_at FROM outlast_jobs j
-                WHERE j.state = 'queued' AND j.position IS NULL AND abs(j.solo) = 0 AND j.run_at >= v_ahead
-                ORDER BY j.run_at LIMIT 1))
-    INTO v_first, v_next;
-    IF pg_stat_get_xact_tuples_returned(v_run_at) - v_read > 1000 THEN
-        PERFORM outlast_dear_v1(v_run_at, v_from, v_first, v_now, v_read,
-            CASE WHEN v_next <= v_soon THEN '-infinity' ELSE coalesce(v_next, 'infinity') END);
-    END IF;
-    IF v_ahead > v_soon THEN v_next := least(v_next, v_soon); END IF;
     RETURN QUERY
     SELECT NULL::bigint, NULL::text, NULL::text,
            (SELECT count(*) FROM outlast_workers w WHERE w.status = 'active'),
-           outlast_seconds_v1(v_next, v_now), NULL::bigint;
+           (SELECT outlast_seconds_v1(j.run_at, v_now) FROM outlast_jobs j
+            WHERE j.state = 'queued' AND j.position IS NULL AND abs(j.solo) = 0
+              AND j.run_at > v_now AND j.run_at <= v_now + interval '1 minute'
+            ORDER BY j.run_at LIMIT 1), NULL::bigint;
     RETURN QUERY
     WITH RECURSIVE lane (task, queue, rank) AS (
         (SELECT j.task, j.queue, -j.priority FROM outlast_jobs j WHERE j.position IS NOT NULL

@@ -1,7 +1,7 @@
--- The lanes that a claim request reads next, queue by queue, of its tasks and of its queues (p_only; none: of
--- all; p_beside: known ones of others, too): those that the caller knows and, where p_search, those that it
--- does not. They begin with the first queue whose name is not before p_first; mixed says of each whether its
--- queue has another one of the same rank, so that the two must be merged. fresh: those that were not known.
+-- The lanes (task, queue, rank) that a claim request reads next, queue by queue, of its tasks and of its queues (p_only;
+-- none: of all; p_beside: known ones of others, too), without those of p_not_queues: the lanes that the caller knows
+-- and, where p_search, those that it does not (fresh). They begin with the first queue whose name is not before p_first.
+-- mixed: some queue has two of them with the same rank, so that these must be merged.
 --
 -- Runs inside outlast_claim_v1, under the planner settings of outlast_exchange_v1; step 3 there says why it is right to read
 -- the line lane by lane and from floors. Reads without locks: a lane that comes meanwhile is
@@ -13,55 +13,36 @@
 -- priority. Its floor is where the probe has found it: the walk over dead entries is not made again.
 -- There may be a hundred thousand queues, so the search stops: of each task, p_most lanes are looked
 -- for. A queue is passed on when the lanes of all tasks in it are known, since its order counts over
--- all of them, and reached is where the next stretch goes on, behind the last such queue. NULL: that was
+-- all of them, and reached is the first queue that is not: the next call goes on there. NULL: that was
 -- all, up to before p_before (NULL: to the last). Where p_most lanes are not one whole queue, it is
--- done again for more. A claim request that names its queues has one stretch: of each of them and each
+-- done again for more. A claim request that names its queues has one call: of each of them and each
 -- task, one probe.
 --
 -- The bounds of a gap are lanes, and the ends of an area: that is a task, from behind a queue on, or a
 -- task in one queue. Nothing is between a name and the same with chr(1) behind it, as PostgreSQL
 -- stores no NUL.
-CREATE FUNCTION outlast_stretch_v1(
-    p_tasks text[], p_only text[], p_beside boolean,
+CREATE FUNCTION outlast_find_lanes_v1(
+    p_tasks text[], p_only text[], p_beside boolean, p_not_queues text[],
     p_queues text[], p_lane_tasks text[], p_ranks smallint[], p_floors bigint[],
     p_search boolean, p_first text, p_before text, p_most integer,
     OUT queues text[], OUT tasks text[], OUT ranks smallint[], OUT floors bigint[],
-    OUT mixed boolean[], OUT fresh json, OUT reached text)
+    OUT mixed boolean, OUT fresh json, OUT reached text)
 LANGUAGE plpgsql
 AS $$
 DECLARE
     v_all boolean := cardinality(p_only) = 0;
     v_most integer := CASE WHEN v_all THEN p_most ELSE 256 END;  -- there are 201 ranks
-    v_cut text;
-    v_known integer := cardinality(p_queues);
-    v_before integer := 0;
+    v_count integer;
 BEGIN
-    IF NOT p_search AND v_all AND p_lane_tasks[1] = p_lane_tasks[v_known]
-        AND p_lane_tasks[1] = ANY (p_tasks)
-    THEN  -- all of one task: they are in order, except for whose turn it is
-        WHILE v_before < v_known AND p_queues[v_before + 1] COLLATE "C" < p_first LOOP
-            v_before := v_before + 1;
-        END LOOP;
-        queues := p_queues[v_before + 1:] || p_queues[:v_before];
-        tasks := p_lane_tasks;
-        ranks := p_ranks[v_before + 1:] || p_ranks[:v_before];
-        floors := p_floors[v_before + 1:] || p_floors[:v_before];
-        mixed := array_fill(false, ARRAY[v_known]);
-        RETURN;
-    END IF;
     IF NOT p_search THEN
-        SELECT array_agg(l.queue), array_agg(l.task), array_agg(l.rank), array_agg(l.low),
-               array_agg(l.mixed)
+        SELECT array_agg(l.queue), array_agg(l.task), array_agg(l.rank), array_agg(l.low), bool_or(l.alike)
         INTO queues, tasks, ranks, floors, mixed
-        FROM (SELECT k.queue, k.task, k.rank, k.low, bool_or(k.alike) OVER (PARTITION BY k.queue) AS mixed
-              FROM (SELECT k.queue COLLATE "C" AS queue, k.task, k.rank, k.low,
-                           k.rank = lag(k.rank) OVER (
-                               PARTITION BY k.queue COLLATE "C" ORDER BY k.rank) AS alike
-                    FROM unnest(p_queues, p_lane_tasks, p_ranks, p_floors)
-                         AS k (queue, task, rank, low)
-                    WHERE k.task = ANY (p_tasks) AND (v_all OR k.queue = ANY (p_only))) k
-              ORDER BY k.queue < p_first, k.queue, k.rank) l;
-        mixed := array_replace(mixed, NULL, false);
+        FROM (SELECT k.queue, k.task, k.rank, k.low,
+                     lag(k.queue) OVER turn = k.queue AND lag(k.rank) OVER turn = k.rank AS alike
+              FROM unnest(p_queues, p_lane_tasks, p_ranks, p_floors) AS k (queue, task, rank, low)
+              WHERE k.task = ANY (p_tasks) AND (v_all OR k.queue = ANY (p_only)) AND k.queue <> ALL (p_not_queues)
+              WINDOW turn AS (ORDER BY k.queue COLLATE "C" < p_first, k.queue COLLATE "C", k.rank)
+              ORDER BY k.queue COLLATE "C" < p_first, k.queue COLLATE "C", k.rank) l;
         RETURN;
     END IF;
     LOOP
@@ -105,12 +86,7 @@ BEGIN
                       ORDER BY g.queue, g.rank) g
                 CROSS JOIN LATERAL (
                     WITH RECURSIVE lane (queue, rank, low) AS (
-                        (SELECT j.queue, -j.priority, j.position FROM outlast_jobs j
-                         WHERE j.position IS NOT NULL
-                           AND (j.task, j.queue, (-j.priority)) > (a.task, g.queue, g.rank)
-                           AND (j.task, j.queue, (-j.priority))
-                               < (g.end_task, g.end_queue, g.end_rank)
-                         ORDER BY j.task, j.queue, (-j.priority), j.position LIMIT 1)
+                        SELECT g.queue, g.rank, NULL::bigint
                         UNION ALL
                         SELECT n.queue, n.rank, n.low
                         FROM lane p
@@ -122,31 +98,28 @@ BEGIN
                               AND (j.task, j.queue, (-j.priority))
                                   < (g.end_task, g.end_queue, g.end_rank)
                             ORDER BY j.task, j.queue, (-j.priority), j.position LIMIT 1) n)
-                    SELECT lane.queue, lane.rank, lane.low FROM lane) l
+                    SELECT lane.queue, lane.rank, lane.low FROM lane WHERE lane.low IS NOT NULL) l
                 LIMIT v_most) f
         ), cut AS MATERIALIZED (  -- from this queue on, there may be more lanes
             SELECT min(c.queue) AS queue
             FROM (SELECT max(f.queue) AS queue FROM found f
                   GROUP BY f.task HAVING v_all AND count(*) >= v_most) c
         ), lane AS MATERIALIZED (
-            SELECT l.queue, l.task, l.rank, l.low, l.new
+            SELECT l.queue, l.task, l.rank, l.low, l.new,
+                   lag(l.queue) OVER turn = l.queue AND lag(l.rank) OVER turn = l.rank AS alike
             FROM (SELECT k.queue, k.task, k.rank, k.low, false AS new FROM known k
                   UNION ALL
                   SELECT f.queue, f.task, f.rank, f.low, true FROM found f) l
             CROSS JOIN cut c WHERE c.queue IS NULL OR l.queue < c.queue
-        ), alike AS MATERIALIZED (
-            SELECT l.queue FROM lane l GROUP BY l.queue HAVING count(*) > count(DISTINCT l.rank))
-        SELECT array_agg(l.queue), array_agg(l.task), array_agg(l.rank), array_agg(l.low),
-               array_agg(l.mixed),
+            WINDOW turn AS (ORDER BY l.queue < p_first, l.queue, l.rank, l.task)
+            ORDER BY l.queue < p_first, l.queue, l.rank, l.task)
+        SELECT array_agg(l.queue), array_agg(l.task), array_agg(l.rank), array_agg(l.low), bool_or(l.alike),
                json_agg(json_build_array(l.queue, l.task, l.rank, l.low)) FILTER (WHERE l.new),
-               (SELECT c.queue FROM cut c)
-        INTO queues, tasks, ranks, floors, mixed, fresh, v_cut
-        FROM (SELECT l.*, EXISTS (SELECT FROM alike a WHERE a.queue = l.queue) AS mixed
-              FROM lane l
-              ORDER BY l.queue < p_first, l.queue, l.rank, l.task) l;
-        EXIT WHEN v_cut IS NULL OR queues IS NOT NULL;
+               (SELECT c.queue FROM cut c), (SELECT count(*) FROM lane)
+        INTO queues, tasks, ranks, floors, mixed, fresh, reached, v_count
+        FROM lane l WHERE l.queue <> ALL (p_not_queues);
+        EXIT WHEN reached IS NULL OR v_count > 0;
         v_most := 8 * v_most;
     END LOOP;
-    IF v_cut IS NOT NULL THEN reached := queues[cardinality(queues)] || chr(1); END IF;
 END
 $$;

@@ -10,7 +10,7 @@
 -- one may look like that of a list). What is ended is certain by more than that: a session of this role
 -- in this database that is in the middle of an exchange and waits for its client to read. A worker that
 -- lives after all finds its connection broken, and then its row lost; nothing that it was told is undone.
-CREATE FUNCTION outlast_free_v1(p_worker bigint, p_beat bigint) RETURNS bigint
+CREATE FUNCTION outlast_terminate_stuck_v1(p_worker bigint, p_beat bigint) RETURNS bigint
 LANGUAGE plpgsql
 AS $$
 DECLARE

@@ -1,0 +1,77 @@
+-- Lock the next jobs in these lanes, lane after lane, as find_lanes has put them in order. Returns their ids, where their
+-- rows are (ctid), their positions, all in the order of the line, and how many bytes of arguments and checkpoints they
+-- have. (octet_length reads the length that is in the row: a value that is stored elsewhere is not fetched.)
+-- Each lane is read from its floor on; with p_from, from there up to before p_to and before its floor.
+--
+-- p_mixed: some queue has two lanes of the same rank, whose jobs are merged by position. Their heads are merged without
+-- locks, three times as many as wanted, since other sessions may hold the first, and then as many as wanted are locked.
+-- Only where that was not enough and there may be more does the second statement read lane after lane, so that a
+-- claim comes back with too few jobs only if no other can be locked: a worker that gets nothing rests for a while.
+-- (coalesce leaves the primary key as the only way to an id, under any statistics: 0095.)
+--
+-- Runs inside outlast_claim_v1, under the planner settings of outlast_exchange_v1; step 3 there says why it is right. Rows
+-- that others hold are passed over (SKIP LOCKED), and a row that was claimed since the snapshot has lost its position
+-- when the lock looks at its newest version.
+CREATE FUNCTION outlast_lock_lanes_v1(
+    p_queues text[], p_tasks text[], p_ranks smallint[], p_floors bigint[], p_mixed boolean,
+    p_from bigint, p_to bigint, p_not_tenants text[], p_limit integer,
+    OUT ids bigint[], OUT rows tid[], OUT positions bigint[], OUT bytes bigint)
+LANGUAGE plpgsql
+AS $$
+#variable_conflict use_variable
+DECLARE
+    v_most integer := 3 * p_limit;
+    v_seen integer;
+BEGIN
+    IF p_queues IS NULL THEN RETURN; END IF;
+    IF p_mixed THEN
+        WITH part AS MATERIALIZED (  -- the lanes of one queue stand together
+            SELECT min(l.n)::integer AS first, max(l.n)::integer AS last
+            FROM unnest(p_queues) WITH ORDINALITY AS l (queue, n) GROUP BY l.queue ORDER BY 1
+        ), candidate AS MATERIALIZED (
+            SELECT c.id, c.position, row_number() OVER () AS n
+            FROM (SELECT h.id, h.position
+                  FROM part p
+                  CROSS JOIN LATERAL (
+                      SELECT j.id, j.position
+                      FROM generate_series(p.first, p.last) AS l (n)
+                      CROSS JOIN LATERAL (
+                          SELECT j.id, j.position FROM outlast_jobs j
+                          WHERE j.queue = p_queues[l.n] AND j.task = p_tasks[l.n] AND (-j.priority) = p_ranks[l.n]
+                            AND j.position >= coalesce(p_from, p_floors[l.n])
+                            AND j.position < CASE WHEN p_from IS NULL THEN 9223372036854775807
+                                                  ELSE least(p_to, p_floors[l.n]) END
+                            AND (j.tenant IS NULL OR j.tenant <> ALL (p_not_tenants))
+                          ORDER BY j.task, j.queue, (-j.priority), j.position LIMIT v_most) j
+                      ORDER BY p_ranks[l.n], j.position LIMIT v_most) h
+                  LIMIT v_most) c)
+        SELECT array_agg(l.id ORDER BY l.n), array_agg(l.ctid ORDER BY l.n),
+               array_agg(l.position ORDER BY l.n), sum(l.bytes), (SELECT count(*) FROM candidate)
+        INTO ids, rows, positions, bytes, v_seen
+        FROM (SELECT j.id, j.ctid, j.position, c.n,
+                     octet_length(j.args) + coalesce(octet_length(j.checkpoint), 0) AS bytes
+              FROM candidate c
+              JOIN outlast_jobs j ON j.id = ANY (ARRAY[c.id]) AND coalesce(j.position, 0) = c.position
+              ORDER BY c.n LIMIT p_limit
+              FOR NO KEY UPDATE OF j SKIP LOCKED) l;
+        IF v_seen < v_most OR cardinality(ids) = p_limit THEN RETURN; END IF;
+    END IF;
+    SELECT ids || array_agg(l.id), rows || array_agg(l.ctid), positions || array_agg(l.position),
+           coalesce(bytes, 0) + coalesce(sum(l.bytes), 0)
+    INTO ids, rows, positions, bytes
+    FROM (SELECT c.id, c.ctid, c.position, c.bytes
+          FROM unnest(p_queues, p_tasks, p_ranks, p_floors) AS t (queue, task, rank, low)
+          CROSS JOIN LATERAL (
+              SELECT j.id, j.ctid, j.position,
+                     octet_length(j.args) + coalesce(octet_length(j.checkpoint), 0) AS bytes
+              FROM outlast_jobs j
+              WHERE j.queue = t.queue AND j.task = t.task AND (-j.priority) = t.rank
+                AND j.position >= coalesce(p_from, t.low)
+                AND j.position < CASE WHEN p_from IS NULL THEN 9223372036854775807 ELSE least(p_to, t.low) END
+                AND (j.tenant IS NULL OR j.tenant <> ALL (p_not_tenants))
+                AND j.position <> ALL (coalesce(positions, '{}'))  -- its own locks stop nothing
+              ORDER BY j.task, j.queue, (-j.priority), j.position LIMIT p_limit
+              FOR NO KEY UPDATE SKIP LOCKED) c
+          LIMIT p_limit - coalesce(cardinality(ids), 0)) l;
+END
+$$;
