@@ -14,9 +14,9 @@ import typer.main
 
 import outlast
 from outlast import events
-from outlast.catalogue import Event
 from outlast.cli.program import build
 from outlast.config import WorkerSettings
+from outlast.events import Event
 from outlast.store.backend import Backend
 from tests.unit.tidy_kit import faults, nodes, parsed, read
 from tools import reference, site, wheel_readme
