@@ -26,7 +26,7 @@ from bench.environment import cpu
 from bench.kit import server, tell
 from bench.series import Series
 from harness.servers import PostgresServer
-from outlast.clock import SYSTEM, seeded
+from outlast.base.clock import SYSTEM, seeded
 from outlast.errors import StoreError
 from outlast.store.glances import Glance
 from outlast.store.postgres.store import PostgresStore

@@ -33,7 +33,7 @@ from bench.environment import Ground, ground
 from bench.kit import tell
 from bench.schedules import opened, worker
 from bench.series import Series
-from outlast.config import parse_seconds
+from outlast.base.config import parse_seconds
 from outlast.model.job import Policy
 from outlast.store.protocol import Store
 from outlast.store.values import NewJob

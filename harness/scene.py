@@ -17,6 +17,7 @@ from typing import Any
 
 import psutil
 
+from outlast.client.task import Task
 from outlast.errors import StoreUnavailable
 from outlast.insight.verify import verify
 from outlast.model.job import ENDED, Policy, State
@@ -24,7 +25,6 @@ from outlast.store import open_store
 from outlast.store.protocol import Store
 from outlast.store.rows import AttemptRow, StoredJob, WorkerRow
 from outlast.store.values import NewJob
-from outlast.task import Task
 
 ROOT = Path(__file__).resolve().parents[1]
 DEADLINE = 90.0  # seconds that a test waits for something to happen; a busy machine is slow

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from outlast.app import App
+    from outlast.client.app import App
     from outlast.testing import AppUnderTest
 
 APP, POSTGRES, POSTGRES_VARIABLE = "outlast_app", "outlast_postgres", "OUTLAST_TEST_POSTGRES"

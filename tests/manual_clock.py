@@ -13,7 +13,7 @@ import asyncio
 import heapq
 import itertools
 
-from outlast.clock import seeded
+from outlast.base.clock import seeded
 
 TURNS = 10  # turns of the loop that woken tasks get before time goes on
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from harness.browser import Browser
 from harness.page import serving
-from outlast.clock import SYSTEM
+from outlast.base.clock import SYSTEM
 from outlast.model.crash import Crash, CrashKind, Progress
 from outlast.model.job import JobFacts, Policy
 from outlast.model.lifecycle import Outcome, OutcomeKind, decide

@@ -25,7 +25,7 @@ import asyncpg
 
 import outlast
 from harness.servers import PostgresServer
-from outlast.clock import SYSTEM
+from outlast.base.clock import SYSTEM
 
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "outlast"

@@ -11,9 +11,9 @@ from typing import Any
 
 import outlast
 from examples.census import analysis
-from outlast.attempt import Attempt
-from outlast.clock import SYSTEM
-from outlast.text import span
+from outlast.base.clock import SYSTEM
+from outlast.base.text import span
+from outlast.client.attempt import Attempt
 
 PAYLOAD = 8 << 20
 """Bytes of a checkpoint or result; 1,000 commits of 100 languages stay well below."""

@@ -19,10 +19,10 @@ from rich.table import Table
 from rich.text import Text
 
 from examples.census.watch import Observation
-from outlast.clock import SYSTEM
+from outlast.base.clock import SYSTEM
+from outlast.base.text import span
 from outlast.insight.documents import Document
 from outlast.model.job import State
-from outlast.text import span
 
 COLOURS = {"amber": "dark_orange", "violet": "medium_purple1"}
 """The workers' names, and how each is shown wherever it is named."""

@@ -19,11 +19,11 @@ from examples.census.evolution import Packed
 from examples.census.show import COLOURS, Show
 from examples.census.watch import Observation, Watch, done_of
 from examples.census.workers import DemoWorker, DemoWorkers
+from outlast.base.clock import SYSTEM
+from outlast.base.text import count_of, line, span
 from outlast.cli.errors import NotSoError
-from outlast.clock import SYSTEM
-from outlast.job import Job
+from outlast.client.job import Job
 from outlast.model.job import State
-from outlast.text import count_of, line, span
 
 LOOK_SECONDS, CLOSE_LOOK_SECONDS = 0.1, 0.02
 """Between two looks at the store; from the kill until the job runs again."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
-from outlast.clock import SYSTEM, Clock
+from outlast.base.clock import SYSTEM, Clock
 from outlast.insight.documents import Document, job_document
 from outlast.model.job import State
 from outlast.store.inspector import Inspector

@@ -17,8 +17,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Self
 
-from outlast.clock import SYSTEM
-from outlast.config import URL_VARIABLE
+from outlast.base.clock import SYSTEM
+from outlast.base.config import URL_VARIABLE
 from outlast.worker.runners.tether import Tether
 
 ROOT = Path(__file__).parents[2]

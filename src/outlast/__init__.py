@@ -1,20 +1,20 @@
 """Outlast: background jobs that outlast the workers running them.
 
-The names that it gives (``outlast/public.py``) are loaded at the first use of one of them:
+The names that it gives (``outlast/client/public.py``) are loaded at the first use of one of them:
 ``python -m outlast.probe``, which is started every few seconds, needs none.
 """
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from outlast.public import *  # noqa: F403
-    from outlast.public import __all__ as __all__
-    from outlast.public import __version__ as __version__
+    from outlast.client.public import *  # noqa: F403
+    from outlast.client.public import __all__ as __all__
+    from outlast.client.public import __version__ as __version__
 else:
 
     def _load() -> object:
         from importlib import import_module
 
-        return import_module("outlast.public")
+        return import_module("outlast.client.public")
 
     def __getattr__(name: str) -> object:
         if name.startswith("__") and name not in {"__all__", "__version__"}:

@@ -10,9 +10,9 @@ from contextlib import contextmanager
 import pytest
 
 import outlast
+from outlast.base.sync import run_in_background
 from outlast.store import open_store
 from outlast.store.rows import AttemptRow, RefusalRow
-from outlast.sync import run_in_background
 from outlast.testing import AppUnderTest, isolate
 from tests.app.testing_kit import Shop
 

@@ -16,8 +16,8 @@ import httpx
 import pytest
 
 import outlast
+from outlast.base.sync import drive
 from outlast.store.rows import JobFilter
-from outlast.sync import drive
 from tests.app.pages_kit import DOCS, blocks_of, run_pytest, said, write_files
 from tests.conformance.connections_kit import of_library
 

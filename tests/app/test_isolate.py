@@ -103,7 +103,7 @@ def test_the_store_of_a_test_does_not_wait_for_the_disk(shop: Shop, jobs: AppUnd
         found: int = await connection.read(lambda c: c.execute("PRAGMA synchronous").fetchone()[0])
         return found
 
-    from outlast.sync import run_in_background
+    from outlast.base.sync import run_in_background
 
     assert run_in_background(synchronous) == 0
 

@@ -14,7 +14,7 @@ from outlast.insight.calls import describe_call
 from outlast.insight.documents import job_document
 from outlast.insight.schedules import schedule_document
 from outlast.model.lifecycle import OutcomeKind
-from outlast.payloads import MARK
+from outlast.payload.payloads import MARK
 from outlast.store.protocol import Store
 from outlast.store.rows import StoredJob
 from outlast.store.values import Save

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta, timezone
 import pytest
 
 import outlast
-from outlast.config import SECONDS_MAX
+from outlast.base.config import SECONDS_MAX
 from outlast.model.job import State
 
 DEADLINE = 60.0

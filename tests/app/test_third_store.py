@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 import outlast
-from outlast import credentials
+from outlast.base import credentials
+from outlast.base.credentials import redact
 from outlast.cli import main
-from outlast.credentials import redact
 from outlast.errors import ConfigError
 from outlast.store import backend
 from outlast.store.backend import all_callers, register

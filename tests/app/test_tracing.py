@@ -13,8 +13,8 @@ import pytest
 from opentelemetry.trace import SpanKind, StatusCode
 
 import outlast
+from outlast.client.stores import StoreProvider
 from outlast.contrib import otel
-from outlast.stores import StoreProvider
 from tests.app import in_process_kit
 from tests.app.in_process_kit import DEADLINE
 from tests.unit.contrib.tracing_kit import Spans, facts, ids, origin

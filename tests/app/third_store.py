@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from outlast.clock import Clock
+from outlast.base.clock import Clock
 from outlast.store.backend import Backend, Callers, StoreOptions
 from outlast.store.finding import CheckContext, Environment, Finding, ok
 from outlast.store.presence import NoPresence

@@ -19,7 +19,7 @@ import asyncpg
 import msgspec
 
 from harness.scene import ROOT, Scene, boot
-from outlast.payloads import Encryption, make_payloads
+from outlast.payload.payloads import Encryption, make_payloads
 from outlast.store.rows import JobFilter, StoredJob
 from tests.chaos import judge
 from tests.chaos.nemesis import Ground, Nemesis

@@ -23,7 +23,7 @@ SLACK = 200  # objects that may come and go
 PROGRAM = """
 import asyncio, gc, json, os, sys
 from outlast.cli import main
-from outlast.clock import SystemClock
+from outlast.base.clock import SystemClock
 seen = []
 async def sleep(self, seconds):  # between two refreshes
     if len(seen) in (50, REFRESHES):

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 import httpx
 import pytest
 
+from outlast.base.passwords import read_users
 from outlast.cli import main
-from outlast.passwords import read_users
 from tests.cli.conftest import SECONDS, environment
 
 if TYPE_CHECKING:

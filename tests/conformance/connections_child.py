@@ -9,7 +9,7 @@ import asyncio
 import json
 import sys
 
-from outlast.attempt import Attempt
+from outlast.client.attempt import Attempt
 from outlast.model.job import Policy
 from outlast.store import open_store
 from outlast.store.values import Claimed

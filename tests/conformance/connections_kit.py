@@ -25,10 +25,10 @@ import sqlalchemy.orm
 from django.db import transaction
 from sqlalchemy.ext import asyncio as sqlalchemy_asyncio
 
-from outlast.app import App
-from outlast.attempt import Attempt
-from outlast.job import Job
-from outlast.task import BoundTask, Call
+from outlast.client.app import App
+from outlast.client.attempt import Attempt
+from outlast.client.job import Job
+from outlast.client.task import BoundTask, Call
 
 AUTOCOMMIT = {"isolation_level": "AUTOCOMMIT"}
 _aliases = itertools.count(1)

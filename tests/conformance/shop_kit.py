@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 import outlast
-from outlast.attempt import Attempt
-from outlast.job import Job
+from outlast.client.attempt import Attempt
+from outlast.client.job import Job
+from outlast.client.task import Task
 from outlast.store import open_store
 from outlast.store.protocol import Store
 from outlast.store.rows import JobFilter, StoredJob
-from outlast.task import Task
 from tests.conformance.connections_kit import (
     KINDS,
     NAMES,

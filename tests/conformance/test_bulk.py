@@ -14,7 +14,7 @@ from outlast.insight.acting import NAMED_MAX, By, Verb
 from outlast.insight.bulk import BulkFilter, MoreThanExpected, begin, go_on, preview
 from outlast.model.job import Policy, State
 from outlast.model.lifecycle import OutcomeKind
-from outlast.payloads import Encryption, Payloads
+from outlast.payload.payloads import Encryption, Payloads
 from outlast.store.actions import ActionRow, ActionState
 from outlast.store.listing import DEAD_APART
 from outlast.store.protocol import Store

@@ -12,7 +12,7 @@ import pytest
 import sqlalchemy.exc
 from django.db import transaction
 
-from outlast.attempt import Attempt
+from outlast.client.attempt import Attempt
 from outlast.errors import LostLease, OutlastError
 from outlast.model.job import State
 from tests.conformance import shop_kit

@@ -14,14 +14,14 @@ from typing import Any
 
 import pytest
 
-from outlast.clock import SYSTEM
+from outlast.base.clock import SYSTEM
+from outlast.base.sync import drive
 from outlast.errors import BadData, KeyInUse, LostLease, UsageError
 from outlast.model.job import State
 from outlast.store import open_store
 from outlast.store.backend import backend_of
 from outlast.store.foreign.connection import foreign
 from outlast.store.values import NewJob
-from outlast.sync import drive
 from tests.conformance import shop_kit
 from tests.conformance.connections_kit import (
     ON_POSTGRES,

@@ -15,7 +15,7 @@ import asyncpg
 import pytest
 
 import outlast
-from outlast.config import check_job_key
+from outlast.base.config import check_job_key
 from outlast.errors import ConfigError
 from outlast.model.job import Policy
 from outlast.store.protocol import Store

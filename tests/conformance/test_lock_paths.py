@@ -9,7 +9,7 @@ from unittest import mock
 
 import pytest
 
-from outlast.clock import SYSTEM
+from outlast.base.clock import SYSTEM
 from outlast.insight.liveness import with_proof
 from outlast.store import lockfile
 from outlast.store.backend import file_of

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from outlast.base.sync import drive
 from outlast.errors import BadData
 from outlast.model.job import State
 from outlast.model.schedule_plan import CatchUp, Overlap
@@ -14,7 +15,6 @@ from outlast.store.foreign.connection import checked
 from outlast.store.protocol import Store
 from outlast.store.rows import JobFilter
 from outlast.store.schedules import Deleted, NewSchedule, Put
-from outlast.sync import drive
 from tests.conformance import shop_kit
 from tests.conformance.connections_kit import Caller, Plain
 from tests.conformance.kit import Hands, ended, enqueued, job

@@ -7,7 +7,7 @@ import json
 from outlast import Compression, Encryption
 from outlast.model.crash import CrashKind
 from outlast.model.lifecycle import OutcomeKind
-from outlast.payloads import Payloads
+from outlast.payload.payloads import Payloads
 from outlast.store.protocol import Store
 from outlast.store.statistics import Statistics, Undecodable, Unencrypted
 from outlast.store.values import Save

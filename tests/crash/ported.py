@@ -12,7 +12,7 @@ import psycopg
 import outlast
 from harness.journal import begin
 from harness.scene import ROOT
-from outlast.task import BoundTask
+from outlast.client.task import BoundTask
 
 PAGE = (ROOT / "docs" / "coming-from" / "celery.md").read_text()
 

@@ -11,7 +11,7 @@ import pytest
 from harness.scene import DEADLINE, Scene
 from outlast import Encryption
 from outlast.model.job import State
-from outlast.payloads import MARK
+from outlast.payload.payloads import MARK
 from tests.crash.coded import SECRET, make_app
 
 pytestmark = pytest.mark.timeout(4 * DEADLINE)

@@ -9,7 +9,7 @@ import pytest
 import outlast
 from harness.proxy import proxied
 from harness.scene import Scene
-from outlast.clock import SYSTEM
+from outlast.base.clock import SYSTEM
 from outlast.model.job import State
 from outlast.model.lease import DeathCause
 from outlast.store.rows import WorkerStatus

@@ -19,7 +19,7 @@ import psutil
 import pytest
 
 from harness.scene import DEADLINE, ROOT, Scene, WorkerProcess
-from outlast.app import App
+from outlast.client.app import App
 from outlast.runner.shell.task import add_to
 from outlast.store.values import NewJob
 from tests.cli.forked import ForkServer

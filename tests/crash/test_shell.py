@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from harness.scene import DEADLINE, Scene
-from outlast.app import App
+from outlast.client.app import App
 from outlast.model.crash import OUTPUT_LINES_MAX
 from outlast.model.job import State
 from outlast.runner.shell.task import add_to

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from harness.scene import DEADLINE, Scene
-from outlast.app import App
+from outlast.client.app import App
 from outlast.insight.acting import By
 from outlast.insight.stacks import ask_for_stack, wait_for_stack
 from outlast.model.job import Policy, State

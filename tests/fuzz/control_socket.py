@@ -23,7 +23,7 @@ from outlast.runner.shell.control_socket import (
     ask,
 )
 from tests.fuzz.kit import BOMBS, SECONDS, Fuzzer, damaged, json_values
-from tests.unit.test_attempt import FakeLink, attempt_of
+from tests.unit.client.test_attempt import FakeLink, attempt_of
 
 TOKEN = 70
 LINE_MAX = 50_000  # bytes, in place of REQUEST_MAX: more would stay resident after C frees it

@@ -14,7 +14,7 @@ from unittest import mock
 import msgspec
 from hypothesis import strategies as st
 
-from outlast.clock import SYSTEM
+from outlast.base.clock import SYSTEM
 from outlast.insight.liveness import with_proof
 from outlast.store import open_store
 from outlast.store.backend import file_of

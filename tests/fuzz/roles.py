@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack
 
 from hypothesis import strategies as st
 
-from outlast.clock import SYSTEM
+from outlast.base.clock import SYSTEM
 from outlast.insight.schedules import schedule_document
 from outlast.store import open_store
 from outlast.store.postgres.privileges import _ENQUEUED

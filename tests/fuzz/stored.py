@@ -18,16 +18,16 @@ from uuid import UUID
 import msgspec
 from hypothesis import strategies as st
 
-from outlast.codec import decode_result
 from outlast.errors import BadArguments
 from outlast.model.crash import Crash, Progress
 from outlast.model.job import Policy
+from outlast.payload.codec import decode_result
+from outlast.payload.signature import Signature
 from outlast.runner.protocol import Run, pack
-from outlast.signature import Signature
 from outlast.store import columns
 from tests.fuzz.kit import BOMBS, SECONDS, Fuzzer, damaged, json_values
+from tests.unit.client.test_attempt import FakeLink, attempt_of
 from tests.unit.runner.execute_kit import Bench
-from tests.unit.test_attempt import FakeLink, attempt_of
 from tests.unit.worker.worker_kit import claimed
 
 

@@ -11,7 +11,7 @@ import msgspec
 from hypothesis import strategies as st
 from rich.console import Console
 
-from outlast import text as words
+from outlast.base import text as words
 from outlast.cli.errors import say
 from outlast.cli.job_page import Page
 from outlast.cli.logs import _json, text_renderer

@@ -17,8 +17,8 @@ import msgspec
 from hypothesis import strategies as st
 
 import outlast
-from outlast import config
-from outlast.credentials import check_encoded, hide_logins, make_hider, redact, without_secrets
+from outlast.base import config
+from outlast.base.credentials import check_encoded, hide_logins, make_hider, redact, without_secrets
 from outlast.errors import ConfigError, OutlastError
 from outlast.store import lockfile, open_store
 from outlast.store.backend import file_of, resolve_url

@@ -18,7 +18,7 @@ from nats.js import JetStreamContext
 
 import outlast
 from harness.proxy import proxied
-from outlast.clock import SystemClock
+from outlast.base.clock import SystemClock
 from outlast.events import subscribe
 from outlast.insight.verify import verify
 from outlast.store.postgres.store import PostgresStore

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from importlib import resources
 from typing import Any
 
-from outlast.clock import SYSTEM
+from outlast.base.clock import SYSTEM
 from outlast.store.postgres.claim_floors import ClaimFloors
 from outlast.store.postgres.exchange import request_columns
 from outlast.store.statements import statements

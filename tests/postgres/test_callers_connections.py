@@ -14,7 +14,7 @@ import sqlalchemy.ext.asyncio as sqlalchemy_asyncio
 
 import outlast
 from harness.pgbouncer import PgBouncerServer
-from outlast.attempt import Attempt
+from outlast.client.attempt import Attempt
 from outlast.errors import ConnectionMismatch, UsageError
 from outlast.model.job import State
 from outlast.store import open_store

@@ -11,7 +11,7 @@ import asyncpg
 import pytest
 
 from harness.servers import PostgresServer
-from outlast.clock import SYSTEM
+from outlast.base.clock import SYSTEM
 from outlast.errors import StoreUnavailable
 from outlast.model.lease import DeathCause, LeaseTerms, Presence
 from outlast.store.postgres.checks import PostgresFacts

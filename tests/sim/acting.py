@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Any
 from unittest import mock
 
-from outlast.clock import seeded
+from outlast.base.clock import seeded
 from outlast.errors import OutlastError, StoreError
 from outlast.insight import bulk
 from outlast.insight.acting import By, Verb

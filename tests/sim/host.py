@@ -13,8 +13,8 @@ from typing import Any, cast
 
 import msgspec
 
-from outlast.clock import seeded
-from outlast.config import WorkerSettings
+from outlast.base.clock import seeded
+from outlast.base.config import WorkerSettings
 from outlast.errors import StoreError
 from outlast.store.lockfile import LockFile
 from outlast.store.values import LockIdentity, NewWorker

@@ -19,7 +19,7 @@ from contextvars import Context, ContextVar, copy_context
 from heapq import heapify, heappop, heappush
 from typing import Any
 
-from outlast.clock import seeded
+from outlast.base.clock import seeded
 
 STEPS_MAX = 3_000_000  # of one run: a loop that never ends is a finding
 

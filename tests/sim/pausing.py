@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 from unittest import mock
 
-from outlast.clock import seeded
+from outlast.base.clock import seeded
 from outlast.errors import StoreError
 from outlast.model.pause import PauseKind, is_heeded
 from outlast.store.values import NewPause

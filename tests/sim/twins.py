@@ -13,7 +13,7 @@ from unittest import mock
 
 import msgspec
 
-from outlast.attempt import Attempt
+from outlast.client.attempt import Attempt
 from outlast.errors import StoreError
 from outlast.model import schedule_plan, watch
 from outlast.model.crash import Charge, CrashKind

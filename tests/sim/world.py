@@ -24,7 +24,7 @@ from typing import Any
 from unittest import mock
 
 from outlast import App, events
-from outlast.clock import seeded
+from outlast.base.clock import seeded
 from outlast.errors import StoreError
 from outlast.insight.verify import verify
 from outlast.store.lockfile import LockFile

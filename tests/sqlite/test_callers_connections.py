@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import outlast
-from outlast.attempt import Attempt
+from outlast.client.attempt import Attempt
 from outlast.errors import BadData, LostLease, StoreUnavailable, UsageError
 from outlast.model.job import State
 from outlast.store.sqlite.store import SqliteStore, enqueue_on

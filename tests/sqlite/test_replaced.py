@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from outlast.clock import SYSTEM
+from outlast.base.clock import SYSTEM
 from outlast.errors import StoreUnavailable
 from outlast.store.sqlite import jobs
 from outlast.store.sqlite.store import SqliteStore

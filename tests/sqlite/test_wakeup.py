@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from outlast.clock import SYSTEM
+from outlast.base.clock import SYSTEM
 from outlast.store.sqlite import wakeup as module
 from outlast.store.sqlite.inotify import FileWatch
 from outlast.store.sqlite.store import SqliteStore

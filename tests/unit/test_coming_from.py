@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 import outlast
+from outlast.client.schedules import ScheduleOptions
+from outlast.client.task import BoundTask
+from outlast.client.task_options import TaskOptions
 from outlast.model.job import State
-from outlast.schedules import ScheduleOptions
 from outlast.store.rows import JobFilter
-from outlast.task import BoundTask
-from outlast.task_options import TaskOptions
 from outlast.testing import isolate
 
 FOLDER = Path(__file__).parents[2] / "docs" / "coming-from"

@@ -14,8 +14,8 @@ import typer.main
 
 import outlast
 from outlast import events
+from outlast.base.config import WorkerSettings
 from outlast.cli.program import build
-from outlast.config import WorkerSettings
 from outlast.events import Event
 from outlast.store.backend import Backend
 from tests.unit.tidy_kit import faults, nodes, parsed, read
@@ -183,7 +183,7 @@ def test_each_page_looks_as_it_should_on_the_site() -> None:
         ("[a](docs/concepts.md#suspects) [b](https://example.org) [c](#here)\n\n## Here\n", []),
         ("[a](docs/none.md)", ["docs/none.md"]),
         ("[a](docs/concepts.md#none) [b](#none)", ["docs/concepts.md#none", "#none"]),
-        ("[a](src/outlast/app.py)", ["src/outlast/app.py"]),
+        ("[a](src/outlast/client/app.py)", ["src/outlast/client/app.py"]),
         ("[a](/docs/concepts.md)", ["/docs/concepts.md"]),
     ],
 )
@@ -421,7 +421,7 @@ def test_each_path_for_contributors_is_in_the_tree() -> None:
 
 @pytest.mark.parametrize("path", ["src/outlast/nowhere.py", "tests/none/", "src/*/none.py"])
 def test_a_path_that_is_not_in_the_tree_is_found(path: str) -> None:
-    assert astray(f"See `src/outlast/app.py`, `tests/unit/` and `{path}`.") == [path]
+    assert astray(f"See `src/outlast/client/app.py`, `tests/unit/` and `{path}`.") == [path]
 
 
 def test_each_make_target_for_contributors_is_there() -> None:

@@ -17,8 +17,8 @@ import pytest
 import typer.main
 import yaml
 
+from outlast.base.config import parse_seconds, parse_size
 from outlast.cli.program import build
-from outlast.config import parse_seconds, parse_size
 from outlast.probe import PORT_VARIABLE, PROBES
 from outlast.worker.runners.startup import START_SECONDS_MAX
 

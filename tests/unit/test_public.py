@@ -14,7 +14,7 @@ import pytest
 
 import outlast
 import outlast.testing
-from outlast.config import WorkerOptions, WorkerSettings
+from outlast.base.config import WorkerOptions, WorkerSettings
 
 PUBLIC: dict[str, Any] = {name: getattr(outlast, name) for name in outlast.__all__}
 TOP = {id(each) for each in PUBLIC.values()}
@@ -142,7 +142,7 @@ def test_each_attribute_in_a_docstring_has_a_type() -> None:
 def test_no_internal_name_is_exported() -> None:
     """Frames are between worker and runner; no function of the API takes a clock."""
     assert not hasattr(outlast, "FrameError")
-    assert not any(kind.__module__ == "outlast.clock" for kind in CLASSES)
+    assert not any(kind.__module__ == "outlast.base.clock" for kind in CLASSES)
 
 
 def test_each_public_name_has_a_docstring() -> None:

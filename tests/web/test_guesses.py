@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from outlast.clock import SYSTEM
+from outlast.base.clock import SYSTEM
 from outlast.web.guesses import ADDRESS_TRIES, Guesses
 
 

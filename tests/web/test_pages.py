@@ -12,7 +12,7 @@ from outlast import App, Encryption
 from outlast.model.crash import CrashKind, Progress
 from outlast.model.job import Policy, State
 from outlast.model.lifecycle import OutcomeKind
-from outlast.payloads import MARK
+from outlast.payload.payloads import MARK
 from outlast.store.actions import Note
 from outlast.store.minutes import Counted, CountKind
 from outlast.store.rows import JobFilter

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import httpx
 import pytest
 
-from outlast import passwords
-from outlast.passwords import Cost, PasswordHash, hash_password
+from outlast.base import passwords
+from outlast.base.passwords import Cost, PasswordHash, hash_password
 from outlast.web.application import application_of, make_site
 from outlast.web.guesses import (
     ADDRESS_SECONDS,

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 import typer
 
+from outlast.base.clock import SYSTEM
+from outlast.base.text import ago, line, stamp
 from outlast.cli.bulk import follow
 from outlast.cli.connect import on_store
 from outlast.cli.errors import NotSoError
 from outlast.cli.options import Before, Json, Limit, Url, command, lay_out
-from outlast.clock import SYSTEM
 from outlast.errors import UsageError
 from outlast.insight.records import ActionList, actions_document, list_actions
 from outlast.store.actions import ActionRow, ActionState
-from outlast.text import ago, line, stamp
 
 if TYPE_CHECKING:
     from outlast.cli.grid import Kind

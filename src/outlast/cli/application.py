@@ -18,9 +18,9 @@ from typing import IO
 
 import msgspec
 
-from outlast.app import App
+from outlast.base.credentials import redact
 from outlast.cli.errors import AppImportError, traceback_tail
-from outlast.credentials import redact
+from outlast.client.app import App
 from outlast.errors import ApplicationError, text_of
 
 IMPORT_SLOW_SECONDS = 60.0  # then, and again, the child shows on stderr at which line it stands

@@ -6,13 +6,13 @@ from collections.abc import Iterator, Sequence
 
 from rich.text import Text
 
+from outlast.base.text import ago, cut, line, size, span
 from outlast.cli.grid import Kind
 from outlast.cli.show import format_progress, word
 from outlast.model.crash import Charge, Crash, MemoryEvidence
 from outlast.model.fingerprint import find_line
 from outlast.model.job import ENDED, State
 from outlast.store.rows import AttemptRow, StoredJob
-from outlast.text import ago, cut, line, size, span
 
 MESSAGE_MAX = 600  # characters of a crash report's message
 GAP = "…"  # in place of the number of an attempt: some are not kept one by one

@@ -15,6 +15,7 @@ from typing import Annotated
 import msgspec
 import typer
 
+from outlast.base.text import count_of, line
 from outlast.cli.connect import on_store
 from outlast.cli.errors import NotSoError, say
 from outlast.cli.unknown_names import tell_unknown
@@ -27,7 +28,6 @@ from outlast.model.job import State
 from outlast.store.actions import CHANGES, ActionRow, ActionState
 from outlast.store.protocol import Store
 from outlast.store.values import Cancelled, Requeued
-from outlast.text import count_of, line
 
 DryRun = Annotated[
     bool,

@@ -10,9 +10,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TypeVar
 
-from outlast.app import App
+from outlast.base.credentials import redact
 from outlast.cli.loop import run_loop
-from outlast.credentials import redact
+from outlast.client.app import App
 from outlast.errors import SchemaMismatch, StoreUnavailable
 from outlast.store.backend import file_of, open_store, resolve_url
 from outlast.store.paths import is_there

@@ -7,6 +7,8 @@ from typing import Annotated
 import msgspec
 import typer
 
+from outlast.base.clock import SYSTEM
+from outlast.base.text import count_of
 from outlast.cli.bulk import DryRun, act_on_all
 from outlast.cli.connect import describe_missing, on_store
 from outlast.cli.dead_groups import groups
@@ -30,7 +32,6 @@ from outlast.cli.options import (
 )
 from outlast.cli.unknown_names import tell_unknown
 from outlast.cli.who import me
-from outlast.clock import SYSTEM
 from outlast.errors import UsageError
 from outlast.insight.acting import Verb, discard_jobs, requeue_jobs
 from outlast.insight.bulk import BulkFilter
@@ -40,7 +41,6 @@ from outlast.model.fingerprint import find_line_of_death
 from outlast.model.job import State
 from outlast.store.protocol import Store
 from outlast.store.rows import AttemptRow, JobFilter, JobIds, StoredJob
-from outlast.text import count_of
 
 All = Annotated[bool, typer.Option("--all", help="All dead jobs.", show_default=False)]
 Died = Annotated[float | None, span("--since", "Only jobs that died in this time, as in 2h.")]

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from outlast.base.clock import SYSTEM
+from outlast.base.text import ago, count_of, line
 from outlast.cli.connect import on_store
 from outlast.cli.options import Json, Queue, TaskName, Tenant, Url
-from outlast.clock import SYSTEM
 from outlast.insight.deaths import DeathGroup, DeathGroups, dead_groups_document, read_dead_groups
 from outlast.store.protocol import Store
 from outlast.store.rows import JobFilter
-from outlast.text import ago, count_of, line
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType

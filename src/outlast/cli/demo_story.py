@@ -22,21 +22,21 @@ from urllib.parse import quote
 from rich.text import Text
 
 from outlast import demo as application
+from outlast.base.clock import SYSTEM
+from outlast.base.config import URL_VARIABLE
+from outlast.base.text import line, span
 from outlast.cli.attempts import ATTEMPTS, timeline
 from outlast.cli.connect import closing
 from outlast.cli.errors import DONE, NOT_SO, NotSoError
 from outlast.cli.grid import Grid
 from outlast.cli.show import console
 from outlast.cli.verify import verdict
-from outlast.clock import SYSTEM
-from outlast.config import URL_VARIABLE
+from outlast.client.job import Job
 from outlast.demo import BLOCKS, LIMIT, PRIMES, app, count_primes
+from outlast.insight.row import JobRow
 from outlast.insight.verify import verify
-from outlast.job import Job
 from outlast.model.job import ENDED, State
-from outlast.row import JobRow
 from outlast.store.inspector import Inspector
-from outlast.text import line, span
 from outlast.worker.runners.tether import Tether
 
 if TYPE_CHECKING:

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 import typer
 
+from outlast.base.clock import SYSTEM
+from outlast.base.config import resolve_wakeup
+from outlast.base.text import count_of, safe
 from outlast.cli.application import Found, check_application
 from outlast.cli.connect import check_exists, describe_place
 from outlast.cli.errors import DONE, NOT_SO, AppImportError
 from outlast.cli.loop import run_loop
 from outlast.cli.options import AppUrl, Json, advise, command
-from outlast.clock import SYSTEM
-from outlast.config import resolve_wakeup
 from outlast.errors import text_of
 from outlast.store.backend import open_store, resolve_url
-from outlast.text import count_of, safe
 
 if TYPE_CHECKING:
     from outlast.insight.doctor import Application, Exposure, Finding

@@ -19,7 +19,8 @@ from contextlib import suppress
 from pathlib import Path
 
 import outlast
-from outlast.credentials import hide_logins
+from outlast.base.credentials import hide_logins
+from outlast.base.text import cut, safe
 from outlast.errors import (
     ApplicationError,
     BadData,
@@ -35,7 +36,6 @@ from outlast.errors import (
     describe,
     text_of,
 )
-from outlast.text import cut, safe
 
 DONE, NOT_SO, WRONG_USAGE, STORE_UNUSABLE, FAULT, INTERRUPTED = 0, 1, 2, 3, 70, 130
 UNWRITTEN = 74  # EX_IOERR of sysexits.h

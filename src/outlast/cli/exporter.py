@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from outlast.base.http_server import url_of
 from outlast.cli.connect import check_exists, exists
 from outlast.cli.errors import say
 from outlast.cli.loop import run_loop
 from outlast.cli.options import Url, command
 from outlast.errors import ConfigError, StoreError, StoreUnavailable, text_of
-from outlast.http_server import url_of
 from outlast.store.backend import open_store, resolve_url
 from outlast.store.protocol import Store
 

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from outlast.base.text import safe, stamp
 from outlast.cli.connect import describe_missing, on_store
 from outlast.cli.options import JobId, Json, Url, command
 from outlast.errors import JobNotFound, UsageError
@@ -15,7 +16,6 @@ from outlast.model.job import ENDED
 from outlast.store.logs import LogRow
 from outlast.store.protocol import Store
 from outlast.store.rows import StoredJob
-from outlast.text import safe, stamp
 
 LOOK_SECONDS = 0.5
 NOTHING = (

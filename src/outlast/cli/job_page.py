@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from rich.padding import Padding
 from rich.text import Text
 
+from outlast.base.text import ago, count_of, line, lines, pretty, span, stamp
 from outlast.cli.attempts import ATTEMPTS, GAP, MESSAGE_MAX, evidence, timeline
 from outlast.cli.grid import Grid
 from outlast.cli.next_step import what_next
@@ -19,9 +20,8 @@ from outlast.cli.show import bar, format_progress, word
 from outlast.model.crash import Crash
 from outlast.model.fingerprint import own_stack
 from outlast.model.job import State
-from outlast.payloads import show_stored
+from outlast.payload.payloads import show_stored
 from outlast.store.rows import AttemptRow, StoredJob
-from outlast.text import ago, count_of, line, lines, pretty, span, stamp
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from outlast.app import App
+from outlast.base.clock import SYSTEM
 from outlast.cli.application import load
 from outlast.cli.bulk import DryRun, act_on_all, describe_unchanged
 from outlast.cli.connect import closing, describe_missing, describe_place, exists, on_store
@@ -35,17 +35,17 @@ from outlast.cli.options import (
     with_flag,
 )
 from outlast.cli.who import me
-from outlast.clock import SYSTEM
+from outlast.client.app import App
+from outlast.client.job import Job
+from outlast.client.task import Task
 from outlast.errors import BadArguments, ConfigError, JobNotFound, UsageError, text_of
 from outlast.insight.acting import Verb, cancel_jobs, requeue_jobs
 from outlast.insight.bulk import STATES, BulkFilter
 from outlast.insight.documents import SCHEMA, job_document
 from outlast.insight.queries import read_dossier
-from outlast.job import Job
 from outlast.model.job import State
 from outlast.store.protocol import Store
 from outlast.store.values import Cancelled, Requeued
-from outlast.task import Task
 
 QUOTED_MAX = 60  # characters of an argument that is shown again as JSON
 _NAMED = re.compile(r"([^\W\d]\w*)=(.*)", re.DOTALL)

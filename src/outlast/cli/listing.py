@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from outlast.base.clock import SYSTEM
+from outlast.base.text import stamp
 from outlast.cli.connect import describe_place, on_store
 from outlast.cli.options import (
     Before,
@@ -21,7 +23,6 @@ from outlast.cli.options import (
     command,
 )
 from outlast.cli.unknown_names import tell_unknown
-from outlast.clock import SYSTEM
 from outlast.errors import UsageError
 from outlast.insight.documents import listed_document
 from outlast.insight.queries import JobList, list_jobs, read_whole, state_of
@@ -29,7 +30,6 @@ from outlast.store.backend import resolve_url
 from outlast.store.protocol import Store
 from outlast.store.rows import JobFilter
 from outlast.store.searching import SEARCH_MAX, Texts, is_searchable
-from outlast.text import stamp
 
 
 def add_to(group: typer.Typer) -> None:

@@ -18,11 +18,11 @@ from typing import Any
 
 import structlog
 
-from outlast.clock import SYSTEM, Clock
-from outlast.credentials import hide_logins
+from outlast.base.clock import SYSTEM, Clock
+from outlast.base.credentials import hide_logins
+from outlast.base.text import safe
 from outlast.errors import text_of
 from outlast.events import Subscriber, structlog_writer, subscribe
-from outlast.text import safe
 from outlast.worker.runners.output import write_all
 
 STDERR = 2

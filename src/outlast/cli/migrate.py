@@ -6,17 +6,17 @@ from typing import Annotated
 
 import typer
 
+from outlast.base.clock import SYSTEM
+from outlast.base.text import count_of, safe
 from outlast.cli.connect import describe_place, exists
 from outlast.cli.errors import NotSoError
 from outlast.cli.loop import run_loop
 from outlast.cli.options import Url, command
-from outlast.clock import SYSTEM
 from outlast.errors import UsageError
 from outlast.insight.acting import raise_tokens
 from outlast.store.backend import file_of, open_store, resolve_url
 from outlast.store.protocol import Store
 from outlast.store.values import MAY, Migration, Purpose
-from outlast.text import count_of, safe
 
 
 def add_to(group: typer.Typer) -> None:

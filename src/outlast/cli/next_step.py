@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from outlast.base.text import line, span
 from outlast.insight.availability import list_alive
 from outlast.insight.pauses import name_of, pause_of
 from outlast.model.job import ALONE_IN_RUNNER, ALONE_IN_WORKER, State
 from outlast.store.rows import StoredJob
-from outlast.text import line, span
 
 if TYPE_CHECKING:
     from outlast.insight.queries import Dossier

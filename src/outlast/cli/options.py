@@ -8,7 +8,7 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
-from outlast.config import parse_seconds
+from outlast.base.config import parse_seconds
 from outlast.errors import ConfigError, UsageError, text_of
 
 F = TypeVar("F", bound=Callable[..., Any])

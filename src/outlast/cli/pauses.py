@@ -6,11 +6,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from outlast.base.clock import SYSTEM
+from outlast.base.text import count_of, line, safe
 from outlast.cli.connect import on_store
 from outlast.cli.errors import NotSoError, say
 from outlast.cli.options import Json, Url, command, span
 from outlast.cli.who import me, whoami
-from outlast.clock import SYSTEM
+from outlast.client.pauses import check_text, make_pause
 from outlast.errors import UsageError
 from outlast.insight.acting import By
 from outlast.insight.pauses import (
@@ -26,11 +28,9 @@ from outlast.insight.pauses import (
 )
 from outlast.insight.pauses import resume as end_pause
 from outlast.model.pause import Pause, PauseKind
-from outlast.pauses import check_text, make_pause
 from outlast.store.protocol import Store
 from outlast.store.rows import WorkerRow
 from outlast.store.values import NewPause
-from outlast.text import count_of, line, safe
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -9,15 +9,15 @@ from typing import Annotated, Any
 
 import typer
 
-from outlast.app import App
 from outlast.cli.connect import closing, exists
 from outlast.cli.errors import say
 from outlast.cli.jobs import tell_enqueued
 from outlast.cli.loop import run_loop
 from outlast.cli.options import Delay, Expires, Json, Keep, Url, command, span, with_flag
 from outlast.cli.wait import end_of
+from outlast.client.app import App
+from outlast.client.job import Job
 from outlast.errors import ConfigError, JobNotFound, OutlastError, UsageError
-from outlast.job import Job
 from outlast.runner.shell.task import add_to as add_task
 
 _OPTIONS = ("delay", "expires", "queue", "priority", "key", "tenant", "keep", "timeout", "retries")

@@ -11,23 +11,23 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 import typer
 
+from outlast.base.text import line, safe
 from outlast.cli.application import load
 from outlast.cli.connect import closing
 from outlast.cli.errors import NotSoError, say
 from outlast.cli.jobs import arguments_for
 from outlast.cli.loop import run_loop
 from outlast.cli.options import Application, AppUrl, command
-from outlast.codec import encode_return
 from outlast.errors import BadArguments, UsageError, text_of
 from outlast.model.lifecycle import Outcome, OutcomeKind
-from outlast.text import line, safe
+from outlast.payload.codec import encode_return
 
 if TYPE_CHECKING:
-    from outlast.app import App
-    from outlast.attempt import Attempt
+    from outlast.client.app import App
+    from outlast.client.attempt import Attempt
+    from outlast.client.task import Call
     from outlast.model.crash import Progress
     from outlast.runner.here import Returned, RunLoop
-    from outlast.task import Call
 
 SHOWN_MAX = 200  # characters of a checkpoint
 _CALLER = "outlast/runner/here.py"

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from outlast.base.clock import SYSTEM
+from outlast.base.text import ago, count_of, line, pretty, span, stamp
 from outlast.cli.connect import on_store
 from outlast.cli.options import Json, Url, command, lay_out
 from outlast.cli.who import me
-from outlast.clock import SYSTEM
 from outlast.errors import UsageError
 from outlast.insight.acting import delete_schedule, note_backfill, pause_schedule, trigger_schedule
 from outlast.insight.queries import read_schedule, read_schedules
@@ -30,7 +31,6 @@ from outlast.store.batches import split
 from outlast.store.protocol import Store
 from outlast.store.schedules import ScheduleRow
 from outlast.store.values import NewJob
-from outlast.text import ago, count_of, line, pretty, span, stamp
 
 if TYPE_CHECKING:
     from outlast.cli.grid import Kind

@@ -12,6 +12,7 @@ from typing import Any
 from rich.console import Console, RenderableType
 from rich.text import Text
 
+from outlast.base.text import ago, line, rough
 from outlast.cli.grid import Grid, Kind
 from outlast.insight.availability import health, unheard
 from outlast.insight.calls import describe_call
@@ -20,7 +21,6 @@ from outlast.insight.queries import JobList
 from outlast.model.crash import Progress
 from outlast.model.job import SHELL_TASK, State
 from outlast.store.rows import StoredJob, WorkerRow, WorkerStatus
-from outlast.text import ago, line, rough
 
 PIPED_COLUMNS = 240  # a pipe has no width: nothing is cut for want of one
 BAR_CELLS = 8

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from outlast.base.clock import SYSTEM
+from outlast.base.text import line, rough
 from outlast.cli.connect import on_store
 from outlast.cli.grid import Grid, Kind
 from outlast.cli.options import Json, Url, command
-from outlast.clock import SYSTEM
 from outlast.insight.queries import read_workers
 from outlast.insight.stats import stats_document
 from outlast.store.protocol import Store
-from outlast.text import line, rough
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from outlast.base.text import line
 from outlast.cli.errors import say
 from outlast.insight.pauses import is_named, name_of
 from outlast.insight.queries import find_jobs
@@ -9,7 +10,6 @@ from outlast.model.job import State
 from outlast.model.pause import PauseKind
 from outlast.store.protocol import Store
 from outlast.store.rows import JobFilter
-from outlast.text import line
 
 NAME_MAX = 80  # characters
 

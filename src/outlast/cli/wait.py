@@ -11,20 +11,20 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from outlast.app import App
+from outlast.base.clock import SYSTEM
+from outlast.base.text import safe
 from outlast.cli.connect import closing
 from outlast.cli.errors import DONE, NOT_SO
 from outlast.cli.show import bar, format_progress, word
-from outlast.clock import SYSTEM
+from outlast.client.app import App
 from outlast.errors import JobNotFound
 from outlast.insight.documents import phase_of
+from outlast.insight.row import plain
 from outlast.model.crash import Crash, CrashKind
 from outlast.model.job import ENDED, State
 from outlast.model.pause import Pauses
-from outlast.row import plain
 from outlast.store.protocol import Store
 from outlast.store.rows import AttemptRow, Served, StoredJob
-from outlast.text import safe
 
 LOOK_SECONDS = 0.25
 TIMED_OUT = 124  # the exit code of timeout(1)

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from outlast.base.http_server import is_loopback
+from outlast.base.passwords import read_secret
 from outlast.cli.connect import check_exists, describe_place
 from outlast.cli.loop import run_loop
 from outlast.cli.options import Url, command
 from outlast.errors import ConfigError, UsageError
-from outlast.http_server import is_loopback
-from outlast.passwords import read_secret
 from outlast.store.backend import open_store, resolve_url
 
 if TYPE_CHECKING:
@@ -152,7 +152,7 @@ def web(
 def _add_user(path: Path | None, name: str) -> None:
     if path is None:
         raise UsageError("--add-user writes into a file: say which, by --password-file FILE")
-    from outlast.passwords import put_user
+    from outlast.base.passwords import put_user
 
     put_user(path, name, _ask_for_password(name))
     print(f"{name} may sign in, once `outlast web --password-file {path}` is started (again)")

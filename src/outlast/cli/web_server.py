@@ -12,9 +12,9 @@ from pathlib import Path
 
 import uvicorn
 
+from outlast.base.http_server import listen, url_of
 from outlast.cli.web_connections import BACKLOG, PatientProtocol, make_room
 from outlast.errors import ConfigError
-from outlast.http_server import listen, url_of
 from outlast.runner.garbage import keep_what_is_loaded
 from outlast.web.application import application_of, make_site
 from outlast.web.render import load_templates

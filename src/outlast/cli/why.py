@@ -5,9 +5,9 @@ from __future__ import annotations
 import msgspec
 import typer  # noqa: TC002  (typer reads the annotations)
 
+from outlast.base.clock import SYSTEM
 from outlast.cli.connect import describe_missing, on_store
 from outlast.cli.options import JobId, Json, Url, advise, command
-from outlast.clock import SYSTEM
 from outlast.errors import JobNotFound
 from outlast.insight.queries import read_situation
 from outlast.insight.sentences import count_text

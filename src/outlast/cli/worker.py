@@ -11,6 +11,8 @@ import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from outlast.base.config import WorkerSettings, parse_size, worker_settings
+from outlast.base.credentials import hide_logins
 from outlast.cli.application import Found, start_check
 from outlast.cli.connect import exists
 from outlast.cli.loop import LoopFactory, run_loop
@@ -45,8 +47,6 @@ from outlast.cli.worker_flags import (
     Tags,
     WakeupUrl,
 )
-from outlast.config import WorkerSettings, parse_size, worker_settings
-from outlast.credentials import hide_logins
 from outlast.errors import ConfigError, UsageError, text_of
 from outlast.events import emit
 from outlast.store.backend import open_store, resolve_url

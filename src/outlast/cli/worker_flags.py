@@ -1,4 +1,4 @@
-"""The options of ``outlast worker``: ``outlast/config.py`` has what they mean."""
+"""The options of ``outlast worker``: ``outlast/base/config.py`` has what they mean."""
 
 from __future__ import annotations
 

@@ -8,11 +8,12 @@ from typing import Annotated
 
 import typer
 
+from outlast.base.clock import SYSTEM
+from outlast.base.text import count_of, line, since, span
 from outlast.cli.connect import on_store
 from outlast.cli.errors import NotSoError
 from outlast.cli.options import Json, Url, command, lay_out
 from outlast.cli.who import me
-from outlast.clock import SYSTEM
 from outlast.errors import UsageError, text_of
 from outlast.insight.acting import CannotDrain, ask_to_drain, follow_drain
 from outlast.insight.availability import health, holds, list_alive, unheard
@@ -20,7 +21,6 @@ from outlast.insight.documents import refused_since, workers_document
 from outlast.insight.queries import list_workers
 from outlast.store.protocol import Store
 from outlast.store.rows import WorkerRow, WorkerStatus
-from outlast.text import count_of, line, since, span
 
 GONE_SHOWN = 20  # without --all
 DAY = 86_400.0

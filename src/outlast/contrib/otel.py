@@ -14,17 +14,17 @@ from typing import Any
 
 import msgspec
 
-from outlast import deaths
-from outlast.app import App
-from outlast.attempt import Attempt
-from outlast.attempt_context import current_hider
-from outlast.clock import SYSTEM, Clock
+from outlast.base.clock import SYSTEM, Clock
+from outlast.client.app import App
+from outlast.client.attempt import Attempt
+from outlast.client.attempt_context import current_hider
+from outlast.client.stores import Enqueue
 from outlast.contrib.trace_context import SentBy, note_context, read_context
-from outlast.deaths import ForeignEnd
 from outlast.errors import ConfigError, text_of
 from outlast.model.lifecycle import Outcome, OutcomeKind
 from outlast.store.values import Enqueued, NewJob
-from outlast.stores import Enqueue
+from outlast.worker import foreign_ends
+from outlast.worker.foreign_ends import ForeignEnd
 
 try:
     from opentelemetry import context, propagate, trace
@@ -66,7 +66,7 @@ def watch_deaths(*, tracer_provider: trace.TracerProvider | None = None) -> Call
     died has no length: when it began is in the store.
     """
     tracer = trace.get_tracer("outlast", tracer_provider=tracer_provider)
-    return deaths.listen(lambda ended: _trace_death(tracer, ended, SYSTEM))
+    return foreign_ends.listen(lambda ended: _trace_death(tracer, ended, SYSTEM))
 
 
 class _Producer:

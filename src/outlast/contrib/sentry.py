@@ -10,13 +10,13 @@ import contextlib
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
-from outlast import deaths
-from outlast.app import App
-from outlast.attempt import Attempt
-from outlast.deaths import ForeignEnd
+from outlast.client.app import App
+from outlast.client.attempt import Attempt
 from outlast.errors import ConfigError, Dead, Stopped, Verdict
 from outlast.model.crash import Crash, CrashKind
 from outlast.model.lifecycle import Outcome, OutcomeKind
+from outlast.worker import foreign_ends
+from outlast.worker.foreign_ends import ForeignEnd
 
 try:
     import sentry_sdk
@@ -54,7 +54,7 @@ def watch_deaths() -> Callable[[], None]:
     The report has what the worker has found out: signal or exit code, memory, the stacks and the
     last lines of output, redacted as in the store.
     """
-    return deaths.listen(_report_death)
+    return foreign_ends.listen(_report_death)
 
 
 class _Reporter:

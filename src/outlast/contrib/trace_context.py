@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from outlast.task_options import META_MAX
+from outlast.client.task_options import META_MAX
 
 KEY, SENT = "otel", "sent"
 CHILD_SECONDS = 60.0  # from the enqueuing to the first attempt, within which that is a child

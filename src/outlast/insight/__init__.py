@@ -11,6 +11,7 @@ acting.py        acts on jobs, workers and schedules that are named, each with i
 bulk.py          acts on all jobs that match a filter: a preview, then bounded steps
 records.py       what people did, as documents
 documents.py     phases, and the JSON documents of the command line: a contract
+row.py           a job as programs see it
 availability.py  which workers can take what: the same rules for why, stats and doctor
 liveness.py      workers whose lock file on this machine is free: they are dead
 why.py           why a job is where it is, and what would move it

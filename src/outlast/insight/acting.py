@@ -13,6 +13,7 @@ from enum import StrEnum
 
 import msgspec
 
+from outlast.base.text import count_of
 from outlast.errors import JobNotFound, OutlastError, UsageError
 from outlast.insight.availability import holds
 from outlast.insight.queries import no_schedule, read_schedule
@@ -23,7 +24,6 @@ from outlast.store.protocol import Store
 from outlast.store.rows import StoredJob, WorkerRow, WorkerStatus
 from outlast.store.schedules import Deleted
 from outlast.store.values import Cancelled, Enqueued, Requeued
-from outlast.text import count_of
 
 BATCH = 500  # jobs in one transaction
 NAMED_MAX = 20  # jobs and workers that a record names one by one

@@ -13,7 +13,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 
 import msgspec
 
-from outlast.clock import SYSTEM, Clock
+from outlast.base.clock import SYSTEM, Clock
 from outlast.errors import UsageError, text_of
 from outlast.insight.acting import NAMED_MAX, By, Refused, Verb, name_jobs
 from outlast.insight.queries import SEARCHED_BYTES, look_through

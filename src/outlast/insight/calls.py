@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from outlast.model.job import SHELL_TASK
-from outlast.payloads import is_encoded
+from outlast.payload.payloads import is_encoded
 
 _PART_OF_ESCAPE = re.compile(r"(?<!\\)(?:\\\\)*(\\(?:u[0-9a-fA-F]{0,3})?)$")
 _CLOSING = {"[": "]", "{": "}"}

@@ -12,10 +12,10 @@ from typing import Any
 import msgspec
 
 from outlast.insight.availability import health
+from outlast.insight.row import moment, plain
 from outlast.model.crash import Charge, Crash, Progress
 from outlast.model.job import State
 from outlast.model.pause import NO_PAUSES, Pauses
-from outlast.row import moment, plain
 from outlast.store.evidence import EndedAttempt
 from outlast.store.logs import LogRow
 from outlast.store.rows import AttemptRow, RefusalRow, Served, StoredJob, WorkerRow

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from outlast.base.text import line
 from outlast.insight.availability import (
     dead,
     hindrance,
@@ -18,7 +19,6 @@ from outlast.insight.sentences import NAME_MAX, NAMES_SHOWN, fails, join_names, 
 from outlast.insight.situation import Situation
 from outlast.model.job import SHELL_TASK
 from outlast.store.rows import WorkerRow
-from outlast.text import line
 
 Standing = tuple[str, list[str], list[str], int]
 

@@ -12,7 +12,8 @@ from collections.abc import Iterable
 
 import msgspec
 
-from outlast.clock import SYSTEM
+from outlast.base.clock import SYSTEM
+from outlast.base.text import line, since, stamp
 from outlast.insight.acting import By, note_of
 from outlast.insight.documents import SCHEMA, Document, iso
 from outlast.insight.liveness import with_proof
@@ -20,7 +21,6 @@ from outlast.model.pause import NO_PAUSES, Pause, PauseKind, Pauses, is_heeded
 from outlast.store.protocol import Store
 from outlast.store.rows import JobFilter, StoredJob, WorkerRow, WorkerStatus
 from outlast.store.values import NewPause
-from outlast.text import line, since, stamp
 
 WAIT_SECONDS = 10.0  # for workers to acknowledge, unless told otherwise
 LOOK_SECONDS = 0.05  # between two looks whether they have

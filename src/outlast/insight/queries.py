@@ -19,7 +19,7 @@ from outlast.insight.situation import Situation
 from outlast.model.crash import Progress
 from outlast.model.job import State
 from outlast.model.pause import Pause, Pauses
-from outlast.option_words import describe_state
+from outlast.payload.option_words import describe_state
 from outlast.store.listing import LOOK_ROWS, find
 from outlast.store.protocol import Store
 from outlast.store.rows import (

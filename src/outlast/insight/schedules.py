@@ -15,11 +15,11 @@ import msgspec
 
 from outlast.errors import ConfigError, UsageError, text_of
 from outlast.insight.documents import SCHEMA, Document
+from outlast.insight.row import moment, read_payload
 from outlast.model.job import BACKFILL_KEY, TICKS_KEY
 from outlast.model.schedule import Spec
 from outlast.model.schedule_plan import Overlap
-from outlast.payloads import PLAIN, Payloads
-from outlast.row import moment, read_payload
+from outlast.payload.payloads import PLAIN, Payloads
 from outlast.store.schedules import ScheduleRow
 from outlast.store.values import NewJob
 

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import msgspec
 
-from outlast.clock import SYSTEM, Clock
+from outlast.base.clock import SYSTEM, Clock
+from outlast.base.text import line, span
 from outlast.errors import JobNotFound, OutlastError
 from outlast.insight.acting import By, NewerAttempt, Refused, note_on
 from outlast.insight.availability import holds
@@ -17,7 +18,6 @@ from outlast.model.job import State
 from outlast.store.protocol import Store
 from outlast.store.rows import StoredJob, WorkerRow
 from outlast.store.stacks import ASKS_MAX, StackAsk, asks_of, asks_text, standing
-from outlast.text import line, span
 
 WAIT_SECONDS = 10.0  # for an answer, unless told otherwise
 LOOK_SECONDS = 0.1  # between two looks whether it is there

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from outlast.clock import Clock
-from outlast.credentials import redact
+from outlast.base.clock import Clock
+from outlast.base.credentials import redact
 from outlast.insight.doctor import Exposure, Facts, examine, in_kubernetes, locks_of
 from outlast.insight.overview import read_overview
 from outlast.store.backend import file_of

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from outlast.base.text import count_of, line, since, span, stamp
 from outlast.insight.availability import drains, knows, list_alive, serves
 from outlast.insight.hindrances import Standing, describe_hindrance
 from outlast.insight.pauses import command_to_resume, describe, pause_of
@@ -22,7 +23,6 @@ from outlast.insight.situation import Explanation, Situation
 from outlast.model.crash import Charge, CrashKind
 from outlast.model.pause import PauseKind, Pauses
 from outlast.store.rows import WorkerRow
-from outlast.text import count_of, line, since, span, stamp
 
 
 def explain_waiting(about: Situation) -> Explanation:

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import msgspec
 
+from outlast.base.text import line, since, span, stamp
 from outlast.insight.availability import dead, holds, list_alive, silent, unheard
 from outlast.insight.documents import SCHEMA, Document
+from outlast.insight.row import moment
 from outlast.insight.sentences import (
     SAID_MAX,
     at_time,
@@ -28,10 +30,8 @@ from outlast.insight.situation import Explanation, Situation
 from outlast.insight.waiting import explain_waiting
 from outlast.model.job import State
 from outlast.model.lifecycle import OutcomeKind
-from outlast.row import moment
 from outlast.store.rows import EXPIRED, StoredJob, WorkerRow
 from outlast.store.statistics import PLACE_MAX
-from outlast.text import line, since, span, stamp
 
 POSITIONS = {
     "completed": "it is done",

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from prometheus_client.core import GaugeMetricFamily
 
-from outlast.clock import SYSTEM, Clock
+from outlast.base.clock import SYSTEM, Clock
 from outlast.errors import StoreError
 from outlast.metrics.collector import LookCollector
 from outlast.metrics.exposition import write_text

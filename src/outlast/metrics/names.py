@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from outlast.base.text import line
 from outlast.store.minutes import OTHER
-from outlast.text import line
 
 QUEUES_MAX, TASKS_MAX = 200, 500
 NAME_MAX = 200  # characters of a name

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
-from outlast import http_server
-from outlast.http_server import Response, listen, make_response
+from outlast.base import http_server
+from outlast.base.http_server import Response, listen, make_response
 from outlast.metrics.exposition import CONTENT_TYPE
 
 

@@ -9,9 +9,9 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from outlast.app import App
+from outlast.client.app import App
+from outlast.client.stores import refuse_enqueuing
 from outlast.errors import ApplicationError, describe, text_of
-from outlast.stores import refuse_enqueuing
 
 MODULES_SHOWN = 5  # of a package without an application
 OUR_PACKAGE = "outlast"  # has an application for a worker that runs nothing but commands

@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 
-from outlast import forks
+from outlast.base import forks
 from outlast.errors import UsageError, text_of
 from outlast.runner.protocol import (
     PREFIX_BYTES,

@@ -21,19 +21,20 @@ from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
-from outlast import forks
-from outlast.app import App
-from outlast.attempt import Attempt, Link
-from outlast.attempt_context import set_current
-from outlast.clock import Clock
-from outlast.codec import encode_result, encode_return
-from outlast.config import resolve_task_reuse
-from outlast.credentials import hide_logins
+from outlast.base import forks
+from outlast.base.clock import Clock
+from outlast.base.config import resolve_task_reuse
+from outlast.base.credentials import hide_logins
+from outlast.client.app import App
+from outlast.client.attempt import Attempt, Link
+from outlast.client.attempt_context import set_current
+from outlast.client.hooks import Context
+from outlast.client.task import Task
 from outlast.errors import BadArguments, NotEncrypted, UnknownTask, describe, text_of
-from outlast.hooks import Context
 from outlast.model.crash import LIMITS, CrashKind
 from outlast.model.lifecycle import Outcome, OutcomeKind
-from outlast.payloads import PLAIN
+from outlast.payload.codec import encode_result, encode_return
+from outlast.payload.payloads import PLAIN
 from outlast.runner.coroutine_stacks import stack_of
 from outlast.runner.outcomes import cut_short, excuse, judge, make_crashed, make_dead
 from outlast.runner.protocol import End
@@ -41,7 +42,6 @@ from outlast.runner.stacks import call_marked, run_marked
 from outlast.runner.task_reuse import ReusedTasks, is_as
 from outlast.runner.threads import Threads
 from outlast.store.values import Claimed
-from outlast.task import Task
 
 _NOTHING = (Any, None, type(None))  # return annotations that None fits
 _EXPIRED = Outcome(kind=OutcomeKind.RELEASED, message="it expired before it began", began=False)

@@ -13,16 +13,16 @@ from collections.abc import Callable, Coroutine
 from contextlib import AbstractContextManager, AsyncExitStack, ExitStack
 from typing import Any, NamedTuple, NoReturn
 
-from outlast.app import App
-from outlast.attempt import Attempt
-from outlast.attempt_context import set_current
-from outlast.clock import SYSTEM
+from outlast.base.clock import SYSTEM
+from outlast.client.app import App
+from outlast.client.attempt import Attempt
+from outlast.client.attempt_context import set_current
+from outlast.client.hooks import Context
+from outlast.client.task import Call
 from outlast.errors import UsageError
-from outlast.hooks import Context
 from outlast.model.crash import Progress
 from outlast.runner.execute import entered
 from outlast.store.values import Answer, Claimed
-from outlast.task import Call
 
 RunLoop = Callable[[Callable[[], Coroutine[Any, Any, None]]], None]
 

@@ -20,11 +20,11 @@ import traceback
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from outlast.app import App
-from outlast.attempt_context import current_token
-from outlast.clock import SYSTEM, Clock
+from outlast.base.clock import SYSTEM, Clock
+from outlast.client.app import App
+from outlast.client.attempt_context import current_token
+from outlast.client.log_fields import mark_records
 from outlast.errors import ApplicationError, StoreUnavailable, describe, text_of
-from outlast.log_fields import mark_records
 from outlast.model.crash import TEXT_MAX, CrashKind, Progress, clean
 from outlast.runner import interruptions
 from outlast.runner.application import load_app

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import msgspec
 
-from outlast.attempt import Attempt, StopReason
-from outlast.credentials import hide_logins
-from outlast.error_rules import EVERY_ERROR, ErrorRules, describe_refused, leaves_of
+from outlast.base.credentials import hide_logins
+from outlast.client.attempt import Attempt, StopReason
+from outlast.client.error_rules import EVERY_ERROR, ErrorRules, describe_refused, leaves_of
 from outlast.errors import (
     Cancel,
     Dead,

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from outlast.credentials import make_hider, redact
+from outlast.base.credentials import make_hider, redact
 from outlast.model.crash import hiding
 
 STACKS_SIGNAL: int = signal.SIGRTMIN + 7 if hasattr(signal, "SIGRTMIN") else signal.SIGUSR2

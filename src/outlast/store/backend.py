@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
-from outlast.clock import SYSTEM, Clock
-from outlast.config import URL_DEFAULT, URL_VARIABLE
-from outlast.credentials import FILE_SCHEMES, check_encoded, redact
+from outlast.base.clock import SYSTEM, Clock
+from outlast.base.config import URL_DEFAULT, URL_VARIABLE
+from outlast.base.credentials import FILE_SCHEMES, check_encoded, redact
+from outlast.base.forks import importing
 from outlast.errors import ConfigError, text_of
-from outlast.forks import importing
 
 if TYPE_CHECKING:
     from outlast.store.finding import Route

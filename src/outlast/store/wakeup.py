@@ -7,8 +7,8 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from outlast.clock import Clock
-from outlast.credentials import hide_logins
+from outlast.base.clock import Clock
+from outlast.base.credentials import hide_logins
 from outlast.errors import describe
 from outlast.events import emit
 

@@ -10,16 +10,16 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from outlast.app import App
-from outlast.config import check_seconds, check_whole
+from outlast.base.config import check_seconds, check_whole
+from outlast.base.sync import blocking, hop, run_in_background
+from outlast.client.app import App
+from outlast.client.job import Job
+from outlast.client.task import Task
 from outlast.errors import UsageError
-from outlast.job import Job
 from outlast.store.backend import file_of
 from outlast.store.protocol import Store
 from outlast.store.rows import JobFilter, StoredJob
 from outlast.store.schedules import Origin
-from outlast.sync import blocking, hop, run_in_background
-from outlast.task import Task
 from outlast.testing.arguments import WantedCall
 from outlast.testing.drain import drain
 from outlast.testing.faults import Fault, FaultKind, FaultWatch

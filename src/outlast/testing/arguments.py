@@ -11,11 +11,11 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from outlast.codec import to_json
+from outlast.client.task import Task
 from outlast.errors import UsageError
-from outlast.row import plain, read_payload
+from outlast.insight.row import plain, read_payload
+from outlast.payload.codec import to_json
 from outlast.store.rows import StoredJob
-from outlast.task import Task
 
 SHOWN_MAX = 5  # jobs in a message
 VALUE_MAX = 200  # characters

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import functools
 
-from outlast.app import App
-from outlast.config import WorkerSettings, worker_settings
+from outlast.base.config import WorkerSettings, worker_settings
+from outlast.client.app import App
 from outlast.store.schedules import DUE_MAX, FIRST_PAGE
 from outlast.testing.faults import FaultWatch, WatchedAttempt
 from outlast.worker.in_process import LocalHooks, open_worker

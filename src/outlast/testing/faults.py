@@ -15,14 +15,14 @@ from typing import Any
 
 import msgspec
 
-from outlast.attempt import Attempt
-from outlast.clock import Clock
+from outlast.base.clock import Clock
+from outlast.base.sync import drive, loop_is_running
+from outlast.client.attempt import Attempt
 from outlast.errors import LostLease, StoreUnavailable
 from outlast.model.crash import Crash
 from outlast.model.lease import DeathCause
 from outlast.model.lifecycle import OutcomeKind, Transition
 from outlast.store.protocol import ForeignConnection, Store
-from outlast.sync import drive, loop_is_running
 from outlast.worker.maintenance.reaper import Reaper
 from outlast.worker.worker import Worker
 

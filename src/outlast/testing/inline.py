@@ -11,14 +11,14 @@ import contextvars
 import functools
 from typing import Any, NoReturn, TypeVar
 
-from outlast.attempt import Attempt
-from outlast.attempt_context import set_current
-from outlast.codec import decode_result, encode_result, to_json
+from outlast.base.sync import loop_is_running
+from outlast.client.attempt import Attempt
+from outlast.client.attempt_context import set_current
+from outlast.client.task import Call
 from outlast.errors import SyncInLoop, UsageError
 from outlast.model.crash import Progress
+from outlast.payload.codec import decode_result, encode_result, to_json
 from outlast.store.values import Answer, Claimed
-from outlast.sync import loop_is_running
-from outlast.task import Call
 
 R = TypeVar("R")
 

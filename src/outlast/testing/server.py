@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from urllib.parse import unquote, urlsplit
 
-from outlast.clock import SYSTEM
-from outlast.credentials import redact
+from outlast.base.clock import SYSTEM
+from outlast.base.credentials import redact
 from outlast.errors import ConfigError
 from outlast.model.crash import Crash, CrashKind
 from outlast.model.job import State

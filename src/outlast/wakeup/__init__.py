@@ -18,7 +18,7 @@ import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from outlast.clock import SYSTEM, Clock
+from outlast.base.clock import SYSTEM, Clock
 from outlast.errors import ConfigError
 from outlast.store.backend import file_of
 from outlast.wakeup.address import Address, parse

@@ -14,7 +14,7 @@ from urllib.parse import parse_qsl, unquote
 
 import msgspec
 
-from outlast.credentials import check_encoded, redact
+from outlast.base.credentials import check_encoded, redact
 from outlast.errors import ConfigError, text_of
 from outlast.wakeup.kinds import BY_SCHEME, KINDS, Kind
 

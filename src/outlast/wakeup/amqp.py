@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import aio_pika
 from aio_pika.abc import DeliveryMode, ExchangeType
 
-from outlast.clock import SYSTEM
+from outlast.base.clock import SYSTEM
 from outlast.wakeup.notice import Notice, token_of
 
 if TYPE_CHECKING:

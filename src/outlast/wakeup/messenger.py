@@ -16,7 +16,7 @@ from typing import Protocol
 
 import msgspec
 
-from outlast.clock import SYSTEM, Clock
+from outlast.base.clock import SYSTEM, Clock
 from outlast.store.wakeup import Backoff, Listening, end
 from outlast.wakeup.inbox import Inbox
 from outlast.wakeup.notice import Notice, read

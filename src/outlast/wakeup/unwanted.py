@@ -8,7 +8,7 @@ import asyncio
 from contextlib import suppress
 from typing import Protocol
 
-from outlast.clock import Clock
+from outlast.base.clock import Clock
 from outlast.errors import text_of
 from outlast.events import emit
 

@@ -41,7 +41,7 @@ from outlast.web.site import Refuse, Site
 from outlast.web.visit import Visit
 
 if TYPE_CHECKING:
-    from outlast.app import App
+    from outlast.client.app import App
 
 COLOURS = ("red", "orange", "yellow", "green", "blue", "purple", "grey")
 

@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
-from outlast.clock import Clock
+from outlast.base.clock import Clock
 from outlast.errors import OutlastError
 from outlast.insight.bulk import PATIENCE, go_on
 from outlast.store.protocol import Store

@@ -16,7 +16,7 @@ import hashlib
 from array import array
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 
-from outlast.clock import Clock, secret_bytes
+from outlast.base.clock import Clock, secret_bytes
 
 SLOTS = 4096
 ADDRESS_TRIES, ADDRESS_SECONDS = 5, 30.0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 from starlette.responses import PlainTextResponse, Response
 
+from outlast.base.text import lines
 from outlast.errors import JobNotFound
 from outlast.insight.queries import Dossier, read_dossier
 from outlast.insight.situation import Explanation, Situation
@@ -12,12 +13,11 @@ from outlast.insight.stacks import AskedStack, find_unanswered
 from outlast.insight.why import why
 from outlast.model.fingerprint import find_line, own_stack
 from outlast.model.job import State
-from outlast.payloads import is_encrypted
+from outlast.payload.payloads import is_encrypted
 from outlast.store.actions import ActionRow
 from outlast.store.protocol import Store
 from outlast.store.rows import StoredJob
 from outlast.store.statistics import Place
-from outlast.text import lines
 from outlast.web.access import Right
 from outlast.web.endpoint import Endpoint
 from outlast.web.job_logs import LINE_MAX, LINES_SHOWN, read_logs, show_log

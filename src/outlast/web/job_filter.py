@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from outlast.config import parse_seconds
+from outlast.base.config import parse_seconds
 from outlast.insight.queries import state_of
 from outlast.model.job import State
 from outlast.store.searching import SEARCH_MAX, Texts, is_searchable

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from outlast.base.text import cut, safe
 from outlast.store.logs import LogLine, LogRow
-from outlast.text import cut, safe
 from outlast.web.visit import Visit
 
 LINES_SHOWN = 50  # on the page of the job; its own page has all that are kept

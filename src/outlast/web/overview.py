@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from starlette.responses import Response
 
+from outlast.base.text import count_of
 from outlast.insight.deaths import DeathGroup, read_largest_groups
 from outlast.insight.doctor import Locks
 from outlast.insight.doctor.finding import Facts
@@ -15,7 +16,6 @@ from outlast.insight.history import AttemptHistory, Series, read_history
 from outlast.insight.overview import Overview, read_overview
 from outlast.store.finding import Finding, Level
 from outlast.store.protocol import Store
-from outlast.text import count_of
 from outlast.web.endpoint import Endpoint
 from outlast.web.findings import group_findings
 from outlast.web.visit import Visit

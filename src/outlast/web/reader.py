@@ -11,9 +11,9 @@ import asyncio
 from collections.abc import Awaitable, Callable, Hashable, Iterable
 from typing import Any, TypeVar
 
-from outlast.clock import Clock
+from outlast.base.clock import Clock
+from outlast.client.stores import StoreProvider
 from outlast.store.protocol import Store
-from outlast.stores import StoreProvider
 from outlast.web.covering import Covering
 from outlast.web.hiding import Hiding
 

@@ -11,9 +11,9 @@ import msgspec
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
+from outlast.base.text import ago, count_of, line, rough, safe, size, span, stamp
 from outlast.insight.calls import describe_call
 from outlast.model.crash import Charge
-from outlast.text import ago, count_of, line, rough, safe, size, span, stamp
 from outlast.web.access import ANYONE, Right
 from outlast.web.assets import asset_path
 from outlast.web.findings import SHOWN_MAX

@@ -11,7 +11,7 @@ from collections.abc import Callable, Hashable
 
 import msgspec
 
-from outlast.clock import Clock
+from outlast.base.clock import Clock
 from outlast.web.reader import StoreReader
 
 KEEP_SECONDS = 1.0

@@ -10,7 +10,7 @@ from itertools import islice, zip_longest
 
 import msgspec
 
-from outlast.clock import Clock
+from outlast.base.clock import Clock
 from outlast.errors import OutlastError
 from outlast.insight.availability import health
 from outlast.insight.overview import Overview, read_overview

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from outlast.http_server import is_address, name_of
+from outlast.base.http_server import is_address, name_of
 from outlast.web.problem import Problem, answer_for
 
 _DIGITS = re.compile(r"[0-9]+")

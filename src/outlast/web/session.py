@@ -12,7 +12,7 @@ from typing import Protocol
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from outlast.clock import draw_secret
+from outlast.base.clock import draw_secret
 from outlast.web.access import ANYONE, EVERYTHING, Access
 from outlast.web.local_peer import uid_of
 from outlast.web.problem import Problem, answer_plainly

@@ -23,8 +23,8 @@ from pathlib import Path
 from starlette.requests import Request
 from starlette.responses import Response
 
-from outlast.clock import SYSTEM, Clock, secret_bytes
-from outlast.passwords import decoy_for, read_users
+from outlast.base.clock import SYSTEM, Clock, secret_bytes
+from outlast.base.passwords import decoy_for, read_users
 from outlast.web.access import EVERYTHING, Access
 from outlast.web.guesses import Guesses, network_of
 from outlast.web.problem import Problem, WebRefusal, answer_plainly

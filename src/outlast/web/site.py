@@ -9,9 +9,9 @@ from weakref import WeakKeyDictionary
 from starlette.requests import Request
 from starlette.responses import Response
 
-from outlast.clock import SYSTEM, Clock
+from outlast.base.clock import SYSTEM, Clock
+from outlast.client.stores import StoreProvider
 from outlast.store.protocol import Store
-from outlast.stores import StoreProvider
 from outlast.web.access import Judge
 from outlast.web.bulk_runner import BulkRunner
 from outlast.web.covering import Covering

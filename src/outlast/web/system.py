@@ -5,10 +5,10 @@ from __future__ import annotations
 from starlette.responses import Response
 
 from outlast import __version__
+from outlast.base.text import size, span
 from outlast.insight.system import SystemReport, read_system
 from outlast.store.finding import Level
 from outlast.store.protocol import Store
-from outlast.text import size, span
 from outlast.web.endpoint import Endpoint
 from outlast.web.findings import group_findings
 from outlast.web.visit import Visit

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from starlette.responses import Response
 
+from outlast.base.text import span
 from outlast.insight.history import AttemptHistory, read_history
 from outlast.insight.overview import read_overview
 from outlast.insight.pauses import describe
 from outlast.insight.tasks import TaskView, find_quantile, list_tasks
 from outlast.store.minutes import BOUNDS
 from outlast.store.protocol import Store
-from outlast.text import span
 from outlast.web.endpoint import Endpoint
 from outlast.web.listing import require_name
 from outlast.web.problem import WebRefusal

@@ -11,9 +11,9 @@ import socket
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from typing import Any
 
-from outlast.clock import SYSTEM, Clock
-from outlast.config import WorkerSettings
-from outlast.credentials import make_hider
+from outlast.base.clock import SYSTEM, Clock
+from outlast.base.config import WorkerSettings
+from outlast.base.credentials import make_hider
 from outlast.errors import ConfigError, text_of
 from outlast.events import emit
 from outlast.runner.garbage import keep_what_is_loaded

@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from outlast.clock import Clock
+from outlast.base.clock import Clock
+from outlast.base.text import line
 from outlast.errors import StoreUnavailable
-from outlast.text import line
 
 TELL_SECONDS = 5.0  # a duty has to fail before the row says so
 GIVE_UP_SECONDS = 300.0  # the vital duty has to fail while beats go through

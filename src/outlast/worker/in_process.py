@@ -15,11 +15,12 @@ from typing import Any
 
 import msgspec
 
-from outlast import forks
-from outlast.app import App
-from outlast.attempt import Attempt
-from outlast.clock import Clock
-from outlast.config import WorkerSettings, worker_settings
+from outlast.base import forks
+from outlast.base.clock import Clock
+from outlast.base.config import WorkerSettings, worker_settings
+from outlast.base.sync import loop_is_running
+from outlast.client.app import App
+from outlast.client.attempt import Attempt
 from outlast.errors import StoreUnavailable, UsageError
 from outlast.model.crash import CrashKind, Progress
 from outlast.model.job import ALONE_IN_RUNNER
@@ -33,7 +34,6 @@ from outlast.runner.stacks import own_first
 from outlast.store.protocol import CLAIMS_MAX
 from outlast.store.schedules import NewSchedule
 from outlast.store.values import Answer, Claimed, ClaimRequest, Save
-from outlast.sync import loop_is_running
 from outlast.worker.assemble import open_parts
 from outlast.worker.base import WAITS, CheckpointSink, PoolOwner
 from outlast.worker.claims.ledger import Ledger

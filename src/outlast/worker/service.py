@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Protocol
 
-from outlast.clock import Clock
+from outlast.base.clock import Clock
 from outlast.errors import StoreError, describe
 from outlast.events import emit
 from outlast.worker.condition import Failure

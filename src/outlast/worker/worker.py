@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 
-from outlast.clock import Clock
-from outlast.config import WorkerSettings, lease_terms
-from outlast.credentials import hide_logins
+from outlast.base.clock import Clock
+from outlast.base.config import WorkerSettings, lease_terms
+from outlast.base.credentials import hide_logins
 from outlast.errors import describe
 from outlast.events import emit
 from outlast.model.lease import DeathCause, patience

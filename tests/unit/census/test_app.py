@@ -8,7 +8,7 @@ import pytest
 
 from examples.census import app as demo
 from examples.census.app import Pacer
-from outlast.attempt import StopReason
+from outlast.client.attempt import StopReason
 from outlast.errors import Stopped
 
 

@@ -12,12 +12,12 @@ from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.trace import SpanKind, StatusCode
 
 import outlast
-from outlast import deaths
 from outlast.contrib import otel
-from outlast.deaths import ForeignEnd
 from outlast.model.crash import Crash, CrashKind, hiding
 from outlast.model.job import Policy
 from outlast.store.values import Enqueued
+from outlast.worker import foreign_ends
+from outlast.worker.foreign_ends import ForeignEnd
 from tests.manual_clock import ManualClock
 from tests.unit.contrib.tracing_kit import Spans, facts, ids, origin
 from tests.unit.runner.execute_kit import Bench
@@ -232,9 +232,9 @@ def ended(**fields: object) -> ForeignEnd:
 def watched() -> Spans:
     spans = Spans()
     stop = otel.watch_deaths(tracer_provider=spans.provider)
-    deaths.tell(ended)
+    foreign_ends.tell(ended)
     stop()
-    deaths.tell(lambda: ended(queue="after the end"))
+    foreign_ends.tell(lambda: ended(queue="after the end"))
     return spans
 
 
@@ -253,7 +253,7 @@ def test_the_span_of_an_attempt_whose_process_has_died_is_made_by_its_worker(
 def test_the_span_of_an_attempt_that_was_killed_for_a_cancel_is_no_error() -> None:
     spans = Spans()
     stop = otel.watch_deaths(tracer_provider=spans.provider)
-    deaths.tell(lambda: ended(outcome="cancelled"))
+    foreign_ends.tell(lambda: ended(outcome="cancelled"))
     stop()
     span = spans.one("process mail")
     assert "error.type" not in facts(span)
@@ -261,7 +261,7 @@ def test_the_span_of_an_attempt_that_was_killed_for_a_cancel_is_no_error() -> No
 
 
 def test_without_a_listener_nothing_is_made() -> None:
-    deaths.tell(lambda: pytest.fail("made for no listener"))
+    foreign_ends.tell(lambda: pytest.fail("made for no listener"))
 
 
 def test_a_listener_that_fails_keeps_no_other_from_hearing(
@@ -272,8 +272,11 @@ def test_a_listener_that_fails_keeps_no_other_from_hearing(
     def fails(each: ForeignEnd) -> None:
         raise ValueError("full")
 
-    stops = [deaths.listen(fails), deaths.listen(lambda each: heard.append(each.job_id))]
-    deaths.tell(ended)
+    stops = [
+        foreign_ends.listen(fails),
+        foreign_ends.listen(lambda each: heard.append(each.job_id)),
+    ]
+    foreign_ends.tell(ended)
     for stop in stops:
         stop()
     assert heard == [3]

@@ -15,10 +15,10 @@ from sentry_sdk.envelope import Envelope
 from sentry_sdk.transport import Transport
 
 import outlast
-from outlast import deaths
 from outlast.contrib import sentry
-from outlast.deaths import ForeignEnd
 from outlast.model.crash import Crash, CrashKind, hiding
+from outlast.worker import foreign_ends
+from outlast.worker.foreign_ends import ForeignEnd
 from tests.unit.runner.execute_kit import Bench
 
 
@@ -185,11 +185,11 @@ def died(**fields: Any) -> ForeignEnd:
 
 def test_a_death_is_reported_by_the_worker_with_its_evidence(kept: Kept) -> None:
     stop = sentry.watch_deaths()
-    deaths.tell(died)
-    deaths.tell(lambda: died(outcome="released", crash=None))
-    deaths.tell(lambda: died(outcome="cancelled"))  # it did not stop when asked
+    foreign_ends.tell(died)
+    foreign_ends.tell(lambda: died(outcome="released", crash=None))
+    foreign_ends.tell(lambda: died(outcome="cancelled"))  # it did not stop when asked
     stop()
-    deaths.tell(died)
+    foreign_ends.tell(died)
     (event,) = kept.events
     assert event["message"] == "work: the runner died of SIGSEGV"
     assert event["level"] == "error"
@@ -204,7 +204,7 @@ def test_a_death_is_reported_by_the_worker_with_its_evidence(kept: Kept) -> None
 def test_what_is_not_charged_is_a_warning(kept: Kept) -> None:
     stop = sentry.watch_deaths()
     crash = Crash(kind=CrashKind.LOST_WORKER, message="worker w1 is gone")
-    deaths.tell(lambda: died(outcome="lost_worker", crash=crash))
+    foreign_ends.tell(lambda: died(outcome="lost_worker", crash=crash))
     stop()
     assert [event["level"] for event in kept.events] == ["warning"]
 

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
+from outlast.client.task_options import META_MAX
 from outlast.contrib.trace_context import CHILD_SECONDS, SentBy, note_context, read_context
-from outlast.task_options import META_MAX
 
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 CARRIER = {"traceparent": PARENT, "tracestate": "a=b"}

@@ -8,7 +8,7 @@ import pytest
 
 from outlast.insight.calls import describe_call
 from outlast.model.job import SHELL_TASK
-from outlast.payloads import MARK
+from outlast.payload.payloads import MARK
 
 ARGS = {"book": 'Em"ma \\ é', "pages": 20, "layout": {"fonts": ["Garamond", None], "dpi": 1.5}}
 SHOWN = r'book="Em\"ma \\ é", pages=20, layout={"fonts": ["Garamond", null], "dpi": 1.5}'

@@ -26,7 +26,7 @@ from outlast.insight.doctor import (
     look_at,
 )
 from outlast.model.pause import Pause, PauseKind
-from outlast.payloads import Payloads
+from outlast.payload.payloads import Payloads
 from outlast.store.migrations import Applied, Step, check_usable
 from outlast.store.postgres.checks import PostgresFacts
 from outlast.store.postgres.route import PostgresRoute

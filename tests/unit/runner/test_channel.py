@@ -16,7 +16,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from outlast import forks
+from outlast.base import forks
 from outlast.errors import UsageError
 from outlast.model.crash import CrashKind, Progress
 from outlast.model.lifecycle import Outcome, OutcomeKind

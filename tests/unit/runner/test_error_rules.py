@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 import outlast
-from outlast.attempt import StopReason
+from outlast.client.attempt import StopReason
 from outlast.model.crash import CrashKind
 from outlast.model.lifecycle import Outcome, OutcomeKind
 from tests.unit.runner import execute_kit

@@ -10,7 +10,7 @@ import pytest
 import structlog
 
 import outlast
-from outlast.log_fields import mark_records
+from outlast.client.log_fields import mark_records
 from tests.unit.runner import execute_kit
 from tests.unit.runner.execute_kit import Bench
 

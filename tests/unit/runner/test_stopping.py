@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import outlast
-from outlast.attempt import StopReason
+from outlast.client.attempt import StopReason
 from outlast.model.crash import LIMITS, CrashKind
 from outlast.model.job import Policy
 from outlast.model.lifecycle import Outcome, OutcomeKind

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 import outlast
-from outlast.config import TASK_REUSE_VARIABLE
+from outlast.base.config import TASK_REUSE_VARIABLE
 from outlast.errors import ConfigError
 from outlast.model.lifecycle import OutcomeKind
 from outlast.runner import task_reuse

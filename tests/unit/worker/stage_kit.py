@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import msgspec
 import pytest
 
-from outlast.config import WorkerSettings
+from outlast.base.config import WorkerSettings
 from outlast.errors import StoreUnavailable
 from outlast.store.rows import WorkerStatus
 from outlast.store.values import Beat, NewWorker, Registered, Snapshot, WorkerRef

@@ -7,7 +7,7 @@ from typing import Any
 from unittest import mock
 
 import outlast
-from outlast.config import worker_settings
+from outlast.base.config import worker_settings
 from outlast.model.crash import Progress
 from outlast.model.job import Policy, State
 from outlast.runner.protocol import End

@@ -12,7 +12,9 @@ from django.core.exceptions import ImproperlyConfigured
 from django.db import DEFAULT_DB_ALIAS, connections
 from django.utils import timezone
 
-from outlast.config import check_name
+from outlast.base.config import check_name
+from outlast.base.sync import blocking, loop_is_running
+from outlast.client.task_options import make_placement, make_policy
 from outlast.contrib.django import calls
 from outlast.contrib.django import tasks_api as api
 from outlast.contrib.django.database import begins_by_reading, is_of_tests, url_of
@@ -20,8 +22,6 @@ from outlast.contrib.django.project import app, own_url, refuse_loop_in_atomic
 from outlast.contrib.django.results import read_result
 from outlast.errors import ConfigError, ConnectionMismatch, UsageError, text_of
 from outlast.store.values import NewJob
-from outlast.sync import blocking, loop_is_running
-from outlast.task_options import make_placement, make_policy
 
 READS_FIRST = (
     "a transaction on {!r} that begins with a read cannot write any more once a worker has written"

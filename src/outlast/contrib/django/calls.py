@@ -12,16 +12,16 @@ from typing import Any
 
 from django.core.exceptions import ImproperlyConfigured
 
-from outlast.codec import to_json, too_large
-from outlast.config import MAX_PAYLOAD
+from outlast.base.config import MAX_PAYLOAD
+from outlast.client.task import Call
+from outlast.client.task import Task as OutlastTask
+from outlast.client.task_options import TaskOptions, make_placement, make_policy
 from outlast.contrib.django.attempts import function_of
 from outlast.contrib.django.project import app
 from outlast.contrib.django.tasks_api import normalize_json, to_plain
 from outlast.errors import BadArguments, ConfigError, text_of
-from outlast.row import plain
-from outlast.task import Call
-from outlast.task import Task as OutlastTask
-from outlast.task_options import TaskOptions, make_placement, make_policy
+from outlast.insight.row import plain
+from outlast.payload.codec import to_json, too_large
 
 _BY_POSITION = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 OF_BACKENDS = {"database", "url"}

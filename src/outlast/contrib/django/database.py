@@ -14,11 +14,11 @@ from urllib.parse import quote, urlencode
 from django.core.exceptions import ImproperlyConfigured
 from django.db import connections, transaction
 
-from outlast.clock import SYSTEM
+from outlast.base.clock import SYSTEM
+from outlast.base.sync import drive, run_in_background
 from outlast.errors import ConfigError, text_of
 from outlast.store import open_store
 from outlast.store.foreign.drivers import open_driver
-from outlast.sync import drive, run_in_background
 
 _TO_THE_SERVER = ("sslmode", "sslcert", "sslkey", "sslrootcert", "sslcrl", "passfile", "options")
 _OF_DJANGO = (

@@ -9,7 +9,7 @@ from django.conf import settings
 from django.db import models
 from django.utils import timezone
 
-from outlast.row import moment
+from outlast.insight.row import moment
 
 
 class MomentField(models.Field):

@@ -18,10 +18,10 @@ from django.db import transaction
 from django.http import HttpResponse
 from django.views.decorators.csrf import csrf_exempt
 
+from outlast.base.sync import run_in_background
 from outlast.contrib.django.page_settings import SETTING, chosen_settings
 from outlast.contrib.django.project import store_url
 from outlast.errors import ConfigError, text_of
-from outlast.sync import run_in_background
 
 try:
     from outlast.web.access import Access, Right

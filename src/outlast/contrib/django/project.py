@@ -15,16 +15,16 @@ from django.core.signals import setting_changed
 from django.db import DEFAULT_DB_ALIAS, connections
 from django.utils.module_loading import import_string
 
-from outlast.app import App
-from outlast.clock import Clock
+from outlast.base.clock import Clock
+from outlast.base.sync import drive, loop_is_running
+from outlast.client.app import App
+from outlast.client.stores import StoreProvider
+from outlast.client.task import Task
+from outlast.client.task_options import TaskOptions
 from outlast.contrib.django.database import url_of
 from outlast.errors import UsageError
 from outlast.store.foreign.connection import foreign
 from outlast.store.values import Enqueued, NewJob
-from outlast.stores import StoreProvider
-from outlast.sync import drive, loop_is_running
-from outlast.task import Task
-from outlast.task_options import TaskOptions
 
 R = TypeVar("R")
 

@@ -11,13 +11,13 @@ from typing import Any
 import msgspec
 from django.utils.module_loading import autodiscover_modules
 
+from outlast.client.job import ID_LIMIT
 from outlast.contrib.django import calls
 from outlast.contrib.django import tasks_api as api
-from outlast.job import ID_LIMIT
+from outlast.insight.row import plain
 from outlast.model.crash import LIMITS, Crash, CrashKind
 from outlast.model.job import State
 from outlast.model.lifecycle import OutcomeKind
-from outlast.row import plain
 
 _READY, _RUNNING, _FAILED, _SUCCESSFUL = (
     api.TaskResultStatus.READY,

@@ -10,7 +10,7 @@ from typing import Any
 
 from django.db import connections
 
-from outlast.app import App
+from outlast.client.app import App
 from outlast.contrib.django.project import database, store_url
 from outlast.errors import UsageError
 from outlast.store.backend import file_of

@@ -6,13 +6,13 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
-from outlast.clock import SYSTEM
+from outlast.base.clock import SYSTEM
+from outlast.base.sync import run_in_background
 from outlast.contrib.django.project import store_url
 from outlast.insight.acting import By, Verb, note_on, trigger_schedule
 from outlast.store import open_store
 from outlast.store.protocol import Store
 from outlast.store.values import Cancelled, Requeued
-from outlast.sync import run_in_background
 
 R = TypeVar("R")
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from outlast.base.text import count_of, line
 from outlast.errors import UsageError
 from outlast.insight.doctor.finding import Application, Facts
 from outlast.insight.schedules import call_of
-from outlast.payloads import is_encrypted
+from outlast.payload.payloads import is_encrypted
 from outlast.store.finding import Finding, Level, ok
 from outlast.store.schedules import ScheduleRow
 from outlast.store.statistics import UNENCRYPTED_MAX
-from outlast.text import count_of, line
 
 NAMES_SHOWN = 5
 

@@ -7,13 +7,13 @@ import stat
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 
-from outlast.credentials import hide_logins
+from outlast.base.credentials import hide_logins
+from outlast.base.text import line
 from outlast.errors import ConfigError
 from outlast.insight.doctor.finding import Exposure, Facts, MessengerUrl
 from outlast.store.backend import backend_of
 from outlast.store.environment import is_here, owner_unless_own
 from outlast.store.finding import Finding, Level, ok
-from outlast.text import line
 from outlast.wakeup import address
 from outlast.wakeup.kinds import TLS_SCHEMES
 

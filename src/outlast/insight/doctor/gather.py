@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from outlast.clock import SYSTEM
+from outlast.base.clock import SYSTEM
 from outlast.errors import NotPermitted, SchemaMismatch, StoreError, text_of
 from outlast.insight.queries import read_workers
 from outlast.model.job import State

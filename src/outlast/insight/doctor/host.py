@@ -8,12 +8,12 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
+from outlast.base.text import line
 from outlast.insight.doctor.finding import Application, Facts, Locks
 from outlast.store.backend import file_of
 from outlast.store.environment import owner_unless_own
 from outlast.store.finding import Finding, Level, ok
 from outlast.store.lockfile import directory_for, is_trusted, refuses
-from outlast.text import line
 
 TMPFILES = ("/etc/tmpfiles.d", "/run/tmpfiles.d", "/usr/lib/tmpfiles.d")
 AGE_FIELD = 5  # of a line of tmpfiles.d: type path mode user group age argument

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from outlast.base.text import line
 from outlast.insight.doctor.finding import Facts
 from outlast.insight.schedules import falling_into_changes, find_malformed
 from outlast.store.finding import Finding, Level
-from outlast.text import line
 
 SHOWN = 5
 SAID_MAX = 400

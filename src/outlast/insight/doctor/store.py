@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from outlast.base.text import line
 from outlast.insight.doctor.finding import Facts
 from outlast.store.finding import Finding, Level, ok
-from outlast.text import line
 
 SAID_MAX = 600  # characters of an error
 NO_MIGRATION = "Do what is said there; `outlast migrate` does not help."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
+from outlast.base.text import count_of, line, since, span
 from outlast.insight.availability import dead, duty_of, health, hindrance, list_alive, takes_nothing
 from outlast.insight.doctor.finding import Facts
 from outlast.insight.doctor.store import GRANT
@@ -11,7 +12,6 @@ from outlast.insight.pauses import command_to_resume, describe
 from outlast.insight.sentences import HOLD_NO_SLOTS, describe_waits
 from outlast.store.finding import Finding, Level, ok
 from outlast.store.rows import WorkerRow, WorkerStatus
-from outlast.text import count_of, line, since, span
 
 HOUR, DAY = 3_600.0, 86_400.0
 NAMES_SHOWN = 5

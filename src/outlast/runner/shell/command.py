@@ -17,7 +17,7 @@ import subprocess
 import threading
 from collections.abc import Mapping, Sequence
 
-from outlast.clock import SYSTEM
+from outlast.base.clock import SYSTEM
 from outlast.errors import text_of
 from outlast.runner.printing import write_all
 from outlast.runner.tail import Tail

@@ -25,8 +25,8 @@ from typing import Any, Self
 
 import msgspec
 
-from outlast.attempt import Attempt
-from outlast.clock import SYSTEM
+from outlast.base.clock import SYSTEM
+from outlast.client.attempt import Attempt
 from outlast.errors import BadArguments, LostLease, StoreUnavailable, UsageError, text_of
 
 SOCKET_VARIABLE, TOKEN_VARIABLE = "OUTLAST_SOCKET", "OUTLAST_TOKEN"

@@ -12,19 +12,19 @@ import json
 import os
 from typing import Any, Unpack
 
-from outlast.app import App
-from outlast.attempt import Attempt
-from outlast.attempt_context import current
-from outlast.config import URL_VARIABLE, WAKEUP_VARIABLE
-from outlast.credentials import without_secrets
+from outlast.base.config import URL_VARIABLE, WAKEUP_VARIABLE
+from outlast.base.credentials import without_secrets
+from outlast.base.text import signal_name
+from outlast.client.app import App
+from outlast.client.attempt import Attempt
+from outlast.client.attempt_context import current
+from outlast.client.task import Task
+from outlast.client.task_options import TaskOptions
 from outlast.errors import Snooze
 from outlast.model.job import SHELL_TASK
 from outlast.runner import interruptions
 from outlast.runner.shell.command import Command, CommandFailed, start_command
 from outlast.runner.shell.control_socket import ControlSocket
-from outlast.task import Task
-from outlast.task_options import TaskOptions
-from outlast.text import signal_name
 
 TEMPORARY = 75  # EX_TEMPFAIL of sysexits.h: "the user is invited to retry"
 PAUSE_FIRST, PAUSE_MAX = 2.0, 600.0  # seconds before the retry that a command has asked for

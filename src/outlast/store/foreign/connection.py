@@ -5,7 +5,7 @@ The SQL is the stores'; ``drivers`` leads into the transaction that is open on a
 
 from __future__ import annotations
 
-from outlast.clock import SYSTEM, Clock
+from outlast.base.clock import SYSTEM, Clock
 from outlast.errors import ConnectionMismatch
 from outlast.store.foreign.drivers import open_driver
 from outlast.store.protocol import ForeignConnection

@@ -19,10 +19,10 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from typing import Any, TypeVar
 
+from outlast.base.sync import loop_is_running
 from outlast.errors import ConnectionMismatch, UsageError, text_of
 from outlast.store.backend import Callers, all_callers
 from outlast.store.protocol import ForeignDriver
-from outlast.sync import loop_is_running
 
 T = TypeVar("T")
 Use = Callable[[Any], T]

@@ -7,7 +7,7 @@ import weakref
 from collections.abc import Sequence
 from typing import Any
 
-from outlast.clock import Clock
+from outlast.base.clock import Clock
 from outlast.errors import ConnectionMismatch
 from outlast.store.backend import Callers
 from outlast.store.foreign.drivers import (

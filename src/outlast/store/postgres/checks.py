@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 
+from outlast.base.text import line, span
 from outlast.store.finding import CheckContext, Finding, Level, ok
-from outlast.text import line, span
 
 OLDEST = 140_000
 CONNECTIONS_OF_A_WORKER = 5  # exchange and reads 2, heartbeat 1, wake-ups 1, presence 1

@@ -27,7 +27,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
-from outlast.clock import Clock
+from outlast.base.clock import Clock
 from outlast.store.postgres.statements import array_text, texts_array_text
 from outlast.store.turns import KINDS_MAX
 from outlast.store.values import ClaimRequest

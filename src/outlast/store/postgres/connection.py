@@ -8,7 +8,7 @@ from typing import Any
 import asyncpg
 import msgspec
 
-from outlast.credentials import check_encoded, make_hider, redact
+from outlast.base.credentials import check_encoded, make_hider, redact
 from outlast.errors import ConfigError, text_of
 from outlast.store.postgres.session import KEEPALIVE, READS_ONLY, settings_of, use_one_schema
 

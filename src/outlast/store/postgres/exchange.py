@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from outlast.clock import Clock
+from outlast.base.clock import Clock
 from outlast.model.job import Policy
 from outlast.model.lifecycle import OutcomeKind, Transition
 from outlast.store.columns import count_of, read_policy

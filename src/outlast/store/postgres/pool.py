@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary, ref
 
-from outlast.credentials import make_hider, redact
+from outlast.base.credentials import make_hider, redact
 from outlast.errors import SchemaMismatch, StoreCorrupt, StoreUnavailable, text_of
 from outlast.store.postgres.connection import Settings, connect
 from outlast.store.postgres.errors import (

@@ -9,9 +9,9 @@ from urllib.parse import parse_qsl, urlsplit
 
 import msgspec
 
+from outlast.base.text import line
 from outlast.store.environment import is_here
 from outlast.store.finding import Finding, Level, ok
-from outlast.text import line
 
 PROVEN = ("verify-ca", "verify-full")
 VERIFY = (

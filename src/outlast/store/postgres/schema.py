@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from outlast.clock import SYSTEM
+from outlast.base.clock import SYSTEM
 from outlast.errors import NotPermitted, SchemaMismatch, StoreUnavailable, text_of
 from outlast.store.migrations import (
     Applied,

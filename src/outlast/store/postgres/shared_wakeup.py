@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable
 from weakref import WeakKeyDictionary
 
-from outlast.clock import SYSTEM, Clock
+from outlast.base.clock import SYSTEM, Clock
 from outlast.store.postgres.connection import check_url
 from outlast.store.postgres.wakeup import PostgresWakeup, Session
 from outlast.store.wakeup import Health

@@ -22,7 +22,7 @@ import asyncio
 from contextlib import nullcontext, suppress
 from typing import Any
 
-from outlast.clock import SYSTEM, Clock
+from outlast.base.clock import SYSTEM, Clock
 from outlast.store.postgres.connection import Settings, check_url, connect
 from outlast.store.postgres.session import Transaction, begin_text, in_transaction, path_of
 from outlast.store.statements import statements

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from outlast.clock import Clock
+from outlast.base.clock import Clock
 from outlast.store.backend import Backend, Callers, StoreOptions
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from outlast.clock import Clock
+from outlast.base.clock import Clock
 from outlast.store.backend import Callers
 from outlast.store.foreign.drivers import Driver, need_loop, refuse_closed
 from outlast.store.protocol import ForeignDriver

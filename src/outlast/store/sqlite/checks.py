@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Iterator
 
 import msgspec
 
+from outlast.base.text import line, size
 from outlast.store.finding import CheckContext, Finding, Level, ok
-from outlast.text import line, size
 
 FREE_LEAST = 100 * 1024**2  # bytes
 FREE_GOOD = 1024**3

@@ -26,9 +26,9 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from outlast.clock import Clock
+from outlast.base.clock import Clock
+from outlast.base.forks import at_fork
 from outlast.errors import ConfigError, StoreUnavailable
-from outlast.forks import at_fork
 from outlast.store.paths import is_there, mode_of
 from outlast.store.sqlite.errors import is_busy, translate
 from outlast.store.sqlite.thread import OneThread

@@ -8,7 +8,7 @@ import stat
 from contextlib import suppress
 from pathlib import Path
 
-from outlast.clock import Clock
+from outlast.base.clock import Clock
 from outlast.store.environment import owner_unless_own
 from outlast.store.lockfile import refuses
 from outlast.store.sqlite import library

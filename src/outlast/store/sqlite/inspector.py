@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from outlast.clock import Clock
+from outlast.base.clock import Clock
 from outlast.store.finding import Environment
 from outlast.store.inspector import Inspector
 from outlast.store.listing import is_long

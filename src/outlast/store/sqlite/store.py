@@ -13,7 +13,7 @@ from contextlib import suppress
 from sqlite3 import Cursor
 from typing import Concatenate, ParamSpec, TypeVar
 
-from outlast.clock import SYSTEM, Clock
+from outlast.base.clock import SYSTEM, Clock
 from outlast.errors import ConfigError
 from outlast.model.lease import DeathCause
 from outlast.model.lifecycle import Transition

@@ -11,7 +11,7 @@ from urllib.parse import parse_qsl, unquote
 
 import msgspec
 
-from outlast.credentials import redact
+from outlast.base.credentials import redact
 from outlast.errors import ConfigError
 
 PREFIX = "sqlite:///"

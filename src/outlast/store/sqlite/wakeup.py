@@ -22,7 +22,7 @@ import threading
 from collections.abc import Callable
 from contextlib import closing, suppress
 
-from outlast.clock import Clock
+from outlast.base.clock import Clock
 from outlast.store.sqlite import url as sqlite_url
 from outlast.store.sqlite.connection import Place, place_of
 from outlast.store.sqlite.inotify import FileWatch

@@ -5,11 +5,11 @@ from __future__ import annotations
 import msgspec
 from starlette.responses import Response
 
+from outlast.client.pauses import make_pause
 from outlast.insight.acting import By, Verb, ask_to_drain, pause_schedule, trigger_schedule
 from outlast.insight.documents import SCHEMA
 from outlast.insight.pauses import name_of, pause_and_wait, pause_document, resume
 from outlast.model.pause import PauseKind
-from outlast.pauses import make_pause
 from outlast.web.access import Right
 from outlast.web.api.route import ApiRoute, answer_json, read_body
 from outlast.web.job_actions import act_on_named, ask_where

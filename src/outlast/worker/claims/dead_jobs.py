@@ -4,21 +4,21 @@ A job dies by an end that its own worker hands in, or by a reaper's decision on 
 behind. What an operator gives up (``outlast dead discard``) is not reported.
 
 Attempts that this worker has ended for a process that died, a runner of its own or a worker that is
-gone, are told to listeners as well (``outlast/deaths.py``).
+gone, are told to listeners as well (``outlast/worker/foreign_ends.py``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
-from outlast import deaths
-from outlast.deaths import ForeignEnd
 from outlast.events import emit
 from outlast.model.job import State
 from outlast.model.lifecycle import Transition
 from outlast.store.protocol import Store
 from outlast.store.values import Orphan
+from outlast.worker import foreign_ends
 from outlast.worker.claims.tally import Tally
+from outlast.worker.foreign_ends import ForeignEnd
 from outlast.worker.running import Running
 
 MESSAGE_MAX = 300  # characters
@@ -88,7 +88,7 @@ def tell_end_of_own(running: Running, transition: Transition, now: float) -> Non
             is_dead=transition.state is State.DEAD,
         )
 
-    deaths.tell(make)
+    foreign_ends.tell(make)
 
 
 def tell_end_of_orphan(orphan: Orphan, transition: Transition) -> None:
@@ -109,4 +109,4 @@ def tell_end_of_orphan(orphan: Orphan, transition: Transition) -> None:
         )
 
     if orphan.began:
-        deaths.tell(make)
+        foreign_ends.tell(make)

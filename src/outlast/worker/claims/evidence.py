@@ -13,8 +13,8 @@ from importlib import metadata
 
 import msgspec
 
-from outlast.clock import Clock
-from outlast.credentials import hide_logins
+from outlast.base.clock import Clock
+from outlast.base.credentials import hide_logins
 from outlast.model.crash import LIMITS, Crash, Progress, bound, clean, hiding, redact
 from outlast.model.job import SHELL_TASK
 from outlast.model.lifecycle import Outcome, OutcomeKind

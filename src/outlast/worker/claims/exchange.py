@@ -14,7 +14,7 @@ from typing import Protocol, TypeVar
 
 import msgspec
 
-from outlast.clock import Clock
+from outlast.base.clock import Clock
 from outlast.errors import StoreError, StoreUnavailable
 from outlast.events import emit
 from outlast.model.crash import Crash, CrashKind

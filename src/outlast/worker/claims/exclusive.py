@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from outlast.clock import Clock
+from outlast.base.clock import Clock
 from outlast.store.values import ClaimRequest, Exchanged
 from outlast.worker.claims.ledger import Ledger
 

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from collections.abc import Set as AbstractSet
 
-from outlast.clock import SYSTEM, Clock
+from outlast.base.clock import SYSTEM, Clock
 from outlast.errors import BadData, text_of
 from outlast.events import emit
 from outlast.model.crash import REDACTED, clean

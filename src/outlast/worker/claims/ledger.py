@@ -12,7 +12,7 @@ from itertools import accumulate, islice
 
 import msgspec
 
-from outlast.clock import Clock
+from outlast.base.clock import Clock
 from outlast.events import count_wanted, emit
 from outlast.model.crash import Crash, CrashKind, Progress
 from outlast.model.job import State

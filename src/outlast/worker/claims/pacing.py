@@ -11,7 +11,7 @@ Which of many idle workers follows a hint is decided in ``wake_turns``.
 
 from __future__ import annotations
 
-from outlast.clock import Clock
+from outlast.base.clock import Clock
 from outlast.model.lease import LOOK_SECONDS
 from outlast.store.glances import Glance
 from outlast.store.values import Exchanged

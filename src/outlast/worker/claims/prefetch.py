@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from itertools import islice, takewhile
 
-from outlast.clock import Clock
+from outlast.base.clock import Clock
 from outlast.model.lifecycle import Outcome, OutcomeKind
 from outlast.store.values import Claimed
 from outlast.worker.claims.ledger import Ledger

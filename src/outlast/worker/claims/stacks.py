@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from outlast.clock import Clock
+from outlast.base.clock import Clock
 from outlast.model.crash import TEXT_MAX, clean
 from outlast.runner.stacks import line_of
 from outlast.store.protocol import Store

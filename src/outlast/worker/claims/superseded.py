@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from outlast.clock import Clock
+from outlast.base.clock import Clock
 from outlast.events import emit
 from outlast.store.protocol import Store
 from outlast.worker.base import Pool

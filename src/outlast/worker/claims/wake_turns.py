@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
-from outlast.clock import Clock
+from outlast.base.clock import Clock
 from outlast.model.lease import LOOK_SECONDS
 from outlast.store.protocol import ServerStore
 from outlast.store.values import ClaimRequest, FollowedWakeups, WorkerRef

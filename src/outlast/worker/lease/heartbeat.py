@@ -15,7 +15,7 @@ import contextlib
 import threading
 from collections.abc import Awaitable, Callable
 
-from outlast.clock import Clock
+from outlast.base.clock import Clock
 from outlast.errors import describe
 from outlast.events import emit
 from outlast.model.lease import LeaseTerms

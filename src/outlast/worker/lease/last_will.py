@@ -27,7 +27,7 @@ import sys
 
 import msgspec
 
-from outlast.clock import SYSTEM, Clock
+from outlast.base.clock import SYSTEM, Clock
 from outlast.runner.tether import NO_WILL
 from outlast.store.backend import file_of, open_store
 from outlast.store.lockfile import LockFile, Probe, boot_id, probe, read_begun

@@ -13,7 +13,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 
-from outlast.clock import Clock
+from outlast.base.clock import Clock
 from outlast.errors import StoreError, text_of
 from outlast.events import emit
 from outlast.model.lease import LeaseTerms

@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from outlast.clock import Clock
+from outlast.base.clock import Clock
 from outlast.errors import StoreError, StoreUnavailable, describe, text_of
 from outlast.events import emit
 from outlast.model.lease import PATIENCE_SECONDS_MAX, DeathCause, LeaseTerms, Trust

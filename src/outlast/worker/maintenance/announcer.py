@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 
-from outlast.clock import Clock
+from outlast.base.clock import Clock
 from outlast.model.job import State
 from outlast.model.lease import DeathCause
 from outlast.model.lifecycle import Transition

@@ -20,7 +20,7 @@ Three things keep this from a healthy attempt.
 
 from __future__ import annotations
 
-from outlast.clock import Clock
+from outlast.base.clock import Clock
 from outlast.events import emit
 from outlast.model.crash import CrashKind
 from outlast.model.lease import Beating, SteadyClock, patience

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from outlast.clock import Clock
+from outlast.base.clock import Clock
 from outlast.model.lease import LOOK_SECONDS
 from outlast.model.watch import WatchPart
 from outlast.store.glances import Glance

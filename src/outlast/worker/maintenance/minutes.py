@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from outlast.clock import Clock
+from outlast.base.clock import Clock
 from outlast.errors import BadData, StoreError, text_of
 from outlast.events import emit
 from outlast.store.minutes import Counted

@@ -3,8 +3,8 @@ bounded in rows and about in time."""
 
 from __future__ import annotations
 
-from outlast.clock import Clock
-from outlast.config import WorkerSettings
+from outlast.base.clock import Clock
+from outlast.base.config import WorkerSettings
 from outlast.errors import StoreError
 from outlast.events import emit
 from outlast.store.protocol import PRUNE_MAX, Store

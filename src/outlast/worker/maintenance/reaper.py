@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
-from outlast.clock import Clock
+from outlast.base.clock import Clock
 from outlast.errors import StoreError, text_of
 from outlast.events import emit
 from outlast.model.crash import CrashKind

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from outlast.clock import Clock
+from outlast.base.clock import Clock
 from outlast.errors import BadData, ConfigError, describe
 from outlast.events import emit
 from outlast.store.batches import split

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from outlast.clock import Clock
+from outlast.base.clock import Clock
 from outlast.events import emit
 from outlast.store.protocol import ServerStore, Store
 from outlast.store.unannounced import Unannounced, UnannouncedBatch

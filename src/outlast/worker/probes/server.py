@@ -11,11 +11,11 @@ import socket
 import threading
 from collections.abc import AsyncIterator, Callable
 
-from outlast.clock import Clock
-from outlast.config import WorkerSettings
+from outlast.base.clock import Clock
+from outlast.base.config import WorkerSettings
+from outlast.base.http_server import Response, listen, make_response, serving
 from outlast.errors import ConfigError
 from outlast.events import emit
-from outlast.http_server import Response, listen, make_response, serving
 from outlast.worker.probes.vitals import TICK_SECONDS, ProbeAnswer, Vitals
 
 CLOSE_SECONDS = 5.0

@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from outlast.clock import Clock
+from outlast.base.clock import Clock
 from outlast.worker.worker import Worker
 
 STUCK_SECONDS = 30.0  # without a turn, after which a loop is stuck

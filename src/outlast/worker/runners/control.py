@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
-from outlast.clock import Clock
+from outlast.base.clock import Clock
 from outlast.model.crash import LIMITS
 from outlast.model.job import SHELL_TASK
 from outlast.runner.protocol import ShowStack, Stop

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-from outlast.clock import Clock
+from outlast.base.clock import Clock
 from outlast.model.crash import MemoryEvidence
 from outlast.worker.runners.process import GROUP_EMPTY_SECONDS, Death
 

@@ -12,11 +12,11 @@ from collections.abc import Set as AbstractSet
 
 import msgspec
 
-from outlast.clock import Clock
-from outlast.codec import is_ours
+from outlast.base.clock import Clock
 from outlast.events import count_wanted, emit
 from outlast.model.crash import LIMITS, CrashKind
 from outlast.model.lifecycle import Outcome, OutcomeKind
+from outlast.payload.codec import is_ours
 from outlast.runner.protocol import (
     AttemptsEnded,
     Began,

@@ -11,7 +11,7 @@ import re
 from collections import deque
 from collections.abc import Callable, Collection, Iterator
 
-from outlast.clock import Clock
+from outlast.base.clock import Clock
 from outlast.model.crash import OUTPUT_LINES_MAX
 from outlast.runner.printing import PIECE_MAX
 from outlast.runner.tail import LINE_BYTES_MAX, Tail

@@ -19,7 +19,8 @@ from typing import Any, Protocol
 
 import msgspec
 
-from outlast.clock import Clock
+from outlast.base.clock import Clock
+from outlast.base.text import signal_name
 from outlast.errors import text_of
 from outlast.events import emit
 from outlast.model.crash import TEXT_MAX, MemoryEvidence
@@ -37,7 +38,6 @@ from outlast.runner.protocol import (
 )
 from outlast.runner.settings import STACKS_SIGNAL, RunnerSettings
 from outlast.runner.tether import groups_of, kill_group
-from outlast.text import signal_name
 from outlast.worker.runners.pipes import Pipe
 from outlast.worker.runners.printed import Printed
 from outlast.worker.runners.state import RunnerState

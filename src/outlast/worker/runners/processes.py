@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from outlast.text import line
+from outlast.base.text import line
 
 PROCESSES_MAX = 50  # that are told
 COMMAND_MAX = 200  # characters of a command

@@ -12,10 +12,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Sequence
 
-from outlast.clock import Clock
+from outlast.base.clock import Clock
+from outlast.base.text import size
 from outlast.events import emit
 from outlast.model.crash import MemoryEvidence
-from outlast.text import size
 from outlast.worker.runners.memory import Cgroup, OomWatch, read_resident, read_resident_of
 from outlast.worker.runners.process import QUIT_SECONDS, Death, RunnerProcess
 

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from outlast.clock import Clock
+from outlast.base.clock import Clock
 from outlast.errors import text_of
 from outlast.events import emit
 from outlast.worker.base import AttemptControl

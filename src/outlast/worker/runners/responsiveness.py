@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from math import inf
 
-from outlast.clock import Clock
+from outlast.base.clock import Clock
 from outlast.events import emit
 from outlast.runner.protocol import Ping
 from outlast.runner.stacks import current_attempt, line_of

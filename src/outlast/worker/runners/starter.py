@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from outlast.clock import Clock
+from outlast.base.clock import Clock
 from outlast.errors import text_of
 from outlast.model.crash import CrashKind
 from outlast.model.job import ALONE_IN_RUNNER, ALONE_IN_WORKER

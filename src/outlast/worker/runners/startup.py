@@ -7,7 +7,7 @@ one is started after the back-off.
 
 from __future__ import annotations
 
-from outlast.clock import Clock
+from outlast.base.clock import Clock
 from outlast.events import emit
 from outlast.worker.runners.process import RunnerProcess
 

@@ -12,7 +12,7 @@ from math import inf
 
 import msgspec
 
-from outlast.clock import Clock
+from outlast.base.clock import Clock
 from outlast.errors import ApplicationError
 from outlast.events import emit
 from outlast.model.crash import LIMITS

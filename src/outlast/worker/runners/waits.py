@@ -7,7 +7,7 @@ The worker cannot fix that; it emits an event.
 
 from __future__ import annotations
 
-from outlast.clock import Clock
+from outlast.base.clock import Clock
 from outlast.events import emit
 from outlast.worker.base import AttemptStarter
 from outlast.worker.claims.ledger import Ledger

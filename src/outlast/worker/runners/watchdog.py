@@ -17,7 +17,7 @@ from __future__ import annotations
 from math import inf
 from typing import TYPE_CHECKING
 
-from outlast.clock import Clock
+from outlast.base.clock import Clock
 from outlast.events import emit
 from outlast.model.lifecycle import Outcome, OutcomeKind
 from outlast.store.values import Claimed

@@ -19,7 +19,7 @@ from outlast.model.crash import Progress
 from outlast.runner.shell import control_socket as module
 from outlast.runner.shell.control_socket import CheckpointRequest, ControlSocket, ReportRequest, ask
 from outlast.store.values import Answer
-from tests.unit.test_attempt import FakeLink, attempt_of
+from tests.unit.client.test_attempt import FakeLink, attempt_of
 
 TOKEN = 70
 SECONDS = 60.0

@@ -6,12 +6,12 @@ import os
 
 import pytest
 
-from outlast.attempt_context import set_current
+from outlast.client.attempt_context import set_current
 from outlast.errors import Snooze
 from outlast.runner import channel, interruptions
 from outlast.runner.shell import task
 from outlast.runner.shell.command import CommandFailed
-from tests.unit.test_attempt import FakeLink, attempt_of
+from tests.unit.client.test_attempt import FakeLink, attempt_of
 
 
 @pytest.fixture(autouse=True)

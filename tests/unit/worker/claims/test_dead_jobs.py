@@ -7,7 +7,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from outlast.deaths import ForeignEnd, listen
 from outlast.events import CATALOGUE
 from outlast.model.crash import Crash, CrashKind
 from outlast.model.job import JobFacts, Policy
@@ -16,6 +15,7 @@ from outlast.store.values import Answer, Orphan
 from outlast.worker.claims.dead_jobs import reclaim_and_tell, tell_end_of_orphan
 from outlast.worker.claims.ledger import Ledger
 from outlast.worker.claims.tally import Tally
+from outlast.worker.foreign_ends import ForeignEnd, listen
 from tests.manual_clock import ManualClock
 from tests.unit.worker.worker_kit import COMPLETED, RELEASED, claimed, heard_fields, new_ledger
 

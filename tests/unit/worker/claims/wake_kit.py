@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine
 from itertools import count
 from typing import Any
 
-from outlast.clock import seeded
+from outlast.base.clock import seeded
 from outlast.store.values import ClaimRequest, FollowedWakeups
 from outlast.worker.claims.wake_turns import WakeTurns
 from outlast.worker.service import Nudge

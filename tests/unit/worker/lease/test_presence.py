@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outlast.config import WorkerSettings
+from outlast.base.config import WorkerSettings
 from outlast.errors import StoreUnavailable
 from outlast.model.lease import (
     ABSENT_BEATS,

@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from outlast import probe
-from outlast.config import WorkerSettings
+from outlast.base.config import WorkerSettings
 from outlast.errors import ConfigError
 from outlast.worker.probes.server import open_probes
 from outlast.worker.probes.vitals import STUCK_SECONDS, Vitals

@@ -6,7 +6,6 @@ import asyncio
 
 import pytest
 
-from outlast.deaths import ForeignEnd, listen
 from outlast.model.crash import Crash, CrashKind, Progress
 from outlast.model.lifecycle import Outcome, OutcomeKind
 from outlast.runner.protocol import (
@@ -19,6 +18,7 @@ from outlast.runner.protocol import (
     Stop,
     TaskInfo,
 )
+from outlast.worker.foreign_ends import ForeignEnd, listen
 from tests.unit.worker.runners.pool_kit import OWN, Bench, own, shared
 from tests.unit.worker.worker_kit import COMPLETED, heard
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from outlast.config import worker_settings
+from outlast.base.config import worker_settings
 from outlast.errors import ConfigError
 from outlast.runner.protocol import Hello, TaskInfo
 from outlast.store.values import ClaimRequest

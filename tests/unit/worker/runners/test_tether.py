@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from outlast.clock import SYSTEM
+from outlast.base.clock import SYSTEM
 from outlast.runner import tether as child
 from outlast.runner.tether import groups_of, kill_group
 from outlast.worker.runners import tether as parent

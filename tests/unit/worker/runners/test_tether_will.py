@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from outlast.clock import SYSTEM
+from outlast.base.clock import SYSTEM
 from outlast.runner import tether as child
 from outlast.runner.tether import groups_of
 from outlast.worker.runners.tether import Tether

@@ -163,7 +163,7 @@ SELECT coalesce(pg_sequence_last_value('outlast_token_seq'), 0) AS token
 -- name: unencrypted
 -- How many of :most unfinished jobs have plain arguments or a plain checkpoint, by task: of the line, of those that
 -- wait for their time, of suspects and of those that run, each by the index that holds these alone. Encrypted is what
--- names a key among the codecs at its beginning (outlast/payloads.py): base64 has no quotation marks. Reads only.
+-- names a key among the codecs at its beginning (outlast/payload/payloads.py): base64 has no quotation marks. Reads only.
 SELECT task, count(*) AS looked_at,
        count(*) FILTER (WHERE left(args, 2000) NOT LIKE ' ["outlast:payload",[%"aes-256-gcm:%'
            OR left(checkpoint, 2000) NOT LIKE ' ["outlast:payload",[%"aes-256-gcm:%') AS number

@@ -100,7 +100,7 @@ WHERE job_id > :after AND job_id <= coalesce(:last, 9223372036854775807) ORDER B
 SELECT value AS token FROM outlast_sequences WHERE name = 'token'
 -- name: unencrypted
 -- How many of :most unfinished jobs have plain arguments or a plain checkpoint, by task. Encrypted is what names a
--- key among the codecs at its beginning (outlast/payloads.py): base64 has no quotation marks.
+-- key among the codecs at its beginning (outlast/payload/payloads.py): base64 has no quotation marks.
 SELECT task, count(*) AS looked_at,
        sum(substr(args, 1, 2000) NOT LIKE ' ["outlast:payload",[%"aes-256-gcm:%'
            OR coalesce(substr(checkpoint, 1, 2000) NOT LIKE ' ["outlast:payload",[%"aes-256-gcm:%', 0)) AS number

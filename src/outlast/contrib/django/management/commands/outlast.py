@@ -13,9 +13,9 @@ from typing import Any, NoReturn
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError
 
+from outlast.base.config import URL_VARIABLE
 from outlast.cli import main
 from outlast.cli.errors import WRONG_USAGE
-from outlast.config import URL_VARIABLE
 from outlast.contrib.django.project import store_url
 from outlast.errors import text_of
 

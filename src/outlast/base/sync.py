@@ -1,0 +1,244 @@
+"""Runs coroutines from plain code, for the whole library: every ``NAME`` has its ``NAME_sync``.
+
+A public coroutine runs in its caller's thread, also in its ``NAME_sync`` form. Only the parts
+that need an event loop *hop*: onto the running loop, or onto one background loop per process
+(a daemon thread, started at first use). So a ``sqlite3`` connection of the caller's stays in its
+thread, and no class is needed in two versions.
+
+The rule for the body of a coroutine that is to have a ``NAME_sync``: await only through ``hop``.
+
+A signal handler or a finalizer may make such a call anywhere, also while the same thread is in the
+middle of another one; and ``atexit`` may make one after ours has stopped the background loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import functools
+import os
+import sys
+import threading
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
+
+from outlast.errors import SyncInLoop, UsageError
+
+S = TypeVar("S")
+R = TypeVar("R")
+P = ParamSpec("P")
+
+FAREWELL_SECONDS = 2.0  # that connections get to close when the process ends
+
+
+def blocking(
+    coroutine: Callable[Concatenate[S, P], Coroutine[Any, Any, R]],
+) -> Callable[Concatenate[S, P], R]:
+    """Return ``NAME_sync`` for the method ``NAME``.
+
+    Raises SyncInLoop when called in a thread whose event loop is running, also one of trio.
+    """
+    name = coroutine.__name__
+
+    @functools.wraps(coroutine)
+    def call(self: S, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        if loop_is_running():
+            raise SyncInLoop(
+                f"{name}_sync() would block the event loop that runs here: await {name}() instead"
+            )
+        if getattr(_thread, "serves", False):
+            raise SyncInLoop(
+                f"{name}_sync() was called by a finalizer, in a thread that it waits for"
+            )
+        if (trio := sys.modules.get("trio")) is not None and _is_running(trio):
+            raise SyncInLoop(
+                f"{name}_sync() would block trio's event loop, which runs here: call it in a"
+                " thread, with trio.to_thread.run_sync()"
+            )
+        return drive(coroutine(self, *args, **kwargs))
+
+    call.__name__ = f"{name}_sync"
+    call.__qualname__ = f"{coroutine.__qualname__}_sync"
+    call.__doc__ = f"As ``{name}``, for plain code: blocks until it is done."
+    plain: Callable[Concatenate[S, P], R] = call
+    return plain
+
+
+def serve() -> None:
+    """Note that calls wait for this thread. It runs no code of users except finalizers, if
+    garbage happens to be collected in it: one that calls a NAME_sync would wait for itself."""
+    _thread.serves = True
+
+
+def loop_is_running() -> bool:
+    """Whether this thread is inside a running event loop."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
+def _is_running(trio: Any) -> bool:
+    """Whether this thread is inside an event loop of trio."""
+    try:
+        return bool(trio.lowlevel.in_trio_run())
+    except AttributeError:  # an old one, or one that is being imported
+        return False
+
+
+def drive(coroutine: Coroutine[Any, Any, R]) -> R:
+    """Run, in this thread and without an event loop, a coroutine that awaits only ``hop``."""
+    before, _thread.drives = _drives(), True
+    try:
+        coroutine.send(None)
+    except StopIteration as end:
+        result: R = end.value
+        return result
+    finally:
+        _thread.drives = before
+    coroutine.close()
+    raise RuntimeError(f"{coroutine!r} awaited something other than outlast.base.sync.hop")
+
+
+def hop(make: Callable[[], Coroutine[Any, Any, R]]) -> Coroutine[Any, Any, R]:
+    """To be awaited: ``make()`` on the running loop; without one, blocks until the background loop
+    has done it. Raises UsageError on an event loop that is not asyncio's, since it would block."""
+    if loop_is_running():
+        return make()
+    if not _drives():
+        raise UsageError(
+            "this is not an event loop of asyncio: call the NAME_sync form in a thread, with"
+            " trio.to_thread.run_sync() say"
+        )
+    return _in_background(make)
+
+
+def run_in_background(make: Callable[[], Coroutine[Any, Any, R]]) -> R:
+    """Return the result of ``make()``, run on the background loop, while this thread waits: also
+    where an event loop runs in it, which is for tests alone. SyncInLoop on the background loop."""
+    if getattr(_thread, "is_background", False):
+        raise SyncInLoop("this would wait for the loop that it runs on: call it in your test")
+    return _background.run(make)
+
+
+async def _in_background(make: Callable[[], Coroutine[Any, Any, R]]) -> R:
+    return _background.run(make)
+
+
+class _Call(Generic[R]):
+    """A coroutine on the background loop, for which a thread waits.
+
+    A future of ``concurrent.futures`` would have a lock that both threads take: where a signal
+    handler makes a call while the waiting thread holds it, the loop waits for the lock, and the
+    handler for the loop.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, R]) -> None:
+        self._loop = loop
+        self._coroutine = coroutine
+        self._task: asyncio.Task[R] | None = None
+        self._ended = threading.Lock()
+        self._ended.acquire()
+
+    def wait(self) -> R:
+        """Return the result, or raise what was raised."""
+        self._loop.call_soon_threadsafe(self._start)
+        try:
+            self._ended.acquire()
+        except BaseException:  # Ctrl-C in the waiting thread: the call is no longer wanted
+            self._loop.call_soon_threadsafe(self._cancel)
+            raise
+        task = self._task
+        assert task is not None
+        try:
+            return task.result()
+        finally:
+            del self, task  # else an error would refer to itself, by this frame
+
+    def _start(self) -> None:
+        self._task = self._loop.create_task(self._coroutine)
+        self._task.add_done_callback(self._end)
+
+    def _cancel(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+
+    def _end(self, task: asyncio.Task[R]) -> None:
+        if not task.cancelled():
+            task.exception()  # known, also where it is no longer waited for
+        self._ended.release()
+
+
+class _Background:
+    """One event loop per process, on a thread of its own."""
+
+    def __init__(self) -> None:
+        self._starting = threading.RLock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        # kept: freeing one warns, and an error is printed where the collector frees it
+        self._stopped: list[asyncio.AbstractEventLoop] = []
+
+    def run(self, make: Callable[[], Coroutine[Any, Any, R]]) -> R:
+        return _Call(self.loop(), make()).wait()
+
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """Return the loop, which runs."""
+        with self._starting:
+            return self._loop or self._take(_start_loop())
+
+    def _take(self, started: asyncio.AbstractEventLoop) -> asyncio.AbstractEventLoop:
+        """Keep it, unless this very thread has started another meanwhile (a signal handler has)."""
+        if self._loop is not None:
+            self._stopped.append(started)
+            started.call_soon_threadsafe(started.stop)
+            return self._loop
+        self._loop = started
+        return started
+
+    def stop(self) -> None:
+        """Let connections close when the process ends, for a limited time. A later call starts
+        another loop."""
+        loop, self._loop = self._loop, None
+        if loop is not None:
+            self._stopped.append(loop)
+            ending = asyncio.run_coroutine_threadsafe(loop.shutdown_asyncgens(), loop)
+            with suppress(Exception):
+                ending.result(FAREWELL_SECONDS)
+            loop.call_soon_threadsafe(loop.stop)
+
+
+def _start_loop() -> asyncio.AbstractEventLoop:
+    loop = asyncio.new_event_loop()
+    threading.Thread(target=_run, args=(loop,), name="outlast-sync", daemon=True).start()
+    return loop
+
+
+def _run(loop: asyncio.AbstractEventLoop) -> None:
+    _thread.is_background = True
+    loop.run_forever()
+
+
+def _drives() -> bool:
+    """Whether this thread is inside ``drive``."""
+    return getattr(_thread, "drives", False)
+
+
+_thread = threading.local()
+_background = _Background()
+_inherited: list[Any] = []  # kept alive: freeing them would touch what belongs to the parent
+
+
+def _forget_after_fork() -> None:
+    global _background
+    _inherited.append(_background)
+    _background = _Background()
+
+
+@atexit.register
+def _stop_at_exit() -> None:
+    _background.stop()
+
+
+os.register_at_fork(after_in_child=_forget_after_fork)

@@ -1,0 +1,18 @@
+"""What programs call: applications, tasks, jobs, attempts and schedules.
+
+public.py           all names that ``import outlast`` gives
+app.py              App: the tasks of an application and the store of its jobs
+task.py             functions as tasks: call them, enqueue them, set options
+task_options.py     the options of tasks and of their next jobs, and their checks
+error_rules.py      ``retry_on``, ``dead_on`` and ``backoff`` of a task
+hooks.py            lifespan and around: generator functions as context managers
+job.py              the handle on one job: its result, its row, cancel and requeue
+looks.py            all calls of a loop that wait for jobs ask in one statement
+attempt.py          what a task can see and do while it runs
+attempt_context.py  which attempt runs here: ``outlast.current()``
+log_fields.py       job, token and task as fields of log records
+schedules.py        schedules of the code and of the store
+pauses.py           pause and resume queues, tasks and tenants
+on_commit.py        jobs stored when a session of SQLAlchemy commits, in that commit
+stores.py           the application's URL, and a store for each event loop
+"""

@@ -1,0 +1,439 @@
+"""``outlast.App``: the tasks of one application and the store where its jobs live."""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import inspect
+from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, Self, TypeVar, Unpack, overload
+
+from outlast.base.config import MAX_PAYLOAD, WorkerOptions, check_whole, worker_settings
+from outlast.base.credentials import redact
+from outlast.base.forks import importing
+from outlast.base.sync import blocking
+from outlast.client.attempt import Attempt
+from outlast.client.hooks import Context, is_taking, make_context
+from outlast.client.job import Job, cancel, check_id, not_found, requeue
+from outlast.client.pauses import (
+    Paused,
+    choose_target,
+    end_pause,
+    list_pauses,
+    make_pause,
+    set_pause,
+)
+from outlast.client.schedules import ScheduleOptions, Schedules
+from outlast.client.stores import StoreProvider
+from outlast.client.task import AsyncTask, Call, PlainTask, Task, is_async, is_defined_again, submit
+from outlast.client.task_options import TaskOptions, check_known
+from outlast.errors import ConfigError, UnknownTask, UsageError
+from outlast.insight.pauses import WAIT_SECONDS
+from outlast.model.job import SHELL_TASK
+from outlast.model.lifecycle import Outcome
+from outlast.payload.option_words import describe_app_options, describe_attribute
+from outlast.payload.payloads import PayloadCodec, make_payloads
+from outlast.store.rows import StoredJob
+from outlast.store.values import Cancelled, Requeued
+from outlast.wakeup.address import parse
+
+P = ParamSpec("P")
+R = TypeVar("R")
+F = TypeVar("F", bound=Callable[..., Any])
+
+_MIN_PAYLOAD, _MOST_PAYLOAD = 1024, 16 * 1024**2  # far below a frame between worker and runner
+
+
+def _refuse_unknown(init: Callable[P, R]) -> Callable[P, R]:
+    """Return the initializer of App, which raises ConfigError for an option that it does not have,
+    with what is meant by what other queues have there."""
+    known = inspect.signature(init).parameters.keys() - {"self"}
+
+    @functools.wraps(init)
+    def checked(*args: P.args, **kwargs: P.kwargs) -> R:
+        if unknown := sorted(kwargs.keys() - known):
+            told = describe_app_options(unknown)
+            raise ConfigError(f"App has no option {told}; there are: {', '.join(sorted(known))}")
+        return init(*args, **kwargs)
+
+    return checked
+
+
+class TaskDecorator(Protocol):
+    """What ``@app.task(…)`` with options returns: it makes a task of a function."""
+
+    @overload
+    def __call__(  # type: ignore[overload-overlap]
+        self, fn: Callable[P, Coroutine[Any, Any, R]], /
+    ) -> AsyncTask[P, R]: ...
+    @overload
+    def __call__(self, fn: Callable[P, R], /) -> PlainTask[P, R]: ...
+    def __call__(self, fn: Callable[..., Any], /) -> Any:
+        """Return the task of this function."""
+        ...
+
+
+class App:
+    """The tasks of one application, and the store where its jobs live.
+
+    Making one connects to nothing: the store is opened at first use, once for each process and
+    event loop, and created if it does not exist yet.
+
+    Attributes:
+        tasks: the registered tasks by name.
+        max_payload: bytes of JSON that the arguments of a job, a result or a checkpoint may have.
+        schedules: those of the code and of the store: put, pause, trigger, list and so on.
+        lifespan_fn: called with the app, once per runner: makes a context manager; or None.
+        around_fns: called with each attempt, outermost first: make context managers.
+    """
+
+    tasks: dict[str, Task[..., Any]]
+    max_payload: int
+    schedules: Schedules
+    lifespan_fn: Callable[[App], Context] | None
+    around_fns: list[Callable[[Attempt], Context]]
+    _provider: type[StoreProvider] = StoreProvider  # of the stores of its event loops
+
+    @_refuse_unknown
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        wakeup: str | None = None,
+        notify: bool = True,
+        max_payload: int = MAX_PAYLOAD,
+        payloads: Sequence[PayloadCodec] = (),
+    ) -> None:
+        """Name the store and its limits; connect to nothing yet.
+
+        Args:
+            url: ``sqlite:///jobs.db`` or ``postgresql://user@host/database``; default
+                ``$OUTLAST_URL``, else ``sqlite:///outlast.db``.
+            wakeup: ``nats://host`` or ``amqp://host``: a messenger that informs workers of new
+                jobs, instead of NOTIFY; default ``$OUTLAST_WAKEUP``, else the store's own wake-ups.
+            notify: whether enqueuing wakes idle workers at once (PostgreSQL's NOTIFY).
+            max_payload: bytes that arguments, a result or a checkpoint may have as they are stored.
+            payloads: how they are stored, such as ``[Compression(), Encryption(keys)]``, in this
+                order; none: as plain JSON.
+
+        Raises:
+            ConfigError: the URL or a setting cannot work.
+        """
+        self.max_payload = check_whole("max_payload", max_payload, _MIN_PAYLOAD, _MOST_PAYLOAD)
+        if wakeup is not None:
+            parse(wakeup)
+        self.stores = self._provider(
+            url, notify=bool(notify), wakeup=wakeup, payloads=make_payloads(payloads)
+        )
+        self.tasks = {}
+        self.schedules = Schedules(self.stores, self._returns)
+        self.lifespan_fn = None
+        self.around_fns = []
+        self._end_fns: list[Callable[[Attempt, Outcome], object]] = []  # of outlast.contrib
+        self._aliases: dict[str, Task[..., Any]] = {}
+
+    def __repr__(self) -> str:
+        return f"<App {redact(self.url)}: {len(self.tasks)} tasks>"
+
+    @property
+    def url(self) -> str:
+        """The store's address. May be set until the store is first used, else UsageError."""
+        return self.stores.url
+
+    @url.setter
+    def url(self, url: str) -> None:
+        self.stores.move(url)
+
+    @property
+    def wakeup(self) -> str | None:
+        """The messenger's URL: as given, else ``$OUTLAST_WAKEUP``; None: the store's own
+        wake-ups."""
+        return self.stores.messenger_url
+
+    @overload
+    def task(  # type: ignore[overload-overlap]
+        self, fn: Callable[P, Coroutine[Any, Any, R]], /
+    ) -> AsyncTask[P, R]: ...
+    @overload
+    def task(self, fn: Callable[P, R], /) -> PlainTask[P, R]: ...
+    @overload
+    def task(self, **options: Unpack[TaskOptions]) -> TaskDecorator: ...
+    def task(self, *fn: Callable[..., Any], **options: Unpack[TaskOptions]) -> Any:
+        """Make a task of a function: ``@app.task``, or ``@app.task(queue=…, retries=…)``.
+
+        Args:
+            fn: a ``def`` or ``async def`` of your own.
+            **options: those of ``TaskOptions``: its name and queue, its limits, where it runs.
+
+        Raises:
+            ConfigError: an option cannot work, or another task has that name. In a notebook, and
+                at Python's prompt, the same function defined again replaces the earlier one.
+        """
+        check_known(options)
+        _check_not_ours(options)
+        if not fn:
+            return lambda function: self._register(function, options)
+        return self._register(fn[0], options)
+
+    def _register(self, fn: Callable[..., Any], options: TaskOptions) -> Task[..., Any]:
+        if isinstance(fn, Task):
+            raise ConfigError(
+                f"{fn.name} is a task already; make another of its function, {fn.name}.fn"
+            )
+        kind = AsyncTask if is_async(fn) else PlainTask
+        task: Task[..., Any] = kind(fn, self.stores, self.max_payload, options)
+        for name in (task.name, *task.aliases):
+            old = self.tasks.get(name) or self._aliases.get(name)
+            if old is not None and not is_defined_again(old, task):
+                raise ConfigError(
+                    f"another task is called {name!r} already: give name=… to one of"
+                    f" {_place_of(old)} and {_place_of(task)}"
+                )
+        self.tasks[task.name] = task
+        self._aliases.update(dict.fromkeys(task.aliases, task))
+        return task
+
+    def find(self, name: str) -> Task[..., Any]:
+        """Return the task of that name or alias; UnknownTask, with similar names, if none."""
+        task = self.tasks.get(name) or self._aliases.get(name)
+        if task is None:
+            raise UnknownTask(_unknown(name, [*self.tasks, *self._aliases]))
+        return task
+
+    def schedule(self, name: str, call: Call[Any], **options: Unpack[ScheduleOptions]) -> None:
+        """Declare a schedule of the code: ``app.schedule("nightly", report.call(), cron=…)``.
+
+        Workers announce it as they do their tasks, and it fires only while one does. The newest
+        declaration is in use; one that no worker has declared for seven days is removed.
+
+        Args:
+            name: what it is called in the whole store.
+            call: what each tick enqueues, such as ``report.using(queue="slow").call()``.
+            **options: those of ``ScheduleOptions``: ``cron`` or ``every``, ``zone`` and so on.
+
+        Raises:
+            ConfigError: an option cannot work, or another schedule has that name.
+        """
+        self.schedules._declare(name, call, options)  # noqa: SLF001
+
+    def lifespan(self, fn: F) -> F:
+        """Run ``fn`` once per runner, around all its attempts: engines, models, clients.
+
+        A generator function (``async def`` or ``def``) that yields once, taking the app or
+        nothing. What it yields is ``attempt.resources``. ConfigError if there is one already.
+        """
+        if self.lifespan_fn is not None:
+            raise ConfigError("the application has a lifespan already")
+        enter = make_context(fn, "lifespan")
+        takes_app = is_taking(fn, "lifespan", "the app or nothing", least=0)
+        self.lifespan_fn = enter if takes_app else lambda _: enter()
+        return fn
+
+    def around(self, fn: F) -> F:
+        """Run ``fn`` around each attempt: a Flask context, a Sentry scope, a tenant's schema.
+
+        A generator function (``async def`` or ``def``) that yields once, taking the attempt.
+        Several are entered in the order in which they were registered, the first outermost.
+        An ``async def``, and all around an async task, run in the runner's event loop; a plain
+        ``def`` around a plain task runs in the thread of that task, inside the others.
+        """
+        enter = make_context(fn, "around")
+        is_taking(fn, "around", "the attempt", least=1)
+        self.around_fns.append(enter)
+        return fn
+
+    async def enqueue_many(self, calls: Iterable[Call[R]]) -> list[Job[R]]:
+        """Store many calls in their order; return their jobs.
+
+        Up to 5,000, with 64 MiB of arguments, are one statement: all or none. More go in
+        statements of that size, so an error may leave the first ones stored. With
+        ``using(connection=…)``, the same connection on all of them, all are part of your
+        transaction.
+
+        Raises:
+            UsageError: a call has a task of another application, or another connection.
+            KeyInUse: an unfinished job of another task has one of the keys. The whole statement,
+                up to 5,000 calls, is not stored, nor is any after it; ``error.stored`` has the
+                jobs of earlier statements.
+        """
+        listed, stores = list(calls), self.stores
+        for call in listed:
+            if not isinstance(call, Call):
+                raise UsageError("enqueue_many takes calls, such as [analyze.call('a', depth=2)]")
+            if call.task.stores is not stores:
+                raise UsageError(f"{call.job.task} is a task of another application")
+            if call.connection is not listed[0].connection:
+                raise UsageError("all calls must have the same connection=…, or none of them")
+        return await submit(self.stores, listed) if listed else []
+
+    enqueue_many_sync = blocking(enqueue_many)
+
+    def on_commit(self, session: object, call: Call[Any]) -> None:
+        """Store a call when a session of SQLAlchemy commits, in that commit: both or neither.
+
+        Nothing is sent until then. A rollback, also one to a savepoint of the session
+        (``begin_nested``), drops the calls that were made since. The session begins
+        its transaction if it has none, as it does for ``session.add``. With several calls their
+        order is kept. Delays count from the commit.
+
+        Args:
+            session: a ``Session``, ``AsyncSession`` or one that is scoped, on the application's own
+                store. It is not awaited, also not with an asynchronous one.
+            call: such as ``ship.using(delay=60).call(7)``.
+
+        What goes wrong with the store is raised by the commit, which is then not done: KeyInUse,
+        ConnectionMismatch, StoreUnavailable.
+
+        Raises:
+            UsageError: it is no session, or the call has a task of another application or a
+                connection of its own.
+            ConnectionMismatch: the session's engine uses a driver that is not supported.
+        """
+        with importing:
+            from outlast.client.on_commit import on_commit
+
+        on_commit(self.stores, session, call)
+
+    async def get(self, id: int) -> Job[Any]:  # noqa: A002
+        """Return a job with what the store knows of it as ``.row``; JobNotFound if none."""
+        check_id(id)
+        row = await self.stores.ask(lambda store: store.inspector.job(id))
+        if row is None:
+            raise not_found(id)
+        return self._job(row)
+
+    get_sync = blocking(get)
+
+    def _job(self, row: StoredJob) -> Job[Any]:
+        returns = self._returns(row.task)
+        return Job(self.stores, row.id, row.task, created=False, returns=returns, stored=row)
+
+    def _returns(self, name: str) -> Any:
+        task = self.tasks.get(name) or self._aliases.get(name)
+        return Any if task is None else task.returns
+
+    async def cancel(self, id: int) -> Cancelled:  # noqa: A002
+        """Cancel a queued job at once, ask a running one to stop; return which.
+
+        JobNotFound if there is none.
+        """
+        return await cancel(self.stores, id)
+
+    cancel_sync = blocking(cancel)
+
+    async def requeue(self, id: int, *, from_scratch: bool = False) -> Requeued:  # noqa: A002
+        """Revive a dead or cancelled job, with fresh budgets, from its last checkpoint.
+
+        ``from_scratch`` forgets the checkpoint. Returns what was done, which may be nothing.
+        JobNotFound if there is none.
+        """
+        return await requeue(self.stores, id, from_scratch=from_scratch)
+
+    requeue_sync = blocking(requeue)
+
+    async def pause(
+        self,
+        *,
+        queue: str | None = None,
+        task: str | None = None,
+        tenant: str | None = None,
+        everything: bool = False,
+        reason: str | None = None,
+        paused_by: str | None = None,
+        stop: bool = False,
+        wait: float = WAIT_SECONDS,
+    ) -> Paused:
+        """Start no more jobs of a queue, of a task, of a tenant, or any at all, until ``resume``.
+
+        Returns once every active worker has acknowledged it, or after ``wait`` seconds with the
+        names of the workers that have not (``.unacknowledged``). From then on none of these jobs
+        starts, not even one that was claimed before. Jobs that run go on or, with ``stop``, are
+        asked to stop and go back to the queue, uncharged. Pausing the same again only changes who,
+        why and stop.
+
+        Raises:
+            UsageError: none or several of them are given, or a text that cannot be stored.
+        """
+        target = choose_target(queue, task, tenant, everything=everything)
+        new = make_pause(target, paused_by=paused_by, reason=reason, stop=stop)
+        return await set_pause(self.stores, new, wait)
+
+    pause_sync = blocking(pause)
+
+    async def resume(
+        self,
+        *,
+        queue: str | None = None,
+        task: str | None = None,
+        tenant: str | None = None,
+        everything: bool = False,
+    ) -> bool:
+        """End the pause of exactly this; return whether there was one. Other pauses that its jobs
+        are under stay. Workers take them again within about a second.
+
+        UsageError: none or several of them are given.
+        """
+        target = choose_target(queue, task, tenant, everything=everything)
+        return await end_pause(self.stores, target)
+
+    resume_sync = blocking(resume)
+
+    async def pauses(self) -> list[Paused]:
+        """Return all that is paused, the oldest first."""
+        return await list_pauses(self.stores)
+
+    pauses_sync = blocking(pauses)
+
+    def worker(self, **settings: Unpack[WorkerOptions]) -> AbstractAsyncContextManager[Any]:
+        """Return an ``async with`` block in which this process works on jobs.
+
+        Takes the settings of ``WorkerSettings``, such as ``queues=[…]``. It
+        can neither kill nor isolate a task; ``outlast worker`` can.
+        """
+        from outlast.worker.in_process import embedded
+
+        if worker_settings(**settings).shell:  # a wrong one is refused here, not on entering
+            raise ConfigError("commands need runners of their own: outlast worker --shell")
+        return embedded(self, **settings)
+
+    async def close(self) -> None:
+        """Close the connections of this process. They open again when they are needed.
+
+        ``async with app:`` opens them, so that a wrong URL is found at the start, and closes them
+        at the end of the block: for the lifespan of a web framework.
+        """
+        await self.stores.close()
+
+    close_sync = blocking(close)
+
+    async def __aenter__(self) -> Self:
+        await self.stores.ask(lambda store: store.store_id())
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    if not TYPE_CHECKING:  # type checkers must not believe that any attribute exists
+
+        def __getattr__(self, name: str) -> Any:
+            raise AttributeError(describe_attribute("App", name), name=name, obj=self)
+
+
+def _check_not_ours(options: TaskOptions) -> None:
+    aliases = options.get("aliases")
+    is_alias = isinstance(aliases, Collection) and SHELL_TASK in aliases
+    if is_alias or options.get("name") == SHELL_TASK:
+        raise ConfigError(f"{SHELL_TASK} is Outlast's own task, which runs commands")
+
+
+def _place_of(task: Task[..., Any]) -> str:
+    return f"{task.fn.__module__}.{getattr(task.fn, '__qualname__', task.name)}"
+
+
+def _unknown(name: str, names: list[str]) -> str:
+    close = difflib.get_close_matches(name, names, n=3)
+    hint = (
+        f"did you mean {' or '.join(close)}?" if close else f"there are: {', '.join(sorted(names))}"
+    )
+    return f"no task is called {name!r}; {hint if names else 'the application has none'}"

@@ -1,0 +1,366 @@
+"""What a task's own code can see and do while it runs: what ``outlast.current()`` returns.
+
+An attempt speaks to its worker through a ``Link``: a socket in a runner, a method call in
+process. Each write carries its token, so an attempt that is no longer the current one
+changes nothing: it gets ``LostLease``.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Callable
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any, Protocol, TypeVar
+
+import msgspec
+
+from outlast.base.clock import SYSTEM, Clock
+from outlast.base.config import MAX_PAYLOAD
+from outlast.base.credentials import hide_logins
+from outlast.base.forks import importing
+from outlast.base.sync import blocking
+from outlast.errors import LostLease, Stopped, StoreUnavailable, UsageError
+from outlast.insight.row import moment, plain
+from outlast.model.crash import Progress, clean
+from outlast.payload.codec import encode_payload, encode_result, from_json, to_json
+from outlast.payload.payloads import PLAIN, Payloads
+from outlast.store.protocol import ForeignConnection
+from outlast.store.values import Answer, Claimed
+
+STAGE_MAX = 200  # characters
+
+R = TypeVar("R")
+
+
+class StopReason(StrEnum):
+    """Why an attempt is asked to stop."""
+
+    CANCEL = "cancel"
+    TIMEOUT = "timeout"
+    STALLED = "stalled"
+    UNRESPONSIVE = "unresponsive"
+    DRAIN = "drain"
+    LEASE_LOST = "lease_lost"
+    PAUSE = "pause"
+    BLOCKED = "blocked"
+
+
+# of all attempts: what it guards takes no time. A signal handler or a finalizer may report or save
+# while its own thread does.
+_lock = threading.RLock()
+
+
+class Link(Protocol):
+    """An attempt's connection to its worker. Repeats saves that are answered ``busy``."""
+
+    store_id: str
+    worker_id: int
+
+    def report(self, token: int, progress: Progress) -> None:
+        """Pass on progress; does not block, from any thread."""
+        ...
+
+    async def save(
+        self, job_id: int, token: int, number: int, value_json: str, *, again: bool
+    ) -> Answer:
+        """Save a checkpoint; returns once the store has answered. On the link's own loop.
+        ``again``: it is the one from which the attempt went on."""
+        ...
+
+    def save_blocking(
+        self, job_id: int, token: int, number: int, value_json: str, *, again: bool
+    ) -> Answer:
+        """As ``save``, from a thread without an event loop."""
+        ...
+
+
+class Attempt:
+    """One execution of a job, named by its token.
+
+    Attributes:
+        job_id: the job.
+        token: the fencing token of this attempt: larger than that of any earlier one. Hand it
+            to systems outside the database that can refuse older tokens.
+        number: counts the job's attempts from 1.
+        failures: charged failures so far.
+        task, queue, tenant: as the job has them.
+        deadline: when this attempt is cut off (aware, UTC), or None.
+        resources: what the application's ``lifespan`` has yielded, or None.
+        returns: the task's return annotation, or Any.
+        max_payload: bytes of JSON that a result or a checkpoint may have.
+        completed_in: whether ``complete_in`` has completed this attempt in a transaction.
+    """
+
+    job_id: int
+    token: int
+    number: int
+    failures: int
+    task: str
+    queue: str
+    tenant: str | None
+    deadline: datetime | None = None
+    resources: Any
+    returns: Any
+    max_payload: int
+    completed_in: bool = False
+    _clock: Clock = SYSTEM
+    _saves = 0
+    _progress = Progress()  # what was reported last
+    _awaited: tuple[int, ...] = ()  # jobs whose results it waits for
+    _stop_reason: StopReason | None = None
+    _noticed = False  # the task knows that it is asked to stop
+    _finished = False  # and says that its work is whole all the same
+
+    def __init__(
+        self,
+        link: Link,
+        claimed: Claimed,
+        *,
+        deadline: float | None = None,
+        resources: Any = None,
+        returns: Any = Any,
+        max_payload: int = MAX_PAYLOAD,
+        payloads: Payloads = PLAIN,
+    ) -> None:
+        """``deadline`` is in seconds since 1970; ``returns`` is the task's return annotation.
+        BadArguments for a checkpoint that ``payloads`` cannot read: the task must not begin."""
+        self._link = link
+        self._claimed = claimed
+        self.returns = returns
+        self.max_payload = max_payload
+        self._payloads = payloads
+        saved = claimed.checkpoint
+        self._checkpoint = None if saved is None else payloads.decode("checkpoint", saved)
+        self._went_on_from = self._checkpoint
+        self.job_id = claimed.job_id
+        self.token = claimed.token
+        self.number = claimed.number
+        self.failures = claimed.failures
+        self.task = claimed.task
+        self.queue = claimed.queue
+        self.tenant = claimed.tenant
+        if deadline is not None:
+            self.deadline = datetime.fromtimestamp(deadline, UTC)
+        self.resources = resources
+
+    def __repr__(self) -> str:
+        return f"<Attempt {self.number} of job {self.job_id} ({self.task}), token {self.token}>"
+
+    @property
+    def worker_id(self) -> int:
+        """The id of the worker that holds this attempt."""
+        return self._link.worker_id
+
+    @property
+    def _hide(self) -> Callable[[str], str]:
+        """What takes secrets out of a text."""
+        return getattr(self._link, "hide", hide_logins)
+
+    @property
+    def is_last_try(self) -> bool:
+        """Whether one more charged failure ends the job as ``dead``."""
+        return self.failures >= self._claimed.policy.retries
+
+    @property
+    def meta(self) -> Any:
+        """What ``using(meta={…})`` has noted on the job: a new dict, empty if there was none."""
+        return plain(self._claimed.policy.meta or "{}")
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The names that ``using(labels=[…])`` has given the job."""
+        return self._claimed.policy.labels
+
+    @property
+    def tick(self) -> datetime | None:
+        """The instant that a schedule had planned for this job (aware, UTC), also where the job
+        runs later; None for jobs of no schedule."""
+        return moment(self._claimed.policy.tick)
+
+    @property
+    def checkpoint(self) -> Any:
+        """What was last saved durably, by this attempt or an earlier one, as plain JSON; or None.
+
+        Each access returns a fresh copy.
+        """
+        text = self._checkpoint
+        return None if text is None else from_json("the checkpoint", text)
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether the job was cancelled. False for every other reason to stop: see ``stopping``."""
+        return self._stop_reason is StopReason.CANCEL and self.stopping
+
+    @property
+    def stopping(self) -> bool:
+        """Whether this attempt is asked to stop; ``stop_reason`` says why.
+
+        A task that has seen that and then returns is *not* finished: it ends as if it had called
+        ``check``. If its work is complete nevertheless, it says so with ``finish``.
+        """
+        return self.stop_reason is not None
+
+    @property
+    def stop_reason(self) -> StopReason | None:
+        """Why this attempt is asked to stop, or None. The first reason stays. As ``stopping``."""
+        if self._stop_reason is not None:
+            self._noticed = True
+        return self._stop_reason
+
+    def check(self) -> None:
+        """Stop here if this attempt is asked to stop: raise ``Stopped``. Else do nothing.
+
+        The attempt then ends by the reason: handed back uncharged to run again from its checkpoint
+        (a drain), ``cancelled`` (a cancel), charged (a timeout or stall). Let it pass.
+        """
+        if (reason := self.stop_reason) is not None:
+            raise Stopped(f"asked to stop: {reason}")
+
+    def finish(self, result: R) -> R:
+        """Say that the work is complete, though this attempt may have been asked to stop; return
+        ``result``, to be returned by the task: ``return attempt.finish(result)``."""
+        self._finished = True
+        return result
+
+    def _stop(self, reason: StopReason | str) -> None:
+        """Ask the attempt to stop. For the executor; from any thread."""
+        with _lock:
+            if self._stop_reason is None:
+                self._stop_reason = StopReason(reason)
+
+    def _obeys(self) -> StopReason | None:
+        """Return the reason to stop that the task knows of, unless it has finished all the same.
+        For the executor."""
+        return self._stop_reason if self._noticed and not self._finished else None
+
+    def report(
+        self, fraction: float | None = None, message: str | None = None, *, stage: str | None = None
+    ) -> None:
+        """Tell people how far this attempt is. Cheap; may be called in any loop, any thread.
+
+        ``fraction`` is cut to 0…1, texts to their limits: odd values never raise. The store
+        keeps the last report, not each.
+        """
+        progress = Progress(
+            fraction=_fraction(fraction),
+            stage=_text(stage, self._hide, STAGE_MAX),
+            message=_text(message, self._hide),
+        )
+        with _lock:
+            self._progress = progress
+        self._tell()
+
+    def _tell(self) -> None:
+        waits_for = self._awaited[0] if self._awaited else None
+        told = msgspec.structs.replace(self._progress, waits_for=waits_for)
+        self._link.report(self.token, told)
+
+    def _awaits(self, job_id: int) -> None:
+        """Tell people that the attempt waits for this job, and holds its slot meanwhile."""
+        with _lock:
+            self._awaited = (*self._awaited, job_id)
+        self._tell()
+
+    def _awaits_no_more(self, job_id: int) -> None:
+        with _lock:
+            at = self._awaited.index(job_id)
+            self._awaited = self._awaited[:at] + self._awaited[at + 1 :]
+        self._tell()
+
+    async def save(self, value: Any) -> None:
+        """Save ``value`` (any JSON) durably, as the point from which the next attempt goes on.
+
+        When this has returned, the value survives the death of this process, host and worker.
+
+        Raises:
+            LostLease: the attempt is no longer the current one; nothing was saved.
+            BadArguments: the value cannot be encoded, or is too large.
+        """
+        text, stored, number = self._next_save(value)
+        again = text == self._went_on_from
+        answer = await self._link.save(self.job_id, self.token, number, stored, again=again)
+        self._saved(answer, text, number)
+
+    def save_sync(self, value: Any) -> None:
+        """As ``save``, for plain functions: blocks until it is done."""
+        text, stored, number = self._next_save(value)
+        again = text == self._went_on_from
+        answer = self._link.save_blocking(self.job_id, self.token, number, stored, again=again)
+        self._saved(answer, text, number)
+
+    def _next_save(self, value: Any) -> tuple[str, str, int]:
+        """Return a checkpoint as JSON, as it is stored, and its number."""
+        if self.completed_in:
+            raise UsageError("this attempt was completed in your transaction: nothing can be saved")
+        data = to_json("the checkpoint", value)
+        what = "the checkpoint has"
+        stored = encode_payload(what, "checkpoint", "save", data, self.max_payload, self._payloads)
+        with _lock:
+            number = self._saves = self._saves + 1  # no signal is handled in between
+        return data.decode(), stored, number
+
+    def _saved(self, answer: Answer, text: str, number: int) -> None:
+        if answer is Answer.REFUSED:
+            raise self._lost("its checkpoint was refused")
+        if answer is Answer.BUSY:
+            raise StoreUnavailable("the job's row is locked: it is not known if the value is saved")
+        with _lock:
+            if number == self._saves:
+                self._checkpoint = text
+
+    async def complete_in(self, connection: object, result: Any = None) -> None:
+        """Complete this attempt in the caller's own open transaction, and so exactly once.
+
+        The writes of the transaction and the job's completion are committed together, or not
+        at all. The task should then commit and return; its return value is not stored.
+        ``connection`` is any that ``using(connection=…)`` takes, on the same store.
+
+        Raises:
+            LostLease: the attempt is no longer the current one. Let the transaction roll back.
+            UsageError: the connection has no open transaction.
+            ConnectionMismatch: it is not on this store, or of an unknown kind.
+            BadArguments: the result cannot be encoded, or does not fit the return annotation.
+        """
+        text = encode_result(result, self.returns, self.max_payload, self._payloads)
+        foreign = await self._checked(connection)
+        if not await foreign.complete(self.job_id, self.token, text):
+            earlier = "an earlier complete_in may have completed it"
+            raise self._lost(earlier if self.completed_in else "it was not completed")
+        self.completed_in = True
+
+    complete_in_sync = blocking(complete_in)
+
+    async def _checked(self, connection: object) -> ForeignConnection:
+        with importing:
+            from outlast.store.foreign.connection import checked
+
+        foreign = await checked(connection, self._link.store_id, clock=self._clock)
+        if not await foreign.in_transaction():
+            raise UsageError(f"complete_in needs an open transaction: {foreign.begin}")
+        return foreign
+
+    def _lost(self, what: str) -> LostLease:
+        return LostLease(
+            f"attempt {self.number} of job {self.job_id} (token {self.token}) is no longer the"
+            f" current one: {what}"
+        )
+
+
+def _fraction(value: Any) -> float | None:
+    try:
+        number = float(value)
+    except Exception:
+        return None
+    return None if math.isnan(number) else min(1.0, max(0.0, number))
+
+
+def _text(value: Any, hide: Callable[[str], str], limit: int | None = None) -> str | None:
+    if value is None:
+        return None
+    try:
+        text = hide(str(value))
+    except Exception:
+        text = f"<{type(value).__name__}>"
+    return clean(text) if limit is None else clean(text, limit)

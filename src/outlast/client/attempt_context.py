@@ -1,0 +1,63 @@
+"""Which attempt the code that runs here belongs to: ``outlast.current()``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+
+from outlast.client.attempt import Attempt
+from outlast.errors import NotInAttempt, UsageError
+
+_current: ContextVar[Attempt] = ContextVar("outlast_attempt")
+
+
+def current() -> Attempt:
+    """Return the attempt that this code runs in; NotInAttempt outside one.
+
+    Known in the task's coroutine or thread, in asyncio tasks started from it and through
+    ``asyncio.to_thread``. Pass it on to other threads; child processes cannot save or report.
+    """
+    if (attempt := _current.get(None)) is None:
+        raise NotInAttempt
+    return attempt
+
+
+def current_token() -> int | None:
+    """Return the token of the attempt that runs in this context, if any does."""
+    attempt = _current.get(None)
+    return None if attempt is None else attempt.token
+
+
+def current_hider() -> Callable[[str], str]:
+    """Return what redacts a text as reports of this code's attempt are; outside one, nothing is
+    redacted."""
+    attempt = _current.get(None)
+    return str if attempt is None else attempt._hide  # noqa: SLF001
+
+
+def set_current(attempt: Attempt) -> None:
+    """Make ``attempt`` the one that ``current()`` returns in this context. For the executor, which
+    gives each attempt an asyncio task, and so a context, of its own."""
+    _current.set(attempt)
+
+
+@contextmanager
+def awaiting(job_id: int) -> Iterator[Callable[[], None]]:
+    """Give a function that reports that the attempt of this code, if there is one, waits for a job;
+    at the end of the block it no longer does."""
+    attempt = _current.get(None)
+    told = False
+
+    def tell() -> None:
+        nonlocal told
+        if attempt is not None and not told:
+            with suppress(UsageError):  # in a child of the task's
+                attempt._awaits(job_id)  # noqa: SLF001
+                told = True
+
+    try:
+        yield tell
+    finally:
+        if attempt is not None and told:
+            attempt._awaits_no_more(job_id)  # noqa: SLF001

@@ -1,0 +1,254 @@
+"""The handle on one enqueued job: wait for its result, look at it, cancel it, requeue it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
+
+from outlast.base.clock import SYSTEM, Clock
+from outlast.base.config import check_seconds
+from outlast.base.sync import blocking
+from outlast.client.attempt_context import awaiting
+from outlast.client.looks import looks_at
+from outlast.errors import JobCancelled, JobFailed, JobNotFound, UsageError
+from outlast.insight.documents import phase_of
+from outlast.insight.row import JobRow, row_of
+from outlast.model.job import ENDED, State
+from outlast.model.pause import Pauses
+from outlast.payload.codec import decode_result
+from outlast.payload.option_words import describe_attribute
+from outlast.store.rows import EXPIRED
+from outlast.store.values import Cancelled, Requeued
+
+if TYPE_CHECKING:
+    from outlast.client.stores import StoreProvider
+    from outlast.store.protocol import Store
+    from outlast.store.rows import StoredJob
+
+R = TypeVar("R")
+
+TELL_SECONDS = 1.0  # of waiting in an attempt, before its progress says so
+POLL_FIRST, POLL_MAX, POLL_GROWTH = 0.02, 0.25, 1.5  # seconds, seconds, factor
+ID_LIMIT = 2**63
+
+
+class Job(Generic[R]):
+    """A job, as a handle: cheap to make, holds no connection.
+
+    Attributes:
+        id: the job's number.
+        task: the name of its task.
+        created: False when its key named a job that was not finished yet: this is that job.
+        same_args: False when that job has other arguments than the call that returned it.
+        row: what the store said when it was last looked at, as a ``JobRow``; None before any look.
+    """
+
+    id: int
+    task: str
+    created: bool
+    same_args: bool
+
+    __slots__ = (
+        "__weakref__",
+        "_returns",
+        "_row",
+        "_stored",
+        "_stores",
+        "created",
+        "id",
+        "same_args",
+        "task",
+    )
+
+    def __init__(
+        self,
+        stores: StoreProvider,
+        id: int,  # noqa: A002
+        task: str,
+        *,
+        created: bool = True,
+        same_args: bool = True,
+        returns: Any = Any,
+        stored: StoredJob | None = None,
+    ) -> None:
+        """``returns`` is the task's return annotation, by which ``result`` is decoded; ``stored``:
+        what a look has shown."""
+        self._stores = stores
+        self._returns = returns
+        self.id = id
+        self.task = task
+        self.created = created
+        self.same_args = same_args
+        self._stored = stored
+        self._row: JobRow | None = None
+
+    @property
+    def row(self) -> JobRow | None:
+        """What the store said when it was last looked at, or None before any look."""
+        if self._row is None and self._stored is not None:
+            self._row = row_of(self._stored, self._stores.payloads)
+        return self._row
+
+    def __repr__(self) -> str:
+        state = f", {self._stored.state}" if self._stored else ""
+        return f"<Job {self.id}: {self.task}{state}>"
+
+    async def refresh(self) -> JobRow:
+        """Read the job again; return it and keep it as ``row``. JobNotFound if it is gone."""
+        await self._stores.ask(self._look)
+        assert self.row is not None
+        return self.row
+
+    refresh_sync = blocking(refresh)
+
+    async def status(self) -> str:
+        """Read the job again; return the phase for people: ``queued``, ``scheduled``, ``retrying``,
+        ``suspect`` (waits to be run alone), ``unservable`` (no active worker knows the task, has
+        the tags that it requires and serves the queue), ``paused``, ``running``, ``completed``,
+        ``dead`` or ``cancelled``."""
+
+        async def look(store: Store) -> str:
+            stored = await self._look(store)
+            served, paused = await store.inspector.served(), await store.inspector.pauses()
+            return phase_of(stored, served, pauses=Pauses(paused))
+
+        return await self._stores.ask(look)
+
+    status_sync = blocking(status)
+
+    async def result(self, timeout: float | None = None) -> R:
+        """Wait until the job has ended; return its result, of the task's return type.
+
+        ``timeout`` is in seconds; None waits forever, 0 looks once. A task that waits for another
+        job keeps its slot: if all slots are kept like this, the awaited jobs never begin.
+
+        Raises:
+            JobFailed: it is dead; ``.report`` is the crash report of its last attempt.
+            JobCancelled: it was cancelled; ``.reason`` is ``expired`` if it had not begun in time.
+            TimeoutError: it has not ended by then; it goes on.
+            ConfigError: ``timeout`` is not a span of time.
+            JobNotFound: its row was deleted; with ``keep=0`` that is at its end.
+            BadArguments: the result is not of this release's return type.
+            StoreUnavailable: it cannot be looked at; the job itself is not touched by that.
+        """
+        most = None if timeout is None else check_seconds("timeout", timeout)
+        with awaiting(self.id) as tell:
+            return await self._stores.ask(lambda store: self._wait(store, most, SYSTEM, tell))
+
+    result_sync = blocking(result)
+
+    async def cancel(self) -> Cancelled:
+        """Cancel it, or ask its running attempt to stop; return which. JobNotFound if gone."""
+        return await cancel(self._stores, self.id)
+
+    cancel_sync = blocking(cancel)
+
+    async def requeue(self, *, from_scratch: bool = False) -> Requeued:
+        """Revive it if it is dead or cancelled; ``from_scratch`` forgets its checkpoint.
+
+        Returns what was done, which may be nothing. JobNotFound if it is gone.
+        """
+        return await requeue(self._stores, self.id, from_scratch=from_scratch)
+
+    requeue_sync = blocking(requeue)
+
+    async def _look(self, store: Store) -> StoredJob:
+        stored = await store.inspector.job(self.id)
+        if stored is None:
+            raise not_found(self.id)
+        self._stored, self._row = stored, None
+        return stored
+
+    async def _wait(
+        self, store: Store, timeout: float | None, clock: Clock, tell: Callable[[], None]
+    ) -> R:
+        started, pause = clock.boot(), POLL_FIRST
+        row = await self._look(store)
+        while True:
+            if row.state is State.COMPLETED:
+                value: R = decode_result(row.result, self._returns, self._stores.payloads)
+                return value
+            if row.state is State.DEAD or row.state is State.CANCELLED:
+                await _raise_end(store, row)
+            left = pause if timeout is None else started + timeout - clock.boot()
+            if left <= 0:
+                raise TimeoutError(
+                    f"job {self.id} ({self.task}) is {row.state} after {timeout:g} s"
+                )
+            if clock.boot() - started >= TELL_SECONDS:
+                tell()
+            if pause == POLL_MAX:  # it has waited for long: look when all others do
+                await clock.sleep(min(_until_common_look(clock.boot()), left))
+            else:
+                await clock.sleep(min(pause, left))
+                pause = min(POLL_MAX, pause * POLL_GROWTH)
+            row = await self._look_with_others(store)
+
+    async def _look_with_others(self, store: Store) -> StoredJob:
+        """Look together with all calls that wait for a job here, as long as none has ended."""
+        seen = await looks_at(store).ask(store, self.id)
+        if seen.row is None or (seen.row.state in ENDED and not seen.is_whole):
+            return await self._look(store)
+        if seen.is_whole:
+            self._stored, self._row = seen.row, None
+        return seen.row
+
+    if not TYPE_CHECKING:  # type checkers must not believe that any attribute exists
+
+        def __getattr__(self, name: str) -> Any:
+            raise AttributeError(describe_attribute("Job", name), name=name, obj=self)
+
+
+def _until_common_look(now: float) -> float:
+    """Return the seconds until the next time at which all look, not the one that is now."""
+    left = POLL_MAX - now % POLL_MAX
+    return left if left >= POLL_FIRST else left + POLL_MAX
+
+
+async def _raise_end(store: Store, row: StoredJob) -> NoReturn:
+    attempts = await store.inspector.attempts(row.id)
+    last = attempts[-1] if attempts else None
+    why = f": {last.message}" if last and last.message else ""
+    if row.state is State.CANCELLED:
+        if row.reason == EXPIRED:
+            raise JobCancelled(
+                f"job {row.id} ({row.task}) expired: it had not begun in time", reason=EXPIRED
+            )
+        raise JobCancelled(f"job {row.id} ({row.task}) was cancelled{why}")
+    how = f", {last.outcome}" if last and last.outcome != row.state else ""
+    raise JobFailed(
+        f"job {row.id} ({row.task}) is dead{how}{why}", report=last.crash if last else None
+    )
+
+
+def check_id(job_id: object) -> None:
+    """Raise UsageError for what is not an id at all."""
+    if isinstance(job_id, bool) or not isinstance(job_id, int) or not 0 <= job_id < ID_LIMIT:
+        raise UsageError(f"the id of a job is a whole number above 0, not {ascii(job_id)[:80]}")
+
+
+def not_found(job_id: int) -> JobNotFound:
+    """Return the error for an id that names no job."""
+    return JobNotFound(f"there is no job {job_id}, or no longer")
+
+
+async def _one(
+    stores: StoreProvider, job_id: int, verb: Callable[[Store], Awaitable[dict[int, R]]]
+) -> R:
+    check_id(job_id)
+    answers = await stores.ask(verb)
+    if job_id not in answers:
+        raise not_found(job_id)
+    return answers[job_id]
+
+
+async def cancel(stores: StoreProvider, job_id: int) -> Cancelled:
+    """Cancel one job; JobNotFound if no job has that id."""
+    return await _one(stores, job_id, lambda store: store.cancel([job_id]))
+
+
+async def requeue(stores: StoreProvider, job_id: int, *, from_scratch: bool) -> Requeued:
+    """Requeue one job; JobNotFound if no job has that id."""
+    return await _one(
+        stores, job_id, lambda store: store.requeue([job_id], from_scratch=from_scratch)
+    )

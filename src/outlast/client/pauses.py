@@ -1,0 +1,101 @@
+"""What programs call to pause queues, tasks and tenants, and to resume them."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import msgspec
+
+from outlast.client.stores import StoreProvider
+from outlast.errors import UsageError
+from outlast.insight.pauses import PauseList, pause_and_wait, read_pauses
+from outlast.insight.row import moment
+from outlast.model.pause import Pause, PauseKind
+from outlast.store.rows import WorkerRow
+from outlast.store.values import NewPause
+
+TEXT_MAX = 1_000  # characters of a name, of a reason and of who it was
+
+
+class Paused(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that is paused.
+
+    Attributes:
+        kind: ``queue``, ``task``, ``tenant`` or ``all``; ``name``: of which, "" for all.
+        paused_at: since when, aware, in UTC, by the store's clock; None where it cannot be read.
+        paused_by, reason: by whom and why, if that was said.
+        stop: whether running attempts of it were asked to stop.
+        unacknowledged: the names of the live workers that have not acknowledged it yet. If there
+            are none, nothing of it starts.
+    """
+
+    kind: str
+    name: str
+    paused_at: datetime | None
+    paused_by: str | None
+    reason: str | None
+    stop: bool
+    unacknowledged: list[str]
+
+
+def choose_target(
+    queue: str | None, task: str | None, tenant: str | None, *, everything: bool
+) -> tuple[PauseKind, str]:
+    """Return what to pause or resume. UsageError unless it is exactly one thing, with a name."""
+    names = {PauseKind.QUEUE: queue, PauseKind.TASK: task, PauseKind.TENANT: tenant}
+    given = [(kind, name) for kind, name in names.items() if name is not None]
+    given += [(PauseKind.ALL, "")] if everything else []
+    if len(given) != 1:
+        raise UsageError("give one of queue=…, task=…, tenant=… or everything=True")
+    kind, name = given[0]
+    if kind is not PauseKind.ALL:
+        check_text(str(kind), name)
+    return kind, name
+
+
+def check_text(what: str, text: object) -> None:
+    """Raise UsageError unless it is a text that can be stored, and not an empty one."""
+    if not isinstance(text, str) or not text or "\0" in text:
+        raise UsageError(f"{what}: {text!r} is not a text with at least one character, none a NUL")
+    if len(text) > TEXT_MAX:
+        raise UsageError(f"{what}: {len(text)} characters are more than {TEXT_MAX}")
+
+
+def make_pause(
+    target: tuple[PauseKind, str], *, paused_by: str | None, reason: str | None, stop: bool
+) -> NewPause:
+    """Return what is to be stored. UsageError for a text that cannot be."""
+    for what, text in {"paused_by": paused_by, "reason": reason}.items():
+        if text is not None:
+            check_text(what, text)
+    kind, name = target
+    return NewPause(kind=kind, name=name, paused_by=paused_by, reason=reason, stop=bool(stop))
+
+
+async def set_pause(stores: StoreProvider, new: NewPause, wait: float) -> Paused:
+    """Pause, and wait for the active workers."""
+    made, left = await stores.ask(lambda store: pause_and_wait(store, new, wait))
+    return _shown(made, left)
+
+
+async def end_pause(stores: StoreProvider, target: tuple[PauseKind, str]) -> bool:
+    """Resume; return whether it was paused."""
+    return await stores.ask(lambda store: store.resume(*target)) is not None
+
+
+async def list_pauses(stores: StoreProvider) -> list[Paused]:
+    """Return all that is paused."""
+    found: PauseList = await stores.ask(read_pauses)
+    return [_shown(each, found.unheard(each)) for each in found.pauses]
+
+
+def _shown(made: Pause, left: list[WorkerRow]) -> Paused:
+    return Paused(
+        kind=made.kind.value,
+        name=made.name,
+        paused_at=moment(made.paused_at),
+        paused_by=made.paused_by,
+        reason=made.reason,
+        stop=made.stop,
+        unacknowledged=[one.name for one in left],
+    )

@@ -1,0 +1,121 @@
+"""All names that ``outlast`` gives its users; the package loads them when one is first used."""
+
+from outlast.base.config import WorkerOptions, WorkerSettings
+from outlast.client.app import App, TaskDecorator
+from outlast.client.attempt import Attempt, StopReason
+from outlast.client.attempt_context import current
+from outlast.client.job import Job
+from outlast.client.log_fields import add_job_fields
+from outlast.client.pauses import Paused
+from outlast.client.schedules import ScheduleOptions, Schedules
+from outlast.client.task import AsyncTask, BoundTask, Call, PlainTask, Task
+from outlast.client.task_options import TaskOptions
+from outlast.errors import (
+    ApplicationError,
+    BadArguments,
+    BadData,
+    Cancel,
+    ConfigError,
+    ConnectionMismatch,
+    Dead,
+    JobCancelled,
+    JobFailed,
+    JobNotFound,
+    KeyInUse,
+    LostLease,
+    NotEncrypted,
+    NotInAttempt,
+    NotPermitted,
+    OutlastError,
+    Retry,
+    ScheduleNotFound,
+    SchemaMismatch,
+    Snooze,
+    Stopped,
+    StoreCorrupt,
+    StoreError,
+    StoreUnavailable,
+    SyncInLoop,
+    UnknownTask,
+    UsageError,
+    Verdict,
+)
+from outlast.insight.row import JobRow
+from outlast.insight.schedules import Schedule
+from outlast.model.crash import Crash, CrashKind, MemoryEvidence, Progress
+from outlast.model.job import Policy, State
+from outlast.payload.payloads import Compression, Encryption, PayloadCodec
+from outlast.store.values import Cancelled, Requeued
+
+__all__ = [
+    "App",
+    "ApplicationError",
+    "AsyncTask",
+    "Attempt",
+    "BadArguments",
+    "BadData",
+    "BoundTask",
+    "Call",
+    "Cancel",
+    "Cancelled",
+    "Compression",
+    "ConfigError",
+    "ConnectionMismatch",
+    "Crash",
+    "CrashKind",
+    "Dead",
+    "Encryption",
+    "Job",
+    "JobCancelled",
+    "JobFailed",
+    "JobNotFound",
+    "JobRow",
+    "KeyInUse",
+    "LostLease",
+    "MemoryEvidence",
+    "NotEncrypted",
+    "NotInAttempt",
+    "NotPermitted",
+    "OutlastError",
+    "Paused",
+    "PayloadCodec",
+    "PlainTask",
+    "Policy",
+    "Progress",
+    "Requeued",
+    "Retry",
+    "Schedule",
+    "ScheduleNotFound",
+    "ScheduleOptions",
+    "Schedules",
+    "SchemaMismatch",
+    "Snooze",
+    "State",
+    "StopReason",
+    "Stopped",
+    "StoreCorrupt",
+    "StoreError",
+    "StoreUnavailable",
+    "SyncInLoop",
+    "Task",
+    "TaskDecorator",
+    "TaskOptions",
+    "UnknownTask",
+    "UsageError",
+    "Verdict",
+    "WorkerOptions",
+    "WorkerSettings",
+    "__version__",
+    "add_job_fields",
+    "current",
+]
+
+__version__: str
+
+
+def __getattr__(name: str) -> str:
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("outlast")
+    raise AttributeError(f"module 'outlast' has no attribute {name!r}")

@@ -1,0 +1,402 @@
+"""Where an application's jobs live: its URL, and a store for each event loop.
+
+A store is opened at first use and belongs to one event loop in one process: an asyncpg
+connection cannot be used from another loop, and nothing of the kind survives a fork.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import weakref
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+
+from outlast.base.clock import SYSTEM, Clock
+from outlast.base.config import resolve_wakeup
+from outlast.base.credentials import redact
+from outlast.base.forks import importing
+from outlast.base.sync import hop, run_in_background
+from outlast.errors import StoreUnavailable, UsageError, text_of
+from outlast.payload.payloads import PLAIN, Payloads
+from outlast.store.backend import file_of, resolve_url
+from outlast.store.protocol import ENQUEUE_BYTES, ENQUEUE_MAX, Store
+from outlast.store.values import Enqueued, NewJob
+
+if TYPE_CHECKING:
+    from outlast.wakeup.messenger import Messenger
+
+R = TypeVar("R")
+
+Enqueue = Callable[[Sequence[NewJob]], Awaitable[list[Enqueued]]]
+Sender = Callable[[Sequence[NewJob], Enqueue], Awaitable[list[Enqueued]]]
+"""Stores jobs by the function that it gets, and returns what that has returned."""
+
+CONNECTIONS = 4  # to a server, at most, per event loop
+FAREWELL_SECONDS = 1.0  # for a store whose event loop is gone
+CLOSING_SECONDS = 2.0  # for another thread's event loop, which may be blocked, to close its store
+LOOK_SECONDS = 0.05  # between looks whether an event loop of another thread still runs
+
+
+class _Opened(msgspec.Struct):
+    """The store of one event loop: the task that opens it, the generator that closes it when the
+    loop ends, and the store itself once a call has waited for it: most calls find it there.
+    ``is_closed``: it was closed before the loop's end."""
+
+    opening: asyncio.Task[Store]
+    life: AsyncGenerator[Store]
+    store: Store | None = None
+    is_closed: bool = False
+
+    def failed(self) -> bool:
+        """Whether it could not be opened."""
+        done = self.opening.done()
+        return done and (self.opening.cancelled() or self.opening.exception() is not None)
+
+    async def close(self) -> None:
+        """Close it, on this loop."""
+        with suppress(Exception):
+            await self.opening
+        with suppress(Exception):
+            await self.life.aclose()
+        self.is_closed = True
+
+
+_imported: list[str] = []  # the application that is being imported, if any
+
+
+@contextmanager
+def refuse_enqueuing(module: str) -> Iterator[None]:
+    """Let nothing be enqueued while a worker or a command imports an application, as that is done
+    again and again: by each runner, and by most commands."""
+    _imported.append(module)
+    try:
+        yield
+    finally:
+        _imported.pop()
+
+
+def _check_is_no_import() -> None:
+    if _imported:
+        raise UsageError(
+            f"{_imported[-1]} enqueues while it is imported to find its tasks: each runner, and"
+            ' each command, would enqueue it again. Put that under `if __name__ == "__main__":`'
+            " or into a file of its own"
+        )
+
+
+class StoreProvider:
+    """The stores of one application, one for each event loop."""
+
+    def __init__(
+        self,
+        url: str | None,
+        *,
+        notify: bool = True,
+        wakeup: str | None = None,
+        payloads: Payloads = PLAIN,
+        **options: Any,
+    ) -> None:
+        """``notify``: whether enqueuing wakes idle workers, where the store can do that.
+        ``wakeup``: the URL of a messenger that does it instead. ``payloads``: how what is stored is
+        encoded. ``options`` are others of ``StoreOptions``."""
+        self.payloads = payloads
+        self._url = None if url is None else resolve_url(url)
+        self.wakeup = wakeup
+        self._messengers: dict[asyncio.AbstractEventLoop, Messenger] = {}
+        self._notify = notify
+        self._options = {"connections": CONNECTIONS} | options
+        self._stores: dict[asyncio.AbstractEventLoop, _Opened] = {}
+        self._store_id: str | None = None
+        self._is_replaced = False
+        self.clock: Clock = SYSTEM
+        _providers.add(self)
+
+    @property
+    def url(self) -> str:
+        """The store's address; read from the environment at first use if none was given."""
+        if self._url is None:
+            self._url = resolve_url(None)
+        return self._url
+
+    def move(self, url: str) -> None:
+        """Use another store. UsageError once one has been opened."""
+        if self._stores:
+            raise UsageError(f"the application already uses {redact(self.url)}")
+        self._url = resolve_url(url)
+
+    async def store(self) -> Store:
+        """Return the open store of the running loop."""
+        loop = asyncio.get_running_loop()
+        opened = self._stores.get(loop)
+        if opened is not None and opened.store is not None:
+            return opened.store
+        if opened is None or opened.failed():
+            life = self._life()
+            opened = self._stores[loop] = _Opened(loop.create_task(_first(life)), life)
+            await self._close_where(lambda other: other.is_closed())
+        store = await asyncio.shield(opened.opening)
+        opened.store = store
+        return store
+
+    async def ask(self, verb: Callable[[Store], Awaitable[R]]) -> R:
+        """Return what ``verb(store)`` returns; works with and without a running loop."""
+
+        async def there() -> R:
+            return await verb(await self.store())
+
+        return await hop(there)
+
+    async def store_id(self) -> str:
+        """Return the id of the store's schema."""
+        if self._store_id is None:
+            self._store_id = await self.ask(lambda store: store.store_id())
+        return self._store_id
+
+    def wrap(self, sender: Sender) -> None:
+        """Let ``sender`` store what is enqueued from now on: it gets the jobs and the function that
+        does it, with jobs that it may have changed."""
+        own, many = self.enqueue, self.enqueue_many
+
+        async def enqueue(batch: Sequence[NewJob], connection: object = None) -> list[Enqueued]:
+            return await sender(batch, lambda jobs: own(jobs, connection))
+
+        async def enqueue_many(
+            jobs: Sequence[NewJob],
+            take: Callable[[list[Enqueued]], None],
+            connection: object = None,
+        ) -> None:
+            async def store(batch: Sequence[NewJob]) -> list[Enqueued]:
+                await many(batch, take, connection)
+                return []
+
+            await sender(jobs, store)
+
+        vars(self).update(enqueue=enqueue, enqueue_many=enqueue_many)
+
+    async def enqueue(self, batch: Sequence[NewJob], connection: object = None) -> list[Enqueued]:
+        """Store jobs in their order, all or none, at most ENQUEUE_MAX: here, or in the caller's
+        transaction on ``connection``."""
+        _check_is_no_import()
+        if connection is None:
+            return await hop(lambda: self._enqueue_here(batch))
+        with importing:
+            from outlast.store.foreign.connection import checked
+
+        try:
+            store_id = await self.store_id()
+        except StoreUnavailable as error:
+            raise _unless_opened_before(error, self.url) from error
+        notify = self._notifies()
+        foreign = await checked(connection, store_id, notify=notify, clock=self.clock)
+        return await foreign.enqueue(batch)
+
+    async def enqueue_many(
+        self,
+        jobs: Sequence[NewJob],
+        take: Callable[[list[Enqueued]], None],
+        connection: object = None,
+    ) -> None:
+        """Store any number of jobs in their order, in consecutive batches.
+
+        ``take`` receives what was stored, batch by batch in order.
+        """
+        _check_is_no_import()
+        batches = list(_batches(jobs))
+        if connection is None:
+            await hop(lambda: self._enqueue_in_turn(batches, take))
+            return
+        for batch in batches:
+            take(await self.enqueue(batch, connection))
+
+    async def _enqueue_in_turn(
+        self, batches: Sequence[Sequence[NewJob]], take: Callable[[list[Enqueued]], None]
+    ) -> None:
+        """Store batches. ``call_soon`` runs ``take`` once the next batch is on its way, so that it
+        works while the store does, often on another processor."""
+        stored: list[list[Enqueued]] = []
+
+        def catch_up() -> None:
+            while stored:
+                take(stored.pop(0))
+
+        try:
+            for batch in batches:
+                asyncio.get_running_loop().call_soon(catch_up)
+                stored.append(await self._enqueue_here(batch))
+        finally:
+            catch_up()
+
+    async def _enqueue_here(self, batch: Sequence[NewJob]) -> list[Enqueued]:
+        """Store jobs; once that is committed, announce them to the messenger, if there is one."""
+        store = await self.store()
+        stored = await store.enqueue(batch)
+        messengers = self._messengers  # mostly there are none
+        messenger = messengers.get(asyncio.get_running_loop()) if messengers else None
+        if messenger is not None:
+            from outlast.wakeup.notice import notices_of
+
+            await messenger.announce(notices_of(batch, stored))
+        return stored
+
+    @contextmanager
+    def replace(self, url: str, clock: Clock) -> Iterator[None]:
+        """Within the block, use another store than before: one of a test, with its
+        clock, without a messenger, and which need not survive a power cut.
+
+        A store that an event loop opened in the block is closed when that loop ends.
+        """
+        before = dict(vars(self))
+        own: dict[asyncio.AbstractEventLoop, _Opened] = {}
+        vars(self).update(
+            _url=resolve_url(url), _messengers={}, _stores=own, _store_id=None, clock=clock
+        )
+        self._is_replaced = True
+        try:
+            yield
+        finally:
+            if own:
+                run_in_background(lambda: self._close_where(_is_here))
+            vars(self).update(before)
+            _keep_until_closed(own)
+
+    @property
+    def is_durable(self) -> bool:
+        """Whether a commit has to survive a power cut."""
+        return not self._is_replaced
+
+    @property
+    def messenger_url(self) -> str | None:
+        """The messenger's URL: as given, else ``$OUTLAST_WAKEUP``; None: there is no messenger."""
+        return None if self._is_replaced else resolve_wakeup(self.wakeup)
+
+    async def close(self) -> None:
+        """Close the stores of this process, each on its own loop. They open again when needed."""
+        await hop(lambda: self._close_where(lambda _: True))
+        self._store_id = None
+
+    async def _close_where(self, wanted: Callable[[asyncio.AbstractEventLoop], bool]) -> None:
+        for loop in list(self._stores):  # a copy: other threads add loops
+            if wanted(loop) and (opened := self._stores.pop(loop, None)) is not None:
+                await _close_on(loop, opened)
+
+    async def _life(self) -> AsyncGenerator[Store]:
+        """Yield a store until it is closed: by ``close``, or by ``asyncio.run`` at its end, which
+        closes all generators of its loop."""
+        with importing:
+            from outlast.store import open_store
+
+            store = open_store(
+                self.url,
+                notify=self._notifies(),
+                clock=self.clock,
+                durable=self.is_durable,
+                **self._options,
+            )
+        loop = asyncio.get_running_loop()
+        try:
+            await store.open()
+            await self._open_messenger(loop, store)
+            yield store
+        finally:
+            messenger = self._messengers.pop(loop, None)
+            if messenger is not None:
+                await messenger.close()
+            await store.close()
+
+    async def _open_messenger(self, loop: asyncio.AbstractEventLoop, store: Store) -> None:
+        wakeup = self.messenger_url
+        if wakeup is not None:
+            store_id = await store.store_id()
+            with importing:
+                from outlast.wakeup import open_messenger
+
+                messenger = open_messenger(wakeup, self.url, store_id)
+            await messenger.start()
+            self._messengers[loop] = messenger
+
+    def _notifies(self) -> bool:
+        return self._notify and self.messenger_url is None
+
+    def forget(self) -> None:
+        """Start over in a child process, without touching what belongs to the parent."""
+        _inherited.append((self._stores, self._messengers))
+        self._stores, self._messengers = {}, {}
+
+
+def _batches(jobs: Sequence[NewJob]) -> Iterator[Sequence[NewJob]]:
+    """Split jobs into batches of one statement each, bounded in number and in bytes."""
+    begin = size = 0
+    for at, job in enumerate(jobs):
+        size += len(job.args)
+        if at > begin and (at - begin == ENQUEUE_MAX or size > ENQUEUE_BYTES):
+            yield jobs[begin:at]
+            begin, size = at, len(job.args)
+    if jobs:
+        yield jobs[begin:]
+
+
+def _unless_opened_before(error: StoreUnavailable, url: str) -> StoreUnavailable:
+    """Return the error of a store that could not be opened for a call on a caller's connection,
+    whose own transaction may be what holds the lock of a file."""
+    if file_of(url) is None:
+        return error
+    return StoreUnavailable(
+        f"{text_of(error)}; if it is the transaction on your own connection: the first call makes"
+        " the tables beside it, so run `outlast migrate` or `async with app:` before you begin it"
+    )
+
+
+def _is_here(loop: asyncio.AbstractEventLoop) -> bool:
+    return loop is asyncio.get_running_loop()
+
+
+def _keep_until_closed(stores: dict[asyncio.AbstractEventLoop, _Opened]) -> None:
+    """Keep stores that their loops close at their end: the collector would begin to close them
+    before, and a loop that ends just then does not wait for that. Those that are closed go."""
+    _left_open.extend(stores.items())
+    _left_open[:] = [
+        (loop, opened) for loop, opened in _left_open if not (opened.is_closed or loop.is_closed())
+    ]
+
+
+async def _first(life: AsyncGenerator[Store]) -> Store:
+    return await anext(life)
+
+
+async def _close_on(loop: asyncio.AbstractEventLoop, opened: _Opened) -> None:
+    """Close a store on its own loop, or as far as possible if that loop is gone."""
+    if loop is asyncio.get_running_loop():
+        await opened.close()
+    elif loop.is_running():
+        await _close_there(loop, opened)
+    elif opened.opening.done():
+        with suppress(Exception):
+            await asyncio.wait_for(opened.life.aclose(), FAREWELL_SECONDS)
+
+
+async def _close_there(loop: asyncio.AbstractEventLoop, opened: _Opened) -> None:
+    """Close a store on a running loop; a loop that ends meanwhile closes it by itself. One that
+    does not turn, since its thread may wait for this very call, closes it when it does."""
+    _keep_until_closed({loop: opened})
+    there = asyncio.run_coroutine_threadsafe(opened.close(), loop)
+    closing = asyncio.wrap_future(there)
+    give_up_at = SYSTEM.boot() + CLOSING_SECONDS
+    while loop.is_running() and not closing.done() and SYSTEM.boot() < give_up_at:
+        await asyncio.wait({closing}, timeout=LOOK_SECONDS)
+
+
+_providers: weakref.WeakSet[StoreProvider] = weakref.WeakSet()
+_inherited: list[Any] = []
+_left_open: list[tuple[asyncio.AbstractEventLoop, _Opened]] = []
+
+
+def _forget_after_fork() -> None:
+    for stores in list(_providers):
+        stores.forget()
+
+
+os.register_at_fork(after_in_child=_forget_after_fork)

@@ -1,0 +1,336 @@
+"""The user's functions as tasks: call them, enqueue them, set options, with their own types.
+
+``Task`` and what ``task.using(…)`` returns share one surface: ``enqueue``, ``enqueue_sync`` and
+``call``, typed by the function's own parameters. A wrong call fails here, before anything is
+stored.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import sys
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
+
+import msgspec
+
+from outlast.base.config import check_job_key, check_key, check_name, check_seconds
+from outlast.base.sync import blocking
+from outlast.client.error_rules import ErrorRules, Seconds, make_error_rules
+from outlast.client.job import Job
+from outlast.client.stores import StoreProvider
+from outlast.client.task_options import (
+    Placement,
+    TaskOptions,
+    check_moment,
+    check_names,
+    check_order,
+    check_own_runner,
+    check_priority,
+    make_expiry,
+    make_labels,
+    make_meta,
+    make_placement,
+    make_policy,
+)
+from outlast.errors import ConfigError, KeyInUse, text_of
+from outlast.model.job import Policy
+from outlast.payload.option_words import describe_attribute, describe_using_options
+from outlast.payload.signature import Signature
+from outlast.store.keys import NOTHING
+from outlast.store.values import Enqueued, NewJob
+
+P = ParamSpec("P")
+R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
+
+
+def _refuse_unknown(using: Callable[P, R]) -> Callable[P, R]:
+    """Return ``using``, which raises ConfigError for an option that it does not have, with what
+    other queues call so."""
+    known = inspect.signature(using).parameters.keys() - {"self"}
+
+    @functools.wraps(using)
+    def checked(*args: P.args, **kwargs: P.kwargs) -> R:
+        if unknown := sorted(kwargs.keys() - known):
+            told = describe_using_options(unknown, known, TaskOptions.__annotations__)
+            raise ConfigError(f"using has no option {told}; there are: {', '.join(sorted(known))}")
+        return using(*args, **kwargs)
+
+    return checked
+
+
+class Call(Generic[R_co]):
+    """A checked and encoded call of a task, for ``app.enqueue_many``. Nothing is stored yet.
+
+    Attributes:
+        task: the task that it calls.
+        connection: the caller's own connection, whose transaction it is to be part of, or None.
+    """
+
+    task: Task[..., R_co]
+    connection: Any
+
+    def __init__(self, task: Task[..., R_co], job: NewJob, connection: Any) -> None:
+        self.task = task
+        self.job = job
+        self.connection = connection
+
+    def __repr__(self) -> str:
+        return f"<Call of {self.job.task} {self.job.args[:80]}>"
+
+
+class BoundTask(Generic[P, R]):
+    """A task and where its jobs go: ``enqueue``, ``enqueue_sync`` and ``call``, fully typed."""
+
+    def __init__(self, task: Task[P, R], placement: Placement) -> None:
+        self._task = task
+        self._placement = placement
+        self._policy = placement.adjust(task.policy)
+
+    def call(self, /, *args: P.args, **kwargs: P.kwargs) -> Call[R]:
+        """Return the call, checked and encoded but not stored, for ``app.enqueue_many``.
+
+        Raises BadArguments if the arguments do not fit, cannot be encoded or are too large.
+        """
+        return Call(self._task, self._job(args, kwargs), self._placement.connection)
+
+    def _job(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> NewJob:
+        task, placement = self._task, self._placement
+        return NewJob(
+            task=task.name,
+            queue=placement.queue,
+            args=task.signature.encode(task.signature.bind(args, kwargs)),
+            priority=placement.priority,
+            delay=placement.delay,
+            run_at=placement.run_at,
+            expires=placement.expires,
+            expires_at=placement.expires_at,
+            key=placement.key,
+            tenant=placement.tenant,
+            policy=self._policy,
+            aliases=task.aliases,
+        )
+
+    async def enqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
+        """Store a job that calls the task with these arguments; once this returns, it will run.
+
+        With ``using(connection=…)`` it will run once your transaction has been committed.
+
+        Raises:
+            BadArguments: they do not fit, cannot be encoded or are too large; nothing is stored.
+            KeyInUse: an unfinished job of another task has the key; nothing is stored.
+            StoreUnavailable: whether the job was stored is not known. With ``using(key=…)``
+                another call makes no second job, unless the first has ended by then.
+        """
+        task = self._task
+        jobs = [self._job(args, kwargs)]
+        (one,) = await task.stores.enqueue(jobs, self._placement.connection)
+        return job_of(task, one)
+
+    enqueue_sync = blocking(enqueue)
+
+    @_refuse_unknown
+    def using(
+        self,
+        *,
+        delay: Seconds | None = None,
+        at: datetime | None = None,
+        expires: Seconds | datetime | None = None,
+        queue: str | None = None,
+        priority: int | None = None,
+        key: str | None = None,
+        tenant: str | None = None,
+        keep: Seconds | None = None,
+        meta: Mapping[str, Any] | None = None,
+        labels: Collection[str] | None = None,
+        connection: Any = None,
+    ) -> BoundTask[P, R]:
+        """Return the same task with these options for its next jobs; None leaves one as it is.
+
+        Args:
+            delay: seconds (or a timedelta) from the store's now until the job is due.
+            at: the aware datetime at which it is due; instead of ``delay``.
+            expires: seconds (or a timedelta) from the store's now, or an aware datetime: if the job
+                has not begun by then, it is ``cancelled`` and does not run. It is for the first
+                start: once an attempt has begun, it has no effect.
+            queue: the queue to put it in.
+            priority: -100 to 100, larger first.
+            key: while a job of this task with this key is unfinished, enqueuing returns that job
+                (``job.created`` is false); while one of another task is, it raises KeyInUse.
+            tenant: whose job it is, for your own code and for the screens.
+            keep: seconds (or a timedelta) for which its row is kept once it has completed or was
+                cancelled; 0: it is deleted in the commit of its end, and ``job.result()`` raises
+                JobNotFound.
+            meta: notes on the job, at most 4 KiB of JSON, such as the context of a trace; the task
+                sees them as ``attempt.meta``. A later one replaces an earlier one.
+            labels: at most 8 names by which people find the job: ``outlast jobs --label NAME``; the
+                task sees them as ``attempt.labels``. As ``meta``, they replace earlier ones.
+            connection: one of asyncpg, psycopg 3, SQLAlchemy 2, Django, ``sqlite3`` or
+                aiosqlite, on the application's own store: the job is part of its transaction.
+
+        Raises ConfigError for what cannot work.
+        """
+        if delay is not None and at is not None:
+            raise ConfigError("give delay or at, not both")
+        changes = {
+            "delay": None if delay is None else check_seconds("delay", delay),
+            "run_at": None if at is None else check_moment("at", at),
+            "queue": None if queue is None else check_name("queue", queue),
+            "priority": None if priority is None else check_priority(priority),
+            "key": None if key is None else check_job_key(key),
+            "tenant": None if tenant is None else check_key("tenant", tenant),
+            "keep": None if keep is None else check_seconds("keep", keep),
+            "meta": None if meta is None else make_meta(meta),
+            "labels": None if labels is None else make_labels(labels),
+            "connection": connection,
+        }
+        changes = {name: value for name, value in changes.items() if value is not None}
+        if delay is not None or at is not None:  # the later word counts
+            changes = {"delay": 0.0, "run_at": None, **changes}
+        if expires is not None:
+            changes |= make_expiry(expires)
+        placement = msgspec.structs.replace(self._placement, **changes)
+        check_order(placement)
+        return BoundTask(self._task, placement)
+
+    if not TYPE_CHECKING:  # type checkers must not believe that any attribute exists
+
+        def __getattr__(self, name: str) -> Any:
+            raise AttributeError(describe_attribute("Task", name), name=name, obj=self)
+
+
+class Task(BoundTask[P, R]):
+    """A function that jobs call by name. Calling the task calls the function directly.
+
+    Attributes:
+        name: what jobs call it.
+        aliases: its names in earlier releases; jobs may still call it by these.
+        fn: the function itself.
+        is_async: whether it is an ``async def``.
+        own_runner: whether an attempt has its runner process to itself.
+        requires: the tags that a worker must have to run it.
+        returns: the return annotation, or Any.
+        policy: the limits that are copied to each job.
+    """
+
+    name: str
+    aliases: tuple[str, ...]
+    fn: Callable[P, Any]
+    is_async: bool
+    own_runner: bool
+    requires: frozenset[str]
+    returns: Any
+    policy: Policy
+
+    def __init__(
+        self, fn: Callable[P, Any], stores: StoreProvider, max_payload: int, options: TaskOptions
+    ) -> None:
+        self.fn = fn
+        self.stores = stores
+        self.name = _name_of(fn, options.get("name"))
+        self.aliases = tuple(
+            check_names("aliases", "an alias", options.get("aliases", ()), "names")
+        )
+        self.is_async = is_async(fn)
+        self.own_runner = check_own_runner(options.get("own_runner"), default=not self.is_async)
+        self.requires = frozenset(
+            check_names("requires", "a tag", options.get("requires", ()), "tags")
+        )
+        self.signature = Signature(fn, self.name, max_payload, stores.payloads)
+        self.returns = self.signature.returns
+        self.policy = make_policy(options)
+        self._error_rules: ErrorRules = make_error_rules(options)
+        self.__name__ = self.name
+        self.__doc__ = fn.__doc__
+        self.__wrapped__ = fn
+        super().__init__(self, make_placement(options))
+
+    def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> Any:
+        """Call the function directly, without any queue."""
+        return self.fn(*args, **kwargs)
+
+    def __repr__(self) -> str:
+        return f"<Task {self.name}>"
+
+
+class AsyncTask(Task[P, R]):
+    """A task made of an ``async def``."""
+
+    def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:
+        """Call the function; await what it returns."""
+        coroutine: Coroutine[Any, Any, R] = self.fn(*args, **kwargs)
+        return coroutine
+
+
+class PlainTask(Task[P, R]):
+    """A task made of a plain function."""
+
+    def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Call the function."""
+        result: R = self.fn(*args, **kwargs)
+        return result
+
+
+def is_defined_again(old: Task[..., Any], new: Task[..., Any]) -> bool:
+    """Whether a cell of a notebook, or a line at Python's prompt, defines a function once more:
+    code that is in no file, so that nothing else can be meant by it."""
+    if hasattr(sys.modules.get("__main__"), "__file__"):
+        return False
+    places = [(task.fn.__module__, task.fn.__qualname__) for task in (old, new)]
+    return places[0] == places[1] and places[0][0] == "__main__"
+
+
+def _name_of(fn: Any, name: str | None) -> str:
+    """Return the task's name; ConfigError for what is no plain function or ``async def``."""
+    if name is not None:
+        check_name("a task's name", name)
+    wanted = "a task is made of a function (def or async def)"
+    if isinstance(fn, type):
+        raise ConfigError(f"{wanted}, not of the class {fn.__qualname__}")
+    if not callable(fn) or isinstance(fn, staticmethod):
+        raise ConfigError(f"{wanted}, not of {ascii(fn)[:80]}")
+    if inspect.isasyncgenfunction(fn) or inspect.isgeneratorfunction(fn):
+        raise ConfigError(f"{wanted}; {fn.__name__} is a generator: its values would be lost")
+    own = getattr(fn, "__name__", None)
+    if name is None and (own is None or own == "<lambda>"):
+        raise ConfigError(f"{wanted}; {ascii(fn)[:80]} has no name of its own: give name=…")
+    return name or str(own)
+
+
+def is_async(fn: Any) -> bool:
+    """Whether calling ``fn`` gives a coroutine."""
+    return inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(type(fn).__call__)
+
+
+def job_of(task: Task[..., R], stored: Enqueued) -> Job[R]:
+    """Return the handle on what was stored, or on the unfinished job that has the key."""
+    return Job(
+        task.stores,
+        stored.job_id,
+        task.name,
+        created=stored.created,
+        same_args=stored.same_args,
+        returns=task.returns,
+    )
+
+
+async def submit(stores: StoreProvider, calls: Sequence[Call[R]]) -> list[Job[R]]:
+    """Store calls in their order; return their jobs. All have the same connection."""
+    jobs: list[Job[R]] = []
+    left = iter(calls)
+
+    def take(stored: list[Enqueued]) -> None:
+        for one, call in zip(stored, left, strict=False):
+            jobs.append(job_of(call.task, one))
+
+    try:
+        await stores.enqueue_many([call.job for call in calls], take, calls[0].connection)
+    except KeyInUse as error:
+        if jobs:  # of earlier batches: another session may take a key at any time between two
+            told = f"of {len(calls):,} calls the first {len(jobs):,} are stored, and no other"
+            error.stored, error.args = jobs, (text_of(error).replace(NOTHING, told),)
+        raise
+    return jobs

@@ -1,0 +1,259 @@
+"""The options of tasks and of their next jobs: what there are, and how each is checked.
+
+``TaskOptions`` is the only list of the options of a task. They become a ``Policy``, the limits that
+are copied to each job, and a ``Placement``, where and when a job is to run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any, TypedDict
+
+import msgspec
+
+from outlast.base.config import check_name, check_seconds, check_whole
+from outlast.client.error_rules import Backoff, Errors, Seconds
+from outlast.errors import BadArguments, ConfigError, text_of
+from outlast.model.job import OF_ONE_JOB, PRIORITY_MAX, PRIORITY_MIN, Policy
+from outlast.payload.codec import to_json
+from outlast.payload.option_words import describe_task_options
+
+META_MAX = 4_096  # bytes of JSON
+LABELS_MAX = 8  # of a job
+LABEL_MAX = 100  # characters
+BUDGET_MAX = 10_000  # of retries and losses
+
+
+class Placement(msgspec.Struct, frozen=True, kw_only=True):
+    """Where and when one job is to run. ``run_at`` and ``expires_at`` are in seconds since 1970."""
+
+    queue: str = "default"
+    priority: int = 0
+    delay: float = 0.0
+    run_at: float | None = None
+    expires: float | None = None
+    expires_at: float | None = None
+    key: str | None = None
+    tenant: str | None = None
+    keep: float | None = None
+    meta: str | None = None
+    labels: tuple[str, ...] | None = None
+    connection: Any = None
+
+    def adjust(self, policy: Policy) -> Policy:
+        """Return the limits of a task with what is said of its next jobs alone."""
+        own = {name: getattr(self, name) for name in ("keep", "meta", "labels")}
+        own = {name: value for name, value in own.items() if value is not None}
+        return msgspec.structs.replace(policy, **own) if own else policy
+
+
+class TaskOptions(TypedDict, total=False):
+    """The options of ``@app.task(…)``. Each may be left out; None is no limit.
+
+    Attributes:
+        name: what jobs call it; default: the function's name. It outlives renamings of the
+            function, as do ``aliases``.
+        queue: where its jobs wait; default: ``default``.
+        retries: charged failures that are forgiven; one more and the job is dead; default 3.
+        max_losses: lost workers in a row, without a new checkpoint, that are forgiven; default 10.
+            Encryption makes no checkpoint new, nor does one saved again on the way to it.
+        backoff_first: seconds before the first retry; doubles each time; default 2.
+        backoff_max: seconds that a retry waits at most; default 600.
+        backoff: the seconds before a retry after an error, instead of these two: one number, a list
+            with one for each failure (the last counts for all later ones), or a function that takes
+            the exception and the number of failures and returns seconds, or None for the usual
+            pause. Exact: nothing random is taken off.
+        retry_on: the exceptions that are worth another attempt; any other ends the job ``dead`` at
+            once. Default: all. StoreUnavailable and what is no ``Exception`` (such as SystemExit)
+            are always worth one, unless ``dead_on`` names them.
+        dead_on: the exceptions that are not worth another attempt. Of both lists the class nearest
+            to the exception's own counts; a group is worth an attempt if all that is in it is.
+        timeout: seconds that one attempt may run; default: no limit.
+        stall_timeout: seconds that an attempt may go without ``report`` or ``save``; default:
+            no limit.
+        unresponsive_timeout: seconds that an attempt may keep the event loop of its runner
+            from turning, by a blocking call in an ``async def`` or by C code; default: no limit.
+        cancel_grace: seconds between the request to stop an attempt and the kill of its
+            runner; default 1. Raise it for tasks with a long clean-up.
+        keep_running_when_isolated: whether an attempt goes on while its worker cannot renew
+            its lease; default: no. For work that may be done twice at the same time.
+        priority: -100 to 100, larger first; default 0.
+        expires: seconds from its enqueuing until a job that has not begun is ``cancelled``; it
+            is for the first start and means nothing once an attempt has begun; default: never.
+        keep: seconds for which a job's row is kept once it has completed or was cancelled; 0: the
+            row is deleted in the commit of its end, with its result; default: no limit of its own:
+            as workers are told (``keep_completed``). Dead jobs are kept all the same.
+        logs: whether what its attempts print is kept in the store while they run: the last 200
+            lines, or 64 KiB, of each (``outlast logs ID``); default: no. Needs runners: in process
+            nothing is kept.
+        aliases: further names that jobs may call it by, such as those of earlier releases.
+        own_runner: whether an attempt has its runner process to itself; default, or None: yes
+            for a plain function, no for an ``async def``.
+        requires: tags such as ``["gpu"]``: only workers that have all of them run its jobs.
+    """
+
+    name: str | None
+    queue: str
+    retries: int
+    max_losses: int
+    backoff_first: Seconds
+    backoff_max: Seconds
+    backoff: Backoff | None
+    retry_on: Errors | None
+    dead_on: Errors | None
+    timeout: Seconds | None
+    stall_timeout: Seconds | None
+    unresponsive_timeout: Seconds | None
+    cancel_grace: Seconds
+    keep_running_when_isolated: bool
+    priority: int
+    expires: Seconds | None
+    keep: Seconds | None
+    logs: bool
+    aliases: Sequence[str]
+    own_runner: bool | None
+    requires: Collection[str]
+
+
+def check_known(options: Mapping[str, object]) -> None:
+    """Raise ConfigError for an option that ``TaskOptions`` has not."""
+    known = TaskOptions.__annotations__
+    unknown = sorted(options.keys() - known.keys())
+    if unknown:
+        described = describe_task_options(unknown, known)
+        raise ConfigError(
+            f"a task has no option {described}; there are: {', '.join(sorted(known))}"
+        )
+
+
+def make_policy(options: TaskOptions) -> Policy:
+    """Return the limits, all in seconds. ConfigError names one that cannot work.
+
+    ``Policy`` says which options are limits, what they are by default, and by its types how each
+    is checked.
+    """
+    given = options.items()
+    policy = Policy(
+        **{name: _check_of(name)(name, each) for name, each in given if name in _LIMITS}
+    )
+    first, most = policy.backoff_first, policy.backoff_max
+    if most < first:
+        raise ConfigError(f"backoff_max ({most:g} s) is below backoff_first ({first:g} s)")
+    return policy
+
+
+def make_placement(options: TaskOptions) -> Placement:
+    """Return where jobs go unless ``using`` says otherwise."""
+    usual = Placement()
+    return Placement(
+        queue=check_name("queue", options.get("queue", usual.queue)),
+        priority=check_priority(options.get("priority", usual.priority)),
+        expires=_check_limit("expires", options.get("expires")),
+    )
+
+
+def check_moment(what: str, at: object) -> float:
+    """Return an aware datetime as seconds since 1970, or raise ConfigError."""
+    if not isinstance(at, datetime):
+        raise ConfigError(f"{what} must be a datetime, not {type(at).__name__}")
+    if at.utcoffset() is None:
+        raise ConfigError(
+            f"{what} must know its time zone, such as datetime(2030, 1, 1, 8, tzinfo=UTC);"
+            f" {at.isoformat()} may mean any"
+        )
+    return at.timestamp()
+
+
+def make_expiry(expires: object) -> dict[str, float | None]:
+    """Return the fields of a placement that say when a job expires, or raise ConfigError."""
+    if isinstance(expires, datetime):
+        return {"expires": None, "expires_at": check_moment("expires", expires)}
+    return {"expires": check_seconds("expires", expires, above_zero=True), "expires_at": None}
+
+
+def make_meta(meta: object) -> str:
+    """Return notes on a job as JSON text, or raise ConfigError."""
+    if not isinstance(meta, Mapping) or not all(isinstance(name, str) for name in meta):
+        raise ConfigError("meta must be a dict with names, such as {'trace': '4bf9'}")
+    try:
+        text = to_json("meta", dict(meta))
+    except BadArguments as error:
+        raise ConfigError(text_of(error)) from error
+    if len(text) > META_MAX:
+        raise ConfigError(f"meta has {len(text)} bytes of JSON; {META_MAX} are allowed")
+    return text.decode()
+
+
+def make_labels(labels: object) -> tuple[str, ...]:
+    """Return the labels of a job, each once, or raise ConfigError."""
+    names = tuple(dict.fromkeys(check_names("labels", "a label", labels, "names")))
+    if len(names) > LABELS_MAX:
+        raise ConfigError(f"labels has {len(names)} names; {LABELS_MAX} are allowed")
+    for name in names:
+        if len(name) > LABEL_MAX:
+            raise ConfigError(f"a label has {len(name)} characters; {LABEL_MAX} are allowed")
+    return names
+
+
+def check_order(placement: Placement) -> None:
+    """Raise ConfigError for a job that expires before it is due."""
+    due, end = placement.run_at, placement.expires_at
+    if due is None:
+        due, end = placement.delay, placement.expires
+    if end is not None and end <= due:
+        raise ConfigError("expires is not after the job is due: it would never run")
+
+
+def check_priority(priority: object) -> int:
+    """Return the priority, or raise ConfigError."""
+    return check_whole("priority", priority, PRIORITY_MIN, PRIORITY_MAX)
+
+
+def _check_budget(what: str, number: object) -> int:
+    return check_whole(what, number, 0, BUDGET_MAX)
+
+
+def _check_limit(what: str, seconds: object) -> float | None:
+    return None if seconds is None else check_seconds(what, seconds, above_zero=True)
+
+
+def _check_keep(what: str, seconds: object) -> float | None:
+    return None if seconds is None else check_seconds(what, seconds)
+
+
+def _check_flag(what: str, flag: object) -> bool:
+    if not isinstance(flag, bool):
+        raise ConfigError(f"{what} must be True or False")
+    return flag
+
+
+_LIMITS = {
+    field.name: field.type
+    for field in msgspec.structs.fields(Policy)
+    if field.name not in OF_ONE_JOB
+}
+_CHECKS: dict[Any, Callable[[str, object], Any]] = {
+    int: _check_budget,
+    float: check_seconds,
+    float | None: _check_limit,
+    bool: _check_flag,
+}
+
+
+def _check_of(limit: str) -> Callable[[str, object], Any]:
+    return _check_keep if limit == "keep" else _CHECKS[_LIMITS[limit]]
+
+
+def check_names(what: str, one: str, names: object, such_as: str) -> Iterator[str]:
+    """Return checked names; ConfigError for one name in the place of a list of them."""
+    if isinstance(names, str) or not isinstance(names, Collection):
+        raise ConfigError(f"{what} must be a list of {such_as}, such as [{names!r}]")
+    return (check_name(one, each) for each in names)
+
+
+def check_own_runner(chosen: object, *, default: bool) -> bool:
+    """Return whether an attempt has a runner to itself, or raise ConfigError."""
+    if chosen is not None and not isinstance(chosen, bool):
+        raise ConfigError("own_runner must be True, False or None")
+    return default if chosen is None else chosen

@@ -1,0 +1,154 @@
+"""A job as a program sees it: plain values and aware times, read from the store."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from outlast.errors import BadArguments
+from outlast.model.crash import Progress
+from outlast.model.job import Policy, State
+from outlast.payload.payloads import PLAIN, Payloads, describe_encoded, is_encoded
+from outlast.store.rows import StoredJob
+
+_EARLIEST = datetime.min.replace(tzinfo=UTC)
+_LATEST = datetime.max.replace(tzinfo=UTC)
+
+
+class JobRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A job as the store had it at one look. It does not change; look again with ``job.refresh()``.
+
+    Times are aware datetimes in UTC. ``msgspec.json.encode(row)`` and ``json.dumps(row.to_dict())``
+    write it as JSON.
+
+    Attributes:
+        id, task, queue, key, tenant, priority: what was enqueued, and where.
+        args: the arguments by name; ``checkpoint``, ``result``: what was saved and returned. All
+            are what JSON makes of them (dict, list, str, int, float, bool, None); ``await
+            job.result()`` is of the task's return type.
+        policy: its limits: retries, timeouts and so on.
+        state: ``queued``, ``running``, ``completed``, ``dead`` or ``cancelled``; a ``str``, too.
+        waiting: it is queued, and not due before ``run_at``.
+        attempt_count: how many attempts have begun; ``failures``, ``losses``: what of its two
+            budgets is used.
+        token: of the attempt that runs or was the last; None before the first.
+        worker_id, worker, host: of the worker that runs it or has completed it.
+        enqueued_at, run_at, started_at, ended_at: when it was stored, is or was due, was claimed
+            for the attempt that runs or has ended it, and has ended.
+        requeued_at: when it was last requeued after its end; None if it never was.
+        expires_at: when it is cancelled unless it has begun; ``reason`` is then ``expired``. None
+            again where it has begun and gone back.
+        hard_deadline: when its timeout ends the attempt that runs.
+        cancel_requested: whether it was asked to stop.
+        progress: what the attempt last reported; ``checkpoint_at``: when the checkpoint was saved.
+        solo: 1 must run alone in a runner, 2 alone in its worker; ``incident`` and ``cohort`` name
+            the shared death that it is suspected of, and those that run with it.
+        stack: where an attempt was when its worker was asked last (``outlast stack``), at
+            ``stack_at``; not in lists.
+        malformed: columns that cannot be read, and are shown as if nothing were there.
+    """
+
+    id: int
+    task: str
+    queue: str
+    state: State
+    priority: int
+    attempt_count: int
+    failures: int
+    losses: int
+    token: int | None
+    waiting: bool
+    args: Any
+    policy: Policy
+    run_at: datetime
+    enqueued_at: datetime
+    requeued_at: datetime | None = None
+    expires_at: datetime | None = None
+    worker_id: int | None = None
+    worker: str | None = None
+    host: str | None = None
+    key: str | None = None
+    tenant: str | None = None
+    started_at: datetime | None = None
+    ended_at: datetime | None = None
+    cancel_requested: bool = False
+    hard_deadline: datetime | None = None
+    progress: Progress | None = None
+    checkpoint: Any = None
+    checkpoint_at: datetime | None = None
+    result: Any = None
+    solo: int = 0
+    incident: int | None = None
+    cohort: int | None = None
+    stack_at: datetime | None = None
+    stack: str | None = None
+    malformed: str | None = None
+    reason: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as values that ``json.dumps`` takes; times are texts in ISO 8601."""
+        plain: dict[str, Any] = msgspec.to_builtins(self)
+        return plain
+
+
+def row_of(stored: StoredJob, payloads: Payloads = PLAIN) -> JobRow:
+    """Return a job of the store as a program is shown it: of a payload that ``payloads`` cannot
+    read, only how it is encoded."""
+    values = msgspec.structs.asdict(stored)
+    values |= {
+        name: read_payload(name, values[name], payloads)
+        for name in ("args", "checkpoint", "result")
+    }
+    values |= {name: moment(values[name]) for name in _TIMES}
+    values["stack"] = None if stored.stack is None else stored.stack.text
+    return JobRow(**values, reason=stored.reason)
+
+
+_TIMES = (
+    "run_at",
+    "enqueued_at",
+    "requeued_at",
+    "expires_at",
+    "started_at",
+    "ended_at",
+    "hard_deadline",
+    "checkpoint_at",
+    "stack_at",
+)
+
+
+def moment(seconds: float | None) -> datetime | None:
+    """Return seconds since 1970 as a datetime in UTC. One that no datetime can hold (a database
+    knows years above 9999, and infinity) becomes the first or last that there is."""
+    if seconds is None:
+        return None
+    try:
+        return datetime.fromtimestamp(seconds, UTC)
+    except (OverflowError, ValueError, OSError):
+        return _EARLIEST if seconds < 0 else _LATEST
+
+
+def read_payload(kind: str, text: str | None, payloads: Payloads) -> Any:
+    """As ``plain``, of what ``payloads`` reads; of what it cannot read, or refuses, how that is
+    encoded: ``{"encoded": [], "bytes": 70}`` of one that is plain and must not be."""
+    if text is None:
+        return None
+    try:
+        return plain(payloads.decode(kind, text))
+    except BadArguments:
+        return describe_encoded(text) or {"encoded": [], "bytes": len(text.encode())}
+
+
+def plain(text: str | None) -> Any:
+    """Return stored JSON as plain values; the text itself if it is none (a damaged row). Of an
+    encoded one, by what it is encoded and its size: ``{"encoded": ["zlib"], "bytes": 70}``."""
+    if text is None:
+        return None
+    if is_encoded(text) and (described := describe_encoded(text)) is not None:
+        return described
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return text

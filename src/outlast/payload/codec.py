@@ -1,0 +1,331 @@
+"""Values and results as JSON text, checked against an annotation.
+
+msgspec writes NaN and infinities as ``null``; they are refused here, since they would come back
+as None. Numbers and arrays of numpy are written as Python's numbers and lists of them. Text with
+NULs is fine; lone surrogates are no text and are refused. Lists and objects may be DEPTH_MAX levels
+deep: a worker may have less room for recursion than the caller had, and what no worker can read
+would never run.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import re
+import typing
+from collections.abc import Callable, Iterator
+from pathlib import PurePath
+from typing import Any
+
+import msgspec
+
+from outlast.base.config import MAX_PAYLOAD
+from outlast.errors import BadArguments, text_of
+from outlast.payload.payloads import PLAIN, PLAIN_MAX, Payloads
+
+DEPTH_MAX = 100  # levels of lists and objects; readers have limits of their own, some of 128
+FIELDS_NAMED = 5  # fields of a model, in an error
+_OF_NUMPY = re.compile(r"bool|u?int(8|16|32|64)|float(16|32|64)|str\d*")  # names of dtypes
+_TOO_DEEP = f"lists and objects in it are more than {DEPTH_MAX} levels deep"
+_BRACKETS = bytes.maketrans(b"{}", b"[]")
+_NEITHER_BRACKETS_NOR_QUOTES = bytes(set(range(256)) - set(b'[]{}"'))
+
+
+def _to_json(value: Any) -> Any:
+    """Encode what msgspec does not know: paths, what numpy computes, and models of pydantic by
+    their own means."""
+    if isinstance(value, PurePath):
+        return str(value)
+    if _is_of_numpy(value):
+        return value.tolist()
+    dump = getattr(value, "model_dump_json", None)
+    if dump is not None and not isinstance(value, type):
+        return msgspec.Raw(dump(by_alias=True, round_trip=True).encode())
+    raise TypeError(f"a value of class {_full_name(type(value))} cannot be written as JSON")
+
+
+def _is_of_numpy(value: Any) -> bool:
+    """Whether a value is a number, a truth value, a text or an array of them, of numpy, that Python
+    has as well: no complex number, no time in nanoseconds, nothing of more than 64 bits."""
+    if type(value).__module__.partition(".")[0] != "numpy" or not hasattr(value, "tolist"):
+        return False
+    if not _OF_NUMPY.fullmatch(getattr(getattr(value, "dtype", None), "name", "")):
+        return False
+    if value.nbytes > PLAIN_MAX:
+        raise TypeError(
+            f"an array of {value.nbytes} bytes is too large: store it elsewhere and pass its name"
+        )
+    return True
+
+
+def _full_name(kind: type) -> str:
+    """Return the name of a class with its module: ``numpy.bool`` is not Python's."""
+    if kind.__module__ in ("builtins", "__main__"):
+        return kind.__qualname__
+    return f"{kind.__module__}.{kind.__qualname__}"
+
+
+def _to_builtins(value: Any) -> Any:
+    """As ``_to_json``, with numbers as they are: what pydantic writes as null is still seen."""
+    dump = getattr(value, "model_dump", None)
+    if dump is not None and not isinstance(value, type):
+        return dump(round_trip=True)
+    return value.tolist() if _is_of_numpy(value) else str(value)
+
+
+def _from_json(wanted: Any, value: Any) -> Any:
+    if isinstance(wanted, type) and issubclass(wanted, PurePath) and isinstance(value, str):
+        return wanted(value)
+    validate = getattr(wanted, "model_validate_json", None)
+    if validate is None:
+        raise NotImplementedError(f"a {wanted} cannot be read from JSON")
+    try:
+        return validate(encoder.encode(value))
+    except ValueError as error:
+        raise Misfit(error, wanted) from error
+
+
+class Misfit(ValueError):
+    """What a model of pydantic refuses. Its text is for the caller, who has the value."""
+
+    def __init__(self, error: Any, wanted: Any) -> None:
+        super().__init__(_name_fields(error))
+        self._error, self._wanted = error, wanted
+
+    def without_values(self) -> str:
+        """Return which fields are wrong, and by which rule: a key that is no field of the model is
+        a value, and so is what a validator says."""
+        fields = getattr(self._wanted, "model_fields", {})
+        known = {*fields, *(getattr(one, "alias", None) for one in fields.values())}
+        wrong = {
+            f"{each['loc'][0] if each['loc'] and each['loc'][0] in known else 'it'}:"
+            f" {each['type'].replace('_', ' ')}": None
+            for each in (self._error.errors() if hasattr(self._error, "errors") else ())
+        }
+        return "; ".join([*wrong][:FIELDS_NAMED]) or "its model refuses it"
+
+
+def _name_fields(error: Any) -> str:
+    """Return which fields of a model are wrong, and how: without the values, which its own text
+    shows, and in one line."""
+    if not hasattr(error, "errors"):
+        return text_of(error)
+    found = [
+        f"{'.'.join(map(str, each['loc'])) or 'it'}: {' '.join(each['msg'].split())}"
+        for each in error.errors()
+    ]
+    more = f" and {len(found) - FIELDS_NAMED} more" if len(found) > FIELDS_NAMED else ""
+    return "; ".join(found[:FIELDS_NAMED]) + more
+
+
+encoder = msgspec.json.Encoder(enc_hook=_to_json)
+_skim = msgspec.json.Decoder(msgspec.Raw)
+_PATH = re.compile(r" - at (?:`\w+` in )?`\$(?:\.\w+|\[(?:\d+|\.\.\.)\])*`\Z")
+_SAYS_A_VALUE = ("Invalid enum value", "Invalid value", "Object contains unknown field")
+
+
+def to_json(what: str, value: Any) -> bytes:
+    """Return ``value`` as JSON; BadArguments, naming ``what``, if that would lose something.
+
+    Values may bring code of their own (a pydantic validator), so anything may be raised here.
+    """
+    try:
+        text = encoder.encode(value)
+        if text.count(b"[") + text.count(b"{") > DEPTH_MAX:  # otherwise it cannot be that deep
+            _refuse_too_deep(text)
+        if b"null" in text:
+            _refuse_not_finite(value)
+    except UnicodeEncodeError as error:
+        raise BadArguments(f"{what} cannot be stored: it holds a lone surrogate") from error
+    except RecursionError as error:
+        raise BadArguments(f"{what} cannot be stored as JSON: {_TOO_DEEP}") from error
+    except Exception as error:
+        raise BadArguments(f"{what} cannot be stored as JSON: {text_of(error)}") from error
+    return text
+
+
+def from_json(what: str, text: bytes | str | msgspec.Raw, annotation: Any = Any) -> Any:
+    """Return the value that ``text`` holds, of the annotated type; BadArguments naming ``what``.
+
+    Its message is stored and shown where the value itself is encrypted or hidden. So it holds no
+    value, and neither does a cause that a traceback would show.
+    """
+    try:
+        return make_decoder(annotation).decode(text)
+    except Exception as error:
+        refused = f"{what} does not fit {format_annotation(annotation)}: {_without_values(error)}"
+    raise BadArguments(refused)
+
+
+def check_fits(what: str, text: bytes, annotation: Any) -> None:
+    """Raise BadArguments as ``from_json``, for the caller who has given the value: in full."""
+    try:
+        make_decoder(annotation).decode(text)
+    except Exception as error:
+        raise BadArguments(
+            f"{what} does not fit {format_annotation(annotation)}: {text_of(error)}"
+        ) from error
+
+
+def _without_values(error: Exception) -> str:
+    """Return what a decoder says, without any value: a wrong member of an enum, a name that is no
+    field, and the words of the user's own checks."""
+    if isinstance(error, RecursionError):
+        return _TOO_DEEP
+    cause, said = error.__cause__, text_of(error)
+    path = _PATH.search(said)
+    at = path[0] if path else ""
+    if isinstance(cause, Misfit):
+        return cause.without_values() + at
+    if cause is not None or not isinstance(error, msgspec.DecodeError):
+        return f"a check of its type refuses it ({type(cause or error).__name__}){at}"
+    head = next((each for each in _SAYS_A_VALUE if said.startswith(each)), None)
+    return said if head is None else head + at
+
+
+def is_ours(text: str) -> bool:
+    """Whether a text is JSON as ``to_json`` makes it: whole, and not too deep."""
+    try:
+        _skim.decode(text)
+        if text.count("[") + text.count("{") > DEPTH_MAX:
+            _refuse_too_deep(text.encode())
+    except (msgspec.DecodeError, RecursionError, ValueError):
+        return False
+    return True
+
+
+def _refuse_too_deep(text: bytes) -> None:
+    """Leave nothing of the text but its brackets, those in strings apart, and peel off the
+    innermost pairs, level by level. Each step is one call that runs over bytes."""
+    bare = text.replace(rb"\\", b"").replace(rb"\"", b"")
+    bare = bare.translate(_BRACKETS, _NEITHER_BRACKETS_NOR_QUOTES)
+    left = b"".join(bare.split(b'"')[::2])
+    for _ in range(DEPTH_MAX):
+        left = left.replace(b"[]", b"")
+        if not left:
+            return
+    raise ValueError(_TOO_DEEP)
+
+
+def _refuse_not_finite(value: Any) -> None:
+    plain = msgspec.to_builtins(value, enc_hook=_to_builtins)
+    for path, leaf in _leaves(plain):
+        if isinstance(leaf, float) and not math.isfinite(leaf):
+            where = f" ({leaf} at {path.lstrip('.')})" if path else ""
+            raise ValueError(
+                f"NaN and infinities have no place in JSON{where}: write None or a text instead"
+            )
+
+
+def _leaves(value: Any) -> Iterator[tuple[str, Any]]:
+    """Yield what a value holds, and where: ``.best.loss``, ``.losses[3]``."""
+    pending = [("", value)]
+    while pending:
+        path, one = pending.pop()
+        if isinstance(one, dict):
+            pending.extend((f"{path}.{key}", each) for key, each in one.items())
+        elif isinstance(one, list | tuple | set | frozenset):
+            pending.extend((f"{path}[{n}]", each) for n, each in enumerate(one))
+        else:
+            yield path, one
+
+
+class TypedDecoder:
+    """A decoder of one type. Cached, since building one is slow."""
+
+    def __init__(self, annotation: Any) -> None:
+        json = msgspec.json.Decoder(annotation, strict=True, dec_hook=_from_json)
+        self.decode: Callable[[bytes | str | msgspec.Raw], Any] = json.decode
+
+
+def make_decoder(annotation: Any) -> TypedDecoder:
+    """Return the decoder of an annotated type. TypeError if none can exist."""
+    try:
+        return _cached(annotation)
+    except TypeError:  # not hashable, such as Annotated[int, {}]
+        return TypedDecoder(annotation)
+
+
+_cached = functools.lru_cache(maxsize=1024)(TypedDecoder)
+
+
+def format_annotation(annotation: Any) -> str:
+    """Return an annotation as a person would write it."""
+    if annotation is None or annotation is type(None):
+        return "None"
+    if isinstance(annotation, type) and not typing.get_args(annotation):
+        return annotation.__qualname__
+    return str(annotation).replace("typing.", "")
+
+
+def encode_result(
+    value: Any,
+    annotation: Any = Any,
+    max_payload: int = MAX_PAYLOAD,
+    payloads: Payloads = PLAIN,
+) -> str:
+    """Return a task's result as it is stored: JSON text, encoded if the application says so.
+
+    Raises BadArguments if it cannot be encoded, does not fit the task's return annotation, or is
+    above ``max_payload`` bytes.
+    """
+    if value is None and annotation is Any and payloads is PLAIN:
+        return "null"
+    text = to_json("the result", value)
+    stored = text.decode() if payloads is PLAIN and len(text) <= max_payload else ""
+    stored = stored or encode_payload(
+        "the result has", "result", "return", text, max_payload, payloads
+    )
+    from_json("the result", text, annotation)
+    if annotation is str and not isinstance(value, str):  # bytes would arrive as base64
+        raise BadArguments(f"the result does not fit str: it is of class {class_of(value)}")
+    return stored
+
+
+def encode_payload(
+    what: str, kind: str, verb: str, text: bytes, max_payload: int, payloads: Payloads
+) -> str:
+    """Return JSON as it is stored; BadArguments, with ``what`` and ``verb``, if that is larger than
+    ``max_payload`` bytes."""
+    stored = text.decode()
+    size = len(text)
+    if payloads is not PLAIN:
+        encoded = payloads.encode(kind, stored)
+        stored, size = encoded, size if encoded is stored else len(encoded)
+    if size > max_payload:
+        raise too_large(what, size, max_payload, verb)
+    return stored
+
+
+def class_of(value: Any) -> str:
+    """Return the name of a value's class, for errors."""
+    return type(value).__qualname__
+
+
+def too_large(what: str, size: int, most: int, verb: str) -> BadArguments:
+    """Return the error for a value of too many bytes of JSON, with what to do instead."""
+    return BadArguments(
+        f"{what} {size} bytes of JSON; {most} are allowed (App(max_payload=…)): store large data"
+        f" elsewhere and {verb} its name"
+    )
+
+
+def encode_return(
+    value: Any, annotation: Any, max_payload: int, payloads: Payloads = PLAIN
+) -> tuple[str, str]:
+    """Return what a task has returned as it is stored, and in which words it does not fit the
+    return annotation ("" where it does): its work is done all the same. BadArguments as
+    ``encode_result``.
+    """
+    try:
+        return encode_result(value, annotation, max_payload, payloads), ""
+    except BadArguments as error:
+        return encode_result(value, Any, max_payload, payloads), text_of(error)
+
+
+def decode_result(text: str | None, annotation: Any = Any, payloads: Payloads = PLAIN) -> Any:
+    """Return a result as the annotated type; BadArguments if it is of another release's kind, or
+    encoded by what is not known here."""
+    if text is None:
+        return None
+    return from_json("the result", payloads.decode("result", text), annotation)

@@ -1,0 +1,355 @@
+"""Arguments, results and checkpoints as they are stored: compressed, encrypted, or as plain JSON.
+
+An encoded payload is JSON text, too, which says how to read it, behind a blank::
+
+     ["outlast:payload",["zlib","aes-256-gcm:2026"],"BASE64"]
+
+No text that ``to_json`` makes begins with a blank, so nothing that a task stores looks like it; and
+no arguments are a list. It is read by what it names, not by what the application writes just now:
+so old ones stay readable when the chain changes, as long as their keys are kept.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hmac
+import json
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+import msgspec
+
+from outlast.base.clock import secret_bytes
+from outlast.base.config import check_whole
+from outlast.errors import BadArguments, ConfigError, NotEncrypted, text_of
+
+MARK = ' ["outlast:payload",'
+PLAIN_MAX = 16 * 1024**2  # bytes of JSON of one payload, before it is encoded and after it is read
+CODECS_MAX = 8
+KEY_BYTES, NONCE_BYTES = 32, 12
+HEAD_MAX = 2_000  # characters in which the codecs are named
+_SEALED = "aes-256-gcm:"
+_KINDS = {"args": "the arguments", "result": "the result", "checkpoint": "the checkpoint"}
+
+_Step = Callable[[bytes, str], tuple[str, bytes] | None]
+_read = msgspec.json.Decoder(tuple[str, list[str], str])
+
+
+class PayloadCodec(Protocol):
+    """One step of ``App(payloads=[…])``. Called in any thread, also in several at once.
+
+    One whose ``encode`` gives other bytes each time (a random nonce) needs a method ``encode_same``
+    with the same parameters, which does not, where its application has schedules.
+    """
+
+    def encode(self, data: bytes, kind: str) -> tuple[str, bytes] | None:
+        """Return the name that is stored and the encoded bytes, or None to leave them as they are.
+
+        ``kind`` is ``args``, ``result`` or ``checkpoint``.
+        """
+        ...
+
+    def decode(self, name: str, data: bytes, kind: str, most: int) -> bytes | None:
+        """Return what was encoded under that name, of ``most`` bytes at most; None if the name is
+        not of this codec. Raises ValueError, which says why, if it cannot be read."""
+        ...
+
+
+class Compression:
+    """Compresses payloads with zlib: a step of ``App(payloads=[…])``, before ``Encryption``.
+
+    Those that it does not make smaller are stored as they are. Every application can read what it
+    has compressed. What unpacks to more than 16 MiB is refused while it is unpacked.
+    """
+
+    def __init__(self, *, level: int = 6, least: int = 1024) -> None:
+        """Args:
+            level: 1 is fastest, 9 makes them smallest.
+            least: bytes of JSON below which nothing is compressed.
+
+        Raises ConfigError for what cannot work.
+        """
+        self._level = check_whole("level", level, 1, 9)
+        self._least = check_whole("least", least, 0, PLAIN_MAX)
+
+    def encode(self, data: bytes, kind: str) -> tuple[str, bytes] | None:
+        """Return ``zlib`` and fewer bytes, or None."""
+        if len(data) < self._least:
+            return None
+        smaller = zlib.compress(data, self._level)
+        return ("zlib", smaller) if len(smaller) < len(data) else None
+
+    def encode_same(self, data: bytes, kind: str) -> None:
+        """Return None: builds of zlib differ in the bytes that they make, and so would hosts."""
+
+    def decode(self, name: str, data: bytes, kind: str, most: int) -> bytes | None:
+        """Return the bytes. ValueError for too many, or for what was damaged."""
+        if name != "zlib":
+            return None
+        unpacking = zlib.decompressobj()
+        try:
+            plain = unpacking.decompress(data, most)
+        except zlib.error as error:
+            raise ValueError(f"damaged: {text_of(error)}") from None
+        if unpacking.unconsumed_tail:
+            raise ValueError(f"too large: it unpacks to more than {most} bytes")
+        if not unpacking.eof or unpacking.unused_data:
+            raise ValueError("damaged: it was cut, or something was added")
+        return plain
+
+
+class Encryption:
+    """Encrypts payloads with AES-256-GCM: a step of ``App(payloads=[…])``, the last one.
+
+    Needs ``pip install 'outlast[crypto]'``. Workers, command line and pages see which key was used,
+    and how many bytes; runners and your own programs have the keys. An encrypted payload that was
+    changed in the store, or moved from arguments to a result, is refused. One that was replaced by
+    plain JSON is read, unless ``required``.
+    """
+
+    def __init__(
+        self, keys: Mapping[str, str | bytes], *, write: bool = True, required: bool = False
+    ) -> None:
+        """Args:
+            keys: by their ids, the first is used to write and all to read. Each is 32 random bytes,
+                or their base64: ``Encryption.make_key()``.
+            write: whether new payloads are encrypted; False: old ones stay readable.
+            required: whether payloads that none of the keys has opened are refused with
+                ``NotEncrypted``; a job with such arguments or such a checkpoint is dead. Set it
+                once all programs encrypt and ``outlast doctor MODULE:APP`` counts no plain ones.
+
+        Raises ConfigError for a key of another size, where ``cryptography`` is missing, or for
+        ``required`` with ``write=False``.
+        """
+        if not keys:
+            raise ConfigError("Encryption needs a key: {'2026': Encryption.make_key()}")
+        if required and not write:
+            raise ConfigError(
+                "Encryption(required=True, write=False) refuses what it writes itself: leave out"
+                " one of the two"
+            )
+        raw = {_check_id(name): _check_key(name, key) for name, key in keys.items()}
+        self._ciphers = {name: _make_cipher(key) for name, key in raw.items()}
+        self._nonce_keys = {
+            name: hmac.digest(key, b"outlast nonces", "sha256") for name, key in raw.items()
+        }
+        self._write = next(iter(self._ciphers)) if write else None
+        self.required = required
+
+    @staticmethod
+    def make_key() -> str:
+        """Return a new random key as base64, for a secret of yours: it is nowhere else."""
+        return base64.b64encode(secret_bytes(KEY_BYTES)).decode()
+
+    def __repr__(self) -> str:
+        return f"<Encryption with the keys {', '.join(self._ciphers)}>"
+
+    def encode(self, data: bytes, kind: str) -> tuple[str, bytes] | None:
+        """Return the name of the key and the encrypted bytes."""
+        if self._write is None:
+            return None
+        return self._seal(self._write, secret_bytes(NONCE_BYTES), data, kind)
+
+    def encode_same(self, data: bytes, kind: str) -> tuple[str, bytes] | None:
+        """As ``encode``, and the same bytes for the same data: for calls of schedules, which each
+        worker declares. The nonce follows from the data, by the key."""
+        if self._write is None:
+            return None
+        text = _bound_to(self._write, kind) + b"\0" + data
+        nonce = hmac.digest(self._nonce_keys[self._write], text, "sha256")[:NONCE_BYTES]
+        return self._seal(self._write, nonce, data, kind)
+
+    def _seal(self, key: str, nonce: bytes, data: bytes, kind: str) -> tuple[str, bytes]:
+        name = f"{_SEALED}{key}"
+        return name, nonce + self._ciphers[key].encrypt(nonce, data, _bound_to(name, kind))
+
+    def decode(self, name: str, data: bytes, kind: str, most: int) -> bytes | None:
+        """Return the bytes; None for a key that is not here. ValueError if it does not fit."""
+        cipher = self._ciphers.get(name.removeprefix(_SEALED))
+        if cipher is None or not name.startswith(_SEALED):
+            return None
+        try:
+            nonce, sealed = data[:NONCE_BYTES], data[NONCE_BYTES:]
+            plain: bytes = cipher.decrypt(nonce, sealed, _bound_to(name, kind))
+        except Exception:
+            raise ValueError(
+                "not opened by the key of that id: it is another one, or the payload was changed"
+            ) from None
+        return plain
+
+
+class Payloads:
+    """The chain of one application: how it writes payloads, and reads all that it can."""
+
+    def __init__(self, codecs: Sequence[PayloadCodec]) -> None:
+        """ConfigError for what is no codec, for too many, or for an order that makes no sense."""
+        self._codecs = list(codecs)
+        for each in self._codecs:
+            if isinstance(each, type) or not (hasattr(each, "encode") and hasattr(each, "decode")):
+                raise ConfigError(f"payloads takes codecs, such as Compression(), not {each!r:.80}")
+        if len(self._codecs) > CODECS_MAX:
+            raise ConfigError(f"payloads takes at most {CODECS_MAX} codecs")
+        kinds = [type(each) for each in self._codecs]
+        if Encryption in kinds and Compression in kinds[kinds.index(Encryption) :]:
+            raise ConfigError("put Compression before Encryption: what is encrypted is not smaller")
+        self._readers = [*self._codecs, Compression()]
+        self._required = {
+            id(each) for each in self._codecs if isinstance(each, Encryption) and each.required
+        }
+
+    @property
+    def encryption(self) -> str:
+        """How plain payloads are taken: ``required`` refuses them, ``optional`` reads them and
+        those that are encrypted, ``none`` has no encryption."""
+        if self._required:
+            return "required"
+        has_any = any(isinstance(each, Encryption) for each in self._codecs)
+        return "optional" if has_any else "none"
+
+    def encode(self, kind: str, text: str) -> str:
+        """Return JSON text as it is to be stored. BadArguments if it is too large."""
+        return self._join(kind, text, [each.encode for each in self._codecs])
+
+    def encode_same(self, kind: str, text: str) -> str:
+        """As ``encode``, and the same text each time. ConfigError if a codec cannot do that."""
+        steps = [getattr(each, "encode_same", each.encode) for each in self._codecs]
+        encoded = self._join(kind, text, steps)
+        if encoded != self._join(kind, text, steps):
+            raise ConfigError(
+                "the call of a schedule is declared by each worker, so it must be encoded alike"
+                " each time: give your codec a method encode_same(data, kind) that does"
+            )
+        return encoded
+
+    def _join(self, kind: str, text: str, steps: Sequence[_Step]) -> str:
+        data, names = text.encode(), []
+        if len(data) > PLAIN_MAX:
+            raise BadArguments(
+                f"{_KINDS[kind]} have {len(data)} bytes of JSON before they are encoded;"
+                f" {PLAIN_MAX} are allowed"
+            )
+        for encode in steps:
+            if (step := encode(data, kind)) is not None:
+                name, data = step
+                names.append(name)
+        if not names:
+            return text
+        return f'{MARK}{json.dumps(names)},"{base64.b64encode(data).decode()}"]'
+
+    def decode(self, kind: str, text: str) -> str:
+        """Return the JSON text of a stored payload, encoded or not. BadArguments if this
+        application cannot read it: which key it would need, or what is wrong. NotEncrypted if an
+        encryption is required and is not among the codecs that have opened it."""
+        if not self._required and not text.startswith(MARK):
+            return text
+        parts = _parts_of(text)
+        if parts is None:
+            self._check_opened(kind, set())
+            return text
+        names, data = parts
+        opened: set[int] = set()
+        for name in reversed(names):
+            codec, data = self._step(kind, name, data)
+            opened.add(id(codec))
+        self._check_opened(kind, opened)
+        try:
+            return data.decode()
+        except UnicodeDecodeError:
+            raise BadArguments(f"{_KINDS[kind]} cannot be read: damaged") from None
+
+    def _check_opened(self, kind: str, opened: set[int]) -> None:
+        if not self._required <= opened:
+            raise NotEncrypted(
+                f"{_KINDS[kind]} cannot be read: not encrypted, as Encryption(required=True)"
+                " demands; `outlast doctor MODULE:APP` counts what else is not"
+            )
+
+    def _step(self, kind: str, name: str, data: bytes) -> tuple[PayloadCodec, bytes]:
+        for codec in self._readers:
+            try:
+                plain = codec.decode(name, data, kind, PLAIN_MAX)
+            except ValueError as error:
+                raise BadArguments(
+                    f"{_KINDS[kind]} cannot be read, encoded as {name[:80]}: {text_of(error)}"
+                ) from None
+            if plain is not None:
+                return codec, plain
+        raise BadArguments(
+            f"{_KINDS[kind]} cannot be read: encoded as {name[:80]}, which is not in"
+            " App(payloads=[…]); add its key or codec here"
+        )
+
+
+PLAIN = Payloads(())
+"""Of an application without codecs: writes nothing but JSON, and reads what is compressed."""
+
+
+def make_payloads(codecs: Sequence[PayloadCodec]) -> Payloads:
+    """Return the chain of these codecs; ConfigError for one that cannot work."""
+    return Payloads(codecs) if codecs else PLAIN
+
+
+def is_encoded(text: str) -> bool:
+    """Whether a stored payload is encoded."""
+    return text.startswith(MARK)
+
+
+def is_encrypted(text: str) -> bool:
+    """Whether a stored payload, which may be cut, names a key among its codecs. Not whether that
+    key opens it."""
+    return is_encoded(text) and f'"{_SEALED}' in text[:HEAD_MAX]  # base64 has no quotation marks
+
+
+def describe_encoded(text: str) -> dict[str, Any] | None:
+    """Return what people are shown of an encoded payload, without any key: by what it is encoded,
+    and how many bytes are stored; None if it is not encoded."""
+    parts = _parts_of(text)
+    return parts and {"encoded": parts[0], "bytes": len(parts[1])}
+
+
+def show_stored(text: str) -> str:
+    """Return a stored payload as people are shown it: JSON, of an encoded one its description."""
+    described = describe_encoded(text)
+    return text if described is None else json.dumps(described)
+
+
+def _parts_of(text: str) -> tuple[list[str], bytes] | None:
+    if not text.startswith(MARK):
+        return None
+    try:
+        _, names, data = _read.decode(text)
+        return (names, base64.b64decode(data, validate=True)) if len(names) <= CODECS_MAX else None
+    except (msgspec.MsgspecError, binascii.Error, ValueError):
+        return None  # a damaged row: shown, and refused, as what it is
+
+
+def _check_id(name: object) -> str:
+    if not isinstance(name, str) or not 1 <= len(name) <= 60 or not name.isascii():  # noqa: PLR2004
+        raise ConfigError(f"the id of a key is a short text, such as '2026', not {name!r:.80}")
+    return name
+
+
+def _check_key(name: str, key: object) -> bytes:
+    try:
+        raw = base64.b64decode(key, validate=True) if isinstance(key, str) else key
+    except (binascii.Error, ValueError):
+        raw = None
+    if not isinstance(raw, bytes) or len(raw) != KEY_BYTES:
+        raise ConfigError(f"the key {name!r} is not {KEY_BYTES} bytes, or their base64")
+    return raw
+
+
+def _make_cipher(key: bytes) -> Any:
+    try:
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+    except ImportError as error:
+        raise ConfigError(
+            "Encryption needs the package cryptography: pip install 'outlast[crypto]'"
+        ) from error
+    return AESGCM(key)
+
+
+def _bound_to(name: str, kind: str) -> bytes:
+    return f"outlast {kind} {name}".encode()

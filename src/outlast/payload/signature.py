@@ -1,0 +1,262 @@
+"""A task's parameters: calls are bound to them, and arguments stored as JSON text and read back.
+
+Arguments are stored by name (``{"repo": "…", "depth": 50}``), only those that were given: a
+default belongs to the release that runs the job. They are read back once before they are stored,
+so that what a worker could not read is refused at the caller. An argument without an annotation
+takes any JSON and arrives as plain JSON.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import types
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from outlast.base.config import MAX_PAYLOAD
+from outlast.errors import BadArguments, ConfigError, text_of
+from outlast.payload.annotations import read_annotations, read_parameters
+from outlast.payload.codec import (
+    TypedDecoder,
+    check_fits,
+    class_of,
+    encode_payload,
+    encoder,
+    format_annotation,
+    from_json,
+    make_decoder,
+    to_json,
+)
+from outlast.payload.option_words import describe_call_options
+from outlast.payload.payloads import PLAIN, Payloads
+
+_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+_NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+_PLAIN = (str, int, bool)  # what is written as one of these is read back as the same
+
+_split = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+
+class Field(msgspec.Struct, frozen=True):
+    """One parameter of a task. ``annotation`` is that of the whole value: for ``*args`` a list,
+    for ``**kwargs`` an object."""
+
+    name: str
+    kind: Any
+    required: bool
+    annotation: Any
+
+
+class Signature:
+    """The parameters of a task's function, and how its arguments are encoded as JSON and
+    decoded."""
+
+    def __init__(
+        self,
+        fn: Callable[..., Any],
+        task: str,
+        max_payload: int = MAX_PAYLOAD,
+        payloads: Payloads = PLAIN,
+    ) -> None:
+        """Read the function. ConfigError if an annotation can never be read back from JSON."""
+        self.task = task
+        self.max_payload = max_payload
+        self._payloads = payloads
+        self._inspected = read_parameters(fn, task)
+        hints = read_annotations(fn)
+        self.returns: Any = _usable(hints.get("return", Any))
+        self.fields = {
+            name: _field(parameter, hints.get(name, Any), task)
+            for name, parameter in self._inspected.parameters.items()
+        }
+        self._decoders = {name: make_decoder(each.annotation) for name, each in self.fields.items()}
+        self._required = {name for name, field in self.fields.items() if field.required}
+        self._named = all(field.kind in _NAMED for field in self.fields.values())
+        self._whole = _whole_decoder(self.fields) if self._named else None
+        self._plain = {
+            name: field.annotation
+            for name, field in self.fields.items()
+            if field.annotation in _PLAIN
+        }
+        self._by_name = [name for name, each in self.fields.items() if each.kind not in _POSITIONAL]
+        self._by_position = [
+            name
+            for name, field in self.fields.items()
+            if field.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD
+        ]
+
+    def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+        """Return the given arguments by name, without defaults; BadArguments if they do not fit."""
+        if self._named and not kwargs and len(args) == len(self._by_position) == len(self.fields):
+            return dict(zip(self._by_position, args, strict=True))
+        if self._named and len(args) <= len(self._by_position):
+            bound = dict(zip(self._by_position, args, strict=False)) | kwargs
+            once = len(bound) == len(args) + len(kwargs)
+            if once and self._required <= bound.keys() <= self.fields.keys():
+                return {name: bound[name] for name in self.fields if name in bound}
+        try:
+            return dict(self._inspected.bind(*args, **kwargs).arguments)
+        except TypeError as error:
+            why = self._describe_unexpected(kwargs) or error
+            raise BadArguments(f"task {self.task}{self._inspected}: {why}") from error
+
+    def _describe_unexpected(self, kwargs: dict[str, Any]) -> str | None:
+        """Name the unexpected arguments: a misspelt one is missing, too, and of the two
+        complaints this is the one that shows the mistake."""
+        unknown = [name for name in kwargs if name not in self.fields]
+        if not unknown or not self._named:
+            return None
+        return f"it does not take {describe_call_options(unknown)}"
+
+    def encode(self, bound: dict[str, Any]) -> str:
+        """Return bound arguments as they are stored: JSON text that a worker can read, encoded if
+        the application says so. BadArguments names the argument that cannot be encoded or has the
+        wrong type, or the sizes if it is too large."""
+        if not bound and self._payloads is PLAIN:
+            return "{}"
+        text = self._encode_plain(bound) or encoder.encode(
+            {name: self._encode(name, bound[name]) for name in bound}
+        )
+        if self._payloads is PLAIN and len(text) <= self.max_payload:
+            return text.decode()
+        what = f"the arguments of task {self.task} have"
+        return encode_payload(what, "args", "pass", text, self.max_payload, self._payloads)
+
+    def decode(self, text: str) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Return (args, kwargs) to call the function with, as the annotated types.
+
+        Raises BadArguments if they are not of this release: unknown, missing or of another type,
+        or encoded by what this application does not know; NotEncrypted where they should be.
+        """
+        text = self._payloads.decode("args", text)
+        if text == "{}" and not self._required:
+            return (), {}
+        if self._whole is None:
+            return self._decode_each(text)
+        try:
+            values = msgspec.structs.astuple(self._whole.decode(text))
+        except Exception:  # its text may hold a value: it must be the context of no other error
+            values = None
+        if values is None:  # not all are given, or one does not fit: which, is found one by one
+            return self._decode_each(text)
+        if not self._by_name:
+            return values, {}
+        split = len(values) - len(self._by_name)
+        return values[:split], dict(zip(self._by_name, values[split:], strict=True))
+
+    def _decode_each(self, text: str) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        try:
+            raw = _split.decode(text)
+        except Exception as error:
+            raise BadArguments(
+                f"the arguments of task {self.task} are not a JSON object"
+            ) from error
+        self._check_names(raw)
+        args, kwargs = self._call({name: self._decode(name, raw[name]) for name in raw})
+        if not self._named:  # otherwise the names say all
+            self.bind(args, kwargs)
+        return args, kwargs
+
+    def _encode_plain(self, bound: dict[str, Any]) -> bytes | None:
+        """Return arguments that are plain and exactly of the annotated type; None if one is
+        not, or cannot be encoded: which, and why, is found one by one."""
+        plain = self._plain
+        for name, value in bound.items():
+            if plain.get(name) is not type(value):
+                return None
+        try:
+            return encoder.encode(bound)
+        except (UnicodeEncodeError, OverflowError):
+            return None
+
+    def _encode(self, name: str, value: Any) -> msgspec.Raw:
+        annotation = self.fields[name].annotation
+        what = f"argument {name!r} of task {self.task}"
+        if annotation is str and not isinstance(value, str):  # bytes would arrive as base64
+            raise BadArguments(f"{what} does not fit str: it is of class {class_of(value)}")
+        text = to_json(what, value)
+        if annotation is not Any:
+            check_fits(what, text, annotation)
+        return msgspec.Raw(text)
+
+    def _decode(self, name: str, text: msgspec.Raw) -> Any:
+        with contextlib.suppress(Exception):  # what follows reports it
+            return self._decoders[name].decode(text)
+        what = f"argument {name!r} of task {self.task}"
+        return from_json(what, text, self.fields[name].annotation)
+
+    def _check_names(self, raw: dict[str, msgspec.Raw]) -> None:
+        if self._required <= raw.keys() <= self.fields.keys():
+            return
+        unknown = sorted(set(raw) - set(self.fields))
+        missing = [name for name in self.fields if name in self._required and name not in raw]
+        for names, word in ((unknown, "does not take"), (missing, "needs")):
+            if names:
+                quoted = ", ".join(map(ascii, names))
+                raise BadArguments(
+                    f"task {self.task} {word} {quoted} (another release's arguments?)"
+                )
+
+    def _call(self, values: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Lay out values for a call: by position up to the first that was not given."""
+        args: list[Any] = []
+        kwargs: dict[str, Any] = {}
+        gap = False
+        for name, field in self.fields.items():
+            if name not in values:
+                gap = True
+            elif field.kind is inspect.Parameter.VAR_POSITIONAL:
+                args.extend(values[name])
+            elif field.kind is inspect.Parameter.VAR_KEYWORD:
+                self._check_free(values[name])
+                kwargs.update(values[name])
+            elif field.kind in _POSITIONAL and not gap:
+                args.append(values[name])
+            elif field.kind is inspect.Parameter.POSITIONAL_ONLY:
+                raise BadArguments(f"task {self.task} takes {name!r} by its position only")
+            else:
+                kwargs[name] = values[name]
+        return tuple(args), kwargs
+
+    def _check_free(self, further: dict[str, Any]) -> None:
+        """Refuse ``**kwargs`` of another release that have become parameters of their own."""
+        for name, field in self.fields.items():
+            if name in further and field.kind in _NAMED:
+                raise BadArguments(f"task {self.task} takes {name!r} as a parameter of its own")
+
+
+def _whole_decoder(fields: dict[str, Field]) -> TypedDecoder | None:
+    """Return what reads all arguments in one go, where all are given; None if nothing can."""
+    try:
+        pairs = [(name, field.annotation) for name, field in fields.items()]
+        return TypedDecoder(msgspec.defstruct("Arguments", pairs, forbid_unknown_fields=True))
+    except Exception:  # such as a name that no struct can have
+        return None
+
+
+def _field(parameter: inspect.Parameter, annotation: Any, task: str) -> Field:
+    whole = annotation
+    if parameter.kind is parameter.VAR_POSITIONAL:
+        whole = types.GenericAlias(list, (annotation,))
+    elif parameter.kind is parameter.VAR_KEYWORD:
+        whole = types.GenericAlias(dict, (str, annotation))
+    try:
+        TypedDecoder(whole)
+    except TypeError as error:
+        raise ConfigError(
+            f"task {task}: argument {parameter.name!r} can never be read back from JSON as"
+            f" {format_annotation(annotation)}: {text_of(error)}. Choose another one, or none"
+        ) from error
+    required = parameter.default is parameter.empty and whole is annotation
+    return Field(parameter.name, parameter.kind, required, whole)
+
+
+def _usable(annotation: Any) -> Any:
+    try:
+        TypedDecoder(annotation)
+    except TypeError:
+        return Any
+    return annotation

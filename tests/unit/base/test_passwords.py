@@ -1,0 +1,98 @@
+"""The file of users and hashes."""
+
+from __future__ import annotations
+
+import stat
+from typing import TYPE_CHECKING
+
+import pytest
+
+from outlast.base.passwords import Cost, hash_password, put_user, read_users
+from outlast.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+CHEAP = Cost(4, 8, 1)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    made = tmp_path / "users"
+    made.touch(0o600)
+    return made
+
+
+def test_a_hash_is_of_its_password_alone_and_holds_no_part_of_it() -> None:
+    one, other = hash_password("correct horse", CHEAP), hash_password("correct horse", CHEAP)
+    assert one.is_of("correct horse")
+    assert not any(map(one.is_of, ("correct hors", "Correct horse", "", "correct horse ")))
+    assert str(one) != str(other), "each has a salt"
+    assert "correct" not in str(one)
+    assert Cost().memory < 32 * 1024 * 1024
+
+
+def test_a_user_is_written_and_read_and_written_again(file: Path) -> None:
+    file.unlink()
+    put_user(file, "ada", "correct horse")
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    first = file.read_text()
+    file.write_text(f"# operators\n#ada:off\nbob:plain text\n{first}")
+    put_user(file, "ada", "battery staple")
+    assert file.read_text().startswith("# operators\n#ada:off\nbob:plain text\nada:$scrypt$")
+    assert file.read_text().count("ada:$scrypt$") == 1
+    assert [one.name for one in file.parent.iterdir()] == ["users"]
+    put_user(file, "bob", "long enough")
+    users = read_users(file)
+    assert sorted(users) == ["ada", "bob"]
+    assert users["ada"].is_of("battery staple")
+    assert not users["ada"].is_of("correct horse")
+
+
+@pytest.mark.parametrize("name", ["", "a:b", "#a", "a\nb", " a", "a ", "a\x1b"])
+def test_a_name_that_is_no_name_is_refused(name: str, file: Path) -> None:
+    with pytest.raises(ConfigError, match="a name has no colon"):
+        put_user(file, name, "correct horse")
+    assert file.read_text() == ""
+
+
+def test_what_cannot_be_written_is_refused_and_leaves_the_file(file: Path) -> None:
+    with pytest.raises(ConfigError, match="8 characters at least"):
+        put_user(file, "ada", "1234567")
+    with pytest.raises(ConfigError, match="cannot be written"):
+        put_user(file.parent / "none" / "users", "ada", "correct horse")
+    file.chmod(0o640)
+    with pytest.raises(ConfigError, match="chmod 600"):
+        put_user(file, "ada", "correct horse")
+    assert file.read_text() == ""
+
+
+GOOD = str(hash_password("correct horse", CHEAP))
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("ada", ["line 2", "write USER:HASH"]),
+        (":secret-word", ["line 2", "write USER:HASH"]),
+        ("ada:secret-word", ["line 2", "'ada'", "no hash", "--add-user ada"]),
+        ("ada:$2y$10$secret-word", ["line 2", "no hash", "--add-user ada"]),
+        ("ada:{SHA}secret-word", ["no hash"]),
+        ("ada:$scrypt$secret-word", ["line 2", "has not written that hash"]),
+        (f"ada:{GOOD}x", ["has not written that hash"]),
+        (f"ada:{GOOD.replace('ln=4', 'ln=99')}", ["line 2", "beyond what is checked"]),
+        (f"ada:{GOOD.replace('p=1', 'p=99')}", ["beyond what is checked"]),
+        (f"ada:{GOOD.replace('ln=4,r=8', 'ln=0,r=8')}", ["beyond what is checked"]),
+        (f"ada:{GOOD[: GOOD.rindex('$')]}$abcd", ["beyond what is checked"]),
+        ("# ada:x", ["has no user", "--add-user NAME"]),
+    ],
+    ids=[f"line{number}" for number in range(12)],  # the hash is another one in each process
+)
+def test_a_line_that_is_no_user_is_refused_and_never_shown(
+    line: str, words: list[str], file: Path
+) -> None:
+    file.write_text(f"# operators\n{line}\n")
+    with pytest.raises(ConfigError) as refused:
+        read_users(file)
+    assert all(word in str(refused.value) for word in words), refused.value
+    assert "secret-word" not in str(refused.value)

@@ -1,0 +1,123 @@
+"""Times, sizes and foreign texts as text for people."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+
+from outlast.base.text import ago, cut, line, lines, pretty, rough, safe, size, span
+from outlast.cli.grid import Grid
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (-1, "0.00 s"),
+        (0.214, "0.21 s"),
+        (3.21, "3.2 s"),
+        (5, "5 s"),
+        (9.96, "10 s"),
+        (59.4, "59 s"),
+        (60, "1 min"),
+        (250, "4 min 10 s"),
+        (3600, "1 h"),
+        (7500, "2 h 5 min"),
+        (90_000, "1 d 1 h"),
+    ],
+)
+def test_a_span_has_two_units_at_most(seconds: float, text: str) -> None:
+    assert span(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(3.9, "3 s"), (61, "1 min"), (7199, "1 h"), (200_000, "2 d")]
+)
+def test_a_rough_time_has_one_unit(seconds: float, text: str) -> None:
+    assert rough(seconds) == text
+
+
+def test_ago_looks_both_ways() -> None:
+    assert ago(None, 100.0) == ""
+    assert ago(99.5, 100.0) == "now"
+    assert ago(97.0, 100.0) == "3 s ago"
+    assert ago(160.0, 100.0) == "in 1 min"
+
+
+@pytest.mark.parametrize(
+    ("count", "text"), [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (734 << 20, "734 MiB")]
+)
+def test_sizes_are_binary(count: int, text: str) -> None:
+    assert size(count) == text
+
+
+def test_terminal_control_characters_are_escaped() -> None:
+    assert safe("a\x1b[2Jb\r\x00\x9b\u202e\ud800é\n\tc") == (
+        "a\\x1b[2Jb\\r\\x00\\x9b\\u202e\\ud800é\n\tc"
+    )
+
+
+@given(st.text(alphabet=st.characters(exclude_categories=[])))
+def test_a_safe_text_is_printable_and_can_be_encoded(text: str) -> None:
+    shown = safe(text)
+    shown.encode()
+    assert not any(ord(one) < 32 and one not in "\n\t" for one in shown)
+    assert "\x1b" not in shown
+
+
+def test_lines_leave_out_the_middle_and_say_so() -> None:
+    shown = lines("\n".join(map(str, range(100))), 5)
+    assert shown == ["0", "1", "… 96 lines …", "98", "99"]
+    assert lines("a\nb", 5) == ["a", "b"]
+
+
+def test_cut_and_line() -> None:
+    assert cut("abcdef", 4) == "abc…"
+    assert cut("abcd", 4) == "abcd"
+    assert line("  a\n  b\x00 ", 100) == "a b\\x00"
+    assert line(None) == ""
+
+
+def test_stored_json_is_laid_out_and_bounded() -> None:
+    assert pretty('{"a":1}', 20) == ['{"a": 1}']
+    assert len(pretty("[" + ",".join(map(str, range(1000))) + "]", 20)) == 20
+    assert max(map(len, pretty('["' + "x" * 5000 + '"]', 20))) <= 200
+    assert pretty("{damaged", 20) == ["{damaged"]
+
+
+def test_a_grid_cuts_texts_before_it_cuts_numbers() -> None:
+    grid = Grid({"ID": "number", "TASK": "flexible", "EMPTY": "flexible", "STATE": "fixed"})
+    grid.add("123456789", "a long name of a task " * 3, "", "unservable")
+    out = Console(width=40, record=True, file=None, highlight=False)
+    with out.capture() as captured:
+        out.print(grid.table(40))
+    head, row = captured.get().splitlines()
+    assert "EMPTY" not in head
+    assert row.startswith("123456789  a long")
+    assert row.rstrip().endswith("…  unservable")
+    assert len(row) <= 40
+
+
+def test_a_grid_without_room_drops_its_last_texts() -> None:
+    grid = Grid({"ID": "number", "TASK": "flexible", "NOTE": "flexible", "STATE": "fixed"})
+    grid.add("123456789", "a long name of a task", "a long note", "unservable")
+    assert [str(column.header) for column in grid.table(30).columns] == ["ID", "TASK", "STATE"]
+    assert [str(column.header) for column in grid.table(20).columns] == ["ID", "STATE"]
+
+
+def test_a_grid_never_cuts_a_number() -> None:
+    grid = Grid({"TOKEN": "number", "OUTCOME": "fixed", "PID": "number"})
+    grid.add("1790000000000001", "completion_not_committed", "31337")
+    out = Console(width=36, highlight=False)
+    with out.capture() as captured:
+        out.print(grid.table(36))
+    row = captured.get().splitlines()[1]
+    assert row.split() == ["1790000000000001", "completion…", "31337"]
+
+
+@pytest.mark.parametrize(
+    "text", ["[" * 20_000, "[" * 20_000 + "]" * 20_000, "9" * 5_000, "[1e999]"]
+)
+def test_json_that_python_cannot_parse_is_shown_unchanged(text: str) -> None:
+    assert "".join(pretty(text, 10)).startswith(text[:10].replace("1e999", "Infinity"))

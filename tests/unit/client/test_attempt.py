@@ -1,0 +1,349 @@
+"""The attempt as a task's code sees it, and how its writes are fenced."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import sqlite3
+import threading
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+import outlast
+from outlast.client.attempt import Attempt
+from outlast.client.attempt_context import awaiting, set_current
+from outlast.errors import (
+    BadArguments,
+    ConnectionMismatch,
+    LostLease,
+    NotInAttempt,
+    StoreUnavailable,
+    UsageError,
+)
+from outlast.model.crash import Progress
+from outlast.model.job import Policy
+from outlast.payload.payloads import Encryption, Payloads
+from outlast.store.values import Answer, Claimed
+from tests.unit.interruptions_kit import call_at_each_line
+
+ODD = ["an object", "no number", "a lone surrogate", "too large"]
+
+
+class FakeLink:
+    """Records what an attempt sends; gives set answers."""
+
+    store_id = "s1"
+    worker_id = 9
+
+    def __init__(self) -> None:
+        self.reports: list[Progress] = []
+        self.saves: list[tuple[int, int, int, str, bool]] = []
+        self.answer = Answer.ACCEPTED
+
+    def report(self, token: int, progress: Progress) -> None:
+        self.reports.append(progress)
+
+    async def save(
+        self, job_id: int, token: int, number: int, value_json: str, *, again: bool
+    ) -> Answer:
+        return self.save_blocking(job_id, token, number, value_json, again=again)
+
+    def save_blocking(
+        self, job_id: int, token: int, number: int, value_json: str, *, again: bool
+    ) -> Answer:
+        self.saves.append((job_id, token, number, value_json, again))
+        return self.answer
+
+
+@pytest.fixture
+def link():
+    return FakeLink()
+
+
+def attempt_of(link: FakeLink, checkpoint: str | None = None, **options: Any) -> Attempt:
+    claimed = Claimed(
+        job_id=1,
+        token=70,
+        task="mail",
+        queue="q",
+        args="{}",
+        number=3,
+        failures=2,
+        losses=0,
+        policy=Policy(retries=2),
+        tenant="acme",
+        checkpoint=checkpoint,
+    )
+    return Attempt(link, claimed, **options)
+
+
+def test_an_attempt_shows_what_was_claimed(link):
+    attempt = attempt_of(link, deadline=0.0, resources="engine")
+    assert (attempt.job_id, attempt.token, attempt.number, attempt.failures) == (1, 70, 3, 2)
+    assert (attempt.task, attempt.queue, attempt.tenant) == ("mail", "q", "acme")
+    assert (attempt.worker_id, attempt.resources) == (9, "engine")
+    assert attempt.deadline == datetime(1970, 1, 1, tzinfo=UTC)
+    assert attempt.is_last_try
+    assert attempt.checkpoint is None
+
+
+def test_the_checkpoint_is_plain_json_and_each_read_a_copy(link):
+    attempt = attempt_of(link, '{"commit":400}')
+    attempt.checkpoint["commit"] = 0
+    assert attempt.checkpoint == {"commit": 400}
+
+
+# ---------------------------------------------------------------------------------- report
+
+
+@pytest.mark.parametrize(
+    ("fraction", "seen"),
+    [(0.4, 0.4), (-1, 0.0), (7, 1.0), (math.nan, None), (math.inf, 1.0), ("x", None), (None, None)],
+)
+def test_odd_fractions_are_cut_or_dropped(link, fraction, seen):
+    attempt_of(link).report(fraction)
+    assert link.reports == [Progress(fraction=seen)]
+
+
+def test_texts_are_cleaned_and_bounded(link):
+    attempt_of(link).report(message="a\x00b\ud800" + "x" * 10_000, stage="s" * 1_000)
+    (progress,) = link.reports
+    assert progress.message is not None
+    assert progress.stage is not None
+    assert progress.message.startswith("a\ufffdb?")
+    assert len(progress.message) <= 2_000
+    assert len(progress.stage) <= 200
+
+
+def test_report_never_raises_for_any_value(link):
+    class Odd:
+        def __str__(self) -> str:
+            raise RuntimeError("no words")
+
+        __float__ = __str__
+
+    attempt_of(link).report(Odd(), Odd(), stage=Odd())  # type: ignore[arg-type]
+    assert link.reports == [Progress(None, "<Odd>", "<Odd>")]
+
+
+# ------------------------------------------------------------------------------------ save
+
+
+async def test_saves_are_numbered_from_one_and_become_the_checkpoint(link):
+    attempt = attempt_of(link, '{"n":0}')
+    await attempt.save({"n": 1, "at": datetime(2030, 1, 1, tzinfo=UTC)})
+    attempt.save_sync({"n": 2})
+    assert [save[:3] for save in link.saves] == [(1, 70, 1), (1, 70, 2)]
+    assert link.saves[0][3] == '{"n":1,"at":"2030-01-01T00:00:00Z"}'
+    assert attempt.checkpoint == {"n": 2}
+
+
+async def test_a_save_says_whether_it_is_where_the_attempt_went_on(link):
+    """Compared before it is encoded: encrypted twice, it would be two texts."""
+    payloads = Payloads([Encryption({"k": Encryption.make_key()})])
+    attempt = attempt_of(link, payloads.encode("checkpoint", '{"n":2}'), payloads=payloads)
+    for n in (2, 1, 2, 3):
+        await attempt.save({"n": n})
+        attempt.save_sync({"n": n})
+    assert [save[4] for save in link.saves] == [True] * 2 + [False] * 2 + [True] * 2 + [False] * 2
+
+
+async def test_a_refused_save_is_a_lost_lease(link):
+    attempt = attempt_of(link, '{"n":0}')
+    link.answer = Answer.REFUSED
+    with pytest.raises(LostLease, match=r"attempt 3 of job 1 \(token 70\)"):
+        await attempt.save({"n": 1})
+    with pytest.raises(LostLease):
+        attempt.save_sync({"n": 1})
+    assert attempt.checkpoint == {"n": 0}
+
+
+def test_a_signal_handler_may_report_and_save_in_the_middle_of_that(link):
+    """Of the same thread: it cannot wait for the end of that."""
+    attempt = attempt_of(link)
+    lines = call_at_each_line(lambda: attempt.report(0.5), lambda: attempt.report(0.7))
+    assert len(link.reports) == 2 * lines + 1
+    lines = call_at_each_line(lambda: attempt.save_sync("task"), lambda: attempt.save_sync("other"))
+    numbers = {number for _, _, number, *_ in link.saves}
+    assert numbers == set(range(1, 2 * lines + 2))
+
+
+def test_a_save_whose_answer_was_lost_counts_when_it_is_there_already(link):
+    attempt = attempt_of(link)
+    link.answer = Answer.ALREADY
+    attempt.save_sync(1)
+    assert attempt.checkpoint == 1
+
+
+def test_a_save_to_a_locked_row_is_unknown(link):
+    link.answer = Answer.BUSY
+    with pytest.raises(StoreUnavailable):
+        attempt_of(link).save_sync(1)
+
+
+@pytest.mark.parametrize("value", [object(), math.nan, "\ud800", "x" * 2000], ids=ODD)
+def test_a_value_that_cannot_be_saved_is_refused_before_it_is_sent(link, value):
+    with pytest.raises(BadArguments, match="the checkpoint"):
+        attempt_of(link, max_payload=1000).save_sync(value)
+    assert link.saves == []
+
+
+async def test_concurrent_saves_keep_the_latest(link):
+    attempt = attempt_of(link)
+    late, gate = link.save, asyncio.Event()
+
+    async def first_is_late(job_id, token, number, value, *, again) -> Answer:
+        if number == 1:
+            await gate.wait()
+        return await late(job_id, token, number, value, again=again)
+
+    link.save = first_is_late
+    slow = asyncio.create_task(attempt.save("first"))
+    await asyncio.sleep(0)
+    await attempt.save("second")
+    gate.set()
+    await slow
+    assert attempt.checkpoint == "second"
+
+
+# ------------------------------------------------------------------------------------ stop
+
+
+def test_the_first_reason_to_stop_stays(link):
+    attempt = attempt_of(link)
+    assert (attempt.stopping, attempt.stop_reason) == (False, None)
+    attempt._stop("timeout")
+    attempt._stop("cancel")
+    assert (attempt.stopping, attempt.stop_reason, attempt.cancelled) == (True, "timeout", False)
+
+
+# --------------------------------------------------------------------------------- current
+
+
+def test_outside_of_a_task_there_is_no_attempt():
+    with pytest.raises(NotInAttempt, match=r"outlast\.testing\.inline_sync\(task\.call"):
+        outlast.current()
+
+
+async def test_current_works_in_tasks_and_threads_started_from_an_attempt(link):
+    attempt = attempt_of(link)
+    seen: list[BaseException] = []
+
+    async def live() -> outlast.Attempt:
+        set_current(attempt)
+        thread = threading.Thread(target=lambda: seen.append(_raised()))
+        thread.start()
+        thread.join()
+        return await asyncio.create_task(asyncio.to_thread(outlast.current))
+
+    assert await asyncio.create_task(live()) is attempt
+    assert isinstance(seen[0], NotInAttempt)
+    with pytest.raises(NotInAttempt):
+        outlast.current()
+
+
+def _raised() -> BaseException:
+    try:
+        outlast.current()
+    except NotInAttempt as error:
+        return error
+    raise AssertionError
+
+
+# ----------------------------------------------------------------------------- complete_in
+
+
+class FakeSqlite:
+    """Stands in for the functions of outlast.store.sqlite.store."""
+
+    def __init__(self) -> None:
+        self.completed: list[tuple[int, int, str]] = []
+        self.current = True
+
+    def store_id_on(self, cursor: Any, *, lock: bool) -> str:
+        return "s1"
+
+    def complete_on(self, cursor: Any, job_id: int, token: int, result: str, now: float) -> bool:
+        self.completed.append((job_id, token, result))
+        return self.current
+
+
+@pytest.fixture
+def sqlite(monkeypatch):
+    fake = FakeSqlite()
+    monkeypatch.setattr("outlast.store.sqlite.store.store_id_on", fake.store_id_on)
+    monkeypatch.setattr("outlast.store.sqlite.store.complete_on", fake.complete_on)
+    return fake
+
+
+@pytest.fixture
+def connection():
+    connection = sqlite3.connect(":memory:")
+    connection.execute("BEGIN")
+    yield connection
+    connection.close()
+
+
+async def test_complete_in_hands_the_result_to_the_callers_transaction(link, sqlite, connection):
+    attempt = attempt_of(link, returns=dict)
+    await attempt.complete_in(connection, {"a": 1})
+    assert attempt.completed_in
+    assert sqlite.completed == [(1, 70, '{"a":1}')]
+    with pytest.raises(UsageError, match="completed in your transaction"):
+        await attempt.save(1)
+
+
+def test_complete_in_sync_stays_in_the_thread_of_the_connection(link, sqlite, connection):
+    attempt = attempt_of(link)
+    attempt.complete_in_sync(connection)
+    assert sqlite.completed == [(1, 70, "null")]
+
+
+def test_a_stale_attempt_cannot_complete(link, sqlite, connection):
+    sqlite.current = False
+    attempt = attempt_of(link)
+    with pytest.raises(LostLease, match="was not completed"):
+        attempt.complete_in_sync(connection, 1)
+    assert not attempt.completed_in
+
+
+def test_complete_in_needs_a_transaction_the_right_store_and_a_fitting_result(
+    link, sqlite, connection
+):
+    with pytest.raises(BadArguments, match="the result"):
+        attempt_of(link, returns=int).complete_in_sync(connection, "x")
+    connection.rollback()
+    with pytest.raises(UsageError, match="needs an open transaction"):
+        attempt_of(link).complete_in_sync(connection)
+    link.store_id = "another"
+    with pytest.raises(ConnectionMismatch, match="another Outlast schema"):
+        attempt_of(link).complete_in_sync(connection)
+    with pytest.raises(ConnectionMismatch, match=r"sqlite3.*asyncpg"):
+        attempt_of(link).complete_in_sync("postgresql://")
+    assert sqlite.completed == []
+
+
+async def test_a_wait_is_reported_with_the_last_progress(link):
+    attempt = attempt_of(link)
+    set_current(attempt)
+    attempt.report(0.5, "half")
+    with awaiting(7) as tell:
+        assert len(link.reports) == 1, "not before it has lasted a while"
+        tell()
+        tell()
+        with awaiting(8) as tell_too:
+            tell_too()
+            attempt.report(0.6)
+    assert [report.waits_for for report in link.reports] == [None, 7, 7, 7, 7, None]
+    assert link.reports[1] == Progress(0.5, None, "half", 7)
+    assert link.reports[-1] == Progress(0.6)
+
+
+async def test_a_failed_wait_is_no_longer_reported(link):
+    set_current(attempt_of(link))
+    with pytest.raises(TimeoutError), awaiting(7) as tell:
+        tell()
+        raise TimeoutError
+    assert link.reports[-1].waits_for is None
