@@ -4,7 +4,6 @@ job.py        states and their transitions, a job's limits, and the facts that a
 lifecycle.py  what becomes of a job when an attempt ends, and who is charged
 crash.py      the crash report: why an attempt ended badly, bounded and redacted
 fingerprint.py  what alike deaths have in common, so that they can be counted and found
-retry.py      the pause until a job is tried again: exponential back-off with jitter
 suspects.py   which attempts are suspected of a shared death, and with whom each runs next
 schedule.py   when a schedule fires: its ticks, from a cron expression or a period
 schedule_plan.py  which ticks of a due schedule are fired, and which are missed

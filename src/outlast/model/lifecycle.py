@@ -22,14 +22,14 @@ import msgspec
 
 from outlast.model.crash import PROCESS_DEATHS, Charge, Crash, CrashKind, charge_of
 from outlast.model.fingerprint import fingerprint_of
-from outlast.model.job import ALONE_IN_RUNNER, ALONE_IN_WORKER, JobFacts, State
-from outlast.model.retry import delay_seconds
+from outlast.model.job import ALONE_IN_RUNNER, ALONE_IN_WORKER, JobFacts, Policy, State
 from outlast.model.suspects import Suspicion
 
 UNDECODABLE_PAUSE_SECONDS = 10.0  # the first; leaves another release the time to take it
 UNDECODABLE_PAUSE_MAX_SECONDS = 600.0  # it doubles up to this while no release can
 WORKER_LOSSES = 2  # workers lost without a new checkpoint, after which a job has one to itself
 DELAY_SECONDS_MAX = 100 * 365 * 86_400.0  # a hundred years: what every store can hold
+_DOUBLINGS_MAX = 60
 
 
 class OutcomeKind(StrEnum):
@@ -301,3 +301,23 @@ def _grows_to(outcome: Outcome, kind: CrashKind) -> float:
 def _within(seconds: float) -> float:
     """Return a task's own wish as a delay that every store can hold; NaN is not a wish."""
     return min(DELAY_SECONDS_MAX, max(0.0, seconds))
+
+
+def delay_seconds(
+    policy: Policy, kind: CrashKind, charged: int, random: Callable[[], float]
+) -> float:
+    """Return the seconds until the next attempt: exponential back-off with jitter.
+
+    "Full jitter" spreads best but can retry at once; here half of the delay is kept ("equal
+    jitter" in M. Brooker, "Exponential Backoff And Jitter", AWS Architecture Blog, 2015).
+
+    ``charged`` counts the attempts on the budget that this end was charged to, itself
+    included. The first death of a process is retried at once: its cause is most often the
+    machine, not the job.
+    """
+    if kind in PROCESS_DEATHS:
+        charged -= 1
+    if charged <= 0:
+        return 0.0
+    full = min(policy.backoff_max, policy.backoff_first * 2.0 ** min(charged - 1, _DOUBLINGS_MAX))
+    return full * (0.5 + 0.5 * random())

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from outlast.model.crash import PROCESS_DEATHS, CrashKind
 from outlast.model.job import Policy
-from outlast.model.retry import delay_seconds
+from outlast.model.lifecycle import delay_seconds
 
 DEFAULT = Policy()
 
