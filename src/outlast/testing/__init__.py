@@ -16,7 +16,6 @@ drain.py           one worker, stepped until nothing is due
 faults.py          crashes and lost leases, and the attempts that they happen to
 inline.py          a call of a task without any store
 server.py          a database of a server for tests, emptied
-travel.py          a clock that jumps ahead
 """
 
 from outlast.testing.app_under_test import AppUnderTest, isolate

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from outlast.base.clock import SYSTEM
 from outlast.base.config import check_seconds, check_whole
 from outlast.base.sync import blocking, hop, run_in_background
 from outlast.client.app import App
@@ -24,7 +25,6 @@ from outlast.testing.arguments import WantedCall
 from outlast.testing.drain import drain
 from outlast.testing.faults import Fault, FaultKind, FaultWatch
 from outlast.testing.server import check_for_tests, empty
-from outlast.testing.travel import TravelClock
 
 JOBS_MAX = 10_000  # of one test
 SAVES_MAX = 1_000_000
@@ -233,3 +233,26 @@ def isolate(app: App, url: str | None = None) -> Iterator[AppUnderTest]:
 def url_of(folder: Path) -> str:
     """Return the URL of a store in a file of this folder."""
     return f"sqlite:///{quote(str(folder.resolve() / FILE))}"
+
+
+class TravelClock:
+    """A ``Clock`` that goes on as the machine's does, ``ahead`` seconds later."""
+
+    def __init__(self) -> None:
+        self.ahead = 0.0
+
+    def wall(self) -> float:
+        """Seconds since 1970."""
+        return SYSTEM.wall() + self.ahead
+
+    def boot(self) -> float:
+        """Seconds since the machine started."""
+        return SYSTEM.boot() + self.ahead
+
+    def random(self) -> float:
+        """A number in [0, 1)."""
+        return SYSTEM.random()
+
+    async def sleep(self, seconds: float) -> None:
+        """Return after ``seconds`` of the machine's time."""
+        await SYSTEM.sleep(seconds)
