@@ -15,7 +15,6 @@ arguments.py       which job was meant by a task and some of its arguments, and 
 drain.py           one worker, stepped until nothing is due
 faults.py          crashes and lost leases, and the attempts that they happen to
 inline.py          a call of a task without any store
-server.py          a database of a server for tests, emptied
 """
 
 from outlast.testing.app_under_test import AppUnderTest, isolate

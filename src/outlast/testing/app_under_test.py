@@ -2,34 +2,41 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, unquote, urlsplit
 
 from outlast.base.clock import SYSTEM
 from outlast.base.config import check_seconds, check_whole
+from outlast.base.credentials import redact
 from outlast.base.sync import blocking, hop, run_in_background
 from outlast.client.app import App
 from outlast.client.job import Job
 from outlast.client.task import Task
-from outlast.errors import UsageError
+from outlast.errors import ConfigError, UsageError
+from outlast.model.crash import Crash, CrashKind
+from outlast.model.job import State
+from outlast.model.lifecycle import Outcome, OutcomeKind, Transition, decide
 from outlast.store.backend import file_of
 from outlast.store.protocol import Store
 from outlast.store.rows import JobFilter, StoredJob
 from outlast.store.schedules import Origin
+from outlast.store.values import Orphan
 from outlast.testing.arguments import WantedCall
 from outlast.testing.drain import drain
 from outlast.testing.faults import Fault, FaultKind, FaultWatch
-from outlast.testing.server import check_for_tests, empty
 
 JOBS_MAX = 10_000  # of one test
 SAVES_MAX = 1_000_000
 CONCURRENCY = 10
 FILE = "outlast.db"
+_BATCH = 500
+_FOR_TESTS = re.compile(r"(?<![a-z])test", re.IGNORECASE)  # a word, not the end of "latest"
 
 
 class AppUnderTest:
@@ -256,3 +263,37 @@ class TravelClock:
     async def sleep(self, seconds: float) -> None:
         """Return after ``seconds`` of the machine's time."""
         await SYSTEM.sleep(seconds)
+
+
+def check_for_tests(url: str) -> None:
+    """Raise ConfigError unless the name of the database says that it is for tests: its tables
+    stay, and what is in Outlast's own is removed."""
+    name = unquote(urlsplit(url).path.lstrip("/"))
+    if not _FOR_TESTS.search(name):
+        raise ConfigError(
+            f"the jobs of a test's database are deleted, so its name must contain the word 'test':"
+            f" {redact(url)} may hold jobs that are meant"
+        )
+
+
+async def empty(store: Store) -> None:
+    """Remove all jobs, workers, schedules and pauses, by the verbs of the store alone: so each
+    kind of store can be emptied."""
+    for pause in await store.inspector.pauses():
+        await store.resume(pause.kind, pause.name)
+    for worker in (await store.observe()).workers:
+        await store.reap(worker)
+    while len(await store.reclaim(_release, _BATCH)) > 0:
+        pass
+    queued = JobFilter(state=State.QUEUED, limit=_BATCH)
+    while jobs := await store.inspector.jobs(queued):
+        await store.cancel([job.id for job in jobs])
+    for schedule in await store.inspector.schedules():
+        await store.delete_schedule(schedule.name)
+    while await store.prune(jobs_older_than=0.0, workers_older_than=0.0, dead_older_than=0.0):
+        pass
+
+
+def _release(orphan: Orphan) -> Transition:
+    crash = Crash(kind=CrashKind.LOST_WORKER, message="an earlier test has left it")
+    return decide(orphan.facts, Outcome(kind=OutcomeKind.CRASHED, crash=crash), SYSTEM.random)
