@@ -25,7 +25,6 @@ from outlast.store.values import Beat, NewWorker, WorkerRef
 from outlast.worker.base import KILL_SECONDS, Owner, Pool
 from outlast.worker.claims.ledger import Ledger
 from outlast.worker.condition import GIVE_UP_SECONDS
-from outlast.worker.lease.isolation import Isolation
 
 STOP_GRACE_SECONDS = 2.0  # for attempts that are asked to stop
 LEAVE_SECONDS = 5.0  # for the last ends to be handed in
@@ -289,3 +288,49 @@ class Registration:
             emit("store_unavailable", duty="status", error=text_of(error), count=1)
             return False
         return True
+
+
+class Isolation:
+    """One span in which the worker cannot renew its lease, and which attempts go on in it.
+
+    Another worker may take over what this one holds once its lease has ended, so attempts are
+    stopped before. Those with ``keep_running_when_isolated`` go on, at their author's wish;
+    whether they are still the current ones is known when a beat is answered again. ``keep``:
+    whether any attempt may go on at all.
+    """
+
+    def __init__(self, ledger: Ledger, *, keep: bool) -> None:
+        self._ledger = ledger
+        self._keep = keep
+        self._since = float("inf")
+        self._answered = asyncio.Event()
+        self._asked_at: float | None = None
+
+    def kept(self) -> set[int]:
+        """Return the tokens that go on."""
+        return {
+            running.token
+            for running in self._ledger.running.values()
+            if self._keep and running.claimed.policy.keep_running_when_isolated
+        }
+
+    def keep_none(self) -> None:
+        """Let no attempt go on: the lease is lost."""
+        self._keep = False
+
+    def others(self) -> set[int]:
+        """Return the tokens that are to end."""
+        return self._ledger.running.keys() - self.kept()
+
+    def take_beat(self, asked_at: float, *, renewed: bool) -> None:
+        """Take the answer to a beat. One that was asked before the others had ended is too old."""
+        if asked_at >= self._since and not self._answered.is_set():
+            self._asked_at = asked_at if renewed else None
+            self._answered.set()
+
+    async def wait_for_beat(self, since: float) -> float | None:
+        """Wait for the answer to a beat that was asked since then; return when it was asked, on
+        the boot clock, or None: the lease is lost."""
+        self._since = since
+        await self._answered.wait()
+        return self._asked_at
