@@ -11,7 +11,6 @@ process.py         one runner: spawned, spoken with, killed, its death understoo
 startup.py         watches runners until they have imported the application
 exits.py           from the way a runner ended to the outcome of each attempt in it
 watchdog.py        the limits of each attempt, and stops that are not obeyed
-waits.py           notices slots that are all held by attempts that wait for other jobs
 responsiveness.py  whether a runner's event loop turns, and which attempt blocks it
 recycling.py       replaces a runner above max_rss or max_jobs_per_runner
 reload.py          replaces all runners when the application's code has changed

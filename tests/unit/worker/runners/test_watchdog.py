@@ -9,8 +9,8 @@ import pytest
 from outlast.model.crash import Progress
 from outlast.model.job import Policy
 from outlast.store.values import Save
-from outlast.worker.runners.waits import HELD_SECONDS
 from outlast.worker.runners.watchdog import (
+    HELD_SECONDS,
     LOOK_IDLE_SECONDS,
     LOOK_SECONDS,
     UNHELD_SECONDS,
