@@ -33,8 +33,7 @@ from outlast.runner.protocol import (
     pack,
 )
 from outlast.runner.settings import RunnerSettings
-from outlast.worker.runners.pipes import Pipe
-from outlast.worker.runners.process import Death, RunnerProcess
+from outlast.worker.runners.process import Death, Pipe, RunnerProcess
 from tests.fuzz.kit import SECONDS, Fuzzer, json_values, quiet
 from tests.manual_clock import ManualClock
 from tests.unit.worker.runners.pool_kit import Bench, shared

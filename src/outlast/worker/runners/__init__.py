@@ -17,7 +17,6 @@ reload.py          replaces all runners when the application's code has changed
 memory.py          the kernel's counters: this worker's cgroup, and /proc
 tags.py            which tasks this worker may serve, by its tags
 tether.py          the worker's end of the tether
-pipes.py           the reading end of a pipe, closed once
 printed.py         whose the lines are that a runner wrote
 output.py          passes on what runners write, without waiting for its reader
 """

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import fcntl
 import os
 import socket
 import subprocess
 import sys
+import termios
 import threading
 from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
@@ -38,7 +40,6 @@ from outlast.runner.protocol import (
 )
 from outlast.runner.settings import STACKS_SIGNAL, RunnerSettings
 from outlast.runner.tether import groups_of, kill_group
-from outlast.worker.runners.pipes import Pipe
 from outlast.worker.runners.printed import Printed
 from outlast.worker.runners.state import RunnerState
 
@@ -50,6 +51,7 @@ FEW = 2  # attempts in a frame
 QUIT_SECONDS = 3.0  # for a runner's lifespan to end
 OOM_SCORE_ABOVE = 500  # its worker's
 OOM_SCORE_MAX = 1000
+READ_BYTES = 1 << 16
 
 
 class Death(msgspec.Struct, frozen=True):
@@ -377,3 +379,46 @@ class RunnerProcess(RunnerState):
             output=self._printed.all.lines(),
             complaint=self._complaint,
         )
+
+
+class Pipe:
+    """Hands what comes out of a pipe to ``sink``; ``ended`` is set at its end. Owns ``fd``.
+
+    No transport of the loop reads it: uvloop's closes the number once more than it was opened,
+    and in a process with threads that number may be another's by then.
+    """
+
+    def __init__(self, fd: int, sink: Callable[[bytes], None]) -> None:
+        self._fd = fd
+        self._sink = sink
+        self._loop = asyncio.get_running_loop()
+        self.ended = asyncio.Event()
+        os.set_blocking(fd, False)
+        self._loop.add_reader(fd, self._read, READ_BYTES)
+
+    def drain(self) -> None:
+        """Take what is there now, and no more: a writer without end must not hold up the loop."""
+        if self._fd >= 0:
+            waiting = fcntl.ioctl(self._fd, termios.FIONREAD, bytes(4))
+            if size := int.from_bytes(waiting, sys.byteorder):
+                self._read(size)
+
+    def _read(self, size: int) -> None:
+        try:
+            data = os.read(self._fd, size)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if data:
+            self._sink(data)
+        else:
+            self.close()
+
+    def close(self) -> None:
+        """Close it. Safe to call twice."""
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            self._loop.remove_reader(fd)
+            os.close(fd)
+            self.ended.set()

@@ -6,7 +6,7 @@ import os
 from contextlib import closing
 
 from outlast.worker.runners.output import LINE_BYTES_MAX, QUEUE_BYTES_MAX, JobName, Lines, Output
-from outlast.worker.runners.pipes import READ_BYTES
+from outlast.worker.runners.process import READ_BYTES
 
 
 def find_no_job(token: int) -> None:
