@@ -8,7 +8,6 @@ notice.py       what a message says: look at this queue, at this job
 inbox.py        between a messenger and the exchange: fetches no more than can be claimed
 unwanted.py     messages that are not for this worker: dropped without delay or flood
 nats.py         NATS JetStream: one stream for a store, one consumer for a queue
-nats_client.py  the driver's client, which insists on the TLS that the URL asks for
 amqp.py         RabbitMQ: one exchange for a store, one quorum queue for a queue
 """
 

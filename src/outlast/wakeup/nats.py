@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from nats.aio.client import Client
 from nats.errors import NoServersError
 from nats.js.api import (
     AckPolicy,
@@ -30,11 +31,45 @@ from nats.js.errors import NotFoundError
 from outlast.errors import ConfigError
 from outlast.wakeup.address import Address
 from outlast.wakeup.messenger import HOLD_SECONDS
-from outlast.wakeup.nats_client import NatsClient
 from outlast.wakeup.notice import Notice, token_of
 
 if TYPE_CHECKING:
     from nats.aio.msg import Msg
+
+# both are bound here, so that a driver that no longer has them fails at import and not in clear
+_connect_command: Callable[[Client], bytes] = Client._connect_command  # noqa: SLF001
+_process_info: Callable[[Client, dict[str, Any], bool], Awaitable[None]] = Client._process_info  # noqa: SLF001
+
+
+class NatsClient(Client):
+    """The driver's client, held to what the URL says: TLS where it was asked for, no other servers.
+
+    A server of NATS begins in clear and says itself whether it requires TLS; the driver believes
+    it and sends the login in clear where it does not. It also goes on to servers that are named
+    there, so to any with a good certificate for a name of its own. What comes before TLS stands
+    may be forged on the way, so neither is left to it. ``tls``: whether nothing may be sent
+    before TLS stands.
+    """
+
+    def __init__(self, *, tls: bool) -> None:
+        super().__init__()
+        self._tls = tls
+
+    def _connect_command(self) -> bytes:
+        """Return the first command, which holds the login."""
+        writer = self._transport._io_writer  # type: ignore[union-attr]  # noqa: SLF001
+        if self._tls and writer.get_extra_info("ssl_object") is None:
+            raise ConnectionError("the server offers no TLS, and the wake-up's URL asks for it")
+        return _connect_command(self)
+
+    async def _process_info(
+        self,
+        info: dict[str, Any],
+        initial_connection: bool = False,  # noqa: FBT001, FBT002  # as the driver calls it
+    ) -> None:
+        """Take what a server says of itself, and not of others."""
+        await _process_info(self, info | {"connect_urls": []}, initial_connection)
+
 
 CONNECT_SECONDS = 3
 DIAL_SECONDS = 7.0  # to find a server that answers among all
