@@ -5,7 +5,7 @@ from __future__ import annotations
 from outlast import events
 from outlast.store.protocol import Store
 from outlast.store.values import NewJob
-from outlast.worker.queue_names import tell_unknown_queues
+from outlast.worker.assemble import tell_unknown_queues
 from tests.conformance.kit import enqueued
 
 

@@ -6,7 +6,6 @@ condition.py   which duty fails, and when that is the end of the worker
 base.py        what the parts of a worker ask of each other
 running.py     an attempt that the worker runs
 foreign_ends.py  listeners for attempts whose process has died
-queue_names.py  queues in --queues that nothing knows
 assemble.py    opens what a worker stands on, and makes its pool of runners
 in_process.py  a worker in the caller's own process: `async with app.worker()`
 lease/         the registration, its lease, and the signs of life

@@ -9,13 +9,15 @@ import os
 import signal
 import socket
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from difflib import get_close_matches
 from typing import Any
 
 from outlast.base.clock import SYSTEM, Clock
 from outlast.base.config import WorkerSettings
 from outlast.base.credentials import make_hider
-from outlast.errors import ConfigError, text_of
+from outlast.errors import ConfigError, OutlastError, StoreError, text_of
 from outlast.events import emit
+from outlast.insight.schedules import call_of
 from outlast.runner.garbage import keep_what_is_loaded
 from outlast.runner.settings import RunnerSettings
 from outlast.runner.tether import NO_WILL
@@ -23,6 +25,7 @@ from outlast.store.backend import backend_of, file_of, open_store
 from outlast.store.lockfile import LockFile, boot_id, directory_for
 from outlast.store.presence import NoPresence, PresenceLock
 from outlast.store.protocol import Store
+from outlast.store.rows import JobFilter
 from outlast.store.values import NewWorker
 from outlast.store.wakeup import Wakeup
 from outlast.wakeup import open_messenger
@@ -31,7 +34,6 @@ from outlast.worker.claims.ledger import Ledger
 from outlast.worker.lease.last_will import leave_will
 from outlast.worker.maintenance.pid1 import Pid1
 from outlast.worker.probes.server import open_probes
-from outlast.worker.queue_names import tell_unknown_queues
 from outlast.worker.runners.memory import find_cgroup
 from outlast.worker.runners.output import KeptOutput, Lines, OnLine, Output
 from outlast.worker.runners.pool import RunnerPool
@@ -46,6 +48,8 @@ STATEMENT_SECONDS_MAX = 30.0
 PRESENCE_SECONDS_MIN = 1.0
 IDLE_SECONDS = 10.0  # that a connection is kept which is not the exchange's
 PLACEHOLDER_FD = -1  # filled in at each spawn
+SCHEDULES_LOOKED_AT = 500
+ROWS_LOOKED_AT = 1_000  # of a queue that may have no job
 
 
 def unique_name(clock: Clock = SYSTEM) -> str:
@@ -358,3 +362,22 @@ def _obey_signals(worker: Worker) -> None:
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as nohup has it
         # a terminal that closes says it more than once, and systemd (SendSIGHUP=) after SIGTERM
         loop.add_signal_handler(signal.SIGHUP, worker.request_drain)
+
+
+async def tell_unknown_queues(
+    store: Store, queues: Collection[str], known: Collection[str]
+) -> None:
+    """Emit ``queue_unknown`` for each queue that no task (``known``: theirs), schedule or job has,
+    with the name that may be meant. A store that does not answer is the worker's business."""
+    names = {*known}
+    if not {*queues} - names:
+        return
+    with contextlib.suppress(StoreError):
+        for row in await store.inspector.schedules(SCHEDULES_LOOKED_AT):
+            with contextlib.suppress(OutlastError):
+                names.add(call_of(row).queue)
+        for queue in sorted({*queues} - names):
+            looked = JobFilter(queue=queue, limit=1, look_rows=ROWS_LOOKED_AT)
+            if not (await store.inspector.job_ids(looked)).ids:
+                near = get_close_matches(queue, sorted(names), n=1)
+                emit("queue_unknown", queue=queue, near=near[0] if near else None)
