@@ -11,7 +11,6 @@ dev.py          outlast dev: a worker that reloads, and the page
 demo.py         outlast demo: its options, and the folder of its store
 demo_story.py   two workers, one job, a kill -9 at half, and an end
 ready.py        what a worker says of itself once it is ready
-setup.py        code of the user's that the worker itself runs: --setup
 application.py  what MODULE:APP holds, asked in a child process
 probe.py        that child process
 logs.py         the worker's log, which never blocks it

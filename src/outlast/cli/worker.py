@@ -15,10 +15,10 @@ from outlast.base.config import WorkerSettings, parse_size, worker_settings
 from outlast.base.credentials import hide_logins
 from outlast.cli.application import Found, start_check
 from outlast.cli.connect import exists
+from outlast.cli.errors import AppImportError, traceback_tail
 from outlast.cli.loop import LoopFactory, run_loop
 from outlast.cli.options import AppUrl, command, with_flag
 from outlast.cli.ready import collect_facts, introduce_once_ready
-from outlast.cli.setup import run_setup
 from outlast.cli.worker_flags import (
     Concurrency,
     DrainTimeout,
@@ -47,7 +47,7 @@ from outlast.cli.worker_flags import (
     Tags,
     WakeupUrl,
 )
-from outlast.errors import ConfigError, UsageError, text_of
+from outlast.errors import ApplicationError, ConfigError, UsageError, describe, text_of
 from outlast.events import emit
 from outlast.store.backend import open_store, resolve_url
 
@@ -301,3 +301,29 @@ def _loop_factory() -> LoopFactory | None:
         return None
     factory: LoopFactory = uvloop.new_event_loop
     return factory
+
+
+def run_setup(spec: str) -> None:
+    """Import and call MODULE:FUNCTION of --setup. What it prints goes to stderr.
+
+    It is the one thing of the user's that runs in the worker's own process: traces and error
+    reports of an attempt whose process has died are made there, so the library that makes them
+    has to be set up there, too.
+
+    Raises AppImportError with the tail of its own traceback.
+    """
+    from outlast.runner.application import load_function
+
+    try:
+        with contextlib.redirect_stdout(sys.stderr):
+            load_function(spec)()
+    except ApplicationError as error:
+        raise AppImportError(
+            f"--setup: {text_of(error)}", traceback_tail(error.__cause__)
+        ) from error
+    except Exception as error:
+        raise AppImportError(
+            f"--setup: {spec} has failed: {describe(error)}", traceback_tail(error)
+        ) from error
+    except SystemExit as error:
+        raise AppImportError(f"--setup: {spec} ends the program ({text_of(error)})") from error

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from outlast.cli.errors import AppImportError
-from outlast.cli.setup import run_setup
+from outlast.cli.worker import run_setup
 
 MODULE = """
 called = []
