@@ -11,7 +11,7 @@ from selenium.webdriver.common.by import By
 from harness.page import serving
 from outlast.store import open_store
 from outlast.store.logs import JobLog, LogLine
-from outlast.web.navigation import NAVIGATION
+from outlast.web.render import NAVIGATION
 from tests.browser.kit import LOOKS, is_too_wide, serious, shows
 from tests.cli.rows import populated
 from tests.conformance.kit import Hands, enqueued, job

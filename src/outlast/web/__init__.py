@@ -1,7 +1,7 @@
 """The page: what operators open. ``dashboard`` makes the application, ``outlast web`` serves it.
 
 A page asks ``insight`` for what it shows, and acts by it, as the command line does. Each file of
-pages has a list ``ENDPOINTS``, which ``application.py`` joins, and a line in ``navigation.py``.
+pages has a list ``ENDPOINTS``, which ``application.py`` joins, and a line in ``render.py``.
 
 application.py  dashboard(): the settings, all endpoints, the ASGI application
 endpoint.py     an endpoint: its path, the right that it needs; one call of it, from who to answer
@@ -20,7 +20,6 @@ reader.py       the reading side of the store: one look for all who ask, kept fo
 rendered.py     pages rendered a moment ago, for all tabs that ask for the same
 sampler.py      one look for all open pages: has something changed?
 render.py       Jinja2: filters, and what all templates know
-navigation.py   the menu
 listing.py      parts that lists share: the filter in the URL, pages by key
 findings.py     what the doctor finds, by kind, each with a link to its page
 overview.py     /: what needs attention

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -17,8 +17,31 @@ from outlast.model.crash import Charge
 from outlast.web.access import ANYONE, Right
 from outlast.web.assets import asset_path
 from outlast.web.findings import SHOWN_MAX
-from outlast.web.navigation import NAVIGATION
 from outlast.web.sparkline import draw_sparkline
+
+
+class MenuEntry(NamedTuple):
+    """A page in the menu. ``by_tenant``: it is there for users of one tenant, too."""
+
+    path: str
+    title: str
+    by_tenant: bool = False
+
+
+NAVIGATION: list[MenuEntry] = [
+    MenuEntry("/", "Overview"),
+    MenuEntry("/jobs", "Jobs", by_tenant=True),
+    MenuEntry("/dead", "Dead jobs", by_tenant=True),
+    MenuEntry("/deaths", "Deaths", by_tenant=True),
+    MenuEntry("/queues", "Queues"),
+    MenuEntry("/tasks", "Tasks"),
+    MenuEntry("/workers", "Workers"),
+    MenuEntry("/schedules", "Schedules"),
+    MenuEntry("/refusals", "Refusals"),
+    MenuEntry("/actions", "Actions"),
+    MenuEntry("/system", "System"),
+]
+
 
 LINE_MAX = 70  # characters of JSON in one line
 
