@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from outlast.insight.scale import read_scale
+from outlast.insight.queues import read_scale
 from outlast.model.pause import PauseKind
 from outlast.store.protocol import Store
 from outlast.store.rows import WorkerStatus

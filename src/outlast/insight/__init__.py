@@ -26,7 +26,6 @@ stats.py         the numbers of a store as one document
 lookup.py        a job or a worker by an id, a token, a key or a name
 overview.py      what needs attention, and how the queues stand
 history.py       what workers have counted, step by step, for sparklines and programs
-scale.py         how many jobs of a queue want a worker, for autoscalers
 tasks.py         tasks: how attempts end, how long they take, which releases know them
 system.py        the store itself: what it stands on, its schema, what the doctor finds
 verify.py        checks the history of a store against the guarantees, job by job

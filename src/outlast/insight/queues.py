@@ -8,11 +8,13 @@ from typing import TypeVar
 import msgspec
 
 from outlast.insight.availability import drains, hindrance, knows, list_alive, serves
+from outlast.insight.documents import SCHEMA, Document
 from outlast.insight.overview import Overview
 from outlast.insight.stats import COUNTS
 from outlast.model.pause import Pause, Pauses
+from outlast.store.protocol import Store
 from outlast.store.rows import WorkerRow
-from outlast.store.statistics import EndedJobs, Statistics
+from outlast.store.statistics import COUNT_MAX, EndedJobs, Statistics
 
 T = TypeVar("T")
 HOUR, MINUTE = 3_600.0, 60.0
@@ -158,3 +160,11 @@ def _rate(ended: Iterable[EndedJobs]) -> float:
     done = [one for one in ended if one.state == "completed"]
     minute, hour = sum(one.minute for one in done), sum(one.hour for one in done)
     return float(minute) if minute else hour / 60.0
+
+
+async def read_scale(store: Store, queue: str) -> Document:
+    """Return how many jobs of a queue want a worker, as one JSON document: ``wanted`` are those
+    that are due and that more workers would take, and those that run. It stops at COUNT_MAX, which
+    ``at_least`` tells. On PostgreSQL ``SELECT outlast_wanted_v1('QUEUE')`` is the same number."""
+    wanted = await store.inspector.wanted(queue)
+    return {"schema": SCHEMA, "queue": queue, "wanted": wanted, "at_least": wanted >= COUNT_MAX}

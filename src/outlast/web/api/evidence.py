@@ -10,7 +10,7 @@ from starlette.responses import Response
 from outlast.insight.deaths import DEATHS, dead_groups_document, read_dead_groups
 from outlast.insight.documents import SCHEMA, iso
 from outlast.insight.history import HOUR, By, history_document, read_history
-from outlast.insight.scale import read_scale
+from outlast.insight.queues import read_scale
 from outlast.store.evidence import AttemptFilter, Cause, EndedAttempt, EndedAttempts
 from outlast.store.protocol import Store
 from outlast.store.rows import JobFilter
