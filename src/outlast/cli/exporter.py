@@ -61,8 +61,7 @@ def exporter(
 
 
 async def _serve(url: str, host: str, port: int) -> None:
-    from outlast.metrics.exporter import Exporter
-    from outlast.metrics.server import serving
+    from outlast.metrics.exporter import Exporter, serving
 
     source = StoreSource(url)
     stop = asyncio.Event()

@@ -5,7 +5,6 @@ look.py        one look at the store: bounded reads, never the jobs themselves
 collector.py   the look as metric families: docs/metrics.md lists them
 exposition.py  the families as text
 exporter.py    the page, kept for 15 s, with ``outlast_store_up`` 0 where the store is away
-server.py      ``outlast exporter``: the page over HTTP (``outlast.base.http_server``)
 
 No worker serves metrics: its death would take them along. Needs ``pip install 'outlast[metrics]'``.
 """

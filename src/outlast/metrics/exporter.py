@@ -8,7 +8,8 @@ repeated then, since old numbers look like new ones.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager
 from functools import cache
 from importlib import metadata
 from itertools import chain
@@ -16,10 +17,12 @@ from typing import TYPE_CHECKING
 
 from prometheus_client.core import GaugeMetricFamily
 
+from outlast.base import http_server
 from outlast.base.clock import SYSTEM, Clock
+from outlast.base.http_server import Response, listen, make_response
 from outlast.errors import StoreError
 from outlast.metrics.collector import LookCollector
-from outlast.metrics.exposition import write_text
+from outlast.metrics.exposition import CONTENT_TYPE, write_text
 from outlast.metrics.look import Look
 from outlast.metrics.names import QUEUES_MAX, TASKS_MAX, Names
 
@@ -91,3 +94,22 @@ def _find_own_version() -> str:
         return metadata.version("outlast")
     except metadata.PackageNotFoundError:  # run from a source tree
         return "unknown"
+
+
+@asynccontextmanager
+async def serving(
+    make_page: Callable[[], Awaitable[bytes]], host: str, port: int
+) -> AsyncIterator[int]:
+    """Serve the page over HTTP while the block runs, for ``outlast exporter``; give the port.
+    OSError where that cannot be had."""
+
+    async def answer(path: str) -> Response:
+        if path == "/metrics":
+            return Response(200, await make_page(), CONTENT_TYPE)
+        if path == "/":
+            return make_response(200, "Outlast: the metrics are at /metrics")
+        return make_response(404, "not found")
+
+    listening = listen(host or None, port)
+    async with http_server.serving(listening, answer, checks_host=True):
+        yield listening.getsockname()[1]
