@@ -6,10 +6,9 @@ from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from outlast.metrics.collector import LookCollector
+from outlast.metrics.collector import QUEUES_MAX, TASKS_MAX, LookCollector, Names
 from outlast.metrics.exporter import render
 from outlast.metrics.look import Look
-from outlast.metrics.names import QUEUES_MAX, TASKS_MAX, Names
 from outlast.store.minutes import BUCKETS, Counted, CountKind
 from outlast.store.rows import WorkerRow, WorkerStatus
 from outlast.store.statistics import DueJobs, QueueCount, ScheduledJobs, Statistics

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from outlast.metrics.names import Names
+from outlast.metrics.collector import Names
 from outlast.model.pause import Pause, PauseKind
 from outlast.store.rows import WorkerStatus
 from outlast.store.statistics import DueJobs, QueueCount

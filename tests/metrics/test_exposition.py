@@ -9,9 +9,8 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from outlast.metrics.collector import LookCollector
+from outlast.metrics.collector import QUEUES_MAX, TASKS_MAX, LookCollector, Names
 from outlast.metrics.exposition import write_text
-from outlast.metrics.names import QUEUES_MAX, TASKS_MAX, Names
 from tests.metrics.kit import counted, full_look
 
 if TYPE_CHECKING:

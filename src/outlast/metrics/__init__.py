@@ -1,6 +1,5 @@
 """What a Prometheus server reads of a store: one page for the whole fleet.
 
-names.py       which queues and tasks are told apart: at most 200 and 500, then ``_other``
 look.py        one look at the store: bounded reads, never the jobs themselves
 collector.py   the look as metric families: docs/metrics.md lists them
 exposition.py  the families as text

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.utils import floatToGoString
 
+from outlast.base.text import line
 from outlast.insight.availability import health
 from outlast.insight.stats import stats_document
 from outlast.metrics.look import Look
-from outlast.metrics.names import Names
 from outlast.model.lease import DeathCause
-from outlast.store.minutes import BOUNDS, BUCKETS, Counted, CountKind
+from outlast.store.minutes import BOUNDS, BUCKETS, OTHER, Counted, CountKind
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
@@ -32,6 +32,10 @@ STATES = {
     "running": "running",
     "dead": "dead",
 }
+QUEUES_MAX, TASKS_MAX = 200, 500
+NAME_MAX = 200  # characters of a name
+
+
 """State in a label -> the name of the count in the statistics."""
 STATUSES = ("active", "draining", "failing", "silent", "dead")
 VERBS = ("end", "checkpoint")
@@ -175,3 +179,22 @@ def _fill(family: GaugeMetricFamily | CounterMetricFamily, values: Mapping[Any, 
     for key, value in values.items():
         family.add_metric(key, value)
     return family
+
+
+class Names:
+    """The names that have a label of their own: the first that were seen. Each is a series to keep
+    for those who store numbers. A name keeps its label as
+    long as the program runs, so that no counter falls because another name came first."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._known: dict[str, str] = {}
+
+    def label(self, name: str) -> str:
+        """Return the label of a name: itself, made safe, or ``_other``."""
+        known = self._known.get(name)
+        if known is None:
+            if len(self._known) >= self._most:
+                return OTHER
+            known = self._known[name] = line(name, NAME_MAX)
+        return known

@@ -21,10 +21,9 @@ from outlast.base import http_server
 from outlast.base.clock import SYSTEM, Clock
 from outlast.base.http_server import Response, listen, make_response
 from outlast.errors import StoreError
-from outlast.metrics.collector import LookCollector
+from outlast.metrics.collector import QUEUES_MAX, TASKS_MAX, LookCollector, Names
 from outlast.metrics.exposition import CONTENT_TYPE, write_text
 from outlast.metrics.look import Look
-from outlast.metrics.names import QUEUES_MAX, TASKS_MAX, Names
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
