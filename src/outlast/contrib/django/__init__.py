@@ -13,7 +13,6 @@ backend.py     the backend of django.tasks
 results.py     what the store knows of a job, as a TaskResult
 attempts.py    what happens round each attempt in a worker: context, signals, connections
 runner.py      the application that workers import
-fields.py      the times of the store as datetimes
 models.py      the tables of the store, as models that are not managed
 verbs.py       what people do to jobs and schedules, from a request
 admin.py       jobs and schedules in Django's admin
