@@ -44,7 +44,6 @@ completion.py   outlast completion, and what a shell asks then
 show.py         the console, and the tables
 job_page.py     all about one job
 attempts.py     its attempts as cells, their crash reports as short facts
-next_step.py    what will happen to it next
 grid.py         a table in the house style
 """
 
