@@ -14,7 +14,7 @@ from outlast.insight.queries import (
     list_jobs,
     list_workers,
     read_dead,
-    read_dossier,
+    read_details,
     read_situation,
     read_states,
 )
@@ -141,14 +141,14 @@ async def test_named_jobs_are_discarded_in_batches_if_they_are_dead(
 async def test_reading_a_job_returns_all_that_a_page_needs(store: Store, hands: Hands) -> None:
     (job_id,) = await enqueued(store)
     await hands.hand_in(crashed(await hands.claim_one(), delay=60.0))
-    dossier = await read_dossier(store, job_id, 1.0)
+    details = await read_details(store, job_id, 1.0)
     situation = await read_situation(store, job_id, 1.0)
-    assert dossier is not None
+    assert details is not None
     assert situation is not None
-    assert dossier.phase == "retrying"
-    assert [one.outcome for one in dossier.attempts] == ["error"]
-    assert (situation.row, situation.attempts) == (dossier.row, dossier.attempts)
-    assert await read_dossier(store, 999, 1.0) is None
+    assert details.phase == "retrying"
+    assert [one.outcome for one in details.attempts] == ["error"]
+    assert (situation.row, situation.attempts) == (details.row, details.attempts)
+    assert await read_details(store, 999, 1.0) is None
     assert await read_situation(store, 999, 1.0) is None
 
 

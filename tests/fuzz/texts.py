@@ -17,7 +17,7 @@ from outlast.cli.job_page import Page
 from outlast.cli.logs import _json, text_renderer
 from outlast.cli.show import dead_table, gone_table, jobs_table, workers_table
 from outlast.cli.wait import _end
-from outlast.insight.queries import Dossier, JobList
+from outlast.insight.queries import JobDetails, JobList
 from outlast.insight.situation import Situation
 from outlast.insight.why import why
 from outlast.model.job import SHELL_TASK, State
@@ -105,7 +105,7 @@ def pages_are_safe(case: tuple[State, str, str]) -> None:
     gone = msgspec.structs.replace(worker, status=WorkerStatus.LOST, stopped_at=NOW)
     refusals = [_with(each, text) for each in REFUSALS]
     out = Console(file=io.StringIO(), highlight=False, markup=False, width=240)
-    Page(out, Dossier(row, attempts, refusals, Served([]), NOW, [worker])).write()
+    Page(out, JobDetails(row, attempts, refusals, Served([]), NOW, [worker])).write()
     command = _with(row, text, task=SHELL_TASK, args=_quoted(text), result=_quoted(text))
     out.print(jobs_table(out, JobList([row, command], Served([([], [text])]), {}, NO_PAUSES), NOW))
     out.print(dead_table(out, [(row, text)], NOW))

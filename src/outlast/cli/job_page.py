@@ -27,7 +27,7 @@ from outlast.store.rows import AttemptRow, StoredJob
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from outlast.insight.queries import Dossier
+    from outlast.insight.queries import JobDetails
 
 ATTEMPTS_SHOWN, REPORTS_SHOWN = 100, 10
 VALUE_LINES = 20  # of arguments, checkpoint, result
@@ -39,14 +39,14 @@ BAR_CELLS = 30
 
 
 class Page:
-    """Writes a dossier to a console."""
+    """Writes a job's details to a console."""
 
-    def __init__(self, out: Console, dossier: Dossier, *, stacks: bool = False) -> None:
+    def __init__(self, out: Console, details: JobDetails, *, stacks: bool = False) -> None:
         """``stacks``: show all threads of crash reports, not only the one that the task ran in."""
         self._out = out
         self._stacks = stacks
-        self._all = dossier
-        self._row = dossier.row
+        self._all = details
+        self._row = details.row
 
     def write(self) -> None:
         """Write the whole page."""
@@ -227,13 +227,13 @@ def _limits(row: StoredJob) -> str:
     return "".join(f"   {name} {span(most)}" for name, most in limits if most is not None)
 
 
-def what_next(dossier: Dossier) -> str:
+def what_next(details: JobDetails) -> str:
     """Return what will happen to the job, and what a person can do about it."""
-    row, now = dossier.row, dossier.now
+    row, now = details.row, details.now
     if row.state is State.RUNNING:
-        return _while_astray(dossier) if dossier.astray else _while_running(row, now)
+        return _while_astray(details) if details.astray else _while_running(row, now)
     if row.state is State.QUEUED:
-        return _while_queued(dossier)
+        return _while_queued(details)
     if row.state is State.DEAD:
         return f"nothing; `outlast requeue {row.id}` runs it again with fresh budgets"
     if row.state is State.CANCELLED:
@@ -241,9 +241,9 @@ def what_next(dossier: Dossier) -> str:
     return "nothing: it is done"
 
 
-def _while_astray(dossier: Dossier) -> str:
-    gone = "is gone" if dossier.phase == "orphaned" else "has been silent for its whole lease"
-    others = list_alive(dossier.workers, dossier.now)
+def _while_astray(details: JobDetails) -> str:
+    gone = "is gone" if details.phase == "orphaned" else "has been silent for its whole lease"
+    others = list_alive(details.workers, details.now)
     then = "another worker gives the job back to the queue"
     left = then if others else "no worker is alive to give the job back to the queue: start one"
     return f"its worker {gone}; {left}"
@@ -258,15 +258,15 @@ def _while_running(row: StoredJob, now: float) -> str:
     return f"it is ended in {span(left)} at the latest" if left > 0 else "it is past its limit"
 
 
-def _while_queued(dossier: Dossier) -> str:
-    row, now = dossier.row, dossier.now
+def _while_queued(details: JobDetails) -> str:
+    row, now = details.row, details.now
     if row.waiting:
         again = f"attempt {row.attempt_count + 1} " if row.attempt_count else ""
         return f"{again}due in {span(row.run_at - now)}{_alone(row, ', then runs ')}"
-    pause = pause_of(row, dossier.pauses)
+    pause = pause_of(row, details.pauses)
     if pause is not None:
         return f"it waits: {name_of(pause.kind, pause.name)} is paused; `outlast why {row.id}`"
-    if dossier.phase == "unservable":
+    if details.phase == "unservable":
         return f"it waits: no active worker knows the task {line(row.task, 50)!r} in its queue"
     return f"it runs as soon as a worker has a free slot{_alone(row, ', ')}"
 

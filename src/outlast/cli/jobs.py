@@ -42,7 +42,7 @@ from outlast.errors import BadArguments, ConfigError, JobNotFound, UsageError, t
 from outlast.insight.acting import Verb, cancel_jobs, requeue_jobs
 from outlast.insight.bulk import STATES, BulkFilter
 from outlast.insight.documents import SCHEMA, job_document
-from outlast.insight.queries import read_dossier
+from outlast.insight.queries import read_details
 from outlast.model.job import State
 from outlast.store.protocol import Store
 from outlast.store.values import Cancelled, Requeued
@@ -232,7 +232,7 @@ def job(
         outlast job 17
         outlast job 17 --json
     """
-    found = on_store(url, lambda store: read_dossier(store, job_id, SYSTEM.wall()))
+    found = on_store(url, lambda store: read_details(store, job_id, SYSTEM.wall()))
     if found is None:
         raise JobNotFound(describe_missing(job_id, url))
     from outlast.cli.job_page import Page

@@ -75,7 +75,7 @@ def state_of(word: str | None, asked_by: str) -> State | None:
     )
 
 
-class Dossier(msgspec.Struct, frozen=True):
+class JobDetails(msgspec.Struct, frozen=True):
     """What is known of one job. ``now`` is in seconds since 1970."""
 
     row: StoredJob
@@ -159,16 +159,16 @@ async def read_situation(store: Store, job_id: int, now: float) -> Situation | N
     )
 
 
-async def read_dossier(
+async def read_details(
     store: Store, job_id: int, now: float, text_max: int | None = None
-) -> Dossier | None:
+) -> JobDetails | None:
     """Return all that is known of a job; None: there is no such job. ``text_max``: characters at
     which arguments, checkpoint and result are cut."""
     inspector = store.inspector
     row = await inspector.job(job_id, text_max)
     if row is None:
         return None
-    return Dossier(
+    return JobDetails(
         row=row,
         attempts=await inspector.attempts(job_id),
         refusals=await inspector.refusals(job_id),

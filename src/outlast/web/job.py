@@ -7,7 +7,7 @@ from starlette.responses import PlainTextResponse, Response
 
 from outlast.base.text import lines
 from outlast.errors import JobNotFound
-from outlast.insight.queries import Dossier, read_dossier
+from outlast.insight.queries import JobDetails, read_details
 from outlast.insight.situation import Explanation, Situation
 from outlast.insight.stacks import AskedStack, find_unanswered
 from outlast.insight.why import why
@@ -41,35 +41,35 @@ DONE = {
 class JobPage(msgspec.Struct, frozen=True):
     """All that the page of a job shows. Payloads are cut behind SHOWN_MAX characters."""
 
-    dossier: Dossier
+    details: JobDetails
     about: Situation
     actions: list[ActionRow] = []
 
 
 async def read_page(store: Store, job_id: int, now: float) -> JobPage | None:
     """Return what is known of a job; None: there is no such job."""
-    dossier = await read_dossier(store, job_id, now, text_max=SHOWN_MAX + 1)
-    if dossier is None:
+    details = await read_details(store, job_id, now, text_max=SHOWN_MAX + 1)
+    if details is None:
         return None
-    is_queued = dossier.row.state is State.QUEUED
+    is_queued = details.row.state is State.QUEUED
     situation = Situation(
-        row=dossier.row,
-        attempts=dossier.attempts,
-        workers=dossier.workers,
+        row=details.row,
+        attempts=details.attempts,
+        workers=details.workers,
         place=await store.inspector.place(job_id) or Place(),
         now=now,
         held=await store.inspector.held() if is_queued else [],
-        pauses=dossier.paused,
+        pauses=details.paused,
     )
     actions = await store.inspector.actions(ACTIONS_SHOWN, job_id=job_id)
-    return JobPage(dossier, situation, actions)
+    return JobPage(details, situation, actions)
 
 
 async def find_page(visit: Visit) -> JobPage:
     """Return what is known of the job of this address; JobNotFound, also for another tenant's."""
     job_id: int = visit.request.path_params["job_id"]
     found = await visit.ask(("job", job_id), lambda store: read_page(store, job_id, visit.now))
-    if found is None or not visit.access.may_see(found.dossier.row.tenant):
+    if found is None or not visit.access.may_see(found.details.row.tenant):
         raise not_found(job_id)
     return found
 
@@ -90,27 +90,27 @@ async def check_own(visit: Visit, store: Store, job_id: int) -> StoredJob:
 async def show_job(visit: Visit) -> Response:
     """Show one job."""
     found = await find_page(visit)
-    dossier, row = found.dossier, found.dossier.row
-    attempts = list_attempts(dossier)
+    details, row = found.details, found.details.row
+    attempts = list_attempts(details)
     kept = attempts[-ATTEMPTS_SHOWN:]
     logs = await read_logs(visit, row.id) if visit.may(Right.PAYLOAD) else []
     return visit.show(
         "job.html",
         row=row,
-        phase=dossier.phase,
+        phase=details.phase,
         answer=explain(visit, found.about),
         attempts=list(reversed(kept)),
         attempts_hidden=len(attempts) - len(kept),
-        dropped=dossier.attempts[-1].dropped if dossier.attempts else 0,
+        dropped=details.attempts[-1].dropped if details.attempts else 0,
         log=show_log(logs[0], LINES_SHOWN, LINE_MAX) if logs else None,
         logs_more=len(logs) - 1,
-        progress=dossier.progress[0],
-        progress_of=dossier.progress[1],
-        refusals=dossier.refusals,
+        progress=details.progress[0],
+        progress_of=details.progress[1],
+        refusals=details.refusals,
         actions=found.actions,
-        timeline=draw_timeline(dossier),
+        timeline=draw_timeline(details),
         stack=row.stack if visit.may(Right.PAYLOAD) else None,
-        asked=find_asked(dossier),
+        asked=find_asked(details),
         payloads=[
             (name, text, is_encrypted(text)) for name in PAYLOADS if (text := getattr(row, name))
         ],
@@ -129,10 +129,10 @@ def explain(visit: Visit, about: Situation) -> Explanation:
     return why(msgspec.structs.replace(about, may_tell_others=not alone))
 
 
-def find_asked(dossier: Dossier) -> AskedStack | None:
+def find_asked(details: JobDetails) -> AskedStack | None:
     """Return the last request where this job is, if it runs and there is no answer yet."""
-    row = dossier.row
-    mine = next((one for one in dossier.workers if one.id == row.worker_id), None)
+    row = details.row
+    mine = next((one for one in details.workers if one.id == row.worker_id), None)
     if row.state is not State.RUNNING or mine is None:
         return None
     ask = find_unanswered(row, mine)
@@ -141,14 +141,14 @@ def find_asked(dossier: Dossier) -> AskedStack | None:
 
 async def show_logs(visit: Visit) -> Response:
     """Show all that is kept of what one attempt has printed, by default of the newest."""
-    dossier = (await find_page(visit)).dossier
-    kept = await read_logs(visit, dossier.row.id)
+    details = (await find_page(visit)).details
+    kept = await read_logs(visit, details.row.id)
     token = read_number(visit.query, "attempt")
     chosen = next((one for one in kept if token in {None, one.token}), None)
     return visit.show(
         "job_logs.html",
-        row=dossier.row,
-        phase=dossier.phase,
+        row=details.row,
+        phase=details.phase,
         kept=kept,
         token=token,
         log=None if chosen is None else show_log(chosen),

@@ -35,7 +35,7 @@ async def confirm(visit: Visit) -> Response:
     right, title = VERBS[verb]
     visit.require(right)
     found = await find_page(visit)
-    row, phase = found.dossier.row, found.dossier.phase
+    row, phase = found.details.row, found.details.phase
     return visit.show(
         "confirm.html",
         row=row,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import msgspec
 
-from outlast.insight.queries import Dossier
+from outlast.insight.queries import JobDetails
 from outlast.model.crash import Charge
 from outlast.model.job import State
 from outlast.store.rows import AttemptRow, RefusalRow, StoredJob
@@ -51,24 +51,24 @@ class _Span(msgspec.Struct):
     attempt: AttemptRow
 
 
-def draw_timeline(dossier: Dossier) -> JobTimeline | None:
+def draw_timeline(details: JobDetails) -> JobTimeline | None:
     """Return the drawing; None where nothing was attempted."""
     spans = [
         _Span(one.started_at, max(one.started_at, one.ended_at), one)
-        for one in list_attempts(dossier)
+        for one in list_attempts(details)
     ]
     spans = spans[-BARS_MAX:]
     if not spans:
         return None
-    late = [one for one in dossier.refusals if one.late_by is not None][:TICKS_MAX]
+    late = [one for one in details.refusals if one.late_by is not None][:TICKS_MAX]
     axis = _Axis(spans, _last_moment(spans, late))
     bars = [_bar(axis, one, late) for one in spans]
     return JobTimeline(bars, axis.breaks, spans[0].began, axis.ended)
 
 
-def list_attempts(dossier: Dossier) -> list[AttemptRow]:
+def list_attempts(details: JobDetails) -> list[AttemptRow]:
     """Return the closed attempts, and the one that runs (as if it ended now) or has completed."""
-    row, closed = dossier.row, dossier.attempts
+    row, closed = details.row, details.attempts
     is_open = row.state in {State.RUNNING, State.COMPLETED} and row.token is not None
     if not is_open or row.started_at is None or any(one.token == row.token for one in closed):
         return list(closed)
@@ -79,10 +79,10 @@ def list_attempts(dossier: Dossier) -> list[AttemptRow]:
         outcome=row.state.value,
         charge=Charge.NONE,
         started_at=row.started_at,
-        ended_at=row.ended_at if row.ended_at is not None else dossier.now,
+        ended_at=row.ended_at if row.ended_at is not None else details.now,
         worker=row.worker,
         host=row.host,
-        checkpoint_age=_age(row, dossier.now),
+        checkpoint_age=_age(row, details.now),
     )
     return [*closed, last]
 

@@ -19,7 +19,7 @@ from outlast.cli.wait import _end
 from outlast.cli.workers import _called
 from outlast.insight.deaths import DeathGroup
 from outlast.insight.doctor import Facts, Locks, examine
-from outlast.insight.queries import Dossier, JobList
+from outlast.insight.queries import JobDetails, JobList
 from outlast.insight.situation import Situation
 from outlast.insight.why import why
 from outlast.model.crash import Crash, CrashKind, MemoryEvidence, Progress
@@ -85,8 +85,8 @@ def shown(draw: Any) -> str:
 def test_the_page_of_a_job_and_the_lists_show_escapes_and_send_none(state: State) -> None:
     row = job_in(state)
     for attempts in (ATTEMPTS, ATTEMPTS[:2], ATTEMPTS[:1]):
-        dossier = Dossier(row, attempts, REFUSALS, Served([]), NOW, [WORKER])
-        text = shown(page_of(dossier))
+        details = JobDetails(row, attempts, REFUSALS, Served([]), NOW, [WORKER])
+        text = shown(page_of(details))
         assert "\\x1b" in text
         assert not RAW & set(text)
     refused = {EVIL: 3}
@@ -120,8 +120,8 @@ def test_the_name_of_a_worker_is_one_line() -> None:
     assert "\n" not in _called(forged) + _unheard([forged])
 
 
-def page_of(dossier: Dossier) -> Any:
-    return lambda out: Page(out, dossier).write()
+def page_of(details: JobDetails) -> Any:
+    return lambda out: Page(out, details).write()
 
 
 @pytest.mark.parametrize("state", State)
@@ -150,7 +150,7 @@ def test_an_unreadable_row_is_shown_raw_and_hides_no_other(text: str) -> None:
     found = JobList(rows, Served([]), {}, NO_PAUSES)
     listed = shown(lambda out: out.print(jobs_table(out, found, NOW)))
     assert listed.count("completed") == 2
-    assert text[:8] in shown(page_of(Dossier(row, [], [], Served([]), NOW)))
+    assert text[:8] in shown(page_of(JobDetails(row, [], [], Served([]), NOW)))
     assert _end(command, []).output == []
 
 

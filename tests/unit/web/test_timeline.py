@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from outlast.insight.queries import Dossier
+from outlast.insight.queries import JobDetails
 from outlast.model.job import Policy, State
 from outlast.store.rows import AttemptRow, RefusalRow, Served, StoredJob
 from outlast.web.timeline import BARS_MAX, WIDTH, draw_timeline
@@ -19,30 +19,30 @@ def attempt(number: int, began: float, ended: float, **more: Any) -> AttemptRow:
     )  # fmt: skip
 
 
-def dossier(
+def details(
     *attempts: AttemptRow, refusals: tuple[RefusalRow, ...] = (), now: float = 0.0, **fields: Any
-) -> Dossier:
+) -> JobDetails:
     values: dict[str, Any] = {"state": State.QUEUED, "token": None, "started_at": None} | fields
     row = StoredJob(
         id=1, task="t", queue="q", priority=0, attempt_count=len(attempts), failures=0, losses=0,
         waiting=False, args="{}", policy=Policy(), run_at=0.0, enqueued_at=0.0, **values,
     )  # fmt: skip
-    return Dossier(row, list(attempts), list(refusals), Served([]), now)
+    return JobDetails(row, list(attempts), list(refusals), Served([]), now)
 
 
 def test_nothing_is_drawn_of_a_job_that_was_never_tried() -> None:
-    assert draw_timeline(dossier()) is None
+    assert draw_timeline(details()) is None
 
 
 def test_bars_stand_where_their_time_is() -> None:
-    drawn = draw_timeline(dossier(attempt(1, 0, 10), attempt(2, 10, 20)))
+    drawn = draw_timeline(details(attempt(1, 0, 10), attempt(2, 10, 20)))
     assert drawn is not None
     assert [(bar.x, bar.width) for bar in drawn.bars] == [(0.0, 500.0), (500.0, 500.0)]
     assert drawn.breaks == []
 
 
 def test_a_long_gap_is_drawn_short_and_as_a_break() -> None:
-    drawn = draw_timeline(dossier(attempt(1, 0, 10), attempt(2, 100_000, 100_010)))
+    drawn = draw_timeline(details(attempt(1, 0, 10), attempt(2, 100_000, 100_010)))
     assert drawn is not None
     first, second = drawn.bars
     assert first.width == pytest.approx(second.width, abs=0.2)
@@ -53,7 +53,7 @@ def test_a_long_gap_is_drawn_short_and_as_a_break() -> None:
 
 def test_a_running_attempt_ends_now_and_shows_its_checkpoint() -> None:
     drawn = draw_timeline(
-        dossier(
+        details(
             state=State.RUNNING, token=7, started_at=100.0, checkpoint_at=150.0, now=200.0
         )
     )  # fmt: skip
@@ -64,7 +64,7 @@ def test_a_running_attempt_ends_now_and_shows_its_checkpoint() -> None:
 
 def test_a_refused_write_stands_behind_its_attempt() -> None:
     late = RefusalRow(job_id=1, token=101, verb="checkpoint", at=15.0, late_by=5.0)
-    drawn = draw_timeline(dossier(attempt(1, 0, 10), refusals=(late,)))
+    drawn = draw_timeline(details(attempt(1, 0, 10), refusals=(late,)))
     assert drawn is not None
     (bar,) = drawn.bars
     assert bar.x + bar.width < bar.refused[0] <= WIDTH
@@ -74,7 +74,7 @@ def test_a_refused_write_stands_behind_its_attempt() -> None:
     "times", [(0.0, 0.0), (5.0, 5.0), (1e15, 1e15), (10.0, 5.0), (-1e15, 1e15)], ids=str
 )
 def test_odd_times_are_drawn_within_the_width(times: tuple[float, float]) -> None:
-    drawn = draw_timeline(dossier(attempt(1, *times), attempt(2, *times), attempt(3, 0.0, 1.0)))
+    drawn = draw_timeline(details(attempt(1, *times), attempt(2, *times), attempt(3, 0.0, 1.0)))
     assert drawn is not None
     for bar in drawn.bars:
         assert 0 <= bar.x <= WIDTH
@@ -82,6 +82,6 @@ def test_odd_times_are_drawn_within_the_width(times: tuple[float, float]) -> Non
 
 
 def test_of_many_attempts_the_last_are_drawn() -> None:
-    drawn = draw_timeline(dossier(*[attempt(n, n, n + 1) for n in range(100)]))
+    drawn = draw_timeline(details(*[attempt(n, n, n + 1) for n in range(100)]))
     assert drawn is not None
     assert [bar.number for bar in drawn.bars] == list(range(100 - BARS_MAX, 100))

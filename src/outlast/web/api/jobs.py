@@ -6,7 +6,7 @@ import msgspec
 from starlette.responses import Response
 
 from outlast.insight.documents import SCHEMA, Document, job_document, listed_document, logs_document
-from outlast.insight.queries import Dossier, list_jobs, read_dossier, read_situation, state_of
+from outlast.insight.queries import JobDetails, list_jobs, read_details, read_situation, state_of
 from outlast.insight.why import why_document
 from outlast.store.protocol import Store
 from outlast.store.rows import JobFilter, StoredJob
@@ -71,7 +71,7 @@ def mark_hidden(visit: Visit, document: Document) -> Document:
 
 async def show_job(visit: Visit) -> Response:
     """Return all about one job."""
-    found = await find_dossier(visit)
+    found = await find_details(visit)
     document = job_document(
         found.row, found.attempts, found.served, found.refusals, found.astray, found.pauses
     )
@@ -80,17 +80,17 @@ async def show_job(visit: Visit) -> Response:
 
 async def show_attempts(visit: Visit) -> Response:
     """Return the attempts of one job."""
-    found = await find_dossier(visit)
+    found = await find_details(visit)
     document = job_document(found.row, found.attempts)
     names = ("schema", "id", "attempts", "attempts_dropped")
     return answer_json({name: document[name] for name in names})
 
 
-async def find_dossier(visit: Visit) -> Dossier:
+async def find_details(visit: Visit) -> JobDetails:
     """Return what is known of the job of this address; JobNotFound, also for another tenant's."""
     job_id: int = visit.request.path_params["job_id"]
     found = await visit.ask(
-        ("api job", job_id), lambda store: read_dossier(store, job_id, visit.now, TEXT_MAX)
+        ("api job", job_id), lambda store: read_details(store, job_id, visit.now, TEXT_MAX)
     )
     if found is None or not visit.access.may_see(found.row.tenant):
         raise not_found(job_id)
