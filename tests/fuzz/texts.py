@@ -17,8 +17,8 @@ from outlast.cli.job_page import Page
 from outlast.cli.logs import _json, text_renderer
 from outlast.cli.show import dead_table, gone_table, jobs_table, workers_table
 from outlast.cli.wait import _end
+from outlast.insight.explanation import WhyFacts
 from outlast.insight.queries import JobDetails, JobList
-from outlast.insight.situation import Situation
 from outlast.insight.why import why
 from outlast.model.job import SHELL_TASK, State
 from outlast.model.pause import NO_PAUSES
@@ -114,7 +114,7 @@ def pages_are_safe(case: tuple[State, str, str]) -> None:
     out.print(*_end(row, attempts).output, *_end(command, attempts).output)
     shown = out.file.getvalue()  # type: ignore[attr-defined]
     assert not _steers(shown)
-    answer = why(Situation(row=row, attempts=attempts, workers=[worker], place=Place(), now=NOW))
+    answer = why(WhyFacts(row=row, attempts=attempts, workers=[worker], place=Place(), now=NOW))
     assert not _steers(" ".join([*answer.sentences, *answer.moves]))
     shown.encode()
 

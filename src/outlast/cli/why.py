@@ -9,7 +9,7 @@ from outlast.base.clock import SYSTEM
 from outlast.cli.connect import describe_missing, on_store
 from outlast.cli.options import JobId, Json, Url, advise, command
 from outlast.errors import JobNotFound
-from outlast.insight.queries import read_situation
+from outlast.insight.queries import read_why_facts
 from outlast.insight.sentences import count_text
 from outlast.insight.why import why as explained
 from outlast.insight.why import why_document
@@ -30,7 +30,7 @@ def why(context: typer.Context, job_id: JobId, url: Url = None, json: Json = Fal
         outlast why 17
         outlast why 17 --json
     """
-    about = on_store(url, lambda store: read_situation(store, job_id, SYSTEM.wall()))
+    about = on_store(url, lambda store: read_why_facts(store, job_id, SYSTEM.wall()))
     if about is None:
         raise JobNotFound(describe_missing(job_id, url))
     answer = explained(about)

@@ -17,7 +17,7 @@ liveness.py      workers whose lock file on this machine is free: they are dead
 why.py           why a job is where it is, and what would move it
 waiting.py       why a queued job does not run yet
 hindrances.py    why no worker can take a job that is due, in words
-situation.py     what is known of one job, and the answer of why: the values
+explanation.py   what is known of one job, and the answer of why: the values
 pauses.py        pauses, waits for workers to acknowledge it, and says what is paused
 calls.py         arguments in lists, as a person would write them
 sentences.py     parts of the sentences of why: workers, ends, times and names

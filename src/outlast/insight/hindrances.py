@@ -15,15 +15,15 @@ from outlast.insight.availability import (
     serves,
     takes_nothing,
 )
+from outlast.insight.explanation import WhyFacts
 from outlast.insight.sentences import NAME_MAX, NAMES_SHOWN, fails, join_names, quote
-from outlast.insight.situation import Situation
 from outlast.model.job import SHELL_TASK
 from outlast.store.rows import WorkerRow
 
 Standing = tuple[str, list[str], list[str], int]
 
 
-def describe_hindrance(about: Situation) -> Standing | None:
+def describe_hindrance(about: WhyFacts) -> Standing | None:
     """Return why no worker can take the job now: position, sentences, moves, others."""
     row, live = about.row, list_alive(about.workers, about.now)
     position = hindrance(live, row.queue, row.task)
@@ -36,7 +36,7 @@ def describe_hindrance(about: Situation) -> Standing | None:
 Told = tuple[str, str, int]
 
 
-def _no_workers(about: Situation, _live: list[WorkerRow]) -> Told:
+def _no_workers(about: WhyFacts, _live: list[WorkerRow]) -> Told:
     killed = [one for one in about.workers if dead(one)]
     quiet = [one for one in about.workers if holds(one) and not dead(one)]
     seen = f" (nothing was heard of {join_names(quiet)} for a whole lease)" if quiet else ""
@@ -47,7 +47,7 @@ def _no_workers(about: Situation, _live: list[WorkerRow]) -> Told:
     return f"No worker is alive{seen}.", move, about.place.due
 
 
-def _unservable(about: Situation, live: list[WorkerRow]) -> Told:
+def _unservable(about: WhyFacts, live: list[WorkerRow]) -> Told:
     if about.row.task == SHELL_TASK:
         return _no_shell(about, live)
     task = quote(about.row.task)
@@ -56,13 +56,13 @@ def _unservable(about: Situation, live: list[WorkerRow]) -> Told:
     return said, move, about.place.due_alike
 
 
-def _no_shell(about: Situation, live: list[WorkerRow]) -> Told:
+def _no_shell(about: WhyFacts, live: list[WorkerRow]) -> Told:
     said = f"It is a command, and no live worker runs commands; there is {join_names(live)}."
     move = "Start a worker with --shell: every client that enqueues can execute commands there."
     return said, move, about.place.due_alike
 
 
-def _lacks_tags(about: Situation, live: list[WorkerRow]) -> Told:
+def _lacks_tags(about: WhyFacts, live: list[WorkerRow]) -> Told:
     task = about.row.task
     lacking = sorted({tag for one in live for tag in one.lacks.get(task, ())})
     tags = ", ".join(map(quote, lacking[:NAMES_SHOWN]))
@@ -71,7 +71,7 @@ def _lacks_tags(about: Situation, live: list[WorkerRow]) -> Told:
     return said, f"Start a worker that knows it and has {noun} {tags}.", about.place.due_alike
 
 
-def _queue_not_served(about: Situation, live: list[WorkerRow]) -> Told:
+def _queue_not_served(about: WhyFacts, live: list[WorkerRow]) -> Told:
     row = about.row
     knowing = [one for one in live if knows(one, row.task)]
     said = (
@@ -83,13 +83,13 @@ def _queue_not_served(about: Situation, live: list[WorkerRow]) -> Told:
     return said, move, about.place.due_here
 
 
-def _draining(about: Situation, live: list[WorkerRow]) -> Told:
+def _draining(about: WhyFacts, live: list[WorkerRow]) -> Told:
     stopping = [one for one in live if knows(one, about.row.task) and serves(one, about.row.queue)]
     said = f"All workers that could take it are draining: {join_names(stopping)}."
     return said, "The next worker that starts takes it.", about.place.due_alike
 
 
-def _failing(about: Situation, live: list[WorkerRow]) -> Told:
+def _failing(about: WhyFacts, live: list[WorkerRow]) -> Told:
     those = [one for one in live if knows(one, about.row.task) and serves(one, about.row.queue)]
     ill = [one for one in those if takes_nothing(one)]
     named = f"All workers that could take it fail to take jobs: {join_names(ill)}."

@@ -14,8 +14,8 @@ import msgspec
 from outlast.errors import ScheduleNotFound, UsageError
 from outlast.insight.availability import astray
 from outlast.insight.documents import phase_of
+from outlast.insight.explanation import WhyFacts
 from outlast.insight.liveness import with_proof
-from outlast.insight.situation import Situation
 from outlast.model.crash import Progress
 from outlast.model.job import State
 from outlast.model.pause import Pause, Pauses
@@ -142,13 +142,13 @@ async def list_workers(store: Store) -> WorkerList:
     return WorkerList(await read_workers(store), await store.inspector.refusals(limit=REFUSALS_MAX))
 
 
-async def read_situation(store: Store, job_id: int, now: float) -> Situation | None:
+async def read_why_facts(store: Store, job_id: int, now: float) -> WhyFacts | None:
     """Return what ``why`` has to know of a job; None: there is no such job."""
     inspector = store.inspector
     row = await inspector.job(job_id)
     if row is None:
         return None
-    return Situation(
+    return WhyFacts(
         row=row,
         attempts=await inspector.attempts(job_id),
         workers=await read_workers(store),

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from outlast.base.text import count_of, line, since, span, stamp
 from outlast.insight.availability import drains, knows, list_alive, serves
+from outlast.insight.explanation import Explanation, WhyFacts
 from outlast.insight.hindrances import Standing, describe_hindrance
 from outlast.insight.pauses import command_to_resume, describe, pause_of
 from outlast.insight.sentences import (
@@ -19,13 +20,12 @@ from outlast.insight.sentences import (
     describe_waits,
     join_names,
 )
-from outlast.insight.situation import Explanation, Situation
 from outlast.model.crash import Charge, CrashKind
 from outlast.model.pause import PauseKind, Pauses
 from outlast.store.rows import WorkerRow
 
 
-def explain_waiting(about: Situation) -> Explanation:
+def explain_waiting(about: WhyFacts) -> Explanation:
     """Return why a queued job waits, and for what."""
     row = about.row
     if not row.waiting:
@@ -49,7 +49,7 @@ def explain_waiting(about: Situation) -> Explanation:
     )
 
 
-def _due(about: Situation) -> Explanation:
+def _due(about: WhyFacts) -> Explanation:
     row = about.row
     past = (_past(about) if row.failures or row.losses else []) + _suspicion(about)
     past += _repeated(about)
@@ -84,7 +84,7 @@ def _due(about: Situation) -> Explanation:
     return Explanation(position="in_line", sentences=past + sentences, moves=moves, others=others)
 
 
-def _describe_line(about: Situation, able: Sequence[WorkerRow]) -> list[str]:
+def _describe_line(about: WhyFacts, able: Sequence[WorkerRow]) -> list[str]:
     """Say since when a job has been due, and who can take it."""
     lasts = f"It has been due {since(about.row.run_at, about.now)}"
     takers = f"{capitalize(join_names(able))} can take it"
@@ -96,7 +96,7 @@ def _describe_line(about: Situation, able: Sequence[WorkerRow]) -> list[str]:
     return [f"{lasts}, with {line_up} in its queue.", f"{takers} and {runs}."]
 
 
-def _describe_pause(about: Situation) -> Standing | None:
+def _describe_pause(about: WhyFacts) -> Standing | None:
     pause = pause_of(about.row, Pauses(about.pauses))
     if pause is None:
         return None
@@ -105,7 +105,7 @@ def _describe_pause(about: Situation) -> Standing | None:
     return "paused", [describe(pause, about.now)], moves, max(0, others - 1)
 
 
-def _held(about: Situation, able: Sequence[WorkerRow]) -> str:
+def _held(about: WhyFacts, able: Sequence[WorkerRow]) -> str:
     """Return who waits for whom if all attempts of these workers wait; otherwise ""."""
     ids = {one.id for one in able}
     there = [one for one in about.held if one.worker_id in ids]
@@ -114,7 +114,7 @@ def _held(about: Situation, able: Sequence[WorkerRow]) -> str:
     return describe_waits(there)
 
 
-def _past(about: Situation) -> list[str]:
+def _past(about: WhyFacts) -> list[str]:
     row, policy = about.row, about.row.policy
     budgets = (
         f"It has used {row.failures} of {count_of(policy.retries, 'failure')}"
@@ -123,7 +123,7 @@ def _past(about: Situation) -> list[str]:
     return [*describe_last_end(about.attempts), budgets]
 
 
-def _suspicion(about: Situation) -> list[str]:
+def _suspicion(about: WhyFacts) -> list[str]:
     row = about.row
     if not row.solo:
         return []
@@ -141,7 +141,7 @@ def _suspicion(about: Situation) -> list[str]:
     ]
 
 
-def _repeated(about: Situation) -> list[str]:
+def _repeated(about: WhyFacts) -> list[str]:
     """Say how many times in a row it came back in the same way, without being charged for it."""
     last = about.attempts[-1] if about.attempts else None
     if last is None or last.charge != Charge.NONE:
@@ -158,7 +158,7 @@ def _repeated(about: Situation) -> list[str]:
     return [f"It was {line(last.outcome, NAME_MAX)} {times} in a row."] if last.repeats > 1 else []
 
 
-def _able(about: Situation) -> list[WorkerRow]:
+def _able(about: WhyFacts) -> list[WorkerRow]:
     row = about.row
     return [
         one

@@ -11,6 +11,7 @@ import msgspec
 from outlast.base.text import line, since, span, stamp
 from outlast.insight.availability import dead, holds, list_alive, silent, unheard
 from outlast.insight.documents import SCHEMA, Document
+from outlast.insight.explanation import Explanation, WhyFacts
 from outlast.insight.row import moment
 from outlast.insight.sentences import (
     SAID_MAX,
@@ -26,7 +27,6 @@ from outlast.insight.sentences import (
     took,
     tries,
 )
-from outlast.insight.situation import Explanation, Situation
 from outlast.insight.waiting import explain_waiting
 from outlast.model.job import State
 from outlast.model.lifecycle import OutcomeKind
@@ -58,7 +58,7 @@ POSITIONS = {
 }
 
 
-def why(about: Situation) -> Explanation:
+def why(about: WhyFacts) -> Explanation:
     """Return why a job is where it is; of a scheduled one first for which tick it is."""
     answer = _why(about)
     if not about.may_tell_others:
@@ -72,7 +72,7 @@ def why(about: Situation) -> Explanation:
     return msgspec.structs.replace(answer, sentences=[said, *answer.sentences])
 
 
-def _why(about: Situation) -> Explanation:
+def _why(about: WhyFacts) -> Explanation:
     row = about.row
     if row.state is State.RUNNING:
         return _running(about)
@@ -107,7 +107,7 @@ def why_document(row: StoredJob, answer: Explanation) -> Document:
     }
 
 
-def _with_expiry(about: Situation, answer: Explanation) -> Explanation:
+def _with_expiry(about: WhyFacts, answer: Explanation) -> Explanation:
     """Return the answer with when the job expires, if it can."""
     end = about.row.expires_at
     if end is None:
@@ -121,14 +121,14 @@ def _with_expiry(about: Situation, answer: Explanation) -> Explanation:
 # -- it has ended
 
 
-def _expired(about: Situation) -> Explanation:
+def _expired(about: WhyFacts) -> Explanation:
     row = about.row
     limit = f"it was to begin by {stamp(row.expires_at)}, and had not"
     said = f"It expired {at_time(row.ended_at, about.now)}, {tries(row)}: {limit}."
     return Explanation(position="expired", sentences=[said], moves=_requeue(about))
 
 
-def _cancelled(about: Situation) -> Explanation:
+def _cancelled(about: WhyFacts) -> Explanation:
     row, last = about.row, about.attempts[-1:]
     said = [f"It was cancelled {at_time(row.ended_at, about.now)}, {tries(row)}."]
     if last and last[0].message:  # where it was, or why it gave itself up
@@ -136,7 +136,7 @@ def _cancelled(about: Situation) -> Explanation:
     return Explanation(position="cancelled", sentences=said, moves=_requeue(about))
 
 
-def _dead(about: Situation) -> Explanation:
+def _dead(about: WhyFacts) -> Explanation:
     row, policy = about.row, about.row.policy
     again = " since it was requeued" if row.requeued_at is not None else ""
     if row.failures > policy.retries:
@@ -158,13 +158,13 @@ def _dead(about: Situation) -> Explanation:
     )
 
 
-def _handed_back(about: Situation) -> str:
+def _handed_back(about: WhyFacts) -> str:
     """Say how many of its attempts were handed back, and so are of no budget."""
     released = sum(one.repeats for one in about.attempts if one.outcome == OutcomeKind.RELEASED)
     return f", {released} of them handed back uncharged" if released else ""
 
 
-def _requeue(about: Situation) -> list[str]:
+def _requeue(about: WhyFacts) -> list[str]:
     row = about.row
     holder = about.place.key_holder
     if holder is not None:
@@ -181,7 +181,7 @@ def _requeue(about: Situation) -> list[str]:
 # -- it runs
 
 
-def _running(about: Situation) -> Explanation:
+def _running(about: WhyFacts) -> Explanation:
     row = about.row
     mine = next((one for one in about.workers if one.id == row.worker_id), None)
     others = max(0, about.place.beside - 1)
@@ -209,7 +209,7 @@ def _running(about: Situation) -> Explanation:
     )
 
 
-def _its_end(about: Situation) -> tuple[str, list[str], list[str]]:
+def _its_end(about: WhyFacts) -> tuple[str, list[str], list[str]]:
     """Return what will end an attempt whose worker is well: position, sentences, moves."""
     row = about.row
     left = None if row.hard_deadline is None else row.hard_deadline - about.now
@@ -233,14 +233,14 @@ def _its_end(about: Situation) -> tuple[str, list[str], list[str]]:
     )
 
 
-def _runs(about: Situation) -> str:
+def _runs(about: WhyFacts) -> str:
     row = about.row
     number = f"Attempt {row.attempt_count} (token {row.token})"
     lasts = since(row.started_at, about.now)
     return f"{number} has been running {lasts}{by_worker(row.worker, row.host)}"
 
 
-def _reclaimers(about: Situation, besides: WorkerRow | None = None) -> list[str]:
+def _reclaimers(about: WhyFacts, besides: WorkerRow | None = None) -> list[str]:
     others = [
         one
         for one in list_alive(about.workers, about.now)

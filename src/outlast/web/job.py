@@ -7,8 +7,8 @@ from starlette.responses import PlainTextResponse, Response
 
 from outlast.base.text import lines
 from outlast.errors import JobNotFound
+from outlast.insight.explanation import Explanation, WhyFacts
 from outlast.insight.queries import JobDetails, read_details
-from outlast.insight.situation import Explanation, Situation
 from outlast.insight.stacks import AskedStack, find_unanswered
 from outlast.insight.why import why
 from outlast.model.fingerprint import find_line, own_stack
@@ -42,7 +42,7 @@ class JobPage(msgspec.Struct, frozen=True):
     """All that the page of a job shows. Payloads are cut behind SHOWN_MAX characters."""
 
     details: JobDetails
-    about: Situation
+    about: WhyFacts
     actions: list[ActionRow] = []
 
 
@@ -52,7 +52,7 @@ async def read_page(store: Store, job_id: int, now: float) -> JobPage | None:
     if details is None:
         return None
     is_queued = details.row.state is State.QUEUED
-    situation = Situation(
+    facts = WhyFacts(
         row=details.row,
         attempts=details.attempts,
         workers=details.workers,
@@ -62,7 +62,7 @@ async def read_page(store: Store, job_id: int, now: float) -> JobPage | None:
         pauses=details.paused,
     )
     actions = await store.inspector.actions(ACTIONS_SHOWN, job_id=job_id)
-    return JobPage(details, situation, actions)
+    return JobPage(details, facts, actions)
 
 
 async def find_page(visit: Visit) -> JobPage:
@@ -123,7 +123,7 @@ async def show_job(visit: Visit) -> Response:
     )
 
 
-def explain(visit: Visit, about: Situation) -> Explanation:
+def explain(visit: Visit, about: WhyFacts) -> Explanation:
     """Return why a job is where it is; to users of one tenant without what is told of others."""
     alone = visit.access.tenant is not None
     return why(msgspec.structs.replace(about, may_tell_others=not alone))

@@ -19,8 +19,8 @@ from outlast.cli.wait import _end
 from outlast.cli.workers import _called
 from outlast.insight.deaths import DeathGroup
 from outlast.insight.doctor import Facts, Locks, examine
+from outlast.insight.explanation import WhyFacts
 from outlast.insight.queries import JobDetails, JobList
-from outlast.insight.situation import Situation
 from outlast.insight.why import why
 from outlast.model.crash import Crash, CrashKind, MemoryEvidence, Progress
 from outlast.model.job import SHELL_TASK, State
@@ -129,7 +129,7 @@ def page_of(details: JobDetails) -> Any:
 def test_why_shows_escapes_and_sends_none(state: State, count: int) -> None:
     for row in (job_in(state), msgspec.structs.replace(job_in(state), solo=1, waiting=True)):
         for workers in ([], [WORKER], [msgspec.structs.replace(WORKER, tasks=[row.task])]):
-            about = Situation(
+            about = WhyFacts(
                 row=row, attempts=ATTEMPTS[:count], workers=workers, place=Place(), now=NOW
             )
             answer = why(about)

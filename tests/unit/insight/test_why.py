@@ -10,7 +10,7 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from outlast.insight.situation import Explanation, Situation
+from outlast.insight.explanation import Explanation, WhyFacts
 from outlast.insight.why import POSITIONS, why, why_document
 from outlast.model.crash import Crash, CrashKind, Progress
 from outlast.model.job import Policy, State
@@ -22,7 +22,7 @@ from tests.unit.insight.rows_kit import FAILED, KILLED, NOW, RELEASED, job, runn
 
 def asked(row: StoredJob, *workers: WorkerRow, **more: Any) -> Explanation:
     known = {name: more.pop(name, []) for name in ("attempts", "held", "pauses")}
-    return why(Situation(row=row, workers=workers, place=Place(**more), now=NOW, **known))
+    return why(WhyFacts(row=row, workers=workers, place=Place(**more), now=NOW, **known))
 
 
 def pause(kind: str, name: str = "", **fields: Any) -> Pause:
@@ -390,7 +390,7 @@ WORKERS = st.builds(
 @given(ROWS, st.lists(WORKERS, max_size=3), NUMBERS, st.sampled_from([[], [FAILED, RELEASED]]))
 def test_every_row_gets_an_explanation(row, workers, number, attempts) -> None:
     place = dict.fromkeys(Place.__struct_fields__[:9], number)
-    about = Situation(row=row, attempts=attempts, workers=workers, place=Place(**place), now=NOW)
+    about = WhyFacts(row=row, attempts=attempts, workers=workers, place=Place(**place), now=NOW)
     answer = why(about)
     assert answer.position in POSITIONS
     assert answer.sentences

@@ -6,7 +6,7 @@ import msgspec
 from starlette.responses import Response
 
 from outlast.insight.documents import SCHEMA, Document, job_document, listed_document, logs_document
-from outlast.insight.queries import JobDetails, list_jobs, read_details, read_situation, state_of
+from outlast.insight.queries import JobDetails, list_jobs, read_details, read_why_facts, state_of
 from outlast.insight.why import why_document
 from outlast.store.protocol import Store
 from outlast.store.rows import JobFilter, StoredJob
@@ -101,7 +101,7 @@ async def show_why(visit: Visit) -> Response:
     """Return why a job is where it is, and what would move it."""
     job_id: int = visit.request.path_params["job_id"]
     about = await visit.ask(
-        ("api why", job_id), lambda store: read_situation(store, job_id, visit.now)
+        ("api why", job_id), lambda store: read_why_facts(store, job_id, visit.now)
     )
     if about is None or not visit.access.may_see(about.row.tenant):
         raise not_found(job_id)

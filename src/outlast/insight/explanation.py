@@ -11,7 +11,7 @@ from outlast.store.rows import AttemptRow, Held, StoredJob, WorkerRow
 from outlast.store.statistics import Place
 
 
-class Situation(msgspec.Struct, frozen=True, kw_only=True):
+class WhyFacts(msgspec.Struct, frozen=True, kw_only=True):
     """All that is known. ``attempts`` are closed ones by token; ``now`` is seconds since 1970.
     ``held``: jobs that run, as many as were looked at. ``may_tell_others``: whether the answer may
     count other jobs, and name those that it is not about; they may be of other tenants."""
