@@ -44,8 +44,8 @@ WORKERS = [
     "id", "name", "host", "pid", "boot_id", "status", "epoch", "beat", "heartbeat", "lease",
     "queues", "tasks", "tags", "lacks", "instance", "registration", "release", "started_at",
     "heartbeat_at", "lease_expires_at", "stopped_at", "cause", "begun", "drain_requested", "stacks",
-    "presence", "presence_off", "wakeup", "lanes", "failing", "failing_since", "heeds",
-    "lock_path", "lock_device", "lock_inode",
+    "presence", "presence_off", "wakeup", "lanes", "failing", "failing_since",
+    "acknowledged_pauses", "lock_path", "lock_device", "lock_inode",
 ]  # fmt: skip
 SCHEDULES = [
     "name", "call", "spec", "overlap", "catch_up", "grace", "origin", "version", "versions",

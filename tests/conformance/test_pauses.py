@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from outlast.insight.pauses import pause_and_wait, read_pauses
-from outlast.model.pause import Pause, PauseKind, Pauses, is_heeded
+from outlast.model.pause import Pause, PauseKind, Pauses, is_acknowledged
 from outlast.store.protocol import Store
 from outlast.store.rows import WorkerStatus
 from outlast.store.values import ClaimRequest, NewPause
@@ -22,9 +22,9 @@ def of_queue(name: str, **fields: str | bool) -> NewPause:
     return msgspec.convert({"kind": "queue", "name": name, **fields}, NewPause)
 
 
-async def heeds(store: Store, hands: Hands) -> str | None:
+async def acknowledged_pauses(store: Store, hands: Hands) -> str | None:
     rows = await store.inspector.workers()
-    return next(row.heeds for row in rows if row.id == hands.me.worker_id)
+    return next(row.acknowledged_pauses for row in rows if row.id == hands.me.worker_id)
 
 
 async def test_a_pause_is_listed_until_it_is_resumed(store: Store) -> None:
@@ -64,7 +64,7 @@ async def test_a_draining_worker_counts_until_it_heeds_the_pause(
     assert [each.id for each in left] == [
         hands.me.worker_id
     ]  # what a runner has may not have begun
-    await store.heed(hands.me, str(pause.id))
+    await store.acknowledge_pauses(hands.me, str(pause.id))
     assert (await pause_and_wait(store, of_queue("r"), 0.0))[1]
     assert (await read_pauses(store)).unheard(pause) == []
 
@@ -74,20 +74,20 @@ async def test_a_look_shows_the_version(store: Store, hands: Hands) -> None:
     made = [await store.pause(of_queue(name)) for name in ("q", "r")]
     version = (await store.observe()).pauses
     assert version == Pauses(await store.inspector.pauses()).version
-    assert all(is_heeded(pause.id, version) for pause in made)
-    assert not is_heeded(made[-1].id + 1, version)
-    assert not is_heeded(made[0].id, None)
+    assert all(is_acknowledged(pause.id, version) for pause in made)
+    assert not is_acknowledged(made[-1].id + 1, version)
+    assert not is_acknowledged(made[0].id, None)
 
 
 async def test_a_worker_acknowledges_on_its_own_row(store: Store, hands: Hands) -> None:
     other = await Hands.on(store, "w2", registration="r2")
-    assert await heeds(store, hands) is None
-    await store.heed(hands.me, "3,4")
-    await store.heed(msgspec.structs.replace(other.me, registration="another"), "9")
-    assert await heeds(store, hands) == "3,4"
-    assert await heeds(store, other) is None
-    await store.heed(other.me, "")
-    assert await heeds(store, other) == ""
+    assert await acknowledged_pauses(store, hands) is None
+    await store.acknowledge_pauses(hands.me, "3,4")
+    await store.acknowledge_pauses(msgspec.structs.replace(other.me, registration="another"), "9")
+    assert await acknowledged_pauses(store, hands) == "3,4"
+    assert await acknowledged_pauses(store, other) is None
+    await store.acknowledge_pauses(other.me, "")
+    assert await acknowledged_pauses(store, other) == ""
 
 
 @pytest.mark.parametrize("queues", [[], ["a", "b", "c"]], ids=["all queues", "named ones"])

@@ -89,7 +89,7 @@ WRITES: dict[str, Verb] = {
     "note_undeclared": lambda hands, _: hands.store.note_undeclared(["nightly"]),
     "pause": lambda hands, _: hands.store.pause(NewPause(kind=PauseKind.QUEUE, name="q")),
     "resume": lambda hands, _: hands.store.resume(PauseKind.QUEUE, "q"),
-    "heed": lambda hands, _: hands.store.heed(hands.me, "1"),
+    "acknowledge_pauses": lambda hands, _: hands.store.acknowledge_pauses(hands.me, "1"),
     "note_minute": lambda hands, _: hands.store.note_minute(1, 1, [Counted(kind="attempt")]),
     "merge_minutes": lambda hands, _: hands.store.merge_minutes(),
     "raise_tokens": lambda hands, held: hands.store.raise_tokens(held.token),

@@ -202,7 +202,7 @@ async def _all_of_an_operator(store: PostgresStore) -> None:
     await store.prune(jobs_older_than=-1, workers_older_than=-1, dead_older_than=-1)
     await store.migrations()
     await store.pause(NewPause(kind=PauseKind.ALL))
-    await store.heed(last.me, "1")
+    await store.acknowledge_pauses(last.me, "1")
     await store.resume(PauseKind.ALL, "")
 
 

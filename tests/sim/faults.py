@@ -23,7 +23,8 @@ READS = frozenset({"glance", "observe", "overdue", "superseded", "count_peers", 
 SERVED_ONLY = frozenset({"glance", "keep_watch"})  # no trip to a file
 VERBS = READS | SERVED_ONLY | {
     "announce", "cancel", "checkpoint", "discard", "enqueue", "expire", "exchange", "heartbeat",
-    "heed", "keep_logs", "merge_minutes", "note_minute", "presence_off", "progress", "prune",
+    "acknowledge_pauses", "keep_logs", "merge_minutes", "note_minute", "presence_off", "progress",
+    "prune",
     "note", "raise_tokens", "reap", "reclaim", "reconcile", "reconnect", "register",
     "request_drain", "requeue", "set_status", "take_step", "tell_failing", "tell_gone",
     "put_schedules", "delete_schedule", "pause_schedule", "fire", "note_undeclared",

@@ -15,7 +15,7 @@ from unittest import mock
 
 from outlast.base.clock import seeded
 from outlast.errors import StoreError
-from outlast.model.pause import PauseKind, is_heeded
+from outlast.model.pause import PauseKind, is_acknowledged
 from outlast.store.values import NewPause
 from outlast.worker.claims.pauses import PauseKeeper
 from outlast.worker.runners.control import RunnersControl
@@ -25,7 +25,7 @@ from tests.sim.worker_deeds import stop_for
 from tests.sim.world import World
 
 TIMES = 12  # that everything is paused in a seed
-HEED_SECONDS = 15.0  # virtual, to wait for workers; some are dead or cut off
+ACKNOWLEDGE_SECONDS = 15.0  # virtual, to wait for workers; some are dead or cut off
 QUIET_SECONDS = 20.0  # virtual, in which what is late has come
 BLOCKED, BLOCKED_SECONDS = 0.7, 8.0  # how often a loop is, before a pause, and for how long at most
 FORCE_SECONDS = 3.0  # virtual, at most, from the acknowledgement of the last one to the end
@@ -111,11 +111,12 @@ class PausingWorld(World):
         await super()._quiet()
 
     async def _is_acknowledged(self, pause_id: int) -> bool:
-        end = self.loop.now + HEED_SECONDS
+        end = self.loop.now + ACKNOWLEDGE_SECONDS
         while self.loop.now < end:
-            sql = "SELECT heeds FROM outlast_workers WHERE status IN ('active', 'draining')"
-            heeds = self.witness._rows.execute(sql).fetchall()
-            if all(is_heeded(pause_id, each) for (each,) in heeds):
+            sql = """SELECT acknowledged_pauses FROM outlast_workers
+                     WHERE status IN ('active', 'draining')"""
+            versions = self.witness._rows.execute(sql).fetchall()
+            if all(is_acknowledged(pause_id, each) for (each,) in versions):
                 return True
             await asyncio.sleep(0.01)
         return False

@@ -17,7 +17,7 @@ from outlast.base.text import line, since, stamp
 from outlast.insight.acting import By, note_of
 from outlast.insight.documents import SCHEMA, Document, iso
 from outlast.insight.liveness import with_proof
-from outlast.model.pause import NO_PAUSES, Pause, PauseKind, Pauses, is_heeded
+from outlast.model.pause import NO_PAUSES, Pause, PauseKind, Pauses, is_acknowledged
 from outlast.store.protocol import Store
 from outlast.store.rows import JobFilter, StoredJob, WorkerRow, WorkerStatus
 from outlast.store.values import NewPause
@@ -41,7 +41,7 @@ class PauseList(msgspec.Struct, frozen=True):
             for one in self.workers
             if one.status in {WorkerStatus.ACTIVE, WorkerStatus.DRAINING}
             and not one.lock_free
-            and not is_heeded(pause.id, one.heeds)
+            and not is_acknowledged(pause.id, one.acknowledged_pauses)
         ]
 
 

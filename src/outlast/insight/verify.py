@@ -24,7 +24,7 @@ from outlast.store.rows import WorkerStatus
 
 HOLDING = frozenset({WorkerStatus.ACTIVE, WorkerStatus.DRAINING})
 NUMBERS_SHOWN = 20
-HEEDED_SECONDS = 60.0  # within which workers have acknowledged a pause, or are cut off
+ACKNOWLEDGED_SECONDS = 60.0  # within which workers have acknowledged a pause, or are cut off
 _KINDS = {kind.value: kind for kind in CrashKind}
 _PLAIN = {kind.value for kind in OutcomeKind} - {OutcomeKind.COMPLETED, OutcomeKind.CRASHED}
 
@@ -133,7 +133,7 @@ def starts_while_paused(page: HistoryPage, pauses: Sequence[Pause]) -> Iterator[
             continue
         starts = [*(each.started_at for each in job.attempts), job.started_at]
         late = max((at - pause.paused_at for at in starts if at is not None), default=0.0)
-        if late > HEEDED_SECONDS:
+        if late > ACKNOWLEDGED_SECONDS:
             what = name_of(pause.kind, pause.name)
             yield HistoryFinding(
                 rule=PAUSED,

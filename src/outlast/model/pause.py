@@ -69,6 +69,6 @@ class Pauses:
 NO_PAUSES = Pauses()
 
 
-def is_heeded(pause_id: int, version: str | None) -> bool:
-    """Whether a worker that has acknowledged this version heeds the pause."""
+def is_acknowledged(pause_id: int, version: str | None) -> bool:
+    """Whether a worker that has acknowledged this version acknowledges the pause."""
     return version is not None and str(pause_id) in version.split(",")

@@ -151,7 +151,7 @@ class Store(Protocol):
         waits for long, since a heartbeat's store is asked."""
         ...
 
-    async def heed(self, me: WorkerRef, version: str) -> None:
+    async def acknowledge_pauses(self, me: WorkerRef, version: str) -> None:
         """Say on this worker's row that nothing starts there of what this version pauses."""
         ...
 
@@ -378,7 +378,7 @@ class Store(Protocol):
 
     async def pause(self, new: NewPause, *, record: Record | None = None) -> Pause:
         """Note that it is paused. Workers act on it once they have read it, and say so by
-        ``heed``; the same again has a new id, and they do both again."""
+        ``acknowledge_pauses``; the same again has a new id, and they do both again."""
         ...
 
     async def resume(

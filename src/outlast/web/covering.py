@@ -25,7 +25,7 @@ T = TypeVar("T")
 PAYLOADS = {"args", "checkpoint", "result", "meta", "stack", "output", "lines"}
 """Columns that are shown with the right ``payload`` alone, in rows and in the JSON of a row."""
 _NAMES = {
-    "actor", "boot_id", "catch_up", "charge", "fingerprint", "group", "heeds", "host",
+    "actor", "boot_id", "catch_up", "charge", "fingerprint", "group", "acknowledged_pauses", "host",
     "instance", "kind", "lacks", "lock_path", "name", "origin", "outcome", "overlap",
     "paused_by", "presence", "queue", "queues", "release", "schedule", "spec", "stacks_asked",
     "state", "tags", "task", "tasks", "tenant", "verb", "version", "worker",

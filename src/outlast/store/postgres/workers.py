@@ -115,8 +115,8 @@ class WorkerVerbs:
         told = (None, None) if failing is None else (line_of(failing), failing.seconds)
         await self._fetch(_WORKERS["tell_failing"], me.worker_id, *told, me.registration)
 
-    async def heed(self, me: WorkerRef, version: str) -> None:
-        await self._fetch(_PAUSES["heed"], me.worker_id, version, me.registration)
+    async def acknowledge_pauses(self, me: WorkerRef, version: str) -> None:
+        await self._fetch(_PAUSES["acknowledge_pauses"], me.worker_id, version, me.registration)
 
     async def heartbeat(self, me: WorkerRef) -> Beat:
         (row,) = await self._fetch(_WORKERS["heartbeat"], me.worker_id, me.registration)

@@ -31,10 +31,10 @@ def resume(cursor: Cursor, _: float, kind: PauseKind, name: str) -> Pause | None
     return None if row is None else pause_of(row)
 
 
-def heed(cursor: Cursor, _: float, me: WorkerRef, version: str) -> None:
+def acknowledge_pauses(cursor: Cursor, _: float, me: WorkerRef, version: str) -> None:
     """Say on a worker's row which pauses it acts on."""
-    values = {"heeds": version, "id": me.worker_id, "registration": me.registration}
-    cursor.execute(_SQL["heed"], values)
+    values = {"acknowledged_pauses": version, "id": me.worker_id, "registration": me.registration}
+    cursor.execute(_SQL["acknowledge_pauses"], values)
 
 
 def version_of(cursor: Cursor) -> str:

@@ -203,8 +203,8 @@ class SqliteStore(SqliteActionVerbs, SqliteScheduleVerbs):
 
     # ---------------------------------------------------------------------- the workers
 
-    async def heed(self, me: WorkerRef, version: str) -> None:
-        await self._write(pauses.heed, me, version)
+    async def acknowledge_pauses(self, me: WorkerRef, version: str) -> None:
+        await self._write(pauses.acknowledge_pauses, me, version)
 
     async def register(self, new: NewWorker) -> Registered:
         return await self._write(workers.register, new)

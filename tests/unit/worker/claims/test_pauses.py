@@ -32,7 +32,7 @@ class Paused(Bench):
         self.found_waiting: list[Claimed] = []  # claimed, and not begun
         self.nudged = Nudge()
         store: Any = self.store
-        store.inspector, store.heed = self, self.heed
+        store.inspector, store.acknowledge_pauses = self, self.acknowledge_pauses
         self.pool.recall = self.recall  # type: ignore[method-assign]
         self.keeper = PauseKeeper(self, store, self.ledger, self.nudged, self.clock)  # type: ignore[arg-type]
         self.exchange = Exchange(
@@ -63,8 +63,8 @@ class Paused(Bench):
         self.on_read()
         return listed
 
-    async def heed(self, me: WorkerRef, version: str) -> None:
-        self.store.calls.append(("heed", version))
+    async def acknowledge_pauses(self, me: WorkerRef, version: str) -> None:
+        self.store.calls.append(("acknowledge_pauses", version))
 
     def recall(self, reason: str, which: Callable[[Claimed], bool] | None = None) -> bool:
         assert which is not None
@@ -72,7 +72,7 @@ class Paused(Bench):
         return self.pool.has_recalled
 
     def acknowledged(self) -> list[str]:
-        return [version for verb, version in self.store.calls if verb == "heed"]
+        return [version for verb, version in self.store.calls if verb == "acknowledge_pauses"]
 
 
 @pytest.fixture
@@ -169,7 +169,12 @@ async def test_what_has_not_begun_is_recalled_before_it_is_acknowledged(bench: P
     bench.store.calls.clear()
     with heard() as names:
         await bench.keeper.run_once()
-    said = [("pauses", None), ("look for work", None), ("recall", [1, 3]), ("heed", "5")]
+    said = [
+        ("pauses", None),
+        ("look for work", None),
+        ("recall", [1, 3]),
+        ("acknowledge_pauses", "5"),
+    ]
     assert bench.store.calls == said
     assert names == ["pauses_changed"]
 
@@ -276,15 +281,15 @@ async def test_a_look_from_before_a_read_is_followed_by_one_more_at_most(bench: 
 
 async def test_an_acknowledgement_that_fails_is_made_again(bench: Paused) -> None:
     await bench.keeper.run_once()
-    real, bench.listed = bench.heed, [paused(7, "queue", "q")]
+    real, bench.listed = bench.acknowledge_pauses, [paused(7, "queue", "q")]
 
     async def fails(me: WorkerRef, version: str) -> None:
         raise OSError("no")
 
-    bench.store.heed = fails  # type: ignore[attr-defined]
+    bench.store.acknowledge_pauses = fails  # type: ignore[attr-defined]
     bench.keeper.read_soon()
     with pytest.raises(OSError, match="no"):
         await bench.keeper.run_once()
-    bench.store.heed = real  # type: ignore[attr-defined]
+    bench.store.acknowledge_pauses = real  # type: ignore[attr-defined]
     await bench.keeper.run_once()
     assert bench.acknowledged() == ["", "7"]

@@ -101,7 +101,7 @@ SELECT w.id, w.name, w.host, w.pid, w.status, w.epoch, w.beat, w.heartbeat, w.le
        extract(epoch FROM w.stopped_at)::float8 AS stopped_at, w.release, w.lock_path,
        w.tags, w.lacks, w.instance, w.drain_requested, w.cause, w.presence, w.presence_off,
        w.wakeup, w.failing, extract(epoch FROM w.failing_since)::float8 AS failing_since,
-       w.boot_id, w.lock_device, w.lock_inode, w.heeds, w.stacks,
+       w.boot_id, w.lock_device, w.lock_inode, w.acknowledged_pauses, w.stacks,
        outlast_seconds_v1(statement_timestamp(), w.heartbeat_at) AS unheard
 FROM ((SELECT * FROM outlast_workers WHERE status IN ('active', 'draining') ORDER BY boot_id, lock_device, id)
       UNION ALL

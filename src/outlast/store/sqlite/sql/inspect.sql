@@ -58,7 +58,7 @@ SELECT w.id, w.name, w.host, w.pid, w.status, w.epoch, w.beat, w.heartbeat, w.le
        w.heartbeat_at, w.lease_expires_at, w.stopped_at, w.release, w.lock_path, w.tags,
        w.lacks, w.instance, w.drain_requested, w.cause, w.presence, w.presence_off,
        w.wakeup, w.failing, w.failing_since, w.boot_id, w.lock_device, w.lock_inode,
-       w.heeds, w.stacks, :now - w.heartbeat_at AS unheard
+       w.acknowledged_pauses, w.stacks, :now - w.heartbeat_at AS unheard
 FROM outlast_workers AS w
 WHERE w.id IN (
     SELECT id FROM outlast_workers INDEXED BY outlast_workers_status_ix WHERE status IN ('active', 'draining')

@@ -220,7 +220,7 @@ CREATE TABLE outlast_workers (
     wakeup           TEXT,
     failing          TEXT,
     failing_since    REAL,
-    heeds            TEXT,
+    acknowledged_pauses TEXT,
     lock_path        TEXT,
     lock_device      INTEGER,
     lock_inode       INTEGER,
@@ -290,7 +290,7 @@ CREATE INDEX outlast_schedules_next ON outlast_schedules (next_tick, name)
 CREATE INDEX outlast_schedules_declared ON outlast_schedules (declared_at) WHERE declared_at IS NOT NULL;
 
 -- What is paused, one row each; nothing of it starts. Pausing the same again draws a new id, so that
--- workers acknowledge it again (heeds, on the row of each, lists the ids that it acts on; NULL: it has not
+-- workers acknowledge it again (acknowledged_pauses, on the row of each, lists the ids that it acts on; NULL: it has not
 -- read them). stop: attempts that run are asked to stop, too.
 CREATE TABLE outlast_pauses (
     id        INTEGER PRIMARY KEY AUTOINCREMENT,

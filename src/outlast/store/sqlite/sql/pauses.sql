@@ -1,6 +1,6 @@
 -- What is paused. Under the write lock, so that of two pauses or resumptions at once one comes first; an
 -- exchange that came before sees nothing of it, and its worker starts nothing of what it brings once it has
--- acknowledged ("heed"), which it does after it has given back what had not begun. A row that was
+-- acknowledged ("acknowledge_pauses"), which it does after it has given back what had not begun. A row that was
 -- replaced has a new id, so that workers acknowledge it again; the time of the first pause stays.
 
 -- name: pause
@@ -16,5 +16,5 @@ RETURNING id, kind, name, paused_at, paused_by, reason, stop
 SELECT id, kind, name, paused_at, paused_by, reason, stop FROM outlast_pauses ORDER BY id
 -- name: version
 SELECT coalesce(group_concat(id), '') FROM (SELECT id FROM outlast_pauses ORDER BY id)
--- name: heed
-UPDATE outlast_workers SET heeds = :heeds WHERE id = :id AND registration IS :registration
+-- name: acknowledge_pauses
+UPDATE outlast_workers SET acknowledged_pauses = :acknowledged_pauses WHERE id = :id AND registration IS :registration
