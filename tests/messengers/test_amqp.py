@@ -84,7 +84,7 @@ async def test_a_sweep_announces_unpublished_jobs(shop: Shop) -> None:
             await sweep(worker)
             return len(shop.ran) == 1
 
-        await shop.until_async(done, "the unannounced job")
+        await shop.until_async(done, "the unpublished job")
 
 
 async def test_watchers_receive_heartbeats_deactivations_and_ends(

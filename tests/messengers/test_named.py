@@ -55,7 +55,7 @@ async def test_the_worker_of_a_named_running_job_is_returned(store: PostgresStor
     assert await store.list_run_elsewhere(two.me, asked) == []
 
 
-async def test_unannounced_jobs_are_returned_in_the_order_of_the_line(store: PostgresStore) -> None:
+async def test_unpublished_jobs_are_returned_in_the_order_of_the_line(store: PostgresStore) -> None:
     small = await enqueued(store, job(), job(task="app.other"), job(priority=-1))
     large = await enqueued(store, job(task="app.last", priority=7), job(priority=7))
     await Hands.on(store)
@@ -73,7 +73,7 @@ async def test_jobs_of_a_paused_task_hide_no_others_of_their_queue(store: Postgr
     assert len(found) == 6
 
 
-async def test_unannounced_jobs_are_returned_after_a_minimum_wait(store: PostgresStore) -> None:
+async def test_unpublished_jobs_are_returned_after_a_minimum_wait(store: PostgresStore) -> None:
     waits, later = await enqueued(store, job(queue="mail"), job(delay=50.0))
     await Hands.on(store)
     found = await store.waiting(0.0, 10)

@@ -78,7 +78,7 @@ async def test_the_job_of_a_tick_is_announced_to_workers_of_its_queue(
     ):
 
         async def is_announced() -> bool:
-            """One of them: a worker takes what it has fired itself, unannounced."""
+            """One of them: a worker takes what it has fired itself, unpublished."""
             await sweep(firing)
             fired = {each["job_id"] for each in shop.events("schedule_fired")}
             if not fired & set(shop.ran):

@@ -84,7 +84,7 @@ async def test_jobs_enqueued_during_an_outage_are_announced_by_a_sweep(
             row = await shop.store.inspector.job(unheard)
             return row is not None and row.state == "completed"
 
-        await shop.until_async(done, "the unannounced job")
+        await shop.until_async(done, "the unpublished job")
 
 
 async def test_a_deleted_stream_is_recreated(pg_url: str, own_server: NatsServer) -> None:

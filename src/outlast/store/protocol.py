@@ -32,7 +32,7 @@ from outlast.store.schedules import (
     Put,
 )
 from outlast.store.stacks import Stack
-from outlast.store.unannounced import RunBy, UnannouncedBatch
+from outlast.store.unpublished import RunBy, UnpublishedBatch
 from outlast.store.values import (
     Answer,
     Beat,
@@ -415,7 +415,7 @@ class ServerStore(Protocol):
         """Return how many active workers serve the same queues and tasks, this one included."""
         ...
 
-    async def waiting(self, grace: float, limit: int) -> UnannouncedBatch:
+    async def waiting(self, grace: float, limit: int) -> UnpublishedBatch:
         """Return jobs that no worker has taken for ``grace`` seconds since they are due, the first
         of each task in each queue's line, and those that are due and in no line; ``limit`` of each
         kind."""

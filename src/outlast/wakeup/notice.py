@@ -16,7 +16,7 @@ from typing import Annotated
 import msgspec
 
 from outlast.errors import text_of
-from outlast.store.unannounced import Unannounced
+from outlast.store.unpublished import Unpublished
 from outlast.store.values import Enqueued, NewJob
 
 BODY_MAX = 16_384  # bytes
@@ -83,14 +83,14 @@ def notices_of(jobs: Sequence[NewJob], stored: Sequence[Enqueued]) -> list[Notic
     ]
 
 
-def can_carry(job: Unannounced) -> bool:
+def can_carry(job: Unpublished) -> bool:
     """Return whether a notice can name the job. If not, no worker would read it, and a messenger
     with a limit of its own would refuse it."""
     return len(job.queue) <= NAME_MAX and len(job.task) <= NAME_MAX
 
 
-def notice_of(job: Unannounced, reason: str | None, repeat: int) -> Notice:
-    """Return the notice of a job that waits unannounced, or was cleared for ``reason``."""
+def notice_of(job: Unpublished, reason: str | None, repeat: int) -> Notice:
+    """Return the notice of a job that waits unpublished, or was cleared for ``reason``."""
     cleared = reason is not None
     return Notice(
         job_id=job.job_id,

@@ -14,7 +14,7 @@ import pytest
 from outlast.events import subscribe
 from outlast.store import wakeup
 from outlast.store.postgres.wakeup import PostgresWakeup
-from outlast.store.unannounced import Unannounced
+from outlast.store.unpublished import Unpublished
 from outlast.store.values import ClaimRequest
 from outlast.store.wakeup import BACKOFF_MAX_SECONDS
 from outlast.wakeup import messenger
@@ -372,16 +372,16 @@ async def test_a_server_that_drops_connections_is_retried_ever_more_rarely() -> 
 
 
 def test_a_row_with_names_that_no_program_gives_is_not_announced() -> None:
-    job = Unannounced(job_id=1, queue="q", task="t", token=0, seconds=1.0, position=1)
+    job = Unpublished(job_id=1, queue="q", task="t", token=0, seconds=1.0, position=1)
     longest = "x" * NAME_MAX
     assert can_carry(job)
-    assert can_carry(Unannounced(1, longest, longest, 0, 1.0, 1))
-    assert not can_carry(Unannounced(1, longest + "x", "t", 0, 1.0, 1))
-    assert not can_carry(Unannounced(1, "q", longest + "x", 0, 1.0, 1))
+    assert can_carry(Unpublished(1, longest, longest, 0, 1.0, 1))
+    assert not can_carry(Unpublished(1, longest + "x", "t", 0, 1.0, 1))
+    assert not can_carry(Unpublished(1, "q", longest + "x", 0, 1.0, 1))
 
 
 def test_a_job_that_entered_the_line_again_has_a_notice_of_another_id() -> None:
     """As one does that was cancelled and requeued, or was a suspect: no attempt was between."""
-    waits = [Unannounced(1, "q", "t", 5, 1.0, position) for position in (0, 7, 8)]
+    waits = [Unpublished(1, "q", "t", 5, 1.0, position) for position in (0, 7, 8)]
     assert len({notice_of(each, None, 1).id for each in waits}) == len(waits)
     assert notice_of(waits[1], None, 1).id == notice_of(waits[1], "gone", 1).id

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from outlast.store.unannounced import RunBy, UnannouncedBatch
+from outlast.store.unpublished import RunBy, UnpublishedBatch
 from outlast.store.values import WorkerRef
 from outlast.wakeup.messenger import Messenger
 from outlast.worker.maintenance.sweeper import RECLAIMED_MAX, Sweeper
@@ -15,8 +15,8 @@ from tests.manual_clock import ManualClock
 class Nothing:
     """A store in which nothing waits."""
 
-    async def waiting(self, grace: float, limit: int) -> UnannouncedBatch:
-        return UnannouncedBatch(workers=1, next_due=None, jobs=[])
+    async def waiting(self, grace: float, limit: int) -> UnpublishedBatch:
+        return UnpublishedBatch(workers=1, next_due=None, jobs=[])
 
     async def list_run_elsewhere(self, me: WorkerRef, job_ids: Sequence[int]) -> list[RunBy]:
         return []

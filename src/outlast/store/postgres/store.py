@@ -36,7 +36,7 @@ from outlast.store.protocol import EXPIRE_MAX, PRUNE_MAX, REFUSALS_KEPT
 from outlast.store.schedules import NewSchedule, Put
 from outlast.store.stacks import Stack
 from outlast.store.statements import statements
-from outlast.store.unannounced import RunBy, Unannounced, UnannouncedBatch
+from outlast.store.unpublished import RunBy, Unpublished, UnpublishedBatch
 from outlast.store.values import (
     Answer,
     ClaimRequest,
@@ -244,10 +244,10 @@ class PostgresStore(WorkerVerbs, PostgresActionVerbs, PostgresScheduleVerbs):
         ages = (WORKER_SECONDS, MINUTE_SECONDS, HOUR_SECONDS)
         return int((await self._fetch(_MINUTES["merge"], limit, *ages))[0][0])
 
-    async def waiting(self, grace: float, limit: int) -> UnannouncedBatch:
+    async def waiting(self, grace: float, limit: int) -> UnpublishedBatch:
         head, *rows = await self._fetch(_EXCHANGE["waiting"], grace, limit)
-        jobs = [Unannounced(*row) for row in rows]
-        return UnannouncedBatch(workers=head["token"], next_due=head["seconds"], jobs=jobs)
+        jobs = [Unpublished(*row) for row in rows]
+        return UnpublishedBatch(workers=head["token"], next_due=head["seconds"], jobs=jobs)
 
     async def list_run_elsewhere(self, me: WorkerRef, job_ids: Sequence[int]) -> list[RunBy]:
         return [

@@ -1,4 +1,4 @@
-"""Announces what waits unannounced: a messenger may lose any message.
+"""Announces what waits unpublished: a messenger may lose any message.
 
 A message can be lost after the commit; a job can be stored by the user's own transaction, which
 publishes nothing, or fall due; a stream can be deleted. So the workers together look, once in
@@ -14,7 +14,7 @@ from collections.abc import Callable
 from outlast.base.clock import Clock
 from outlast.events import emit
 from outlast.store.protocol import ServerStore, Store
-from outlast.store.unannounced import Unannounced, UnannouncedBatch
+from outlast.store.unpublished import Unpublished, UnpublishedBatch
 from outlast.store.values import WorkerRef
 from outlast.store.wakeup import Wakeup
 from outlast.wakeup.inbox import Inbox
@@ -59,7 +59,7 @@ class Sweeper:
         due = math.inf if found.next_due is None else found.next_due
         return max(PAUSE_MIN, min(turn, due, PAUSE_MAX))
 
-    async def sweep(self, grace: float) -> UnannouncedBatch:
+    async def sweep(self, grace: float) -> UnpublishedBatch:
         """Announce what has waited for ``grace`` seconds; return what was found."""
         reclaimed, self._reclaimed = self._reclaimed, {}
         found = await self._store.waiting(grace, SWEEP_MAX)
@@ -69,7 +69,7 @@ class Sweeper:
         return found
 
     @staticmethod
-    def _notice(job: Unannounced, reason: str | None) -> Notice:
+    def _notice(job: Unpublished, reason: str | None) -> Notice:
         return notice_of(job, reason, repeat_of(job.seconds))
 
 

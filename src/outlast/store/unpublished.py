@@ -7,7 +7,7 @@ import msgspec
 RunBy = tuple[int, int, str, int]  # a running job, its token, its worker's name and number
 
 
-class Unannounced(msgspec.Struct, frozen=True):
+class Unpublished(msgspec.Struct, frozen=True):
     """A job that is due and has waited for a while, as a notice about it needs it. ``token``: of
     its last attempt, 0 before the first; ``seconds``: since when it is due; ``position``: in the
     line, another one each time that it enters it, 0 while it is not in it."""
@@ -20,11 +20,11 @@ class Unannounced(msgspec.Struct, frozen=True):
     position: int
 
 
-class UnannouncedBatch(msgspec.Struct, frozen=True, kw_only=True):
+class UnpublishedBatch(msgspec.Struct, frozen=True, kw_only=True):
     """What waits in the store and is to be announced. ``workers``: how many are active;
     ``next_due``: in how many seconds the next scheduled job falls due; None: not within a minute,
     as far as the store says."""
 
     workers: int
     next_due: float | None
-    jobs: list[Unannounced]
+    jobs: list[Unpublished]
