@@ -86,7 +86,7 @@ def _one(asked: argparse.Namespace) -> int:
 
 
 @dataclass
-class Tally:
+class Counters:
     """The outcome of one fuzzer's rounds. ``found`` has each finding, and how to see it again."""
 
     name: str
@@ -107,7 +107,7 @@ class Tally:
 def _all(asked: argparse.Namespace) -> int:
     from tests.fuzz.fuzzers import FUZZERS
 
-    tallies = [Tally(one.name, one.database) for one in FUZZERS if asked.only in one.name]
+    tallies = [Counters(one.name, one.database) for one in FUZZERS if asked.only in one.name]
     start = time.monotonic()
     first = asked.seed if asked.seed is not None else int(time.time())
     with _database(any(one.database for one in tallies)) as url:
@@ -137,7 +137,7 @@ def _database(wanted: bool) -> Iterator[str]:
         yield server.create_database("fuzz")
 
 
-def _round(one: Tally, asked: argparse.Namespace, seed: int, url: str) -> None:
+def _round(one: Counters, asked: argparse.Namespace, seed: int, url: str) -> None:
     """Run a round in a process of its own, and note its outcome."""
     seconds = 0.0 if asked.examples else ROUND_SECONDS
     words = [sys.executable, "-m", "tests.fuzz", "--one", one.name, "--seed", str(seed)]
@@ -164,12 +164,12 @@ def _last(text: str) -> dict[str, Any]:
     return said
 
 
-def _show(one: Tally, found: str, seed: int, words: str) -> None:
+def _show(one: Counters, found: str, seed: int, words: str) -> None:
     print(f"\n{one.name}: {found}; again: python -m tests.fuzz --one {one.name!r} --seed {seed}")
     print("\n".join(words.splitlines()[-FAULT_LINES:]), flush=True)
 
 
-def _report(tallies: list[Tally], seconds: float) -> int:
+def _report(tallies: list[Counters], seconds: float) -> int:
     for one in tallies:
         print(one.line())
     examples = sum(one.examples for one in tallies)

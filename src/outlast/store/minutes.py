@@ -1,7 +1,7 @@
 """What workers have counted: by minute, queue, task and outcome, for sparklines and counters.
 
 Each worker counts in its memory and writes one row for each queue, task and outcome once a minute
-(``worker/claims/tally.py``). Merges add these rows up (``postgres/sql/functions/
+(``worker/claims/counters.py``). Merges add these rows up (``postgres/sql/functions/
 outlast_merge_minutes_v1.sql``): to minutes of all workers and to totals after WORKER_SECONDS, and
 minutes to hours after a day. They stay when jobs are pruned. Nothing is decided by them: a
 worker that dies takes along what it has counted since it last wrote, a minute's at most.

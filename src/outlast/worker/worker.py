@@ -100,9 +100,11 @@ class Worker:
         )
         self._exchange = self._make_exchange()
         self._keeper = self._make_presence_keeper()
-        eased, tally = is_among_many(wakeup, self._turns), self.ledger.tally
-        self._reaper = make_reaper(self, store, lambda: self.me, new.boot_id, clock, eased, tally)
-        self._minutes = MinuteWriter(store, tally, lambda: self.me, clock)
+        eased, counters = is_among_many(wakeup, self._turns), self.ledger.counters
+        self._reaper = make_reaper(
+            self, store, lambda: self.me, new.boot_id, clock, eased, counters
+        )
+        self._minutes = MinuteWriter(store, counters, lambda: self.me, clock)
         self._scheduler = Scheduler(
             self, store, self.pool.starter.schedules, self.nudges.scheduler, clock
         )

@@ -15,5 +15,5 @@ job_logs.py     what attempts print, on its way to the store
 stacks.py       shows where attempts are, when a person asks
 trip_bytes.py   how many bytes one exchange may carry, found by trying
 dead_jobs.py    reports each job that died, once, and attempts whose process died
-tally.py        counts how attempts ended, in memory
+counters.py     counts how attempts ended, in memory
 """

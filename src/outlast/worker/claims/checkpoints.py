@@ -112,7 +112,7 @@ class CheckpointWriter:
                 busy.append((save, reply))
                 continue
             if answer is Answer.REFUSED and save in answers:
-                self._ledger.tally.note_refusal("checkpoint")
+                self._ledger.counters.note_refusal("checkpoint")
             if answer in (Answer.ACCEPTED, Answer.ALREADY):
                 self._ledger.note_save(save)
             reply(str(answer))

@@ -17,7 +17,7 @@ from outlast.model.lifecycle import Transition
 from outlast.store.protocol import Store
 from outlast.store.values import Orphan
 from outlast.worker import foreign_ends
-from outlast.worker.claims.tally import Tally
+from outlast.worker.claims.counters import Counters
 from outlast.worker.foreign_ends import ForeignEnd
 from outlast.worker.running import Running
 
@@ -48,7 +48,7 @@ def message_of(transition: Transition) -> str:
 async def reclaim_and_tell(
     store: Store,
     decide: Callable[[Orphan], Transition],
-    tally: Tally,
+    counters: Counters,
     only: Collection[tuple[int, int]] | None = None,
 ) -> list[Transition]:
     """``store.reclaim``; count what was closed, and tell of those jobs that have died of it."""
@@ -61,7 +61,7 @@ async def reclaim_and_tell(
     applied = await store.reclaim(note_and_decide, only=only)
     for transition in applied:
         orphan = orphans[transition.token]
-        tally.note_reclaimed(orphan.queue, orphan.task, transition.outcome)
+        counters.note_reclaimed(orphan.queue, orphan.task, transition.outcome)
         tell_end_of_orphan(orphan, transition)
         if transition.state is State.DEAD:
             tell_dead(transition, task=orphan.task, queue=orphan.queue, attempts=orphan.attempts)

@@ -20,9 +20,9 @@ from outlast.model.lifecycle import Outcome, OutcomeKind, Transition, decide
 from outlast.runner.protocol import End
 from outlast.store.protocol import OUTCOMES_MAX
 from outlast.store.values import Answer, Claimed, Save
+from outlast.worker.claims.counters import Counters
 from outlast.worker.claims.dead_jobs import message_of, tell_dead
 from outlast.worker.claims.evidence import Evidence
-from outlast.worker.claims.tally import Tally
 from outlast.worker.claims.trip_bytes import size_of, size_of_all
 from outlast.worker.running import Running
 from outlast.worker.service import Nudge
@@ -43,7 +43,7 @@ class Ledger:
         self._clock = clock
         self._nudge = nudge
         self._evidence = evidence
-        self.tally = Tally()  # of what the store has accepted
+        self.counters = Counters()  # of what the store has accepted
         self._is_gathering = False  # ends that come now wait for the next trip
         self.running: dict[int, Running] = {}
         self.ended: deque[Transition] = deque()
@@ -225,9 +225,9 @@ class Ledger:
                 if running is not None and token in self._unknown:
                     self._tell_checked(running, transition, answer)
             if answer is _REFUSED:
-                self.tally.note_refusal("end")
+                self.counters.note_refusal("end")
                 emit("attempt_refused", job_id=transition.job_id, token=token)
-        self.tally.note_ends(accepted)
+        self.counters.note_ends(accepted)
 
     def _outcome_of(self, transition: Transition, answer: Answer) -> str:
         """Return how an attempt has ended, after the store's answer."""

@@ -117,7 +117,7 @@ class Registration:
         self._take_row(WorkerRef(registered.worker_id, registered.epoch, registered.registration))
         self.trust = Trust(self.terms, asked_at)
         self._hold_until(self.trust.kill_at)
-        self._ledger.tally.note_death(DeathCause.RESTARTED, registered.replaced)
+        self._ledger.counters.note_death(DeathCause.RESTARTED, registered.replaced)
         emit(
             "worker_registered",
             worker=new.name,

@@ -27,9 +27,9 @@ from outlast.model.lease import Beating, SteadyClock, patience
 from outlast.model.lifecycle import Outcome, OutcomeKind, Transition, decide
 from outlast.store.protocol import Store
 from outlast.store.values import Orphan, OverdueAttempt, Snapshot, WorkerSeen
+from outlast.worker.claims.counters import Counters
 from outlast.worker.claims.dead_jobs import reclaim_and_tell
 from outlast.worker.claims.prefetch import TURN_SECONDS
-from outlast.worker.claims.tally import Tally
 
 SLACK_SECONDS = 15.0  # above timeout and grace: its own worker, and a blocked loop, go first
 SLACK_BEATS = 3  # heartbeats of the attempt's worker, where these are longer
@@ -38,9 +38,9 @@ SLACK_BEATS = 3  # heartbeats of the attempt's worker, where these are longer
 class Deadlines:
     """The part of the reaper that closes overdue attempts."""
 
-    def __init__(self, store: Store, clock: Clock, tally: Tally | None = None) -> None:
+    def __init__(self, store: Store, clock: Clock, counters: Counters | None = None) -> None:
         self._store = store
-        self._tally = tally or Tally()
+        self._counters = counters or Counters()
         self._clock = clock
         self._steady = SteadyClock()
         self._beating = Beating()
@@ -67,7 +67,7 @@ class Deadlines:
         ]
         if not due:
             return False
-        closed = await reclaim_and_tell(self._store, self._decide, self._tally, only=due)
+        closed = await reclaim_and_tell(self._store, self._decide, self._counters, only=due)
         _tell_overdue(closed)
         return bool(closed)
 

@@ -11,14 +11,14 @@ from outlast.events import emit
 from outlast.store.minutes import Counted
 from outlast.store.protocol import Store
 from outlast.store.values import WorkerRef
-from outlast.worker.claims.tally import Tally
+from outlast.worker.claims.counters import Counters
 
 MINUTE = 60.0
 LAST_SECONDS = 1.0  # that a worker which leaves waits for its last numbers to be written
 
 
 class MinuteWriter:
-    """The duty that writes the tally. Where nothing was counted it asks the store nothing.
+    """The duty that writes the counters. Where nothing was counted it asks the store nothing.
 
     A batch that may not have arrived is sent again as it was, under the same number and the same
     worker, and the store knows it by these. What is counted meanwhile waits for the next.
@@ -27,10 +27,10 @@ class MinuteWriter:
     name = "minutes"
 
     def __init__(
-        self, store: Store, tally: Tally, me: Callable[[], WorkerRef], clock: Clock
+        self, store: Store, counters: Counters, me: Callable[[], WorkerRef], clock: Clock
     ) -> None:
         self._store = store
-        self._tally = tally
+        self._counters = counters
         self._me = me
         self._clock = clock
         self._number = 0
@@ -55,7 +55,7 @@ class MinuteWriter:
             emit("store_unavailable", duty=self.name, error=text_of(error), count=1)
 
     async def _write(self) -> None:
-        if self._batch is None and (counted := self._tally.take()):
+        if self._batch is None and (counted := self._counters.take()):
             self._number = max(self._number + 1, int(self._clock.wall()))
             self._batch = (self._me().worker_id, self._number, counted)
         if self._batch is None:

@@ -37,8 +37,8 @@ from outlast.store.lockfile import Probe, probe
 from outlast.store.protocol import ORPHANS_MAX, Store
 from outlast.store.values import Orphan, Snapshot, WorkerRef, WorkerSeen
 from outlast.worker.base import Owner
+from outlast.worker.claims.counters import Counters
 from outlast.worker.claims.dead_jobs import reclaim_and_tell
-from outlast.worker.claims.tally import Tally
 from outlast.worker.maintenance.deadlines import SLACK_SECONDS, Deadlines
 from outlast.worker.maintenance.looks import OwnLooks
 from outlast.worker.service import Nudge
@@ -89,10 +89,10 @@ class Reaper:
         clock: Clock,
         deadlines: Deadlines | None = None,
         looks: OwnLooks | None = None,
-        tally: Tally | None = None,
+        counters: Counters | None = None,
     ) -> None:
         self._owner = owner
-        self._tally = tally or Tally()
+        self._counters = counters or Counters()
         self.nudge = Nudge()
         self._looks = looks
         self._deadlines = deadlines
@@ -190,7 +190,7 @@ class Reaper:
             if cause and await self._try_to_reap(_add_begun(each, cause), cause):
                 count += 1
                 _tell_reaped(each, cause)
-                self._tally.note_death(cause)
+                self._counters.note_death(cause)
                 self._owner.note_reaped(each, cause)
                 if cause is DeathCause.LOCK_FILE:
                     lockfile.remove(each.lock_path, each.lock_device, each.lock_inode)
@@ -232,7 +232,7 @@ class Reaper:
     async def _reclaim(self) -> int:
         count = 0
         while True:
-            applied = await reclaim_and_tell(self._store, self._decide, self._tally)
+            applied = await reclaim_and_tell(self._store, self._decide, self._counters)
             count += len(applied)
             if applied and self._first:
                 emit("orphaned_jobs_detected", count=len(applied))
@@ -277,7 +277,7 @@ def make_reaper(
     boot_id: str,
     clock: Clock,
     is_eased: Callable[[], bool],
-    tally: Tally,
+    counters: Counters,
 ) -> Reaper:
     """Return the duty, which shares its looks, and closes what is past its deadline."""
     return Reaper(
@@ -285,9 +285,9 @@ def make_reaper(
         store,
         lambda: me().worker_id,
         clock=clock,
-        deadlines=Deadlines(store, clock, tally),
+        deadlines=Deadlines(store, clock, counters),
         looks=OwnLooks(store, me, boot_id, clock=clock, is_eased=is_eased),
-        tally=tally,
+        counters=counters,
     )
 
 

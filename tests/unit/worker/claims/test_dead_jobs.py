@@ -12,9 +12,9 @@ from outlast.model.crash import Crash, CrashKind
 from outlast.model.job import JobFacts, Policy
 from outlast.model.lifecycle import Outcome, OutcomeKind, Transition, decide
 from outlast.store.values import Answer, Orphan
+from outlast.worker.claims.counters import Counters
 from outlast.worker.claims.dead_jobs import reclaim_and_tell, tell_end_of_orphan
 from outlast.worker.claims.ledger import Ledger
-from outlast.worker.claims.tally import Tally
 from outlast.worker.foreign_ends import ForeignEnd, listen
 from tests.manual_clock import ManualClock
 from tests.unit.worker.worker_kit import COMPLETED, RELEASED, claimed, heard_fields, new_ledger
@@ -138,7 +138,7 @@ async def test_listeners_hear_of_each_attempt_that_a_reaper_closes():
     heard: list[ForeignEnd] = []
     stop = listen(heard.append)
     rows: Any = Rows()
-    await reclaim_and_tell(rows, lost, Tally())
+    await reclaim_and_tell(rows, lost, Counters())
     stop()
     assert [(each.job_id, each.outcome, each.is_dead) for each in heard] == [
         (1, "lost_worker", True),
@@ -162,7 +162,7 @@ def test_an_attempt_that_had_not_begun_has_no_end_to_hear_of():
 async def test_a_reaper_reports_the_deaths_that_it_closes():
     rows: Any = Rows()
     with heard_fields() as events:
-        assert len(await reclaim_and_tell(rows, lost, Tally())) == 2
+        assert len(await reclaim_and_tell(rows, lost, Counters())) == 2
     (dead,) = told(events)
     assert (dead["job_id"], dead["task"], dead["queue"]) == (1, "mail", "q")
     assert (dead["kind"], dead["attempts"]) == ("lost_worker", 2)

@@ -8,7 +8,7 @@ from outlast.errors import BadData, StoreUnavailable
 from outlast.model.lease import DeathCause
 from outlast.store.minutes import Counted
 from outlast.store.values import WorkerRef
-from outlast.worker.claims.tally import Tally
+from outlast.worker.claims.counters import Counters
 from outlast.worker.maintenance.minutes import MINUTE, MinuteWriter
 from tests.manual_clock import ManualClock
 
@@ -18,11 +18,11 @@ class Writing:
 
     def __init__(self) -> None:
         self.clock = ManualClock()
-        self.tally = Tally()
+        self.counters = Counters()
         self.me = WorkerRef(7, 1)
         self.noted: list[tuple[int, int, list[Counted]]] = []
         self.errors: list[Exception] = []
-        self.duty = MinuteWriter(self, self.tally, lambda: self.me, self.clock)  # type: ignore[arg-type]
+        self.duty = MinuteWriter(self, self.counters, lambda: self.me, self.clock)  # type: ignore[arg-type]
 
     async def note_minute(self, worker_id: int, batch: int, counted: list[Counted]) -> None:
         self.noted.append((worker_id, batch, counted))
@@ -30,7 +30,7 @@ class Writing:
             raise self.errors.pop(0)
 
     def count(self) -> None:
-        self.tally.note_death(DeathCause.SILENCE)
+        self.counters.note_death(DeathCause.SILENCE)
 
 
 async def test_it_writes_once_a_minute_and_nothing_where_nothing_was_counted() -> None:

@@ -9,9 +9,9 @@ from outlast.model.lifecycle import OutcomeKind
 from outlast.runner.protocol import End
 from outlast.store.minutes import BOUNDS, OTHER, Counted, CountKind
 from outlast.store.values import Answer
-from outlast.worker.claims import tally as tally_module
+from outlast.worker.claims import counters as counters_module
+from outlast.worker.claims.counters import Counters
 from outlast.worker.claims.ledger import Ledger
-from outlast.worker.claims.tally import Tally
 from outlast.worker.running import Running
 from tests.manual_clock import ManualClock
 from tests.unit.worker.worker_kit import COMPLETED, RELEASED, claimed, crash, new_ledger
@@ -31,15 +31,15 @@ def test_ends_are_counted_by_queue_task_and_outcome() -> None:
     ledger.claim([claimed(1), claimed(2, "u", queue="mail"), claimed(3), claimed(4)])
     ends = [End(1, COMPLETED), End(2, COMPLETED), End(3, crash()), End(4, RELEASED)]
     ledger.end_all(ends)
-    assert ledger.tally.take() == []  # the store has not answered yet
+    assert ledger.counters.take() == []  # the store has not answered yet
     handed_in(ledger)
-    assert named(ledger.tally.take()) == {
+    assert named(ledger.counters.take()) == {
         ("default", "t", "completed"): 1,
         ("mail", "u", "completed"): 1,
         ("default", "t", "error"): 1,
         ("default", "t", "released"): 1,
     }
-    assert ledger.tally.take() == []
+    assert ledger.counters.take() == []
 
 
 def test_how_long_an_attempt_ran_ends_with_its_end_and_not_with_the_answer() -> None:
@@ -50,7 +50,7 @@ def test_how_long_an_attempt_ran_ends_with_its_end_and_not_with_the_answer() -> 
     ledger.end_all([End(1, COMPLETED), End(2, COMPLETED)])
     clock.advance(1_000.0)
     handed_in(ledger)
-    (counted,) = ledger.tally.take()
+    (counted,) = ledger.counters.take()
     assert (counted.jobs, counted.firsts, counted.seconds, counted.waited) == (2, 1, 8.0, 0.2)
     assert counted.durations[BOUNDS.index(5.0)] == 2
     assert [counted.waits[0], counted.waits[BOUNDS.index(0.25)]] == [1, 1]
@@ -65,7 +65,7 @@ def test_a_refused_end_is_no_end_and_one_already_written_is_counted_once() -> No
     batch = ledger.take(1)
     ledger.give_back(batch)  # the reply was lost
     handed_in(ledger, Answer.ALREADY)
-    kinds = {(each.kind, each.outcome): each.jobs for each in ledger.tally.take()}
+    kinds = {(each.kind, each.outcome): each.jobs for each in ledger.counters.take()}
     assert kinds == {(CountKind.ATTEMPT, "completed"): 1, (CountKind.REFUSAL, "end"): 1}
 
 
@@ -74,9 +74,9 @@ def test_a_busy_end_is_counted_when_it_is_accepted() -> None:
     ledger.claim([claimed(1)])
     ledger.end(1, COMPLETED)
     handed_in(ledger, Answer.BUSY)
-    assert ledger.tally.take() == []
+    assert ledger.counters.take() == []
     handed_in(ledger)
-    assert named(ledger.tally.take()) == {("default", "t", "completed"): 1}
+    assert named(ledger.counters.take()) == {("default", "t", "completed"): 1}
 
 
 def test_a_completion_in_the_task_s_own_transaction_counts_as_what_it_was() -> None:
@@ -85,7 +85,7 @@ def test_a_completion_in_the_task_s_own_transaction_counts_as_what_it_was() -> N
     ledger.end_all([End(token, COMPLETED, completed_in=True) for token in (1, 2)])
     batch = ledger.take(2)
     ledger.take_answers(batch, [Answer.ALREADY, Answer.ACCEPTED])
-    assert named(ledger.tally.take()) == {
+    assert named(ledger.counters.take()) == {
         ("default", "t", "completed"): 1,
         ("default", "t", "completion_not_committed"): 1,
     }
@@ -98,26 +98,26 @@ def test_a_rejected_result_counts_as_that() -> None:
     batch = ledger.take(1)
     ledger.reject(batch[0])
     ledger.take_answers(batch, [Answer.ACCEPTED])
-    assert named(ledger.tally.take()) == {("default", "t", "rejected_result"): 1}
+    assert named(ledger.counters.take()) == {("default", "t", "rejected_result"): 1}
 
 
 def test_what_others_left_behind_counts_without_a_duration() -> None:
-    tally = Tally()
-    tally.note_reclaimed("q", "t", "lost_worker")
-    tally.note_death(DeathCause.SILENCE)
-    tally.note_death(DeathCause.SILENCE)
-    attempt, death = tally.take()
+    counters = Counters()
+    counters.note_reclaimed("q", "t", "lost_worker")
+    counters.note_death(DeathCause.SILENCE)
+    counters.note_death(DeathCause.SILENCE)
+    attempt, death = counters.take()
     assert (attempt.outcome, attempt.jobs, sum(attempt.durations)) == ("lost_worker", 1, 0)
     assert (death.kind, death.outcome, death.jobs) == (CountKind.DEATH, DeathCause.SILENCE.value, 2)
 
 
 def test_too_many_lanes_are_counted_as_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tally_module, "LANES_MAX", 2)
-    tally = Tally()
+    monkeypatch.setattr(counters_module, "LANES_MAX", 2)
+    counters = Counters()
     for number in (1, 2, 3, 4, 1):
         running = Running(claimed(number, f"t{number}"), number, 0.0, 0.0, losses=0)
-        tally.note_ends([(running, str(OutcomeKind.COMPLETED))])
-    counts = named(tally.take())
+        counters.note_ends([(running, str(OutcomeKind.COMPLETED))])
+    counts = named(counters.take())
     assert counts == {
         ("default", "t1", "completed"): 2,
         ("default", "t2", "completed"): 1,
@@ -126,12 +126,12 @@ def test_too_many_lanes_are_counted_as_others(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_clock_that_was_set_spoils_no_sum() -> None:
-    tally = Tally()
+    counters = Counters()
     wild = [float("inf"), float("-inf"), float("nan"), 1e300]
     for value in wild:
         running = Running(claimed(1, waited=value), 1, 0.0, 0.0, losses=0)
         running.ended_at = value
-        tally.note_ends([(running, "completed")])
-    (counted,) = tally.take()
+        counters.note_ends([(running, "completed")])
+    (counted,) = counters.take()
     assert (counted.jobs, counted.seconds, counted.waited) == (4, 0.0, 0.0)
     assert (sum(counted.durations), sum(counted.waits)) == (4, 4)

@@ -21,7 +21,7 @@ _LENGTH = _WAITS + BUCKETS
 _Key = tuple[str, str, str]
 
 
-class Tally:
+class Counters:
     """What was counted since it was last taken: flat lists, since each job writes them."""
 
     def __init__(self) -> None:
