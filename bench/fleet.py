@@ -1,7 +1,7 @@
 """What idle workers cost the database, by their number: CPU and statements a second.
 
 One process keeps their rows alive, over a few connections, by what a worker without work does: a
-beat in each heartbeat, a reaper with its glances and looks, an exchange in each poll, a
+beat in each heartbeat, a reaper with its peeks and looks, an exchange in each poll, a
 reconciliation, the count of its peers and the sweep of expired jobs. So the cost of
 sessions is not in it. Beats have connections of their own, as in a worker: calls that keep plans
 and calls that do not would take them from each other, and open new ones all the time. *Each look by
@@ -28,7 +28,7 @@ from bench.series import Series
 from harness.servers import PostgresServer
 from outlast.base.clock import SYSTEM, seeded
 from outlast.errors import StoreError
-from outlast.store.glances import Glance
+from outlast.store.peeks import Peek
 from outlast.store.postgres.store import PostgresStore
 from outlast.store.values import ClaimRequest, NewWorker, WorkerRef
 from outlast.worker.claims.exchange import RECONCILE_SECONDS
@@ -84,9 +84,9 @@ class Idle:
         self.turns = IdleTurns(lambda: None, (), list, Nudge(), SYSTEM)
         self.pacing = Pacing(SYSTEM, poll=POLL, look_every=HEARTBEAT, turns=self.turns, inbox=None)
 
-    def take_glance(self, glance: Glance) -> None:
-        """Take in what a glance shows."""
-        self.pacing.take_glance(glance)
+    def take_peek(self, peek: Peek) -> None:
+        """Take in what a peek shows."""
+        self.pacing.take_peek(peek)
 
     def __getattr__(self, name: str) -> Callable[..., None]:
         return lambda *_: None
@@ -139,8 +139,8 @@ class Fleet:
 
         async def beat() -> float:
             beat = await self._beats.heartbeat(me)
-            if beat.glance is not None:
-                reaper.take_glance(beat.glance)
+            if beat.peek is not None:
+                reaper.take_peek(beat.peek)
             return HEARTBEAT
 
         async def poll() -> float:
@@ -213,7 +213,7 @@ async def _costs(postgres: PostgresServer, store: PostgresStore) -> dict[str, fl
     new = NewWorker(name="m", host="h0", pid=1, boot_id="b0", heartbeat=HEARTBEAT, lease=60.0)
     me = await store.register(new)
     calls: dict[str, tuple[int, Callable[[], Awaitable[Any]]]] = {
-        "one glance": (300, lambda: store.glance(me)),
+        "one peek": (300, lambda: store.peek(me)),
         "one heartbeat": (300, lambda: store.heartbeat(me)),
         "one exchange": (300, lambda: store.exchange(me, [], [ClaimRequest(["t"], 10)])),
         "one look": (50, store.observe),

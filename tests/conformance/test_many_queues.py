@@ -186,7 +186,7 @@ async def test_a_claim_reads_as_much_beside_few_queues_as_beside_many(
     assert costs[1] < 1.3 * costs[0] + 20, costs
 
 
-async def test_a_glance_reads_as_much_beside_few_queues_as_beside_many(
+async def test_a_peek_reads_as_much_beside_few_queues_as_beside_many(
     alone: PostgresStore,
 ) -> None:
     costs = []
@@ -194,7 +194,7 @@ async def test_a_glance_reads_as_much_beside_few_queues_as_beside_many(
     for first, last in ((0, 100), (100, 2_000)):
         await crowd(alone, "scheduled", first, last)
         before = await work(alone)
-        assert (await alone.glance(WorkerRef(0, 0))).next_due is not None
+        assert (await alone.peek(WorkerRef(0, 0))).next_due is not None
         costs.append(await work(alone) - before)
     assert costs[1] <= costs[0] + 5, costs
 

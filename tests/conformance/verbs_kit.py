@@ -139,7 +139,7 @@ READS: dict[str, Verb] = {
 }
 NO_TRIP_TO_A_FILE: dict[str, Verb] = {
     "now": lambda hands, _: hands.store.inspector.now(),
-    "glance": lambda hands, _: hands.store.glance(hands.me),
+    "peek": lambda hands, _: hands.store.peek(hands.me),
     "keep_watch": lambda hands, _: hands.store.keep_watch(0, 1),
 }
 ALL = {**WRITES, **READS}

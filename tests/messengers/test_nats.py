@@ -177,10 +177,10 @@ async def test_a_job_that_is_requeued_after_its_announcement_is_announced_again(
             await shop.completed(1)
 
 
-async def test_workers_with_a_messenger_count_each_other_and_glance_rarely(
+async def test_workers_with_a_messenger_count_each_other_and_peek_rarely(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As those do that listen to the database: else a fleet's glances grow with its size."""
+    """As those do that listen to the database: else a fleet's peeks grow with its size."""
     monkeypatch.setattr(peers, "EASED_PEERS", 3)
     async with (
         shop.ready_worker() as one,

@@ -63,15 +63,15 @@ async def test_a_worker_beats_while_a_rewrite_of_the_jobs_table_waits_for_a_lock
 
 
 @pytest.mark.parametrize("table", ["outlast_jobs", "outlast_schedules", "outlast_pauses"])
-async def test_a_beat_waits_for_no_table_that_its_glance_reads(
+async def test_a_beat_waits_for_no_table_that_its_peek_reads(
     store: PostgresStore, hands: Hands, session: Any, table: str
 ) -> None:
     async with session.transaction():
         await session.execute(f"LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE")
         async with asyncio.timeout(25):
             beat = await store.heartbeat(hands.me)
-        assert (beat.renewed, beat.glance) == (True, None)
-    assert (await store.heartbeat(hands.me)).glance is not None
+        assert (beat.renewed, beat.peek) == (True, None)
+    assert (await store.heartbeat(hands.me)).peek is not None
 
 
 @pytest.fixture

@@ -52,14 +52,14 @@ async def work_off(store: PostgresStore, hands: Hands, **fields: Any) -> None:
             left -= len(claimed)
 
 
-async def test_what_was_delayed_costs_neither_glances_nor_claims(
+async def test_what_was_delayed_costs_neither_peeks_nor_claims(
     store: PostgresStore, hands: Hands, session: Any
 ) -> None:
     await session.execute(SNAPSHOT)
     await work_off(store, hands, delay=0.001)
     index = "outlast_jobs_run_at"
     await becomes_cheap(store, lambda: hands.claim(1), index)
-    await becomes_cheap(store, lambda: store.glance(hands.me), index)
+    await becomes_cheap(store, lambda: store.peek(hands.me), index)
     await work_off(store, hands, delay=0.001)
     await becomes_cheap(store, lambda: hands.claim(1), index)
 
@@ -77,7 +77,7 @@ async def test_what_was_cancelled_before_its_time_costs_no_look(
     await cancel_before_their_time(store)
     looks: list[Callable[[], Awaitable[object]]] = [
         lambda: hands.claim(1),
-        lambda: store.glance(hands.me),
+        lambda: store.peek(hands.me),
         lambda: store.waiting(0.0, 10),
     ]
     for look in looks:
@@ -102,7 +102,7 @@ async def test_a_job_that_falls_due_within_a_minute_is_told_and_begins_in_its_ti
     await work_off(store, hands, delay=0.001)
     await becomes_cheap(store, lambda: hands.claim(1), "outlast_jobs_run_at")
     (soon,) = await enqueued(store, job(delay=0.5))
-    due = (await store.glance(hands.me)).next_due
+    due = (await store.peek(hands.me)).next_due
     assert due is not None
     assert due <= 0.5
     async with asyncio.timeout(20):
@@ -110,7 +110,7 @@ async def test_a_job_that_falls_due_within_a_minute_is_told_and_begins_in_its_ti
             await asyncio.sleep(0.02)
     assert [each.job_id for each in found] == [soon]
     await enqueued(store, job(delay=500.0))
-    assert (await store.glance(hands.me)).next_due is None
+    assert (await store.peek(hands.me)).next_due is None
     assert (await store.waiting(0.0, 10)).next_due is None
 
 
@@ -132,7 +132,7 @@ async def test_deadlines_that_have_passed_cost_no_look(
     await becomes_cheap(store, lambda: store.observe(0.0), "outlast_jobs_deadline")
 
 
-async def test_ticks_that_were_fired_cost_neither_glances_nor_looks(
+async def test_ticks_that_were_fired_cost_neither_peeks_nor_looks(
     store: PostgresStore, hands: Hands, session: Any
 ) -> None:
     names = [f"s{n:03}" for n in range(300)]
@@ -146,11 +146,11 @@ async def test_ticks_that_were_fired_cost_neither_glances_nor_looks(
         firings = [firing(each, each.since + 1, then=each.next_tick + 1) for each in due]
         assert all(answer.won for answer in await store.fire(firings))
     index = "outlast_schedules_next"
-    await becomes_cheap(store, lambda: store.glance(hands.me), index)
+    await becomes_cheap(store, lambda: store.peek(hands.me), index)
     await becomes_cheap(store, lambda: store.observe(0.0), index)
 
 
-async def test_ticks_that_were_put_off_cost_neither_glances_nor_looks(
+async def test_ticks_that_were_put_off_cost_neither_peeks_nor_looks(
     store: PostgresStore, hands: Hands, session: Any, watcher: Any
 ) -> None:
     names = [f"s{n:03}" for n in range(90)]
@@ -161,12 +161,12 @@ async def test_ticks_that_were_put_off_cost_neither_glances_nor_looks(
         await watcher.execute(f"UPDATE outlast_schedules SET since = {ahead}, next_tick = {ahead}")
     await watcher.execute("UPDATE outlast_schedules SET paused = true")
     index = "outlast_schedules_next"
-    await becomes_cheap(store, lambda: store.glance(hands.me), index)
+    await becomes_cheap(store, lambda: store.peek(hands.me), index)
     await becomes_cheap(store, lambda: store.observe(0.0), index)
     await becomes_cheap(store, store.due_schedules, index)
     await store.put_schedules([schedule("new")])
     assert [each.name for each in (await store.due_schedules()).schedules] == ["new"]
-    assert ((await store.glance(hands.me)).next_tick or 0.0) <= 0.0
+    assert ((await store.peek(hands.me)).next_tick or 0.0) <= 0.0
 
 
 async def test_a_delayed_job_that_is_committed_below_a_floor_is_found(
@@ -190,8 +190,8 @@ async def test_a_delayed_job_that_is_committed_below_a_floor_is_found(
 async def test_a_due_job_of_a_queue_that_is_not_served_does_not_look_due_for_good(
     store: PostgresStore, hands: Hands
 ) -> None:
-    """Idle workers would make a trip at each glance. It waits in the line for who serves it."""
+    """Idle workers would make a trip at each peek. It waits in the line for who serves it."""
     (due,) = await enqueued(store, job(queue="b", delay=0.001))
     assert await hands.claim(1, queues=["a"]) == []
-    assert (await store.glance(hands.me)).next_due is None
+    assert (await store.peek(hands.me)).next_due is None
     assert [each.job_id for each in await hands.claim(1, queues=["b"])] == [due]

@@ -174,7 +174,7 @@ async def _all_of_a_worker(store: PostgresStore) -> None:
     await store.list_run_elsewhere(other.me, [third.job_id])
     await store.superseded([(third.job_id, third.token)])
     await store.overdue(0.0)
-    await store.glance(other.me)
+    await store.peek(other.me)
     await store.keep_watch(0, 1)
     await store.tell_gone(LOCK, 1)
     me = await store.reconnect(hands.me, 2_000)

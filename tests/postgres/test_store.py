@@ -72,11 +72,11 @@ async def test_a_statement_that_takes_too_long_is_unavailable(
     await hasty.close()
 
 
-async def test_a_glance_returns_when_a_scheduled_job_falls_due(
+async def test_a_peek_returns_when_a_scheduled_job_falls_due(
     store: PostgresStore, hands: Hands
 ) -> None:
     async def next_due() -> float | None:
-        return (await store.glance(NO_WORKER)).next_due
+        return (await store.peek(NO_WORKER)).next_due
 
     await enqueued(store)
     assert await next_due() is None, "what stands in the line was notified"
@@ -90,11 +90,11 @@ async def test_a_glance_returns_when_a_scheduled_job_falls_due(
     assert await next_due() == pytest.approx(50.0, abs=30.0)
 
 
-async def test_a_glance_shows_that_jobs_have_joined_a_line(
+async def test_a_peek_shows_that_jobs_have_joined_a_line(
     store: PostgresStore, hands: Hands
 ) -> None:
     async def drawn() -> int:
-        return (await store.glance(NO_WORKER)).drawn or 0
+        return (await store.peek(NO_WORKER)).drawn or 0
 
     before = await drawn()
     await enqueued(store, job(delay=3600.0))
@@ -105,13 +105,13 @@ async def test_a_glance_shows_that_jobs_have_joined_a_line(
     assert await drawn() > joined
 
 
-async def test_a_glance_shows_when_a_suspect_that_the_worker_may_take_falls_due(
+async def test_a_peek_shows_when_a_suspect_that_the_worker_may_take_falls_due(
     store: PostgresStore, hands: Hands
 ) -> None:
     """One in back-off, of another queue or task, or paused, wakes no idle worker."""
 
     async def next_due(of: Hands) -> float | None:
-        return (await store.glance(of.me)).next_due
+        return (await store.peek(of.me)).next_due
 
     of_queue = await Hands.on(store, "w2", queues=["other"])
     of_task = await Hands.on(store, "w3", tasks=["other"])

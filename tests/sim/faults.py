@@ -19,8 +19,8 @@ from outlast.store.protocol import Store
 from outlast.store.values import WorkerRef
 from tests.sim.loop import OUTSIDE, PROCESS
 
-READS = frozenset({"glance", "observe", "overdue", "superseded", "count_peers", "due_schedules"})
-SERVED_ONLY = frozenset({"glance", "keep_watch"})  # no trip to a file
+READS = frozenset({"peek", "observe", "overdue", "superseded", "count_peers", "due_schedules"})
+SERVED_ONLY = frozenset({"peek", "keep_watch"})  # no trip to a file
 VERBS = READS | SERVED_ONLY | {
     "announce", "cancel", "checkpoint", "discard", "enqueue", "expire", "exchange", "heartbeat",
     "acknowledge_pauses", "keep_logs", "merge_minutes", "note_minute", "presence_off", "progress",

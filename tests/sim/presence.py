@@ -1,9 +1,9 @@
-"""What PostgreSQL gives beside a store on SQLite: presence, glances at the line, a count of peers.
+"""What PostgreSQL gives beside a store on SQLite: presence, peeks at the line, a count of peers.
 
 Presence is a lock that a session holds, under one run of the database. The duty
 (``worker/lease/presence.py``), the observer and the reaper are the production code; this is what
 the server does for them (``outlast_hold_presence_v1``, ``observe`` and ``reap`` of
-``postgres/sql/workers.sql``). Glances show what those of ``outlast_glance_v1`` do.
+``postgres/sql/workers.sql``). Peeks show what those of ``outlast_peek_v1`` do.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import msgspec
 
 from outlast.errors import StoreUnavailable
 from outlast.model.lease import DeathCause, Presence
-from outlast.store.glances import Glance, Neighbour
+from outlast.store.peeks import Neighbour, Peek
 from outlast.store.values import (
     Beat,
     Exchanged,
@@ -209,12 +209,12 @@ class ServedStore:
         workers = [self._database.seen(each) for each in look.workers]
         return msgspec.structs.replace(look, workers=workers)
 
-    async def glance(self, me: WorkerRef) -> Glance:
-        """Return what ``outlast_glance_v1`` shows: the line, the marks of those who watch, and the
+    async def peek(self, me: WorkerRef) -> Peek:
+        """Return what ``outlast_peek_v1`` shows: the line, the marks of those who watch, and the
         neighbours on the worker's host."""
         look = await self._store.observe(0.0)
         next_due, drawn = self._database.look_at_line()
-        return Glance(
+        return Peek(
             next_due=next_due,
             drawn=drawn,
             next_tick=look.next_tick,
@@ -236,12 +236,12 @@ class ServedStore:
         return told
 
     async def heartbeat(self, me: WorkerRef) -> Beat:
-        """Renew the lease, and glance."""
+        """Renew the lease, and peek."""
         beat = await self._store.heartbeat(me)
         if not beat.renewed:
             return beat
-        glance = await self.glance(me)
-        return msgspec.structs.replace(beat, glance=glance)
+        peek = await self.peek(me)
+        return msgspec.structs.replace(beat, peek=peek)
 
     async def keep_watch(self, place: int, mark: int) -> None:
         """Overwrite the mark of one watch."""

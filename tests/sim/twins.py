@@ -389,14 +389,14 @@ def _by_row_id() -> Iterable[Patch]:
 
 @twin("only the first watch, and none is succeeded")
 def _no_successor() -> Iterable[Patch]:
-    real = watch.WatchPart.take_glance
+    real = watch.WatchPart.take_peek
 
     def first_only(self: Any, now: float, worker_id: int, marks: Any) -> bool:
         stepped_in = real(self, now, worker_id, marks)
         self.is_on = self.place is not None
         return stepped_in
 
-    yield mock.patch.object(watch.WatchPart, "take_glance", first_only)
+    yield mock.patch.object(watch.WatchPart, "take_peek", first_only)
     yield mock.patch.object(watch._Seen, "is_free", lambda self, now: not self._mark)
 
 

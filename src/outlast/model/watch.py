@@ -3,7 +3,7 @@
 A look at all workers costs the store time in proportion to their number, so not each of them
 takes it each second. The store has a few registers, the *watches*. Who keeps one leaves its
 *mark* there after each look that has succeeded: its id, and how many looks it has taken without
-a pause. All workers glance at the marks. One that has not changed for a few glances has no
+a pause. All workers peek at the marks. One that has not changed for a few peeks has no
 watcher any more (it is killed, stopped or cut off, or its looks fail): the first worker to
 see that steps in. No lock is held and nothing is handed over, so no watcher can be in the way
 of the next; no clock is compared with another.
@@ -24,12 +24,10 @@ from collections.abc import Sequence
 
 from outlast.model.lease import LOOK_SECONDS
 
-STALE_GLANCES = 3  # in a row that show the same mark: a stall of the glances counts as one of them
-STALE_SECONDS = STALE_GLANCES * LOOK_SECONDS
+STALE_PEEKS = 3  # in a row that show the same mark: a stall of the peeks counts as one of them
+STALE_SECONDS = STALE_PEEKS * LOOK_SECONDS
 DOUBT_SECONDS = 1.5 * LOOK_SECONDS  # a watcher that looks has left another mark by then
-PAUSE_SECONDS = (
-    5.0  # without a glance, after which a worker starts over: it was stopped, or cut off
-)
+PAUSE_SECONDS = 5.0  # without a peek, after which a worker starts over: it was stopped, or cut off
 _ID_BITS = 40
 ID_MASK = (1 << _ID_BITS) - 1
 _COUNT_MAX = 2**22  # looks: the mark fits 63 bits; beyond it, counting starts over
@@ -45,14 +43,14 @@ class WatchPart:
         self._looks = 0
         self._rival = 0  # the last mark seen on the own watch that counts for more
         self._seen: list[_Seen] = []
-        self._glanced_at = float("-inf")
+        self._peeked_at = float("-inf")
 
-    def take_glance(self, now: float, worker_id: int, marks: Sequence[int]) -> bool:
+    def take_peek(self, now: float, worker_id: int, marks: Sequence[int]) -> bool:
         """Take in the marks, as seen now on the own boot clock; return whether the worker has just
         stepped in, and should leave its mark at once."""
-        if now - self._glanced_at > PAUSE_SECONDS:
+        if now - self._peeked_at > PAUSE_SECONDS:
             self._begin_again(now)
-        self._glanced_at = now
+        self._peeked_at = now
         self._note(now, marks)
         if worker_id & ID_MASK != self._worker_id:
             self._worker_id, self.place = worker_id & ID_MASK, None
@@ -65,7 +63,7 @@ class WatchPart:
         return False
 
     def doubts(self) -> bool:
-        """Whether a watch may be kept no longer, so that it is worth another glance soon."""
+        """Whether a watch may be kept no longer, so that it is worth another peek soon."""
         return any(each.is_doubtful() for each in self._seen)
 
     def next_mark(self) -> int:
@@ -79,7 +77,7 @@ class WatchPart:
         self._seen = []
 
     def _begin_again(self, now: float) -> None:
-        """Count looks and glances from now on. What was seen to change is kept all the same, so
+        """Count looks and peeks from now on. What was seen to change is kept all the same, so
         that no worker watches because the store is slow."""
         self._looks = 0
         for each in self._seen:
@@ -117,7 +115,7 @@ class WatchPart:
 
 
 class _Seen:
-    """The mark of one watch, over the glances since it was first seen."""
+    """The mark of one watch, over the peeks since it was first seen."""
 
     def __init__(self, mark: int, now: float) -> None:
         self._mark = mark
@@ -126,23 +124,23 @@ class _Seen:
 
     def begin(self, now: float) -> None:
         self._since = self._noted_at = now
-        self._glances = 0
+        self._peeks = 0
 
     def note(self, now: float, mark: int) -> None:
         self._noted_at = now
         if mark == self._mark:
-            self._glances += 1
+            self._peeks += 1
             return
         self._mark, self.has_changed = mark, True
         self.begin(now)
 
     def is_doubtful(self) -> bool:
         """Whether it was kept, and its mark, when last seen, was older than that of a watcher that
-        looks. The time since then is no sign: two glances within a second may show one mark."""
+        looks. The time since then is no sign: two peeks within a second may show one mark."""
         return bool(self._mark) and self._noted_at - self._since >= DOUBT_SECONDS
 
     def is_free(self, now: float) -> bool:
         """Whether it was never kept, or is no longer."""
         if not self._mark:
             return True
-        return self._glances >= STALE_GLANCES and now - self._since >= STALE_SECONDS
+        return self._peeks >= STALE_PEEKS and now - self._since >= STALE_SECONDS

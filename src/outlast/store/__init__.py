@@ -4,7 +4,7 @@ backend.py      the kinds of stores: one entry for each, found by the URL
 protocol.py     what a store must do, as verbs, and the limits that all stores share
 inspector.py    the reads for people and screens, once for all stores
 values.py       what goes into the verbs, and what comes out of them
-glances.py      what each worker reads all the time
+peeks.py      what each worker reads all the time
 rows.py         jobs, attempts, workers and refusals as they are read
 schedules.py    schedules: values
 actions.py      what people do and the record of it: values

@@ -15,10 +15,10 @@ from outlast.model.lease import DeathCause
 from outlast.model.lifecycle import Transition
 from outlast.model.pause import Pause, PauseKind
 from outlast.store.actions import BulkStep, Counts, Note, Record, Tokens
-from outlast.store.glances import Glance
 from outlast.store.inspector import Inspector
 from outlast.store.logs import JobLog
 from outlast.store.minutes import Counted
+from outlast.store.peeks import Peek
 from outlast.store.rows import WorkerStatus
 from outlast.store.schedules import (
     DUE_MAX,
@@ -265,12 +265,12 @@ class Store(Protocol):
 
     # -- looks that workers share, and what one host says to the others (``model.watch``)
 
-    async def glance(self, me: WorkerRef) -> Glance:
+    async def peek(self, me: WorkerRef) -> Peek:
         """Return what each worker reads all the time. Beats may bring it along."""
         ...
 
     async def keep_watch(self, place: int, mark: int) -> None:
-        """Overwrite the mark of one of the watches that a glance has shown, counted from 0."""
+        """Overwrite the mark of one of the watches that a peek has shown, counted from 0."""
         ...
 
     async def tell_gone(self, lock: LockIdentity, begun: int | None) -> int:

@@ -13,7 +13,7 @@ from outlast.model.crash import Crash, CrashKind, Progress
 from outlast.model.job import JobFacts, Policy
 from outlast.model.lease import DeathCause, Presence, Sign
 from outlast.model.pause import PauseKind
-from outlast.store.glances import Glance
+from outlast.store.peeks import Peek
 from outlast.store.stacks import StackAsk
 
 TRIP_BYTES = 1024 * 1024  # of arguments and checkpoints in one reply, unless more is asked for
@@ -332,14 +332,14 @@ class Beat(msgspec.Struct, frozen=True):
     """The answer to a heartbeat. Not ``renewed``: the lease is lost for good.
     ``cancels`` are (job id, token) of own running jobs with a cancel request. ``drain``: this
     worker was asked to take no more work and leave. ``stacks``: which of its attempts it is asked
-    to show. ``glance``: what each worker reads all the time, if the store shows it with beats and
+    to show. ``peek``: what each worker reads all the time, if the store shows it with beats and
     it could be read at once."""
 
     renewed: bool
     cancels: list[tuple[int, int]] = []
     drain: bool = False
     stacks: list[StackAsk] = []
-    glance: Glance | None = None
+    peek: Peek | None = None
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):

@@ -14,7 +14,7 @@ from typing import Protocol
 from outlast.model.lease import DeathCause
 from outlast.model.lifecycle import Transition
 from outlast.runner.protocol import Reported
-from outlast.store.glances import Glance
+from outlast.store.peeks import Peek
 from outlast.store.schedules import NewSchedule
 from outlast.store.values import Claimed, ClaimRequest, Save, Snapshot, WorkerRef, WorkerSeen
 from outlast.worker.running import Running
@@ -207,8 +207,8 @@ class Owner(Protocol):
         """Take what a look at the store has shown."""
         ...
 
-    def take_glance(self, glance: Glance) -> None:
-        """Take what a glance at the store has shown."""
+    def take_peek(self, peek: Peek) -> None:
+        """Take what a peek at the store has shown."""
         ...
 
     def note_reaped(self, gone: WorkerSeen, cause: DeathCause) -> None:

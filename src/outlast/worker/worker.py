@@ -12,8 +12,8 @@ from outlast.errors import describe
 from outlast.events import emit
 from outlast.model.lease import DeathCause, patience
 from outlast.model.lifecycle import Transition
-from outlast.store.glances import Glance
 from outlast.store.lockfile import LockFile
+from outlast.store.peeks import Peek
 from outlast.store.presence import PresenceLock
 from outlast.store.protocol import ServerStore, Store
 from outlast.store.rows import WorkerStatus
@@ -295,8 +295,8 @@ class Worker:
         if beat.drain:
             self.request_drain()  # asked for again with each beat
         self._shower.take(beat.stacks)
-        if beat.glance is not None:
-            self._reaper.take_glance(beat.glance)
+        if beat.peek is not None:
+            self._reaper.take_peek(beat.peek)
         self._look_at_duties()
 
     def _look_at_duties(self) -> None:
@@ -354,12 +354,12 @@ class Worker:
         elif self._turns.hear(payload):
             self.look_for_work()
 
-    def take_glance(self, glance: Glance) -> None:
+    def take_peek(self, peek: Peek) -> None:
         """Act on what each worker reads all the time: new work, a due schedule, a pause."""
-        if glance.watches:
-            self._scheduler.take_look(glance)
-            self._pauses.take_look(glance.pauses)
-        if self._exchange.take_glance(glance):
+        if peek.watches:
+            self._scheduler.take_look(peek)
+            self._pauses.take_look(peek.pauses)
+        if self._exchange.take_peek(peek):
             self.nudges.exchange.give()
 
     def take_look(self, look: Snapshot) -> None:

@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 
 from outlast.model.watch import PAUSE_SECONDS, STALE_SECONDS, WatchPart
 
-TRIP, LOOK = 0.004, 0.03  # seconds that a glance or a mark, and a look, take
-TAKE_OVER = STALE_SECONDS + 1.5  # a glance before, the look after it
+TRIP, LOOK = 0.004, 0.03  # seconds that a peek or a mark, and a look, take
+TAKE_OVER = STALE_SECONDS + 1.5  # a peek before, the look after it
 SETTLED = 2 * TAKE_OVER + PAUSE_SECONDS  # after which no two are at one watch
 
 
 class Worker:
-    """A worker that glances each second; ``down_until``: it is stopped, or cut off."""
+    """A worker that peeks each second; ``down_until``: it is stopped, or cut off."""
 
     def __init__(self, number: int, *, is_old: bool) -> None:
         self.number = number
@@ -34,7 +34,7 @@ class Worker:
 
 
 class Fleet:
-    """Workers with their glances, looks and marks, one after the other in virtual time."""
+    """Workers with their peeks, looks and marks, one after the other in virtual time."""
 
     def __init__(self, seed: int, watches: int = 3) -> None:
         self.random = Random(seed)
@@ -49,7 +49,7 @@ class Fleet:
         for _ in range(count):
             worker = Worker(len(self.workers) + 1, is_old=is_old)
             self.workers.append(worker)
-            self._later(self.random.random(), worker, "glance")
+            self._later(self.random.random(), worker, "peek")
 
     def alive(self) -> list[Worker]:
         return [each for each in self.workers if not each.is_dead and each.down_until <= self.now]
@@ -77,11 +77,11 @@ class Fleet:
         watch = worker.watch
         if step == "mark" and watch.place is not None:
             self.marks[watch.place] = mark
-        if step != "glance":
+        if step != "peek":
             return
-        if not worker.is_old and watch.take_glance(self.now, worker.number, self.marks):
+        if not worker.is_old and watch.take_peek(self.now, worker.number, self.marks):
             self._later(TRIP, worker, "mark", watch.next_mark())
-        self._later(0.95 + 0.1 * self.random.random(), worker, "glance")
+        self._later(0.95 + 0.1 * self.random.random(), worker, "peek")
         if worker.looks_fail and worker.looks:
             watch.forget()
         elif worker.looks:
@@ -162,7 +162,7 @@ def test_a_watcher_that_was_stopped_for_long_leaves_the_watch_to_the_other():
     assert len(fleet.looking()) == 3
 
 
-def test_a_watcher_whose_looks_fail_is_succeeded_though_it_glances_and_beats():
+def test_a_watcher_whose_looks_fail_is_succeeded_though_it_peeks_and_beats():
     fleet = settled(6, 20)
     failing = fleet.keepers()
     for each in failing:
@@ -204,19 +204,19 @@ def test_marks_that_step_back_are_overwritten():
 
 def test_a_worker_that_registers_again_takes_another_watch_under_its_new_id():
     watch = WatchPart()
-    assert watch.take_glance(0.0, 7, [0, 5 << 40 | 1, 5 << 40 | 2])
+    assert watch.take_peek(0.0, 7, [0, 5 << 40 | 1, 5 << 40 | 2])
     mark = watch.next_mark()
-    assert not watch.take_glance(1.0, 7, [mark, 6 << 40 | 1, 6 << 40 | 2])
-    watch.take_glance(2.0, 9, [mark, 7 << 40 | 1, 7 << 40 | 2])
+    assert not watch.take_peek(1.0, 7, [mark, 6 << 40 | 1, 6 << 40 | 2])
+    watch.take_peek(2.0, 9, [mark, 7 << 40 | 1, 7 << 40 | 2])
     assert watch.place is None
 
 
 def stand_in() -> WatchPart:
     """A worker that has kept the first watch for a minute, in which its predecessor was stopped."""
     watch = WatchPart()
-    assert watch.take_glance(0.0, 7, [0, 5 << 40 | 1, 5 << 40 | 2])
+    assert watch.take_peek(0.0, 7, [0, 5 << 40 | 1, 5 << 40 | 2])
     for second in range(60):
-        watch.take_glance(float(second), 7, [watch.next_mark(), 6 << 40 | 1, 6 << 40 | 2])
+        watch.take_peek(float(second), 7, [watch.next_mark(), 6 << 40 | 1, 6 << 40 | 2])
     return watch
 
 
@@ -225,25 +225,25 @@ def test_a_mark_that_arrives_late_ends_no_watch_unless_another_follows_it(again)
     """A worker that was stopped in the middle of a look leaves the mark of that look when it goes
     on. What it had observed is too old; what its stand-in has is not to be lost for it."""
     watch = stand_in()
-    watch.take_glance(60.0, 7, [9000 << 40 | 3, 7 << 40 | 1, 7 << 40 | 2])
+    watch.take_peek(60.0, 7, [9000 << 40 | 3, 7 << 40 | 1, 7 << 40 | 2])
     assert watch.place == 0
     own = watch.next_mark()
     next_one = 9001 << 40 | 3 if again else 1 << 40 | 3
     for second, mark in ((61.0, own), (62.0, next_one), (63.0, own)):
-        watch.take_glance(second, 7, [mark, 8 << 40 | 1, 8 << 40 | 2])
+        watch.take_peek(second, 7, [mark, 8 << 40 | 1, 8 << 40 | 2])
     assert watch.place == (None if again else 0)
     assert watch.is_on is not again
 
 
-def test_a_worker_that_starts_leaves_off_watching_also_where_glances_are_slow():
+def test_a_worker_that_starts_leaves_off_watching_also_where_peeks_are_slow():
     """Otherwise each that starts beside an overloaded store would add a look a second for good."""
     watch = WatchPart()
-    watch.take_glance(0.0, 9, [1 << 40 | 1, 1 << 40 | 2, 1 << 40 | 3])
+    watch.take_peek(0.0, 9, [1 << 40 | 1, 1 << 40 | 2, 1 << 40 | 3])
     assert watch.is_on
     later = PAUSE_SECONDS + 3.0
-    watch.take_glance(later, 9, [8 << 40 | 1, 8 << 40 | 2, 8 << 40 | 3])
+    watch.take_peek(later, 9, [8 << 40 | 1, 8 << 40 | 2, 8 << 40 | 3])
     assert not watch.is_on
-    assert not watch.take_glance(2 * later, 9, [8 << 40 | 1, 8 << 40 | 2, 8 << 40 | 3])
+    assert not watch.take_peek(2 * later, 9, [8 << 40 | 1, 8 << 40 | 2, 8 << 40 | 3])
     assert not watch.is_on, "marks are observed again after such a pause"
 
 
@@ -293,12 +293,12 @@ def _let_happen(fleet: Fleet, what: str, worker: Worker, seconds: float) -> None
         fleet.add()
 
 
-def test_two_glances_within_a_second_that_show_one_mark_raise_no_doubt():
-    """Otherwise a worker that has glanced twice within a second does so for good."""
+def test_two_peeks_within_a_second_that_show_one_mark_raise_no_doubt():
+    """Otherwise a worker that has peeked twice within a second does so for good."""
     watch = WatchPart()
 
     def seen(now: float, mark: int) -> bool:
-        watch.take_glance(now, 1, [mark << 40 | 7])
+        watch.take_peek(now, 1, [mark << 40 | 7])
         return watch.doubts()
 
     assert [seen(0.0, 1), seen(1.0, 2), seen(1.9, 2)] == [False] * 3

@@ -6,7 +6,7 @@ import pytest
 
 from outlast.errors import StoreUnavailable
 from outlast.model.lease import LeaseTerms
-from outlast.store.glances import Glance
+from outlast.store.peeks import Peek
 from outlast.store.presence import NoPresence
 from outlast.store.stacks import StackAsk
 from outlast.store.values import Beat, Snapshot, WorkerRef, WorkerSeen
@@ -129,10 +129,10 @@ async def test_a_lapsed_lease_is_found_and_one_that_is_renewed_is_not(stage):
     assert names == ["lease_lost"]
 
 
-async def test_a_glance_that_shows_work_wakes_the_exchange(stage):
-    stage.worker.take_glance(Glance())
+async def test_a_peek_that_shows_work_wakes_the_exchange(stage):
+    stage.worker.take_peek(Peek())
     assert not stage.worker.nudges.exchange.is_given
-    stage.worker.take_glance(Glance(drawn=7))
+    stage.worker.take_peek(Peek(drawn=7))
     assert stage.worker.nudges.exchange.is_given
 
 

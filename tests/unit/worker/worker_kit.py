@@ -12,7 +12,7 @@ from outlast.model.crash import Crash, CrashKind
 from outlast.model.job import Policy
 from outlast.model.lease import DeathCause
 from outlast.model.lifecycle import Outcome, OutcomeKind, Transition
-from outlast.store.glances import Glance
+from outlast.store.peeks import Peek
 from outlast.store.schedules import NewSchedule
 from outlast.store.values import (
     Answer,
@@ -103,7 +103,7 @@ class FakeOwner:
         self.failures: list[BaseException] = []
         self.looks_for_work = 0
         self.looks: list[Snapshot] = []
-        self.glances: list[Glance] = []
+        self.peeks: list[Peek] = []
         self.reclaimed: list[Transition] = []
         self.pool: Any = None
         self.me = WorkerRef(1, 1)
@@ -132,8 +132,8 @@ class FakeOwner:
     def look_for_work(self) -> None:
         self.looks_for_work += 1
 
-    def take_glance(self, glance: Glance) -> None:
-        self.glances.append(glance)
+    def take_peek(self, peek: Peek) -> None:
+        self.peeks.append(peek)
 
     def take_look(self, look: Snapshot) -> None:
         self.looks.append(look)

@@ -24,7 +24,7 @@ _ENQUEUED = (
     "task,queue,args,priority,run_at,enqueued_at,position,tenant,policy,timeout,expires_at,keep,key"
 )
 # all of a schedule but its name. By columns: who may update or delete in a whole table may also
-# lock it (LOCK TABLE), and every worker reads this one at every glance
+# lock it (LOCK TABLE), and every worker reads this one at every peek
 _SCHEDULED = (
     "call,spec,overlap,catch_up,grace,origin,version,versions,revision,paused,declared,declared_at,"
     "since,next_tick,owed,last_tick,last_job,fired,skipped,missed,last_skip,last_skip_job"

@@ -13,8 +13,8 @@ from outlast.model.job import State
 from outlast.model.lease import DeathCause, Presence
 from outlast.model.lifecycle import Transition, as_applied
 from outlast.store.columns import orphan_of, policy_of, seconds_of
-from outlast.store.glances import Glance, Neighbour
 from outlast.store.lockfile import directory_for, place_in
+from outlast.store.peeks import Neighbour, Peek
 from outlast.store.postgres.pool import Connections
 from outlast.store.postgres.privileges import check_may_serve
 from outlast.store.postgres.session import Transaction
@@ -123,8 +123,8 @@ class WorkerVerbs:
         if not row["renewed"]:
             return Beat(renewed=False)
         cancels = _cancels_of(row["cancels"] or "[]")
-        glance = None if row["drawn"] is None else _glance_of(row)
-        return Beat(True, cancels, row["drain"], asks_of(row["stacks"]), glance)
+        peek = None if row["drawn"] is None else _peek_of(row)
+        return Beat(True, cancels, row["drain"], asks_of(row["stacks"]), peek)
 
     async def reconcile(self, me: WorkerRef, held: Collection[int]) -> list[Pair]:
         which = (me.worker_id, me.epoch, list(held))
@@ -156,8 +156,8 @@ class WorkerVerbs:
             pauses=rows[0]["pauses"],
         )
 
-    async def glance(self, me: WorkerRef) -> Glance:
-        return _glance_of((await self._fetch(_WORKERS["glance"], me.worker_id))[0])
+    async def peek(self, me: WorkerRef) -> Peek:
+        return _peek_of((await self._fetch(_WORKERS["peek"], me.worker_id))[0])
 
     async def keep_watch(self, place: int, mark: int) -> None:
         """No commit waits for it."""
@@ -234,9 +234,9 @@ class WorkerVerbs:
         return rows
 
 
-def _glance_of(row: Any) -> Glance:
+def _peek_of(row: Any) -> Peek:
     locks, named = directory_for(None), _neighbours_of(row["neighbours"] or "[]")
-    return Glance(
+    return Peek(
         drawn=row["drawn"],
         next_due=row["next_due"],
         next_tick=row["next_tick"],

@@ -17,13 +17,13 @@ from outlast.base.clock import SYSTEM, Clock
 from outlast.errors import ConfigError
 from outlast.model.lease import DeathCause
 from outlast.model.lifecycle import Transition
-from outlast.store.glances import Glance
 from outlast.store.inspector import Inspector
 from outlast.store.lockfile import LockFile, directory_for, refuses
 from outlast.store.logs import JobLog
 from outlast.store.migrations import check_usable, load
 from outlast.store.minutes import Counted
 from outlast.store.paths import is_there
+from outlast.store.peeks import Peek
 from outlast.store.protocol import EXPIRE_MAX, ORPHANS_MAX, OVERDUE_MAX, PRUNE_MAX
 from outlast.store.rows import WorkerStatus
 from outlast.store.sqlite import exchange as sqlite_exchange
@@ -247,12 +247,12 @@ class SqliteStore(SqliteActionVerbs, SqliteScheduleVerbs):
             lambda cursor: workers.observe(cursor, self._clock.wall(), slack, locks)
         )
 
-    async def glance(self, me: WorkerRef) -> Glance:
+    async def peek(self, me: WorkerRef) -> Peek:
         """Return nothing: a look costs no server anything here, so each worker watches."""
-        return Glance()
+        return Peek()
 
     async def keep_watch(self, place: int, mark: int) -> None:
-        """Do nothing: no glance shows a watch."""
+        """Do nothing: no peek shows a watch."""
 
     async def tell_gone(self, lock: LockIdentity, begun: int | None) -> int:
         """Wakes no worker."""

@@ -22,7 +22,7 @@ from outlast.model.job import ALONE_IN_RUNNER
 from outlast.model.lifecycle import Outcome, OutcomeKind, Transition
 from outlast.model.pause import NO_PAUSES, Pauses
 from outlast.store.bisect import exchange_bisecting
-from outlast.store.glances import Glance
+from outlast.store.peeks import Peek
 from outlast.store.protocol import OUTCOMES_MAX, Store
 from outlast.store.values import TRIP_BYTES, Answer, Claimed, ClaimRequest, Exchanged, WorkerRef
 from outlast.store.wakeup import Health
@@ -111,9 +111,9 @@ class Exchange:
         """Note that new work may exist: the next run looks even if it is early."""
         self._pacing.hint()
 
-    def take_glance(self, glance: Glance) -> bool:
-        """Take in a glance at the store; return whether to make a trip now."""
-        return self._pacing.take_glance(glance)
+    def take_peek(self, peek: Peek) -> bool:
+        """Take in a peek at the store; return whether to make a trip now."""
+        return self._pacing.take_peek(peek)
 
     async def run_once(self) -> float:
         """Do one trip if there is anything to report or a slot to fill."""

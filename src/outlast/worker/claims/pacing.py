@@ -1,10 +1,10 @@
 """Decides when the exchange makes its next trip to the store: the one place that does.
 
 A worker asks for work at once when it hears of some: by a notification, from the sweeper, or from a
-glance at the store, which shows that a position was drawn since the last one or that a job falls
+peek at the store, which shows that a position was drawn since the last one or that a job falls
 due before the next one. Otherwise it asks when the last reply said that something falls due, and at
 each poll, since each hint may be lost. It polls less often where something else would tell it of
-new work: glances, a wake-up that looks for each write by itself, or a messenger in good health.
+new work: peeks, a wake-up that looks for each write by itself, or a messenger in good health.
 
 Which of many idle workers follows a hint is decided in ``wake_turns``.
 """
@@ -13,13 +13,13 @@ from __future__ import annotations
 
 from outlast.base.clock import Clock
 from outlast.model.lease import LOOK_SECONDS
-from outlast.store.glances import Glance
+from outlast.store.peeks import Peek
 from outlast.store.values import Exchanged
 from outlast.store.wakeup import Health
 from outlast.wakeup.inbox import Inbox
 from outlast.worker.claims.wake_turns import WakeTurns
 
-POLL_FACTOR_WHERE_SHOWN = 5.0  # glances, or looks for writes, show new and due jobs
+POLL_FACTOR_WHERE_SHOWN = 5.0  # peeks, or looks for writes, show new and due jobs
 POLL_FACTOR_WITH_MESSENGER = 10.0
 PAUSE_SECONDS_MIN = 0.001
 
@@ -51,8 +51,8 @@ class Pacing:
         self._turns = turns
         self._inbox = inbox
         self._health = health
-        self._drawn: int | None = None  # the last position that a glance has shown
-        self._glanced_at = self._look_at = clock.boot()
+        self._drawn: int | None = None  # the last position that a peek has shown
+        self._peeked_at = self._look_at = clock.boot()
         self.asked_at = clock.boot() - poll  # when the last trip began
         self.is_hinted = False  # new work may exist: the next run asks even if it is early
 
@@ -60,18 +60,18 @@ class Pacing:
         """Note that new work may exist."""
         self.is_hinted = True
 
-    def take_glance(self, glance: Glance) -> bool:
-        """Take in a glance at the store; return whether to make a trip now. Where a messenger
+    def take_peek(self, peek: Peek) -> bool:
+        """Take in a peek at the store; return whether to make a trip now. Where a messenger
         announces work, that is left to it."""
-        if self._inbox is not None or glance.drawn is None:
+        if self._inbox is not None or peek.drawn is None:
             return False
-        before_at, self._glanced_at = self._glanced_at, self._clock.boot()
-        before, self._drawn = self._drawn, glance.drawn
-        rest = max(LOOK_SECONDS, self._glanced_at - before_at)  # until the next one
+        before_at, self._peeked_at = self._peeked_at, self._clock.boot()
+        before, self._drawn = self._drawn, peek.drawn
+        rest = max(LOOK_SECONDS, self._peeked_at - before_at)  # until the next one
         is_new = before is None or (
-            before != glance.drawn and self._turns.hear_of_look(before, glance.drawn)
+            before != peek.drawn and self._turns.hear_of_look(before, peek.drawn)
         )
-        if is_new or (glance.next_due is not None and glance.next_due <= rest):
+        if is_new or (peek.next_due is not None and peek.next_due <= rest):
             self.hint()
         return self.is_hinted
 

@@ -23,7 +23,7 @@ from outlast.worker.claims.ledger import Ledger
 from outlast.worker.running import Running
 from outlast.worker.service import Nudge
 
-READ_SECONDS = 3.5  # since the last look or glance, which shows the version, and was due before
+READ_SECONDS = 3.5  # since the last look or peek, which shows the version, and was due before
 RECALL_SECONDS = 0.05  # between two looks whether the runners have answered a recall
 STOP_REASON = "pause"
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from outlast.store.wakeup import Wakeup
 from outlast.worker.claims.wake_turns import WakeTurns
 
-EASED_SECONDS = 2.25  # between two glances, where they are rare: a heartbeat is 2 s by default
+EASED_SECONDS = 2.25  # between two peeks, where they are rare: a heartbeat is 2 s by default
 EASED_PEERS = 10  # workers of a kind, from which on theirs together are frequent
 
 
@@ -18,8 +18,8 @@ def never() -> bool:
 
 
 def is_among_many(wakeup: Wakeup | None, kind: WakeTurns) -> Callable[[], bool]:
-    """Return what says whether a worker may glance rarely: it hears of new work by its wake-up, and
-    enough others of its kind glance, too."""
+    """Return what says whether a worker may peek rarely: it hears of new work by its wake-up, and
+    enough others of its kind peek, too."""
     if wakeup is None:
         return never
     return lambda: wakeup.health.good and kind.peers >= EASED_PEERS

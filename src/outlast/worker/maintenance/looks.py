@@ -5,8 +5,8 @@ What each worker reads of the store all the time shows the marks of the watchers
 and the next few workers whose lock files this one may see. Those it probes itself, each second:
 only a worker of the same host can, and the watchers may be on other hosts.
 
-Beats bring such a glance along, and a worker asks for one by itself where none was brought for a
-second. It leaves that out where it hears of new work at once, and enough others of its kind glance
+Beats bring such a peek along, and a worker asks for one by itself where none was brought for a
+second. It leaves that out where it hears of new work at once, and enough others of its kind peek
 as well: then the beats' will do, as long as none of them shows that a watcher may be gone.
 """
 
@@ -17,8 +17,8 @@ from collections.abc import Callable
 from outlast.base.clock import Clock
 from outlast.model.lease import LOOK_SECONDS
 from outlast.model.watch import WatchPart
-from outlast.store.glances import Glance
 from outlast.store.lockfile import Probe, probe
+from outlast.store.peeks import Peek
 from outlast.store.protocol import Store
 from outlast.store.values import WorkerRef
 from outlast.worker.claims.peers import EASED_SECONDS, never
@@ -26,7 +26,7 @@ from outlast.worker.claims.peers import EASED_SECONDS, never
 
 class OwnLooks:
     """The looks of one worker of the host of ``boot_id``, as ``me`` returns it. ``is_eased``:
-    whether glances may be rare."""
+    whether peeks may be rare."""
 
     def __init__(
         self,
@@ -43,46 +43,46 @@ class OwnLooks:
         self._clock = clock
         self._is_eased = is_eased
         self._watch = WatchPart()
-        self._glance = Glance()
-        self._glanced_at = float("-inf")
+        self._peek = Peek()
+        self._peeked_at = float("-inf")
         self._has_stepped_in = False
 
-    async def glance(self) -> Glance | None:
-        """Glance at the store, unless that was done lately, and leave a mark where a watch was
+    async def peek(self) -> Peek | None:
+        """Peek at the store, unless that was done lately, and leave a mark where a watch was
         free; return what is new."""
-        glance = None
-        if self._clock.boot() - self._glanced_at >= self._glance_seconds():
-            glance = await self._store.glance(self._me())
-            self.take(glance)
+        peek = None
+        if self._clock.boot() - self._peeked_at >= self._peek_seconds():
+            peek = await self._store.peek(self._me())
+            self.take(peek)
         if self._has_stepped_in:
             self._has_stepped_in = False
             await self._leave_mark()
-        return glance
+        return peek
 
-    def take(self, glance: Glance) -> bool:
-        """Take in a glance; return whether this worker steps in for a watcher."""
-        self._glance, self._glanced_at = glance, self._clock.boot()
-        if self._watch.take_glance(self._glanced_at, self._me().worker_id, glance.watches):
+    def take(self, peek: Peek) -> bool:
+        """Take in a peek; return whether this worker steps in for a watcher."""
+        self._peek, self._peeked_at = peek, self._clock.boot()
+        if self._watch.take_peek(self._peeked_at, self._me().worker_id, peek.watches):
             self._has_stepped_in = True
         return self._has_stepped_in
 
     def pause(self) -> float:
         """Return the seconds to wait where no look is wanted."""
         return (
-            LOOK_SECONDS / 2 if self._may_glance_rarely() and self._watch.doubts() else LOOK_SECONDS
+            LOOK_SECONDS / 2 if self._may_peek_rarely() and self._watch.doubts() else LOOK_SECONDS
         )
 
-    def _glance_seconds(self) -> float:
-        if self._may_glance_rarely() and not self._watch.doubts():
+    def _peek_seconds(self) -> float:
+        if self._may_peek_rarely() and not self._watch.doubts():
             return EASED_SECONDS
         return LOOK_SECONDS / 2
 
-    def _may_glance_rarely(self) -> bool:
+    def _may_peek_rarely(self) -> bool:
         return self._is_eased() and not self._watch.is_on
 
     def are_wanted(self) -> bool:
-        """Whether this worker is to look at all, after the last glance."""
-        return not self._glance.watches or self._watch.is_on or self._has_free_neighbour()
+        """Whether this worker is to look at all, after the last peek."""
+        return not self._peek.watches or self._watch.is_on or self._has_free_neighbour()
 
     async def note_success(self) -> None:
         """Leave a mark, where this worker keeps a watch: a look has succeeded."""
@@ -90,7 +90,7 @@ class OwnLooks:
             await self._leave_mark()
 
     def forget(self) -> None:
-        """Start over: a glance or a look has failed."""
+        """Start over: a peek or a look has failed."""
         self._watch.forget()
 
     async def _leave_mark(self) -> None:
@@ -100,5 +100,5 @@ class OwnLooks:
     def _has_free_neighbour(self) -> bool:
         return any(
             probe(each.lock_path, each.lock_device, each.lock_inode, self._boot_id) is Probe.FREE
-            for each in self._glance.neighbours
+            for each in self._peek.neighbours
         )

@@ -32,8 +32,8 @@ from outlast.model.crash import CrashKind
 from outlast.model.lease import LOOK_FRACTION, LOOK_SECONDS, DeathCause, Observer, PresenceObserver
 from outlast.model.lifecycle import Outcome, OutcomeKind, Transition, decide
 from outlast.store import lockfile
-from outlast.store.glances import Glance
 from outlast.store.lockfile import Probe, probe
+from outlast.store.peeks import Peek
 from outlast.store.protocol import ORPHANS_MAX, Store
 from outlast.store.values import Orphan, Snapshot, WorkerRef, WorkerSeen
 from outlast.worker.base import Owner
@@ -107,7 +107,7 @@ class Reaper:
 
     async def run_once(self) -> float:
         """Look at every worker once, reap those that are gone, reclaim what they held; where
-        other workers do that, only glance at the store."""
+        other workers do that, only peek at the store."""
         if self._looks is not None and not await self._has_to_look(self._looks):
             return self._looks.pause()
         asked_at = self._clock.boot()
@@ -126,20 +126,20 @@ class Reaper:
         soon = self._presence.pause or LOOK_SECONDS
         return min([LOOK_SECONDS, soon, *(each.lease * LOOK_FRACTION for each in look.workers)])
 
-    def take_glance(self, glance: Glance) -> None:
-        """Take in a glance that came with a beat."""
-        self._owner.take_glance(glance)
-        if self._looks is not None and self._looks.take(glance):
+    def take_peek(self, peek: Peek) -> None:
+        """Take in a peek that came with a beat."""
+        self._owner.take_peek(peek)
+        if self._looks is not None and self._looks.take(peek):
             self.nudge.give()
 
     async def _has_to_look(self, looks: OwnLooks) -> bool:
         try:
-            glance = await looks.glance()
+            peek = await looks.peek()
         except StoreError:
             self._forget()
             raise
-        if glance is not None:
-            self._owner.take_glance(glance)
+        if peek is not None:
+            self._owner.take_peek(peek)
         return self._first or looks.are_wanted()
 
     async def _look(self) -> Snapshot:

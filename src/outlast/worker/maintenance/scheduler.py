@@ -2,7 +2,7 @@
 
 Every worker does this for all schedules that were put at run time, and for those of the code that
 it declares itself: so a live worker declares what is fired. Which worker is first does not matter,
-since a firing is a compare-and-set (``store.schedules``). A glance or look of the reaper's shows
+since a firing is a compare-and-set (``store.schedules``). A peek or look of the reaper's shows
 when the next one is due; until then nothing is asked.
 """
 
@@ -18,7 +18,7 @@ from outlast.base.clock import Clock
 from outlast.errors import BadData, ConfigError, describe
 from outlast.events import emit
 from outlast.store.batches import split
-from outlast.store.glances import Glance
+from outlast.store.peeks import Peek
 from outlast.store.protocol import Store
 from outlast.store.schedules import (
     DECLARED_SECONDS,
@@ -71,7 +71,7 @@ class Scheduler:
         self._answers: dict[str, Put] = {}
         self._told = _Told(clock)
 
-    def take_look(self, look: Snapshot | Glance) -> None:
+    def take_look(self, look: Snapshot | Peek) -> None:
         """Note when a schedule is due, and wait no longer than that."""
         self._due_at = math.inf if look.next_tick is None else self._at(look.next_tick)
         if look.next_tick is not None:

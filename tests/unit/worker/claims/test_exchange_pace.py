@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from outlast.model.lease import LOOK_SECONDS
-from outlast.store.glances import Glance
+from outlast.store.peeks import Peek
 from outlast.store.values import Answer, ClaimRequest, Exchanged
 from outlast.store.wakeup import Health
 from outlast.wakeup.inbox import Inbox
@@ -70,11 +70,11 @@ async def test_a_busy_end_is_handed_in_again_after_a_short_pause(bench):
 # ---------------------------------------------------------------------------- how often
 
 
-async def test_an_idle_worker_makes_few_trips_where_glances_show_new_jobs(bench):
+async def test_an_idle_worker_makes_few_trips_where_peeks_show_new_jobs(bench):
     assert await bench.exchange.run_once() == POLL
-    bench.exchange.take_glance(Glance())
+    bench.exchange.take_peek(Peek())
     assert await bench.exchange.run_once() == POLL, "this store does not say"
-    bench.exchange.take_glance(Glance(drawn=7))
+    bench.exchange.take_peek(Peek(drawn=7))
     assert await bench.exchange.run_once() == POLL * POLL_FACTOR_WHERE_SHOWN
     bench.store.script = [accepted(0, next_due=0.3)]
     assert await bench.exchange.run_once() == 0.3
@@ -93,7 +93,7 @@ async def test_an_idle_worker_makes_few_trips_where_its_wake_up_looks_for_writes
 
 
 async def test_a_busy_worker_checks_in_time_whether_attempts_were_superseded(bench):
-    bench.exchange.take_glance(Glance(drawn=7))
+    bench.exchange.take_peek(Peek(drawn=7))
     bench.ledger.claim([claimed(3)])
     assert await bench.exchange.run_once() == LOOK
 
@@ -101,7 +101,7 @@ async def test_a_busy_worker_checks_in_time_whether_attempts_were_superseded(ben
 async def test_new_jobs_are_looked_for_without_a_notification(bench):
     told = []
     for drawn in (7, 7, 8, 8):
-        told.append(bench.exchange.take_glance(Glance(drawn=drawn)))
+        told.append(bench.exchange.take_peek(Peek(drawn=drawn)))
         await bench.exchange.run_once()
     assert told == [True, False, True, False]
 
@@ -111,16 +111,16 @@ async def test_new_jobs_are_looked_for_without_a_notification(bench):
     [(None, False), (LOOK_SECONDS + 0.1, False), (LOOK_SECONDS, True), (-3.0, True)],
 )
 async def test_a_job_due_before_the_next_look_shortens_the_pause(bench, next_due, told):
-    bench.exchange.take_glance(Glance(drawn=7))
+    bench.exchange.take_peek(Peek(drawn=7))
     await bench.exchange.run_once()
-    assert bench.exchange.take_glance(Glance(drawn=7, next_due=next_due)) == told
+    assert bench.exchange.take_peek(Peek(drawn=7, next_due=next_due)) == told
 
 
-async def test_a_job_due_before_the_next_glance_counts_as_due_where_glances_are_rare(bench):
+async def test_a_job_due_before_the_next_peek_counts_as_due_where_peeks_are_rare(bench):
     told = []
     for _ in range(3):
         bench.clock.advance(2.0)
-        told.append(bench.exchange.take_glance(Glance(drawn=7, next_due=1.9)))
+        told.append(bench.exchange.take_peek(Peek(drawn=7, next_due=1.9)))
         await bench.exchange.run_once()
     assert told == [True, True, True]
 

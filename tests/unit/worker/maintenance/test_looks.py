@@ -8,8 +8,8 @@ import pytest
 
 from outlast.errors import StoreUnavailable
 from outlast.model.lease import LOOK_SECONDS, DeathCause
-from outlast.store.glances import Glance, Neighbour
 from outlast.store.lockfile import boot_id
+from outlast.store.peeks import Neighbour, Peek
 from outlast.store.values import WorkerRef
 from outlast.store.wakeup import Listening
 from outlast.worker.claims.peers import EASED_PEERS, is_among_many
@@ -33,20 +33,20 @@ class Registers(Rows):
         self.neighbours: tuple[Neighbour, ...] = ()
         self.looks = 0
         self.kept: list[int] = []
-        self.glance_fails = False
-        self.glances = 0
+        self.peek_fails = False
+        self.peeks = 0
 
-    async def glance(self, me: WorkerRef) -> Glance:
+    async def peek(self, me: WorkerRef) -> Peek:
         assert me.worker_id == OWN
-        if self.glance_fails:
+        if self.peek_fails:
             raise StoreUnavailable("away")
-        self.glances += 1
+        self.peeks += 1
         return self.show()
 
-    def show(self) -> Glance:
+    def show(self) -> Peek:
         for place in self.others:
             self.marks[place] += 1 << 40 if self.marks[place] else 1 << 40 | 7 + place
-        return Glance(drawn=3, watches=tuple(self.marks), neighbours=self.neighbours)
+        return Peek(drawn=3, watches=tuple(self.marks), neighbours=self.neighbours)
 
     async def keep_watch(self, place: int, mark: int) -> None:
         self.marks[place] = mark
@@ -79,16 +79,16 @@ class Scene:
             looks=looks,
         )
 
-    async def glances(self, seconds: float, *, beats: bool = True) -> int:
-        """Return how many glances were asked for in these seconds, in which a beat each 2 s brings
+    async def peeks(self, seconds: float, *, beats: bool = True) -> int:
+        """Return how many peeks were asked for in these seconds, in which a beat each 2 s brings
         one as well."""
-        before, end, beat_at = self.rows.glances, self.clock.boot() + seconds, self.clock.boot()
+        before, end, beat_at = self.rows.peeks, self.clock.boot() + seconds, self.clock.boot()
         while self.clock.boot() < end:
             if beats and self.clock.boot() >= beat_at:
-                self.reaper.take_glance(self.rows.show())
+                self.reaper.take_peek(self.rows.show())
                 beat_at += 2.0
             self.clock.advance(await self.reaper.run_once())
-        return self.rows.glances - before
+        return self.rows.peeks - before
 
     async def looks(self, seconds: int) -> int:
         """Return how many looks there were in these seconds."""
@@ -103,11 +103,11 @@ def scene():
     return Scene()
 
 
-async def test_a_worker_beside_three_that_watch_only_glances(scene):
+async def test_a_worker_beside_three_that_watch_only_peeks(scene):
     assert await scene.looks(3) == 2, "until it has seen that others watch"
     assert await scene.looks(100) == 0
-    assert (len(scene.owner.glances), scene.rows.kept) == (103, [])
-    assert {each.drawn for each in scene.owner.glances} == {3}
+    assert (len(scene.owner.peeks), scene.rows.kept) == (103, [])
+    assert {each.drawn for each in scene.owner.peeks} == {3}
 
 
 async def test_a_worker_steps_in_where_a_mark_stands_still_and_leaves_its_own_after_each_look(
@@ -144,11 +144,11 @@ async def test_orphans_that_cannot_be_given_back_leave_no_mark(scene):
     assert scene.rows.kept == []
 
 
-async def test_a_glance_that_fails_starts_the_observing_over(scene):
+async def test_a_peek_that_fails_starts_the_observing_over(scene):
     scene.rows.others = {0, 1}
     scene.rows.workers = [reaper_kit.seen(2, lease=10.0)]
     await scene.looks(9)
-    await fail_once(scene.reaper, scene.rows, "glance_fails")
+    await fail_once(scene.reaper, scene.rows, "peek_fails")
     await scene.looks(9)
     assert scene.rows.reaped == []
     await scene.looks(3)
@@ -170,34 +170,34 @@ async def test_a_free_lock_file_of_a_neighbour_asks_for_a_look_by_a_worker_that_
     assert await scene.looks(10) == 0
 
 
-async def test_beats_bring_the_glances_of_a_worker_that_hears_of_new_work_beside_others(scene):
+async def test_beats_bring_the_peeks_of_a_worker_that_hears_of_new_work_beside_others(scene):
     await scene.looks(5)
     scene.is_eased = True
-    shown = len(scene.owner.glances)
-    assert await scene.glances(100.0) == 0
-    assert len(scene.owner.glances) == shown + 50
+    shown = len(scene.owner.peeks)
+    assert await scene.peeks(100.0) == 0
+    assert len(scene.owner.peeks) == shown + 50
     assert scene.rows.looks == 2
 
 
-async def test_a_worker_to_which_no_beat_brings_a_glance_asks_for_it(scene):
+async def test_a_worker_to_which_no_beat_brings_a_peek_asks_for_it(scene):
     await scene.looks(5)
     scene.is_eased = True
-    assert await scene.glances(30.0, beats=False) == 10
+    assert await scene.peeks(30.0, beats=False) == 10
 
 
-async def test_a_worker_that_may_not_hear_of_new_work_glances_each_second_beside_its_beats(scene):
+async def test_a_worker_that_may_not_hear_of_new_work_peeks_each_second_beside_its_beats(scene):
     await scene.looks(5)
-    assert await scene.glances(20.0) == 10, "the other ten came with beats"
+    assert await scene.peeks(20.0) == 10, "the other ten came with beats"
 
 
 async def test_a_mark_that_stands_still_is_looked_at_again_soon(scene):
     await scene.looks(5)
     scene.is_eased = True
-    await scene.glances(20.0)
+    await scene.peeks(20.0)
     scene.rows.others = {0, 2}
-    await scene.glances(0.5)
+    await scene.peeks(0.5)
     assert scene.rows.kept == [], "it may have been late"
-    await scene.glances(4.5, beats=False)
+    await scene.peeks(4.5, beats=False)
     assert scene.rows.kept[0] == 1
 
 
@@ -206,42 +206,42 @@ async def test_a_beat_that_shows_a_free_watch_lets_the_reaper_run_at_once(scene)
     scene.is_eased = True
     assert not scene.reaper.nudge.is_given
     scene.rows.marks[1], scene.rows.others = 0, {0, 2}
-    scene.reaper.take_glance(scene.rows.show())
+    scene.reaper.take_peek(scene.rows.show())
     assert scene.reaper.nudge.is_given
     assert await scene.reaper.run_once() == LOOK_SECONDS
     assert scene.rows.kept == [1, 1]
 
 
-async def test_the_lock_files_of_neighbours_are_probed_each_second_between_glances(scene, lock):
+async def test_the_lock_files_of_neighbours_are_probed_each_second_between_peeks(scene, lock):
     scene.rows.workers = [with_lock(lock)]
     scene.rows.neighbours = (Neighbour(2, str(lock.path), lock.device, lock.inode),)
     await scene.looks(5)
     scene.is_eased = True
-    scene.reaper.take_glance(scene.rows.show())
-    glances = scene.rows.glances
+    scene.reaper.take_peek(scene.rows.show())
+    peeks = scene.rows.peeks
     await scene.reaper.run_once()
     lock.release(unlink=False)
     scene.clock.advance(LOOK_SECONDS)
     await scene.reaper.run_once()
-    assert (scene.rows.reaped, scene.rows.glances) == ([2], glances)
+    assert (scene.rows.reaped, scene.rows.peeks) == ([2], peeks)
 
 
 async def test_where_a_store_shares_no_looks_each_worker_takes_each(scene):
-    async def nothing(me: WorkerRef) -> Glance:
-        return Glance()
+    async def nothing(me: WorkerRef) -> Peek:
+        return Peek()
 
-    scene.rows.glance = nothing
+    scene.rows.peek = nothing
     assert await scene.looks(20) == 20
     assert scene.rows.kept == []
 
 
-async def test_a_worker_that_only_glances_does_so_each_second(scene):
+async def test_a_worker_that_only_peeks_does_so_each_second(scene):
     scene.rows.workers = [reaper_kit.seen(2, lease=1.5)]
     await scene.looks(5)
     assert await scene.reaper.run_once() == LOOK_SECONDS
 
 
-async def test_glances_are_rare_only_where_new_work_is_heard_of_and_many_glance():
+async def test_peeks_are_rare_only_where_new_work_is_heard_of_and_many_peek():
     class Kind:
         peers = EASED_PEERS
 

@@ -358,7 +358,7 @@ FOR EACH STATEMENT EXECUTE FUNCTION outlast_commit_locally_v1();
 
 -- Who watches over all workers, and what each worker reads all the time: by itself, and with its beats.
 \ir functions/outlast_keep_watch_v1.sql
-\ir functions/outlast_glance_v1.sql
+\ir functions/outlast_peek_v1.sql
 \ir functions/outlast_heartbeat_v1.sql
 
 -- Presence: a lock that a live worker's session holds, and that is gone as soon as the session is.

@@ -116,8 +116,8 @@ UPDATE outlast_workers SET presence = NULL, presence_off = $2 WHERE id = $1
 -- name: heartbeat
 SELECT * FROM outlast_heartbeat_v1($1, $2)
 
--- name: glance
-SELECT * FROM outlast_glance_v1($1)
+-- name: peek
+SELECT * FROM outlast_peek_v1($1)
 
 -- name: observe
 -- One look at all workers that hold a lease, and at what no worker looks after (see

@@ -1,4 +1,4 @@
--- Renew a lease, look for requests (cancel, drain, stacks), and glance at what each worker reads all the time. Not
+-- Renew a lease, look for requests (cancel, drain, stacks), and peek at what each worker reads all the time. Not
 -- renewed: the lease is lost. A plain update does not conflict with the KEY SHARE of an exchange. It waits for
 -- a reap or a reconnect (FOR UPDATE) and then checks the status again: a worker that was reaped meanwhile is
 -- not renewed.
@@ -9,9 +9,9 @@
 --
 -- And it does not wait for those that have locked a table that it reads, or wait for that (VACUUM FULL, CLUSTER,
 -- most of ALTER TABLE): that may take longer than a lease, at whose end the worker would end healthy attempts.
--- Then this beat brings no cancels and no glance; a later one does. ACCESS SHARE is what the look takes anyway.
+-- Then this beat brings no cancels and no peek; a later one does. ACCESS SHARE is what the look takes anyway.
 -- Nor does it fail because something that is not the lease cannot be read: the worker, which is left without a
--- glance, asks for one by itself, and says what fails.
+-- peek, asks for one by itself, and says what fails.
 CREATE FUNCTION outlast_heartbeat_v1(
     p_worker bigint, p_registration text,
     OUT renewed boolean, OUT drain boolean, OUT stacks text, OUT cancels text,
@@ -38,7 +38,7 @@ BEGIN
         SELECT json_agg(json_build_array(j.id, j.token))::text INTO cancels
         FROM outlast_jobs j WHERE j.worker_id = p_worker AND j.cancel_requested;
         SELECT g.* INTO drawn, next_due, next_tick, pauses, watches, neighbours
-        FROM outlast_glance_v1(p_worker) g;
+        FROM outlast_peek_v1(p_worker) g;
     EXCEPTION WHEN OTHERS THEN
         NULL;
     END;

@@ -1,6 +1,6 @@
 -- When this worker may take a suspect: now, if one is due; else when the first one falls due that waits out a back-off;
 -- NULL: never. Of its own tasks and queues, and without what is paused: another's suspect, or one that no worker
--- serves, would look due to each idle worker again and again. Runs inside outlast_glance_v1, where any suspect waits;
+-- serves, would look due to each idle worker again and again. Runs inside outlast_peek_v1, where any suspect waits;
 -- reads only, lane by lane. Names on the worker's row that cannot be read: now, as the exchange then tells better.
 CREATE FUNCTION outlast_suspect_due_v1(p_worker bigint, p_now timestamptz) RETURNS timestamptz
 LANGUAGE plpgsql

@@ -10,7 +10,7 @@
 -- May see: those of the same boot of the host whose lock file is in the same directory of the same file system.
 -- Containers of a host share its boot, and users its file systems: a neighbour of another one tells this worker
 -- nothing, and three of them would hide the one that only this worker can find dead.
-CREATE FUNCTION outlast_glance_v1(
+CREATE FUNCTION outlast_peek_v1(
     p_worker bigint,
     OUT drawn bigint, OUT next_due double precision, OUT next_tick double precision, OUT pauses text,
     OUT watches text, OUT neighbours text)

@@ -1,4 +1,4 @@
-"""A glance shows the neighbours on a worker's host; what it costs depends on nothing that grows."""
+"""A peek shows the neighbours on a worker's host; what it costs depends on nothing that grows."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import asyncpg
 from outlast.store.postgres.store import PostgresStore
 from outlast.store.rows import WorkerStatus
 from tests.conformance.kit import Hands, enqueued, job
-from tests.conformance.test_glance import glance, on_host
+from tests.conformance.test_peek import on_host, peek
 from tests.postgres.entries_kit import entries_read
 
 INDEX = "outlast_workers_live"
@@ -21,7 +21,7 @@ async def test_neighbours_are_the_next_three_live_workers_of_the_host(store: Pos
     await Hands.on(store, "without", boot_id="here")
 
     async def neighbours(number: int) -> list[str]:
-        shown = await glance(workers[number])
+        shown = await peek(workers[number])
         return [Path(each.lock_path).name[1] for each in shown.neighbours]
 
     assert await neighbours(0) == ["1", "2", "3"]
@@ -51,20 +51,20 @@ async def test_workers_whose_lock_files_one_cannot_see_are_no_neighbours(
         await on_host(store, f"deeper/{number}", lock_device=1)
     visible = await on_host(store, "visible", lock_device=1)
     for one, other in ((own, visible), (visible, own)):
-        assert [each.worker_id for each in (await glance(one)).neighbours] == [other.me.worker_id]
+        assert [each.worker_id for each in (await peek(one)).neighbours] == [other.me.worker_id]
 
 
-async def test_a_beat_brings_a_glance_along(store: PostgresStore) -> None:
+async def test_a_beat_brings_a_peek_along(store: PostgresStore) -> None:
     hands, other = await on_host(store, "a"), await on_host(store, "b")
     await enqueued(store, job(), job())
     await store.keep_watch(1, 77)
     beat = await store.heartbeat(hands.me)
-    shown = await glance(hands)
-    assert beat.glance is not None
-    assert beat.glance == shown
-    assert beat.glance.drawn
-    assert beat.glance.watches == (0, 77, 0)
-    assert [each.worker_id for each in beat.glance.neighbours] == [other.me.worker_id]
+    shown = await peek(hands)
+    assert beat.peek is not None
+    assert beat.peek == shown
+    assert beat.peek.drawn
+    assert beat.peek.watches == (0, 77, 0)
+    assert [each.worker_id for each in beat.peek.neighbours] == [other.me.worker_id]
 
 
 async def test_a_beat_renews_the_lease_also_where_nothing_else_can_be_read(
@@ -75,25 +75,25 @@ async def test_a_beat_renews_the_lease_also_where_nothing_else_can_be_read(
     for what in ("outlast_schedules", "outlast_pauses"):
         await session.execute(f"ALTER TABLE {what} RENAME TO away")
         beat = await store.heartbeat(hands.me)
-        assert (beat.renewed, beat.glance) == (True, None)
+        assert (beat.renewed, beat.peek) == (True, None)
         await session.execute(f"ALTER TABLE away RENAME TO {what}")
-    assert (await store.heartbeat(hands.me)).glance is not None
+    assert (await store.heartbeat(hands.me)).peek is not None
     await session.close()
 
 
-async def test_a_glance_reads_as_much_beside_a_hundred_workers_as_beside_ten(
+async def test_a_peek_reads_as_much_beside_a_hundred_workers_as_beside_ten(
     store: PostgresStore,
 ) -> None:
     costs = []
     for count in (10, 90):
         workers = [await on_host(store, f"{count}-{number}") for number in range(count)]
         before = await entries_read(store, INDEX)
-        await glance(workers[count // 2])
+        await peek(workers[count // 2])
         costs.append(await entries_read(store, INDEX) - before)
     assert costs[1] <= costs[0], costs
 
 
-async def test_a_thousand_marks_cost_a_glance_nothing_behind_an_open_transaction(
+async def test_a_thousand_marks_cost_a_peek_nothing_behind_an_open_transaction(
     store: PostgresStore, pg_url: str
 ) -> None:
     """A row that was written as often would have a thousand versions, each in the way."""
@@ -105,7 +105,7 @@ async def test_a_thousand_marks_cost_a_glance_nothing_behind_an_open_transaction
     await session.execute(
         "SELECT outlast_keep_watch_v1(1 + n % 3, 1000 + n) FROM generate_series(1, 1000) n"
     )
-    assert (await glance(worker)).watches == (1999, 2000, 1998)
+    assert (await peek(worker)).watches == (1999, 2000, 1998)
     size = await session.fetchval("SELECT pg_relation_size('outlast_watch_1_seq')")
     assert size == await session.fetchval("SELECT current_setting('block_size')::int")
     await session.close()

@@ -14,7 +14,7 @@ class Neighbour(msgspec.Struct, frozen=True):
     lock_inode: int | None
 
 
-class Glance(msgspec.Struct, frozen=True, kw_only=True):
+class Peek(msgspec.Struct, frozen=True, kw_only=True):
     """What each worker reads all the time; its cost does not depend on how many there are.
 
     Attributes:

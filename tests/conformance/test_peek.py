@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from outlast.store.glances import Glance
+from outlast.store.peeks import Peek
 from outlast.store.protocol import Store
 from tests.conformance.kit import Hands
 
@@ -21,23 +21,23 @@ async def on_host(store: Store, name: str, boot_id: str = "here", **fields: Any)
     return await Hands.on(store, name, **values)
 
 
-async def glance(hands: Hands) -> Glance:
-    return await hands.store.glance(hands.me)
+async def peek(hands: Hands) -> Peek:
+    return await hands.store.peek(hands.me)
 
 
 async def test_the_mark_of_a_watcher_is_shown_to_all_where_looks_are_shared(store: Store) -> None:
     first, second = await on_host(store, "a"), await on_host(store, "b")
-    before = (await glance(first)).watches
+    before = (await peek(first)).watches
     for place in range(len(before)):
         await store.keep_watch(place, MARK + place)
-    seen = [(await glance(hands)).watches for hands in (first, second)]
+    seen = [(await peek(hands)).watches for hands in (first, second)]
     assert seen == [tuple(MARK + place for place in range(len(before)))] * 2
     if before:
         await store.keep_watch(0, MARK - 1)
-        assert (await glance(second)).watches[0] == MARK - 1, "the last writer's stands"
+        assert (await peek(second)).watches[0] == MARK - 1, "the last writer's stands"
 
 
 async def test_a_store_says_who_watches_and_what_is_new_or_nothing_of_it(store: Store) -> None:
-    shown = await glance(await on_host(store, "a"))
+    shown = await peek(await on_host(store, "a"))
     assert bool(shown.watches) == (shown.drawn is not None)
     assert shown.watches in {(), (0, 0, 0)}, "no mark was left yet"
