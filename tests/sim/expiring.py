@@ -244,7 +244,7 @@ def _always_expire() -> Patches:
 
 
 def _late_code() -> Patches:
-    yield mock.patch.object(exchange, "_with_expiry", lambda claimed, asked_at: claimed)
+    yield mock.patch.object(exchange, "_expiring", lambda claimed, asked_at: claimed)
 
 
 def _long_pauses() -> Patches:
