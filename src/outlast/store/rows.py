@@ -117,8 +117,8 @@ class WorkerRow(msgspec.Struct, frozen=True, kw_only=True):
     ``failing``: the duty that fails, a colon and the error. ``unheard``: seconds since its last
     beat, by the store's clock. ``acknowledged_pauses``: the version of what is paused that it
     has acknowledged (``model.pause``). ``stacks``: which stacks it is asked for
-    (``store.stacks``); None: its release shows none. ``malformed`` as of a job. ``lock_path``: where this program looks for its
-    lock file. ``lock_free``: its lock file on this machine is
+    (``store.stacks``); None: its release shows none. ``malformed`` as of a job. ``lock_path``:
+    where this program looks for its lock file. ``lock_free``: its lock file on this machine is
     free, so it is dead (``liveness``)."""
 
     id: int

@@ -3,8 +3,8 @@
 The pause is kept here, not in the store's claims. What is paused is left out of each claim; what a
 claim brings that was asked for before is given back, and what has not begun is recalled, from its
 runner as well. Only then does the worker acknowledge the pause on its row: who sees that on
-the rows of all active workers may rely on it. A worker that has registered claims nothing before it has
-read what is paused: so one that no one has waited for starts nothing of it, either.
+the rows of all active workers may rely on it. A worker that has registered claims nothing before
+it has read what is paused: so one that no one has waited for starts nothing of it, either.
 """
 
 from __future__ import annotations
