@@ -32,7 +32,7 @@ KNOWN = {
     "restart in place by the host's name": 33,
     "neighbours of a death are charged": 11,
     "the store's clock judges": 12,
-    "one look that fails does not start over": 1669,
+    "one look that fails does not start over": 1765,
     "a checkpoint without its number": 207,
     "a cancel is lost in a reclaim": 109,
     "runners without a tether": 97,
