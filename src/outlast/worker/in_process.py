@@ -99,8 +99,7 @@ class LocalLink:
     def save_blocking(
         self, job_id: int, token: int, number: int, value_json: str, *, again: bool
     ) -> Answer:
-        """Save a checkpoint from a plain function's thread. A forked child, without a loop, may
-        not."""
+        """Save a checkpoint from a plain function's thread. UsageError in a forked child."""
         if self._forks != forks.generation:
             raise UsageError(IN_CHILD)
         call = self.save(job_id, token, number, value_json, again=again)

@@ -95,8 +95,7 @@ class Ledger:
             )
 
     def end(self, token: int, outcome: Outcome, *, completed_in: bool = False) -> Transition | None:
-        """Note how an attempt ended; return the transition to hand in. Only the first end
-        counts."""
+        """Note an attempt's end; return the transition to hand in. Only the first end counts."""
         ended = self.end_all([End(token, outcome, completed_in)])
         return ended[0][1] if ended else None
 
