@@ -167,7 +167,7 @@ class Beating:
         self._seen: dict[int, _Beats] = {}
 
     def look(self, now: float, signs: Iterable[Sign]) -> None:
-        """Take in one look at all workers."""
+        """Take one scan of all workers."""
         self._seen = {sign.worker_id: self._beats(now, sign) for sign in signs}
 
     def forget(self) -> None:
@@ -230,7 +230,7 @@ class Observer:
         self._watched: dict[int, _Watched] = {}
 
     def look(self, now: float, signs: Iterable[Sign]) -> list[Sign]:
-        """Take in one look at all workers; return those that are gone by the rule."""
+        """Take one scan of all workers; return those that are gone by the rule."""
         signs = list(signs)
         gone = [sign for sign in signs if self._is_gone(now, sign)]
         seen = {sign.worker_id for sign in signs}

@@ -140,8 +140,7 @@ class Executor:
         self._expected.update(tokens)
 
     def recall(self, tokens: Sequence[int]) -> list[int]:
-        """Prevent the begin of those of these attempts that have not begun; return them. In any
-        thread."""
+        """Take back those of these attempts that have not begun; return them. In any thread."""
         for token in tokens:
             if token in self._expected:
                 self._recalled.add(token)
@@ -526,7 +525,7 @@ def _set(future: asyncio.Future[_Returned], returned: _Returned) -> None:
 
 
 async def entered(stack: contextlib.AsyncExitStack, context: Context) -> Any:
-    """Enter a context of either kind on the stack; return what it gives."""
+    """Enter a sync or async context on the stack; return its value."""
     if isinstance(context, AbstractContextManager):
         return stack.enter_context(context)
     return await stack.enter_async_context(context)

@@ -62,7 +62,7 @@ from outlast.runner.tether import die_with_parent
 from outlast.store.values import Answer
 
 ENDED_BY_A_TASK = "outlast: a task has ended the event loop of its runner\n"
-BROKEN = 3  # exit code of a runner that could not start, or not go on
+BROKEN = 3  # exit code of a runner that could not start or continue
 LEAVE_SECONDS = 3.0  # for a lifespan that was cancelled
 LIFESPAN_FAILED = "the application's lifespan has failed"
 LEFT_BADLY = f"outlast: {LIFESPAN_FAILED} at its end"

@@ -49,7 +49,7 @@ class ReusedTasks(Generic[AttemptT]):
         self._waiting: deque[AttemptT] = deque()
         self._tasks: set[Task] = set()
         self._opened = 0  # tasks created in the last turn; 0: no call of _open is scheduled
-        self._had_enough = False  # whether a task ended without having to wait
+        self._had_enough = False  # whether a task has ended since the last turn
 
     def put(self, attempts: Iterable[AttemptT]) -> None:
         """Add attempts behind the others; the first runs with the loop's next turn."""

@@ -89,8 +89,8 @@ class AttemptControl(Protocol):
         ...
 
     def stop(self, token: int, reason: str) -> None:
-        """Take an attempt back if its code has not begun, else ask it to stop; the first reason is
-        kept, later ones are ignored."""
+        """Take an attempt back if its code has not begun, else ask it to stop. Only the first
+        reason counts."""
         ...
 
     def recall(self, reason: str, which: Callable[[Claimed], bool] | None = None) -> bool:
@@ -247,7 +247,7 @@ class PoolOwner(Protocol):
         ...
 
     def fail(self, error: BaseException) -> None:
-        """End the worker at once: it cannot go on because of this error."""
+        """End the worker at once: it cannot continue because of this error."""
         ...
 
 

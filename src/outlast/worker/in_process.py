@@ -77,7 +77,7 @@ class LocalLink:
         self._loop.call_soon_threadsafe(self._take_reports)
 
     def _take_reports(self) -> None:
-        while self._reports:  # one by one: threads go on adding to it
+        while self._reports:  # one by one: threads may add more meanwhile
             token, progress = self._reports.popitem()
             running = self._ledger.running.get(token)
             if running is not None:

@@ -271,7 +271,7 @@ class Worker:
         await self.registration.leave()
         if self._lock is not None:
             self._lock.end_all()
-        if self._presence is not None:  # last: a live row without presence looks like a death
+        if self._presence is not None:  # only now: a live row without presence looks like a death
             await self._presence.release()
         await self._announcer.leave()
         emit("worker_stopped", worker=self._new.name, worker_id=self.me.worker_id)

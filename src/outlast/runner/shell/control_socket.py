@@ -179,7 +179,7 @@ def _line(reply: Reply) -> bytes:
 
 def ask(address: str, request: CheckpointRequest | ReportRequest) -> None:
     """Send a request from inside a command; return once it is done. Nothing is sent to another
-    user: every user can bind the name of a socket whose runner has ended.
+    user: any user can bind the name of a socket after its runner has ended.
 
     Raises LostLease, UsageError, BadArguments or StoreUnavailable.
     """

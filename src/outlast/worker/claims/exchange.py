@@ -202,9 +202,9 @@ class Exchange:
     def _follow_wakeups(
         self, ended: list[Transition], requests: list[ClaimRequest]
     ) -> list[ClaimRequest]:
-        """Return the requests with the followed wake-ups, which other workers are told of, and the
-        news. If the trip carries ends, it would be made anyway, and others are told nothing, so
-        that a busy worker sends no notification with each commit."""
+        """Return the requests with the news, and with the followed wake-ups, of which the store
+        notifies other workers. If the trip carries ends, it would be made anyway, and others are
+        not notified, so that a busy worker sends no notification with each commit."""
         followed, news = self._turns.follow(requests), self._turns.take_news()
         followed = None if ended else followed
         if followed is None and not news:

@@ -1,10 +1,10 @@
-"""Reads what is paused, starts no such job, and acknowledges the pauses to the store.
+"""Reads the pauses, starts no paused job, and acknowledges the pauses to the store.
 
-Workers enforce pauses, not the store's claims. Each claim request leaves out what is paused; paused
-jobs from claims requested before are given back, and those that have not begun are recalled, from
-their runners as well. Only then does the worker acknowledge the pause on its row: when the rows of
-all active workers acknowledge it, nothing more of it starts. A newly registered worker claims
-nothing before it has read what is paused, so it starts no paused job either, though its
+Workers enforce pauses, not the store's claims. Each claim request leaves out paused queues, tasks
+and tenants; paused jobs from earlier requests are given back, and those that have not begun are
+recalled, from their runners as well. Only then does the worker acknowledge the pause on its row:
+when the rows of all active workers acknowledge it, nothing more of it starts. A newly registered
+worker claims nothing before it has read the pauses, so it starts no paused job either, though its
 acknowledgement was not waited for.
 """
 
@@ -33,7 +33,7 @@ Row = tuple[int, str | None]  # id and registration key of a worker's row, at an
 
 
 class PauseKeeper:
-    """The duty that reads what is paused, acts on it, and acknowledges it."""
+    """The duty that reads the pauses, acts on them, and acknowledges them."""
 
     name = "pauses"
 
@@ -47,7 +47,7 @@ class PauseKeeper:
         self._clock = clock
         self._known: Row | None = None  # the registration that has read the pauses
         self._told: tuple[Row, str] | None = None  # the acknowledgement on its row
-        self._seen: str | None = None  # the version in the last snapshot
+        self._seen: str | None = None  # the version in the last snapshot or peek
         self._seen_at = clock.boot()
         self._soon = False  # something has changed: read without waiting for a snapshot
         self.pauses = NO_PAUSES
@@ -57,7 +57,7 @@ class PauseKeeper:
         return self._known == _row_of(self._owner.me)
 
     def take_look(self, version: str | None) -> None:
-        """Note the version in a snapshot of the store."""
+        """Note the version in a snapshot or a peek."""
         if version is None:
             return
         self._seen, self._seen_at = version, self._clock.boot()
@@ -70,7 +70,7 @@ class PauseKeeper:
         self._nudge.give()
 
     async def run_once(self) -> float:
-        """Read the pauses, unless a snapshot has just shown that they have not changed."""
+        """Read the pauses, unless a snapshot or peek has just shown that they are unchanged."""
         if not self._is_due():
             return max(0.001, self._seen_at + READ_SECONDS - self._clock.boot())
         row, asked_at, self._soon = _row_of(self._owner.me), self._clock.boot(), False
@@ -78,7 +78,7 @@ class PauseKeeper:
         if row != _row_of(self._owner.me):
             return 0.001  # registered again meanwhile: the pauses may be older than that
         self._apply(pauses)
-        if self._seen_at <= asked_at:  # else a snapshot came meanwhile, and may be newer
+        if self._seen_at <= asked_at:  # else a newer version may have come meanwhile
             self._seen, self._seen_at = pauses.version, asked_at
         if self._known != row:
             self._known = row
@@ -122,7 +122,7 @@ class PauseKeeper:
         return not _is_under(self.pauses, claimed)
 
     def narrow(self, requests: Sequence[ClaimRequest]) -> list[ClaimRequest]:
-        """Return claim requests without what is paused."""
+        """Return claim requests without paused queues, tasks and tenants."""
         if not self.pauses.listed:
             return list(requests)
         narrowed = (self._narrow(request) for request in requests)

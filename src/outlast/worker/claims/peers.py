@@ -12,7 +12,7 @@ EASED_PEERS = 10  # workers of a kind whose rare peeks together are frequent eno
 
 
 def never() -> bool:
-    """Return False: a worker without a wake-up is never among many."""
+    """Return False: the answer for a worker that is never among many."""
     return False
 
 

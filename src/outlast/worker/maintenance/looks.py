@@ -24,7 +24,8 @@ from outlast.worker.claims.peers import EASED_SECONDS, never
 
 
 class OwnLooks:
-    """One worker's scans; ``me()`` runs on host ``boot_id``. ``is_eased``: may peeks be rare?"""
+    """Decides on the scans of one worker, which ``me`` returns and whose host has ``boot_id``.
+    ``is_eased``: whether peeks may be rare."""
 
     def __init__(
         self,

@@ -3,7 +3,7 @@
 A few workers at a time scan all workers each second (``worker/maintenance/looks.py``); the others
 scan at their start, and when they find the lock file of a neighbour free.
 
-Two kinds of evidence prove a death. Either the host-local lock file is free (the kernel released it
+Two kinds of evidence show a death. Either the host-local lock file is free (the kernel released it
 when the last process that held it died), as seen here or, on another host, by the worker's own
 tether, which notes it on the row; or the presence in the database is gone, with no beat for longer
 than one is due. Without such evidence the observer's rule decides (the beat counter stood still for

@@ -95,7 +95,7 @@ class Scheduler:
         until = min(self._due_at, self._declare_at if self._versions else math.inf)
         return None if until == math.inf else max(0.001, until - self._clock.boot())
 
-    # -- what the code declares ----------------------------------------------------------------
+    # -- declared schedules --------------------------------------------------------------------
 
     async def _declare(self) -> None:
         declared = self._find_declared()
@@ -132,7 +132,7 @@ class Scheduler:
         elif answer is not before and answer is not Put.SAME:
             emit("schedule_not_declared", schedule=name, reason=answer.value)
 
-    # -- what is due ---------------------------------------------------------------------------
+    # -- due schedules -------------------------------------------------------------------------
 
     async def _fire_due(self) -> None:
         """Fire all due schedules, page by page; those that fall due meanwhile wait for the next

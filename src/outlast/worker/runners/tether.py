@@ -15,7 +15,7 @@ from outlast.events import emit
 from outlast.runner import tether
 from outlast.runner.tether import EMPTY_SECONDS, NO_WILL, kill_group
 
-STOP_SECONDS = EMPTY_SECONDS + 5.0  # for the process to end what is left, and itself
+STOP_SECONDS = EMPTY_SECONDS + 5.0  # for the process to kill what is left and end
 
 
 class Tether:
