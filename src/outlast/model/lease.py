@@ -1,5 +1,4 @@
-"""Judges leases from both sides: how long the holder trusts its lease, and when others declare the
-holder gone.
+"""Judges a lease from both sides: how long the holder trusts it, and when others call it gone.
 
 The holder's trust ends before anyone else may act: it counts from *before* the renewal was sent and
 ends a margin early, while an observer starts counting only after it has *seen* the beat. No clock

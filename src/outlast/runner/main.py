@@ -1,4 +1,4 @@
-"""Runs a runner: a fresh interpreter that imports the application and runs attempts.
+"""Runs as a runner: a fresh interpreter that imports the application and runs attempts.
 
 A runner ignores SIGINT, SIGTERM and SIGHUP, since its worker controls it through the socket. It
 does not outlive its worker: the kernel kills it (Linux), the end of the socket ends it, and the

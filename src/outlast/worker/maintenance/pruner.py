@@ -1,4 +1,4 @@
-"""Deletes old ended jobs and adds up the counts of workers, in batches.
+"""Deletes jobs and workers that ended long ago and adds up the counts of workers, in batches.
 
 Each batch is bounded in rows, and roughly in time.
 """
