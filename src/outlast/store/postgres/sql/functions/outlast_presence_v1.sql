@@ -9,20 +9,22 @@
 -- process would not do: it may be issued again, and the start of the process is hidden from other roles.
 --
 -- The orders of events that might go wrong:
---   The worker reconnects as the same role: its lock counts from the moment it has it, before the row is written,
+--   * The worker reconnects as the same role: its lock counts from the moment it has it, before the row is written,
 --     and the role on the row stays true. As another role: its lock counts once the row is committed, and is absent
 --     in a look before that. One look makes no worker gone; a reap in that instant marks the worker lost, and the
 --     worker finds that out as after any reap.
---   A stranger has the key before the worker (its session waited while the worker's session was cut): the worker
---   learns
---     whose session it is, reports it, takes its presence off its row and tries again with each heartbeat. Unknown
---     presence proves nothing, so beats decide. Until then the worker is absent and beats: no worker is found gone by
---     absence alone.
---   A stranger has the key after a crash, a restart or a failover: the row names another incarnation, under which no
---     worker is held or absent, and only a worker that has its lock writes the present one.
---   The worker dies, and a stranger has the key: absent, as if the lock were free. A worker is late under an id that
---   was issued again, after the store was set back: the key belongs to its
+--   * A stranger has the key before the worker (its session waited while the worker's session was cut): the worker
+--     learns whose session it is, reports it, takes its presence off its row and tries again with each heartbeat.
+--     Unknown presence proves nothing, so beats decide. Until then the worker is absent and beats: no worker is found
+--     gone by absence alone.
+--   * A stranger has the key after a crash, a restart or a failover: the row names another incarnation, under which
+--     no worker is held or absent, and only a worker that has its lock writes the present one.
+--   * The worker dies, and a stranger has the key: absent, as if the lock were free.
+--   * A worker is late under an id that was issued again, after the store was set back: the key belongs to its
 --     registration, and so does the update of the row. It takes a lock that no look asks for.
+--
+-- Sessions are read after the rows, as locks are: a session that holds a lock existed before the row that names it was
+-- committed.
 CREATE FUNCTION outlast_presence_v1(
     p_store uuid, p_worker bigint, p_registration text, p_presence text, p_here text, p_held jsonb) RETURNS text
 LANGUAGE sql STABLE

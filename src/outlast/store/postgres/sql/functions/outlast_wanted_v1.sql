@@ -16,7 +16,7 @@ DECLARE
     v_most CONSTANT integer := 10000;
     v_steps CONSTANT integer := 2000;  -- at most two for each task
     v_queue text := to_json(p_queue)::text;
-    v_served text[];  -- the tasks columns of the workers that serve the queue, unparsed
+    v_served text[];  -- column tasks of the workers that serve the queue
     v_is_served boolean;
     v_paused text[];
     v_lined text[];
@@ -41,8 +41,8 @@ BEGIN
                 WHERE w.queues = '[]' OR strpos(w.queues, v_queue) > 0);
         END IF;
 
-        -- Find the tasks that have jobs of the queue in the line: for each task, one probe goes to where the queue stands
-        -- or would stand in it, and one to the next task.
+        -- Find the tasks that have jobs of the queue in the line: for each task, one probe goes to where the queue
+        -- stands or would stand in it, and one to the next task.
         WITH RECURSIVE t (task, queue, place) AS (
             (SELECT j.task, j.queue, 1 FROM outlast_jobs j WHERE j.position IS NOT NULL
              ORDER BY j.task, j.queue, (-j.priority), j.position LIMIT 1)
