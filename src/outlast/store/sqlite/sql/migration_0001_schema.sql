@@ -142,7 +142,7 @@ CREATE INDEX outlast_jobs_died ON outlast_jobs (ended_at) WHERE state = 'dead';
 CREATE UNIQUE INDEX outlast_jobs_key ON outlast_jobs (key)
     WHERE key IS NOT NULL AND ended_at IS NULL;
 
--- The labels of jobs that have any (the policy holds them, too), to find jobs by label. They are deleted with their jobs.
+-- The labels of jobs that have any (the policy holds them, too), to find jobs by label. They are deleted with the jobs.
 CREATE TABLE outlast_labels (
     job_id INTEGER NOT NULL,
     label  TEXT NOT NULL,
@@ -180,8 +180,8 @@ CREATE TABLE outlast_attempts (
 ) STRICT;
 CREATE INDEX outlast_attempts_job ON outlast_attempts (job_id, number);
 
--- The last lines that attempts have printed, if logs are kept: JSON, [[seconds since 1970, text], …]. printed: how many
--- lines the attempt has printed in all. They are deleted with their jobs.
+-- The last lines that attempts have printed, if logs are kept: JSON, [[seconds since 1970, text], …]. printed: how
+-- many lines the attempt has printed in all. They are deleted with their jobs.
 CREATE TABLE outlast_logs (
     token   INTEGER PRIMARY KEY,
     job_id  INTEGER NOT NULL,
