@@ -1,4 +1,4 @@
-"""The store: the single source of truth about jobs and leases. ``open_store`` picks it by URL.
+"""Opens the store, the single source of truth about jobs and leases: ``open_store``, by URL.
 
 backend.py      the kinds of stores: one entry for each, found by the URL
 protocol.py     the verbs of a store, as protocols, and the limits that all stores share

@@ -66,7 +66,7 @@ CLAIMS_MAX = 500  # claimed by one exchange
 EXPIRE_MAX = 500  # queued jobs that one exchange ends because they have expired
 PRUNE_MAX = 1_000  # rows deleted in one transaction
 REFUSALS_KEPT = 1_000
-ATTEMPTS_KEPT_FIRST, ATTEMPTS_KEPT_LAST = 10, 20  # of a job; outlast_end_v1.sql says the same
+ATTEMPTS_KEPT_FIRST, ATTEMPTS_KEPT_LAST = 10, 20  # of a job; as in outlast_end_v1.sql
 ENQUEUE_MAX = 5_000  # rows in one statement; callers of the store split more
 ENQUEUE_BYTES = 64 * 1024 * 1024  # of arguments in one statement; a single job may exceed it
 

@@ -97,7 +97,8 @@ class Put(StrEnum):
 
 
 class Deleted(StrEnum):
-    """What a delete did. ``declared``: nothing, since the code of an active worker declares it."""
+    """Results of a delete. ``declared``: nothing was deleted, since an active worker's code
+    declares it."""
 
     DELETED = "deleted"
     DECLARED = "declared"

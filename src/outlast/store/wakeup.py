@@ -128,7 +128,7 @@ async def end(tasks: Sequence[asyncio.Task[None]], seconds: float) -> None:
 
 
 class Listening:
-    """A wake-up that listens in a task of its own, from ``start`` to ``close``."""
+    """A wake-up that listens in a separate task, from ``start`` to ``close``."""
 
     def __init__(self, kind: str) -> None:
         self.health = Health(kind)

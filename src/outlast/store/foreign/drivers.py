@@ -66,11 +66,11 @@ class Driver:
         return self._connection
 
     async def fetch(self, statement: str, *values: Any) -> Sequence[Any]:
-        """Raise, unless the driver of this store supports it."""
+        """Raise NotImplementedError; drivers of a store that needs it override this."""
         raise NotImplementedError
 
     async def run(self, use: Use[T]) -> T:
-        """Raise, unless the driver of this store supports it."""
+        """Raise NotImplementedError; drivers of a store that needs it override this."""
         raise NotImplementedError
 
 

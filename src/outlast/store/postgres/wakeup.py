@@ -35,7 +35,7 @@ ECHO_SECONDS = 5.0  # for an answer
 
 
 class Session:
-    """A connection, and the turns of those who use it."""
+    """A connection, and the turns of its users."""
 
     def __init__(self, connection: Any) -> None:
         self.connection = connection

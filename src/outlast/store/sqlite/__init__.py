@@ -20,8 +20,8 @@ checks.py       facts for the doctor, and checks of them: file, disk, library
 environment.py  reads those facts: the file, the disk under it and the library
 wakeup.py       wake-ups: a look shows whether another process has committed
 inotify.py      the kernel's reports of writes to a file (Linux)
-connection.py   one connection on a thread of its own, so that no disk blocks a loop
-thread.py       the thread that a connection lives on
+connection.py   one connection on a separate thread, so that no disk blocks a loop
+thread.py       the thread on which a connection lives
 schema.py       makes, checks and migrates the schema
 errors.py       turns errors of sqlite3 into Outlast's, each with advice
 url.py          parses a URL: a file, and how strict to be about its file system

@@ -227,7 +227,7 @@ def _connected(path: Path, mode: str) -> sqlite3.Connection:
     check_path(path, must_exist=mode != "rwc")
     if mode == "rwc" and not is_there(path):
         _make_private(path)
-    with suppress(FileNotFoundError):  # SQLite says why there is no file
+    with suppress(FileNotFoundError):  # SQLite reports a missing file
         if mode == "rwc":
             _check_made(path)
         _check_beside(path)

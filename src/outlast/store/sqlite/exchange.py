@@ -132,8 +132,8 @@ def _complete_away(cursor: Cursor, values: dict[str, Any]) -> int:
 
 
 def _unless_forgiven(cursor: Cursor, end: Transition) -> Transition:
-    """Return a return to the queue instead of this end, if an exhausted budget of losses has ended
-    the job but a checkpoint unknown to its worker has forgiven losses."""
+    """Return the end unchanged, or sending the job back to the queue if an exhausted budget of
+    losses has ended it while a checkpoint, unknown to its worker, has forgiven losses."""
     if end.state is not State.DEAD or end.charge is not Charge.LOSS:
         return end
     row = cursor.execute(_SQL["losses"], (end.job_id, end.token)).fetchone()

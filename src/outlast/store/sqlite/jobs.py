@@ -1,4 +1,4 @@
-"""Writes about jobs outside the exchange: plain functions of a cursor.
+"""Changes jobs outside the exchange: plain functions of a cursor.
 
 ``enqueue_on``, ``complete_on`` and ``store_id_on`` also run on a connection of the caller's own,
 inside the caller's transaction: they do not depend on its text factory or isolation level, and

@@ -43,7 +43,7 @@ def draw(cursor: Cursor, name: str, count: int) -> range:
     return range(last - count + 1, last + 1)
 
 
-# ---------------------------------------------------------------------------- what is next
+# ---------------------------------------------------------------------------- the next jobs
 
 
 def find_next(cursor: Cursor, request: ClaimRequest, limit: int, first: str) -> list[Row]:

@@ -1,5 +1,4 @@
-"""Notes and adds up the counters of workers on SQLite. Plain functions of a cursor
-(sql/minutes.sql)."""
+"""Notes and adds up the counters of workers on SQLite, by a cursor (sql/minutes.sql)."""
 
 from __future__ import annotations
 

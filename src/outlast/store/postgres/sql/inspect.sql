@@ -113,7 +113,7 @@ LEFT JOIN held ON held.worker_id = w.id
 ORDER BY w.id
 
 -- name: refusals
--- Refused writes, newest first; the attempt of that token shows who tried. Reads only.
+-- Refused writes, newest first; the attempt of that token shows which worker tried it. Reads only.
 SELECT r.id, r.job_id, r.token, r.verb, extract(epoch FROM r.at)::float8 AS at, r.late_by,
        coalesce(
            (SELECT a.worker FROM outlast_attempts a

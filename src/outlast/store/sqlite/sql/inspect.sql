@@ -69,7 +69,7 @@ WHERE w.id IN (
         ORDER BY stopped_at DESC, id DESC LIMIT :gone_max))
 ORDER BY w.id
 -- name: refusals
--- The attempt of that token shows who tried.
+-- The attempt of that token shows which worker tried the write.
 SELECT r.id, r.job_id, r.token, r.verb, r.at, r.late_by,
        coalesce(
            (SELECT a.worker FROM outlast_attempts AS a

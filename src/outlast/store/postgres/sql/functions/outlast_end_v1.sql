@@ -18,7 +18,7 @@
 --   * evidence written twice: evidence is written from RETURNING of the update, in the same statement.
 --   * deadlock: nothing here waits for a job's row, so the order of locks does not matter.
 --
--- Of a job that runs again and again, the first 10 and the last 20 attempts are kept (store.protocol says the same),
+-- Of a job that runs again and again, the first 10 and the last 20 attempts are kept (as in store.protocol),
 -- and every charged attempt for good. Attempt n deletes attempt n - 20 if that was free of charge, and counts it in
 -- dropped. This takes one probe by (job_id, number) each, never a scan. The older rows were committed before this
 -- attempt was claimed, so this snapshot shows them, and only the holder of the job's row touches them. An end that is

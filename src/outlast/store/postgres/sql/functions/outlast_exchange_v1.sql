@@ -11,7 +11,7 @@
 -- 3  Claim (outlast_claim_v1), if the worker is active and asks for jobs. Nothing is claimed while the database has
 --    no incarnation: its server was started, or it has crashed, failed over, or was restored or copied, and tokens
 --    have not yet jumped over those that may be lost. The reply then says that the worker is not valid; the worker
---    reconnects, which draws an incarnation. The row of the incarnation is removed, or stops to count, only for
+--    reconnects, which draws an incarnation. The row of the incarnation is removed, or stops counting, only for
 --    sessions that begin afterwards, so the incarnation seen in step 1 holds until the commit.
 -- 4  List own running jobs with a cancel request, if step 1 has seen any. A later request is delivered by the next
 --    exchange or beat.
