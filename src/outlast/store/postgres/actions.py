@@ -38,8 +38,8 @@ class PostgresActionVerbs:
     async def cancel(
         self, job_ids: Sequence[int], *, tokens: Tokens | None = None, record: Record | None = None
     ) -> dict[int, Cancelled]:
-        """Wait for jobs whose rows are locked, in a separate transaction that locks nothing else
-        before; a bulk action counts them with the step that has left them."""
+        """Wait for jobs whose rows are locked, in a separate transaction that locks nothing else;
+        a bulk action counts them with the step that has left them."""
         first = await self._on_jobs(
             "cancel", job_ids, tokens, record, lambda notify: (notify, False)
         )
