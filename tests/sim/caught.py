@@ -58,7 +58,6 @@ KNOWN = {
     "only the first watch, and none is succeeded": 27,
     "a copy of a database counts as the one it was made of": 273,
     "tokens of a file without the time of day": 73,
-    "tokens are lifted to just what one worker knows": 140918,
     "a save that waits for the store is no sign of life": 39,
     "saves are compared as they are encoded": 41,
 }
@@ -102,7 +101,6 @@ REACHED_BY = {
     "only the first watch, and none is succeeded": "watchers",
     "a copy of a database counts as the one it was made of": "copies",
     "tokens of a file without the time of day": "copies",
-    "tokens are lifted to just what one worker knows": "failovers",
     "a save that waits for the store is no sign of life": "stalls",
     "saves are compared as they are encoded": "relapses",
 }
