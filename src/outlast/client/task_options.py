@@ -84,8 +84,8 @@ class TaskOptions(TypedDict, total=False):
         expires: seconds from its enqueuing until a job that has not begun is ``cancelled``; once an
             attempt has begun, it has no effect; default: never.
         keep: seconds for which a job's row is kept once it has completed or was cancelled; 0: the
-            commit that ends the job deletes the row, with its result; default: the workers' setting
-            (``keep_completed``). Dead jobs are kept in any case.
+            commit that ends the job deletes the row, with its result; default: no limit of its own:
+            the workers' setting (``keep_completed``). Dead jobs are kept in any case.
         logs: whether the output of its attempts is kept in the store as they run: the last 200
             lines, or 64 KiB, of each (``outlast logs ID``); default: no. Needs runners: a worker in
             process keeps none.

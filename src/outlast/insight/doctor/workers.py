@@ -158,7 +158,7 @@ def failing(facts: Facts) -> Iterator[Finding]:
 
 
 def leases(facts: Facts) -> Iterator[Finding]:
-    """Whether workers have odd heartbeats or leases."""
+    """Whether live workers have odd leases."""
     live = list_alive(facts.workers, facts.now)
     for odd, harm in (
         ([one for one in live if one.lease < LEASE_SHORT], "a short stall stops their attempts"),
