@@ -50,7 +50,7 @@ class Users(Protocol):
 
 
 class LinkSessions:
-    """Lets in whoever has the link from the terminal: it works once, and leaves a cookie.
+    """Lets in a visitor with the link from the terminal: it works once, and leaves a cookie.
 
     A browser sends that cookie to each port of the host, and so to the server of another user of
     this machine. A session belongs to the user whose process opened the link: another user's

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from markupsafe import Markup, escape
 
-HEIGHT, WIDTH, BAR = 24, 3, 2  # pixels: of the picture, of a step, of the bar in it
+HEIGHT, WIDTH, BAR = 24, 3, 2  # of the picture, of a step, of the bar in it
 
 
 def draw_sparkline(attempts: Sequence[int], failed: Sequence[int], label: str) -> Markup:
