@@ -1,6 +1,6 @@
 """Define the settings with their defaults, and check them.
 
-A wrong setting raises where it is written, with a message that names a right one.
+A wrong setting raises ConfigError where it is written; the message says what to write.
 """
 
 from __future__ import annotations

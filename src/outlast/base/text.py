@@ -111,7 +111,7 @@ def line(text: str | None, most: int = 100) -> str:
 
 
 def cut(text: str, most: int) -> str:
-    """Return ``text``, its end replaced by ``…`` where it is longer than ``most``."""
+    """Return ``text``, its end replaced by ``…`` if it is longer than ``most``."""
     return text if len(text) <= most else text[: max(0, most - 1)].rstrip() + "…"
 
 

@@ -22,7 +22,7 @@ class Paused(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         kind: ``queue``, ``task``, ``tenant`` or ``all``; ``name``: its name, "" for ``all``.
-        paused_at: since when, aware, in UTC, by the store's clock; None where it cannot be read.
+        paused_at: since when, aware, in UTC, by the store's clock; None if it cannot be read.
         paused_by, reason: by whom and why, if given.
         stop: whether running attempts of it were asked to stop.
         unacknowledged: the names of the live workers that have not acknowledged it yet. If there

@@ -202,7 +202,7 @@ class StoreProvider:
     ) -> None:
         """Store any number of jobs in their order, in consecutive batches.
 
-        ``take`` receives what was stored, batch by batch in order.
+        ``take`` receives the stored jobs, batch by batch in order.
         """
         _check_is_no_import()
         batches = list(_batches(jobs))

@@ -24,7 +24,7 @@ class JobRow(msgspec.Struct, frozen=True, kw_only=True):
     write it as JSON.
 
     Attributes:
-        id, task, queue, key, tenant, priority: what was enqueued, and where.
+        id, task, queue, key, tenant, priority: as enqueued.
         args: the arguments by name; ``checkpoint``, ``result``: the saved and the returned value.
             All are plain JSON values (dict, list, str, int, float, bool, None); ``await
             job.result()`` is of the task's return type.

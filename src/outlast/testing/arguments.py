@@ -68,7 +68,7 @@ class WantedCall:
         return f"job {job.id} {_show_call(job.task, self._read(job))} [{job.state}]"
 
     def describe_missing(self, jobs: Sequence[StoredJob]) -> str:
-        """Return what was enqueued instead, the most similar first."""
+        """Return the jobs that were enqueued instead, the most similar first."""
         own = [(self.find_differences(job), job) for job in jobs if self.is_of(job)]
         own.sort(key=lambda each: len(each[0]))
         lines = [f"no job was enqueued that matches {self}"]
