@@ -75,7 +75,7 @@ def list_(
     url: Url = None,
     json: Json = False,
 ) -> None:
-    """List dead jobs with the error that ended them, newest first.
+    """List dead jobs with what ended them, newest first.
 
     `outlast job ID` shows all the evidence of one of them.
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-BACKLOG = 128  # connections that wait to be accepted
+BACKLOG = 128  # connections that are accepted in one go
 SILENT_SECONDS = 10.0
 UNREAD_SECONDS = 30.0  # for a client to read some 50 kB of waiting answers
 FILES = 4096  # descriptors to ask for
