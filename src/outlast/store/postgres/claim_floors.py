@@ -181,7 +181,7 @@ class ClaimFloors:
                 lane.count += counts[key]
         least = 0 if len(self._counted) <= LANES_FEW else WORTH_CLAIMS
         known = {key: lane for key, lane in self._counted.items() if lane.count >= least}
-        if known.keys() != self._lanes.keys():
+        if known != self._lanes:
             if not self._lanes:
                 self._below.put_off()  # a search that finds lanes looks at everything
             self._lanes = dict(sorted(known.items(), key=_place))
