@@ -211,7 +211,8 @@ class PostgresExchange:
             if everywhere:
                 self._search.note_end(request, claim.walked, seconds)
         later = self._search.seconds_to_next(each for each, everywhere in ended if not everywhere)
-        below = self._lanes.seconds_to_look() if look is None else None
+        is_due = look is None or look[0] > 0  # a look at a part leaves those below it
+        below = self._lanes.seconds_to_look() if is_due else None
         claim.next_look = min((each for each in (later, below) if each is not None), default=None)
 
     def _is_part(self, look: tuple[int, int] | None) -> bool:
