@@ -298,6 +298,16 @@ async def test_an_exchange_that_breaks_off_at_once_puts_the_search_off_for_a_sec
     assert [each.job_id for each in await client.take(9)] == [job]
 
 
+async def test_what_was_named_to_an_exchange_that_breaks_off_is_remembered(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (job,) = await client.add(NewJob(task="t", queue="a"))
+    with monkeypatch.context() as patched, pytest.raises(StoreUnavailable):
+        patched.setattr(client.store._exchange, "_send", dropped)
+        await client.take(9, news=("a",))
+    assert [each.job_id for each in await client.take(9)] == [job]
+
+
 async def test_in_another_incarnation_all_is_searched_at_once(
     client: Client,
 ) -> None:

@@ -242,7 +242,9 @@ class LaneSearch:
 
     def note_failure(self, request: ClaimRequest, seconds: float) -> None:
         """Note that the exchange of a search was not answered, and how long it was waited for:
-        maybe the search took that long; what failed at once was no search."""
+        maybe the search took that long; what failed at once was no search. What was named to it is
+        named to the next one."""
+        self._news |= dict.fromkeys(request.news)
         self.put_off(request, max(FULL_SECONDS, seconds * FULL_SHARE))
 
     def put_off(self, request: ClaimRequest, seconds: float) -> None:
