@@ -250,7 +250,8 @@ BEGIN
 
     IF p_wakes IS NOT NULL THEN  -- 6
         PERFORM outlast_followed_v1(p_wakes, v_places, p_kind, v_drawn, p_limits, p_solos, v_counts,
-            v_cut OR p_busy > 0 OR v_claimed >= p_claims_max OR 0 = ANY (p_searches),
+            v_cut OR p_busy > 0 OR v_claimed >= p_claims_max OR 0 = ANY (p_searches)
+                OR coalesce(v_next_due <= v_now, false),  -- there is more at once
             CASE WHEN p_look_to IS NULL THEN (SELECT max(u.floor) FROM unnest(p_lane_floors) AS u (floor)) END);
     END IF;
 
