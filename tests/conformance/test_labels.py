@@ -8,10 +8,10 @@ from outlast.model.job import Policy, State
 from outlast.model.lifecycle import OutcomeKind
 from outlast.store.listing import LABELS_APART, find
 from outlast.store.protocol import Store
-from outlast.store.rows import JobFilter
+from outlast.store.rows import JobFilter, Part
 from outlast.store.values import NewJob
 from tests.conformance.hostile_kit import raw
-from tests.conformance.kit import Hands, crashed, ended, enqueued, job
+from tests.conformance.kit import TASK, Hands, crashed, ended, enqueued, job
 
 HOUR = 3_600.0
 
@@ -54,6 +54,31 @@ async def test_jobs_are_found_by_their_labels_newest_first(store: Store, hands: 
     assert row is not None
     assert row.policy.labels == ("import", "acme")
     assert (await store.inspector.job(plain)) is not None
+
+
+async def test_a_label_is_looked_for_among_a_part_a_group_and_the_jobs_of_a_worker(
+    store: Store, hands: Hands
+) -> None:
+    """A bulk action discards what a list finds: a filter that is dropped would lose jobs."""
+    await enqueued(store, *[labelled("a", task=task) for task in (TASK, "app.other")])
+    died = await hands.claim(tasks=[TASK, "app.other"])
+    await hands.hand_in(*[ended(each, OutcomeKind.DEAD) for each in died])
+    groups = (await store.inspector.dead_groups(JobFilter())).groups
+    assert len(groups) == 2
+    for group in groups:
+        among = {"state": State.DEAD, "fingerprint": group.fingerprint}
+        assert await with_label(store, "a", **among) == [group.newest]
+    runs, line, timed = await enqueued(
+        store, labelled("a"), labelled("a"), labelled("a", delay=HOUR)
+    )
+    await hands.claim(1)
+    other = hands.me.worker_id + 1
+    assert await with_label(store, "a", state=State.RUNNING, worker_id=other) == []
+    mine = {"state": State.RUNNING, "worker_id": hands.me.worker_id}
+    assert await with_label(store, "a", **mine) == [runs]
+    assert await with_label(store, "a", state=State.QUEUED, part=Part.LINE) == [line]
+    assert await with_label(store, "a", state=State.QUEUED, part=Part.TIMED) == [timed]
+    assert await with_label(store, "a", state=State.QUEUED, part=Part.SUSPECTS) == []
 
 
 async def test_a_worker_sees_the_labels_of_what_it_claims(store: Store, hands: Hands) -> None:

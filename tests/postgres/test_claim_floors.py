@@ -366,6 +366,24 @@ def test_a_lane_with_its_share_of_the_claims_stays_counted_among_any_number(
     assert hot in lanes._lanes
 
 
+def test_the_floor_rises_of_a_lane_that_lost_its_place_and_took_it_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(claim_floors, "LANES_FEW", 1)
+    monkeypatch.setattr(claim_floors, "LANES_MAX", 4)
+    clock = ManualClock(boot=0.0)
+    lanes = ClaimFloors(clock)
+    hot = ("hot", "t", 0)
+    for name in ("x", "y", "z"):
+        claims(lanes, (name, "t", 0), 1)
+    lanes.remember([], [(hot, 5)] * 60)
+    others = [((name, "t", 0), 7) for name in "abcdefghijkl" for _ in range(40)]
+    lanes.remember([], [*others, *[(hot, 9)] * 60])
+    assert [*lanes._lanes] == [hot]
+    clock.advance(LAG_SECONDS)
+    assert lanes.ask()[0][-1] == "{9}"
+
+
 def test_looks_below_the_floors_take_a_small_share_of_the_time() -> None:
     clock = ManualClock(boot=0.0)
     below = Below(clock)

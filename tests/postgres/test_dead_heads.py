@@ -11,7 +11,7 @@ import pytest
 
 from outlast.model.job import Policy
 from outlast.model.schedule_plan import Overlap
-from outlast.store.postgres.store import PostgresStore
+from outlast.store.postgres.store import PostgresStore, enqueue_on
 from tests.conformance.kit import Hands, ended, enqueued, job
 from tests.conformance.schedules_kit import firing, schedule
 from tests.postgres.entries_kit import entries_read
@@ -185,6 +185,23 @@ async def test_a_delayed_job_that_is_committed_below_a_floor_is_found(
         while not (found := await hands.claim(1)):
             await asyncio.sleep(0.05)
     assert [each.job_id for each in found] == [late]
+
+
+async def test_a_job_that_expired_below_a_floor_stands_in_no_ones_way(
+    store: PostgresStore, hands: Hands, session: Any, watcher: Any
+) -> None:
+    late_commit = watcher.transaction()
+    await late_commit.start()
+    await enqueue_on(watcher, [job(expires=0.001)])
+    (behind,) = await enqueued(store, job())
+    await session.execute(SNAPSHOT)
+    await enqueued(store, *[job(queue="other", expires=0.001) for _ in range(DEAD)])
+    look = partial(hands.exchange, limit=1, queues=["none"])
+    await becomes_cheap(store, look, "outlast_jobs_expires")
+    await late_commit.commit()
+    first = await hands.exchange(limit=1)
+    assert (first.claimed, first.expired, first.next_due) == ([], 1, 0.0)
+    assert [each.job_id for each in await hands.claim(1)] == [behind]
 
 
 async def test_a_due_job_of_a_queue_that_is_not_served_does_not_look_due_for_good(

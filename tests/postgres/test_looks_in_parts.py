@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from outlast.store.postgres.claim_floors import FULL_SECONDS_MAX, ClaimFloors
+from outlast.store.postgres.claim_floors import FULL_SECONDS, FULL_SECONDS_MAX, ClaimFloors
+from outlast.store.postgres.store import PostgresStore
+from tests.conformance.kit import TASK, Hands
 from tests.manual_clock import ManualClock
 
 
@@ -27,3 +29,22 @@ def test_a_look_that_is_taken_in_parts_is_known_by_each_of_them() -> None:
     lanes.note_look(first, 0.0, 0)
     last = next_look()
     assert (last, lanes.is_part(last)) == ((0, 150_000), True)
+
+
+async def test_a_worker_is_told_of_the_next_part_of_a_look(pg_url: str) -> None:
+    """It rests for long where nothing was found, and a look may have a hundred parts."""
+    clock = ManualClock(boot=0.0)
+    store = PostgresStore(pg_url, clock=clock)
+    await store.open()
+    hands = await Hands.on(store)
+    key, lanes = ("default", TASK, 0), store._exchange._lanes
+    await hands.exchange(limit=1)
+    lanes.remember([], [(key, 250_000)])
+    clock.advance(FULL_SECONDS)
+    lanes.ask()
+    lanes.note_failure((0, 250_000))
+    clock.advance(FULL_SECONDS)
+    assert (await hands.exchange(limit=1)).next_look == FULL_SECONDS
+    clock.advance(FULL_SECONDS)
+    assert (await hands.exchange(limit=1)).next_look is None, "the last part"
+    await store.close()

@@ -13,6 +13,7 @@ import pytest
 from outlast.errors import StoreUnavailable
 from outlast.store.postgres import claim_floors
 from outlast.store.postgres.claim_floors import (
+    FULL_SECONDS,
     FULL_SECONDS_MAX,
     FULL_SHARE,
     NEWS_MAX,
@@ -34,8 +35,8 @@ QUEUES = 1_000
 class Client:
     """A store with a clock of its own, a worker on it, and what it sends and reads."""
 
-    def __init__(self, store: PostgresStore, clock: ManualClock, hands: Hands) -> None:
-        self.store, self.clock, self.hands = store, clock, hands
+    def __init__(self, store: PostgresStore, clock: ManualClock, hands: Hands, url: str) -> None:
+        self.store, self.clock, self.hands, self.url = store, clock, hands, url
         self.sent: list[int] = []  # characters of the arguments of each exchange
 
     async def add(self, *jobs: NewJob) -> list[int]:
@@ -74,7 +75,7 @@ async def client(pg_url: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[
     store = PostgresStore(pg_url, clock=clock)
     await store.open()
     me = await store.register(new_worker())
-    client = Client(store, clock, Hands(store, me))
+    client = Client(store, clock, Hands(store, me), pg_url)
     send = store._exchange._send
 
     async def spied(values: Callable[[bool], tuple[Any, ...]]) -> Any:
@@ -283,6 +284,49 @@ async def test_an_exchange_that_breaks_off_keeps_the_news_and_puts_the_search_of
         await client.take(9)
     assert [each.job_id for each in await client.take(9)] == ids[:1]
     assert [each.job_id for each in await client.take(9, news=("b",))] == ids[1:]
+
+
+async def test_an_exchange_that_breaks_off_at_once_puts_the_search_off_for_a_second_at_most(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A session that was dropped says nothing of how long a search takes."""
+    (job,) = await client.add(NewJob(task="t", queue="a"))
+    with monkeypatch.context() as patched, pytest.raises(StoreUnavailable):
+        patched.setattr(client.store._exchange, "_send", dropped)
+        await client.take(9)
+    client.clock.advance(FULL_SECONDS)
+    assert [each.job_id for each in await client.take(9)] == [job]
+
+
+async def test_what_was_named_to_an_exchange_that_breaks_off_is_remembered(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (job,) = await client.add(NewJob(task="t", queue="a"))
+    with monkeypatch.context() as patched, pytest.raises(StoreUnavailable):
+        patched.setattr(client.store._exchange, "_send", dropped)
+        await client.take(9, news=("a",))
+    assert [each.job_id for each in await client.take(9)] == [job]
+
+
+async def test_in_another_incarnation_all_is_searched_at_once(
+    client: Client,
+) -> None:
+    """What a client knew of the lanes is forgotten then, so it would find nothing."""
+    (old,) = await client.add(NewJob(task="t", queue="a"))
+    assert [each.job_id for each in await client.take(9)] == [old]
+    (new,) = await client.add(NewJob(task="t", queue="b"))
+    request = ClaimRequest(["t"], 9)
+    client.store._exchange._search.put_off(request, FULL_SECONDS_MAX)
+    connection = await asyncpg.connect(client.url)
+    await connection.execute("UPDATE outlast_incarnation SET id = gen_random_uuid()")
+    await connection.close()
+    reply = await client.store.exchange(client.hands.me, [], [request])
+    assert (reply.claimed, reply.next_look) == ([], 0.0)
+    assert [each.job_id for each in await client.take(9)] == [new]
+
+
+async def dropped(_values: Callable[[bool], tuple[Any, ...]]) -> Any:
+    raise StoreUnavailable("the connection was closed")
 
 
 # ----------------------------------------------------------------------------------- sweeps

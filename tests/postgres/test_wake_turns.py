@@ -15,7 +15,7 @@ from outlast.model.lifecycle import OutcomeKind
 from outlast.store.postgres.claim_floors import ClaimFloors
 from outlast.store.postgres.exchange import PostgresExchange
 from outlast.store.postgres.store import PostgresStore
-from outlast.store.protocol import Store
+from outlast.store.protocol import EXPIRE_MAX, Store
 from outlast.store.rows import WorkerStatus
 from outlast.store.values import FollowedWakeups, NewJob
 from outlast.worker.claims import wake_turns
@@ -68,6 +68,17 @@ async def test_a_look_that_found_no_end_tells_only_what_it_took(
     first, second, _ = await positions(session)
     await hands.exchange(limit=1, followed=following(first, second))
     assert await told(store, heard) == [f"{first}::"]
+
+
+async def test_a_look_that_met_what_has_expired_does_not_speak_for_its_kind(
+    store: Store, hands: Hands, heard: Heard, session: Any
+) -> None:
+    """That has taken the place of a job behind it, for which others are to look."""
+    await enqueued(store, *[job(expires_at=1e9) for _ in range(EXPIRE_MAX + 1)], job())
+    *_, last = await positions(session)
+    reply = await hands.exchange(limit=1, followed=following(last))
+    assert (reply.claimed, reply.next_due) == ([], 0.0)
+    assert await told(store, heard) == ["::"]
 
 
 @pytest.mark.parametrize("is_part", [True, False])

@@ -130,13 +130,16 @@ class ClaimFloors:
         self._columns = _columns([])
         self._below = Below(self._clock)
 
-    def note_incarnation(self, incarnation: str | None) -> None:
-        """Note the incarnation of the database. If it is a new one, positions may have stepped
-        back, behind the floors, so all lanes are forgotten."""
-        if incarnation is not None and incarnation != self._incarnation:
-            if self._incarnation is not None:
-                self._forget()
-            self._incarnation = incarnation
+    def note_incarnation(self, incarnation: str | None) -> bool:
+        """Note in which incarnation the database is, and return whether it was another one before.
+        Positions may have stepped back then, behind the floors: nothing is known of it."""
+        before = self._incarnation
+        if incarnation is None or incarnation == before:
+            return False
+        self._incarnation = incarnation
+        if before is not None:
+            self._forget()
+        return before is not None
 
     def ask(self) -> tuple[list[str], tuple[int, int] | None]:
         """Return the lane arguments of the exchange, and the positions below the floors to look at
@@ -178,7 +181,7 @@ class ClaimFloors:
                 lane.count += counts[key]
         least = 0 if len(self._counted) <= LANES_FEW else WORTH_CLAIMS
         known = {key: lane for key, lane in self._counted.items() if lane.count >= least}
-        if known.keys() != self._lanes.keys():
+        if known != self._lanes:
             if not self._lanes:
                 self._below.put_off()  # a search that finds lanes looks at everything
             self._lanes = dict(sorted(known.items(), key=_place))
@@ -237,9 +240,15 @@ class LaneSearch:
         if walked >= SLOW_ENTRIES:
             self.put_off(request, max(FULL_SECONDS, seconds * FULL_SHARE))
 
-    def put_off(self, request: ClaimRequest, seconds: float = FULL_SECONDS_MAX) -> None:
-        """Delay the next search for this kind of request by ``seconds``: for long if an exchange
-        was not answered, since its search may have taken too long."""
+    def note_failure(self, request: ClaimRequest, seconds: float) -> None:
+        """Note that the exchange of a search was not answered, and how long it was waited for:
+        maybe the search took that long; what failed at once was no search. What was named to it is
+        named to the next one."""
+        self._news |= dict.fromkeys(request.news)
+        self.put_off(request, max(FULL_SECONDS, seconds * FULL_SHARE))
+
+    def put_off(self, request: ClaimRequest, seconds: float) -> None:
+        """Search for this kind of request that much later."""
         if len(self._again_at) >= KINDS_MAX:
             self._again_at.clear()
         self._again_at[tuple(request.tasks)] = self._clock.boot() + min(FULL_SECONDS_MAX, seconds)

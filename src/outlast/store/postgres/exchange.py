@@ -166,7 +166,7 @@ class PostgresExchange:
                 self._lanes.note_failure(look)
             for request, everywhere in zip(requests, search.everywhere, strict=True):
                 if everywhere:
-                    self._search.put_off(request)
+                    self._search.note_failure(request, self._clock.boot() - began_at)
             raise
         head = _head_of(last["head"])
         claim = _claim_head_of(found.pop()["head"]) if found else _ClaimHead()
@@ -176,7 +176,9 @@ class PostgresExchange:
             self._lanes.note_look(look, took, claim.late)
         if not claim.cut:
             self._note_end(requests, claim, look, search, took)
-        self._lanes.note_incarnation(head.incarnation)
+        if self._lanes.note_incarnation(head.incarnation):
+            self._search = LaneSearch(self._clock)
+            claim.next_look = 0.0  # this one has looked from the floors of another
         self._remember(rows, claim, head.drawn)
         self._note_turns(requests, rows, claim)
         return head, claim, rows
@@ -209,7 +211,8 @@ class PostgresExchange:
             if everywhere:
                 self._search.note_end(request, claim.walked, seconds)
         later = self._search.seconds_to_next(each for each, everywhere in ended if not everywhere)
-        below = self._lanes.seconds_to_look() if look is None else None
+        is_due = look is None or look[0] > 0  # a look at a part leaves those below it
+        below = self._lanes.seconds_to_look() if is_due else None
         claim.next_look = min((each for each in (later, below) if each is not None), default=None)
 
     def _is_part(self, look: tuple[int, int] | None) -> bool:

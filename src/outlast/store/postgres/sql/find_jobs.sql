@@ -27,11 +27,16 @@ ORDER BY label DESC, job_id DESC LIMIT 1 OFFSET :rows::integer - 1
 SELECT l.job_id AS id
 FROM outlast_labels l
 CROSS JOIN LATERAL (
-    SELECT j.queue, j.task, j.tenant, j.state FROM outlast_jobs j WHERE j.id = l.job_id LIMIT 1) j
+    SELECT j.queue, j.task, j.tenant, j.state, j.fingerprint, j.worker_id, j.position, j.solo
+    FROM outlast_jobs j WHERE j.id = l.job_id LIMIT 1) j
 WHERE l.label = :label AND l.job_id <= :last AND l.job_id >= :floor::bigint
   AND (:queue::text IS NULL OR j.queue = :queue) AND (:task::text IS NULL OR j.task = :task)
   AND (:tenant::text IS NULL OR j.tenant = :tenant)
   AND (:state::text IS NULL OR j.state = :state)
+  AND (:fingerprint::text IS NULL OR j.fingerprint = :fingerprint)
+  AND (:worker_id::bigint IS NULL OR j.worker_id = :worker_id)
+  AND (:part::text IS NULL
+       OR :part = CASE WHEN j.position IS NOT NULL THEN 'line' WHEN j.solo = 0 THEN 'timed' ELSE 'suspects' END)
 ORDER BY l.label DESC, l.job_id DESC LIMIT :limit
 
 -- name: dead_floor

@@ -29,6 +29,10 @@ WHERE l.label = :label AND l.job_id <= :last AND l.job_id >= :floor AND j.id = l
   AND (:state IS NULL OR j.state = :state)
   AND (:queue IS NULL OR j.queue = :queue) AND (:task IS NULL OR j.task = :task)
   AND (:tenant IS NULL OR j.tenant = :tenant)
+  AND (:fingerprint IS NULL OR j.fingerprint = :fingerprint)
+  AND (:worker_id IS NULL OR j.worker_id = :worker_id)
+  AND (:part IS NULL
+       OR :part = CASE WHEN j.position IS NOT NULL THEN 'line' WHEN j.solo = 0 THEN 'timed' ELSE 'suspects' END)
 ORDER BY l.job_id DESC LIMIT :limit
 -- name: dead_floor
 SELECT id FROM outlast_jobs INDEXED BY outlast_jobs_dead

@@ -14,8 +14,9 @@
 --    changing are two statements, so that the update works on the versions that were locked. The update finds them by
 --    ctid: the lock was taken on the newest version, and only its holder could move that. The update runs in table
 --    order; the head of the reply gives the order of the line. Jobs that wake-ups have named come first within their
---    priority (outlast_named_v1). A job that has expired by the time of the update stays queued, for the next
---    exchange or sweep to end: the reply lists its id in the order of the line, but has no row for it.
+--    priority (outlast_named_v1). A job that has expired by the time of the update (step 1 may read
+--    from a floor) is ended, unless 500 have been: it took the place of one behind it, so next_due is now. The reply
+--    lists its id in the order of the line, but has no row for it.
 --
 --    Lanes: the line is read lane by lane (task, queue, priority), and only in lanes of the request's tasks, so that
 --    jobs of unknown tasks slow no claim. Queues take turns: a claim starts behind the queue from which the last
@@ -221,6 +222,12 @@ BEGIN
                           j.solo, j.incident, j.cohort, date_part('epoch', v_started) - date_part('epoch', j.run_at),
                           date_part('epoch', j.expires_at) - date_part('epoch', v_started);
                 GET DIAGNOSTICS v_count = ROW_COUNT;
+                IF v_count < cardinality(v_next.ids) AND v_expired < 500 THEN
+                    v_expired := v_expired + outlast_end_expired_v1(ARRAY(
+                        SELECT j.id FROM outlast_jobs j
+                        WHERE j.ctid = ANY (v_next.rows) AND j.state = 'queued'), v_started);
+                    v_next_due := v_now;
+                END IF;
                 v_order := v_order || v_next.ids;
                 v_places := v_places || coalesce(
                     v_next.positions, array_fill(NULL::bigint, ARRAY[cardinality(v_next.ids)]));
@@ -243,7 +250,8 @@ BEGIN
 
     IF p_wakes IS NOT NULL THEN  -- 6
         PERFORM outlast_followed_v1(p_wakes, v_places, p_kind, v_drawn, p_limits, p_solos, v_counts,
-            v_cut OR p_busy > 0 OR v_claimed >= p_claims_max OR 0 = ANY (p_searches),
+            v_cut OR p_busy > 0 OR v_claimed >= p_claims_max OR 0 = ANY (p_searches)
+                OR coalesce(v_next_due <= v_now, false),  -- there is more at once
             CASE WHEN p_look_to IS NULL THEN (SELECT max(u.floor) FROM unnest(p_lane_floors) AS u (floor)) END);
     END IF;
 
