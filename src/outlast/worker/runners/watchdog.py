@@ -80,6 +80,7 @@ class Watchdog:
         else:
             self._credit_lateness(now)
         pause = self._look_at_attempts(now) if self._ledger.running else LOOK_IDLE_SECONDS
+        self._waits.look()
         self._next_look_at = now + pause
         return pause
 
@@ -88,7 +89,6 @@ class Watchdog:
         self._control.recall("expired", lambda claimed: _has_expired(claimed, now))
         for running in list(self._ledger.running.values()):
             self._judge(running, now)
-        self._waits.look()
         return LOOK_SOON_SECONDS if self._pending else LOOK_SECONDS
 
     def _credit_lateness(self, now: float) -> None:
