@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 LOOK_SECONDS = 0.25
 LOOK_SOON_SECONDS = 0.05  # while an answer or stacks are awaited to judge a limit
-LOOK_IDLE_SECONDS = 0.5  # while nothing runs
+LOOK_IDLE_SECONDS = 0.5  # while nothing runs, in runners; credit for lateness needs nearer looks
 UNRESPONSIVE_SECONDS = 1.0  # of silence; a runner that receives no request gets no longer grace
 UNHELD_SECONDS = 5.0  # after which an attempt that nothing runs is given back
 PATIENCE_SECONDS = 5.0  # less than what reapers add to a deadline: they must not come first
@@ -79,7 +79,9 @@ class Watchdog:
             self._loops.look_at_loops()
         else:
             self._credit_lateness(now)
-        pause = self._look_at_attempts(now) if self._ledger.running else LOOK_IDLE_SECONDS
+        pause = LOOK_SECONDS if self._loops is None else LOOK_IDLE_SECONDS
+        if self._ledger.running:
+            pause = self._look_at_attempts(now)
         self._waits.look()
         self._next_look_at = now + pause
         return pause
