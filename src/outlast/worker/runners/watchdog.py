@@ -97,7 +97,7 @@ class Watchdog:
         """Leave out what this look, in the loop of the attempts themselves, is late by: one of
         them has kept the others from running. No look can tell which one."""
         late = now - self._next_look_at
-        if late > LOOK_SECONDS and len(self._ledger.running) > 1:
+        if late > LOOK_SECONDS and len(self._ledger.held()) > 1:  # one may have ended just now
             for running in self._ledger.running.values():
                 running.credit(late, now, CREDIT_SECONDS_MAX)
 
