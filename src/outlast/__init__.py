@@ -1,7 +1,7 @@
 """Outlast: background jobs that outlast the workers running them.
 
-The names that it gives (``outlast/client/public.py``) are loaded at the first use of one of them:
-``python -m outlast.probe``, which is started every few seconds, needs none.
+Its public names (``outlast/client/public.py``) are loaded at the first use of one of them: ``python
+-m outlast.probe``, which is started every few seconds, needs none.
 """
 
 TYPE_CHECKING = False

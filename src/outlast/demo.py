@@ -1,7 +1,7 @@
-"""The application of ``outlast demo``: one task, written as any user writes one.
+"""Define the application of ``outlast demo``: one task, written as any user writes one.
 
-It counts prime numbers in blocks and saves a checkpoint after each block. How many there are is
-known, so a block that was lost, or counted twice, would show in the result.
+It counts prime numbers in blocks and saves a checkpoint after each block. Their number is known, so
+a block that was lost, or counted twice, would show in the result.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def count_primes(limit: int, blocks: int) -> dict[str, int]:
 def count_between(start: int, stop: int) -> int:
     """Return how many primes there are from ``start`` to below ``stop``, by a sieve."""
     is_prime = bytearray(b"\1") * (stop - start)
-    is_prime[: max(0, 2 - start)] = bytes(max(0, 2 - start))  # 0 and 1 are none
+    is_prime[: max(0, 2 - start)] = bytes(max(0, 2 - start))  # 0 and 1 are not prime
     for factor in (2, *range(3, isqrt(stop) + 1, 2)):
         first = max(factor * factor, -(-start // factor) * factor)
         is_prime[first - start :: factor] = bytes(len(range(first, stop, factor)))

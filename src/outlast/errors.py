@@ -1,4 +1,4 @@
-"""Every error that Outlast raises, as one tree.
+"""Define every error that Outlast raises, as one tree.
 
 OutlastError
 ├── ConfigError            a URL or a setting is wrong
@@ -48,7 +48,7 @@ class ConfigError(OutlastError):
 
 
 class ApplicationError(OutlastError):
-    """``MODULE:APP`` could not be imported, or names no ``outlast.App``."""
+    """``MODULE:APP`` could not be imported, or does not name an ``outlast.App``."""
 
 
 class UsageError(OutlastError):
@@ -60,7 +60,8 @@ class BadArguments(UsageError):
 
 
 class NotEncrypted(BadArguments):
-    """A stored payload is not encrypted, and ``Encryption(required=True)`` refuses such ones."""
+    """A stored payload is not encrypted, and ``Encryption(required=True)`` refuses plain
+    payloads."""
 
 
 class UnknownTask(UsageError):
@@ -83,11 +84,11 @@ class SyncInLoop(UsageError):
 
 
 class ConnectionMismatch(UsageError):
-    """A connection handed in is not on the same Outlast schema, or of an unknown kind."""
+    """The given connection is not on the same Outlast schema, or is of an unknown kind."""
 
 
 class StoreError(OutlastError):
-    """The store could not do what was asked."""
+    """The store could not carry out a call."""
 
 
 class StoreUnavailable(StoreError):
@@ -107,19 +108,19 @@ class NotPermitted(StoreError):
 
 
 class BadData(StoreError):
-    """The store refused a value; of a batch, at least one row is to blame."""
+    """The store refused a value; in a batch, at least one row has a bad one."""
 
 
 class KeyInUse(OutlastError):
-    """An unfinished job of another task has the key; nothing of this call was stored, unless
-    ``stored`` names it.
+    """An unfinished job of another task has the key; nothing of this call was stored, except the
+    jobs in ``stored``.
 
     Attributes:
         key: the key.
-        task: the name of that job's task.
-        job_id: its id; None: both jobs are in this call.
-        stored: of ``enqueue_many`` with more calls than one statement takes, the jobs of the first
-            of them, which are stored; else empty. The others are ``calls[len(error.stored):]``.
+        task: the name of the other job's task.
+        job_id: the other job's id; None: both jobs are in this call.
+        stored: for ``enqueue_many`` with more calls than one statement takes, the jobs of the first
+            calls, which are stored; else empty. The other calls are ``calls[len(error.stored):]``.
     """
 
     key: str
@@ -165,18 +166,18 @@ class JobCancelled(OutlastError):
 
 
 class LostLease(OutlastError):
-    """This attempt is no longer the current one; what it writes is refused."""
+    """This attempt is no longer the current one; the store refuses its writes."""
 
 
 class Verdict(BaseException):
-    """What a task decides about itself by raising.
+    """A decision that a task makes about its job by raising it.
 
     A BaseException, so that no ``except Exception`` in the task swallows it.
     """
 
 
 class Snooze(Verdict):
-    """Run me again in ``seconds`` (or a timedelta), uncharged."""
+    """Run the job again in ``seconds`` (or a timedelta), uncharged."""
 
     seconds: float
 
@@ -186,8 +187,8 @@ class Snooze(Verdict):
 
 
 class Retry(Verdict):
-    """This attempt failed (charged); run me again ``after`` seconds (or a timedelta; default: the
-    back-off)."""
+    """This attempt failed (charged); run the job again ``after`` seconds (or a timedelta; default:
+    the back-off)."""
 
     after: float | None
 
@@ -215,7 +216,8 @@ class Dead(Verdict):
 
 
 class Stopped(BaseException):
-    """Raised by ``attempt.check()``: the attempt is asked to stop, and ends here by the reason.
+    """Raised by ``attempt.check()``: the attempt is asked to stop, and ends here; the reason
+    decides how.
 
     A BaseException, so that no ``except Exception`` in the task swallows it.
     """
@@ -229,22 +231,22 @@ _PLAIN: tuple[tuple[type[BaseException], str], ...] = (
     (RecursionError, "nested too deeply"),
     (NotImplementedError, "not implemented"),
 )
-_NOTHING = " \t\n\r()'\":"  # all that is left of a text that is empty
+_NOTHING = " \t\n\r()'\":"  # all that an empty text consists of
 _WORD = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z0-9]+|[A-Z]+")
 
 
 def text_of(error: BaseException) -> str:
-    """Return what an error says; of one that says nothing, what its type means in plain words.
+    """Return an error's text; if it has none, the meaning of its type in plain words.
 
-    Drivers and the standard library raise errors without a text (a timeout, say). So an error is
-    shown to people by this, or by ``describe``, and never as an empty text.
+    Drivers and the standard library raise errors without a text (a timeout, for example). So show
+    errors to people by this function or ``describe``, and never as an empty text.
     """
     words = " ".join(_WORD.findall(type(error).__name__)).lower()
     return _said(error) or words or "an error without a name"
 
 
 def describe(error: BaseException) -> str:
-    """Return an error's type and what it says; the type alone where that is all that is known."""
+    """Return an error's type and text; only the type if it has no text."""
     name, said = type(error).__name__, _said(error)
     return f"{name}: {said}" if said else name
 
@@ -252,7 +254,7 @@ def describe(error: BaseException) -> str:
 def _said(error: BaseException) -> str:
     try:
         text = str(error)
-    except Exception:  # an error of the user's own, which cannot even be told
+    except Exception:  # a user's own error whose text cannot be made
         text = ""
     if text.strip(_NOTHING):
         return text

@@ -1,8 +1,8 @@
-"""Everything that happens is an event: logs, metrics, traces and tests listen here.
+"""Emit everything that happens as an event: logs, metrics, traces and tests listen here.
 
-The code that does a thing says so once, with ``emit``; subscribers decide what becomes of it (a
-line of log, a counter, nothing). A process that does not opt in gets no output at all: importing
-Outlast into a program must not touch its logging.
+The code that does a thing calls ``emit`` once; subscribers decide what to make of it (a line of
+log, a counter, nothing). A process that does not opt in gets no output at all: importing Outlast
+into a program must not touch its logging.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import Any, Literal, NamedTuple
 
 
 class Event(NamedTuple):
-    """What an event says: ``sentence`` is what has happened, ``fields`` are the names of the
-    facts that it always carries, all of them and no others."""
+    """A kind of event: ``sentence`` describes what has happened; ``fields`` are the names of
+    exactly the facts that it always carries."""
 
     sentence: str
     fields: tuple[str, ...] = ()
@@ -358,9 +358,10 @@ _subscribers: tuple[Subscriber, ...] = ()
 
 
 def emit(name: str, **fields: Any) -> None:
-    """Tell all subscribers that ``name`` has happened, with the fields that the catalogue says.
+    """Notify all subscribers that ``name`` has happened, with the fields of the catalogue.
 
-    Never fails for what a subscriber does. That name and fields are the catalogue's is asserted.
+    A subscriber's error never reaches the caller. An assertion checks name and fields against the
+    catalogue.
     """
     assert name in _FIELDS, f"{name!r} is not in outlast.events.CATALOGUE"
     assert fields.keys() == _FIELDS[name], f"the fields of {name!r} are not {[*fields]}"
@@ -372,11 +373,11 @@ def emit(name: str, **fields: Any) -> None:
 
 
 def count_wanted(name: str, count: int) -> int:
-    """Return how many of ``count`` events, each of another job, should be emitted: to emit one
-    without a subscriber costs as much as a small job.
+    """Return how many of ``count`` events, each of another job, should be emitted: emitting one
+    that no subscriber wants costs as much as a small job.
 
-    A subscriber that leaves most of them out anyway says so by a method ``thin(name, count)``. It
-    returns how many it would take, and counts the others as left out.
+    A subscriber that drops most of them anyway has a method ``thin(name, count)``. It returns how
+    many it would take, and counts the others as dropped.
     """
     if len(_subscribers) != 1:
         return count if _subscribers else 0
@@ -385,7 +386,8 @@ def count_wanted(name: str, count: int) -> int:
 
 
 def subscribe(subscriber: Subscriber) -> Callable[[], None]:
-    """Call ``subscriber(name, fields)`` at each event from now on; return what ends that."""
+    """Call ``subscriber(name, fields)`` at each event from now on; return a function that ends
+    that."""
     global _subscribers
     with _lock:
         _subscribers = (*_subscribers, subscriber)
@@ -399,9 +401,10 @@ def subscribe(subscriber: Subscriber) -> Callable[[], None]:
 
 
 def log_to_structlog() -> Callable[[], None]:
-    """Opt in: write each event to the structlog logger ``outlast``; return what ends that.
+    """Opt in: write each event to the structlog logger ``outlast``; return a function that ends
+    that.
 
-    How structlog renders, and where to, is the caller's business.
+    The caller configures how structlog renders, and where it writes.
     """
     return subscribe(structlog_writer())
 

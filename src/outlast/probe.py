@@ -1,6 +1,6 @@
-"""``python -m outlast.probe livez``: asks a worker of this machine how it is, for exec probes.
+"""``python -m outlast.probe livez``: ask a worker of this machine for its health, for exec probes.
 
-It is started every few seconds, so it loads the standard library's sockets and nothing else.
+It is started every few seconds, so it loads only the standard library's sockets.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 PORT_VARIABLE = "OUTLAST_PROBE_PORT"
 PORT_DEFAULT = 8081
-SECONDS = 2.0  # for the whole answer, unless --timeout says more
+SECONDS = 2.0  # for the whole answer, by default (--timeout)
 ANSWER_MAX = 65_536  # bytes
 FINE, NOT_WELL, WRONG_USE, NO_ANSWER = 0, 1, 2, 3
 PROBES = ("startupz", "readyz", "livez")
@@ -35,7 +35,7 @@ class WrongUse(Exception):
 
 
 class Asked:
-    """What is asked, of whom, and for how many seconds."""
+    """The probe to ask for, the worker's address, and the seconds to wait."""
 
     def __init__(self) -> None:
         self.probe = "livez"
@@ -44,7 +44,7 @@ class Asked:
         self.timeout = str(SECONDS)
 
     def check(self) -> tuple[int, float]:
-        """Return port and seconds. Raises WrongUse."""
+        """Return port and seconds as numbers. Raises WrongUse."""
         if not (self.port.isdecimal() and len(self.port) < 6 and 0 < int(self.port) < 2**16):  # noqa: PLR2004
             raise WrongUse(f"{self.port!r} is no port: write a number from 1 to 65535")
         try:
@@ -57,7 +57,7 @@ class Asked:
 
 
 def parse(arguments: Sequence[str]) -> Asked:
-    """Return what the arguments ask for. Raises WrongUse."""
+    """Return the request that the arguments describe. Raises WrongUse."""
     asked, left, probes = Asked(), list(arguments), 0
     while left:
         word = left.pop(0)
@@ -74,8 +74,8 @@ def parse(arguments: Sequence[str]) -> Asked:
 
 
 def ask(host: str, port: int, probe: str, seconds: float) -> tuple[int, str]:
-    """Return the status and the text of the answer. Raises OSError, a TimeoutError among them, and
-    ValueError for an answer that is not a worker's."""
+    """Return the status and the text of the answer. Raises OSError (which includes TimeoutError),
+    and ValueError for an answer that is not a worker's."""
     from time import monotonic  # noqa: TID251
 
     until = monotonic() + seconds

@@ -326,12 +326,6 @@ def _no_time_of_day() -> Iterable[Patch]:
     yield mock.patch.object(sqlite_exchange, "_DRAW_TOKENS", plain)
 
 
-@twin("tokens are lifted to just what one worker knows")
-def _lift_to_one() -> Iterable[Patch]:
-    plain = "UPDATE outlast_sequences SET value = :above WHERE name = 'token' AND value < :above"
-    yield mock.patch.dict(sqlite_workers._WORKERS, {"raise": plain})
-
-
 @twin("a save that waits for the store is no sign of life")
 def _silent_save() -> Iterable[Patch]:
     yield mock.patch.object(ledger.Ledger, "note_saving")

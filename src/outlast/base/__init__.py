@@ -1,4 +1,4 @@
-"""What every other package may use: time, settings, secrets, texts.
+"""Provide what every other package may use: time, settings, secrets, texts.
 
 clock.py        time and randomness: the only file that may ask for either
 config.py       settings, their defaults and their checks
@@ -6,6 +6,6 @@ credentials.py  secrets in URLs, and how they are hidden
 passwords.py    the file of users and their hashed passwords
 text.py         times, sizes and untrusted texts, for people
 sync.py         runs coroutines from plain code: ``NAME_sync``
-forks.py        forks of a process whose other threads use it
+forks.py        keeps forks safe while other threads run
 http_server.py  the small HTTP server of probes and metrics
 """

@@ -1,4 +1,4 @@
-"""The only module that reads time and draws random numbers.
+"""Read time and draw random numbers; no other module may.
 
 Everything else takes a ``Clock`` as an argument, so that a test or a simulation can hand in
 its own. The linter forbids ``time`` and ``random`` elsewhere.
@@ -61,16 +61,17 @@ SYSTEM = SystemClock()
 
 def draw_secret() -> str:
     """Return a text for a URL or a cookie that cannot be guessed: 32 random bytes."""
-    import secrets  # with hmac behind it, of which most programs use nothing
+    import secrets  # it imports hmac, which most programs do not use
 
     return secrets.token_urlsafe(32)
 
 
 def secret_bytes(count: int) -> bytes:
-    """Return random bytes of the system, for keys and nonces: never those of a simulation."""
+    """Return random bytes of the system, for keys and nonces; a simulation does not replace
+    them."""
     return os.urandom(count)
 
 
 def seeded(seed: int) -> Callable[[], float]:
-    """Return a chance of its own for a test or a simulation: the same numbers at each run."""
+    """Return a random source for a test or a simulation, with the same numbers at each run."""
     return random.Random(seed).random

@@ -1,6 +1,6 @@
-"""Settings: their defaults, and the one place that checks them.
+"""Define the settings with their defaults, and check them.
 
-A wrong setting is refused where it is written, with a message that says what to write.
+A wrong setting raises ConfigError where it is written; the message says what to write.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ TASK_REUSE_VARIABLE = "OUTLAST_TASK_REUSE"
 MAX_PAYLOAD = 1024 * 1024  # bytes of one job's arguments, result or checkpoint
 NAME_MAX = 200  # characters of the name of a task, queue or worker
 KEY_MAX = 500  # characters of a unique key or a tenant
-SECONDS_MAX = 100 * 365 * 86_400.0  # of any span of time: a hundred years
+SECONDS_MAX = 100 * 365 * 86_400.0  # the longest span of time: a hundred years
 PATTERNS_MAX = 100
-RSS_LEAST = 16 * 1024 * 1024  # bytes: less than any interpreter takes
+RSS_LEAST = 16 * 1024 * 1024  # bytes: less than any interpreter uses
 WEEK = 7 * 86_400.0
 
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}  # seconds
@@ -70,7 +70,7 @@ def check_key(what: str, key: object) -> str:
 
 
 def check_job_key(key: object) -> str:
-    """Return the key of a job, or raise ConfigError; those of schedules are not for others."""
+    """Return the key of a job, or raise ConfigError; keys of schedules are reserved."""
     checked = check_key("key", key)
     if checked.startswith((TICKS_KEY, BACKFILL_KEY)):
         raise ConfigError(f"key {_shown(key)} is one of a schedule: give it another beginning")
@@ -109,7 +109,7 @@ def parse_size(what: str, text: str) -> int:
 
 
 def parse_seconds(text: str) -> float:
-    """Return seconds from a text such as 90, 1.5, 90s, 15m, 2h or 7d; ConfigError for another."""
+    """Return seconds from a text such as 90, 1.5, 90s, 15m, 2h or 7d, or raise ConfigError."""
     number, unit = (text[:-1], text[-1]) if text[-1:] in UNITS else (text, "s")
     try:
         seconds = float(number) * UNITS[unit]
@@ -145,29 +145,29 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
     Attributes:
         queues: the queues to serve; empty means all.
-        tags: what this worker has; tasks that require anything else are left to others.
+        tags: the tags of this worker; it takes no tasks that require any other tag.
         runners: child processes that run attempts.
         concurrency: attempts of async tasks at the same time in one runner.
         heartbeat, lease: seconds; the lease is at least three times the heartbeat.
-        drain_timeout: seconds that running attempts get to finish once a stop was asked for.
-        poll: seconds between looks for work when no wake-up comes.
+        drain_timeout: seconds that running attempts get to finish after a request to stop.
+        poll: seconds between polls for work when no wake-up comes.
         keep_completed: seconds for which completed and cancelled jobs are kept; default: 7 days.
-            Any worker deletes for all, so of several workers the one that keeps less decides.
+            Each worker deletes for all, so the shortest setting among several workers decides.
         keep_workers: seconds for which the rows of gone workers are kept; default: 7 days.
         keep_dead: seconds for which dead jobs are kept; default, or None: until an operator
             requeues or discards them.
         max_rss: bytes of memory of a runner and its children, above which it takes no more
             attempts and is replaced; it is killed above 1.5 times that. Linux only.
         max_jobs_per_runner: attempts after which a runner is replaced.
-        redact: regular expressions; what matches one is ``[redacted]`` in crash reports.
+        redact: regular expressions; crash reports show ``[redacted]`` in place of each match.
         name: how people know this worker; default: made from host and process id.
         instance: a name that the platform gives to one living process at a time (the pod of a
-            StatefulSet). A new worker takes over at once from the one that had it before.
+            StatefulSet). A new worker takes over at once from the worker that had the name before.
         presence: whether a lock in PostgreSQL proves that the worker lives.
-        shell: whether commands of ``outlast run`` are run: every client that enqueues can then
-            execute anything that this worker's user can.
-        probe_port: where it answers ``/livez``, ``/readyz`` and ``/startupz`` over HTTP (0: at any
-            free port, which an event tells); default: nowhere.
+        shell: whether the worker runs the commands of ``outlast run``: every client that enqueues
+            can then execute anything that this worker's user can.
+        probe_port: the port at which it answers ``/livez``, ``/readyz`` and ``/startupz`` over HTTP
+            (0: any free port, which an event names); default: none.
         probe_host: the address of that port; default, or None: all addresses of the machine.
     """
 

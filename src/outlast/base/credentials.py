@@ -1,8 +1,8 @@
-"""What is secret in the URLs of stores and messengers, and how it is kept out of what is shown.
+"""Find the secrets in URLs of stores and messengers, and hide them in texts for people.
 
 Every text that Outlast writes (logs, reports, errors, pages) shows a URL by ``redact`` alone.
-Where the password holds characters that mean something in a URL, it cannot be told from the rest,
-and all of it is hidden: a part of a password is a leak, too.
+If the password holds characters that have a meaning in URLs, its end cannot be recognized, and all
+of the URL is hidden: part of a password is a leak, too.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from urllib.parse import unquote, unquote_plus, urlsplit
 from outlast.errors import ConfigError
 
 HIDDEN = "***"
-BARE_LEAST = 6  # characters of a secret that is hidden wherever it stands, beside its URL or not
+BARE_LEAST = 6  # the shortest secret, in characters, that is hidden outside its URL too
 ENCODE = (
     "percent-encode the special characters of the user, the password and the database"
     " (@ is %40, / is %2F, ? is %3F, # is %23, [ is %5B, a blank is %20)"
@@ -27,13 +27,13 @@ _NOT_IN_URLS = re.compile(r"[\s#\x00-\x1f\x7f]")
 _NOT_IN_LOGINS = re.compile(r"[\[\]]")
 _SECRET_SETTING = re.compile(r"pas|pw|secret|token|cred|key", re.IGNORECASE)
 _URL_IN_TEXT = re.compile(r"(?:\b[A-Za-z][A-Za-z0-9+.-]*)?://[^\s<>]+")
-_AFTER_URLS = "'\"`,;:.)]}"  # punctuation of the text that a URL stands in
+_AFTER_URLS = "'\"`,;:.)]}"  # punctuation of the text around a URL
 FILE_SCHEMES: set[str] = set()  # of URLs that name a file; `store.backend` adds them
 _TOKENS = frozenset({"nats", "tls"})  # schemes where a user without a password is a token
 
 
 class _Parts(NamedTuple):
-    """A URL, cut up. ``login`` is None where there is none; ``path`` has its slash."""
+    """The parts of a URL. ``login`` is None if it has none; ``path`` begins with its slash."""
 
     scheme: str
     login: str | None
@@ -54,8 +54,8 @@ class _Parts(NamedTuple):
 
 
 def redact(url: str) -> str:
-    """Return ``url`` without its secrets: fit for logs and messages. Passwords are ``***``, and all
-    of it after the scheme where a part cannot be told from a password."""
+    """Return ``url`` without its secrets, fit for logs and messages. Passwords become ``***``; if a
+    password cannot be told from the rest, so does everything after the scheme."""
     scheme, separator, rest = url.partition("://")
     if not separator:
         return HIDDEN if "@" in url or "=" in url else url
@@ -70,7 +70,7 @@ def redact(url: str) -> str:
 
 
 def _is_file(url: str) -> bool:
-    """Whether it names a file, whose path may hold any character, and no server."""
+    """Whether a URL names a file, whose path may hold any character, instead of a server."""
     scheme, separator, _ = url.partition(":///")
     return bool(separator) and scheme.lower() in FILE_SCHEMES
 
@@ -95,7 +95,7 @@ def _redact_parts(piece: str) -> str:
 
 
 def _cut(url: str) -> _Parts | None:
-    """Return the parts; None where a character has a meaning that it was not meant to have."""
+    """Return the parts of a URL; None if a special character splits it in the wrong place."""
     scheme, separator, rest = url.partition("://")
     if not separator or _NOT_IN_URLS.search(rest):
         return None
@@ -111,7 +111,7 @@ def _cut(url: str) -> _Parts | None:
 
 
 def _is_known_to_python(url: str) -> bool:
-    """Whether drivers, which cut URLs up with ``urlsplit``, can: it refuses some characters."""
+    """Whether ``urlsplit``, which drivers use, accepts the URL: it refuses some characters."""
     try:
         urlsplit(url)
     except ValueError:
@@ -120,8 +120,8 @@ def _is_known_to_python(url: str) -> bool:
 
 
 def check_encoded(url: str) -> str:
-    """Return a URL of a server. Raises ConfigError where a special character has cut it apart in
-    the wrong place: what a driver says of that shows pieces of the password."""
+    """Return a server's URL. Raises ConfigError if a special character splits it in the wrong
+    place: a driver's message about that would show pieces of the password."""
     parts = _cut(url)
     pieces = parts.query.split("&") if parts is not None and parts.query else []
     if parts is None or not all("=" in piece for piece in pieces):
@@ -142,8 +142,8 @@ def _hidden(found: re.Match[str]) -> str:
 
 
 def make_hider(*urls: str | None) -> Callable[[str], str]:
-    """Return what hides the secrets of all URLs in a text, and those of these ``urls`` also where
-    they stand alone. A password as short or as common as a word is hidden only in a URL."""
+    """Return a function that hides the secrets of all URLs in a text, and the secrets of ``urls``
+    even outside a URL. A password as short or as common as a word is hidden only in a URL."""
     secrets = [each for url in urls if url is not None for each in secrets_of(url)]
 
     def hide(text: str) -> str:
@@ -156,8 +156,8 @@ def make_hider(*urls: str | None) -> Callable[[str], str]:
 
 
 def secrets_of(url: str) -> list[str]:
-    """Return the secrets of a URL, as they are written there and as they are meant, the longest
-    first; those left out that are short, or that stand elsewhere in the URL as well."""
+    """Return the secrets of a URL, in encoded and decoded form, the longest first. Secrets that are
+    short, or also occur elsewhere in the URL, are left out."""
     parts = _cut(url)
     if parts is None:
         return []
@@ -171,8 +171,8 @@ def secrets_of(url: str) -> list[str]:
 
 
 def without_secrets(url: str) -> str:
-    """Return the URL of a server as a stranger may have it: it names the place, and opens nothing.
-    One that cannot be read is left out as a whole."""
+    """Return a server's URL in a form that anyone may see: it names the place, and opens nothing. A
+    URL that cannot be parsed is left out as a whole."""
     if _is_file(url):
         return redact(url)
     parts = _cut(url)

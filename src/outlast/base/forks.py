@@ -1,7 +1,8 @@
-"""Forks of a process that other threads of it are using, as those of a prefork server.
+"""Make forks safe in a process with several threads, such as a prefork server's.
 
-A child has the memory of its parent and none of its other threads: what one of them held or had
-half done stays so. Hence a fork waits until it is not in the middle of what a child could not end.
+A child has its parent's memory but only the forking thread: a lock that another thread held, or
+work that it had begun, stays as it is. So a fork waits until no other thread is in the middle of
+something that a child could not finish.
 """
 
 from __future__ import annotations
@@ -27,14 +28,15 @@ class _Hooks(NamedTuple):
 
 
 _hooks: list[_Hooks] = []
-_begun: list[_Hooks] = []  # of one fork
+_begun: list[_Hooks] = []  # the hooks of the fork that runs
 
 
 def at_fork(
     before: Callable[[], None], in_parent: Callable[[], None], in_child: Callable[[], None]
 ) -> None:
-    """As ``os.register_at_fork``, which may call what was registered while a fork waited for an
-    import after that fork, and had not called it before."""
+    """Register hooks as ``os.register_at_fork`` does. That function alone could call, after a fork,
+    hooks that were registered while the fork waited for an import, and so were not called before
+    it."""
     _hooks.append(_Hooks(before, in_parent, in_child))
 
 

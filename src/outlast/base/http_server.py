@@ -1,8 +1,8 @@
-"""A small HTTP server, for probes and metrics; the page shares the rules about addresses and names.
+"""Serve HTTP for probes and metrics; the page shares the rules about addresses and names.
 
-Anyone who reaches the port can ask. What that costs is bounded: a connection is answered once and
-closed, a reader has a few seconds and a few kilobytes for its request, and of too many connections
-the oldest is cut, so that slow readers keep no other from its answer.
+Anyone who reaches the port can send requests, so their cost is bounded: a connection gets one
+answer and is closed, a client has a few seconds and a few kilobytes for its request, and if there
+are too many connections the oldest is cut, so that slow clients cannot block others.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _NO_ADDRESS = {errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT}
 
 
 class Response(NamedTuple):
-    """What one request is answered."""
+    """The answer to one request."""
 
     status: int
     body: bytes
@@ -49,12 +49,12 @@ class _Request(NamedTuple):
 
 
 def listen(host: str | None, port: int) -> socket.socket:
-    """Return a socket that listens there; None: on all addresses. Raises OSError.
+    """Return a socket that listens at this address; None: at all addresses. Raises OSError.
 
-    A name that has addresses of both kinds, as localhost, is listened on at its address of IPv4.
+    A name with IPv4 and IPv6 addresses, such as localhost, listens at its IPv4 address.
     """
     listening = _listen_everywhere(port) if host is None else _listen_at(host.strip("[]"), port)
-    # also of connections: a second part of an answer waits for no confirmation of the first
+    # connections inherit it: the second part of an answer waits for no acknowledgement of the first
     listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return listening
 
@@ -63,7 +63,7 @@ def _listen_everywhere(port: int) -> socket.socket:
     if socket.has_dualstack_ipv6():
         try:
             return socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True)
-        except OSError as error:  # compiled in, and switched off
+        except OSError as error:  # IPv6 is compiled in, and switched off
             if error.errno not in _NO_ADDRESS:
                 raise
     return socket.create_server(("", port))
@@ -82,7 +82,7 @@ def url_of(host: str, port: int) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches an address; localhost is one, other names are none."""
+    """Whether only this machine reaches a host: a loopback address or localhost, no other name."""
     try:
         return host == "localhost" or ip_address(host.strip("[]")).is_loopback
     except ValueError:
@@ -90,13 +90,14 @@ def is_loopback(host: str) -> bool:
 
 
 def name_of(host: str) -> str:
-    """Return the name in a Host, without its port."""
+    """Return the name in a Host header, without its port."""
     name = host if host.endswith("]") else host.rpartition(":")[0] or host
     return name.strip("[]").lower().rstrip(".")
 
 
 def is_address(name: str) -> bool:
-    """Whether the name in a Host is an address or localhost: no foreign site has a name there."""
+    """Whether the name in a Host header is an address or localhost, so not a foreign site's
+    name."""
     try:
         return name == "localhost" or bool(ip_address(name))
     except ValueError:
@@ -113,11 +114,11 @@ async def serving(
     *,
     checks_host: bool = False,
 ) -> AsyncIterator[None]:
-    """Answer on a socket that listens while the block runs; close it at the end.
+    """Answer requests on a listening socket while the block runs; close it at the end.
 
-    ``answer`` gets the path of each GET and HEAD. ``checks_host``: on an address of this machine
-    alone, refuse foreign names. A site that makes its name resolve here would otherwise read the
-    answers through a browser.
+    ``answer`` gets the path of each GET and HEAD. ``checks_host``: on a loopback address, refuse
+    foreign names. A site that makes its name resolve here would otherwise read the answers through
+    a browser.
     """
     is_local = checks_host and is_loopback(listening.getsockname()[0])
     readers = _Readers(answer, is_local=is_local)
@@ -138,7 +139,7 @@ class _Readers:
         self._tasks: dict[asyncio.Task[None], None] = {}  # the oldest first
 
     def admit(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Serve a new connection; of too many, the oldest is cut."""
+        """Serve a new connection; cut the oldest one if there are too many."""
         task = asyncio.get_running_loop().create_task(self._serve(reader, writer))
         task.add_done_callback(functools.partial(self._dismiss, writer))
         self._tasks[task] = None
@@ -159,7 +160,7 @@ class _Readers:
         writer.transport.abort()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(OSError, EOFError):  # the reader is slow, or has left
+        with contextlib.suppress(OSError, EOFError):  # the client is slow, or has left
             async with asyncio.timeout(REQUEST_SECONDS):
                 request = await _read_request(reader)
             async with asyncio.timeout(ANSWER_SECONDS):
@@ -182,7 +183,7 @@ class _Readers:
 
 
 async def _read_request(reader: asyncio.StreamReader) -> _Request | None:
-    """Return what a reader asks for; None: its request is too long. EOFError where it leaves."""
+    """Return a client's request; None if it is too long. EOFError if the client leaves."""
     try:
         head = await reader.readuntil(b"\r\n\r\n")
     except asyncio.LimitOverrunError:

@@ -1,7 +1,8 @@
-"""Passwords of people: a file of users, in which each password is a hash that is slow to compute.
+"""Keep people's passwords in a file of users, each as a hash that is slow to compute.
 
-A line is ``USER:$scrypt$ln=14,r=8,p=5$SALT$DIGEST``: salt and digest in base 64, and between them
-and the name what scrypt was told, so that other costs can be chosen later and old lines still hold.
+A line is ``USER:$scrypt$ln=14,r=8,p=5$SALT$DIGEST``: the name, the parameters of scrypt, salt and
+digest in base 64. With the parameters in the line, other costs can be chosen later and old lines
+stay valid.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _SCHEME = "$scrypt$"
 
 
 class Cost(NamedTuple):
-    """What scrypt is told: 2**ln rounds over blocks of r * 128 bytes, p times."""
+    """The parameters of scrypt: 2**ln rounds over blocks of r * 128 bytes, p times."""
 
     ln: int = 14
     r: int = 8
@@ -42,7 +43,7 @@ class Cost(NamedTuple):
 
 
 class PasswordHash(NamedTuple):
-    """What is kept of a password."""
+    """The stored form of a password."""
 
     cost: Cost
     salt: bytes
@@ -59,13 +60,13 @@ class PasswordHash(NamedTuple):
 
 
 def hash_password(password: str, cost: Cost | None = None) -> PasswordHash:
-    """Return a hash of a password, with a salt of its own."""
+    """Return a hash of a password, with a new salt."""
     chosen, salt = cost or Cost(), secret_bytes(SALT_BYTES)
     return PasswordHash(chosen, salt, _digest(password, salt, chosen))
 
 
 def decoy_for(cost: Cost) -> PasswordHash:
-    """Return a hash of no password, which takes as long to check as others."""
+    """Return a hash that matches no password, and takes as long to check as others."""
     return PasswordHash(cost, secret_bytes(SALT_BYTES), secret_bytes(DIGEST_BYTES))
 
 
@@ -86,8 +87,8 @@ def _base64(data: bytes) -> str:
 
 
 def read_users(path: Path) -> dict[str, PasswordHash]:
-    """Return the users of a file. Raises ConfigError where it cannot be used, where others may read
-    it, and where a password stands in it as it is."""
+    """Return the users of a file. Raises ConfigError if it cannot be used, if others may read it,
+    or if it holds a password in plain text."""
     found: dict[str, PasswordHash] = {}
     for number, row in enumerate(_read_private(path).splitlines(), 1):
         user, colon, text = row.strip().partition(":")
@@ -102,7 +103,7 @@ def read_users(path: Path) -> dict[str, PasswordHash]:
 
 
 def read_secret(path: Path) -> str:
-    """Return the one line of a file. Raises ConfigError where it is none, or others may read it."""
+    """Return the one line of a file. Raises ConfigError if it has none or others may read it."""
     secret = _read_private(path).strip()
     if not secret or "\n" in secret:
         raise ConfigError(f"{path} has to hold one line: the secret that the proxy sends")

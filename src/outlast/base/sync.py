@@ -1,14 +1,15 @@
-"""Runs coroutines from plain code, for the whole library: every ``NAME`` has its ``NAME_sync``.
+"""Run coroutines from plain code, for the whole library: every ``NAME`` has its ``NAME_sync``.
 
-A public coroutine runs in its caller's thread, also in its ``NAME_sync`` form. Only the parts
-that need an event loop *hop*: onto the running loop, or onto one background loop per process
-(a daemon thread, started at first use). So a ``sqlite3`` connection of the caller's stays in its
-thread, and no class is needed in two versions.
+A public coroutine runs in its caller's thread, even in its ``NAME_sync`` form. Only the parts that
+need an event loop *hop*: onto the running loop, or onto one background loop per process (a daemon
+thread, started at first use). So the caller's ``sqlite3`` connection stays in its thread, and no
+class is needed in two versions.
 
 The rule for the body of a coroutine that is to have a ``NAME_sync``: await only through ``hop``.
 
-A signal handler or a finalizer may make such a call anywhere, also while the same thread is in the
-middle of another one; and ``atexit`` may make one after ours has stopped the background loop.
+A signal handler or a finalizer may make such a call anywhere, even while the same thread is in the
+middle of another one; and a handler of ``atexit`` may make one after ours has stopped the
+background loop.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ def blocking(
 ) -> Callable[Concatenate[S, P], R]:
     """Return ``NAME_sync`` for the method ``NAME``.
 
-    Raises SyncInLoop when called in a thread whose event loop is running, also one of trio.
+    Raises SyncInLoop when called in a thread whose event loop (of asyncio or trio) is running.
     """
     name = coroutine.__name__
 
@@ -66,8 +67,9 @@ def blocking(
 
 
 def serve() -> None:
-    """Note that calls wait for this thread. It runs no code of users except finalizers, if
-    garbage happens to be collected in it: one that calls a NAME_sync would wait for itself."""
+    """Mark this thread as one for which calls wait. It runs no code of users except finalizers, if
+    garbage happens to be collected in it: a finalizer that calls a NAME_sync would wait for
+    itself."""
     _thread.serves = True
 
 
@@ -84,7 +86,7 @@ def _is_running(trio: Any) -> bool:
     """Whether this thread is inside an event loop of trio."""
     try:
         return bool(trio.lowlevel.in_trio_run())
-    except AttributeError:  # an old one, or one that is being imported
+    except AttributeError:  # an old release, or one that is being imported
         return False
 
 
@@ -103,8 +105,9 @@ def drive(coroutine: Coroutine[Any, Any, R]) -> R:
 
 
 def hop(make: Callable[[], Coroutine[Any, Any, R]]) -> Coroutine[Any, Any, R]:
-    """To be awaited: ``make()`` on the running loop; without one, blocks until the background loop
-    has done it. Raises UsageError on an event loop that is not asyncio's, since it would block."""
+    """Return an awaitable that runs ``make()`` on the running loop; without one, it blocks until
+    the background loop has run it. Raises UsageError on an event loop that is not asyncio's, since
+    it would block that."""
     if loop_is_running():
         return make()
     if not _drives():
@@ -116,8 +119,8 @@ def hop(make: Callable[[], Coroutine[Any, Any, R]]) -> Coroutine[Any, Any, R]:
 
 
 def run_in_background(make: Callable[[], Coroutine[Any, Any, R]]) -> R:
-    """Return the result of ``make()``, run on the background loop, while this thread waits: also
-    where an event loop runs in it, which is for tests alone. SyncInLoop on the background loop."""
+    """Return the result of ``make()``, run on the background loop, while this thread waits, even if
+    an event loop runs in this thread (for tests only). SyncInLoop on the background loop."""
     if getattr(_thread, "is_background", False):
         raise SyncInLoop("this would wait for the loop that it runs on: call it in your test")
     return _background.run(make)
@@ -130,9 +133,9 @@ async def _in_background(make: Callable[[], Coroutine[Any, Any, R]]) -> R:
 class _Call(Generic[R]):
     """A coroutine on the background loop, for which a thread waits.
 
-    A future of ``concurrent.futures`` would have a lock that both threads take: where a signal
-    handler makes a call while the waiting thread holds it, the loop waits for the lock, and the
-    handler for the loop.
+    A future of ``concurrent.futures`` has a lock that both threads take: if a signal handler makes
+    a call while the waiting thread holds it, the loop waits for the lock, and the handler for the
+    loop.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, R]) -> None:
@@ -143,7 +146,7 @@ class _Call(Generic[R]):
         self._ended.acquire()
 
     def wait(self) -> R:
-        """Return the result, or raise what was raised."""
+        """Return the coroutine's result, or raise its exception."""
         self._loop.call_soon_threadsafe(self._start)
         try:
             self._ended.acquire()
@@ -155,7 +158,7 @@ class _Call(Generic[R]):
         try:
             return task.result()
         finally:
-            del self, task  # else an error would refer to itself, by this frame
+            del self, task  # else an error would refer to itself through this frame
 
     def _start(self) -> None:
         self._task = self._loop.create_task(self._coroutine)
@@ -167,29 +170,30 @@ class _Call(Generic[R]):
 
     def _end(self, task: asyncio.Task[R]) -> None:
         if not task.cancelled():
-            task.exception()  # known, also where it is no longer waited for
+            task.exception()  # mark it retrieved, even if the caller no longer waits
         self._ended.release()
 
 
 class _Background:
-    """One event loop per process, on a thread of its own."""
+    """One event loop per process, on its own thread."""
 
     def __init__(self) -> None:
         self._starting = threading.RLock()
         self._loop: asyncio.AbstractEventLoop | None = None
-        # kept: freeing one warns, and an error is printed where the collector frees it
+        # kept: freeing one warns, and prints an error if the garbage collector frees it
         self._stopped: list[asyncio.AbstractEventLoop] = []
 
     def run(self, make: Callable[[], Coroutine[Any, Any, R]]) -> R:
         return _Call(self.loop(), make()).wait()
 
     def loop(self) -> asyncio.AbstractEventLoop:
-        """Return the loop, which runs."""
+        """Return the running loop; start it if there is none."""
         with self._starting:
             return self._loop or self._take(_start_loop())
 
     def _take(self, started: asyncio.AbstractEventLoop) -> asyncio.AbstractEventLoop:
-        """Keep it, unless this very thread has started another meanwhile (a signal handler has)."""
+        """Keep this loop, unless a signal handler in this very thread has started another
+        meanwhile."""
         if self._loop is not None:
             self._stopped.append(started)
             started.call_soon_threadsafe(started.stop)
@@ -227,7 +231,7 @@ def _drives() -> bool:
 
 _thread = threading.local()
 _background = _Background()
-_inherited: list[Any] = []  # kept alive: freeing them would touch what belongs to the parent
+_inherited: list[Any] = []  # kept alive: freeing them would touch the parent's resources
 
 
 def _forget_after_fork() -> None:

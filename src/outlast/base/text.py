@@ -1,4 +1,4 @@
-"""Formats times, sizes and untrusted texts for people and terminals. Pure."""
+"""Format times, sizes and untrusted texts for people and terminals. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 MINUTE, HOUR, DAY = 60.0, 3600.0, 86_400.0
-ENDLESS = 1e12  # seconds: what a database calls infinite
+ENDLESS = 1e12  # seconds: longer is infinite, as in a database
 _KIBI = 1024
 _BIDI = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 
@@ -49,7 +49,7 @@ def rough(seconds: float) -> str:
 
 
 def ago(at: float | None, now: float) -> str:
-    """Return how long ago ``at`` was: ``3 s ago``; of a time to come: ``in 3 s``."""
+    """Return how long ago ``at`` was: ``3 s ago``; for a future time: ``in 3 s``."""
     if at is None:
         return ""
     if abs(now - at) < 1:
@@ -88,7 +88,7 @@ def count_of(number: int, noun: str) -> str:
 
 
 def safe(text: str) -> str:
-    """Return a stranger's text with all that could steer a terminal shown instead of sent.
+    """Return an untrusted text with all characters that could steer a terminal shown as escapes.
 
     Lines and tabs stay. A task's output may hold escape sequences, and so may an argument.
     """
@@ -106,17 +106,17 @@ def _shown(character: str) -> str:
 
 
 def line(text: str | None, most: int = 100) -> str:
-    """Return a stranger's text as one safe line of at most ``most`` characters."""
+    """Return an untrusted text as one safe line of at most ``most`` characters."""
     return cut(" ".join(safe(text or "").split()), most)
 
 
 def cut(text: str, most: int) -> str:
-    """Return ``text``, its end replaced by ``…`` where it is longer than ``most``."""
+    """Return ``text``, its end replaced by ``…`` if it is longer than ``most``."""
     return text if len(text) <= most else text[: max(0, most - 1)].rstrip() + "…"
 
 
 def lines(text: str, most: int) -> list[str]:
-    """Return the safe lines of a text; of more than ``most`` the middle is left out, saying so."""
+    """Return the safe lines of a text; beyond ``most`` lines, a note replaces the middle."""
     every = safe(text).expandtabs(4).splitlines()
     if len(every) <= most:
         return every
@@ -126,7 +126,7 @@ def lines(text: str, most: int) -> list[str]:
 
 
 def pretty(text: str, most: int) -> list[str]:
-    """Return stored JSON laid out for people in at most ``most`` lines; short values in one."""
+    """Return stored JSON laid out for people in at most ``most`` lines; a short value takes one."""
     try:
         value: Any = json.loads(text)
         short = json.dumps(value, ensure_ascii=False)

@@ -1,18 +1,18 @@
 """The command line: ``outlast worker``, ``outlast jobs`` and the rest of them.
 
 program.py      the commands in one tree, run with errors as plain lines and exit codes
-errors.py       what goes wrong, what is said about it, and the exit code
+errors.py       errors, their messages and the exit codes
 options.py      the options that several commands share, and how help texts are laid out
 connect.py      opens a store for a command; commands that only read create nothing
 loop.py         the event loop of a command, and Ctrl-C while it runs
 worker.py       outlast worker
-worker_flags.py  the options of that
+worker_flags.py  the options of outlast worker
 dev.py          outlast dev: a worker that reloads, and the page
 demo.py         outlast demo: its options, and the folder of its store
 demo_story.py   two workers, one job, a kill -9 at half, and an end
-ready.py        what a worker says of itself once it is ready
-application.py  what MODULE:APP holds, asked in a child process
-probe.py        that child process
+ready.py        the text that a worker prints once it is ready
+application.py  examines MODULE:APP in a child process
+probe.py        the child process of application.py
 logs.py         the worker's log, which never blocks it
 jobs.py         outlast enqueue, job, cancel, requeue
 listing.py      outlast jobs
@@ -26,11 +26,11 @@ stack.py        outlast stack
 dead.py         outlast dead
 bulk.py         acts on all jobs that match a filter, in steps
 dead_groups.py  outlast dead groups
-unknown_names.py  what a filter names and nothing has
+unknown_names.py  names in a filter that do not exist
 workers.py      outlast workers
 pauses.py       outlast pause, resume and pauses
 actions.py      outlast actions
-who.py          who runs a command, for the record
+who.py          the user who runs a command, for the record
 schedules.py    outlast schedules
 migrate.py      outlast migrate
 exporter.py     outlast exporter
@@ -39,8 +39,8 @@ doctor.py       outlast doctor
 verify.py       outlast verify
 web.py          outlast web
 web_server.py   its server, from the settings to a clean end
-web_connections.py  its connections: bounds
-completion.py   outlast completion, and what a shell asks then
+web_connections.py  its connections, bounded
+completion.py   outlast completion, and the answers to a shell
 show.py         the console, and the tables
 job_page.py     all about one job
 attempts.py     its attempts as cells, their crash reports as short facts
@@ -58,11 +58,11 @@ def main(
     argv: Sequence[str] | None = None, *, app: str | None = None, program: str = "outlast"
 ) -> int:
     """Run the command in ``argv`` (default: the process's own); return the exit code. ``app``: the
-    MODULE:APP that a command gets which takes one, so that ``argv`` names none. ``program``: what
-    is typed before a command."""
+    MODULE:APP for commands that take one, so that ``argv`` names none. ``program``: what is typed
+    before a command."""
     try:
         from outlast.cli.program import run
     except KeyboardInterrupt:
-        return 130  # as for one that comes later
+        return 130  # as for a later Ctrl-C
 
     return run(argv, app, program)

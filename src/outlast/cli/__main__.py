@@ -1,4 +1,4 @@
-"""``python -m outlast.cli``: as ``outlast``."""
+"""``python -m outlast.cli`` is the ``outlast`` command."""
 
 import sys
 

@@ -91,7 +91,7 @@ def stop(
     action_id: Annotated[int, typer.Argument(metavar="ID", help="The action's number.")],
     url: Url = None,
 ) -> None:
-    """Stop an action on many jobs that is under way, after the step that is under way.
+    """Stop an action on many jobs after its current step.
 
     What it has done stays done.
 
@@ -111,7 +111,8 @@ def resume(
 ) -> None:
     """Go on with an action on many jobs whose process was interrupted, and show how far it is.
 
-    It may be one that the page has begun. Where another process goes on with it, this one looks on.
+    It may be one that the page has begun. If another process carries it out, this one only shows
+    the progress.
 
     Example:
         outlast actions resume 12

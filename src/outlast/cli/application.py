@@ -1,8 +1,8 @@
-"""What MODULE:APP holds: imported here to enqueue, or in a child process to be asked about it.
+"""Import MODULE:APP: here, to enqueue, or in a child process that reports its contents.
 
-A worker runs no code of its user's, and importing a module is running it. So before a worker
-starts, a child process imports the application once and reports its store's URL and its tasks; an
-application that does not import is refused there, before anything is made or registered.
+A worker runs no code of its user's, and importing a module runs it. So before a worker starts, a
+child process imports the application once and reports its store's URL and its tasks; an application
+that does not import is refused there, before anything is created or registered.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from outlast.cli.errors import AppImportError, traceback_tail
 from outlast.client.app import App
 from outlast.errors import ApplicationError, text_of
 
-IMPORT_SLOW_SECONDS = 60.0  # then, and again, the child shows on stderr at which line it stands
+IMPORT_SLOW_SECONDS = 60.0  # after each of these, the child shows its current line on stderr
 IMPORT_SECONDS_MAX = 300.0  # as for a runner's start
 
 
 class Found(msgspec.Struct, frozen=True):
-    """What importing an application has shown; ``error`` is set where it does not import.
-    ``requires``: the tags that some of the tasks need; ``queues``: those of its tasks;
-    ``folders``: those of its own code; ``encryption``: ``Payloads.encryption``."""
+    """The contents of an imported application; ``error`` is set if it does not import.
+    ``requires``: the tags that some of its tasks need; ``queues``: the queues of its tasks;
+    ``folders``: the folders of its own code; ``encryption``: ``Payloads.encryption``."""
 
     url: str = ""
     wakeup: str | None = None
@@ -48,7 +48,7 @@ class Found(msgspec.Struct, frozen=True):
 
 
 def load(spec: str) -> App:
-    """Import MODULE:APP into this process. What it prints goes to stderr: stdout is for answers.
+    """Import MODULE:APP into this process. Its output goes to stderr: stdout is for answers.
 
     Raises AppImportError with the tail of the module's own traceback.
     """
@@ -66,7 +66,7 @@ def load(spec: str) -> App:
 
 
 def check_application(spec: str) -> Found:
-    """Import MODULE:APP in a child process; return what is in it. Raises AppImportError."""
+    """Import MODULE:APP in a child process; return its contents. Raises AppImportError."""
     with start_check(spec) as look:
         return look.wait()
 
@@ -80,7 +80,7 @@ class ApplicationCheck:
         self._answer = answer
 
     def wait(self) -> Found:
-        """Wait until it has told; return that. Raises AppImportError, also where it takes longer
+        """Wait for the child's report and return it. Raises AppImportError, also if it takes longer
         than a runner may."""
         if not select.select([self._answer], [], [], IMPORT_SECONDS_MAX)[0]:
             raise AppImportError(
@@ -102,9 +102,9 @@ class ApplicationCheck:
 def start_check(
     spec: str, on_line: Callable[[int, str], None] | None = None
 ) -> Iterator[ApplicationCheck]:
-    """Start to import MODULE:APP in a child process, which is gone at the end of the context.
+    """Start to import MODULE:APP in a child process, which is killed at the end of the context.
 
-    What it prints goes to ``on_line(pid, text)`` at the end, else to stderr at once.
+    Its output goes to ``on_line(pid, text)`` at the end; without ``on_line``, to stderr at once.
     """
     if on_line is None:
         with _run_check(spec, None) as look:
@@ -145,7 +145,7 @@ def _start_child(spec: str, answer: int, output: IO[bytes] | None) -> subprocess
 
 @contextlib.contextmanager
 def _end_child(child: subprocess.Popen[bytes]) -> Iterator[None]:
-    """Leave no child behind, also when interrupted."""
+    """Leave no child behind, even when interrupted."""
     try:
         yield
     finally:

@@ -1,4 +1,4 @@
-"""The attempts of a job as cells of a table, and the crash report of one as short facts."""
+"""Show the attempts of a job as cells of a table, and a crash report as short facts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from outlast.model.job import ENDED, State
 from outlast.store.rows import AttemptRow, StoredJob
 
 MESSAGE_MAX = 600  # characters of a crash report's message
-GAP = "…"  # in place of the number of an attempt: some are not kept one by one
+GAP = "…"  # in place of an attempt's number: some attempts are not kept individually
 
 ATTEMPTS: dict[str, Kind] = {
     "NO": "number",
@@ -33,8 +33,8 @@ ATTEMPTS: dict[str, Kind] = {
 def timeline(
     row: StoredJob, attempts: Sequence[AttemptRow], now: float
 ) -> list[tuple[str | Text, ...]]:
-    """Return all attempts as cells: the closed ones that are kept, with a line for each gap between
-    them, then the one that runs or has completed."""
+    """Return all attempts as cells: the kept closed attempts, with a line for each gap between
+    them, then the running or completed one."""
     entries: list[tuple[str | Text, ...]] = []
     for before, one in zip((None, *attempts), attempts, strict=False):
         missing = one.number - before.number - 1 if before else 0
@@ -82,7 +82,7 @@ def _open(row: StoredJob, now: float) -> tuple[str | Text, ...]:
 
 
 def evidence(crash: Crash, attempt: AttemptRow) -> Iterator[tuple[str, str]]:
-    """Yield the label and text of each short fact of a crash report, where it is known."""
+    """Yield the label and text of each known short fact of a crash report."""
     message = crash.message or attempt.message
     told = {
         "at": line(find_line(crash), 300),

@@ -1,7 +1,7 @@
-"""Acts on all jobs that match: counts them (--dry-run), or acts in steps, with a bar on a terminal.
+"""Act on all jobs that match: count them (--dry-run), or act in steps, with a bar on a terminal.
 
-The steps are those of ``insight.bulk``: the act is recorded before it begins, and goes on where it
-was, here or in another process, if this one is interrupted.
+``insight.bulk`` takes the steps: the act is recorded before it begins, and if this process is
+interrupted, it continues from there, here or in another process.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ DryRun = Annotated[
     typer.Option("--dry-run", help="Only show what would be done.", show_default=False),
 ]
 DONE = {Verb.CANCEL: "cancelled", Verb.REQUEUE: "requeued", Verb.DISCARD: "discarded"}
-TOLD = {"requested": "asked to stop"}  # what was done, where a person says it in other words
+TOLD = {"requested": "asked to stop"}  # effects that have another name for people
 UNCHANGED = {
     Cancelled.ENDED: "has ended already",
     Requeued.NOT_ENDED: "has not ended",
@@ -49,8 +49,8 @@ Show = Callable[[ActionRow], None]
 def act_on_all(
     url: str | None, verb: Verb, which: BulkFilter, since: float | None, *, dry_run: bool
 ) -> None:
-    """Do it to all jobs that match, or show them. ``since``: those that died in as many seconds, by
-    the store's clock. NotSoError where some of them stayed as they are."""
+    """Act on all jobs that match, or show them. ``since``: only jobs that died in the last
+    ``since`` seconds, by the store's clock. NotSoError if some of them stayed unchanged."""
     on_store(url, lambda store: _act(store, verb, which, since, dry_run=dry_run), reads=dry_run)
 
 
@@ -78,7 +78,7 @@ async def _act(
 
 
 async def follow(store: Store, action_id: int) -> None:
-    """Go on with an act, and show how far it is, until it is over."""
+    """Continue an action, and show how far it is, until it is over."""
     row: ActionRow | None = None
     unchanged: Unchanged = {}
     try:
@@ -93,7 +93,7 @@ async def follow(store: Store, action_id: int) -> None:
         raise
     if row is None:
         raise NotSoError(f"there is no action {action_id}: see `outlast actions`")
-    if row.as_of is None:  # an act on one thing
+    if row.as_of is None:  # an act on a single thing
         raise NotSoError(f"action {action_id} is not under way: see `outlast actions`")
     _tell(row, unchanged)
 
@@ -110,7 +110,7 @@ def _show_preview(seen: Preview) -> None:
 
 
 def describe_unchanged(job_id: int, answer: Cancelled | Requeued) -> str:
-    """Return why an act has left a job as it was."""
+    """Return why an act left a job unchanged."""
     return f"job {job_id} {UNCHANGED[answer]}"
 
 
@@ -129,7 +129,7 @@ def _tell(row: ActionRow, unchanged: Unchanged) -> None:
 
 @contextlib.contextmanager
 def _bar() -> Iterator[Show]:
-    """Give what shows how far an act is: a bar where stderr is a terminal, else nothing."""
+    """Yield a function that shows how far an act is: by a bar if stderr is a terminal, else not."""
     if not sys.stderr.isatty():
         yield lambda row: None
         return

@@ -1,7 +1,7 @@
-"""``outlast completion``: what a shell needs to complete commands and options at the Tab key.
+"""``outlast completion``: let a shell complete commands and options at the Tab key.
 
-The shell then runs ``outlast`` with VARIABLE set, which prints what could follow. That reads no
-application and opens no store.
+At each completion the shell runs ``outlast`` with VARIABLE set, which prints the words that could
+follow. That reads no application and opens no store.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ VARIABLE = "_OUTLAST_COMPLETE"
 
 
 class Shell(StrEnum):
-    """The shells that are known."""
+    """The supported shells."""
 
     BASH = "bash"
     ZSH = "zsh"
@@ -52,12 +52,12 @@ def completion(
 
 
 def is_asked() -> bool:
-    """Whether a shell asks what could follow."""
+    """Whether a shell asks for completions."""
     return bool(os.environ.get(VARIABLE))
 
 
 def answer(tree: Any) -> int:
-    """Print what could follow what was typed; return the exit code. ``tree``: all commands."""
+    """Print the words that could follow; return the exit code. ``tree``: all commands."""
     _typer().completion_init()
     return int(_typer().shell_complete(tree, {}, PROGRAM, VARIABLE, os.environ[VARIABLE]))
 

@@ -1,6 +1,6 @@
-"""Opening a store for one command. Commands that do not enqueue make nothing: no file, no schema.
+"""Open a store for one command. Commands that do not enqueue create nothing: no file, no schema.
 
-A queue that appears out of a typing error in a path is worse than a refusal.
+A queue that a typing error in a path creates is worse than a refusal.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ def on_store(url: str | None, work: Callable[[Store], Awaitable[R]], *, reads: b
 
 @asynccontextmanager
 async def closing(app: App) -> AsyncIterator[None]:
-    """Close the application at the end. One that is interrupted is closed with its loop, which
-    does not wait for a store that is still opened."""
+    """Close the application at the end. If the command is interrupted, the loop closes it, and does
+    not wait for a store that is still opening."""
     try:
         yield
     except Exception:
@@ -48,9 +48,9 @@ async def closing(app: App) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def open_existing(url: str, *, reads: bool) -> AsyncIterator[Store]:
-    """Give the open store at ``url``.
+    """Yield the open store at ``url``.
 
-    Raises StoreUnavailable where there is no file, SchemaMismatch where there is no schema.
+    Raises StoreUnavailable if there is no file, SchemaMismatch if there is no schema.
     """
     store = open_store(url, read_only=reads)
     try:
@@ -62,8 +62,8 @@ async def open_existing(url: str, *, reads: bool) -> AsyncIterator[Store]:
 
 
 def exists(url: str) -> bool:
-    """Whether the file of a store is there; stores on a server always are. StoreUnavailable where
-    that cannot be seen."""
+    """Whether the file of a store exists; a store on a server always counts as existing.
+    StoreUnavailable if that cannot be determined."""
     file = file_of(url)
     return file is None or is_there(file)
 
@@ -81,7 +81,7 @@ def describe_missing(job_id: int, url: str | None) -> str:
 
 
 async def check_exists(store: Store) -> None:
-    """Raise StoreUnavailable where there is no file, SchemaMismatch where there is no schema."""
+    """Raise StoreUnavailable if there is no file, SchemaMismatch if there is no schema."""
     if not exists(store.url):
         raise StoreUnavailable(
             f"there is no database file {describe_place(store.url)}\n"

@@ -1,4 +1,4 @@
-"""``outlast dead``: the jobs that used up a budget; look at them, revive them, delete them."""
+"""``outlast dead``: list dead jobs, revive them, delete them."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ async def _show(store: Store, found: JobIds, limit: int) -> None:
 
 
 def find_cause(row: StoredJob, last: AttemptRow | None) -> str | None:
-    """Return what a job died of, for the list: of a process also where it was."""
+    """Return a job's cause of death, for the list; for a dead process also where it was."""
     place = find_line_of_death(None if last is None else last.crash)
     said = error_of(row, last)
     return f"{said}, at {place}" if said and place else said
@@ -221,8 +221,8 @@ def choose(
     every: bool,
     dry_run: bool,
 ) -> list[int] | None:
-    """Return the jobs that were named, each once; None: all that match are meant. Raises UsageError
-    unless exactly one way of choosing was used."""
+    """Return the named jobs, each once; None: the command means all jobs that match. Raises
+    UsageError unless exactly one way of choosing was used."""
     if sum((bool(job_ids), which != BulkFilter() or since is not None, every)) != 1:
         raise UsageError(
             "name the dead jobs: by ID…, or by --task, --queue and the other filters, or with --all"
@@ -235,7 +235,7 @@ def choose(
 
 
 async def _only_dead(store: Store, ids: list[int]) -> tuple[list[int], list[str]]:
-    """Return those of the jobs that are dead, and what is wrong with the others."""
+    """Return the dead ones among the jobs, and what is wrong with the others."""
     states = await read_states(store, ids)
     refused = [
         _describe_not_dead(one, states.get(one), store.url)

@@ -1,4 +1,4 @@
-"""``outlast dead groups``: dead jobs by what they have died of."""
+"""``outlast dead groups``: group dead jobs by cause of death."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def groups(
 ) -> None:
     """Group dead jobs by cause: task, kind, exception, and place in your code.
 
-    Those that died last come first. The newest 20,000 dead jobs are looked at; 2,000 with --task,
-    --queue or --tenant.
+    The groups with the latest deaths come first. The newest 20,000 dead jobs are read; 2,000 with
+    --task, --queue or --tenant.
 
     Examples:
         outlast dead groups

@@ -37,12 +37,12 @@ def demo(
     """Kill a worker halfway through a job, and watch the job finish.
 
     The job counts the primes below 100,000,000 in 40 blocks, and saves a checkpoint after each
-    block. Two workers are started on a new SQLite file. At half, the one that runs the job is
+    block. Two workers are started on a new SQLite file. Halfway, the one that runs the job is
     killed with kill -9. The other one sees that the lock file of the dead one is free, closes the
     attempt with the reason, and starts the next attempt, which goes on from the last checkpoint.
 
     It needs no server, takes some ten seconds, and leaves nothing behind, unless --keep names a
-    folder: then you can look at the job as at one of your own, by `outlast job` and `outlast web`.
+    folder: then you can inspect the job like one of your own, by `outlast job` and `outlast web`.
     The exit code is 1 if anything did not happen as promised, if the result is wrong, or if
     `outlast verify` finds a violation.
 
@@ -63,7 +63,8 @@ def demo(
 
 @contextlib.contextmanager
 def _folder(keep: str | None) -> Iterator[Path]:
-    """Give a new folder; a temporary one goes at the end. NotSoError where it cannot be made."""
+    """Yield a new folder; a temporary one is deleted at the end. NotSoError if it cannot be
+    made."""
     if keep is None:
         # killed runners may still write for an instant
         with tempfile.TemporaryDirectory(prefix="outlast-", ignore_cleanup_errors=True) as made:

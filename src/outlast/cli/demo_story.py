@@ -1,7 +1,8 @@
-"""What ``outlast demo`` plays: two workers, one job, a kill -9 at half, and an end.
+"""Play ``outlast demo``: two workers, one job, a kill -9 halfway, and an end.
 
 Nothing is faked: the workers are processes as ``outlast worker`` starts them, and each sentence
-follows from a look at the store. What does not come as promised ends the demo with NotSoError.
+follows from a read of the store. A step that does not happen as promised ends the demo with
+NotSoError.
 """
 
 from __future__ import annotations
@@ -45,13 +46,13 @@ if TYPE_CHECKING:
 APPLICATION = "outlast.demo:app"
 NAMES = ("amber", "violet")
 STORE = "demo.db"
-LOOK_SECONDS = 0.05  # between two looks at the store
+LOOK_SECONDS = 0.05  # between two reads of the store
 PATIENCE_SECONDS = 120.0  # for each step: a machine may be busy
 END_SECONDS = 10.0  # for a worker that was asked to stop
 
 
 async def play(folder: Path, *, kept: bool) -> int:
-    """Play it from the start of the workers to the verdict; return the exit code."""
+    """Play the demo from the start of the workers to the verdict; return the exit code."""
     _cancel_when_terminated()
     app.url = f"sqlite:///{quote(str(folder / STORE))}"
     out = console()
@@ -67,7 +68,7 @@ async def play(folder: Path, *, kept: bool) -> int:
 
 
 def _cancel_when_terminated() -> None:
-    """Let SIGTERM and SIGHUP end the demo in order, as Ctrl-C does."""
+    """Let SIGTERM and SIGHUP end the demo cleanly, as Ctrl-C does."""
     task = asyncio.current_task()
     assert task is not None
     for number in (signal.SIGTERM, signal.SIGHUP):
@@ -76,7 +77,7 @@ def _cancel_when_terminated() -> None:
 
 
 class _Story:
-    """Two workers, one job, a kill -9 at half, and an end; each step is printed as it happens."""
+    """Two workers, one job, a kill -9 halfway, and an end; each step is printed as it happens."""
 
     def __init__(self, out: Console, inspector: Inspector, workers: _Workers) -> None:
         self._out = out
@@ -84,11 +85,11 @@ class _Story:
         self._workers = workers
         self._began = SYSTEM.boot()
         self._job: Job[dict[str, int]]
-        self._saved = 0  # blocks, when the worker was dead
+        self._saved = 0  # blocks, at the worker's death
         self._noticed_after = 0.0  # seconds after the kill
 
     async def play(self) -> None:
-        """Play it. Raises NotSoError where something does not come as promised."""
+        """Play the demo. Raises NotSoError if a step does not happen as promised."""
         for name in NAMES:
             pid = self._workers.start(name)
             self._tell(f"$ outlast worker {APPLICATION} --name {name} &    # pid {pid}")
@@ -152,7 +153,7 @@ class _Story:
         return sum(bool(row.tasks) for row in rows) == len(NAMES)
 
     async def _until_job(self, what: str, reached: Callable[[JobRow], bool]) -> JobRow:
-        """Look at the job until it is so; return how it is. Raises as ``_until``."""
+        """Read the job until ``reached`` is true of it; return its row. Raises as ``_until``."""
 
         async def look() -> bool:
             row = await self._job.refresh()
@@ -165,7 +166,8 @@ class _Story:
         return self._job.row
 
     async def _until(self, what: str, look: Callable[[], Awaitable[bool]]) -> None:
-        """Look until it is so. NotSoError if that takes too long, or a worker ends by itself."""
+        """Call ``look`` until it is true. NotSoError if that takes too long, or a worker ends by
+        itself."""
         deadline = SYSTEM.boot() + PATIENCE_SECONDS
         while not await look():
             self._workers.check()
@@ -189,8 +191,8 @@ def _print_facts(out: Console, facts: dict[str, str]) -> None:
 
 
 def _next_steps(url: str | None) -> dict[str, str]:
-    """Return what to read and to type next. ``url``: of the store, if it is kept."""
-    own = Path(sys.executable).with_name("outlast")  # an environment may not be activated
+    """Return what to read and to type next. ``url``: the store's, if it is kept."""
+    own = Path(sys.executable).with_name("outlast")  # the environment may not be activated
     outlast = "outlast" if shutil.which("outlast") or not own.exists() else shlex.quote(str(own))
     look = f"{outlast} demo --keep DIR" if url is None else f"{outlast} job 1 --url {url}"
     why = "leaves it all in DIR" if url is None else "shows the crash report"
@@ -203,9 +205,9 @@ def _next_steps(url: str | None) -> dict[str, str]:
 class _Workers:
     """Workers as processes. A context manager: at its end, none is left.
 
-    They are in sessions of their own, so that Ctrl-C reaches the demo alone. If the demo itself is
-    killed, a tether process sees that and kills the workers. A worker begins only when it is on the
-    tether: a shell waits for a line before it becomes the worker, and ends if the demo is gone.
+    Each has its own session, so that Ctrl-C reaches only the demo. If the demo itself is killed, a
+    tether process notices and kills the workers. A worker begins only once the tether knows it: a
+    shell waits for a line before it becomes the worker, and ends if the demo is gone.
     """
 
     def __init__(self, folder: Path, url: str) -> None:
@@ -219,7 +221,7 @@ class _Workers:
         return self
 
     def __exit__(self, kind: object, *_: object) -> None:
-        """Ask those that live to stop; after an error or a signal, kill them."""
+        """Ask the live workers to stop; after an error or a signal, kill them."""
         for process in self._processes.values():
             process.send_signal(signal.SIGTERM if kind is None else signal.SIGKILL)
         for name, process in list(self._processes.items()):
@@ -235,7 +237,7 @@ class _Workers:
         with self._log(name).open("wb") as log:
             process = self._processes[name] = subprocess.Popen(
                 ["/bin/sh", "-c", 'read -r _ && exec "$@" < /dev/null', "worker", *worker],
-                cwd="/",  # where no file passes for a module
+                cwd="/",  # a folder without files that could be imported
                 env={**os.environ, URL_VARIABLE: self._url},
                 stdin=subprocess.PIPE,
                 stdout=log,
@@ -249,7 +251,7 @@ class _Workers:
         return process.pid
 
     def kill(self, name: str) -> int:
-        """Kill a worker, and forget it; return what its process id was."""
+        """Kill a worker, and forget it; return its former process id."""
         process = self._processes.pop(name)
         process.kill()
         process.wait()

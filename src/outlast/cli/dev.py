@@ -24,7 +24,7 @@ from outlast.store.backend import resolve_url
 DRAIN_SECONDS = 1.0  # for attempts at the end, as at a reload
 END_SECONDS = 5.0  # for the page to end
 PORT = 8010
-# the page ends with this process, however that ends
+# the page ends with this process, in whichever way that ends
 PAGE = (
     "import sys; from outlast.runner.tether import die_with_parent; die_with_parent();"
     " from outlast.cli import main; sys.exit(main())"
@@ -52,9 +52,9 @@ def dev(
 ) -> None:
     """Work on jobs while you write tasks: a worker that reloads, its log, and the page.
 
-    It is `outlast worker --reload --logs` with one runner, and `outlast web` on this machine alone,
-    whose link it prints. The page needs outlast[web], the reload outlast[reload]. One Ctrl-C ends
-    all; attempts that have not ended a second later are handed back, uncharged.
+    It is `outlast worker --reload --logs` with one runner, and `outlast web`, open to this machine
+    only, whose link it prints. The page needs outlast[web], the reload outlast[reload]. One Ctrl-C
+    ends all; attempts that have not ended a second later are handed back, uncharged.
 
     Examples:
         outlast dev shop.jobs:app
@@ -78,7 +78,7 @@ def dev(
 
 
 def check_extras(*, page: bool) -> None:
-    """Raise UsageError that names all that is missing at once."""
+    """Raise a UsageError that names all missing extras at once."""
     needed = {"reload": ["watchfiles"]} | ({"web": list(PAGE_NEEDS)} if page else {})
     missing = [
         extra
@@ -93,7 +93,8 @@ def check_extras(*, page: bool) -> None:
 
 @contextlib.contextmanager
 def _page(address: str, port: int) -> Iterator[None]:
-    """Serve the page from when the first runner is ready, and so the store is made, to the end."""
+    """Serve the page from the moment the first runner is ready (then the store exists) to the
+    end."""
     started: list[subprocess.Popen[bytes]] = []
 
     def listen(name: str, fields: dict[str, object]) -> None:

@@ -42,11 +42,12 @@ def doctor(
 ) -> None:
     """Check the store, the workers and this machine, and say how to fix what is wrong.
 
-    Durability of the store, poolers, connections, transactions that were left open, disk and file
-    system, lock files, what strangers could read, lost and missing workers, jobs that no worker can
-    take, schedules with ticks in a change of the clocks. With MODULE:APP also whether it imports,
-    has the tasks of the jobs that wait, and requires encryption. It changes nothing. Exit code 1 if
-    there is a problem; hints and warnings are only shown.
+    It checks the durability of the store, poolers, connections, transactions that were left open,
+    disk and file system, lock files, what strangers could read, lost and missing workers, jobs that
+    no worker can take, and schedules with ticks in a change of the clocks. With MODULE:APP it also
+    checks whether the application imports, has the tasks of the waiting jobs, and requires
+    encryption. It changes nothing. Exit code 1 if there is a problem; hints and warnings are only
+    shown.
 
     Examples:
         outlast doctor
@@ -71,7 +72,8 @@ def doctor(
 
 
 def _application(spec: str | None) -> tuple[Found | None, Application | None]:
-    """Look into the application in a process of its own; one that does not import is a finding."""
+    """Examine the application in a child process; an application that does not import is a
+    finding."""
     from outlast.insight.doctor import Application
 
     if spec is None:

@@ -1,4 +1,4 @@
-"""Which errors occur, their messages, and the exit codes.
+"""Turn errors into messages and exit codes.
 
 0    done
 1    the answer is no, or it could not be done: no such job or schedule, a job that is not dead, a
@@ -59,11 +59,11 @@ _OWN = str(Path(outlast.__file__).parent)
 
 
 class NotSoError(OutlastError):
-    """The answer is no; the exit code is 1."""
+    """The answer is no, or it could not be done; the exit code is 1."""
 
 
 class AppImportError(ApplicationError):
-    """An application that does not import, with the tail of the user's own traceback."""
+    """An application does not import; the message has the tail of the user's own traceback."""
 
     def __init__(self, message: str, tail: str = "") -> None:
         super().__init__(message)
@@ -87,15 +87,15 @@ def say(message: str) -> None:
 
 
 def _print(text: str) -> None:
-    """Write to stderr; where it takes nothing, the exit code has to do."""
+    """Write to stderr; if that fails, only the exit code shows the error."""
     with suppress(OSError):
         print(text, file=sys.stderr)
     flush_errors()
 
 
 def flush_errors() -> None:
-    """Write what is left for stderr, or drop it if it takes nothing: otherwise the flush at the end
-    of the process would change its exit code."""
+    """Flush stderr, or drop the rest if that fails: otherwise the flush at the end of the process
+    would change its exit code."""
     try:
         sys.stderr.flush()
     except OSError:
@@ -103,7 +103,7 @@ def flush_errors() -> None:
 
 
 def tell(error: Exception) -> int:
-    """Say what went wrong, for a person at a prompt; return the exit code."""
+    """Report an error to a person at a prompt; return the exit code."""
     code = code_of(error)
     if code == FAULT:
         _tell_fault(error)
@@ -115,7 +115,8 @@ def tell(error: Exception) -> int:
 
 
 def _tell_application(error: ApplicationError) -> None:
-    """A worker's own ApplicationError has the traceback in its message, after the first line."""
+    """Report it: a worker's own ApplicationError has the traceback after its message's first
+    line."""
     message, _, rest = text_of(error).partition("\n")
     tail = error.tail if isinstance(error, AppImportError) else rest
     kept = tail.rstrip().splitlines()[-TRACEBACK_LINES_MAX:]
@@ -134,7 +135,7 @@ def _tell_fault(error: Exception) -> None:
 
 
 def traceback_tail(error: BaseException | None) -> str:
-    """Return the traceback of what the user's module raised, without the machinery above it."""
+    """Return the traceback of the user's module, without the machinery above it."""
     if error is None:
         return ""
     own = [

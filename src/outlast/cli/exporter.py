@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from outlast.metrics.look import Look
 
 PORT = 8012
-STATEMENT_SECONDS = 5.0  # that the server may work on one statement of a look
+STATEMENT_SECONDS = 5.0  # that the server may spend on one statement
 _MISSING = "metrics need prometheus-client: pip install 'outlast[metrics]'"
 
 
@@ -41,10 +41,10 @@ def exporter(
 ) -> None:
     """Serve metrics of the store to Prometheus, at http://ADDRESS:PORT/metrics.
 
-    One exporter is enough for all workers of a store: it reads what the store shows, at most once
-    in 15 seconds however many ask, and never writes. Where the store is away, the page says
-    outlast_store_up 0. It asks for no password: other machines than this one should reach it only
-    where they may see the names of queues and tasks. `outlast web` serves the same page.
+    One exporter is enough for all workers of a store: it reads the store at most once in 15
+    seconds, however many clients ask, and never writes. If the store is unreachable, the page says
+    outlast_store_up 0. It asks for no password: let other machines reach it only if they may see
+    the names of queues and tasks. `outlast web` serves the same page.
 
     Examples:
         outlast exporter
@@ -77,14 +77,14 @@ async def _serve(url: str, host: str, port: int) -> None:
 
 
 class StoreSource:
-    """A store that is read again and again, and opened when it can be."""
+    """A store that is read repeatedly, and opened as soon as that is possible."""
 
     def __init__(self, url: str) -> None:
         self._url = url
         self._store: Store | None = None
 
     async def look(self) -> Look:
-        """Look at the store. StoreError where it cannot be read; the next call opens it again."""
+        """Read the store. StoreError if it cannot be read; the next call opens it again."""
         from outlast.metrics.look import read_look
 
         try:

@@ -1,8 +1,8 @@
-"""A table in the house style: no frame, one line per row, and only what matters gives way.
+"""Draw a table in the house style: no frame, one line per row, and only long texts are cut.
 
-Rich takes from all columns alike where a terminal is narrow; here, numbers, states and times are
-fixed, the columns of long texts are cut, and where even that is too much, the last of them go.
-Numbers and whole texts are never cut: half of an id, or of a name that a command wants, is that of
+Rich shortens all columns alike on a narrow terminal; here, numbers, states and times are fixed, the
+columns of long texts are cut, and if even that is not enough, the last of them are left out.
+Numbers and whole texts are never cut: half of an id, or of a name that a command takes, would name
 something else.
 """
 
@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 GAP = 2  # characters between columns
-FLEXIBLE_LEAST = 6  # characters of a flexible column that is worth having
+FLEXIBLE_LEAST = 6  # characters: a narrower flexible column is not worth showing
 
 Cell = str | Text
 Kind = Literal["fixed", "number", "whole", "flexible"]
@@ -33,7 +33,7 @@ class Grid:
         self.rows.append(cells)
 
     def table(self, width: int) -> Table:
-        """Return it as rich's table, ``width`` characters wide. Empty columns are left out."""
+        """Return rich's table, ``width`` characters wide. Empty columns are left out."""
         table = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style="dim")
         kept = self._kept(width)
         fits = sum(map(self._least, kept)) <= width + GAP
@@ -61,7 +61,7 @@ class Grid:
         return kept
 
     def _least(self, at: int) -> int:
-        """Return how many characters a column takes at least, with its gap."""
+        """Return the least width of a column in characters, with its gap."""
         header, kind = list(self.columns.items())[at]
         natural = max(len(header), *(len(row[at]) for row in self.rows))
         return GAP + (min(natural, FLEXIBLE_LEAST) if kind == "flexible" else natural)

@@ -1,4 +1,4 @@
-"""``outlast checkpoint`` and ``outlast report``: what a command reports from within its job."""
+"""``outlast checkpoint`` and ``outlast report``: let a command report from within its job."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ def checkpoint(
 ) -> None:
     """Save a text from which the next attempt of this command can continue.
 
-    For use in a command that a worker runs (outlast run). Once this has returned, the text survives
-    the death of command, worker and host: the next attempt finds it in OUTLAST_CHECKPOINT. Exit
-    code 1 means that another attempt has taken over: the command should exit.
+    For use in a command that a worker runs (outlast run). Once this returns, the text survives the
+    death of command, worker and host: the next attempt finds it in OUTLAST_CHECKPOINT. Exit code 1
+    means that another attempt has taken over: the command should exit.
 
     Examples:
         outlast checkpoint "$page"

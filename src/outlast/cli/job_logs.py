@@ -1,4 +1,4 @@
-"""``outlast logs``: what the attempts of a job have printed, where that is kept."""
+"""``outlast logs``: show the kept output of a job's attempts."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ def logs(
 ) -> None:
     """Show what the attempts of a job have printed, while they run and afterwards.
 
-    It is kept for tasks that say so, @app.task(logs=True), and for all that runs in a worker with
-    --logs: the last 200 lines, or 64 KiB, of each of the last five attempts, written every half
-    second. They go with the job.
+    Output is kept for tasks with @app.task(logs=True), and for all jobs of a worker with --logs:
+    the last 200 lines, or 64 KiB, of each of the last five attempts, written every half second. It
+    is deleted with the job.
 
     Examples:
         outlast logs 17
@@ -80,10 +80,10 @@ def _describe_nothing(row: StoredJob) -> str:
 
 
 class _Printed:
-    """Shows lines, each once."""
+    """Shows each line once."""
 
     def __init__(self) -> None:
-        self._shown: dict[int, int] = {}  # how many lines of each attempt, dropped ones included
+        self._shown: dict[int, int] = {}  # lines shown of each attempt, dropped ones included
 
     @property
     def is_empty(self) -> bool:

@@ -1,7 +1,7 @@
-"""``outlast job``: all about one job, for an engineer who has to understand its crash.
+"""``outlast job``: show all about one job, for an engineer who has to understand its crash.
 
-Top to bottom: what it is, where it stands and what happens next, what it has left of its
-budgets, what it has saved; then every attempt on one line, and the evidence of the bad ones.
+From top to bottom: the job's identity, its state and what happens next, its remaining budgets, its
+saved data; then each attempt on one line, and the evidence of the failed ones.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Page:
     """Writes a job's details to a console."""
 
     def __init__(self, out: Console, details: JobDetails, *, stacks: bool = False) -> None:
-        """``stacks``: show all threads of crash reports, not only the one that the task ran in."""
+        """``stacks``: show all threads of crash reports, not only the task's thread."""
         self._out = out
         self._stacks = stacks
         self._all = details
@@ -139,7 +139,7 @@ class Page:
             Padding(made.table(self._out.width - INDENT), (0, 0, 0, INDENT), expand=False)
         )
         for one in self._all.attempts[-ATTEMPTS_SHOWN:]:
-            if one.crash is None and one.message:  # else its report says it
+            if one.crash is None and one.message:  # else its report shows the message
                 said = f"attempt {one.number}, {line(one.outcome, 60)}: "
                 self._out.print(f"  {said}{line(one.message, MESSAGE_MAX)}", soft_wrap=True)
 

@@ -101,10 +101,10 @@ def enqueue(
 ) -> None:
     """Enqueue one call of a task.
 
-    Each argument is JSON, given by position or as NAME=JSON; a text needs the quotes of JSON inside
-    those of your shell. One JSON array or object holds them all, unless the task takes it as its
-    one argument. The call is checked against the task's signature before it is stored. Put
-    an argument that begins with a dash after --.
+    Each argument is JSON, given by position or as NAME=JSON; a text needs JSON's quotes inside your
+    shell's quotes. A single JSON array or object holds all arguments, unless the task takes it as
+    its one argument. The call is checked against the task's signature before it is stored. Put an
+    argument that begins with a dash after --.
 
     Examples:
         outlast enqueue shop.jobs:app mail '"ada@example.org"'
@@ -141,7 +141,7 @@ async def _enqueue(
 
 
 def tell_enqueued(stored: Job[Any], url: str, key: str | None, *, made: bool, json: bool) -> None:
-    """Print what was enqueued, or that nothing was because the key is taken."""
+    """Print the enqueued job, or that none was enqueued because the key is taken."""
     if json:
         from outlast.cli.show import print_json
 
@@ -158,8 +158,9 @@ def tell_enqueued(stored: Job[Any], url: str, key: str | None, *, made: bool, js
 
 
 def arguments_for(task: Task[..., Any], texts: list[str]) -> tuple[list[Any], dict[str, Any]]:
-    """Return positional and named arguments, one by one or all in one array or object: that is
-    meant if the task cannot take it as its one argument. UsageError if something is not JSON."""
+    """Return positional and named arguments, given one by one or all in one array or object, which
+    counts as all arguments unless the task can take it as its one argument. UsageError if a text is
+    not JSON."""
     positional, named = arguments_of(texts)
     if named or len(positional) != 1 or _fits(task, positional, {}):
         return positional, named
@@ -168,7 +169,7 @@ def arguments_for(task: Task[..., Any], texts: list[str]) -> tuple[list[Any], di
         return all_of_them, {}
     if isinstance(all_of_them, dict) and _fits(task, [], all_of_them):
         return [], all_of_them
-    return positional, named  # the call says what does not fit
+    return positional, named  # the call reports what does not fit
 
 
 def _fits(task: Task[..., Any], args: list[Any], kwargs: dict[str, Any]) -> bool:
@@ -206,7 +207,7 @@ def _value(text: str) -> Any:
 
 
 def _quoted(text: str) -> str:
-    """Return how a text is written in a shell for JSON: this one, if it is short and plain."""
+    """Return how to write a JSON text in a shell: with this text, if it is short and plain."""
     plain = len(text) <= QUOTED_MAX and text.isprintable()
     return shlex.quote(msgspec.json.encode(text if plain else "a text").decode())
 
@@ -224,9 +225,9 @@ def job(
 ) -> None:
     """Show all about one job, its attempts and their crash reports.
 
-    What happens next, what is left of its budgets, its progress, checkpoint, arguments and result;
-    then all attempts, with a crash report for each that failed: first the line of your code, and of
-    the stacks that of the task; --stacks shows all threads.
+    It shows what happens next, what is left of its budgets, its progress, checkpoint, arguments and
+    result; then all attempts, with a crash report for each that failed: first the line of your
+    code, and of the stacks only the task's; --stacks shows all threads.
 
     Examples:
         outlast job 17
@@ -312,7 +313,7 @@ def _state_to_cancel(word: str | None) -> State:
 
 
 def _tell_cancelled(answers: dict[int, Cancelled | None], url: str | None) -> list[str]:
-    """Print what was cancelled; return what was not, and why."""
+    """Print the cancelled jobs; return the others, with the reasons."""
     refused = []
     for one, answer in answers.items():
         if answer is None:
@@ -346,7 +347,7 @@ def requeue(job_ids: JobIds, from_scratch: FromScratch = False, url: Url = None)
 
 
 def tell_requeued(answers: dict[int, Requeued | None], url: str | None) -> list[str]:
-    """Print what was requeued; return what was not, and why."""
+    """Print the requeued jobs; return the others, with the reasons."""
     refused = []
     for one, answer in answers.items():
         if answer is None:
@@ -359,6 +360,6 @@ def tell_requeued(answers: dict[int, Requeued | None], url: str | None) -> list[
 
 
 def refuse(reasons: list[str]) -> None:
-    """Raise NotSoError, with a line for each reason, if there is any."""
+    """Raise NotSoError, with a line for each reason, if there is one."""
     if reasons:
         raise NotSoError("\noutlast: ".join(reasons))

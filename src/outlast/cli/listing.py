@@ -1,4 +1,4 @@
-"""``outlast jobs``: a list of jobs by what they are, and by what is written in them."""
+"""``outlast jobs``: list jobs by their fields and their texts."""
 
 from __future__ import annotations
 
@@ -64,13 +64,13 @@ def jobs(
     worker knows the task and serves the queue) are queued; orphaned and silent (its worker is gone,
     or sends no heartbeats) are running.
 
-    --args and --error look for a text, in the arguments as they are stored (JSON) and in what went
-    wrong last; upper and lower case of A to Z are alike. --since takes jobs that have ended, begun
-    or been enqueued in that time.
+    --args and --error search for a text, in the arguments as they are stored (JSON) and in the last
+    error; upper and lower case of A to Z are alike. --since takes jobs that have ended, begun or
+    been enqueued in that time.
 
     In a large store a list that finds little ends after 300,000 jobs, a search by --args, --error
-    or --since after 20,000, and says how far back it has looked; --before goes on from there, as it
-    does behind a full list.
+    or --since after 20,000, and says how far back it has searched; --before goes on from there, as
+    it does after a full list.
 
     Examples:
         outlast jobs
@@ -132,7 +132,7 @@ def _show(found: JobList, limit: int, now: float, none: str) -> None:
 
 
 def texts_of(args: str | None, error: str | None, since: float | None) -> Texts | None:
-    """Return what a search is for, or None. Raises UsageError for a text that no job can hold."""
+    """Return the texts of a search, or None. Raises UsageError for a text that no job can hold."""
     for flag, text in (("--args", args), ("--error", error)):
         if text is not None and not is_searchable(text):
             raise UsageError(f"{flag} takes a text of 1 to {SEARCH_MAX:,} characters")
@@ -144,7 +144,7 @@ def texts_of(args: str | None, error: str | None, since: float | None) -> Texts 
 def describe_rest(
     shown: int, limit: int, before: int | None, back_to: float | None = None
 ) -> str | None:
-    """Return what a list does not show, and how to see it; None where it shows all."""
+    """Return what a list leaves out, and how to see it; None if it shows all."""
     if before is None:
         return None
     if back_to is not None:

@@ -1,8 +1,9 @@
-"""The worker's log: every event, as a line for people or as JSON, without ever blocking.
+"""Write the worker's log: every event, as a line for people or as JSON, without ever blocking.
 
-A worker that waits for the reader of its log stops beating when a pipe is full or a terminal is
-paused. So ``emit`` only puts the event on a bounded queue; a thread renders and writes it.
-What does not fit is dropped and counted, and the count is logged once there is space again.
+A worker that waited for the reader of its log would stop its heartbeat when a pipe is full or a
+terminal is paused. So ``emit`` only puts the event on a bounded queue; a thread renders and writes
+it. Events that do not fit are dropped and counted, and the count is logged once there is space
+again.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ from outlast.events import Subscriber, structlog_writer, subscribe
 from outlast.worker.runners.output import write_all
 
 STDERR = 2
-QUEUE_MAX = 5_000  # entries; a few megabytes, where all are the longest lines of output 40
-# what comes with each attempt, by kind: where all is well, and where each of them fails
+QUEUE_MAX = 5_000  # entries; a few megabytes, or 40 if all are the longest lines of output
+# events that come with each attempt, by kind: if all is well, and if each attempt fails
 ROUTINE = {
     "attempt_started": 0,
     "attempt_ended": 0,
@@ -35,8 +36,8 @@ ROUTINE = {
     "runner_restored": 0,
     "attempt_failed": 1,
 }
-ROUTINE_MAX = 100  # of a kind are told one by one in a second; an entry costs more than a small job
-CLOSE_SECONDS = 2.0  # for the last lines, if they are read
+ROUTINE_MAX = 100  # entries of a kind in a second; an entry costs more than a small job
+CLOSE_SECONDS = 2.0  # for the last lines, if the reader takes them
 
 Entry = MutableMapping[str, Any]
 Renderer = Callable[[Entry], str]
@@ -46,7 +47,7 @@ class LogWriter:
     """A thread that renders and writes entries to a descriptor; it drops rather than blocks.
 
     Attributes:
-        dropped: how many entries did not fit and have not been told of yet.
+        dropped: how many entries did not fit and have not been reported yet.
     """
 
     def __init__(self, render: Renderer, fd: int = 2, most: int = QUEUE_MAX) -> None:
@@ -59,7 +60,7 @@ class LogWriter:
         self._thread.start()
 
     def put(self, entry: Entry | str) -> None:
-        """Take an entry to render, or a finished text. Never waits."""
+        """Accept an entry to render, or a finished text. Never waits."""
         try:
             self._queue.put_nowait(entry)
         except queue.Full:
@@ -100,7 +101,7 @@ class LogWriter:
 
 
 def _without_logins(entry: Entry) -> Entry:
-    """Hide what URLs in the texts of an entry hold: a driver's error may name one."""
+    """Hide the logins of URLs in the texts of an entry: a driver's error may name one."""
     for key, value in entry.items():
         if isinstance(value, str):
             entry[key] = hide_logins(value)
@@ -108,8 +109,8 @@ def _without_logins(entry: Entry) -> Entry:
 
 
 class Thinned:
-    """Writes events; of those that come with each attempt no more than ``ROUTINE_MAX`` a second,
-    and of those that tell of a failure as many.
+    """Writes events, but at most ``ROUTINE_MAX`` a second of the kind that comes with each attempt,
+    and as many of the kind that reports a failure.
 
     The others are counted, and the count is written as ``log_thinned`` with the next one.
     """
@@ -122,7 +123,7 @@ class Thinned:
         self._left_out = 0
 
     def __call__(self, name: str, fields: dict[str, Any]) -> None:
-        """Take one event. From any thread: a race costs an entry or shows one more."""
+        """Accept one event, from any thread: a race costs an entry or shows one more."""
         if name in ROUTINE:
             if not self.thin(name, 1):
                 return
@@ -151,7 +152,7 @@ class Thinned:
 
 
 class _Bridge(logging.Handler):
-    """Warnings of the standard library's logging (asyncio's, the stores') go the same way."""
+    """Sends warnings of the standard library's logging (asyncio's, the stores') the same way."""
 
     def emit(self, record: logging.LogRecord) -> None:
         """Hand over one record."""
@@ -163,7 +164,7 @@ class _Bridge(logging.Handler):
 
 
 def start_log(*, as_json: bool) -> LogWriter:
-    """Configure structlog for this process, listen to all events, and return what writes them."""
+    """Configure structlog for this process, listen to all events, and return their writer."""
     writer = LogWriter(_json if as_json else text_renderer(colors=_colours(STDERR)), STDERR)
 
     def hand_over(logger: Any, method: str, entry: Entry) -> Entry:
@@ -186,7 +187,7 @@ def start_log(*, as_json: bool) -> LogWriter:
 
 
 def _stamp(*, as_json: bool) -> structlog.processors.TimeStamper:
-    """Time as programs need it, or as the clock on the wall has it."""
+    """Return a timestamper: in UTC for programs, or in local time for people."""
     if as_json:
         return structlog.processors.TimeStamper(fmt="iso", utc=True)
     return structlog.processors.TimeStamper(fmt="%H:%M:%S", utc=False)
@@ -205,7 +206,7 @@ def _safe(value: Any) -> Any:
 
 
 def text_renderer(*, colors: bool) -> Renderer:
-    """Return what makes a line for people of an entry. A field without a value is left out."""
+    """Return a function that renders an entry as a line for people, without empty fields."""
     renderer = structlog.dev.ConsoleRenderer(colors=colors, pad_event_to=24)
 
     def render(entry: Entry) -> str:

@@ -1,4 +1,4 @@
-"""The event loop of a command, and Ctrl-C while it runs."""
+"""Run the event loop of a command, and handle Ctrl-C while it runs."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ LoopFactory = Callable[[], asyncio.AbstractEventLoop]
 def run_loop(
     main: Callable[[], Coroutine[Any, Any, R]], loop_factory: LoopFactory | None = None
 ) -> R:
-    """Return what the coroutine returns, as ``asyncio.run`` does.
+    """Run a coroutine and return its result, as ``asyncio.run`` does.
 
-    Ctrl-C cancels it between two callbacks of the loop, and not inside one as ``asyncio.run`` does:
-    there it cancels a future that is about to be answered, for example. It waits while the loop is
-    made and closed. Raises KeyboardInterrupt once the coroutine has ended; a second Ctrl-C raises
-    it at once.
+    Ctrl-C cancels it between two callbacks of the loop. ``asyncio.run`` may cancel it inside a
+    callback: there it cancels a future that is about to get its result, for example. While the loop
+    is created and closed, Ctrl-C waits. Raises KeyboardInterrupt once the coroutine has ended; a
+    second Ctrl-C raises it at once.
     """
     with (
         _masked("SIG_BLOCK", {signal.SIGINT}) as before,
@@ -39,7 +39,7 @@ def run_loop(
 
 @contextlib.contextmanager
 def _masked(how: str, numbers: Iterable[int]) -> Iterator[Iterable[int]]:
-    """Change which signals wait, until the end; give those that waited before."""
+    """Change the mask of blocked signals until the end of the block; yield the earlier mask."""
     if not hasattr(signal, "pthread_sigmask"):  # Windows
         yield []
         return
@@ -54,7 +54,7 @@ def _masked(how: str, numbers: Iterable[int]) -> Iterator[Iterable[int]]:
 def _cancelled_by_interrupt(
     loop: asyncio.AbstractEventLoop, task: asyncio.Task[Any]
 ) -> Iterator[None]:
-    """Cancel the task at the first Ctrl-C, unless that is ignored or handled already."""
+    """Cancel the task at the first Ctrl-C, unless Ctrl-C is ignored or handled already."""
     mine = threading.current_thread() is threading.main_thread()
     if not mine or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         yield

@@ -57,14 +57,14 @@ def migrate(
 
     If there is no store, it is created. This is safe while workers run: migrate first, then restart
     them one by one. A store that serves only newer programs is refused, with exit code 3. After a
-    restore of rows alone, into tables of PostgreSQL that stayed, run it with --after-restore before
+    restore of rows only, into tables of PostgreSQL that stayed, run it with --after-restore before
     any worker starts: attempts that began after the backup may still run somewhere, and no token
     may be issued twice. After any other restore tokens jump by themselves.
 
-    Run it as the owner of the tables, and workers as a role that can do no more than they need:
-    --grant ROLE grants that, again after each upgrade. With --only enqueue it is enough to enqueue
-    jobs and to read them and their results; with --only produce, to call the SQL function
-    outlast_enqueue_v1 and nothing else; with --only view, to read all and change nothing.
+    Run it as the owner of the tables, and workers as a role with only the privileges that they
+    need: --grant ROLE grants these; repeat it after each upgrade. With --only enqueue it is enough
+    to enqueue jobs and to read them and their results; with --only produce, to call the SQL
+    function outlast_enqueue_v1 and nothing else; with --only view, to read all and change nothing.
 
     Examples:
         outlast migrate --url postgresql://app@db/shop
@@ -88,7 +88,7 @@ async def _check(url: str) -> None:
         steps = await store.migrations()
         missing = [step for step in steps if step.applied_at is None]
         if not missing:
-            await store.open()  # refuses what this program cannot work with
+            await store.open()  # refuses a store that this program cannot work with
     finally:
         await store.close()
     if missing:

@@ -1,4 +1,4 @@
-"""The options that several commands share, and how help texts are laid out."""
+"""Define the options that several commands share, and lay out help texts."""
 
 from __future__ import annotations
 
@@ -131,8 +131,8 @@ def command(group: typer.Typer, name: str, **settings: Any) -> Callable[[F], F]:
 
 
 def advise(context: typer.Context, text: str) -> str:
-    """Return advice in which commands are as they are typed here: those of a project are run by
-    its own program, which knows the application."""
+    """Return advice with commands as they are typed here: a project's own program, which knows the
+    application, runs them under its own name."""
     program = context.find_root().info_name
     if program == "outlast":
         return text
@@ -140,7 +140,7 @@ def advise(context: typer.Context, text: str) -> str:
 
 
 def lay_out(docstring: str) -> str:
-    """Return a docstring as typer's help: paragraphs as one line each, examples as they stand."""
+    """Return a docstring as typer's help: each paragraph on one line, examples unchanged."""
     paragraphs = inspect.cleandoc(docstring).split("\n\n")
     return "\n\n".join(_paragraph(each) for each in paragraphs).replace("[", r"\[")
 

@@ -71,15 +71,15 @@ def pause(
     ] = None,
     url: Url = None,
 ) -> None:
-    """Let no job of a queue, a task, a tenant or at all start, until it is resumed.
+    """Start no more jobs of a queue, a task, a tenant, or any at all, until it is resumed.
 
-    The command ends when every active worker has acknowledged it, mostly within a second; from then
-    on nothing of it starts. Jobs that run go on, unless --stop is given: then they are asked to
-    stop, and go back to the queue, uncharged. If a worker has not acknowledged it in time, the exit
-    code is 1 and the worker is named; the pause stands.
+    The command ends when every active worker has acknowledged it, usually within a second; from
+    then on none of these jobs starts. Jobs that run go on, unless --stop is given: then they are
+    asked to stop, and go back to the queue, uncharged. If a worker has not acknowledged it in time,
+    the exit code is 1 and the worker is named; the pause stands.
 
-    Jobs can be enqueued all the time; they wait. Pausing the same again changes who, why and
-    --stop.
+    Jobs can be enqueued all the time; they wait. Pausing the same thing again updates who paused
+    it, why, and --stop.
 
     Examples:
         outlast pause queue mail --reason "the mail server is down"
@@ -97,7 +97,7 @@ def pause(
 def resume(kind: Kind, name: Name = None, url: Url = None) -> None:
     """End a pause: workers take its jobs again, within about a second.
 
-    Other pauses that the same jobs are under stay. The exit code is 1 if it was not paused.
+    Other pauses of the same jobs stay in force. The exit code is 1 if it was not paused.
 
     Examples:
         outlast resume queue mail
@@ -112,7 +112,8 @@ def resume(kind: Kind, name: Name = None, url: Url = None) -> None:
 def pauses(url: Url = None, json: Json = False) -> None:
     """List what is paused: since when, by whom and why.
 
-    A pause is in force once all live workers have acknowledged it; those that have not are named.
+    A pause is in force once all live workers have acknowledged it; the list names those that have
+    not.
 
     Examples:
         outlast pauses

@@ -1,4 +1,5 @@
-"""The child process of ``application.check_application``: imports MODULE:APP, reports its tasks."""
+"""Run the child process of ``application.check_application``: import MODULE:APP, report its
+tasks."""
 
 from __future__ import annotations
 
@@ -30,11 +31,11 @@ def main(spec: str, answer: int) -> None:
         pipe.flush()
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(0)  # threads that the module has started do not matter here
+    os._exit(0)  # do not wait for threads that the module has started
 
 
 def probe_application(spec: str) -> Found:
-    """Return what is in the application, or why it does not import."""
+    """Return the contents of the application, or why it does not import."""
     try:
         app = load(spec)
         requires = {name: sorted(task.requires) for name, task in app.tasks.items()}
@@ -56,15 +57,15 @@ def probe_application(spec: str) -> Found:
 
 
 def libraries() -> tuple[str, ...]:
-    """Return the folders of code that is installed: Python's own, other libraries, and Outlast."""
+    """Return the folders of installed code: Python's own, other libraries, and Outlast."""
     names = ("stdlib", "platstdlib", "purelib", "platlib")
     own = str(Path(outlast.__file__).parent)
     return (own, *(path for name in names if (path := sysconfig.get_path(name))))
 
 
 def find_folders(modules: Iterable[object], installed: tuple[str, ...]) -> list[str]:
-    """Return the folders with code of these modules that is not ``installed``, none of them in
-    another: of a package its own, of a single module that in which it lies."""
+    """Return the folders with code of these modules that is not ``installed``, none inside another:
+    a package's own folder, and the folder of a single module."""
     files = [getattr(module, "__file__", None) for module in list(modules)]
     folders = {Path(file).resolve().parent for file in files if isinstance(file, str)}
     own = [each for each in folders if each.is_dir() and not _lies_in(each, installed)]

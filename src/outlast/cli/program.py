@@ -1,4 +1,4 @@
-"""The commands in one tree, run so that each error is plain lines and an exit code."""
+"""Run the commands, in one tree, so that each error becomes plain lines and an exit code."""
 
 from __future__ import annotations
 
@@ -90,9 +90,9 @@ Examples:
 def build(argv: Sequence[str]) -> typer.Typer:
     """Return the tree of commands for this command line.
 
-    A worker loads no other command, since its predecessor's jobs wait until it is up; nor do the
-    commands that a job's own script calls again and again; nor the page and the exporter, which
-    would hold that memory as long as they run.
+    A worker loads no other command, since its predecessor's jobs wait until it is up. Commands that
+    a job's own script calls repeatedly load no other command either, nor do the page and the
+    exporter, which would hold that memory as long as they run.
     """
     root = typer.Typer(
         name="outlast",
@@ -128,7 +128,7 @@ def options(
         ),
     ] = False,
 ) -> None:
-    """Take the options of the program itself."""
+    """Handle the options of the program itself."""
 
 
 def run(argv: Sequence[str] | None = None, app: str | None = None, program: str = "outlast") -> int:
@@ -164,7 +164,7 @@ def _invoke(given: list[str], app: str | None, program: str) -> int:
         if not given or {"-h", "--help"} & {*given}:
             _help_on_project(tree, program)
         given = _with_application(tree, given, app)
-    try:  # tree.main() would take an error of the output for the end of the program
+    try:  # tree.main() would treat an error of the output as the end of the program
         with tree.make_context(program, given) as context:
             answer = tree.invoke(context)
     except typer.Exit as end:
@@ -182,7 +182,7 @@ def _with_application(tree: Any, given: list[str], app: str) -> list[str]:
 
 
 def _help_on_project(group: Any, program: str) -> None:
-    """Make the help that of a project's own commands, which know the application and the store."""
+    """Adapt the help to a project's own commands, which know the application and the store."""
     for command in (group, *getattr(group, "commands", {}).values()):
         text = (command.help or "").replace(lay_out(STORE_HELP), PROJECT_HELP)
         text = text.replace("MODULE:APP", "the project")
@@ -219,8 +219,8 @@ def _report_error(error: Exception) -> int:
 
 
 def plainly(text: str, error: Exception) -> str:
-    """Return typer's message in plain words: numbers instead of types; and where to put a negative
-    number, which typer takes for an unknown option."""
+    """Return typer's message in plain words: with numbers instead of types, and with where to put a
+    negative number, which typer takes for an unknown option."""
     if re.fullmatch(r"-\.?\d+", str(getattr(error, "option_name", ""))):
         return f"{text}\nwrite -- before an argument that begins with a dash, after all options"
     text = re.sub(r"is not a valid float( range)?\b", "is not a number", text)
@@ -228,26 +228,26 @@ def plainly(text: str, error: Exception) -> str:
 
 
 def _open_closed_streams() -> None:
-    """Open closed standard streams on /dev/null: otherwise the next file that is opened, such as
-    the store's, gets the number of one of them."""
+    """Open closed standard streams on /dev/null: otherwise the next opened file, such as the
+    store's, gets the descriptor of one of them."""
     for number, (name, mode) in enumerate(STREAMS):
         try:
             os.fstat(number)
         except OSError:
-            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # the lowest number is free
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # takes the lowest free number
         if getattr(sys, name) is None:
             setattr(sys, name, os.fdopen(number, mode, closefd=False))
 
 
 def _is_of_output(error: Exception) -> TypeGuard[OSError]:
-    """Whether the error is that stdout cannot be written; errors of a store are our own."""
+    """Whether the error means that stdout cannot be written; a store raises our own errors."""
     return isinstance(error, OSError) and error.errno in OUTPUT_ERRORS
 
 
 def _unwritten(error: OSError) -> int:
     """Report that the answer is lost; the flush at the end of the process must not complain."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    if isinstance(error, BrokenPipeError):  # its reader has gone away, and knows
+    if isinstance(error, BrokenPipeError):  # its reader has gone away on purpose
         return BROKEN_PIPE
     say(f"the answer cannot be written: {error.strerror}\nwhat the command has changed is kept")
     return UNWRITTEN

@@ -1,4 +1,4 @@
-"""What a worker says of itself once it is ready: its store, its limits, its tasks."""
+"""Introduce a worker once it is ready: its store, its limits, its tasks."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def introduce_once_ready(writer: LogWriter, facts: dict[str, Any], *, as_json: b
 def collect_facts(
     app: str, url: str, settings: WorkerSettings, found: Found, *, made: bool
 ) -> dict[str, Any]:
-    """Return what a worker says of itself; ``made``: whether it makes its store's file."""
+    """Return the facts that introduce a worker; ``made``: whether it creates its store's file."""
     from outlast.worker.runners.tags import missing
 
     needed = {name: missing(tags, settings.tags) for name, tags in found.requires.items()}
@@ -86,7 +86,7 @@ def introduction(facts: dict[str, Any]) -> str:
 
 
 def _kept(facts: dict[str, Any]) -> str:
-    """Return for how long it keeps what has ended, unless that is as usual."""
+    """Return for how long the worker keeps ended jobs, unless that is the default."""
     usual = WorkerSettings()
     named = {"completed": "completed jobs", "workers": "gone workers", "dead": "dead jobs"}
     return ", ".join(

@@ -1,4 +1,4 @@
-"""``outlast run``: any command as a job."""
+"""``outlast run``: run any command as a job."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _OPTIONS = ("delay", "expires", "queue", "priority", "key", "tenant", "keep", "t
 
 def add_to(group: typer.Typer) -> None:
     """Add the command."""
-    behind = {"allow_interspersed_args": False}  # what follows the command is the command's
+    behind = {"allow_interspersed_args": False}  # options after the command belong to it
     command(group, "run", context_settings=behind)(run)
 
 
@@ -79,7 +79,7 @@ def run(
     The command runs as given, without a shell; for a pipe or a $variable write sh -c '…'. Exit code
     0 is success, and 75 asks to be run again later. Any other code, and a death by a signal, is a
     failure: it is tried again with growing pauses, and is dead after the last retry. DIR and FILE
-    are on the worker's machine. With --wait, Ctrl-C ends the waiting only; the job continues.
+    are on the worker's machine. With --wait, Ctrl-C ends only the waiting; the job continues.
 
     Examples:
         outlast run -- tar czf /backup/home.tgz /home
@@ -133,7 +133,7 @@ def _wait(app: App, job_id: int) -> int:
         raise
     except JobNotFound:
         raise
-    except OutlastError:  # the store cannot be looked at: that ends no job
+    except OutlastError:  # the store cannot be read: that ends no job
         say(f"job {job_id} continues; `outlast job {job_id}` shows it")
         raise
     for line in ended.output:

@@ -1,4 +1,4 @@
-"""``outlast run-task``: one call of a task here and now, for its author and a debugger."""
+"""``outlast run-task``: run one call of a task here and now, for its author and a debugger."""
 
 from __future__ import annotations
 
@@ -58,11 +58,11 @@ def run_task(
 
     The arguments are written as for `outlast enqueue`, and checked in the same way. The task runs
     in this process, inside the hooks of the application: breakpoint() works, and so does
-    outlast.current(): what it reports and saves is shown on stderr, and not stored. No limit is
-    enforced and nothing is tried again. The result is printed as JSON, as the last line.
+    outlast.current(), whose reports and checkpoints are shown on stderr, and not stored. No limit
+    is enforced and nothing is retried. The result is printed as JSON, as the last line.
 
-    No job is made and no store is opened, unless the task itself uses one: what it enqueues goes to
-    the application's store, or to --url. All else that it does is done, too.
+    No job is made and no store is opened, unless the task itself uses one: jobs that it enqueues go
+    to the application's store, or to --url. All its other effects are real, too.
 
     The exit code is 0 if the task returns, and 1 if it raises, with its traceback and what a worker
     would do then.

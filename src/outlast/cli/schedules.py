@@ -1,4 +1,4 @@
-"""``outlast schedules``: what fires when; pause, resume, trigger, backfill and delete."""
+"""``outlast schedules``: show what fires when; pause, resume, trigger, backfill and delete."""
 
 from __future__ import annotations
 
@@ -99,8 +99,8 @@ def schedules(context: typer.Context, url: Url = None, json: Json = False) -> No
 def list_(context: typer.Context, url: Url = None, json: Json = False) -> None:
     """List all schedules by name.
 
-    Those of code that no worker declares any more are shown as undeclared, and removed after seven
-    days.
+    Schedules of code that no worker declares any more are shown as undeclared, and removed after
+    seven days.
 
     Examples:
         outlast schedules list
@@ -151,7 +151,7 @@ def show(
 ) -> None:
     """Show all about one schedule, and its next ticks in its zone and in UTC.
 
-    The ticks of a paused schedule are shown as well: those that it would have.
+    For a paused schedule it shows the ticks that it would have.
 
     Examples:
         outlast schedules show nightly
@@ -222,7 +222,7 @@ def _when(shown: Schedule) -> str:
 
 
 def pause(context: typer.Context, names: Names, url: Url = None) -> None:
-    """Let schedules fire no more until they are resumed.
+    """Stop schedules from firing until they are resumed.
 
     Their jobs go on. This works for schedules of code, too.
 
@@ -235,7 +235,7 @@ def pause(context: typer.Context, names: Names, url: Url = None) -> None:
 def resume(context: typer.Context, names: Names, url: Url = None) -> None:
     """Let paused schedules fire again.
 
-    They go on with the first tick after now: what has passed meanwhile is not caught up on.
+    They go on with the first tick after now: ticks that passed meanwhile are not caught up on.
 
     Examples:
         outlast schedules resume nightly
@@ -253,10 +253,9 @@ def _pause(url: str | None, names: Sequence[str], *, paused: bool) -> None:
 
 
 def trigger(context: typer.Context, name: Name, url: Url = None, json: Json = False) -> None:
-    """Enqueue a schedule's call now, paused or not.
+    """Enqueue a schedule's call now, even while it is paused.
 
-    With overlap skip, and while the job of an earlier tick is unfinished, that job is named
-    instead.
+    With overlap skip, if the job of an earlier tick is unfinished, that job is named instead.
 
     Examples:
         outlast schedules trigger nightly
@@ -295,8 +294,8 @@ def backfill(
 ) -> None:
     """Enqueue a job for each tick of a time, whether or not those ticks had jobs.
 
-    Times are in ISO 8601. Without an offset they are what the clocks of the schedule's zone show.
-    All jobs are due at once, and none of them waits for another. At most 10,000 at a time.
+    Times are in ISO 8601. Without an offset they are local times in the schedule's zone. All jobs
+    are due at once, and none of them waits for another. At most 10,000 at a time.
 
     Examples:
         outlast schedules backfill nightly --from 2026-03-01 --to 2026-03-08 --dry-run
@@ -345,9 +344,10 @@ def _local(row: ScheduleRow, tick: float) -> str:
 
 
 def delete(context: typer.Context, names: Names, url: Url = None) -> None:
-    """Delete schedules that were put at run time, or that no code declares any more.
+    """Delete schedules that were created at run time, or that no code declares any more.
 
-    Their jobs stay. What code declares is deleted there; `outlast schedules pause` stops it.
+    Their jobs stay. To delete a schedule that code declares, change the code; `outlast schedules
+    pause` stops it.
 
     Examples:
         outlast schedules delete digest:acme

@@ -1,4 +1,4 @@
-"""The output for people: a console that suits its stream, and the tables."""
+"""Format output for people: a console that suits its stream, and the tables."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from outlast.model.crash import Progress
 from outlast.model.job import SHELL_TASK, State
 from outlast.store.rows import StoredJob, WorkerRow, WorkerStatus
 
-PIPED_COLUMNS = 240  # a pipe has no width: nothing is cut for want of one
+PIPED_COLUMNS = 240  # a pipe has no width: this one is wide enough to cut nothing
 BAR_CELLS = 8
 NAME_MAX = 60  # characters of a name in a table
 BEATS_LATE = 3
@@ -121,7 +121,7 @@ def print_json(document: Mapping[str, Any]) -> None:
 class JsonList:
     """Writes ``{"schema": 1, "jobs": […], …}`` to stdout job by job: memory may not hold the list.
 
-    What is written is what ``print_json`` writes of the whole document.
+    The output equals that of ``print_json`` for the whole document.
     """
 
     def __init__(self) -> None:
@@ -151,7 +151,7 @@ def word(phase: str) -> Text:
 
 
 def bar(progress: Progress | None, *, cells: int = BAR_CELLS, ascii_only: bool = False) -> Text:
-    """Return a fraction as a bar with its percentage; nothing where there is none."""
+    """Return a fraction as a bar with its percentage; nothing if there is none."""
     if progress is None or progress.fraction is None:
         return Text("")
     fraction = min(1.0, max(0.0, progress.fraction))
@@ -194,7 +194,7 @@ def _moves(row: StoredJob) -> bool:
 def dead_table(
     out: Console, rows: Sequence[tuple[StoredJob, str | None]], now: float
 ) -> RenderableType:
-    """Return the list of dead jobs, each with why."""
+    """Return the list of dead jobs, each with its cause of death."""
     made = Grid(DEAD)
     for row, why in rows:
         made.add(
@@ -211,7 +211,7 @@ def dead_table(
 def workers_table(
     out: Console, rows: Sequence[WorkerRow], refused: Mapping[str, int], now: float
 ) -> RenderableType:
-    """Return the list of workers that are there; who was asked to drain is said to be draining."""
+    """Return the list of present workers; a worker that was asked to drain is shown as draining."""
     made = Grid(WORKERS)
     for row in rows:
         made.add(
@@ -235,7 +235,7 @@ def workers_table(
 def gone_table(
     out: Console, rows: Sequence[WorkerRow], refused: Mapping[str, int], now: float
 ) -> RenderableType:
-    """Return the list of workers that are gone, and by what those that were lost were found so."""
+    """Return the list of workers that are gone, with how the loss of lost ones was detected."""
     made = Grid(GONE)
     for row in rows:
         made.add(
@@ -260,12 +260,12 @@ def _status(row: WorkerRow, now: float) -> Text:
 
 
 def _refused(row: WorkerRow, refused: Mapping[str, int]) -> str:
-    """Return how many of its writes were refused lately; nothing if none: the column goes."""
+    """Return how many of a worker's writes were refused lately; "" if none: the column goes."""
     return str(refused[row.name]) if refused.get(row.name) else ""
 
 
 def _presence(row: WorkerRow) -> Text:
-    """What would prove this worker's death, and why the database would not."""
+    """Return what would prove this worker's death, and why the database would not."""
     words = {"advisory_lock": "database", "lock_file": "lock file", None: "none"}
     proof = words[proof_of_life(row)]
     if row.presence_off is None:
@@ -283,7 +283,7 @@ def _beat(row: WorkerRow, now: float) -> Text:
 
 
 def when(row: StoredJob, now: float) -> str:
-    """Return the one time that matters now: for how long it runs, when it is due, or its end."""
+    """Return the time that matters now: how long the job has run, when it is due, or its end."""
     if row.state is State.RUNNING and row.started_at is not None:
         lasts = rough(now - row.started_at)
         return "for a moment" if lasts == "0 s" else f"for {lasts}"

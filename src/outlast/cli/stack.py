@@ -37,12 +37,12 @@ def stack(
 ) -> None:
     """Show where a running job is: its line, and the stacks of its process, its own first.
 
-    Its worker is asked, and reads the process without disturbing the job, also where that waits in
-    an await, hangs in a call, or keeps all else in its process from running. Of a command (outlast
+    Its worker is asked, and reads the process without disturbing the job, even if that waits in an
+    await, hangs in a call, or keeps all else in its process from running. For a command (outlast
     run) its processes are shown. The answer is kept with the job, and can be seen on its page and
-    in outlast job ID --json. That it was asked for is in outlast actions.
+    in outlast job ID --json. The request is listed by outlast actions.
 
-    The exit code is 1 if the job does not run, or if no answer has come in time: then it is said
+    The exit code is 1 if the job does not run, or if no answer comes in time: then the message says
     when its worker was last heard of.
 
     Examples:

@@ -59,9 +59,9 @@ def stats(
 ) -> None:
     """Show how many jobs there are, which ones no worker takes, and the rates.
 
-    For each queue: jobs that are due (and for how long the oldest has been), jobs that wait for
-    their time, suspects (which wait to be run alone), running jobs, and ended jobs that are kept. A
-    + means that counting stopped at 100,000. --watch with --json prints one document a line.
+    For each queue: due jobs (and for how long the oldest has been due), jobs that wait for their
+    time, suspects (which wait to be run alone), running jobs, and ended jobs that are kept. A +
+    means that counting stopped at 100,000. --watch with --json prints one document a line.
 
     Examples:
         outlast stats

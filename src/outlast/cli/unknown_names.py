@@ -1,4 +1,4 @@
-"""What a filter that has found nothing names, and nothing has: perhaps it is misspelt."""
+"""Point out names in a filter that do not exist, if it finds nothing: perhaps they are misspelt."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ async def tell_unknown(
     label: str | None = None,
     group: str | None = None,
 ) -> None:
-    """Say on stderr which of these names nothing has, as far as one look at the jobs shows."""
+    """Say on stderr which of these names do not exist, as far as one search of the jobs shows."""
     names = {PauseKind.QUEUE: queue, PauseKind.TASK: task, PauseKind.TENANT: tenant}
     for kind, name in names.items():
         if name is not None and not await is_named(store, kind, name):

@@ -1,4 +1,4 @@
-"""``outlast verify``: the history checker on a given store."""
+"""``outlast verify``: run the history checker on a given store."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from outlast.insight.verify import RULES, Verified, document, promise_of
 from outlast.insight.verify import verify as check
 from outlast.store.backend import resolve_url
 
-PROGRESS_SECONDS = 2.0  # between two lines that say how far it is
+PROGRESS_SECONDS = 2.0  # between two lines of progress
 
 
 def add_to(group: typer.Typer) -> None:

@@ -1,4 +1,4 @@
-"""Waiting for a command's job: its progress as it goes, then how it ended, as an exit code."""
+"""Wait for a command's job: show its progress, then turn its end into an exit code."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from outlast.store.rows import AttemptRow, Served, StoredJob
 
 LOOK_SECONDS = 0.25
 TIMED_OUT = 124  # the exit code of timeout(1)
-SIGNALLED = 128  # and the number of the signal, as a shell says it
+SIGNALLED = 128  # plus the number of the signal, as a shell reports it
 MESSAGE_MAX = 60
 
 
 class JobEnd(msgspec.Struct, frozen=True):
-    """How a job ended: an exit code, its last lines, and what there is to say if it has failed."""
+    """How a job ended: an exit code, its last lines, and a message if it has failed."""
 
     code: int
     output: list[str]
@@ -90,7 +90,7 @@ def _end(row: StoredJob, attempts: Sequence[AttemptRow]) -> JobEnd:
 
 
 def _code(crash: Crash) -> int:
-    """Return the exit code that a shell would give; a command may have given the same one."""
+    """Return the exit code that a shell would give; a command may exit with the same code."""
     if crash.kind is CrashKind.TIMEOUT:
         return TIMED_OUT
     if crash.signal is not None:
@@ -99,7 +99,7 @@ def _code(crash: Crash) -> int:
 
 
 def _number_of(name: str) -> int:
-    """Return a signal's number; those without a name of their own are told as ``signal 40``."""
+    """Return a signal's number; a signal without its own name is written ``signal 40``."""
     if unnamed := re.fullmatch(r"signal (\d{1,2})", name, re.ASCII):
         return int(unnamed[1])
     return signal.Signals.__members__.get(name, 0)

@@ -1,4 +1,4 @@
-"""``outlast web``: the options, and who may come in."""
+"""``outlast web``: define the options, and who may sign in."""
 
 from __future__ import annotations
 
@@ -107,9 +107,9 @@ def web(
 ) -> None:
     """Serve the page: what needs attention, jobs, why each is where it is, and what moves it.
 
-    On this machine alone, unless --host says otherwise; then it also has to know who comes in: by
-    --password-file, --user-header or --no-auth. Without these, it prints a link that works once and
-    leaves a session in the browser.
+    It is open to this machine only, unless --host says otherwise; then it also has to know its
+    users: by --password-file, --user-header or --no-auth. Without these, it prints a link that
+    works once and leaves a session in the browser.
 
     Examples:
         outlast web
@@ -159,7 +159,7 @@ def _add_user(path: Path | None, name: str) -> None:
 
 
 def _ask_for_password(name: str) -> str:
-    """Return what is typed, twice and unseen; or, from a pipe, its first line."""
+    """Return a password typed twice and unseen; or, from a pipe, its first line."""
     if sys.stdin.isatty():
         asked: str = typer.prompt(
             f"Password of {name}", hide_input=True, confirmation_prompt=True, err=True

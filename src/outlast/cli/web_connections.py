@@ -1,9 +1,9 @@
-"""The connections of ``outlast web``: no more than there are file descriptors for, and none that a
+"""Bound the connections of ``outlast web``: no more than file descriptors allow, and none that a
 client opens and then leaves without a request, or whose answers it does not read. Servers wait for
 such clients without a limit, and a few hundred of them would keep all others out.
 
-Where there are too many, a newcomer takes the place of the connection that has waited longest for
-its client: so a client that sends small requests on all of them keeps no one out."""
+If there are too many, a newcomer takes the place of the connection that has waited longest for its
+client: so a client that sends small requests on all of them keeps no one out."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from typing import Any
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-BACKLOG = 128  # connections that are accepted at once
+BACKLOG = 128  # connections that are accepted in one go
 SILENT_SECONDS = 10.0
-UNREAD_SECONDS = 30.0  # for a client to read some 50 kB of answers that wait for it
-FILES = 4096  # descriptors that are asked for
+UNREAD_SECONDS = 30.0  # for a client to read some 50 kB of waiting answers
+FILES = 4096  # descriptors to ask for
 
 
 def make_room() -> int:
@@ -34,7 +34,7 @@ class PatientProtocol(H11Protocol):
     most = FILES // 2
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Take a connection; of too many, cut one."""
+        """Accept a connection; cut one if there are too many."""
         super().connection_made(transport)
         self._served: Any = None
         self._unread: asyncio.TimerHandle | None = None
@@ -44,8 +44,8 @@ class PatientProtocol(H11Protocol):
             self._cut_one()
 
     def _cut_one(self) -> None:
-        """Cut the connection that has waited longest for its client; this one, where all others
-        have a request under way."""
+        """Cut the connection that has waited longest for its client; this one, if all others have a
+        request under way."""
         others: list[Any] = [one for one in self.connections if not one.transport.is_closing()]
         if len(others) > self.most:
             waiting = [one for one in others if one.waits_for_client]
@@ -53,7 +53,8 @@ class PatientProtocol(H11Protocol):
 
     @property
     def waits_for_client(self) -> bool:
-        """Whether the client has to go on: to send a whole request, or to read an answer."""
+        """Whether the connection waits for its client to send a whole request, or to read an
+        answer."""
         return self._is_idle or self._unread is not None
 
     @property
@@ -66,28 +67,28 @@ class PatientProtocol(H11Protocol):
         super().on_response_complete()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget it."""
+        """Forget the connection."""
         for timer in (self._look, self._unread):
             if timer is not None:
                 timer.cancel()
         super().connection_lost(exc)
 
     def pause_writing(self) -> None:
-        """Begin to count: so much is unread that the application waits."""
+        """Start the timer: so much is unread that the application waits."""
         super().pause_writing()
         self._abort_if_unread()
 
     def resume_writing(self) -> None:
-        """End the count: the client reads."""
+        """Stop the timer: the client reads."""
         if self._unread is not None and not self.transport.is_closing():
             self._unread.cancel()
             self._unread = None
         super().resume_writing()
 
     def _close_if_silent(self) -> None:
-        """Close it where no request was under way, nor has ended since the last look."""
+        """Close the connection if no request is under way, nor has ended since the last check."""
         if self._is_idle and self.cycle is self._served:
-            self.transport.close()  # at once, or when the client has read what is written
+            self.transport.close()  # at once, or when the client has read the written data
             self._abort_if_unread()
             return
         self._served = self.cycle

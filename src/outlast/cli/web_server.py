@@ -1,4 +1,4 @@
-"""The server of ``outlast web``: from the settings to a listening socket, and to a clean end."""
+"""Run the server of ``outlast web``, from the settings to a listening socket and a clean end."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from outlast.web.site import Site
 
 __all__ = ["choose_users", "make_site", "serve"]
 
-GRACE_SECONDS = 3  # for requests under way, once it is to end
-# new objects until the young are collected, and how often that is until older ones are: a page of
-# many rows makes some 10,000, nearly all of which go with it
+GRACE_SECONDS = 3  # for requests under way, once the server stops
+# new objects before the youngest generation is collected, and its collections before older ones
+# are: a page of many rows makes some 10,000 objects, and nearly all of them are freed with it
 COLLECT_AFTER = (5_000, 20, 20)
 STREAM_SECONDS = 50.0  # of hints in one answer: proxies end one that is silent for a minute
 
@@ -36,7 +36,7 @@ class _Server(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Capture none."""
+        """Capture no signals."""
         yield
 
 
@@ -48,7 +48,7 @@ def choose_users(
     *,
     no_auth: bool,
 ) -> Users:
-    """Return who may come in: by a link, unless something else was asked for."""
+    """Return how users sign in: by a link, unless the options choose another way."""
     if password_file is not None:
         return PasswordUsers(password_file, networks)
     if user_header is not None:
@@ -57,7 +57,7 @@ def choose_users(
 
 
 async def serve(site: Site, users: Users, host: str, port: int, place: str) -> None:
-    """Serve until Ctrl-C or SIGTERM; then end open streams, and what is under way."""
+    """Serve until Ctrl-C or SIGTERM; then end open streams, and requests under way."""
     with _listen(host, port) as listening:
         PatientProtocol.most = make_room()
         site.stream_seconds = STREAM_SECONDS
@@ -67,7 +67,7 @@ async def serve(site: Site, users: Users, host: str, port: int, place: str) -> N
 
 
 def _prepare_requests() -> None:
-    """Do now what would make some requests 20 ms longer than others."""
+    """Do now the work that would make some requests take 20 ms longer."""
     load_templates()
     keep_what_is_loaded()
     gc.set_threshold(*COLLECT_AFTER)
@@ -104,8 +104,8 @@ async def _run(server: _Server, listening: socket.socket, site: Site) -> None:
 
 
 def _introduce(users: Users, address: str, place: str) -> None:
-    """Print where the page is: with a link that works once, if that is the way in, and another one
-    each time that it was used."""
+    """Print where the page is: with a link that works once, if users sign in by links, and a new
+    one each time that a link was used."""
     print(f"the page of {place}; Ctrl-C ends it")
     if not isinstance(users, LinkSessions):
         print(f"  {address}", flush=True)

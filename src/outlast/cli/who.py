@@ -1,4 +1,4 @@
-"""Who runs a command: the name under which what it does is recorded."""
+"""Find the user who runs a command: the name written to the record of actions."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ def add_to(group: typer.Typer) -> None:
 def why(context: typer.Context, job_id: JobId, url: Url = None, json: Json = False) -> None:
     """Say why a job is where it is, and what would move it.
 
-    In sentences: which worker runs it and for how long it may, what it waits for, which worker is
+    It says which worker runs the job and how long it may, what the job waits for, which worker is
     missing, or why it died; then what would move it, and how many others are in its position.
 
     Examples:

@@ -1,4 +1,4 @@
-"""``outlast worker``: from options to a running worker."""
+"""``outlast worker``: turn options into a running worker."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def worker(
     as_json = log_format is LogFormat.JSON
     with contextlib.ExitStack() as until_the_end:
         with start_check(app, _to_log if as_json else None) as look:
-            _load_the_rest(url)  # in the meantime
+            _load_the_rest(url)  # while the child imports the application
             log = until_the_end.enter_context(_log(as_json=as_json))
             found = look.wait()
         if setup is not None:
@@ -170,8 +170,9 @@ def _application(app: str | None, *, shell: bool) -> str:
 
 
 def prepare_reload(app: str | None) -> None:
-    """Raise UsageError where code cannot be reloaded. Keep child processes from writing bytecode:
-    it is found stale by whole seconds, so that of two saves in one second the first would run on.
+    """Raise UsageError if code cannot be reloaded. Keep child processes from writing bytecode:
+    Python compares its time in whole seconds, so after two saves in one second the first version
+    would run on.
     """
     if app is None:
         raise UsageError("--reload is for an application: commands have no code that could change")
@@ -187,7 +188,7 @@ def _load_the_rest(url: str | None) -> None:
         importlib.import_module("outlast.worker.assemble")
         importlib.import_module("outlast.cli.logs")
         with contextlib.suppress(ConfigError):  # reported when the store is opened
-            open_store(resolve_url(url))  # its driver too, as far as the URL is known by now
+            open_store(resolve_url(url))  # loads the driver too, if the URL is known by now
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
@@ -202,7 +203,7 @@ def _to_log(pid: int, text: str, job: tuple[int, str] | None = None) -> None:
 
 
 def settings_of(**given: Any) -> WorkerSettings:
-    """Return the settings that were given on the command line. UsageError names the flag."""
+    """Return the settings given on the command line. UsageError names the flag."""
     try:
         return worker_settings(**{key: value for key, value in given.items() if value is not None})
     except ConfigError as error:
@@ -210,7 +211,7 @@ def settings_of(**given: Any) -> WorkerSettings:
 
 
 def _with_flag(error: ConfigError) -> UsageError:
-    """Return the error with the flag in front that has to be corrected."""
+    """Return the error with the wrong flag in front."""
     for start, flag in _ABOUT.items():
         if str(error).startswith(start):
             return UsageError(f"{flag}: {text_of(error)}")
@@ -240,8 +241,8 @@ def _refuse_windows() -> None:
 
 
 class Log(NamedTuple):
-    """The log of this worker. ``on_line``: where what the application prints goes, line by line;
-    None: to stderr, as it is."""
+    """The log of this worker. ``on_line`` receives the application's output, line by line; None:
+    the output goes to stderr unchanged."""
 
     writer: LogWriter
     on_line: OnLine | None
@@ -304,11 +305,11 @@ def _loop_factory() -> LoopFactory | None:
 
 
 def run_setup(spec: str) -> None:
-    """Import and call MODULE:FUNCTION of --setup. What it prints goes to stderr.
+    """Import and call MODULE:FUNCTION of --setup. Its output goes to stderr.
 
-    It is the one thing of the user's that runs in the worker's own process: traces and error
-    reports of an attempt whose process has died are made there, so the library that makes them
-    has to be set up there, too.
+    It is the only code of the user's that runs in the worker's own process: traces and error
+    reports of an attempt whose process has died are made there, so the library that makes them has
+    to be set up there, too.
 
     Raises AppImportError with the tail of its own traceback.
     """

@@ -1,4 +1,4 @@
-"""The options of ``outlast worker``: ``outlast/base/config.py`` has what they mean."""
+"""Define the options of ``outlast worker``; ``outlast/base/config.py`` describes them."""
 
 from __future__ import annotations
 

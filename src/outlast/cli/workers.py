@@ -1,4 +1,4 @@
-"""``outlast workers``: lists live and ended workers, and asks some of them to drain."""
+"""``outlast workers``: list live and ended workers, and ask some of them to drain."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def _show(
 
 
 def _illness(row: WorkerRow, now: float, *, helpers: bool) -> str:
-    """Return what is wrong with a worker whose row says that it is there; "" if nothing is."""
+    """Return what is wrong with a worker whose row marks it alive; "" if nothing is."""
     standing = health(row, now)
     held = count_of(row.running, "job")
     then = f"another worker gives its {held} back"
@@ -139,9 +139,9 @@ def drain(
     """Ask workers to take no more jobs, let running ones finish, and exit.
 
     This does what the first SIGTERM does, from any host that reaches the store: attempts get the
-    --drain-timeout of their worker, the rest is handed back uncharged, and the process ends with
-    exit code 0. A worker receives the request with its next heartbeat at the latest. Asking twice
-    changes nothing. With --wait the exit code is 1 if one of them was lost instead.
+    --drain-timeout of their worker, unfinished ones are handed back uncharged, and the process ends
+    with exit code 0. A worker receives the request with its next heartbeat at the latest. Asking
+    twice changes nothing. With --wait the exit code is 1 if one of them was lost instead.
 
     Examples:
         outlast workers drain web-1
@@ -170,7 +170,7 @@ async def _drain(store: Store, names: Sequence[str] | None, *, wait: bool) -> No
 
 
 async def _until_left(store: Store, asked: set[int]) -> None:
-    """Print what they still run, until all have left. Raises NotSoError if one was lost."""
+    """Print what the workers still run, until all have left. Raises NotSoError if one was lost."""
     lost: list[str] = []
     async for row in follow_drain(store, asked):
         print(f"{_called(row)} {_how_far(row)}", flush=True)

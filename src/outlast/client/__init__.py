@@ -1,4 +1,4 @@
-"""What programs call: applications, tasks, jobs, attempts and schedules.
+"""Hold what programs call: applications, tasks, jobs, attempts and schedules.
 
 public.py           all names that ``import outlast`` gives
 app.py              App: the tasks of an application and the store of its jobs
@@ -7,8 +7,8 @@ task_options.py     the options of tasks and of their next jobs, and their check
 error_rules.py      ``retry_on``, ``dead_on`` and ``backoff`` of a task
 hooks.py            lifespan and around: generator functions as context managers
 job.py              the handle on one job: its result, its row, cancel and requeue
-looks.py            all calls of a loop that wait for jobs ask in one statement
-attempt.py          what a task can see and do while it runs
+looks.py            read the jobs for which a loop's calls wait, in one statement
+attempt.py          the attempt that a running task reads, reports to and saves with
 attempt_context.py  which attempt runs here: ``outlast.current()``
 log_fields.py       job, token and task as fields of log records
 schedules.py        schedules of the code and of the store

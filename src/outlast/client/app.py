@@ -46,8 +46,8 @@ _MIN_PAYLOAD, _MOST_PAYLOAD = 1024, 16 * 1024**2  # far below a frame between wo
 
 
 def _refuse_unknown(init: Callable[P, R]) -> Callable[P, R]:
-    """Return the initializer of App, which raises ConfigError for an option that it does not have,
-    with what is meant by what other queues have there."""
+    """Return App's initializer, wrapped: an unknown option raises ConfigError, with our name for
+    another queue's option."""
     known = inspect.signature(init).parameters.keys() - {"self"}
 
     @functools.wraps(init)
@@ -61,7 +61,7 @@ def _refuse_unknown(init: Callable[P, R]) -> Callable[P, R]:
 
 
 class TaskDecorator(Protocol):
-    """What ``@app.task(…)`` with options returns: it makes a task of a function."""
+    """The type of ``@app.task(…)`` with options: a decorator that makes a task of a function."""
 
     @overload
     def __call__(  # type: ignore[overload-overlap]
@@ -83,7 +83,7 @@ class App:
     Attributes:
         tasks: the registered tasks by name.
         max_payload: bytes of JSON that the arguments of a job, a result or a checkpoint may have.
-        schedules: those of the code and of the store: put, pause, trigger, list and so on.
+        schedules: the schedules of the code and of the store: put, pause, trigger, list and so on.
         lifespan_fn: called with the app, once per runner: makes a context manager; or None.
         around_fns: called with each attempt, outermost first: make context managers.
     """
@@ -93,7 +93,7 @@ class App:
     schedules: Schedules
     lifespan_fn: Callable[[App], Context] | None
     around_fns: list[Callable[[Attempt], Context]]
-    _provider: type[StoreProvider] = StoreProvider  # of the stores of its event loops
+    _provider: type[StoreProvider] = StoreProvider  # opens a store for each event loop
 
     @_refuse_unknown
     def __init__(
@@ -113,9 +113,9 @@ class App:
             wakeup: ``nats://host`` or ``amqp://host``: a messenger that informs workers of new
                 jobs, instead of NOTIFY; default ``$OUTLAST_WAKEUP``, else the store's own wake-ups.
             notify: whether enqueuing wakes idle workers at once (PostgreSQL's NOTIFY).
-            max_payload: bytes that arguments, a result or a checkpoint may have as they are stored.
-            payloads: how they are stored, such as ``[Compression(), Encryption(keys)]``, in this
-                order; none: as plain JSON.
+            max_payload: the largest stored size of arguments, a result or a checkpoint, in bytes.
+            payloads: codecs for payloads, such as ``[Compression(), Encryption(keys)]``, applied in
+                this order; none: plain JSON.
 
         Raises:
             ConfigError: the URL or a setting cannot work.
@@ -164,7 +164,7 @@ class App:
 
         Args:
             fn: a ``def`` or ``async def`` of your own.
-            **options: those of ``TaskOptions``: its name and queue, its limits, where it runs.
+            **options: the fields of ``TaskOptions``: its name and queue, its limits, where it runs.
 
         Raises:
             ConfigError: an option cannot work, or another task has that name. In a notebook, and
@@ -204,13 +204,14 @@ class App:
     def schedule(self, name: str, call: Call[Any], **options: Unpack[ScheduleOptions]) -> None:
         """Declare a schedule of the code: ``app.schedule("nightly", report.call(), cron=…)``.
 
-        Workers announce it as they do their tasks, and it fires only while one does. The newest
-        declaration is in use; one that no worker has declared for seven days is removed.
+        Workers announce it together with their tasks; it fires only while a worker announces it.
+        The newest declaration is in use; a schedule that no worker has declared for seven days is
+        removed.
 
         Args:
-            name: what it is called in the whole store.
+            name: its name, unique in the store.
             call: what each tick enqueues, such as ``report.using(queue="slow").call()``.
-            **options: those of ``ScheduleOptions``: ``cron`` or ``every``, ``zone`` and so on.
+            **options: the fields of ``ScheduleOptions``: ``cron`` or ``every``, ``zone`` and so on.
 
         Raises:
             ConfigError: an option cannot work, or another schedule has that name.
@@ -246,16 +247,16 @@ class App:
     async def enqueue_many(self, calls: Iterable[Call[R]]) -> list[Job[R]]:
         """Store many calls in their order; return their jobs.
 
-        Up to 5,000, with 64 MiB of arguments, are one statement: all or none. More go in
-        statements of that size, so an error may leave the first ones stored. With
+        Up to 5,000 calls, with 64 MiB of arguments, are one statement: all are stored or none. More
+        calls go in statements of that size, so an error may leave the first ones stored. With
         ``using(connection=…)``, the same connection on all of them, all are part of your
         transaction.
 
         Raises:
             UsageError: a call has a task of another application, or another connection.
-            KeyInUse: an unfinished job of another task has one of the keys. The whole statement,
-                up to 5,000 calls, is not stored, nor is any after it; ``error.stored`` has the
-                jobs of earlier statements.
+            KeyInUse: an unfinished job of another task has one of the keys. That statement, up to
+                5,000 calls, is not stored, nor are later ones; ``error.stored`` has the jobs of
+                earlier statements.
         """
         listed, stores = list(calls), self.stores
         for call in listed:
@@ -278,16 +279,16 @@ class App:
         order is kept. Delays count from the commit.
 
         Args:
-            session: a ``Session``, ``AsyncSession`` or one that is scoped, on the application's own
-                store. It is not awaited, also not with an asynchronous one.
+            session: a ``Session``, an ``AsyncSession`` or a scoped session, on the application's
+                own store. Do not await this call, even with an ``AsyncSession``.
             call: such as ``ship.using(delay=60).call(7)``.
 
-        What goes wrong with the store is raised by the commit, which is then not done: KeyInUse,
-        ConnectionMismatch, StoreUnavailable.
+        The commit raises the errors of the store (KeyInUse, ConnectionMismatch, StoreUnavailable)
+        and is then not done.
 
         Raises:
-            UsageError: it is no session, or the call has a task of another application or a
-                connection of its own.
+            UsageError: ``session`` is not a session, or the call has a task of another application
+                or its own connection.
             ConnectionMismatch: the session's engine uses a driver that is not supported.
         """
         with importing:
@@ -296,7 +297,7 @@ class App:
         on_commit(self.stores, session, call)
 
     async def get(self, id: int) -> Job[Any]:  # noqa: A002
-        """Return a job with what the store knows of it as ``.row``; JobNotFound if none."""
+        """Return a job, with its row in the store as ``.row``; JobNotFound if there is none."""
         check_id(id)
         row = await self.stores.ask(lambda store: store.inspector.job(id))
         if row is None:
@@ -349,11 +350,11 @@ class App:
         Returns once every active worker has acknowledged it, or after ``wait`` seconds with the
         names of the workers that have not (``.unacknowledged``). From then on none of these jobs
         starts, not even one that was claimed before. Jobs that run go on or, with ``stop``, are
-        asked to stop and go back to the queue, uncharged. Pausing the same again only changes who,
-        why and stop.
+        asked to stop and go back to the queue, uncharged. Pausing the same thing again only updates
+        who paused it, why, and ``stop``.
 
         Raises:
-            UsageError: none or several of them are given, or a text that cannot be stored.
+            UsageError: not exactly one thing is named, or a text cannot be stored.
         """
         target = choose_target(queue, task, tenant, everything=everything)
         new = make_pause(target, paused_by=paused_by, reason=reason, stop=stop)
@@ -369,10 +370,10 @@ class App:
         tenant: str | None = None,
         everything: bool = False,
     ) -> bool:
-        """End the pause of exactly this; return whether there was one. Other pauses that its jobs
-        are under stay. Workers take them again within about a second.
+        """End the pause of exactly this thing; return whether there was one. Other pauses of the
+        same jobs stay in force. Workers take the jobs again within about a second.
 
-        UsageError: none or several of them are given.
+        UsageError: not exactly one thing is named.
         """
         target = choose_target(queue, task, tenant, everything=everything)
         return await end_pause(self.stores, target)
@@ -388,12 +389,12 @@ class App:
     def worker(self, **settings: Unpack[WorkerOptions]) -> AbstractAsyncContextManager[Any]:
         """Return an ``async with`` block in which this process works on jobs.
 
-        Takes the settings of ``WorkerSettings``, such as ``queues=[…]``. It
-        can neither kill nor isolate a task; ``outlast worker`` can.
+        Takes the settings of ``WorkerSettings``, such as ``queues=[…]``. Such a worker can neither
+        kill nor isolate a task; ``outlast worker`` can.
         """
         from outlast.worker.in_process import embedded
 
-        if worker_settings(**settings).shell:  # a wrong one is refused here, not on entering
+        if worker_settings(**settings).shell:  # refuses a wrong setting here, not on entering
             raise ConfigError("commands need runners of their own: outlast worker --shell")
         return embedded(self, **settings)
 

@@ -1,4 +1,4 @@
-"""What a task's own code can see and do while it runs: what ``outlast.current()`` returns.
+"""Let a task's code see and steer its own execution: ``outlast.current()`` returns an Attempt.
 
 An attempt speaks to its worker through a ``Link``: a socket in a runner, a method call in
 process. Each write carries its token, so an attempt that is no longer the current one
@@ -47,8 +47,8 @@ class StopReason(StrEnum):
     BLOCKED = "blocked"
 
 
-# of all attempts: what it guards takes no time. A signal handler or a finalizer may report or save
-# while its own thread does.
+# One lock for all attempts: it is held only for moments. It is reentrant because a signal handler
+# or a finalizer may report or save while its own thread does.
 _lock = threading.RLock()
 
 
@@ -59,14 +59,14 @@ class Link(Protocol):
     worker_id: int
 
     def report(self, token: int, progress: Progress) -> None:
-        """Pass on progress; does not block, from any thread."""
+        """Pass on progress, from any thread, without blocking."""
         ...
 
     async def save(
         self, job_id: int, token: int, number: int, value_json: str, *, again: bool
     ) -> Answer:
-        """Save a checkpoint; returns once the store has answered. On the link's own loop.
-        ``again``: it is the one from which the attempt went on."""
+        """Save a checkpoint; return once the store has answered. Called on the link's own loop.
+        ``again``: it is the checkpoint from which the attempt went on."""
         ...
 
     def save_blocking(
@@ -85,9 +85,9 @@ class Attempt:
             to systems outside the database that can refuse older tokens.
         number: counts the job's attempts from 1.
         failures: charged failures so far.
-        task, queue, tenant: as the job has them.
+        task, queue, tenant: the job's.
         deadline: when this attempt is cut off (aware, UTC), or None.
-        resources: what the application's ``lifespan`` has yielded, or None.
+        resources: the value that the application's ``lifespan`` yielded, or None.
         returns: the task's return annotation, or Any.
         max_payload: bytes of JSON that a result or a checkpoint may have.
         completed_in: whether ``complete_in`` has completed this attempt in a transaction.
@@ -107,11 +107,11 @@ class Attempt:
     completed_in: bool = False
     _clock: Clock = SYSTEM
     _saves = 0
-    _progress = Progress()  # what was reported last
+    _progress = Progress()  # the last report
     _awaited: tuple[int, ...] = ()  # jobs whose results it waits for
     _stop_reason: StopReason | None = None
-    _noticed = False  # the task knows that it is asked to stop
-    _finished = False  # and says that its work is whole all the same
+    _noticed = False  # whether the task knows that it is asked to stop
+    _finished = False  # whether the task has called `finish` nevertheless
 
     def __init__(
         self,
@@ -155,7 +155,7 @@ class Attempt:
 
     @property
     def _hide(self) -> Callable[[str], str]:
-        """What takes secrets out of a text."""
+        """The function that removes secrets from a text."""
         return getattr(self._link, "hide", hide_logins)
 
     @property
@@ -165,23 +165,23 @@ class Attempt:
 
     @property
     def meta(self) -> Any:
-        """What ``using(meta={…})`` has noted on the job: a new dict, empty if there was none."""
+        """The notes of ``using(meta={…})`` on the job: a new dict, empty if there are none."""
         return plain(self._claimed.policy.meta or "{}")
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """The names that ``using(labels=[…])`` has given the job."""
+        """The labels that ``using(labels=[…])`` has given the job."""
         return self._claimed.policy.labels
 
     @property
     def tick(self) -> datetime | None:
-        """The instant that a schedule had planned for this job (aware, UTC), also where the job
-        runs later; None for jobs of no schedule."""
+        """The instant for which a schedule planned this job (aware, UTC), even if the job runs
+        later; None for a job of no schedule."""
         return moment(self._claimed.policy.tick)
 
     @property
     def checkpoint(self) -> Any:
-        """What was last saved durably, by this attempt or an earlier one, as plain JSON; or None.
+        """The checkpoint last saved, by this attempt or an earlier one, as plain JSON; or None.
 
         Each access returns a fresh copy.
         """
@@ -197,14 +197,15 @@ class Attempt:
     def stopping(self) -> bool:
         """Whether this attempt is asked to stop; ``stop_reason`` says why.
 
-        A task that has seen that and then returns is *not* finished: it ends as if it had called
-        ``check``. If its work is complete nevertheless, it says so with ``finish``.
+        A task that has read True here and then returns is *not* finished: it ends as if it had
+        called ``check``. If its work is complete nevertheless, it calls ``finish``.
         """
         return self.stop_reason is not None
 
     @property
     def stop_reason(self) -> StopReason | None:
-        """Why this attempt is asked to stop, or None. The first reason stays. As ``stopping``."""
+        """Why this attempt is asked to stop, or None. The first reason stays. Reading it has the
+        same effect as reading ``stopping``."""
         if self._stop_reason is not None:
             self._noticed = True
         return self._stop_reason
@@ -212,15 +213,16 @@ class Attempt:
     def check(self) -> None:
         """Stop here if this attempt is asked to stop: raise ``Stopped``. Else do nothing.
 
-        The attempt then ends by the reason: handed back uncharged to run again from its checkpoint
-        (a drain), ``cancelled`` (a cancel), charged (a timeout or stall). Let it pass.
+        The reason then decides the end: after a drain the job is handed back uncharged, to run
+        again from its checkpoint; after a cancel it is ``cancelled``; a timeout or stall is
+        charged. Do not catch ``Stopped``.
         """
         if (reason := self.stop_reason) is not None:
             raise Stopped(f"asked to stop: {reason}")
 
     def finish(self, result: R) -> R:
-        """Say that the work is complete, though this attempt may have been asked to stop; return
-        ``result``, to be returned by the task: ``return attempt.finish(result)``."""
+        """Declare the work complete, though this attempt may have been asked to stop. Returns
+        ``result``, for the task to return: ``return attempt.finish(result)``."""
         self._finished = True
         return result
 
@@ -231,8 +233,8 @@ class Attempt:
                 self._stop_reason = StopReason(reason)
 
     def _obeys(self) -> StopReason | None:
-        """Return the reason to stop that the task knows of, unless it has finished all the same.
-        For the executor."""
+        """Return the reason to stop that the task has read, unless it has called ``finish``. For
+        the executor."""
         return self._stop_reason if self._noticed and not self._finished else None
 
     def report(
@@ -240,8 +242,8 @@ class Attempt:
     ) -> None:
         """Tell people how far this attempt is. Cheap; may be called in any loop, any thread.
 
-        ``fraction`` is cut to 0…1, texts to their limits: odd values never raise. The store
-        keeps the last report, not each.
+        ``fraction`` is cut to 0…1, texts to their limits: odd values never raise. The store keeps
+        only the last report.
         """
         progress = Progress(
             fraction=_fraction(fraction),
@@ -258,7 +260,7 @@ class Attempt:
         self._link.report(self.token, told)
 
     def _awaits(self, job_id: int) -> None:
-        """Tell people that the attempt waits for this job, and holds its slot meanwhile."""
+        """Report that the attempt waits for this job, and holds its slot meanwhile."""
         with _lock:
             self._awaited = (*self._awaited, job_id)
         self._tell()
@@ -272,7 +274,7 @@ class Attempt:
     async def save(self, value: Any) -> None:
         """Save ``value`` (any JSON) durably, as the point from which the next attempt goes on.
 
-        When this has returned, the value survives the death of this process, host and worker.
+        Once this returns, the value survives the death of this process, host and worker.
 
         Raises:
             LostLease: the attempt is no longer the current one; nothing was saved.
@@ -291,7 +293,7 @@ class Attempt:
         self._saved(answer, text, number)
 
     def _next_save(self, value: Any) -> tuple[str, str, int]:
-        """Return a checkpoint as JSON, as it is stored, and its number."""
+        """Return a checkpoint as JSON, in its stored form, and its number."""
         if self.completed_in:
             raise UsageError("this attempt was completed in your transaction: nothing can be saved")
         data = to_json("the checkpoint", value)
@@ -315,7 +317,7 @@ class Attempt:
 
         The writes of the transaction and the job's completion are committed together, or not
         at all. The task should then commit and return; its return value is not stored.
-        ``connection`` is any that ``using(connection=…)`` takes, on the same store.
+        ``connection`` is of any kind that ``using(connection=…)`` takes, on the same store.
 
         Raises:
             LostLease: the attempt is no longer the current one. Let the transaction roll back.

@@ -1,4 +1,4 @@
-"""Which attempt the code that runs here belongs to: ``outlast.current()``."""
+"""Find the attempt to which the running code belongs: ``outlast.current()``."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ _current: ContextVar[Attempt] = ContextVar("outlast_attempt")
 def current() -> Attempt:
     """Return the attempt that this code runs in; NotInAttempt outside one.
 
-    Known in the task's coroutine or thread, in asyncio tasks started from it and through
-    ``asyncio.to_thread``. Pass it on to other threads; child processes cannot save or report.
+    It works in the task's coroutine or thread, in asyncio tasks started from it and through
+    ``asyncio.to_thread``. Hand the attempt to other threads; child processes cannot save or report.
     """
     if (attempt := _current.get(None)) is None:
         raise NotInAttempt
@@ -30,29 +30,29 @@ def current_token() -> int | None:
 
 
 def current_hider() -> Callable[[str], str]:
-    """Return what redacts a text as reports of this code's attempt are; outside one, nothing is
-    redacted."""
+    """Return the function that redacts the reports of the current attempt; outside an attempt, one
+    that redacts nothing."""
     attempt = _current.get(None)
     return str if attempt is None else attempt._hide  # noqa: SLF001
 
 
 def set_current(attempt: Attempt) -> None:
     """Make ``attempt`` the one that ``current()`` returns in this context. For the executor, which
-    gives each attempt an asyncio task, and so a context, of its own."""
+    gives each attempt its own asyncio task, and so its own context."""
     _current.set(attempt)
 
 
 @contextmanager
 def awaiting(job_id: int) -> Iterator[Callable[[], None]]:
-    """Give a function that reports that the attempt of this code, if there is one, waits for a job;
-    at the end of the block it no longer does."""
+    """Yield a function that reports that the current attempt, if there is one, waits for a job. The
+    end of the block withdraws the report."""
     attempt = _current.get(None)
     told = False
 
     def tell() -> None:
         nonlocal told
         if attempt is not None and not told:
-            with suppress(UsageError):  # in a child of the task's
+            with suppress(UsageError):  # in a child process of the task
                 attempt._awaits(job_id)  # noqa: SLF001
                 told = True
 

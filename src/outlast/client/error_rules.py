@@ -1,9 +1,9 @@
-"""Which exceptions of a task are worth another attempt, and after how long: ``retry_on``,
+"""Decide which exceptions of a task are worth another attempt, and after how long: ``retry_on``,
 ``dead_on`` and ``backoff``.
 
-The rules are those of the code that runs the attempt, not of the row: a class cannot be stored.
-They judge what comes out of an attempt, also out of what runs around it. What ends an attempt
-without an exception (a limit, a death, a drain) is not theirs, nor what a task decides itself.
+The rules come from the code that runs the attempt, not from the row: a class cannot be stored. They
+judge each exception that leaves an attempt, including its ``around`` functions. They do not apply
+where an attempt ends without an exception (a limit, a death, a drain) or by the task's own verdict.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ OPTIONS = ("retry_on", "dead_on", "backoff")
 
 
 class ErrorRules(NamedTuple):
-    """The rules of a task. ``retry_on``: None is every error; ``pause``: None is the usual one."""
+    """The rules of a task. ``retry_on`` None means every error; ``pause`` None means the usual
+    pause."""
 
     retry_on: tuple[type[BaseException], ...] | None = None
     dead_on: tuple[type[BaseException], ...] = ()
@@ -45,7 +46,8 @@ class ErrorRules(NamedTuple):
         return next((reason for reason in reasons if reason is not None), None)
 
     def _refuse_one(self, error: BaseException) -> str | None:
-        """The class nearest to the error's own decides: a subclass may be named apart."""
+        """Judge one error by the listed class nearest to its own: a subclass may have its own
+        rule."""
         for kind in type(error).__mro__:
             if kind in self.dead_on:
                 return f"dead_on names {kind.__name__}"
@@ -56,8 +58,9 @@ class ErrorRules(NamedTuple):
         return f"retry_on does not name {type(error).__name__}"
 
     def find_pause(self, error: BaseException, failures: int) -> float | None:
-        """Return the seconds until the next attempt after the ``failures``-th failure; None: the
-        usual ones. Raises what the task's own function raises, ConfigError for no span of time."""
+        """Return the seconds until the next attempt after the ``failures``-th failure; None means
+        the usual pause. Raises what the task's own function raises, and ConfigError unless it
+        returns a span of time."""
         return None if self.pause is None else self.pause(error, failures)
 
 
@@ -66,7 +69,7 @@ EVERY_ERROR = ErrorRules()
 
 
 def leaves_of(error: BaseException) -> Iterator[BaseException]:
-    """Yield the errors in a group, in their order; of what is no group, itself."""
+    """Yield the errors in a group, in their order; an error that is no group yields itself."""
     waiting: list[BaseException] = [error]
     while waiting:
         error = waiting.pop()
@@ -77,7 +80,8 @@ def leaves_of(error: BaseException) -> Iterator[BaseException]:
 
 
 def make_error_rules(options: Mapping[str, Any]) -> ErrorRules:
-    """Return the rules of these options of a task. Raises ConfigError for what cannot work."""
+    """Return the rules that a task's options make. Raises ConfigError for options that cannot
+    work."""
     given = {name: options.get(name) for name in OPTIONS}
     if all(value is None for value in given.values()):
         return EVERY_ERROR
@@ -91,8 +95,8 @@ def make_error_rules(options: Mapping[str, Any]) -> ErrorRules:
 
 
 def _is_apart(error: BaseException) -> bool:
-    """Whether no list of a task's own errors means it unless it names it: what ends a program, a
-    cancellation, a verdict among other errors, and a store that is away."""
+    """Whether a task's lists cover this error only if they name it: an error that ends a program, a
+    cancellation, a verdict among other errors, or an unreachable store."""
     return isinstance(error, StoreUnavailable) or not isinstance(error, Exception)
 
 
@@ -129,5 +133,5 @@ def _check_pause(answer: Any) -> float | None:
 
 
 def describe_refused(error: BaseException, reason: str) -> str:
-    """Return why a job is dead after one attempt too few, for its page and for ``why``."""
+    """Return why a job is dead with retries left, for its page and for ``why``."""
     return f"{describe(error)} (no further attempt: {reason})"

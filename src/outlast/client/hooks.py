@@ -1,4 +1,4 @@
-"""What users hang round their tasks: functions that yield once become context managers."""
+"""Make context managers of the user's hooks around tasks: functions that yield once."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ def is_taking(fn: Callable[..., Any], what: str, takes: str, *, least: int) -> b
 
 
 def make_context(fn: Callable[..., Any], what: str) -> Callable[..., Context]:
-    """Return what makes a context manager out of a generator function, or is one already."""
+    """Return a context manager's factory for a generator function; a factory is returned as it
+    is."""
     if inspect.isasyncgenfunction(fn):
         return asynccontextmanager(fn)
     if inspect.isgeneratorfunction(fn):

@@ -1,4 +1,4 @@
-"""The handle on one enqueued job: wait for its result, look at it, cancel it, requeue it."""
+"""The handle on one enqueued job: wait for its result, read it, cancel it, requeue it."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ class Job(Generic[R]):
     Attributes:
         id: the job's number.
         task: the name of its task.
-        created: False when its key named a job that was not finished yet: this is that job.
+        created: False if an unfinished job already had the key: this is that job.
         same_args: False when that job has other arguments than the call that returned it.
-        row: what the store said when it was last looked at, as a ``JobRow``; None before any look.
+        row: the job as last read from the store, as a ``JobRow``; None before the first read.
     """
 
     id: int
@@ -71,8 +71,8 @@ class Job(Generic[R]):
         returns: Any = Any,
         stored: StoredJob | None = None,
     ) -> None:
-        """``returns`` is the task's return annotation, by which ``result`` is decoded; ``stored``:
-        what a look has shown."""
+        """``returns`` is the task's return annotation, by which ``result`` is decoded; ``stored``
+        is the job as read from the store, if it was."""
         self._stores = stores
         self._returns = returns
         self.id = id
@@ -84,7 +84,7 @@ class Job(Generic[R]):
 
     @property
     def row(self) -> JobRow | None:
-        """What the store said when it was last looked at, or None before any look."""
+        """The job as last read from the store; None before the first read."""
         if self._row is None and self._stored is not None:
             self._row = row_of(self._stored, self._stores.payloads)
         return self._row
@@ -102,10 +102,10 @@ class Job(Generic[R]):
     refresh_sync = blocking(refresh)
 
     async def status(self) -> str:
-        """Read the job again; return the phase for people: ``queued``, ``scheduled``, ``retrying``,
-        ``suspect`` (waits to be run alone), ``unservable`` (no active worker knows the task, has
-        the tags that it requires and serves the queue), ``paused``, ``running``, ``completed``,
-        ``dead`` or ``cancelled``."""
+        """Read the job again; return its phase, in words for people: ``queued``, ``scheduled``,
+        ``retrying``, ``suspect`` (waits to be run alone), ``unservable`` (no active worker knows
+        the task, has the tags that it requires and serves the queue), ``paused``, ``running``,
+        ``completed``, ``dead`` or ``cancelled``."""
 
         async def look(store: Store) -> str:
             stored = await self._look(store)
@@ -119,17 +119,17 @@ class Job(Generic[R]):
     async def result(self, timeout: float | None = None) -> R:
         """Wait until the job has ended; return its result, of the task's return type.
 
-        ``timeout`` is in seconds; None waits forever, 0 looks once. A task that waits for another
-        job keeps its slot: if all slots are kept like this, the awaited jobs never begin.
+        ``timeout`` is in seconds; None waits forever, 0 checks once. A task that waits for another
+        job keeps its slot: if all slots are held by waiting tasks, the awaited jobs never begin.
 
         Raises:
             JobFailed: it is dead; ``.report`` is the crash report of its last attempt.
             JobCancelled: it was cancelled; ``.reason`` is ``expired`` if it had not begun in time.
             TimeoutError: it has not ended by then; it goes on.
             ConfigError: ``timeout`` is not a span of time.
-            JobNotFound: its row was deleted; with ``keep=0`` that is at its end.
+            JobNotFound: its row was deleted, which ``keep=0`` does when the job ends.
             BadArguments: the result is not of this release's return type.
-            StoreUnavailable: it cannot be looked at; the job itself is not touched by that.
+            StoreUnavailable: it cannot be read; the job itself goes on.
         """
         most = None if timeout is None else check_seconds("timeout", timeout)
         with awaiting(self.id) as tell:
@@ -177,7 +177,7 @@ class Job(Generic[R]):
                 )
             if clock.boot() - started >= TELL_SECONDS:
                 tell()
-            if pause == POLL_MAX:  # it has waited for long: look when all others do
+            if pause == POLL_MAX:  # it has waited for long: read when all others do
                 await clock.sleep(min(_until_common_look(clock.boot()), left))
             else:
                 await clock.sleep(min(pause, left))
@@ -185,7 +185,7 @@ class Job(Generic[R]):
             row = await self._look_with_others(store)
 
     async def _look_with_others(self, store: Store) -> StoredJob:
-        """Look together with all calls that wait for a job here, as long as none has ended."""
+        """Read the job in one statement with all other calls of this loop that wait for a job."""
         seen = await looks_at(store).ask(store, self.id)
         if seen.row is None or (seen.row.state in ENDED and not seen.is_whole):
             return await self._look(store)
@@ -200,7 +200,7 @@ class Job(Generic[R]):
 
 
 def _until_common_look(now: float) -> float:
-    """Return the seconds until the next time at which all look, not the one that is now."""
+    """Return the seconds until the next time at which all waiting calls read; more than zero."""
     left = POLL_MAX - now % POLL_MAX
     return left if left >= POLL_FIRST else left + POLL_MAX
 
@@ -222,7 +222,7 @@ async def _raise_end(store: Store, row: StoredJob) -> NoReturn:
 
 
 def check_id(job_id: object) -> None:
-    """Raise UsageError for what is not an id at all."""
+    """Raise UsageError for a value that cannot be an id."""
     if isinstance(job_id, bool) or not isinstance(job_id, int) or not 0 <= job_id < ID_LIMIT:
         raise UsageError(f"the id of a job is a whole number above 0, not {ascii(job_id)[:80]}")
 

@@ -1,4 +1,4 @@
-"""Job, token and task as fields of log records, so that a log of many jobs can be read by job."""
+"""Add job, token and task to log records, so that a log of many jobs can be read by job."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ def add_job_fields(
 
 
 def mark_records() -> None:
-    """Let each record of ``logging`` in this process have ``outlast_job``, ``outlast_token`` and
-    ``outlast_task``; None outside an attempt. Named so that no ``extra={…}`` of anyone's
-    collides with them: logging refuses that with a KeyError."""
+    """Give each record of ``logging`` in this process ``outlast_job``, ``outlast_token`` and
+    ``outlast_task``; None outside an attempt. The prefix keeps them apart from any ``extra={…}``:
+    logging refuses a collision with a KeyError."""
     make = logging.getLogRecordFactory()
 
     def marked(*args: Any, **kwargs: Any) -> logging.LogRecord:

@@ -1,7 +1,7 @@
-"""Looks at jobs for all calls of one event loop that wait for one, in one statement for all.
+"""Read the jobs for which the calls of one event loop wait, all in one statement.
 
-A call that waits for a result looks again and again. A thousand of them would ask the store a
-thousand times as much; here one trip at a time looks for all that have asked meanwhile.
+A call that waits for a result reads its job again and again. A thousand such calls would ask the
+store a thousand times as often; here one trip at a time serves all calls that asked meanwhile.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ IDS_MAX = 1000  # in one statement
 
 
 class Seen(NamedTuple):
-    """A job, None if it is gone. ``is_whole``: with its arguments, checkpoint and result."""
+    """A job as read, None if it is gone. ``is_whole``: with arguments, checkpoint and result."""
 
     row: StoredJob | None
     is_whole: bool
@@ -27,21 +27,21 @@ Asked = dict[int, "asyncio.Future[Seen]"]
 
 
 class SharedLooks:
-    """The looks that were asked for and have not begun; ``ask`` is for one event loop alone."""
+    """The reads that were requested and have not begun, for a single event loop."""
 
     def __init__(self) -> None:
         self._asked: Asked = {}
         self._looking: asyncio.Task[None] | None = None
 
     async def ask(self, store: Store, job_id: int) -> Seen:
-        """Return the job by a look that begins after this call: the whole of it if no other was
-        asked for."""
+        """Return the job, by a read that begins after this call: whole if it is the only job
+        requested."""
         found = self._asked.get(job_id)
         if found is None:
             found = self._asked[job_id] = asyncio.get_running_loop().create_future()
         if self._looking is None:
             self._looking = asyncio.ensure_future(self._look(store))
-        return await asyncio.shield(found)  # others may wait for it, too
+        return await asyncio.shield(found)  # other calls may wait for it, too
 
     async def _look(self, store: Store) -> None:
         try:
@@ -63,7 +63,7 @@ async def _answer(store: Store, batch: Asked) -> None:
     except Exception as error:
         for found in batch.values():
             found.set_exception(error)
-            found.exception()  # known, also where no call waits for it any more
+            found.exception()  # mark it retrieved, even if no call waits for it any more
         return
     except BaseException:  # the loop ends
         for found in batch.values():
@@ -77,6 +77,6 @@ _looks: WeakKeyDictionary[Store, SharedLooks] = WeakKeyDictionary()
 
 
 def looks_at(store: Store) -> SharedLooks:
-    """Return the looks at a store, which belongs to one event loop."""
+    """Return the shared reads of a store, which belongs to one event loop."""
     found = _looks.get(store)
     return _looks.setdefault(store, SharedLooks()) if found is None else found

@@ -1,14 +1,12 @@
-"""``app.on_commit``: jobs that are stored when a session of SQLAlchemy commits, in that commit.
+"""``app.on_commit``: store jobs when a session of SQLAlchemy commits, in that commit.
 
-A call waits in memory, which costs no round trip, until the session says that it is about to
-commit; then all that wait are stored, on the session's own connection. Each is bound to the
-transaction in which it was handed over, savepoints included, and goes with it: where that is rolled
-back the call is dropped. One that was stored inside a savepoint which is then rolled back, though
-it was handed over outside, waits again.
+A call waits in memory, which costs no round trip, until the session is about to commit; then all
+waiting calls are stored, on the session's own connection. Each call is bound to the transaction (or
+savepoint) in which it was handed over: if that is rolled back, the call is dropped. A call that was
+handed over outside a savepoint, and stored inside it, waits again if the savepoint is rolled back.
 
-The session's events are listened to once, for all sessions. After the first ``before_commit`` of a
-transaction each flush stores what waits, too: hooks of the ORM may hand in calls while the commit
-flushes.
+One set of listeners serves all sessions. After the first ``before_commit`` of a transaction each
+flush also stores the waiting calls: hooks of the ORM may hand in calls while the commit flushes.
 """
 
 from __future__ import annotations
@@ -47,11 +45,11 @@ class _Pending:
         self.committed: list[Any] = []  # transactions, until they end
 
     def unstored(self) -> list[_Waiting]:
-        """Return the calls that wait, in their order."""
+        """Return the waiting calls, in their order."""
         return [each for each in self.calls if each.stored_in is None]
 
     def roll_back(self, transaction: Any) -> None:
-        """Forget the calls of a transaction; those that it has merely stored wait again."""
+        """Forget the calls of a transaction; calls that it only stored wait again."""
         self.calls = [each for each in self.calls if not _is_within(each.home, transaction)]
         for each in self.calls:
             if _is_within(each.stored_in, transaction):
@@ -63,8 +61,8 @@ _listens = False
 
 
 def on_commit(stores: StoreProvider, session: object, call: Call[Any]) -> None:
-    """Store a call in the next commit of a session. UsageError for what is no session of
-    SQLAlchemy, or no call that can be part of it; ConnectionMismatch for an unknown driver."""
+    """Store a call in the next commit of a session. UsageError unless it is a session of SQLAlchemy
+    and the call can be part of its transaction; ConnectionMismatch for an unknown driver."""
     if not isinstance(call, Call):
         raise UsageError("on_commit takes a call, such as ship.call(7)")
     if call.task.stores is not stores:
@@ -72,7 +70,7 @@ def on_commit(stores: StoreProvider, session: object, call: Call[Any]) -> None:
     if call.connection is not None:
         raise UsageError("on_commit stores the call in the session: leave out connection=…")
     found = _session_of(session)
-    open_driver(_owner_of(found))  # what could not be stored is refused here, not in the commit
+    open_driver(_owner_of(found))  # refuse here, not in the commit, a driver that cannot store
     transaction = _transaction_of(found)
     _listen()
     pending = _pending.get(found)
@@ -82,7 +80,7 @@ def on_commit(stores: StoreProvider, session: object, call: Call[Any]) -> None:
 
 
 def _session_of(given: Any) -> Any:
-    """Return the session itself, also where another object stands for it."""
+    """Return the session behind a proxy, such as a scoped session; a session is its own."""
     if is_of(given, "sqlalchemy.orm", "scoped_session") or is_of(
         given, "sqlalchemy.ext.asyncio", "async_scoped_session"
     ):
@@ -98,13 +96,13 @@ def _session_of(given: Any) -> Any:
 
 
 def _owner_of(session: Any) -> Any:
-    """Return the AsyncSession of which this is the inner session, else the session."""
+    """Return the AsyncSession that wraps this session, else the session."""
     asynchronous = sys.modules.get("sqlalchemy.ext.asyncio")
     return (asynchronous and asynchronous.async_session(session)) or session
 
 
 def _transaction_of(session: Any) -> Any:
-    """Return the innermost transaction, which is begun if there is none, as by ``session.add``."""
+    """Return the innermost transaction; begin one if there is none, as ``session.add`` does."""
     if not session.in_transaction():
         if not session.autobegin:
             raise UsageError("the session has no transaction (autobegin=False): begin one first")
@@ -138,8 +136,8 @@ def _listen() -> None:
 
 
 def _before_commit(session: Any) -> None:
-    """Store what waits: also at the release of a savepoint, since this event does not say which of
-    the open transactions is committed."""
+    """Store the waiting calls, even at the release of a savepoint: this event does not show which
+    of the open transactions is committed."""
     if (pending := _pending.get(session)) is not None:
         pending.is_committing = True
         _store(session, pending)
@@ -180,8 +178,8 @@ def _after_end(session: Any, transaction: Any) -> None:
 
 
 def _store(session: Any, pending: _Pending) -> None:
-    """Store what waits in the transaction that is innermost now. An error leaves the rest waiting,
-    and so the transaction cannot be committed without it."""
+    """Store the waiting calls in the innermost transaction. An error leaves the rest waiting, so
+    the transaction cannot be committed without them."""
     inner = session.get_nested_transaction() or session.get_transaction()
     waiting = pending.unstored()
     for stores in dict.fromkeys(each.stores for each in waiting):
@@ -200,6 +198,6 @@ def _store_here(stores: StoreProvider, waiting: Sequence[_Waiting], owner: Any, 
     if hasattr(owner, "run_sync"):  # this is a greenlet of an event loop's task
         sys.modules["sqlalchemy"].util.await_only(stores.enqueue_many(jobs, take, owner))
         return
-    if loop_is_running():  # which this session blocks in any case
+    if loop_is_running():  # this session blocks the loop in any case
         run_in_background(stores.store_id)
     drive(stores.enqueue_many(jobs, take, owner))

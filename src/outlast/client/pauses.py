@@ -1,4 +1,4 @@
-"""What programs call to pause queues, tasks and tenants, and to resume them."""
+"""Pause queues, tasks and tenants for programs, and resume them."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from outlast.model.pause import Pause, PauseKind
 from outlast.store.rows import WorkerRow
 from outlast.store.values import NewPause
 
-TEXT_MAX = 1_000  # characters of a name, of a reason and of who it was
+TEXT_MAX = 1_000  # characters of a name, of a reason and of the person's name
 
 
 class Paused(msgspec.Struct, frozen=True, kw_only=True):
     """Something that is paused.
 
     Attributes:
-        kind: ``queue``, ``task``, ``tenant`` or ``all``; ``name``: of which, "" for all.
-        paused_at: since when, aware, in UTC, by the store's clock; None where it cannot be read.
-        paused_by, reason: by whom and why, if that was said.
+        kind: ``queue``, ``task``, ``tenant`` or ``all``; ``name``: its name, "" for ``all``.
+        paused_at: since when, aware, in UTC, by the store's clock; None if it cannot be read.
+        paused_by, reason: by whom and why, if given.
         stop: whether running attempts of it were asked to stop.
         unacknowledged: the names of the live workers that have not acknowledged it yet. If there
-            are none, nothing of it starts.
+            are none, none of its jobs starts.
     """
 
     kind: str
@@ -41,7 +41,7 @@ class Paused(msgspec.Struct, frozen=True, kw_only=True):
 def choose_target(
     queue: str | None, task: str | None, tenant: str | None, *, everything: bool
 ) -> tuple[PauseKind, str]:
-    """Return what to pause or resume. UsageError unless it is exactly one thing, with a name."""
+    """Return the one thing to pause or resume. UsageError unless exactly one, with a name."""
     names = {PauseKind.QUEUE: queue, PauseKind.TASK: task, PauseKind.TENANT: tenant}
     given = [(kind, name) for kind, name in names.items() if name is not None]
     given += [(PauseKind.ALL, "")] if everything else []
@@ -64,7 +64,7 @@ def check_text(what: str, text: object) -> None:
 def make_pause(
     target: tuple[PauseKind, str], *, paused_by: str | None, reason: str | None, stop: bool
 ) -> NewPause:
-    """Return what is to be stored. UsageError for a text that cannot be."""
+    """Return the pause to store. UsageError for a text that cannot be stored."""
     for what, text in {"paused_by": paused_by, "reason": reason}.items():
         if text is not None:
             check_text(what, text)

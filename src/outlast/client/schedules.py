@@ -36,15 +36,15 @@ class ScheduleOptions(TypedDict, total=False):
         cron: five fields (minute, hour, day of the month, month, day of the week), or
             ``@hourly``, ``@daily``, ``@weekly``, ``@monthly``, ``@yearly``.
         every: whole seconds between two ticks, counted from 1970; instead of ``cron``.
-        zone: whose clocks ``cron`` is about, such as ``Europe/Berlin``; default: ``UTC``.
-        jitter: seconds by which a job may be due later than its tick, each by a share that
-            follows from the schedule's name and the tick; default: 0.
-        overlap: ``skip`` (the default): a tick has no job while that of an earlier tick is
-            unfinished; ``allow``: it has.
-        catch_up: of ticks that passed while no worker ran: the ``last`` (the default), ``all`` (at
-            most 100; needs ``overlap="allow"``) or ``none``.
-        grace: seconds by which a tick may be late, at least 1; what is later is missed; default:
-            a day.
+        zone: the time zone of ``cron``, such as ``Europe/Berlin``; default: ``UTC``.
+        jitter: the most seconds by which a job is due later than its tick; the schedule's name and
+            the tick decide how many; default: 0.
+        overlap: ``skip`` (the default): a tick has no job while the job of an earlier tick is
+            unfinished; ``allow``: each tick has a job.
+        catch_up: of the ticks that passed while no worker ran, those that get a job: the ``last``
+            (the default), ``all`` (at most 100; needs ``overlap="allow"``) or ``none``.
+        grace: seconds by which a tick may be late, at least 1; a later tick is missed; default: a
+            day.
     """
 
     cron: str | None
@@ -126,8 +126,8 @@ def _check_call(call: object, stores: StoreProvider, overlap: Overlap) -> NewJob
 
 
 def _encode_alike(call: Call[Any]) -> str:
-    """Return the arguments encoded as each worker encodes them: they are a part of the schedule's
-    version. A worker copies them into the job of each tick, without a key."""
+    """Return the arguments encoded identically on each worker: they are part of the schedule's
+    version. A worker copies them into the job of each tick, and needs no key for that."""
     payloads = call.task.stores.payloads
     if payloads is PLAIN:
         return call.job.args
@@ -135,7 +135,7 @@ def _encode_alike(call: Call[Any]) -> str:
 
 
 def _whole(every: Any) -> Any:
-    """Return whole seconds as an int, and what is none as it is: the spec says what is wrong."""
+    """Return whole seconds as an int, any other value unchanged: the spec reports what is wrong."""
     seconds = every.total_seconds() if isinstance(every, timedelta) else every
     return int(seconds) if isinstance(seconds, float) and seconds.is_integer() else seconds
 
@@ -151,8 +151,9 @@ def _one_of(what: str, kind: type[E], value: Any) -> E:
 class Schedules:
     """The schedules of an application's store: ``app.schedules``.
 
-    A schedule that is put here lives in the store until it is deleted. One that the code declares
-    (``app.schedule``) is changed there; it can be paused, resumed, triggered and backfilled here.
+    A schedule that is put here lives in the store until it is deleted. A schedule that the code
+    declares (``app.schedule``) is changed in the code; it can be paused, resumed, triggered and
+    backfilled here.
 
     Attributes:
         declared: the schedules of this application's code, by name.
@@ -185,13 +186,14 @@ class Schedules:
     ) -> None:
         """Store a schedule, or replace the one of that name. It begins at the first tick after now.
 
-        One whose ticks stay as they were goes on where it was: only its call and its rules change.
+        A schedule whose ticks stay the same goes on where it was: only its call and its rules
+        change.
 
         Args:
-            name: what it is called.
+            name: its name.
             call: what each tick enqueues, such as ``report.using(queue="slow").call()``.
             connection: as for ``using(connection=…)``: the schedule is part of your transaction.
-            **options: those of ``ScheduleOptions``.
+            **options: the fields of ``ScheduleOptions``.
 
         Raises:
             ConfigError: an option cannot work.
@@ -214,7 +216,7 @@ class Schedules:
     put_sync = blocking(put)
 
     async def pause(self, name: str) -> None:
-        """Let a schedule fire no more until it is resumed. Its jobs go on. ScheduleNotFound."""
+        """Stop a schedule from firing until it is resumed. Its jobs go on. ScheduleNotFound."""
         await self._pause(name, paused=True)
 
     pause_sync = blocking(pause)
@@ -230,9 +232,9 @@ class Schedules:
             raise no_schedule(name)
 
     async def trigger(self, name: str) -> Job[Any]:
-        """Enqueue a schedule's call now, paused or not; its tick is this second.
+        """Enqueue a schedule's call now, even while it is paused; its tick is this second.
 
-        With ``overlap="skip"`` it returns the job of an earlier tick while that is unfinished
+        With ``overlap="skip"``, while the job of an earlier tick is unfinished, it returns that job
         (``job.created`` is false). ScheduleNotFound.
         """
         job = job_now(await self._row(name), SYSTEM.wall())

@@ -36,14 +36,14 @@ Sender = Callable[[Sequence[NewJob], Enqueue], Awaitable[list[Enqueued]]]
 """Stores jobs by the function that it gets, and returns what that has returned."""
 
 CONNECTIONS = 4  # to a server, at most, per event loop
-FAREWELL_SECONDS = 1.0  # for a store whose event loop is gone
+FAREWELL_SECONDS = 1.0  # to close a store whose event loop is gone
 CLOSING_SECONDS = 2.0  # for another thread's event loop, which may be blocked, to close its store
-LOOK_SECONDS = 0.05  # between looks whether an event loop of another thread still runs
+LOOK_SECONDS = 0.05  # between checks whether an event loop of another thread still runs
 
 
 class _Opened(msgspec.Struct):
     """The store of one event loop: the task that opens it, the generator that closes it when the
-    loop ends, and the store itself once a call has waited for it: most calls find it there.
+    loop ends, and, once a call has waited for it, the store itself, where most calls find it.
     ``is_closed``: it was closed before the loop's end."""
 
     opening: asyncio.Task[Store]
@@ -70,8 +70,8 @@ _imported: list[str] = []  # the application that is being imported, if any
 
 @contextmanager
 def refuse_enqueuing(module: str) -> Iterator[None]:
-    """Let nothing be enqueued while a worker or a command imports an application, as that is done
-    again and again: by each runner, and by most commands."""
+    """Refuse to enqueue while a worker or a command imports an application: each runner and most
+    commands import it again."""
     _imported.append(module)
     try:
         yield
@@ -100,9 +100,9 @@ class StoreProvider:
         payloads: Payloads = PLAIN,
         **options: Any,
     ) -> None:
-        """``notify``: whether enqueuing wakes idle workers, where the store can do that.
-        ``wakeup``: the URL of a messenger that does it instead. ``payloads``: how what is stored is
-        encoded. ``options`` are others of ``StoreOptions``."""
+        """``notify``: whether enqueuing wakes idle workers, if the store can. ``wakeup``: the URL
+        of a messenger that does it instead. ``payloads``: how payloads are encoded for the store.
+        ``options``: further ``StoreOptions``."""
         self.payloads = payloads
         self._url = None if url is None else resolve_url(url)
         self.wakeup = wakeup
@@ -157,8 +157,8 @@ class StoreProvider:
         return self._store_id
 
     def wrap(self, sender: Sender) -> None:
-        """Let ``sender`` store what is enqueued from now on: it gets the jobs and the function that
-        does it, with jobs that it may have changed."""
+        """Enqueue through ``sender`` from now on: it gets the jobs and the function that stores
+        them, and may change the jobs before it calls that."""
         own, many = self.enqueue, self.enqueue_many
 
         async def enqueue(batch: Sequence[NewJob], connection: object = None) -> list[Enqueued]:
@@ -178,7 +178,7 @@ class StoreProvider:
         vars(self).update(enqueue=enqueue, enqueue_many=enqueue_many)
 
     async def enqueue(self, batch: Sequence[NewJob], connection: object = None) -> list[Enqueued]:
-        """Store jobs in their order, all or none, at most ENQUEUE_MAX: here, or in the caller's
+        """Store at most ENQUEUE_MAX jobs in their order, all or none: here, or in the caller's
         transaction on ``connection``."""
         _check_is_no_import()
         if connection is None:
@@ -202,7 +202,7 @@ class StoreProvider:
     ) -> None:
         """Store any number of jobs in their order, in consecutive batches.
 
-        ``take`` receives what was stored, batch by batch in order.
+        ``take`` receives the stored jobs, batch by batch in order.
         """
         _check_is_no_import()
         batches = list(_batches(jobs))
@@ -215,8 +215,8 @@ class StoreProvider:
     async def _enqueue_in_turn(
         self, batches: Sequence[Sequence[NewJob]], take: Callable[[list[Enqueued]], None]
     ) -> None:
-        """Store batches. ``call_soon`` runs ``take`` once the next batch is on its way, so that it
-        works while the store does, often on another processor."""
+        """Store batches. ``call_soon`` runs ``take`` once the next batch is on its way, so that
+        ``take`` and the store work at the same time, often on two processors."""
         stored: list[list[Enqueued]] = []
 
         def catch_up() -> None:
@@ -234,7 +234,7 @@ class StoreProvider:
         """Store jobs; once that is committed, announce them to the messenger, if there is one."""
         store = await self.store()
         stored = await store.enqueue(batch)
-        messengers = self._messengers  # mostly there are none
+        messengers = self._messengers  # usually empty
         messenger = messengers.get(asyncio.get_running_loop()) if messengers else None
         if messenger is not None:
             from outlast.wakeup.notice import notices_of
@@ -244,8 +244,8 @@ class StoreProvider:
 
     @contextmanager
     def replace(self, url: str, clock: Clock) -> Iterator[None]:
-        """Within the block, use another store than before: one of a test, with its
-        clock, without a messenger, and which need not survive a power cut.
+        """Within the block, use a test's store instead, with its clock and without a messenger; its
+        commits need not survive a power cut.
 
         A store that an event loop opened in the block is closed when that loop ends.
         """
@@ -322,7 +322,7 @@ class StoreProvider:
         return self._notify and self.messenger_url is None
 
     def forget(self) -> None:
-        """Start over in a child process, without touching what belongs to the parent."""
+        """Start over in a child process, without touching the parent's connections."""
         _inherited.append((self._stores, self._messengers))
         self._stores, self._messengers = {}, {}
 
@@ -341,7 +341,7 @@ def _batches(jobs: Sequence[NewJob]) -> Iterator[Sequence[NewJob]]:
 
 def _unless_opened_before(error: StoreUnavailable, url: str) -> StoreUnavailable:
     """Return the error of a store that could not be opened for a call on a caller's connection,
-    whose own transaction may be what holds the lock of a file."""
+    whose own transaction may hold the lock on the file."""
     if file_of(url) is None:
         return error
     return StoreUnavailable(
@@ -355,8 +355,9 @@ def _is_here(loop: asyncio.AbstractEventLoop) -> bool:
 
 
 def _keep_until_closed(stores: dict[asyncio.AbstractEventLoop, _Opened]) -> None:
-    """Keep stores that their loops close at their end: the collector would begin to close them
-    before, and a loop that ends just then does not wait for that. Those that are closed go."""
+    """Keep a reference to the stores that their loops close at the end: the garbage collector would
+    begin to close them earlier, and a loop that ends just then does not wait for that. Closed
+    stores are dropped."""
     _left_open.extend(stores.items())
     _left_open[:] = [
         (loop, opened) for loop, opened in _left_open if not (opened.is_closed or loop.is_closed())
@@ -379,8 +380,9 @@ async def _close_on(loop: asyncio.AbstractEventLoop, opened: _Opened) -> None:
 
 
 async def _close_there(loop: asyncio.AbstractEventLoop, opened: _Opened) -> None:
-    """Close a store on a running loop; a loop that ends meanwhile closes it by itself. One that
-    does not turn, since its thread may wait for this very call, closes it when it does."""
+    """Close a store on a running loop; a loop that ends meanwhile closes it by itself. A loop that
+    is blocked, perhaps because its thread waits for this very call, closes it once it runs
+    again."""
     _keep_until_closed({loop: opened})
     there = asyncio.run_coroutine_threadsafe(opened.close(), loop)
     closing = asyncio.wrap_future(there)

@@ -48,8 +48,8 @@ R_co = TypeVar("R_co", covariant=True)
 
 
 def _refuse_unknown(using: Callable[P, R]) -> Callable[P, R]:
-    """Return ``using``, which raises ConfigError for an option that it does not have, with what
-    other queues call so."""
+    """Return ``using``, wrapped: an unknown option raises ConfigError, with our name for another
+    queue's option."""
     known = inspect.signature(using).parameters.keys() - {"self"}
 
     @functools.wraps(using)
@@ -67,7 +67,7 @@ class Call(Generic[R_co]):
 
     Attributes:
         task: the task that it calls.
-        connection: the caller's own connection, whose transaction it is to be part of, or None.
+        connection: the caller's own connection, whose transaction the call joins, or None.
     """
 
     task: Task[..., R_co]
@@ -162,8 +162,8 @@ class BoundTask(Generic[P, R]):
                 (``job.created`` is false); while one of another task is, it raises KeyInUse.
             tenant: whose job it is, for your own code and for the screens.
             keep: seconds (or a timedelta) for which its row is kept once it has completed or was
-                cancelled; 0: it is deleted in the commit of its end, and ``job.result()`` raises
-                JobNotFound.
+                cancelled; 0: the commit that ends the job deletes the row, and ``job.result()``
+                raises JobNotFound.
             meta: notes on the job, at most 4 KiB of JSON, such as the context of a trace; the task
                 sees them as ``attempt.meta``. A later one replaces an earlier one.
             labels: at most 8 names by which people find the job: ``outlast jobs --label NAME``; the
@@ -171,7 +171,7 @@ class BoundTask(Generic[P, R]):
             connection: one of asyncpg, psycopg 3, SQLAlchemy 2, Django, ``sqlite3`` or
                 aiosqlite, on the application's own store: the job is part of its transaction.
 
-        Raises ConfigError for what cannot work.
+        Raises ConfigError for an option that cannot work.
         """
         if delay is not None and at is not None:
             raise ConfigError("give delay or at, not both")
@@ -188,7 +188,7 @@ class BoundTask(Generic[P, R]):
             "connection": connection,
         }
         changes = {name: value for name, value in changes.items() if value is not None}
-        if delay is not None or at is not None:  # the later word counts
+        if delay is not None or at is not None:  # the later option counts
             changes = {"delay": 0.0, "run_at": None, **changes}
         if expires is not None:
             changes |= make_expiry(expires)
@@ -206,7 +206,7 @@ class Task(BoundTask[P, R]):
     """A function that jobs call by name. Calling the task calls the function directly.
 
     Attributes:
-        name: what jobs call it.
+        name: the name by which jobs call it.
         aliases: its names in earlier releases; jobs may still call it by these.
         fn: the function itself.
         is_async: whether it is an ``async def``.
@@ -275,8 +275,8 @@ class PlainTask(Task[P, R]):
 
 
 def is_defined_again(old: Task[..., Any], new: Task[..., Any]) -> bool:
-    """Whether a cell of a notebook, or a line at Python's prompt, defines a function once more:
-    code that is in no file, so that nothing else can be meant by it."""
+    """Whether a cell of a notebook, or a line at Python's prompt, defines the same function again:
+    such code is in no file, so it can only mean a replacement."""
     if hasattr(sys.modules.get("__main__"), "__file__"):
         return False
     places = [(task.fn.__module__, task.fn.__qualname__) for task in (old, new)]
@@ -284,7 +284,7 @@ def is_defined_again(old: Task[..., Any], new: Task[..., Any]) -> bool:
 
 
 def _name_of(fn: Any, name: str | None) -> str:
-    """Return the task's name; ConfigError for what is no plain function or ``async def``."""
+    """Return the task's name; ConfigError unless ``fn`` is a plain function or ``async def``."""
     if name is not None:
         check_name("a task's name", name)
     wanted = "a task is made of a function (def or async def)"
@@ -306,7 +306,7 @@ def is_async(fn: Any) -> bool:
 
 
 def job_of(task: Task[..., R], stored: Enqueued) -> Job[R]:
-    """Return the handle on what was stored, or on the unfinished job that has the key."""
+    """Return the handle on the stored job, or on the unfinished job that has the key."""
     return Job(
         task.stores,
         stored.job_id,
@@ -329,7 +329,7 @@ async def submit(stores: StoreProvider, calls: Sequence[Call[R]]) -> list[Job[R]
     try:
         await stores.enqueue_many([call.job for call in calls], take, calls[0].connection)
     except KeyInUse as error:
-        if jobs:  # of earlier batches: another session may take a key at any time between two
+        if jobs:  # of earlier batches: another session may take a key between two batches
             told = f"of {len(calls):,} calls the first {len(jobs):,} are stored, and no other"
             error.stored, error.args = jobs, (text_of(error).replace(NOTHING, told),)
         raise

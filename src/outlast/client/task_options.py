@@ -1,4 +1,4 @@
-"""The options of tasks and of their next jobs: what there are, and how each is checked.
+"""Define and check the options of tasks and of their next jobs.
 
 ``TaskOptions`` is the only list of the options of a task. They become a ``Policy``, the limits that
 are copied to each job, and a ``Placement``, where and when a job is to run.
@@ -42,33 +42,35 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True):
     connection: Any = None
 
     def adjust(self, policy: Policy) -> Policy:
-        """Return the limits of a task with what is said of its next jobs alone."""
+        """Return a task's limits with the options that are set for its next jobs only."""
         own = {name: getattr(self, name) for name in ("keep", "meta", "labels")}
         own = {name: value for name, value in own.items() if value is not None}
         return msgspec.structs.replace(policy, **own) if own else policy
 
 
 class TaskOptions(TypedDict, total=False):
-    """The options of ``@app.task(…)``. Each may be left out; None is no limit.
+    """The options of ``@app.task(…)``. Each may be left out; None means no limit.
 
     Attributes:
-        name: what jobs call it; default: the function's name. It outlives renamings of the
-            function, as do ``aliases``.
+        name: the name by which jobs call it; default: the function's name. An explicit name stays
+            when the function is renamed, as do ``aliases``.
         queue: where its jobs wait; default: ``default``.
         retries: charged failures that are forgiven; one more and the job is dead; default 3.
         max_losses: lost workers in a row, without a new checkpoint, that are forgiven; default 10.
-            Encryption makes no checkpoint new, nor does one saved again on the way to it.
+            A checkpoint equal to the one from which the attempt went on is not new, even if
+            encryption changes its bytes.
         backoff_first: seconds before the first retry; doubles each time; default 2.
-        backoff_max: seconds that a retry waits at most; default 600.
+        backoff_max: the most seconds that a retry waits; default 600.
         backoff: the seconds before a retry after an error, instead of these two: one number, a list
             with one for each failure (the last counts for all later ones), or a function that takes
             the exception and the number of failures and returns seconds, or None for the usual
-            pause. Exact: nothing random is taken off.
+            pause. Used exactly, without jitter.
         retry_on: the exceptions that are worth another attempt; any other ends the job ``dead`` at
-            once. Default: all. StoreUnavailable and what is no ``Exception`` (such as SystemExit)
-            are always worth one, unless ``dead_on`` names them.
-        dead_on: the exceptions that are not worth another attempt. Of both lists the class nearest
-            to the exception's own counts; a group is worth an attempt if all that is in it is.
+            once. Default: all. StoreUnavailable and errors outside ``Exception`` (such as
+                SystemExit) are always worth one, unless ``dead_on`` names them.
+        dead_on: the exceptions that are not worth another attempt. If both lists match, the class
+            nearest to the exception's own counts; a group is worth an attempt if every exception in
+            it is.
         timeout: seconds that one attempt may run; default: no limit.
         stall_timeout: seconds that an attempt may go without ``report`` or ``save``; default:
             no limit.
@@ -79,14 +81,14 @@ class TaskOptions(TypedDict, total=False):
         keep_running_when_isolated: whether an attempt goes on while its worker cannot renew
             its lease; default: no. For work that may be done twice at the same time.
         priority: -100 to 100, larger first; default 0.
-        expires: seconds from its enqueuing until a job that has not begun is ``cancelled``; it
-            is for the first start and means nothing once an attempt has begun; default: never.
+        expires: seconds from its enqueuing until a job that has not begun is ``cancelled``; once an
+            attempt has begun, it has no effect; default: never.
         keep: seconds for which a job's row is kept once it has completed or was cancelled; 0: the
-            row is deleted in the commit of its end, with its result; default: no limit of its own:
-            as workers are told (``keep_completed``). Dead jobs are kept all the same.
-        logs: whether what its attempts print is kept in the store while they run: the last 200
-            lines, or 64 KiB, of each (``outlast logs ID``); default: no. Needs runners: in process
-            nothing is kept.
+            commit that ends the job deletes the row, with its result; default: no limit of its own:
+            the workers' setting (``keep_completed``). Dead jobs are kept in any case.
+        logs: whether the output of its attempts is kept in the store as they run: the last 200
+            lines, or 64 KiB, of each (``outlast logs ID``); default: no. Needs runners: a worker in
+            process keeps none.
         aliases: further names that jobs may call it by, such as those of earlier releases.
         own_runner: whether an attempt has its runner process to itself; default, or None: yes
             for a plain function, no for an ``async def``.
@@ -117,7 +119,7 @@ class TaskOptions(TypedDict, total=False):
 
 
 def check_known(options: Mapping[str, object]) -> None:
-    """Raise ConfigError for an option that ``TaskOptions`` has not."""
+    """Raise ConfigError for an option that ``TaskOptions`` does not have."""
     known = TaskOptions.__annotations__
     unknown = sorted(options.keys() - known.keys())
     if unknown:
@@ -130,8 +132,8 @@ def check_known(options: Mapping[str, object]) -> None:
 def make_policy(options: TaskOptions) -> Policy:
     """Return the limits, all in seconds. ConfigError names one that cannot work.
 
-    ``Policy`` says which options are limits, what they are by default, and by its types how each
-    is checked.
+    ``Policy`` defines which options are limits and their defaults; its types define how each is
+    checked.
     """
     given = options.items()
     policy = Policy(
@@ -144,7 +146,7 @@ def make_policy(options: TaskOptions) -> Policy:
 
 
 def make_placement(options: TaskOptions) -> Placement:
-    """Return where jobs go unless ``using`` says otherwise."""
+    """Return where jobs go unless ``using`` overrides it."""
     usual = Placement()
     return Placement(
         queue=check_name("queue", options.get("queue", usual.queue)),
@@ -246,7 +248,7 @@ def _check_of(limit: str) -> Callable[[str, object], Any]:
 
 
 def check_names(what: str, one: str, names: object, such_as: str) -> Iterator[str]:
-    """Return checked names; ConfigError for one name in the place of a list of them."""
+    """Yield checked names; ConfigError for a single name in place of a list."""
     if isinstance(names, str) or not isinstance(names, Collection):
         raise ConfigError(f"{what} must be a list of {such_as}, such as [{names!r}]")
     return (check_name(one, each) for each in names)

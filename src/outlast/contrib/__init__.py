@@ -1,4 +1,4 @@
-"""Outlast in frameworks and beside them: each is loaded only by those who use it.
+"""Integrate Outlast with frameworks and tools: each module is loaded only by programs that use it.
 
 django/           an app of Django: the backend of its tasks, its migrations, its admin
 otel.py           traces, by the API of OpenTelemetry

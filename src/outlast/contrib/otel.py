@@ -1,8 +1,8 @@
-"""Traces by OpenTelemetry: a span for what is enqueued, one for each attempt.
+"""Trace by OpenTelemetry: a span for each enqueued job or batch, one for each attempt.
 
-``instrument(app)`` where the application is made; ``watch_deaths()`` in the worker's own process
-(``outlast worker --setup``), for attempts whose process has died. Only the API is needed here; the
-SDK, and where spans go, are set up by the program.
+Call ``instrument(app)`` where the application is made, and ``watch_deaths()`` in the worker's own
+process (``outlast worker --setup``), for attempts whose process has died. This module needs only
+the API; the program sets up the SDK and where spans go.
 """
 
 from __future__ import annotations
@@ -40,16 +40,17 @@ _FAILED = {OutcomeKind.CRASHED, OutcomeKind.DEAD}
 
 
 def instrument(app: App, *, tracer_provider: trace.TracerProvider | None = None) -> None:
-    """Make spans of what this application enqueues (``send QUEUE``) and runs (``process QUEUE``).
+    """Make spans for jobs that this application enqueues (``send QUEUE``) and runs (``process
+    QUEUE``).
 
-    Once for each application. The context of the trace goes along in the ``meta`` of the job, under
-    ``otel``. The first attempt, if it begins within 60 seconds of its enqueuing, is a child of the
-    span that sent it; other attempts, and those of jobs that were delayed or sent in bulk, begin a
-    trace of their own, with a link to it.
+    Call it once for each application. The ``meta`` of the job carries the context of the trace,
+    under ``otel``. The first attempt, if it begins within 60 seconds of its enqueuing, is a child
+    of the span that sent it; other attempts, and attempts of jobs that were delayed or sent in
+    bulk, begin a new trace with a link to that span.
 
     Args:
         app: the application.
-        tracer_provider: what makes the tracer; default: the global one.
+        tracer_provider: the provider of the tracer; default: the global one.
     """
     tracer = trace.get_tracer("outlast", tracer_provider=tracer_provider)
     app.stores.wrap(_Producer(tracer, app).send)
@@ -59,18 +60,18 @@ def instrument(app: App, *, tracer_provider: trace.TracerProvider | None = None)
 
 
 def watch_deaths(*, tracer_provider: trace.TracerProvider | None = None) -> Callable[[], None]:
-    """Make a span of each attempt that this process, a worker, ends for one that has died: its
-    runner, or another worker. Return what ends that.
+    """Make a span for each attempt that this process, a worker, ends on behalf of a dead process:
+    its runner, or another worker. Return a function that stops this.
 
-    For the function that ``outlast worker --setup`` names. The span of an attempt whose worker has
-    died has no length: when it began is in the store.
+    Call it in the function that ``outlast worker --setup`` names. The span of an attempt whose
+    worker has died has no length: its start is known only to the store.
     """
     tracer = trace.get_tracer("outlast", tracer_provider=tracer_provider)
     return foreign_ends.listen(lambda ended: _trace_death(tracer, ended, SYSTEM))
 
 
 class _Producer:
-    """Makes the spans of what is sent."""
+    """Makes the spans of enqueued jobs."""
 
     def __init__(self, tracer: Tracer, app: App) -> None:
         self._tracer = tracer
@@ -101,14 +102,14 @@ class _Producer:
     def _with_context(self, jobs: Sequence[NewJob]) -> list[NewJob]:
         carrier: dict[str, str] = {}
         propagate.inject(carrier)
-        if not carrier:  # nothing is set up that would make traces
+        if not carrier:  # no tracing is set up
             return list(jobs)
         now = self._app.stores.clock.wall()
         return [_noted(job, SentBy(carrier, _sent_at(job, jobs, now))) for job in jobs]
 
 
 def _note_refusal(span: Span, error: Exception) -> None:
-    """Record an error as OpenTelemetry would, redacted where this is code of an attempt."""
+    """Record an error as OpenTelemetry would, redacted if this is code of an attempt."""
     hide = current_hider()
     name, text = type(error).__qualname__, hide(text_of(error))
     trace_text = "".join(traceback.format_exception(error))
@@ -118,7 +119,7 @@ def _note_refusal(span: Span, error: Exception) -> None:
 
 
 def _sent_at(job: NewJob, jobs: Sequence[NewJob], now: float) -> float | None:
-    """Return the time for a job whose attempt may be a child, in seconds since 1970."""
+    """Return the time of sending, in seconds since 1970, if the job's attempt may be a child."""
     return None if len(jobs) > 1 or job.delay or job.run_at is not None else now
 
 
@@ -146,7 +147,7 @@ class _Consumer:
         self._tracer = tracer
         self._app = app
         self._open: dict[int, Span] = {}  # by token
-        self._raised: set[int] = set()  # tokens of those that have raised an error
+        self._raised: set[int] = set()  # tokens of attempts that have raised an error
 
     async def around(self, attempt: Attempt) -> AsyncIterator[None]:
         span, base = self._begin(attempt)
@@ -154,7 +155,7 @@ class _Consumer:
         attached = context.attach(trace.set_span_in_context(span, base))
         try:
             yield
-        except Exception:  # no verdict is one
+        except Exception:  # a verdict is not an Exception
             self._raised.add(attempt.token)
             raise
         finally:
@@ -173,8 +174,8 @@ class _Consumer:
         return span, base
 
     def end(self, attempt: Attempt, outcome: Outcome) -> None:
-        """End the span by how the attempt has ended. One that could not begin has it all the
-        same."""
+        """End the span with the attempt's outcome. An attempt that could not begin has a span,
+        too."""
         span = self._open.pop(attempt.token, None) or self._begin(attempt)[0]
         crash = outcome.crash
         word = outcome.kind.value
@@ -183,7 +184,7 @@ class _Consumer:
         is_error = outcome.kind in _FAILED
         if attempt.token in self._raised and crash is not None and crash.exception is not None:
             kind = crash.exception
-            message = crash.message.removeprefix(f"{kind}: ")  # of the report, which is redacted
+            message = crash.message.removeprefix(f"{kind}: ")  # from the report, which is redacted
             span.add_event("exception", _exception_of(kind, message, crash.traceback or ""))
         self._raised.discard(attempt.token)
         _note_end(span, word, outcome.message or (crash.message if crash else ""), is_error)
@@ -191,7 +192,7 @@ class _Consumer:
 
 
 def _exception_of(kind: str, message: str, stacktrace: str) -> dict[str, str]:
-    """Return an exception as OpenTelemetry names its parts."""
+    """Return an exception under OpenTelemetry's names for its parts."""
     return {
         "exception.type": kind,
         "exception.message": message,
@@ -200,7 +201,7 @@ def _exception_of(kind: str, message: str, stacktrace: str) -> dict[str, str]:
 
 
 def _origin(meta: str | None, number: int, now: float) -> tuple[Context, list[Link]]:
-    """Return the context that an attempt's span begins in, and its links."""
+    """Return the context in which an attempt's span begins, and its links."""
     sent_by = read_context(meta)
     if sent_by is None:
         return Context(), []

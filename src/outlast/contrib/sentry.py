@@ -1,7 +1,7 @@
-"""Error reports by Sentry: a scope for each attempt, and what a dead process could not report.
+"""Report errors to Sentry: a scope for each attempt, and reports for processes that died.
 
-``instrument(app)`` where the application is made; ``watch_deaths()`` in the worker's own process
-(``outlast worker --setup``). ``sentry_sdk.init(…)`` is the program's own business, in both.
+Call ``instrument(app)`` where the application is made, and ``watch_deaths()`` in the worker's own
+process (``outlast worker --setup``). In both, the program itself calls ``sentry_sdk.init(…)``.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ except ImportError as error:
     ) from error
 
 UNCHARGED = frozenset({CrashKind.BYSTANDER, CrashKind.LOST_LEASE, CrashKind.LOST_WORKER})
-_KEPT = {"event_id", "timestamp", "start_timestamp", "_meta"}  # of an event, as they are
-OUTPUT_LINES = 20  # of a crash report that go along
+_KEPT = {"event_id", "timestamp", "start_timestamp", "_meta"}  # of an event, unchanged
+OUTPUT_LINES = 20  # of a crash report that are sent along
 
 
 def instrument(app: App, *, ignore: Sequence[type[BaseException]] = ()) -> None:
-    """Report what the tasks of this application raise, each attempt in a scope of its own.
+    """Report the exceptions of this application's tasks, each attempt in its own scope.
 
-    Once for each application. A verdict (``Retry``, ``Snooze``, ``Cancel``) is no error, ``Dead``
-    is one. An attempt that has failed without an exception of its own, as one that obeyed its
-    timeout or whose result cannot be stored, is reported as a message.
+    Call it once for each application. A verdict (``Retry``, ``Snooze``, ``Cancel``) is no error,
+    ``Dead`` is one. An attempt that failed without raising, such as one that obeyed its timeout or
+    whose result cannot be stored, is reported as a message.
 
     Args:
         app: the application.
@@ -48,17 +48,18 @@ def instrument(app: App, *, ignore: Sequence[type[BaseException]] = ()) -> None:
 
 
 def watch_deaths() -> Callable[[], None]:
-    """Report each attempt that this process, a worker, ends for one that has died: its runner, or
-    another worker. Return what ends that. For the function that ``outlast worker --setup`` names.
+    """Report each attempt that this process, a worker, ends on behalf of a dead process: its
+    runner, or another worker. Return a function that stops this. Call it in the function that
+    ``outlast worker --setup`` names.
 
-    The report has what the worker has found out: signal or exit code, memory, the stacks and the
-    last lines of output, redacted as in the store.
+    The report has the worker's evidence: signal or exit code, memory, the stacks and the last lines
+    of output, redacted as in the store.
     """
     return foreign_ends.listen(_report_death)
 
 
 class _Reporter:
-    """Reports what attempts of this process raise."""
+    """Reports the exceptions of attempts in this process."""
 
     def __init__(self, ignore: tuple[type[BaseException], ...]) -> None:
         self._ignore = ignore
@@ -77,7 +78,7 @@ class _Reporter:
                 raise
 
     def _take(self, error: BaseException, attempt: Attempt) -> None:
-        """Report an error; what obeys a wish to stop is judged by its end instead."""
+        """Report an error, unless the attempt obeys a request to stop: then its end decides."""
         if attempt._stop_reason is not None:  # noqa: SLF001
             return
         self._reported.add(attempt.token)
@@ -86,7 +87,7 @@ class _Reporter:
             sentry_sdk.capture_exception(error)
 
     def end(self, attempt: Attempt, outcome: Outcome) -> None:
-        """Report a failure that has raised nothing, or an interruption."""
+        """Report a failure without an exception, or an interruption."""
         if attempt.token in self._reported:
             self._reported.discard(attempt.token)
             return
@@ -96,8 +97,8 @@ class _Reporter:
 
 
 def _redactor(hide: Callable[[str], str]) -> Callable[[Any, Any], Any]:
-    """Return what redacts an event before it is cut and sent: its messages, lines of code, values
-    of variables, extras, spans and breadcrumbs, as reports in the store are."""
+    """Return a function that redacts an event before it is cut and sent: its messages, lines of
+    code, values of variables, extras, spans and breadcrumbs, as in reports in the store."""
 
     def redact(shown: Any) -> Any:
         if isinstance(shown, dict):
@@ -109,8 +110,8 @@ def _redactor(hide: Callable[[str], str]) -> Callable[[Any, Any], Any]:
         return hide(str(shown))
 
     def redact_part(part: Any) -> Any:
-        """Return a part as it is, or as Sentry shows it (bytes, sets and objects are text there)
-        if that has something to redact."""
+        """Return a part unchanged, or, if it has something to redact, in Sentry's form (bytes, sets
+        and objects are text there)."""
         represent = sentry_sdk.get_client().options.get("custom_repr")
         shown = serialize(part, custom_repr=represent)
         redacted = redact(shown)
@@ -155,7 +156,7 @@ def _report_death(ended: ForeignEnd) -> None:
 
 
 def _send(crash: Crash, kind: str, task: str, facts: dict[str, Any]) -> None:
-    """Send a report that is grouped by task and kind: no stack of an exception groups it."""
+    """Send a report grouped by task and kind, since it has no exception's stack to group by."""
     with sentry_sdk.isolation_scope() as scope:
         scope.clear_breadcrumbs()
         scope.set_transaction_name(task, source="task")

@@ -1,8 +1,8 @@
-"""The context of a trace in the ``meta`` of a job: ``{"otel": {"traceparent": "…", "sent": …}}``.
+"""Store a trace's context in the ``meta`` of a job: ``{"otel": {"traceparent": "…", "sent": …}}``.
 
-``sent``, in seconds since 1970, is there if the attempt may be a child of what has sent it. A
-producer in another language may write ``traceparent`` (and ``tracestate``) itself, there or beside
-``otel``, as W3C has it.
+``sent``, in seconds since 1970, is present if the attempt may be a child of the span that sent it.
+A producer in another language may write ``traceparent`` (and ``tracestate``) itself, there or
+beside ``otel``, in the format of W3C.
 """
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ import msgspec
 from outlast.client.task_options import META_MAX
 
 KEY, SENT = "otel", "sent"
-CHILD_SECONDS = 60.0  # from the enqueuing to the first attempt, within which that is a child
+CHILD_SECONDS = 60.0  # from the enqueuing, within which the first attempt is a child
 _W3C = ("traceparent", "tracestate", "baggage")
 
 
 class SentBy(NamedTuple):
-    """The span that has sent a job, as propagators write it; ``sent_at``: when, if the first
+    """The span that has sent a job, in the format of propagators; ``sent_at``: when, if the first
     attempt may be a child of it."""
 
     carrier: dict[str, str]
     sent_at: float | None = None
 
     def is_fresh(self, now: float) -> bool:
-        """Whether it was sent lately. The clocks of two hosts may differ by as much again."""
+        """Whether the job was sent lately. The clocks of two hosts may differ by the same time."""
         return self.sent_at is not None and abs(now - self.sent_at) < CHILD_SECONDS
 
 
 def note_context(meta: str | None, sent_by: SentBy) -> str | None:
-    """Return ``meta`` with the context, or as it was: where there is one, or no room for it."""
+    """Return ``meta`` with the context; unchanged if it has one already, or no space for it."""
     if read_context(meta) is not None:
         return meta
     own: dict[str, Any] = dict(sent_by.carrier)

@@ -1,8 +1,8 @@
-"""Acts on jobs, workers and schedules that a person names, for the page, the API and the commands.
+"""Act on jobs, workers and schedules that a person names, for the page, the API and the commands.
 
 Each act is recorded in the transaction in which it is done (``store.actions``). An act that cannot
-be done raises, and says what to do instead; then nothing was done or recorded. ``insight.bulk``
-acts on all jobs that match a filter.
+be done raises an error that suggests what to do instead; then nothing was done or recorded.
+``insight.bulk`` acts on all jobs that match a filter.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from outlast.store.schedules import Deleted
 from outlast.store.values import Cancelled, Enqueued, Requeued
 
 BATCH = 500  # jobs in one transaction
-NAMED_MAX = 20  # jobs and workers that a record names one by one
+NAMED_MAX = 20  # jobs and workers that a record names individually
 TOKEN_STEP = 1_000_000
-LOOK_SECONDS = 0.5  # between two looks at workers that leave
+LOOK_SECONDS = 0.5  # between two reads of the workers that leave
 
 
 class Verb(StrEnum):
-    """What is done to jobs."""
+    """An act on jobs."""
 
     CANCEL = "cancel"
     REQUEUE = "requeue"
@@ -47,19 +47,19 @@ class By(msgspec.Struct, frozen=True):
 
 
 class Refused(OutlastError):
-    """The job, worker or schedule is there, and does not allow it in the state that it is in."""
+    """The job, worker or schedule exists, but its state does not allow the act."""
 
 
 class NewerAttempt(Refused):
-    """Another attempt of the job has begun since the caller has looked."""
+    """Another attempt of the job has begun since the caller read it."""
 
 
 class CannotDrain(OutlastError):
-    """A name stands for no worker that is there, or for several; nothing was asked."""
+    """A name stands for no present worker, or for several; no worker was asked."""
 
 
 class DrainRequest(msgspec.Struct, frozen=True):
-    """The workers that were chosen, and the ids of those that are asked; the others have left."""
+    """The chosen workers, and the ids of those that were asked; the others have left."""
 
     chosen: list[WorkerRow]
     asked: set[int]
@@ -84,7 +84,7 @@ def note_on(verb: str, by: By, ids: Sequence[int]) -> Note:
 
 
 def note_of(verb: str, by: By | None, target: str) -> Note | None:
-    """Return the record of an act on something that is no job."""
+    """Return the record of an act on something other than a job."""
     if by is None:
         return None
     return Note(actor=by.actor, verb=verb, target=target, reason=by.reason)
@@ -114,11 +114,12 @@ async def act_on_job(
     token: int | None = None,
     from_scratch: bool = False,
 ) -> str:
-    """Do it to this job, as the caller has read it; return what became of it: ``cancelled``,
-    ``requested`` (a running one was asked to stop), ``requeued`` or ``discarded``.
+    """Act on this job, as the caller has read it; return the effect: ``cancelled``, ``requested``
+    (a running job was asked to stop), ``requeued`` or ``discarded``.
 
-    ``token``: of the attempt that the caller has seen; 0: the job had none. Raises NewerAttempt
-    where another has begun since, Refused where the job's state does not allow it, JobNotFound.
+    ``token``: the token of the attempt that the caller has seen; 0: the job had none. Raises
+    NewerAttempt if another has begun since, Refused if the job's state does not allow the act,
+    JobNotFound.
     """
     tokens = None if token is None else {row.id: token}
     record = note_on(verb, by, [row.id])
@@ -174,8 +175,8 @@ def _not_dead(verb: Verb, row: StoredJob) -> str:
 async def cancel_jobs(
     store: Store, ids: Sequence[int], by: By
 ) -> AsyncIterator[dict[int, Cancelled | None]]:
-    """Cancel queued jobs at once, ask running ones to stop. Yield each batch once it is done: what
-    became of each job; None: there is no such job."""
+    """Cancel queued jobs at once, ask running ones to stop. Yield each batch once it is done: the
+    effect on each job; None: there is no such job."""
     for batch in _batches(ids):
         answers = await store.cancel(batch, record=note_on(Verb.CANCEL, by, batch))
         yield {one: answers.get(one) for one in batch}
@@ -184,8 +185,8 @@ async def cancel_jobs(
 async def requeue_jobs(
     store: Store, ids: Sequence[int], by: By, *, from_scratch: bool = False
 ) -> AsyncIterator[dict[int, Requeued | None]]:
-    """Revive dead or cancelled jobs with fresh budgets; ``from_scratch``: without their
-    checkpoints. Yield each batch as ``cancel_jobs`` does."""
+    """Revive dead or cancelled jobs with fresh budgets; ``from_scratch`` drops their checkpoints.
+    Yield each batch as ``cancel_jobs`` does."""
     for batch in _batches(ids):
         record = note_on(Verb.REQUEUE, by, batch)
         answers = await store.requeue(batch, from_scratch=from_scratch, record=record)
@@ -206,9 +207,9 @@ def _batches(ids: Sequence[int]) -> Iterator[Sequence[int]]:
 async def ask_to_drain(
     store: Store, names: Iterable[str] | None, *, by: By | None = None
 ) -> DrainRequest:
-    """Ask workers, by name or id, to take no more work and leave; None: all that are there.
+    """Ask workers, by name or id, to take no more work and leave; None: all present workers.
 
-    Raises CannotDrain, and asks none of them, where a name does not stand for one that is there.
+    Raises CannotDrain, and asks no worker, unless each name stands for one present worker.
     """
     rows = await store.inspector.workers()
     here = [row for row in rows if holds(row)]
@@ -234,7 +235,7 @@ def _find_by_name(name: str, rows: Sequence[WorkerRow]) -> WorkerRow:
 
 
 async def follow_drain(store: Store, worker_ids: Collection[int]) -> AsyncIterator[WorkerRow]:
-    """Yield each worker when it is first seen, and when its status or its number of jobs has
+    """Yield each worker when it is first read, and whenever its status or its number of jobs has
     changed, until all have left or were lost."""
     told: dict[int, tuple[WorkerStatus, int]] = {}
     left = set(worker_ids)
@@ -249,11 +250,12 @@ async def follow_drain(store: Store, worker_ids: Collection[int]) -> AsyncIterat
 
 
 async def raise_tokens(store: Store, now: float) -> RaisedTokens:
-    """Lift the tokens above any that was issued after the backup was made.
+    """Raise the tokens above any that was issued after the backup was made.
 
-    A fixed step is too small for a busy store with a backup of yesterday. Microseconds since
-    1970 are above all that a store can have drawn since then, and above the last such lift. No row
-    is asked: one with a token that was never issued must not lift the others to the end.
+    A fixed step is too small for a busy store with a backup of yesterday. Microseconds since 1970
+    are above all tokens that a store can have drawn since then, and above the last such raise. No
+    row is consulted: a row with a token that was never issued must not raise the others to the
+    maximum.
     """
     issued = await store.inspector.last_token()
     above = max(issued + TOKEN_STEP, int(now * 1_000_000))

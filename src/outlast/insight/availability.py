@@ -1,8 +1,8 @@
-"""Which workers can take what: the same rules for ``why``, ``stats`` and ``doctor``. Pure.
+"""Decide which workers can take which jobs, by one set of rules for why, stats and doctor. Pure.
 
-A worker counts as alive when its row says so, its lock file does not prove the contrary, and it was
-heard of within its own lease by the store's clock. That is for people: no decision about a job is
-made here.
+A worker counts as alive if its row marks it alive, its lock file does not prove the contrary, and
+its last beat is within its own lease by the store's clock. That is for people: no decision about a
+job is made here.
 """
 
 from __future__ import annotations
@@ -14,28 +14,28 @@ from outlast.store.rows import StoredJob, WorkerRow, WorkerStatus
 
 
 def holds(one: WorkerRow) -> bool:
-    """Whether its row says that it is alive."""
+    """Whether the worker's row marks it as alive."""
     return one.status in {WorkerStatus.ACTIVE, WorkerStatus.DRAINING}
 
 
 def dead(one: WorkerRow) -> bool:
-    """Whether it is proven dead, and no live worker has marked its row yet."""
+    """Whether the worker is proven dead, though no live worker has marked its row yet."""
     return holds(one) and one.lock_free
 
 
 def unheard(one: WorkerRow, now: float) -> float:
-    """Return the seconds since its last beat, by the store's clock where that was asked."""
+    """Return the seconds since its last beat, by the store's clock if that was read."""
     return max(0.0, now - one.heartbeat_at) if one.unheard is None else one.unheard
 
 
 def silent(one: WorkerRow, now: float) -> bool:
-    """Whether nothing was heard of it for its whole lease."""
+    """Whether the worker has sent no beat for its whole lease."""
     return unheard(one, now) > one.lease
 
 
 def health(one: WorkerRow, now: float) -> str:
-    """Return what is known of a worker: ``gone`` (its row has ended), ``dead`` (proven, though
-    its row says otherwise), ``silent`` (for its whole lease), ``failing`` (at a duty), ``well``."""
+    """Return a worker's condition: ``gone`` (its row has ended), ``dead`` (proven, though its row
+    does not show it), ``silent`` (for its whole lease), ``failing`` (at a duty), ``well``."""
     if not holds(one):
         return "gone"
     if dead(one):
@@ -46,8 +46,8 @@ def health(one: WorkerRow, now: float) -> str:
 
 
 def astray(rows: Iterable[StoredJob], workers: Iterable[WorkerRow], now: float) -> dict[int, str]:
-    """Return the running jobs that nothing runs any more: ``orphaned`` where the worker is gone or
-    dead, ``silent`` where it has not been heard of for its whole lease."""
+    """Return the running jobs whose worker no longer runs them: ``orphaned`` if the worker is gone
+    or dead, ``silent`` if it has sent no beat for its whole lease."""
     known = {one.id: one for one in workers}
     words = {"gone": "orphaned", "dead": "orphaned", "silent": "silent"}
     found = {}
@@ -60,40 +60,40 @@ def astray(rows: Iterable[StoredJob], workers: Iterable[WorkerRow], now: float) 
 
 
 def list_alive(workers: Iterable[WorkerRow], now: float) -> list[WorkerRow]:
-    """Return those that are alive."""
+    """Return the workers that are alive."""
     return [one for one in workers if holds(one) and not dead(one) and not silent(one, now)]
 
 
 def knows(one: WorkerRow, task: str) -> bool:
-    """Whether it may run this task."""
+    """Whether the worker may run this task."""
     return task in one.tasks and task not in one.lacks
 
 
 def serves(one: WorkerRow, queue: str) -> bool:
-    """Whether it takes jobs of this queue."""
+    """Whether the worker takes jobs of this queue."""
     return not one.queues or queue in one.queues
 
 
 def drains(one: WorkerRow) -> bool:
-    """Whether it takes nothing more."""
+    """Whether the worker drains, and so takes no more jobs."""
     return one.status is WorkerStatus.DRAINING or one.drain_requested
 
 
 def takes_nothing(one: WorkerRow) -> bool:
-    """Whether it has said that it fails at taking jobs, and at handing in what has ended."""
+    """Whether the worker has reported that it cannot claim jobs and hand in ended attempts."""
     return duty_of(one) == "exchange"
 
 
 def duty_of(one: WorkerRow) -> str | None:
-    """Return the duty that it fails at, if any."""
+    """Return the duty at which the worker fails, if any."""
     return None if one.failing is None else one.failing.partition(": ")[0]
 
 
 def hindrance(live: Iterable[WorkerRow], queue: str, task: str) -> str | None:
-    """Return why none of these live workers takes jobs of this task from this queue; None if one
-    does. The names are positions of ``outlast why``."""
+    """Return why none of these live workers takes jobs of this task from this queue, as a position
+    of ``outlast why``; None if one does."""
     left = list(live)
-    if any(_takes(one, queue, task) for one in left):  # as it mostly is: the first one does
+    if any(_takes(one, queue, task) for one in left):  # the usual case: the first one does
         return None
     if not left:
         return "no_workers"

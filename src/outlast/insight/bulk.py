@@ -1,10 +1,10 @@
-"""Acts on all jobs that match a filter, for the page, the API and the commands.
+"""Act on all jobs that match a filter, for the page, the API and the commands.
 
-``preview`` counts the jobs that match and says up to which id, and when. ``begin`` records what is
-to be done to exactly those jobs; ``go_on`` does it in bounded steps, in any process that calls it,
-also in several at once. A job that comes to match later is left alone: it has a higher id, or came
-into its state later by the store's clock. docs/decisions/0067 has the argument. ``insight.acting``
-acts on jobs that are named one by one.
+``preview`` counts the matching jobs and returns their highest id and the time of the count.
+``begin`` records the act on exactly those jobs; ``go_on`` does it in bounded steps, in any process
+that calls it, even in several at once. A job that matches only later is left alone: it has a higher
+id, or came into its state later by the store's clock. docs/decisions/0067 has the argument.
+``insight.acting`` acts on individually named jobs.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ from outlast.store.values import Cancelled, Requeued
 
 COUNT_MAX = 10_000  # matches that are counted
 STEP = 500  # jobs of one step: one transaction
-SEARCH = 10_000  # ids that are looked for at once
+SEARCH = 10_000  # ids that one search looks for
 SAMPLE = 5  # jobs that a preview shows
-PREVIEW_ROWS = 20_000  # that are looked at for a preview
-JUDGED_MAX = 2_000  # jobs that a preview reads where it has to look at their ends
+PREVIEW_ROWS = 20_000  # rows that a preview reads
+JUDGED_MAX = 2_000  # jobs that a preview reads if it has to check their ends
 TEXT_MAX = 200  # characters of arguments that are read
 PATIENCE = 5.0  # seconds without a step, after which another process may have died
-LOOK_SECONDS = 0.2  # between two looks at what another process does
+LOOK_SECONDS = 0.2  # between two reads of another process's progress
 
 STATES: dict[Verb, tuple[State, ...]] = {
     Verb.CANCEL: (State.QUEUED, State.RUNNING),
@@ -56,15 +56,15 @@ Unchanged = dict[int, Cancelled | Requeued]
 class BulkFilter(
     msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
 ):
-    """Which jobs are meant; what is None lets all pass.
+    """Which jobs to act on; a field that is None matches all jobs.
 
     Attributes:
         state: one of ``STATES``.
-        queue, task, tenant, label: their own.
-        group: of the dead ones, those of this group (``deaths.read_dead_groups``).
-        args, error: a text in them, as of a search (``store.searching.Texts``).
-        since: only those that have ended or, of unfinished ones, begun or been enqueued or requeued
-            since then; seconds since 1970.
+        queue, task, tenant, label: the jobs' own.
+        group: only dead jobs of this group (``deaths.read_dead_groups``).
+        args, error: a text that they contain, as in a search (``store.searching.Texts``).
+        since: only jobs that have ended or, if unfinished, begun or been enqueued or requeued since
+            then; seconds since 1970.
         from_scratch: requeue them without their checkpoints.
     """
 
@@ -81,13 +81,13 @@ class BulkFilter(
 
 
 class Preview(msgspec.Struct, frozen=True, kw_only=True):
-    """The jobs that match, as a person has seen them; ``begin`` acts on these and no others.
+    """The matching jobs, as a person has seen them; ``begin`` acts on these and no others.
 
     Attributes:
-        verb, filter: as they were asked for.
-        count: how many match, at most COUNT_MAX; at_least: there are more, or may be.
-        up_to_id: the highest id among them. Where none was found yet, the highest one that was not
-            looked at; 0: all were.
+        verb, filter: as requested.
+        count: how many match, at most COUNT_MAX; at_least: more may match.
+        up_to_id: the highest id among them. If none was found yet, the highest id that was not
+            examined; 0: all were.
         as_of: the time of the store's clock, in seconds since 1970.
         sample: the newest of them.
     """
@@ -102,11 +102,11 @@ class Preview(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MoreThanExpected(Refused):
-    """More jobs match than the preview has shown; nothing was done."""
+    """More jobs match than the preview showed; nothing was done."""
 
 
 async def preview(store: Store, verb: Verb, which: BulkFilter) -> Preview:
-    """Return what would be acted on. Never writes; bounded. Raises UsageError."""
+    """Return the jobs that the act would change. Never writes; bounded. Raises UsageError."""
     as_of = await store.inspector.now()
     found = await _look(store, _job_filter(verb, which), which, as_of)
     return Preview(
@@ -121,10 +121,10 @@ async def preview(store: Store, verb: Verb, which: BulkFilter) -> Preview:
 
 
 async def begin(store: Store, seen: Preview, by: By) -> int:
-    """Record what is to be done, and return the id of the action: ``go_on`` does it.
+    """Record the action and return its id, with which ``go_on`` does it.
 
-    Raises UsageError, and MoreThanExpected where the preview has shown all that match, and more
-    match now.
+    Raises UsageError, and MoreThanExpected if the preview showed all matching jobs and more match
+    now.
     """
     wanted = _job_filter(seen.verb, seen.filter, seen.up_to_id + 1)
     found = await _look(store, wanted, seen.filter, seen.as_of)
@@ -154,7 +154,7 @@ async def begin(store: Store, seen: Preview, by: By) -> int:
 
 
 def _name(found: JobIds) -> str:
-    """Return which jobs are meant, in words, with the newest by their numbers."""
+    """Describe the matching jobs in words, the newest by their numbers."""
     if not found.ids:
         return "all that match"
     has_more = len(found.ids) > NAMED_MAX or found.before is not None
@@ -172,10 +172,11 @@ async def go_on(
     store: Store, action_id: int, clock: Clock = SYSTEM, unchanged: Unchanged | None = None
 ) -> AsyncGenerator[ActionRow, None]:
     """Take the next steps of a bulk action until it is over; yield it before each of them, and at
-    its end. ``unchanged`` receives the jobs that a step taken here has left as they were.
+    its end. ``unchanged`` receives the jobs that a step taken here left unchanged.
 
-    Where another process takes them, this one looks on, and takes them itself once none was taken
-    for PATIENCE seconds. The next call, here or elsewhere, continues an action that broke off.
+    While another process takes the steps, this one only watches, and takes them itself once none
+    was taken for PATIENCE seconds. The next call, here or elsewhere, continues an action that broke
+    off.
     """
     search = _Search()
     while (row := await read_action(store, action_id)) is not None:
@@ -192,8 +193,8 @@ async def go_on(
 
 
 async def _look_on(store: Store, row: ActionRow, clock: Clock) -> AsyncIterator[ActionRow]:
-    """Yield an action that another process takes the steps of, whenever it has moved, until it
-    does not for a while."""
+    """Yield an action whose steps another process takes, after each step, until none is taken for a
+    while."""
     moved, since = row.moved_at, clock.boot()
     while clock.boot() - since < PATIENCE:
         now = await read_action(store, row.id)
@@ -206,14 +207,15 @@ async def _look_on(store: Store, row: ActionRow, clock: Clock) -> AsyncIterator[
 
 
 class _Search:
-    """Ids that were found ahead of the steps, so that not each step looks for its own."""
+    """Ids that were found ahead of the steps, so that not every step searches."""
 
     def __init__(self) -> None:
         self._found = JobIds()
-        self._stands: int | None = None  # where the action has to stand for them to count
+        self._stands: int | None = None  # the position of the action for which they are valid
 
     async def next(self, store: Store, wanted: JobFilter) -> tuple[list[int], int | None]:
-        """Return the ids of the next step, newest first, and down to which all are looked at."""
+        """Return the ids of the next step, newest first, and the id down to which all are
+        searched."""
         if self._stands != wanted.before_id or not self._found.ids:
             self._found = await store.inspector.job_ids(wanted)
         ids, later = self._found.ids[:STEP], self._found.ids[STEP:]
@@ -237,7 +239,7 @@ async def _take_step(store: Store, row: ActionRow, search: _Search) -> Unchanged
 async def _do(
     store: Store, verb: Verb, which: BulkFilter, rows: Sequence[StoredJob], step: BulkStep
 ) -> Unchanged:
-    """Do it to jobs, unless they have changed since they were read. A running one is asked to stop
+    """Act on jobs, unless they have changed since they were read. A running job is asked to stop
     whichever attempt runs."""
     ids, tokens = [row.id for row in rows], {row.id: row.token or 0 for row in rows}
     answers: Mapping[int, Cancelled | Requeued] = {}
@@ -252,15 +254,15 @@ async def _do(
 
 
 def _orders_of(row: ActionRow) -> tuple[Verb, BulkFilter, int, float]:
-    """Return what is to be done from where on. UsageError for what this program cannot read: then
-    nothing is done."""
+    """Return what an action does, to which jobs and from which position. UsageError if this program
+    cannot read that: then nothing is done."""
     if row.verb not in set(Verb) or (row.before_id or 0) < 1 or row.as_of is None:
         raise UsageError(f"action {row.id} cannot be read by this release: nothing was done")
     return Verb(row.verb), filter_of(row), row.before_id or 0, row.as_of
 
 
 def filter_of(row: ActionRow) -> BulkFilter:
-    """Return the filter of a bulk action; one that lets all pass where there is none."""
+    """Return the filter of a bulk action; if it has none, a filter that matches all jobs."""
     return read_filter(row.filter or "{}")
 
 
@@ -292,8 +294,8 @@ def _job_filter(verb: Verb, which: BulkFilter, before_id: int | None = None) -> 
 
 
 async def _look(store: Store, wanted: JobFilter, which: BulkFilter, as_of: float) -> JobIds:
-    """Return the newest jobs that match, and from where on others were not looked at. A preview
-    (``before_id`` None) reads no rows where the ids alone tell which match."""
+    """Return the newest matching jobs, and the id below which jobs were not examined. A preview
+    (``before_id`` None) reads no rows if the ids alone show which match."""
     seen = await store.inspector.job_ids(
         msgspec.structs.replace(wanted, limit=COUNT_MAX + 1, look_rows=PREVIEW_ROWS)
     )
@@ -313,7 +315,7 @@ async def _look(store: Store, wanted: JobFilter, which: BulkFilter, as_of: float
 async def _judge(
     store: Store, ids: Sequence[int], wanted: JobFilter, which: BulkFilter, as_of: float
 ) -> list[StoredJob]:
-    """Return those of the jobs that match, and did when they were counted."""
+    """Return the jobs that match, and matched when they were counted."""
     seen = await look_through(store, ids, _texts_of(which))
     return await _match(store, seen.ids, wanted, which, as_of)
 
@@ -327,7 +329,7 @@ def _texts_of(which: BulkFilter) -> Texts | None:
 async def _match(
     store: Store, ids: Sequence[int], wanted: JobFilter, which: BulkFilter, as_of: float
 ) -> list[StoredJob]:
-    """Return those of the jobs that match but for their texts."""
+    """Return the jobs that match, texts aside."""
     rows = await store.inspector.jobs_of(ids, 0)
     rows = [row for row in rows if row.state is wanted.state and _is_in_time(row, which, as_of)]
     came_back = [row.id for row in rows if row.state is State.QUEUED and row.token is not None]
@@ -338,7 +340,7 @@ async def _match(
 
 
 def _is_in_time(row: StoredJob, which: BulkFilter, as_of: float) -> bool:
-    """Whether a job came into its state by ``as_of``, and no earlier than is asked for."""
+    """Whether a job came into its state by ``as_of``, and not before the filter's ``since``."""
     last = row.ended_at or row.started_at or row.requeued_at or row.enqueued_at
     return (which.since or 0.0) <= last <= as_of
 

@@ -1,4 +1,4 @@
-"""Arguments in lists, as a person would write them: ``book="Emma", pages=20``. Pure."""
+"""Format arguments in lists as a person would write them: ``book="Emma", pages=20``. Pure."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ _CLOSING = {"[": "]", "{": "}"}
 
 
 def describe_call(task: str, stored: str) -> str:
-    """Return stored arguments, whole or cut, as those of a call, each value as JSON; of a command,
-    the command; of encoded ones only that they are. What is no JSON object is returned as it is."""
+    """Return stored arguments, whole or cut, as the arguments of a call, each value as JSON. A
+    command is shown as the command, encoded arguments only as encoded, and a text that is no JSON
+    object as it is."""
     if is_encoded(stored):
         return "(encoded)"
     args = _decode(stored)
@@ -29,7 +30,8 @@ def describe_call(task: str, stored: str) -> str:
 
 
 def _decode(text: str) -> Any:
-    """Return what JSON holds; of one whose end was cut, what is there of it. None: it is none."""
+    """Return the value of a JSON text, or as much as a cut text still holds; None: it is no
+    JSON."""
     ways: tuple[Callable[[str], str], ...] = (str, _close, _close_at_comma)
     for way in ways:
         try:
@@ -40,7 +42,7 @@ def _decode(text: str) -> Any:
 
 
 def _close(text: str) -> str:
-    """Return a text of which the end was cut, with the quote and the brackets that it lacks."""
+    """Return a text whose end was cut, completed with the missing quote and brackets."""
     opened, is_within = _scan(text)[:2]
     if is_within:
         part = _PART_OF_ESCAPE.search(text)
@@ -49,13 +51,13 @@ def _close(text: str) -> str:
 
 
 def _close_at_comma(text: str) -> str:
-    """Return the same of a text up to its last comma between values: behind it a name was cut."""
+    """Do the same up to the last comma between values: behind that a name was cut."""
     return _close(text[: _scan(text)[2]])
 
 
 def _scan(text: str) -> tuple[list[str], bool, int]:
-    """Return the brackets that are open at the end, whether that is within a text, and where the
-    last comma between texts is."""
+    """Return the brackets that are open at the end, whether the end is within a string, and the
+    position of the last comma between strings."""
     opened: list[str] = []
     is_within = is_escaped = False
     comma = 0

@@ -1,4 +1,4 @@
-"""What ended badly, for one answer: groups of dead jobs with an example each, and shared deaths."""
+"""Group dead jobs, with an example of each group, and list shared deaths."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ DEATHS = (*(kind.value for kind in CrashKind), OutcomeKind.DEAD.value)
 
 
 class DeathGroup(msgspec.Struct, frozen=True, kw_only=True):
-    """Dead jobs that died of the same, with what the one with the largest id shows.
+    """Dead jobs with the same cause, described by the job with the largest id.
 
     Attributes:
-        group: names it, by the fingerprint of the rows; None: rows that another program has
-            written.
-        number: how many, of those that were looked at. ``first_at``, ``last_at``: their deaths.
+        group: its name, the fingerprint of the rows; None: another program wrote the rows.
+        number: how many of the examined jobs. ``first_at``, ``last_at``: their first and last
+            death.
         job_id: the example. ``task`` and ``queue`` are its own.
         kind: how its last attempt ended; ``exception``, ``place`` (the innermost frame of the
             user's code) and ``message``, where they are known.
@@ -49,8 +49,8 @@ class DeathGroup(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DeathGroups(msgspec.Struct, frozen=True, kw_only=True):
-    """The groups whose last jobs died last. ``looked_at``: how many dead jobs were, the newest by
-    their ids; ``full``: there are more jobs. ``more``: there are more groups."""
+    """The groups with the latest deaths. ``looked_at``: how many dead jobs were examined, the
+    newest by id; ``full``: there are more jobs. ``more``: there are more groups."""
 
     groups: list[DeathGroup]
     looked_at: int
@@ -59,7 +59,7 @@ class DeathGroups(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def read_dead_groups(store: Store, which: JobFilter) -> DeathGroups:
-    """Return groups of dead jobs, at most GROUPS_SHOWN, the one that died last first."""
+    """Return groups of dead jobs, at most GROUPS_SHOWN, the one with the latest death first."""
     found = await store.inspector.dead_groups(which)
     made = await _with_examples(store, found.groups[:GROUPS_SHOWN])
     more = found.more or len(found.groups) > GROUPS_SHOWN
@@ -67,7 +67,7 @@ async def read_dead_groups(store: Store, which: JobFilter) -> DeathGroups:
 
 
 async def read_largest_groups(store: Store, most: int) -> list[DeathGroup]:
-    """Return the groups of most of the newest dead jobs, the largest first."""
+    """Return at most ``most`` groups of the newest dead jobs, the largest first."""
     found = (await store.inspector.dead_groups(JobFilter())).groups
     largest = sorted(found, key=lambda one: one.number, reverse=True)[:most]
     return await _with_examples(store, largest)
@@ -110,22 +110,22 @@ def dead_groups_document(found: DeathGroups) -> Document:
 
 
 class Cohort(msgspec.Struct, frozen=True):
-    """Suspects that run together next. ``deaths_left``: how many more it takes at most until the
-    culprit among them has died alone."""
+    """Suspects that run together next. ``deaths_left``: the most deaths until the culprit among
+    them has died alone."""
 
     suspects: list[Suspect]
     deaths_left: int
 
     @property
     def size(self) -> int:
-        """How many they are."""
+        """The number of suspects."""
         return len(self.suspects)
 
 
 class SharedDeath(msgspec.Struct, frozen=True):
     """A death of a process with several attempts in it: ``incident`` is the lowest of their tokens.
-    ``waiting``: cohorts of suspects that wait or run; ``settled``: no longer suspects, or
-    have ended."""
+    ``waiting``: cohorts of suspects that wait or run; ``settled``: jobs that are no longer
+    suspects, or have ended."""
 
     incident: int
     waiting: list[Cohort]
@@ -153,8 +153,8 @@ def _shared_death(incident: int, those: list[Suspect]) -> SharedDeath:
 
 
 def count_deaths(suspects: int) -> int:
-    """Return after how many more deaths, at most, one culprit among these has died alone: they
-    run together, are halved at each death, and run one by one once they are few."""
+    """Return the most deaths until one culprit among these suspects has died alone: they run
+    together, are halved at each death, and run one by one once they are few."""
     deaths = 1
     while suspects > 1:
         deaths += 1

@@ -1,4 +1,4 @@
-"""What is shown to people and programs: phases, and the JSON documents of the command line.
+"""Make what people and programs see: phases, and the JSON documents of the command line.
 
 The names in the documents are a contract: they may be added to, never renamed.
 """
@@ -31,13 +31,13 @@ def phase_of(
     astray: Mapping[int, str] | None = None,
     pauses: Pauses = NO_PAUSES,
 ) -> str:
-    """Return where a job is, in the words for people.
+    """Return a job's phase, in words for people.
 
-    The state itself, except for running jobs that ``astray`` names (``availability.astray``:
+    It is the state itself, except for running jobs that ``astray`` names (``availability.astray``:
     ``orphaned``, ``silent``) and for queued jobs: ``retrying`` waits after a failure or loss,
-    ``scheduled`` waits for its time, ``unservable`` is due but no active worker knows its task,
-    has the tags that it requires and serves its queue (told only where ``served`` is given),
-    ``suspect`` waits to be run alone, ``paused`` is due and under one of the ``pauses``.
+    ``scheduled`` waits for its time, ``unservable`` is due but no active worker knows its task, has
+    the tags that it requires and serves its queue (only if ``served`` is given), ``suspect`` waits
+    to be run alone, ``paused`` is due and under one of the ``pauses``.
     """
     if row.state is not State.QUEUED:
         return (astray or {}).get(row.id, row.state.value)
@@ -61,8 +61,8 @@ def job_document(
     astray: Mapping[int, str] | None = None,
     pauses: Pauses = NO_PAUSES,
 ) -> Document:
-    """Return everything about one job: its attempts in the order of their tokens, as far as they
-    are kept (``attempts_dropped`` counts the others), and the writes of attempts that had lost it,
+    """Return everything about one job: its kept attempts in the order of their tokens
+    (``attempts_dropped`` counts the others), and the refused writes of attempts that had lost it,
     newest first."""
     closed = list(attempts)
     return {
@@ -87,26 +87,26 @@ def listed_document(
 
 
 def dead_document(row: StoredJob, last: AttemptRow | None) -> Document:
-    """Return one dead job of a list, with its last attempt alone: what ended it."""
+    """Return one dead job of a list, with only its last attempt, which ended it."""
     document = job_document(row, [] if last is None else [last])
     del document["attempts"], document["schema"]
     return document
 
 
 def error_of(row: StoredJob, last: AttemptRow | EndedAttempt | None) -> str | None:
-    """Return what went wrong last, in one line, by the last closed attempt; None for a completed
-    job, and where nothing did."""
+    """Return the last error, in one line, by the last closed attempt; None for a completed job, and
+    if there was no error."""
     if row.state is State.COMPLETED or last is None:
         return None
     if isinstance(last, AttemptRow) and last.crash is None and last.charge == Charge.NONE:
         return last.message or None
-    if last.message and last.outcome == row.state:  # the state is beside it
+    if last.message and last.outcome == row.state:  # the state is shown beside it
         return last.message
     return f"{last.outcome}: {last.message}" if last.message else last.outcome
 
 
 def logs_document(job_id: int, kept: Iterable[LogRow]) -> Document:
-    """Return what is kept of the lines of a job's attempts."""
+    """Return the kept lines of a job's attempts."""
     attempts = [
         {
             "token": log.token,
@@ -120,8 +120,8 @@ def logs_document(job_id: int, kept: Iterable[LogRow]) -> Document:
 
 
 def stack_document(row: StoredJob) -> Document | None:
-    """Return where a job was when its worker was asked last. ``asked``: the number of the request
-    that was answered; ``line``: the job's own innermost line, where it is known."""
+    """Return the job's stack from the last answer of its worker. ``asked``: the number of the
+    answered request; ``line``: the job's own innermost line, if known."""
     stack = row.stack
     if stack is None:
         return None
@@ -137,7 +137,7 @@ def stack_document(row: StoredJob) -> Document | None:
 def workers_document(
     rows: Iterable[WorkerRow], now: float, refused: Mapping[str, int] | None = None
 ) -> Document:
-    """Return a list of workers. ``refused``: how many writes of each were, by its name."""
+    """Return a list of workers. ``refused``: how many writes of each were refused, by its name."""
     counts = refused or {}
     shown = [
         _worker(row) | {"health": health(row, now), "refusals": counts.get(row.name, 0)}
@@ -147,7 +147,7 @@ def workers_document(
 
 
 def refusals_document(rows: Iterable[RefusalRow]) -> Document:
-    """Return writes that were refused, each with the job that was meant."""
+    """Return refused writes, each with the job that it was for."""
     shown = [{"id": row.id, "job": row.job_id, **_refusal(row)} for row in rows]
     return {"schema": SCHEMA, "refusals": shown}
 
@@ -234,7 +234,7 @@ def _refusal(row: RefusalRow) -> Document:
 
 
 def _open_attempt(row: StoredJob, closed: list[AttemptRow]) -> list[Document]:
-    """Return the attempt that runs or has completed: its facts are on the job's own row."""
+    """Return the attempt that runs or completed the job: its facts are on the job's own row."""
     shown = row.state in {State.RUNNING, State.COMPLETED}
     if not shown or row.token is None or any(one.token == row.token for one in closed):
         return []

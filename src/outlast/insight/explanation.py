@@ -1,4 +1,4 @@
-"""What is known of one job, and the answer of ``outlast why``. Values alone."""
+"""Hold the facts about one job, and the answer of ``outlast why``. Values only."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from outlast.store.statistics import Place
 
 
 class WhyFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """All that is known. ``attempts`` are closed ones by token; ``now`` is seconds since 1970.
-    ``held``: jobs that run, as many as were looked at. ``may_tell_others``: whether the answer may
-    count other jobs, and name those that it is not about; they may be of other tenants."""
+    """The facts about one job. ``attempts`` are its closed attempts by token; ``now`` is in seconds
+    since 1970. ``held``: running jobs, as many as were read. ``may_tell_others``: whether the
+    answer may count and name other jobs; they may belong to other tenants."""
 
     row: StoredJob
     attempts: Sequence[AttemptRow]
@@ -27,7 +27,8 @@ class WhyFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Explanation(msgspec.Struct, frozen=True, kw_only=True):
-    """Why, and what next. ``others`` are in the same position (PLACE_MAX: that many or more)."""
+    """Why a job is where it is, and what comes next. ``others``: how many jobs are in the same
+    position (PLACE_MAX: that many or more)."""
 
     position: str
     sentences: list[str]

@@ -1,6 +1,6 @@
-"""Why no worker can take a job that is due, in words, and what would change that. Pure.
+"""Explain why no worker can take a due job, and what would change that. Pure.
 
-``availability.hindrance`` decides which it is, by the same rules for why, stats and doctor.
+``availability.hindrance`` decides the reason, by the same rules for why, stats and doctor.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""How many jobs ran lately, minute by minute: for sparklines, and for programs.
+"""Count the jobs that ran lately, minute by minute, for sparklines and programs.
 
-Read from what workers have counted (``store/minutes.py``), not from the jobs, so it costs the same
-however many there are, and stays when they are pruned. A worker hands in what it has counted once a
-minute: the last step grows for that long.
+The numbers come from the workers' counts (``store/minutes.py``), not from the jobs, so reading them
+costs the same however many jobs there are, and they stay when jobs are pruned. A worker hands in
+its counts once a minute: the last step grows for that long.
 """
 
 from __future__ import annotations
@@ -28,24 +28,24 @@ from outlast.store.protocol import Store
 N = TypeVar("N", int, float)
 HOUR = 3_600.0
 POINTS_MAX = 720  # steps that are returned
-SERIES_MAX = 500  # the busiest
+SERIES_MAX = 500  # the most series, the busiest
 NOT_FAILED = frozenset({"completed", "cancelled", "released", "snoozed", "bystander"})
 """Outcomes of attempts in which nothing went wrong with the job itself."""
 By = Literal["all", "queue", "task", "outcome"]
 
 
 class Series(msgspec.Struct, frozen=True, kw_only=True):
-    """What was counted under one name (a queue, a task, an outcome; none: all together), one number
-    for each step.
+    """The counts under one name (a queue, a task, an outcome; none: all together), one number for
+    each step.
 
     Attributes:
-        name: what it is of.
-        attempts, completed, failed: attempts that ended then; those that completed their job; and
-            those that something went wrong in (``NOT_FAILED`` names the rest).
-        seconds, waited: how long attempts ran, and had been due before, on average in that step;
-            None where none ended.
-        durations, waits: how many of all of them ran, and had been due, for at most each of
-            ``BOUNDS``; the last: for longer.
+        name: the queue, task or outcome.
+        attempts, completed, failed: attempts that ended then; attempts that completed their job;
+            and failed attempts (``NOT_FAILED`` names the outcomes that are not).
+        seconds, waited: how long attempts ran, and how long they had been due before, on average in
+            that step; None if none ended.
+        durations, waits: how many attempts of all steps ran, and had been due, for at most each of
+            ``BOUNDS``; the last number counts longer ones.
     """
 
     name: str
@@ -60,8 +60,8 @@ class Series(msgspec.Struct, frozen=True, kw_only=True):
 
 class AttemptHistory(msgspec.Struct, frozen=True, kw_only=True):
     """The steps from ``since`` on, each of ``step`` seconds (times: seconds since 1970), and one
-    series for each name, the busiest first. ``whole_since``: numbers before it are not all there,
-    since more was counted than one look reads; None: they are."""
+    series for each name, the busiest first. ``whole_since``: earlier numbers are incomplete, since
+    more was counted than one read returns; None: all are complete."""
 
     now: float
     since: int
@@ -71,7 +71,7 @@ class AttemptHistory(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def times(self) -> list[int]:
-        """When each step begins."""
+        """The times at which the steps begin."""
         steps = len(self.series[0].attempts) if self.series else 0
         return [self.since + self.step * number for number in range(steps)]
 
@@ -86,10 +86,10 @@ async def read_history(
     task: str | None = None,
     detail: Detail = "all",
 ) -> AttemptHistory:
-    """Return what was counted in the last ``seconds`` (at most 30 days), in steps of ``step``
-    seconds (whole minutes; by default about 60 of them), by queue, task or outcome, of one queue
-    or task only where they are named. At most POINTS_MAX steps and the SERIES_MAX busiest series.
-    ``detail``: what is read: without ``all`` there are no averages; with ``numbers``, no lengths.
+    """Return the counts of the last ``seconds`` (at most 30 days), in steps of ``step`` seconds
+    (whole minutes; by default about 60 of them), by queue, task or outcome; of one queue or task
+    only, if named. At most POINTS_MAX steps and the SERIES_MAX busiest series. ``detail``: what to
+    read: without ``all`` there are no averages; with ``numbers``, no lengths.
     """
     seconds = min(max(seconds, 60.0), float(HOUR_SECONDS))
     step = _choose_step(seconds, step)
@@ -105,7 +105,8 @@ async def read_history(
 
 
 def _choose_step(seconds: float, step: int | None) -> int:
-    """Return whole minutes, or whole hours where only those are kept, and not too many of them."""
+    """Return a step of whole minutes, or of whole hours if only those are kept, within
+    POINTS_MAX."""
     least = 3_600 if seconds > MINUTE_SECONDS else 60
     wanted = max(seconds / 60 if step is None else step, seconds / POINTS_MAX, least)
     return -(-int(wanted) // least) * least
@@ -158,7 +159,7 @@ def _series(name: str, rows: Iterable[Ended], steps: range) -> Series:
 
 
 def _places(times: Iterable[int], steps: range) -> list[int]:
-    """Return in which of the steps these times are; what is beyond them is in the next one."""
+    """Return the index of the step of each time; a time beyond all steps gets the next index."""
     first, step, last = steps.start, steps.step, len(steps) - 1
     return [min(max(0, (at - first) // step), last) for at in times]
 
@@ -174,7 +175,8 @@ def _means(totals: list[float], numbers: list[float]) -> list[float | None]:
 
 
 def history_document(history: AttemptHistory) -> Document:
-    """Return it as one JSON document; ``bounds`` are those of the buckets, in seconds."""
+    """Return a history as one JSON document; ``bounds`` are the bounds of the buckets, in
+    seconds."""
     whole = history.whole_since
     return {
         "schema": SCHEMA,

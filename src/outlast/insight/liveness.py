@@ -1,7 +1,7 @@
-"""What proves the death of a worker whose row says otherwise: a lock file that is free, as this
-machine sees it or as the worker's tether has said on the row.
+"""Find workers whose row marks them alive though they are dead: their lock file is free, as this
+machine sees it or as the worker's tether has noted on the row.
 
-It is the same look as a reaper's, and it changes nothing: a command that only reads says at once
+The check is the same as a reaper's, and changes nothing: a command that only reads shows at once
 what any live worker would act upon.
 """
 
@@ -18,7 +18,7 @@ from outlast.store.rows import WorkerRow
 
 
 def with_proof(rows: Iterable[WorkerRow]) -> list[WorkerRow]:
-    """Return the rows; ``lock_free`` is set of those that are dead though they say otherwise."""
+    """Return the rows, with ``lock_free`` set on those of dead workers that are marked alive."""
     return [msgspec.structs.replace(row, lock_free=True) if _is_dead(row) else row for row in rows]
 
 

@@ -1,4 +1,4 @@
-"""Finds a job or a worker by what a person has at hand: an id, a token, a key, a name."""
+"""Find a job or a worker by what a person has at hand: an id, a token, a key, a name."""
 
 from __future__ import annotations
 
@@ -11,16 +11,15 @@ ID_MAX = 2**63 - 1
 
 
 class LookupTarget(NamedTuple):
-    """What was found: ``jobs`` or ``workers``, and its id."""
+    """The result of a lookup: ``jobs`` or ``workers``, and the id."""
 
     kind: str
     id: int
 
 
 async def look_up(store: Store, text: str, tenant: str | None = None) -> LookupTarget | None:
-    """Return the job with this id, else with this token or this key (while it is unfinished), else
-    the worker of this name, the newest of several. ``tenant``: only jobs of this tenant, and no
-    workers."""
+    """Return the job with this id, else with this token or (while unfinished) this key, else the
+    newest worker of this name. ``tenant``: only jobs of this tenant, and no workers."""
     number = (
         int(text) if text.isascii() and text.isdigit() and len(text) < len(str(ID_MAX)) else None
     )

@@ -1,4 +1,4 @@
-"""What needs attention, and how the queues stand: read for the first page of an operator."""
+"""Read what needs attention, and how the queues stand, for an operator's first page."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from outlast.store.statistics import Statistics
 
 
 class Overview(msgspec.Struct, frozen=True):
-    """What a store holds and who works on it. ``stats`` is the document of ``outlast stats``."""
+    """The contents of a store and its workers. ``stats`` is the document of ``outlast stats``."""
 
     stats: Document
     statistics: Statistics
@@ -25,7 +25,7 @@ class Overview(msgspec.Struct, frozen=True):
 
 
 async def read_overview(store: Store) -> Overview:
-    """Read it: each number by an index, and bounded."""
+    """Read the overview: each number by an index, and bounded."""
     statistics = await store.inspector.statistics()
     workers, pauses = await read_workers(store), await store.inspector.pauses()
     return Overview(stats_document(statistics, workers, pauses), statistics, workers, pauses)

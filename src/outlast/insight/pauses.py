@@ -1,8 +1,9 @@
-"""Pausing: noted in the store, then acknowledged by each active worker; and what is said of it.
+"""Pause and resume: note it in the store, wait until each active worker has acknowledged it, and
+describe it.
 
-Nothing of a pause starts once all live workers have acknowledged it. One that is draining takes
-nothing any more, but what lies in a runner of it may not have begun; one whose lock file is free is
-dead.
+No paused job starts once all live workers have acknowledged the pause. A draining worker counts: it
+takes no more jobs, but a job in one of its runners may not have begun. A worker whose lock file is
+free is dead.
 """
 
 from __future__ import annotations
@@ -22,14 +23,14 @@ from outlast.store.protocol import Store
 from outlast.store.rows import JobFilter, StoredJob, WorkerRow, WorkerStatus
 from outlast.store.values import NewPause
 
-WAIT_SECONDS = 10.0  # for workers to acknowledge, unless told otherwise
-LOOK_SECONDS = 0.05  # between two looks whether they have
+WAIT_SECONDS = 10.0  # for workers to acknowledge, by default
+LOOK_SECONDS = 0.05  # between two checks whether they have
 NAME_MAX = 60
 REASON_MAX = 200
 
 
 class PauseList(msgspec.Struct, frozen=True):
-    """What is paused, and the workers that are to act on it."""
+    """All pauses, and the workers that have to obey them."""
 
     pauses: list[Pause]
     workers: list[WorkerRow]
@@ -46,8 +47,8 @@ class PauseList(msgspec.Struct, frozen=True):
 
 
 async def read_pauses(store: Store) -> PauseList:
-    """Return what is paused, and who acts on it. Read in this order: a worker that registers
-    later reads what is paused before it takes anything."""
+    """Return the pauses, and the workers that have to obey them. Read in this order: a worker that
+    registers later reads the pauses before it takes anything."""
     pauses = await store.inspector.pauses()
     return PauseList(pauses, with_proof(await store.inspector.workers()))
 
@@ -59,9 +60,9 @@ async def pause_and_wait(
     *,
     by: By | None = None,
 ) -> tuple[Pause, list[WorkerRow]]:
-    """Pause, and wait up to that many seconds for all active workers to acknowledge it; return the
-    pause and those that have not. It is in force for these, too, as soon as they read of it.
-    ``by``: who does it, which is recorded."""
+    """Pause, and wait up to ``wait`` seconds for all active workers to acknowledge it; return the
+    pause and the workers that have not. It is in force for them, too, as soon as they read it.
+    ``by``: the person, for the record."""
     record = note_of("pause", by, name_of(new.kind, new.name))
     pause = await store.pause(new, record=record)
     deadline = SYSTEM.boot() + wait
@@ -73,13 +74,13 @@ async def pause_and_wait(
 
 
 async def resume(store: Store, kind: PauseKind, name: str, *, by: By | None = None) -> Pause | None:
-    """End a pause; return what it was. None: it was not paused."""
+    """End a pause and return it; None if there was none."""
     return await store.resume(kind, name, record=note_of("resume", by, name_of(kind, name)))
 
 
 async def is_named(store: Store, kind: PauseKind, name: str) -> bool:
-    """Whether any job or worker has a queue, task or tenant of this name, as far as one look at the
-    jobs shows: where it does not reach all of them, that counts as yes."""
+    """Whether any job or worker has a queue, task or tenant of this name. One bounded search of the
+    jobs answers; if it does not reach all jobs, the answer is yes."""
     if kind is PauseKind.ALL:
         return True
     workers = await store.inspector.workers()
@@ -99,7 +100,7 @@ async def is_named(store: Store, kind: PauseKind, name: str) -> bool:
 
 
 def name_of(kind: PauseKind, name: str) -> str:
-    """Return what is paused: ``the queue 'mail'``, ``everything``."""
+    """Name the paused thing: ``the queue 'mail'``, ``everything``."""
     return "everything" if kind is PauseKind.ALL else f"the {kind} '{line(name, NAME_MAX)}'"
 
 
@@ -128,7 +129,7 @@ def pause_of(row: StoredJob, pauses: Pauses = NO_PAUSES) -> Pause | None:
 
 
 def pauses_document(found: PauseList) -> Document:
-    """Return what is paused as one JSON document."""
+    """Return the pauses as one JSON document."""
     shown = [pause_document(pause, found.unheard(pause)) for pause in found.pauses]
     return {"schema": SCHEMA, "pauses": shown}
 

@@ -1,6 +1,6 @@
-"""What people ask of a store: what is read, and put together, for one answer. Never writes.
+"""Read a store and put together what one answer needs. Never writes.
 
-The command line, a page and a test call the same functions; how an answer looks is theirs.
+The command line, a page and a test call the same functions, and each formats the answer.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ from outlast.store.statistics import Place
 PAGE = 500  # jobs read at once for their states and phases
 PAGE_WHOLE = 20  # jobs read at once with all their arguments, results, checkpoints or crashes
 SCHEDULES_PAGE = 1_000
-REFUSALS_MAX = 500  # that one look reads: each has its worker looked up
-SHOWN_MAX = 4_000  # characters of arguments, where they are shown in a line
+REFUSALS_MAX = 500  # rows of one read: each has its worker looked up
+SHOWN_MAX = 4_000  # characters of arguments that are shown in a line
 WALKED_MAX = 300_000  # jobs that a command walks by id: a third of a second of the database
 LOOKS_MAX = WALKED_MAX // LOOK_ROWS
 JUDGED_MAX = 10_000  # jobs that are read in search of a phase
@@ -61,8 +61,8 @@ PARTS = {"scheduled": Part.TIMED, "retrying": Part.TIMED, "suspect": Part.SUSPEC
 
 
 def state_of(word: str | None, asked_by: str) -> State | None:
-    """Return the state that jobs of this state or phase have; None: any. UsageError for any other
-    word, which names the option or parameter ``asked_by``."""
+    """Return the state of jobs in this state or phase; None: any. UsageError, which names the
+    option or parameter ``asked_by``, for any other word."""
     if word is None:
         return None
     if word in PHASES:
@@ -76,7 +76,7 @@ def state_of(word: str | None, asked_by: str) -> State | None:
 
 
 class JobDetails(msgspec.Struct, frozen=True):
-    """What is known of one job. ``now`` is in seconds since 1970."""
+    """All facts about one job. ``now`` is in seconds since 1970."""
 
     row: StoredJob
     attempts: list[AttemptRow]
@@ -88,13 +88,12 @@ class JobDetails(msgspec.Struct, frozen=True):
 
     @property
     def pauses(self) -> Pauses:
-        """What is paused."""
+        """The pauses in force."""
         return Pauses(self.paused)
 
     @property
     def progress(self) -> tuple[Progress | None, int | None]:
-        """What was reported last, and, where the attempt that runs has reported nothing yet, the
-        number of the attempt that did."""
+        """The last report, and, if an earlier attempt made it, the number of that attempt."""
         told = [one for one in self.attempts if one.progress is not None]
         if self.row.progress is not None or self.row.state is not State.RUNNING or not told:
             return self.row.progress, None
@@ -102,20 +101,21 @@ class JobDetails(msgspec.Struct, frozen=True):
 
     @property
     def astray(self) -> dict[int, str]:
-        """Whether nothing runs it any more, though its state is running (see ``availability``)."""
+        """The job, if its state is running though no worker runs it any more (see
+        ``availability``)."""
         return astray([self.row], self.workers, self.now) if self.workers else {}
 
     @property
     def phase(self) -> str:
-        """Where the job is, in the words for people."""
+        """The job's phase, in words for people."""
         return phase_of(self.row, self.served, self.astray, self.pauses)
 
 
 class JobList(NamedTuple):
-    """What is listed: long arguments are cut, results and checkpoints are left out. ``astray``:
-    running jobs that nothing runs (see ``availability``). ``before``: jobs with smaller ids were
-    not looked at, since the limit was reached or the search took long; None: there are none.
-    ``back_to``: when the last job was enqueued that was looked at, if the search took long."""
+    """Jobs of a list: long arguments are cut, results and checkpoints are left out. ``astray``:
+    running jobs that no worker runs (see ``availability``). ``before``: jobs with smaller ids were
+    not examined, since the limit was reached or the search took long; None: there are none.
+    ``back_to``: when the last examined job was enqueued, if the search took long."""
 
     rows: list[StoredJob]
     served: Served
@@ -133,7 +133,7 @@ class WorkerList(NamedTuple):
 
 
 async def read_workers(store: Store) -> list[WorkerRow]:
-    """Return all workers, with what this machine knows of them."""
+    """Return all workers, with proofs of death from this machine's lock files."""
     return with_proof(await store.inspector.workers())
 
 
@@ -143,7 +143,7 @@ async def list_workers(store: Store) -> WorkerList:
 
 
 async def read_why_facts(store: Store, job_id: int, now: float) -> WhyFacts | None:
-    """Return what ``why`` has to know of a job; None: there is no such job."""
+    """Return the facts that ``why`` needs about a job; None: there is no such job."""
     inspector = store.inspector
     row = await inspector.job(job_id)
     if row is None:
@@ -162,8 +162,8 @@ async def read_why_facts(store: Store, job_id: int, now: float) -> WhyFacts | No
 async def read_details(
     store: Store, job_id: int, now: float, text_max: int | None = None
 ) -> JobDetails | None:
-    """Return all that is known of a job; None: there is no such job. ``text_max``: characters at
-    which arguments, checkpoint and result are cut."""
+    """Return all facts about a job; None: there is no such job. ``text_max``: characters at which
+    arguments, checkpoint and result are cut."""
     inspector = store.inspector
     row = await inspector.job(job_id, text_max)
     if row is None:
@@ -180,8 +180,8 @@ async def read_details(
 
 
 class SearchBounds(NamedTuple):
-    """How far a search for a list goes: ``looks`` at ``rows`` rows (None: LOOK_ROWS) each; of a
-    phase, through ``judged`` jobs; ``text_max``: characters of arguments that are read."""
+    """How far a search for a list goes: ``looks`` reads of ``rows`` rows (None: LOOK_ROWS) each;
+    for a phase, ``judged`` jobs; ``text_max``: characters of arguments that are read."""
 
     looks: int = LOOKS_MAX
     rows: int | None = None
@@ -200,14 +200,14 @@ async def list_jobs(
     bounds: SearchBounds = NO_HURRY,
     texts: Texts | None = None,
 ) -> JobList:
-    """Return the newest jobs of this filter, if one of ``PHASES`` is given of this phase, and with
-    these texts. A search for texts is one look at SEARCHED_MAX rows and SEARCHED_BYTES at most."""
+    """Return the newest jobs of this filter, of this phase (one of ``PHASES``) if given, and with
+    these texts. A search for texts is one read of at most SEARCHED_MAX rows and SEARCHED_BYTES."""
     workers, served = await read_workers(store), await store.inspector.served()
     pauses = Pauses(await store.inspector.pauses())
     wanted = phase if phase in PHASES else None
 
     async def judge(most: int) -> tuple[JobIds, list[StoredJob], int | None]:
-        """Return the candidates, those of them that are meant, and where it stopped."""
+        """Return the candidates, the matching ones among them, and where the search stopped."""
         seen = await _find_candidates(store, which, wanted, bounds, texts, most)
         found: list[StoredJob] = []
         left, stopped = SEARCHED_BYTES, None
@@ -225,7 +225,7 @@ async def list_jobs(
     strays: dict[int, str] = {}
     seen, found, stopped = await judge(which.limit)
     if wanted is not None and texts is None and len(found) < which.limit <= len(seen.ids):
-        seen, found, stopped = await judge(bounds.judged)  # most of the first were not meant
+        seen, found, stopped = await judge(bounds.judged)  # most of the first did not match
     shown = found[: which.limit]
     of_these = {row.id: strays[row.id] for row in shown if row.id in strays}
     is_full = len(shown) == which.limit
@@ -242,7 +242,7 @@ async def _find_candidates(
     texts: Texts | None,
     most: int,
 ) -> JobIds:
-    """Return the ids of the jobs that may be meant; with a phase ``most`` of them."""
+    """Return the ids of the jobs that may match; with a phase, at most ``most``."""
     changes: dict[str, Any] = {"look_rows": bounds.rows}
     looks = bounds.looks
     if phase is not None:
@@ -256,8 +256,8 @@ async def _find_candidates(
 async def look_through(
     store: Store, ids: Sequence[int], texts: Texts | None, size_max: float = inf
 ) -> Searched:
-    """Return those of these jobs (the newest first) that hold the texts, by as many looks as it
-    takes, or once ``size_max`` bytes of arguments were looked at."""
+    """Return the jobs (the newest first) that hold the texts, by as many reads as it takes, or
+    until ``size_max`` bytes of arguments were searched."""
     if texts is None:
         return Searched(ids=list(ids))
     found, left = Searched(), list(ids)
@@ -280,19 +280,19 @@ async def _time_of(store: Store, job_id: int | None) -> float | None:
 
 
 async def find_jobs(store: Store, which: JobFilter, looks: int = LOOKS_MAX) -> JobIds:
-    """Return the ids of the newest jobs of this filter, in at most this many looks."""
+    """Return the ids of the newest jobs of this filter, in at most ``looks`` reads."""
     return await find(store.inspector.job_ids, which, looks)
 
 
 async def read_whole(store: Store, ids: Sequence[int]) -> AsyncIterator[StoredJob]:
-    """Yield these jobs with all that they hold, of which a few at a time are in memory."""
+    """Yield these jobs with all their data, a few at a time in memory."""
     for at in range(0, len(ids), PAGE_WHOLE):
         for row in await store.inspector.jobs_of(ids[at : at + PAGE_WHOLE]):
             yield row
 
 
 async def read_states(store: Store, ids: Sequence[int]) -> dict[int, State]:
-    """Return the states of these jobs; a job that is not there is left out."""
+    """Return the states of these jobs; a job that does not exist is left out."""
     states: dict[int, State] = {}
     for at in range(0, len(ids), PAGE):
         rows = await store.inspector.jobs_of(ids[at : at + PAGE], 0)
@@ -303,7 +303,7 @@ async def read_states(store: Store, ids: Sequence[int]) -> dict[int, State]:
 async def read_dead(
     store: Store, ids: Sequence[int], text_max: int | None = None
 ) -> AsyncIterator[tuple[StoredJob, AttemptRow | None]]:
-    """Yield dead jobs, each with its last attempt, of which a few at a time are in memory."""
+    """Yield dead jobs, each with its last attempt, a few at a time in memory."""
     for at in range(0, len(ids), PAGE_WHOLE):
         for found in await store.inspector.last_attempts(ids[at : at + PAGE_WHOLE], text_max):
             yield found
@@ -328,5 +328,5 @@ async def read_schedules(store: Store) -> list[ScheduleRow]:
 
 
 def no_schedule(name: str) -> ScheduleNotFound:
-    """Return the error for a schedule that is not there."""
+    """Return the error for a schedule that does not exist."""
     return ScheduleNotFound(f"there is no schedule {name!r}: `outlast schedules` lists them")

@@ -1,4 +1,5 @@
-"""Queues and their lanes: what waits, who takes it, what hinders it, when it will be done. Pure."""
+"""Describe queues and their lanes: what waits, who takes it, what hinders it, when it will be done.
+Pure."""
 
 from __future__ import annotations
 
@@ -25,9 +26,9 @@ class LaneView(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         due: how many; ``at_least``: there may be more. ``oldest``: for how many seconds the oldest
-            has been.
-        pause: what holds it, if anything.
-        hindrance: why no worker takes it, as a position of ``outlast why``; None: one does.
+            has been due.
+        pause: the pause that holds them, if any.
+        hindrance: why no worker takes them, as a position of ``outlast why``; None: one does.
         live: all live workers.
     """
 
@@ -42,7 +43,7 @@ class LaneView(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def workers(self) -> list[WorkerRow]:
-        """Those that take it, by name."""
+        """The live workers that take these jobs, by name."""
         return [one for one in self.live if knows(one, self.task) and serves(one, self.queue)]
 
 
@@ -50,12 +51,13 @@ class QueueView(msgspec.Struct, frozen=True, kw_only=True):
     """One queue.
 
     Attributes:
-        counts: by the words of ``outlast stats``; ``at_least``: those that stopped at their bound.
+        counts: by the words of ``outlast stats``; ``at_least``: the counts that stopped at their
+            bound.
         oldest: for how many seconds the oldest due job has been; None: nothing is due.
-        per_minute: completed jobs, by those of the last minute or, if there were none, hour.
-        to_empty: seconds until what is due is done at that rate; None: nothing is known of it.
-        pause: of this queue, or of everything.
-        lanes: those with due jobs. ``workers``: those that take jobs of it.
+        per_minute: completed jobs, measured over the last minute or, if there were none, hour.
+        to_empty: seconds until all due jobs are done at that rate; None: unknown.
+        pause: the pause of this queue, or of everything.
+        lanes: the lanes with due jobs. ``workers``: the workers that take jobs of this queue.
     """
 
     name: str
@@ -75,8 +77,8 @@ class QueueView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def list_queues(seen: Overview, lately: Collection[str] = ()) -> list[QueueView]:
-    """Return the queues that have jobs, a pause, or a worker that names them, and those that were
-    busy ``lately``, by name."""
+    """Return, by name, the queues that have jobs, a pause, or a worker that names them, and the
+    queues that were busy ``lately``."""
     statistics, workers, pauses = seen.statistics, seen.workers, seen.pauses
     counted = {one["queue"]: one for one in seen.stats["queues"]}
     live = list_alive(workers, statistics.now)
@@ -93,7 +95,7 @@ def list_queues(seen: Overview, lately: Collection[str] = ()) -> list[QueueView]
 
 
 def group(many: Iterable[T], name_of: Callable[[T], str]) -> dict[str, list[T]]:
-    """Return them by name."""
+    """Group items by name."""
     found: dict[str, list[T]] = {}
     for one in many:
         found.setdefault(name_of(one), []).append(one)
@@ -156,15 +158,15 @@ def _pause_of(name: str, pauses: Sequence[Pause]) -> Pause | None:
 
 
 def _rate(ended: Iterable[EndedJobs]) -> float:
-    """Return completed jobs per minute, among those of a queue that ended last."""
+    """Return completed jobs per minute, among a queue's jobs that ended last."""
     done = [one for one in ended if one.state == "completed"]
     minute, hour = sum(one.minute for one in done), sum(one.hour for one in done)
     return float(minute) if minute else hour / 60.0
 
 
 async def read_scale(store: Store, queue: str) -> Document:
-    """Return how many jobs of a queue want a worker, as one JSON document: ``wanted`` are those
-    that are due and that more workers would take, and those that run. It stops at COUNT_MAX, which
-    ``at_least`` tells. On PostgreSQL ``SELECT outlast_wanted_v1('QUEUE')`` is the same number."""
+    """Return how many jobs of a queue want a worker, as one JSON document: ``wanted`` counts due
+    jobs that more workers would take, and running jobs. The count stops at COUNT_MAX; ``at_least``
+    shows that. On PostgreSQL ``SELECT outlast_wanted_v1('QUEUE')`` is the same number."""
     wanted = await store.inspector.wanted(queue)
     return {"schema": SCHEMA, "queue": queue, "wanted": wanted, "at_least": wanted >= COUNT_MAX}

@@ -1,4 +1,4 @@
-"""What people did, as programs and screens see it: from rows to JSON documents."""
+"""Turn records of people's actions from rows into JSON documents, for programs and screens."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ACTIONS_SHOWN = 50
 
 
 class ActionList(msgspec.Struct, frozen=True):
-    """What was done, newest first; ``before``: what follows has smaller ids; None: nothing."""
+    """Actions, newest first; ``before``: further actions have smaller ids; None: no more."""
 
     rows: list[ActionRow]
     before: int | None
@@ -27,7 +27,7 @@ async def list_actions(
     before: int | None = None,
     job_id: int | None = None,
 ) -> ActionList:
-    """Return what people did, to one job or at all."""
+    """Return the actions of people, on one job or all."""
     older = {} if before is None else {"before_id": before}
     rows = await store.inspector.actions(limit, job_id=job_id, **older)
     return ActionList(rows, rows[-1].id if len(rows) == limit else None)
@@ -65,7 +65,7 @@ def _filter(text: str | None) -> Any:
 
 
 def preview_document(seen: Preview) -> Document:
-    """Return what a bulk action would be done to."""
+    """Return the jobs that a bulk action would change."""
     return {
         "schema": SCHEMA,
         "verb": seen.verb.value,

@@ -1,4 +1,4 @@
-"""A job as a program sees it: plain values and aware times, read from the store."""
+"""Show a job to programs: plain values and aware times, read from the store."""
 
 from __future__ import annotations
 
@@ -18,36 +18,36 @@ _LATEST = datetime.max.replace(tzinfo=UTC)
 
 
 class JobRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A job as the store had it at one look. It does not change; look again with ``job.refresh()``.
+    """A job as read from the store. It does not change; read it again with ``job.refresh()``.
 
     Times are aware datetimes in UTC. ``msgspec.json.encode(row)`` and ``json.dumps(row.to_dict())``
     write it as JSON.
 
     Attributes:
-        id, task, queue, key, tenant, priority: what was enqueued, and where.
-        args: the arguments by name; ``checkpoint``, ``result``: what was saved and returned. All
-            are what JSON makes of them (dict, list, str, int, float, bool, None); ``await
+        id, task, queue, key, tenant, priority: as enqueued.
+        args: the arguments by name; ``checkpoint``, ``result``: the saved and the returned value.
+            All are plain JSON values (dict, list, str, int, float, bool, None); ``await
             job.result()`` is of the task's return type.
         policy: its limits: retries, timeouts and so on.
-        state: ``queued``, ``running``, ``completed``, ``dead`` or ``cancelled``; a ``str``, too.
-        waiting: it is queued, and not due before ``run_at``.
-        attempt_count: how many attempts have begun; ``failures``, ``losses``: what of its two
+        state: ``queued``, ``running``, ``completed``, ``dead`` or ``cancelled``; also a ``str``.
+        waiting: whether it is queued, and not due before ``run_at``.
+        attempt_count: how many attempts have begun; ``failures``, ``losses``: how much of its two
             budgets is used.
-        token: of the attempt that runs or was the last; None before the first.
-        worker_id, worker, host: of the worker that runs it or has completed it.
-        enqueued_at, run_at, started_at, ended_at: when it was stored, is or was due, was claimed
-            for the attempt that runs or has ended it, and has ended.
+        token: the token of the running or last attempt; None before the first.
+        worker_id, worker, host: the worker that runs it or has completed it.
+        enqueued_at, run_at, started_at, ended_at: when it was stored, when it is or was due, when
+            the attempt that runs or ended it was claimed, and when it ended.
         requeued_at: when it was last requeued after its end; None if it never was.
         expires_at: when it is cancelled unless it has begun; ``reason`` is then ``expired``. None
-            again where it has begun and gone back.
-        hard_deadline: when its timeout ends the attempt that runs.
+            again once it has begun and gone back to the queue.
+        hard_deadline: when its timeout ends the running attempt.
         cancel_requested: whether it was asked to stop.
         progress: what the attempt last reported; ``checkpoint_at``: when the checkpoint was saved.
         solo: 1 must run alone in a runner, 2 alone in its worker; ``incident`` and ``cohort`` name
-            the shared death that it is suspected of, and those that run with it.
-        stack: where an attempt was when its worker was asked last (``outlast stack``), at
+            the shared death of which it is suspected, and the suspects that run together with it.
+        stack: the stack of an attempt from the last answer of its worker (``outlast stack``), at
             ``stack_at``; not in lists.
-        malformed: columns that cannot be read, and are shown as if nothing were there.
+        malformed: columns that cannot be read, and are shown as empty.
     """
 
     id: int
@@ -88,14 +88,14 @@ class JobRow(msgspec.Struct, frozen=True, kw_only=True):
     reason: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as values that ``json.dumps`` takes; times are texts in ISO 8601."""
+        """Return the row as values that ``json.dumps`` takes; times are texts in ISO 8601."""
         plain: dict[str, Any] = msgspec.to_builtins(self)
         return plain
 
 
 def row_of(stored: StoredJob, payloads: Payloads = PLAIN) -> JobRow:
-    """Return a job of the store as a program is shown it: of a payload that ``payloads`` cannot
-    read, only how it is encoded."""
+    """Return a job of the store as a program sees it: of a payload that ``payloads`` cannot read,
+    only how it is encoded."""
     values = msgspec.structs.asdict(stored)
     values |= {
         name: read_payload(name, values[name], payloads)
@@ -120,8 +120,8 @@ _TIMES = (
 
 
 def moment(seconds: float | None) -> datetime | None:
-    """Return seconds since 1970 as a datetime in UTC. One that no datetime can hold (a database
-    knows years above 9999, and infinity) becomes the first or last that there is."""
+    """Return seconds since 1970 as a datetime in UTC. A time that no datetime can hold (a database
+    has years above 9999, and infinity) becomes the first or last datetime."""
     if seconds is None:
         return None
     try:
@@ -131,8 +131,9 @@ def moment(seconds: float | None) -> datetime | None:
 
 
 def read_payload(kind: str, text: str | None, payloads: Payloads) -> Any:
-    """As ``plain``, of what ``payloads`` reads; of what it cannot read, or refuses, how that is
-    encoded: ``{"encoded": [], "bytes": 70}`` of one that is plain and must not be."""
+    """As ``plain``, after decoding with ``payloads``. A payload that they cannot read, or refuse,
+    is shown by its encoding: ``{"encoded": [], "bytes": 70}`` for a plain payload where encryption
+    is required."""
     if text is None:
         return None
     try:
@@ -142,8 +143,8 @@ def read_payload(kind: str, text: str | None, payloads: Payloads) -> Any:
 
 
 def plain(text: str | None) -> Any:
-    """Return stored JSON as plain values; the text itself if it is none (a damaged row). Of an
-    encoded one, by what it is encoded and its size: ``{"encoded": ["zlib"], "bytes": 70}``."""
+    """Return stored JSON as plain values; the text itself if it is no JSON (a damaged row). An
+    encoded payload is shown by its codecs and size: ``{"encoded": ["zlib"], "bytes": 70}``."""
     if text is None:
         return None
     if is_encoded(text) and (described := describe_encoded(text)) is not None:

@@ -1,6 +1,6 @@
-"""A schedule as programs and screens see it, and the jobs that a person asks it for.
+"""Show a schedule to programs and screens, and make the jobs that a person requests of it.
 
-Pure: from a row of the store to plain values, documents and jobs.
+Pure: it turns a row of the store into plain values, documents and jobs.
 """
 
 from __future__ import annotations
@@ -29,24 +29,24 @@ _WHEN = ("cron", "every", "zone", "jitter")
 
 
 class Schedule(msgspec.Struct, frozen=True, kw_only=True):
-    """A schedule as the store had it at one look. Times are aware datetimes in UTC.
+    """A schedule as read from the store. Times are aware datetimes in UTC.
 
     Attributes:
-        name: what it is called.
+        name: its name.
         task, queue, args: what each tick enqueues; ``args`` by name, as plain JSON.
         cron, every, zone, jitter: when; ``every`` and ``jitter`` in seconds.
         overlap: ``skip`` or ``allow``; ``catch_up``: ``last``, ``all`` or ``none``.
-        grace: seconds by which a tick may be late; later, it is missed.
+        grace: seconds by which a tick may be late; a later tick is missed.
         origin: ``code`` or ``run_time``.
         paused: whether it was paused by a person.
-        declared: whether an active worker's code declares it, for one of the code.
-        next_tick: the first tick that is not accounted for, in the past if it is late; None
-            while the schedule is paused or not declared, or has none.
+        declared: for a schedule of the code, whether an active worker's code declares it.
+        next_tick: the first tick that has not been handled, in the past if it is late; None while
+            the schedule is paused or not declared, or has no more ticks.
         last_tick: the last tick that has fired; ``last_job``: its job's id.
-        fired, skipped, missed: how many ticks; skipped ones found the job of an earlier tick
-            unfinished: the last of them was ``last_skip``, behind the job ``last_skip_job``.
-        malformed: why this host cannot work with it, or None. What cannot be read is None:
-            ``cron``, ``every``, ``zone`` and ``jitter``, or ``task``, ``queue`` and ``args``.
+        fired, skipped, missed: how many ticks; a skipped tick found the job of an earlier tick
+            unfinished: ``last_skip`` is the last skipped tick, ``last_skip_job`` that job.
+        malformed: why this host cannot read it, or None. Unreadable fields are None: ``cron``,
+            ``every``, ``zone`` and ``jitter``, or ``task``, ``queue`` and ``args``.
     """
 
     name: str
@@ -75,7 +75,7 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def state(self) -> str:
-        """``active``, ``paused``, ``undeclared`` or ``malformed``: the first thing to know."""
+        """The schedule's state: ``active``, ``paused``, ``undeclared`` or ``malformed``."""
         if self.malformed is not None:
             return "malformed"
         if self.paused:
@@ -84,8 +84,8 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def schedule_of(row: ScheduleRow, payloads: Payloads = PLAIN) -> Schedule:
-    """Return a schedule of the store as a program is shown it: of arguments that ``payloads``
-    cannot read, how they are encoded."""
+    """Return a schedule of the store as a program sees it: of arguments that ``payloads`` cannot
+    read, only how they are encoded."""
     spec, call, malformed = _read(row)
     when: dict[str, Any] = {name: getattr(spec, name, None) for name in _WHEN}
     runs = malformed is None and row.declared and not row.paused
@@ -114,12 +114,12 @@ def schedule_of(row: ScheduleRow, payloads: Payloads = PLAIN) -> Schedule:
 
 
 def find_malformed(row: ScheduleRow) -> str | None:
-    """Return why this program cannot work with a schedule of the store; None: it can."""
+    """Return why this program cannot read a schedule of the store; None: it can."""
     return _read(row)[2]
 
 
 def _read(row: ScheduleRow) -> tuple[Spec | None, NewJob | None, str | None]:
-    """Return spec and call, each None if it cannot be read, and why."""
+    """Return spec and call, each None if it cannot be read, and the reason."""
     spec = call = None
     wrong: list[str] = []
     try:
@@ -134,7 +134,7 @@ def _read(row: ScheduleRow) -> tuple[Spec | None, NewJob | None, str | None]:
 
 
 def spec_of(row: ScheduleRow) -> Spec:
-    """Return when it fires; ConfigError if this host cannot work with that."""
+    """Return when the schedule fires; ConfigError if this host cannot read that."""
     try:
         return msgspec.json.decode(row.spec, type=Spec)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
@@ -155,8 +155,9 @@ def next_ticks(row: ScheduleRow, now: float, count: int) -> list[float]:
 
 
 def job_now(row: ScheduleRow, now: float) -> NewJob:
-    """Return the job of a trigger: due at once, with this second as its tick. Where ticks skip each
-    other, it has their key, so the unfinished job of a tick stands for it."""
+    """Return the job of a trigger: due at once, with this second as its tick. With
+    ``overlap="skip"`` it has the key of the ticks' jobs, so an unfinished job of a tick takes its
+    place."""
     tick = float(math.floor(now))
     key = f"{TICKS_KEY}{row.name}" if row.overlap == Overlap.SKIP else None
     return _job_at(row, tick, key)
@@ -211,8 +212,8 @@ def _tick(spec: Spec, tick: float) -> Document:
 
 
 def falling_into_changes(rows: Sequence[ScheduleRow], now: float) -> Iterator[tuple[str, str]]:
-    """Yield name and sentence of each schedule that loses, merges or repeats ticks where the clocks
-    of its zone change within a year."""
+    """Yield the name of each schedule that loses, merges or repeats ticks when the clocks of its
+    zone change within a year, with a sentence about it."""
     for row in rows:
         if (told := _disturbed(row, now)) is not None:
             yield row.name, told

@@ -1,4 +1,4 @@
-"""Parts of the sentences of ``outlast why``: workers, ends, times and names in words. Pure."""
+"""Make parts of the sentences of ``outlast why``: workers, ends, times and names. Pure."""
 
 from __future__ import annotations
 
@@ -35,32 +35,32 @@ def timeout(row: StoredJob) -> str:
 
 
 def tries(row: StoredJob) -> str:
-    """Return after how many attempts something was."""
+    """Return after how many attempts something happened."""
     return f"after {count_of(row.attempt_count, 'attempt')}" if row.attempt_count else "unrun"
 
 
 def by_worker(worker: str | None, host: str | None) -> str:
-    """Return on which worker and host something was, as the end of a clause."""
+    """Return on which worker and host something happened, as the end of a clause."""
     if not worker:
         return ""
     return f" on worker {line(worker, NAME_MAX)}" + (f" ({line(host, NAME_MAX)})" if host else "")
 
 
 def took(row: StoredJob) -> str:
-    """Return how long the attempt of a completed job took: from its claim, so with the wait for a
-    process."""
+    """Return how long the attempt of a completed job took: from its claim, so including the wait
+    for a process."""
     if row.started_at is None or row.ended_at is None:
         return ""
     return f", {span(row.ended_at - row.started_at)} after its claim, attempt {row.attempt_count}"
 
 
 def at_time(at: float | None, now: float) -> str:
-    """Return when something was, in both ways."""
+    """Return a time both as a date and as how long ago it was."""
     return "at a time unknown" if at is None else f"{ago_of(at, now)} ({stamp(at)})"
 
 
 def ago_of(at: float, now: float) -> str:
-    """Return how long ago something was."""
+    """Return how long ago something happened."""
     return ago(at, now).replace("now", "just now")
 
 
@@ -70,7 +70,7 @@ def capitalize(text: str) -> str:
 
 
 def beats(mine: WorkerRow, now: float) -> str:
-    """Return when a worker was heard of, and how long its lease lasts."""
+    """Return when a worker last sent a beat, and how long its lease lasts."""
     left = mine.lease - unheard(mine, now)
     lasts = f"its lease lasts {span(left)} more" if left > 0 else "its lease is due"
     status = "is draining, " if drains(mine) else ""
@@ -78,7 +78,7 @@ def beats(mine: WorkerRow, now: float) -> str:
 
 
 def describe_gone(mine: WorkerRow | None, now: float) -> str:
-    """Return what has become of a worker that is gone; None: its row is, too."""
+    """Return how a worker that is gone ended; ``mine`` is None if its row is gone, too."""
     if mine is None:
         return "its worker is not known to the store any more"
     if dead(mine):
@@ -89,7 +89,7 @@ def describe_gone(mine: WorkerRow | None, now: float) -> str:
 
 
 def fails(one: WorkerRow, now: float) -> str:
-    """Return what a live worker fails at, since when and by what."""
+    """Return the duty at which a live worker fails, since when and why."""
     error = (one.failing or "").partition(": ")[2].rstrip(".")
     what = "hand in or take nothing" if takes_nothing(one) else "not do all its duties"
     name = line(one.name, NAME_MAX)
@@ -104,7 +104,7 @@ HOLD_NO_SLOTS = (
 
 
 def describe_waits(held: Sequence[Held]) -> str:
-    """Return who waits for whom."""
+    """Return which jobs wait for which."""
     pairs = [f"job {one.job_id} for job {one.waits_for}" for one in held[:NAMES_SHOWN]]
     more = f" and {len(held) - NAMES_SHOWN} more" if held[NAMES_SHOWN:] else ""
     return ", ".join(pairs) + more
@@ -116,7 +116,7 @@ def count_text(number: int, noun: str) -> str:
 
 
 def describe_last_end(attempts: Sequence[AttemptRow]) -> list[str]:
-    """Say how the last attempt ended that was charged, or else the last at all."""
+    """Say how the last charged attempt ended, or the last attempt if none was charged."""
     charged = [one for one in attempts if one.charge != Charge.NONE]
     ends = (charged or list(attempts))[-1:]
     return [f"Attempt {one.number} {_ending(one)}." for one in ends]

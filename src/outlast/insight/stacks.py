@@ -1,6 +1,7 @@
-"""Where a running job is: asked of its worker, which reads its process without disturbing it.
+"""Find out where a running job is: its worker reads its process without disturbing it.
 
-The command line, the page and its API ask by the same function, and show what is on the job's row.
+The command line, the page and its API send the request by the same function, and show the answer
+from the job's row.
 """
 
 from __future__ import annotations
@@ -19,16 +20,16 @@ from outlast.store.protocol import Store
 from outlast.store.rows import StoredJob, WorkerRow
 from outlast.store.stacks import ASKS_MAX, StackAsk, asks_of, asks_text, standing
 
-WAIT_SECONDS = 10.0  # for an answer, unless told otherwise
-LOOK_SECONDS = 0.1  # between two looks whether it is there
-TRIES = 3 * ASKS_MAX  # where others ask the same worker at the same time; each try sees one of them
-VERB = "stack"  # as it is recorded
+WAIT_SECONDS = 10.0  # for an answer, by default
+LOOK_SECONDS = 0.1  # between two checks whether it is there
+TRIES = 3 * ASKS_MAX  # if others ask the same worker at the same time; each try meets one of them
+VERB = "stack"  # in the record
 BUSY = f"was asked for {ASKS_MAX} stacks in the last seconds: ask again in ten"
 
 
 class AskedStack(msgspec.Struct, frozen=True):
-    """A request that stands: for which attempt, its number, and who is to answer. ``is_new``: it
-    was made just now; else it is one that is not answered yet."""
+    """An open request: its attempt, its number, and the worker that has to answer. ``is_new``: it
+    was made just now; else an earlier request was still open."""
 
     job_id: int
     ask: StackAsk
@@ -43,11 +44,12 @@ class NoStack(OutlastError):
 async def ask_for_stack(
     store: Store, job_id: int, by: By, *, token: int | None = None
 ) -> AskedStack:
-    """Ask where a running job is; the answer comes to its row. One that is asked for and is not
-    answered yet is not asked for again.
+    """Ask where a running job is; the answer arrives on its row. While a request is open, no second
+    one is made.
 
-    ``token``: of the attempt that the caller has seen; NewerAttempt where another runs. Refused
-    where nothing runs it, its worker is gone or of an older release, or is asked for too much.
+    ``token``: the token of the attempt that the caller has seen; NewerAttempt if another runs.
+    Refused if no worker runs it, or its worker is gone, is of an older release, or has too many
+    open requests.
     """
     record = note_on(VERB, by, [job_id])
     for _ in range(TRIES):
@@ -67,13 +69,13 @@ async def ask_for_stack(
 
 
 def find_waiting(row: StoredJob, mine: WorkerRow, now: float) -> StackAsk | None:
-    """Return the last request for the attempt that is not answered, if one still counts."""
+    """Return the last unanswered request for the attempt, if it is still valid."""
     last = find_unanswered(row, mine)
     return last if last is not None and standing([last], now) else None
 
 
 def find_unanswered(row: StoredJob, mine: WorkerRow) -> StackAsk | None:
-    """Return the last request for the attempt that is not answered, however old."""
+    """Return the last unanswered request for the attempt, however old."""
     answered = 0 if row.stack is None else row.stack.asked
     asks = asks_of(mine.stacks)
     return max(
@@ -82,7 +84,7 @@ def find_unanswered(row: StoredJob, mine: WorkerRow) -> StackAsk | None:
 
 
 def _next_number(row: StoredJob, mine: WorkerRow, now: float) -> int:
-    """Return a number above all that the row of the worker shows, and the last answer."""
+    """Return a number above all requests on the worker's row, and above the last answer."""
     known = [ask.number for ask in asks_of(mine.stacks)]
     known += [] if row.stack is None else [row.stack.asked]
     return max([int(now * 1000), *(number + 1 for number in known)])
@@ -96,7 +98,7 @@ async def _read(store: Store, job_id: int) -> StoredJob:
 
 
 async def _find_worker(store: Store, row: StoredJob, token: int | None) -> WorkerRow:
-    """Return the live worker that runs a job; Refused where there is none that can answer."""
+    """Return the live worker that runs a job; Refused if no worker can answer."""
     if row.state is not State.RUNNING:
         raise Refused(
             f"job {row.id} is {row.state}, not running: `outlast why {row.id}` says what it is at"
@@ -121,8 +123,8 @@ async def _find_worker(store: Store, row: StoredJob, token: int | None) -> Worke
 async def wait_for_stack(
     store: Store, asked: AskedStack, wait: float = WAIT_SECONDS, clock: Clock = SYSTEM
 ) -> StoredJob:
-    """Return the job's row once it has the answer; NoStack, with what is known, where none comes
-    within that many seconds."""
+    """Return the job's row once it has the answer; NoStack, with the reason if known, if none
+    arrives within that many seconds."""
     deadline = clock.boot() + wait
     while True:
         row = await _read(store, asked.job_id)

@@ -1,4 +1,4 @@
-"""The statistics of a store as one document: queues, jobs that no worker takes, workers, speed."""
+"""Make one document of a store's statistics: queues, jobs that no worker takes, workers, speed."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _QUEUED = {"due", "paused", "scheduled", "suspects"}
 def stats_document(
     statistics: Statistics, workers: Sequence[WorkerRow], pauses: Sequence[Pause] = ()
 ) -> Document:
-    """Return all of it as one JSON document. What is due where the queue or the task is paused
-    counts as ``paused``; jobs of a paused tenant are not told from others. ``more_lanes``: there
-    are more lanes, perhaps of other queues, than were looked at."""
+    """Return the statistics as one JSON document. Due jobs of a paused queue or task count as
+    ``paused``; jobs of a paused tenant are not distinguished. ``more_lanes``: there are more lanes,
+    perhaps of other queues, than were read."""
     return {
         "schema": SCHEMA,
         "queues": _queues(statistics, Pauses(pauses)),
@@ -43,8 +43,8 @@ def stats_document(
 
 
 def _ill(statistics: Statistics, workers: Sequence[WorkerRow]) -> Document:
-    """Return how many workers are not well though their rows say that they are there, and how many
-    jobs are marked as running on workers that are dead or silent."""
+    """Return how many workers are not well though their rows mark them alive, and how many jobs are
+    marked as running on workers that are dead or silent."""
     judged = [(one, health(one, statistics.now)) for one in workers]
     counts: Document = {
         word: sum(standing == word for _, standing in judged)
@@ -57,7 +57,7 @@ def _ill(statistics: Statistics, workers: Sequence[WorkerRow]) -> Document:
 def _wakeups(statistics: Statistics, workers: Sequence[WorkerRow]) -> Document:
     """Return how many live workers are woken, and how many have to poll, by the kind of wake-up."""
     live = list_alive(workers, statistics.now)
-    told = [one.wakeup.partition(";")[0] for one in live if one.wakeup is not None]  # no notes
+    told = [one.wakeup.partition(";")[0] for one in live if one.wakeup is not None]  # without notes
     kinds = sorted({words.partition(":")[0] for words in told})
     return {
         kind: {"ready": told.count(kind), "lost": sum(w.startswith(f"{kind}:") for w in told)}
@@ -66,7 +66,7 @@ def _wakeups(statistics: Statistics, workers: Sequence[WorkerRow]) -> Document:
 
 
 def _completed(statistics: Statistics) -> Document:
-    """Return how many jobs were completed lately; ``at_least`` as in ``_queues``."""
+    """Return how many jobs completed lately; ``at_least`` as in ``_queues``."""
     spans = ("minute", "hour")
     done = [one for one in statistics.ended if one.state == "completed"]
     numbers: Document = {span: sum(getattr(one, span) for one in done) for span in spans}
@@ -139,7 +139,7 @@ def _queue(
 
 
 def _scanned(statistics: Statistics) -> set[str]:
-    """Return the counts that are of a part of all queues together, where that part was full."""
+    """Return the counts that cover only a part of all queues together, since that part was full."""
     most = statistics.most
     names = ("running", "suspects", "dead")
     full = {name for name in names if _is_full(getattr(statistics, name), most)}

@@ -1,4 +1,4 @@
-"""The store itself, for one page: what it stands on, its schema, what the doctor finds there."""
+"""Read the store itself, for one page: its surroundings, its schema, the doctor's findings."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ SCHEDULES_LOOKED_AT = 500  # by name
 
 
 class SystemReport(msgspec.Struct, frozen=True):
-    """What a store stands on. ``place``: its URL without secrets, or its file; ``kind``: the
-    scheme of its URL. ``facts``: what the store shows of its surroundings, by name."""
+    """A store's surroundings. ``place``: its URL without secrets, or its file; ``kind``: the scheme
+    of its URL. ``facts``: the facts that the store itself reports, by name."""
 
     place: str
     kind: str
@@ -29,7 +29,7 @@ class SystemReport(msgspec.Struct, frozen=True):
 
 
 async def read_system(store: Store, clock: Clock) -> SystemReport:
-    """Read it, with the findings of all checks that need no application."""
+    """Read the report, with the findings of all checks that need no application."""
     asked_at = clock.wall()
     environment = await store.inspector.environment()
     seen = await read_overview(store)

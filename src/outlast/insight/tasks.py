@@ -1,4 +1,5 @@
-"""Tasks: how attempts end, how long they take, what waits, which releases know them. Pure."""
+"""Describe tasks: how attempts end, how long they take, what waits, which releases know them.
+Pure."""
 
 from __future__ import annotations
 
@@ -20,11 +21,12 @@ class TaskView(msgspec.Struct, frozen=True, kw_only=True):
     """One task.
 
     Attributes:
-        series: what workers have counted of it lately, if anything.
-        lanes: its due jobs, queue by queue; ``due``: all of them, of which there may be more.
-        pause: of this task, or of everything.
-        workers: live ones that may run it; ``lacking``: live ones that know it and lack a tag.
-        releases: of the workers that may run it -> how many; None: of no name.
+        series: the workers' recent counts of it, if any.
+        lanes: its due jobs, queue by queue; ``due``: their number, which may be too low.
+        pause: the pause of this task, or of everything.
+        workers: live workers that may run it; ``lacking``: live workers that know it and lack a
+            tag.
+        releases: the releases of the workers that may run it -> how many; None: without a name.
     """
 
     name: str
@@ -43,12 +45,12 @@ class TaskView(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def oldest(self) -> float | None:
-        """For how many seconds the oldest due job has been; None: nothing is due."""
+        """For how many seconds the oldest due job has been due; None: nothing is due."""
         return max((one.oldest for one in self.lanes), default=None)
 
     @property
     def hindrances(self) -> list[str]:
-        """Why lanes of it are not taken though nothing pauses them."""
+        """Why no worker takes some of its lanes, though nothing pauses them."""
         found = {one.hindrance for one in self.lanes if one.pause is None and one.hindrance}
         return sorted(found)
 
@@ -73,7 +75,7 @@ def list_tasks(
 
 
 def _find_able(live: Iterable[WorkerRow]) -> dict[str, list[WorkerRow]]:
-    """Return the workers that may run it, by task."""
+    """Return, by task, the workers that may run it."""
     found: dict[str, list[WorkerRow]] = {}
     for one in live:
         for task in dict.fromkeys(one.tasks):
@@ -104,8 +106,8 @@ def _task(
 
 
 def find_quantile(buckets: Sequence[int], part: float) -> float | None:
-    """Return the bound of ``BOUNDS`` below which this part of what was counted lies; infinity for
-    what lies beyond all of them, None where nothing was counted."""
+    """Return the bound of ``BOUNDS`` below which this part of the counted values lies; infinity if
+    it lies beyond all of them, None if nothing was counted."""
     whole, seen = sum(buckets), 0
     if not whole:
         return None

@@ -1,9 +1,9 @@
-"""The history checker: what the rows of a store can show of the guarantees, job by job.
+"""Check the history of a store against the guarantees, job by job, as far as its rows show it.
 
 Pure functions of ``store.history``, apart from the code that wrote the rows. A *violation* is
-something that Outlast never does, not even after a crash. A *doubt* is odd but has an innocent
-cause that the rows alone cannot rule out: a clock that was stepped back, or a job that is about to
-be reclaimed.
+something that Outlast never does, not even after a crash. A *doubt* is odd, but the rows alone
+cannot rule out an innocent cause: a clock that was stepped back, or a job that is about to be
+reclaimed.
 """
 
 from __future__ import annotations
@@ -24,13 +24,14 @@ from outlast.store.rows import WorkerStatus
 
 HOLDING = frozenset({WorkerStatus.ACTIVE, WorkerStatus.DRAINING})
 NUMBERS_SHOWN = 20
-ACKNOWLEDGED_SECONDS = 60.0  # within which workers have acknowledged a pause, or are cut off
+ACKNOWLEDGED_SECONDS = 60.0  # after a pause: workers have acknowledged it by then, or are cut off
 _KINDS = {kind.value: kind for kind in CrashKind}
 _PLAIN = {kind.value for kind in OutcomeKind} - {OutcomeKind.COMPLETED, OutcomeKind.CRASHED}
 
 
 class HistoryFinding(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that should not be so. ``rule`` is a stable name, ``doubt`` as above."""
+    """One breach of a rule. ``rule`` is its stable name; ``doubt``: an innocent cause is
+    possible."""
 
     rule: str
     sentence: str
@@ -39,7 +40,7 @@ class HistoryFinding(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Verified(msgspec.Struct, kw_only=True):
-    """What was looked at, and what was found."""
+    """How much was checked, and the findings."""
 
     jobs: int = 0
     attempts: int = 0
@@ -94,8 +95,8 @@ def findings_in(page: HistoryPage) -> Iterator[HistoryFinding]:
 
 
 class LastTicks:
-    """The rule about jobs of schedules: ticks of a schedule rise from job to job, so that none has
-    two. It remembers one tick of each schedule, from page to page."""
+    """The rule about jobs of schedules: ticks of a schedule rise from job to job, so that no tick
+    has two jobs. It remembers the last tick of each schedule, from page to page."""
 
     rule = "one_job_for_a_tick"
 
@@ -103,8 +104,8 @@ class LastTicks:
         self._last: dict[str, tuple[float, int]] = {}
 
     def check(self, page: HistoryPage) -> Iterator[HistoryFinding]:
-        """Return what is wrong with the next page. A backfill may repeat ticks. A schedule that was
-        deleted, and put again while the clock stood behind, begins earlier."""
+        """Return what is wrong on the next page. A backfill may repeat ticks. A schedule that was
+        deleted, and put again while the clock was behind, begins earlier."""
         for job in page.jobs:
             name, tick = job.policy.schedule, job.policy.tick
             if name is None or tick is None or job.policy.backfill:
@@ -125,8 +126,8 @@ PAUSED = "nothing_of_a_pause_starts"  # the name of a rule
 
 
 def starts_while_paused(page: HistoryPage, pauses: Sequence[Pause]) -> Iterator[HistoryFinding]:
-    """Return attempts that began long after their job was paused: doubts, as rows do not tell when
-    workers have acknowledged a pause. ``pauses`` were read after the page, so that each was in
+    """Return attempts that began long after their job was paused: doubts, since rows do not show
+    when workers acknowledged a pause. ``pauses`` were read after the page, so that each was in
     force from its time to that of the page."""
     for pause, job in product(pauses, page.jobs):
         if Pauses([pause]).find(job.queue, job.task, job.tenant) is None:
@@ -217,8 +218,8 @@ def known_reason(job: JobPast, _: int) -> Found:
 
 
 _ALSO = {
-    CrashKind.LOST_WORKER: Charge.FAILURE,  # to a job that had the whole worker to itself
-    CrashKind.BYSTANDER: Charge.NONE,  # where losses are used up: neighbours make no job dead
+    CrashKind.LOST_WORKER: Charge.FAILURE,  # for a job that had the whole worker to itself
+    CrashKind.BYSTANDER: Charge.NONE,  # if losses are used up: neighbours make no job dead
 }
 
 

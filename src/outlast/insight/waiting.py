@@ -1,4 +1,5 @@
-"""Why a queued job does not run yet: its time, a suspicion, its place in the queue. Pure."""
+"""Explain why a queued job does not run yet: its time, a suspicion, its place in the queue.
+Pure."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ from outlast.store.rows import WorkerRow
 
 
 def explain_waiting(about: WhyFacts) -> Explanation:
-    """Return why a queued job waits, and for what."""
+    """Return why a queued job waits, and what it waits for."""
     row = about.row
     if not row.waiting:
         return _due(about)
@@ -106,7 +107,7 @@ def _describe_pause(about: WhyFacts) -> Standing | None:
 
 
 def _held(about: WhyFacts, able: Sequence[WorkerRow]) -> str:
-    """Return who waits for whom if all attempts of these workers wait; otherwise ""."""
+    """Return which jobs wait for which if all attempts of these workers wait; otherwise ""."""
     ids = {one.id for one in able}
     there = [one for one in about.held if one.worker_id in ids]
     if not there or len(there) < _load(able) or any(one.waits_for is None for one in there):

@@ -1,6 +1,7 @@
-"""Why a job is where it is, what would move it, and how many others are in the same position.
+"""Explain why a job is where it is, what would move it, and how many others are in the same
+position.
 
-Pure: from what a store shows to an answer in sentences. ``position`` is a stable name for
+Pure: it turns facts from a store into an answer in sentences. ``position`` is a stable name for
 programs; the sentences are for people and may be reworded.
 """
 
@@ -59,7 +60,7 @@ POSITIONS = {
 
 
 def why(about: WhyFacts) -> Explanation:
-    """Return why a job is where it is; of a scheduled one first for which tick it is."""
+    """Return why a job is where it is; for a schedule's job, first its tick."""
     answer = _why(about)
     if not about.may_tell_others:
         answer = msgspec.structs.replace(answer, others=0)
@@ -108,7 +109,7 @@ def why_document(row: StoredJob, answer: Explanation) -> Document:
 
 
 def _with_expiry(about: WhyFacts, answer: Explanation) -> Explanation:
-    """Return the answer with when the job expires, if it can."""
+    """Return the answer with the time at which the job expires, if it does."""
     end = about.row.expires_at
     if end is None:
         return answer
@@ -131,7 +132,7 @@ def _expired(about: WhyFacts) -> Explanation:
 def _cancelled(about: WhyFacts) -> Explanation:
     row, last = about.row, about.attempts[-1:]
     said = [f"It was cancelled {at_time(row.ended_at, about.now)}, {tries(row)}."]
-    if last and last[0].message:  # where it was, or why it gave itself up
+    if last and last[0].message:  # where it was, or why it gave up
         said += describe_last_end(last)
     return Explanation(position="cancelled", sentences=said, moves=_requeue(about))
 
@@ -159,7 +160,7 @@ def _dead(about: WhyFacts) -> Explanation:
 
 
 def _handed_back(about: WhyFacts) -> str:
-    """Say how many of its attempts were handed back, and so are of no budget."""
+    """Say how many of its attempts were handed back, and so are charged to no budget."""
     released = sum(one.repeats for one in about.attempts if one.outcome == OutcomeKind.RELEASED)
     return f", {released} of them handed back uncharged" if released else ""
 

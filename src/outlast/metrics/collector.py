@@ -1,7 +1,7 @@
-"""A look at a store as metric families: the names that docs/metrics.md lists, and no others.
+"""Turn a read of a store into metric families: the names in docs/metrics.md, and no others.
 
 No label ever holds a worker, a host, a tenant, an id, a key or a message: their number has no
-bound. Values whose labels turn out the same are added up, so that no series comes twice.
+bound. Values with the same labels are added up, so that no series occurs twice.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ Labels = tuple[str, ...]
 
 
 class LookCollector:
-    """What one look has shown, to be collected once. ``queues``, ``tasks``: names with labels."""
+    """The values of one read, to be collected once. ``queues``, ``tasks``: names with labels."""
 
     def __init__(self, look: Look, queues: Names, tasks: Names) -> None:
         self._look = look
@@ -158,8 +158,8 @@ def _cumulate(numbers: Sequence[int]) -> list[tuple[str, float]]:
 def _by_outcome(
     found: Iterable[Counted], kind: CountKind, known: Iterable[str]
 ) -> dict[Labels, float]:
-    """Return the numbers of a kind; what is known and was never counted is 0, so that a rate sees
-    the first."""
+    """Return the numbers of a kind; a known outcome that was never counted is 0, so that a rate
+    sees its first count."""
     counts: Counter[Labels] = Counter(dict.fromkeys([(each,) for each in known], 0))
     for each in found:
         if each.kind == kind:
@@ -182,9 +182,9 @@ def _fill(family: GaugeMetricFamily | CounterMetricFamily, values: Mapping[Any, 
 
 
 class Names:
-    """The names that have a label of their own: the first that were seen. Each is a series to keep
-    for those who store numbers. A name keeps its label as
-    long as the program runs, so that no counter falls because another name came first."""
+    """The names that have their own label: the first that were seen. Each is a series that a
+    Prometheus server has to store. A name keeps its label as long as the program runs, so that no
+    counter falls because another name came first."""
 
     def __init__(self, most: int) -> None:
         self._most = most

@@ -1,8 +1,8 @@
-"""The page that a Prometheus server reads, kept for a while: one look at the store for all readers.
+"""Make the page for Prometheus servers, kept for a while: one read of the store for all clients.
 
-Where the store cannot be read, the page says so (``outlast_store_up`` 0) and is still a page: a
-scrape that fails would look like an exporter that is gone. What was read before is not
-repeated then, since old numbers look like new ones.
+If the store cannot be read, the page says so (``outlast_store_up`` 0) and is still a page: a failed
+scrape would look like a missing exporter. It does not repeat earlier values then, since old numbers
+look like new ones.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
 
 KEEP_SECONDS = 15.0  # for which a page is kept
-LOOK_SECONDS = 10.0  # that one look may take: below the time that a Prometheus server waits
+LOOK_SECONDS = 10.0  # that one read may take: less than a Prometheus server waits
 
 
 class Exporter:
-    """Makes the page. ``look`` reads the store and raises StoreError where it cannot."""
+    """Makes the page. ``look`` reads the store and raises StoreError if it cannot."""
 
     def __init__(self, look: Callable[[], Awaitable[Look]], clock: Clock = SYSTEM) -> None:
         self._look = look
@@ -44,8 +44,8 @@ class Exporter:
         self._looked_at = 0.0
 
     async def page(self) -> bytes:
-        """Return the page; at most KEEP_SECONDS old. Readers who ask while it is made wait for it,
-        and one who leaves does not end the look."""
+        """Return the page, at most KEEP_SECONDS old. Clients that ask while it is made wait for it,
+        and a client that leaves does not end the read."""
         if self._page is None or (self._page.done() and self._clock.boot() >= self._good_until):
             self._page = asyncio.create_task(self._make(), name="outlast-exporter-look")
         return await asyncio.shield(self._page)
@@ -66,8 +66,8 @@ class Exporter:
 
 
 def render(look: LookCollector | None, looked_at: float) -> bytes:
-    """Return the page of one look; None: the store could not be read. ``looked_at``: when it was
-    read last, in seconds since 1970; 0: never."""
+    """Return the page of one read; None: the store could not be read. ``looked_at``: when it was
+    last read, in seconds since 1970; 0: never."""
     seen = () if look is None else look.collect()
     return write_text(chain(_describe_exporter(looked_at, is_up=look is not None), seen))
 
@@ -99,8 +99,8 @@ def _find_own_version() -> str:
 async def serving(
     make_page: Callable[[], Awaitable[bytes]], host: str, port: int
 ) -> AsyncIterator[int]:
-    """Serve the page over HTTP while the block runs, for ``outlast exporter``; give the port.
-    OSError where that cannot be had."""
+    """Serve the page over HTTP while the block runs, for ``outlast exporter``; yield the port.
+    OSError if the port is not available."""
 
     async def answer(path: str) -> Response:
         if path == "/metrics":

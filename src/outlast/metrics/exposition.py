@@ -1,8 +1,8 @@
-"""Metric families as the text that a Prometheus server reads.
+"""Write metric families as the text that a Prometheus server reads.
 
-prometheus_client's own writer looks again at each name and label of each line, which takes most of
-a scrape with thousands of series. Names here are plain, and the labels of one series come once for
-each of its lines: so each is escaped once.
+prometheus_client's own writer checks each name and label again for each line, which takes most of
+the time of a scrape with thousands of series. Names here are plain, and the lines of one series
+repeat its labels, so each label is escaped once.
 """
 
 from __future__ import annotations

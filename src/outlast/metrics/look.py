@@ -1,4 +1,4 @@
-"""One look at a store for the metrics: a few bounded reads, none of which meets a payload."""
+"""Read a store for the metrics: a few bounded reads, none of which touches a payload."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from outlast.store.statistics import Statistics
 
 
 class Look(msgspec.Struct, frozen=True, kw_only=True):
-    """What one look has shown; ``totals`` is what workers have counted since the store was made."""
+    """The values of one read; ``totals``: the workers' counts since the store was made."""
 
     statistics: Statistics
     workers: list[WorkerRow]
@@ -22,7 +22,7 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def read_look(store: Store) -> Look:
-    """Look at the store. Raises StoreError where it cannot be read."""
+    """Read the store. Raises StoreError if it cannot be read."""
     inspector = store.inspector
     return Look(
         statistics=await inspector.statistics(),

@@ -1,16 +1,16 @@
-"""The rules of a job's life, pure: no I/O, no clock, no randomness of their own.
+"""Defines the rules of a job's life as pure code, which has no I/O, clock or randomness.
 
-job.py        states and their transitions, a job's limits, and the facts that a decision needs
-lifecycle.py  what becomes of a job when an attempt ends, and who is charged
-crash.py      the crash report: why an attempt ended badly, bounded and redacted
-fingerprint.py  what alike deaths have in common, so that they can be counted and found
-suspects.py   which attempts are suspected of a shared death, and with whom each runs next
+job.py        the states of a job, its limits, and the facts that a decision needs
+lifecycle.py  decides the next state of a job when an attempt ends, and which budget is charged
+crash.py      the crash report, bounded and redacted: why an attempt ended badly
+fingerprint.py  gives similar deaths one fingerprint, so that they can be counted and found
+suspects.py   chooses the suspects of a shared death, and the cohort that each runs with next
 schedule.py   when a schedule fires: its ticks, from a cron expression or a period
-schedule_plan.py  which ticks of a due schedule are fired, and which are missed
-schedule_owed.py  ticks that a pause or a change has passed over, and their count
+schedule_plan.py  decides which ticks of a due schedule are fired and which are missed
+schedule_owed.py  counts the ticks that a pause or a change has passed over
 cron.py       cron expressions: the wall times that match, and their instants in a zone
-zone.py       time zones: what the clocks show at an instant, and where they change
-pause.py      what is paused, and whether a job is
-watch.py      which workers watch over all others, and when another one steps in
-lease.py      how long a worker trusts its lease, and when its observers call it gone
+zone.py       time zones: the wall time at an instant, and the changes of the clocks
+pause.py      the pauses in force, and whether one applies to a job
+watch.py      chooses the workers that watch over all others
+lease.py      how long a worker trusts its lease, and when its observers declare it gone
 """

@@ -1,6 +1,6 @@
-"""The crash report: why an attempt ended badly, as structured evidence.
+"""Defines the crash report: structured evidence of why an attempt ended badly.
 
-Built from what is known at the death; bounded and sanitised here, because the output of
+A report holds what is known at the death. It is bounded and sanitised here, because the output of
 dying processes may contain NULs and lone surrogates, which no store accepts.
 """
 
@@ -18,7 +18,7 @@ import msgspec
 
 TEXT_MAX = 16_384  # characters of a traceback or of the stacks
 LINE_MAX = 2_000  # characters of a message or of one line of output
-CUT_BYTES = 7_900  # a line of output that has as many may have lost its beginning
+CUT_BYTES = 7_900  # a line of output of this length may have lost its beginning
 OUTPUT_LINES_MAX = 50
 NEIGHBOURS_MAX = 50
 ITEMS_MAX = 50  # of any other list
@@ -75,13 +75,13 @@ def charge_of(kind: CrashKind) -> Charge:
 
 
 class Kept(NamedTuple):
-    """How a field of a report is kept, where the defaults are not right for it.
+    """How a field of a report is kept, where it differs from the defaults.
 
     Attributes:
-        characters: of a text, or of each text of a list.
-        items: of a list; ``last``: those at its end, not at its beginning.
-        end: of a text that is too long its end is kept, not its beginning and its end: what comes
-            before was cut off unseen, and may be a piece of a secret.
+        characters: the most characters of a text, or of each text in a list.
+        items: the most items of a list; ``last``: keep those at its end, not at its beginning.
+        end: a text that is too long keeps only its end, not its beginning and its end: the text
+            before it was cut off unseen, and the beginning may be a piece of a secret.
         own: the text comes from Outlast or its operator, not from user code, and is not redacted.
     """
 
@@ -162,7 +162,7 @@ class Crash(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     outlast: str | None = None
 
 
-# What is done to a field of a report before it is stored follows from its type: a text is bounded,
+# The type of a field decides how it is edited before the report is stored: a text is bounded,
 # sanitised and redacted, a list is bounded. A type that has no rule is refused (_edit_of). The
 # table lists only the fields that are kept differently.
 _OWN = Kept(own=True)
@@ -222,8 +222,8 @@ def redact(crash: C, hide: Callable[[str], str]) -> C:
 
 
 def _hide_in_line(line: str, hide: Callable[[str], str]) -> str:
-    """Return a line of output redacted. Of one that may have been cut only what comes from its last
-    bytes is kept: what it begins with may be a piece of a secret that no pattern matches."""
+    """Return a line of output redacted. A line that may have been cut keeps only the text of its
+    last bytes: its beginning may be a piece of a secret that no pattern matches."""
     hidden = hide(line)
     whole = line.encode(errors="replace")
     if len(whole) < CUT_BYTES:

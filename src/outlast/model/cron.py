@@ -1,14 +1,15 @@
-"""Cron expressions: which wall times they match, and at which instants that is in a zone.
+"""Reads cron expressions: the wall times that they match, and the instants of these in a zone.
 
-cronsim reads an expression and walks the calendar, always on wall times without a zone. The changes
-of the clocks are dealt with here, since what cronsim answers about them depends on where it begins
-(it may return an instant of the past in a repeated hour, and may step over ticks where the clocks
+cronsim reads an expression and walks the calendar, always on wall times without a zone. This module
+handles the changes of the clocks, since cronsim's answers about them depend on where it begins (it
+may return an instant of the past in a repeated hour, and may step over ticks where the clocks
 change by half an hour). The rules are those of Debian's cron:
 
 - An expression whose minute and hour both name times (``30 2 * * *``) fires once for each match: at
-  the first of two instants, and for a time that is passed over as soon as the clocks have changed.
-- One whose minute or hour begins with ``*`` is about what the clock shows at each moment: times
-  that are passed over do not fire, and times that come twice fire twice.
+  the first instant of a time that comes twice, and as soon as the clocks have changed for a time
+  that they skip.
+- An expression whose minute or hour begins with ``*`` follows the clock: times that the clock skips
+  do not fire, and times that come twice fire twice.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ ALIASES = {
     "@monthly": "0 0 1 * *",
     "@yearly": "0 0 1 1 *",
 }
-_FIELDS = (  # name, what it takes, the largest step that means anything
+_FIELDS = (  # name, the values it takes, the largest step that means anything
     ("minute", "0-59", 59),
     ("hour", "0-23", 23),
     ("day of the month", "1-31 or L for the last", 31),
@@ -48,9 +49,9 @@ class Cron:
     """A cron expression of five fields, checked.
 
     Attributes:
-        text: as it was written.
-        follows_clock: whether it is about what the clock shows at each moment (minute or hour
-            begins with ``*``), and so loses or repeats ticks where the clocks change.
+        text: the expression as it was written.
+        follows_clock: whether the minute or hour begins with ``*``, so that ticks are lost or
+            repeated where the clocks change.
         is_hourly: whether it fires in every hour of a day that it matches.
     """
 
@@ -70,8 +71,8 @@ class Cron:
             raise _never(text)
 
     def walls_after(self, wall: datetime) -> Iterator[datetime]:
-        """Yield the wall times that match, in order, each later than ``wall``; it ends where the
-        calendar does, or where 50 years have no match."""
+        """Yield the wall times that match and are later than ``wall``, in order. It ends where the
+        calendar ends, or after 50 years without a match."""
         walk = copy.copy(self._parsed)
         walk.dt = wall.replace(microsecond=0)
         try:
@@ -80,7 +81,7 @@ class Cron:
             return
 
     def next_after(self, instant: float, zone: ZoneInfo) -> float | None:
-        """Return the first tick later than an instant; None: there is none in the calendar."""
+        """Return the first tick later than an instant, or None if the calendar has none."""
         begin = math.floor(instant)
         try:
             wall = wall_at(zone, begin)
@@ -99,7 +100,7 @@ class Cron:
         return None
 
     def _by_clock(self, begin: int, wall: datetime, zone: ZoneInfo) -> int | None:
-        """Go on from a change of the clocks within a day, as it may repeat earlier wall times."""
+        """Continue from a change of the clocks within a day: it may repeat earlier wall times."""
         change = next_change(zone, begin, begin + DAY)
         if change is None:
             return self._first_shown(begin, wall, zone)
@@ -118,12 +119,12 @@ class Cron:
 
 @lru_cache(maxsize=4096)
 def cron_of(text: str) -> Cron:
-    """Return the expression, read once. ConfigError names the field that is wrong."""
+    """Return the expression, parsed once and cached. ConfigError names the field that is wrong."""
     return Cron(text)
 
 
 def check_text(text: object) -> str:
-    """Return what may be an expression; ConfigError for what is no short ASCII text."""
+    """Return the text of an expression; ConfigError if it is not a short ASCII text."""
     if not isinstance(text, str) or len(text) > CRON_MAX or not text.isascii():
         raise ConfigError(f"cron must be a text such as '30 2 * * *', not {ascii(text)[:80]}")
     return text
@@ -149,7 +150,7 @@ def _fields_of(text: str) -> list[str]:
 
 
 def _parse(text: str, fields: list[str]) -> CronSim:
-    """Return what cronsim reads. Each field is tried alone first, so that an error can name it."""
+    """Return cronsim's form of it. Each field is tried alone first, so that errors can name it."""
     for position, (name, takes, most) in enumerate(_FIELDS):
         alone = ["*"] * len(_FIELDS)
         alone[position] = field = fields[position]
@@ -160,7 +161,7 @@ def _parse(text: str, fields: list[str]) -> CronSim:
                 f" lists, ranges and steps up to /{most}"
             )
     parsed = _read(" ".join(fields))
-    if parsed is None:  # the only thing that fields can be wrong about together
+    if parsed is None:  # the only error that fields can have together
         raise _never(text)
     return parsed
 

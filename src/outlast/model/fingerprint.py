@@ -1,7 +1,8 @@
-"""What deaths have in common: those of one task, kind, exception and place of the user's code.
+"""Gives deaths of the same task, kind, exception and place in the user's code one fingerprint.
 
-A dead job carries the fingerprint of its last end, so that a store finds and counts alike deaths by
-an index. Lines are left out, and folders above the last one: a new release moves both.
+A dead job carries the fingerprint of its last end, so that a store finds and counts similar deaths
+by an index. A fingerprint contains no line numbers, and no folders above the last one: a new
+release moves both.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ _ATTEMPT = " in outlast_attempt_"  # the frame that names an attempt (``runner.s
 
 
 def fingerprint_of(task: str, outcome: str, crash: Crash | None) -> str:
-    """Return what ends alike have in common, as 16 hexadecimal digits. ``outcome``: the word on the
+    """Return the fingerprint of an end, as 16 hexadecimal digits. ``outcome``: the word on the
     attempt's row."""
     told = ("", "") if crash is None else (crash.exception or "", find_place(crash) or "")
     text = "\0".join((task, outcome, *told))
@@ -29,8 +30,9 @@ def fingerprint_of(task: str, outcome: str, crash: Crash | None) -> str:
 
 
 def find_place(crash: Crash) -> str | None:
-    """Return the innermost frame of the user's own code, ``shop/jobs.py in render``: of what was
-    raised, else of where the attempt stood. Where all frames are of libraries, the innermost."""
+    """Return the innermost frame of the user's own code, ``shop/jobs.py in render``, from the
+    traceback of the exception, else from the attempt's stack. If all frames are of libraries,
+    return the innermost one."""
     frame = _decisive_frame(crash)
     return None if frame is None else f"{_short(frame[0])} in {frame[2]}"
 
@@ -42,14 +44,14 @@ def find_line(crash: Crash) -> str | None:
 
 
 def find_line_of_death(crash: Crash | None) -> str | None:
-    """Return that line of a process that died, whose message does not say where it was."""
+    """Return that line for a process that died: its message does not say where it was."""
     is_death = crash is not None and crash.kind in PROCESS_DEATHS
     return find_line(crash) if crash is not None and is_death else None
 
 
 def own_stack(stacks: str) -> tuple[str, int]:
-    """Return the stack by which a death is placed, without the frames of Outlast that called the
-    task, and how many other threads there are."""
+    """Return the stack that shows the place of a death, without the frames of Outlast that called
+    the task, and the number of other threads."""
     own, ours, _ = _decisive_stack(stacks).partition(_ATTEMPT)
     others = sum(bool(_FRAME.search(part)) for part in stacks.split("\n\n")) - bool(own)
     return own.rpartition("\n")[0] if ours else own, others
@@ -68,9 +70,9 @@ def _short(path: str) -> str:
 
 
 def _decisive_stack(stacks: str) -> str:
-    """Return the stack of the thread that a fatal signal met, if it runs the user's code; else that
-    of the attempt, since a signal to the process meets the main thread, wherever it came from; else
-    the first with frames (``runner.stacks.own_first``)."""
+    """Return the stack of the thread that received a fatal signal, if that thread runs the user's
+    code; else the stack of the attempt, since a signal to the process reaches the main thread,
+    whichever thread caused it; else the first stack with frames (``runner.stacks.own_first``)."""
     parts = [part for part in stacks.split("\n\n") if _FRAME.search(part)]
     met = [part for part in parts if part.startswith(_CURRENT)] if _FATAL in stacks else []
     ranked = [*met, *(part for part in parts if _ATTEMPT in part), *parts]

@@ -1,4 +1,4 @@
-"""What a job is: its states, the limits copied to its row, and the facts a decision needs."""
+"""Defines a job's states, the limits copied to its row, and the facts that a decision needs."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ import msgspec
 
 PRIORITY_MIN, PRIORITY_MAX = -100, 100
 ALONE_IN_RUNNER, ALONE_IN_WORKER = 1, 2  # values of ``solo``; 0 shares
-SHELL_TASK = "outlast.shell"  # runs a command, in workers with --shell and in no others
+SHELL_TASK = "outlast.shell"  # runs a command, only in workers with --shell
 
-# Of keys by which ticks skip each other. No other job can have one that begins so: it would stop
-# the schedule. The functions for SQL (outlast_enqueue_v1) say the same.
+# Prefixes of the keys that keep ticks of one schedule from overlapping. No other job may have a key
+# with such a prefix: it would stop the schedule. The functions for SQL (outlast_enqueue_v1) refuse
+# the same prefixes.
 TICKS_KEY, BACKFILL_KEY = "outlast:schedule:", "outlast:backfill:"
 
 
@@ -85,14 +86,14 @@ OF_ONE_JOB = frozenset({"schedule", "tick", "backfill", "meta", "labels"})
 
 
 class JobFacts(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What ``decide`` must know of a running job.
+    """The facts about a running job that ``decide`` needs.
 
     Attributes:
-        task: its name; "" where alike deaths need not be told apart by it.
+        task: its name; "" where the task need not be part of the fingerprint.
         solo: 0 shares a runner with others, 1 runs alone in one (with its cohort, while that has
             more than one member), 2 runs alone in its whole worker.
-        incident: the shared death that it is suspected of, named by the lowest token in it.
-        cohort: those suspects of the incident that run together, named in the same way.
+        incident: the shared death that the job is suspected of, named by the lowest token in it.
+        cohort: the suspects of the incident that run together, named in the same way.
     """
 
     job_id: int

@@ -1,9 +1,8 @@
-"""Leases, seen from both sides: how long the holder trusts it, and when others declare the holder
-gone.
+"""Judges a lease from both sides: how long the holder trusts it, and when others call it gone.
 
-The holder's trust ends before anyone else may act, because it is anchored at the moment
-*before* the renewal was sent and ends a margin early, while an observer starts counting only
-after it has *seen* the beat. No clock is compared with another one.
+The holder's trust ends before anyone else may act: it counts from *before* the renewal was sent and
+ends a margin early, while an observer starts counting only after it has *seen* the beat. No clock
+is compared with another one.
 
     holder    asked ──────────── stop ── 3 s ── kill (90 %) ─┐ lease
     observer          seen ──────────────────────────────────────────┘ gone
@@ -19,22 +18,22 @@ import msgspec
 from outlast.errors import ConfigError
 
 KILL_FRACTION = 0.9
-STOP_FRACTION, STOP_SECONDS_MAX = 0.1, 3.0  # to stop before the kill: of the lease, and at most
-GAP_FRACTION = 0.5  # looks further apart than this much of the lease: observing starts over
-ABSENT_BEATS = 1.75  # heartbeats without presence and beat, after which a worker is gone
-ABSENT_GAP_BEATS = 0.75  # looks further apart than this many heartbeats: observing starts over
-ABSENT_LOOK_SECONDS, ABSENT_LOOK_BEATS = 0.5, 0.25  # the pause between looks while one is absent
-STEP_SECONDS = 2.0  # that a clock may be ahead or behind in all and still be in step
-STEADY_GAP_SECONDS = 15.0  # between two looks at a clock; longer ones start over
+STOP_FRACTION, STOP_SECONDS_MAX = 0.1, 3.0  # stop before kill: share of lease, and at most
+GAP_FRACTION = 0.5  # of the lease: longer gaps between two scans restart observing
+ABSENT_BEATS = 1.75  # heartbeats without presence or beat, after which a worker is gone
+ABSENT_GAP_BEATS = 0.75  # heartbeats: longer gaps between two scans restart observing
+ABSENT_LOOK_SECONDS, ABSENT_LOOK_BEATS = 0.5, 0.25  # between two scans while a worker is absent
+STEP_SECONDS = 2.0  # total drift of a clock that still counts as in step
+STEADY_GAP_SECONDS = 15.0  # between two readings of a clock; a longer gap starts over
 PATIENCE_SECONDS_MAX, PATIENCE_FRACTION = 30.0, 1 / 3  # for an answer: at most; of the lease
-PAUSE_BEATS, PAUSE_SECONDS = 1.25, 3.0  # between two beats seen: more of both together is a pause
-LOOK_SECONDS = 1.0  # between two looks at all workers; less where one has a short lease
-LOOK_FRACTION = 1 / 6  # how much of a lease may pass between two looks at its holder
+PAUSE_BEATS, PAUSE_SECONDS = 1.25, 3.0  # between two beats: more than both together is a pause
+LOOK_SECONDS = 1.0  # between two scans of all workers; less if a worker has a short lease
+LOOK_FRACTION = 1 / 6  # share of a lease that may pass between two scans of its holder
 
 
 class DeathCause(StrEnum):
-    """By what a worker was found gone. Silence, and a lock in the database that is gone, may be
-    wrong about a worker that still runs: a network that cuts its connections looks the same."""
+    """The evidence that a worker is gone. Silence or a lost lock in the database may be wrong about
+    a worker that still runs: a network that cuts its connections looks the same."""
 
     LOCK_FILE = "lock_file"
     TETHER = "tether"
@@ -44,12 +43,12 @@ class DeathCause(StrEnum):
 
     @property
     def proven(self) -> bool:
-        """Whether its processes are known to be gone, and not only unheard of."""
+        """Whether the worker's processes are known to be gone, not only silent."""
         return self in {DeathCause.LOCK_FILE, DeathCause.TETHER, DeathCause.RESTARTED}
 
     @property
     def sentence(self) -> str:
-        """What people are told, of "it"."""
+        """The sentence for people, with "it" for the worker."""
         return _SENTENCES[self]
 
 
@@ -63,7 +62,7 @@ _SENTENCES = {
 
 
 class LeaseTerms(msgspec.Struct, frozen=True):
-    """A worker's own beat and lease, in seconds. Raises ConfigError if they cannot work."""
+    """A worker's own heartbeat and lease, in seconds. Raises ConfigError if they cannot work."""
 
     heartbeat: float = 2.0
     lease: float = 60.0
@@ -79,15 +78,15 @@ class LeaseTerms(msgspec.Struct, frozen=True):
 
 
 def patience(lease: float) -> float:
-    """Return for how many seconds a worker with this lease waits for an answer of the store."""
+    """Return the seconds that a worker with this lease waits for an answer of the store."""
     return min(PATIENCE_SECONDS_MAX, lease * PATIENCE_FRACTION)
 
 
 class Trust:
-    """How long a holder may act on its lease, on the clock that it hands in.
+    """How long a holder may act on its lease, on the holder's own clock.
 
-    At ``stop_at`` attempts are to be stopped. At ``kill_at`` runners are to be gone: the end of
-    their tether.
+    At ``stop_at`` attempts must be stopped. At ``kill_at``, the end of the tether, runners must be
+    gone.
     """
 
     def __init__(self, terms: LeaseTerms, asked_at: float) -> None:
@@ -100,11 +99,11 @@ class Trust:
         self.stop_at = self.kill_at - min(STOP_SECONDS_MAX, self._terms.lease * STOP_FRACTION)
 
     def holds(self, now: float) -> bool:
-        """Whether attempts may go on."""
+        """Whether attempts may continue."""
         return now < self.stop_at
 
     def renewed(self, asked_at: float) -> None:
-        """Extend by a renewal that was *asked* at this time and granted.
+        """Extend the trust by a renewal that was *requested* at this time and granted.
 
         A lapsed trust is never extended: by then others may have acted.
         """
@@ -113,8 +112,8 @@ class Trust:
 
 
 class Presence(StrEnum):
-    """What one look shows of a worker's lock in the database. ``unknown`` proves nothing: it has
-    none, or took it under another incarnation of the database than the present one."""
+    """The state of a worker's lock in the database. ``unknown`` proves nothing: the worker has no
+    lock, or took it under another incarnation of the database than the present one."""
 
     HELD = "held"
     ABSENT = "absent"
@@ -124,16 +123,16 @@ class Presence(StrEnum):
 class SteadyClock:
     """Whether a store's clock may judge how long an attempt has run: only while it is in step.
 
-    A hard deadline is the store's now at the claim plus the timeout. The store's clock can be
-    stepped, and a failover can bring another clock. So a look at it counts only if it has run in
-    step with the observer's own boot clock, by looks without a gap, for at least the time that is
-    to be judged (timeout and slack). Then a healthy attempt is never judged overdue: if it was
-    claimed within that time, its deadline was written by a clock that has been in step since,
-    and what that clock says has passed has passed, to within twice ``STEP_SECONDS``; if it was
+    A hard deadline is the store's time at the claim plus the timeout. The store's clock can be
+    stepped, and a failover can bring another clock. So a reading of it counts only if the clock has
+    run in step with the observer's own boot clock, by readings without a gap, for at least the time
+    to be judged (timeout and slack). Then a healthy attempt is never judged overdue. If it was
+    claimed within that time, its deadline was written by a clock that has been in step since, and
+    the time that this clock shows has really passed, to within twice ``STEP_SECONDS``. If it was
     claimed before, then that whole time, and so its timeout and slack, have passed on the
     observer's own clock, regardless of its deadline. The slack must be more than twice
-    ``STEP_SECONDS``. What two looks cannot see is a step and its way back between them, less than
-    ``STEADY_GAP_SECONDS`` apart, with a claim in the middle of it.
+    ``STEP_SECONDS``. Two readings less than ``STEADY_GAP_SECONDS`` apart cannot show a step that is
+    undone between them, with a claim in the middle of it.
     """
 
     def __init__(self) -> None:
@@ -141,7 +140,7 @@ class SteadyClock:
         self._since = self._looked_at = float("-inf")
 
     def look(self, boot: float, store_now: float) -> None:
-        """Take in one look: both clocks at the same moment, in seconds."""
+        """Take one reading of both clocks at the same moment, in seconds."""
         gap = boot - self._looked_at > STEADY_GAP_SECONDS
         if gap or abs(store_now - boot - self._offset) >= STEP_SECONDS:
             self._offset, self._since = store_now - boot, boot
@@ -152,22 +151,22 @@ class SteadyClock:
         self._looked_at = float("-inf")
 
     def covers(self, seconds: float) -> bool:
-        """Whether it has been in step for so long, up to the last look."""
+        """Whether the clock has been in step for that long, up to the last reading."""
         return self._looked_at - self._since >= seconds
 
 
 class Beating:
-    """For how long each worker was seen to beat without a pause, by looks on one boot clock.
+    """Measures how long each worker has been beating without a pause, by scans on one boot clock.
 
-    Only that proves that a worker had the time to do its work: one that was stopped for a while
-    beats at once when it goes on, before it has handed in what ended meanwhile.
+    Only that proves that a worker had time for its work: a worker that was stopped for a while
+    beats at once when it continues, before it has handed in the attempts that ended meanwhile.
     """
 
     def __init__(self) -> None:
         self._seen: dict[int, _Beats] = {}
 
     def look(self, now: float, signs: Iterable[Sign]) -> None:
-        """Take in one look at all workers."""
+        """Take one scan of all workers."""
         self._seen = {sign.worker_id: self._beats(now, sign) for sign in signs}
 
     def forget(self) -> None:
@@ -175,8 +174,8 @@ class Beating:
         self._seen.clear()
 
     def last_beat(self, worker_id: int, after: float) -> float:
-        """Return when the last beat was seen of a worker that had then beaten for ``after``
-        seconds; of any other, minus infinity."""
+        """Return when the last beat of a worker was seen, if it had been beating for ``after``
+        seconds by then; else minus infinity."""
         beats = self._seen.get(worker_id)
         if beats is None or beats.last_at - beats.since < after:
             return float("-inf")
@@ -193,8 +192,8 @@ class Beating:
 
 
 class Sign(msgspec.Struct, frozen=True):
-    """What one look shows of one worker: its counter and its own terms, in seconds.
-    ``incarnation``: of the database, under which its presence was taken."""
+    """One worker as a scan shows it: its counter and its own terms, in seconds. ``incarnation``:
+    the incarnation of the database under which the worker took its presence."""
 
     worker_id: int
     beat: int
@@ -222,15 +221,15 @@ class _Watched:
 class Observer:
     """The observer's rule, as in Kubernetes leader election (client-go, leaderelection).
 
-    A worker is gone when its counter was seen unchanged for that worker's own lease on the
-    observer's own clock, by looks without a gap.
+    A worker is gone when its counter stayed unchanged for that worker's own lease on the observer's
+    own clock, by scans without a gap.
     """
 
     def __init__(self) -> None:
         self._watched: dict[int, _Watched] = {}
 
     def look(self, now: float, signs: Iterable[Sign]) -> list[Sign]:
-        """Take in one look at all workers; return those that are gone by the rule."""
+        """Take one scan of all workers; return those that are gone by the rule."""
         signs = list(signs)
         gone = [sign for sign in signs if self._is_gone(now, sign)]
         seen = {sign.worker_id for sign in signs}
@@ -251,10 +250,10 @@ class Observer:
 
     @staticmethod
     def _gap(now: float, watched: _Watched, sign: Sign) -> bool:
-        """Whether the store may have been out of sight, for the worker as well.
+        """Whether the store may have been unreachable, for the worker as well.
 
-        Half of a lease and one heartbeat (at most a third) are less than the lease: a stall of
-        the store that passes for no gap cannot make a worker that beats look silent.
+        Half of a lease and one heartbeat (at most a third) are less than the lease: a stall of the
+        store that is too short to count as a gap cannot make a beating worker look silent.
         """
         return now - watched.looked_at > sign.lease * GAP_FRACTION
 
@@ -267,19 +266,20 @@ class _Absent(msgspec.Struct):
 
 
 class PresenceObserver:
-    """Who is gone by presence: in every look the lock was absent, the counter unchanged and the
-    incarnation the same, over more than ABSENT_BEATS heartbeats of that worker, without a gap.
+    """Finds workers that are gone by presence: in every scan the lock was absent, the counter
+    unchanged and the incarnation the same, over more than ABSENT_BEATS heartbeats of that worker,
+    without a gap.
 
-    Why a worker that lives is not called gone. Its lock is absent only while it reconnects, and
-    it still beats, on a connection of its own: once in each heartbeat, with a retry soon after a
-    beat that failed. So two looks that are further apart than one heartbeat see another counter,
-    unless the store was away from the worker too. A failed look or a long pause between two looks
-    shows that; what may pass unseen (a gap) and one heartbeat are together no more than the span.
-    A database that was restarted, or a standby that was promoted, knows no worker's lock: it is
-    another incarnation, under which a worker is absent only after it was present.
+    Why a live worker is never declared gone: its lock is absent only while it reconnects, and it
+    still beats on a separate connection, once in each heartbeat, with a retry soon after a failed
+    beat. So two scans that are further apart than one heartbeat see different counters, unless the
+    worker could not reach the store either. A failed scan or a long pause between two scans shows
+    that; the longest unnoticed pause (a gap) and one heartbeat together are no more than the span.
+    A restarted database or a promoted standby holds no worker's lock: it is another incarnation,
+    under which a worker is absent only after it was present.
 
-    The span counts from the answer of the first look to the asking of the last: both were then
-    within it, however slow the store is.
+    The span counts from the answer to the first scan to the request of the last one, so that it is
+    never overestimated, however slow the store is.
     """
 
     def __init__(self) -> None:
@@ -287,9 +287,9 @@ class PresenceObserver:
         self.pause: float | None = None
 
     def look(self, asked_at: float, now: float, signs: Iterable[Sign]) -> list[Sign]:
-        """Take in one look, asked for and answered at these times; return those that are gone.
+        """Take one scan, requested and answered at these times; return the workers that are gone.
 
-        ``pause`` is then in how many seconds the next look is wanted; None: at leisure.
+        ``pause`` then holds the seconds until the next scan should run; None: no hurry.
         """
         absent = [sign for sign in signs if sign.presence is Presence.ABSENT]
         self._absent = {sign.worker_id: self._watched(now, sign) for sign in absent}

@@ -1,6 +1,6 @@
-"""What is paused: nothing of a paused queue, task or tenant starts. Pure.
+"""Defines pauses: no job of a paused queue, task or tenant starts. Pure.
 
-Workers act on what they know (``Pauses``); which of it they know is told by its ``version``.
+Workers act on the ``Pauses`` that they know; the ``version`` identifies them.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import msgspec
 
 
 class PauseKind(StrEnum):
-    """What a pause is of. ``all`` has no name: it is of every job."""
+    """What a pause stops. ``all`` has no name: it stops every job."""
 
     QUEUE = "queue"
     TASK = "task"
@@ -21,9 +21,9 @@ class PauseKind(StrEnum):
 
 
 class Pause(msgspec.Struct, frozen=True, kw_only=True):
-    """One pause, in force until it is resumed. ``id`` rises, and is another one when the same is
-    paused again. ``paused_at``: seconds since 1970, of the first time. ``stop``: attempts that run
-    are asked to stop, too."""
+    """One pause, in force until it is resumed. ``id`` rises: a later pause of the same kind and
+    name has a new one. ``paused_at``: seconds since 1970 at which it was first paused. ``stop``:
+    running attempts are asked to stop, too."""
 
     id: int
     kind: PauseKind
@@ -38,9 +38,9 @@ class Pauses:
     """All pauses that are in force at one moment.
 
     Attributes:
-        listed: they, by id.
-        version: names this very set; "" is none.
-        queues, tasks, tenants: the names of those that are paused.
+        listed: the pauses, by id.
+        version: identifies this set; "" for no pauses.
+        queues, tasks, tenants: the paused names.
         has_all: whether everything is.
     """
 
@@ -54,7 +54,7 @@ class Pauses:
         self.has_all = any(pause.kind is PauseKind.ALL for pause in self.listed)
 
     def find(self, queue: str, task: str, tenant: str | None) -> Pause | None:
-        """Return the first pause that a job of these is under; None: it is not paused."""
+        """Return the first pause that applies to such a job, or None if it is not paused."""
         if not self.listed:
             return None
         names = {
@@ -70,5 +70,5 @@ NO_PAUSES = Pauses()
 
 
 def is_acknowledged(pause_id: int, version: str | None) -> bool:
-    """Whether a worker that has acknowledged this version acknowledges the pause."""
+    """Whether a worker that has acknowledged this version has acknowledged the pause."""
     return version is not None and str(pause_id) in version.split(",")

@@ -1,7 +1,7 @@
-"""When a schedule fires: its *ticks*, the planned instants, from a cron expression or a period.
+"""Computes a schedule's *ticks*, the planned instants, from a cron expression or a period.
 
-A tick is a whole second. The spread that ``jitter`` adds is not part of it: a tick names the same
-instant on every host, so that a store can hold two hosts to one job for each tick.
+A tick is a whole second. It does not include the ``jitter``: a tick is the same instant on every
+host, so that a store can hold two hosts to one job for each tick.
 """
 
 from __future__ import annotations
@@ -33,17 +33,18 @@ JITTER_MAX = float(DAY)
 class Spec(
     msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
 ):
-    """When a schedule fires. Raises ConfigError, naming the field, for what cannot work.
+    """When a schedule fires. Raises ConfigError, naming the field, for values that cannot work.
 
-    Its JSON form is that of msgspec; reading one back raises ConfigError where this host cannot
-    work with it, because it lacks the zone, for example, and DecodeError for a field of a later
-    release, which may change when it fires.
+    Its JSON form is that of msgspec. Reading it back raises ConfigError where this host cannot work
+    with it, because it lacks the zone, for example, and DecodeError for a field of a later release,
+    which may change when the schedule fires.
 
     Attributes:
         cron: five fields, or ``@hourly``, ``@daily``, ``@weekly``, ``@monthly``, ``@yearly``.
         every: whole seconds between two ticks, counted from 1970; instead of ``cron``.
-        zone: whose clocks ``cron`` is about, such as ``Europe/Berlin``.
-        jitter: seconds by which a job may be due later than its tick, each by its own share.
+        zone: the zone of ``cron``'s wall times, such as ``Europe/Berlin``.
+        jitter: the most seconds by which a job is due later than its tick; each job has its own
+            share.
     """
 
     cron: str | None = None
@@ -65,7 +66,7 @@ class Spec(
     def next_after(self, instant: float) -> float | None:
         """Return the first tick later than an instant (seconds since 1970).
 
-        None: there is none, as the calendar ends or 50 years have no match.
+        None if the calendar ends or 50 years have no match.
         """
         if not math.isfinite(instant):
             return None
@@ -85,8 +86,8 @@ class Spec(
         return takewhile(lambda tick: tick < end, self.ticks_after(math.ceil(start) - 1))
 
     def due(self, name: str, tick: float) -> float:
-        """Return when the job of this tick is due: the tick and its share of the jitter, which
-        follows from the schedule's name and the tick, and so is the same on every host."""
+        """Return when the job of this tick is due: the tick plus its share of the jitter, which
+        depends only on the schedule's name and the tick, and so is the same on every host."""
         seed = blake2b(f"{name}\0{tick:.0f}".encode("utf-8", "replace"), digest_size=8).digest()
         return tick + self.jitter * (int.from_bytes(seed) / 2**64)
 
@@ -97,13 +98,13 @@ class Spec(
     def disturbances(self, start: float, days: int = 366) -> Iterator[Disturbance]:
         """Yield the changes of the clocks in the next days that skip, merge or repeat ticks.
 
-        A tick that is only late, such as 02:30 on a night without it, is none; nor are the ticks
-        of an expression that fires in every hour: they come at the same distance as always.
+        A tick that is only late, such as 02:30 on a night without it, is not a disturbance; nor are
+        the ticks of an expression that fires in every hour: they keep their usual distance.
         """
         if self.cron is None or self._cron.is_hourly:
             return
         at = math.floor(start)
-        day = at - at % DAY  # so that all schedules of a zone ask for the same changes all day
+        day = at - at % DAY  # all schedules of a zone ask for the same, cached changes all day
         for change in changes_between(zone_of(self.zone), day, day + (days + 1) * DAY):
             if at < change <= at + days * DAY:
                 yield from _disturbances_at(self, self._cron, change)
@@ -115,8 +116,8 @@ class Spec(
 
 
 class Disturbance(msgspec.Struct, frozen=True):
-    """What a change of the clocks does to the ticks of one day: ``skipped``, ``merged`` into one
-    or ``repeated``. ``walls``: the wall times that it concerns."""
+    """The effect of a clock change on the ticks of one day: ``skipped``, ``merged`` into one or
+    ``repeated``. ``walls``: the affected wall times."""
 
     change: float
     kind: str

@@ -1,8 +1,8 @@
-"""Ticks that are owed: those that passed while a schedule was paused, or until it was changed.
+"""Counts the ticks that passed while a schedule was paused, or until it was changed.
 
-The store reads no specs. Where it moves a schedule on without a plan, it notes from which instant
-to which one it passes over the ticks of which spec, a line for each: ``SINCE UNTIL SPEC``. The next
-worker that plans counts them as missed, in the commit of its firing. Pure.
+The store reads no specs. When it advances a schedule without a plan, it notes the span and the spec
+whose ticks it passes over, one line for each: ``SINCE UNTIL SPEC``. The next worker that plans
+counts these *owed* ticks as missed, in the commit of its firing. Pure.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ _BAD = (ConfigError, ValueError, ArithmeticError, RecursionError)
 
 
 def owe(owed: str, since: float, until: float, spec: str, most: int) -> str:
-    """Return what is owed with the ticks of a spec that are later than ``since`` and up to
-    ``until``. Ticks are whole seconds, and so are the bounds. What would be longer than ``most``
-    characters stays as it is."""
+    """Return the text of what is owed, with the ticks of a spec that are later than ``since`` and
+    up to ``until`` added. Ticks are whole seconds, and so are the bounds. A text that would be
+    longer than ``most`` characters is returned unchanged."""
     first, last = int(since), int(until)
     if last <= first or len(owed) + len(spec) > most:
         return owed
@@ -30,8 +30,8 @@ def owe(owed: str, since: float, until: float, spec: str, most: int) -> str:
 
 
 def count_owed(owed: str, read: Callable[[str], Spec]) -> tuple[int, str]:
-    """Return how many ticks that are owed have passed, and what is left to count, if they are too
-    many to be counted at once."""
+    """Return the number of owed ticks, and the rest to count later if they are too many to be
+    counted at once."""
     passed = 0
     while owed and passed < LOOK_TICKS:
         line, _, rest = owed.partition("\n")
@@ -41,8 +41,8 @@ def count_owed(owed: str, read: Callable[[str], Spec]) -> tuple[int, str]:
 
 
 def _count_line(line: str, read: Callable[[str], Spec]) -> tuple[int, str]:
-    """A line that cannot be read here counts nothing: to wait for a host that can would hold the
-    schedule up."""
+    """A line that this host cannot read counts as nothing: waiting for a host that can read it
+    would hold up the schedule."""
     try:
         since, until, spec = line.split(" ", 2)
         passed, reached = count_passed(read(spec), float(since), float(until))

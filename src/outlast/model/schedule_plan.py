@@ -1,9 +1,9 @@
-"""What becomes of the ticks of a schedule that is due: fired, skipped or missed. Pure.
+"""Decides which ticks of a due schedule are fired and which are missed. Pure.
 
-A plan accounts for every tick after ``since`` and up to now, once: those that it fires (whether one
-is skipped for an unfinished job is found as it is stored) and those that it misses. Now is the
-clock of the store. After that has stepped back there is no such tick, and nothing is fired until it
-has passed ``since`` again.
+A plan accounts once for every tick after ``since`` and up to now: it fires the tick or counts it as
+missed. The store skips a fired tick if an earlier job is unfinished. Now is read from the store's
+clock. If that clock steps back there is no such tick, and nothing is fired until it has passed
+``since`` again.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ if TYPE_CHECKING:
     from outlast.model.schedule import Spec
 
 GRACE_SECONDS = 86_400.0  # a tick that is late by more is missed
-ON_TIME_SECONDS = 60.0  # a tick that is late by no more is fired where none is caught up
+ON_TIME_SECONDS = 60.0  # a tick that is late by no more is fired without catch-up, too
 CAUGHT_UP_MAX = 100  # ticks of one schedule that are fired at once
-LOOK_TICKS = 300  # that one plan accounts for; the rest is for the next one
+LOOK_TICKS = 300  # that one plan accounts for; the next plan takes the rest
 
 
 class Overlap(StrEnum):
-    """Whether a tick has a job while that of an earlier tick is unfinished."""
+    """Whether a tick gets a job while the job of an earlier tick is unfinished."""
 
     SKIP = "skip"
     ALLOW = "allow"
 
 
 class CatchUp(StrEnum):
-    """Which of several ticks that have passed since the last look are fired."""
+    """Which ticks are fired if several have passed since the last plan."""
 
     LAST = "last"
     ALL = "all"
@@ -40,9 +40,9 @@ class CatchUp(StrEnum):
 
 
 class TickPlan(msgspec.Struct, frozen=True):
-    """What to do: fire ``ticks``, count ``missed`` others as missed. From then on all ticks up to
-    ``since`` are accounted for, and ``then`` is the next one, which may be due already (None:
-    there is none)."""
+    """The decision: fire ``ticks``, count ``missed`` others as missed. Afterwards all ticks up to
+    ``since`` are accounted for, and ``then`` is the next one, which may be due already (None: there
+    is no next tick)."""
 
     ticks: list[float]
     missed: int
@@ -51,11 +51,11 @@ class TickPlan(msgspec.Struct, frozen=True):
 
 
 def plan(spec: Spec, since: float, now: float, catch_up: CatchUp, grace: float) -> TickPlan:
-    """Return what becomes of the ticks later than ``since`` and up to ``now``. A tick that is late
-    by more than ``grace`` seconds is missed."""
+    """Return the plan for the ticks later than ``since`` and up to ``now``. A tick that is late by
+    more than ``grace`` seconds is missed."""
     start, missed = _pass_over(spec, since, now)
     found, then = _find_passed(spec, start, now)
-    if len(found) > LOOK_TICKS:  # their first ones are missed in any case
+    if len(found) > LOOK_TICKS:  # the first ones are missed in any case
         passed = found[:-CAUGHT_UP_MAX]
         return TickPlan([], missed + len(passed), passed[-1], found[-CAUGHT_UP_MAX])
     ticks = _choose(found, now, catch_up, grace)
@@ -64,8 +64,8 @@ def plan(spec: Spec, since: float, now: float, catch_up: CatchUp, grace: float) 
 
 
 def count_passed(spec: Spec, since: float, until: float) -> tuple[int, float]:
-    """Return how many ticks are later than ``since`` and up to an instant, and which one that is:
-    ``until``, or an earlier one where they are too many to be counted at once."""
+    """Return the number of ticks later than ``since`` and up to an instant, and that instant:
+    ``until``, or an earlier one if the ticks are too many to be counted at once."""
     start, passed = _pass_over(spec, since, until)
     found, _ = _find_passed(spec, start, until)
     return passed + len(found), found[-1] if len(found) > LOOK_TICKS else until
@@ -88,8 +88,8 @@ def _choose(found: list[float], now: float, catch_up: CatchUp, grace: float) -> 
 
 
 def _pass_over(spec: Spec, since: float, now: float) -> tuple[float, int]:
-    """Return from where to look at single ticks, and how many there are before: of a period they
-    can be counted at once."""
+    """Return the instant from which ticks are examined one by one, and the number of ticks before
+    it: the ticks of a period can be counted at once."""
     if spec.every is None:
         return since, 0
     first, last = math.floor(since) // spec.every, math.floor(now) // spec.every
@@ -98,8 +98,8 @@ def _pass_over(spec: Spec, since: float, now: float) -> tuple[float, int]:
 
 
 def _after(spec: Spec, instant: float) -> Iterator[float]:
-    """Yield the ticks later than an instant. A tick that is no later than the one before ends
-    them: it is accounted for."""
+    """Yield the ticks later than an instant. Stop at a tick that is no later than the one before:
+    it is accounted for."""
     tick = spec.next_after(instant)
     while tick is not None and tick > instant:
         yield tick

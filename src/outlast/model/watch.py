@@ -1,21 +1,21 @@
-"""Which workers watch over all others: a few of them, however many there are.
+"""Chooses which workers watch over all others: a few of them, however many there are.
 
-A look at all workers costs the store time in proportion to their number, so not each of them
-takes it each second. The store has a few registers, the *watches*. Who keeps one leaves its
-*mark* there after each look that has succeeded: its id, and how many looks it has taken without
-a pause. All workers peek at the marks. One that has not changed for a few peeks has no
-watcher any more (it is killed, stopped or cut off, or its looks fail): the first worker to
-see that steps in. No lock is held and nothing is handed over, so no watcher can be in the way
-of the next; no clock is compared with another.
+A scan of all workers costs the store time in proportion to their number, so not every worker scans
+each second. The store has a few registers, the *watches*. A worker that keeps a watch leaves its
+*mark* there after each successful scan: its id, and the number of its scans without a pause. All
+workers peek at the marks. A mark that has not changed for a few peeks has no watcher (the watcher
+was killed, stopped or cut off, or its scans fail): the first worker to notice steps in. No lock is
+held and nothing is handed over, so no watcher can be in the way of the next; no clock is compared
+with another.
 
-Two may be at one watch: the one who had been taken for dead comes back, or two step in at once.
-The mark with more looks stands, so that what has been observed for longest goes on; of equal
-ones, that of the lower id. The other worker sees that, and leaves once that mark has changed
-again: one mark alone may have arrived late, of a worker that was stopped in the middle of its
-look and starts over, or of one that is dead. Until then both watch, which costs a look and harms
-nothing: to watch gives no right that another worker does not have.
+Two workers may keep one watch: a watcher that was taken for dead comes back, or two step in at
+once. The mark with more scans wins, so that the longest observation continues; of equal marks, the
+one with the lower id. The other worker sees that, and leaves once the winning mark has changed
+again: a single mark may have arrived late, from a worker that was stopped in the middle of its scan
+and starts over, or from a dead one. Until then both watch, which costs a scan and harms nothing: a
+watcher has no right that other workers lack.
 
-A worker that has just started watches until it has seen the mark of each watch change.
+A new worker watches until it has seen the mark of each watch change.
 """
 
 from __future__ import annotations
@@ -24,30 +24,30 @@ from collections.abc import Sequence
 
 from outlast.model.lease import LOOK_SECONDS
 
-STALE_PEEKS = 3  # in a row that show the same mark: a stall of the peeks counts as one of them
+STALE_PEEKS = 3  # peeks in a row with the same mark; a stall of the peeks counts as one
 STALE_SECONDS = STALE_PEEKS * LOOK_SECONDS
-DOUBT_SECONDS = 1.5 * LOOK_SECONDS  # a watcher that looks has left another mark by then
-PAUSE_SECONDS = 5.0  # without a peek, after which a worker starts over: it was stopped, or cut off
+DOUBT_SECONDS = 1.5 * LOOK_SECONDS  # a working watcher has left another mark by then
+PAUSE_SECONDS = 5.0  # without a peek: the worker was stopped or cut off, and starts over
 _ID_BITS = 40
 ID_MASK = (1 << _ID_BITS) - 1
-_COUNT_MAX = 2**22  # looks: the mark fits 63 bits; beyond it, counting starts over
+_COUNT_MAX = 2**22  # scans: the mark fits 63 bits; beyond it, counting starts over
 
 
 class WatchPart:
-    """One worker's part in it. ``is_on``: whether it watches; ``place``: which watch it keeps."""
+    """One worker's part in the watches. ``is_on``: whether it watches; ``place``: its watch."""
 
     def __init__(self) -> None:
         self.is_on = True
         self.place: int | None = None
         self._worker_id = 0
         self._looks = 0
-        self._rival = 0  # the last mark seen on the own watch that counts for more
+        self._rival = 0  # the last mark on its own watch that wins over its own
         self._seen: list[_Seen] = []
         self._peeked_at = float("-inf")
 
     def take_peek(self, now: float, worker_id: int, marks: Sequence[int]) -> bool:
-        """Take in the marks, as seen now on the own boot clock; return whether the worker has just
-        stepped in, and should leave its mark at once."""
+        """Take the marks that were read now, on this worker's boot clock; return whether the worker
+        has just stepped in, and should leave its mark at once."""
         if now - self._peeked_at > PAUSE_SECONDS:
             self._begin_again(now)
         self._peeked_at = now
@@ -63,22 +63,22 @@ class WatchPart:
         return False
 
     def doubts(self) -> bool:
-        """Whether a watch may be kept no longer, so that it is worth another peek soon."""
+        """Whether a watch may have lost its watcher, so that another peek soon is worth it."""
         return any(each.is_doubtful() for each in self._seen)
 
     def next_mark(self) -> int:
-        """Return the mark to leave after one more look."""
+        """Return the mark to leave after one more scan."""
         self._looks = self._looks % _COUNT_MAX + 1
         return self._looks << _ID_BITS | self._worker_id
 
     def forget(self) -> None:
-        """Start over: the store was out of sight for a while, and may have been for all."""
+        """Start over: the store was unreachable for a while, perhaps for all workers."""
         self._looks = 0
         self._seen = []
 
     def _begin_again(self, now: float) -> None:
-        """Count looks and peeks from now on. What was seen to change is kept all the same, so
-        that no worker watches because the store is slow."""
+        """Restart the counts of scans and peeks. Marks that have been seen to change stay
+        remembered, so that no worker begins to watch because the store is slow."""
         self._looks = 0
         for each in self._seen:
             each.begin(now)
@@ -91,7 +91,7 @@ class WatchPart:
             seen.note(now, mark)
 
     def _has_to_leave(self, mark: int) -> bool:
-        """Return whether another worker that counts for more is seen to keep this watch."""
+        """Return whether another worker, whose mark wins over this one's, keeps this watch."""
         before = self._rival
         if not self._is_outranked(mark):
             return False
@@ -115,7 +115,7 @@ class WatchPart:
 
 
 class _Seen:
-    """The mark of one watch, over the peeks since it was first seen."""
+    """One watch's mark, as the peeks since it first appeared have shown it."""
 
     def __init__(self, mark: int, now: float) -> None:
         self._mark = mark
@@ -135,12 +135,13 @@ class _Seen:
         self.begin(now)
 
     def is_doubtful(self) -> bool:
-        """Whether it was kept, and its mark, when last seen, was older than that of a watcher that
-        looks. The time since then is no sign: two peeks within a second may show one mark."""
+        """Whether the watch was kept, and its mark, when last seen, was older than a working
+        watcher's would be. The time since then is no sign: two peeks within a second may show the
+        same mark."""
         return bool(self._mark) and self._noted_at - self._since >= DOUBT_SECONDS
 
     def is_free(self, now: float) -> bool:
-        """Whether it was never kept, or is no longer."""
+        """Whether the watch was never kept, or is no longer kept."""
         if not self._mark:
             return True
         return self._peeks >= STALE_PEEKS and now - self._since >= STALE_SECONDS

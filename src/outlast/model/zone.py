@@ -1,7 +1,7 @@
-"""Time zones: what a wall clock shows at an instant, and where the clocks change.
+"""Converts between instants and wall times of a zone, and finds the changes of its clocks.
 
-An instant is in seconds since 1970. A wall time is a datetime without a zone: what a clock on the
-wall shows. In a change of the clocks some wall times are passed over, and others come twice.
+An instant is in seconds since 1970. A wall time is a datetime without a zone, as a clock on the
+wall shows it. At a change of the clocks some wall times are skipped, and others come twice.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ ZONE_MAX = 100  # characters of a zone's name
 
 
 def check_zone(name: object) -> str:
-    """Return what may be a zone's name; ConfigError for what is no text."""
+    """Return the name of a zone, not looked up yet; ConfigError if it is not a text."""
     if not isinstance(name, str):
         raise ConfigError(f"zone must be a name such as 'Europe/Berlin', not {ascii(name)[:80]}")
     return name
@@ -42,19 +42,19 @@ def _unknown(name: str) -> str:
 
 
 def wall_at(zone: ZoneInfo, instant: float) -> datetime:
-    """Return what a clock in the zone shows at an instant."""
+    """Return the wall time in the zone at an instant."""
     return datetime.fromtimestamp(instant, zone).replace(tzinfo=None, fold=0)
 
 
 def instants_of(zone: ZoneInfo, wall: datetime) -> list[int]:
-    """Return when clocks in the zone show this time: once, never or twice, in order. The time is a
-    whole second."""
+    """Return the instants at which clocks in the zone show this time: one, none or two, in order.
+    The time is a whole second."""
     both = (int(wall.replace(tzinfo=zone, fold=fold).timestamp()) for fold in (0, 1))
     return [at for at in dict.fromkeys(both) if wall_at(zone, at) == wall]
 
 
 def end_of_gap(zone: ZoneInfo, wall: datetime) -> int:
-    """Return the instant at which the clocks pass over this time, which they never show."""
+    """Return the instant at which the clocks skip this time, which they never show."""
     later, earlier = (int(wall.replace(tzinfo=zone, fold=fold).timestamp()) for fold in (0, 1))
     return _change_between(zone, earlier, later)
 
@@ -62,7 +62,7 @@ def end_of_gap(zone: ZoneInfo, wall: datetime) -> int:
 def next_change(zone: ZoneInfo, after: int, until: int) -> int | None:
     """Return the first instant in ``after < instant <= until`` at which the clocks change.
 
-    Looks at one instant a day, since no zone changes its clocks twice in a day.
+    It checks one instant a day, since no zone changes its clocks twice in a day.
     """
     at = after
     while at < until:
@@ -84,7 +84,7 @@ def changes_between(zone: ZoneInfo, after: int, until: int) -> tuple[int, ...]:
 
 
 def _change_between(zone: ZoneInfo, before: int, after: int) -> int:
-    """Return the first second with another offset than ``before`` has; ``after`` has another."""
+    """Return the first second whose offset differs from that of ``before``, as ``after``'s does."""
     old = _offset(zone, before)
     while after - before > 1:
         middle = (before + after) // 2

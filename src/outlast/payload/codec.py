@@ -2,9 +2,8 @@
 
 msgspec writes NaN and infinities as ``null``; they are refused here, since they would come back
 as None. Numbers and arrays of numpy are written as Python's numbers and lists of them. Text with
-NULs is fine; lone surrogates are no text and are refused. Lists and objects may be DEPTH_MAX levels
-deep: a worker may have less room for recursion than the caller had, and what no worker can read
-would never run.
+NULs is fine; lone surrogates are refused. Lists and objects may be DEPTH_MAX levels deep: a worker
+may have less room for recursion than the caller, and a job that no worker can read would never run.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from outlast.errors import BadArguments, text_of
 from outlast.payload.payloads import PLAIN, PLAIN_MAX, Payloads
 
 DEPTH_MAX = 100  # levels of lists and objects; readers have limits of their own, some of 128
-FIELDS_NAMED = 5  # fields of a model, in an error
+FIELDS_NAMED = 5  # fields of a model named in an error
 _OF_NUMPY = re.compile(r"bool|u?int(8|16|32|64)|float(16|32|64)|str\d*")  # names of dtypes
 _TOO_DEEP = f"lists and objects in it are more than {DEPTH_MAX} levels deep"
 _BRACKETS = bytes.maketrans(b"{}", b"[]")
@@ -32,8 +31,8 @@ _NEITHER_BRACKETS_NOR_QUOTES = bytes(set(range(256)) - set(b'[]{}"'))
 
 
 def _to_json(value: Any) -> Any:
-    """Encode what msgspec does not know: paths, what numpy computes, and models of pydantic by
-    their own means."""
+    """Encode types that msgspec does not know: paths, values of numpy, and models of pydantic by
+    their own methods."""
     if isinstance(value, PurePath):
         return str(value)
     if _is_of_numpy(value):
@@ -45,8 +44,9 @@ def _to_json(value: Any) -> Any:
 
 
 def _is_of_numpy(value: Any) -> bool:
-    """Whether a value is a number, a truth value, a text or an array of them, of numpy, that Python
-    has as well: no complex number, no time in nanoseconds, nothing of more than 64 bits."""
+    """Whether a value is a number, boolean or text of numpy, or an array of them, with an
+    equivalent in Python: no complex number, no time in nanoseconds, nothing of more than 64
+    bits."""
     if type(value).__module__.partition(".")[0] != "numpy" or not hasattr(value, "tolist"):
         return False
     if not _OF_NUMPY.fullmatch(getattr(getattr(value, "dtype", None), "name", "")):
@@ -66,7 +66,8 @@ def _full_name(kind: type) -> str:
 
 
 def _to_builtins(value: Any) -> Any:
-    """As ``_to_json``, with numbers as they are: what pydantic writes as null is still seen."""
+    """As ``_to_json``, with numbers unchanged: a NaN, which pydantic writes as null, stays
+    visible."""
     dump = getattr(value, "model_dump", None)
     if dump is not None and not isinstance(value, type):
         return dump(round_trip=True)
@@ -86,15 +87,15 @@ def _from_json(wanted: Any, value: Any) -> Any:
 
 
 class Misfit(ValueError):
-    """What a model of pydantic refuses. Its text is for the caller, who has the value."""
+    """A model of pydantic refuses a value. The text is for the caller, who has the value."""
 
     def __init__(self, error: Any, wanted: Any) -> None:
         super().__init__(_name_fields(error))
         self._error, self._wanted = error, wanted
 
     def without_values(self) -> str:
-        """Return which fields are wrong, and by which rule: a key that is no field of the model is
-        a value, and so is what a validator says."""
+        """Return which fields are wrong, and by which rule. A key that is no field of the model
+        counts as a value, and so does a validator's message: both are left out."""
         fields = getattr(self._wanted, "model_fields", {})
         known = {*fields, *(getattr(one, "alias", None) for one in fields.values())}
         wrong = {
@@ -106,8 +107,8 @@ class Misfit(ValueError):
 
 
 def _name_fields(error: Any) -> str:
-    """Return which fields of a model are wrong, and how: without the values, which its own text
-    shows, and in one line."""
+    """Return which fields of a model are wrong, and how, on one line and without the values, which
+    pydantic's own text shows."""
     if not hasattr(error, "errors"):
         return text_of(error)
     found = [
@@ -125,13 +126,13 @@ _SAYS_A_VALUE = ("Invalid enum value", "Invalid value", "Object contains unknown
 
 
 def to_json(what: str, value: Any) -> bytes:
-    """Return ``value`` as JSON; BadArguments, naming ``what``, if that would lose something.
+    """Return ``value`` as JSON; BadArguments, naming ``what``, if JSON would lose something.
 
-    Values may bring code of their own (a pydantic validator), so anything may be raised here.
+    A value may run its own code (a pydantic validator), so any exception may occur here.
     """
     try:
         text = encoder.encode(value)
-        if text.count(b"[") + text.count(b"{") > DEPTH_MAX:  # otherwise it cannot be that deep
+        if text.count(b"[") + text.count(b"{") > DEPTH_MAX:  # otherwise it cannot be too deep
             _refuse_too_deep(text)
         if b"null" in text:
             _refuse_not_finite(value)
@@ -147,8 +148,8 @@ def to_json(what: str, value: Any) -> bytes:
 def from_json(what: str, text: bytes | str | msgspec.Raw, annotation: Any = Any) -> Any:
     """Return the value that ``text`` holds, of the annotated type; BadArguments naming ``what``.
 
-    Its message is stored and shown where the value itself is encrypted or hidden. So it holds no
-    value, and neither does a cause that a traceback would show.
+    Its message is stored and shown even where the value itself is encrypted or hidden. So neither
+    the message nor a cause that a traceback would show holds a value.
     """
     try:
         return make_decoder(annotation).decode(text)
@@ -158,7 +159,7 @@ def from_json(what: str, text: bytes | str | msgspec.Raw, annotation: Any = Any)
 
 
 def check_fits(what: str, text: bytes, annotation: Any) -> None:
-    """Raise BadArguments as ``from_json``, for the caller who has given the value: in full."""
+    """Raise BadArguments as ``from_json`` does, with the values: the caller has given them."""
     try:
         make_decoder(annotation).decode(text)
     except Exception as error:
@@ -168,8 +169,8 @@ def check_fits(what: str, text: bytes, annotation: Any) -> None:
 
 
 def _without_values(error: Exception) -> str:
-    """Return what a decoder says, without any value: a wrong member of an enum, a name that is no
-    field, and the words of the user's own checks."""
+    """Return a decoder's message without values: without a wrong member of an enum, a name that is
+    no field, and the texts of the user's own checks."""
     if isinstance(error, RecursionError):
         return _TOO_DEEP
     cause, said = error.__cause__, text_of(error)
@@ -184,7 +185,7 @@ def _without_values(error: Exception) -> str:
 
 
 def is_ours(text: str) -> bool:
-    """Whether a text is JSON as ``to_json`` makes it: whole, and not too deep."""
+    """Whether a text is complete JSON, not too deep, as ``to_json`` makes it."""
     try:
         _skim.decode(text)
         if text.count("[") + text.count("{") > DEPTH_MAX:
@@ -195,8 +196,8 @@ def is_ours(text: str) -> bool:
 
 
 def _refuse_too_deep(text: bytes) -> None:
-    """Leave nothing of the text but its brackets, those in strings apart, and peel off the
-    innermost pairs, level by level. Each step is one call that runs over bytes."""
+    """Raise if JSON is nested too deep. Keep only the brackets outside strings, and remove the
+    innermost pairs, level by level. Each step is one call over bytes."""
     bare = text.replace(rb"\\", b"").replace(rb"\"", b"")
     bare = bare.translate(_BRACKETS, _NEITHER_BRACKETS_NOR_QUOTES)
     left = b"".join(bare.split(b'"')[::2])
@@ -218,7 +219,7 @@ def _refuse_not_finite(value: Any) -> None:
 
 
 def _leaves(value: Any) -> Iterator[tuple[str, Any]]:
-    """Yield what a value holds, and where: ``.best.loss``, ``.losses[3]``."""
+    """Yield the leaves of a value with their paths: ``.best.loss``, ``.losses[3]``."""
     pending = [("", value)]
     while pending:
         path, one = pending.pop()
@@ -264,7 +265,7 @@ def encode_result(
     max_payload: int = MAX_PAYLOAD,
     payloads: Payloads = PLAIN,
 ) -> str:
-    """Return a task's result as it is stored: JSON text, encoded if the application says so.
+    """Return a task's result in its stored form: JSON text, encoded by the application's codecs.
 
     Raises BadArguments if it cannot be encoded, does not fit the task's return annotation, or is
     above ``max_payload`` bytes.
@@ -285,8 +286,8 @@ def encode_result(
 def encode_payload(
     what: str, kind: str, verb: str, text: bytes, max_payload: int, payloads: Payloads
 ) -> str:
-    """Return JSON as it is stored; BadArguments, with ``what`` and ``verb``, if that is larger than
-    ``max_payload`` bytes."""
+    """Return JSON in its stored form; BadArguments, with ``what`` and ``verb``, if that is larger
+    than ``max_payload`` bytes."""
     stored = text.decode()
     size = len(text)
     if payloads is not PLAIN:
@@ -313,9 +314,8 @@ def too_large(what: str, size: int, most: int, verb: str) -> BadArguments:
 def encode_return(
     value: Any, annotation: Any, max_payload: int, payloads: Payloads = PLAIN
 ) -> tuple[str, str]:
-    """Return what a task has returned as it is stored, and in which words it does not fit the
-    return annotation ("" where it does): its work is done all the same. BadArguments as
-    ``encode_result``.
+    """Return a task's result in its stored form, and a message if it does not fit the return
+    annotation, else "": the task's work is done either way. BadArguments as ``encode_result``.
     """
     try:
         return encode_result(value, annotation, max_payload, payloads), ""
@@ -324,8 +324,8 @@ def encode_return(
 
 
 def decode_result(text: str | None, annotation: Any = Any, payloads: Payloads = PLAIN) -> Any:
-    """Return a result as the annotated type; BadArguments if it is of another release's kind, or
-    encoded by what is not known here."""
+    """Return a result as the annotated type; BadArguments if it has another release's type, or was
+    encoded by a codec or key that is unknown here."""
     if text is None:
         return None
     return from_json("the result", payloads.decode("result", text), annotation)

@@ -1,4 +1,4 @@
-"""What other queues call an option or a state, so that an error can name ours."""
+"""Translate other queues' names of options and states, so that an error can name ours."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ OF_STATES = {
 
 
 def describe_task_options(unknown: Iterable[str], known: Iterable[str]) -> str:
-    """Return the unknown options, each with what is meant, where that can be told."""
+    """Return the unknown options, each with the option of ours that is meant, if known."""
     names = list(known)
     return ", ".join(f"{name}{_hint(OF_TASKS.get(name) or _near(name, names))}" for name in unknown)
 
@@ -137,14 +137,16 @@ def describe_call_options(unknown: Iterable[str]) -> str:
 
 
 def describe_app_options(unknown: Iterable[str]) -> str:
-    """Return the unknown options of an App, each with what is meant, where that can be told."""
+    """Return the unknown options of an App, each with the option of ours that is meant, if
+    known."""
     return ", ".join(f"{name}{_hint(OF_APP_OPTIONS.get(name))}" for name in unknown)
 
 
 def describe_using_options(
     unknown: Iterable[str], known: Collection[str], of_tasks: Collection[str]
 ) -> str:
-    """Return the unknown options of ``using``, each with what is meant, where that can be told."""
+    """Return the unknown options of ``using``, each with the option of ours that is meant, if
+    known."""
 
     def meant(name: str) -> str | None:
         if (ours := (OF_CALLS | OF_LINKS).get(name)) is not None:
@@ -160,8 +162,8 @@ def describe_using_options(
 
 
 def describe_attribute(kind: str, unknown: str) -> str:
-    """Return that a Task, Job or App has no such attribute, with what is meant, where that can be
-    told."""
+    """Return that a Task, Job or App has no such attribute, with the attribute that is meant, if
+    known."""
     return f"{kind!r} object has no attribute {unknown!r}{_hint(_OF_OBJECTS[kind].get(unknown))}"
 
 

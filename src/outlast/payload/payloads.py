@@ -1,12 +1,13 @@
-"""Arguments, results and checkpoints as they are stored: compressed, encrypted, or as plain JSON.
+"""Compress and encrypt arguments, results and checkpoints for the store, and read them back.
 
-An encoded payload is JSON text, too, which says how to read it, behind a blank::
+An encoded payload is also JSON text: a blank, then how to read it, then the data::
 
      ["outlast:payload",["zlib","aes-256-gcm:2026"],"BASE64"]
 
 No text that ``to_json`` makes begins with a blank, so nothing that a task stores looks like it; and
-no arguments are a list. It is read by what it names, not by what the application writes just now:
-so old ones stay readable when the chain changes, as long as their keys are kept.
+arguments are never a list. It is read by the codecs that it names, not by those with which the
+application writes now: old payloads stay readable when the chain changes, as long as their keys are
+kept.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ MARK = ' ["outlast:payload",'
 PLAIN_MAX = 16 * 1024**2  # bytes of JSON of one payload, before it is encoded and after it is read
 CODECS_MAX = 8
 KEY_BYTES, NONCE_BYTES = 32, 12
-HEAD_MAX = 2_000  # characters in which the codecs are named
+HEAD_MAX = 2_000  # the first characters, which name the codecs
 _SEALED = "aes-256-gcm:"
 _KINDS = {"args": "the arguments", "result": "the result", "checkpoint": "the checkpoint"}
 
@@ -40,28 +41,30 @@ _read = msgspec.json.Decoder(tuple[str, list[str], str])
 class PayloadCodec(Protocol):
     """One step of ``App(payloads=[…])``. Called in any thread, also in several at once.
 
-    One whose ``encode`` gives other bytes each time (a random nonce) needs a method ``encode_same``
-    with the same parameters, which does not, where its application has schedules.
+    If ``encode`` gives different bytes each time (a random nonce) and the application has
+    schedules, the codec needs a method ``encode_same`` with the same parameters that gives the same
+    bytes.
     """
 
     def encode(self, data: bytes, kind: str) -> tuple[str, bytes] | None:
-        """Return the name that is stored and the encoded bytes, or None to leave them as they are.
+        """Return the name to store and the encoded bytes, or None to leave the data unchanged.
 
         ``kind`` is ``args``, ``result`` or ``checkpoint``.
         """
         ...
 
     def decode(self, name: str, data: bytes, kind: str, most: int) -> bytes | None:
-        """Return what was encoded under that name, of ``most`` bytes at most; None if the name is
-        not of this codec. Raises ValueError, which says why, if it cannot be read."""
+        """Return the data that was encoded under that name, at most ``most`` bytes; None if the
+        name is not this codec's. Raises ValueError, with the reason, if it cannot be read."""
         ...
 
 
 class Compression:
     """Compresses payloads with zlib: a step of ``App(payloads=[…])``, before ``Encryption``.
 
-    Those that it does not make smaller are stored as they are. Every application can read what it
-    has compressed. What unpacks to more than 16 MiB is refused while it is unpacked.
+    Payloads that it does not make smaller are stored unchanged. Every application can read
+    compressed payloads, with or without this step. Data that unpacks to more than 16 MiB is refused
+    while it is unpacked.
     """
 
     def __init__(self, *, level: int = 6, least: int = 1024) -> None:
@@ -69,7 +72,7 @@ class Compression:
             level: 1 is fastest, 9 makes them smallest.
             least: bytes of JSON below which nothing is compressed.
 
-        Raises ConfigError for what cannot work.
+        Raises ConfigError for a value that cannot work.
         """
         self._level = check_whole("level", level, 1, 9)
         self._least = check_whole("least", least, 0, PLAIN_MAX)
@@ -82,10 +85,10 @@ class Compression:
         return ("zlib", smaller) if len(smaller) < len(data) else None
 
     def encode_same(self, data: bytes, kind: str) -> None:
-        """Return None: builds of zlib differ in the bytes that they make, and so would hosts."""
+        """Return None: builds of zlib, and so hosts, differ in the bytes that they make."""
 
     def decode(self, name: str, data: bytes, kind: str, most: int) -> bytes | None:
-        """Return the bytes. ValueError for too many, or for what was damaged."""
+        """Return the bytes. ValueError for too many, or for damaged data."""
         if name != "zlib":
             return None
         unpacking = zlib.decompressobj()
@@ -105,20 +108,20 @@ class Encryption:
 
     Needs ``pip install 'outlast[crypto]'``. Workers, command line and pages see which key was used,
     and how many bytes; runners and your own programs have the keys. An encrypted payload that was
-    changed in the store, or moved from arguments to a result, is refused. One that was replaced by
-    plain JSON is read, unless ``required``.
+    changed in the store, or moved from arguments to a result, is refused. Plain JSON put in its
+    place is read, unless ``required``.
     """
 
     def __init__(
         self, keys: Mapping[str, str | bytes], *, write: bool = True, required: bool = False
     ) -> None:
         """Args:
-            keys: by their ids, the first is used to write and all to read. Each is 32 random bytes,
-                or their base64: ``Encryption.make_key()``.
+            keys: keys by id; the first one writes, all of them read. Each is 32 random bytes, or
+                their base64: ``Encryption.make_key()``.
             write: whether new payloads are encrypted; False: old ones stay readable.
-            required: whether payloads that none of the keys has opened are refused with
-                ``NotEncrypted``; a job with such arguments or such a checkpoint is dead. Set it
-                once all programs encrypt and ``outlast doctor MODULE:APP`` counts no plain ones.
+            required: whether payloads that no key has decrypted are refused with ``NotEncrypted``;
+                a job with such arguments or such a checkpoint is dead. Set it once all programs
+                encrypt and ``outlast doctor MODULE:APP`` counts no plain ones.
 
         Raises ConfigError for a key of another size, where ``cryptography`` is missing, or for
         ``required`` with ``write=False``.
@@ -140,7 +143,7 @@ class Encryption:
 
     @staticmethod
     def make_key() -> str:
-        """Return a new random key as base64, for a secret of yours: it is nowhere else."""
+        """Return a new random key as base64. Store it as a secret: no other copy exists."""
         return base64.b64encode(secret_bytes(KEY_BYTES)).decode()
 
     def __repr__(self) -> str:
@@ -153,8 +156,8 @@ class Encryption:
         return self._seal(self._write, secret_bytes(NONCE_BYTES), data, kind)
 
     def encode_same(self, data: bytes, kind: str) -> tuple[str, bytes] | None:
-        """As ``encode``, and the same bytes for the same data: for calls of schedules, which each
-        worker declares. The nonce follows from the data, by the key."""
+        """As ``encode``, with the same bytes for the same data: for calls of schedules, which each
+        worker declares. The nonce is derived from the data by the key."""
         if self._write is None:
             return None
         text = _bound_to(self._write, kind) + b"\0" + data
@@ -181,10 +184,11 @@ class Encryption:
 
 
 class Payloads:
-    """The chain of one application: how it writes payloads, and reads all that it can."""
+    """The chain of codecs with which one application writes and reads payloads."""
 
     def __init__(self, codecs: Sequence[PayloadCodec]) -> None:
-        """ConfigError for what is no codec, for too many, or for an order that makes no sense."""
+        """ConfigError for an object that is no codec, too many codecs, or an order that cannot
+        work."""
         self._codecs = list(codecs)
         for each in self._codecs:
             if isinstance(each, type) or not (hasattr(each, "encode") and hasattr(each, "decode")):
@@ -201,19 +205,19 @@ class Payloads:
 
     @property
     def encryption(self) -> str:
-        """How plain payloads are taken: ``required`` refuses them, ``optional`` reads them and
-        those that are encrypted, ``none`` has no encryption."""
+        """How plain payloads are read: ``required`` refuses them, ``optional`` reads plain and
+        encrypted payloads, ``none`` has no encryption."""
         if self._required:
             return "required"
         has_any = any(isinstance(each, Encryption) for each in self._codecs)
         return "optional" if has_any else "none"
 
     def encode(self, kind: str, text: str) -> str:
-        """Return JSON text as it is to be stored. BadArguments if it is too large."""
+        """Return JSON text in its stored form. BadArguments if it is too large."""
         return self._join(kind, text, [each.encode for each in self._codecs])
 
     def encode_same(self, kind: str, text: str) -> str:
-        """As ``encode``, and the same text each time. ConfigError if a codec cannot do that."""
+        """As ``encode``, with the same text each time. ConfigError if a codec cannot do that."""
         steps = [getattr(each, "encode_same", each.encode) for each in self._codecs]
         encoded = self._join(kind, text, steps)
         if encoded != self._join(kind, text, steps):
@@ -240,8 +244,8 @@ class Payloads:
 
     def decode(self, kind: str, text: str) -> str:
         """Return the JSON text of a stored payload, encoded or not. BadArguments if this
-        application cannot read it: which key it would need, or what is wrong. NotEncrypted if an
-        encryption is required and is not among the codecs that have opened it."""
+        application cannot read it, with the key that it would need or what is wrong. NotEncrypted
+        if encryption is required and none of its keys has decrypted the payload."""
         if not self._required and not text.startswith(MARK):
             return text
         parts = _parts_of(text)
@@ -297,20 +301,20 @@ def is_encoded(text: str) -> bool:
 
 
 def is_encrypted(text: str) -> bool:
-    """Whether a stored payload, which may be cut, names a key among its codecs. Not whether that
-    key opens it."""
+    """Whether a stored payload, which may be truncated, names a key among its codecs. Does not
+    check that the key decrypts it."""
     return is_encoded(text) and f'"{_SEALED}' in text[:HEAD_MAX]  # base64 has no quotation marks
 
 
 def describe_encoded(text: str) -> dict[str, Any] | None:
-    """Return what people are shown of an encoded payload, without any key: by what it is encoded,
-    and how many bytes are stored; None if it is not encoded."""
+    """Describe an encoded payload for people, without any key: the codecs and the stored bytes;
+    None if it is not encoded."""
     parts = _parts_of(text)
     return parts and {"encoded": parts[0], "bytes": len(parts[1])}
 
 
 def show_stored(text: str) -> str:
-    """Return a stored payload as people are shown it: JSON, of an encoded one its description."""
+    """Return a stored payload for people: its JSON, or the description of an encoded one."""
     described = describe_encoded(text)
     return text if described is None else json.dumps(described)
 
@@ -322,7 +326,7 @@ def _parts_of(text: str) -> tuple[list[str], bytes] | None:
         _, names, data = _read.decode(text)
         return (names, base64.b64decode(data, validate=True)) if len(names) <= CODECS_MAX else None
     except (msgspec.MsgspecError, binascii.Error, ValueError):
-        return None  # a damaged row: shown, and refused, as what it is
+        return None  # a damaged row: shown, and refused, as it is
 
 
 def _check_id(name: object) -> str:

@@ -1,9 +1,9 @@
-"""A task's parameters: calls are bound to them, and arguments stored as JSON text and read back.
+"""Bind calls to a task's parameters, encode the arguments as JSON text, and read them back.
 
 Arguments are stored by name (``{"repo": "…", "depth": 50}``), only those that were given: a
-default belongs to the release that runs the job. They are read back once before they are stored,
-so that what a worker could not read is refused at the caller. An argument without an annotation
-takes any JSON and arrives as plain JSON.
+default belongs to the release that runs the job. They are read back once before they are stored, so
+that the caller gets the error for arguments that a worker could not read. An argument without an
+annotation takes any JSON and arrives as plain JSON.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from outlast.payload.payloads import PLAIN, Payloads
 
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-_PLAIN = (str, int, bool)  # what is written as one of these is read back as the same
+_PLAIN = (str, int, bool)  # values of these types are read back the same
 
 _split = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
@@ -62,7 +62,8 @@ class Signature:
         max_payload: int = MAX_PAYLOAD,
         payloads: Payloads = PLAIN,
     ) -> None:
-        """Read the function. ConfigError if an annotation can never be read back from JSON."""
+        """Read the function's parameters. ConfigError if JSON can never be read as an
+        annotation."""
         self.task = task
         self.max_payload = max_payload
         self._payloads = payloads
@@ -105,17 +106,17 @@ class Signature:
             raise BadArguments(f"task {self.task}{self._inspected}: {why}") from error
 
     def _describe_unexpected(self, kwargs: dict[str, Any]) -> str | None:
-        """Name the unexpected arguments: a misspelt one is missing, too, and of the two
-        complaints this is the one that shows the mistake."""
+        """Name the unexpected arguments. A misspelt argument is also missing under its right name;
+        this of the two messages shows the mistake."""
         unknown = [name for name in kwargs if name not in self.fields]
         if not unknown or not self._named:
             return None
         return f"it does not take {describe_call_options(unknown)}"
 
     def encode(self, bound: dict[str, Any]) -> str:
-        """Return bound arguments as they are stored: JSON text that a worker can read, encoded if
-        the application says so. BadArguments names the argument that cannot be encoded or has the
-        wrong type, or the sizes if it is too large."""
+        """Return bound arguments in their stored form: JSON text that a worker can read, encoded by
+        the application's codecs. BadArguments names the argument that cannot be encoded or has the
+        wrong type, or the sizes if they are too large."""
         if not bound and self._payloads is PLAIN:
             return "{}"
         text = self._encode_plain(bound) or encoder.encode(
@@ -129,8 +130,9 @@ class Signature:
     def decode(self, text: str) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Return (args, kwargs) to call the function with, as the annotated types.
 
-        Raises BadArguments if they are not of this release: unknown, missing or of another type,
-        or encoded by what this application does not know; NotEncrypted where they should be.
+        Raises BadArguments if they do not fit this release (unknown, missing or of another type) or
+        were encoded by a codec or key that is unknown here; NotEncrypted if encryption is required
+        and missing.
         """
         text = self._payloads.decode("args", text)
         if text == "{}" and not self._required:
@@ -139,9 +141,9 @@ class Signature:
             return self._decode_each(text)
         try:
             values = msgspec.structs.astuple(self._whole.decode(text))
-        except Exception:  # its text may hold a value: it must be the context of no other error
+        except Exception:  # its text may hold a value: no other error may have it as context
             values = None
-        if values is None:  # not all are given, or one does not fit: which, is found one by one
+        if values is None:  # not all are given, or one does not fit: find which, one by one
             return self._decode_each(text)
         if not self._by_name:
             return values, {}
@@ -157,13 +159,13 @@ class Signature:
             ) from error
         self._check_names(raw)
         args, kwargs = self._call({name: self._decode(name, raw[name]) for name in raw})
-        if not self._named:  # otherwise the names say all
+        if not self._named:  # otherwise the names suffice
             self.bind(args, kwargs)
         return args, kwargs
 
     def _encode_plain(self, bound: dict[str, Any]) -> bytes | None:
-        """Return arguments that are plain and exactly of the annotated type; None if one is
-        not, or cannot be encoded: which, and why, is found one by one."""
+        """Return the JSON of arguments that are plain and exactly of the annotated type; None if
+        one is not, or cannot be encoded: the caller then finds which, one by one."""
         plain = self._plain
         for name, value in bound.items():
             if plain.get(name) is not type(value):
@@ -184,7 +186,7 @@ class Signature:
         return msgspec.Raw(text)
 
     def _decode(self, name: str, text: msgspec.Raw) -> Any:
-        with contextlib.suppress(Exception):  # what follows reports it
+        with contextlib.suppress(Exception):  # the code below reports it
             return self._decoders[name].decode(text)
         what = f"argument {name!r} of task {self.task}"
         return from_json(what, text, self.fields[name].annotation)
@@ -202,7 +204,7 @@ class Signature:
                 )
 
     def _call(self, values: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Lay out values for a call: by position up to the first that was not given."""
+        """Lay out values for a call: by position up to the first argument that was not given."""
         args: list[Any] = []
         kwargs: dict[str, Any] = {}
         gap = False
@@ -230,7 +232,7 @@ class Signature:
 
 
 def _whole_decoder(fields: dict[str, Field]) -> TypedDecoder | None:
-    """Return what reads all arguments in one go, where all are given; None if nothing can."""
+    """Return a decoder for all arguments at once, if all are given; None if there can be none."""
     try:
         pairs = [(name, field.annotation) for name, field in fields.items()]
         return TypedDecoder(msgspec.defstruct("Arguments", pairs, forbid_unknown_fields=True))
@@ -272,7 +274,7 @@ def read_parameters(fn: Callable[..., Any], task: str) -> inspect.Signature:
 
 
 def _inspect(fn: Callable[..., Any]) -> inspect.Signature:
-    if sys.version_info >= (3, 14):  # where annotations are evaluated late, and may not be at all
+    if sys.version_info >= (3, 14):  # annotations are evaluated late, and may fail
         import annotationlib
 
         return inspect.signature(fn, annotation_format=annotationlib.Format.FORWARDREF)

@@ -1,4 +1,4 @@
-"""Finds what users name: their application by ``MODULE:APP``, a function of theirs."""
+"""Imports the user's application by ``MODULE:APP``, or a function by ``MODULE:FUNCTION``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from outlast.client.stores import refuse_enqueuing
 from outlast.errors import ApplicationError, describe, text_of
 
 MODULES_SHOWN = 5  # of a package without an application
-OUR_PACKAGE = "outlast"  # has an application for a worker that runs nothing but commands
+OUR_PACKAGE = "outlast"  # has an application for a worker that only runs commands
 
 
 def load_app(spec: str) -> App:
@@ -30,7 +30,7 @@ def load_app(spec: str) -> App:
 
 
 def load_function(spec: str) -> Callable[[], object]:
-    """Import ``MODULE:FUNCTION`` and return it. Raises ApplicationError, as ``load_app``."""
+    """Import ``MODULE:FUNCTION`` and return it. Raises ApplicationError, like ``load_app``."""
     name, attribute, module = _load(spec, "a function", "MODULE:FUNCTION", "shop.telemetry:start")
     function = getattr(module, attribute, None)
     if not callable(function):
@@ -63,15 +63,15 @@ def _load(spec: str, what: str, form: str, example: str) -> tuple[str, str, obje
 
 
 def _look_here_too() -> None:
-    """Find modules in the working directory, before others. For an application of the user's alone:
-    to run commands, a worker may have been started in a folder that others write to."""
+    """Find modules in the working directory, before others. Only for an application of the user: a
+    worker that only runs commands may have been started in a folder that others can write to."""
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)
 
 
 def _dotted(name: str) -> str | None:
-    """Return the module that is meant by the path of a file, else None."""
+    """Return the module whose file has this path, or None if the name is not a path."""
     if "/" not in name and not Path(name).is_file():
         return None
     parts = Path(os.path.relpath(name)).with_suffix("").parts
@@ -103,7 +103,7 @@ def _not_an_app(name: str, attribute: str, module: object, found: object) -> str
 
 
 def _list_modules(name: str, module: object) -> str:
-    """Return where an application may be that is not in this package itself."""
+    """Return the modules of this package that may hold the application."""
     found = [each.name for each in pkgutil.iter_modules(getattr(module, "__path__", ()))]
     inside = ", ".join(f"{name}.{each}" for each in sorted(found)[:MODULES_SHOWN])
     return f"; is it in one of its modules ({inside})?" if inside else ""

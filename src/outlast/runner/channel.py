@@ -1,6 +1,6 @@
-"""The socket between a runner and its worker, as the runner sees it.
+"""Connects a runner with its worker: the runner's end of the socket.
 
-A runner does not outlive its worker: at the end of the socket it ends its whole group.
+A runner does not outlive its worker: when the socket closes it ends its whole process group.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ IN_CHILD = (
 class Channel:
     """The socket to the worker: a thread reads, any thread writes.
 
-    A signal handler or a finalizer may send while its own thread is in the middle of that: its
-    frame goes behind the one that is being written.
+    A signal handler or a finalizer may send while its own thread is sending: its frame follows the
+    one that is being written.
     """
 
     def __init__(self, sock: socket.socket) -> None:
@@ -57,7 +57,7 @@ class Channel:
         self._forks = forks.generation
 
     def read_settings(self) -> RunnerSettings:
-        """Wait for the settings, the first frame; of what comes after it nothing is read yet."""
+        """Wait for the settings, the first frame; later frames are not read yet."""
         unpacker = Unpacker(TO_RUNNER)
         data = self._socket.recv(PREFIX_BYTES, socket.MSG_WAITALL)
         left = int.from_bytes(data, "big")
@@ -71,7 +71,7 @@ class Channel:
         raise FrameError("the first frame to a runner must be Configure")
 
     def start(self, on_frame: Callable[[ToRunner], None]) -> None:
-        """Begin to read, on a thread of its own; frames go to ``on_frame`` on that thread."""
+        """Begin to read, on a separate thread; frames go to ``on_frame`` on that thread."""
         self._on_frame = on_frame
         threading.Thread(target=self._read, name="outlast-channel", daemon=True).start()
 
@@ -81,7 +81,7 @@ class Channel:
         return self._on_frame is not None
 
     def send(self, frame: ToWorker) -> None:
-        """Send a frame. A worker that is gone takes this process along.
+        """Send a frame. If the worker is gone, this process ends.
 
         UsageError in a child that a task has forked: it shares the socket, where its frames would
         mix with those of the runner, and never reads an answer.
@@ -103,7 +103,7 @@ class Channel:
             end_with_worker()
 
     def save(self, token: int, number: int, value: str, *, again: bool) -> Future[str]:
-        """Ask for a save; the future has the word of the answer."""
+        """Request a save; the future holds the word of the answer."""
         future: Future[str] = Future()
         seq = next(self._numbers)
         self._saves[seq] = future
@@ -116,7 +116,7 @@ class Channel:
             while data := self._socket.recv(READ_BYTES):
                 for frame in unpacker.feed(data):
                     self._handle(frame)
-        except Exception as error:  # any error: a deaf runner would hold its attempts
+        except Exception as error:  # any error: a runner that reads nothing would hold its attempts
             with contextlib.suppress(Exception):  # user code may have closed it
                 sys.stderr.write(f"outlast: the worker's frames cannot be read: {text_of(error)}\n")
         finally:
@@ -133,7 +133,7 @@ class Channel:
 
 def end_with_worker() -> None:
     """End this process and its children: the worker is gone."""
-    with contextlib.suppress(OSError):  # user code may have left no descriptor to look with
+    with contextlib.suppress(OSError):  # user code may have left no descriptor to read /proc
         for pgid in groups_of({os.getpid()}) - {os.getpgrp()}:
             kill_group(pgid)
     kill_group(os.getpgrp())

@@ -1,9 +1,9 @@
-"""Where a coroutine stands while it waits, which no dump of threads shows.
+"""Shows where a coroutine stands while it waits, which no dump of threads shows.
 
-The chain of awaits is walked from the attempt's outermost coroutine inwards and written as
-``faulthandler`` writes the stack of a thread, so that one reader understands both. What the
-innermost coroutine waits for is followed into another asyncio task, and not further: a chain
-ends at a future, an async generator or an object of C.
+The chain of awaits is walked from the attempt's outermost coroutine inwards and written in
+``faulthandler``'s format for threads, so that one reader understands both. If the innermost
+coroutine waits for another asyncio task, the chain continues there; it ends at a future, an async
+generator or an object of C.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ def _line_of(frame: FrameType, number: int) -> str:
 
 
 def _frames(task: asyncio.Task[Any]) -> list[FrameType]:
-    """Return the frames from the one that names the attempt in; of a very deep chain that one and
-    the innermost ones."""
+    """Return the frames from the one that names the attempt inwards; for a very deep chain, that
+    frame and the innermost ones."""
     frames: list[FrameType] = []
     waits_for: Any = None
     inner: Any = task

@@ -1,8 +1,8 @@
-"""One attempt, from its arguments to its end. The same code in a runner and in process.
+"""Runs an attempt from its arguments to its end, with the same code in a runner and in process.
 
     decode the arguments → enter the ``around`` hooks → call the task → judge what came out
 
-For each attempt exactly one end is reported, and no exception of a task leaves this module.
+Exactly one end is reported for each attempt, and no exception of a task leaves this module.
 """
 
 from __future__ import annotations
@@ -51,41 +51,40 @@ RECALLED = Outcome(
     kind=OutcomeKind.RELEASED, message="it was taken back before it began", began=False
 )
 
-_Returned = tuple[Any, BaseException | None]  # what a plain function has returned or raised
+_Returned = tuple[Any, BaseException | None]  # a plain function's return value or exception
 Prepared = tuple[Task[..., Any], Attempt, tuple[Any, ...], dict[str, Any]]
-_Ended = tuple[Claimed, Attempt | None, Outcome]  # None: it could not begin
+_Ended = tuple[Claimed, Attempt | None, Outcome]  # None: the attempt could not begin
 
 
 class ExecutorLink(Link, Protocol):
-    """What the executor needs besides what attempts need: where ends go."""
+    """The link of an executor: what attempts need, and the receiver of their ends."""
 
     def report_end(self, end: End, *, is_last: bool = False) -> None:
-        """Take note of one attempt's end. ``is_last``: nothing runs any more, so that no other end
-        joins it."""
+        """Note one attempt's end. ``is_last``: no attempt runs any more, so no other end can
+        join."""
         ...
 
     def send_ends(self) -> bool:
-        """Send the ends that were noted, before another attempt begins in the places of these.
-        Return whether ends are told at all: if not, none may begin."""
+        """Send the noted ends, before other attempts begin in their slots. Return whether ends are
+        still reported: if not, no attempt may begin."""
         ...
 
     def report_begun(self, attempts: list[tuple[int, float]]) -> None:
-        """Take note that the code of these attempts began that many seconds ago."""
+        """Note that the code of these attempts began that many seconds ago."""
         ...
 
     def report_returned(self, tokens: list[int]) -> None:
-        """Take note that the functions of these attempts have ended, and what runs around them
-        goes on."""
+        """Note that the functions of these attempts have ended; hooks around them still run."""
         ...
 
     def report_stack(self, token: int, stack: str) -> None:
-        """Take note of where an attempt's coroutine stands at its limit."""
+        """Note where an attempt's coroutine stands at its limit."""
         ...
 
 
 class Idle(NamedTuple):
-    """Nothing runs any more: ``token`` ended last, ``others`` have run since the time before.
-    ``in_loop``: whether code of theirs has run in the event loop."""
+    """No attempt runs any more: ``token`` ended last, ``others`` have run since the executor was
+    last idle. ``in_loop``: whether their code has run in the event loop."""
 
     token: int
     others: int
@@ -106,13 +105,13 @@ class Executor:
         on_idle: Callable[[Idle], None] = lambda _: None,
         make_attempt: Callable[..., Attempt] = Attempt,
     ) -> None:
-        """``on_idle`` is called where nothing runs any more, before the last end is told.
-        ``make_attempt`` takes what ``Attempt`` takes."""
+        """``on_idle`` is called when no attempt runs any more, before the last end is reported.
+        ``make_attempt`` takes the arguments of ``Attempt``."""
         self._app = app
         self._on_idle = on_idle
         self._make_attempt = make_attempt
-        self._ran = 0  # attempts, since nothing ran
-        self._in_loop = False  # the code of one of them, or its hooks
+        self._ran = 0  # attempts since the executor was last idle
+        self._in_loop = False  # whether the code of one of them, or its hooks, ran there
         self._link = link
         self._hide: Callable[[str], str] = getattr(link, "hide", hide_logins)
         self._end_fns = app._end_fns  # noqa: SLF001  # mostly empty
@@ -122,35 +121,35 @@ class Executor:
         self._loop = asyncio.get_running_loop()
         self._threads = Threads(threads)
         self._slots = threads
-        self._held = 0  # slots, by attempts that were let begin
-        self._line: deque[Claimed] = deque()  # behind them, in the order in which they came
+        self._held = 0  # slots, by attempts that may have begun
+        self._line: deque[Claimed] = deque()  # attempts that wait for a slot, in order of arrival
         self._filling = False  # the loop's next turn fills the slots
         self._context = contextvars.copy_context()
         self._reused_tasks = ReusedTasks(self._run, reuse=resolve_task_reuse())
         self._tasks: dict[int, asyncio.Task[None] | None] = {}  # None: it has not begun
         self._attempts: dict[int, Attempt] = {}
-        self._asked_early: dict[int, str] = {}  # to stop, before they had begun
-        self._expected: set[int] = set()  # on their way here, or not begun
+        self._asked_early: dict[int, str] = {}  # reasons to stop attempts that have not begun
+        self._expected: set[int] = set()  # attempts on their way here, or not begun
         self._recalled: set[int] = set()
-        self._signalled: set[int] = set()  # this process was, from outside, while they ran
-        self._begun: dict[int, float] = {}  # of those with a limit; not told yet
-        self._over: dict[int, bool] = {}  # whose functions have ended; whether that was told
+        self._signalled: set[int] = set()  # attempts that ran when a signal from outside came
+        self._begun: dict[int, float] = {}  # attempts with a limit; not reported yet
+        self._over: dict[int, bool] = {}  # ended functions -> whether that was reported
 
     def expect(self, tokens: Iterable[int]) -> None:
         """Note, in any thread, attempts that will be started: until then they can be recalled."""
         self._expected.update(tokens)
 
     def recall(self, tokens: Sequence[int]) -> list[int]:
-        """Let those of these attempts not begin that have not; return them. In any thread."""
+        """Take back those of these attempts that have not begun; return them. In any thread."""
         for token in tokens:
             if token in self._expected:
                 self._recalled.add(token)
-        # one that begins forgets that it is expected first, and looks here second
+        # a beginning attempt first leaves ``_expected`` and then reads ``_recalled``
         return [token for token in tokens if token in self._expected]
 
     def start(self, attempts: Sequence[Claimed]) -> None:
-        """Start attempts, in their order, as slots come free; their ends go to the link. One that
-        is here already is passed over: it would run twice at once, and have two ends."""
+        """Start attempts, in their order, as slots come free; their ends go to the link. An attempt
+        that is here already is skipped: it would run twice at once, and have two ends."""
         for claimed in attempts:
             if claimed.token not in self._tasks:
                 self._tasks[claimed.token] = None
@@ -158,9 +157,9 @@ class Executor:
         self._fill_slots()
 
     def _fill_slots(self) -> None:
-        """Let attempts begin. The ends before them are sent first: so, should this process die,
-        none has begun of those that its worker knows to be behind as many others as it has slots.
-        Once ends are no longer told, none begins.
+        """Let attempts begin in free slots. Earlier ends are sent first, so that, if this process
+        dies, an attempt has not begun if its worker knows as many unended attempts before it as
+        there are slots. Once ends are no longer reported, no attempt begins.
         """
         self._filling = False
         if not self._line or not self._link.send_ends():
@@ -178,8 +177,8 @@ class Executor:
         self._reused_tasks.put(attempts)
 
     def _free_slot(self) -> None:
-        """Let another attempt begin: with the loop's next turn, so that ends of this turn go
-        together, or at once where all have ended."""
+        """Let another attempt begin: with the loop's next turn, so that ends of this turn are sent
+        together, or at once if all attempts have ended."""
         self._held -= 1
         if not self._held:
             self._fill_slots()
@@ -188,20 +187,20 @@ class Executor:
             self._loop.call_soon(self._fill_slots)
 
     def _needs_loop(self, name: str) -> bool:
-        """Whether attempts of this task begin in the event loop: all but plain functions that
-        nothing is entered for."""
+        """Whether attempts of this task begin in the event loop: not plain functions without
+        hooks."""
         try:
             return bool(self._app.around_fns) or self._app.find(name).is_async
         except UnknownTask:
             return True
 
     def stop(self, token: int, reason: str) -> None:
-        """Ask an attempt to stop: a coroutine is cancelled, a plain function can only look. What
-        runs around a function that has ended is not cancelled: its work is done."""
+        """Ask an attempt to stop: a coroutine is cancelled, a plain function has to check. The
+        hooks around a function that has ended are not cancelled: its work is done."""
         attempt, task = self._attempts.get(token), self._tasks.get(token)
-        if attempt is None and token in self._tasks:  # not begun yet
+        if attempt is None and token in self._tasks:  # it has not begun yet
             self._asked_early.setdefault(token, reason)
-            attempt = self._attempts.get(token)  # a thread that has not seen that has begun it
+            attempt = self._attempts.get(token)  # a thread has begun it without seeing the request
         if attempt is None:
             return
         self._asked_early.pop(token, None)
@@ -221,24 +220,24 @@ class Executor:
             task.cancel()
 
     def find_stack(self, token: int) -> str:
-        """Return where an attempt's coroutine stands; "" for one that is none or does not wait."""
+        """Return where an attempt's coroutine stands; "" if it is no coroutine or does not wait."""
         attempt, task = self._attempts.get(token), self._tasks.get(token)
         if attempt is None or task is None or not self._app.find(attempt.task).is_async:
             return ""
         return stack_of(task)
 
     def runs(self, token: int) -> bool:
-        """Whether this attempt has begun and not ended."""
+        """Whether this attempt is running: it has begun and not ended."""
         return token in self._tasks
 
     def note_signal(self) -> None:
-        """Note that a signal from outside has asked this process to end, and perhaps what its
-        attempts have started. Called by the signal's handler."""
-        self._signalled.update(tuple(self._attempts))  # at once: threads begin attempts
+        """Note that a signal from outside has asked this process to end, and perhaps the processes
+        that its attempts have started. Called by the signal's handler."""
+        self._signalled.update(tuple(self._attempts))  # in one step: threads begin attempts
 
     def _note_begun(self, claimed: Claimed) -> None:
-        """Note that an attempt begins, if it has a limit, which counts from now. It is told with
-        the loop's next turn: most attempts of small jobs have ended by then."""
+        """Note that an attempt begins, if it has a limit, which counts from now. The note is sent
+        with the loop's next turn: most attempts of small jobs have ended by then."""
         if claimed.policy.timeout is None and claimed.policy.stall_timeout is None:
             return
         if not self._begun:
@@ -252,7 +251,7 @@ class Executor:
             self._link.report_begun(told)
 
     def _note_over(self, token: int) -> None:
-        """Note that the function of an attempt has ended, as opposed to what runs around it."""
+        """Note that the function of an attempt has ended, though hooks around it may still run."""
         if token not in self._tasks:
             return
         if all(self._over.values()):
@@ -265,12 +264,12 @@ class Executor:
             self._link.report_returned(over)
 
     def close(self) -> None:
-        """Let go of the threads; attempts must have ended or be past caring."""
+        """Let go of the threads. Attempts must have ended, or their ends no longer matter."""
         self._threads.close()
 
     def _leave_if_forked(self, error: BaseException | None) -> None:
-        """End a child that a task has forked and that came back here: it has a copy of the loop
-        and of the link, but the attempt is its parent's to end."""
+        """End a forked child of a task that returned here: it has a copy of the loop and of the
+        link, but only its parent may end the attempt."""
         if self._forks == forks.generation:
             return
         for stream in (sys.stdout, sys.stderr):
@@ -326,7 +325,7 @@ class Executor:
         self._free_slot()
 
     def _tell_end(self, attempt: Attempt, outcome: Outcome) -> None:
-        """Tell those that trace attempts, before the end is reported."""
+        """Call the functions that trace attempts, before the end is reported."""
         for tell in self._end_fns:
             try:
                 tell(attempt, outcome)
@@ -334,8 +333,9 @@ class Executor:
                 logging.getLogger("outlast").exception("the end of %r was not told", attempt)
 
     def _prepare_or_refuse(self, claimed: Claimed) -> Prepared | Outcome:
-        """Return what an attempt needs to begin, or the end that comes of its lack. This is where
-        a job begins in time or not: it may have waited here, or in its worker, since its claim."""
+        """Return what an attempt needs to begin, or its end if it cannot begin. The time by which
+        it must begin is checked here: it may have waited here, or in its worker, since its
+        claim."""
         self._expected.discard(claimed.token)
         if self._recalled and claimed.token in self._recalled:
             self._recalled.discard(claimed.token)
@@ -349,10 +349,10 @@ class Executor:
             return make_dead(CrashKind.UNDECODABLE, error, self._hide)
         except (BadArguments, UnknownTask) as error:
             return make_crashed(CrashKind.UNDECODABLE, text_of(error), self._hide)
-        except Exception as error:  # such as a limit that no clock can show: told, not raised
+        except Exception as error:  # such as a limit that no clock can show: reported, not raised
             return make_crashed(CrashKind.ERROR, describe(error), self._hide)
         token, attempt = claimed.token, prepared[1]
-        self._attempts[token] = attempt  # first: ``stop`` looks here once it has asked early
+        self._attempts[token] = attempt  # first: ``stop`` reads it after noting a request
         if self._asked_early and (reason := self._asked_early.pop(token, None)):
             attempt._stop(reason)  # noqa: SLF001
             if prepared[0].is_async:
@@ -399,7 +399,7 @@ class Executor:
         return Outcome(kind=OutcomeKind.COMPLETED, result=result, message=misfit)
 
     async def _call(self, task: Task[..., Any], attempt: Attempt, args: Any, kwargs: Any) -> Any:
-        """Call the task inside what runs around it. What that swallows is raised all the same:
+        """Call the task inside its hooks. An exception that a hook swallows is raised all the same:
         a task that has raised, or was never called, has not completed."""
         raised: BaseException | None = None
         try:
@@ -412,7 +412,7 @@ class Executor:
             assert raised is not None
             raise raised
         finally:
-            raised = None  # its traceback knows this frame
+            raised = None  # break the cycle: its traceback refers to this frame
 
     async def _call_in(
         self,
@@ -440,7 +440,7 @@ class Executor:
         """Run one attempt in this thread, from its arguments to its end."""
         try:
             return self._context.copy().run(self._run_plain, claimed)
-        except BaseException as error:  # of our own: its end must not be waited for forever
+        except BaseException as error:  # an error of ours: the attempt must still get an end
             outcome = make_crashed(CrashKind.ERROR, describe(error), self._hide)
             return claimed, self._attempts.get(claimed.token), outcome
 
@@ -466,7 +466,7 @@ class Executor:
             self._end(attempt, outcome)
 
     def _noting_over(self, token: int, fn: Callable[..., Any]) -> Callable[..., Any]:
-        """Return a plain function that notes, from its thread, that it has ended."""
+        """Wrap a plain function so that it notes, from its thread, that it has ended."""
 
         def call(*args: Any, **kwargs: Any) -> Any:
             try:
@@ -502,7 +502,7 @@ class Executor:
 
 
 def _call_within(around: Any, fn: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-    """As ``Executor._call``, in a thread."""
+    """Call a plain function inside its hooks, as ``Executor._call`` does, in a thread."""
     raised: BaseException | None = None
     try:
         with contextlib.ExitStack() as stack:
@@ -525,7 +525,7 @@ def _set(future: asyncio.Future[_Returned], returned: _Returned) -> None:
 
 
 async def entered(stack: contextlib.AsyncExitStack, context: Context) -> Any:
-    """Enter a context of either kind on the stack; return what it gives."""
+    """Enter a sync or async context on the stack; return its value."""
     if isinstance(context, AbstractContextManager):
         return stack.enter_context(context)
     return await stack.enter_async_context(context)

@@ -1,4 +1,4 @@
-"""Excludes what a process has loaded at its start from garbage collection."""
+"""Excludes the objects that a process loads at its start from garbage collection."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import gc
 
 
 def keep_what_is_loaded() -> None:
-    """Take all objects of now out of the reach of later collections.
+    """Exclude all current objects from later collections.
 
-    A full collection walks over every object that there is (10 to 20 ms in a small worker) while
-    nothing else runs. For the processes that are ours alone: a program that embeds a worker
-    decides this for itself.
+    A full collection visits every object (10 to 20 ms in a small worker) while nothing else runs.
+    Only for processes that belong to Outlast: a program that embeds a worker decides this for
+    itself.
     """
     gc.collect()
     gc.freeze()

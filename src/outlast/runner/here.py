@@ -1,8 +1,7 @@
-"""One call of a task in this process, without a store or a worker: ``outlast run-task``.
+"""Calls a task once in this process, without a store or a worker: ``outlast run-task``.
 
-A plain function runs in the thread that calls, where a debugger has the terminal and Ctrl-C
-arrives, unless one of the application's hooks needs an event loop. An ``async def`` runs in a loop
-of its own.
+A plain function runs in the calling thread, where a debugger has the terminal and Ctrl-C arrives,
+unless one of the application's hooks needs an event loop. An ``async def`` runs in a new loop.
 """
 
 from __future__ import annotations
@@ -28,14 +27,14 @@ RunLoop = Callable[[Callable[[], Coroutine[Any, Any, None]]], None]
 
 
 class Listener(NamedTuple):
-    """What hears of an attempt without a worker: its progress, and the JSON of its checkpoints."""
+    """Receives the progress of an attempt without a worker, and the JSON of its checkpoints."""
 
     on_progress: Callable[[Progress], None]
     on_checkpoint: Callable[[str], None]
 
 
 class Returned(NamedTuple):
-    """What a call has returned, or else raised."""
+    """The return value of a call, or its exception."""
 
     value: Any = None
     error: BaseException | None = None
@@ -56,25 +55,25 @@ class _Link:
         self._listener = listener
 
     def report(self, token: int, progress: Progress) -> None:
-        """Tell progress."""
+        """Pass progress to the listener."""
         self._listener.on_progress(progress)
 
     async def save(
         self, job_id: int, token: int, number: int, value_json: str, *, again: bool
     ) -> Answer:
-        """Tell a checkpoint."""
+        """Pass a checkpoint to the listener."""
         return self.save_blocking(job_id, token, number, value_json, again=again)
 
     def save_blocking(
         self, job_id: int, token: int, number: int, value_json: str, *, again: bool
     ) -> Answer:
-        """As ``save``."""
+        """Pass a checkpoint to the listener, like ``save``."""
         self._listener.on_checkpoint(value_json)
         return Answer.ACCEPTED
 
 
 def make_attempt(call: Call[Any], listener: Listener, checkpoint: str | None = None) -> Attempt:
-    """Return the first attempt of a call that is no job; ``checkpoint``: JSON."""
+    """Return the first attempt of a call without a job; ``checkpoint``: JSON."""
     job, timeout = call.job, call.job.policy.timeout
     claimed = Claimed(
         job_id=0,
@@ -99,8 +98,9 @@ def make_attempt(call: Call[Any], listener: Listener, checkpoint: str | None = N
 
 
 def run_here(app: App, call: Call[Any], attempt: Attempt, run_loop: RunLoop) -> Returned:
-    """Call the task inside the application's hooks; return what it has returned or raised, or what
-    they have. ``run_loop`` runs a coroutine, where that is needed. KeyboardInterrupt is raised."""
+    """Call the task inside the application's hooks; return the value or exception of the task, or
+    the exception of a hook. ``run_loop`` runs a coroutine if one is needed. KeyboardInterrupt is
+    raised."""
     here = _Here(app, call, attempt)
     try:
         if here.needs_loop:
@@ -115,7 +115,7 @@ def run_here(app: App, call: Call[Any], attempt: Attempt, run_loop: RunLoop) -> 
 
 
 class _Here:
-    """One call, and how it has ended: a hook that swallows its exception does not undo that."""
+    """One call and its end: a hook that swallows the task's exception does not undo it."""
 
     def __init__(self, app: App, call: Call[Any], attempt: Attempt) -> None:
         self._task = call.task

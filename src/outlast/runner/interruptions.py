@@ -1,7 +1,7 @@
-"""Signals from outside that asked this runner to end.
+"""Counts the signals from outside that asked this runner to end.
 
-It does not obey them, since its worker decides when it ends; but where a service manager signals
-the whole group they reach what its attempts have started as well.
+The runner does not obey them, since its worker decides when it ends. But if a service manager
+signals the whole group, they also reach the processes that its attempts have started.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ _watchers: list[Callable[[], None]] = []
 
 
 def watch(tell: Callable[[], None]) -> None:
-    """Call this at each signal, within its handler."""
+    """Call ``tell`` at each signal, within its handler."""
     _watchers.append(tell)
 
 
 def note(number: int, frame: Any) -> None:
-    """Count a signal and tell of it; as its handler, do nothing else."""
+    """Count a signal and call the watchers. As its handler, do nothing else."""
     global _heard
     _heard += 1
     for tell in _watchers:

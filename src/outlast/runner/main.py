@@ -1,8 +1,8 @@
-"""A runner: a fresh interpreter that imports the application and runs attempts.
+"""Runs as a runner: a fresh interpreter that imports the application and runs attempts.
 
-It ignores SIGINT, SIGTERM and SIGHUP, since its worker speaks to it on the socket. It does not
-outlive its worker: the kernel kills it (Linux), the end of the socket ends it, and the tether
-process kills its whole group should it resist.
+A runner ignores SIGINT, SIGTERM and SIGHUP, since its worker controls it through the socket. It
+does not outlive its worker: the kernel kills it (Linux), the end of the socket ends it, and the
+tether process kills its whole group if it resists.
 """
 
 from __future__ import annotations
@@ -62,17 +62,17 @@ from outlast.runner.tether import die_with_parent
 from outlast.store.values import Answer
 
 ENDED_BY_A_TASK = "outlast: a task has ended the event loop of its runner\n"
-BROKEN = 3  # exit code of a runner that could not start, or not go on
-LEAVE_SECONDS = 3.0  # for a lifespan that was broken off
+BROKEN = 3  # exit code of a runner that could not start or continue
+LEAVE_SECONDS = 3.0  # for a lifespan that was cancelled
 LIFESPAN_FAILED = "the application's lifespan has failed"
 LEFT_BADLY = f"outlast: {LIFESPAN_FAILED} at its end"
 _NOTED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # a runner ends when its worker says so
-_forking = threading.local()  # mask: the signals that this thread had blocked before its fork
+_forking = threading.local()  # mask: the signals that this thread blocked before its fork
 SWITCH_SECONDS = 0.001  # a runner's own thread must not wait long for the GIL
 
 
 class WorkerLink:
-    """What attempts need of their worker, over the channel."""
+    """The link of attempts to their worker, over the channel."""
 
     def __init__(self, channel: Channel, settings: RunnerSettings) -> None:
         self._channel = channel
@@ -85,7 +85,7 @@ class WorkerLink:
         self.hide = settings.make_hide()
 
     def report(self, token: int, progress: Progress) -> None:
-        """Tell the worker how far the attempt is."""
+        """Send the progress of an attempt to the worker."""
         self._channel.send(Reported(token, progress))
 
     async def save(
@@ -102,7 +102,7 @@ class WorkerLink:
         return _answer(self._channel.save(token, number, value_json, again=again).result())
 
     def report_end(self, end: End, *, is_last: bool = False) -> None:
-        """Tell the worker that an attempt ended; ends of one turn of the loop go together."""
+        """Tell the worker that an attempt ended; ends of one turn of the loop are sent together."""
         if not self._tells_ends():
             return
         self._ends.append(end)
@@ -112,13 +112,14 @@ class WorkerLink:
             self._loop.call_soon(self.send_ends)
 
     def close(self) -> None:
-        """Tell no more ends: the death of this process tells them."""
+        """Report no more ends: the worker sees them by the death of this process."""
         self._closed = True
 
     def _tells_ends(self) -> bool:
-        """Whether ends are told. Once the task that serves is cancelled, the event loop ends: what
-        attempts make of that would look like their own doing. It is cancelled together with the
-        attempts, in no order, and a lifespan with a group of tasks takes its cancellation back."""
+        """Whether ends are reported. Once the serving task is cancelled, the event loop ends, and
+        the ends of cancelled attempts would look like their own doing. The serving task is
+        cancelled together with the attempts, in no fixed order, and a lifespan with a task group
+        takes its cancellation back."""
         return not (self._closed or (self._serving is not None and self._serving.cancelling()))
 
     def report_begun(self, attempts: list[tuple[int, float]]) -> None:
@@ -134,9 +135,9 @@ class WorkerLink:
         self._channel.send(StackAtLimit(token, stack))
 
     def send_ends(self) -> bool:
-        """Send the ends that were reported; return whether ends are told at all."""
+        """Send the reported ends; return whether ends are reported at all."""
         ends, self._ends = self._ends, []
-        if ends:  # otherwise the last one took them along
+        if ends:  # otherwise an earlier call has sent them
             flush_tagged()
             try:
                 self._channel.send(AttemptsEnded(ends))
@@ -163,17 +164,17 @@ def _answer(word: str) -> Answer:
 
 
 class Runner:
-    """Obeys the worker's frames until it is told to quit."""
+    """Obeys the worker's frames until it receives ``Quit``."""
 
     def __init__(
         self, app: App, settings: RunnerSettings, channel: Channel, clock: Clock = SYSTEM
     ) -> None:
         self._app = app
-        self._clock = clock  # its boot clock is the worker's: they are on one host
+        self._clock = clock  # on one host, so its boot clock is also the worker's
         self._settings = settings
         self._channel = channel
         self._quit = asyncio.Event()
-        self._broken_off = False  # the task that serves was cancelled
+        self._broken_off = False  # whether the serving task was cancelled
         self._loop = asyncio.get_running_loop()
         self._link = WorkerLink(channel, settings)
 
@@ -183,7 +184,7 @@ class Runner:
         try:
             async with contextlib.AsyncExitStack() as stack:
                 self._start(await enter_lifespan(self._app, stack))
-                await asyncio.sleep(0)  # a lifespan that has cancelled this task fails here
+                await asyncio.sleep(0)  # if a lifespan has cancelled this task, it fails here
                 self._serve()
                 await self._until_quit()
         except BaseException as error:
@@ -224,9 +225,9 @@ class Runner:
             raise
 
     def _tell_broken_off(self, failure: BaseException | None) -> NoReturn:
-        """Exit, and say why this task was cancelled: a lifespan with a group of tasks, or with a
-        timeout, makes an error of its own of that; otherwise user code has stopped the loop, or has
-        cancelled all of its tasks."""
+        """Exit, and say why this task was cancelled: a lifespan with a task group or a timeout
+        raises a different error; otherwise user code has stopped the loop, or has cancelled all of
+        its tasks."""
         if failure is None or isinstance(failure, asyncio.CancelledError):
             _exit(BROKEN, ENDED_BY_A_TASK)
         hide = self._settings.make_hide()
@@ -239,14 +240,14 @@ class Runner:
         _exit(BROKEN)
 
     def _restore(self, idle: Idle) -> None:
-        """Set back what tasks have left changed of this process; tell it before the end, so that
+        """Restore what tasks have changed in this process, and report it before the end, so that
         nothing else runs here meanwhile."""
         if changes := self._state.restore(signals=idle.in_loop):
             self._channel.send(Restored(idle.token, idle.others, changes))
 
     def _on_frame(self, frame: ToRunner) -> None:
-        """Pass a frame on to the loop. What has not begun is taken back at once: no recall and no
-        stop of that waits for the loop, which may be blocked."""
+        """Pass a frame on to the loop. Attempts that have not begun are taken back at once: neither
+        their recall nor their stop waits for the loop, which may be blocked."""
         if isinstance(frame, Run):
             self._executor.expect(claimed.token for claimed in frame.attempts)
         elif isinstance(frame, Stop):
@@ -276,7 +277,7 @@ class Runner:
 
 
 def announcement(app: App) -> Hello:
-    """Return the frame that says which tasks this application knows, and which schedules."""
+    """Return the frame that announces the tasks and schedules of this application."""
     infos = [
         TaskInfo(name, task.own_runner, sorted(task.requires))
         for task in app.tasks.values()
@@ -287,7 +288,7 @@ def announcement(app: App) -> Hello:
 
 
 def main(descriptor: int) -> int:
-    """Be a runner, at this inherited end of a socket; return the exit code."""
+    """Run as a runner, on this inherited end of a socket; return the exit code."""
     _hold_to_worker()
     channel = Channel(socket.socket(fileno=descriptor))
     settings = channel.read_settings()
@@ -297,7 +298,7 @@ def main(descriptor: int) -> int:
         if settings.shell:
             shell.add_to(app)
         if app.url != settings.url:
-            app.url = settings.url  # jobs that tasks enqueue go where their worker looks
+            app.url = settings.url  # tasks enqueue jobs into their worker's store
         app.stores.wakeup = settings.wakeup or app.stores.wakeup
         asyncio.run(_run(app, settings, channel))
     except BaseException as error:
@@ -310,7 +311,7 @@ def main(descriptor: int) -> int:
 
 
 def _exit(code: int, words: str = "") -> NoReturn:
-    """Exit now: threads of the application would make a polite exit wait forever."""
+    """Exit now: threads of the application could make a normal exit wait forever."""
     with contextlib.suppress(Exception):
         sys.stdout.flush()
     with contextlib.suppress(Exception):
@@ -320,7 +321,7 @@ def _exit(code: int, words: str = "") -> NoReturn:
 
 
 def _die_of(number: signal.Signals) -> None:
-    """Die of the signal, as a program does that was interrupted: so its parent knows."""
+    """Die of the signal, as an interrupted program does, so that the parent can see it."""
     signal.signal(number, signal.SIG_DFL)
     os.kill(os.getpid(), number)
 
@@ -330,7 +331,7 @@ async def _run(app: App, settings: RunnerSettings, channel: Channel) -> None:
 
 
 def _hold_to_worker() -> None:
-    """Die with the worker, and only at its request."""
+    """Die with the worker, and ignore other requests to end."""
     die_with_parent()
     for number in _NOTED:
         # a handler, not SIG_IGN: children start with the default
@@ -341,7 +342,7 @@ def _hold_to_worker() -> None:
 
 
 def _hold_signals() -> None:
-    """Let no signal come between a fork and the child's first words: it would be noted and lost."""
+    """Block signals from a fork to the child's first statements: they would be counted and lost."""
     _forking.mask = signal.pthread_sigmask(signal.SIG_BLOCK, _NOTED)
 
 
@@ -350,8 +351,8 @@ def _release_signals() -> None:
 
 
 def _obey_signals() -> None:
-    """In a child that was forked, and so has the handler: end by signals, as any process does.
-    Pools of multiprocessing end their processes by SIGTERM, and wait for that."""
+    """In a forked child, which inherits the handler: end by signals, as any process does. Pools of
+    multiprocessing end their processes by SIGTERM and wait for that."""
     for number in _NOTED:
         if signal.getsignal(number) is interruptions.note:
             signal.signal(number, signal.SIG_DFL)

@@ -1,7 +1,7 @@
-"""Turns an exception of a task into the end of its attempt, and its crash report.
+"""Turns an exception of a task into the end of its attempt, with a crash report.
 
-Pure, except for the look at the exception: it is the user's own, and looking at it may fail:
-that is an end, too. Ends of attempts whose runner has died are ``worker/runners/exits.py``.
+Pure, except that it reads the exception. The exception is the user's own, and reading it may fail:
+that is an end, too. ``worker/runners/exits.py`` makes the ends of attempts whose runner has died.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _INTERRUPTIONS = {
     StopReason.LEASE_LOST,
     StopReason.PAUSE,
     StopReason.BLOCKED,
-}  # no doing of the job or its owner
+}  # not caused by the job or its owner
 SIGNALLED = "its runner was signalled from outside, and what it had started may have been, too"
 _RETURNED = (
     "it returned when it was asked to stop, and so runs again;"
@@ -54,12 +54,11 @@ _RETURNED = (
 
 
 def judge(error: BaseException, attempt: Attempt, rules: ErrorRules = EVERY_ERROR) -> Outcome:
-    """Return the end that an exception out of a task with these rules stands for.
+    """Return the end that an exception from a task with these rules means.
 
     Once an attempt was asked to stop, any exception that it raises counts as obeying. A verdict
-    stands, except that of a task that knows that it is interrupted: a deploy neither ends nor
-    charges a job. An exception of the user's own making may break while it is looked at: that is an
-    end, too.
+    stands, unless the task knows that it is interrupted: a deploy neither ends nor charges a job.
+    Reading a user's exception may itself raise: that is an end, too.
     """
     try:
         return _judge(error, attempt, rules)
@@ -69,8 +68,8 @@ def judge(error: BaseException, attempt: Attempt, rules: ErrorRules = EVERY_ERRO
 
 
 def cut_short(attempt: Attempt) -> Outcome | None:
-    """Return the end of an attempt that knew of a wish to stop and returned: by accident or not,
-    what it returns may be a part of the work. None if it is finished."""
+    """Return the end of an attempt that knew of a request to stop and returned: its result may, by
+    accident or not, be only a part of the work. None if it is finished."""
     reason = attempt._obeys()  # noqa: SLF001
     if reason is None:
         return None
@@ -81,9 +80,9 @@ def cut_short(attempt: Attempt) -> Outcome | None:
 
 
 def excuse(outcome: Outcome) -> Outcome:
-    """Return the end of an attempt whose runner was signalled meanwhile: if it has failed, that may
-    be why. So it is a loss, of which a job that signals its own runner has not many, or nothing
-    where its worker is stopping."""
+    """Return the end of an attempt whose runner was signalled meanwhile. If the attempt failed, the
+    signal may be the cause, so its end is a loss, or costs nothing if its worker is stopping. Only
+    a few losses are allowed, which bounds a job that signals its own runner."""
     crash = outcome.crash
     if crash is None or crash.kind is not CrashKind.ERROR or outcome.kind not in _FAILED:
         return outcome
@@ -94,7 +93,7 @@ def excuse(outcome: Outcome) -> Outcome:
 
 def _judge(error: BaseException, attempt: Attempt, rules: ErrorRules) -> Outcome:
     error, hide = _decisive(error), attempt._hide  # noqa: SLF001
-    known = attempt._obeys()  # noqa: SLF001  # before the look below
+    known = attempt._obeys()  # noqa: SLF001  # before the exception is read below
     overruled = known in _INTERRUPTIONS and not isinstance(error, Snooze)
     if isinstance(error, Verdict) and not overruled:
         outcome = _verdict(error, hide)
@@ -113,8 +112,8 @@ def _judge(error: BaseException, attempt: Attempt, rules: ErrorRules) -> Outcome
 def _delayed(
     outcome: Outcome, error: BaseException, attempt: Attempt, rules: ErrorRules
 ) -> Outcome:
-    """Return a failure with the pause that its task wants, unless the error itself asks for one. A
-    function of the task's that fails leaves it at the usual pause, and the report says so."""
+    """Return a failure with the pause that its task sets, unless the error itself requests one. If
+    the task's backoff function fails, the usual pause stays, and the report says so."""
     if rules.pause is None or outcome.delay is not None or outcome.crash is None:
         return outcome
     try:
@@ -128,8 +127,9 @@ def _delayed(
 
 
 def _decisive(error: BaseException) -> BaseException:
-    """Return what decides in a group of exceptions, as a TaskGroup raises: the first verdict, where
-    it holds nothing but verdicts, or a lost lease. Else, and of any other error, the error itself.
+    """Return the deciding exception of a group, as a TaskGroup raises: a lost lease, or the first
+    verdict if the group holds only verdicts. Else, and for any other error, return the error
+    itself.
     """
     if not isinstance(error, BaseExceptionGroup):
         return error
@@ -179,7 +179,7 @@ _OBEYED = {
 
 
 def _report(kind: CrashKind, error: BaseException, hide: Hide) -> Crash:
-    """Return the report, redacted and then cut: a piece of a secret is matched by nothing."""
+    """Return the report, redacted before it is cut: no pattern matches a piece of a secret."""
     words = _OBEYED.get(kind) or describe(error)
     if isinstance(error, CommandFailed):
         return _report_on_command(kind, error, hide)
@@ -193,7 +193,7 @@ def _report(kind: CrashKind, error: BaseException, hide: Hide) -> Crash:
 
 
 def _report_on_command(kind: CrashKind, error: CommandFailed, hide: Hide) -> Crash:
-    """Return the report on a command: where it was in Python helps no one."""
+    """Return the report on a command, without a Python traceback, which would not help."""
     crash = Crash(
         kind=kind,
         message=_OBEYED.get(kind, text_of(error)),
@@ -205,12 +205,12 @@ def _report_on_command(kind: CrashKind, error: CommandFailed, hide: Hide) -> Cra
 
 
 def _read_message(error: Verdict, hide: Hide) -> str:
-    """Return what a verdict says. Raises what it raises when it is asked: that is an error."""
+    """Return the message of a verdict. Raises what its ``__str__`` raises: that is an error."""
     return clean(hide(format(error))) or hide(text_of(error))
 
 
 def _lines(error: BaseException) -> list[str]:
-    """Return the traceback from the user's first frame on; ours help no one."""
+    """Return the traceback from the user's first frame on; Outlast's frames would not help."""
     try:
         report = traceback.TracebackException.from_exception(error, limit=-30)
         report.stack = traceback.StackSummary.from_list(
@@ -229,7 +229,7 @@ def make_crashed(kind: CrashKind, message: str, hide: Hide = hide_logins) -> Out
 
 
 def make_dead(kind: CrashKind, error: Exception, hide: Hide = hide_logins) -> Outcome:
-    """Return the end of a job that no other try can help, before code of its task has run."""
+    """Return the end of a job that no retry can help, before code of its task has run."""
     message = clean(hide(text_of(error)))
     crash = Crash(kind=kind, message=message, exception=type(error).__qualname__)
     return Outcome(kind=OutcomeKind.DEAD, crash=crash, message=message, began=False)

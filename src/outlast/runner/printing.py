@@ -1,15 +1,14 @@
-"""Tells the output of attempts apart: what Python code writes is sent with its attempt's token.
+"""Marks the output of attempts: text that Python code writes is sent with its attempt's token.
 
 The runner's stdout and stderr are one pipe, which many attempts share. So in a runner
-``sys.stdout`` and ``sys.stderr`` know which attempt is writing, by its context, as
-``outlast.current()`` does, and put a head before what they write: the token, and how many bytes
-follow. The worker takes the heads off again (``worker/runners/printed.py``). What is written past
-Python, by C code or a child process, has no head. Nothing is done for an attempt that prints
-nothing.
+``sys.stdout`` and ``sys.stderr`` find the writing attempt by its context, as ``outlast.current()``
+does, and put a head before the text: the token, and the number of bytes that follow. The worker
+removes the heads (``worker/runners/printed.py``). Output of C code or a child process bypasses
+Python and has no head. An attempt that prints nothing costs nothing.
 
-A piece with its head is at most as long as a pipe takes in one go (PIPE_BUF), so that pieces of
-several processes and threads do not mix. Where the descriptor is no longer the pipe, since user
-code has pointed it elsewhere, the bytes go there as they are.
+A piece with its head is at most as long as a pipe takes in one write (PIPE_BUF), so that pieces of
+several processes and threads do not mix. If user code has pointed the descriptor elsewhere, the
+bytes go there without heads.
 """
 
 from __future__ import annotations
@@ -28,13 +27,13 @@ PIECE_MAX = select.PIPE_BUF - 64  # bytes; with its head it is below PIPE_BUF
 
 
 class Tagged(io.BufferedIOBase):
-    """A binary stream to a descriptor. ``token_of``: whose the bytes are that are written now."""
+    """A binary stream to a descriptor. ``token_of`` returns the token of the writing attempt."""
 
     def __init__(self, fd: int, token_of: Callable[[], int | None]) -> None:
         self._fd = fd
         self._token_of = token_of
         self._pipe = _identity(fd)
-        self._partial: dict[int, bytes] = {}  # of lines that have not ended, by token
+        self._partial: dict[int, bytes] = {}  # unfinished lines, by token
         self._renew_lock()
         os.register_at_fork(after_in_child=self._renew_lock)
 
@@ -51,24 +50,24 @@ class Tagged(io.BufferedIOBase):
         return self._fd
 
     def close(self) -> None:
-        """Flush. The stream is the process's: a task that closes it takes it from no other."""
+        """Only flush. The process owns the stream: a task that closes it must not affect others."""
         self.flush()
 
     def write(self, data: bytes | bytearray | memoryview, /) -> int:  # type: ignore[override]
-        """Write what has come to whole lines; what has not waits for its end, or for a flush."""
+        """Write whole lines; the rest waits for the end of its line, or for a flush."""
         token = self._token_of()
         if token is None:
             write_all(self._fd, bytes(data))
             return len(data)
         with self._lock:
-            if self._is_joining:  # this very thread is, further up
+            if self._is_joining:  # this thread is in _join, further up its stack
                 self._put(token, bytes(data))
             else:
                 self._join(token, bytes(data))
         return len(data)
 
     def _join(self, token: int, data: bytes) -> None:
-        """Write whole lines, and keep what has not come to one."""
+        """Write whole lines, and keep an unfinished one."""
         self._is_joining = True
         try:
             text = self._partial.pop(token, b"") + data
@@ -80,7 +79,7 @@ class Tagged(io.BufferedIOBase):
             self._is_joining = False
 
     def flush(self) -> None:
-        """Write the parts of lines, too."""
+        """Write unfinished lines, too."""
         if self._partial:
             with self._lock:
                 partial, self._partial = self._partial, {}
@@ -115,7 +114,7 @@ _streams: list[Tagged] = []
 
 
 def tag_output(token_of: Callable[[], int | None]) -> None:
-    """Make ``sys.stdout`` and ``sys.stderr`` of this process such streams."""
+    """Replace ``sys.stdout`` and ``sys.stderr`` of this process by such streams."""
     sys.stdout = _text(Tagged(1, token_of), sys.stdout)
     sys.stderr = _text(Tagged(2, token_of), sys.stderr)
 
@@ -123,13 +122,13 @@ def tag_output(token_of: Callable[[], int | None]) -> None:
 def _text(stream: Tagged, old: TextIO) -> TextIO:
     old.flush()
     _streams.append(stream)
-    buffer: Any = stream  # a BufferedIOBase; the stubs want more of it
+    buffer: Any = stream  # a BufferedIOBase; the type stubs ask for more
     return io.TextIOWrapper(buffer, old.encoding, old.errors, write_through=True)
 
 
 def flush_tagged() -> None:
-    """Write the parts of lines that wait: their attempts may have ended. Where user code has left
-    a descriptor that cannot be written, they are lost."""
+    """Write the unfinished lines that wait: their attempts may have ended. If user code has left a
+    descriptor that cannot be written, they are lost."""
     for stream in _streams:
         with contextlib.suppress(OSError):
             stream.flush()

@@ -1,9 +1,9 @@
-"""What a task can change of its whole process, set back before the next task runs in it.
+"""Restores what a task changed in its process before the next task runs there.
 
-Taken once, when the application has started, and compared whenever nothing runs in the runner: what
-tasks that overlap change, they change for each other, as in any process. Small jobs end here many
-thousand times a second, so each look is a few system calls (5 us), and of the umask, which cannot
-be read, setting it to what it was shows what it had become.
+The state is taken once, when the application has started, and compared whenever no attempt runs in
+the runner: overlapping tasks see each other's changes, as in any process. Small jobs end here many
+thousand times a second, so each check is a few system calls (5 us). The umask cannot be read:
+setting it to its former value returns the current one.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ SIGNALS = tuple(
     } - {STACKS_SIGNAL}
 )  # fmt: skip
 _STREAMS = {0: ("stdin", "r"), 1: ("stdout", "w"), 2: ("stderr", "w")}
-NAMES_MAX = 20  # of variables, that are told
-# what signal.getsignal() asks, before it makes a member of an enum of that in ten times the time
+NAMES_MAX = 20  # of changed variables that are reported
+# called by signal.getsignal(), which spends ten times as long on making an enum member of it
 _get_handler = importlib.import_module("_signal").getsignal
 
 
 class ProcessState:
-    """The umask, the working directory, the environment, the standard descriptors, the timer and
-    the handlers of signals of this process, as they are now."""
+    """The current umask, working directory, environment, standard descriptors, timer and signal
+    handlers of this process."""
 
     def __init__(self) -> None:
-        """In the main thread: no other may set handlers of signals."""
+        """Call it in the main thread: no other may set handlers of signals."""
         self._umask = os.umask(0o077)
         os.umask(self._umask)
         self._folder = _opened(".")
@@ -57,14 +57,15 @@ class ProcessState:
         self._looks_in_main_thread = (*self._looks, self._look_at_handlers)
 
     def restore(self, *, signals: bool = True) -> list[str]:
-        """Set back what was changed; return what that was, without its values.
+        """Restore what was changed; return the names of the changes, without values.
 
-        ``signals``: whether their handlers may have been changed, which only the main thread can.
+        ``signals``: whether signal handlers may have been changed, which only the main thread can
+        do.
         """
         looks = iter(self._looks_in_main_thread if signals else self._looks)
         changed: list[str] = []
         while True:
-            with contextlib.suppress(Exception):  # what cannot be set back harms no ended attempt
+            with contextlib.suppress(Exception):  # a failed restore harms no ended attempt
                 for look in looks:
                     changed.extend(look())
                 return changed
@@ -77,13 +78,13 @@ class ProcessState:
         if _cwd() == self._path:
             return
         if self._folder is not None:
-            os.fchdir(self._folder)  # also where it has another name now
+            os.fchdir(self._folder)  # also if it was renamed
         self._path = _cwd()  # None: it was deleted
         yield "working directory"
 
     def _look_at_variables(self) -> Iterator[str]:
         if os.environ is not self._variables:
-            os.environ = self._variables  # noqa: B003  # the very object that the program began with
+            os.environ = self._variables  # noqa: B003  # the object that the program began with
             yield "environment"
         now, before = _bytes_of(self._variables), self._values
         if now == before:
@@ -111,7 +112,7 @@ class ProcessState:
 
     def _look_at_timer(self) -> Iterator[str]:
         if not self._has_timer and signal.setitimer(signal.ITIMER_REAL, 0) != (0.0, 0.0):
-            yield "timer"  # its signal would have hit the next task
+            yield "timer"  # its signal would have reached the next task
 
     def _look_at_handlers(self) -> Iterator[str]:
         for number, handler in self._handlers.items():
@@ -121,7 +122,7 @@ class ProcessState:
 
 
 def _bytes_of(variables: Any) -> dict[bytes, bytes]:
-    """Return the variables as they are kept: to decode each of them takes twenty times as long."""
+    """Return the variables in their stored form: decoding each takes twenty times as long."""
     kept: dict[bytes, bytes] = variables._data  # noqa: SLF001
     return kept
 

@@ -1,8 +1,8 @@
-"""The frames between a worker and a runner: msgpack, length-prefixed, bounded.
+"""Defines the frames between a worker and a runner: msgpack, length-prefixed, bounded.
 
 Sans-I/O, so that both sides, the tests and a simulated runner share one reader and one writer.
-A frame is four bytes of length (big-endian) and one tagged message. A reader of a frame that
-is malformed or above the limit stops reading: nothing after it can be trusted.
+A frame is four bytes of length (big-endian) and one tagged message. A reader stops at a frame that
+is malformed or above the limit: nothing after it can be trusted.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 
 class FrameError(OutlastError):
-    """A frame is malformed or above the limit. No program of a user's sees it."""
+    """A frame is malformed or above the limit. User code never sees this error."""
 
 
 class _Frame(msgspec.Struct, frozen=True, array_like=True, tag=True):
@@ -35,8 +35,8 @@ class _Frame(msgspec.Struct, frozen=True, array_like=True, tag=True):
 
 
 class TaskInfo(msgspec.Struct, frozen=True, array_like=True):
-    """A name under which a runner takes jobs, whether each has the runner to itself, and the tags
-    that its worker must have."""
+    """A task name under which a runner takes jobs, whether each of these has the runner to itself,
+    and the tags that the worker must have."""
 
     name: str
     own_runner: bool
@@ -44,7 +44,7 @@ class TaskInfo(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Configure(_Frame, frozen=True):
-    """Worker: be a runner with these settings. The first frame of all."""
+    """Worker: these are your settings. The first frame of all."""
 
     settings: RunnerSettings
 
@@ -57,7 +57,7 @@ class Run(_Frame, frozen=True):
 
 
 class Stop(_Frame, frozen=True):
-    """Worker: end this attempt if its code has not begun, as by a recall; else ask it to stop."""
+    """Worker: end this attempt if its code has not begun, like a recall; else ask it to stop."""
 
     token: int
     reason: str
@@ -118,13 +118,13 @@ class End(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Began(_Frame, frozen=True):
-    """Runner: the code of these attempts, which have a limit, has begun; how many seconds ago."""
+    """Runner: the code of these attempts, which have a limit, began that many seconds ago."""
 
     attempts: list[tuple[int, float]]
 
 
 class FunctionsEnded(_Frame, frozen=True):
-    """Runner: the functions of these attempts have ended; what runs around them goes on."""
+    """Runner: the functions of these attempts have ended; the hooks around them still run."""
 
     tokens: list[int]
 
@@ -136,15 +136,16 @@ class AttemptsEnded(_Frame, frozen=True):
 
 
 class Recalled(_Frame, frozen=True):
-    """Runner: of these attempts those have ended that had not begun. Sent by the thread that reads,
-    so that a blocked loop delays it not."""
+    """Runner: those of these attempts that had not begun have ended. The reading thread sends this,
+    so that a blocked loop does not delay it."""
 
     tokens: list[int]
 
 
 class SaveRequest(_Frame, frozen=True):
-    """Runner: save this checkpoint (JSON text) and answer with ``seq``. ``again``: it is the one
-    from which the attempt went on, compared as the task has it: each encoding may differ."""
+    """Runner: save this checkpoint (JSON text) and answer with ``seq``. ``again``: it equals the
+    checkpoint from which the attempt resumed; the task's values are compared, since each encoding
+    may differ."""
 
     seq: int
     token: int
@@ -161,7 +162,7 @@ class Reported(_Frame, frozen=True):
 
 
 class Pong(_Frame, frozen=True):
-    """Runner: it does. Sent by the loop itself."""
+    """Runner: the loop turns. Sent by the loop itself."""
 
     seq: int
 
@@ -174,7 +175,7 @@ class StackAtLimit(_Frame, frozen=True):
 
 
 class StackShown(_Frame, frozen=True):
-    """Runner: there; "" for one that is no coroutine, or does not wait. Sent by the loop itself."""
+    """Runner: here; "" if it is no coroutine, or does not wait. Sent by the loop itself."""
 
     token: int
     stack: str
@@ -182,7 +183,7 @@ class StackShown(_Frame, frozen=True):
 
 class Restored(_Frame, frozen=True):
     """Runner: this attempt, or one of the ``others`` that ran since the runner was last idle, has
-    changed this of the process; it was set back."""
+    made these changes to the process; they were undone."""
 
     token: int
     others: int
@@ -252,7 +253,7 @@ class Unpacker(Generic[T]):
 
 
 def in_batches(attempts: list[Claimed]) -> Iterator[list[Claimed]]:
-    """Yield attempts in frames' worth: many small ones together, a large one alone."""
+    """Yield attempts in groups for one frame each: many small ones together, a large one alone."""
     batch: list[Claimed] = []
     size = 0
     for claimed in attempts:

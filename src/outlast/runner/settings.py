@@ -1,4 +1,4 @@
-"""What a runner is told at its start, and the signal on which it dumps its stacks."""
+"""Defines the settings that a runner receives at its start, and its signal to dump its stacks."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ STACKS_SIGNAL: int = signal.SIGRTMIN + 7 if hasattr(signal, "SIGRTMIN") else sig
 
 
 class RunnerSettings(msgspec.Struct, frozen=True):
-    """What a runner is to do, and where. It comes over the socket, not as an argument: arguments of
-    a process can be read by every user of the machine, and the URLs have passwords.
+    """The settings of a runner. They come over the socket, not as arguments: every user of the
+    machine can read the arguments of a process, and the URLs contain passwords.
 
     ``stacks`` and ``lock`` are inherited descriptors. ``shell``: whether commands may be run, too.
-    ``redact``: patterns of what reports must not show.
+    ``redact``: patterns of text that reports must not show.
     """
 
     app: str
@@ -35,7 +35,7 @@ class RunnerSettings(msgspec.Struct, frozen=True):
         return f"<settings of a runner of {self.app} for {redact(self.url)}>"
 
     def make_hide(self) -> Callable[[str], str]:
-        """Return what takes secrets of its URLs, and what the patterns match, out of a text: before
-        it is cut, since a piece of a secret is matched by nothing."""
+        """Return a function that removes the secrets of the URLs, and all matches of the patterns,
+        from a text. Call it before the text is cut: no pattern matches a piece of a secret."""
         secrets, patterns = make_hider(self.url, self.wakeup), hiding(self.redact)
         return lambda text: patterns(secrets(text))

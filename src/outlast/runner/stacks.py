@@ -1,10 +1,10 @@
-"""Frames that carry an attempt's token in their name, so that a stack says whose it is.
+"""Runs each attempt under a frame whose name carries its token, so that a stack names its attempt.
 
-``faulthandler`` prints the names of functions and nothing else, also when the process dies of a
-signal or when C code holds the GIL. So each attempt runs under one frame of our own whose name
-holds its token, and a reader of a shared runner's stacks can tell its attempts apart.
-A stack that is deeper than ``faulthandler`` prints (100 frames), and a task that the attempt has
-started on the side, have no such frame: no attempt is named then.
+``faulthandler`` prints only the names of functions, also when the process dies of a signal or when
+C code holds the GIL. So each attempt runs under one frame of Outlast whose name holds its token,
+and a reader of a shared runner's stacks can tell its attempts apart. A stack that is deeper than
+``faulthandler`` prints (100 frames), and an asyncio task that the attempt has started, have no such
+frame and so name no attempt.
 """
 
 from __future__ import annotations
@@ -56,15 +56,15 @@ def call_marked(token: int, inner: Callable[..., T], args: Any = (), kwargs: Any
 
 
 def is_mark(name: str) -> bool:
-    """Whether a frame of this name names an attempt."""
+    """Whether this is the name of a frame that names an attempt."""
     return name.startswith(_PREFIX)
 
 
 def current_attempt(stacks: str) -> int | None:
     """Return the token that the current thread's stack names, or None.
 
-    The current thread is the one that received the signal: the one that crashed, or, where
-    stacks were asked for, the one that runs the event loop.
+    The current thread is the one that received the signal: the one that crashed, or, if stacks were
+    requested, the one that runs the event loop.
     """
     _, found, after = stacks.rpartition(_CURRENT)
     named = _NAMED.findall(after.split("\n\n", 1)[0]) if found else []
@@ -74,19 +74,19 @@ def current_attempt(stacks: str) -> int | None:
 def line_of(stacks: str, token: int) -> str | None:
     """Return where the attempt stands: the innermost line of the stacks that name it.
 
-    The line is one of the user's own code where there is one, rather than one of what it calls.
-    More than one stack can name an attempt: a plain function may take the interpreter's lock
-    for good while the loop, in the attempt's own coroutine, still starts its thread.
+    A line of the user's own code is preferred to a line of the code that it calls. More than one
+    stack can name an attempt: a plain function may take the GIL for good while the loop, in the
+    attempt's own coroutine, still starts its thread.
     """
     lines: list[str] = []
     for stack in reversed(stacks.split("\n\n")):
         if str(token) in _NAMED.findall(stack):
             lines += _LINE.findall(stack)
-    return max(lines, key=_nearness, default=None)  # of equals the first: the innermost
+    return max(lines, key=_nearness, default=None)  # first of equals: the innermost
 
 
 def _nearness(line: str) -> int:
-    """Return how near to the user a line is: 0 our own, the standard library's, a package's."""
+    """Rank whose code a line is: 0 Outlast's, 1 the standard library, 2 a package, 3 the user's."""
     path = line.split('"')[1]
     if path.startswith(_OURS):
         return 0
@@ -96,7 +96,7 @@ def _nearness(line: str) -> int:
 
 
 def own_first(stacks: str, token: int) -> str:
-    """Return the stacks with those that name the attempt first: a cut takes the others."""
+    """Return the stacks with those that name the attempt first: a cut removes the others."""
     parts = [part.strip("\n") for part in stacks.split("\n\n")]
     parts.sort(key=lambda part: str(token) not in _NAMED.findall(part))
     return "\n\n".join(part for part in parts if part)

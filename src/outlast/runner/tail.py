@@ -1,4 +1,4 @@
-"""The last lines of an output, kept in bounded memory however much is written."""
+"""Keeps the last lines of an output in bounded memory, however much is written."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections import deque
 
 from outlast.model.crash import CUT_BYTES, OUTPUT_LINES_MAX
 
-LINE_BYTES_MAX = 8_000  # of a longer line the end is kept
+LINE_BYTES_MAX = 8_000  # a longer line keeps its end
 
 
 def last_state(line: bytes) -> bytes:
-    """Return what a terminal shows of a line in the end: of a progress bar, which writes over
-    itself after a carriage return, how far it came."""
+    """Return a line as a terminal finally shows it: only the last state of a progress bar, which
+    overwrites itself after a carriage return."""
     if b"\r" not in line:
         return line
     states = line.split(b"\r")
@@ -19,8 +19,8 @@ def last_state(line: bytes) -> bytes:
 
 
 def _read(line: bytes) -> str:
-    """Return the end of a line as text. The first state of a line that was cut is left out if it is
-    too short for ``redact`` to see that it was."""
+    """Return the end of a line as text. If the line was cut, its first state is left out if it is
+    too short for ``redact`` to notice the cut."""
     line = line[-LINE_BYTES_MAX:]
     first, returned, later = line.partition(b"\r")
     if returned and len(line) == LINE_BYTES_MAX and len(first) < CUT_BYTES:
@@ -36,13 +36,13 @@ class Tail:
         self.partial = b""
 
     def add(self, data: bytes) -> None:
-        """Take a chunk. Lines that cannot be among the last are not even cut out of it."""
+        """Take a chunk. Lines that cannot be among the last ones are skipped unsplit."""
         *lines, rest = (self.partial + data).rsplit(b"\n", OUTPUT_LINES_MAX + 1)
         self.partial = rest[-LINE_BYTES_MAX:]
         for line in lines[-OUTPUT_LINES_MAX:]:
             self._lines.append(_read(line))
 
     def lines(self) -> list[str]:
-        """Return the last lines, an unfinished one among them."""
+        """Return the last lines, including an unfinished one."""
         rest = [_read(self.partial)] if self.partial else []
         return [*self._lines, *rest][-OUTPUT_LINES_MAX:]

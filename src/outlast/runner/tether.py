@@ -1,17 +1,18 @@
-"""The tether: no runner outlives its worker's authority, nor do the runner's own children.
+"""Runs the tether: no runner outlives its worker's authority, nor do the runner's own children.
 
-One small process per worker, started beside the runners from this file alone (standard library
-only, so it is up in a few milliseconds and shares no fate with user code). Its worker tells it
-over a pipe which sessions are its runners' and for how many seconds they may go on. When the pipe
-ends (the worker died) or the time is up (the worker is stopped, wedged or cut off), it kills all
-process groups of those sessions, waits until they are empty, and only then lets go of the worker's
-lock file. A runner whose GIL is held in C, or that is itself stopped, cannot resist: it takes no
-part. A runner leads a session, and what it starts stays in it, in whichever group (a command has
-one of its own, a shell may give one to each of its jobs); only ``setsid`` leaves it.
+The tether is one small process per worker, started beside the runners from this file alone
+(standard library only, so it is up in a few milliseconds and does not depend on user code). Its
+worker sends it over a pipe the sessions of its runners and the time until which they may continue.
+When the pipe ends (the worker died) or the time is up (the worker is stopped, wedged or cut off),
+the tether kills all process groups of those sessions, waits until they are empty, and only then
+releases the worker's lock file. A runner whose GIL is held in C, or that is itself stopped, cannot
+resist: its help is not needed. A runner leads a session, and the processes that it starts stay in
+that session, in whichever group (a command has a separate one, a shell may give one to each of its
+jobs); only ``setsid`` leaves it.
 
-Where its worker has died and nothing is left of its runners, this process becomes the program that
+If the worker has died and no process of its runners is left, the tether becomes the program that
 the worker's last will names (``worker/lease/last_will.py``), which lets the store know. Not after
-``quit``: that worker leaves by itself.
+``quit``: then the worker leaves by itself.
 
 Lines on the pipe: ``add SID``, ``drop SID``, ``until BOOTTIME``, ``quit``.
 """
@@ -27,7 +28,7 @@ import sys
 import time
 from collections.abc import Collection
 
-LOOK_SECONDS = 0.5  # select() does not count a suspended machine's time: look again
+LOOK_SECONDS = 0.5  # select() does not count a suspended machine's time: check again
 EMPTY_SECONDS = 10.0  # how long to wait for a killed group to be gone
 NO_WILL = -1  # in place of a descriptor
 WILL_SECONDS = 30  # after which the kernel ends the program of the last will, if it hangs
@@ -37,7 +38,7 @@ _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 def groups_of(sids: Collection[int]) -> set[int]:
     """Return the process groups of these sessions that have a process left; zombies do not count.
-    Raises OSError where that cannot be seen, as without a descriptor to look with.
+    Raises OSError where that cannot be read, for example without a free descriptor.
 
     Elsewhere than on Linux only the groups of the sessions' leaders are seen.
     """
@@ -48,7 +49,7 @@ def groups_of(sids: Collection[int]) -> set[int]:
 
 
 def _place_of(pid: str) -> tuple[int, int] | None:
-    """Return group and session of a process that lives."""
+    """Return group and session of a live process."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as stat:
             state, _, group, session = stat.read().rpartition(b")")[2].split()[:4]
@@ -81,13 +82,13 @@ def die_with_parent() -> None:
 
 
 def _end(sessions: set[int]) -> bool:
-    """Kill what is left of these sessions; return whether they were seen to be empty."""
+    """Kill the processes of these sessions; return whether the sessions were seen to be empty."""
     deadline = time.clock_gettime(_CLOCK) + EMPTY_SECONDS
-    left = set(sessions)  # the runners' own groups first, without a look
+    left = set(sessions)  # the runners' own groups first, without reading /proc
     while left and time.clock_gettime(_CLOCK) < deadline:
         for pgid in left:
             kill_group(pgid)
-        with contextlib.suppress(OSError):  # otherwise it is not known that none is left
+        with contextlib.suppress(OSError):  # on an error, processes may be left
             left = groups_of(sessions)
         if left:
             time.sleep(0.01)
@@ -101,8 +102,8 @@ def _deaf() -> None:
 
 
 class _Orders:
-    """What the worker has said: its runners' sessions, until when they may go on, and whether it
-    leaves by itself."""
+    """The worker's orders: its runners' sessions, until when they may continue, and whether the
+    worker leaves by itself."""
 
     def __init__(self) -> None:
         self.sessions: set[int] = set()
@@ -122,8 +123,8 @@ class _Orders:
 
 
 def hold(pipe: int) -> bool:
-    """Obey the pipe until it ends; leave nothing behind. Return whether the worker broke off, and
-    nothing of its runners is left, by all that was seen."""
+    """Obey the pipe until it ends; leave no process behind. Return whether the worker died without
+    ``quit`` and no process of its runners is left, as far as could be seen."""
     orders = _Orders()
     sessions = orders.sessions
     is_certain = True
@@ -147,12 +148,13 @@ def hold(pipe: int) -> bool:
 
 def _become(will: int) -> None:
     """Become the program that the will names, with the will as its standard input. It inherits none
-    of the descriptors that this process was given: the lock file is free, unless others hold it."""
+    of the descriptors that this process was given: the lock file is free, unless other processes
+    hold it."""
     import json
 
     said = json.loads(os.pread(will, os.fstat(will).st_size, 0))
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as score:
-        score.write("1000")  # where memory has run out, this is not to cost anything else
+        score.write("1000")  # if memory has run out, no other process shall be killed for this one
     os.lseek(will, 0, os.SEEK_SET)
     os.dup2(will, 0)
     signal.alarm(WILL_SECONDS)

@@ -1,9 +1,9 @@
-"""Plain functions in threads, handed over many at a time in both directions.
+"""Calls plain functions in threads, handed over many at a time in both directions.
 
-To wake a thread for each function, and the loop for each that returns, costs more than a small job,
-most of it in handing the interpreter's lock round. So functions wait in one line: a thread takes
-from it until it is empty, and while functions wait threads are added, twice as many each
-millisecond that nothing was taken in.
+Waking a thread for each function, and the loop for each return, costs more than a small job, mostly
+by passing the GIL around. So functions wait in one line: a thread takes from it until it is empty,
+and while functions wait threads are added, twice as many after each millisecond in which no
+function was taken.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-MORE_SECONDS = 0.001  # until more threads come for those that wait
-FULL_SECONDS = 0.05  # the same where all are at work: each takes from the line before it leaves
+MORE_SECONDS = 0.001  # until more threads are added for waiting functions
+FULL_SECONDS = 0.05  # the same if all threads are busy: each takes from the line before it ends
 
 Work = Callable[..., Any]
 Done = Callable[[Any], None]
@@ -35,7 +35,7 @@ class Threads:
         self._waiting: deque[tuple[Work, Done, tuple[Any, ...]]] = deque()
         self._taken = 0
         self._taken_before = 0
-        self._coming = 0  # threads added at the last look; 0: there are no looks
+        self._coming = 0  # threads added at the last check; 0: no check is scheduled
         self._returned: deque[tuple[Done, Any]] = deque()
         self._waking = False
         self._closed = False
@@ -48,13 +48,13 @@ class Threads:
             self._come()
 
     def close(self) -> None:
-        """Let go of the threads; what waits is not called any more."""
+        """Let go of the threads; waiting functions are not called any more."""
         self._closed = True
         self._waiting.clear()
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def _come(self) -> None:
-        """Let threads come for those that wait, and look again."""
+        """Add threads for waiting functions, and check again later."""
         moved, self._taken_before = self._taken != self._taken_before, self._taken
         self._coming = min(len(self._waiting), 1 if moved else 2 * self._coming or 1)
         with self._counting:
@@ -63,7 +63,7 @@ class Threads:
         for started in range(more):
             try:
                 self._pool.submit(self._work)
-            except RuntimeError:  # the system has no thread for us: it may have one later
+            except RuntimeError:  # the system has no free thread now: it may have one later
                 with self._counting:
                     self._at_work -= more - started
                 more = 0
@@ -72,21 +72,21 @@ class Threads:
             self._loop.call_later(MORE_SECONDS if more else FULL_SECONDS, self._come)
 
     def _work(self) -> None:
-        """Call what waits, until nothing does."""
+        """Call waiting functions until none is left."""
         try:
             while self._waiting:
                 try:
                     work, done, args = self._waiting.popleft()
                 except IndexError:  # another thread was faster
                     break
-                self._taken += 1  # a race costs a thread that was not needed
+                self._taken += 1  # a race at worst adds an unneeded thread
                 self._hand_over(done, work(*args))
-        finally:  # also after an exception that was set in this thread too late
+        finally:  # also after an asynchronous exception that came too late
             with self._counting:
                 self._at_work -= 1
 
     def _hand_over(self, done: Done, value: Any) -> None:
-        """Hand a value over to the loop, which is woken once for all that have returned by then."""
+        """Hand a value over to the loop, which is woken once for all values returned by then."""
         self._returned.append((done, value))
         if not self._waking:
             self._waking = True
@@ -94,7 +94,7 @@ class Threads:
                 self._loop.call_soon_threadsafe(self._collect)
 
     def _collect(self) -> None:
-        self._waking = False  # first: a thread that saw it set has handed over already
+        self._waking = False  # first: a thread that saw it set has already appended its value
         while self._returned:
             done, value = self._returned.popleft()
             done(value)

@@ -1,11 +1,11 @@
-"""What people do to jobs, workers and schedules, and the record of who did what.
+"""Defines acts of people on jobs, workers and schedules, and the record of who did what.
 
 A verb that is given a ``Note`` writes it in its own transaction: there is no act without its record
-and no record of what was not done. A program that acts for itself gives none.
+and no record of an act that was not done. A program that acts for itself gives none.
 
-An action on all jobs that match a filter is a row that says how far it has come. Each step of it
-moves that row on, if it still stands where the one who takes the step has read it, and changes jobs
-in the same commit: so any process may go on with it, also several at once (docs/decisions/0067).
+An action on all jobs that match a filter is a row that records how far it has come. Each step
+advances that row, if it still stands where the process that takes the step has read it, and changes
+jobs in the same commit. So any process may continue it, also several at once (docs/decisions/0067).
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ import msgspec
 
 from outlast.errors import OutlastError
 
-ACTIONS_KEPT = 10_000  # of each actor: the acts of one push out none of another's
+ACTIONS_KEPT = 10_000  # of each actor: no actor pushes out another's records
 ACTIONS_SECONDS = 90 * 86_400.0  # after which a pruner deletes them
-NAME_MAX, TEXT_MAX, FILTER_MAX = 200, 1_000, 4_000  # characters of what is noted
+NAME_MAX, TEXT_MAX, FILTER_MAX = 200, 1_000, 4_000  # characters in a note
 LAST_ID = 2**63 - 1
 
 Tokens = Mapping[int, int]
@@ -35,7 +35,7 @@ class ActionState(StrEnum):
 
 
 class Bulk(msgspec.Struct, frozen=True, kw_only=True):
-    """What a bulk action is held to: jobs up to ``up_to_id`` that had ended by ``as_of`` (seconds
+    """The bounds of a bulk action: jobs up to ``up_to_id`` that had ended by ``as_of`` (seconds
     since 1970 on the store's clock), of which there were ``expected``."""
 
     up_to_id: int
@@ -44,8 +44,9 @@ class Bulk(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Note(msgspec.Struct, frozen=True, kw_only=True):
-    """Who does what, and why. ``target`` names it for people; ``job_id`` is set where it is one
-    job; ``filter`` is JSON text. With ``bulk`` it begins an action that goes on in steps."""
+    """Who does what, and why. ``target`` names the object for people; ``job_id`` is set if it is
+    one job; ``filter`` is JSON text. With ``bulk``, the note begins an action that advances in
+    steps."""
 
     actor: str
     verb: str
@@ -58,7 +59,7 @@ class Note(msgspec.Struct, frozen=True, kw_only=True):
 
 class BulkStep(msgspec.Struct, frozen=True, kw_only=True):
     """The next step of a bulk action that stands at ``before_id``: jobs down to ``then`` are looked
-    at; None: all are."""
+    at; None: all remaining ones."""
 
     action_id: int
     before_id: int
@@ -66,7 +67,7 @@ class BulkStep(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class More(msgspec.Struct, frozen=True, kw_only=True):
-    """What is done belongs to a step that was taken before."""
+    """Further results of a step that was taken before."""
 
     action_id: int
 
@@ -86,8 +87,8 @@ class Overtaken(OutlastError):
 
 
 class ActionRow(msgspec.Struct, frozen=True, kw_only=True):
-    """What a person did, as it is read. Times are seconds since 1970. ``moved_at``: when it was
-    last counted; the last fields before it as of ``Bulk`` and ``BulkStep``."""
+    """An act of a person, as it is read. Times are seconds since 1970. ``moved_at``: when its
+    counts last changed; the fields of the bulk action are those of ``Bulk`` and ``BulkStep``."""
 
     id: int
     at: float
@@ -107,7 +108,8 @@ class ActionRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def cleaned(note: Note) -> Note:
-    """Return a note as every store can hold it: bounded, and without what is no text there."""
+    """Return a note that every store can hold: bounded, and without characters that a store
+    refuses."""
     return msgspec.structs.replace(
         note,
         actor=_clean(note.actor, NAME_MAX),
@@ -143,8 +145,8 @@ _NOTED = ("actor", "verb", "target", "job_id", "filter", "reason")
 def moved(
     step: BulkStep | More, standing: Sequence[object] | None, more: Counts
 ) -> tuple[str, str, object]:
-    """Return counts, state and ``before_id`` of an action after a step of it, given those that it
-    stands at. Raises Overtaken."""
+    """Return counts, state and ``before_id`` of an action after a step, given those at which it
+    stands. Raises Overtaken."""
     if standing is None:
         raise Overtaken(f"there is no action {step.action_id} any more")
     text, state, before_id = standing
@@ -160,7 +162,7 @@ def moved(
 
 
 def counts_of(text: str) -> Counts:
-    """Return the counts on a row; none where they cannot be read."""
+    """Return the counts on a row; none if they cannot be read."""
     try:
         return msgspec.json.decode(text, type=Counts)
     except (msgspec.DecodeError, UnicodeError, RecursionError):

@@ -1,8 +1,8 @@
-"""Kinds of stores: which one a URL names, and what it brings along beside the store itself.
+"""Defines the kinds of stores: which one a URL names, and its parts beside the store itself.
 
 Each kind is one ``Backend``, registered in ``outlast/store/__init__.py``. All other code asks the
 entry of a URL and never which kind it is. An entry is light: it imports its store, and so its
-driver, when it is asked to open it.
+driver, only when it is asked to open it.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ if TYPE_CHECKING:
 
 
 class StoreOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What a store is opened for. Each kind takes what concerns it.
+    """Options for opening a store. Each kind uses those that concern it.
 
     Attributes:
         clock: where "now" comes from.
         connections: to a server, at most, per event loop; reserved: how many of them are for a
-            worker's own trips; idle_seconds: after which others are closed that were not used.
+            worker's own trips; idle_seconds: how long others stay open without being used.
         notify: whether enqueuing wakes idle workers.
         statement_timeout: seconds that a server may work on one statement.
         pooler: a transaction pooler may stand between.
         read_only: never make a file or a schema, never write.
-        application: how its sessions are called in lists of the server's sessions.
+        application: the name of its sessions in lists of the server's sessions.
         lock: the lock file of the worker that beats here; it may carry the beat.
-        durable: whether a commit survives a power cut, where the store decides that. False is for
+        durable: whether a commit survives a power cut, if the store decides that. False is for
             the stores of tests, which are deleted at their end.
     """
 
@@ -72,13 +72,13 @@ class Callers(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         kinds: of connections, for people.
-        drivers: the class of each kind, as module and name, and what makes a driver of one.
-            Nothing is imported for it: an object of a library that is not loaded cannot exist.
-        engines: of SQLAlchemy, for people; engine_drivers: how SQLAlchemy calls their drivers.
-        defers_commit: whether what is written on a connection of SQLAlchemy waits for its commit.
+        drivers: the class of each kind, as module and name, and the function that makes a driver of
+            one. Nothing is imported for it: an object of a library that is not loaded cannot exist.
+        engines: of SQLAlchemy, for people; engine_drivers: SQLAlchemy's names of their drivers.
+        defers_commit: whether a write on a connection of SQLAlchemy waits for its commit.
         connect: returns the verbs on a connection.
-        migrate: brings the schema up to date in the transaction that is open on a connection: for a
-            database that no other connection sees, as in tests; None where there is none such.
+        migrate: brings the schema up to date in the transaction that is open on a connection, for a
+            database that no other connection sees, as in tests; None if there is no such database.
     """
 
     kinds: str
@@ -95,18 +95,18 @@ class Backend(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         schemes: of its URLs.
-        forms: URLs for people, each with what it means, where that is not plain.
+        forms: URLs for people, each with its meaning if that is not obvious.
         open_store: returns the store at a URL, not yet connected. ConfigError for a URL that
-            cannot work, and where the driver is not installed.
+            cannot work, or if the driver is not installed.
         open_wakeup: returns the wake-up that announces new jobs to a worker.
-        load_callers: returns how callers' own connections are used; None where they are not.
+        load_callers: returns how callers' own connections are used; None if they cannot be.
         open_presence: returns the lock that a live worker's session holds, given the URL and the
-            seconds that one answer may take; None where the store knows no presence.
-        find_file: returns the absolute path of the file that a URL names; None where URLs name a
+            seconds that one answer may take; None if the store knows no presence.
+        find_file: returns the absolute path of the file that a URL names; None if URLs name a
             server. Lock files are beside a file, its path may hold any character, and its workers
             are on one machine, so that they need no messenger.
-        read_route: returns how safe the way to the server is, given the URL and the environment
-            variables; None where there is no way to a server.
+        read_route: returns how safe the network path to the server is, given the URL and the
+            environment variables; None if there is no server.
     """
 
     schemes: tuple[str, ...]
@@ -150,7 +150,7 @@ def resolve_url(url: str | None) -> str:
     """Return ``url``, else ``$OUTLAST_URL``, else a SQLite file in the working directory.
 
     Raises ConfigError unless it names a store that Outlast knows. An empty ``url`` or variable
-    (of a template that was not filled in) is refused: jobs in an unintended file would wait
+    (from a template that was not filled in) is refused: jobs in an unintended file would wait
     forever.
     """
     if url is None and (given := os.environ.get(URL_VARIABLE)) is not None:
@@ -172,14 +172,14 @@ def resolve_url(url: str | None) -> str:
 def open_store(url: str, **options: Any) -> Store:
     """Return the store that the URL names, not yet connected: call its ``open``.
 
-    ``options`` are those of ``StoreOptions``. Raises ConfigError for any other URL, and where the
+    ``options`` are those of ``StoreOptions``. Raises ConfigError for any other URL, or if the
     driver is not installed.
     """
     return backend_of(url).open_store(url, StoreOptions(**options))
 
 
 def file_of(url: str) -> Path | None:
-    """Return the absolute path of the file that a URL names; None where it names a server."""
+    """Return the absolute path of the file that a URL names; None if it names a server."""
     find_file = backend_of(url).find_file
     return None if find_file is None else find_file(url)
 

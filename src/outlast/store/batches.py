@@ -1,4 +1,4 @@
-"""Splits what is stored at once into statements of a bounded size."""
+"""Splits a large enqueue into statements of a bounded size."""
 
 from __future__ import annotations
 

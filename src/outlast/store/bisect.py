@@ -1,9 +1,9 @@
-"""One bad outcome never stops a worker: find it in its batch and end its job.
+"""Finds one bad outcome in a batch and ends its job, so that it never stops a worker.
 
-A store refuses a batch as a whole when it refuses one value in it (a NUL byte, a number out of
-range). Sent again as it is, it would be refused forever, while the heartbeat keeps its jobs
-alive. So the batch is halved until the culprit is alone, and that one is replaced by an end that
-any store takes. Nothing of a refused batch was written, so halves can be sent on their own.
+A store refuses a whole batch when it refuses one value in it (a NUL byte, a number out of range).
+If the batch were sent again unchanged, it would be refused forever, while the heartbeat keeps its
+jobs alive. So the batch is halved until the bad outcome is alone, and that is replaced by an end
+that any store takes. Nothing of a refused batch was written, so halves can be sent on their own.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ async def exchange_bisecting(
     requests: Sequence[ClaimRequest],
     reject: Callable[[Transition], Transition],
 ) -> Exchanged:
-    """Exchange, with ``reject`` giving the end to write instead of one that the store refuses.
+    """Exchange; ``reject`` returns the end to write instead of one that the store refuses.
 
-    Answers are in the order of ``ended``. After a refusal the claim requests go last and alone,
-    lowered by what was busy. Raises BadData if the store refuses what ``reject`` returned, or the
-    requests.
+    Answers are in the order of ``ended``. After a refusal the claim requests are sent last and
+    alone, lowered by the number of busy ends. Raises BadData if the store refuses what ``reject``
+    returned, or the requests.
     """
     try:
         return await store.exchange(me, ended, requests)
@@ -51,7 +51,7 @@ async def _hand_in(
     ended: Sequence[Transition],
     reject: Callable[[Transition], Transition],
 ) -> list[Answer]:
-    """Hand in without requests, in halves where the store refuses."""
+    """Hand in ends without requests, in halves if the store refuses them."""
     try:
         return (await store.exchange(me, ended, [])).answers
     except BadData:

@@ -1,10 +1,10 @@
-"""Columns that hold our own JSON, and numbers, read the same way by both stores.
+"""Reads columns that hold Outlast's JSON, and numbers, in the same way for both stores.
 
 A row that another program has written, or a later release, must never stop a claim, a reap or a
-page. What cannot be read counts as not given, and its name is passed on: a claimed job
-whose limits cannot be read does not run with others (``Claimed.malformed``), and pages show such a
-row as malformed. A number is brought into its range as it is read, so that it can be counted on
-from, packed and compared.
+page. An unreadable value counts as not given, and its name is passed on: a claimed job whose limits
+cannot be read does not run with others (``Claimed.malformed``), and pages show such a row as
+malformed. A number is brought into its range as it is read, so that arithmetic, packing and
+comparisons are safe.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ from outlast.store.values import Orphan
 S = TypeVar("S", bound=msgspec.Struct)
 T = TypeVar("T")
 
-COUNT_MAX = 2**31 - 2  # of failures, losses, attempts: one more can still be counted
+COUNT_MAX = 2**31 - 2  # of failures, losses, attempts: one more still fits
 SECONDS_MAX = 3.2e9  # a hundred years
 ID_MIN, ID_MAX = -(2**63), 2**63 - 1
-POLICY_MAX = 20_000  # characters; ours have a few hundred, and notes and labels
+POLICY_MAX = 20_000  # characters; usual ones have a few hundred, plus notes and labels
 _UNREADABLE = (msgspec.DecodeError, UnicodeError, RecursionError)
 
 
 def policy_of(text: str) -> Policy:
-    """Return the policy on a row; the default where it cannot be read."""
+    """Return the policy on a row; the default if it cannot be read."""
     return read_policy(text)[0]
 
 
 def read_policy(text: str) -> tuple[Policy, str | None]:
     """Return the policy on a row, and why it cannot be read, if it cannot."""
-    if len(text) > POLICY_MAX:  # not to be kept, either
+    if len(text) > POLICY_MAX:  # too long for the cache, too
         return Policy(), f"its policy has more than {POLICY_MAX} characters"
     return _policy(text)
 
@@ -59,13 +59,13 @@ def _policy(text: str) -> tuple[Policy, str | None]:
 
 
 def _bound(limits: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the numbers among the limits, each within its range: a count, or seconds."""
+    """Return the numbers among the limits, each brought into its range: a count, or seconds."""
     ranges: dict[type, Callable[[Any], Any]] = {int: count_of, float: seconds_of}
     return {name: ranges[type(one)](one) for name, one in limits.items() if type(one) in ranges}
 
 
 def count_of(number: int) -> int:
-    """Return a count as it can be counted on from."""
+    """Return a count brought into the range in which one more still fits."""
     return number if 0 <= number <= COUNT_MAX else min(max(number, 0), COUNT_MAX)
 
 
@@ -75,7 +75,8 @@ def seconds_of(number: float) -> float:
 
 
 def finite(values: dict[str, Any]) -> dict[str, Any]:
-    """Return a row's values without numbers that JSON does not have: none counts as not given."""
+    """Return a row's values without numbers that JSON does not have; such a number counts as not
+    given."""
     return {
         name: None if type(one) is float and not math.isfinite(one) else one
         for name, one in values.items()
@@ -83,8 +84,8 @@ def finite(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def struct_of(kind: type[S], row: Mapping[str, Any], **read: Any) -> S:
-    """Return a struct from the columns that have its names, and from what was read of others. A
-    store may have numbers for booleans."""
+    """Return a struct from the columns that have its names, and from the values ``read`` for
+    others. A store may have numbers for booleans."""
     values = {name: row[name] for name in kind.__struct_fields__ if name in row} | read
     for name in _flags(kind):
         if name in values:
@@ -112,7 +113,7 @@ def pause_of(row: Sequence[Any]) -> Pause:
 
 
 def action_of(values: dict[str, Any]) -> ActionRow:
-    """Return what a person did from the columns of its row."""
+    """Return an act of a person from the columns of its row."""
     row = finite(values)
     row["counts"] = _read(row["counts"], _counts) or {}
     row["state"] = ActionState(row["state"])
@@ -129,7 +130,7 @@ def progress_of(text: str | None) -> Progress | None:
 
 
 def cause_of(text: str | None) -> DeathCause | None:
-    """Return by what a worker was found gone; None for one that left, or a cause unknown here."""
+    """Return why a worker was found gone; None if it left by itself, or for an unknown cause."""
     return DeathCause(text) if text in set(DeathCause) else None
 
 
@@ -158,12 +159,13 @@ def crash_of(text: str | None) -> Crash | None:
 
 
 def stack_of(text: str | None) -> Stack | None:
-    """Return on a job's row where an attempt was."""
+    """Return the stack on a job's row."""
     return _read(text, _stack)
 
 
 def names_of(text: str) -> list[str]:
-    """Return a list of names on a worker's row: the same one for the same text, so leave it."""
+    """Return a list of names on a worker's row. The list is shared among rows with the same text,
+    so do not change it."""
     return _read(text, _names) or []
 
 
@@ -173,7 +175,7 @@ def lacks_of(text: str) -> dict[str, list[str]]:
 
 
 def find_malformed(values: Mapping[str, Any]) -> str | None:
-    """Return the names of those columns among these that hold a text which cannot be read."""
+    """Return the names of the columns among these that hold an unreadable text."""
     wrong = [name for name, reader in _READERS.items() if _is_malformed(values.get(name), reader)]
     return ", ".join(wrong) or None
 

@@ -1,4 +1,4 @@
-"""Facts of this machine that stores and the doctor read alike."""
+"""Reads facts of this machine for stores and the doctor alike."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 def owner_unless_own(path: str | Path) -> str | None:
-    """Return the name of a file's owner; None where that is this user, or nothing is there."""
+    """Return the name of a file's owner; None if that is this user, or the file does not exist."""
     try:
         uid = os.stat(path).st_uid
     except OSError:

@@ -1,6 +1,6 @@
-"""What ended badly, for people: dead jobs by what they have in common, ended attempts, suspects.
+"""Defines bad ends for people: dead jobs by what they have in common, ended attempts, suspects.
 
-Each look reads a bounded number of rows by an index, the newest first, and says how far it came.
+Each look reads a bounded number of rows by an index, the newest first, and reports how far it came.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-DEAD_LOOKED_AT = 4_000  # dead jobs, in their index: each may have to be looked up none the less
-ROWS_LOOKED_AT = 1_000  # dead jobs or attempts, where each row is read
+DEAD_LOOKED_AT = 4_000  # dead jobs, in their index: each may still have to be looked up
+ROWS_LOOKED_AT = 1_000  # dead jobs or attempts, if each row is read
 GROUPS_MAX = 200
 SUSPECTS_MAX = 500
 
@@ -33,8 +33,9 @@ class DeadGroup(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DeadGroups(msgspec.Struct, frozen=True, kw_only=True):
-    """Groups of dead jobs, the one that died last first, at most GROUPS_MAX. ``looked_at``: how
-    many jobs were; ``full``: there are more, with smaller ids. ``more``: there are more groups."""
+    """Groups of dead jobs, the group with the latest death first, at most GROUPS_MAX.
+    ``looked_at``: how many jobs were read; ``full``: there are more jobs, with smaller ids.
+    ``more``: there are more groups."""
 
     groups: list[DeadGroup] = []
     looked_at: int = 0
@@ -55,7 +56,7 @@ class AttemptFilter(msgspec.Struct, frozen=True, kw_only=True):
 
 class EndedAttempt(msgspec.Struct, frozen=True, kw_only=True):
     """An attempt that did not complete, without its crash report. ``task``, ``queue`` and
-    ``tenant`` are those of its job, None where that is gone."""
+    ``tenant`` are those of its job, None if the job is gone."""
 
     token: int
     job_id: int
@@ -75,8 +76,8 @@ class EndedAttempt(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EndedAttempts(msgspec.Struct, frozen=True, kw_only=True):
-    """What one look has found. ``before``: attempts with smaller tokens were not looked at; None:
-    there are no others. ``back_to``: when the oldest of those that were looked at ended."""
+    """The result of one look. ``before``: attempts with smaller tokens were not looked at; None:
+    there are no others. ``back_to``: when the oldest attempt that was looked at ended."""
 
     rows: list[EndedAttempt] = []
     before: int | None = None
@@ -84,8 +85,8 @@ class EndedAttempts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Cause(msgspec.Struct, frozen=True, kw_only=True):
-    """Attempts that ended with one outcome among those that were looked at; ``hour``: within the
-    last hour; ``last_at``: the last of them."""
+    """Attempts that ended with one outcome, among those looked at; ``hour``: how many within the
+    last hour; ``last_at``: when the last of them ended."""
 
     outcome: str
     number: int
@@ -95,7 +96,7 @@ class Cause(msgspec.Struct, frozen=True, kw_only=True):
 
 class Suspect(msgspec.Struct, frozen=True, kw_only=True):
     """A job that shared a process which died. ``incident`` names that death by the lowest token in
-    it, ``cohort`` those suspects that run together next. ``solo`` as of a job."""
+    it, ``cohort`` the suspects that run together next. ``solo`` has the meaning it has on a job."""
 
     incident: int
     cohort: int | None
@@ -109,7 +110,7 @@ class Suspect(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def groups_of(groups: Sequence[DeadGroup], looked_at: int, rows: int) -> DeadGroups:
-    """Return what a look has found that was to read ``rows`` rows and one group too many."""
+    """Return the result of a look that was to read ``rows`` rows and one group too many."""
     return DeadGroups(
         groups=list(groups[:GROUPS_MAX]),
         looked_at=looked_at,
@@ -126,7 +127,7 @@ def attempts_of(
     number: int,
     back_to: float | None,
 ) -> EndedAttempts:
-    """Return what a look has found. ``token``: the least that was looked at; ``number``: how many
+    """Return the result of a look. ``token``: the least that was looked at; ``number``: how many
     were; ``back_to``: when the oldest ended."""
     if len(found) >= which.limit:
         return EndedAttempts(rows=list(found), before=found[-1].token, back_to=found[-1].ended_at)

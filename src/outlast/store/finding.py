@@ -1,6 +1,6 @@
-"""What a check of the doctor finds, and what a store's own checks are given.
+"""Defines findings of the doctor's checks, and what a store's own checks are given.
 
-A store checks itself: its facts know what is amiss with them.
+A store checks itself: its facts know which faults they may show.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ class Level(StrEnum):
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that was looked at. ``mend`` says what to do; empty where nothing is to be done."""
+    """One thing that was checked. ``mend`` tells people what to do; empty if there is nothing to
+    do."""
 
     level: Level
     name: str
@@ -31,13 +32,13 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def ok(name: str, sentence: str) -> Finding:
-    """Return what is as it should be."""
+    """Return a finding without a fault."""
     return Finding(level=Level.OK, name=name, sentence=sentence)
 
 
 class CheckContext(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known beside a store's own facts. ``now`` is this machine's, in seconds since 1970;
-    ``asked_at``: what it was when the facts were read; ``workers``: how many live."""
+    """Facts beside a store's own. ``now`` is this machine's time, in seconds since 1970;
+    ``asked_at``: its time when the facts were read; ``workers``: how many are alive."""
 
     now: float
     asked_at: float | None
@@ -45,27 +46,29 @@ class CheckContext(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Environment(Protocol):
-    """What a store knows of its server, or of its file and disk."""
+    """A store's facts about its server, or about its file and disk."""
 
     @property
     def limited_to(self) -> str | None:
-        """What the role of this command may do, in words, where that is less than a worker does;
-        None: it is a worker's, or is for nothing that ``outlast migrate --only`` grants."""
+        """Return what the role of this command may do, in words, if that is less than a worker
+        does; None: it may do all that a worker does, or has none of the purposes that ``outlast
+        migrate --only`` grants."""
         ...
 
     def check(self, context: CheckContext) -> Iterator[Finding]:
-        """Yield what is amiss, or as it should be."""
+        """Yield findings, good and bad."""
         ...
 
 
 class Route(Protocol):
-    """How safe the way to a server is, as URL and environment variables tell without connecting."""
+    """How safe the network path to a server is, judged from URL and environment variables without
+    connecting."""
 
     @property
     def keys(self) -> Sequence[str]:
-        """The files of private keys that are used on it."""
+        """The files of private keys that the connection uses."""
         ...
 
     def check(self) -> Iterator[Finding]:
-        """Yield what is amiss, or as it should be; nothing where the server is on this machine."""
+        """Yield findings, good and bad; nothing if the server is on this machine."""
         ...

@@ -1,4 +1,4 @@
-"""What a store remembers of its jobs and attempts: what ``outlast verify`` checks, page by page.
+"""Defines the history of jobs and attempts that ``outlast verify`` checks, page by page.
 
 One page is one snapshot: a job and its attempts are never read with an end in between.
 """
@@ -33,8 +33,8 @@ class AttemptPast(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JobPast(msgspec.Struct, frozen=True, kw_only=True):
-    """A job with all its closed attempts, in the order of their tokens. ``worker_status`` is that
-    of the row of the worker that runs it; None: there is none."""
+    """A job with all its closed attempts, in the order of their tokens. ``worker_status`` is on the
+    row of the worker that runs it; None: there is no such row."""
 
     id: int
     state: State
@@ -55,7 +55,7 @@ class JobPast(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HistoryPage(msgspec.Struct, frozen=True, kw_only=True):
-    """Jobs by rising id. ``strays`` are attempts of jobs that are not there; ``token_last`` is the
+    """Jobs by rising id. ``strays`` are attempts of jobs that do not exist; ``token_last`` is the
     highest token ever drawn; ``next_after`` is None on the last page."""
 
     jobs: list[JobPast]
@@ -67,7 +67,7 @@ class HistoryPage(msgspec.Struct, frozen=True, kw_only=True):
 def page_of(
     jobs: list[JobPast], attempts: Iterable[AttemptPast], token_last: int, limit: int
 ) -> HistoryPage:
-    """Return a page from what one snapshot shows; ``attempts`` are of the jobs' range of ids."""
+    """Return a page from the rows of one snapshot; ``attempts`` are of the jobs' range of ids."""
     by_job: dict[int, list[AttemptPast]] = defaultdict(list)
     for attempt in attempts:
         by_job[attempt.job_id].append(attempt)

@@ -1,9 +1,9 @@
-"""The reads of a store for people and screens, once for all stores.
+"""Reads a store for people and screens, once for all stores.
 
 Each store has the same statements under the same names (``STORE/sql/TOPIC.sql``), with named
-parameters and named columns, and gives the inspector what runs them: ``_rows`` for one statement,
-``_look`` for several in one snapshot. The few reads that truly differ are methods of the store's
-own inspector.
+parameters and named columns, and gives the inspector two ways to run them: ``_rows`` for one
+statement, ``_look`` for several in one snapshot. The few reads that truly differ are methods of the
+store's own inspector.
 """
 
 from __future__ import annotations
@@ -101,39 +101,39 @@ class Inspector(ABC):
     _file: Path | None = None
     """The file of the store; None: it is on a server."""
 
-    # -- what a store gives
+    # -- provided by a store
 
     @abstractmethod
     async def _rows(self, topic: str, name: str, /, **values: Any) -> list[Row]:
-        """Return the rows of a statement. It takes those of the values that it names, and ``now``
-        where the store does not know the time itself. A list is one value."""
+        """Return the rows of a statement. It uses those of the values that it names, and ``now`` if
+        the store does not know the time itself. A list is one value."""
 
     @abstractmethod
     async def _look(self, look: Callable[[Rows], Awaitable[T]]) -> T:
-        """Return what ``look`` finds by several statements in one snapshot, each of which reads a
-        bounded number of rows by index. It may be called again from its start, and awaits nothing
-        but its argument, which is as ``_rows``."""
+        """Return the result of ``look``, which runs several statements in one snapshot, each of
+        which reads a bounded number of rows by index. ``look`` may be called again from its start,
+        and awaits nothing but its argument, which works as ``_rows`` does."""
 
     @abstractmethod
     async def _kind_of_list(self, rows: Rows, which: JobFilter, values: dict[str, Any]) -> str:
-        """Return which statement of ``find_jobs.sql`` finds queued jobs, and add what it takes
-        beside the filter to the values."""
+        """Return which statement of ``find_jobs.sql`` finds queued jobs, and add its further
+        parameters to the values."""
 
     @abstractmethod
     async def search(
         self, ids: Sequence[int], texts: Texts, size_max: int = LOOK_BYTES
     ) -> Searched:
-        """Return those of these jobs that hold all that is searched for. Newest first, it looks at
+        """Return the jobs among these that hold all texts searched for. Newest first, it looks at
         one, and at more as long as their arguments have no more than ``size_max`` bytes in all."""
 
     @abstractmethod
     async def wanted(self, queue: str) -> int:
-        """Return how many jobs of a queue want a worker: those that are due and that more workers
-        would take, and those that run; at most ``statistics.COUNT_MAX``. For autoscalers."""
+        """Return how many jobs of a queue want a worker: due jobs that more workers would take, and
+        running jobs; at most ``statistics.COUNT_MAX``. For autoscalers."""
 
     @abstractmethod
     async def environment(self) -> Environment:
-        """Return what the store stands on. Works without a schema, too."""
+        """Return facts about the store's server, or its file and disk. Works without a schema."""
 
     # -- jobs
 
@@ -143,8 +143,8 @@ class Inspector(ABC):
         return _job(rows[0]) if rows else None
 
     async def jobs_of(self, ids: Sequence[int], text_max: int | None = None) -> list[StoredJob]:
-        """Return these jobs, newest first. ``text_max``: characters at which arguments are cut;
-        results and checkpoints are then left out."""
+        """Return these jobs, newest first. ``text_max``: arguments are cut at that many characters,
+        and results and checkpoints are left out."""
         return [_job(row) for row in await self._jobs(ids, text_max)]
 
     async def last_attempts(
@@ -162,7 +162,7 @@ class Inspector(ABC):
         return await self._rows("inspect", "jobs_of", **values)
 
     async def job_ids(self, which: JobFilter) -> JobIds:
-        """Return ids of jobs, newest first; without an index, of those in the next rows."""
+        """Return ids of jobs, newest first; if no index helps, only those among the next rows."""
         return await self._look(lambda rows: find_ids(rows, which, self._kind_of_list))
 
     async def jobs(self, which: JobFilter) -> list[StoredJob]:
@@ -187,23 +187,24 @@ class Inspector(ABC):
         return {(row["queue"], State(row["state"])): row["number"] for row in rows}
 
     async def statistics(self, most: int = STATISTICS_MAX, lanes: int = LANES_MAX) -> Statistics:
-        """Return what the store holds, in numbers of one snapshot, each counted up to ``most``."""
+        """Return numbers about the contents of the store, from one snapshot, each counted up to
+        ``most``."""
         return await self._look(lambda rows: statistics.count(rows, most, lanes))
 
     async def unencrypted(self, most: int = UNENCRYPTED_MAX) -> list[Unencrypted]:
-        """Return by task how many of ``most`` unfinished jobs have payloads that are not encrypted;
-        of those that run a job may be counted that has ended meanwhile."""
+        """Return by task how many of ``most`` unfinished jobs have payloads that are not encrypted.
+        A job counted as running may have ended meanwhile."""
         rows = await self._bounded("inspect", "unencrypted", most=most)
         return [Unencrypted(**row) for row in rows]
 
-    # -- attempts, and what ended badly
+    # -- attempts, and bad ends
 
     async def attempts(self, job_id: int) -> list[AttemptRow]:
         """Return a job's closed attempts, in the order of their tokens."""
         return [_attempt(row) for row in await self._rows("inspect", "attempts", job_id=job_id)]
 
     async def logs(self, job_id: int) -> list[LogRow]:
-        """Return what is kept of a job's attempts, in the order of their tokens."""
+        """Return the kept lines of a job's attempts, in the order of their tokens."""
         rows = await self._rows("inspect", "logs", job_id=job_id)
         return [log_of(*row.values()) for row in rows]
 
@@ -221,8 +222,8 @@ class Inspector(ABC):
         return int((await self._rows("inspect", "token_last"))[0]["token"])
 
     async def dead_groups(self, which: JobFilter) -> DeadGroups:
-        """Return groups of dead jobs of a queue, a task and a tenant: of the DEAD_LOOKED_AT newest
-        by their index alone; where one of them is asked for, of the ROWS_LOOKED_AT newest."""
+        """Return groups of dead jobs of a queue, a task and a tenant: without a filter, of the
+        DEAD_LOOKED_AT newest, by their index alone; with one, of the ROWS_LOOKED_AT newest."""
         among = {"queue": which.queue, "task": which.task, "tenant": which.tenant}
         name, most = "dead_groups_among", ROWS_LOOKED_AT
         if all(one is None for one in among.values()):
@@ -247,12 +248,12 @@ class Inspector(ABC):
 
     async def last_ends(self, ids: Sequence[int]) -> list[EndedAttempt]:
         """Return the last ended attempt of each of these jobs that has one, in one statement; of
-        its job only the id."""
+        the job only its id."""
         rows = await self._bounded("evidence", "last_ends", ids=list(ids))
         return [EndedAttempt(**finite(row)) for row in rows]
 
     async def causes(self, tenant: str | None = None) -> list[Cause]:
-        """Return how the ROWS_LOOKED_AT attempts ended that have the newest tokens."""
+        """Return how the ROWS_LOOKED_AT attempts with the newest tokens ended."""
         rows = await self._bounded("evidence", "causes", rows=ROWS_LOOKED_AT, tenant=tenant)
         return [Cause(**finite(row)) for row in rows]
 
@@ -278,7 +279,7 @@ class Inspector(ABC):
     # -- workers
 
     async def workers(self) -> list[WorkerRow]:
-        """Return all workers that are there, and the GONE_MAX that have gone last, by id."""
+        """Return all live workers, and the GONE_MAX that have gone last, by id."""
         rows = await self._bounded("inspect", "workers", gone_max=GONE_MAX)
         locks = directory_for(self._file)
         return [_worker(row, locks) for row in rows]
@@ -288,16 +289,16 @@ class Inspector(ABC):
         return [held_of(**row) for row in await self._rows("inspect", "held", limit=limit)]
 
     async def served(self) -> Served:
-        """Return what active workers take."""
+        """Return the queues and tasks that active workers serve."""
         rows = await self._bounded("inspect", "served")
         return Served((names_of(row["queues"]), names_of(row["tasks"])) for row in rows)
 
-    # -- what people do, pauses and schedules
+    # -- acts of people, pauses and schedules
 
     async def actions(
         self, limit: int = 50, before_id: int = LAST_ID, job_id: int | None = None
     ) -> list[ActionRow]:
-        """Return what was done, newest first, to this job or at all."""
+        """Return acts of people, newest first, on this job or on anything."""
         values = {"limit": limit, "before_id": before_id, "job_id": job_id}
         return [action_of(row) for row in await self._rows("actions", "show", **values)]
 
@@ -306,7 +307,7 @@ class Inspector(ABC):
         return [action_of(row) for row in await self._rows("actions", "show_running", limit=limit)]
 
     async def pauses(self) -> list[Pause]:
-        """Return all that is paused, by id."""
+        """Return all pauses, by id."""
         return [pause_of(tuple(row.values())) for row in await self._rows("pauses", "pauses")]
 
     async def schedules(self, limit: int = 1_000, after: str = "") -> list[ScheduleRow]:
@@ -319,13 +320,13 @@ class Inspector(ABC):
         rows = await self._rows("schedules", "show", name=name)
         return struct_of(ScheduleRow, rows[0]) if rows else None
 
-    # -- what was counted, and the time
+    # -- counters, and the time
 
     async def minutes(
         self, seconds: float, step: int, most: int = MINUTES_MAX, which: MinuteFilter = EVERY_MINUTE
     ) -> Minutes:
         """Return the attempts that were counted in the last ``seconds``, in steps of ``step``
-        seconds, by outcome. Of more than ``most`` rows the newest are read."""
+        seconds, by outcome. If there are more than ``most`` rows, the newest are read."""
         values = {"seconds": seconds, "step": step, "most": most, **msgspec.structs.asdict(which)}
         rows = await self._bounded("minutes", "minutes", **values)
         ended = [_ended(row) for row in rows if row["outcome"] is not None]
@@ -333,8 +334,8 @@ class Inspector(ABC):
         return Minutes(now=now, oldest=oldest, is_cut=read >= most, ended=ended)
 
     async def totals(self, most: int = TOTALS_MAX) -> list[Counted]:
-        """Return all that was counted since the store was made, by kind, queue, task and outcome.
-        Each number only rises, while anything is added to it once in HOUR_SECONDS."""
+        """Return all counts since the store was made, by kind, queue, task and outcome. Each number
+        only rises, as long as something is added to it once in HOUR_SECONDS."""
         return [counted_of(row) for row in await self._rows("minutes", "totals", most=most)]
 
     async def now(self) -> float:
@@ -345,7 +346,7 @@ class Inspector(ABC):
         return await self._look(lambda rows: rows(topic, name, **values))
 
 
-_ATTEMPT = AttemptRow.__struct_fields__[:-1]  # the columns; what is malformed is told here
+_ATTEMPT = AttemptRow.__struct_fields__[:-1]  # the columns; ``malformed`` is found here
 
 
 def _job(row: Row) -> StoredJob:
@@ -413,6 +414,6 @@ def _ended(row: Row) -> Ended:
 
 
 def _list(value: Any) -> list[Any]:
-    """Return a list, which is JSON text where the store has no lists."""
+    """Return a list, which is JSON text in a store without lists."""
     found: list[Any] = msgspec.json.decode(value) if isinstance(value, str) else value
     return found

@@ -1,7 +1,7 @@
-"""Keys: what an enqueue answers where an unfinished job has the key. Pure.
+"""Answers an enqueue whose key an unfinished job has. Pure.
 
-A key is one for all tasks of a store. The same task's job is returned, also where the arguments
-differ; another task's is an error, since the call that was asked for would never run.
+A key is unique among all tasks of a store. A job of the same task is returned even if its arguments
+differ; a job of another task is an error, since the call that was asked for would never run.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ NOTHING = "nothing was enqueued"
 
 def match_holder(job: NewJob, job_id: int, task: str, *, same_args: bool) -> Enqueued:
     """Return the unfinished job of ``task`` that has the key of ``job``; KeyInUse if that is
-    another task's. A task's aliases are names of the same task."""
+    another task. A task's aliases are names of the same task."""
     key = job.key or ""
     if task != job.task and task not in job.aliases:
         raise KeyInUse(
@@ -30,7 +30,7 @@ def match_holder(job: NewJob, job_id: int, task: str, *, same_args: bool) -> Enq
 
 
 def check_batch(jobs: Sequence[NewJob]) -> None:
-    """Raise KeyInUse where jobs of different tasks in one call have the same key."""
+    """Raise KeyInUse if jobs of different tasks in one call have the same key."""
     first: dict[str, NewJob] = {}
     for job in jobs:
         if job.key is None:

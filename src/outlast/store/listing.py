@@ -1,4 +1,4 @@
-"""Finds ids of jobs for a list, look by look: one may not find all that is asked for."""
+"""Finds ids of jobs for a list, look by look; one look may not find all that are asked for."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from outlast.store.columns import ID_MAX, ID_MIN
 from outlast.store.rows import JobFilter, JobIds
 from outlast.store.statements import Row, Rows
 
-LOOK_ROWS = 20_000  # looked at in search of jobs
-LABELS_APART, DEAD_APART = 20, 5  # rows in a line cost as much as one of these
+LOOK_ROWS = 20_000  # rows read by one look for jobs
+LABELS_APART, DEAD_APART = 20, 5  # adjacent rows cost as much as one of these
 Look = Callable[[JobFilter], Awaitable[JobIds]]
 
 
 def rows_of(which: JobFilter) -> int:
-    """Return how many rows a look may read. Those that are far apart (dead ones) are fewer: each
-    may lie on a page of its own, though an index shows it; and where the job of each is looked up
-    in another table (of a label), it costs several pages."""
+    """Return how many rows a look may read. It is fewer for rows that are far apart (dead jobs),
+    since each may lie on its own page even though an index finds it, and for labels, where each job
+    is looked up in another table, which costs several pages."""
     rows = LOOK_ROWS if which.look_rows is None else which.look_rows
     if which.label is not None:
         return max(1, rows // LABELS_APART)
@@ -29,7 +29,7 @@ def rows_of(which: JobFilter) -> int:
 
 
 def page(ids: Sequence[int], limit: int, floor: int | None) -> JobIds:
-    """Return what a look has found. ``floor``: the id down to which it looked; None: to the end."""
+    """Return the result of a look. ``floor``: the id down to which it looked; None: to the end."""
     return JobIds(ids=list(ids), before=ids[-1] if ids[limit - 1 :] else floor)
 
 
@@ -51,8 +51,8 @@ Choose = Callable[[Rows, JobFilter, dict[str, Any]], Awaitable[str]]
 
 
 async def find_ids(rows: Rows, which: JobFilter, choose: Choose) -> JobIds:
-    """Return what one look finds, in one snapshot: by an index where one knows the state, else by a
-    bounded walk. ``choose``: how a store finds queued jobs."""
+    """Return what one look finds, in one snapshot: by an index if one knows the state, otherwise by
+    a bounded walk. ``choose``: how a store finds queued jobs."""
     values = msgspec.structs.asdict(which) | {"rows": rows_of(which)}
     values["last"] = ID_MAX if which.before_id is None else which.before_id - 1
     kind = _kind(which)
@@ -73,8 +73,8 @@ def _kind(which: JobFilter) -> str:
 
 
 async def _walk(rows: Rows, which: JobFilter, values: dict[str, Any]) -> JobIds:
-    """Return what is found among the next rows by id; where it is less than what is asked for, with
-    the id down to which they go: that reads all of them."""
+    """Return what is found among the next rows by id; if that is less than what is asked for, with
+    the id down to which the rows go (all of them were read)."""
     ids = _ids(await rows("find_jobs", "all", **values))
     floor = None if len(ids) >= which.limit else await _floor(rows, "all", values)
     return page(ids, which.limit, floor)
@@ -87,8 +87,8 @@ async def _floor(rows: Rows, kind: str, values: dict[str, Any]) -> int | None:
 
 
 async def is_long(rows: Rows, values: dict[str, Any]) -> bool:
-    """Whether this part of the queue has more rows than a look may read: it is walked by id then,
-    which soon finds some, since they are many."""
+    """Whether this part of the queue has more rows than a look may read. If so, it is walked by id,
+    which soon finds some jobs, since there are many."""
     return bool((await rows("find_jobs", "queued_more", **values))[0]["is_long"])
 
 

@@ -1,18 +1,19 @@
-"""A worker's lock file: proof of its death on the same host, and the carrier of its beat.
+"""Manages a worker's lock file: proof of its death on the same host, and the carrier of its beat.
 
-It also records which attempts a dead worker may have run: the newest that it let begin. What it had
-claimed and not begun, and what it handed back at its end without reaching the store, is not a loss.
+It also records which attempts a dead worker may have run: the newest that it let begin. Jobs that
+it had claimed and not begun, or handed back at its end without reaching the store, are not losses.
 
 The worker and its tether hold flock(LOCK_SH) through ``fd``, its runners through ``runners_fd``,
-which they inherit, so the lock is free (LOCK_EX can be had) only when *all* of them are gone,
-however they died. (A record lock as of ``lockf`` does not pass on to children, and closing any
-other descriptor of the file drops it.) ``runners_fd`` is of an open file description of its own,
-for reading only: a task that unlocks it takes the lock from runners alone.
+which they inherit, so the lock is free (LOCK_EX can be had) only when *all* of them are gone, in
+whichever way they died. (A record lock as of ``lockf`` does not pass on to children, and closing
+any other descriptor of the file drops it.) ``runners_fd`` has its own open file description, for
+reading only: a task that unlocks it takes the lock from runners alone.
 
 A file proves something only if device and inode are those on the worker's row: cleaners of
-temporary directories unlink files, and a new file under an old name says nothing about the old
-worker. So each worker makes a file of its own. It is unlinked by its owner at a clean end, by the
-reaper that has found it free once the row says so, and, where a day older, by a worker that starts.
+temporary directories unlink files, and a new file under an old name shows nothing about the old
+worker. So each worker makes its own file. It is unlinked by its owner at a clean end, by the reaper
+that has found it free once the row is marked lost, and, once it is a day older, by a worker that
+starts.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ from typing import Self
 
 from outlast.errors import ConfigError
 
-_DIGITS = 20  # of a number: one fixed-width write, of the counter at offset 0
-_BEGUN_AT = _DIGITS + 1  # where the newest token that has begun stands; no text: not known
+_DIGITS = 20  # of a number, written at a fixed width; the counter is at offset 0
+_BEGUN_AT = _DIGITS + 1  # offset of the newest token that has begun; no text: not known
 _NUMBER = re.compile(rb"[0-9]{%d}\n" % _DIGITS)
 _NAME = re.compile(r".+-[a-z0-9_]{8}\.lock")
 _SWEEP_AGE_SECONDS, _SWEEP_MAX = 86_400.0, 100
@@ -68,7 +69,7 @@ _NETWORK = frozenset(
 
 
 class Probe(StrEnum):
-    """What a look at a lock file shows. ``unknown`` proves nothing: the lease must decide."""
+    """Results of a look at a lock file. ``unknown`` proves nothing: the lease must decide."""
 
     FREE = "free"
     HELD = "held"
@@ -76,7 +77,7 @@ class Probe(StrEnum):
 
 
 class LockFile:
-    """A file that is locked until this process, and all who inherited a descriptor, are gone."""
+    """A file that is locked until this process, and all that inherited a descriptor, are gone."""
 
     def __init__(self, path: Path, fd: int, runners_fd: int) -> None:
         status = os.fstat(fd)
@@ -90,10 +91,10 @@ class LockFile:
 
     @classmethod
     def create(cls, directory: Path, name: str) -> Self:
-        """Make and lock a new file ``NAME-xxxxxxxx.lock``; make the directory where needed.
+        """Make and lock a new file ``NAME-xxxxxxxx.lock``; make the directory if needed.
 
-        Raises ConfigError where no lock file can work: a network file system, a directory
-        that is another user's, no permission, no space. A worker can go on without one.
+        Raises ConfigError if no lock file can work: a network file system, a directory of another
+        user, no permission, no space. A worker can go on without one.
         """
         try:
             _prepare(directory)
@@ -119,9 +120,10 @@ class LockFile:
         return (status.st_dev, status.st_ino) == (self.device, self.inode)
 
     def hold(self) -> None:
-        """Lock it again, where a task has unlocked it: in process nothing keeps one from that.
+        """Lock the file again, if a task has unlocked it: nothing keeps a task in this process from
+        that.
 
-        A descriptor whose number is another file's by now is left alone.
+        A descriptor whose number now belongs to another file is left alone.
         """
         for fd in (self.fd, self.runners_fd):
             with suppress(OSError, ValueError):
@@ -130,16 +132,16 @@ class LockFile:
                     fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
 
     def beat(self, above: int = 0) -> int:
-        """Raise the counter in the file, beyond ``above``, and return it. Raises OSError."""
+        """Raise the counter in the file above ``above``, and return it. Raises OSError."""
         count = max(self.count, above) + 1
         _write(self.fd, count)
         self.count = count
         return count
 
     def begin(self, token: int) -> None:
-        """Note, before it begins, that the attempt with this token does, and that no newer one has.
+        """Note, before the attempt with this token begins, that it does, and that no newer one has.
 
-        Where that cannot be written, the file is withdrawn: it must not say less than is true.
+        If that cannot be written, the file is withdrawn: it must never show less than is true.
         """
         if token > self.begun:
             self.begun = token
@@ -149,7 +151,7 @@ class LockFile:
                 self._unlink()
 
     def end_all(self) -> None:
-        """Note that no attempt runs any more: all have ended, or were handed back."""
+        """Note that no attempt is running: all have ended, or were handed back."""
         with suppress(OSError):
             _write(self.fd, 0, _BEGUN_AT)
 
@@ -175,27 +177,27 @@ def read_beat(path: str | Path, device: int | None, inode: int | None) -> int | 
 
 
 def read_begun(path: str | Path | None, device: int | None, inode: int | None) -> int | None:
-    """Return the newest token that has begun under a lock that is free; None: not known."""
+    """Return the newest token that has begun, if the lock is free; None: not known."""
     return None if path is None else _read(path, device, inode, _BEGUN_AT)
 
 
 def place_in(directory: Path, named: object) -> str | None:
-    """Return where to look for the lock file that a row names; None where that is no name of one.
+    """Return where to look for the lock file that a row names; None if the row names none.
 
-    Of a row's path only the name counts, in the directory where this program's own lock file would
-    be: who can write a row must not choose which files of this user are opened, locked or deleted,
-    or on which file system a look waits.
+    Only the name in a row's path counts, in the directory where this program's own lock file would
+    be: a program that can write a row must not choose which files of this user are opened, locked
+    or deleted, or on which file system a look waits.
     """
     name = named.rpartition("/")[2] if isinstance(named, str) else ""
     return str(directory / name) if _NAME.fullmatch(name) else None
 
 
 def remove(path: str | Path | None, device: int | None, inode: int | None) -> None:
-    """Unlink the lock file of a worker whose row says that it is lost, if it is free. A file
-    without the text of a lock file is left alone.
+    """Unlink the lock file of a worker whose row is marked lost, if it is free. A file without the
+    text of a lock file is left alone.
 
-    While it is unlinked this process holds the lock: no other has the file by then, and a process
-    that looks takes it for held, or finds nothing, which proves nothing.
+    This process holds the lock while it unlinks the file: no other process has the file by then,
+    and one that looks takes it for held, or finds nothing, which proves nothing.
     """
     if path is None or _read(path, device, inode, 0) is None:
         return
@@ -216,9 +218,10 @@ def probe(
 ) -> Probe:
     """Return whether a worker's lock is held. Makes nothing, unlinks nothing, never waits.
 
-    For that instant a free lock is held by this look: another one takes it for held until its next.
+    The look itself holds a free lock for an instant: another look at that moment takes it for held
+    until its next turn.
 
-    ``boot`` is the boot id on the worker's row: another one than this machine's is unknown.
+    ``boot`` is the boot id on the worker's row: if it is not this machine's, the result is unknown.
     """
     if path is None or (boot is not None and boot != boot_id()):
         return Probe.UNKNOWN
@@ -250,7 +253,7 @@ def directory_for(file: Path | None) -> Path:
 
 
 def boot_id() -> str:
-    """Return what names this boot of this machine, or a stand-in that names the machine."""
+    """Return the id of this boot of this machine, or a stand-in that names the machine."""
     try:
         return _BOOT_ID.read_text("ascii").strip()
     except OSError:
@@ -260,7 +263,7 @@ def boot_id() -> str:
 def refuses(path: Path) -> str | None:
     """Return the kind of a file system on which locks cannot be trusted, or None if it is fine.
 
-    Network and FUSE file systems, as /proc/mounts shows. Unknown (macOS): None.
+    Network and FUSE file systems, according to /proc/mounts. Unknown (macOS): None.
     """
     try:
         mounts = _MOUNTS.read_text("utf-8", "surrogateescape")
@@ -284,9 +287,9 @@ def _kind_of(path: str, mounts: str) -> str:
 
 
 def _sweep(directory: Path, older_than: float) -> None:
-    """Unlink free files, last written before that time of the file system's clock: their workers
-    were found dead from another host, or before this one was started. Should a row still refer to
-    one, nothing but the quick proof of that death is lost."""
+    """Unlink free files that were last written before that time of the file system's clock: their
+    workers were found dead from another host, or before this one was started. If a row still refers
+    to one, only the quick proof of that death is lost."""
     with suppress(OSError):
         names = [name for name in os.listdir(directory) if _NAME.fullmatch(name)]
         for name in names[:_SWEEP_MAX]:
@@ -310,8 +313,8 @@ def _read(path: str | Path, device: int | None, inode: int | None, offset: int) 
 
 
 def _open_same(path: str | Path, device: int | None, inode: int | None) -> int | None:
-    """Open a worker's lock file, and nothing else that its row may name: to open a device or a
-    FIFO can wait, or do something. So what is there is looked at first, without opening it."""
+    """Open a worker's lock file, and no other object that its row may name: opening a device or a
+    FIFO can wait, or have an effect. So the path is examined first, without opening it."""
     try:
         if not hasattr(os, "O_PATH"):  # macOS
             return _open_if(os.lstat(path), path, (device, inode))
@@ -353,14 +356,15 @@ def _prepare(directory: Path) -> None:
 
 
 def is_trusted(directory: Path) -> bool:
-    """Whether a directory of lock files beside a store's file is of this user, of root or of the
-    owner of that file; one elsewhere, where every user may make one, of this user or of root. So is
-    any other one, and one that is not there yet."""
+    """Whether a directory of lock files can be trusted. Beside a store's file it must belong to
+    this user, to root or to the owner of that file; elsewhere, if every user may make one there, to
+    this user or to root. Any other directory can be trusted, and so can one that does not exist
+    yet."""
     file = _store_of(directory)
     with suppress(FileNotFoundError):
         if file == directory and not directory.parent.stat().st_mode & stat.S_IWOTH:
             return True
-        owner = directory.lstat().st_uid  # of a symbolic link: who has made that
+        owner = directory.lstat().st_uid  # of a symbolic link: the user that made it
         if owner in {os.getuid(), 0}:
             return True
         with suppress(OSError):
@@ -370,13 +374,14 @@ def is_trusted(directory: Path) -> bool:
 
 
 def _store_of(directory: Path) -> Path:
-    """Return the store's file beside this directory of lock files; the directory: there is none."""
+    """Return the store's file beside this directory of lock files; without one, the directory."""
     return directory.with_name(directory.name.removesuffix("-locks") or directory.name)
 
 
 def _make(directory: Path) -> None:
-    """Make a directory for this user alone: who can open a lock file can hold its lock, and so
-    hide a death. One beside a store's file that its group may write is for that group."""
+    """Make a directory for this user alone: a user that can open a lock file can hold its lock, and
+    so hide a death. If it is beside a store's file that its group may write, it is for that group.
+    """
     if directory.is_dir():
         return
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -388,7 +393,8 @@ def _make(directory: Path) -> None:
 
 
 def _share(fd: int, directory: Path) -> None:
-    """Let the group of a directory in which it may make files, too, look at this one's lock."""
+    """Let the group of a directory look at this file's lock, if the group may make files there,
+    too."""
     status = directory.stat()
     if status.st_mode & stat.S_IWGRP:
         with suppress(OSError):
@@ -397,7 +403,7 @@ def _share(fd: int, directory: Path) -> None:
 
 
 def _lock_twice(fd: int, path: str) -> int:
-    """Lock a new file for its worker, and once more through the descriptor that is returned."""
+    """Lock a new file for its worker, and once more through the returned descriptor."""
     fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
     other = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     try:

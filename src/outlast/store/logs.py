@@ -1,7 +1,7 @@
-"""What attempts have printed, where that is kept: one row for each, replaced as it grows.
+"""Defines the kept lines of attempts: one row for each attempt, replaced as it grows.
 
-Opt-in, by task or by worker; an attempt that prints nothing has no row. The rows of a job go with
-it, and of a job with many attempts only the newest have theirs.
+Opt-in, by task or by worker; an attempt that prints nothing has no row. The rows of a job are
+deleted with it, and of a job with many attempts only the newest have theirs.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ LOGS_KEPT = 5  # attempts of a job whose lines are kept
 
 
 class LogLine(NamedTuple):
-    """A line, and when it came to the worker, in seconds since 1970 by its clock."""
+    """A line, and when the worker received it, in seconds since 1970 by its clock."""
 
     at: float
     text: str
@@ -32,12 +32,13 @@ class JobLog(msgspec.Struct, frozen=True):
 
     @property
     def printed(self) -> int:
-        """How many lines the attempt has printed so far: what is stored, beside the last ones."""
+        """How many lines the attempt has printed so far; the number is stored beside the last
+        lines."""
         return self.dropped + len(self.lines)
 
 
 class LogRow(msgspec.Struct, frozen=True, kw_only=True):
-    """What is kept of one attempt, as it is read. ``number``: the attempt's, from 1."""
+    """The kept lines of one attempt, as they are read. ``number``: the attempt's, from 1."""
 
     token: int
     number: int
@@ -54,7 +55,7 @@ def lines_text(lines: Sequence[LogLine]) -> str:
 
 
 def lines_of(text: str) -> list[LogLine]:
-    """Return stored lines; of a row that another program has written, its text as one."""
+    """Return stored lines; if another program has written the row, its text as one line."""
     try:
         return _decode(text)
     except (msgspec.DecodeError, RecursionError):
@@ -62,6 +63,6 @@ def lines_of(text: str) -> list[LogLine]:
 
 
 def log_of(token: int, number: int, printed: int, text: str) -> LogRow:
-    """Return what is kept of one attempt, from its columns."""
+    """Return the kept lines of one attempt, from its columns."""
     lines = lines_of(text)
     return LogRow(token=token, number=number, dropped=max(0, printed - len(lines)), lines=lines)

@@ -1,14 +1,14 @@
-r"""The rules of schema migrations, the same for every store; pure, the stores run the SQL.
+r"""Defines the rules of schema migrations, the same for every store; pure, the stores run the SQL.
 
 A migration is a file ``DIALECT/sql/migration_NNNN_name.sql``. A line ``\ir functions/NAME_v1.sql``
-in it stands for that file of the same folder, as in psql. Steps are numbered from 1 without gaps,
-go forward only and never change once released, nor do the files that they include: the checksum of
-the whole text is kept in the store. So a function that changes gets a new file and a new name,
+in it stands for that file of the same folder, as in psql. Steps are numbered from 1 without gaps
+and go forward only. A released step never changes, nor do the files that it includes: the checksum
+of the whole text is kept in the store. So a function that changes gets a new file and a new name,
 ``NAME_v2``, which a new step includes.
 
-Each names, in a comment line ``-- compatible_from: 0.1``, the oldest program that still works
-on a schema that has it. So a rolling upgrade is: migrate first, then restart one by one; a
-program meets a schema newer than itself and refuses only if that schema says so.
+Each step names, in a comment line ``-- compatible_from: 0.1``, the oldest program that still works
+on a schema that has it. So a rolling upgrade is: migrate first, then restart one by one; a program
+meets a schema newer than itself and refuses only if that schema says so.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ _COMPATIBLE_FROM = re.compile(r"^-- compatible_from: (\d+(?:\.\d+)*)$", re.MULTI
 
 
 class Step(msgspec.Struct, frozen=True):
-    """One migration as it is in this program, with what it includes. ``checksum`` is the SHA-256 of
-    ``sql``, in hex."""
+    """One migration of this program, including the files that it includes. ``checksum`` is the
+    SHA-256 of ``sql``, in hex."""
 
     number: int
     name: str
@@ -62,8 +62,8 @@ def load(dialect: str) -> Sequence[Step]:
 def read(folder: Traversable) -> Sequence[Step]:
     """Return the steps in a folder, in order.
 
-    Raises ValueError when they are not numbered 1, 2, 3 …, lack ``compatible_from`` or include a
-    file that is missing: that is a fault of the program, not of the store.
+    Raises ValueError if they are not numbered 1, 2, 3 …, lack ``compatible_from`` or include a
+    missing file: that is a fault of the program, not of the store.
     """
     names = sorted(entry.name for entry in folder.iterdir() if _FILE.fullmatch(entry.name))
     steps = tuple(step_of(name, _expanded(folder, name)) for name in names)
@@ -73,7 +73,8 @@ def read(folder: Traversable) -> Sequence[Step]:
 
 
 def _expanded(folder: Traversable, file_name: str) -> str:
-    """Return the text of a migration with what it includes; that includes nothing itself."""
+    """Return the text of a migration with the files that it includes; these include nothing
+    themselves."""
 
     def included(line: re.Match[str]) -> str:
         file = folder.joinpath(line[1])
@@ -104,8 +105,8 @@ def pending(steps: Sequence[Step], applied: Iterable[Applied]) -> list[Step]:
 def check_history(steps: Sequence[Step], applied: Iterable[Applied]) -> None:
     """Raise SchemaMismatch unless this program may migrate or use a store with these rows.
 
-    That is so when every step that both know is the same, and the schema still serves this
-    program. Rows that only the store knows are those of a newer program and do not matter.
+    It may if every step that both know is the same, and the schema still serves this program. Rows
+    that only the store knows come from a newer program and do not matter.
     """
     known = {step.number: step for step in steps}
     for row in applied:
@@ -124,7 +125,7 @@ def check_history(steps: Sequence[Step], applied: Iterable[Applied]) -> None:
 
 
 def check_noted(applied: Sequence[Applied], *, has_jobs: bool) -> None:
-    """Raise SchemaMismatch where there are tables and no note of the steps that made them."""
+    """Raise SchemaMismatch if there are tables but no record of the steps that made them."""
     if has_jobs and not applied:
         raise SchemaMismatch(
             "there is a table outlast_jobs, but no row in outlast_schema that says what made it:"

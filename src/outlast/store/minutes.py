@@ -1,10 +1,10 @@
-"""What workers have counted: by minute, queue, task and outcome, for sparklines and counters.
+"""Defines the counters of workers: by minute, queue, task and outcome, for sparklines and counters.
 
 Each worker counts in its memory and writes one row for each queue, task and outcome once a minute
 (``worker/claims/counters.py``). Merges add these rows up (``postgres/sql/functions/
 outlast_merge_minutes_v1.sql``): to minutes of all workers and to totals after WORKER_SECONDS, and
-minutes to hours after a day. They stay when jobs are pruned. Nothing is decided by them: a
-worker that dies takes along what it has counted since it last wrote, a minute's at most.
+minutes to hours after a day. They stay when jobs are pruned. No decision depends on them: a worker
+that dies loses the counts since it last wrote, a minute's at most.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ import msgspec
 BOUNDS = (0.01, 0.05, 0.25, 1.0, 5.0, 15.0, 60.0, 300.0, 1_800.0, 7_200.0)
 """The upper bounds of the buckets, in seconds; the last bucket has none."""
 BUCKETS = len(BOUNDS) + 1
-OTHER = "_other"  # a queue or task that stands for all that are too many to be told apart
-WORKER_SECONDS = 300  # for which the rows of each worker are kept apart
-MINUTE_SECONDS = 86_400  # for which minutes are kept
-HOUR_SECONDS = 30 * 86_400  # for which hours are kept, and totals to which nothing is added
+OTHER = "_other"  # stands for all queues or tasks beyond the number that is counted apart
+WORKER_SECONDS = 300  # how long the rows of each worker are kept apart
+MINUTE_SECONDS = 86_400  # how long minutes are kept
+HOUR_SECONDS = 30 * 86_400  # how long hours are kept, and totals to which nothing is added
 MINUTES_MAX = 20_000  # rows that one look at the history reads
 TOTALS_MAX = 10_000  # rows of a kind that one look at the totals reads
 
@@ -30,10 +30,11 @@ Detail = Literal["numbers", "lengths", "all"]
 
 
 class MinuteFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """Which counts are read, and how they are added up. ``queue``, ``task``: of these only; None:
-    of all. ``by_queue``, ``by_task``: whether queues and tasks are told apart, or else added up
-    under no name. ``detail``: how much is read, each more work by half: ``numbers`` of attempts by
-    step; also their ``lengths``, over all steps; ``all``: also times, by step."""
+    """Which counts are read, and how they are added up. ``queue``, ``task``: only of these; None:
+    of all. ``by_queue``, ``by_task``: whether to tell queues and tasks apart or to add them up
+    under the empty name. ``detail``: how much is read, each level half as much work again:
+    ``numbers`` of attempts by step; also their ``lengths``, over all steps; ``all``: also times, by
+    step."""
 
     queue: str | None = None
     task: str | None = None
@@ -46,8 +47,8 @@ EVERY_MINUTE = MinuteFilter()
 
 
 class CountKind(StrEnum):
-    """What was counted: attempts that have ended; workers that were found gone, by their cause of
-    death as ``outcome``; writes that were refused, by their verb."""
+    """The kinds of counts: attempts that have ended; workers that were found gone, with their cause
+    of death as ``outcome``; refused writes, by their verb."""
 
     ATTEMPT = "attempt"
     DEATH = "death"
@@ -55,10 +56,10 @@ class CountKind(StrEnum):
 
 
 class Counted(msgspec.Struct, kw_only=True):
-    """What was counted of one kind, queue, task and outcome.
+    """The counts of one kind, queue, task and outcome.
 
     Attributes:
-        jobs: how many; firsts: those that were the first attempt of their job.
+        jobs: how many; firsts: how many were the first attempt of their job.
         seconds, waited: how long they ran, and had been due before, all together.
         durations, waits: how many ran, and had been due, for at most each of BOUNDS and more than
             the one before; the last: for longer. An attempt that another worker has closed is in
@@ -78,15 +79,15 @@ class Counted(msgspec.Struct, kw_only=True):
 
 
 class Ended(msgspec.Struct, frozen=True):
-    """Attempts of one queue, task and outcome that have ended. Lists that were not asked for, or
-    that another of the same names has, are empty.
+    """Attempts of one queue, task and outcome that have ended. Lists are empty that were not asked
+    for, or that another row with the same names holds.
 
     Attributes:
-        steps: when each step of time begins in which some ended, in seconds since 1970, in no
+        steps: the beginning of each time step in which some ended, in seconds since 1970, in no
             order. The next five have a number for each of them.
         jobs: how many attempts.
         seconds, waited: how long they ran, and had been due before, all together.
-        ran, due: of how many of them that is known.
+        ran, due: for how many of them that is known.
         durations, waits: how many ran, and had been due, for how long, over all steps: as
             ``Counted`` counts them.
     """
@@ -105,12 +106,12 @@ class Ended(msgspec.Struct, frozen=True):
 
 
 class Minutes(msgspec.Struct, frozen=True, kw_only=True):
-    """What was counted lately.
+    """Recent counts.
 
     Attributes:
         now: the store's now, in seconds since 1970.
         oldest: the time of the oldest row that was read; None: there was none.
-        is_cut: whether there may be more before ``oldest``: MINUTES_MAX rows were read.
+        is_cut: whether there may be more before ``oldest``, since MINUTES_MAX rows were read.
         ended: by queue, task and outcome, in no order.
     """
 
@@ -126,7 +127,7 @@ _PLAIN = ("kind", "queue", "task", "outcome", "jobs", "firsts", "seconds", "wait
 
 
 def columns_of(counted: Counted) -> dict[str, Any]:
-    """Return it by the names of the columns in outlast_minutes."""
+    """Return the counts by the names of the columns in outlast_minutes."""
     plain = {name: getattr(counted, name) for name in _PLAIN}
     return (
         plain
@@ -136,7 +137,7 @@ def columns_of(counted: Counted) -> dict[str, Any]:
 
 
 def counted_of(row: Mapping[str, Any]) -> Counted:
-    """Return it from a row."""
+    """Return the counts of a row."""
     return Counted(
         **{name: row[name] for name in ("kind", "queue", "task", "outcome", "jobs", "firsts")},
         seconds=float(row["seconds"]),

@@ -1,4 +1,4 @@
-"""What is at a path, as far as this user may see."""
+"""Looks at paths, as far as this user may see."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from outlast.errors import StoreUnavailable
 
 
 def is_there(path: Path) -> bool:
-    """Whether there is anything at this path. StoreUnavailable where that cannot be seen."""
+    """Whether anything exists at this path. StoreUnavailable if that cannot be seen."""
     return mode_of(path) is not None
 
 
 def mode_of(path: Path) -> int | None:
-    """Return the type and the permissions of what is at this path; None: there is nothing."""
+    """Return the type and permissions of the file at this path; None: there is none."""
     try:
         return os.stat(path).st_mode
     except (FileNotFoundError, NotADirectoryError):

@@ -1,4 +1,4 @@
-"""What each worker reads of a store all the time."""
+"""Defines the values that each worker polls all the time."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ class Neighbour(msgspec.Struct, frozen=True):
 
 
 class Peek(msgspec.Struct, frozen=True, kw_only=True):
-    """What each worker reads all the time; its cost does not depend on how many there are.
+    """The values that each worker polls all the time; their cost does not depend on the number of
+    workers.
 
     Attributes:
-        next_due: in how many seconds a job that is in no line may fall due, zero or less where one
-            is, None where there is none. One that is more than a minute ahead may be left out.
+        next_due: in how many seconds a job that is in no line may fall due; zero or less if one is
+            due, None if there is none. A job more than a minute ahead may be left out.
         drawn: the highest position ever drawn, which rises whenever a job joins a line.
         next_tick, pauses: as in a ``Snapshot``.
         watches: the marks of the workers that watch over all others (``model.watch``).

@@ -1,6 +1,6 @@
-"""Presence: a lock that a live worker's session holds in the database and loses at its end.
+"""Defines presence: a lock that a live worker's session holds in the database and loses at its end.
 
-The duty in ``worker/lease/presence.py`` keeps it; how it is taken is the store's business.
+The duty in ``worker/lease/presence.py`` keeps it; how the lock is taken is up to the store.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ class PresenceLock(Protocol):
     """One worker's lock."""
 
     async def hold(self, me: WorkerRef, on_lost: Callable[[], None]) -> str | None:
-        """Take the lock, or prove that this session still has it, and say so on the worker's row.
-        ``on_lost`` is called, in the loop, when the session has ended.
+        """Take the lock, or prove that this session still has it, and write that on the worker's
+        row. ``on_lost`` is called, in the loop, when the session has ended.
 
         Return None, or why it cannot be held. Raises StoreError; the next call reconnects.
         """
@@ -30,7 +30,7 @@ class PresenceLock(Protocol):
 
 
 class NoPresence:
-    """The lock of a worker that was told to do without."""
+    """The lock of a worker that was configured to do without one."""
 
     async def hold(self, me: WorkerRef, on_lost: Callable[[], None]) -> str | None:
         """Return why not."""

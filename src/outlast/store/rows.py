@@ -1,4 +1,4 @@
-"""What a store shows of itself: jobs, attempts, workers and refusals, for people and screens."""
+"""Defines jobs, attempts, workers and refusals as people and screens read them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from outlast.store.stacks import Stack
 
 EXPIRED = "expired"  # a reason why a job was cancelled
 HELD_MAX = 1_000  # running jobs that one look lists
-GONE_MAX = 200  # workers that one look lists of those that have gone
+GONE_MAX = 200  # gone workers that one look lists
 
 
 class WorkerStatus(StrEnum):
@@ -27,11 +27,10 @@ class WorkerStatus(StrEnum):
 
 class StoredJob(msgspec.Struct, frozen=True, kw_only=True):
     """A job as it is read. Times are seconds since 1970. ``waiting``: queued, not due yet.
-    ``requeued_at``: when it was revived last after its end.
-    ``expires_at``: when it ends unless it has begun.
-    ``solo``: 1 must run alone in a runner, 2 alone in its worker (a suspect).
-    ``stack``: where an attempt was when its worker was asked last, at ``stack_at``; not in lists.
-    ``malformed``: columns that cannot be read, and are shown as if nothing were there."""
+    ``requeued_at``: when it was last requeued after its end. ``expires_at``: when it ends unless it
+    has begun. ``solo``: 1 must run alone in a runner, 2 alone in its worker (a suspect). ``stack``:
+    where an attempt was when its worker was last asked, at ``stack_at``; not in lists.
+    ``malformed``: columns that cannot be read, and are shown as if they were empty."""
 
     id: int
     task: str
@@ -78,7 +77,7 @@ class StoredJob(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Held(msgspec.Struct, frozen=True):
-    """A running job, who runs it, and the job whose result it waits for, if it does."""
+    """A running job, its worker, and the job whose result it waits for, if it does."""
 
     job_id: int
     worker_id: int
@@ -87,9 +86,9 @@ class Held(msgspec.Struct, frozen=True):
 
 class AttemptRow(msgspec.Struct, frozen=True, kw_only=True):
     """A closed attempt that did not complete. ``repeats``: how many in a row have ended with this
-    outcome, this one included. ``dropped``: how many rows of earlier attempts, none of which was
-    charged, were deleted up to this end: only the first and the last are kept. ``malformed`` as of
-    a job."""
+    outcome, including this one. ``dropped``: how many rows of earlier, uncharged attempts were
+    deleted up to this end, since only the first and the last are kept. ``malformed`` as on a job.
+    """
 
     job_id: int
     token: int
@@ -113,13 +112,13 @@ class AttemptRow(msgspec.Struct, frozen=True, kw_only=True):
 
 class WorkerRow(msgspec.Struct, frozen=True, kw_only=True):
     """A worker as it is read. ``lacks``: tasks that it knows but may not serve -> missing tags.
-    ``presence``: under which incarnation of the database its lock was taken, and by which role.
+    ``presence``: the incarnation of the database under which its lock was taken, and the role.
     ``failing``: the duty that fails, a colon and the error. ``unheard``: seconds since its last
-    beat, by the store's clock. ``acknowledged_pauses``: the version of what is paused that it
-    has acknowledged (``model.pause``). ``stacks``: which stacks it is asked for
-    (``store.stacks``); None: its release shows none. ``malformed`` as of a job. ``lock_path``: where this program looks for its
-    lock file. ``lock_free``: its lock file on this machine is
-    free, so it is dead (``liveness``)."""
+    beat, by the store's clock. ``acknowledged_pauses``: the version of the pauses that it has
+    acknowledged (``model.pause``). ``stacks``: the stacks it is asked for (``store.stacks``); None:
+    its release cannot show any. ``malformed`` as on a job. ``lock_path``: where this program looks
+    for its lock file. ``lock_free``: its lock file on this machine is free, so it is dead
+    (``liveness``)."""
 
     id: int
     name: str
@@ -160,7 +159,7 @@ class WorkerRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Served:
-    """What active workers take: any job of these tasks, from these queues.
+    """The work that active workers take: any job of these tasks, from these queues.
 
     ``workers``: queues (none: all) and tasks of each.
     """
@@ -179,8 +178,8 @@ class Served:
 
 
 class RefusalRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A refused write: who tried what, and how many seconds late. ``worker`` is told by the token:
-    None where nothing is known of that attempt any more. ``id`` rises with each refusal."""
+    """A refused write: which worker tried it, the verb, and how many seconds late. ``worker`` is
+    found by the token: None if nothing is known of that attempt. ``id`` rises with each refusal."""
 
     id: int = 0
     job_id: int
@@ -192,7 +191,7 @@ class RefusalRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Part(StrEnum):
-    """Where a queued job waits: in the line, for its time, or to be run alone."""
+    """Where a queued job waits: in the line, for its time, or to run alone."""
 
     LINE = "line"
     TIMED = "timed"
@@ -200,9 +199,9 @@ class Part(StrEnum):
 
 
 class JobFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """Which jobs to list, newest id first. ``part``: of the queued ones, only these.
-    ``fingerprint``: of the dead ones; ``worker_id``: of the running ones; both are used only
-    together with that state. ``look_rows``: rows that one look may read; None: LOOK_ROWS."""
+    """Which jobs to list, newest id first. ``part``: only queued jobs that wait there.
+    ``fingerprint``: of dead jobs; ``worker_id``: of running jobs; both are used only together with
+    that state. ``look_rows``: rows that one look may read; None: LOOK_ROWS."""
 
     state: State | None = None
     queue: str | None = None

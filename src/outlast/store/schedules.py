@@ -1,11 +1,11 @@
-"""Schedules as a store keeps them: what goes into its verbs about them and what comes out.
+"""Defines schedules as a store keeps them: arguments and results of its verbs about them.
 
-A row says which instants are accounted for (``since``) and when a worker has to look next
+A row records which instants are accounted for (``since``) and when a worker has to look next
 (``next_tick``). A change, or the end of a pause, moves both on, and the ticks in between are
 ``owed``: the next worker that looks counts them (``model/schedule_owed.py``). There is no row for
-each tick: a tick is fired by moving both forward, if they
-stand where they were seen, and by storing its job in the same commit (docs/decisions/0056). What a
-spec means is not known here: its text goes in and comes out as it is.
+each tick: a tick is fired by moving both forward, if they stand where they were seen, and by
+storing its job in the same commit (docs/decisions/0056). The meaning of a spec is not known here:
+its text goes in and comes out unchanged.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from outlast.store.values import NewJob
 
 DUE_MAX = 500  # schedules in one page of those that are due
 FIRE_MAX = 500  # firings in one commit
-DECLARED_SECONDS = 60.0  # a declaration that was not renewed for so long is no longer in use
-RENEW_SECONDS = 10.0  # a declaration that is no older is as good as a new one: no worker writes it
-UNDECLARED_SECONDS = 7 * 86_400.0  # after which the row of what is undeclared or deleted goes
-AHEAD_SECONDS = 86_400.0  # by which a deleted schedule may be ahead of the clock and still count
+DECLARED_SECONDS = 60.0  # a declaration not renewed for this long is no longer in use
+RENEW_SECONDS = 10.0  # a younger declaration counts as new: no worker renews it
+UNDECLARED_SECONDS = 7 * 86_400.0  # after which the row of an undeclared or deleted one goes
+AHEAD_SECONDS = 86_400.0  # that a deleted schedule may be ahead of the clock and still count
 OWED_MAX = 10_000  # characters of ticks that are to be counted
 VERSIONS_KEPT = 20  # of a schedule of the code: versions that were replaced
 VERSION_LENGTH = 32  # characters
@@ -33,8 +33,8 @@ FIRST_PAGE = (-1e16, "")
 
 
 class Origin(StrEnum):
-    """Where a schedule comes from: declared by the code of workers, or put at run time. A row that
-    says ``deleted`` is read as if it were gone."""
+    """Where a schedule comes from: declared by the code of workers, or put at run time. A row whose
+    origin is ``deleted`` is read as if it did not exist."""
 
     CODE = "code"
     RUN_TIME = "run_time"
@@ -56,14 +56,14 @@ class NewSchedule(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def version(self) -> str:
-        """Tells this declaration from every other one of its name."""
+        """Identifies this declaration among all those of its name."""
         parts = (call_text(self.call), self.spec, self.overlap, self.catch_up, self.grace)
         return sha256(msgspec.json.encode(parts)).hexdigest()[:VERSION_LENGTH]
 
 
 def call_text(call: NewJob) -> str:
-    """Return a call as it is stored: what is at its default is left out. BadData for a text that
-    no store holds."""
+    """Return a call as it is stored, without fields at their defaults. BadData for a text that no
+    store holds."""
     plain = NewJob(task=call.task)
     fields = {name: getattr(call, name) for name in NewJob.__struct_fields__}
     told = {name: one for name, one in fields.items() if one != getattr(plain, name)}
@@ -83,9 +83,9 @@ def check_storable(schedules: Sequence[NewSchedule]) -> None:
 class Put(StrEnum):
     """What became of a schedule that was put or declared.
 
-    ``same``: it stands as it is. ``older``: a newer declaration of the code is in use.
-    ``taken``: the name belongs to a schedule of the other origin. ``held``: another transaction
-    holds its row; nothing was done, and a worker declares it again.
+    ``same``: it stands as it is. ``older``: a newer declaration by code is in use. ``taken``: the
+    name belongs to a schedule of the other origin. ``held``: another transaction holds its row;
+    nothing was done, and a worker declares it again.
     """
 
     CREATED = "created"
@@ -97,7 +97,8 @@ class Put(StrEnum):
 
 
 class Deleted(StrEnum):
-    """What a delete did. ``declared``: nothing, since the code of an active worker declares it."""
+    """Results of a delete. ``declared``: nothing was deleted, since an active worker's code
+    declares it."""
 
     DELETED = "deleted"
     DECLARED = "declared"
@@ -105,8 +106,8 @@ class Deleted(StrEnum):
 
 
 class DueSchedule(msgspec.Struct, frozen=True, kw_only=True):
-    """A schedule whose ``next_tick`` has come, as a worker needs it to fire. Texts are as they are
-    stored; ``declared_at`` is set for one of the code."""
+    """A schedule whose ``next_tick`` has come, as a worker needs it to fire. Texts are in their
+    stored form; ``declared_at`` is set for a schedule of the code."""
 
     name: str
     revision: int
@@ -123,8 +124,8 @@ class DueSchedule(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DueSchedules(msgspec.Struct, frozen=True, kw_only=True):
-    """A page of due schedules, those first that are due for longest. ``now``: the store's clock,
-    in seconds since 1970; ``next_tick``: when the first of the others is due."""
+    """A page of due schedules, those first that have been due for longest. ``now``: the store's
+    clock, in seconds since 1970; ``next_tick``: when the first of the others is due."""
 
     now: float
     schedules: list[DueSchedule]
@@ -136,7 +137,7 @@ class Firing(msgspec.Struct, frozen=True, kw_only=True):
 
     ``jobs`` are those of its ticks, in their order, each with its tick in its policy. From then on
     every tick up to ``since`` is accounted for, ``missed`` of them as missed, and ``then`` is when
-    to look next (None: never). ``owed``: what is left to count of ticks before that.
+    to look next (None: never). ``owed``: earlier ticks that are still to be counted.
     """
 
     name: str
@@ -150,10 +151,9 @@ class Firing(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FireAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of a firing. Not ``won``: the schedule did not stand there any more, or its row
-    is held; nothing was done. ``jobs``: ids in the order of the firing's; None: the tick was
-    skipped, since its key belongs to an unfinished job. ``in_the_way``: that job, if it is
-    unfinished yet."""
+    """What became of a firing. Not ``won``: the schedule no longer stood there, or its row is held;
+    nothing was done. ``jobs``: ids in the order of the firing's; None: the tick was skipped, since
+    an unfinished job has its key. ``in_the_way``: that job, if it is still unfinished."""
 
     won: bool
     jobs: list[int | None] = []
@@ -164,9 +164,9 @@ class ScheduleRow(msgspec.Struct, frozen=True, kw_only=True):
     """A schedule as it is read. Instants are seconds since 1970.
 
     ``since``: every tick up to it is accounted for. ``next_tick``: when a worker looks next; right
-    after a change that is ``since`` itself, and the next tick is the first one after it.
-    ``declared_at``: when a worker said last that its code declares it; ``declared``: whether one
-    still did when it was last due. ``fired``, ``skipped``, ``missed`` count ticks.
+    after a change it equals ``since``, and the next tick is the first one after it.
+    ``declared_at``: when a worker last declared it from its code; ``declared``: whether one still
+    did when it was last due. ``fired``, ``skipped``, ``missed`` count ticks.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""A search by what is written in jobs. No index knows that: only those that are named are read."""
+"""Defines a search by texts in jobs. No index knows them: only the jobs that are named are read."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ LOOK_BYTES = 8_000_000  # of arguments that one look reads: some tenths of a sec
 
 
 class Texts(msgspec.Struct, frozen=True, kw_only=True):
-    """What a job has to hold; None lets all pass. Upper and lower case of A to Z are the same.
+    """The texts that a job has to hold; None lets all pass. A to Z match in upper and lower case.
 
     Attributes:
         args: a text in its arguments, as they are stored: JSON.
-        error: a text in what went wrong last: ``OUTCOME: MESSAGE`` of its last attempt that did
-            not complete.
-        within: seconds; something has happened to it since then: it ended, began or was enqueued.
+        error: a text in its last error: ``OUTCOME: MESSAGE`` of its last attempt that did not
+            complete.
+        within: seconds within which it ended, began or was enqueued.
     """
 
     args: str | None = None
@@ -24,7 +24,7 @@ class Texts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Searched(msgspec.Struct, frozen=True, kw_only=True):
-    """What one look at jobs has found, newest first. ``before``: those with smaller ids were not
+    """The result of one look at jobs, newest first. ``before``: jobs with smaller ids were not
     looked at, since the arguments of the others are large; None: all were. ``size``: bytes of the
     arguments that were looked at."""
 

@@ -1,9 +1,9 @@
-"""Asking where a running job is: the request is on its worker's row, the answer on the job's own.
+"""Asks where a running job is: the request is on its worker's row, the answer on the job's own.
 
 A request names an attempt by its token. The worker finds it with its next beat, which reads that
-row anyway: while nothing is asked, nothing is read or sent for it. Requests stand there for
-ASK_SECONDS, ASKS_MAX of them at most, so no worker is asked for more. What a worker answers is
-kept until it answers again for the same job, and goes with that job.
+row anyway: without requests, nothing more is read or sent. A row holds requests for ASK_SECONDS,
+ASKS_MAX of them at most, which bounds the work of a worker. An answer is kept until the next one
+for the same job, and is deleted with that job.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from outlast.model.crash import TEXT_MAX
 
 ASKS_MAX = 10  # of one worker, in ASK_SECONDS
 ASK_SECONDS = 10.0
-STACK_MAX = 8 * TEXT_MAX  # characters of what is kept, as JSON, which may write one as six
+STACK_MAX = 8 * TEXT_MAX  # characters of a stored answer: JSON may write one as six
 _ROW_MAX = ASKS_MAX * 40  # characters of the requests on a row
 _ASK = re.compile(r"([0-9]{1,16}):([0-9]{1,18})", re.ASCII)
 
@@ -43,7 +43,7 @@ class Stack(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def asks_of(text: str | None) -> list[StackAsk]:
-    """Return the requests on a worker's row, the oldest first; what cannot be read is none."""
+    """Return the requests on a worker's row that can be read, the oldest first."""
     if not text or len(text) > _ROW_MAX:
         return []
     found = (_ASK.fullmatch(part) for part in text.split())
@@ -51,10 +51,11 @@ def asks_of(text: str | None) -> list[StackAsk]:
 
 
 def asks_text(asks: Iterable[StackAsk]) -> str:
-    """Return requests as they stand on a row."""
+    """Return requests as they are stored on a row."""
     return " ".join(f"{ask.number}:{ask.token}" for ask in asks)
 
 
 def standing(asks: Iterable[StackAsk], now: float) -> list[StackAsk]:
-    """Return those that still count at this time of the store's clock, in seconds since 1970."""
+    """Return the requests that still count at this time of the store's clock, in seconds since
+    1970."""
     return [ask for ask in asks if abs(now - ask.number / 1000) < ASK_SECONDS]

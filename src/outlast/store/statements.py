@@ -1,8 +1,8 @@
 """Loads the SQL of the stores, which lives in files.
 
-A file ``STORE/sql/TOPIC.sql`` holds the statements of one topic, each after a line
-``-- name: NAME``. Comments argue why they are right: at the head of the file for all of them, below
-a name for one.
+A file ``STORE/sql/TOPIC.sql`` holds the statements of one topic, each after a line ``-- name:
+NAME``. Comments argue why they are right: at the head of the file for all of them, below a name for
+one.
 """
 
 from __future__ import annotations

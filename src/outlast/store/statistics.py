@@ -1,5 +1,7 @@
-"""Numbers that a store counts for people: bounded, so that a look costs little however many jobs
-there are. A number that has reached its bound means "or more"."""
+"""Counts a store for people: bounded, so that a look costs little however many jobs there are.
+
+A number that has reached its bound means "or more".
+"""
 
 from __future__ import annotations
 
@@ -15,8 +17,8 @@ COUNT_MAX = 10_000  # jobs that are counted for an autoscaler
 PLACE_MAX = 800  # rows that are counted for each of the eight numbers that place one job
 NAMED_MAX = 10  # jobs that are named one by one
 STATISTICS_MAX = 4_000  # rows that are counted for one figure
-UNENCRYPTED_MAX = 10_000  # jobs whose payloads are looked at
-LANES_MAX = 1_000  # queues x tasks x priorities that are looked at
+UNENCRYPTED_MAX = 10_000  # jobs whose payloads are read
+LANES_MAX = 1_000  # queues x tasks x priorities that are read
 SHARE = 100  # rows of each lane that are counted at first
 PROBE = 2  # rows cost as much as finding a lane
 
@@ -26,15 +28,15 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         before: due jobs of its queue that are claimed before it.
-        due: due jobs of all queues, those in the line.
-        due_here, due_alike: those of its queue; those of its queue and its task.
-        waiting, retrying: jobs of its queue that wait for their time; those of them that have
+        due: jobs in the line, of all queues.
+        due_here, due_alike: jobs in the line of its queue; of its queue and its task.
+        waiting, retrying: jobs of its queue that wait for their time; how many of them have
             failed or were lost before.
-        suspects: jobs of its queue that wait to be run alone.
+        suspects: jobs of its queue that wait to run alone.
         beside: running jobs of the same worker.
         dead_alike: dead jobs of its task, among the newest.
         incident: other jobs of the shared death that made it a suspect, at most NAMED_MAX.
-        key_holder: another job with its key that is unfinished.
+        key_holder: another, unfinished job with its key.
     """
 
     before: int = 0
@@ -62,8 +64,8 @@ class DueJobs(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ScheduledJobs(msgspec.Struct, frozen=True, kw_only=True):
-    """The jobs of one queue that are not in the line: those that have fallen due and were not
-    put into it yet (since ``oldest``), and those that wait for their time. ``due_at_least``,
+    """The jobs of one queue outside the line: due jobs that were not put into it yet (the oldest
+    due since ``oldest``), and jobs that wait for their time. ``due_at_least``,
     ``scheduled_at_least``: there may be more."""
 
     queue: str
@@ -86,7 +88,7 @@ class QueueCount(msgspec.Struct, frozen=True):
 
 
 class EndedJobs(msgspec.Struct, frozen=True, kw_only=True):
-    """Among the jobs that ended last: those of one queue that are completed or cancelled, and how
+    """Among the jobs that ended last, the completed or the cancelled ones of one queue, and how
     many of them ended within the last minute and hour."""
 
     queue: str
@@ -97,7 +99,7 @@ class EndedJobs(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Undecodable(msgspec.Struct, frozen=True, kw_only=True):
-    """The waiting jobs of one task in one queue that no release could decode, so far: how many, the
+    """The waiting jobs of one task in one queue that no release could decode so far: how many, the
     most times in a row, and a release that tried (None: it has no name)."""
 
     queue: str
@@ -108,7 +110,7 @@ class Undecodable(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Unencrypted(msgspec.Struct, frozen=True, kw_only=True):
-    """The unfinished jobs of one task: how many were looked at, and how many of them have plain
+    """The unfinished jobs of one task: how many were read, and how many of them have plain
     arguments or a plain checkpoint."""
 
     task: str
@@ -117,18 +119,18 @@ class Unencrypted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Statistics(msgspec.Struct, frozen=True, kw_only=True):
-    """What a store holds, in numbers: each is counted by index and stops at ``most``.
+    """Numbers about the contents of a store: each is counted by index and stops at ``most``.
 
     Attributes:
         now: the store's now, in seconds since 1970.
-        lanes: the line, by queue and task. waiting: what is not in it, by queue. All lanes share
+        lanes: the line, by queue and task. waiting: jobs outside it, by queue. All lanes share
             ``most`` rows, and so do all queues that wait: see ``Shares``.
-        running, suspects, dead: by queue; suspects wait to be run alone.
+        running, suspects, dead: by queue; suspects wait to run alone.
         ended: of the ``most`` jobs that ended last (dead ones apart), by queue and state.
         undecodable: jobs that wait for a release that can decode them, by queue and task.
-        refused: writes refused within the last day, of those that are kept.
+        refused: writes refused within the last day, among those that are kept.
         most: rows that were counted for one figure: a number that reaches it means "or more".
-        more_lanes: there are more lanes or queues that wait than were looked at.
+        more_lanes: more lanes or queues wait than were read.
     """
 
     now: float
@@ -145,12 +147,12 @@ class Statistics(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Shares(Generic[K]):
-    """What is counted next, and how far, where many share one budget of ``most`` rows.
+    """Decides what is counted next, and how far, when many keys share one budget of ``most`` rows.
 
-    At first each of ``keys`` is counted up to ``rows``; those that have reached it share ``most``
-    once more (``go_on``) where that leads twice as far. So a few long ones are counted far, and
-    all together read no more than 2 x ``most`` rows, however many they are. Without ``keys``
-    nothing is left to count.
+    At first each of ``keys`` is counted up to ``rows``; keys that have reached it share ``most``
+    once more (``go_on``) if that leads twice as far. So a few long ones are counted far, and all
+    together read no more than 2 x ``most`` rows, however many they are. Without ``keys`` nothing is
+    left to count.
     """
 
     def __init__(self, most: int, keys: Iterable[K]) -> None:
@@ -160,7 +162,7 @@ class Shares(Generic[K]):
         self.rows = self._even_share(SHARE)
 
     def go_on(self, full: Sequence[K]) -> None:
-        """Take those that have reached ``rows``, to be counted once more where that is further."""
+        """Count the keys that have reached ``rows`` once more, if that leads further."""
         before, self.keys = self.rows, list(full) if self._is_first else []
         self._is_first = False
         self.rows = self._even_share(self._most)
@@ -181,7 +183,8 @@ _FIGURES: dict[str, type[msgspec.Struct]] = {
 
 
 async def count(rows: Rows, most: int, lanes: int) -> Statistics:
-    """Return what the store holds, in one snapshot; each figure is counted up to ``most``."""
+    """Return numbers about the contents of the store, in one snapshot; each is counted up to
+    ``most``."""
     found: dict[str, Any] = {}
     for name, kind in _FIGURES.items():
         found[name] = [kind(**row) for row in await rows("statistics", name, most=most)]

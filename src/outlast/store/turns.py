@@ -1,39 +1,39 @@
-"""Which queue's turn it is: remembered by a client from one exchange to the next."""
+"""Tracks which queue's turn it is: a client remembers it from one exchange to the next."""
 
 from __future__ import annotations
 
 from outlast.store.values import ClaimRequest
 
-KINDS_MAX = 100  # of requests that are remembered; there are more only where tasks keep changing
+KINDS_MAX = 100  # of requests that are remembered; there are more only if tasks keep changing
 
 
 class Turns:
-    """For each kind of request, identified by its tasks, the queue from which it goes on.
+    """For each kind of request, identified by its tasks, the queue at which its next claim starts.
 
-    Kinds do not share a turn: where all jobs that may share a runner wait in one queue, each of
-    their claims would send the others back to the queue behind that one, and no further.
+    Kinds do not share a turn: if all jobs that may share a runner wait in one queue, each of their
+    claims would send the others back to the queue after that one, and no further.
     """
 
     def __init__(self) -> None:
         self._first: dict[tuple[str, ...], str] = {}
-        self._lanes_per_job = 1.0  # out of how many the last claim has come
+        self._lanes_per_job = 1.0  # in the last claim
 
     def find_start(self, request: ClaimRequest) -> str:
         """Return the name at which the turn of this request begins; "" comes before all names."""
         return self._first.get(tuple(request.tasks), "")
 
     def note_taken(self, request: ClaimRequest, queue: str) -> None:
-        """Note the last queue from which this request was given jobs: the one behind it is next.
-        Nothing is between a name and the same with chr(1) behind it, as no name holds a NUL."""
+        """Note the last queue from which this request was given jobs: the queue after it is next.
+        No name lies between NAME and NAME + chr(1), as no name holds a NUL."""
         if len(self._first) >= KINDS_MAX:
             self._first.clear()
         self._first[tuple(request.tasks)] = queue + chr(1)
 
     def find_lanes(self, request: ClaimRequest) -> int:
         """Return how many lanes of a task to look for first: as many as fill this request if they
-        are as full as the last ones, and the one behind them."""
+        are as full as the last ones, and one more."""
         return 2 + int(1.25 * request.limit * self._lanes_per_job)
 
     def note_lanes(self, lanes: int, jobs: int) -> None:
-        """Note out of how many lanes of a task a claim has come."""
+        """Note from how many lanes of a task a claim took its jobs."""
         self._lanes_per_job = lanes / jobs

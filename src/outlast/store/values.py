@@ -1,5 +1,6 @@
-"""What goes into a store's verbs and what comes out of them (``store.protocol``): plain values.
-A value knows nothing of a store; what is read for people and screens is in ``store.rows``.
+"""Defines the arguments and results of a store's verbs (``store.protocol``): plain values.
+
+A value knows nothing of a store; ``store.rows`` has the values that people and screens read.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ from outlast.model.pause import PauseKind
 from outlast.store.peeks import Peek
 from outlast.store.stacks import StackAsk
 
-TRIP_BYTES = 1024 * 1024  # of arguments and checkpoints in one reply, unless more is asked for
+TRIP_BYTES = 1024 * 1024  # of arguments and checkpoints in one reply, unless a request allows more
 
 
 class Answer(StrEnum):
-    """What became of one fenced write.
+    """What became of one guarded write.
 
     ``already``: this very end was written before (its answer was lost). ``busy``: the row is
     locked, for example by the task's own open transaction: send it again.
@@ -33,7 +34,7 @@ class Answer(StrEnum):
 
 
 class Purpose(StrEnum):
-    """What a role of the database is for."""
+    """The purposes for which a role of the database can be granted privileges."""
 
     WORKER = "worker"
     ENQUEUE = "enqueue"  # also to read jobs, and their results
@@ -52,8 +53,8 @@ MAY = {
 
 class NewJob(msgspec.Struct, frozen=True, kw_only=True):
     """A job to enqueue. ``args`` is JSON text. It is due ``delay`` seconds from the store's now, or
-    at ``run_at`` (seconds since 1970). Unless it has begun ``expires`` seconds from the store's
-    now, or at ``expires_at``, it never does. ``aliases``: other names of the same task."""
+    at ``run_at`` (seconds since 1970). If it has not begun by ``expires`` seconds from the store's
+    now, or by ``expires_at``, it never does. ``aliases``: other names of the same task."""
 
     task: str
     queue: str = "default"
@@ -70,8 +71,8 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Enqueued(msgspec.Struct, frozen=True, gc=False):
-    """The id of an enqueued job; ``created`` is false where its key named an unfinished one, and
-    ``same_args`` where that one's arguments are others."""
+    """The id of an enqueued job. ``created`` is false if its key named an unfinished job; then
+    ``same_args`` is false if that job's arguments differ."""
 
     job_id: int
     created: bool
@@ -82,8 +83,8 @@ class NewWorker(msgspec.Struct, frozen=True, kw_only=True):
     """A worker that registers. ``queues`` empty means all. ``lacks``: tasks that it knows but may
     not serve -> the tags it would need. ``instance``: a name that the platform keeps unique;
     ``succeeds``: another worker that still lives under it is gone. ``registration``: a key of this
-    wish. ``token_seen`` is the highest token that it has ever seen: the store jumps above it. The
-    lock fields name its host-local lock file; ``lock_path`` None means that it has none."""
+    request. ``token_seen`` is the highest token that it has ever seen: the store jumps above it.
+    The lock fields name its host-local lock file; ``lock_path`` None means that it has none."""
 
     name: str
     host: str
@@ -108,8 +109,9 @@ class NewWorker(msgspec.Struct, frozen=True, kw_only=True):
 class WorkerRef(msgspec.Struct, frozen=True):
     """Identifies a registered worker's connection: the epoch rises at each reconnect.
 
-    ``registration`` is the key that the row was made by. A store that was set back gives ids out
-    again: a row under another key is another worker's."""
+    ``registration`` is the key under which the row was made. A store that was set back issues ids
+    again: a row under another key belongs to another worker.
+    """
 
     worker_id: int
     epoch: int
@@ -117,14 +119,14 @@ class WorkerRef(msgspec.Struct, frozen=True):
 
 
 class Registered(WorkerRef, frozen=True):
-    """A new registration; ``replaced`` earlier ones of its instance were marked lost by it."""
+    """A new registration, which marked ``replaced`` earlier ones of its instance lost."""
 
     replaced: int = 0
 
 
 class NewPause(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be paused (``model.pause``), by whom and why; ``stop``: attempts of it that run
-    are asked to stop, too."""
+    """What to pause (``model.pause``), by whom and why; ``stop``: running attempts are asked to
+    stop, too."""
 
     kind: PauseKind
     name: str = ""
@@ -134,7 +136,7 @@ class NewPause(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Failing(msgspec.Struct, frozen=True):
-    """A duty of a worker that fails: by what (one line), and for how many seconds already."""
+    """A duty of a worker that fails, with the error (one line) and for how many seconds already."""
 
     duty: str
     error: str
@@ -142,37 +144,37 @@ class Failing(msgspec.Struct, frozen=True):
 
 
 def line_of(failing: Failing) -> str:
-    """Return what a row shows of it."""
+    """Return the text that a row shows for a failing duty."""
     return f"{failing.duty}: {failing.error}"
 
 
 class FollowedWakeups(msgspec.Struct, frozen=True):
     """Wake-ups that a worker has heard when it asks for jobs, by the positions that name them: the
-    store may tell others what became of them. ``kind``: of workers that serve the same; None where
-    the requests are not for all that this worker serves."""
+    store may tell other listeners what became of them. ``kind``: of workers that serve the same
+    queues and tasks; None if the requests leave out some that this worker serves."""
 
     kind: str | None
     positions: list[int]
 
 
 class ClaimRequest(msgspec.Struct, frozen=True):
-    """How many jobs of these tasks may be claimed from these queues (empty: all queues, in
-    no particular order among them). Within a queue: priority first, then position.
+    """How many jobs of these tasks may be claimed from these queues (empty: all queues, in no
+    particular order among them). Within a queue: priority first, then position.
 
-    ``solo`` 0: ordinary jobs, never a suspect. 1: one cohort of suspects, the one whose member
-    is next by priority and by the time since when it is due; such a request is for a runner with
-    nothing else in it. 2: one job that must have its worker to itself.
+    ``solo`` 0: ordinary jobs, never a suspect. 1: one cohort of suspects, that of the suspect which
+    is next by priority and by how long it has been due; such a request is for an empty runner. 2:
+    one job that must have its worker to itself.
 
-    ``named``: ids of jobs that messages have named, taken before others of their priority where
-    the store can; a hint, and what cannot be claimed is passed over.
+    ``named``: ids of jobs that messages have named, taken before others of their priority if the
+    store can; a hint: a job that cannot be claimed is passed over.
 
     ``bytes_max``: of arguments and checkpoints in one reply, the smallest of its requests'; the
     first job comes regardless of its size.
 
-    ``not_queues``, ``not_tenants``: whose jobs are passed over, and are not waited for. All
-    requests of one exchange have the same.
-    ``followed``: on the first of an exchange's requests, if at all. ``news``: there, too: queues
-    that wake-ups have named; a hint."""
+    ``not_queues``, ``not_tenants``: jobs of these are passed over, and not waited for. All requests
+    of one exchange have the same. ``followed``: on the first of an exchange's requests, if at all.
+    ``news``: there, too: queues that wake-ups have named; a hint.
+    """
 
     tasks: list[str]
     limit: int
@@ -193,9 +195,10 @@ def bytes_max(requests: Sequence[ClaimRequest]) -> int:
 
 class Claimed(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=False):
     """A job that is now running under ``token``. ``number`` counts its attempts from 1; it had been
-    due for ``waited`` seconds. ``malformed``: why it must not run, where its row cannot be read.
-    ``expires_in``: seconds from its claim until it expires, by the store's clock; its worker makes
-    of that ``begin_by``, by the boot clock of the host, at which it must not begin any more."""
+    due for ``waited`` seconds. ``malformed``: why it must not run, if its row cannot be read.
+    ``expires_in``: seconds from its claim until it expires, by the store's clock; its worker
+    derives ``begin_by`` from that, the time on the host's boot clock from which it must not begin.
+    """
 
     job_id: int
     token: int
@@ -219,17 +222,19 @@ class Claimed(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=Fal
 
 
 class Exchanged(msgspec.Struct, frozen=True, kw_only=True):
-    """The reply to an exchange. ``answers`` are in the order of what was handed in. ``valid`` is
-    false when the worker's row no longer stands at that epoch (lost, stopped or reconnected since):
-    then nothing was claimed. ``next_due`` is in how many seconds the next scheduled job of these
-    queues falls due, where nothing more could be claimed; suspects count where there was room for
-    them. A job that is more than a minute ahead may be left out: workers look again by then.
-    ``next_look`` is in how many seconds an exchange looks where this one has not, though
-    there may be jobs; None: it has looked everywhere, or looks at the rest in turn.
-    ``solo_waiting`` is the largest ``solo`` among the suspects of the requests' tasks and queues
-    that are due and were not claimed, 0 if there are none. ``cut``: more could have been claimed,
-    had the reply been allowed more bytes. ``expired``: how many queued jobs of any task were ended
-    by it."""
+    """The reply to an exchange. ``answers`` are in the order in which ends were handed in.
+    ``valid`` is false if the worker's row no longer stands at that epoch (lost, stopped or
+    reconnected since): then nothing was claimed. ``next_due`` is in how many seconds the next
+    scheduled job of these queues falls due, if no more jobs could be claimed; suspects count if
+    there was room for them. A job that is more than a minute ahead may be left out: workers look
+    again by then.
+
+    ``next_look`` is in how many seconds an exchange looks where this one has not, though there may
+    be jobs; None: it has looked everywhere, or looks at the rest in turn. ``solo_waiting`` is the
+    largest ``solo`` among the suspects of the requests' tasks and queues that are due and were not
+    claimed, 0 if there are none. ``cut``: the limit on bytes kept further jobs out of the reply.
+    ``expired``: how many queued jobs of any task it ended.
+    """
 
     valid: bool
     answers: list[Answer]
@@ -244,7 +249,7 @@ class Exchanged(msgspec.Struct, frozen=True, kw_only=True):
 
 class Save(msgspec.Struct, frozen=True):
     """A checkpoint: JSON text, with its number, which rises within the attempt from 1. ``losses``:
-    those that the job has with it, of those before this attempt; 0 forgives them."""
+    how many losses before this attempt the job keeps; 0 forgives them."""
 
     job_id: int
     token: int
@@ -264,9 +269,9 @@ class Report(msgspec.Struct, frozen=True):
 class WorkerSeen(msgspec.Struct, frozen=True, kw_only=True):
     """One look at one active or draining worker, as a reaper needs it. ``age``: seconds since its
     last beat by the store's clock, for people. ``incarnation``: of the database, under which it
-    took its presence. ``told_gone``: its tether has said that it is gone. ``begun``: the newest
-    token that it let begin, from a lock file that is free; None: not known. ``lock_path``: where
-    this program looks for its lock file (``lockfile.place_in``)."""
+    took its presence. ``told_gone``: its tether has reported it gone. ``begun``: the newest token
+    that it let begin, from a lock file that is free; None: not known. ``lock_path``: where this
+    program looks for its lock file (``lockfile.place_in``)."""
 
     worker_id: int
     name: str
@@ -285,7 +290,7 @@ class WorkerSeen(msgspec.Struct, frozen=True, kw_only=True):
     begun: int | None = None
 
     def sign(self) -> Sign:
-        """Return what the observer's rule needs."""
+        """Return the values that the observer's rule needs."""
         return Sign(
             worker_id=self.worker_id,
             beat=self.beat,
@@ -298,10 +303,10 @@ class WorkerSeen(msgspec.Struct, frozen=True, kw_only=True):
 
 class Orphan(msgspec.Struct, frozen=True, kw_only=True):
     """A running job whose worker is not alive, or has no row: the facts to decide on. ``cause``:
-    by what the worker was found gone; None where it left by itself or has no row. ``began``:
-    whether the attempt may have run when the worker died; False where that is ruled out.
-    ``handed_back``: that is so since the worker had ended all, and not since it began none of it.
-    ``attempts``: how many the job has had, this one among them."""
+    why the worker was found gone; None if it left by itself or has no row. ``began``: whether the
+    attempt may have run when the worker died; False if that is ruled out. ``handed_back``: it is
+    ruled out because the worker had ended all its attempts, and not because it never began this
+    one. ``attempts``: how many the job has had, including this one."""
 
     facts: JobFacts
     worker_id: int
@@ -317,7 +322,7 @@ class Orphan(msgspec.Struct, frozen=True, kw_only=True):
     handed_back: bool = False
 
     def crash(self, kind: CrashKind, message: str) -> Crash:
-        """Return the report of an attempt that is not ended by its own worker."""
+        """Return the report of an attempt that another worker ends."""
         return Crash(
             kind=kind,
             message=message,
@@ -329,11 +334,11 @@ class Orphan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Beat(msgspec.Struct, frozen=True):
-    """The answer to a heartbeat. Not ``renewed``: the lease is lost for good.
-    ``cancels`` are (job id, token) of own running jobs with a cancel request. ``drain``: this
-    worker was asked to take no more work and leave. ``stacks``: which of its attempts it is asked
-    to show. ``peek``: what each worker reads all the time, if the store shows it with beats and
-    it could be read at once."""
+    """The answer to a heartbeat. Not ``renewed``: the lease is lost for good. ``cancels`` are (job
+    id, token) of own running jobs with a cancel request. ``drain``: this worker was asked to take
+    no more work and leave. ``stacks``: the attempts whose stacks it is asked for. ``peek``: the
+    values that each worker polls all the time, if the store brings them with beats and could read
+    them at once."""
 
     renewed: bool
     cancels: list[tuple[int, int]] = []
@@ -343,14 +348,15 @@ class Beat(msgspec.Struct, frozen=True):
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """One look at all that may need a worker, as those take it all the time that watch.
+    """One look at everything that may need a worker; watchers take it all the time.
 
-    ``workers``: those that are active or draining. ``orphans``: whether a running job has none of
-    them. ``overdue``: whether a running attempt is past its hard deadline by more than the slack,
-    by the store's clock, which is ``now`` (seconds since 1970). ``incarnation``: names the run of
-    the database that has answered. ``pauses``: the version of what is paused (``model.pause``).
-    None: this store does not say. ``next_tick``: in how many seconds a schedule is due, 0 and less
-    where one is; None: there is none, or it is more than a minute ahead."""
+    ``workers``: the active and draining ones. ``orphans``: whether a running job has none of them.
+    ``overdue``: whether a running attempt is past its hard deadline by more than the slack, by the
+    store's clock, which is ``now`` (seconds since 1970). ``incarnation``: names the run of the
+    database that has answered. ``pauses``: the version of the pauses (``model.pause``); None: this
+    store does not report it. ``next_tick``: in how many seconds a schedule is due, zero or less if
+    one is, None if there is none or it is more than a minute ahead.
+    """
 
     workers: list[WorkerSeen]
     orphans: bool
@@ -373,7 +379,7 @@ class OverdueAttempt(msgspec.Struct, frozen=True):
 
 
 class Cancelled(StrEnum):
-    """What a cancel did: ended a queued job, asked a running one, or came too late."""
+    """Results of a cancel: it ended a queued job, asked a running one, or came too late."""
 
     CANCELLED = "cancelled"
     REQUESTED = "requested"
@@ -381,7 +387,7 @@ class Cancelled(StrEnum):
 
 
 class Requeued(StrEnum):
-    """What a requeue did. Only dead and cancelled jobs can be requeued."""
+    """Results of a requeue. Only dead and cancelled jobs can be requeued."""
 
     REQUEUED = "requeued"
     NOT_ENDED = "not_ended"
@@ -398,8 +404,8 @@ class Migration(msgspec.Struct, frozen=True):
 
 
 class LockIdentity(msgspec.Struct, frozen=True, kw_only=True):
-    """Which lock file a worker has: no other worker, before or after it, on this host or another,
-    has the same."""
+    """Identifies the lock file of a worker: no other worker, before or after it, on this host or
+    another, has the same."""
 
     boot_id: str
     path: str

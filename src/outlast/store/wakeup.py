@@ -1,4 +1,4 @@
-"""What a wake-up provides to a worker: hints, and its own health."""
+"""Defines the wake-up of a worker: hints, and its own health."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ END_SECONDS = 3.0  # for a connection to be closed
 
 
 class Wakeup(Protocol):
-    """Calls ``on_wake`` with what it is about: ``queue:NAME``, ``cancel:WORKER_ID``,
+    """Calls ``on_wake`` with the kind and object of a hint: ``queue:NAME``, ``cancel:WORKER_ID``,
     ``drain:WORKER_ID``, ``stack:WORKER_ID``, or "" for "look at all". A worker that does not serve
-    the queue does not look. The kind comes first, up to the colon, so no name of a queue reads as
+    the queue does not look. The kind comes first, up to the colon, so no queue name can read as
     another kind.
 
     Duplicates, delays and losses cost latency, never a job.
@@ -39,11 +39,11 @@ class Wakeup(Protocol):
 
 
 class Health:
-    """Whether a wake-up works, and else why not: told by an event at each change.
+    """Whether a wake-up works, and if not, why not; an event reports each change.
 
-    ``kind`` is ``file``, ``notify``, ``nats`` or ``amqp``; ``note``: what could be
-    better while it works. ``sees_all``: it does not hear of writes, it looks for them itself, so
-    while it works it misses none. May be changed from any thread.
+    ``kind`` is ``file``, ``notify``, ``nats`` or ``amqp``; ``note``: what could be better while it
+    works. ``sees_all``: it does not hear of writes but looks for them itself, so while it works it
+    misses none. May be changed from any thread.
     """
 
     def __init__(self, kind: str, *, sees_all: bool = False) -> None:
@@ -88,8 +88,8 @@ def _format_error(error: BaseException) -> str:
 
 
 class Backoff:
-    """Pauses between two connections: longer and longer, until one has stood for a while. One that
-    is taken and dropped at once is no better than none."""
+    """Pauses between two connections: longer and longer, until one has stood for a while. A
+    connection that is accepted and dropped at once counts as none."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -112,7 +112,7 @@ class Backoff:
 async def end(tasks: Sequence[asyncio.Task[None]], seconds: float) -> None:
     """Cancel tasks until they have ended, END_TRIES times at most, ``seconds`` apart.
 
-    Once is not enough: drivers swallow a cancellation that comes together with an answer
+    Once is not enough: drivers swallow a cancellation that arrives together with an answer
     (``asyncio.wait_for`` of Python 3.11 does), or while they write.
     """
     for _ in range(END_TRIES):
@@ -124,11 +124,11 @@ async def end(tasks: Sequence[asyncio.Task[None]], seconds: float) -> None:
         await asyncio.wait(going, timeout=seconds)
     for task in tasks:
         if task.done() and not task.cancelled():
-            task.exception()  # of the second to fail, no one asks
+            task.exception()  # retrieve it, or asyncio would log the second failure
 
 
 class Listening:
-    """A wake-up that listens in a task of its own, from ``start`` to ``close``."""
+    """A wake-up that listens in a separate task, from ``start`` to ``close``."""
 
     def __init__(self, kind: str) -> None:
         self.health = Health(kind)
@@ -146,7 +146,7 @@ class Listening:
         return self._task is None
 
     async def close(self) -> None:
-        """Let go, in bounded time. Safe to call twice."""
+        """Stop listening, in bounded time. Safe to call twice."""
         task, self._task = self._task, None
         if task is not None:
             await end([task], END_SECONDS)

@@ -1,4 +1,4 @@
-"""``isolate``: your application on a store of the test's own, and what a test asks of it."""
+"""``isolate``: run your application on the test's own store, and let the test check its jobs."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ _FOR_TESTS = re.compile(r"(?<![a-z])test", re.IGNORECASE)  # a word, not the end
 
 
 class AppUnderTest:
-    """Your application on a store of the test's own: what ``isolate`` and the fixtures give.
+    """Your application on the test's own store; ``isolate`` and the fixtures yield it.
 
-    ``enqueued``, ``not_enqueued``, ``jobs`` and ``travel`` are plain calls, in async tests, too.
+    ``enqueued``, ``not_enqueued``, ``jobs`` and ``travel`` are plain calls, even in async tests.
     ``drain`` is awaited; plain tests call ``drain_sync``.
 
     Attributes:
         app: the application.
-        url: of the store. Your own connections to it see what is committed.
+        url: the URL of the store. Your own connections to it see committed data.
     """
 
     app: App
@@ -71,8 +71,9 @@ class AppUnderTest:
 
         Args:
             task: the task.
-            *args: arguments that the job must have, as the task takes them; none: any will do.
-            **kwargs: the same by name. What the call has left out counts with its default.
+            *args: arguments that the job must have, as the task takes them; none: any arguments
+                match.
+            **kwargs: the same by name. An argument that the call left out counts with its default.
 
         Raises AssertionError, which shows what was enqueued instead.
         """
@@ -109,17 +110,19 @@ class AppUnderTest:
     # -- what a worker does --------------------------------------------------------------------
 
     async def drain(self, *, may_fail: bool = False, concurrency: int = CONCURRENCY) -> int:
-        """Run all jobs that are due, and those that these enqueue, until nothing is due; return
-        how many attempts have run.
+        """Run all jobs that are due, and jobs that these enqueue, until nothing is due; return how
+        many attempts have run.
 
-        A worker runs here, in process, as in ``app.worker()``. What is due later stays: ``travel``.
+        A worker runs here, in process, as in ``app.worker()``. Jobs that are due later stay:
+        ``travel``.
 
         Args:
-            may_fail: an attempt may fail. Otherwise that is an AssertionError, with its traceback.
+            may_fail: whether an attempt may fail. Otherwise a failure is an AssertionError, with
+                its traceback.
             concurrency: attempts at the same time. While a fault is set, it is one.
 
-        Raises AssertionError also where the fault that was set did not happen, or showed that a
-        task does not resume or goes on without its lease.
+        Also raises AssertionError if the fault that was set did not happen, or showed that a task
+        does not resume or goes on without its lease.
         """
         check_whole("concurrency", concurrency, 1, 1_000)
         return await hop(lambda: self._drain(may_fail, concurrency))
@@ -140,11 +143,11 @@ class AppUnderTest:
         return watch.count
 
     def travel(self, seconds: float | timedelta) -> None:
-        """Let that much time pass for the store and its workers: what is delayed falls due,
-        back-offs end, schedules tick. ``drain`` then runs it.
+        """Let that much time pass for the store and its workers: delayed jobs fall due, back-offs
+        end, schedules tick. ``drain`` then runs the jobs.
 
-        It changes no other clock: a task that asks for the time sees the machine's. UsageError on a
-        server, which has a clock of its own.
+        It changes no other clock: a task that reads the time gets the machine's. UsageError on a
+        server, which has its own clock.
         """
         ahead = check_seconds("seconds", seconds)
         if file_of(self.url) is None:
@@ -152,7 +155,7 @@ class AppUnderTest:
         if self._draining:
             raise UsageError("travel() between two calls of drain()")
         declared = list(self.app.schedules.declared.values())
-        if declared:  # from now on they tick
+        if declared:  # they tick from now on
             run_in_background(
                 lambda: self.app.stores.ask(
                     lambda store: store.put_schedules(declared, Origin.CODE)
@@ -165,30 +168,31 @@ class AppUnderTest:
     def crash_after_save(self, n: int = 1, *, task: Task[..., Any] | None = None) -> None:
         """Let the next drain kill the worker once an attempt has saved its ``n``-th checkpoint.
 
-        The job is found orphaned and runs again, with what was saved, under a new token; charged
-        is what a lost worker costs. So: does the task resume, and is what it did before done once?
+        The job is found orphaned and runs again, from its checkpoint, under a new token; it is
+        charged as for a lost worker. This tests whether the task resumes, and does not repeat its
+        earlier work.
 
-        The drain fails with AssertionError where no attempt saved that often, and where the next
-        attempt never looks at ``attempt.checkpoint``. ``task``: only an attempt of this one.
+        The drain fails with AssertionError if no attempt saved that often, or if the next attempt
+        never reads ``attempt.checkpoint``. ``task``: only an attempt of this task.
         """
         self._set(FaultKind.CRASH_AFTER_SAVE, check_whole("n", n, 1, SAVES_MAX), task)
 
     def lose_lease(self, n: int = 1, *, task: Task[..., Any] | None = None) -> None:
         """Let an attempt of the next drain lose its lease just before its ``n``-th checkpoint.
 
-        That checkpoint is refused: the task meets ``LostLease``, and the job runs again. The drain
-        fails with AssertionError where the task goes on and saves again. ``task``: only an attempt
-        of this one.
+        That checkpoint is refused: the task gets ``LostLease``, and the job runs again. The drain
+        fails with AssertionError if the task goes on and saves again. ``task``: only an attempt of
+        this task.
         """
         self._set(FaultKind.LOSE_LEASE, check_whole("n", n, 1, SAVES_MAX), task)
 
     def deliver_twice(self, *, task: Task[..., Any] | None = None) -> None:
-        """Let the next drain kill the worker once an attempt has finished, before the store is
-        told.
+        """Let the next drain kill the worker once an attempt has finished, before its end is
+        stored.
 
         So the job runs again, from its last checkpoint, and each effect outside the database
         happens twice unless the task is idempotent. An attempt that ``complete_in`` has completed
-        does not run again. ``task``: only an attempt of this one.
+        does not run again. ``task``: only an attempt of this task.
         """
         self._set(FaultKind.DELIVER_TWICE, 0, task)
 
@@ -208,16 +212,16 @@ def _matching(wanted: WantedCall, jobs: Sequence[StoredJob]) -> list[StoredJob]:
 
 @contextmanager
 def isolate(app: App, url: str | None = None) -> Iterator[AppUnderTest]:
-    """Within the block, keep the jobs of your application in a store of the test's own.
+    """Within the block, keep the jobs of your application in the test's own store.
 
-    Afterwards it uses the store that it used before. Messengers are left alone. For unittest:
+    Afterwards it uses its former store again. Messengers are not used. For unittest:
     ``self.jobs = self.enterContext(isolate(app))`` in ``setUp``.
 
     Args:
         app: the application, such as the one of your module ``jobs``.
-        url: of the store. Default: a file that is deleted after the block; it does not wait for the
-            disk. Of a server: a database whose name contains "test"; what Outlast has in it is
-            deleted before and after.
+        url: the URL of the store. Default: a file that is deleted after the block; commits do not
+            wait for the disk. On a server: a database whose name contains "test"; Outlast's data in
+            it is deleted before and after.
 
     Raises ConfigError for a URL that cannot be used.
     """
@@ -243,7 +247,7 @@ def url_of(folder: Path) -> str:
 
 
 class TravelClock:
-    """A ``Clock`` that goes on as the machine's does, ``ahead`` seconds later."""
+    """A ``Clock`` that runs like the machine's, ``ahead`` seconds ahead of it."""
 
     def __init__(self) -> None:
         self.ahead = 0.0
@@ -266,8 +270,8 @@ class TravelClock:
 
 
 def check_for_tests(url: str) -> None:
-    """Raise ConfigError unless the name of the database says that it is for tests: its tables
-    stay, and what is in Outlast's own is removed."""
+    """Raise ConfigError unless the database's name marks it as one for tests: all data in Outlast's
+    own tables is deleted; other tables stay."""
     name = unquote(urlsplit(url).path.lstrip("/"))
     if not _FOR_TESTS.search(name):
         raise ConfigError(
@@ -277,8 +281,8 @@ def check_for_tests(url: str) -> None:
 
 
 async def empty(store: Store) -> None:
-    """Remove all jobs, workers, schedules and pauses, by the verbs of the store alone: so each
-    kind of store can be emptied."""
+    """Remove all jobs, workers, schedules and pauses, using only the verbs of the store, so that
+    this works on each kind of store."""
     for pause in await store.inspector.pauses():
         await store.resume(pause.kind, pause.name)
     for worker in (await store.observe()).workers:

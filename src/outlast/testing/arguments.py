@@ -1,7 +1,7 @@
-"""Which job a test means by a task and some of its arguments, and how the others differ from it.
+"""Find the job that a test means by a task and some arguments, and describe how others differ.
 
-Arguments are compared as they are stored: a UUID or a dataclass that the test gives is encoded
-first. What a call has left out counts with its default.
+Arguments are compared in their stored form: a UUID or a dataclass that the test gives is encoded
+first. An argument that a call left out counts with its default.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class WantedCall:
         return job.task == self.task.name or job.task in self.task.aliases
 
     def find_differences(self, job: StoredJob) -> list[str]:
-        """Return in what the arguments of a job of this task differ, in words."""
+        """Return the differences of a job's arguments from the wanted ones, in words."""
         stored = self._args_of(job)
         return [
             f"{name} is {_show(stored[name])}, not {_show(value)}"
@@ -68,7 +68,7 @@ class WantedCall:
         return f"job {job.id} {_show_call(job.task, self._read(job))} [{job.state}]"
 
     def describe_missing(self, jobs: Sequence[StoredJob]) -> str:
-        """Return what was enqueued instead, the most similar first."""
+        """Return the jobs that were enqueued instead, the most similar first."""
         own = [(self.find_differences(job), job) for job in jobs if self.is_of(job)]
         own.sort(key=lambda each: len(each[0]))
         lines = [f"no job was enqueued that matches {self}"]
@@ -84,7 +84,7 @@ class WantedCall:
         return "\n".join(lines)
 
     def describe_unwanted(self, found: Sequence[StoredJob]) -> str:
-        """Return which jobs should not be there."""
+        """Return which jobs should not exist."""
         shown = "\n".join(f"  {self._show_job(job)}" for job in found[:SHOWN_MAX])
         which = "a job matches" if len(found) == 1 else f"{len(found)} jobs match"
         return f"{which} {self}:\n{shown}"

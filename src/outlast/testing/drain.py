@@ -1,8 +1,8 @@
-"""One worker, stepped until nothing is due: the parts of ``app.worker()``, by hand.
+"""Step one worker until nothing is due: the parts of ``app.worker()``, by hand.
 
 Its heartbeat and its wake-ups do not run: a test waits for nothing, and the lease is longer than
-any debugger stands. What runs is what decides about jobs: the exchange, checkpoints, limits,
-schedules, and the reaper, which finds the worker before it gone if that was killed.
+any pause in a debugger. The parts that decide about jobs run: the exchange, checkpoints, limits,
+schedules, and the reaper, which detects that the earlier worker is gone if that was killed.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from outlast.worker.maintenance.reaper import Reaper
 from outlast.worker.worker import Worker
 
 LEASE_SECONDS = 1e6
-UNWIND_SECONDS = 0.05  # between looks whether an attempt has ended
+UNWIND_SECONDS = 0.05  # between checks whether an attempt has ended
 
 
 async def drain(app: App, watch: FaultWatch, concurrency: int) -> None:
-    """Run what is due, and what that makes due, until nothing is: by one worker, or by two if the
+    """Run due jobs, and jobs that these make due, until none is: by one worker, or by two if the
     first is killed."""
     settings = _choose_settings(app, 1 if watch.fault else concurrency)
     hooks = LocalHooks(functools.partial(WatchedAttempt, watch), horizon=0.0)  # nothing waits
@@ -34,7 +34,7 @@ async def drain(app: App, watch: FaultWatch, concurrency: int) -> None:
 
 
 def _choose_settings(app: App, concurrency: int) -> WorkerSettings:
-    """Return those of a worker that has each tag, and so serves each task."""
+    """Return the settings of a worker that has each tag, and so serves each task."""
     tags = sorted({tag for task in app.tasks.values() for tag in task.requires})
     return worker_settings(concurrency=concurrency, tags=tags, lease=LEASE_SECONDS, presence=False)
 
@@ -59,18 +59,18 @@ class _Steps:
         return self._watch.is_cut_off
 
     async def _look_around(self) -> None:
-        """Learn what is paused, declare the schedules of the code, reclaim what a dead worker held,
-        and fire what is due."""
+        """Read the pauses, declare the schedules of the code, reclaim a dead worker's jobs, and
+        fire due schedules."""
         worker, services = self._worker, self._worker.services
         await services["pauses"].duty.run_once()
-        await services["scheduler"].duty.run_once()  # it fires only what it has declared
+        await services["scheduler"].duty.run_once()  # it fires only schedules that it has declared
         me = worker.me.worker_id
         await Reaper(worker, self._watch.store, lambda: me, clock=self._clock).run_once()
         await self._fire_all_due()
 
     async def _fire_all_due(self) -> None:
-        """Fire until no schedule is due that can be moved on: one look counts only some hundred
-        ticks of a cron line."""
+        """Fire until no due schedule can be advanced: one run counts only some hundred ticks of a
+        cron line."""
         before, due = None, await self._find_due()
         while due != before:
             await self._worker.services["scheduler"].duty.run_once()
@@ -81,7 +81,7 @@ class _Steps:
         return [(each.name, each.next_tick) for each in page.schedules]
 
     async def _work(self) -> None:
-        """Exchange until a trip with empty hands has brought nothing."""
+        """Exchange until a trip that hands in nothing also brings nothing."""
         worker, ledger, nudge = self._worker, self._worker.ledger, self._worker.nudges.exchange
         while not self._watch.is_cut_off:
             was_empty = ledger.is_empty()
@@ -97,8 +97,8 @@ class _Steps:
         await self._cut_off()
 
     async def _cut_off(self) -> None:
-        """Wait until the attempt that was hit has ended. That of a lost lease is handed in, and
-        refused; that of a killed worker is not."""
+        """Wait until the attempt that was hit has ended. With a lost lease its end is handed in,
+        and refused; with a killed worker it is not handed in."""
         hit, nudge = self._watch.hit, self._worker.nudges.exchange
         self._watch.let_end()
         while hit is not None and self._worker.pool.control.has(hit.token):
@@ -110,7 +110,7 @@ class _Steps:
 
     async def _leave(self) -> None:
         worker = self._worker
-        if self._watch.is_cut_off:  # its row, and what it holds, stay as they are
+        if self._watch.is_cut_off:  # its row and its jobs stay unchanged
             worker.checkpoints.close()
             for service in self._services:
                 await service.stop()

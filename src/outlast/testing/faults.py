@@ -1,9 +1,8 @@
-"""What is to go wrong in a drain, the attempts that it happens to, and what it shows of their task.
+"""Make a fault happen in a drain, watch the attempts that it hits, and judge their task by it.
 
-A crash takes effect when a checkpoint has been stored. From then on the attempt writes nothing:
-the next thing that it asks of its worker raises ``Killed``, a BaseException, so that its coroutine
-or thread ends and lets go of locks and connections, as the death of a process does. Its
-``finally`` blocks do run.
+A crash takes effect when a checkpoint has been stored. From then on the attempt writes nothing: its
+next request to its worker raises ``Killed``, a BaseException, so that its coroutine or thread ends
+and releases locks and connections, as the death of a process does. Its ``finally`` blocks do run.
 """
 
 from __future__ import annotations
@@ -33,11 +32,11 @@ _COMPLETIONS = {OutcomeKind.COMPLETED.value, "completion_not_committed"}
 
 
 class Killed(BaseException):
-    """The worker of this attempt was killed by the test. Let it pass."""
+    """The worker of this attempt was killed by the test. Do not catch it."""
 
 
 class FaultKind(StrEnum):
-    """What can go wrong."""
+    """A kind of fault."""
 
     CRASH_AFTER_SAVE = "crash_after_save"
     LOSE_LEASE = "lose_lease"
@@ -45,7 +44,7 @@ class FaultKind(StrEnum):
 
 
 class Fault(msgspec.Struct, frozen=True):
-    """What is to happen once: at the ``at``-th checkpoint of an attempt, of this task or of any."""
+    """A fault to happen once: at the ``at``-th checkpoint of an attempt, of this task or of any."""
 
     kind: FaultKind
     at: int = 0
@@ -56,7 +55,7 @@ class Fault(msgspec.Struct, frozen=True):
 
 
 class FaultWatch:
-    """The attempts of one drain, and the fault that happens to one of them: ``hit``."""
+    """The attempts of one drain, and the fault that hits one of them: ``hit``."""
 
     def __init__(self, fault: Fault | None, clock: Clock) -> None:
         self.fault = fault
@@ -66,7 +65,7 @@ class FaultWatch:
         self._failures: list[tuple[WatchedAttempt | None, Crash]] = []
         self._seen: set[int] = set()
         self._most_saves = 0
-        self._went_on = False  # though its lease was lost
+        self._went_on = False  # after its lease was lost
         self._killed = False
 
     def begin(self, worker: Worker, store: Store) -> None:
@@ -84,16 +83,16 @@ class FaultWatch:
 
     @property
     def is_cut_off(self) -> bool:
-        """Whether the present worker has been killed, or has lost its lease."""
+        """Whether the current worker has been killed, or has lost its lease."""
         return self.hit is not self._before
 
     @property
     def lost_lease(self) -> bool:
-        """Whether it has lost its lease."""
+        """Whether the current worker has lost its lease."""
         return self.fault is not None and self.fault.kind is FaultKind.LOSE_LEASE
 
     def let_end(self) -> None:
-        """Let the attempt that was hit end: what it reports will not be handed in."""
+        """Let the attempt that was hit end: its reports will not be handed in."""
         self._killed = not self.lost_lease
         self._noticed.set()
 
@@ -109,7 +108,7 @@ class FaultWatch:
             raise Killed("the test has killed this attempt's worker")
 
     def check_write(self, attempt: WatchedAttempt) -> None:
-        """The same, and note an attempt that writes though it has met LostLease."""
+        """Do the same, and note an attempt that writes after it got LostLease."""
         self.check_alive(attempt)
         self._went_on = self._went_on or attempt.refused
 
@@ -126,7 +125,7 @@ class FaultWatch:
             self.check_alive(attempt)
 
     def note_end(self, end: Transition) -> None:
-        """Note how an attempt ended, before the store is told."""
+        """Note how an attempt ended, before that is stored."""
         attempt = self._attempts.get(end.token)
         if end.token in self._seen:
             return
@@ -139,7 +138,7 @@ class FaultWatch:
             self._is_due(FaultKind.DELIVER_TWICE, attempt, 0)
 
     def _is_due(self, kind: FaultKind, attempt: WatchedAttempt, number: int) -> bool:
-        """Whether the fault happens to this attempt now; notes that."""
+        """Return whether the fault hits this attempt now; if so, note that."""
         fault = self.fault
         if fault is None or fault.kind is not kind or fault.task not in {None, attempt.task}:
             return False
@@ -150,7 +149,7 @@ class FaultWatch:
         return True
 
     async def _in_loop(self, coroutine: Coroutine[Any, Any, None]) -> None:
-        """Await it on the worker's loop, from there or from a plain function's thread."""
+        """Await a coroutine on the worker's loop, from there or from a plain function's thread."""
         if loop_is_running():
             await coroutine
         else:
@@ -161,7 +160,7 @@ class FaultWatch:
         await self._noticed.wait()
 
     async def _lose_lease(self) -> None:
-        """Reap this worker and reclaim its jobs, as another worker does that believes it gone."""
+        """Reap this worker and reclaim its jobs, as another worker does that believes it dead."""
         own_id = self._worker.me.worker_id
         for tries_left in reversed(range(REAP_TRIES)):
             looks = (await self.store.observe()).workers
@@ -180,8 +179,8 @@ class FaultWatch:
     # -- what it shows -------------------------------------------------------------------------
 
     def find_fault(self, *, may_fail: bool) -> str | None:
-        """Return what the test should fail with: an attempt that failed, a fault that did not
-        happen, or what it has shown of the task."""
+        """Return the message with which the test should fail: a failed attempt, a fault that did
+        not happen, or a mistake of the task that it revealed."""
         if self._failures and not may_fail:
             return self._describe_failures()
         fault, hit = self.fault, self.hit
@@ -223,8 +222,8 @@ class WatchedAttempt(Attempt):
     """An attempt in a drain.
 
     Attributes:
-        looked: whether the task has asked for its checkpoint.
-        refused: whether a checkpoint was refused, since the lease is lost.
+        looked: whether the task has read its checkpoint.
+        refused: whether a checkpoint was refused because the lease is lost.
     """
 
     def __init__(self, watch: FaultWatch, *args: Any, **kwargs: Any) -> None:

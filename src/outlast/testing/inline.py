@@ -1,7 +1,7 @@
-"""A call of a task here and now, without a store: to test what the function does, and nothing else.
+"""Call a task here and now, without a store, to test only what the function does.
 
-The arguments are those that a worker would read: encoded as JSON and decoded by the annotations, so
-that what is lost on the way is lost in the test, too. So is the result.
+The arguments are as a worker would read them: encoded as JSON and decoded by the annotations, so
+that the test shows what is lost on the way. The result is treated in the same way.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ R = TypeVar("R")
 
 
 async def inline(call: Call[R], *, checkpoint: Any = None, resources: Any = None) -> R:
-    """Run ``task.call(…)`` in an attempt of its own; return the task's result.
+    """Run ``task.call(…)`` in its own attempt; return the task's result.
 
-    What the task raises is raised here. There is no store: nothing is tried again, no hooks run,
-    ``save`` and ``report`` do nothing else, and ``complete_in`` raises UsageError.
+    The task's exceptions are raised here. There is no store: nothing is retried, no hooks run,
+    ``save`` and ``report`` store nothing, and ``complete_in`` raises UsageError.
 
     Args:
         call: such as ``render.call("Emma", pages=30)``.
-        checkpoint: what ``attempt.checkpoint`` shows, as if an earlier attempt had saved it.
-        resources: what ``attempt.resources`` is, as if the lifespan had yielded it.
+        checkpoint: the value of ``attempt.checkpoint``, as if an earlier attempt had saved it.
+        resources: the value of ``attempt.resources``, as if the lifespan had yielded it.
     """
     run = _prepare(call, checkpoint, resources)
     if call.task.is_async:
@@ -41,7 +41,7 @@ async def inline(call: Call[R], *, checkpoint: Any = None, resources: Any = None
 
 
 def inline_sync(call: Call[R], *, checkpoint: Any = None, resources: Any = None) -> R:
-    """As ``inline``, for plain tests: an ``async def`` runs in an event loop of its own."""
+    """As ``inline``, for plain tests: an ``async def`` runs in its own event loop."""
     if loop_is_running():
         raise SyncInLoop("inline_sync() would block the event loop that runs here: await inline()")
     run = _prepare(call, checkpoint, resources)
@@ -51,7 +51,7 @@ def inline_sync(call: Call[R], *, checkpoint: Any = None, resources: Any = None)
 
 
 def _prepare(call: Call[Any], checkpoint: Any, resources: Any) -> Any:
-    """Return what calls the task with the attempt as the current one of its own context."""
+    """Return a function that calls the task in a new context with the attempt as current."""
     task = call.task
     args, kwargs = task.signature.decode(call.job.args)
     payloads, saved = task.stores.payloads, None
@@ -112,12 +112,12 @@ class _NoWorker:
     worker_id = 0
 
     def report(self, token: int, progress: Progress) -> None:
-        """Take progress."""
+        """Accept progress, and drop it."""
 
     async def save(
         self, job_id: int, token: int, number: int, value_json: str, *, again: bool
     ) -> Answer:
-        """Take a checkpoint."""
+        """Accept a checkpoint, and drop it."""
         return Answer.ACCEPTED
 
     def save_blocking(

@@ -1,12 +1,14 @@
-"""Messengers: hints that work exists, in place of the store's own wake-ups. The store is the truth,
-and polling goes on as well. A store's own wake-up is in the folder of the store.
+"""Wakes workers by messengers, in place of the store's own wake-ups.
 
-messenger.py    what all messengers have in common, and the `Broker` that each of them is
-kinds.py        what differs between messengers before one is connected: schemes, ports, settings
-address.py      the URL of a messenger, checked without its driver
-notice.py       what a message says: look at this queue, at this job
-inbox.py        between a messenger and the exchange: fetches no more than can be claimed
-unwanted.py     messages that are not for this worker: dropped without delay or flood
+Messages are only hints that work exists: the store is the truth, and polling continues as well. A
+store's own wake-up is in the folder of the store.
+
+messenger.py    the parts common to all messengers, and the `Broker` protocol that each implements
+kinds.py        the differences between messengers before a connection: schemes, ports, settings
+address.py      checks the URL of a messenger, without its driver
+notice.py       the content of a message: check this queue, this job
+inbox.py        between messenger and exchange: fetches only as many messages as can be claimed
+unwanted.py     drops messages that are not for this worker, without delay or flood
 nats.py         NATS JetStream: one stream for a store, one consumer for a queue
 amqp.py         RabbitMQ: one exchange for a store, one quorum queue for a queue
 """
@@ -53,8 +55,8 @@ def open_messenger(
 ) -> Messenger:
     """Return a messenger for the store of that id, not started.
 
-    ``queues``: whose notices it receives, [] for all; None for a client that only publishes.
-    Raises ConfigError for a URL that cannot work, and where the driver is not installed.
+    ``queues``: the queues whose notices it receives, [] for all; None for a client that only
+    publishes. Raises ConfigError for a URL that cannot work, or if the driver is not installed.
     """
     from outlast.wakeup.messenger import Messenger
 
@@ -65,7 +67,7 @@ def open_messenger(
 
 
 def _broker(kind: Kind) -> MakeBroker:
-    """Return what makes the broker. ConfigError where its driver is not installed."""
+    """Return the factory of the broker. ConfigError if its driver is not installed."""
     try:
         return _import_broker(kind)
     except ModuleNotFoundError as error:

@@ -1,4 +1,4 @@
-"""The URL of a messenger: hosts, credentials, TLS and settings. No driver is needed to check it.
+"""Checks the URL of a messenger, without a driver: hosts, credentials, TLS and settings.
 
 ``nats://user:password@one:4222,two:4222?replicas=3``. Schemes, ports and settings are in
 ``wakeup/kinds.py``.
@@ -26,8 +26,8 @@ PORT_MAX = 65_535
 
 
 class Address(msgspec.Struct, frozen=True, kw_only=True):
-    """A messenger's address, checked. ``kind`` is the name of a ``Kind``. ``settings`` holds what
-    the URL's query says, and only that."""
+    """A messenger's checked address. ``kind`` is the name of a ``Kind``. ``settings`` holds only
+    the settings in the URL's query."""
 
     kind: str
     tls: bool
@@ -42,16 +42,16 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def place(self) -> str:
-        """Where it is, for people: no credentials."""
+        """The host and port for people, without credentials."""
         return ",".join(f"{host}:{port}" for host, port in self.hosts)
 
     @property
     def secured(self) -> bool:
-        """Whether TLS is asked for."""
+        """Whether the URL asks for TLS."""
         return self.tls or bool(self.settings.get("tls_ca") or self.settings.get("tls_cert"))
 
     def context(self) -> ssl.SSLContext | None:
-        """Return how TLS is done; None without TLS. ConfigError names a bad file."""
+        """Return the TLS context; None without TLS. ConfigError names a bad file."""
         ca, cert, key = (self.settings.get(f"tls_{name}") for name in ("ca", "cert", "key"))
         if not self.secured:
             return None
@@ -68,8 +68,8 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
         return context
 
     def check_login(self) -> None:
-        """Raise ConfigError where a key cannot be read, or cannot be used without its package.
-        What was given is not repeated: it may be the secret itself."""
+        """Raise ConfigError if a key cannot be read, or cannot be used without its package. The
+        error does not repeat the given value: it may be the secret itself."""
         for name in {"creds", "nkey"} & self.settings.keys():
             if not os.access(self.settings[name], os.R_OK):
                 raise ConfigError(f"the wake-up's {name} must be the path of a file to read")
@@ -78,7 +78,7 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def parse(url: str) -> Address:
-    """Return the address. ConfigError says what is wrong with it."""
+    """Return the address. ConfigError says what is wrong with the URL."""
     scheme, separator, rest = url.partition("://")
     if scheme not in BY_SCHEME or not separator:
         raise ConfigError(f"{redact(url)!r} is not the URL of a messenger; write {_FORMS}")

@@ -1,12 +1,12 @@
-"""RabbitMQ: one topic exchange for each store, one quorum queue for each of its queues.
+"""Connects to RabbitMQ: one topic exchange for each store, one quorum queue for each of its queues.
 
-The queues keep notices for a bounded time and number and drop the oldest: they are hints. Exchange
-and queues are made at each connection, so a server that has lost its data is repaired by the
-first client that connects. A consumer exists only while its worker has free slots, and unsettled
-messages are bounded by those; what is given back goes to another worker at once. A second
-exchange, which keeps nothing, sends watchers heartbeats and deactivations; a third, to which no
-queue is bound, shows whether the server takes messages at all: while its disk or memory is short it
-takes the first of a connection, and then reads nothing more from it.
+The queues keep notices for a bounded time and number and drop the oldest: they are hints. Each
+connection declares exchange and queues, so the first client that connects repairs a server that has
+lost its data. A consumer exists only while its worker has free slots, and the number of these
+bounds its unsettled messages; a message that is given back goes to another worker at once. A second
+exchange, which keeps nothing, sends watchers heartbeats and deactivations. A third, to which no
+queue is bound, shows whether the server takes messages at all: while its disk or memory is short,
+the server takes the first message of a connection, and then reads nothing more from it.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ if TYPE_CHECKING:
     from outlast.wakeup.address import Address
 
 CONNECT_SECONDS = 3.0
-HEARTBEAT_SECONDS = 6  # of the connection: a silent network is noticed within twice that
-CHECK_MAX = 100  # queues in one look; of more, others in the next one
-DELIVERIES_MAX = 20  # of one message that is never settled
-IDLE_QUEUE_MS = 7 * 86_400_000  # then the server forgets a queue
-PROBE_SECONDS = 3.0  # that a server takes to answer after a message which goes nowhere
-SAID_MAX = 10_000  # repeated notices that are remembered, so as not to be published twice
+HEARTBEAT_SECONDS = 6  # of the connection: a silent network shows within twice that
+CHECK_MAX = 100  # queues in one check; the next check takes others
+DELIVERIES_MAX = 20  # of a message that is never settled
+IDLE_QUEUE_MS = 7 * 86_400_000  # unused, then the server deletes a queue
+PROBE_SECONDS = 3.0  # for a server to answer after a message to no queue
+SAID_MAX = 10_000  # remembered repeats, so that none is published twice
 DEFAULTS: dict[str, Any] = {"max_age": 3_600, "max_msgs": 1_000_000}
 
 
@@ -62,7 +62,7 @@ class AmqpBroker:
         self._said: dict[str, None] = {}
 
     async def open(self) -> None:
-        """Connect, make exchanges and queues where they are missing; the server checks the rest."""
+        """Connect, declare exchanges and queues; the server checks those that exist."""
         self._connection = await self._dial()
         self._connection.close_callbacks.add(self._gone)
         self._channel: AbstractChannel = await self._connection.channel()
@@ -106,7 +106,7 @@ class AmqpBroker:
             return await asyncio.shield(dial)
         except asyncio.CancelledError:
             hanging_up = asyncio.create_task(_hang_up(dial))
-            _HANGING_UP.add(hanging_up)  # a loop holds its tasks weakly
+            _HANGING_UP.add(hanging_up)  # the loop holds only weak references to tasks
             hanging_up.add_done_callback(_HANGING_UP.discard)
             raise
 
@@ -116,12 +116,12 @@ class AmqpBroker:
         )
 
     async def _probe(self) -> None:
-        """Raise where the server takes no messages."""
+        """Raise if the server takes no messages."""
         try:
             async with asyncio.timeout(PROBE_SECONDS):
                 exchange = await self._exchange("probe")
                 await exchange.publish(aio_pika.Message(b""), "", mandatory=False)
-                await self._exchange("probe")  # answered where it still reads
+                await self._exchange("probe")  # answered if the server still reads
         except TimeoutError:
             raise ConnectionError(
                 "the server takes no messages, as while its disk or memory is short (an alarm)"
@@ -170,12 +170,12 @@ class AmqpBroker:
         await self._jobs.publish(message, token_of(notice.queue), mandatory=False)
 
     async def tell(self, topic: str, body: bytes) -> None:
-        """Publish it to watchers; it is not kept."""
+        """Publish an event to watchers; it is not kept."""
         message = aio_pika.Message(body, content_type="application/json")
         await self._workers.publish(message, topic, mandatory=False)
 
     async def pull(self, free_slots: int, seconds: float) -> list[AmqpDelivery]:
-        """Wait for messages; look now and then whether the queues are still there."""
+        """Wait for messages; check now and then that the queues still exist."""
         if self._tags and free_slots > 2 * self._prefetch:
             await self.rest()
         if not self._tags:
@@ -200,9 +200,9 @@ class AmqpBroker:
             self._tags.append((queue, await queue.consume(self._heard)))
 
     async def _check(self) -> None:
-        """Bind queues again, some at a time: an exchange that was deleted, and recreated by
-        another client, has lost them. Raise where a queue or the exchange is missing, which the
-        server reports to no consumer."""
+        """Bind queues again, some at a time: an exchange that was deleted and recreated by another
+        client has lost its bindings. Raise if a queue or the exchange is missing, which the server
+        reports to no consumer."""
         if self._lost.is_set():
             raise ConnectionError("the connection was lost")
         for _ in range(min(CHECK_MAX, len(self._sources))):
@@ -219,7 +219,7 @@ class AmqpBroker:
         self._news.set()
 
     async def rest(self) -> None:
-        """Take no more messages, and give back those that have come."""
+        """Take no more messages, and give back the received ones."""
         self._prefetch = 0
         tags, self._tags = self._tags, []
         for queue, tag in tags:
@@ -244,8 +244,8 @@ _HANGING_UP: set[asyncio.Task[None]] = set()
 
 
 async def _hang_up(dial: asyncio.Task[AbstractConnection]) -> None:
-    """Close the connection once it is made: aio_pika leaves it open where its last step is
-    cancelled."""
+    """Close the connection once it is made: aio_pika leaves it open if a cancel hits its last
+    step."""
     with suppress(Exception):
         await (await dial).close()
 
@@ -264,9 +264,9 @@ class AmqpDelivery:
         return 1 + (count if isinstance(count, int) else 0)
 
     async def ack(self) -> None:
-        """Settle it."""
+        """Settle the message."""
         await self._message.ack()
 
     async def give_back(self) -> None:
-        """Give it back: the server hands it to the next consumer with free slots, at once."""
+        """Give it back: the server hands it at once to the next consumer with free slots."""
         await self._message.nack(requeue=True)

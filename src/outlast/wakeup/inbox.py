@@ -1,9 +1,10 @@
-"""Between a messenger and the exchange: takes names of jobs, and returns the number of free slots.
+"""Passes names of jobs from a messenger to the exchange, and the number of free slots back.
 
 A message is taken from the messenger only while there is a slot for its job, and handed to one
-exchange. Once that has been answered, the message is settled even if nothing was claimed; where the
-exchange had no slot after all, or broke off, the message goes back for another worker. Jobs that
-were named and not claimed are remembered for a while: ``take_passed_over`` returns them.
+exchange. Once the store has answered this exchange, the message is settled even if nothing was
+claimed; if the exchange had no slot after all, or broke off, the message goes back for another
+worker. Jobs that were named and not claimed are remembered for a while: ``take_passed_over``
+returns them.
 """
 
 from __future__ import annotations
@@ -16,25 +17,26 @@ import msgspec
 from outlast.store.protocol import CLAIMS_MAX
 from outlast.store.values import Claimed, ClaimRequest
 
-PASSED_MAX = 100  # names that were passed over and are remembered; further ones are forgotten
+PASSED_MAX = 100  # passed-over names that are remembered; further ones are forgotten
 
 
 class Inbox:
     """All calls are from the worker's own loop."""
 
     def __init__(self) -> None:
-        self.healthy = False  # while it is, looks without a hint may be rare
+        self.healthy = False  # while true, polls without a hint may be rare
         self._free_slots = 0
         self._has_free_slots = asyncio.Event()
         self._waiting: list[tuple[list[int], asyncio.Future[bool]]] = []
         self._asked: list[asyncio.Future[bool]] = []
-        self._names: list[int] = []  # that the exchange under way asks for
+        self._names: list[int] = []  # in the exchange under way
         self._passed: set[int] = set()
 
     # -- the exchange's side
 
     def add_names(self, requests: Sequence[ClaimRequest]) -> list[ClaimRequest]:
-        """Return the requests with the waiting names; without an ordinary request those go back."""
+        """Return the requests with the waiting names; the names go back if no request is
+        ordinary."""
         if not self._waiting:
             return list(requests)
         if not any(each.limit and not each.solo for each in requests):
@@ -49,7 +51,7 @@ class Inbox:
         ]
 
     def settle(self, *, answered: bool, claimed: Sequence[Claimed] = ()) -> None:
-        """Say of the names that were asked for whether the exchange was answered, and by what."""
+        """Settle the requested names: was the exchange answered, and which jobs did it claim?"""
         if not self._asked:
             return
         _resolve(self._asked, answered=answered)
@@ -71,10 +73,10 @@ class Inbox:
         else:
             self._has_free_slots.clear()
 
-    # -- what reports them
+    # -- for the report of passed-over names
 
     def take_passed_over(self) -> list[int]:
-        """Return names that were asked for since the last call and not claimed, a few at most."""
+        """Return a few of the names that were requested since the last call and not claimed."""
         passed, self._passed = self._passed, set()
         return sorted(passed)[:PASSED_MAX]
 
@@ -90,7 +92,7 @@ class Inbox:
         return self._free_slots
 
     def put(self, names: list[int]) -> asyncio.Future[bool]:
-        """Hand over names of jobs. The result says whether an exchange was answered."""
+        """Hand over names of jobs. The future's result is whether an exchange was answered."""
         answer: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self._waiting.append((names, answer))
         return answer

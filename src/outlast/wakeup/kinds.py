@@ -1,7 +1,7 @@
-"""The kinds of messengers: all that differs between them before one is connected.
+"""Lists the kinds of messengers, with all differences between them before a connection.
 
-A kind has one entry here, one branch where its broker is imported (``outlast.wakeup``) and one
-module with that broker. No driver is needed to read this.
+A kind has one entry here, one branch that imports its broker (``outlast.wakeup``) and one module
+with that broker. This module needs no driver.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     """One kind of messenger.
 
     Attributes:
-        name: as events, errors and the extra ``outlast[NAME]`` have it.
-        needs: what needs which package, as the error about a missing one says it.
-        package: of the driver, as it is imported.
-        ports: scheme of a URL -> the port where it names none.
-        tls_schemes: of these, the ones that ask for TLS.
-        forms: URLs for people, which an error about a wrong one shows.
+        name: the name in events, errors and the extra ``outlast[NAME]``.
+        needs: the words of the error about a missing package: what needs which package.
+        package: the import name of the driver.
+        ports: scheme of a URL -> the default port.
+        tls_schemes: the schemes that ask for TLS.
+        forms: example URLs, shown by the error about a wrong URL.
         settings: names in the query of a URL -> their checks.
     """
 
@@ -113,6 +113,6 @@ AMQP = Kind(
     settings={**_LIMITS, **_TLS},
 )
 
-KINDS = {kind.name: kind for kind in (NATS, AMQP)}  # a third one is one more here
+KINDS = {kind.name: kind for kind in (NATS, AMQP)}  # a third kind would be one more here
 BY_SCHEME = {scheme: kind for kind in KINDS.values() for scheme in kind.ports}
 TLS_SCHEMES = tuple(scheme for kind in KINDS.values() for scheme in kind.tls_schemes)

@@ -1,9 +1,10 @@
-"""Wake-ups by a messenger (NATS, RabbitMQ): one mechanism for all of them.
+"""Publishes and receives wake-ups by a messenger (NATS, RabbitMQ): one mechanism for all.
 
-The store is the only truth. A message says "look" and names a job; it is published after the
-commit, fetched only while there are free slots, and settled when the exchange has been answered. So
-a message that is lost, late, doubled, reordered or a year old costs latency or a look, never a job,
-and no redelivery can race a recovery. While the messenger is away workers poll as they always do.
+The store is the only truth. A message only asks workers to check the store, and names a job. It is
+published after the commit, fetched only while there are free slots, and settled when the exchange
+has been answered. So a message that is lost, late, doubled, reordered or a year old costs latency
+or a needless request, never a job, and no redelivery can race a recovery. While the messenger is
+away, workers poll as always.
 """
 
 from __future__ import annotations
@@ -22,23 +23,23 @@ from outlast.wakeup.inbox import Inbox
 from outlast.wakeup.notice import Notice, read
 from outlast.wakeup.unwanted import Delivery, Rejections, Strangers
 
-ANSWER_SECONDS = 10.0  # that a messenger takes to answer; then another connection is made
-QUEUE_SECONDS = 0.1  # more, for each queue by name: RabbitMQ answers of one after the other
+ANSWER_SECONDS = 10.0  # for a messenger to answer; then a new connection is made
+QUEUE_SECONDS = 0.1  # more for each named queue: RabbitMQ answers for one after the other
 CLOSE_SECONDS = 2.0
-STOP_SECONDS = 0.5  # for what uses a connection to stop
-PULL_SECONDS = 5.0  # that one wait for messages takes at most
-LOOK_SECONDS = 1.0  # between two looks at the store while messages for others are in the way
-PUBLISH_SECONDS = 1.0  # that a messenger takes to confirm a batch; no batch begins after it
-BATCH_MAX = 256  # notices that are published before the first of them is confirmed
-TELL_MAX = 100  # events for watchers that wait for a connection
-HOLD_SECONDS = 30.0  # that a message is held unsettled; then it goes to another worker
+STOP_SECONDS = 0.5  # for the users of a connection to stop
+PULL_SECONDS = 5.0  # of one wait for messages, at most
+LOOK_SECONDS = 1.0  # between two checks of the store while messages for others come first
+PUBLISH_SECONDS = 1.0  # for a messenger to confirm a batch; no batch begins after it
+BATCH_MAX = 256  # notices published before the first of them is confirmed
+TELL_MAX = 100  # events for watchers, waiting for a connection
+HOLD_SECONDS = 30.0  # for an unsettled message; then it goes to another worker
 
 
 class Broker(Protocol):
-    """One connection to a messenger. Any exception means trouble: another one is made."""
+    """One connection to a messenger. After any exception another connection is made."""
 
     async def open(self) -> None:
-        """Connect, make what is missing, check what is there."""
+        """Connect, create missing objects of the server, check existing ones."""
         ...
 
     async def publish(self, notices: Sequence[Notice]) -> None:
@@ -46,11 +47,11 @@ class Broker(Protocol):
         ...
 
     async def tell(self, topic: str, body: bytes) -> None:
-        """Publish it to current watchers; it is not kept."""
+        """Publish an event to current watchers; it is not kept."""
         ...
 
     async def pull(self, free_slots: int, seconds: float) -> Sequence[Delivery]:
-        """Wait for messages, at most ``seconds``; return up to about ``free_slots`` of them."""
+        """Wait for messages for at most ``seconds``; return up to about ``free_slots`` of them."""
         ...
 
     async def rest(self) -> None:
@@ -58,7 +59,7 @@ class Broker(Protocol):
         ...
 
     async def wait_until_lost(self) -> None:
-        """Return, or raise why, when the connection is lost."""
+        """Return when the connection is lost, or raise the reason."""
         ...
 
     async def close(self) -> None:
@@ -67,12 +68,12 @@ class Broker(Protocol):
 
 
 class Messenger(Listening):
-    """Publishes notices, and for a worker (``queues`` given to its broker) receives them.
+    """Publishes notices, and receives them for a worker (if its broker was given ``queues``).
 
     Args:
         make: returns a new broker, not opened.
-        inbox: where names go; None for a client that only publishes.
-        queues: how many are received by name.
+        inbox: receives the names of jobs; None for a client that only publishes.
+        queues: the number of queues that are received by name.
     """
 
     def __init__(
@@ -95,27 +96,27 @@ class Messenger(Listening):
         self._strangers = Strangers(clock)
         self._look_at = clock.boot()
         self._broker: Broker | None = None
-        self._useless = asyncio.Event()  # a publish failed on the connection
+        self._useless = asyncio.Event()  # set when a publish failed on the connection
         self._to_tell: deque[tuple[str, bytes]] = deque(maxlen=TELL_MAX)
         self._telling = asyncio.Event()
-        self._tried = asyncio.Event()  # set once the first connection stands or has failed
+        self._tried = asyncio.Event()  # set once the first connection is made or has failed
 
     async def start(
         self,
         on_wake: Callable[[str], None] = lambda payload: None,
         knows: Callable[[str], bool] | None = None,
     ) -> None:
-        """Begin to connect; a message whose task is one that ``knows`` denies goes on to other
-        workers."""
+        """Begin to connect. A message for a task that ``knows`` denies goes on to other workers."""
         self._knows = knows or _any_task
         await super().start(on_wake)
 
     async def announce(self, notices: Sequence[Notice]) -> bool:
-        """Publish after a commit; return whether the messenger has them all. Never raises: who is
-        waiting for a job's id does not care, and a sweep announces what was missed.
+        """Publish after a commit; return whether the messenger has all notices. Never raises: the
+        caller waits for a job's id and cannot help it, and a sweep announces the missed notices.
 
-        A messenger that is slower than the caller is in order: it gets what it takes in
-        PUBLISH_SECONDS, and no more. One that does not confirm a batch in that time is not.
+        A messenger that is slower than the caller is healthy: it gets the notices that it takes in
+        PUBLISH_SECONDS, and no more. A messenger that does not confirm a batch in that time is not
+        healthy.
         """
         ends = self._clock.boot() + PUBLISH_SECONDS
         broker: Broker | None = None
@@ -135,8 +136,8 @@ class Messenger(Listening):
         return True
 
     def _note_failed_publish(self, broker: Broker | None, error: Exception) -> None:
-        """Give up the connection on which it failed: not one that stands in its place by now, nor
-        one that was still waited for."""
+        """Give up the connection on which the publish failed, unless it was replaced meanwhile or
+        was not made yet."""
         if self._broker is not broker:
             return
         self._note_trouble(error)
@@ -145,12 +146,12 @@ class Messenger(Listening):
             self._useless.set()
 
     def tell(self, topic: str, **facts: object) -> None:
-        """Tell watchers, soon; the oldest of what cannot be told is forgotten."""
+        """Send an event to watchers, soon; of too many unsent events the oldest are dropped."""
         self._to_tell.append((topic, msgspec.json.encode({"event": topic, **facts})))
         self._telling.set()
 
     async def wait_until_told(self) -> None:
-        """Wait until watchers have been told all."""
+        """Wait until all events for watchers are sent."""
         while self._to_tell and self.health.good:
             await self._clock.sleep(0.01)
 
@@ -160,11 +161,11 @@ class Messenger(Listening):
         while not self.is_closing:
             try:
                 await self._use_one()
-            except Exception as error:  # of a driver, or of what is set up there
+            except Exception as error:  # from a driver, or from the setup of its objects
                 self._note_trouble(error)
             self._tried.set()
             self._broker = None
-            if not self.is_closing:  # otherwise a driver has kept the cancellation to itself
+            if not self.is_closing:  # otherwise a driver has swallowed the cancellation
                 await self._backoff.rest()
 
     async def _use_one(self) -> None:
@@ -203,7 +204,7 @@ class Messenger(Listening):
         if self.inbox is not None:
             self.inbox.healthy = True
         if self.health.note_well():
-            self._on_wake("")  # for what was missed meanwhile
+            self._on_wake("")  # to find jobs missed meanwhile
 
     def _note_trouble(self, error: Exception) -> None:
         if self.inbox is not None:
@@ -231,14 +232,14 @@ class Messenger(Listening):
                 continue
             async with asyncio.timeout(PULL_SECONDS + self._patience):
                 deliveries = await broker.pull(free_slots, PULL_SECONDS)
-            if self._broker is broker:  # otherwise a publish has just failed on it
+            if self._broker is broker:  # else a publish has just failed on it
                 self._note_health()
             if deliveries:
                 async with asyncio.timeout(HOLD_SECONDS + ANSWER_SECONDS):
                     await self._settle(deliveries, free_slots, self.inbox)
 
     async def _settle(self, deliveries: Sequence[Delivery], free_slots: int, inbox: Inbox) -> None:
-        """Hand over what is for this worker; settle each message by its result."""
+        """Hand over the messages for this worker; settle each of them by its result."""
         mine: list[tuple[Delivery, Notice]] = []
         for delivery in deliveries:
             notice = await self._open_notice(delivery, free_slots)
@@ -249,22 +250,22 @@ class Messenger(Listening):
         if not mine:
             return
         answer = inbox.put([notice.job_id for _, notice in mine])
-        self._on_wake("")  # the broker has brought what this worker serves
+        self._on_wake("")  # a message for a queue that this worker serves
         done, _ = await asyncio.wait([answer], timeout=HOLD_SECONDS)
         answered = bool(done) and answer.result()
         for delivery, _ in mine:
             await (delivery.ack() if answered else delivery.give_back())
 
     def _look_past_others(self) -> None:
-        """Look at the store as often as without a messenger: what is not for this worker may stand
-        in a long line before what is."""
+        """Check the store as often as without a messenger: a long line of messages for other
+        workers may come before those for this one."""
         now = self._clock.boot()
         if now >= self._look_at:
             self._look_at = now + LOOK_SECONDS
             self._on_wake("")
 
     async def _open_notice(self, delivery: Delivery, free_slots: int) -> Notice | None:
-        """Return the notice, or settle what is none, or is for workers that know its task."""
+        """Return the notice; settle a message that is none, and give back one for other workers."""
         try:
             notice = read(delivery.body)
         except ValueError as error:
@@ -282,7 +283,7 @@ def _any_task(task: str) -> bool:
 
 
 async def _first_of(*coroutines: Coroutine[None, None, None]) -> None:
-    """Wait for the first to end, end the others; raise what it raised."""
+    """Wait for the first to end and end the others; raise the first one's exception."""
     waits = [asyncio.ensure_future(each) for each in coroutines]
     try:
         done, _ = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)

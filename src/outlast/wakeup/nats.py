@@ -1,10 +1,10 @@
-"""NATS JetStream: one durable stream for each store, one durable pull consumer for each queue.
+"""Connects to NATS JetStream: one durable stream for each store, a durable pull consumer per queue.
 
 The stream keeps notices for a bounded time, as a file, and forgets the oldest first: they are
-hints. It is made and checked at each connection, so a server that has lost its data, or a stream
-that was deleted, is restored by the first client that notices. A pull is one request, bounded by
-the free slots; the server shows every two seconds that it is still alive, so that a silent network
-or a consumer without a leader is noticed at once and the next connection looks for another server.
+hints. Each connection creates or checks it, so the first client that notices restores the data of a
+server that lost them, or a deleted stream. A pull is one request, bounded by the free slots. The
+server sends a sign of life every two seconds, so that a silent network or a consumer without a
+leader is noticed soon and the next connection tries another server.
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ from outlast.wakeup.notice import Notice, token_of
 if TYPE_CHECKING:
     from nats.aio.msg import Msg
 
-# both are bound here, so that a driver that no longer has them fails at import and not in clear
+# bound here, so that a driver without them fails at import and sends nothing in clear
 _connect_command: Callable[[Client], bytes] = Client._connect_command  # noqa: SLF001
 _process_info: Callable[[Client, dict[str, Any], bool], Awaitable[None]] = Client._process_info  # noqa: SLF001
 
 
 class NatsClient(Client):
-    """The driver's client, held to what the URL says: TLS where it was asked for, no other servers.
+    """The driver's client, bound to the URL: TLS if the URL asks for it, and no other servers.
 
-    A server of NATS begins in clear and says itself whether it requires TLS; the driver believes
-    it and sends the login in clear where it does not. It also goes on to servers that are named
-    there, so to any with a good certificate for a name of its own. What comes before TLS stands
-    may be forged on the way, so neither is left to it. ``tls``: whether nothing may be sent
-    before TLS stands.
+    A NATS server begins in clear and says itself whether it requires TLS. The driver believes it
+    and, if not, sends the login in clear. The driver also follows the server to other servers that
+    it names, to any that has a valid certificate for its own name. Data from before TLS is
+    established may be forged on the way, so this class leaves neither to the driver. ``tls``:
+    whether nothing may be sent before TLS is established.
     """
 
     def __init__(self, *, tls: bool) -> None:
@@ -67,15 +67,15 @@ class NatsClient(Client):
         info: dict[str, Any],
         initial_connection: bool = False,  # noqa: FBT001, FBT002  # as the driver calls it
     ) -> None:
-        """Take what a server says of itself, and not of others."""
+        """Accept a server's information about itself, but not about other servers."""
         await _process_info(self, info | {"connect_urls": []}, initial_connection)
 
 
 CONNECT_SECONDS = 3
-DIAL_SECONDS = 7.0  # to find a server that answers among all
-BEAT_SECONDS = 2.0  # between two signs of life of a server while a pull waits
-DELIVERIES_MAX = 20  # of one message that is never settled
-IDLE_CONSUMER_SECONDS = 7 * 86_400.0  # then the server forgets the consumer of a queue
+DIAL_SECONDS = 7.0  # to find a server that answers
+BEAT_SECONDS = 2.0  # between two signs of life from a server while a pull waits
+DELIVERIES_MAX = 20  # of a message that is never settled
+IDLE_CONSUMER_SECONDS = 7 * 86_400.0  # unused, then the server deletes the consumer of a queue
 DEFAULTS: dict[str, Any] = {
     "storage": "file",
     "replicas": 1,
@@ -84,10 +84,10 @@ DEFAULTS: dict[str, Any] = {
     "max_bytes": -1,
     "duplicate_window": 120,
 }
-SILENCE_SECONDS = 2.5 * BEAT_SECONDS  # of a consumer that was asked; then another connection
-BACK_SECONDS = 0.1  # before a message that was given back comes again
-_LIFE = "100"  # the server is still at it
-_ENDS = {"404", "408"}  # a request has ended: nothing there, or its time is over
+SILENCE_SECONDS = 2.5 * BEAT_SECONDS  # of a consumer after a request; then a new connection is made
+BACK_SECONDS = 0.1  # before a returned message comes again
+_LIFE = "100"  # the server still works on the request
+_ENDS = {"404", "408"}  # a request has ended: no messages, or its time is over
 _NANO = 1_000_000_000
 
 
@@ -109,7 +109,7 @@ class NatsBroker:
         self._said: Exception | None = None
 
     async def open(self) -> None:
-        """Connect, make the stream and the consumers where they are missing, and check them."""
+        """Connect, create the stream and the consumers if they are missing, and check them."""
         await self._connect()
         self._js = self._client.jetstream()
         await self._ensure_stream()
@@ -138,7 +138,7 @@ class NatsBroker:
             hosts,
             name="outlast",
             connect_timeout=CONNECT_SECONDS,
-            # one round over all servers; afterwards Messenger makes a new connection, and checks
+            # one round over all servers; then Messenger makes a new connection and checks it
             max_reconnect_attempts=1,
             reconnect_time_wait=0,
             ping_interval=5,
@@ -153,7 +153,7 @@ class NatsBroker:
         )
 
     async def _failed(self, error: Exception) -> None:
-        """Remember why; the driver says at the end only that no server is left."""
+        """Remember the error: the driver's last one only says that no server is left."""
         self._said = error
 
     async def _gone(self) -> None:
@@ -190,7 +190,7 @@ class NatsBroker:
         )
 
     def _check(self, found: StreamConfig) -> None:
-        """Raise ConfigError where the stream is another than the one that is asked for."""
+        """Raise ConfigError if the stream differs from the requested one."""
         shown = {
             "storage": StorageType(found.storage or "file").value,
             "replicas": found.num_replicas,
@@ -237,11 +237,11 @@ class NatsBroker:
         await self._js.publish(subject, notice.body(), stream=self._stream, headers=headers)
 
     async def tell(self, topic: str, body: bytes) -> None:
-        """Tell watchers, on a subject that no stream keeps."""
+        """Publish an event to watchers, on a subject that no stream keeps."""
         await self._client.publish(f"{self._workers}.{topic}", body)
 
     async def pull(self, free_slots: int, seconds: float) -> list[NatsDelivery]:
-        """Ask every consumer that is not asked yet; return what has come, [] to be called again."""
+        """Request messages from each consumer without a request; return those received, if any."""
         for each in self._pulls:
             await each.ask(free_slots, seconds)
         while True:
@@ -253,7 +253,7 @@ class NatsBroker:
                 await self._news.wait()
 
     async def rest(self) -> None:
-        """Give back what comes from now on, and what has come; see whether the server answers."""
+        """Give back received and further messages; check that the server answers."""
         for each in self._pulls:
             await each.rest()
         await self._client.flush(CONNECT_SECONDS)
@@ -271,8 +271,8 @@ class NatsBroker:
 class _Pull:
     """Requests for the messages of one consumer, one at a time.
 
-    A request stays with the server until its time is over or it has brought what it may: the next
-    wait goes on with it instead of asking for more.
+    A request stays at the server until its time is over or all its messages have come: the next
+    wait continues it instead of making another request.
     """
 
     def __init__(self, client: NatsClient, stream: str, durable: str, news: asyncio.Event) -> None:
@@ -282,18 +282,18 @@ class _Pull:
         self._subject = f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{durable}"
         self._news = news
         self._here: list[NatsDelivery] = []
-        self._left = 0  # messages that the request under way may still bring
+        self._left = 0  # messages that may still come for the current request
         self._heard_at = 0.0
         self._resting = False
         self._trouble: str | None = None
 
     async def open(self) -> None:
-        """Be ready for answers."""
+        """Subscribe to answers."""
         self._inbox = self._client.new_inbox()
         await self._client.subscribe(self._inbox, cb=self._heard)
 
     def is_asked(self) -> bool:
-        """Whether a request is under way. ConnectionError when nothing is heard of it."""
+        """Whether a request is under way. ConnectionError if the server is silent about it."""
         if self._trouble is not None:
             raise ConnectionError(f"the consumer {self._durable}: {self._trouble}")
         if self._left > 0 and _now() - self._heard_at > SILENCE_SECONDS:
@@ -314,19 +314,19 @@ class _Pull:
         await self._client.publish(self._subject, json.dumps(wish).encode(), self._inbox)
 
     def take(self) -> list[NatsDelivery]:
-        """Return what has come."""
+        """Return the messages that have come."""
         found, self._here = self._here, []
         return found
 
     async def rest(self) -> None:
-        """Give back what has come, and what comes until the next request."""
+        """Give back the messages that have come, and those that come until the next request."""
         self._resting = True
         for message in self.take():
             await message.give_back()
 
     async def _heard(self, message: Msg) -> None:
         """Take a message of the stream, or a status of the server, which names no subject to reply
-        to. The headers of the first are its publisher's."""
+        to. The headers of a message are its publisher's."""
         self._heard_at = _now()
         if not message.reply:
             self._heard_of_server(message.headers or {})
@@ -336,11 +336,11 @@ class _Pull:
         self._news.set()
 
     def _has_sent(self, message: Msg) -> bool:
-        """Whether the message is of this consumer. Anyone who may listen to requests can write to
-        the inbox, and a message is settled by writing to the subject that it names itself."""
+        """Whether the message comes from this consumer. Any client that may read requests can write
+        to the inbox, and a message is settled by writing to the subject that it names itself."""
         try:
             said = message.metadata
-        except Exception:  # it names another subject, or none
+        except Exception:  # the message names another subject, or none
             return False
         return (said.stream, said.consumer) == (self._stream, self._durable)
 
@@ -375,11 +375,11 @@ class NatsDelivery:
         return self._message.metadata.num_delivered or 1
 
     async def ack(self) -> None:
-        """Settle it."""
+        """Settle the message."""
         await self._message.ack()
 
     async def give_back(self) -> None:
-        """Give it back."""
+        """Give the message back."""
         await self._message.nak(BACK_SECONDS)
 
 
@@ -387,7 +387,7 @@ def _wanted_consumer(durable: str, subject: str) -> ConsumerConfig:
     return ConsumerConfig(
         durable_name=durable,
         description="Outlast: workers of one queue, or of all",
-        deliver_policy=DeliverPolicy.NEW,  # what waits already is found in the store
+        deliver_policy=DeliverPolicy.NEW,  # jobs that wait already are found in the store
         ack_policy=AckPolicy.EXPLICIT,
         ack_wait=2 * HOLD_SECONDS,
         max_deliver=DELIVERIES_MAX,

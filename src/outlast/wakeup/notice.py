@@ -1,9 +1,8 @@
-"""What a messenger carries: "look at queue Q, at job J". A hint, never a claim: the store decides.
+"""Defines a messenger's messages: "check queue Q, job J". A hint, never a claim: the store decides.
 
 A notice names the job, the token of its last attempt and its position in the line, so that each
-way into the queue has a name of its own: the messenger drops the same notice published twice.
-A stranger may have written what comes in; it is bounded and checked, and what is wrong with it
-costs one message.
+entry into the queue has its own name: the messenger drops the same notice published twice. Incoming
+messages may come from anyone; they are bounded and checked, and a wrong one costs only itself.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from outlast.store.unpublished import Unpublished
 from outlast.store.values import Enqueued, NewJob
 
 BODY_MAX = 16_384  # bytes
-NAME_MAX = 1_000  # characters; programs give shorter ones, a row may hold any
+NAME_MAX = 1_000  # characters; programs use shorter names, a row may hold any
 REASON_MAX = 500  # characters
 _PLAIN = re.compile(r"(?!x-)[A-Za-z0-9_-]{1,64}")
 
@@ -29,10 +28,10 @@ Text = Annotated[str, msgspec.Meta(max_length=NAME_MAX)]
 
 
 class Notice(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One message. ``token``: of the job's last attempt, 0 before the first. ``cleared``: the job
-    was taken from a worker that is gone, for ``clear_reason``. ``repeat``: the ordinal of the
-    announcement while it waits; 0 if it was announced as it became due. ``position``: in the line;
-    0 if it was announced as it became due, or is in none."""
+    """One message. ``token``: the token of the job's last attempt, 0 before the first. ``cleared``:
+    the job was taken from a worker that is gone, for ``clear_reason``. ``repeat``: the ordinal of
+    the announcement while the job waits; 0 if it was announced when it became due. ``position``:
+    its position in the line; 0 if it was announced when it became due, or is in no line."""
 
     job_id: Positive
     queue: Text = ""
@@ -45,7 +44,7 @@ class Notice(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def id(self) -> str:
-        """By which the messenger knows a duplicate."""
+        """The name by which the messenger recognises a duplicate."""
         return f"{self.job_id}-{self.token}-{self.position}-{self.repeat}"
 
     def body(self) -> bytes:
@@ -58,14 +57,14 @@ _decode = msgspec.json.Decoder(Notice).decode
 
 
 def token_of(queue: str) -> str:
-    """Return a queue's name as subjects, routing keys and names of consumers can have it."""
+    """Return a queue's name in a form for subjects, routing keys and names of consumers."""
     if _PLAIN.fullmatch(queue):
         return queue
     return f"x-{hashlib.sha256(queue.encode()).hexdigest()[:32]}"
 
 
 def read(body: bytes) -> Notice:
-    """Return the notice in a message's body. ValueError says why there is none."""
+    """Return the notice in a message's body. ValueError says what is wrong with it."""
     if len(body) > BODY_MAX:
         raise ValueError(f"{len(body)} bytes, and a notice has at most {BODY_MAX}")
     try:
@@ -75,7 +74,7 @@ def read(body: bytes) -> Notice:
 
 
 def notices_of(jobs: Sequence[NewJob], stored: Sequence[Enqueued]) -> list[Notice]:
-    """Return the notices of jobs that have just been stored: new ones that are due."""
+    """Return the notices for those of the just stored jobs that are new and due."""
     return [
         Notice(job_id=one.job_id, queue=job.queue, task=job.task)
         for job, one in zip(jobs, stored, strict=True)
@@ -84,13 +83,13 @@ def notices_of(jobs: Sequence[NewJob], stored: Sequence[Enqueued]) -> list[Notic
 
 
 def can_carry(job: Unpublished) -> bool:
-    """Return whether a notice can name the job. If not, no worker would read it, and a messenger
-    with a limit of its own would refuse it."""
+    """Return whether a notice can name the job. If not, no worker would accept the message, and a
+    messenger with a lower limit would refuse it."""
     return len(job.queue) <= NAME_MAX and len(job.task) <= NAME_MAX
 
 
 def notice_of(job: Unpublished, reason: str | None, repeat: int) -> Notice:
-    """Return the notice of a job that waits unpublished, or was cleared for ``reason``."""
+    """Return the notice for a job that waits unpublished, or was cleared for ``reason``."""
     cleared = reason is not None
     return Notice(
         job_id=job.job_id,

@@ -1,6 +1,8 @@
-"""Messages that are not for this worker: no notices at all, or notices of tasks that it does not
-know. They may come in any number and be written by anyone, so neither the loop that receives
-nor a log has to wait for them, or to hold them all."""
+"""Disposes of messages that are not for this worker: no notices, or notices of unknown tasks.
+
+Anyone may write them, in any number, so neither the receiving loop nor a log may wait for them or
+hold them all.
+"""
 
 from __future__ import annotations
 
@@ -13,13 +15,13 @@ from outlast.errors import text_of
 from outlast.events import emit
 
 TELL_SECONDS = 60.0  # between two events about messages that are not notices
-REST_SECONDS = 0.5  # before a notice that has come back goes to other workers again
-DELIVERIES_MAX = 5  # of one message to workers that do not know its task
-RESTING_SHARE = 4  # one in this many messages that the messenger delivers may rest here
+REST_SECONDS = 0.5  # before a returned notice goes to other workers again
+DELIVERIES_MAX = 5  # of a message to workers that do not know its task
+RESTING_SHARE = 4  # one in this many delivered messages may rest here
 
 
 class Delivery(Protocol):
-    """One message that this worker has received."""
+    """One received message."""
 
     body: bytes
 
@@ -29,17 +31,17 @@ class Delivery(Protocol):
         ...
 
     async def ack(self) -> None:
-        """Settle it: it does not come back."""
+        """Settle the message: it does not come back."""
         ...
 
     async def give_back(self) -> None:
-        """Give it back, to be delivered again, here or elsewhere."""
+        """Give the message back, to be delivered again, here or elsewhere."""
         ...
 
 
 class Rejections:
-    """Counts messages that are not notices, and reports the first at once, the others once in
-    TELL_SECONDS, with how many there were."""
+    """Counts messages that are not notices. Reports the first at once and the others, with their
+    number, once in TELL_SECONDS."""
 
     def __init__(self, kind: str, clock: Clock) -> None:
         self._kind = kind
@@ -55,7 +57,7 @@ class Rejections:
         self.tell()
 
     def tell(self) -> None:
-        """Tell of those that were counted, when it is time."""
+        """Report the counted ones, if it is time."""
         if not self._count or self._clock.boot() < self._tell_at:
             return
         emit("notice_rejected", kind=self._kind, error=self._error, count=self._count)
@@ -64,14 +66,15 @@ class Rejections:
 
 
 class Strangers:
-    """Notices of tasks that this worker does not know: they go back for workers that do.
+    """Gives notices of tasks that this worker does not know back for workers that know them.
 
-    The first time at once: the messenger hands it to the next worker that waits. A message that
-    comes again rests here first, beside the loop that receives, so that one which no worker knows
-    does not come and go as fast as it can. What rests takes up a place of those for which the
-    messenger delivers, so only a share of them may, and the others are settled. A flood of
-    strangers so costs each of them two deliveries, and holds up nothing. A job whose message was
-    settled here is found by the next sweep, or by a worker that looks.
+    A message goes back at once the first time: the messenger hands it to the next waiting worker. A
+    message that comes again rests here first, beside the receiving loop, so that a message for a
+    task that no worker knows does not circulate at full speed. A resting message occupies one of
+    the places for which the messenger delivers, so only a share of the messages may rest, and the
+    others are settled. So a flood of such messages costs two deliveries for each, and holds up
+    nothing. The next sweep, or a worker that polls, finds the job of a message that was settled
+    here.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -79,7 +82,7 @@ class Strangers:
         self._resting: set[asyncio.Task[None]] = set()
 
     async def give_back(self, delivery: Delivery, free_slots: int) -> None:
-        """Give it back, now or later, or settle it. ``free_slots``: how many were asked for."""
+        """Give a message back, now or later, or settle it. ``free_slots``: the requested number."""
         if delivery.times <= 1:
             await delivery.give_back()
         elif delivery.times < DELIVERIES_MAX and len(self._resting) < free_slots // RESTING_SHARE:
@@ -91,10 +94,10 @@ class Strangers:
 
     async def _rest(self, delivery: Delivery) -> None:
         await self._clock.sleep(REST_SECONDS)
-        with suppress(Exception):  # the connection is lost, which is noticed elsewhere
+        with suppress(Exception):  # the connection is lost: noticed elsewhere
             await delivery.give_back()
 
     def forget(self) -> None:
-        """Leave what rests to the messenger: the connection is closed."""
+        """Leave resting messages to the messenger: the connection is closed."""
         for task in self._resting:
             task.cancel()

@@ -1,4 +1,4 @@
-"""Who looks at the page, and what that person may do there."""
+"""Define a user of the page, and what that user may do there."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from outlast.errors import ConfigError
 class Right(StrEnum):
     """What a user of the page may do.
 
-    ``VIEW``: see anything at all. ``PAYLOAD``: also arguments, results, checkpoints and output.
-    ``BULK``: act on all jobs of a filter, each verb by its own right besides.
+    ``VIEW``: see the page at all. ``PAYLOAD``: also see arguments, results, checkpoints and output.
+    ``BULK``: act on all jobs of a filter; each verb needs its own right as well.
     """
 
     VIEW = "view"
@@ -28,7 +28,7 @@ class Right(StrEnum):
     BULK = "bulk"
 
 
-ANYONE = "anyone"  # the user of a page that asks for no name
+ANYONE = "anyone"  # the user of a page without sign-in
 EVERYTHING = frozenset(Right)
 READING = frozenset({Right.VIEW, Right.PAYLOAD})
 
@@ -37,13 +37,13 @@ class Access:
     """A user of the page, and what that user may do.
 
     Attributes:
-        user: the name under which actions are recorded.
-        can: the rights: of ``view``, ``payload``, ``requeue``, ``cancel``, ``discard``, ``drain``,
-            ``pause``, ``trigger`` (of schedules) and ``bulk``.
-        tenant: the only tenant whose jobs are seen and touched; None: all jobs.
+        user: the user name written to the record of actions.
+        can: the rights, out of ``view``, ``payload``, ``requeue``, ``cancel``, ``discard``,
+            ``drain``, ``pause``, ``trigger`` (of schedules) and ``bulk``.
+        tenant: the only tenant whose jobs the user may see and act on; None: all jobs.
 
-    Raises ConfigError for a right that does not exist, and for a user or a tenant without a name: a
-    tenant that is empty by mistake must not mean all of them.
+    Raises ConfigError for a right that does not exist, and for an empty user or tenant: a tenant
+    that is empty by mistake must not mean all tenants.
     """
 
     __slots__ = ("can", "tenant", "user")
@@ -64,11 +64,11 @@ class Access:
         return f"<Access of {self.user!r}: {', '.join(sorted(self.can)) or 'nothing'}>"
 
     def may(self, right: str) -> bool:
-        """Whether the user has this right; without ``view`` no other counts."""
+        """Whether the user has this right; without ``view`` no other right counts."""
         return Right.VIEW in self.can and right in self.can
 
     def may_see(self, tenant: str | None) -> bool:
-        """Whether the user sees jobs of this tenant (None: of none)."""
+        """Whether the user may see jobs of this tenant (None: jobs without a tenant)."""
         return self.tenant in {None, tenant}
 
     def reading(self) -> Access:

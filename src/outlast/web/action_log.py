@@ -1,4 +1,4 @@
-"""``/actions``: who did what, when and why; how far an action on many jobs has come."""
+"""``/actions``: show who did what, when and why, and how far an action on many jobs has come."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from outlast.web.visit import Visit
 
 
 async def show_actions(visit: Visit) -> Response:
-    """Show what people did, newest first."""
+    """Show the actions of people, newest first."""
     before, job_id = read_number(visit.query, "before"), read_number(visit.query, "job")
 
     async def look(store: Store) -> ActionList:
@@ -38,12 +38,12 @@ async def show_action(visit: Visit) -> Response:
 
 
 async def stop(visit: Visit) -> Response:
-    """Stop an action on many jobs after the step that is under way."""
+    """Stop an action on many jobs after the current step."""
     return visit.go(f"/actions/{await stop_named(visit)}")
 
 
 async def read_named(visit: Visit) -> ActionRow:
-    """Return the action of this address; of one tenant's user, only a bulk one of that tenant."""
+    """Return the action in the URL; for a user of one tenant, only a bulk action of that tenant."""
     action_id: int = visit.request.path_params["action_id"]
     await visit.site.bulk.go_on_with_left()
     row = await read_action(await visit.site.writer(), action_id)
@@ -62,7 +62,7 @@ def _is_of_tenant(row: ActionRow, tenant: str | None) -> bool:
 
 
 async def stop_named(visit: Visit) -> int:
-    """Stop the action of this address, for a user who may do what it does; return its id."""
+    """Stop the action in the URL, for a user with the right to its verb; return its id."""
     row = await read_named(visit)
     if row.verb in set(Verb):
         visit.require(row.verb)

@@ -1,4 +1,4 @@
-"""Puts the page together: all endpoints, and the guard before them."""
+"""Put the page together: all endpoints, and the guard before them."""
 
 from __future__ import annotations
 
@@ -80,19 +80,20 @@ def dashboard(
     """Return the page as an ASGI application, to be mounted under any path of yours.
 
     Args:
-        app: your application, or the URL of its store. The page opens connections of its own: three
+        app: your application, or the URL of its store. The page opens its own connections: three
             that only read, and one for actions.
         access: called with each request (``starlette.requests.Request``); returns ``Access``, or
-            None for a stranger. May be a coroutine function. There is no default.
-        name: of this place, as in ``"production"``, shown on each page.
-        colour: of this place: red, orange, yellow, green, blue, purple or grey.
-        hide: a regular expression: what matches is not shown in what jobs hold and say, reasons and
-            filters included; names (of queues, tasks, tenants, workers, schedules, users) are.
-        hide_keys: names of arguments and of other keys of JSON, as ``password`` or ``*token*``, in
-            any case: values under them are not shown there either.
+            None for an unknown visitor. May be a coroutine function. There is no default.
+        name: the name of this installation, such as ``"production"``, shown on each page.
+        colour: its colour: red, orange, yellow, green, blue, purple or grey.
+        hide: a regular expression: matches are hidden in payloads, output and messages of jobs, and
+            in reasons and filters; names (of queues, tasks, tenants, workers, schedules, users)
+            stay visible.
+        hide_keys: names of arguments and of other JSON keys, such as ``password`` or ``*token*``,
+            in any case: values under them are hidden in the same places.
         hosts: the names by which browsers reach the page; ``["*"]``: any. Addresses and localhost
-            always may be used.
-        read_only: nothing may be changed, by any user.
+            are always allowed.
+        read_only: no user may change anything.
 
     Raises:
         ConfigError: a setting cannot work.
@@ -114,7 +115,7 @@ def dashboard(
 
 
 def encryption_in(app: App) -> Callable[[str], str]:
-    """Return what tells of the name of a task how this application takes plain payloads."""
+    """Return a function from a task's name to how the application reads its plain payloads."""
 
     def encryption_of(task: str) -> str:
         try:

@@ -1,6 +1,6 @@
-"""The stylesheet and the scripts: small files of the package, kept in memory.
+"""Keep the stylesheet and the scripts, small files of the package, in memory.
 
-Their addresses carry a digest of what they hold, so a browser keeps them until they change.
+Their addresses carry a digest of their content, so a browser keeps them until they change.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ FOREVER = "public, max-age=31536000, immutable"
 
 @cache
 def read_asset(name: str) -> bytes:
-    """Return what a file holds."""
+    """Return the content of a file."""
     return files("outlast.web").joinpath("static", name).read_bytes()
 
 
 @cache
 def asset_path(name: str) -> str:
-    """Return the address of a file, as ``/static/1f2e3d4c/outlast.css``."""
+    """Return the address of a file, such as ``/static/1f2e3d4c/outlast.css``."""
     return f"/static/{hashlib.blake2b(read_asset(name), digest_size=6).hexdigest()}/{name}"
 
 

@@ -1,4 +1,4 @@
-"""What is done to all jobs that match a filter: shown first, then done to exactly those, in steps.
+"""Act on all jobs that match a filter: show them first, then act on exactly those, in steps.
 
 The list of jobs and the groups of dead ones lead here, and the answer leads to ``/actions/12``.
 """
@@ -26,15 +26,15 @@ WRONG = WebRefusal(400, "Not valid", "The form is not as the page has made it.")
 
 
 def verbs_for(visit: Visit, asked: AskedJobs) -> list[str]:
-    """Return what the visitor may do to all jobs of a filter. It has to name a state: a phase
-    depends on what workers do at this moment, and may differ in the next."""
+    """Return what the visitor may do to all jobs of a filter. The filter has to name a state: a
+    phase depends on what workers do at this moment, and may differ in the next."""
     if not visit.may(Right.BULK) or asked.phase in PHASES:
         return []
     return [one.value for one in Verb if asked.state in STATES[one] and visit.may(one.value)]
 
 
 def confirm(verb: Verb) -> Callable[[Visit], Awaitable[Response]]:
-    """Return the handler that shows the jobs to be acted on, and asks for confirmation."""
+    """Return the handler that shows the jobs to act on, and asks for confirmation."""
 
     async def show(visit: Visit) -> Response:
         visit.require(verb)
@@ -59,8 +59,8 @@ def confirm(verb: Verb) -> Callable[[Visit], Awaitable[Response]]:
 
 
 async def _filter_of(store: Store, asked: AskedJobs) -> BulkFilter:
-    """Return the filter of an act. What is asked for as a span of time becomes a time, by the
-    store's clock: it has to mean the same when the act is done."""
+    """Return the filter of an act. A span of time in it becomes a point in time, by the store's
+    clock, so that it means the same when the act is done."""
     within = asked.within
     return BulkFilter(
         state=asked.state,
@@ -98,8 +98,8 @@ def do(verb: Verb) -> Callable[[Visit], Awaitable[Response]]:
 
 
 def _filter_in(visit: Visit, form: dict[str, str]) -> BulkFilter:
-    """Return the filter that the page has shown. A form without one is refused: it must not mean
-    all jobs."""
+    """Return the filter that the page has shown. A form without a filter is refused: it must not
+    mean all jobs."""
     if "filter" not in form:
         raise WRONG
     sent = read_filter(form["filter"])

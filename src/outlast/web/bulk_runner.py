@@ -1,8 +1,8 @@
-"""Carries out bulk actions: those that this process began, and those that another one abandoned.
+"""Carry out bulk actions that this process began, or that another one abandoned.
 
-The row of an action says how far it has come. So if its process dies, another process continues
-it, or this one after a restart: when a page of actions is asked for and the row has not moved for a
-while.
+The row of an action records how far it has come. So if its process dies, another process continues
+it, or this one after a restart: when a visitor opens a page of actions and the row has not moved
+for a while.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from outlast.errors import OutlastError
 from outlast.insight.bulk import PATIENCE, go_on
 from outlast.store.protocol import Store
 
-RUNNING_MAX = 20  # abandoned actions that are continued at once
+RUNNING_MAX = 20  # abandoned actions that are continued at the same time
 
 
 class BulkRunner:
@@ -25,7 +25,7 @@ class BulkRunner:
     def __init__(
         self, writer: Callable[[], Awaitable[Store]], clock: Clock, *, read_only: bool
     ) -> None:
-        """``read_only``: continue none."""
+        """``read_only``: continue no action."""
         self._writer = writer
         self._read_only = read_only
         self._clock = clock
@@ -48,7 +48,7 @@ class BulkRunner:
         made.add_done_callback(lambda _: self._tasks.pop(0, None))
 
     async def _look(self) -> None:
-        with suppress(OutlastError):  # the next look at actions does
+        with suppress(OutlastError):  # the next visit to the actions tries again
             await self.go_on_with_left()
 
     async def go_on_with_left(self) -> None:
@@ -64,7 +64,7 @@ class BulkRunner:
                     self.start(row.id)
 
     async def close(self) -> None:
-        """Stop here; another process continues what is under way."""
+        """Stop here; another process continues the running actions."""
         tasks = list(self._tasks.values())
         for task in tasks:
             task.cancel()
@@ -75,4 +75,4 @@ class BulkRunner:
             async for _ in go_on(await self._writer(), action_id, self._clock):
                 pass
         except OutlastError:
-            return  # its row says how far it came; the next look at actions goes on
+            return  # its row records how far it came; the next visit to the actions goes on

@@ -1,8 +1,8 @@
-"""Takes from rows what a visitor may not see, when they are read, before anything is made of them.
+"""Remove from rows what a visitor may not see, as they are read, before any other code sees them.
 
-Sentences, documents and pages cut texts, fold them and put them together. So what is to be hidden
-has to be looked for in the texts as they are stored, and a page or a document that is added is
-covered by itself: nothing else of the store is at hand there.
+Sentences, documents and pages cut texts, fold them and put them together. So secrets have to be
+searched for in the texts as they are stored. A new page or document is covered automatically: it
+has no other access to the store.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ _NAMES = {
     "state", "tags", "task", "tasks", "tenant", "verb", "version", "worker",
 }  # fmt: skip
 """Columns that are compared, and never hidden: names, words of ours, and versions."""
-_JSON = {"call", "filter"}  # columns of JSON with columns in it
+_JSON = {"call", "filter"}  # JSON columns that hold other columns
 _TEXTS = ("args", "checkpoint", "result")
 PIECE_BYTES = 3_900  # a longer line may go on in the next (``worker.claims.job_logs``)
-AHEAD = 20_000  # characters that are read beyond a cut: what begins before it is seen whole
+AHEAD = 20_000  # characters read beyond a cut, so that a match that begins before it is seen whole
 
 
 class Covering:
-    """What one kind of visitors may see. ``payload``: whether they have that right."""
+    """What one kind of visitors may see. ``payload``: whether they have the right of that name."""
 
     def __init__(self, hiding: Hiding, *, payload: bool) -> None:
         self._hiding = hiding
@@ -86,8 +86,8 @@ class Covering:
         return msgspec.structs.replace(row, **changed) if changed else row
 
     def _json(self, name: str, text: str) -> str:
-        """Return JSON in which its columns are covered; of what is none, nothing without the right:
-        it is not known what it holds."""
+        """Return JSON with the columns in it covered. A text that is no JSON is hidden without the
+        right, since its content is unknown."""
         try:
             told = self._cover("", msgspec.json.decode(text))
             if name == "filter" and "args" in told and not self._payload:
@@ -97,8 +97,8 @@ class Covering:
         return msgspec.json.encode(told).decode()
 
     def _lines(self, lines: Sequence[Any]) -> list[Any]:
-        """Return lines without what goes over several of them, too; then it is not known any more
-        when each of them was printed."""
+        """Return lines covered, including matches over several lines; after such a match the times
+        of the lines are lost."""
         if not lines or not isinstance(lines[0], LogLine):
             ends = [self._hiding.cover_cut(one, keeps_end=len(one) >= LINE_MAX) for one in lines]
             return self._hiding.cover("\n".join(ends)).split("\n") if ends else []
@@ -110,8 +110,7 @@ class Covering:
         return [LogLine(line.at, part) for line, part in zip(lines, parts, strict=True)]
 
     def _join_pieces(self, lines: Sequence[LogLine]) -> Iterator[LogLine]:
-        """Yield lines; one that is kept in pieces as one, if what is to be hidden goes over a
-        border of them."""
+        """Yield lines; join the pieces of one line if a match crosses a border between them."""
         pieces: list[LogLine] = []
         for number, line in enumerate(lines, 1):
             pieces.append(line)
@@ -125,7 +124,7 @@ class Covering:
 
 
 def _emptied(name: str, value: Any) -> Any:
-    """Return what stands for a payload that may not be seen: that there is one is no secret."""
+    """Return a placeholder for a hidden payload: its existence is no secret."""
     if name in _TEXTS:
         return None if value is None else "null"
     return [] if isinstance(value, list) else None
@@ -148,7 +147,7 @@ class _CoveredStore:
 
 
 class _CoveredInspector:
-    """An inspector all of whose answers are covered."""
+    """An inspector that covers all its answers."""
 
     def __init__(self, inspector: Any, covering: Covering, ahead: int) -> None:
         self._inspector = inspector
@@ -178,8 +177,8 @@ class _CoveredInspector:
         return text_max + self._ahead if text_max else text_max
 
     def _cut(self, row: StoredJob | None, text_max: int | None) -> StoredJob | None:
-        """Return a row with its texts cut after they were covered. One that goes on beyond what was
-        read is not shown: what is to be hidden may begin in it and end there."""
+        """Return a row with its texts covered, then cut. A word that goes on beyond the text that
+        was read is not shown: a match may begin in it and end beyond."""
         shown = self._covering.cover(row)
         if row is None or shown is None or not text_max or not self._ahead:
             return shown

@@ -1,4 +1,4 @@
-"""``/dead``: dead jobs grouped by cause; one group, its jobs, and what can be done about them."""
+"""``/dead``: show dead jobs grouped by cause; show one group, its jobs and the acts on them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from outlast.web.listing import read_name, read_number
 from outlast.web.problem import WebRefusal
 from outlast.web.visit import Visit
 
-ROWS = 20  # of a group: each is read with its last crash report
+ROWS = 20  # jobs of a group: each is read with its last crash report
 TEXT_MAX = 200  # characters of arguments
 
 
@@ -67,8 +67,8 @@ async def show_group(visit: Visit) -> Response:
 
 
 def keep_own_numbers(visit: Visit, found: DeathGroups) -> DeathGroups:
-    """Return groups as this visitor may see them: to users of one tenant, the jobs that were looked
-    at are those of that tenant."""
+    """Return groups as this visitor may see them: for users of one tenant, the number of examined
+    jobs covers only that tenant's."""
     if visit.access.tenant is None:
         return found
     own = sum(one.number for one in found.groups)

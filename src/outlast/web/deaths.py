@@ -1,4 +1,4 @@
-"""``/deaths``: attempts that ended badly, by cause; and shared deaths, with who is suspected."""
+"""``/deaths``: show attempts that ended badly, by cause, and shared deaths with their suspects."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SHARED_SHOWN = 10
 
 
 class DeathsPage(msgspec.Struct, frozen=True):
-    """What the page shows."""
+    """The content of the page."""
 
     found: EndedAttempts
     causes: list[Cause]

@@ -1,7 +1,7 @@
-"""One address of the page: who may ask for it, and how an error of it is shown.
+"""Define one address of the page: who may request it, and how its errors are shown.
 
-An endpoint names the right that it needs, and is closed to users of one tenant unless it says that
-it keeps to their jobs. So a new page that forgets both shows nothing to those.
+An endpoint names the right that it needs, and is closed to users of one tenant unless it declares
+that it keeps to their jobs. So a new page that forgets to declare it shows them nothing.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ class Endpoint(msgspec.Struct, frozen=True):
     """An address of the page.
 
     Attributes:
-        path: as Starlette writes it: ``/jobs/{job_id:int}``. No name of a queue or task is part of
-            a path (it may be ``..``): it goes into the query.
+        path: as Starlette writes it: ``/jobs/{job_id:int}``. A name of a queue or task is never
+            part of a path (it may be ``..``): it goes into the query.
         handler: answers a visit.
-        right: what the user has to be allowed.
+        right: the right that the user needs.
         method: GET or POST.
         by_tenant: whether it keeps to the jobs of ``visit.access.tenant``; if not, users of one
             tenant are refused.
-        show_problem: shows what went wrong.
+        show_problem: shows a problem.
     """
 
     path: str
@@ -97,6 +97,6 @@ async def _refuse_stranger(site: Site, request: Request) -> Response:
 
 
 def _asks_for(response: Response) -> dict[str, str]:
-    """Return how an answer asks for a password, if it does."""
+    """Return the headers by which an answer asks for a password, if it does."""
     asks = response.headers.get("www-authenticate")
     return {} if asks is None else {"www-authenticate": asks}

@@ -1,4 +1,4 @@
-"""Findings of the doctor as a page shows them: those of one kind together, with a link."""
+"""Group the doctor's findings for a page: findings of one kind together, with a link."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import msgspec
 from outlast.store.finding import Finding, Level
 
 ORDER = [Level.PROBLEM, Level.WARNING, Level.HINT, Level.OK]
-SHOWN_MAX = 3  # of one kind; the others are shown on demand
+SHOWN_MAX = 3  # findings of one kind; the others are shown on demand
 PAGES: dict[str, tuple[str, str]] = {
     "dead_jobs": ("/dead", "Dead jobs"),
     "dead_workers": ("/workers", "Workers"),
@@ -31,7 +31,7 @@ PAGES: dict[str, tuple[str, str]] = {
 
 
 class FindingKind(msgspec.Struct, frozen=True):
-    """Findings of one name that are mended alike; ``path`` and ``title``: the page of it."""
+    """Findings of one name with the same remedy; ``path`` and ``title``: their page."""
 
     name: str
     level: Level

@@ -1,13 +1,13 @@
-"""Slows down those who guess passwords, and not those who have one.
+"""Slow down visitors who guess passwords, but not users who have one.
 
-What is counted is a failure: by the address that it came from, and by the name that was tried. Each
-has some tries at once, and then one in a while. A try that came too early is not checked and not
-counted, so the longest wait is known. Counts lie in slots, chosen by a digest with a key of this
-process: memory is bounded, nothing is pushed out by a flood, and a name that does not exist is
-slowed down like one that does.
+Failures are counted by the address that they came from, and by the name that was tried. Each
+address and name has some tries at once, and then one in a while. A try that comes too early is not
+checked and not counted, so the longest wait is known. Counts lie in slots, chosen by a digest with
+a key of this process: memory is bounded, a flood cannot displace a count, and a name that does not
+exist is slowed down like one that does.
 
-An address that has not failed lately does not wait for the name: or else any stranger who
-guesses could keep the owner of a name out.
+An address that has not failed lately does not wait for the name: otherwise anyone who guesses could
+keep the owner of a name out.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ IPV6_HOST_BITS = 80  # one site may have a /48: 65,536 networks to guess from
 
 
 class _Debts:
-    """Failures by slot: until when they are paid off, one each ``seconds``."""
+    """Failures by slot: the time at which they are paid off, one every ``seconds``."""
 
     def __init__(self, tries: int, seconds: float) -> None:
         self._free = (tries - 1) * seconds
@@ -49,7 +49,7 @@ class _Debts:
 
 
 class Guesses:
-    """Failures of late, by address and by name."""
+    """Recent failures, by address and by name."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -71,13 +71,13 @@ class Guesses:
 
 
 def origin_of(address: str) -> str:
-    """Return what stands for an address: of IPv6, its /48."""
+    """Return the key under which an address is counted: for IPv6, its /48."""
     found = _parse(address)
     return str(int(found) >> IPV6_HOST_BITS if isinstance(found, IPv6Address) else found)
 
 
 def network_of(address: str) -> str:
-    """Return the large network of an address, as a provider has it: its /16, of IPv6 its /32."""
+    """Return the large network of an address, as a provider has it: its /16, for IPv6 its /32."""
     found = _parse(address)
     if isinstance(found, str):
         return found

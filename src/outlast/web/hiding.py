@@ -1,12 +1,13 @@
-"""Hides what is not to be seen: what an expression matches, and values under certain keys.
+"""Hide the matches of an expression, and values under certain keys, in any text.
 
-Values are looked for in the text as it is, whether it is all JSON or holds some, as a message of an
-error may: numbers keep their digits, a text that is cut in the middle is no exception, and neither
-is JSON within a string of JSON, with its backslashes, nor what Python writes of a dict.
+Values are searched for in the text as it is, whether all of it is JSON or only a part, as in an
+error's message: numbers keep their digits. The search also works in a text that was cut in the
+middle, in JSON within a JSON string, with its backslashes, and in Python's text of a dict.
 
-A quote behind backslashes belongs to a level: one of a document has none before it, one of a
-document in a string of it has one, the next has three. Backslashes of the text itself come before
-these in pairs; so the level is the number of ones at the end of their number, written in base 2.
+A quote's backslashes give its level: a quote of the document has none before it, a quote of a
+document in one of its strings has one, the next level has three. Backslashes of the text itself
+come before these in pairs; so the level is the number of trailing ones in the binary form of the
+number of backslashes.
 """
 
 from __future__ import annotations
@@ -18,25 +19,25 @@ from typing import Final
 from outlast.errors import ConfigError, text_of
 
 HIDDEN: Final = "▒▒▒"
-ANY = r"(?:[^\"'\\:]|\\+/){0,300}"  # what * in a key stands for
+ANY = r"(?:[^\"'\\:]|\\+/){0,300}"  # the characters that * in a key matches
 _BLANKS = r"(?:\s|\\+[nrt])*+"
 _TOKENS = re.compile(r"[\"'\[\](){}]")
 _NEXT_STRING = re.compile(r"(?:\s|\\+[nrt])++b?(\\*+)[\"']")
 _QUOTE = re.compile(r"\\*+[\"']")
-_NAMED = re.compile(r"[A-Za-z_][\w.]*(?=\(|\\*[\"'])")  # what Python writes before a value
+_NAMED = re.compile(r"[A-Za-z_][\w.]*(?=\(|\\*[\"'])")  # Python's text before a value
 _WITHIN_ANGLES = re.compile(r"<(?:[^<>\"'\\]|'[^'\"\\]*')*+>?")
 _LITERAL_ENDS = re.compile(r"[\s,;&\"'\\)\]}]")
 _OPENS, _CLOSES = "[({", "])}"
-_CUT = " ... "  # what ``model.crash.clean`` writes in the middle of a text that was too long
+_CUT = " ... "  # ``model.crash.clean`` writes it in the middle of a text that was too long
 _CUT_MIN = 199  # characters of the shortest text that was cut
 _FIRST_WORD, _LAST_WORD = re.compile(r"\A\S+"), re.compile(r"(?<!\S)\S+\Z")
 
 
 class Hiding:
-    """What is hidden on one dashboard."""
+    """What one dashboard hides."""
 
     def __init__(self, pattern: str | None = None, keys: Iterable[str] = ()) -> None:
-        """Raises ConfigError where these cannot be used."""
+        """Raises ConfigError for a pattern or keys that cannot be used."""
         self._pattern = None if pattern is None else _compile(pattern)
         chosen = [keys] if isinstance(keys, str) else list(keys)
         if not all(isinstance(key, str) and key.strip("*") for key in chosen):
@@ -49,16 +50,16 @@ class Hiding:
         return self._keys is not None or self._pattern is not None
 
     def cover(self, text: str) -> str:
-        """Return a text in which all that is to be hidden is; also what stands at a place where the
-        text was cut as it was stored, since a part of a match matches nothing."""
+        """Return a text with all matches hidden, and also the words at places where the text was
+        cut before it was stored, since a part of a match does not match."""
         text = self.cover_cut(text)
         if self._keys is not None:
             text = _cover_values(text, self._keys)
         return text if self._pattern is None else self._pattern.sub(HIDDEN, text)
 
     def cover_cut(self, text: str, *, keeps_end: bool = False) -> str:
-        """Return a text without the word at each place where it was cut. ``keeps_end``: it is the
-        end of a longer one."""
+        """Return a text without the word at each place where it was cut. ``keeps_end``: the text is
+        the end of a longer one."""
         middle = (len(text) - len(_CUT)) // 2
         if len(text) < _CUT_MIN or not self.is_needed:
             return text
@@ -78,15 +79,15 @@ def _compile(pattern: str) -> re.Pattern[str]:
 
 
 def _compile_keys(keys: list[str]) -> re.Pattern[str]:
-    """Return what finds a key with its quotes and its colon, and all blanks before the value."""
+    """Return a pattern for a key with its quotes and its colon, and all blanks before the value."""
     names = "|".join(_name(key) for key in keys)
     return re.compile(rf"([\"'])(?:{names})(\\*+)\1{_BLANKS}:{_BLANKS}", re.IGNORECASE)
 
 
 def _name(key: str) -> str:
-    """Return what finds a key in which * stands for anything. What lies between two * is taken
-    where it first occurs, for good: other places would match no more names, and to try them all
-    takes minutes in a text of 100 kB."""
+    """Return a pattern for a key in which * stands for anything. The text between two * is matched
+    at its first occurrence only: other places would match no more names, and trying them all takes
+    minutes in a text of 100 kB."""
     first, *parts = key.split("*")
     name = _letters(first)
     for part in parts[:-1]:
@@ -101,7 +102,7 @@ def _letters(text: str) -> str:
 
 
 def _letter(letter: str) -> str:
-    """Return what finds a letter as it is, or as JSON may write it."""
+    """Return a pattern for a letter as it is, or as JSON may escape it."""
     escaped = {f"u{ord(one):04x}" for one in (letter, letter.lower(), letter.upper())}
     slash = r"|\\+/" if letter == "/" else ""
     return rf"(?:{re.escape(letter)}{slash}|\\+(?:{'|'.join(sorted(escaped))}))"
@@ -137,7 +138,7 @@ def _level_at(text: str, at: int) -> int:
 
 
 def _end_of_value(text: str, start: int, level: int) -> int:
-    """Return where a value ends that begins here; the end of the text, if it was cut off."""
+    """Return the end of the value that begins at ``start``; of the text if that was cut off."""
     if (inside := _WITHIN_ANGLES.match(text, start)) is not None:
         return inside.end()
     if (named := _NAMED.match(text, start)) is not None:  # b'…', Decimal('…'), date(1999, 12, 31)
@@ -152,8 +153,8 @@ def _end_of_value(text: str, start: int, level: int) -> int:
 
 
 def _end_of_strings(text: str, opened: int, level: int) -> int:
-    """Return where the last of these strings ends that follow each other with blanks alone between
-    them: so ``pprint`` writes a long one."""
+    """Return the end of the last of several strings separated only by blanks: ``pprint`` writes a
+    long string like this."""
     end = _end_of_string(text, opened, level)
     while quote := _NEXT_STRING.match(text, end):
         if _level(len(quote[1])) != level:
@@ -163,8 +164,8 @@ def _end_of_strings(text: str, opened: int, level: int) -> int:
 
 
 def _end_of_string(text: str, opened: int, level: int) -> int:
-    """Return where a string ends whose first quote is here: behind its last, or before the last of
-    what it stands in."""
+    """Return the end of the string that opens here: behind its closing quote, or before the closing
+    quote of the string around it."""
     quote, at = text[opened], opened
     while (at := text.find(quote, at + 1)) >= 0:
         found = _level_at(text, at)

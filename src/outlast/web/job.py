@@ -1,4 +1,4 @@
-"""``/jobs/17``: why it is where it is, what would move it, what has happened, what it holds."""
+"""``/jobs/17``: show why a job is where it is, what would move it, its attempts and payloads."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ DONE = {
 
 
 class JobPage(msgspec.Struct, frozen=True):
-    """All that the page of a job shows. Payloads are cut behind SHOWN_MAX characters."""
+    """The content of a job's page. Payloads are cut after SHOWN_MAX characters."""
 
     details: JobDetails
     about: WhyFacts
@@ -47,7 +47,7 @@ class JobPage(msgspec.Struct, frozen=True):
 
 
 async def read_page(store: Store, job_id: int, now: float) -> JobPage | None:
-    """Return what is known of a job; None: there is no such job."""
+    """Return the content of a job's page; None: there is no such job."""
     details = await read_details(store, job_id, now, text_max=SHOWN_MAX + 1)
     if details is None:
         return None
@@ -66,7 +66,7 @@ async def read_page(store: Store, job_id: int, now: float) -> JobPage | None:
 
 
 async def find_page(visit: Visit) -> JobPage:
-    """Return what is known of the job of this address; JobNotFound, also for another tenant's."""
+    """Return the page of the job in the URL; JobNotFound, also for another tenant's job."""
     job_id: int = visit.request.path_params["job_id"]
     found = await visit.ask(("job", job_id), lambda store: read_page(store, job_id, visit.now))
     if found is None or not visit.access.may_see(found.details.row.tenant):
@@ -75,12 +75,12 @@ async def find_page(visit: Visit) -> JobPage:
 
 
 def not_found(job_id: int) -> JobNotFound:
-    """Return the error for a job that is not there."""
+    """Return the error for a job that does not exist."""
     return JobNotFound(f"There is no job {job_id}, or no longer: rows of ended jobs are deleted.")
 
 
 async def check_own(visit: Visit, store: Store, job_id: int) -> StoredJob:
-    """Return the job's row, without what is large; JobNotFound, also for another tenant's."""
+    """Return the job's row without large columns; JobNotFound, also for another tenant's job."""
     rows = await store.inspector.jobs_of([job_id], 0)
     if not rows or not visit.access.may_see(rows[0].tenant):
         raise not_found(job_id)
@@ -124,13 +124,13 @@ async def show_job(visit: Visit) -> Response:
 
 
 def explain(visit: Visit, about: WhyFacts) -> Explanation:
-    """Return why a job is where it is; to users of one tenant without what is told of others."""
+    """Return why a job is where it is; for users of one tenant, without facts about others."""
     alone = visit.access.tenant is not None
     return why(msgspec.structs.replace(about, may_tell_others=not alone))
 
 
 def find_asked(details: JobDetails) -> AskedStack | None:
-    """Return the last request where this job is, if it runs and there is no answer yet."""
+    """Return the last unanswered request for this job's stack, if the job runs."""
     row = details.row
     mine = next((one for one in details.workers if one.id == row.worker_id), None)
     if row.state is not State.RUNNING or mine is None:
@@ -140,7 +140,7 @@ def find_asked(details: JobDetails) -> AskedStack | None:
 
 
 async def show_logs(visit: Visit) -> Response:
-    """Show all that is kept of what one attempt has printed, by default of the newest."""
+    """Show all kept output of one attempt, by default the newest."""
     details = (await find_page(visit)).details
     kept = await read_logs(visit, details.row.id)
     token = read_number(visit.query, "attempt")
@@ -156,7 +156,7 @@ async def show_logs(visit: Visit) -> Response:
 
 
 async def show_payload(visit: Visit) -> Response:
-    """Show a payload as it is stored, all of it."""
+    """Show a whole payload as it is stored."""
     job_id, name = visit.request.path_params["job_id"], visit.request.path_params["name"]
 
     async def look(store: Store) -> StoredJob | None:

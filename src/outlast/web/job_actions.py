@@ -1,4 +1,4 @@
-"""What is done to one job by forms; what cannot be undone is confirmed on a page of its own.
+"""Act on one job by forms; an act that cannot be undone is confirmed on its own page.
 
 A form carries the token that its page has shown: if a newer attempt runs by now, nothing is done.
 """
@@ -47,7 +47,7 @@ async def confirm(visit: Visit) -> Response:
 
 
 def on_job(verb: Verb) -> Callable[[Visit], Awaitable[Response]]:
-    """Return the handler of a form that does this to the job of its address."""
+    """Return the handler of a form that acts on the job in its URL."""
 
     async def act(visit: Visit) -> Response:
         form = await visit.form()
@@ -66,8 +66,8 @@ def on_job(verb: Verb) -> Callable[[Visit], Awaitable[Response]]:
 async def act_on_named(
     visit: Visit, verb: Verb, by: By, *, token: int | None, from_scratch: bool
 ) -> str:
-    """Do this to the job of the address, and return what became of it, as ``act_on_job`` does;
-    JobNotFound also for another tenant's."""
+    """Act on the job in the URL, and return the effect, as ``act_on_job`` does; JobNotFound also
+    for another tenant's job."""
     job_id: int = visit.request.path_params["job_id"]
 
     async def work(store: Store) -> str:
@@ -78,15 +78,15 @@ async def act_on_named(
 
 
 async def ask_stack(visit: Visit) -> Response:
-    """Ask where the job of an address is. The answer appears on its page."""
+    """Ask where the job in the URL is. The answer appears on its page."""
     token = _token_of(await visit.form())
     asked = await ask_where(visit, By(visit.access.user), token=token)
     return visit.go(f"/jobs/{asked.job_id}", done="asked")
 
 
 async def ask_where(visit: Visit, by: By, *, token: int | None) -> AskedStack:
-    """Ask where the job of the address is, as ``ask_for_stack`` does; JobNotFound also for another
-    tenant's."""
+    """Ask where the job in the URL is, as ``ask_for_stack`` does; JobNotFound also for another
+    tenant's job."""
     job_id: int = visit.request.path_params["job_id"]
 
     async def work(store: Store) -> AskedStack:
@@ -97,7 +97,7 @@ async def ask_where(visit: Visit, by: By, *, token: int | None) -> AskedStack:
 
 
 def _token_of(form: dict[str, str]) -> int | None:
-    """Return the token that a form carries: that of the attempt that its page has shown."""
+    """Return the token in a form: the token of the attempt that its page has shown."""
     shown = form.get("token", "")
     return int(shown) if shown.isascii() and shown.isdigit() and len(shown) < DIGITS else None
 

@@ -1,4 +1,4 @@
-"""The filter of jobs in the URL: of the list, and of what is done to all that match."""
+"""Read the filter of jobs in the URL, for the list and for acts on all jobs that match."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from outlast.web.visit import Visit
 
 
 class AskedJobs(msgspec.Struct, frozen=True, kw_only=True):
-    """What is asked for, word by word as in the URL; None lets all pass.
+    """The requested jobs, in the words of the URL; a field that is None matches all.
 
     Attributes:
         phase: a state or one of ``PHASES``; in a URL also as ``state=``, as the API calls it.
-        queue, task, tenant, label: their own.
-        group: of the dead ones, those of this group.
-        args, error: a text in them (``store.searching.Texts``).
-        since: a span of time such as 2h: something has happened to it since then.
+        queue, task, tenant, label: the jobs' own.
+        group: only dead jobs of this group.
+        args, error: a text that they contain (``store.searching.Texts``).
+        since: a span of time such as 2h: only jobs to which something happened in that time.
     """
 
     phase: str | None = None
@@ -37,7 +37,7 @@ class AskedJobs(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def state(self) -> State | None:
-        """The state that jobs of this state or phase have. UsageError for any other word."""
+        """The state of jobs in this state or phase. UsageError for any other word."""
         return state_of(self.phase, "phase")
 
     @property
@@ -47,14 +47,14 @@ class AskedJobs(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def texts(self) -> Texts | None:
-        """What is searched for by reading jobs, if anything is. Raises ConfigError."""
+        """The texts to search for by reading jobs, if any. Raises ConfigError."""
         if self.args is None and self.error is None and self.since is None:
             return None
         return Texts(args=self.args, error=self.error, within=self.within)
 
 
 def read_asked(visit: Visit) -> AskedJobs:
-    """Return the filter in the URL, held to the visitor's tenant. Refuses what may not be asked."""
+    """Return the filter in the URL, restricted to the visitor's tenant, or refuse it."""
     named = {name: read_name(visit.query, name) for name in AskedJobs.__struct_fields__}
     named["phase"] = named["phase"] or read_name(visit.query, "state")
     if visit.access.tenant is not None:
@@ -65,14 +65,14 @@ def read_asked(visit: Visit) -> AskedJobs:
 
 
 def query_of(visit: Visit, asked: AskedJobs) -> dict[str, str]:
-    """Return the filter as links carry it."""
+    """Return the filter as the query of links."""
     told = {name: one for name, one in msgspec.structs.asdict(asked).items() if one}
     return {name: one for name, one in told.items() if name != "tenant" or not visit.access.tenant}
 
 
 def check_search(visit: Visit, *, args: str | None, error: str | None) -> None:
-    """Refuse a search that would tell what the visitor may not see: whether a job is found says
-    what it holds, letter by letter, also what is hidden."""
+    """Refuse a search that would reveal what the visitor may not see: whether a job is found gives
+    its texts away, letter by letter, even if they are hidden."""
     if args is not None and not visit.may(Right.PAYLOAD):
         said = f"{visit.access.user} lacks the right payload: arguments cannot be searched."
         raise WebRefusal(403, "Not allowed", said)

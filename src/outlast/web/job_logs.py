@@ -1,4 +1,4 @@
-"""What the attempts of a job have printed, as its pages and the API show it."""
+"""Show what the attempts of a job have printed, for its pages and the API."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from outlast.base.text import cut, safe
 from outlast.store.logs import LogLine, LogRow
 from outlast.web.visit import Visit
 
-LINES_SHOWN = 50  # on the page of the job; its own page has all that are kept
-LINE_MAX = 500  # characters of a line there
+LINES_SHOWN = 50  # on the page of the job; the page of its logs has all kept lines
+LINE_MAX = 500  # characters of a line on that page
 
 
 class ShownLog(msgspec.Struct, frozen=True):
-    """What one attempt has printed, as pages show it. ``missing``: how many lines came before those
-    that are kept; ``hidden``: how many of those that are kept are not shown."""
+    """The output of one attempt, as pages show it. ``missing``: how many lines came before the kept
+    ones; ``hidden``: how many kept lines are not shown."""
 
     token: int
     number: int
@@ -24,7 +24,7 @@ class ShownLog(msgspec.Struct, frozen=True):
 
 
 async def read_logs(visit: Visit, job_id: int) -> list[LogRow]:
-    """Return what is kept of a job's attempts, the newest first."""
+    """Return the kept output of a job's attempts, the newest first."""
     kept = await visit.ask(("logs", job_id), lambda store: store.inspector.logs(job_id))
     return kept[::-1]
 

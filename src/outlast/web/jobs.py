@@ -1,4 +1,4 @@
-"""``/jobs``: jobs by the filter in the URL, newest first; and ``/go``, which finds one."""
+"""``/jobs``: list jobs by the filter in the URL, newest first; ``/go``: find one."""
 
 from __future__ import annotations
 
@@ -59,14 +59,14 @@ async def show_jobs(visit: Visit) -> Response:
 
 
 async def _read_errors(store: Store, rows: list[StoredJob]) -> dict[int, str | None]:
-    """Return what went wrong last, in one line, with the jobs among these that are dead."""
+    """Return the last error, in one line, of each dead job among these."""
     dead = {row.id: row for row in rows if row.state is State.DEAD}
     ends = await store.inspector.last_ends(list(dead)) if dead else []
     return {end.job_id: error_of(dead[end.job_id], end) for end in ends}
 
 
 def _last_time(row: StoredJob) -> tuple[str, float]:
-    """Return what happened to a job last, or will happen next, and when."""
+    """Return the last or next event of a job, and its time."""
     if row.ended_at is not None:
         return "ended", row.ended_at
     if row.started_at is not None:
@@ -79,7 +79,7 @@ def _last_time(row: StoredJob) -> tuple[str, float]:
 
 
 async def go_to(visit: Visit) -> Response:
-    """Send the browser to what has this id, token, key or name."""
+    """Send the browser to the job or worker with this id, token, key or name."""
     text = (read_name(visit.query, "q") or "").strip()
     if not text:
         return visit.go("/jobs")

@@ -1,4 +1,4 @@
-"""Parts that all lists share: the filter in the URL, and pages by key (never by offset)."""
+"""Provide what all lists share: the filter in the URL, and pages by key (never by offset)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NAME_MAX = 1_000
 
 
 def read_number(query: Mapping[str, str], name: str, most: int = ID_MAX) -> int | None:
-    """Return a whole number of 1 to ``most`` in the URL; None: it is not there."""
+    """Return a whole number from 1 to ``most`` in the URL; None: it is missing."""
     text = query.get(name)
     if text is None:
         return None
@@ -25,7 +25,7 @@ def read_number(query: Mapping[str, str], name: str, most: int = ID_MAX) -> int 
 
 
 def read_name(query: Mapping[str, str], name: str) -> str | None:
-    """Return a name in the URL; None: it is not there."""
+    """Return a name in the URL; None: it is missing."""
     text = query.get(name)
     if text is not None and len(text) > NAME_MAX:
         raise WebRefusal(400, "Not valid", f"{name}= has {NAME_MAX} characters at most.")

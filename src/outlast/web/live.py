@@ -1,8 +1,8 @@
-"""``/events``: hints that something has changed, for pages that then ask again.
+"""``/events``: send hints that something has changed, so that pages load again.
 
-A hint carries nothing: whether a user may see what has changed is decided where the page is asked
-for. A stream ends after ``Site.stream_seconds``, since a server that stops waits for open answers;
-the browser opens it again, and each begins with a hint, so nothing is missed in between.
+A hint carries no data: the page decides what its user may see when it loads. A stream ends after
+``Site.stream_seconds``, since a server that stops waits for open answers; the browser opens a new
+one, and each begins with a hint, so nothing is missed in between.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ async def _hints(
 
 
 async def _allowed(visit: Visit, asked: frozenset[str]) -> frozenset[str]:
-    """Return the topics that this user may be hinted at: of one tenant, only its jobs."""
+    """Return the topics of which this user may get hints: for one tenant's user, only its jobs."""
     kinds = {"job", "logs"} if visit.may(Right.PAYLOAD) else {"job"}
     jobs = {topic for topic in asked if _is_job(topic, kinds)}
     tenant = visit.access.tenant

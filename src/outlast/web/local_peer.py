@@ -1,7 +1,7 @@
-"""Which user of this machine has a connection to the page.
+"""Find the user of this machine who has a connection to the page.
 
 A browser sends the cookies of a host to each of its ports, so another user's server on this machine
-may be sent ours. The kernel says whose process the other end of a local connection is.
+may receive ours. The kernel knows whose process is at the other end of a local connection.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Address = tuple[str, int | None]
 
 
 def uid_of(client: Address | None, server: Address | None) -> int | None:
-    """Return the numeric user who has the client's end of a connection.
+    """Return the numeric id of the user at the client's end of a connection.
 
     None: that end is not on this machine, is closed, or the system has no such table.
     """
@@ -32,7 +32,7 @@ def uid_of(client: Address | None, server: Address | None) -> int | None:
 
 
 def _shown(end: Address | None) -> set[str]:
-    """Return how the tables show one end: an address of IPv4 also as one of IPv6."""
+    """Return the forms in which the tables show one end: an IPv4 address also as an IPv6 one."""
     try:
         address = None if end is None else ip_address(end[0])
     except ValueError:
@@ -48,7 +48,7 @@ def _shown(end: Address | None) -> set[str]:
 
 
 def _words(packed: bytes) -> str:
-    """Return an address as the tables show it: as words, in the order of bytes of this machine."""
+    """Return an address as the tables show it: as words, in this machine's byte order."""
     words = [packed[at : at + 4] for at in range(0, len(packed), 4)]
     return "".join(f"{int.from_bytes(word, sys.byteorder):08X}" for word in words)
 

@@ -1,4 +1,5 @@
-"""``/metrics``: what Prometheus reads, for users who may see all tenants (docs/metrics.md)."""
+"""``/metrics``: serve metrics to Prometheus, for users who may see all tenants
+(docs/metrics.md)."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ _exporters = WeakKeyDictionary()
 
 
 async def show_metrics(visit: Visit) -> Response:
-    """Answer with the page; 200 also where the store is away, which it says."""
+    """Answer with the page; 200 even if the store is unreachable, which the page reports."""
     from outlast.metrics.exposition import CONTENT_TYPE
 
     page = await _exporter_of(visit.site).page()

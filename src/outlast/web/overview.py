@@ -1,4 +1,4 @@
-"""``/``: what needs attention, then the queues. Where all is well, one sentence says so."""
+"""``/``: show what needs attention, then the queues. If all is well, one sentence says so."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from outlast.web.visit import Visit
 
 SCHEDULES_MAX = 500  # by name
 DEATHS_SHOWN = 3  # groups of dead jobs
-SLOW_SECONDS = 30.0  # for which is kept what changes once a minute
+SLOW_SECONDS = 30.0  # for which data that changes once a minute is kept
 GRAVE = (Level.PROBLEM, Level.WARNING)
 
 
 async def show_overview(visit: Visit) -> Response:
-    """Show the first page; to users of one tenant, their jobs: this page is about all tenants."""
+    """Show the first page, which is about all tenants; to users of one tenant, show their jobs."""
     if visit.access.tenant is not None:
         return visit.go("/jobs")
     seen = await visit.ask("overview", read_overview)
@@ -65,14 +65,14 @@ async def _read_numbers(store: Store) -> AttemptHistory:
 
 
 async def _judge_schedules(store: Store, now: float) -> list[Finding]:
-    """Return what the doctor finds of schedules: it looks at the ticks of a whole year."""
+    """Return the doctor's findings on schedules: it examines the ticks of a whole year."""
     rows = await store.inspector.schedules(SCHEDULES_MAX)
     facts = Facts(place="", now=now, locks=Locks(path=""), schedules=rows)
     return [one for check in SCHEDULES for one in check(facts)]
 
 
 def find_troubles(seen: Overview, now: float) -> Iterator[Finding]:
-    """Yield what the doctor finds of workers and jobs, and the jobs that have died."""
+    """Yield the doctor's findings on workers and jobs, and a finding on jobs that have died."""
     facts = Facts(
         place="",
         now=now,

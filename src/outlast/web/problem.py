@@ -1,4 +1,4 @@
-"""Why a request is refused, or what went wrong: as a status of HTTP with a title and a sentence."""
+"""Describe a refusal or an error as an HTTP status with a title and a sentence."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ POLICY = (
 
 
 class Problem(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Why a request is refused, or what went wrong: with a status of HTTP. ``retry_after``: in how
-    many seconds it may be tried again."""
+    """A refusal or an error, with an HTTP status. ``retry_after``: the seconds after which the
+    request may be tried again."""
 
     status: int
     title: str
@@ -51,7 +51,7 @@ class Problem(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class WebRefusal(OutlastError):
-    """Raised by an endpoint that refuses: a problem instead of an answer."""
+    """Raised by an endpoint that refuses; it carries the problem."""
 
     def __init__(
         self, status: int, title: str, message: str, retry_after: int | None = None
@@ -74,7 +74,7 @@ _KINDS: tuple[tuple[type[OutlastError], int, str], ...] = (
 
 
 def problem_of(error: OutlastError, cover: Callable[[str], str]) -> Problem:
-    """Return what an error means for a visitor. ``cover``: takes away what is not to be seen."""
+    """Return the problem that an error is for a visitor. ``cover`` hides secrets in texts."""
     if isinstance(error, WebRefusal):
         return msgspec.structs.replace(error.problem, message=cover(error.problem.message))
     text = cover(text_of(error))[:MESSAGE_MAX]
@@ -85,28 +85,28 @@ def problem_of(error: OutlastError, cover: Callable[[str], str]) -> Problem:
 
 
 def answer_for(path: str, problem: Problem) -> Response:
-    """Return an answer for strangers, as what they have asked for answers: a page, or JSON."""
+    """Return an answer for unknown visitors, in the format of the path: a page, or JSON."""
     answer = answer_in_json(problem) if f"{API}/" in path else answer_plainly(problem)
     return say_when(answer, problem)
 
 
 def say_when(answer: Response, problem: Problem) -> Response:
-    """Say in the headers of an answer when it may be tried again, if the problem does."""
+    """Add a Retry-After header to an answer, if the problem has a time."""
     if problem.retry_after is not None:
         answer.headers["retry-after"] = str(problem.retry_after)
     return answer
 
 
 def answer_in_json(problem: Problem) -> Response:
-    """Return what went wrong, and what to do, as a document."""
+    """Return a problem, with what to do, as a document."""
     document = {"schema": SCHEMA, "error": msgspec.to_builtins(problem)}
     body = msgspec.json.format(msgspec.json.encode(document), indent=2)
     return Response(body + b"\n", problem.status, media_type="application/json")
 
 
 def answer_plainly(problem: Problem) -> HTMLResponse:
-    """Return an answer for strangers: nothing but the problem. It asks for no file, so its style is
-    within it, and its policy allows no other."""
+    """Return an answer for unknown visitors: only the problem. It loads no file: its style is
+    inline, and its policy allows nothing else."""
     title = html.escape(problem.title)
     message = _COMMAND.sub(r"<code>\1</code>", html.escape(problem.message))
     page = (

@@ -1,4 +1,4 @@
-"""``/queues``: what waits, who takes it, what hinders it, queue by queue; pause and resume."""
+"""``/queues``: show, by queue, what waits, who takes it, what hinders it; pause and resume."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ async def show_queue(visit: Visit) -> Response:
 
 
 async def find_queues(visit: Visit) -> tuple[Overview, list[QueueView]]:
-    """Return the queues as the last looks have shown them."""
+    """Return the queues as the reader last read them."""
     seen, lately = await visit.ask("overview", read_overview), await read_lately(visit)
     return seen, list_queues(seen, lately)
 
@@ -104,7 +104,7 @@ def _what(form: dict[str, str]) -> tuple[PauseKind, str]:
 
 
 def _back(visit: Visit, kind: PauseKind, name: str) -> Response:
-    """Return to the page of what was paused or resumed."""
+    """Send the browser back to the page of the thing that was paused or resumed."""
     if kind in {PauseKind.QUEUE, PauseKind.TASK}:
         return visit.go(f"/{kind}s/{kind}", name=name)
     return visit.go("/queues")

@@ -1,8 +1,8 @@
-"""The reading side of the store: a few connections that can only read, one look for all who ask.
+"""Read the store over a few read-only connections, with one read for all visitors who ask.
 
-What was read is kept for KEEP_SECONDS: any number of open pages costs the store one look in that
-time. Statements that take longer than a second are ended by the server. A look that fails is
-forgotten at once, and asked again by the next visitor.
+A result is kept for KEEP_SECONDS: any number of open pages costs the store one read in that time.
+The server ends statements that take longer than a second. A read that fails is forgotten at once,
+and tried again for the next visitor.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ T = TypeVar("T")
 CONNECTIONS = 3
 STATEMENT_SECONDS = 1.0
 KEEP_SECONDS = 2.0
-KEPT_MAX = 200  # looks whose results are kept
-_WITHOUT = "without payloads"  # in the key of such a look
+KEPT_MAX = 200  # reads whose results are kept
+_WITHOUT = "without payloads"  # in the key of such a read
 
 
 class _Look:
-    """What was asked for, or is being asked for; since when, and how many seconds it is kept. It
-    belongs to one event loop."""
+    """A read that is done or under way, when it began, and for how many seconds its result is kept.
+    It belongs to one event loop."""
 
     __slots__ = ("began_at", "keep", "loop", "result")
 
@@ -38,12 +38,12 @@ class _Look:
 
 
 class StoreReader:
-    """Looks at one store.
+    """Reads one store.
 
     Attributes:
-        looks: how many went to the store.
-        spent: how many seconds they took, together.
-        forgotten: how often something that was kept was dropped, since it may have changed.
+        looks: how many reads went to the store.
+        spent: how many seconds they took in total.
+        forgotten: how often a kept result was dropped, since it may have changed.
     """
 
     def __init__(self, url: str, clock: Clock, hiding: Hiding | None = None) -> None:
@@ -69,11 +69,11 @@ class StoreReader:
         *,
         payload: bool = True,
     ) -> T:
-        """Return what ``work(store)`` returns, as it was read at most ``keep`` seconds ago.
+        """Return the result of ``work(store)``, read at most ``keep`` seconds ago.
 
-        ``key`` names what is asked for, with all that it depends on: the same key, the same answer.
-        ``payload``: whether who asks has that right; all that ``work`` reads is covered
-        accordingly. A visitor who leaves does not end a look for which others wait.
+        ``key`` names the read, with everything that its result depends on: the same key, the same
+        answer. ``payload``: whether the visitor has that right; all that ``work`` reads is covered
+        accordingly. A visitor who leaves does not end a read for which others wait.
         """
         mine = key if payload else (_WITHOUT, key)
         look = self._kept.get(mine)
@@ -85,13 +85,14 @@ class StoreReader:
         return result
 
     def forget(self, *keys: Hashable) -> None:
-        """Drop what is kept of these looks."""
+        """Drop the kept results of these reads."""
         self.forgotten += 1
         self._drop(keys)
 
     def forget_before(self, at: float) -> None:
-        """Drop what was asked for before then (on the clock that never steps): something has
-        changed. What is kept for longer than usual stays: it follows its own pace."""
+        """Drop results that were requested before ``at`` (on the clock that never steps): something
+        has changed. Results that are kept for longer than usual stay: they follow their own
+        pace."""
         old = [key for key, look in self._kept.items() if look.began_at < at]
         self.forget(*(key for key in old if self._kept[key].keep <= KEEP_SECONDS))
 
@@ -101,7 +102,7 @@ class StoreReader:
             self._kept.pop((_WITHOUT, key), None)
 
     def forget_all(self) -> None:
-        """Drop all that is kept: something was changed."""
+        """Drop all kept results: something was changed."""
         self.forgotten += 1
         self._kept.clear()
 
@@ -136,7 +137,7 @@ class StoreReader:
         return look.result.done() and self._clock.boot() >= look.began_at + look.keep
 
     def _tidy(self) -> None:
-        """Drop what is stale and, of too many, the oldest."""
+        """Drop stale results and, if there are too many, the oldest."""
         old = [key for key, look in self._kept.items() if self._is_stale(look)]
         self._drop(old)
         self._drop(list(self._kept)[: max(0, len(self._kept) - KEPT_MAX)])

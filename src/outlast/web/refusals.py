@@ -1,4 +1,5 @@
-"""``/refusals``: writes of attempts that had lost their job, by verb and worker, newest first."""
+"""``/refusals``: list writes of attempts that had lost their job, by verb and worker, newest
+first."""
 
 from __future__ import annotations
 
@@ -40,7 +41,7 @@ async def show_refusals(visit: Visit) -> Response:
 
 
 async def _read(visit: Visit, before: int | None) -> list[RefusalRow]:
-    """Return the newest refused writes, or those before one of them."""
+    """Return the newest refused writes, or the newest before one of them."""
 
     async def look(store: Store) -> list[RefusalRow]:
         return await store.inspector.refusals(limit=REFUSALS_MAX, before_id=before)
@@ -49,8 +50,8 @@ async def _read(visit: Visit, before: int | None) -> list[RefusalRow]:
 
 
 def _next(chosen: list[RefusalRow], read: list[RefusalRow]) -> int | None:
-    """Return before which the next page begins: behind those that are shown, else behind those
-    that were read; None: nothing follows."""
+    """Return the id before which the next page begins: the last one shown, else the last one read;
+    None: nothing follows."""
     if len(chosen) > ROWS:
         return chosen[ROWS - 1].id
     return read[-1].id if len(read) >= REFUSALS_MAX else None

@@ -1,4 +1,4 @@
-"""The templates: strict (an unknown name is an error, all text is escaped), and what they know."""
+"""Render templates: strict (an unknown name is an error), with all text escaped."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from outlast.web.sparkline import draw_sparkline
 
 
 class MenuEntry(NamedTuple):
-    """A page in the menu. ``by_tenant``: it is there for users of one tenant, too."""
+    """A page in the menu. ``by_tenant``: users of one tenant have it, too."""
 
     path: str
     title: str
@@ -67,35 +67,35 @@ _MEANING = {word: meaning for meaning, words in MEANINGS.items() for word in wor
 
 
 def meaning(word: str) -> str:
-    """Return what a phase, a position or a status means; what is unknown waits."""
+    """Return the meaning of a phase, a position or a status; an unknown word counts as waiting."""
     return _MEANING.get(word, "wait")
 
 
 def outcome_meaning(attempt: Any) -> str:
-    """Return what the outcome of an attempt means: by what it was charged to, if it has ended."""
+    """Return the meaning of an attempt's outcome: by its charge, if it has ended."""
     known = {"running": "run", "completed": "good"}.get(attempt.outcome)
     return known or {Charge.FAILURE: "bad", Charge.LOSS: "care"}.get(attempt.charge, "off")
 
 
 def bounded(number: int, most: int) -> str:
-    """Return a bounded number: ``1,234``, or ``10,000+`` where it has reached its bound."""
+    """Return a bounded number: ``1,234``, or ``10,000+`` if it has reached its bound."""
     return at_least(min(number, most), number >= most)
 
 
 def at_least(number: int, more: object) -> str:
-    """Return a number: ``1,234``, or ``1,234+`` where there may be more."""
+    """Return a number: ``1,234``, or ``1,234+`` if there may be more."""
     return f"{number:,}{'+' if more else ''}"
 
 
 def quiet_zero(number: int, more: object) -> str:
-    """Return a number as ``at_least`` does; a zero is not to draw the eye."""
+    """Return a number as ``at_least`` does, with an inconspicuous zero."""
     text = at_least(number, more)
     return text if number or more else Markup('<span class="none">0</span>')
 
 
 def sentence(text: str, now: float) -> Markup:
-    """Return a sentence of the command line for a page: what is between backquotes is a command,
-    and its times in UTC are shown as all times of the page."""
+    """Return a sentence of the command line for a page: text between backquotes becomes a command,
+    and times in UTC are shown like all times of the page."""
     parts = str(escape(text.replace("….", "…"))).split("`")
     for number, part in enumerate(parts):
         is_command = number % 2 == 1
@@ -107,7 +107,7 @@ def _show_times(text: str, now: float) -> str:
     def show(found: re.Match[str]) -> str:
         try:
             at = datetime.strptime(found[0], "%Y-%m-%d %H:%M:%S UTC").replace(tzinfo=UTC)
-        except ValueError:  # it only looks like a time
+        except ValueError:  # it only resembles a time
             return found[0]
         shown = day_and_time(at.timestamp(), now)
         made = machine_time(at.timestamp())
@@ -117,7 +117,7 @@ def _show_times(text: str, now: float) -> str:
 
 
 def day_and_time(at: float, now: float) -> str:
-    """Return a time in UTC, short: without its day if that is today, without seconds if not."""
+    """Return a short time in UTC: today's without the day, any other without the seconds."""
     try:
         then, today = datetime.fromtimestamp(at, UTC), datetime.fromtimestamp(now, UTC)
     except (OverflowError, ValueError, OSError):
@@ -128,7 +128,7 @@ def day_and_time(at: float, now: float) -> str:
 
 
 def machine_time(at: float) -> str:
-    """Return a time for a script: ISO 8601 in UTC; nothing for one beyond all dates."""
+    """Return a time for a script: ISO 8601 in UTC; "" for a time that is out of range."""
     try:
         return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     except (OverflowError, ValueError, OSError):
@@ -136,8 +136,8 @@ def machine_time(at: float) -> str:
 
 
 def lay_out(text: str) -> str:
-    """Return stored JSON laid out for people, a short value in one line; what is no JSON, as one
-    whose end was cut, as it is. Numbers keep their digits."""
+    """Return stored JSON laid out for people, a short value in one line; a text that is no JSON,
+    such as one whose end was cut, as it is. Numbers keep their digits."""
     try:
         short: str = msgspec.json.format(text, indent=0)
         return short if len(short) <= LINE_MAX else msgspec.json.format(text, indent=2)
@@ -146,7 +146,7 @@ def lay_out(text: str) -> str:
 
 
 def load_templates() -> None:
-    """Compile all templates now, 0.3 s, so that no visitor waits for it."""
+    """Compile all templates now, which takes 0.3 s, so that no visitor waits for it."""
     for name in environment().list_templates():
         environment().get_template(name)
 
@@ -193,5 +193,5 @@ def environment() -> Environment:
 
 
 def render(template: str, values: dict[str, Any]) -> str:
-    """Return a page. What is shown of all pages (base.html) is among the values (visit.py)."""
+    """Return a page. The values include those that base.html shows on all pages (visit.py)."""
     return environment().get_template(template).render(values)

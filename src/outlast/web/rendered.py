@@ -1,7 +1,7 @@
-"""Pages rendered a moment ago, for all tabs that ask for the same.
+"""Keep pages rendered a moment ago, for all tabs that request the same.
 
-When something has changed, each open tab asks again. All of them are answered from one look at the
-store, so the page is rendered once as well: for one user, one address and one state of the reads.
+When something has changed, each open tab loads again. One read of the store answers all of them, so
+the page is rendered once as well: for one user, one address and one state of the reads.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from outlast.base.clock import Clock
 from outlast.web.reader import StoreReader
 
 KEEP_SECONDS = 1.0
-BYTES_MAX = 2 * 1024 * 1024  # of all pages that are kept
+BYTES_MAX = 2 * 1024 * 1024  # of all kept pages
 
 
 class RenderedPage(msgspec.Struct, frozen=True):
-    """A page as it is sent, and its ETag, by which a browser says that it has it."""
+    """A page as it is sent, and its ETag, with which a browser shows that it has the page."""
 
     body: bytes
     tag: str
@@ -35,8 +35,8 @@ _NONE = RenderedPage(b"", "")
 
 
 class RenderedPages:
-    """The pages of one site. A page is used again until the store is looked at again, or
-    something that was read is forgotten: so none shows less than the hint that it follows."""
+    """The pages of one site. A page is used again until the store is read again, or a kept read is
+    forgotten: so no page is older than the hint that it follows."""
 
     def __init__(self, reader: StoreReader, clock: Clock) -> None:
         self._reader = reader
@@ -46,9 +46,9 @@ class RenderedPages:
         self._bytes = 0
 
     def get(self, key: Hashable, make: Callable[[], str], since: int) -> RenderedPage:
-        """Return the page of this key; where there is none, as it is made now. ``since``: the
-        reader's ``forgotten`` before the first look at what the page shows. If something was
-        forgotten meanwhile, others may already have been hinted at what this page lacks."""
+        """Return the page of this key; make it if there is none. ``since``: the reader's
+        ``forgotten`` before the first read for the page. If something was forgotten meanwhile,
+        other tabs may already have a hint of changes that this page lacks."""
         if since != self._reader.forgotten:
             return finish(make())
         state = (self._reader.looks, since)

@@ -1,4 +1,4 @@
-"""Looks whether something has changed, once for all open pages, and only while there are any."""
+"""Check whether something has changed, once for all open pages, and only while there are any."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from outlast.store.protocol import Store
 from outlast.store.rows import StoredJob, WorkerRow
 from outlast.web.reader import StoreReader
 
-LOOK_SECONDS = 0.7  # between two looks at jobs
-SLOW = 3  # looks at jobs for each look at all else, at least
-SLOW_MAX = 14  # and at most, where looks take long:
-SHARE = 0.02  # of the time, that all looks of the page may take
+LOOK_SECONDS = 0.7  # between two reads of jobs
+SLOW = 3  # reads of jobs for each read of all else, at least
+SLOW_MAX = 14  # and at most, if reads take long:
+SHARE = 0.02  # of the time, for all reads of the page
 CLIENTS_MAX = 500
 JOBS_MAX = 500  # watched at once
 LOGS_MAX = 20  # running jobs whose lines are watched at once
 
 
 def _numbers(seen: Overview) -> object:
-    """All numbers, but not how old the oldest job is, which changes while nothing does."""
+    """Return all numbers except the age of the oldest job, which changes by itself."""
     stats = seen.stats
     queues = [each | {"oldest_due_seconds": None} for each in stats["queues"]]
     return stats | {"queues": queues}
@@ -61,8 +61,7 @@ TOPICS = frozenset({"stats", *_ALONE})
 
 
 class LivePage:
-    """An open page of a user, and the topics it asks about. ``ended``: another user's took its
-    place."""
+    """An open page of a user, and its topics. ``ended``: another user's page took its place."""
 
     def __init__(self, topics: frozenset[str], user: str) -> None:
         self.topics, self.user = topics, user
@@ -71,7 +70,7 @@ class LivePage:
 
 
 class Sampler:
-    """Looks at what clients ask about, and hints at changes. It belongs to one event loop."""
+    """Reads the topics of its clients, and hints at changes. It belongs to one event loop."""
 
     def __init__(self, reader: StoreReader, clock: Clock) -> None:
         self._reader = reader
@@ -83,16 +82,16 @@ class Sampler:
         self.stopped = asyncio.Event()
 
     def has_room(self, user: str) -> bool:
-        """Whether a page of this user may be live: there are not too many, or another user, who has
-        more of them, gives one up."""
+        """Whether a page of this user may be live: there are not too many live pages, or another
+        user with more of them gives one up."""
         if len(self._clients) < CLIENTS_MAX:
             return True
         pages = Counter(each.user for each in self._clients)
         return max(pages.values()) > pages[user] + 1
 
     def join(self, topics: frozenset[str], user: str = "") -> LivePage:
-        """Add a client; the first one makes the sampler look. Of too many, one of the user with
-        most is ended."""
+        """Add a client; the first one starts the sampler. If there are too many, end a page of the
+        user with the most."""
         client = LivePage(topics, user)
         self._clients[client] = None
         if len(self._clients) > CLIENTS_MAX:
@@ -119,13 +118,13 @@ class Sampler:
             self._task = None
 
     async def _run(self) -> None:
-        rest, was_away = 0, False  # looks at jobs until the next one at all else
+        rest, was_away = 0, False  # reads of jobs until the next read of all else
         while True:
             changed: set[str] = set()
             try:
                 changed = await self._look(slow=rest == 0 or self._has_new_topic())
                 is_away = False
-            except OutlastError:  # the pages say so themselves, once they ask
+            except OutlastError:  # the pages show that themselves, once they load
                 is_away = True
             if is_away != was_away:
                 self._reader.forget_all()
@@ -134,24 +133,24 @@ class Sampler:
             await self._clock.sleep(LOOK_SECONDS)
 
     def _has_new_topic(self) -> bool:
-        """Whether a client asks about numbers of which none were seen: changes are told from
-        these, so they are not to come late."""
+        """Whether a client has a topic of which no numbers were read: changes are found by
+        comparing with them, so the first read must not come late."""
         return any(TOPICS & client.topics - self._seen.keys() for client in self._clients)
 
     def _choose_rest(self) -> int:
-        """Return how many looks at jobs come before the next one at all else. What pages looked at
-        after the last hint counts, too: it was read because of it."""
+        """Return how many reads of jobs come before the next read of all else. The reads of pages
+        after the last hint count, too: the hint caused them."""
         spent, self._spent = self._reader.spent - self._spent, self._reader.spent
         return min(max(SLOW, math.ceil(spent / SHARE / LOOK_SECONDS)), SLOW_MAX)
 
     def _hint(self, changed: set[str] | None) -> None:
-        """Hint at these topics; None: at all, since the store went away or is back."""
+        """Hint at these topics; None: at all topics, since the store went away or is back."""
         for client in self._clients:
             if changed is None or client.topics & changed:
                 client.hinted.set()
 
     async def _look(self, *, slow: bool) -> set[str]:
-        """Return the topics that have changed since the last look at them."""
+        """Return the topics that have changed since they were last read."""
         wanted = {topic for client in self._clients for topic in client.topics}
         self._seen = {topic: mark for topic, mark in self._seen.items() if topic in wanted}
         rows, changed = await self._look_at_jobs({topic for topic in wanted if ":" in topic})
@@ -162,13 +161,13 @@ class Sampler:
         return changed | logs | await self._look_at_all_else(wanted)
 
     async def _look_at_all_else(self, wanted: set[str]) -> set[str]:
-        """Look at what is of no job. What pages have read before is forgotten if it has changed:
-        those that are hinted at it see it."""
+        """Read all topics except jobs. If one has changed, the earlier reads of pages are
+        forgotten, so that pages that get the hint see the change."""
         began_at = self._clock.boot()
         changed = await self._look_at_all() if "stats" in wanted else set()
         for topic in sorted(wanted & _ALONE.keys()):
             if topic == "workers" and "stats" in wanted:
-                continue  # they were among all
+                continue  # they were read with all others
             self._reader.forget(("topic", topic))
             if self._note(topic, await self._reader.ask(("topic", topic), _ALONE[topic])):
                 changed.add(topic)
@@ -177,7 +176,7 @@ class Sampler:
         return changed
 
     async def _look_at_all(self) -> set[str]:
-        """Look at numbers and workers; pages that ask for them now are shown the same look."""
+        """Read numbers and workers; pages that load now are shown the same read."""
         self._reader.forget("overview")
         seen = await self._reader.ask("overview", read_overview)
         changed = {"stats"} if self._note("stats", _numbers(seen)) else set()
@@ -186,7 +185,7 @@ class Sampler:
         return changed
 
     def _watched(self) -> list[int]:
-        """Return the jobs to look at: each page's first one, then each one's second, and so on, so
+        """Return the jobs to read: each page's first job, then each page's second, and so on, so
         that no page takes the places of others."""
         asked = [sorted(topic for topic in each.topics if ":" in topic) for each in self._clients]
         rounds = (topic for turn in zip_longest(*asked) for topic in turn if topic is not None)
@@ -207,7 +206,7 @@ class Sampler:
         return rows, {f"job:{one}" for one in changed}
 
     async def _look_at_logs(self, ids: list[int]) -> set[str]:
-        """Look at what running jobs print: of one that has ended nothing is added."""
+        """Read the output of running jobs: a job that has ended prints nothing more."""
         changed: set[str] = set()
         for one in ids[:LOGS_MAX]:
             if self._note(f"logs:{one}", await self._read_logs(one)):
@@ -222,7 +221,7 @@ class Sampler:
         )
 
     def _note(self, topic: str, found: object) -> bool:
-        """Note what was seen; return whether it is other than before."""
+        """Note a topic's value; return whether it has changed."""
         mark = hash(msgspec.msgpack.encode(found))
         known = self._seen.get(topic)
         self._seen[topic] = mark
@@ -230,5 +229,5 @@ class Sampler:
 
 
 def _standing(row: StoredJob) -> object:
-    """Return what the page of a job shows of its row, without what is large."""
+    """Return the parts of a job's row that its page shows, without large columns."""
     return msgspec.structs.replace(row, args="")

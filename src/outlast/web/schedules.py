@@ -1,4 +1,4 @@
-"""``/schedules``: when each of them fires next; pause, resume, trigger."""
+"""``/schedules``: show when each schedule fires next; pause, resume, trigger."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ async def show_schedule(visit: Visit) -> Response:
 
 
 def _ticks(row: ScheduleRow, shown: Schedule, now: float) -> list[tuple[float, str]]:
-    """Return the next ticks, each with what the clocks of its zone will show."""
+    """Return the next ticks, each with its local time in the schedule's zone."""
     if shown.malformed is not None:
         return []
     spec = spec_of(row)
@@ -57,12 +57,12 @@ def _ticks(row: ScheduleRow, shown: Schedule, now: float) -> list[tuple[float, s
 
 
 async def pause(visit: Visit) -> Response:
-    """Fire no tick until it is resumed."""
+    """Stop a schedule from firing until it is resumed."""
     return await _set(visit, paused=True)
 
 
 async def resume(visit: Visit) -> Response:
-    """Fire ticks again."""
+    """Let a schedule fire again."""
     return await _set(visit, paused=False)
 
 

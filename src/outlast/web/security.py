@@ -1,9 +1,9 @@
-"""What each request has to pass, and what each answer says to the browser.
+"""Check each request, and set the security headers of each answer.
 
 A page that can requeue jobs is a target: of other sites that make a browser send a form, and of
-names that are made to resolve to this address (DNS rebinding). So the Host has to be known, and
-what changes something has to come from a page of the same origin. No answer allows another origin
-to read it, no page can be put into a frame, and no script runs that is not ours.
+names that are made to resolve to this address (DNS rebinding). So the Host has to be known, and a
+request that changes something has to come from a page of the same origin. No answer allows another
+origin to read it, no page can be put into a frame, and no script runs that is not ours.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ class SecurityGuard:
     """The outermost layer of the application."""
 
     def __init__(self, app: ASGIApp, hosts: frozenset[str]) -> None:
-        """``hosts``: names by which the page may be asked for; ``*``: any. Addresses and localhost
-        always may: no foreign site has a name there."""
+        """``hosts``: names by which the page may be requested; ``*``: any. Addresses and localhost
+        are always allowed: no foreign site has them as its name."""
         self._app = app
         self._hosts = hosts
 
@@ -86,8 +86,8 @@ class SecurityGuard:
 
 
 def is_same_origin(headers: Headers) -> bool:
-    """Whether a request comes from a page of ours, or from no page at all. Of a header that is
-    there twice, both have to say so."""
+    """Whether a request comes from a page of ours, or from no page at all. If a header occurs
+    twice, both values have to show that."""
     if sites := headers.getlist("sec-fetch-site"):
         return OWN_SITES.issuperset(sites)
     origins, host = headers.getlist("origin"), headers.get("host", "").lower()

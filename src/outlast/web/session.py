@@ -1,4 +1,4 @@
-"""Who may come in by ``outlast web``: by a link, by a proxy's header, or anyone. By a password:
+"""Sign users in to ``outlast web``: by a link, by a proxy's header, or anyone. By a password:
 ``sign_in.py``."""
 
 from __future__ import annotations
@@ -33,46 +33,48 @@ def local_user() -> str:
 
 
 def same(one: str, other: str) -> bool:
-    """Whether two secrets are the same, in a time that does not depend on how far they are."""
+    """Whether two secrets are equal, in a time that does not depend on where they differ."""
     return hmac.compare_digest(one.encode(), other.encode())
 
 
 class Users(Protocol):
-    """Who may come in."""
+    """Decides who may use the page."""
 
     def judge(self, request: Request) -> Access | Awaitable[Access | None] | None:
-        """Return who a request is of; None: a stranger."""
+        """Return the user of a request; None: an unknown visitor."""
         ...
 
     def refuse(self, request: Request) -> Response | None:
-        """Answer a stranger; None: a plain refusal."""
+        """Return the answer to an unknown visitor; None: a plain refusal."""
         ...
 
 
 class LinkSessions:
-    """Lets in whom the terminal lets in: its link works once, and leaves a cookie in the browser.
+    """Lets in a visitor with the link from the terminal: it works once, and leaves a cookie.
 
-    A browser sends that cookie to each port of the host, so also to the server of another user of
-    this machine. A session is of the user whose process opened the link: from another one it does
-    not count, nor does that of a browser elsewhere count from this machine.
+    A browser sends that cookie to each port of the host, and so to the server of another user of
+    this machine. A session belongs to the user whose process opened the link: another user's
+    process cannot use it, and a session that was opened on another machine does not count on this
+    one.
 
-    ``token`` is that of the next link; ``on_used`` is called when one was used, to print another.
+    ``token`` is the token of the next link; ``on_used`` is called when a link was used, to print
+    the next.
     """
 
     def __init__(self) -> None:
         self.token = draw_secret()
         self.on_used: Callable[[], None] = lambda: None
-        self._sessions: list[tuple[str, int | None]] = []  # and whose it is, on this machine
+        self._sessions: list[tuple[str, int | None]] = []  # a cookie, and its user on this machine
         self._access = Access(local_user(), can=EVERYTHING)
 
     def judge(self, request: Request) -> Access | None:
-        """Return who has a cookie of ours."""
+        """Return the user of one of our cookies."""
         shown = _cookies(request, _cookie_of(request))
         users = [uid for one, uid in self._sessions if any(same(value, one) for value in shown)]
         return self._access if users and _user_of(request) in users else None
 
     def refuse(self, request: Request) -> Response | None:
-        """Take a link that was not used yet; refuse others."""
+        """Accept a link that was not used yet; refuse others."""
         given = request.query_params.get("token", "")
         if request.method != "GET" or not same(given, self.token):
             said = "Open the link that `outlast web` has printed. It works once; this browser keeps"
@@ -88,13 +90,13 @@ class LinkSessions:
 
 
 def _cookie_of(request: Request) -> str:
-    """Return the name of our cookie: cookies are of a host, and each port has its own page."""
+    """Return our cookie's name, made from the port: a host's ports share cookies, not pages."""
     return f"outlast-{request.url.port or 0}"
 
 
 def _cookies(request: Request, name: str) -> list[str]:
-    """Return the values of a cookie. They are read as they are: Python's own reader takes seconds
-    for a long quoted value."""
+    """Return the values of a cookie, without decoding: Python's own parser takes seconds for a long
+    quoted value."""
     pairs = (
         pair.strip().partition("=")
         for header in request.headers.getlist("cookie")
@@ -104,16 +106,16 @@ def _cookies(request: Request, name: str) -> list[str]:
 
 
 def _user_of(request: Request) -> int | None:
-    """Return the user of this machine who sends a request; None: it comes from elsewhere."""
+    """Return the user of this machine who sends a request; None: it comes from another machine."""
     client = request.client
     return uid_of(None if client is None else (client.host, client.port), request.scope["server"])
 
 
 class ProxyUsers:
-    """Lets in whom a proxy has let in: it sets a header, which counts from its address alone.
+    """Lets in users whom a proxy has let in: it sets a header, which counts only from its address.
 
-    ``secret``: what the proxy sends as ``X-Outlast-Proxy``. Without one, each process at an address
-    of ``networks`` may name a user.
+    ``secret``: the value that the proxy sends as ``X-Outlast-Proxy``. Without a secret, any process
+    at an address of ``networks`` may name a user.
     """
 
     def __init__(self, header: str, networks: Sequence[Network], secret: str = "") -> None:
@@ -122,7 +124,8 @@ class ProxyUsers:
         self._secret = secret
 
     def judge(self, request: Request) -> Access | None:
-        """Return who the proxy says it is. Of two such headers, one is not the proxy's."""
+        """Return the user whom the proxy names; none if there are two such headers: one is
+        forged."""
         users = request.headers.getlist(self._header)
         if len(users) != 1 or not users[0].strip() or request.client is None:
             return None
@@ -139,7 +142,7 @@ class ProxyUsers:
 
 
 def is_within(host: str, networks: Sequence[Network]) -> bool:
-    """Whether an address is of one of these networks; a name is of none."""
+    """Whether an address is in one of these networks; a name is in none."""
     try:
         address = ip_address(host)
     except ValueError:
@@ -148,10 +151,10 @@ def is_within(host: str, networks: Sequence[Network]) -> bool:
 
 
 class Anyone:
-    """Lets everyone in: what ``--no-auth`` asks for."""
+    """Lets everyone in, for ``--no-auth``."""
 
     def judge(self, request: Request) -> Access | None:
-        """Return the same for all."""
+        """Return the same user for all requests."""
         return Access(ANYONE, can=EVERYTHING)
 
     def refuse(self, request: Request) -> Response | None:

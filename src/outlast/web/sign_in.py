@@ -1,10 +1,10 @@
-"""Who may come in by a password (HTTP Basic), and what a guess costs.
+"""Sign users in by a password (HTTP Basic), and make guesses expensive.
 
-A browser sends the password with each request, and a check takes some tenths of a second. So one
-that was right is known again by a keyed digest, in memory alone. Other passwords are checked one
-after another in a thread: any number of guesses takes one processor and 16 MiB, and no answer to
-anyone who is signed in waits for them. Where too many wait, a network that more of them come from
-gives way to one with fewer: a flood from some networks keeps no one in another one out.
+A browser sends the password with each request, and a check takes some tenths of a second. So a
+password that was right is recognized by a keyed digest, kept only in memory. Other passwords are
+checked one after another in a thread: any number of guesses takes one processor and 16 MiB, and
+signed-in users never wait for them. If too many requests wait, a network with more of them gives
+way to one with fewer: a flood from some networks cannot keep out users in another.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ from outlast.web.problem import Problem, WebRefusal, answer_plainly
 from outlast.web.session import Network, is_within
 
 REALM = 'Basic realm="Outlast", charset="UTF-8"'
-WAITING_MAX = 20  # requests whose password is to be checked
+WAITING_MAX = 20  # requests that wait for a check of their password
 
 
 class PasswordQueue:
-    """Who may check a password next: one at a time, in their order, WAITING_MAX with the one whose
-    turn it is.
+    """The queue for checks of passwords: one check at a time, in order of arrival, at most
+    WAITING_MAX requests including the current one.
 
-    A newcomer to a full queue takes the place of the last one of the most crowded network, if that
-    has more in it than its own would have then ("longest queue drop": McKenney, Stochastic Fairness
-    Queueing, 1990).
+    A newcomer to a full queue takes the place of the last request of the most crowded network, if
+    that network has more in the queue than the newcomer's own would have then ("longest queue
+    drop": McKenney, Stochastic Fairness Queueing, 1990).
     """
 
     def __init__(self) -> None:
@@ -68,7 +68,7 @@ class PasswordQueue:
         except asyncio.CancelledError:
             if turn.cancelled():
                 self._waiting = [each for each in self._waiting if each[1] is not turn]
-            elif turn.exception() is None:  # its turn came together with the end of its request
+            elif turn.exception() is None:  # its turn came just as its request ended
                 self._pass_on()
             raise
 
@@ -89,25 +89,27 @@ class PasswordQueue:
 
 
 class PasswordUsers:
-    """Lets in who has a password in the file: lines ``USER:HASH``, as ``passwords.py`` writes them.
+    """Lets in users with a password in the file: lines ``USER:HASH``, as ``passwords.py`` writes
+    them.
 
-    ``proxies``: networks of proxies, which name the address that a request has come from.
+    ``proxies``: networks of proxies, which pass on the client's address.
     """
 
     def __init__(
         self, path: Path, proxies: Sequence[Network] = (), *, clock: Clock = SYSTEM
     ) -> None:
-        """Raises ConfigError where the file cannot be used, or others may read it."""
+        """Raises ConfigError if the file cannot be used, or others may read it."""
         self._users = read_users(path)
         self._decoy = decoy_for(next(iter(self._users.values())).cost)
         self._proxies = proxies
         self._guesses = Guesses(clock)
         self._key = secret_bytes(32)
-        self._known: dict[str, bytes] = {}  # user -> the mark of the right password
+        self._known: dict[str, bytes] = {}  # user -> the digest of the right password
         self._queue = PasswordQueue()
 
     async def judge(self, request: Request) -> Access | None:
-        """Return the user whose password is right; None: it is wrong. WebRefusal: too many were."""
+        """Return the user whose password is right; None: it is wrong. WebRefusal after too many
+        guesses."""
         user, password = _credentials(request.headers.get("authorization", ""))
         if not password:
             return None
@@ -154,8 +156,8 @@ class PasswordUsers:
 
 
 def address_of(request: Request, proxies: Sequence[Network]) -> str:
-    """Return the client's address: behind proxies, the one that the outermost trusted proxy has
-    seen. What stands before it in X-Forwarded-For may be forged."""
+    """Return the client's address: behind proxies, the address that the outermost trusted proxy has
+    seen. Addresses before it in X-Forwarded-For may be forged."""
     peer = "" if request.client is None else request.client.host
     written = ",".join(request.headers.getlist("x-forwarded-for"))
     for before in reversed([part.strip() for part in written.split(",") if part.strip()]):

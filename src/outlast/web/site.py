@@ -1,4 +1,4 @@
-"""The settings of one dashboard, as its pages use them."""
+"""Hold the settings of one dashboard, as its pages use them."""
 
 from __future__ import annotations
 
@@ -28,21 +28,22 @@ STREAM_SECONDS = 15.0
 
 
 class Site:
-    """One dashboard: its store, who may come in, and how it looks.
+    """One dashboard: its store, its users, and its appearance.
 
     Attributes:
         reader: the reading side of the store.
-        pages: those rendered a moment ago.
+        pages: the pages rendered a moment ago.
         bulk: carries out actions on many jobs.
-        judge: tells who a request is of.
-        refuse: what a stranger is answered, instead of a plain refusal.
-        name, colour: of the place, shown on each page, so that production looks like production.
-        hiding: what is not shown in payloads, output and messages.
-        hosts: names by which the page may be asked for; ``*``: any.
-        read_only: nothing may be changed, by any user.
-        encryption_of: ``Payloads.encryption`` of the application that has a task, if it is known.
-        stream_seconds: for which hints are sent in one answer. A server that is to stop waits for
-            open answers; one that ends them itself (``stop_streams``) may let them last.
+        judge: returns the user of a request.
+        refuse: returns the answer to an unknown visitor, instead of a plain refusal.
+        name, colour: of the installation, shown on each page, so that production looks like
+            production.
+        hiding: hides secrets in payloads, output and messages.
+        hosts: names by which the page may be requested; ``*``: any.
+        read_only: no user may change anything.
+        encryption_of: ``Payloads.encryption`` of a task's application, if it is known.
+        stream_seconds: for how long one answer sends hints. A server that stops waits for open
+            answers; one that ends them itself (``stop_streams``) may let them last.
     """
 
     def __init__(
@@ -76,13 +77,13 @@ class Site:
         self.bulk = BulkRunner(self.writer, clock, read_only=read_only)
 
     async def writer(self) -> Store:
-        """Return the store for actions. StoreError where there is none: opening it would create it,
+        """Return the store for actions. StoreError if there is none: opening it would create it,
         and a typing error in a path must not create a queue."""
         await self.reader.ask("store id", lambda store: store.store_id())
         return await self._writers.store()
 
     def sampler(self) -> Sampler:
-        """Return what looks for the clients of the running loop."""
+        """Return the sampler for the clients of the running loop."""
         loop = asyncio.get_running_loop()
         if loop not in self._samplers:
             self._samplers[loop] = Sampler(self.reader, self.clock)
@@ -98,7 +99,7 @@ class Site:
         return self._hiding.is_needed
 
     def covering(self, *, payload: bool) -> Covering:
-        """Return what takes from rows what visitors with, or without, this right may not see."""
+        """Return the covering for visitors with, or without, this right."""
         return Covering(self._hiding, payload=payload)
 
     async def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Bars of numbers, step by step, as one picture of two paths: a page may show hundreds of them."""
+"""Draw numbers as bars, step by step, in one picture of two paths: a page may show hundreds."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ HEIGHT, WIDTH, BAR = 24, 3, 2  # of the picture, of a step, of the bar in it
 
 
 def draw_sparkline(attempts: Sequence[int], failed: Sequence[int], label: str) -> Markup:
-    """Return attempts that ended, step by step, and those of them that went wrong, from their foot.
-    ``label`` says what they are of."""
+    """Return a picture of ended attempts, step by step, with the failed part of each bar at its
+    foot. ``label`` names their subject."""
     most = max(attempts, default=0)
     said = f"{label}: {sum(attempts)} ended, {sum(failed)} did not complete, at most {most} a step"
     return Markup(  # noqa: S704  # numbers, and a label that is escaped
@@ -22,7 +22,7 @@ def draw_sparkline(attempts: Sequence[int], failed: Sequence[int], label: str) -
 
 
 def _bars(kind: str, numbers: Sequence[int], most: int) -> str:
-    """Return a bar for each number, where there is any; ``most`` is as high as the picture."""
+    """Return a bar for each number above zero; ``most`` is as high as the picture."""
     bars = {number: _bar(number, max(1, most)) for number in set(numbers) if number}
     drawn = [f"M{n * WIDTH} {HEIGHT}{bars[one]}" for n, one in enumerate(numbers) if one]
     return f'<path class="{kind}" d="{"".join(drawn)}"/>' if drawn else ""

@@ -1,4 +1,4 @@
-"""``/system``: the store, its schema, what it stands on, and what the doctor finds."""
+"""``/system``: show the store, its schema, its surroundings, and the doctor's findings."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SHOWN: dict[str, str] = {
 
 
 async def show_system(visit: Visit) -> Response:
-    """Show the facts of the store, and what the doctor finds."""
+    """Show the facts of the store, and the doctor's findings."""
 
     async def look(store: Store) -> SystemReport:
         return await read_system(store, visit.site.clock)

@@ -1,4 +1,4 @@
-"""``/tasks``: what became of attempts, how long they took, and who knows the task."""
+"""``/tasks``: show how attempts ended, how long they took, and which workers know the task."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ async def show_tasks(visit: Visit) -> Response:
 
 
 async def show_task(visit: Visit) -> Response:
-    """Show one task: what became of its attempts, how long they took, and who runs it."""
+    """Show one task: how its attempts ended, how long they took, and which workers run it."""
     name = require_name(visit.query, "name")
     found = next((one for one in await find_tasks(visit, name) if one.name == name), None)
     if found is None:
@@ -53,7 +53,7 @@ async def show_task(visit: Visit) -> Response:
 
 
 async def find_tasks(visit: Visit, name: str | None = None) -> list[TaskView]:
-    """Return the tasks as the last looks have shown them; of a name, the last hour of no other."""
+    """Return the tasks as last read; with a name, the last hour of only that task."""
     seen = await visit.ask("overview", read_overview)
     history = await visit.ask(
         ("history by task", name), lambda store: _read_history(store, name), KEEP_SECONDS
@@ -70,7 +70,7 @@ async def _read_outcomes(store: Store, name: str) -> AttemptHistory:
 
 
 def describe_quantile(buckets: list[int], part: float) -> str:
-    """Return below which bound this part lies: ``≤ 5 s``."""
+    """Return the bound below which this part lies: ``≤ 5 s``."""
     bound = find_quantile(buckets, part)
     if bound is None:
         return "–"  # noqa: RUF001
@@ -78,8 +78,8 @@ def describe_quantile(buckets: list[int], part: float) -> str:
 
 
 def _buckets(task: TaskView) -> list[tuple[str, int, float]]:
-    """Return the durations of the last hour, from the shortest to the longest that there were: up
-    to what, how many, and as a part of the most."""
+    """Return the durations of the last hour, from the shortest to the longest bucket in use: its
+    bound, its count, and the count as a fraction of the largest one."""
     if task.series is None or not any(task.series.durations):
         return []
     most = max(task.series.durations)

@@ -1,8 +1,8 @@
-"""The attempts of a job as a drawing: one bar each, on one axis of time, and refused late writes.
+"""Draw the attempts of a job: one bar each, on one time axis, and refused late writes.
 
-Numbers only: the template writes them as SVG, whose shapes may stand where style attributes may
-not. Time between attempts that is much longer than they are would leave bars of no width, so each
-gap that is longer than all attempts together is drawn shorter, as a break.
+Numbers only: the template writes them as SVG, whose shapes are allowed where style attributes are
+not. Gaps that are much longer than the attempts would leave bars without width, so a gap that is
+longer than all attempts together is drawn shorter, as a break.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ TICKS_MAX = 40
 
 
 class Bar(msgspec.Struct, frozen=True, kw_only=True):
-    """One attempt: from ``x`` over ``width``; ``saved``: where its last checkpoint was."""
+    """One attempt: from ``x`` over ``width``; ``saved``: the position of its last checkpoint."""
 
     x: float
     width: float
@@ -52,7 +52,7 @@ class _Span(msgspec.Struct):
 
 
 def draw_timeline(details: JobDetails) -> JobTimeline | None:
-    """Return the drawing; None where nothing was attempted."""
+    """Return the drawing; None if the job has no attempts."""
     spans = [
         _Span(one.started_at, max(one.started_at, one.ended_at), one)
         for one in list_attempts(details)
@@ -67,7 +67,7 @@ def draw_timeline(details: JobDetails) -> JobTimeline | None:
 
 
 def list_attempts(details: JobDetails) -> list[AttemptRow]:
-    """Return the closed attempts, and the one that runs (as if it ended now) or has completed."""
+    """Return the closed attempts, and the running (as if it ended now) or completed one."""
     row, closed = details.row, details.attempts
     is_open = row.state in {State.RUNNING, State.COMPLETED} and row.token is not None
     if not is_open or row.started_at is None or any(one.token == row.token for one in closed):
@@ -88,7 +88,7 @@ def list_attempts(details: JobDetails) -> list[AttemptRow]:
 
 
 def _age(row: StoredJob, now: float) -> float | None:
-    """Return how old the last checkpoint is, if the attempt that runs or has completed made it."""
+    """Return the age of the last checkpoint, if the running or completed attempt made it."""
     saved, began = row.checkpoint_at, row.started_at
     if saved is None or began is None or saved < began:
         return None
@@ -102,12 +102,12 @@ def _last_moment(spans: list[_Span], late: list[RefusalRow]) -> float:
 
 
 class _Axis:
-    """Where a moment is drawn."""
+    """The time axis, with shortened gaps."""
 
     def __init__(self, spans: list[_Span], ended: float) -> None:
         self.ended = ended
         busy = sum(one.ended - one.began for one in spans) or 1.0
-        most = busy / len(spans)  # what a gap is drawn as, at most
+        most = busy / len(spans)  # the longest that a gap is drawn
         self._pieces: list[tuple[float, float, float]] = []  # began, ended, drawn as
         cursor, self._drawn = spans[0].began, 0.0
         cuts: list[float] = []
@@ -130,7 +130,7 @@ class _Axis:
         self._drawn += drawn
 
     def at(self, moment: float) -> float:
-        """Return where a moment is drawn, of 0 to WIDTH."""
+        """Return the position of a moment, from 0 to WIDTH."""
         drawn = 0.0
         for began, ended, length in self._pieces:
             if moment >= ended:

@@ -1,7 +1,7 @@
-"""One request: who asks, with which rights, and what an endpoint needs to answer.
+"""Wrap one request: its user, the user's rights, and what an endpoint needs to answer.
 
-All links are relative (``../jobs``): so the page works below any prefix, also where a proxy takes
-that prefix away and says nothing of it.
+All links are relative (``../jobs``), so the page works below any prefix, even if a proxy strips
+that prefix without a header about it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from outlast.web.site import Site
 T = TypeVar("T")
 
 BODY_MAX = 64 * 1024  # bytes
-BODY_SECONDS = 20.0  # in which all of it has to be here
+BODY_SECONDS = 20.0  # within which all of it has to arrive
 FIELDS_MAX = 100
 
 
@@ -47,7 +47,7 @@ class Visit:
 
     @property
     def query(self) -> dict[str, str]:
-        """What the URL asks for; what is empty is left out."""
+        """The parameters in the URL; empty ones are left out."""
         return {name: value for name, value in self.request.query_params.items() if value}
 
     def may(self, right: str) -> bool:
@@ -60,31 +60,33 @@ class Visit:
             raise WebRefusal(403, "Not allowed", f"{self.access.user} lacks the right {right}.")
 
     def link(self, path: str, **query: Any) -> str:
-        """Return the relative address of a path as ``/jobs/17``; what is None is left out."""
+        """Return the relative address of a path such as ``/jobs/17``; parameters that are None are
+        left out."""
         asked = urlencode({name: value for name, value in query.items() if value is not None})
         return self.root + path.removeprefix("/") + (f"?{asked}" if asked else "")
 
     async def ask(
         self, key: Hashable, work: Callable[[Store], Awaitable[T]], keep: float = KEEP_SECONDS
     ) -> T:
-        """Return what ``work(store)`` returns, as the page's reader has read it at most ``keep``
-        seconds ago. What this visitor may not see is not in the rows that it reads."""
+        """Return the result of ``work(store)``, read by the page's reader at most ``keep`` seconds
+        ago. The rows that it reads lack what this visitor may not see."""
         return await self.site.reader.ask(key, work, keep, payload=self.may(Right.PAYLOAD))
 
     def cover(self, row: T) -> T:
-        """Return a row that was read in another way as this visitor may see it."""
+        """Return a row that was read without ``ask``, covered for this visitor."""
         return self.site.covering(payload=self.may(Right.PAYLOAD)).cover(row)
 
     async def act(self, work: Callable[[Store], Awaitable[T]]) -> T:
-        """Change something; what was read before is forgotten. Of what ``work`` returns the visitor
-        sees what is not to be hidden; ``work`` itself has rows as they are, to act on."""
+        """Change something; earlier reads are forgotten. ``work`` acts on uncovered rows; its
+        result is covered for the visitor."""
         try:
             return self.cover(await work(await self.site.writer()))
         finally:
             self.site.reader.forget_all()
 
     async def body(self) -> bytes:
-        """Return what was sent. Refuses more than BODY_MAX bytes, and what takes too long."""
+        """Return the request's body. Refuses more than BODY_MAX bytes, and a body that takes too
+        long."""
         body = bytearray()
         try:
             async with asyncio.timeout(BODY_SECONDS):
@@ -101,7 +103,7 @@ class Visit:
         return bytes(body)
 
     async def form(self) -> dict[str, str]:
-        """Return the fields of a form that was sent. Refuses what ``body`` does."""
+        """Return the fields of the form in the body. Refuses what ``body`` refuses."""
         text = (await self.body()).decode("utf-8", "replace")
         try:
             return dict(parse_qsl(text, max_num_fields=FIELDS_MAX))
@@ -109,8 +111,8 @@ class Visit:
             raise WebRefusal(400, "Not valid", "The form has too many fields.") from None
 
     def show(self, template: str, *, status: int = 200, **values: Any) -> Response:
-        """Return a page, or that the one that the browser has (by its ETag) is still right. Each
-        template knows ``visit``, ``site``, ``link`` and ``now`` besides the values."""
+        """Return a page, or a 304 if the browser's copy (by its ETag) is current. Each template
+        gets ``visit``, ``site``, ``link`` and ``now`` besides the values."""
         page = self._rendered(template, values, status)
         if status == 200 and self.request.headers.get("if-none-match") == page.tag:  # noqa: PLR2004
             return Response(status_code=304, headers={"etag": page.tag})
@@ -118,7 +120,8 @@ class Visit:
         return Response(page.body, status, headers)
 
     def _rendered(self, template: str, values: dict[str, Any], status: int) -> RenderedPage:
-        """Return the page, perhaps as rendered for another tab of this user from the same reads."""
+        """Return the page, perhaps the one rendered for another tab of this user from the same
+        reads."""
         access, asked = self.access, str(self.request.query_params)
         key = (template, self.path, asked, access.user, access.can, access.tenant)
         known = {"visit": self, "site": self.site, "link": self.link, "now": self.now}

@@ -1,4 +1,5 @@
-"""``/workers`` and ``/workers/3``: how each of them is, what it holds, what it cannot; drain."""
+"""``/workers`` and ``/workers/3``: show each worker's health, its jobs and what it fails at;
+drain."""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ TEXT_MAX = 200
 
 
 class WorkerView(msgspec.Struct, frozen=True, kw_only=True):
-    """A worker as pages show it. ``health``: as ``availability.health`` says; ``unheard``: seconds
+    """A worker as pages show it. ``health``: from ``availability.health``; ``unheard``: seconds
     since its last heartbeat; ``refused``: its writes of the last day that the store refused."""
 
     row: WorkerRow
@@ -37,7 +38,7 @@ class WorkerView(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def status(self) -> str:
-        """The one word that says most: what is wrong, else what its row says."""
+        """The most telling word: what is wrong, else the status on its row."""
         if self.health in {"dead", "silent", "failing"}:
             return self.health
         asked = self.row.drain_requested and self.row.status.value == "active"
@@ -45,7 +46,7 @@ class WorkerView(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def age(self) -> float:
-        """The time since its last beat as a part of its lease, at most 1."""
+        """The time since its last beat as a fraction of its lease, at most 1."""
         return min(1.0, self.unheard / self.row.lease) if self.row.lease > 0 else 1.0
 
 
@@ -82,7 +83,7 @@ def _left_at(row: WorkerRow) -> float:
 
 
 class WorkerPage(msgspec.Struct, frozen=True):
-    """What the page of a worker shows. ``more``: it runs more jobs than are listed."""
+    """The content of a worker's page. ``more``: it runs more jobs than are listed."""
 
     workers: WorkerList
     held: list[StoredJob]
@@ -129,7 +130,7 @@ async def _read_worker(store: Store, number: int) -> WorkerPage:
 
 
 async def drain(visit: Visit) -> Response:
-    """Ask a worker to take nothing more, end what it runs, and leave."""
+    """Ask a worker to take no more jobs, finish the running ones, and leave."""
     number: int = visit.request.path_params["worker_id"]
 
     async def act(store: Store) -> object:

@@ -46,10 +46,10 @@ from outlast.worker.worker import Worker
 
 STATEMENT_SECONDS_MAX = 30.0
 PRESENCE_SECONDS_MIN = 1.0
-IDLE_SECONDS = 10.0  # that a connection is kept which is not the exchange's
+IDLE_SECONDS = 10.0  # before an unused connection is closed, except the exchange's
 PLACEHOLDER_FD = -1  # filled in at each spawn
 SCHEDULES_LOOKED_AT = 500
-ROWS_LOOKED_AT = 1_000  # of a queue that may have no job
+ROWS_LOOKED_AT = 1_000  # when checking whether a queue has jobs
 
 
 def unique_name(clock: Clock = SYSTEM) -> str:
@@ -60,11 +60,12 @@ def unique_name(clock: Clock = SYSTEM) -> str:
 async def open_main_store(
     url: str, lease: float, wakeup: str | None = None, **options: Any
 ) -> Store:
-    """Return the store for a worker's main loop, opened. With a messenger it sends no NOTIFY.
+    """Open the store for a worker's main loop. With a messenger it sends no NOTIFY.
 
-    Of its two connections one is the exchange's, and one is the reaper's and all others': what they
-    do there waits for no row, and the pruner's batches are short. It is there only while a worker
-    watches, or has something else to do than to run jobs. ``options``: more of it.
+    It has two connections: one is reserved for the exchange, the other serves the reaper and all
+    other duties: their statements wait for no row lock, and the pruner's batches are short. The
+    second connection is open only while a worker watches, or has other work than running jobs.
+    ``options``: further options of the store.
     """
     store = open_store(
         url,
@@ -80,12 +81,12 @@ async def open_main_store(
 
 
 def _statement_timeout(lease: float) -> float:
-    """Return the seconds for a statement: work of the server after the lease's end is useless."""
+    """Return the seconds for a statement: the server's work after the lease's end is useless."""
     return min(STATEMENT_SECONDS_MAX, lease / 2)
 
 
 async def open_beating_store(url: str, lease: float, lock: LockFile | None) -> Store:
-    """Return a store of its own for the heartbeat, opened."""
+    """Open a separate store for the heartbeat."""
     store = open_store(url, statement_timeout=_statement_timeout(lease), lock=lock)
     await store.open()
     return store
@@ -94,7 +95,7 @@ async def open_beating_store(url: str, lease: float, lock: LockFile | None) -> S
 async def wakeup_for(
     url: str, wakeup: str | None, store: Store, settings: WorkerSettings, clock: Clock
 ) -> Wakeup:
-    """Return the wake-up that announces new jobs: the messenger, or the store's own way."""
+    """Return the wake-up that announces new jobs: the messenger's or the store's own."""
     if wakeup is None:
         return backend_of(url).open_wakeup(url, clock)
     store_id = await store.store_id()
@@ -102,7 +103,7 @@ async def wakeup_for(
 
 
 def presence_for(url: str, settings: WorkerSettings) -> PresenceLock | None:
-    """Return what holds this worker's presence; None on a store that knows none."""
+    """Return the lock that is this worker's presence; None if the store has no presence."""
     open_presence = backend_of(url).open_presence
     if open_presence is None:
         return None
@@ -112,7 +113,7 @@ def presence_for(url: str, settings: WorkerSettings) -> PresenceLock | None:
 
 
 def lock_for(url: str, name: str) -> LockFile | None:
-    """Return this worker's lock file, or None (said in an event) where there can be none."""
+    """Return this worker's lock file, or None (with an event) if none can be made."""
     try:
         return LockFile.create(directory_for(file_of(url)), name)
     except (OSError, ConfigError) as error:
@@ -142,7 +143,7 @@ def new_worker(
 
 
 class WorkerParts:
-    """What is opened before a worker and closed after it: its store and its lock file."""
+    """The resources opened before a worker and closed after it: its store and its lock file."""
 
     def __init__(
         self,
@@ -172,7 +173,7 @@ class WorkerParts:
         hold_until: Callable[[float], None] = no_tether,
         make_duties: Callable[[Pool], Sequence[Duty]] = lambda _: (),
     ) -> Worker:
-        """Return the worker, not started. Once."""
+        """Return the worker, not started. Call it once."""
         lease, lock = self.settings.lease, self.lock
         self._worker = Worker(
             new_worker(self.name, self.settings, lock),
@@ -200,8 +201,8 @@ class WorkerParts:
 async def open_parts(
     url: str, wakeup: str | None, settings: WorkerSettings, clock: Clock, **options: Any
 ) -> AsyncIterator[WorkerParts]:
-    """Open what a worker stands on, with runners or in process, for the length of a block.
-    ``options``: more of its store."""
+    """Open the resources of a worker, with runners or in process, for the length of a block.
+    ``options``: further options of its store."""
     name = settings.name or unique_name()
     store = await open_main_store(url, settings.lease, wakeup, clock=clock, **options)
     lock = lock_for(url, name)
@@ -220,7 +221,7 @@ async def open_parts(
         yield parts
     finally:
         if lock is not None:
-            # while a row still says that this worker lives, its file is the proof that it does not
+            # while a row still says that this worker lives, the free file proves that it does not
             lock.release(unlink=parts is None or parts.has_left)
         await store.close()
 
@@ -237,15 +238,14 @@ async def run_worker(
     known_queues: Collection[str] = (),
     clock: Clock = SYSTEM,
 ) -> None:
-    """Run a worker with runners until it is told to stop by SIGTERM, SIGINT or SIGHUP.
+    """Run a worker with runners until SIGTERM, SIGINT or SIGHUP stops it.
 
-    What runners write goes to stderr as it is, or to ``on_line(pid, text, job)``, line by
-    line; ``job`` is id and task of the job whose line it is, where that is known. ``reload``:
-    folders with code of the application, at whose change the runners are replaced. ``logs``: keep
-    what each attempt prints in the store, not only where its task asks for that.
-    ``known_queues``: those of the application's tasks; of others that have no job it warns.
-    Raises ApplicationError when the application cannot be imported, and the store's errors
-    when it cannot be opened.
+    Output of runners goes to stderr unchanged, or line by line to ``on_line(pid, text, job)``;
+    ``job`` is the id and task of the job that wrote the line, if known. ``reload``: folders with
+    code of the application, at whose change the runners are replaced. ``logs``: keep the output of
+    every attempt in the store, not only if its task asks for that. ``known_queues``: the queues of
+    the application's tasks; the worker warns of other queues without a job. Raises ApplicationError
+    when the application cannot be imported, and the store's errors when it cannot be opened.
     """
     async with contextlib.AsyncExitStack() as stack:
         vitals = await stack.enter_async_context(open_probes(settings, clock))
@@ -288,7 +288,7 @@ def _start_tether(parts: WorkerParts, stack: contextlib.AsyncExitStack, *, notif
 def _sink_maker(
     on_line: OnLine | None, stack: contextlib.AsyncExitStack
 ) -> Callable[[Ledger], OutputSink]:
-    """Return what makes the sink of runners' output for a worker with this ledger."""
+    """Return the factory of the sink for runners' output, for a worker with this ledger."""
     if on_line is not None:
         return lambda ledger: Lines(on_line, ledger.job_of)
     output = stack.enter_context(contextlib.closing(Output()))
@@ -332,7 +332,7 @@ def make_runner_pool(
     tether: Tether,
     clock: Clock,
 ) -> RunnerPool:
-    """Return the pool of a worker with runners, none of them started."""
+    """Return the pool of a worker with runners, none of which is started."""
     return RunnerPool(
         worker,
         make_runner,
@@ -355,20 +355,21 @@ def make_runner_pool(
 
 
 def _obey_signals(worker: Worker) -> None:
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # ignored by a parent, no death would be told
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # if a parent ignores it, no death is reported
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, worker.request_stop)
-    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as nohup has it
-        # a terminal that closes says it more than once, and systemd (SendSIGHUP=) after SIGTERM
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup ignores it
+        # a closing terminal sends it more than once, and systemd (SendSIGHUP=) after SIGTERM
         loop.add_signal_handler(signal.SIGHUP, worker.request_drain)
 
 
 async def tell_unknown_queues(
     store: Store, queues: Collection[str], known: Collection[str]
 ) -> None:
-    """Emit ``queue_unknown`` for each queue that no task (``known``: theirs), schedule or job has,
-    with the name that may be meant. A store that does not answer is the worker's business."""
+    """Emit ``queue_unknown`` for each queue that no task (``known``: the tasks' queues), schedule
+    or job has, with a similar known name. The worker itself handles a store that does not
+    answer."""
     names = {*known}
     if not {*queues} - names:
         return

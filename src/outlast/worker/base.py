@@ -1,8 +1,8 @@
-"""What the parts of a worker ask of each other.
+"""Defines the protocols between the parts of a worker.
 
-A worker owns its parts: it makes them, and it is what they tell (``PoolOwner``, ``Owner``). A pool
-is asked by three: the exchange, which fills it (``AttemptStarter``); those who end attempts
-(``AttemptControl``); and, where attempts run in processes, those who end them by force
+A worker owns its parts: it makes them, and they report to it (``PoolOwner``, ``Owner``). A pool has
+three kinds of users: the exchange, which fills it (``AttemptStarter``); the parts that end attempts
+(``AttemptControl``); and, if attempts run in processes, the parts that end them by force
 (``RunnerControl``).
 """
 
@@ -32,10 +32,9 @@ def no_tether(boottime: float) -> None:
 
 
 class AttemptStarter(Protocol):
-    """Says what can be started, and starts it.
+    """Makes the claim requests for what can be started, and starts claimed attempts.
 
-    ``exclusive_from`` is the smallest ``solo`` for which it cannot do with less than the whole
-    worker.
+    ``exclusive_from`` is the smallest ``solo`` for which it needs the whole worker.
     """
 
     exclusive_from: int
@@ -45,7 +44,7 @@ class AttemptStarter(Protocol):
         ...
 
     def lacks(self) -> dict[str, list[str]]:
-        """Return the tasks that may not be served here -> the tags that they need on top."""
+        """Return the tasks that may not be served here -> the tags that this worker lacks."""
         ...
 
     def schedules(self) -> list[NewSchedule]:
@@ -53,8 +52,8 @@ class AttemptStarter(Protocol):
         ...
 
     def make_requests(self, unanswered: int) -> list[ClaimRequest]:
-        """Return what could be started now, or in a moment; ends that the store has not answered
-        still hold their slots."""
+        """Return requests for the jobs that could start now, or in a moment; ends that the store
+        has not answered still hold their slots."""
         ...
 
     def make_exclusive_request(self, solo: int) -> ClaimRequest | None:
@@ -66,7 +65,7 @@ class AttemptStarter(Protocol):
         ...
 
     def linger(self) -> float:
-        """Return for how many seconds the next exchange may wait: no slot runs dry meanwhile."""
+        """Return the seconds that the next exchange may wait without an idle slot."""
         ...
 
     def count_waiting(self) -> int:
@@ -74,38 +73,39 @@ class AttemptStarter(Protocol):
         ...
 
     def give_back(self, reason: str) -> None:
-        """Give back all that waits for a slot."""
+        """Give back all attempts that wait for a slot."""
         ...
 
     def give_back_late(self) -> None:
-        """Give back what has waited too long for a slot."""
+        """Give back attempts that have waited too long for a slot."""
         ...
 
 
 class AttemptControl(Protocol):
-    """Ends attempts, and tells where they are. Unknown tokens are fine; ends go to the ledger."""
+    """Ends attempts, and shows where they are. Unknown tokens are fine; ends go to the ledger."""
 
     def has(self, token: int) -> bool:
-        """Whether anything runs this attempt, or it waits for a slot."""
+        """Whether this attempt is running or waits for a slot."""
         ...
 
     def stop(self, token: int, reason: str) -> None:
-        """Take an attempt back if its code has not begun, else ask it to stop; the first reason
-        stays."""
+        """Take an attempt back if its code has not begun, else ask it to stop. Only the first
+        reason counts."""
         ...
 
     def recall(self, reason: str, which: Callable[[Claimed], bool] | None = None) -> bool:
-        """Take back the attempts whose code has not begun, wherever they wait: all, or those.
-        Return whether that is done: called until it is, all others of these had begun by then."""
+        """Take back attempts whose code has not begun, wherever they wait: all, or those that
+        ``which`` selects. Return whether that is done; call it until then. All others of these
+        attempts had begun by then."""
         ...
 
     async def find_stack(self, token: int) -> str:
-        """Return where an attempt is, in lines for people; it is not disturbed. "": it has ended.
-        It takes SHOW_SECONDS_MAX at most."""
+        """Return where an attempt is, in lines for people, without disturbing it; "" if it has
+        ended. This takes SHOW_SECONDS_MAX at most."""
         ...
 
     def end_all(self, reason: str, spare: Collection[int] = ()) -> None:
-        """End every attempt now but these, by force where there is force."""
+        """End every attempt now except ``spare``, by force if that is possible."""
         ...
 
 
@@ -121,7 +121,7 @@ class RunnerControl(Protocol):
         ...
 
     def give_up(self, tokens: Collection[int]) -> None:
-        """Wait no longer for runners that were killed, have these attempts and do not end."""
+        """Stop waiting for killed runners that have these attempts and do not end."""
         ...
 
 
@@ -130,32 +130,32 @@ class Pool(Protocol):
 
     @property
     def starter(self) -> AttemptStarter:
-        """What starts attempts."""
+        """The part that starts attempts."""
         ...
 
     @property
     def control(self) -> AttemptControl:
-        """What ends attempts."""
+        """The part that ends attempts."""
         ...
 
     @property
     def runner_control(self) -> RunnerControl | None:
-        """What ends attempts by force; None where they run in the caller's own process."""
+        """The part that ends attempts by force; None if they run in the caller's own process."""
         ...
 
     @property
     def keeper(self) -> Duty | None:
-        """The duty that keeps the number of processes, if there are any."""
+        """The duty that keeps the number of processes; None if there are no processes."""
         ...
 
     @property
     def has_started(self) -> bool:
-        """Whether attempts could be run at some time: what runs them was ready. From any thread."""
+        """Whether attempts could ever run: the pool was ready once. From any thread."""
         ...
 
     @property
     def is_ready(self) -> bool:
-        """Whether there is what would run an attempt now. From any thread."""
+        """Whether the pool could run an attempt now. From any thread."""
         ...
 
     @property
@@ -164,31 +164,30 @@ class Pool(Protocol):
         ...
 
     def note_registration(self, worker_id: int) -> None:
-        """Note the worker's present registration, whose id attempts show."""
+        """Note the worker's current registration, whose id attempts show."""
         ...
 
     async def close(self) -> None:
-        """End what runs attempts; nothing of it is left afterwards."""
+        """End all runners of attempts; none is left afterwards."""
         ...
 
 
 class Owner(Protocol):
-    """The worker, as the duties see it that keep its row, its pauses, its schedules and its watch
-    over others."""
+    """The worker as seen by the duties for its row, its pauses, its schedules and its watch."""
 
     pool: Pool
 
     @property
     def me(self) -> WorkerRef:
-        """Its present registration."""
+        """The current registration."""
         ...
 
     def may_begin(self) -> bool:
-        """Whether the lease is trusted, and the worker stays."""
+        """Whether the lease is trusted and the worker is not leaving."""
         ...
 
     def look_for_work(self) -> None:
-        """Look for work: there may be more of it."""
+        """Check the store for work: there may be more."""
         ...
 
     def note_registration(self) -> None:
@@ -196,23 +195,23 @@ class Owner(Protocol):
         ...
 
     async def hand_in_the_rest(self) -> None:
-        """Hand the store what has ended."""
+        """Hand in all ended attempts to the store."""
         ...
 
     def give_up(self, error: Exception, seconds: float) -> None:
-        """Leave: for ``seconds`` the store has refused a new row by this error."""
+        """Leave: for ``seconds`` the store has refused a new row with this error."""
         ...
 
     def take_look(self, look: Snapshot) -> None:
-        """Take what a look at the store has shown."""
+        """Act on a snapshot of the store."""
         ...
 
     def take_peek(self, peek: Peek) -> None:
-        """Take what a peek at the store has shown."""
+        """Act on a peek at the store."""
         ...
 
     def note_reaped(self, gone: WorkerSeen, cause: DeathCause) -> None:
-        """Note a worker that was found gone."""
+        """Note a worker that is gone."""
         ...
 
     def note_reclaimed(self, applied: list[Transition]) -> None:
@@ -221,10 +220,10 @@ class Owner(Protocol):
 
 
 class PoolOwner(Protocol):
-    """The worker of a pool, as the pool, its supervisor and its watchdog see it."""
+    """The worker as seen by its pool, and by the pool's supervisor and watchdog."""
 
     def is_trusted(self) -> bool:
-        """Whether attempts may go on under the present lease."""
+        """Whether attempts may continue under the current lease."""
         ...
 
     def is_draining(self) -> bool:
@@ -240,20 +239,20 @@ class PoolOwner(Protocol):
         ...
 
     def note_begin(self, token: int) -> None:
-        """Note, before they begin, that attempts up to this token do."""
+        """Note, before they begin, that attempts up to this token will begin."""
         ...
 
     def note_pool_change(self) -> None:
-        """Note that there is more or less to give work to, or that a runner is missing."""
+        """Note that the capacity of the pool has changed, or that a runner is missing."""
         ...
 
     def fail(self, error: BaseException) -> None:
-        """End the worker at once: it cannot go on because of this error."""
+        """End the worker at once: it cannot continue because of this error."""
         ...
 
 
 class CheckpointSink(Protocol):
-    """Where the checkpoints and reports of attempts go."""
+    """Receives the checkpoints and reports of attempts."""
 
     def add(self, save: Save, reply: Callable[[str], None]) -> None:
         """Save a checkpoint; ``reply`` is called with the answer."""

@@ -1,10 +1,10 @@
-"""Which duty of a worker fails, and when the worker must give up because of it.
+"""Finds the duties of a worker that fail, and decides when the worker must give up.
 
-A worker whose beats go through looks healthy, even if all else fails. So a duty that has failed for
-a while is shown on the worker's row, by the heartbeat, whose connection is its own. And a worker
+A worker whose beats go through looks healthy, even if all else fails. So the heartbeat, on its
+separate connection, writes a duty that has failed for a while to the worker's row. And a worker
 that can neither hand in nor take jobs, while the store answers, is useless: it exits, so that
 supervisors and people notice. If calls only break off (an outage, a lock, a full server), that may
-pass, and exiting would cost the worker its attempts: it stays.
+pass, and exiting would cost the worker its attempts, so it stays.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from outlast.base.clock import Clock
 from outlast.base.text import line
 from outlast.errors import StoreUnavailable
 
-TELL_SECONDS = 5.0  # a duty has to fail before the row says so
-GIVE_UP_SECONDS = 300.0  # the vital duty has to fail while beats go through
+TELL_SECONDS = 5.0  # of failure before the row reports a duty
+GIVE_UP_SECONDS = 300.0  # of failure of the vital duty while beats go through
 ERROR_MAX = 300  # characters
 VITAL = "exchange"
 
 
 class Failure(NamedTuple):
-    """Why a duty fails, and since which boot time."""
+    """The reason why a duty fails, and the boot time since which it fails."""
 
     error: Exception
     since: float
 
 
 class Trouble(NamedTuple):
-    """A duty that fails: the error in one line, and the boot time since which it fails."""
+    """A failing duty: the error in one line, and the boot time since which it fails."""
 
     duty: str
     error: str
@@ -38,10 +38,10 @@ class Trouble(NamedTuple):
 
 
 class Condition:
-    """Judges the duties of one worker with each beat that was answered.
+    """Judges the duties of one worker at each answered beat.
 
-    ``gap``: seconds without a beat after which the store counts as having been away. ``hide`` takes
-    secrets out of errors.
+    ``gap``: seconds without a beat after which the store counts as having been away. ``hide``
+    removes secrets from errors.
     """
 
     def __init__(self, clock: Clock, gap: float, hide: Callable[[str], str]) -> None:
@@ -59,8 +59,8 @@ class Condition:
         self._beat_at = now
 
     def find_trouble(self, failures: Mapping[str, Failure | None]) -> Trouble | None:
-        """Return the duty to report: the vital one, else the one that has failed for longest.
-        ``failures``: why each duty fails; None: it does not."""
+        """Return the failing duty to report: the vital one, else the one that has failed for
+        longest. ``failures``: duty -> why it fails, or None if it does not."""
         told = [
             (name, why)
             for name, why in failures.items()
@@ -73,8 +73,9 @@ class Condition:
         return Trouble(name, line(self._hide(text), ERROR_MAX), why.since)
 
     def find_end(self, failures: Mapping[str, Failure | None]) -> Failure | None:
-        """Return the failure of the vital duty, if the worker has to leave for it. Time in which
-        calls only broke off does not count: otherwise one refusal after an outage would end it."""
+        """Return the failure of the vital duty, if the worker has to leave because of it. Time in
+        which calls only broke off does not count: otherwise one refusal after an outage would end
+        the worker."""
         why = failures.get(VITAL)
         if why is None:
             self._answered_at = None

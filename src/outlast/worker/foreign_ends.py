@@ -1,7 +1,8 @@
-"""Who wants to hear of attempts that could not speak for themselves: their process has died.
+"""Tells listeners of attempts whose process has died.
 
-Traces and error reports are made in the process that runs a task. Where that is killed, the worker
-that has found it dead tells instead, or the one that took over the jobs of a worker that is gone.
+The process that runs a task makes its traces and error reports. If that process is killed, the
+worker that finds it dead tells the listeners instead, or the worker that takes over the jobs of a
+worker that is gone.
 """
 
 from __future__ import annotations
@@ -17,16 +18,16 @@ from outlast.model.lifecycle import OutcomeKind
 
 
 class ForeignEnd(msgspec.Struct, frozen=True, kw_only=True):
-    """An attempt that another process than its own has ended.
+    """An attempt that was ended by a process other than its own.
 
     Attributes:
-        number: counts the job's attempts from 1.
+        number: the number of the attempt, counted from 1 for the job.
         outcome: the kind of its crash report, else how it was ended: ``released``, ``cancelled``.
-        seconds: for how long it ran, or None where that is not known here.
-        resumed: whether it went on from a checkpoint, or None where that is not known here.
-        meta: what is noted on the job, a JSON object as text, or None.
-        crash: its report, redacted as in the store.
-        is_dead: whether its job has died of it.
+        seconds: how long it ran, or None if that is not known here.
+        resumed: whether it resumed from a checkpoint, or None if that is not known here.
+        meta: the notes on the job, a JSON object as text, or None.
+        crash: its crash report, redacted as in the store.
+        is_dead: whether its job died of it.
     """
 
     job_id: int
@@ -44,8 +45,8 @@ class ForeignEnd(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def has_failed(self) -> bool:
-        """Whether something went wrong; one that was cancelled and had to be killed has a report,
-        too."""
+        """Whether the attempt failed. A report alone does not show that: an attempt that was
+        cancelled and had to be killed has one, too."""
         return self.crash is not None and self.outcome != OutcomeKind.CANCELLED
 
 
@@ -56,7 +57,7 @@ _listeners: tuple[Listener, ...] = ()
 
 
 def listen(listener: Listener) -> Callable[[], None]:
-    """Call ``listener`` with each of them from now on, in this process; return what ends that."""
+    """Call ``listener`` with each such end in this process; return a function that ends that."""
     global _listeners
     with _lock:
         _listeners = (*_listeners, listener)
@@ -70,7 +71,7 @@ def listen(listener: Listener) -> Callable[[], None]:
 
 
 def tell(make: Callable[[], ForeignEnd]) -> None:
-    """Tell all listeners, if there are any. Never fails for what one of them does."""
+    """Tell all listeners, if there are any. A listener that fails never makes this fail."""
     if not _listeners:
         return
     ended = make()

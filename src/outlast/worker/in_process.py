@@ -1,7 +1,7 @@
-"""A worker in the caller's own process and loop: ``async with app.worker(): ...``.
+"""Runs a worker in the caller's own process and loop: ``async with app.worker(): ...``.
 
-The same worker, store and fencing as with runners, but nothing can be killed and nothing is
-isolated: an attempt that ignores its cancellation goes on, and one that takes the process down
+It has the same worker, store and fencing as with runners, but nothing can be killed and nothing is
+isolated: an attempt that ignores its cancellation continues, and one that takes the process down
 takes all down.
 """
 
@@ -47,7 +47,7 @@ from outlast.worker.worker import Worker
 
 
 class LocalLink:
-    """What attempts need of their worker, one call away."""
+    """The link of attempts to their worker, by direct calls."""
 
     def __init__(
         self,
@@ -63,8 +63,8 @@ class LocalLink:
         self.store_id = store_id
         self.worker_id = 0
         self.hide = ledger.hide
-        self._ends: dict[int, End] = {}  # of this turn of the loop
-        self._reports: dict[int, Progress] = {}  # that the loop has not seen yet
+        self._ends: dict[int, End] = {}  # ends of this turn of the loop
+        self._reports: dict[int, Progress] = {}  # reports that the loop has not seen yet
         self._forks = forks.generation
 
     def note_registration(self, worker_id: int) -> None:
@@ -77,7 +77,7 @@ class LocalLink:
         self._loop.call_soon_threadsafe(self._take_reports)
 
     def _take_reports(self) -> None:
-        while self._reports:  # one by one: threads go on adding to it
+        while self._reports:  # one by one: threads may add more meanwhile
             token, progress = self._reports.popitem()
             running = self._ledger.running.get(token)
             if running is not None:
@@ -99,28 +99,28 @@ class LocalLink:
     def save_blocking(
         self, job_id: int, token: int, number: int, value_json: str, *, again: bool
     ) -> Answer:
-        """Save a checkpoint from a plain function's thread. In a forked child no loop would."""
+        """Save a checkpoint from a plain function's thread. UsageError in a forked child."""
         if self._forks != forks.generation:
             raise UsageError(IN_CHILD)
         call = self.save(job_id, token, number, value_json, again=again)
         return asyncio.run_coroutine_threadsafe(call, self._loop).result()
 
     def report_end(self, end: End, *, is_last: bool = False) -> None:
-        """Note an end; those of one turn of the loop go together."""
+        """Note an end; the ends of one turn of the loop are passed on together."""
         if not self._ends:
             self._loop.call_soon(self.flush)
         self._ends[end.token] = end
 
     def send_ends(self) -> bool:
-        """Return true: ends are always told, and no attempt waits here behind others."""
+        """Return True: ends are always reported, and no attempt waits here behind others."""
         return True
 
     def has_ended(self, token: int) -> bool:
-        """Whether it has ended in this turn of the loop."""
+        """Whether the attempt has ended in this turn of the loop."""
         return token in self._ends
 
     def flush(self) -> None:
-        """Tell the ledger of the ends, and before of what was reported last."""
+        """Pass the last reports, and then the ends, to the ledger."""
         self._take_reports()
         ends, self._ends = self._ends, {}
         self._ledger.end_all(ends.values())
@@ -149,8 +149,9 @@ def _set(future: asyncio.Future[str], word: str) -> None:
 
 
 class LocalHooks(msgspec.Struct, frozen=True):
-    """What ``outlast.testing`` changes: the attempts that tasks see, made of what ``Attempt``
-    takes, and for how many seconds of work jobs are claimed before there is a slot."""
+    """The hooks for ``outlast.testing``: the factory of the attempts that tasks see, with the
+    arguments of ``Attempt``, and the seconds of work for which jobs are claimed before there is a
+    slot."""
 
     make_attempt: Callable[..., Attempt] = Attempt
     horizon: float = HORIZON_SECONDS
@@ -162,7 +163,7 @@ NO_HOOKS = LocalHooks()
 class LocalStarter:
     """The ``AttemptStarter`` of a worker in process; its executor runs plain functions in threads.
 
-    An attempt that was placed has a slot from the loop's next turn on.
+    A placed attempt has a slot from the loop's next turn on.
     """
 
     exclusive_from = ALONE_IN_RUNNER
@@ -198,7 +199,7 @@ class LocalStarter:
         )
         self.prefetch = Prefetch(ledger, clock, hooks.horizon)
         self._loop = asyncio.get_running_loop()
-        self._turning = False  # the loop's next turn fills the slots
+        self._turning = False  # whether the loop's next turn fills the slots
         self._freed = 0
 
     def tasks(self) -> list[str]:
@@ -214,8 +215,9 @@ class LocalStarter:
         return self._schedules
 
     def make_requests(self, unanswered: int) -> list[ClaimRequest]:
-        """Return the free slots. One that was given to an attempt which begins with the loop's
-        next turn is not free: another worker could run at once what would wait here for it."""
+        """Return requests for the free slots. A slot given to an attempt that begins with the
+        loop's next turn is not free: another worker could run a job at once that would wait here
+        for the slot."""
         held = len(self._ledger.running) + unanswered
         free = self._settings.concurrency + self.prefetch.most() - held
         if free <= 0 or not self._tasks:
@@ -224,17 +226,17 @@ class LocalStarter:
         return [ClaimRequest(self._tasks, limit, list(self._settings.queues))]
 
     def make_exclusive_request(self, solo: int) -> ClaimRequest | None:
-        """Return the request for one suspect: here it runs when it is the only attempt."""
+        """Return the request for one suspect: here it runs only as the sole attempt."""
         return ClaimRequest(self._tasks, 1, list(self._settings.queues), solo)
 
     def start(self, attempts: list[Running]) -> None:
-        """Start claimed attempts, as far as there are slots, with the loop's next turn: by then
-        the next exchange is under way, and they run meanwhile."""
+        """Start claimed attempts, as far as slots are free, with the loop's next turn: by then the
+        next exchange is under way, and they run meanwhile."""
         self.prefetch.line_up(attempts)
         self._fill_soon()
 
     def linger(self) -> float:
-        """Return for how many seconds the next exchange may wait: no slot runs dry meanwhile."""
+        """Return the seconds that the next exchange may wait without an idle slot."""
         return linger(self.prefetch) if len(self.prefetch) > self._count_free() else 0.0
 
     def count_waiting(self) -> int:
@@ -242,16 +244,16 @@ class LocalStarter:
         return len(self.prefetch)
 
     def give_back(self, reason: str) -> None:
-        """Give back all that waits for a slot."""
+        """Give back all attempts that wait for a slot."""
         self.prefetch.give_back(reason)
 
     def give_back_late(self) -> None:
-        """Give back what has waited too long for a slot and still has none."""
+        """Give back attempts that have waited too long for a slot and still have none."""
         if self.prefetch:
             self.prefetch.give_back_late(free=self._count_free())
 
     def note_freed(self, slots: int) -> None:
-        """Fill the slots of attempts that have ended, with the loop's next turn."""
+        """Refill the slots of ended attempts, with the loop's next turn."""
         self._freed += slots
         self._fill_soon()
 
@@ -265,7 +267,7 @@ class LocalStarter:
             self._loop.call_soon(self._fill)
 
     def _fill(self) -> None:
-        """Give free slots to those that wait, while new attempts may begin at all."""
+        """Give free slots to waiting attempts, if attempts may begin at all."""
         self._turning = False
         freed, self._freed = self._freed, 0
         self.prefetch.note_freed(freed)
@@ -309,8 +311,8 @@ class LocalControl:
             self._executor.stop(token, reason)
 
     def recall(self, reason: str, which: Callable[[Claimed], bool] | None = None) -> bool:
-        """Take back the attempts that have not begun: all, or those. Ends of those that had a slot
-        come by themselves."""
+        """Take back attempts that have not begun: all, or those that ``which`` selects. The
+        executor reports the ends of those that had a slot."""
         self._prefetch.give_back(reason, which)
         running = self._ledger.running.values()
         self._executor.recall([e.token for e in running if which is None or which(e.claimed)])
@@ -325,7 +327,7 @@ class LocalControl:
         return own_first(f"{self._executor.find_stack(token)}\n\n{stacks_here()}", token)
 
     def end_all(self, reason: str, spare: Collection[int] = ()) -> None:
-        """Hand back what still runs; it goes on, and what it writes is refused."""
+        """Hand back attempts that still run; their code continues, and its writes are refused."""
         self._prefetch.give_back(reason)
         self._link.flush()
         outcome = Outcome(kind=OutcomeKind.RELEASED, message=f"in process: {reason}")
@@ -338,7 +340,7 @@ class LocalControl:
 class LocalPool:
     """The ``Pool`` of a worker in process: there are no processes to keep or to kill."""
 
-    has_started = is_ready = True  # the lifespan was entered before
+    has_started = is_ready = True  # the lifespan was entered earlier
 
     def __init__(
         self,
@@ -372,7 +374,7 @@ class LocalPool:
         self.starter.link.note_registration(worker_id)
 
     async def close(self) -> None:
-        """Let go of threads."""
+        """Let go of the threads."""
         self.control.end_all("the worker stopped")
         self.starter.executor.close()
 
@@ -381,7 +383,7 @@ class LocalPool:
 async def open_worker(
     app: App, settings: WorkerSettings, hooks: LocalHooks = NO_HOOKS
 ) -> AsyncIterator[Worker]:
-    """Yield a worker of this loop that is not started, with all that it stands on opened."""
+    """Yield a worker of this loop that is not started, with its resources opened."""
     clock, durable = app.stores.clock, app.stores.is_durable
     async with (
         open_parts(app.url, app.wakeup, settings, clock, durable=durable) as parts,
@@ -397,7 +399,7 @@ async def open_worker(
 async def embedded(app: App, **settings: Any) -> AsyncIterator[Worker]:
     """Run a worker in this loop for the length of the block; leave it drained."""
     chosen = worker_settings(**settings)
-    if not loop_is_running():  # trio's, say
+    if not loop_is_running():  # for example trio's
         raise UsageError("app.worker() runs on an event loop of asyncio, which this is not")
     async with (
         open_probes(chosen, app.stores.clock) as vitals,

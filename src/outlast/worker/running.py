@@ -1,4 +1,4 @@
-"""An attempt that a worker runs, and what is known of it."""
+"""Holds the state of an attempt that a worker runs."""
 
 from __future__ import annotations
 
@@ -20,30 +20,30 @@ class Running(msgspec.Struct, eq=False, gc=False):
     last_sign_at: float
     losses: int
     pid: int | None = None
-    release: str | None = None  # of the application in its runner
+    release: str | None = None  # release of the application in its runner
     python: str | None = None
     progress: Progress | None = None
     saved_at: float | None = None
     ended_at: float = 0.0
-    began_at: float | None = None  # when its code began, told of those with a limit
-    is_over: bool = False  # its function has ended, and what runs around it goes on
+    began_at: float | None = None  # when its code began; only for attempts with a limit
+    is_over: bool = False  # its function has ended; hooks around it may still run
     saving: int | None = None  # the number of its last checkpoint that the store has not answered
     stack: str = ""  # where it stood when it reached a limit
-    shown: str | None = None  # where its coroutine stood when a person asked; None: not told yet
-    output: list[str] | None = None  # its last lines, where it has ended badly
+    shown: str | None = None  # where its coroutine stood when a person asked; None: no answer yet
+    output: list[str] | None = None  # its last lines, if it ended badly
     stop_reason: str | None = None
     stopped_at: float | None = None
 
     def credit(self, seconds: float, now: float, most: float = math.inf) -> None:
-        """Move its clocks on by time in which it was kept from running; that of its timeout to
-        ``most`` seconds after it was given to its runner."""
+        """Advance its clocks by time in which it was kept from running; the clock of its timeout at
+        most to ``most`` seconds after it was given to its runner."""
         if self.began_at is not None:
             to = min(self.began_at + seconds, now, self.started_at + most)
             self.began_at = max(self.began_at, to)
         self.last_sign_at = max(self.last_sign_at, min(self.last_sign_at + seconds, now))
 
     def facts(self) -> JobFacts:
-        """Return what the decision about this attempt needs."""
+        """Return the facts that the decision about this attempt needs."""
         claimed = self.claimed
         return JobFacts(
             job_id=claimed.job_id,

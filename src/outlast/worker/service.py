@@ -1,7 +1,7 @@
-"""One loop for all duties of a worker.
+"""Runs the duties of a worker, each in a loop.
 
-A duty is a small class with a ``run_once``; everything about waiting, waking, errors and the
-end is here, once. Tests and simulations call ``run_once`` and need no loop.
+A duty is a small class with a ``run_once``. Waiting, waking, errors and the end are handled only
+here. Tests and simulations call ``run_once`` and need no loop.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from outlast.events import emit
 from outlast.worker.condition import Failure
 
 BACKOFF_FIRST, BACKOFF_MAX = 0.1, 2.0  # seconds between tries while a duty fails
-TELL_SECONDS = 60.0  # between two reports of an outage that goes on
-TOLD_MAX = 5  # errors of one outage that are reported when they first come
-CALM_SECONDS = 10.0  # without a failure, after which a duty that failed now and then counts as well
+TELL_SECONDS = 60.0  # between two reports of an ongoing outage
+TOLD_MAX = 5  # errors of one outage that are reported at first occurrence
+CALM_SECONDS = 10.0  # without a failure: then a duty that failed now and then counts as well
 
 
 class Duty(Protocol):
@@ -27,8 +27,8 @@ class Duty(Protocol):
     name: str
 
     async def run_once(self) -> float | None:
-        """Do it once; return the seconds until the next time (None: only when nudged). 0: again at
-        once, before anything else has a turn; so it has to wait for something itself."""
+        """Run once; return the seconds until the next run (None: only when nudged). 0: run again at
+        once, before anything else gets a turn, so the duty has to await something itself."""
         ...
 
 
@@ -37,7 +37,7 @@ class Nudge:
 
     def __init__(self) -> None:
         self.is_given = False
-        self._waiter: asyncio.Future[None] | None = None  # of the rest between two runs
+        self._waiter: asyncio.Future[None] | None = None  # the wait between two runs
 
     def give(self) -> None:
         """Let the next run start now."""
@@ -45,14 +45,14 @@ class Nudge:
         self._wake()
 
     def take(self) -> None:
-        """Begin the run that was asked for: what is given from now on is for the next one."""
+        """Begin the requested run: nudges from now on are for the next one."""
         self.is_given = False
 
     async def wait(self, seconds: float | None) -> None:
-        """Wait until it is given, for at most ``seconds``.
+        """Wait for a nudge, for at most ``seconds``.
 
-        In fewer steps than an event under a timeout: what waits for a wake-up has been out of the
-        processor's caches for a while, and each step costs it dearly.
+        It takes fewer steps than an event under a timeout: a waiting duty has left the processor's
+        caches, and each step is expensive after a wake-up.
         """
         if self.is_given:
             return
@@ -71,7 +71,7 @@ class Nudge:
 
 
 class Nudges:
-    """The nudge of each duty that something else in the worker has reason to wake."""
+    """The nudges of the duties that other parts of the worker may wake."""
 
     def __init__(self) -> None:
         self.pool = Nudge()
@@ -102,7 +102,7 @@ class Service:
         self._clock = clock
         self._task: asyncio.Task[None] | None = None
         self._failures = 0
-        self._told: set[str] = set()  # errors of this outage
+        self._told: set[str] = set()  # reported errors of this outage
         self._told_at = clock.boot()
         self._untold = 0  # failures since the last report
         self._failure: Failure | None = None
@@ -114,7 +114,7 @@ class Service:
         return self.duty.name
 
     def find_failure(self) -> Failure | None:
-        """Return why the duty fails, and since when; None while it does what it should."""
+        """Return why the duty fails, and since when; None while it works."""
         if self._failure is None or self._failures:
             return self._failure
         if self._clock.boot() - self._failed_at >= CALM_SECONDS:
@@ -127,7 +127,7 @@ class Service:
         self._task.add_done_callback(self._note_end)
 
     async def stop(self) -> None:
-        """Cancel the duty where it stands. Safe to call twice."""
+        """Cancel the duty. Safe to call twice."""
         task, self._task = self._task, None
         if task is None:
             return
@@ -135,7 +135,7 @@ class Service:
         await asyncio.wait([task])
 
     def _note_end(self, task: asyncio.Task[None]) -> None:
-        """Report an end that was not asked for: a worker must not go on without a duty."""
+        """Report an unrequested end: a worker must not continue without a duty."""
         if task.cancelled():
             if task is self._task:
                 self._on_failure(RuntimeError(f"the {self.duty.name} was cancelled"))
@@ -145,13 +145,13 @@ class Service:
     async def _loop(self) -> None:
         while True:
             pause = await self._attempt()
-            if self._task is None:  # stopped, and something has taken the cancellation's place
+            if self._task is None:  # stopped, and another error has replaced the cancellation
                 return
             if self._failures:  # a nudge does not shorten a back-off
                 await self._clock.sleep(pause or BACKOFF_FIRST)
             elif pause is None or pause > 0:
                 await self._nudge.wait(pause)
-            # otherwise before all that is ready by now: the duty itself waits for the store
+            # otherwise run before everything that is ready by now: the duty itself awaits the store
 
     async def _attempt(self) -> float | None:
         self._nudge.take()
@@ -175,8 +175,8 @@ class Service:
         return min(BACKOFF_MAX, BACKOFF_FIRST * 2.0 ** min(self._failures - 1, 10))
 
     def _tell_outage(self, error: str) -> None:
-        """Report an error that is new in this outage; another once a minute, with how many tries
-        have failed since."""
+        """Report an error that is new in this outage; report others once a minute, with the number
+        of tries that have failed since."""
         now = self._clock.boot()
         self._untold += 1
         is_new = error not in self._told and len(self._told) < TOLD_MAX

@@ -1,4 +1,4 @@
-"""A worker's life: register, serve, drain, leave. All its parts are made and connected here."""
+"""Runs a worker's life (register, serve, drain, leave), and makes and connects all its parts."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ OpenStore = Callable[[], Awaitable[Store]]
 class Worker:
     """One worker: ``run`` it until ``request_stop``.
 
-    It makes its parts, and is the owner that they tell of what happens (``PoolOwner``,
-    ``Owner``). ``make_pool`` returns what runs the attempts of a
-    worker, which has its ledger and checkpoints by then; ``make_duties``: more than its own.
+    It makes its parts, and is the owner that they report to (``PoolOwner``, ``Owner``).
+    ``make_pool`` returns the pool that runs the attempts of a worker, which has its ledger and
+    checkpoints by then; ``make_duties`` returns further duties.
     """
 
     def __init__(
@@ -193,15 +193,15 @@ class Worker:
 
     @property
     def me(self) -> WorkerRef:
-        """The present registration, which goes along with each call of the store."""
+        """The current registration, which is part of each call of the store."""
         return self.registration.me
 
     # -- its life ------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Serve until a stop is requested; then drain, and leave nothing behind.
+        """Serve until a stop is requested; then drain, and end everything.
 
-        Raises what made it impossible to go on, such as ApplicationError.
+        Raises the error that made it impossible to continue, such as ApplicationError.
         """
         await self.start()
         try:
@@ -213,14 +213,14 @@ class Worker:
             raise self._failure
 
     async def start(self) -> None:
-        """Register, begin to beat, and take up all duties; or leave nothing of it behind."""
+        """Register, begin to beat, and start all duties; after an error, undo all of it."""
         await self.registration.register()
         self.heartbeat.start()
         try:
             for service in self.services.values():
                 service.start()
             await self._announcer.start(self._take_wakeup)
-        except BaseException:  # cancelled, too: a beat that goes on would keep its jobs from others
+        except BaseException:  # cancelled, too: further beats would keep its jobs from others
             await self.leave()
             raise
         emit("worker_started", worker=self._new.name, worker_id=self.me.worker_id)
@@ -236,7 +236,7 @@ class Worker:
         self._stop_asked.set()
 
     def give_up(self, error: Exception, seconds: float) -> None:
-        """Drain, and leave with this error, by which a vital duty has failed for too long."""
+        """Drain, and leave with this error, with which a vital duty has failed for too long."""
         if self._failure is None:
             emit(
                 "worker_gave_up",
@@ -271,15 +271,15 @@ class Worker:
         await self.registration.leave()
         if self._lock is not None:
             self._lock.end_all()
-        if self._presence is not None:  # not before: a live row without presence looks like a death
+        if self._presence is not None:  # only now: a live row without presence looks like a death
             await self._presence.release()
         await self._announcer.leave()
         emit("worker_stopped", worker=self._new.name, worker_id=self.me.worker_id)
 
-    # -- what its registration and its beats tell ----------------------------------------------
+    # -- its registration and its beats --------------------------------------------------------
 
     def note_registration(self) -> None:
-        """Beat, and hold the presence, for the present row."""
+        """Beat, and hold the presence, for the current row."""
         self.nudges.presence.give()
         self.nudges.registration.give()
         self._pauses.read_soon()
@@ -293,7 +293,7 @@ class Worker:
         for _, token in beat.cancels:
             self.pool.control.stop(token, "cancel")
         if beat.drain:
-            self.request_drain()  # asked for again with each beat
+            self.request_drain()  # each beat requests it again
         self._shower.take(beat.stacks)
         if beat.peek is not None:
             self._reaper.take_peek(beat.peek)
@@ -307,10 +307,10 @@ class Worker:
         if (end := self._condition.find_end(failures)) is not None:
             self.give_up(end.error, self._clock.boot() - end.since)
 
-    # -- what its pool asks and reports ----------------------------------------------------------
+    # -- for its pool --------------------------------------------------------------------------
 
     def is_trusted(self) -> bool:
-        """Whether attempts may go on under the present lease."""
+        """Whether attempts may continue under the current lease."""
         return self.registration.is_trusted()
 
     def is_draining(self) -> bool:
@@ -326,12 +326,12 @@ class Worker:
         self.registration.check()
 
     def note_begin(self, token: int) -> None:
-        """Note in the lock file that attempts begin: who finds this worker dead reads it there."""
+        """Note in the lock file that attempts begin: a worker that finds this one dead reads it."""
         if self._lock is not None:
             self._lock.begin(token)
 
     def note_pool_change(self) -> None:
-        """Tell the store which tasks are known, have runners started, and look for work."""
+        """Write the known tasks to the store, have runners started, and look for work."""
         self.nudges.registration.give()
         self.nudges.scheduler.give()
         self.nudges.pool.give()
@@ -340,13 +340,13 @@ class Worker:
     # -- where work comes from -----------------------------------------------------------------
 
     def look_for_work(self) -> None:
-        """Let the exchange look at the store."""
+        """Let the exchange check the store for work."""
         self._exchange.hint()
         self.nudges.exchange.give()
 
     def _take_wakeup(self, payload: str) -> None:
         if is_request(payload, self.me.worker_id):
-            self.heartbeat.nudge()  # its answer says what is asked
+            self.heartbeat.nudge()  # its answer brings the request
         elif payload.partition(":")[0] == "pause":
             self._pauses.read_soon()
         elif payload.partition(":")[0] == "gone":
@@ -355,7 +355,7 @@ class Worker:
             self.look_for_work()
 
     def take_peek(self, peek: Peek) -> None:
-        """Act on what each worker reads all the time: new work, a due schedule, a pause."""
+        """Act on a peek at the store: new work, a due schedule, or a pause."""
         if peek.watches:
             self._scheduler.take_look(peek)
             self._pauses.take_look(peek.pauses)
@@ -363,20 +363,20 @@ class Worker:
             self.nudges.exchange.give()
 
     def take_look(self, look: Snapshot) -> None:
-        """Act on what the reaper has seen: a due schedule, a pause, or the own presence is gone."""
+        """Act on the reaper's snapshot: a due schedule, a pause, or a loss of the own presence."""
         self._scheduler.take_look(look)
         self._pauses.take_look(look.pauses)
         if self._keeper is not None and self._keeper.is_lost(look.workers):
             self.nudges.presence.give()
 
     def note_reclaimed(self, applied: list[Transition]) -> None:
-        """Look for what was given back here, and tell other workers of it."""
+        """Look for reclaimed jobs here, and announce them to other workers."""
         self.look_for_work()
         self._announcer.announce_reclaimed(applied)
         self.nudges.sweeper.give()
 
     def note_reaped(self, gone: WorkerSeen, cause: DeathCause) -> None:
-        """Tell watchers of a worker that was found gone."""
+        """Tell watchers of a worker that is gone."""
         self._announcer.tell_reaped(gone, cause)
 
     # -- the end -------------------------------------------------------------------------------
@@ -400,7 +400,7 @@ class Worker:
             await self._clock.sleep(0.02)
 
     async def hand_in_the_rest(self) -> None:
-        """Hand the store what has ended, within LEAVE_SECONDS; the exchange does it."""
+        """Let the exchange hand in all ended attempts, within LEAVE_SECONDS."""
         deadline = self._clock.boot() + LEAVE_SECONDS
         while not self.ledger.is_empty() and self._clock.boot() < deadline:
             self.nudges.exchange.give()

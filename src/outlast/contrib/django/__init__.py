@@ -1,4 +1,4 @@
-"""Outlast as an app of Django: tasks of ``django.tasks`` are jobs in the project's own database.
+"""Run Outlast as an app of Django: tasks of ``django.tasks`` are jobs in the project's database.
 
 ``INSTALLED_APPS`` takes ``"outlast.contrib.django"``, and a backend of ``TASKS`` is
 ``"outlast.contrib.django.Backend"``. ``app`` is the ``outlast.App`` of the project, for tasks that
@@ -7,16 +7,16 @@ use checkpoints, keys and the rest: ``@app.task``.
 apps.py        the app, as Django knows it
 tasks_api.py   django.tasks, or the package that brings it to Django 5.2
 database.py    the URL of a store for a connection of Django, and the schema in its database
-project.py     which database is the store, and the project's App
+project.py     the database that is the store, and the project's App
 calls.py       calls of Django's tasks as jobs, and the functions that run them
 backend.py     the backend of django.tasks
-results.py     what the store knows of a job, as a TaskResult
-attempts.py    what happens round each attempt in a worker: context, signals, connections
+results.py     a job in the store as a TaskResult
+attempts.py    what happens around each attempt in a worker: context, signals, connections
 runner.py      the application that workers import
 models.py      the tables of the store, as models that are not managed
-verbs.py       what people do to jobs and schedules, from a request
+verbs.py       acts of people on jobs and schedules, from a request
 admin.py       jobs and schedules in Django's admin
-page_settings.py  OUTLAST_PAGE: what page and admin hide, and whether they may act
+page_settings.py  OUTLAST_PAGE: what page and admin hide, and whether users may act there
 page.py        the page for operators, as a view
 urls.py        its address
 testing.py     jobs that run in tests
@@ -44,7 +44,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import on demand: Django imports this package before its apps are ready."""
+    """Import a name on demand: Django imports this package before its apps are ready."""
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     module, attribute = _HOMES[name]

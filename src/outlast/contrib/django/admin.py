@@ -1,10 +1,9 @@
-"""Jobs and schedules in Django's admin: to be read, and acted on with the permission for that.
+"""Show jobs and schedules in Django's admin, and act on them with the right permissions.
 
-``OUTLAST_PAGE`` counts here, too: what the page hides is hidden, also from searches, and where the
-page is read-only, nothing can be changed. What is done is recorded among the actions of the store.
+``OUTLAST_PAGE`` applies here, too: what the page hides is hidden here, also from searches, and if
+the page is read-only, nothing can be changed. Acts are recorded among the actions of the store.
 
-Lists are bounded: they show the newest jobs of a table that may have millions, and count no more of
-them than that.
+Lists are bounded: they show, and count, only the newest jobs of a table that may have millions.
 """
 
 from __future__ import annotations
@@ -31,13 +30,13 @@ PAGE = 50
 
 
 class NewestPaginator(Paginator):
-    """Pages of the newest rows alone: it counts no more than NEWEST."""
+    """Pages of only the newest rows: it counts at most NEWEST."""
 
     count: Any = cached_property(lambda self: self.object_list[:NEWEST].count())
 
 
 class _ReadOnly(admin.ModelAdmin):
-    """What a model of the store has in common with the others: nothing is written by Django."""
+    """The base for the models of the store: Django writes nothing."""
 
     paginator = NewestPaginator
     list_per_page = PAGE
@@ -50,13 +49,13 @@ class _ReadOnly(admin.ModelAdmin):
         """Return the rows in the project's store."""
         return super().get_queryset(request).using(database())
 
-    @transaction.non_atomic_requests  # actions are transactions of the store's own
+    @transaction.non_atomic_requests  # actions are the store's own transactions
     def changelist_view(self, request: Any, extra_context: Any = None) -> Any:
-        """Show the list, or act on what was selected."""
+        """Show the list, or act on the selected rows."""
         return super().changelist_view(request, extra_context)
 
     def get_object(self, request: Any, object_id: str, from_field: Any = None) -> Any:
-        """Return one row, to be shown: without what is to be hidden."""
+        """Return one row to show, with secrets hidden."""
         row = super().get_object(request, object_id, from_field)
         if row is not None:
             names = [field.attname for field in row._meta.concrete_fields]  # noqa: SLF001  (so Django calls what is public)
@@ -65,15 +64,15 @@ class _ReadOnly(admin.ModelAdmin):
         return row
 
     def lookup_allowed(self, lookup: str, value: Any, request: Any = None) -> bool:
-        """Whether rows may be filtered so. Where something is hidden, only by what lists show: any
-        other filter could tell it."""
+        """Whether rows may be filtered like this. If anything is hidden, only by fields that lists
+        show: any other filter could reveal it."""
         shown = {*self.list_display, *self.list_filter}
         if hides() and lookup.partition("__")[0] not in shown:
             return False
         return bool(super().lookup_allowed(lookup, value, request))
 
     def may(self, request: Any, permission: str) -> bool:
-        """Whether this user may change something by this permission."""
+        """Whether this permission allows this user to change something."""
         return bool(request.user.has_perm(f"outlast.{permission}")) and not is_read_only()
 
     def has_add_permission(self, request: Any) -> bool:
@@ -81,7 +80,7 @@ class _ReadOnly(admin.ModelAdmin):
         return False
 
     def has_change_permission(self, request: Any, obj: Any = None) -> bool:
-        """Return False: an action does what may be done."""
+        """Return False: changes are made by actions."""
         return False
 
     def has_delete_permission(self, request: Any, obj: Any = None) -> bool:
@@ -89,11 +88,11 @@ class _ReadOnly(admin.ModelAdmin):
         return False
 
     def has_view_permission(self, request: Any, obj: Any = None) -> bool:
-        """Whether this user may see them."""
+        """Whether this user may see the rows."""
         return bool(request.user.has_perm(self.view_permission))
 
     def has_module_permission(self, request: Any) -> bool:
-        """Whether they are on this user's first page."""
+        """Whether the models are on this user's first page."""
         return self.has_view_permission(request)
 
     def _act(self, request: Any, act: Callable[[], str]) -> None:
@@ -139,19 +138,19 @@ class JobAdmin(_ReadOnly):
 
     @admin.action(description="Requeue the selected jobs", permissions=["requeue"])
     def requeue(self, request: Any, queryset: Any) -> None:
-        """Revive those that are dead or cancelled."""
+        """Revive the dead and cancelled jobs."""
         ids = _ids(queryset)
         self._act(request, lambda: _requeued(len(ids), verbs.requeue(ids, _by(request)).values()))
 
     @admin.action(description="Cancel the selected jobs", permissions=["cancel"])
     def cancel(self, request: Any, queryset: Any) -> None:
-        """Cancel those that are queued, ask running ones to stop."""
+        """Cancel the queued jobs, ask running ones to stop."""
         ids = _ids(queryset)
         self._act(request, lambda: _cancelled(len(ids), verbs.cancel(ids, _by(request)).values()))
 
     @admin.action(description="Discard the selected dead jobs", permissions=["discard"])
     def discard(self, request: Any, queryset: Any) -> None:
-        """Delete those that are dead, for good."""
+        """Delete the dead jobs permanently."""
         ids = _ids(queryset)
         self._act(
             request,
@@ -173,7 +172,7 @@ class ScheduleAdmin(_ReadOnly):
 
     @admin.action(description="Trigger the selected schedules now", permissions=["trigger"])
     def trigger(self, request: Any, queryset: Any) -> None:
-        """Enqueue the call of each, paused or not."""
+        """Enqueue the call of each schedule, even of a paused one."""
         for name in list(queryset.values_list("pk", flat=True)):
             self._act(request, partial(_trigger, name, _by(request)))
 

@@ -1,4 +1,4 @@
-"""The app, as Django knows it."""
+"""Register the app with Django."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
-"""What happens round an attempt in a worker: its context and the signals of Django's tasks, and
-connections that are fit for use.
+"""Wrap each attempt in a worker: give it the context and signals of Django's tasks, and usable
+connections.
 
-The TaskResult of an attempt is made of what the attempt knows, without a look at the database;
-``refresh()`` on it reads the rest. A signal's receiver that raises is logged by Django and does not
-fail the attempt, whose work may be done.
+The TaskResult of an attempt is made from the attempt, without a query; ``refresh()`` on it reads
+the rest. If a receiver of a signal raises, Django logs that, and the attempt, whose work may be
+done, does not fail.
 
-No async attempt waits, at its start or its end, for the one thread in which asgiref runs what is
-sensitive to threads: the query of a neighbour may hold it for long.
+No async attempt waits, at its start or its end, for the single thread in which asgiref runs
+thread-sensitive code: the query of a neighbour may hold it for long.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from outlast.client.attempt_context import current
 from outlast.contrib.django import tasks_api as api
 from outlast.errors import Cancel, Dead, LostLease, Snooze, Stopped
 
-# as many as there are attempts that tell at once: none waits for another
+# more threads than attempts that send signals at the same time, so that none waits for another
 _tellers = ThreadPoolExecutor(10_000, thread_name_prefix="outlast-signals")
 
 
@@ -86,11 +86,11 @@ def _tell_here(signal: Any, task: Any, result: Any) -> None:
     try:
         signal.send_robust(_sender(task), task_result=result)
     finally:
-        connections.close_all()  # this thread's: it may be long until it is used again
+        connections.close_all()  # this thread's: it may be idle for long
 
 
 def _as_json(value: Any) -> Any:
-    """Return a result as Django normalizes it; TypeError for what is no JSON."""
+    """Return a result as Django normalizes it; TypeError if it is not JSON."""
     return api.to_plain(api.normalize_json(value))
 
 
@@ -103,7 +103,7 @@ def _context(task: Any, result: Any) -> list[Any]:
 
 
 def _begun(task: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Return the result as it is while this attempt runs."""
+    """Return the TaskResult of this attempt while it runs."""
     attempt, now = current(), timezone.now()
     return api.TaskResult(
         task=task,
@@ -127,7 +127,7 @@ def _succeeded(result: Any, value: Any) -> None:
 
 
 def _failed(result: Any, error: BaseException) -> bool:
-    """Return whether this failure is the job's last, and note it then."""
+    """Return whether this failure is the job's last; if so, note it in the result."""
     if not _is_final(error, current()):
         return False
     _end(result, api.TaskResultStatus.FAILED)
@@ -138,7 +138,7 @@ def _failed(result: Any, error: BaseException) -> bool:
 
 
 def _is_final(error: BaseException, attempt: Attempt) -> bool:
-    """Whether no attempt follows, as far as this one can tell: the store decides."""
+    """Whether no attempt follows, as far as this attempt can know: the store decides."""
     if isinstance(error, Dead | Cancel):
         return True
     if isinstance(error, Snooze | Stopped | LostLease) or attempt._stop_reason is not None:  # noqa: SLF001  (a look by ``stopping`` would count as noticed by the task)
@@ -152,12 +152,12 @@ def _end(result: Any, status: Any) -> None:
 
 
 def keep_connections_fit(app: App) -> None:
-    """Have connections closed round each attempt that are too old or broken, as Django does round
-    each request, in the thread in which the attempt uses them."""
+    """Close connections that are too old or broken around each attempt, as Django does around each
+    request, in the thread in which the attempt uses them."""
 
     def leave() -> None:
         _close_old()
-        if not app.stores.is_durable:  # a test's, whose database is dropped in the end
+        if not app.stores.is_durable:  # a test's store, whose database is dropped in the end
             connections.close_all()
 
     @contextmanager
@@ -190,10 +190,10 @@ def keep_connections_fit(app: App) -> None:
 
 
 async def _call_in_order(close: Callable[[], None]) -> None:
-    """Have connections closed in the one thread of async code, before what is asked of it next.
+    """Close connections in the thread that async code shares, before the next call to it.
 
-    Its calls keep their order, so nothing needs to wait for this one. Where the thread is another
-    one, of this loop or of a ThreadSensitiveContext, it is waited for."""
+    That thread keeps calls in order, so nothing needs to wait for this one. If the loop or a
+    ThreadSensitiveContext has another thread, wait for the call."""
     of_its_own = (
         getattr(AsyncToSync.executors, "current", None)
         or asyncio.get_running_loop() in AsyncToSync.loop_thread_executors

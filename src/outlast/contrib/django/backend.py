@@ -1,4 +1,4 @@
-"""The backend of ``django.tasks``: a task's call becomes a job in Django's own transaction."""
+"""Implement the backend of ``django.tasks``: a call becomes a job in Django's own transaction."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ class TaskBackend(api.BaseTaskBackend):
     """``outlast.contrib.django.Backend``: tasks of ``django.tasks`` as jobs.
 
     ``enqueue`` is part of the transaction that is open on ``OPTIONS["database"]``: the job exists
-    if that commits. The other OPTIONS are those of ``@app.task`` (``retries``, ``timeout`` and so
-    on) for all tasks of the backend, and ``url``: where workers find the store, if not as Django
-    does.
+    if that commits. The other OPTIONS are the options of ``@app.task`` (``retries``, ``timeout``
+    and so on) for all tasks of the backend, and ``url``: the store's URL for workers, if it differs
+    from Django's.
     """
 
     supports_defer = True
@@ -61,7 +61,7 @@ class TaskBackend(api.BaseTaskBackend):
             self._policy = msgspec.structs.replace(self._policy, keep=self.task_options["keep"])
 
     def validate_task(self, task: Any) -> None:
-        """As Django's, and the name of the queue is one that workers can be told to serve."""
+        """Check a task as Django does, and that workers can serve a queue of its name."""
         super().validate_task(task)
         names = (task.queue_name, task.module_path)
         if names in self._known_names:
@@ -107,7 +107,8 @@ class TaskBackend(api.BaseTaskBackend):
         return await super().aenqueue(task, args, kwargs)
 
     def get_result(self, result_id: str) -> Any:
-        """Return what the store knows of a job; TaskResultDoesNotExist where that is nothing."""
+        """Return a job's result from the store; TaskResultDoesNotExist if the store has no such
+        job."""
         return read_result(self, result_id)
 
     def check(self, **kwargs: Any) -> list[checks.CheckMessage]:

@@ -1,7 +1,7 @@
-"""Calls of Django's tasks as jobs, and the tasks of Outlast that run them.
+"""Turn calls of Django's tasks into jobs, and make the tasks of Outlast that run them.
 
-A job is stored with what Django says of a call, ``{"args": […], "kwargs": {…}}``; its task is named
-by the path of the function.
+A job is stored with Django's form of a call, ``{"args": […], "kwargs": {…}}``; its task is named by
+the path of the function.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ known: dict[str, Any] = {}
 
 
 def task_options(options: dict[str, Any]) -> TaskOptions:
-    """Return what OPTIONS say of all tasks of a backend. ImproperlyConfigured for what there is
-    not."""
+    """Return the task options in a backend's OPTIONS. ImproperlyConfigured for an unknown
+    option."""
     if unknown := options.keys() - OF_BACKENDS - OF_TASKS:
         known = ", ".join(sorted({*OF_BACKENDS, *OF_TASKS}))
         raise ImproperlyConfigured(
@@ -51,7 +51,7 @@ def task_options(options: dict[str, Any]) -> TaskOptions:
 
 
 def note(task: Any) -> None:
-    """Remember a task that Django has made, by the name that its jobs have."""
+    """Remember a task that Django has made, by the task name of its jobs."""
     known.setdefault(task.module_path, task)
 
 
@@ -83,7 +83,7 @@ def _signature(function: Any) -> inspect.Signature:
 
 @cache
 def _positional(function: Any) -> range:
-    """Return how many arguments the function takes where all are given by position."""
+    """Return how many arguments the function takes if all are given by position."""
     parameters = _signature(function).parameters.values()
     places = [each for each in parameters if each.kind in _BY_POSITION]
     required = [each for each in parameters if each.default is each.empty]
@@ -104,7 +104,7 @@ def check_call(task: Any, args: list[Any], kwargs: dict[str, Any]) -> None:
 
 
 def explain_no_json(task: Any, args: Any, kwargs: Any) -> str:
-    """Return which argument of a call is no JSON, and what to pass instead."""
+    """Return which argument of a call is not JSON, and what to pass instead."""
     for place, value in (*enumerate(args, 1), *kwargs.items()):
         try:
             normalize_json(value)
@@ -117,8 +117,8 @@ def explain_no_json(task: Any, args: Any, kwargs: Any) -> str:
 
 
 def encode(task: Any, args: list[Any], kwargs: dict[str, Any]) -> str:
-    """Return a call as the arguments of a job. TypeError for what is no JSON, BadArguments for
-    more of it than a job may have."""
+    """Return a call as the arguments of a job. TypeError if it is not JSON, BadArguments if it is
+    larger than a job may be."""
     given = {name: value for name, value in (("args", args), ("kwargs", kwargs)) if value}
     what = f"the arguments of task {task.module_path}"
     try:
@@ -138,7 +138,7 @@ def _json_of(what: str, given: dict[str, Any]) -> bytes:
 
 
 def decode(text: str) -> tuple[list[Any], dict[str, Any]]:
-    """Return the call that a job is; an empty one where its arguments are of another kind."""
+    """Return a job's call; an empty one if its arguments are of another kind."""
     given = plain(text)
     if not isinstance(given, dict):
         return [], {}

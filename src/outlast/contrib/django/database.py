@@ -1,6 +1,6 @@
-"""A database of Django as a store: its URL, and the schema in it.
+"""Use a database of Django as a store: its URL, and the schema in it.
 
-The settings are those of the connection, not of the file of settings: tests run on a database of
+The settings come from the connection, not from the file of settings: tests run on a database of
 another name.
 """
 
@@ -28,15 +28,15 @@ _OF_DJANGO = (
     "connect_timeout",
     "client_encoding",
 )
-# What says which store this is, and which numbers it has given.
+# The tables that identify the store, and hold the numbers that it has given.
 _KEPT = {"outlast_schema", "outlast_incarnation", "outlast_sequences"}
-_IN_TESTS = "memorydb_"  # in the name that Django gives it
+_IN_TESTS = "memorydb_"  # in Django's name of such a database
 _HARMLESS = ("application_name", "keepalives", "keepalives_idle", "keepalives_interval")
 
 
 def url_of(connection: Any) -> str:
-    """Return the URL of the store in a connection's database. ImproperlyConfigured if there can be
-    none, with what to write."""
+    """Return the URL of the store in a connection's database. ImproperlyConfigured, with what to
+    write, if that database cannot be a store."""
     make = _URLS.get(connection.vendor)
     if make is None:
         raise ImproperlyConfigured(
@@ -106,8 +106,8 @@ async def _migrate(url: str) -> None:
 
 
 def empty(alias: str) -> None:
-    """Delete all jobs, workers, schedules, pauses and what is known of them. The schema, its id and
-    the numbers that were given stay, so no token is given twice."""
+    """Delete all jobs, workers, schedules, pauses and the rows about them. The schema, its id and
+    the issued numbers stay, so no token is issued twice."""
     connection: Any = connections[alias]
     own = [name for name in connection.introspection.table_names() if name.startswith("outlast_")]
     atomic: Any = transaction.atomic
@@ -117,7 +117,7 @@ def empty(alias: str) -> None:
 
 
 def begins_by_reading(connection: Any) -> bool:
-    """Whether a transaction takes the write lock only at its first write, which fails where another
+    """Whether a transaction takes the write lock only at its first write, which fails if another
     connection has written since its first read. Only Django's SQLite lets one choose."""
     mode = connection.settings_dict["OPTIONS"].get("transaction_mode") or "DEFERRED"
     return hasattr(connection, "transaction_modes") and str(mode).upper() == "DEFERRED"
@@ -129,6 +129,6 @@ def is_of_tests(connection: Any) -> bool:
 
 
 def is_in_memory(connection: Any) -> bool:
-    """Whether only this process sees the database, as it is in most tests on SQLite."""
+    """Whether only this process sees the database, as in most tests on SQLite."""
     look: Callable[[], bool] | None = getattr(connection, "is_in_memory_db", None)
     return look is not None and look()

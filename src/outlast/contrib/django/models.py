@@ -1,5 +1,5 @@
-"""The tables of the store as models. Outlast makes and changes these tables: the models are not
-managed, and rows are changed by the verbs of the store alone (``verbs.py``)."""
+"""Present the tables of the store as models. Outlast makes and changes these tables: the models are
+not managed, and only the verbs of the store (``verbs.py``) change rows."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from outlast.model.job import State
 
 
 class MomentField(models.Field):
-    """A time that is only read: seconds since 1970 on SQLite, a timestamp on PostgreSQL."""
+    """A read-only time: seconds since 1970 on SQLite, a timestamp on PostgreSQL."""
 
     def from_db_value(self, value: Any, expression: Any, connection: Any) -> datetime | None:
-        """Return it as Django's settings want it: aware, or of the server's zone."""
+        """Return the time in the form of Django's settings: aware, or in the server's zone."""
         at = value if value is None or isinstance(value, datetime) else moment(value)
         if at is None or timezone.is_aware(at) == settings.USE_TZ:
             return at
@@ -29,7 +29,7 @@ class MomentField(models.Field):
 
 
 def _table(name: str, one: str, many: str, **options: Any) -> type:
-    """Return the Meta of a model of a table of the store."""
+    """Return the Meta of the model of a table in the store."""
     names = {"verbose_name": one, "verbose_name_plural": many}
     own = {"managed": False, "db_table": name, "default_permissions": (), **names, **options}
     return type("Meta", (), own)
@@ -44,7 +44,7 @@ class _InTheStore(models.Manager):
 
 
 class JobRecord(models.Model):
-    """A job, as the store has it."""
+    """A job in the store."""
 
     Meta = _table(
         "outlast_jobs",
@@ -112,7 +112,7 @@ class AttemptRecord(models.Model):
 
 
 class ScheduleRecord(models.Model):
-    """A schedule, as the store has it."""
+    """A schedule in the store."""
 
     Meta = _table(
         "outlast_schedules",

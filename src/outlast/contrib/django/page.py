@@ -1,8 +1,8 @@
-"""The page for operators as a view of Django: for staff, with the permissions of the admin.
+"""Serve the page for operators as a view of Django: for staff, with the admin's permissions.
 
 The page is an ASGI application, which runs on the background loop of this process, with its own few
 connections to the store, which open when it is first visited. It guards its forms itself (a request
-that changes something has to come from the page), so Django's tokens are not asked for.
+that changes something has to come from the page), so it does not use Django's CSRF tokens.
 """
 
 from __future__ import annotations
@@ -43,20 +43,20 @@ PERMISSIONS = {
     Right.TRIGGER: "outlast.trigger_schedule",
     Right.DRAIN: "outlast.drain_worker",
 }
-OF_SCHEDULES = ("schedules", "api/v1/schedules")  # addresses that show them, or act on them
+OF_SCHEDULES = ("schedules", "api/v1/schedules")  # addresses that show schedules, or act on them
 VIEW_SCHEDULES = "outlast.view_schedule"
 LOOK_AGAIN = b"retry: 5000\ndata: \n\n"  # in milliseconds
-STATE = "outlast.django"  # in the scope of a request: who it is of
+STATE = "outlast.django"  # in the scope of a request: its user
 
 
-@transaction.non_atomic_requests  # actions are transactions of the store's own
+@transaction.non_atomic_requests  # actions are the store's own transactions
 @csrf_exempt
 @staff_member_required
 def show_page(request: Any, within: str = "") -> HttpResponse:
     """Answer as the page does at this address."""
-    host = request.get_host()  # refuses one that is not in ALLOWED_HOSTS
+    host = request.get_host()  # refuses a host that is not in ALLOWED_HOSTS
     if within == "events" and request.user.has_perm(PERMISSIONS[Right.VIEW]):
-        # A stream would hold a thread of the server: the page looks again every few seconds.
+        # A stream would hold a thread of the server: the page reconnects every few seconds.
         return HttpResponse(LOOK_AGAIN, content_type="text/event-stream")
     if within.startswith(OF_SCHEDULES) and not request.user.has_perm(VIEW_SCHEDULES):
         raise PermissionDenied
@@ -67,7 +67,7 @@ def show_page(request: Any, within: str = "") -> HttpResponse:
 
 class DjangoSite:
     """The page on one store: its settings, and the application that answers. Raises
-    ImproperlyConfigured for settings that cannot be."""
+    ImproperlyConfigured for settings that cannot work."""
 
     def __init__(self, url: str) -> None:
         chosen = chosen_settings()
@@ -88,7 +88,7 @@ def _site(url: str) -> DjangoSite:
 
 
 def close_page() -> None:
-    """Close the connections of the page in this process: at the end of a test, say."""
+    """Close the page's connections in this process, for example at the end of a test."""
     _site(store_url()).close()
 
 
@@ -108,7 +108,7 @@ def _access_of(user: Any) -> Access:
 
 
 def _scope_of(request: Any, within: str, host: str) -> dict[str, Any]:
-    """Return a request as ASGI has it."""
+    """Return a request as an ASGI scope."""
     headers = [
         (name.lower().encode("latin-1"), value.encode("latin-1", "replace"))
         for name, value in request.headers.items()

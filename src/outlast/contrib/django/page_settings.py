@@ -1,5 +1,4 @@
-"""``OUTLAST_PAGE``: what is hidden, and whether anything may be changed, on the page and in the
-admin alike."""
+"""Read ``OUTLAST_PAGE``: what page and admin hide, and whether anything may be changed there."""
 
 from __future__ import annotations
 
@@ -15,7 +14,7 @@ SETTINGS = frozenset({"name", "colour", "hide", "hide_keys", "read_only"})  # as
 
 
 def chosen_settings() -> dict[str, Any]:
-    """Return the settings that are given; ImproperlyConfigured for one that does not exist."""
+    """Return the given settings; ImproperlyConfigured for one that does not exist."""
     chosen: dict[str, Any] = getattr(settings, SETTING, {})
     if unknown := sorted(set(chosen) - SETTINGS):
         names = ", ".join(sorted(SETTINGS))
@@ -34,7 +33,7 @@ def hides() -> bool:
 
 
 def covered(columns: dict[str, Any]) -> dict[str, Any]:
-    """Return columns of a row of the store without what is to be hidden."""
+    """Return columns of a row of the store with secrets hidden."""
     if not hides():
         return columns
     chosen = chosen_settings()

@@ -1,4 +1,4 @@
-"""The project as an application: the database in which its jobs are, and its App."""
+"""Make an application of the project: find the database of its jobs, and build its App."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ NO_SCHEMA = (
 
 @cache
 def database() -> str:
-    """Return the name of the database that is the store, as the backends in TASKS say."""
+    """Return the name of the database that is the store, from the backends in TASKS."""
     names = {options.get("database", DEFAULT_DB_ALIAS) for options in _options()}
     return _the_only("database", names) or DEFAULT_DB_ALIAS
 
 
 @cache
 def own_url() -> str | None:
-    """Return the URL of the store, where a backend in TASKS gives one."""
+    """Return the URL of the store, if a backend in TASKS gives one."""
     return _the_only("url", {options["url"] for options in _options() if options.get("url")})
 
 
@@ -85,21 +85,21 @@ def store_url() -> str:
 def _is_of_django(url: str) -> bool:
     try:
         return url == store_url()
-    except ImproperlyConfigured:  # it is in memory, or of another kind
+    except ImproperlyConfigured:  # the database is in memory, or of another kind
         return False
 
 
 class DjangoStores(StoreProvider):
     """The stores of a project. Jobs are stored on Django's own connection unless another is named
-    or another store is in use: no connection is opened beside Django's."""
+    or another store is in use, so enqueuing opens no further connection."""
 
     @property
     def url(self) -> str:
-        """The store's address: that of Django's database unless another was given."""
+        """The store's address: the URL of Django's database unless another was given."""
         return self._url or store_url()
 
     async def enqueue(self, batch: Sequence[NewJob], connection: object = None) -> list[Enqueued]:
-        """As StoreProvider, which has to compare the ids of two stores unless both are one."""
+        """As StoreProvider, which compares the ids of the two stores unless both are the same."""
         if connection is None and self._url is None:
             return await _by_django(lambda: self._enqueue_on(batch, connections[database()]))
         return await self._enqueue_on(batch, connection)
@@ -119,7 +119,7 @@ class DjangoStores(StoreProvider):
         take: Callable[[list[Enqueued]], None],
         connection: object = None,
     ) -> None:
-        """As StoreProvider, on Django's connection where ``enqueue`` takes that."""
+        """As StoreProvider, on Django's connection if ``enqueue`` uses that."""
         if connection is not None or self._url is not None:
             await super().enqueue_many(jobs, take, connection)
             return
@@ -128,8 +128,8 @@ class DjangoStores(StoreProvider):
 
     @contextmanager
     def replace(self, url: str, clock: Clock) -> Iterator[None]:
-        """As StoreProvider. Where that is the database of Django's connection, jobs are stored on
-        this as before."""
+        """As StoreProvider. If the URL is the database of Django's connection, jobs are stored on
+        that connection as before."""
         is_djangos = _is_of_django(url)
         with super().replace(url, clock):
             if is_djangos:
@@ -143,7 +143,7 @@ class DjangoStores(StoreProvider):
 
 
 async def _by_django(make: Callable[[], Coroutine[Any, Any, R]]) -> R:
-    """Return what ``make()`` returns, run where Django runs plain code: here, or where a loop runs,
+    """Return the result of ``make()``, run where Django runs plain code: here, or if a loop runs,
     in the thread of ``sync_to_async``."""
     if not loop_is_running():
         return await make()
@@ -152,7 +152,7 @@ async def _by_django(make: Callable[[], Coroutine[Any, Any, R]]) -> R:
 
 
 def refuse_loop_in_atomic() -> None:
-    """Raise UsageError where ``asyncio.run`` was called inside ``atomic``: Django would leave this
+    """Raise UsageError if ``asyncio.run`` was called inside ``atomic``: Django would leave this
     thread, so the job could not be part of that transaction."""
     if _of_plain_code(database()).in_atomic_block:
         raise UsageError(
@@ -163,8 +163,8 @@ def refuse_loop_in_atomic() -> None:
 
 
 def _of_plain_code(alias: str) -> Any:
-    """Return the connection of the plain code below the loop that runs in this thread: in a loop,
-    Django shows another."""
+    """Return the connection of the plain code that started the loop in this thread: inside a loop,
+    Django returns another one."""
     loop = asyncio.get_running_loop()
     asyncio._set_running_loop(None)  # noqa: SLF001  (as asgiref does)
     try:
@@ -174,13 +174,13 @@ def _of_plain_code(alias: str) -> Any:
 
 
 class DjangoApp(App):
-    """The App of a project: its store is found when it is first used, by the settings."""
+    """The App of a project: it finds its store by the settings, at first use."""
 
     _provider = DjangoStores
 
     def _register(self, fn: Callable[..., Any], options: TaskOptions) -> Task[..., Any]:
-        """Name a task by its module path, as ``django.tasks`` does, unless it was given a name: the
-        apps of a project know nothing of each other's names."""
+        """Register a task under its module path, as ``django.tasks`` does, unless it was given a
+        name: the apps of a project do not know each other's names."""
         own = getattr(fn, "__name__", "<lambda>")
         if options.get("name") is None and own != "<lambda>" and not isinstance(fn, Task):
             options = {**options, "name": f"{fn.__module__}.{own}"}

@@ -1,5 +1,5 @@
-"""What the store knows of a job, as a TaskResult. Read through Django's own connection: so a
-transaction sees what it has enqueued itself."""
+"""Read a job from the store as a TaskResult. Reads use Django's own connection, so a transaction
+sees the jobs that it has enqueued itself."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ _FAILED_PATH, _CANCELLED_PATH = "outlast.JobFailed", "outlast.JobCancelled"
 
 
 def read_result(backend: Any, result_id: str) -> Any:
-    """Return the TaskResult of a job. TaskResultDoesNotExist: there is no such job, or it is of no
-    task of Django."""
+    """Return the TaskResult of a job. TaskResultDoesNotExist: there is no such job, or its task is
+    not one of Django's."""
     from outlast.contrib.django.models import JobRecord
 
     text = str(result_id)
@@ -51,8 +51,8 @@ def read_result(backend: Any, result_id: str) -> Any:
 
 
 def _task_of(name: str) -> Any:
-    """Return the task of this name; its module is imported with those of all apps. No name out of
-    the database is ever imported."""
+    """Return the task of this name; the modules of all apps are imported. A name from the database
+    is never imported."""
     if name not in calls.known:
         autodiscover_modules("tasks")
     return calls.known.get(name)
@@ -82,8 +82,8 @@ def _result_of(backend: Any, task: Any, job: Any) -> Any:
 
 
 def _as_enqueued(backend: Any, task: Any, job: Any) -> Any:
-    """Return the task with the options of this job; as declared, where the settings no longer allow
-    them."""
+    """Return the task with the options of this job; if the settings no longer allow them, the task
+    as declared."""
     waits = not job.attempt_count and job.run_at > job.enqueued_at
     changes = {"priority": job.priority, "queue_name": job.queue, "backend": backend.alias}
     with contextlib.suppress(Exception):
@@ -92,8 +92,8 @@ def _as_enqueued(backend: Any, task: Any, job: Any) -> Any:
 
 
 def _worker_ids(job: Any, attempts: list[Any]) -> list[str]:
-    """Return the id of a worker for each attempt, in their order; of those that the store has not
-    kept, an empty text."""
+    """Return the id of a worker for each attempt, in their order; "" for attempts that the store
+    has not kept."""
     ids = [""] * job.attempt_count
     for attempt in attempts:
         if attempt.worker_id is not None and 0 < attempt.number <= len(ids):
@@ -105,7 +105,7 @@ def _worker_ids(job: Any, attempts: list[Any]) -> list[str]:
 
 
 def _errors(job: Any, attempts: list[Any]) -> list[Any]:
-    """Return what attempts ended by, and a cancellation."""
+    """Return the errors that ended attempts, and a cancellation."""
     found = [_error_of(crash) for each in attempts if (crash := _crash_of(each)) is not None]
     if job.state == State.CANCELLED:
         why = next((each.message for each in reversed(attempts) if each.message), "")
@@ -124,7 +124,8 @@ def _crash_of(attempt: Any) -> Crash | None:
 
 
 def _error_of(crash: Crash) -> Any:
-    """Return a crash report as an error: the traceback of what was raised, else what is known."""
+    """Return a crash report as an error: with the traceback if an exception was raised, else with
+    the known facts."""
     path = _path_of(crash)
     text = crash.traceback or f"{path}: {crash.kind.value}: {crash.message}\n"
     return api.TaskError(exception_class_path=path, traceback=text)

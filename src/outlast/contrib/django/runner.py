@@ -1,8 +1,8 @@
-"""The application that workers of a project import: ``outlast.contrib.django.runner:app``.
+"""Provide the application that a project's workers import: ``outlast.contrib.django.runner:app``.
 
-Importing this sets Django up and imports the module ``tasks`` of each app, as `manage.py outlast
-worker` says. Tasks of Django are found by their backends; those that are declared on a backend
-of another kind are taken, too, since ``using(backend=…)`` may send them here.
+Importing it sets Django up and imports the module ``tasks`` of each app, as `manage.py outlast
+worker` says. Tasks of Django are found by their backends; tasks that are declared on a backend of
+another kind are included, since ``using(backend=…)`` may send them here.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["app"]
 
 
 def _tasks_in_modules() -> list[Any]:
-    """Return the tasks that modules of the project have by some name."""
+    """Return the tasks that are attributes of the project's modules."""
     modules = [module for name, module in list(sys.modules.items()) if name.endswith("tasks")]
     found = [
         value for module in modules for value in list(getattr(module, "__dict__", {}).values())

@@ -1,4 +1,4 @@
-"""Django's tasks: ``django.tasks`` of Django 6.0, else the package django-tasks, its backport."""
+"""Import ``django.tasks`` of Django 6.0, else the package django-tasks, its backport."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ task_finished: Any = _signals.task_finished
 
 
 def to_plain(value: Any) -> Any:
-    """Return what Django has normalized as values of JSON's own types: a text may be of a class of
-    its own (a SafeString, a choice), which Django lets pass. ValueError for what JSON cannot say.
+    """Return values that Django has normalized as JSON's own types: Django lets subclasses of str
+    pass (a SafeString, a choice). ValueError for a value that JSON cannot express.
     """
     try:
         _plain.encode(value)

@@ -1,4 +1,4 @@
-"""Tests of a project that let its jobs run: ``isolate`` of ``outlast.testing``, on the database of
+"""Let tests of a project run its jobs: ``isolate`` of ``outlast.testing``, on the database of
 Django's test."""
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from outlast.testing import isolate as isolate_app
 @contextmanager
 def isolate() -> Iterator[AppUnderTest]:
     """Within the block, the project's jobs can be run: ``jobs.drain_sync()`` runs all that is due,
-    in this process; ``jobs.crash_after_save()`` and the rest are those of ``outlast.testing``.
+    in this process; ``jobs.crash_after_save()`` and the rest work as in ``outlast.testing``.
 
     For a ``TransactionTestCase``: ``self.jobs = self.enterContext(isolate())`` in ``setUp``.
 
@@ -44,6 +44,6 @@ def isolate() -> Iterator[AppUnderTest]:
     with isolate_app(app, url) as jobs:
         yield jobs
     file = file_of(url)
-    if file is not None:  # Django deletes the file alone
-        with suppress(OSError):  # a worker of the test's own still has its lock there
+    if file is not None:  # Django deletes only the file
+        with suppress(OSError):  # a worker that the test started still has its lock there
             directory_for(file).rmdir()

@@ -1,5 +1,5 @@
-"""The page for operators, below an address of the project:
-``path("outlast/", include("outlast.contrib.django.urls"))``."""
+"""Route the page for operators below an address of the project: ``path("outlast/",
+include("outlast.contrib.django.urls"))``."""
 
 from __future__ import annotations
 

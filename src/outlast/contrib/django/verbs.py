@@ -1,5 +1,5 @@
-"""What people do to jobs and schedules from a request, recorded as on the page: by a store that is
-open for this alone, so that no connection is left to the database."""
+"""Act on jobs and schedules from a request, recorded as on the page. Each act opens a store for
+itself alone, so no connection to the database stays open."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ R = TypeVar("R")
 
 
 def requeue(ids: Sequence[int], by: By) -> dict[int, Requeued]:
-    """Revive dead and cancelled jobs; return what was done to each."""
+    """Revive dead and cancelled jobs; return the effect on each."""
     return _on_store(lambda store: store.requeue(ids, record=note_on(Verb.REQUEUE, by, ids)))
 
 
@@ -28,7 +28,7 @@ def cancel(ids: Sequence[int], by: By) -> dict[int, Cancelled]:
 
 
 def discard(ids: Sequence[int], by: By) -> int:
-    """Delete those of the jobs that are dead; return how many."""
+    """Delete the dead ones among the jobs; return how many."""
     return _on_store(lambda store: store.discard(ids, record=note_on(Verb.DISCARD, by, ids)))
 
 

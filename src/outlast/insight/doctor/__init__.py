@@ -1,15 +1,15 @@
-"""``outlast doctor``: checks of a store, its workers and this machine, and how to fix them.
+"""``outlast doctor``: check a store, its workers and this machine, and say how to fix them.
 
-A check is a pure function of the facts that yields findings. None of them changes anything.
+A check is a pure function that yields findings from the facts. No check changes anything.
 
-finding.py     the facts that checks look at, and the document of what they find
-gather.py      reads these facts from a store, as far as it lets itself be read
+finding.py     the facts that checks read, and the document of their findings
+gather.py      reads these facts from a store, as far as it can be read
 store.py       any store: reachable, schema; each kind of store checks its own facts
 workers.py     the workers, and jobs that wait for one
 schedules.py   schedules whose ticks fall into a change of the clocks, or that cannot be read
-exposure.py    what strangers could read, on the way to the servers and on this machine
+exposure.py    data that strangers could read, on the way to the servers and on this machine
 host.py        this machine: lock files, Kubernetes; and the application, if one is named
-encryption.py  whether that application encrypts payloads, and what is still plain
+encryption.py  whether that application encrypts payloads, and which are still plain
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ __all__ = [
 
 
 def examine(facts: Facts) -> list[Finding]:
-    """Return what all checks find, in a fixed order."""
+    """Return the findings of all checks, in a fixed order."""
     found = [one for check in STORE for one in check(facts)]
     if facts.environment is not None:
         live = len(list_alive(facts.workers, facts.now))

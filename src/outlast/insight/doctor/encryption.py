@@ -1,4 +1,4 @@
-"""The check of encryption: whether the application requires it, and what is still plain."""
+"""Check whether the application requires encryption, and which payloads are still plain."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _describe_optional(found: Application, plain: list[str]) -> Finding:
 
 
 def _describe_plain(found: Application, facts: Facts) -> list[str]:
-    """Return what is plain and of this application's tasks, in words."""
+    """Describe the plain payloads of this application's tasks."""
     own = {*found.tasks, *found.aliases}
     jobs = [one for one in facts.unencrypted if one.number and one.task in own]
     schedules = [row.name for row in facts.schedules if _is_plain(row, own)]
@@ -74,7 +74,7 @@ def _is_plain(row: ScheduleRow, own: set[str]) -> bool:
     try:
         call = call_of(row)
     except UsageError:
-        return False  # it cannot fire either
+        return False  # such a schedule cannot fire either
     return call.task in own and not is_encrypted(call.args)
 
 

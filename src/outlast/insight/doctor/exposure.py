@@ -1,4 +1,4 @@
-"""Checks of what strangers could read: on the way to the servers, and on this machine."""
+"""Check what strangers could read, on the way to the servers and on this machine."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ _TLS = " or ".join(f"{scheme}://" for scheme in TLS_SCHEMES)
 def look_at(
     url: str, wakeup: str | None, arguments: list[str], environ: Mapping[str, str]
 ) -> Exposure:
-    """Return what can be told from the URLs of store and messenger, from the arguments of this
-    command and from the environment. Connects to nothing."""
+    """Return the exposure that the URLs of store and messenger, the arguments of this command and
+    the environment show. Connects to nothing."""
     read_route = backend_of(url).read_route
     way = None if read_route is None else read_route(url, environ)
     keys = [*([] if way is None else way.keys), *_keys_of(wakeup)]
@@ -40,7 +40,7 @@ def look_at(
 
 
 def _messenger(wakeup: str | None) -> MessengerUrl | None:
-    """Return the messenger on another host; None where there is none, or it is on this one."""
+    """Return the messenger's URL if it is on another host, else None."""
     try:
         to = address.parse(wakeup or "")
     except ConfigError:
@@ -89,7 +89,7 @@ def messenger(facts: Facts) -> Iterator[Finding]:
 
 
 def arguments(facts: Facts) -> Iterator[Finding]:
-    """Whether this command was given a password for all to see."""
+    """Whether the command line of this command shows a password to other users."""
     if facts.exposure.in_arguments:
         yield Finding(
             level=Level.WARNING,
@@ -101,7 +101,7 @@ def arguments(facts: Facts) -> Iterator[Finding]:
 
 
 def keys(facts: Facts) -> Iterator[Finding]:
-    """Whether other users can read the keys that open store or messenger."""
+    """Whether other users can use the key files for store or messenger."""
     for path, mode in facts.exposure.keys.items():
         owner = facts.exposure.owners.get(path)
         who = f"As {line(owner, 60)}, whose file it is, or as root: " if owner else ""

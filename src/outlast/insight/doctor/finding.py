@@ -1,4 +1,4 @@
-"""The facts that checks look at, and the document of what they find."""
+"""Define the facts that checks read, and the document of their findings."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from outlast.store.statistics import Statistics, Unencrypted
 
 class Locks(msgspec.Struct, frozen=True, kw_only=True):
     """The directory of lock files on this machine. ``beside``: it is beside the store's file.
-    ``mode``: its permissions, None where it does not exist yet. ``owner``: its owner's name, None
-    where that is this user; ``writable``: whether this user may make files in it. ``network``: the
-    kind of a file system whose locks are not to be trusted. ``cleaned_by``: the rule by which old
-    files in it are deleted."""
+    ``mode``: its permissions, None if it does not exist yet. ``owner``: its owner's name, None if
+    that is this user; ``writable``: whether this user may create files in it. ``network``: its file
+    system, if that is of a kind whose locks cannot be trusted. ``cleaned_by``: the rule by which
+    old files in it are deleted."""
 
     path: str
     beside: bool = False
@@ -29,7 +29,7 @@ class Locks(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MessengerUrl(msgspec.Struct, frozen=True, kw_only=True):
-    """A messenger on another host: whether TLS is asked for, and a login given."""
+    """A messenger on another host: whether its URL requires TLS, and has a login."""
 
     place: str
     secured: bool
@@ -37,9 +37,9 @@ class MessengerUrl(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Exposure(msgspec.Struct, frozen=True, kw_only=True):
-    """What strangers could read. ``route``: the way to the store's server, None where it has none.
-    ``in_arguments``: a password was given as an argument. ``keys``: files of keys that others than
-    their owner can use -> their modes, ``owners``: those of them that are another user's -> whose.
+    """What strangers could read. ``route``: the way to the store's server, None if it has none.
+    ``in_arguments``: a password was given as an argument. ``keys``: key files that not only their
+    owner can use -> their modes; ``owners``: the ones that belong to another user -> whose.
     """
 
     in_arguments: bool = False
@@ -50,7 +50,7 @@ class Exposure(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Application(msgspec.Struct, frozen=True, kw_only=True):
-    """What MODULE:APP holds; ``error`` where it does not import. ``encryption``: as
+    """The application MODULE:APP; ``error`` if it does not import. ``encryption``: as
     ``Payloads.encryption``."""
 
     spec: str
@@ -61,12 +61,12 @@ class Application(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
-    """All that was seen. ``now`` is this machine's, in seconds since 1970;
-    ``asked_at``: what it was when the environment was read, for a look at the store's clock. What
-    could not be read, because of ``error`` (the store), ``mismatch`` (its schema) or ``denied`` (a
-    privilege is missing), is None or empty. ``malformed``: jobs among those that died last whose
-    rows cannot be read, by id -> the columns. ``schedules``: the first by name. ``unencrypted``:
-    unfinished jobs by task, and how many have plain payloads, where the application encrypts."""
+    """All facts. ``now`` is this machine's time, in seconds since 1970; ``asked_at`` is that time
+    when the environment was read, to compare with the store's clock. Facts that could not be read,
+    because of ``error`` (the store), ``mismatch`` (its schema) or ``denied`` (a missing privilege),
+    are None or empty. ``malformed``: of the jobs that died last, those with unreadable rows, by id
+    -> the columns. ``schedules``: the first by name. ``unencrypted``: unfinished jobs with plain
+    payloads, counted by task, if the application encrypts."""
 
     place: str
     now: float

@@ -1,4 +1,4 @@
-"""Reads the facts of a store that the checks look at, as far as the store lets itself be read."""
+"""Read the facts that the checks need from a store, as far as it can be read."""
 
 from __future__ import annotations
 
@@ -20,10 +20,11 @@ SCHEDULES_LOOKED_AT = 500  # by name
 async def gather(
     store: Store, check_exists: Callable[[Store], Awaitable[None]], *, encrypted: bool = False
 ) -> dict[str, Any]:
-    """Open the store and return fields of ``Facts``: what could be read, and what was in the way.
+    """Open the store and return fields of ``Facts``: what could be read, and what prevented the
+    rest.
 
-    ``check_exists`` raises where there is no store: to open one would make it. ``encrypted``: look
-    for payloads that are not.
+    ``check_exists`` raises if there is no store: opening one would create it. ``encrypted``: look
+    for payloads that are not encrypted.
     """
     seen: dict[str, Any] = {}
     try:
@@ -55,13 +56,14 @@ async def _read(store: Store, seen: dict[str, Any]) -> None:
 
 
 async def _read_environment_of_producer(store: Store, seen: dict[str, Any]) -> None:
-    """Read the environment for a role that may do something, but not read which schema there is."""
+    """Read the environment for a role with some privileges, but none to read the schema's
+    version."""
     if "environment" not in seen and (await store.inspector.environment()).limited_to is not None:
         await _read_environment(store, seen)
 
 
 async def _read_environment(store: Store, seen: dict[str, Any]) -> None:
-    """Read the environment, whose clock is compared with ours at that moment: halfway through."""
+    """Read the environment, and our clock halfway through, to compare it with the store's."""
     before = SYSTEM.wall()
     seen["environment"] = await store.inspector.environment()
     seen["asked_at"] = (before + SYSTEM.wall()) / 2

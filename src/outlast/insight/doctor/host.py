@@ -1,4 +1,4 @@
-"""Checks of this machine: the directory of lock files, Kubernetes; and of the application."""
+"""Check this machine (the directory of lock files, Kubernetes) and the application."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ OWN_FILE = (
 
 
 def locks_of(url: str, tmpfiles: Iterable[str] = TMPFILES) -> Locks:
-    """Look at where workers of this store, on this machine, keep their lock files."""
+    """Examine the directory where this store's workers, on this machine, keep their lock files."""
     file = file_of(url)
     path = directory_for(file)
     try:
@@ -95,7 +95,7 @@ def _whose(locks: Locks) -> str:
 
 
 def drain(facts: Facts) -> Iterator[Finding]:
-    """Remind of the time that a platform gives at a stop."""
+    """Remind people of the time that a platform gives a process to stop."""
     if facts.kubernetes:
         yield Finding(
             level=Level.HINT,
@@ -106,7 +106,7 @@ def drain(facts: Facts) -> Iterator[Finding]:
 
 
 def application(facts: Facts) -> Iterator[Finding]:
-    """Whether the application imports, and has the tasks of the jobs that wait."""
+    """Whether the application imports, and has the tasks of all waiting jobs."""
     found = facts.application
     if found is None:
         return

@@ -1,4 +1,4 @@
-"""Checks of schedules: ticks in a change of the clocks, and what this host cannot work with."""
+"""Check schedules: ticks in a change of the clocks, and schedules that this host cannot read."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def clock_changes(facts: Facts) -> Iterator[Finding]:
 
 
 def unreadable(facts: Facts) -> Iterator[Finding]:
-    """Whether this host can work with all schedules."""
+    """Whether this host can read all schedules."""
     told = ((row.name, find_malformed(row)) for row in facts.schedules)
     found = [(name, why) for name, why in told if why is not None]
     if found:

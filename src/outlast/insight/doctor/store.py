@@ -1,4 +1,4 @@
-"""Checks of any store: whether it answers, and its schema."""
+"""Check any store: whether it answers, and its schema."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def reachable(facts: Facts) -> Iterator[Finding]:
     if facts.error is None:
         yield ok("store", f"{facts.place} answers.")
         return
-    first = facts.error.partition("\n")[0]  # what to do is said below
+    first = facts.error.partition("\n")[0]  # the advice follows below
     mend = (
         "Check --url or $OUTLAST_URL, and that the store is up; `outlast migrate` makes a new one."
     )
@@ -28,7 +28,7 @@ def reachable(facts: Facts) -> Iterator[Finding]:
 
 
 def schema(facts: Facts) -> Iterator[Finding]:
-    """Whether the schema is one that this program can work on."""
+    """Whether this program can work with the schema."""
     if facts.mismatch is not None:
         helps = "outlast migrate" in facts.mismatch
         mend = "Run `outlast migrate`." if helps else NO_MIGRATION

@@ -1,4 +1,4 @@
-"""Checks of the workers, and of jobs that wait for one."""
+"""Check the workers, and jobs that wait for one."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def lost(facts: Facts) -> Iterator[Finding]:
 
 
 def pauses(facts: Facts) -> Iterator[Finding]:
-    """Whether something has been paused for long: mostly it was forgotten."""
+    """Whether something has been paused for long: usually it was forgotten."""
     for pause in facts.pauses:
         if facts.now - pause.paused_at > DAY:
             yield Finding(
@@ -120,7 +120,7 @@ def presence(facts: Facts) -> Iterator[Finding]:
 
 
 def wakeups(facts: Facts) -> Iterator[Finding]:
-    """Whether live workers are woken, and what is wrong where they are not, or late."""
+    """Whether live workers are woken in time, and why not."""
     for words, those in _by(facts, lambda one: one.wakeup):
         kind, is_ill, trouble = words.partition(": ")
         if "; " in kind:
@@ -158,7 +158,7 @@ def failing(facts: Facts) -> Iterator[Finding]:
 
 
 def leases(facts: Facts) -> Iterator[Finding]:
-    """Whether workers have odd terms."""
+    """Whether live workers have odd leases."""
     live = list_alive(facts.workers, facts.now)
     for odd, harm in (
         ([one for one in live if one.lease < LEASE_SHORT], "a short stall stops their attempts"),
@@ -175,7 +175,7 @@ def leases(facts: Facts) -> Iterator[Finding]:
 
 
 def slots_held(facts: Facts) -> Iterator[Finding]:
-    """Whether jobs are due while all that runs waits for other jobs."""
+    """Whether jobs are due while all running attempts wait for other jobs."""
     due = facts.statistics is not None and facts.statistics.lanes
     if due and facts.held and all(one.waits_for is not None for one in facts.held):
         yield Finding(
@@ -219,7 +219,7 @@ def undecodable(facts: Facts) -> Iterator[Finding]:
 
 
 def malformed(facts: Facts) -> Iterator[Finding]:
-    """Whether rows hold what Outlast has not written."""
+    """Whether rows hold values that Outlast does not write."""
     if facts.malformed:
         ids = ", ".join(str(job_id) for job_id in list(facts.malformed)[:NAMES_SHOWN])
         columns = ", ".join(sorted(set(facts.malformed.values())))
@@ -244,7 +244,7 @@ def malformed(facts: Facts) -> Iterator[Finding]:
 def _by(
     facts: Facts, words_of: Callable[[WorkerRow], str | None]
 ) -> list[tuple[str, list[WorkerRow]]]:
-    """Return what live workers say of themselves, each with those that say it."""
+    """Group live workers by what they report about themselves."""
     said: dict[str, list[WorkerRow]] = {}
     for one in list_alive(facts.workers, facts.now):
         if words := words_of(one):

@@ -1,9 +1,9 @@
-"""One command: in its own process group, its output read, no process left at its end.
+"""Runs one command in its own process group, reads its output, and leaves no process behind.
 
-It stays in the session of its runner, so that the process that kills the runner (its worker, or the
-tether) kills the command, too. What the command writes goes to the runner's own stdout, and so to
-the worker's log, to a file where one was asked for, and its last lines into memory. It is carried
-by a thread that waits for all of these: a slow reader slows the command down, nothing piles up.
+The command stays in the session of its runner, so that the process that kills the runner (its
+worker, or the tether) kills the command, too. Its output goes to the runner's own stdout, and so to
+the worker's log, to a file if one was requested, and its last lines into memory. One thread copies
+the output and waits for all of these: a slow reader slows the command down, nothing piles up.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from outlast.runner.tail import Tail
 from outlast.runner.tether import groups_of, kill_group
 
 CHUNK_BYTES = 65_536
-LAST_BYTES = 1 << 20  # taken after the end of the command: more than a pipe holds by itself
-EMPTY_SECONDS = 10.0  # for what it left behind to be gone
-NOT_FOUND, NOT_EXECUTABLE = 127, 126  # what a shell says of a command that it cannot start
+LAST_BYTES = 1 << 20  # read after the end of the command: more than a pipe holds by itself
+EMPTY_SECONDS = 10.0  # for processes that it left behind to be gone
+NOT_FOUND, NOT_EXECUTABLE = 127, 126  # a shell's exit codes for a command that it cannot start
 
 
 class CommandFailed(Exception):
@@ -47,10 +47,10 @@ class CommandFailed(Exception):
 
 
 class Carrier:
-    """Reads what a command writes, on a thread."""
+    """Reads the output of a command, on a thread."""
 
     def __init__(self, path: str | None) -> None:
-        """``path``: of the file to which all of it is added. CommandFailed if it cannot be."""
+        """``path``: the file to append all output to. CommandFailed if it cannot be opened."""
         self._file = None if path is None else _open_output(path)
         self._tail = Tail()
         self._read, self.write_end = os.pipe()
@@ -59,8 +59,8 @@ class Carrier:
         self._thread.start()
 
     async def finish(self) -> list[str]:
-        """Take what is in the pipe still, not waiting for others who hold it open; return the last
-        lines."""
+        """Read the rest of the pipe, without waiting for other processes that hold it open; return
+        the last lines."""
         os.close(self.write_end)
         os.close(self._close)
         await asyncio.to_thread(self._thread.join)
@@ -77,7 +77,7 @@ class Carrier:
     def _until_the_end(self) -> None:
         poll = select.poll()
         poll.register(self._read, select.POLLIN)
-        poll.register(self._closed, 0)  # its hang-up is told all the same
+        poll.register(self._closed, 0)  # poll reports its hang-up all the same
         left = LAST_BYTES
         while left > 0:
             ready = dict(poll.poll())
@@ -112,12 +112,12 @@ def _open_output(path: str) -> int:
 
 
 class Command:
-    """A command that was started."""
+    """A started command."""
 
     def __init__(
         self, process: subprocess.Popen[bytes], carrier: Carrier, before: set[int]
     ) -> None:
-        """``before``: the process groups of this session that it has not made. See ``started``."""
+        """``before``: the process groups of this session from before its start. See ``started``."""
         self._process = process
         self._carrier = carrier
         self._before = before
@@ -127,7 +127,7 @@ class Command:
 
     @property
     def has_ended(self) -> bool:
-        """Whether its own process has; others that it started may be left."""
+        """Whether its own process has ended; others that it started may be left."""
         return self._code.done()
 
     async def wait(self) -> int:
@@ -135,13 +135,13 @@ class Command:
         return await asyncio.shield(self._code)
 
     def ask_to_end(self) -> None:
-        """Send SIGTERM to all of it."""
+        """Send SIGTERM to all of its processes."""
         for pgid in self._find_left() | {self._process.pid}:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(pgid, signal.SIGTERM)
 
     async def clear(self) -> list[str]:
-        """Kill what is left of it, and wait until that is gone; return its last lines."""
+        """Kill its remaining processes, and wait until they are gone; return its last lines."""
         deadline = SYSTEM.boot() + EMPTY_SECONDS
         kill_group(self._process.pid)
         while (left := self._find_left()) and SYSTEM.boot() < deadline:
@@ -151,20 +151,20 @@ class Command:
         return await self._carrier.finish()
 
     def _find_left(self) -> set[int]:
-        """Return the groups that this runner's session has since it was started: a command has
-        its runner to itself."""
+        """Return the groups that this runner's session got since the command was started: a command
+        has its runner to itself."""
         return groups_of({os.getpid()}) - self._before
 
     def _wait(self, loop: asyncio.AbstractEventLoop) -> None:
         code = self._process.wait()
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nothing asks any more
+        with contextlib.suppress(RuntimeError):  # the loop is closed: no caller waits any more
             loop.call_soon_threadsafe(self._code.set_result, code)
 
 
 async def start_command(
     argv: Sequence[str], *, cwd: str | None, env: Mapping[str, str], output: str | None
 ) -> Command:
-    """Start a command. ``output``: a file to which all that it writes is added.
+    """Start a command. ``output``: a file to which all its output is appended.
 
     Raises CommandFailed, with the exit code that a shell would give, if it cannot be started.
     """

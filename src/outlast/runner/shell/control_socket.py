@@ -1,13 +1,13 @@
-"""The socket between a command and its runner: ``outlast checkpoint`` and ``outlast report``.
+"""Connects a command with its runner: ``outlast checkpoint`` and ``outlast report``.
 
-A Unix socket, named in the command's environment, for as long as the command runs. What comes in
-takes the way of every checkpoint and report: by the runner to the worker, fenced by the token of
-the attempt. A request has to name that token, so that a process which an earlier attempt has left
-behind is told that it is too late.
+A Unix socket, named in the command's environment, exists while the command runs. Requests take the
+way of every checkpoint and report: through the runner to the worker, fenced by the token of the
+attempt. A request has to name that token, so that a process left behind by an earlier attempt
+learns that it is too late.
 
-The name is known to every user of the machine, so only processes of the same user are served, and
-of others not a byte is read: who calls is asked before the first read. What the same user may take
-is bounded, too: in connections, bytes and time.
+Every user of the machine can see the name, so only processes of the same user are served: the
+caller's user is checked before the first byte is read. The same user is limited, too, in
+connections, bytes and time.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from outlast.client.attempt import Attempt
 from outlast.errors import BadArguments, LostLease, StoreUnavailable, UsageError, text_of
 
 SOCKET_VARIABLE, TOKEN_VARIABLE = "OUTLAST_SOCKET", "OUTLAST_TOKEN"
-CHECKPOINT_MAX = 100_000  # bytes: what the environment of the next attempt can hold
+CHECKPOINT_MAX = 100_000  # bytes: the environment of the next attempt can hold that many
 REQUEST_MAX = 1 << 20  # bytes of a line
-REQUEST_SECONDS = 10.0  # for a line to come
+REQUEST_SECONDS = 10.0  # for a line to arrive
 CALLERS_MAX = 32  # at once
 
 
 def check_checkpoint(value: str) -> None:
-    """Raise UsageError for what the environment of the next attempt cannot hold."""
+    """Raise UsageError for a text that the environment of the next attempt cannot hold."""
     if len(value.encode()) > CHECKPOINT_MAX:
         raise UsageError(f"a checkpoint has at most {CHECKPOINT_MAX:,} bytes: keep more in a file")
     if "\0" in value:
@@ -52,7 +52,7 @@ class CheckpointRequest(msgspec.Struct, frozen=True, tag=True):
 
 
 class ReportRequest(msgspec.Struct, frozen=True, tag=True):
-    """Tell people how far the command is."""
+    """Report the progress of the command."""
 
     token: int
     fraction: float | None = None
@@ -90,7 +90,7 @@ class ControlSocket:
         self.address = ""
 
     async def __aenter__(self) -> Self:
-        if sys.platform.startswith("linux"):  # a name without a file: nothing is left behind
+        if sys.platform.startswith("linux"):  # a name without a file leaves nothing behind
             self.address = f"@outlast-{os.getpid()}-{int(SYSTEM.random() * 16**12):012x}"
         else:
             self._folder = tempfile.mkdtemp(prefix="outlast-")
@@ -110,7 +110,7 @@ class ControlSocket:
         return _Caller(asyncio.StreamReader(REQUEST_MAX), self._serve, self._refusal)
 
     def _refusal(self, peer: Any) -> Reply | None:
-        """Return what is said to those who are not served, before anything of them is read."""
+        """Return the reply to a caller that is not served, before anything is read from it."""
         if not _same_user(peer):
             return _STRANGER
         return _CROWD if self._callers >= CALLERS_MAX else None
@@ -124,7 +124,7 @@ class ControlSocket:
             writer.write(_line(reply))
             async with asyncio.timeout(REQUEST_SECONDS):
                 await writer.drain()
-        except (OSError, ValueError):  # it went away or is slow, or its line is too long
+        except (OSError, ValueError):  # the caller went away or is slow, or its line is too long
             return
         finally:
             self._callers -= 1
@@ -152,8 +152,8 @@ class ControlSocket:
 
 
 class _Caller(asyncio.StreamReaderProtocol):
-    """One connection. The loop reads nothing of it before ``connection_made`` has returned, and
-    nothing at all once that has closed it."""
+    """One connection. The loop reads nothing from it before ``connection_made`` has returned, and
+    nothing at all if that method has closed it."""
 
     def __init__(
         self,
@@ -179,7 +179,7 @@ def _line(reply: Reply) -> bytes:
 
 def ask(address: str, request: CheckpointRequest | ReportRequest) -> None:
     """Send a request from inside a command; return once it is done. Nothing is sent to another
-    user: every user can bind the name of a socket whose runner has ended.
+    user: any user can bind the name of a socket after its runner has ended.
 
     Raises LostLease, UsageError, BadArguments or StoreUnavailable.
     """
@@ -188,7 +188,7 @@ def ask(address: str, request: CheckpointRequest | ReportRequest) -> None:
             client.connect(_path(address))
             if not _same_user(client):
                 raise StoreUnavailable("the runner of this command is gone: another user answers")
-            with contextlib.suppress(BrokenPipeError):  # refused already: it says why
+            with contextlib.suppress(BrokenPipeError):  # refused already: the reply says why
                 client.sendall(msgspec.json.encode(request) + b"\n")
             with client.makefile("rb") as answer:
                 line = answer.readline(REQUEST_MAX)
@@ -211,8 +211,8 @@ def _path(address: str) -> str:
 
 
 def _same_user(peer: Any) -> bool:
-    """Whether the other side is of this user, or root. A socket in a folder of this user's own is
-    out of the reach of others already."""
+    """Whether the other side belongs to this user, or to root. Other users cannot reach a socket in
+    a folder of this user anyway."""
     if not hasattr(socket, "SO_PEERCRED"):
         return True
     packed = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))

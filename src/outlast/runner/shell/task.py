@@ -1,8 +1,8 @@
-"""Commands as jobs: the library's own task, known only to runners of a worker with ``--shell``.
+"""Defines the task that runs commands, known only to runners of a worker with ``--shell``.
 
-An ordinary task in an ordinary runner, which it has to itself; so retries, limits, cancels, leases
-and the dead letters are those of every job. A command is asked to end with SIGTERM, and killed with
-its runner where it does not (``cancel_grace``).
+It is an ordinary task in an ordinary runner, which it has to itself; so retries, limits, cancels,
+leases and dead letters work as for every job. A command is asked to end with SIGTERM, and killed
+with its runner if it does not (``cancel_grace``).
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ from outlast.runner.shell.command import Command, CommandFailed, start_command
 from outlast.runner.shell.control_socket import ControlSocket
 
 TEMPORARY = 75  # EX_TEMPFAIL of sysexits.h: "the user is invited to retry"
-PAUSE_FIRST, PAUSE_MAX = 2.0, 600.0  # seconds before the retry that a command has asked for
+PAUSE_FIRST, PAUSE_MAX = 2.0, 600.0  # seconds before the retry that a command requests
 _DOUBLINGS_MAX = 60
 _URLS = frozenset({URL_VARIABLE, WAKEUP_VARIABLE})
 CANCEL_GRACE = 5.0  # seconds between SIGTERM and the kill
 _OF_AN_ATTEMPT = frozenset({"OUTLAST_CHECKPOINT", "OUTLAST_TENANT"})  # or unset
-TAIL_PART = 8  # of the largest result: JSON may write a byte as six
+TAIL_PART = 8  # share of the largest result: JSON may write a byte as six
 
 app = App()
 """An application without tasks, for a worker that runs nothing but commands."""
 
 
 def add_to(app: App, **options: Unpack[TaskOptions]) -> Task[..., Any]:
-    """Make ``app`` know the task that runs commands; return it. Options as of ``@app.task``."""
+    """Add the task that runs commands to ``app``; return it. Options as for ``@app.task``."""
     ours: TaskOptions = {"name": SHELL_TASK, "own_runner": True, "cancel_grace": CANCEL_GRACE}
     return app._register(command, {**ours, **options})  # noqa: SLF001
 
@@ -47,10 +47,10 @@ def add_to(app: App, **options: Unpack[TaskOptions]) -> Task[..., Any]:
 async def command(
     argv: list[str], cwd: str | None = None, output: str | None = None
 ) -> dict[str, Any]:
-    """Run a command; return its exit code, 0, and the last lines that it wrote.
+    """Run a command; return its exit code, which is 0, and the last lines of its output.
 
-    ``cwd`` is where it runs, by default the worker's own directory; ``output`` a file to which
-    all that it writes is added.
+    ``cwd`` is the directory in which it runs, by default the worker's own; ``output`` is a file to
+    which all its output is appended.
     """
     attempt = current()
     heard = interruptions.count_interruptions()
@@ -75,7 +75,7 @@ async def _end_of(running: Command) -> tuple[int, bool, list[str]]:
     try:
         code = await running.wait()
     except asyncio.CancelledError:
-        stopped = not running.has_ended  # an end that came first counts
+        stopped = not running.has_ended  # an end before the stop counts as an end
         if stopped:
             running.ask_to_end()
         code = await running.wait()
@@ -85,8 +85,8 @@ async def _end_of(running: Command) -> tuple[int, bool, list[str]]:
 
 
 def environment(attempt: Attempt, address: str) -> dict[str, str]:
-    """Return the worker's own environment, with URLs that open nothing in place of the store's and
-    the messenger's, and what the command may know of its attempt."""
+    """Return the worker's own environment, with the URLs of the store and the messenger replaced by
+    unusable ones, and with the facts about its attempt that the command may know."""
     known = {
         "OUTLAST_JOB_ID": str(attempt.job_id),
         "OUTLAST_TOKEN": str(attempt.token),
@@ -111,7 +111,7 @@ class _NotNow(Snooze):
 
 
 def _pause(number: int) -> float:
-    """Return the seconds before the attempt after this one; it may be the ten thousandth."""
+    """Return the seconds before the next attempt; ``number`` may be ten thousand."""
     return min(PAUSE_MAX, PAUSE_FIRST * 2.0 ** min(number - 1, _DOUBLINGS_MAX))
 
 
@@ -124,7 +124,7 @@ def _how(code: int) -> dict[str, Any]:
 
 
 def _fitting(lines: list[str], most: int) -> list[str]:
-    """Return as many of the last lines as have at most that many bytes."""
+    """Return as many of the last lines as fit into that many bytes."""
     kept: list[str] = []
     for line in reversed(lines):
         most -= len(line.encode()) + 1

@@ -1,5 +1,5 @@
-"""Enqueue, and complete an attempt, in the caller's own transaction.
+"""Enqueues, and completes an attempt, in the caller's own transaction.
 
-connection.py  what can be done on a caller's connection, once it is checked
-drivers.py     which driver a connection is of; SQLAlchemy and Django, which several stores share
+connection.py  the verbs on a caller's connection, once it is checked
+drivers.py     finds the driver of a connection; SQLAlchemy and Django, which several stores share
 """

@@ -1,6 +1,6 @@
-"""The caller's own connections: enqueue, and complete an attempt, in the caller's transaction.
+"""Checks the caller's own connections, and opens them for the caller's transaction.
 
-The SQL is the stores'; ``drivers`` leads into the transaction that is open on a connection.
+The SQL belongs to the stores; ``drivers`` leads into the transaction that is open on a connection.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ async def checked(
 
 
 def foreign(connection: object, *, notify: bool = True, clock: Clock = SYSTEM) -> ForeignConnection:
-    """Return the connection as the protocol has it; ConnectionMismatch for an unknown kind.
+    """Return the connection as the protocol defines it; ConnectionMismatch for an unknown kind.
 
-    ``notify``: whether its commit wakes idle workers, where the store can do that.
+    ``notify``: whether its commit wakes idle workers, if the store can do that.
     """
     driver, callers = open_driver(connection)
     return callers.connect(driver, notify=notify, clock=clock)

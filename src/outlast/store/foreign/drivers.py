@@ -1,10 +1,10 @@
-"""Access to the caller's transaction: which driver a connection is of, and what stores share.
+"""Leads into the caller's transaction: finds the driver of a connection, for all stores.
 
 ``fetch`` runs a statement and ``run`` a function of a store inside the transaction that is open.
 Drivers of one database alone are in the folder of its store. SQLAlchemy's connections are used
-through SQLAlchemy, which does not commit what it has not seen begin; Django's are used at their
-driver, which ``atomic()`` commits for every writer. Neither the caller's row factories nor its
-cursors matter.
+through SQLAlchemy, which does not commit a transaction that it has not seen begin; Django's are
+used at their driver, which ``atomic()`` commits for every writer. Neither the caller's row
+factories nor its cursors matter.
 
 No library is imported for this: an object of a library that is not loaded cannot exist.
 """
@@ -33,10 +33,10 @@ SHARED = (
 
 
 def open_driver(connection: object) -> tuple[ForeignDriver, Callers]:
-    """Return what leads into a connection, and what its kind of store does with it.
+    """Return the driver of a connection, and how its kind of store uses it.
 
-    ConnectionMismatch if it is closed or of no known kind. UsageError where this code cannot use
-    it: an asynchronous one without an event loop, say.
+    ConnectionMismatch if the connection is closed or of no known kind. UsageError if this code
+    cannot use it, for example an asynchronous connection without an event loop.
     """
     known = all_callers()
     for callers in known:
@@ -66,11 +66,11 @@ class Driver:
         return self._connection
 
     async def fetch(self, statement: str, *values: Any) -> Sequence[Any]:
-        """Not for this store, unless the driver says how."""
+        """Raise NotImplementedError; drivers of a store that needs it override this."""
         raise NotImplementedError
 
     async def run(self, use: Use[T]) -> T:
-        """Not for this store, unless the driver says how."""
+        """Raise NotImplementedError; drivers of a store that needs it override this."""
         raise NotImplementedError
 
 
@@ -129,7 +129,7 @@ class _SqlalchemyCursor:
 
     @property
     def connection(self) -> Any:
-        """The driver's connection, as the cursors of drivers have it."""
+        """The driver's connection, as cursors of drivers expose it."""
         return self._connection.connection.driver_connection
 
 
@@ -173,7 +173,7 @@ _SHARED: Sequence[tuple[str, str, Callable[[Any], _Sqlalchemy | _Django]]] = (
 
 
 def is_of(connection: object, module: str, kind: str) -> bool:
-    """Whether a connection is of that class, of a library that is loaded."""
+    """Whether a connection is an instance of that class of a loaded library."""
     found = getattr(sys.modules.get(module), kind, None)
     return found is not None and isinstance(connection, found)
 
@@ -191,8 +191,8 @@ def refuse_closed(closed: object) -> None:
 
 
 def refuse_other_loop(connection: Any) -> None:
-    """Raise ConnectionMismatch for asyncpg's connection of another loop: that may run in another
-    thread, and two threads in asyncpg's C code crash the process."""
+    """Raise ConnectionMismatch for asyncpg's connection of another loop. That loop may run in
+    another thread, and two threads in asyncpg's C code crash the process."""
     if connection._loop is not asyncio.get_running_loop():  # noqa: SLF001
         raise ConnectionMismatch("the connection belongs to another event loop: open one on this")
 
@@ -202,7 +202,8 @@ def _connection_of(owner: Any) -> Any:
 
 
 def _dialect_of(owner: Any) -> tuple[Any, Callers]:
-    """Return SQLAlchemy's dialect and whose it is; ConnectionMismatch for an unknown driver."""
+    """Return SQLAlchemy's dialect and the store that it is of; ConnectionMismatch for an unknown
+    driver."""
     try:
         bound = owner.get_bind() if hasattr(owner, "get_bind") else owner
     except Exception as error:
@@ -229,6 +230,6 @@ def _with_names(statement: str) -> str:
 
 
 def pyformat(statement: str, values: Sequence[Any]) -> tuple[str, dict[str, Any]]:
-    """Return a statement with ``$1``, and its values, as psycopg takes them."""
+    """Return a statement with ``$1``, and its values, in the form that psycopg takes."""
     names = {f"p{place}": value for place, value in enumerate(values, 1)}
     return _with_names(statement), names

@@ -1,4 +1,4 @@
-"""What people do, on PostgreSQL, each with its record in the same transaction.
+"""Carries out acts of people on PostgreSQL, each with its record in the same transaction.
 
 Without a record or tokens each verb is one statement, as for programs that act for themselves.
 """
@@ -30,7 +30,7 @@ _HELD = "held"  # the row of a job is locked by another session
 
 
 class PostgresActionVerbs:
-    """The part of ``PostgresStore`` by which people act."""
+    """The verbs of ``PostgresStore`` for acts of people."""
 
     _connections: Connections
     notify: bool
@@ -38,8 +38,8 @@ class PostgresActionVerbs:
     async def cancel(
         self, job_ids: Sequence[int], *, tokens: Tokens | None = None, record: Record | None = None
     ) -> dict[int, Cancelled]:
-        """Jobs whose rows are locked are waited for in a transaction of their own, in which nothing
-        else is locked; of a bulk action they are counted with the step that has left them."""
+        """Wait for jobs whose rows are locked, in a separate transaction that locks nothing else;
+        a bulk action counts them with the step that has left them."""
         first = await self._on_jobs(
             "cancel", job_ids, tokens, record, lambda notify: (notify, False)
         )
@@ -150,8 +150,8 @@ class PostgresActionVerbs:
         more: Callable[[bool], Sequence[Any]],
         count: Callable[[Rows], Counts] | None = None,
     ) -> Rows:
-        """Call a verb on those of the jobs that stand where the caller has seen them. ``more``: its
-        further arguments, by whether it notifies."""
+        """Call a verb on the jobs that stand where the caller has seen them. ``more``: returns its
+        further arguments, given whether it notifies."""
 
         async def deed(connection: Any, notify: bool) -> Rows:  # noqa: FBT001
             ids = list(job_ids)
@@ -188,8 +188,8 @@ async def _do(
     deed: Callable[[Any], Awaitable[T]],
     count: Callable[[T], Counts],
 ) -> T:
-    """Do it with its record, or both not at all. The row of a bulk action is locked, and moved on,
-    before those of jobs; nothing is done by a step that cannot be taken."""
+    """Carry out an act with its record; both are done or neither. The row of a bulk action is
+    locked, and moved on, before those of jobs; a step that cannot be taken does nothing."""
     if isinstance(record, (BulkStep, More)):
         await move(connection, record, {})
         record = More(action_id=record.action_id)

@@ -1,4 +1,4 @@
-"""The entry of PostgreSQL among the kinds of stores."""
+"""Defines the entry of PostgreSQL among the kinds of stores."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Callers' own connections to PostgreSQL: asyncpg, psycopg 3, and engines of SQLAlchemy."""
+"""Uses callers' own connections to PostgreSQL: asyncpg, psycopg 3, and engines of SQLAlchemy."""
 
 from __future__ import annotations
 
@@ -86,8 +86,8 @@ def _out_of_pool(connection: Any) -> Any:
 
 
 def _refuse_bytes(session: Any) -> None:
-    """Raise ConnectionMismatch where psycopg returns texts as bytes: it cannot know what they are
-    in. The encoding is that of the database, where the connection names none."""
+    """Raise ConnectionMismatch if psycopg returns texts as bytes, because it cannot know their
+    encoding. The encoding is that of the database, unless the connection names one."""
     if not is_of(session, "psycopg", "Connection") and not is_of(
         session, "psycopg", "AsyncConnection"
     ):

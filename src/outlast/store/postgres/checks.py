@@ -1,5 +1,4 @@
-"""The facts of a PostgreSQL server for the doctor, and checks of them: durability, connections,
-what keeps vacuum from working."""
+"""Checks the facts of a PostgreSQL server for the doctor: durability, connections, vacuum."""
 
 from __future__ import annotations
 
@@ -25,15 +24,15 @@ class PostgresFacts(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         version: as ``server_version_num``: 140005 is 14.5.
         clock: the server's, in seconds since 1970.
-        role: the one of this connection; lacking: privileges that a worker needs and it has not;
-            limited_to: what else it may do, in words.
+        role: that of this connection; lacking: privileges that a worker needs and it does not
+            have; limited_to: the other purposes that it has the privileges for, in words.
         pooled: whether our backend is another than the one that greeted us: a pooler.
         standby: whether it follows another server and takes no writes.
-        connections: open ones of clients; connections_max: what is there for this role.
+        connections: open ones of clients; connections_max: how many this role could have.
         oldest_transaction: of other sessions of this database, as far as this role may see.
         prepared, oldest_prepared: transactions that wait for their second phase.
         notify_queue: how full the queue of notifications is, 0 to 1.
-        not_vacuumed: tables of Outlast that autovacuum was told to leave alone.
+        not_vacuumed: tables of Outlast that autovacuum is set to leave alone.
         track_activities: whether the server shows what its sessions do; worker_roles: those of the
             sessions that hold workers' presence.
         strangers: roles that may connect and have no rights on the jobs; some, if there are many.
@@ -71,7 +70,7 @@ class PostgresFacts(msgspec.Struct, frozen=True, kw_only=True):
     oldest_prepared: float | None = None
 
     def check(self, context: CheckContext) -> Iterator[Finding]:
-        """Yield what is amiss, or as it should be."""
+        """Yield findings, good and bad."""
         return (one for check in CHECKS for one in check(self, context))
 
 
@@ -104,7 +103,7 @@ def durability(server: PostgresFacts, _context: CheckContext) -> Iterator[Findin
 
 
 def unlogged(server: PostgresFacts, _context: CheckContext) -> Iterator[Finding]:
-    """Whether tables were made such that a crash empties them."""
+    """Whether a crash would empty some tables."""
     for name in server.unlogged:
         yield Finding(
             level=Level.PROBLEM,
@@ -115,7 +114,7 @@ def unlogged(server: PostgresFacts, _context: CheckContext) -> Iterator[Finding]
 
 
 def encoding(server: PostgresFacts, _context: CheckContext) -> Iterator[Finding]:
-    """Whether the database takes every text."""
+    """Whether the database can hold every text."""
     if server.encoding != "UTF8":
         yield Finding(
             level=Level.WARNING,
@@ -138,7 +137,7 @@ def standby(server: PostgresFacts, _context: CheckContext) -> Iterator[Finding]:
 
 
 def privileges(server: PostgresFacts, _context: CheckContext) -> Iterator[Finding]:
-    """Whether the role of this command may do what a worker does, or another purpose is met."""
+    """Whether the role of this command may do what a worker does, or fits another purpose."""
     if server.limited_to is not None:
         told = f"The role {server.role} may {server.limited_to}, and is not for workers."
         yield ok("privileges", told)
@@ -158,7 +157,7 @@ def privileges(server: PostgresFacts, _context: CheckContext) -> Iterator[Findin
 
 
 def stuck_sessions(server: PostgresFacts, _context: CheckContext) -> Iterator[Finding]:
-    """Whether a worker may end the session of a dead one that holds its row."""
+    """Whether a worker may terminate the session of a dead worker that holds its row."""
     harm = (
         "a dead worker's session that waits for its client to read cannot be ended by the others,"
         " and the jobs of that worker wait until the server gives the connection up"
@@ -211,7 +210,7 @@ def role(server: PostgresFacts, _context: CheckContext) -> Iterator[Finding]:
 
 
 def open_schema(server: PostgresFacts, _context: CheckContext) -> Iterator[Finding]:
-    """Whether roles that have nothing to do with it may create where our names are looked up."""
+    """Whether unrelated roles may create objects where our names are looked up."""
     for name in server.open_schemas:
         yield Finding(
             level=Level.WARNING,
@@ -254,7 +253,7 @@ def connections(server: PostgresFacts, context: CheckContext) -> Iterator[Findin
 
 
 def clock(server: PostgresFacts, context: CheckContext) -> Iterator[Finding]:
-    """Show how far the clocks are apart: nothing depends on it."""
+    """Report how far the clocks are apart; nothing depends on it."""
     apart = server.clock - (context.now if context.asked_at is None else context.asked_at)
     way = "ahead of" if apart > 0 else "behind"
     yield ok(

@@ -1,24 +1,24 @@
-"""What a client remembers of the line on PostgreSQL, so that a claim does not walk over dead rows.
+"""Remembers the line on PostgreSQL for a client, so that a claim does not walk over dead rows.
 
-A lane is the part of the line with one queue, task and priority. Rows that have left it stay in
-its index until a vacuum may take them: behind a transaction that is held open, that is all
-of them. So the client tells the exchange from which position on it reads each lane, and which
-lanes it knows (postgres/sql/functions/outlast_claim_v1.sql says why that is right).
+A lane is the part of the line with one queue, task and priority. Rows that have left it stay in its
+index until vacuum removes them; behind a transaction that is held open, that is all of them. So the
+client passes to the exchange the lanes that it knows and the position from which to read each
+(postgres/sql/functions/outlast_claim_v1.sql argues why that is right).
 
-There may be a hundred thousand lanes, where each customer has a queue, and each one that is told
-costs a probe in each exchange. So only those are known out of which most was claimed, since they
-have the dead rows. The exchange finds others by a search, from each gap between known lanes to the
-next, beginning at the queue on whose turn it is.
+There may be a hundred thousand lanes, if each customer has a queue, and each one that is passed
+costs a probe in each exchange. So the client knows only those from which most jobs were claimed,
+since they have the dead rows. The exchange finds others by a search, from each gap between known
+lanes to the next, beginning at the queue whose turn it is.
 
-A floor is the highest position that was claimed at least ``LAG_SECONDS`` ago: transactions that
-commit that late in disorder are still seen at once. What commits later is found by the next look
-below the floors: one a second, and more seldom where that is slow. A look that takes longer than a
-statement may is taken in parts, from the floors downwards, so that it gets through however many
-dead rows there are. When it fails, the floors stay, and claims go on.
+A floor is the highest position that was claimed at least ``LAG_SECONDS`` ago: a transaction that
+commits out of order by less than that is still seen at once. Jobs of later commits are found by the
+next look below the floors: one a second, and less often when it is slow. A look that takes longer
+than a statement may is taken in parts, from the floors downwards, so that it gets through however
+many dead rows there are. When it fails, the floors stay, and claims go on.
 
-A search walks over what is dead in lanes that are not known. Where that is much, as behind a held
-transaction with thousands of queues, it is made less often; until then known lanes are read, and
-the queues that wake-ups have named.
+A search walks over dead rows in lanes that are not known. If these are many, as behind a held
+transaction with thousands of queues, it is made less often; until then a claim reads the known
+lanes, and the queues that wake-ups have named.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ from outlast.store.values import ClaimRequest
 LAG_SECONDS = 0.2
 FULL_SECONDS = 1.0  # between looks below the floors
 FULL_SECONDS_MAX = 30.0
-FULL_SHARE = 20  # looks and slow searches take at most one part in this many of the time
+FULL_SHARE = 20  # looks and slow searches take at most 1/FULL_SHARE of the time
 PART = 100_000  # positions in the first part of a look that is taken in parts
-QUICK_SECONDS, SLOW_SECONDS = 0.02, 0.25  # the next part is twice as large; to look in parts at all
+QUICK_SECONDS, SLOW_SECONDS = 0.02, 0.25  # below: the next part doubles; above: look in parts
 ALL = 2**62  # more positions than there are
-LANES_MAX = 200  # of which claims are counted
-LANES_FEW = 20  # where there are more, only those are known out of which enough was claimed
-WORTH_CLAIMS = 50  # out of a lane, that make its dead rows worth a probe in each exchange
-SLOW_ENTRIES = 10_000  # of the line's index, read by a search: a busy machine makes none slow
-NEWS_MAX = 100  # queues that were named; where there are more, all are searched
+LANES_MAX = 200  # lanes of which claims are counted
+LANES_FEW = 20  # with more lanes, only those with WORTH_CLAIMS claims are known
+WORTH_CLAIMS = 50  # from a lane, for which skipping its dead rows is worth a probe in each exchange
+SLOW_ENTRIES = 10_000  # index entries that make a search slow, independent of the machine's load
+NEWS_MAX = 100  # queues named by wake-ups; if there are more, all are searched
 
 _Key = tuple[str, str, int]  # queue, task, rank (the negative of the priority)
 
@@ -58,8 +58,8 @@ class _Lane:
         self.next_at = 0.0
 
     def note_claimed(self, position: int, now: float) -> None:
-        """Note the highest position that one exchange has claimed. What stood below the floor does
-        not lower it: more of that is found in the same way."""
+        """Note the highest position that one exchange has claimed. A job from below the floor does
+        not lower it: further ones are found in the same way."""
         self.rise(now)
         if self.next <= self.floor < position:
             self.next, self.next_at = position, now
@@ -71,10 +71,11 @@ class _Lane:
 
 
 class Below:
-    """Which positions the next look below the floors covers, and when it is due.
+    """Decides which positions the next look below the floors covers, and when it is due.
 
-    All of them, while that is quick. Else a part of them, then the part below that, and so on down
-    to the first, each as large as is quick: no part has more dead rows than positions.
+    It covers all of them, while that is quick. Otherwise it covers a part of them, then the part
+    below that, and so on down to the first, each as large as can be read quickly: no part has more
+    dead rows than positions.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -91,7 +92,7 @@ class Below:
 
     def note_look(self, part: tuple[int, int], seconds: float, late: int) -> None:
         """Note that this part was looked at, how long that took, and how many jobs were claimed
-        there: where there were any, there may be more."""
+        there: if there were any, there may be more."""
         if late:
             self._top, self.due_at = part[1], self._clock.boot()
             return
@@ -105,7 +106,7 @@ class Below:
         self._seconds = 0.0
 
     def note_failure(self, part: tuple[int, int]) -> None:
-        """Note that a look at this part was not answered: smaller ones of it come next."""
+        """Note that a look at this part was not answered: the next parts are smaller."""
         self.put_off()
         self._top, self._span, self._seconds = part[1], PART, SLOW_SECONDS
 
@@ -125,21 +126,21 @@ class ClaimFloors:
 
     def _forget(self) -> None:
         self._counted: dict[_Key, _Lane] = {}
-        self._lanes: dict[_Key, _Lane] = {}  # of these, the known ones, in the order of the index
+        self._lanes: dict[_Key, _Lane] = {}  # the known ones, in the order of the index
         self._columns = _columns([])
         self._below = Below(self._clock)
 
     def note_incarnation(self, incarnation: str | None) -> None:
-        """Note in which incarnation the database is. In another one positions may have stepped
-        back, behind the floors: nothing is known of it."""
+        """Note the incarnation of the database. If it is a new one, positions may have stepped
+        back, behind the floors, so all lanes are forgotten."""
         if incarnation is not None and incarnation != self._incarnation:
             if self._incarnation is not None:
                 self._forget()
             self._incarnation = incarnation
 
     def ask(self) -> tuple[list[str], tuple[int, int] | None]:
-        """Return what the exchange takes, and the positions below the floors to be looked at, too,
-        if that is due: call ``note_look`` or ``note_failure`` afterwards."""
+        """Return the lane arguments of the exchange, and the positions below the floors to look at
+        as well, if that is due: call ``note_look`` or ``note_failure`` afterwards."""
         now = self._clock.boot()
         floors = [lane.rise(now) for lane in self._lanes.values()]
         look = self._below.part(max(floors)) if floors and now >= self._below.due_at else None
@@ -150,8 +151,8 @@ class ClaimFloors:
         return look[0] > 0 or look[1] < max(lane.floor for lane in self._lanes.values())
 
     def seconds_to_look(self) -> float | None:
-        """Return in how many seconds the next look below the floors is due; None: where no lane is
-        known, all is looked at. What a claim from the floors did not find may be there."""
+        """Return in how many seconds the next look below the floors is due: jobs may be there that
+        a claim from the floors did not find. None: no lane is known, so everything is looked at."""
         return max(0.0, self._below.due_at - self._clock.boot()) if self._lanes else None
 
     def note_look(self, part: tuple[int, int], seconds: float, late: int) -> None:
@@ -165,8 +166,8 @@ class ClaimFloors:
     def remember(
         self, new: Iterable[tuple[str, str, int, int]], claimed: Sequence[tuple[_Key, int]]
     ) -> None:
-        """Note new lanes, as (queue, task, rank, first position), and what was claimed, as lane and
-        position, in that order."""
+        """Note new lanes, as (queue, task, rank, first position), and claimed jobs, as lane and
+        position, in the order of claiming."""
         now = self._clock.boot()
         counts = Counter(key for key, _ in claimed)
         first = {(queue, task, rank): position for queue, task, rank, position in new}
@@ -179,14 +180,14 @@ class ClaimFloors:
         known = {key: lane for key, lane in self._counted.items() if lane.count >= least}
         if known.keys() != self._lanes.keys():
             if not self._lanes:
-                self._below.put_off()  # where lanes are found, all is looked at
+                self._below.put_off()  # a search that finds lanes looks at everything
             self._lanes = dict(sorted(known.items(), key=_place))
             self._columns = _columns(self._lanes)
 
     def _makes_place(self, count: int) -> bool:
-        """Whether another lane can be counted, out of which that many were claimed. Where there are
-        too many, all lose as much, and those with nothing left go (Misra and Gries): so each lane
-        is counted that has its share of the claims, one in ``LANES_MAX``."""
+        """Whether another lane can be counted, from which that many jobs were claimed. If there are
+        too many, all lanes lose as much, and those with nothing left are dropped (Misra and Gries):
+        so each lane is counted that has its share of the claims, one in ``LANES_MAX``."""
         if len(self._counted) < LANES_MAX:
             return True
         for lane in self._counted.values():
@@ -196,23 +197,24 @@ class ClaimFloors:
 
 
 class Search(NamedTuple):
-    """Which of the requests search everywhere; the others do so in these queues."""
+    """Which of the requests search everywhere; the others search in these queues."""
 
     everywhere: list[bool]
     queues: list[str]
 
 
 class LaneSearch:
-    """When a client searches the whole line for lanes that it does not know, and where else.
+    """Decides when a client searches the whole line for lanes that it does not know, and where
+    else.
 
-    Each kind of request, identified by its tasks, has its own search: what one has not found says
-    nothing of the others.
+    Each kind of request, identified by its tasks, has its own search: a search for one kind shows
+    nothing about the lanes of others.
     """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._again_at: dict[tuple[str, ...], float] = {}  # of those kinds whose search was slow
-        self._news: dict[str, None] = {}  # the queues that were named since
+        self._again_at: dict[tuple[str, ...], float] = {}  # the kinds whose search was slow
+        self._news: dict[str, None] = {}  # the queues that wake-ups named since
 
     def ask(self, requests: Sequence[ClaimRequest]) -> Search:
         """Return where these requests search: call ``note_end`` or ``put_off`` afterwards."""
@@ -230,14 +232,14 @@ class LaneSearch:
         return max(0.0, self._again_at.get(tuple(request.tasks), 0.0) - self._clock.boot())
 
     def note_end(self, request: ClaimRequest, walked: int, seconds: float) -> None:
-        """Note that a search everywhere has met its end, over how many entries it has walked,
+        """Note that a search everywhere has come to its end, how many entries it has walked over,
         and how many seconds the exchange has taken."""
         if walked >= SLOW_ENTRIES:
             self.put_off(request, max(FULL_SECONDS, seconds * FULL_SHARE))
 
     def put_off(self, request: ClaimRequest, seconds: float = FULL_SECONDS_MAX) -> None:
-        """Search for this kind of request that much later; for long after an exchange that was not
-        answered: maybe since it has searched for too long."""
+        """Delay the next search for this kind of request by ``seconds``: for long if an exchange
+        was not answered, since its search may have taken too long."""
         if len(self._again_at) >= KINDS_MAX:
             self._again_at.clear()
         self._again_at[tuple(request.tasks)] = self._clock.boot() + min(FULL_SECONDS_MAX, seconds)
@@ -249,7 +251,7 @@ class LaneSearch:
 
 
 def _place(item: tuple[_Key, _Lane]) -> tuple[str, str, int]:
-    """Return what lanes are sorted by, in the order of the index."""
+    """Return the key by which lanes are sorted, in the order of the index."""
     queue, task, rank = item[0]
     return task, queue, rank
 

@@ -13,20 +13,20 @@ from outlast.errors import ConfigError, text_of
 from outlast.store.postgres.session import KEEPALIVE, READS_ONLY, settings_of, use_one_schema
 
 SCHEMES = ("postgresql://", "postgres://")
-_CLIENT_GRACE_SECONDS = 5.0  # the server's own statement_timeout speaks first
+_CLIENT_GRACE_SECONDS = 5.0  # the server's own statement_timeout comes first
 
-# OpenSSL sets itself up at its first context. This is imported where no fork can come in between,
-# which would leave that half done: a child would wait at its first connection, without an end.
+# OpenSSL initialises itself at its first context. This module is imported where no fork can come
+# in between, which would leave that half done: a child would wait forever at its first connection.
 ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """How to connect. Times are in seconds. ``reserved``: how many of the connections are for a
-    worker's own trips, and no others are. ``idle_seconds``: after which a connection that is not
-    for those is closed; None: it is kept. ``pooler``: a transaction pooler stands between, so
+    worker's own trips, which use no others. ``idle_seconds``: after which an unused connection
+    outside these is closed; None: it is kept. ``pooler``: a transaction pooler stands between, so
     nothing is kept in the session, neither settings nor prepared statements. A pooler that refuses
     our settings is recognised by that. ``read_only``: no transaction may write. ``application``:
-    how the session is called in lists of them."""
+    the name of the session in lists."""
 
     url: str
     connections: int = 1
@@ -53,7 +53,7 @@ def check_url(url: str) -> str:
 async def connect(
     settings: Settings, *, application: str | None = None, keeps_plans: bool = False
 ) -> Any:
-    """Open one connection, by way of a pooler where there is one. Its driver prepares and executes
+    """Open one connection, through a pooler if there is one. The driver prepares and executes
     without a break, so a pooler keeps both on one session of the server."""
     session = {
         "application_name": application or settings.application,
@@ -72,7 +72,7 @@ async def connect(
 
 
 async def _open(settings: Settings, session: dict[str, str], *, pooler: bool) -> Any:
-    """Open a connection whose search_path is ours. None: it leads to a pooler, which took our
+    """Open a connection whose search_path is ours. None: it leads to a pooler, which accepted our
     settings and dropped them."""
     connection = await _dial(settings, session, pooler=pooler)
     ours = False
@@ -85,7 +85,7 @@ async def _open(settings: Settings, session: dict[str, str], *, pooler: bool) ->
 
 
 async def _dial(settings: Settings, session: dict[str, str], *, pooler: bool) -> Any:
-    check_encoded(settings.url)  # what a driver says of one that is not shows pieces of it
+    check_encoded(settings.url)  # the driver's error for a bad one would show pieces of it
     name = {"application_name": session["application_name"]}
     try:
         return await asyncpg.connect(
@@ -96,7 +96,7 @@ async def _dial(settings: Settings, session: dict[str, str], *, pooler: bool) ->
             server_settings=name if pooler else session,
         )
     except ValueError as error:
-        if isinstance(error, OSError):  # the server's certificate is refused: it may get another
+        if isinstance(error, OSError):  # the server's certificate is refused: it may be replaced
             raise
         text = make_hider(settings.url)(text_of(error))
         raise ConfigError(f"{redact(settings.url)}: {text}") from None

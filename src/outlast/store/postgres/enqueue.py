@@ -1,8 +1,8 @@
-"""Enqueuing on PostgreSQL, on any connection: the store's own, or one in the caller's transaction.
+"""Enqueues on PostgreSQL, on any connection: the store's own, or one in the caller's transaction.
 
-Jobs without keys are one statement. Those with keys may need several, since a job that has a key
-already may end while it is looked for. What most programs enqueue (one job, or many calls of one
-task that are due at once) is told by its common columns and one text of all arguments.
+Jobs without keys are one statement. Jobs with keys may need several, since the unfinished job that
+has a key may end while it is looked for. The common cases (one job, or many calls of one task that
+are due at once) are sent as their common columns and one text of all arguments.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from outlast.store.values import Enqueued, NewJob
 
 _SQL = statements("postgres", "enqueue")
 
-KEYED_TRIES = 10  # a key whose job ends between insert and look-up, this often in a row
+KEYED_TRIES = 10  # if the key's job ends between insert and look-up each time
 BETWEEN = "\x1f"  # arguments: a character that JSON has nowhere
 
 
@@ -35,7 +35,7 @@ def _has_labels(jobs: Sequence[NewJob]) -> bool:
 
 
 async def enqueue(connection: Any, jobs: Sequence[NewJob], *, notify: bool) -> list[Enqueued]:
-    """Store jobs in their order. More than one of which some have keys: in a transaction only."""
+    """Store jobs in their order. Several jobs, of which some have keys, need a transaction."""
     if not jobs:
         return []
     if has_keys(jobs):
@@ -54,7 +54,7 @@ async def enqueue(connection: Any, jobs: Sequence[NewJob], *, notify: bool) -> l
 
 
 async def create_with_key(connection: Any, job: NewJob, *, notify: bool) -> Enqueued | None:
-    """Store one job that has a key; None where an unfinished one has it."""
+    """Store one job that has a key; None if an unfinished job has it."""
     if job.policy.labels:
         return (await _store_those_left(connection, [job], [None], notify=notify))[0]
     values = [column[0] for column in job_columns([job])]
@@ -63,8 +63,8 @@ async def create_with_key(connection: Any, job: NewJob, *, notify: bool) -> Enqu
 
 
 async def find_unfinished(connection: Any, jobs: Sequence[NewJob]) -> list[Enqueued | None]:
-    """Return of each of these jobs the unfinished one that has its key, or None; KeyInUse if one is
-    of another task. What has expired is ended first: it holds no key."""
+    """Return for each of these jobs the unfinished job that has its key, or None; KeyInUse if that
+    is of another task. Expired jobs are ended first, so they hold no key."""
     keys = [job.key for job in jobs if job.key is not None]
     await connection.fetch(_SQL["free_keys"], keys)
     rows = {row["key"]: row for row in await connection.fetch(_SQL["key_holders"], keys)}
@@ -79,8 +79,8 @@ def _match_row(job: NewJob, row: Any) -> Enqueued | None:
 
 
 def _alike(jobs: Sequence[NewJob]) -> tuple[Any, ...] | None:
-    """Return the values of the statements ``one`` and ``alike``, or None for jobs that are not for
-    them."""
+    """Return the values of the statements ``one`` and ``alike``, or None if they cannot store these
+    jobs."""
     first = jobs[0]
     if first.delay > 0 or first.run_at is not None:
         return None
@@ -108,7 +108,7 @@ def _alike(jobs: Sequence[NewJob]) -> tuple[Any, ...] | None:
 
 
 def _share_the_rest(jobs: Sequence[NewJob]) -> bool:
-    """Whether they differ in arguments only. A policy is known by its identity: a task has one."""
+    """Whether the jobs differ only in arguments. Policies compare by identity: a task has one."""
     first = jobs[0]
     return all(
         job is first
@@ -131,7 +131,7 @@ async def _enqueue_keyed(
     connection: Any, jobs: Sequence[NewJob], *, notify: bool
 ) -> list[Enqueued]:
     """Look for the keys of several jobs before any of them is stored, so that KeyInUse leaves none
-    behind; what commits a key in between is met by the next look."""
+    behind; if another transaction commits a key in between, the next look finds it."""
     check_batch(jobs)
     found: list[Enqueued | None] = [None] * len(jobs)
     if len(jobs) > 1:
@@ -149,8 +149,8 @@ async def _enqueue_keyed(
 async def store_unless_taken(
     connection: Any, jobs: Sequence[NewJob], *, notify: bool
 ) -> list[int | None]:
-    """Store jobs; None for those that have a key of an unfinished job, which are left. Return the
-    ids of the others."""
+    """Store jobs, and return their ids; None for a job whose key an unfinished job has: it is not
+    stored."""
     if not jobs:
         return []
     if not has_keys(jobs):
@@ -174,7 +174,7 @@ async def find_holders(connection: Any, keys: Sequence[str]) -> dict[str | None,
 async def _store_those_left(
     connection: Any, jobs: Sequence[NewJob], found: Sequence[Enqueued | None], *, notify: bool
 ) -> list[Enqueued | None]:
-    """Store the jobs that are not found yet; None is left for those whose keys were taken."""
+    """Store the jobs that are not found yet; None is left for jobs whose keys were taken."""
     batch = [job for job, one in zip(jobs, found, strict=True) if one is None]
     if not batch:
         return list(found)

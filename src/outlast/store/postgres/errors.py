@@ -1,4 +1,4 @@
-"""What the errors of PostgreSQL and of its driver mean to the rest of the program."""
+"""Translates errors of PostgreSQL and of its driver into those of Outlast."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TROUBLE = (*_BROKEN_OFF, asyncpg.PostgresError)  # all that the driver raises
 
 
 class Collision(StoreUnavailable):
-    """The server has rolled a transaction back in favour of another one; it may be done again."""
+    """The server has rolled a transaction back in favour of another one; it may be tried again."""
 
 
 class LockHeld(StoreUnavailable):
@@ -29,7 +29,7 @@ class LockHeld(StoreUnavailable):
 
 
 class NotifyQueueFull(StoreUnavailable):
-    """The server takes no notification; it has rolled back the transaction that sent one."""
+    """The server accepts no notification; it has rolled back the transaction that sent one."""
 
 
 _CLASS_ERRORS: dict[str, type[Exception]] = {
@@ -68,7 +68,7 @@ _ROW_SECURITY = (
 
 
 def translate(error: BaseException) -> Exception | None:
-    """Return the error of Outlast that a driver's error stands for; None if it is no such one."""
+    """Return the error of Outlast that a driver's error stands for; None if there is none."""
     if isinstance(error, asyncpg.PostgresError):
         return _of_server(error)
     if isinstance(error, UnicodeError):
@@ -79,7 +79,7 @@ def translate(error: BaseException) -> Exception | None:
 
 
 def has_no_place(error: BaseException) -> bool:
-    """Whether the server has refused a session because it has as many as it may have."""
+    """Whether the server has refused a session because its limit of sessions is reached."""
     return isinstance(error.__cause__, asyncpg.TooManyConnectionsError)
 
 
@@ -104,8 +104,8 @@ def _of_server(error: BaseException) -> Exception:
 
 @contextmanager
 def foreign_errors() -> Iterator[None]:
-    """Translate what concerns our rows on a connection of the caller's; the rest is the caller's
-    own (a serialization failure, say, which its retry loop waits for)."""
+    """Translate errors about our rows on a connection of the caller's; all others reach the caller
+    as they are (a serialization failure, for example, which its retry loop waits for)."""
     try:
         yield
     except Exception as error:

@@ -1,8 +1,8 @@
-"""The hot path on PostgreSQL: report what ended, claim what can run next, in one round trip.
+"""Makes exchanges on PostgreSQL: hands in ends and claims what can run next, in one round trip.
 
 The statement is one call of a function (postgres/sql/functions/outlast_exchange_v1.sql argues why
-it is right). Here its arguments are put together, its reply is taken apart, and what the reply
-says of the queue is remembered for the next exchange.
+it is right). This module builds its arguments, reads its reply, and remembers what the reply shows
+of the queue for the next exchange.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ class _Head(msgspec.Struct):
 
 
 class _ClaimHead(msgspec.Struct):
-    """The row of a reply that follows the claimed jobs, if anything was asked for.
+    """The row of a reply that follows the claimed jobs, if any were asked for.
 
     Attributes:
         order: the ids of the claimed jobs in the order of the line, and of those that had expired.
         places: their positions in it, None for jobs that were named and for suspects.
         counts: how many of them each claim request brought, one after the other.
-        late: how many stood below the floors, if this exchange looked there.
+        late: how many were below the floors, if this exchange looked there.
         walked: entries of the line that the search for unknown lanes has read.
         lanes: unknown to the client, as (queue, task, rank, first position).
         next_look: in how many seconds the next exchange looks where this one has not.
@@ -94,8 +94,8 @@ class PostgresExchange:
     async def exchange(
         self, me: WorkerRef, ended: Sequence[Transition], requests: Sequence[ClaimRequest]
     ) -> Exchanged:
-        """As ``Store.exchange``. The same (job, token) handed in twice is judged twice, the second
-        time by a trip of its own after the first has been committed."""
+        """As ``Store.exchange``. If the same (job, token) is handed in twice, the second is judged
+        in a separate trip, after the first has been committed."""
         unique, again = _without_repeats(ended)
         reply = await self._trip(me, unique, [] if again else requests)
         if not again:
@@ -182,7 +182,7 @@ class PostgresExchange:
         return head, claim, rows
 
     async def _send(self, values: Callable[[bool], tuple[Any, ...]]) -> list[Any]:
-        """Make the exchange; ``values``: what is sent, depending on whether it may notify."""
+        """Make the exchange; ``values`` returns its arguments, given whether it may notify."""
         return await self._connections.run_notifying(
             lambda it, may_notify: it.fetch(_SQL["exchange"], *values(may_notify)),
             keeps_plans=True,
@@ -197,8 +197,8 @@ class PostgresExchange:
         search: Search,
         seconds: float,
     ) -> None:
-        """Note which requests had places left in the end. There may be more for these where this
-        exchange has not looked: note in its head when the next one does."""
+        """Note which requests had places left in the end. There may be more jobs for these where
+        this exchange has not looked: note in its head when the next one does."""
         asked = zip(requests, claim.counts, search.everywhere, strict=False)
         ended = [
             (each, all_) for each, count, all_ in asked if not each.solo and count < each.limit
@@ -216,8 +216,9 @@ class PostgresExchange:
         return look is not None and self._lanes.is_part(look)
 
     def _remember(self, rows: Sequence[_Placed], claim: _ClaimHead, drawn: int) -> None:
-        """Note what an exchange has told of the line. No floor follows a position beyond what has
-        been drawn, as a role that may enqueue can write it: all others would be below."""
+        """Note what an exchange has shown of the line. A role that may enqueue can write a position
+        beyond those that were drawn: no floor follows such a position, since all other jobs would
+        be below it."""
         claimed = [
             ((row[4], row[3], -row[12]), place) for row, place in rows if place and place <= drawn
         ]
@@ -241,7 +242,7 @@ class PostgresExchange:
                 self._turns.note_taken(request, queues[-1])
 
 
-# -- what is handed in
+# -- arguments
 
 
 def _without_repeats(ended: Sequence[Transition]) -> tuple[list[Transition], list[int]]:
@@ -288,8 +289,8 @@ def request_columns(requests: Sequence[ClaimRequest]) -> list[str]:
 def _followed_columns(
     requests: Sequence[ClaimRequest], *, is_part: bool
 ) -> tuple[str | None, str | None]:
-    """Return what the exchange tells those who were woken, too; None: nothing. A look at a part of
-    the line does not speak for a kind: what it leaves out is for the others as well."""
+    """Return what the exchange reports to listeners that were woken, too; None: nothing. A partial
+    scan must not stop similar workers from scanning: it leaves jobs to them."""
     followed = requests[0].followed if requests else None
     if followed is None:
         return _NOT_FOLLOWED
@@ -303,7 +304,7 @@ def _passed_over(requests: Sequence[ClaimRequest]) -> tuple[str, str]:
     return texts_array_text(requests[0].not_queues), texts_array_text(requests[0].not_tenants)
 
 
-# -- what comes back
+# -- reply
 
 
 def _all_but(others: Mapping[Pair, Answer], ended: Sequence[Transition]) -> list[Answer]:
@@ -321,7 +322,7 @@ def _in_line(rows: Sequence[Any], claim: _ClaimHead) -> list[_Placed]:
 
 
 def _make_all_claimed(rows: Sequence[Any]) -> list[Claimed]:
-    policies = {text: read_policy(text) for text in {row[9] for row in rows}}  # jobs share a few
+    policies = {text: read_policy(text) for text in {row[9] for row in rows}}  # jobs share them
     return [_make_claimed(row, *policies[row[9]]) for row in rows]
 
 
@@ -333,7 +334,7 @@ def _make_claimed(row: Any, policy: Policy, malformed: str | None) -> Claimed:
         queue=row[4],
         args=row[5],
         number=row[6],
-        failures=count_of(row[7]) if row[7] else 0,  # mostly 0: calls saved
+        failures=count_of(row[7]) if row[7] else 0,  # mostly 0: saves calls
         losses=count_of(row[8]) if row[8] else 0,
         policy=policy,
         tenant=row[10],

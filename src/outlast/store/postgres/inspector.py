@@ -1,4 +1,4 @@
-"""The reads that PostgreSQL has in its own way, and how it runs the statements of all."""
+"""Runs the inspector's statements on PostgreSQL, and the reads that differ there."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ _ENVIRONMENT = statements("postgres", "environment")["environment"]
 
 T = TypeVar("T")
 
-# Rows of a queue that one look reads by their index: unlike those next to each other by id, each
-# may lie on a page of its own, which has to come from the disk where nothing is in memory.
+# Rows of a queue that one look reads by their index: unlike rows with adjacent ids, each may lie on
+# a different page, which has to come from the disk if it is not cached.
 QUEUED_MAX = 4_000
 PROBES_MAX = 1_000  # in search of the tasks that a queue has in the line
 

@@ -1,8 +1,8 @@
-"""The connections to PostgreSQL that a store shares among its calls.
+"""Shares a store's connections to PostgreSQL among its calls.
 
-A constant small number of connections, last used first, without asyncpg's own pool: its reset
-costs a round trip per release and runs ``pg_advisory_unlock_all()``. A connection whose
-statement broke off is never used again: its outcome is unknown, and so is its state.
+A constant small number of connections, last used first, without asyncpg's own pool: its reset costs
+a round trip per release and runs ``pg_advisory_unlock_all()``. A connection whose statement broke
+off is never used again: its outcome is unknown, and so is its state.
 
 Connections belong to the event loop and the process that opened them; a store used from another
 loop or after a fork opens its own.
@@ -31,13 +31,13 @@ from outlast.store.postgres.session import Transaction, begin_text, is_pooled, p
 
 R = TypeVar("R")
 
-RETRIES = 4  # of what has collided with another transaction, and was rolled back
+RETRIES = 4  # of a transaction that was rolled back in favour of another one
 
 
 class _LoopPool:
-    """The connections of one event loop. ``idle``: those that plan each statement again (False),
-    and those that keep plans (True); ``lent``: how many are in use; ``free``: how many more may be,
-    for whom some are reserved (True) and for the others."""
+    """The connections of one event loop. ``idle``: connections that plan each statement again
+    (False), and connections that keep plans (True); ``lent``: how many are in use; ``free``: how
+    many more may be lent, to the callers for whom some are reserved (True) and to the others."""
 
     def __init__(self, limit: int, reserved: int) -> None:
         others = asyncio.Semaphore(limit - reserved)
@@ -46,14 +46,14 @@ class _LoopPool:
         self.idle: dict[bool, list[Any]] = {False: [], True: []}
         self.lent = 0
         self.generation = 0
-        self.used_at = 0.0  # when one that plans again was last given back, on the loop's clock
+        self.used_at = 0.0  # when a replanning connection was last given back, on the loop's clock
         self.closes: asyncio.TimerHandle | None = None
 
     def take(self, *, keeps_plans: bool) -> tuple[Any, bool]:
         """Return an idle connection and its kind; None: one is to be opened, and there is room.
 
-        Who can live with kept plans can live without, too, as long as there is none to spare;
-        no other call gets one that keeps them.
+        A call that allows cached plans also works without, if no connection with them is idle; no
+        other call gets a connection that keeps plans.
         """
         fitting, others = self.idle[keeps_plans], self.idle[not keeps_plans]
         if fitting:
@@ -65,7 +65,7 @@ class _LoopPool:
         return None, keeps_plans
 
     def empty(self) -> list[Any]:
-        """Take all idle ones; what is in use is not to come back."""
+        """Take all idle connections; those in use do not come back."""
         self.generation += 1
         idle = [*self.idle[False], *self.idle[True]]
         self.idle = {False: [], True: []}
@@ -124,7 +124,7 @@ class _Checkout:
         self._raise(error, mapped)
 
     async def _begin(self) -> None:
-        """Begin the transaction that was asked for; behind a pooler, one in any case."""
+        """Begin the requested transaction; behind a pooler, always begin one."""
         if is_pooled(self._connection):
             self._kind = self._kind or Transaction.COMMITTED
             settings, path = self._connections.settings, path_of(self._connection)
@@ -142,7 +142,7 @@ class _Checkout:
             raise
 
     def _raise(self, error: BaseException, mapped: Exception | None) -> None:
-        """Raise what an error stands for, unless it is to leave as it is."""
+        """Raise the error that a driver's error stands for, unless it is to be raised unchanged."""
         if mapped is None:
             return
         if _cancels() > self._cancels:
@@ -169,8 +169,8 @@ class Connections:
     """At most ``settings.connections`` per event loop, opened when needed.
 
     Statements are planned again each time, since a plan made on an empty table must not outlive
-    that; where there may be several connections, some keep plans, for statements whose plan never
-    depends on what the tables hold.
+    that. If there may be several connections, some keep plans, for statements whose plan never
+    depends on the contents of the tables.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -191,8 +191,8 @@ class Connections:
         own: bool = False,
         kind: Transaction | None = None,
     ) -> R:
-        """Return what ``work(connection)`` returns: as ``use``, and once more, from its beginning,
-        where the server has rolled it back in favour of another transaction."""
+        """Return the result of ``work(connection)``, as ``use`` would; run it once more from its
+        beginning if the server has rolled it back in favour of another transaction."""
         for _ in range(RETRIES):
             try:
                 async with self.use(keeps_plans=keeps_plans, own=own, kind=kind) as connection:
@@ -210,9 +210,9 @@ class Connections:
         own: bool = False,
         kind: Transaction | None = None,
     ) -> R:
-        """Return what ``work(connection, may_notify)`` returns: as ``run``, and once more without
-        notifying where the server's queue of notifications is full. Any role that may connect can
-        fill it; those that would have been woken look by themselves, a little later."""
+        """Return the result of ``work(connection, may_notify)``, as ``run`` would; run it once more
+        without notifying if the server's queue of notifications is full. Any role that may connect
+        can fill it; workers that would have been woken look by themselves, a little later."""
         try:
             return await self.run(
                 lambda it: work(it, True), keeps_plans=keeps_plans, own=own, kind=kind
@@ -227,12 +227,12 @@ class Connections:
     ) -> _Checkout:
         """Lend a connection; errors of the driver leave as errors of Outlast.
 
-        ``own``: for a worker's own trips, which have connections of their own where some are
-        reserved. ``kind``: in one transaction, committed at the end.
+        ``own``: for a worker's own trips, for which some connections may be reserved. ``kind``: in
+        one transaction, committed at the end.
 
-        A call that breaks off (also a cancelled one) takes the connection with it. A caller that
-        was cancelled is told so, though the driver's own clean-up (a rollback on a connection
-        that is gone) may have put another error in its place.
+        A call that breaks off (also a cancelled one) takes the connection with it. A cancelled
+        caller gets the cancellation, even if the driver's own clean-up (a rollback on a connection
+        that is gone) has put another error in its place.
         """
         keeps_plans = keeps_plans and self.settings.connections > 1
         return _Checkout(self, keeps_plans=keeps_plans, own=own, kind=kind)
@@ -255,7 +255,7 @@ class Connections:
 
     def loop_pool(self) -> _LoopPool:
         """Return the connections of the running loop."""
-        if os.getpid() != self._pid:  # the sockets are the parent's: hold them, say nothing
+        if os.getpid() != self._pid:  # the sockets are the parent's: keep them open, send nothing
             self._left_to_parent.append(self._loop_pools)
             self._loop_pools, self._last = WeakKeyDictionary(), None
             self._pid = os.getpid()
@@ -271,7 +271,7 @@ class Connections:
         return loop_pool
 
     def close_when_idle(self, loop_pool: _LoopPool) -> None:
-        """Close those that plan again, once none of them has been used for ``idle_seconds``."""
+        """Close replanning connections once none of them has been used for ``idle_seconds``."""
         seconds = self.settings.idle_seconds
         if seconds is None:
             return
@@ -311,9 +311,9 @@ class Connections:
 
 
 def _is_clean(error: BaseException, mapped: Exception | None) -> bool:
-    """Whether the statement ended with an error of its own and the connection is as before.
+    """Whether the statement ended with an ordinary error and the connection is as before.
 
-    Where the driver itself refuses a value, the server has parsed the statement and waits for the
+    If the driver itself refuses a value, the server has parsed the statement and waits for the
     rest: an implicit transaction stays open, in which no other can begin.
     """
     if isinstance(mapped, (Collision, LockHeld, NotifyQueueFull)):

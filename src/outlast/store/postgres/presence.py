@@ -1,12 +1,12 @@
-"""A worker's presence on PostgreSQL: a session advisory lock.
+"""Holds a worker's presence on PostgreSQL: a session advisory lock.
 
-It is taken in the session that listens for this event loop, where there is one that hears, and
-else in one of its own. Nothing but a check of the wake-up ever runs in it besides, so nothing but
-its end lets go of the lock; and it is not that of the beats, whose silence is the other half of the
-proof of a death. A session of its own asks for nothing and keeps no statements: so it works behind
-a pooler as well, far enough to find out that there is one. Each proof is a transaction that says
-itself what it needs: a serialization failure would cost the lock, and one that stays open would
-keep the worker's row.
+The lock is taken in the session that listens for this event loop, if there is one that hears, and
+otherwise in a separate session. Nothing but a check of the wake-up ever runs in it besides, so only
+the end of the session releases the lock. The session is not that of the beats, whose silence is the
+other half of the proof of a death. A separate session sets nothing and keeps no statements, so it
+works behind a pooler as well, far enough to find out that there is one. Each proof is a transaction
+that sets what it needs itself: a serialization failure would cost the lock, and a transaction that
+stays open would keep the worker's row locked.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ NAME = "outlast presence"  # of the session, as others see it
 
 
 def _do_nothing() -> None:
-    """Nothing has to learn of the end of the session."""
+    """Ignore the end of the session."""
 
 
 class PostgresPresence:
@@ -93,7 +93,7 @@ class PostgresPresence:
 
     def _ended(self, connection: Any) -> None:
         if self._session is not None and connection is self._session.connection:
-            self._session = None  # otherwise it was let go of here
+            self._session = None  # otherwise release() has ended it
             self._on_lost()
 
     def _drop(self) -> None:

@@ -1,7 +1,7 @@
-"""What a role may do on PostgreSQL: granted by the tables' owner, checked before a worker starts.
+"""Grants the privileges of a role on PostgreSQL, and checks them before a worker starts.
 
-The lists are the least that will do. A test runs every statement of a worker, of clients and of the
-command line as a role that has been granted them and nothing else.
+The lists are minimal. A test runs every statement of a worker, of clients and of the command line
+as a role that has been granted these privileges and nothing else.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ _SQL = statements("postgres", "environment")
 
 NAMED_MAX = 8  # privileges named in an error
 _ALL = "SELECT INSERT UPDATE DELETE"
-# what enqueuing says of a job: no id, state, token or worker, which others are drawn or found by
+# the columns that enqueuing sets: no id, state, token or worker, by which jobs are drawn or found
 _ENQUEUED = (
     "task,queue,args,priority,run_at,enqueued_at,position,tenant,policy,timeout,expires_at,keep,key"
 )
-# all of a schedule but its name. By columns: who may update or delete in a whole table may also
-# lock it (LOCK TABLE), and every worker reads this one at every peek
+# All columns of a schedule but its name. By columns, because a role that may update or delete in a
+# whole table may also lock it (LOCK TABLE), and every worker reads this one at every peek.
 _SCHEDULED = (
     "call,spec,overlap,catch_up,grace,origin,version,versions,revision,paused,declared,declared_at,"
     "since,next_tick,owed,last_tick,last_job,fired,skipped,missed,last_skip,last_skip_job"
@@ -38,7 +38,7 @@ _NEEDED: dict[Purpose, Mapping[str, str]] = {
         "outlast_logs": _ALL,
         "outlast_workers": _ALL,
         "outlast_schedules": _ALL,
-        "outlast_refusals": _ALL,  # its rows are locked before they go
+        "outlast_refusals": _ALL,  # its rows are locked before they are deleted
         "outlast_pauses": _ALL,
         "outlast_minutes": _ALL,
         "outlast_actions": _ALL,
@@ -123,10 +123,11 @@ def _split(privilege: str) -> tuple[str, str]:
 
 
 async def grant(connection: Any, role: str, purpose: Purpose) -> list[str]:
-    """Grant a role what it lacks, in the transaction of the connection; return it. What an earlier
-    version has granted for this purpose, and it needs no longer, is revoked from all but workers.
+    """Grant a role the privileges that it lacks, in the transaction of the connection; return
+    these. Privileges that an earlier version has granted for this purpose, and that it needs no
+    longer, are revoked, except from workers.
 
-    Raises ConfigError for an unknown role, NotPermitted where this role may not grant it.
+    Raises ConfigError for an unknown role, NotPermitted if this role may not grant it.
     """
     needed = await privileges(connection, role, purpose)
     if not needed:
@@ -136,7 +137,7 @@ async def grant(connection: Any, role: str, purpose: Purpose) -> list[str]:
     lacking = [each for each in needed if not each.held]
     for each in lacking:
         await connection.execute(each.statement)
-    # PostgreSQL only warns where the one who grants has no right to
+    # PostgreSQL only warns if this role has no right to grant
     left = [each for each in await privileges(connection, role, purpose) if not each.held]
     if left:
         raise NotPermitted(f"this role may not grant {format_names(left)}: use the tables' owner")
@@ -154,7 +155,8 @@ async def _revoke_once_granted(connection: Any, role: str, purpose: Purpose) -> 
 
 
 async def limited_to(connection: Any) -> str | None:
-    """Return what the role of the connection may do of what is less than a worker's, in words."""
+    """Return the purposes, other than a worker's, for which the role of the connection has the
+    privileges, in words."""
     held = [
         MAY[purpose]
         for purpose in (Purpose.ENQUEUE, Purpose.VIEW, Purpose.PRODUCE)
@@ -164,7 +166,7 @@ async def limited_to(connection: Any) -> str | None:
 
 
 async def check_may_serve(connection: Any) -> None:
-    """Raise NotPermitted where the role of the connection lacks what a worker needs."""
+    """Raise NotPermitted if the role of the connection lacks what a worker needs."""
     lacking = [p for p in await privileges(connection, None, Purpose.WORKER) if not p.held]
     if lacking:
         raise NotPermitted(

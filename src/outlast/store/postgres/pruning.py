@@ -22,13 +22,14 @@ class Pruning:
 
     def __init__(self, connections: Connections) -> None:
         self._connections = connections
-        self._reached = _FROM_THE_OLDEST  # where each look has stopped, in seconds since 1970
+        self._reached = _FROM_THE_OLDEST  # where each search has stopped, in seconds since 1970
 
     async def prune(
         self, jobs: float, workers: float, dead: float | None, limit: int, *, onward: bool
     ) -> int:
-        """Delete jobs, workers and, unless None, dead jobs that ended that long ago, in seconds,
-        ``limit`` at most; return how many went. ``onward``: from where the last batch stopped."""
+        """Delete jobs, workers and, unless None, dead jobs that ended that many seconds ago, at
+        most ``limit``; return how many were deleted. ``onward``: from where the last batch stopped.
+        """
         after = self._reached if onward else _FROM_THE_OLDEST
 
         async def work(connection: Any) -> tuple[int, Any]:

@@ -1,4 +1,4 @@
-"""The record of what people did, on PostgreSQL: functions of a connection in a transaction."""
+"""Records acts of people on PostgreSQL: functions of a connection in a transaction."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ _SQL = statements("postgres", "actions")
 
 
 async def write_record(connection: Any, record: Record | None, counts: Counts) -> None:
-    """Write what was done, if anything was; a step is taken in any case. Raises Overtaken."""
+    """Write a record of the act, if it changed anything; a step is taken in any case. Raises
+    Overtaken."""
     if isinstance(record, Note):
         if counts.keys() & CHANGES:
             await write_note(connection, record, counts)
@@ -37,7 +38,7 @@ async def write_note(connection: Any, note: Note, counts: Counts) -> int:
 
 
 async def move(connection: Any, step: BulkStep | More, counts: Counts) -> None:
-    """Move a bulk action on. Raises Overtaken."""
+    """Advance a bulk action. Raises Overtaken."""
     rows = await connection.fetch(_SQL["lock"], step.action_id)
     text, state, before_id = moved(step, tuple(rows[0]) if rows else None, counts)
     await connection.fetch(_SQL["move"], step.action_id, text, state, before_id)

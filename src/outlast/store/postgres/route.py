@@ -1,4 +1,4 @@
-"""How safe the way to the server is, as the URL and libpq's variables tell: for the doctor."""
+"""Judges how safe the network path to the server is, from the URL and libpq's variables."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ VERIFY = (
 
 
 class PostgresRoute(msgspec.Struct, frozen=True, kw_only=True):
-    """``sslmode``: None where the server is on this machine; ``authority``: whether one is known
-    for its certificates; ``keys``: the file of the client's private key, if there is one."""
+    """``sslmode``: None if the server is on this machine; ``authority``: whether an authority for
+    its certificates is known; ``keys``: the file of the client's private key, if there is one."""
 
     sslmode: str | None
     authority: bool = False
     keys: list[str] = []
 
     def check(self) -> Iterator[Finding]:
-        """Yield whether strangers can read along, or impersonate the server."""
+        """Report whether strangers can read along, or impersonate the server."""
         mode = self.sslmode
         if mode is None:
             return
@@ -50,7 +50,7 @@ class PostgresRoute(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_route(url: str, environ: Mapping[str, str]) -> PostgresRoute:
-    """Return what URL and environment tell of the way. Connects to nothing."""
+    """Return the facts of the network path that URL and environment show. Connects to nothing."""
     query = dict(parse_qsl(url.partition("?")[2]))
     key = query.get("sslkey") or environ.get("PGSSLKEY")
     return PostgresRoute(

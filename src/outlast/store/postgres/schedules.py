@@ -1,4 +1,4 @@
-"""The verbs of a ``PostgresStore`` about schedules."""
+"""Defines the verbs of a ``PostgresStore`` about schedules."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _DUE = DueSchedule.__struct_fields__
 
 
 class PostgresScheduleVerbs:
-    """The part of ``PostgresStore`` that knows schedules."""
+    """The verbs of ``PostgresStore`` about schedules."""
 
     _connections: Connections
     notify: bool
@@ -84,7 +84,7 @@ class PostgresScheduleVerbs:
         )
 
     async def fire(self, firings: Sequence[Firing]) -> list[FireAnswer]:
-        """In halves where another transaction holds the key of a job."""
+        """Fires in halves if another transaction holds the key of a job."""
         try:
             return await self._connections.run_notifying(
                 lambda it, may_notify: _fire(it, firings, notify=self.notify and may_notify),
@@ -109,8 +109,8 @@ class PostgresScheduleVerbs:
 async def put(
     connection: Any, schedules: Sequence[NewSchedule], origin: Origin = Origin.RUN_TIME
 ) -> list[Put]:
-    """Store schedules in the transaction of the connection, in the order of their names: so two
-    that put the same ones wait in the same order."""
+    """Store schedules in the transaction of the connection, in the order of their names, so that
+    two callers that put the same ones wait in the same order."""
     check_storable(schedules)
     rows = sorted(map(_columns, schedules), key=itemgetter(0))
     answers: dict[str, str] = {}

@@ -1,7 +1,8 @@
-"""The schema on PostgreSQL: make it, migrate it, refuse one that does not fit.
+"""Makes and migrates the schema on PostgreSQL, and refuses one that does not fit.
 
-Each step runs in a transaction of its own, under an advisory lock that admits one migrator; who
-waited for it looks again at what is applied. So any number of programs may start at once.
+Each step runs in a separate transaction, under an advisory lock that admits one migrator; a
+migrator that had to wait looks again at what is applied. So any number of programs may start at
+once.
 """
 
 from __future__ import annotations
@@ -48,9 +49,9 @@ class PostgresSchema:
         self._steps = load("postgres")
 
     async def ensure(self) -> None:
-        """Check the schema; make it where no table of Outlast exists.
+        """Check the schema; make it if there is no table of Outlast.
 
-        Raises SchemaMismatch where it cannot be made or does not fit this program.
+        Raises SchemaMismatch if it cannot be made or does not fit this program.
         """
         async with self._connections.use() as connection:
             applied = await _applied(connection)
@@ -60,7 +61,7 @@ class PostgresSchema:
         check_usable(self._steps, applied)
 
     async def migrate(self) -> list[Migration]:
-        """Apply what is pending; return it. Two migrators at once are safe."""
+        """Apply and return the pending steps. Two migrators at once are safe."""
         done: list[Migration] = []
         run, kind = self._connections.run, Transaction.COMMITTED
         while (step := await run(self._next_step, kind=kind)) is not None:
@@ -97,8 +98,8 @@ class PostgresSchema:
             ) from error
 
     async def _take_turn(self, connection: Any) -> None:
-        """Wait until no other migrator is at work. Raises StoreUnavailable where that takes too
-        long, with whose session it is."""
+        """Wait until no other migrator is at work. If that takes too long, raise StoreUnavailable,
+        which names the other session."""
         give_up_at = SYSTEM.boot() + self._connections.settings.statement_timeout
         while not await connection.fetchval(_SQL["lock"]):
             if SYSTEM.boot() >= give_up_at:

@@ -1,9 +1,9 @@
-"""The settings of our sessions on PostgreSQL, regardless of those of the role or database.
+"""Sets up sessions on PostgreSQL, regardless of the settings of the role or database.
 
-Told once, at the start of a session of our own. Behind a transaction pooler nothing may be left in
-a session: there each call is a transaction that begins with all of it, in the message of its
-BEGIN, and so costs that message and a COMMIT more. READ COMMITTED is what the arguments in the SQL
-files rest on.
+A session of our own gets its settings once, at its start. Behind a transaction pooler nothing may
+be left in a session: there each call is a transaction that begins with all settings, in the message
+of its BEGIN, which costs that message and a COMMIT. The arguments in the SQL files rest on READ
+COMMITTED.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from outlast.store.statements import statements
 
 _SQL = statements("postgres", "session")
 
-# Plans by index, results that are NULL and not a text, and sessions that stay. An error where row
-# security would hide rows: a worker whose row is hidden would be taken for gone. Not among them,
-# and so obeyed: default_transaction_read_only, by which a server that runs out of disk protects
-# itself. search_path is obeyed to find our schema, and then left at that (use_one_schema of
-# session.sql).
+# Plans by index, results that are NULL and not a text, and sessions that stay. An error if row
+# security would hide rows: a worker whose row is hidden would be taken for gone.
+# default_transaction_read_only is not set, and so obeyed: a server that runs out of disk protects
+# itself by it. search_path is obeyed to find our schema, and then set to that alone (use_one_schema
+# of session.sql).
 _PLAIN = {
     "jit": "off",
     "enable_indexscan": "on",
@@ -35,23 +35,24 @@ _PLAIN = {
     "row_security": "off",
 }
 
-# How the server finds that a client's host is gone, while there is nothing to be said to it: it
-# asks after a minute of silence, then each ten seconds, and ends the session once tcp_user_timeout
-# is over as well. Never sooner than the default lease, by which the worker itself has stopped.
-# Otherwise each host that loses its power leaves its idle sessions for two hours.
+# How the server finds that a client's host is gone while it has nothing to send: it probes after a
+# minute of silence, then each ten seconds, and ends the session once tcp_user_timeout is over as
+# well. That is never sooner than the default lease, by which the worker itself has stopped.
+# Otherwise each host that loses its power would leave its idle sessions for two hours.
 KEEPALIVE = {
     "tcp_keepalives_idle": "60",
     "tcp_keepalives_interval": "10",
     "tcp_keepalives_count": "6",
 }
 
-# Of a session that only reads: the server refuses what would write. Never "off": that would
-# overrule a server that protects itself.
+# Of a session that only reads: the server refuses writes. Never "off": that would overrule a server
+# that protects itself.
 READS_ONLY = {"default_transaction_read_only": "on"}
 
 
 class Transaction(StrEnum):
-    """What a transaction sees: with each statement what is committed by then, or one snapshot."""
+    """What a transaction sees: each statement sees what is committed by then, or all see one
+    snapshot."""
 
     COMMITTED = "ISOLATION LEVEL READ COMMITTED"
     SNAPSHOT = "ISOLATION LEVEL REPEATABLE READ READ ONLY"
@@ -61,10 +62,10 @@ class Transaction(StrEnum):
 def settings_of(statement_timeout: float, *, keeps_plans: bool) -> dict[str, str]:
     """Return the settings of a session or transaction; ``statement_timeout`` is in seconds.
 
-    It bounds how long rows may stay locked that the client no longer needs: while the
-    session works, while it waits for the next statement, and while the client does not read its
-    reply, which neither of the first two ends (TCP on Linux; outlast_terminate_stuck_v1 does for a
-    Unix socket).
+    It bounds how long rows may stay locked that the client no longer needs: while the session
+    works, while it waits for the next statement, and while the client does not read its reply.
+    Neither of the first two limits ends the last (the TCP one does on Linux;
+    outlast_terminate_stuck_v1 does for a Unix socket).
     """
     milliseconds = str(int(statement_timeout * 1000))
     return {
@@ -85,9 +86,9 @@ def begin_text(
     *,
     read_only: bool = False,
 ) -> str:
-    """Return what begins a transaction; with a timeout (seconds), and makes it what a session of
-    our own is from its start. ``path``: what is left of the search_path then; None: all of it.
-    ``read_only``: the transaction may not write."""
+    """Return the text that begins a transaction; with a timeout (seconds), it also sets what a
+    session of our own has from its start. ``path``: the search_path of the transaction; None:
+    unchanged. ``read_only``: the transaction may not write."""
     begin = f"BEGIN {kind}"
     if statement_timeout is None:
         return begin
@@ -102,7 +103,7 @@ def begin_text(
 
 @asynccontextmanager
 async def in_transaction(connection: Any, begin: str) -> AsyncIterator[None]:
-    """Begin, and commit at the end; what breaks off leaves the connection in its transaction."""
+    """Begin, and commit at the end; an error leaves the connection in its transaction."""
     await connection.execute(begin)
     yield
     await connection.execute("COMMIT")
@@ -119,7 +120,7 @@ _paths: WeakKeyDictionary[Any, str] = WeakKeyDictionary()  # of connections to p
 async def use_one_schema(connection: Any, patience: float) -> bool:
     """Leave one schema on the search_path, for good, or, behind a pooler, for ``path_of``.
 
-    ``patience``: seconds. False: nothing is done, since this leads to a pooler that did not say so.
+    ``patience``: seconds. False: nothing was done, since this leads to an undeclared pooler.
     """
     pooled = is_pooled(connection)
     if not pooled and not await _is_direct(connection, patience):

@@ -1,7 +1,7 @@
-"""One session that listens, for all workers of an event loop.
+"""Shares one session that listens among all workers of an event loop.
 
-What one of them hears all hear, in the same order. Each has the wake-up's one ``health``; a worker
-that leaves ends nothing for the others, and the last one closes the session.
+Each worker hears all notifications, in the same order. Each has the wake-up's one ``health``; a
+worker that leaves ends nothing for the others, and the last one closes the session.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from outlast.store.wakeup import Health
 
 
 class _Shared:
-    """A wake-up, and who is told what it hears."""
+    """A wake-up, and the callbacks of its workers."""
 
     def __init__(self, url: str, clock: Clock) -> None:
         self.wakeup = PostgresWakeup(url, clock)
@@ -32,8 +32,8 @@ _sessions: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, _Shared]] = We
 
 
 async def borrow_session(url: str, seconds: float) -> Session | None:
-    """Return the session of this event loop that listens there, to be kept to its end; None: it is
-    lent, or there is none within ``seconds``."""
+    """Return the session of this event loop that listens there, for a holder that keeps it to its
+    end; None: it is lent, or there is none within ``seconds``."""
     found = _sessions.get(asyncio.get_running_loop(), {}).get(url)
     return None if found is None else await found.wakeup.borrow(seconds)
 
@@ -48,7 +48,7 @@ class SharedWakeup:
         self._session: _Shared | None = None
 
     async def start(self, on_wake: Callable[[str], None]) -> None:
-        """Listen, or share what is listening already. Raises for no outage."""
+        """Listen, or share the session that listens already. Raises for no outage."""
         here = _sessions.setdefault(asyncio.get_running_loop(), {})
         session = here.setdefault(self._url, _Shared(self._url, self._clock))
         self._session = session
@@ -58,10 +58,10 @@ class SharedWakeup:
         if is_first:
             await session.wakeup.start(session.tell)
         elif self.health.good:
-            on_wake("")  # what was sent before is not heard
+            on_wake("")  # earlier notifications were not heard
 
     async def close(self) -> None:
-        """Hear no more; the last one ends the session. Safe to call twice."""
+        """Stop hearing; the last worker ends the session. Safe to call twice."""
         session, self._session = self._session, None
         if session is None:
             return

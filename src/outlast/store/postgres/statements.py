@@ -1,4 +1,4 @@
-"""How values become arguments of statements on PostgreSQL, and rows values."""
+"""Turns values into arguments of statements on PostgreSQL, and rows into values."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ _NAMED = re.compile(r"(?<![:\w]):([a-z_]+)")
 
 @cache
 def numbered(topic: str, name: str) -> tuple[str, list[str]]:
-    """Return a statement whose parameters have names, with the numbers that the server wants
-    instead, and the names in the order of these."""
+    """Return a statement whose named parameters are replaced by numbered ones, as the server wants
+    them, and the names in the order of these numbers."""
     text = statements("postgres", topic)[name]
     names = list(dict.fromkeys(_NAMED.findall(text)))
     return _NAMED.sub(lambda found: f"${names.index(found[1]) + 1}", text), names
 
 
-Pair = tuple[int, int]  # a job's id and the token of an attempt: what guards each write about it
+Pair = tuple[int, int]  # a job's id and the token of an attempt, which guard each write about it
 
 
 def pair_of(item: Transition | Save | Report) -> Pair:
-    """Return what guards a write."""
+    """Return the id and token that guard a write."""
     return item.job_id, item.token
 
 
@@ -82,13 +82,13 @@ def _end(transition: Transition) -> dict[str, Any]:
 
 
 def array_text(values: Iterable[int]) -> str:
-    """Return numbers as PostgreSQL writes an array: the driver looks at each element of a list for
-    a nested one, which costs more than all else that it does with it."""
+    """Return numbers as PostgreSQL writes an array. For a list, the driver would look at each
+    element for a nested one, which costs more than all else that it does with it."""
     return f"{{{','.join(map(str, values))}}}"
 
 
 def texts_array_text(values: Iterable[str | None]) -> str:
-    """Return texts, or NULL, in the same way."""
+    """Return texts, or NULL, as PostgreSQL writes an array."""
     return f"{{{','.join(map(_quoted, values))}}}"
 
 

@@ -1,10 +1,10 @@
-"""Jobs on PostgreSQL: one shared truth for workers on many machines.
+"""Stores jobs on PostgreSQL: one shared truth for workers on many machines.
 
-The verbs of ``store.protocol.Store``, which says what they do, each one statement of a file in
-``sql/``. Its comment, or the head of the function that it calls, argues why it is right against a
+Each verb of ``store.protocol.Store``, which documents it, is one statement of a file in ``sql/``.
+The statement's comment, or the head of the function that it calls, argues why it is right against a
 concurrent claim, reap and late worker. This module holds no rule of its own: it carries values to
-the statements and back. The hot path, the exchange, and the verbs about workers have modules of
-their own beside it.
+the statements and back. Separate modules beside it hold the hot path, the exchange, and the verbs
+about workers.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _MIGRATE = statements("postgres", "migrate")
 _MINUTES = statements("postgres", "minutes")
 
 T = TypeVar("T", Save, Report)
-PLACE_SECONDS = 60.0  # that a worker waits for its first session where there are too many
+PLACE_SECONDS = 60.0  # that a worker waits for its first session if the server is full
 TURN_SECONDS = 0.5  # between two tries
 
 
@@ -113,8 +113,9 @@ class PostgresStore(WorkerVerbs, PostgresActionVerbs, PostgresScheduleVerbs):
     # -- life and schema
 
     async def open(self) -> None:
-        """A worker waits for its first session where the server has no place for one: others that
-        start at the same time give up their fourth as soon as they see how many they are."""
+        """A worker waits for its first session if the server has no place for one: other workers
+        that start at the same time give up their fourth session as soon as they see how many they
+        are."""
         give_up_at = SYSTEM.boot() + (PLACE_SECONDS if self._connections.settings.reserved else 0)
         while True:
             try:
@@ -258,7 +259,7 @@ class PostgresStore(WorkerVerbs, PostgresActionVerbs, PostgresScheduleVerbs):
         ]
 
 
-# -- on a connection of the caller's, inside the caller's transaction
+# -- on the caller's connection, inside the caller's transaction
 
 
 async def enqueue_on(

@@ -1,4 +1,4 @@
-"""Other roles' objects in our schema of PostgreSQL: refused, since they could run as this role."""
+"""Refuses other roles' objects in our schema of PostgreSQL, since they could run as this role."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ _SQL = statements("postgres", "session")
 
 
 async def refuse_strangers(connection: Any) -> None:
-    """Raise SchemaMismatch where a role that was not named has put something into our schema
-    that could run as this role; strangers of session.sql says what, and who is such a role."""
+    """Raise SchemaMismatch if an untrusted role has put something into our schema that could run as
+    this role; ``strangers`` of session.sql defines both."""
     for found in await connection.fetch(_SQL["strangers"]):
         more = f" (and so do {found['number'] - 1} more objects)" if found["number"] > 1 else ""
         raise SchemaMismatch(

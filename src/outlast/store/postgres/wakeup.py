@@ -1,19 +1,19 @@
-"""Wake-ups by NOTIFY: one connection that listens, and checks that it receives.
+"""Wakes workers by NOTIFY: one connection listens, and checks that it receives.
 
 It listens on a channel of its store (``outlast_channel_v1``).
 
-A silent network and a transaction pooler both look like "no news". So the listener notifies
-itself on a channel of its own, once for each connection, and asks now and then whether the session
-that answers still listens there; what does not come back means a new connection. Notifications
-missed meanwhile are covered by one ``on_wake("")`` after each reconnect.
+A silent network and a transaction pooler both look like "no news". So the listener notifies itself
+on a private channel, once for each connection, and asks now and then whether the session that
+answers still listens there; without an answer it opens a new connection. One ``on_wake("")`` after
+each reconnect covers notifications missed meanwhile.
 
-To notify oneself now and then would show no more: through a pooler both reach the right session,
-or both another one. But the server wakes all sessions that listen for each notification, on any
-channel: the echoes of a thousand workers would cost it more than all else that those do.
+Notifying oneself now and then would show no more: through a pooler both statements reach the right
+session, or both another one. But for each notification the server wakes all sessions that listen on
+any channel: the echoes of a thousand workers would cost it more than everything else they do.
 
 A session that listens can hold a worker's presence as well (``presence.py``): it is lent to one
 holder, and ends with whichever of the two needs it longer. A proof of presence and an echo take
-turns in it. What ends it, for whichever of them, both find out at once, and come back.
+turns in it. If either of them ends it, both find out at once, and come back.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ ECHO_SECONDS = 5.0  # for an answer
 
 
 class Session:
-    """A connection, and the turns of those who use it."""
+    """A connection, and the turns of its users."""
 
     def __init__(self, connection: Any) -> None:
         self.connection = connection
@@ -44,7 +44,8 @@ class Session:
 
 
 class PostgresWakeup(Listening):
-    """Calls ``on_wake`` with what was notified (``Wakeup``), as it is: anyone may have sent it.
+    """Calls ``on_wake`` with the text of each notification (``Wakeup``), unchanged: any role may
+    have sent it.
 
     It is in good health while the session is known to listen; polling goes on underneath.
     """
@@ -56,11 +57,11 @@ class PostgresWakeup(Listening):
         self._backoff = Backoff(clock)
         self._echo = asyncio.Event()
         self._lost = asyncio.Event()
-        self._session: asyncio.Future[Session] | None = None  # that listens
+        self._session: asyncio.Future[Session] | None = None  # the one that listens
 
     async def borrow(self, seconds: float) -> Session | None:
-        """Return the session for one that keeps it to its end; None: it is lent, or there is none
-        that hears its echo within ``seconds``."""
+        """Return the session for a holder that keeps it to its end; None: it is lent, or no session
+        hears its echo within ``seconds``."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 session = await asyncio.shield(self._find_session())
@@ -82,7 +83,7 @@ class PostgresWakeup(Listening):
             except Exception as error:  # any error: this task would end in silence
                 trouble = error
             self.health.note_trouble(trouble)
-            if not self.is_closing:  # otherwise a driver has kept the cancellation to itself
+            if not self.is_closing:  # otherwise a driver has swallowed the cancellation
                 await self._backoff.rest()
 
     async def _listen(self) -> None:
@@ -119,7 +120,7 @@ class PostgresWakeup(Listening):
         return bool(await self._ask(session, _SQL["listens"], *channels))
 
     async def _ask(self, session: Session, statement: str, *values: str) -> Any:
-        """Return the answer; behind a pooler with the path of each of our transactions."""
+        """Return the answer; behind a pooler, set the search_path as all our transactions do."""
         connection, path = session.connection, path_of(session.connection)
         begin = begin_text(Transaction.COMMITTED, ECHO_SECONDS, path)
         async with session.turn, in_transaction(connection, begin) if path else nullcontext():

@@ -1,4 +1,4 @@
-"""The verbs of a ``PostgresStore`` about workers: rows, leases, and what they left behind."""
+"""Defines the verbs of a ``PostgresStore`` about workers: rows, leases, jobs of lost workers."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _neighbours_of = msgspec.json.Decoder(list[tuple[int, str, int | None, int | Non
 
 
 class WorkerVerbs:
-    """The half of ``PostgresStore`` that knows workers. ``notify``: whether listeners are woken."""
+    """The verbs of ``PostgresStore`` about workers. ``notify``: whether listeners are woken."""
 
     def __init__(self, connections: Connections, *, notify: bool) -> None:
         self._connections = connections
@@ -140,7 +140,7 @@ class WorkerVerbs:
     async def raise_tokens(self, above: int) -> None:
         await self._fetch(_WORKERS["raise"], above, own=True)
 
-    # -- about others
+    # -- about other workers
 
     async def observe(self, slack: float = 0.0) -> Snapshot:
         rows = await self._fetch(_WORKERS["observe"], slack)
@@ -160,7 +160,7 @@ class WorkerVerbs:
         return _peek_of((await self._fetch(_WORKERS["peek"], me.worker_id))[0])
 
     async def keep_watch(self, place: int, mark: int) -> None:
-        """No commit waits for it."""
+        """Its commit waits for no disk and no standby."""
         await self._fetch(_WORKERS["keep_watch"], place + 1, mark)
 
     async def tell_gone(self, lock: LockIdentity, begun: int | None) -> int:
@@ -173,7 +173,8 @@ class WorkerVerbs:
         return len(rows)
 
     async def reap(self, gone: WorkerSeen, cause: DeathCause = DeathCause.SILENCE) -> bool:
-        """A session that holds the row and only waits for a client that does not read is ended."""
+        """Also terminates a session that holds the row and only waits for a client that does not
+        read."""
         (row,) = await self._fetch(
             _WORKERS["reap"], gone.worker_id, gone.beat, cause.value, gone.begun
         )
@@ -226,8 +227,8 @@ class WorkerVerbs:
         return rows
 
     async def _fetch_own(self, statement: str, *values: Any) -> list[Any]:
-        """Fetch what an idle worker asks now and then, over the connection of its exchange, which
-        keeps plans: for calls of functions, and where all rows of a small table are read anyway."""
+        """Run an occasional read of an idle worker over the connection of its exchange, which keeps
+        plans: for calls of functions, and for statements that read a small table whole anyway."""
         rows: list[Any] = await self._connections.run(
             lambda connection: connection.fetch(statement, *values), keeps_plans=True, own=True
         )

@@ -1,4 +1,4 @@
-"""What people do, on SQLite, each with its record (sql/actions.sql)."""
+"""Carries out acts of people on SQLite, each with its record (sql/actions.sql)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SQL = statements("sqlite", "actions")
 
 
 class SqliteActionVerbs:
-    """The part of ``SqliteStore`` by which people act."""
+    """The verbs of ``SqliteStore`` for acts of people."""
 
     _connection: SqliteConnection
 
@@ -117,7 +117,8 @@ class SqliteActionVerbs:
         deed: Callable[[Cursor, float], T],
         count: Callable[[T], Counts],
     ) -> T:
-        """Do it with its record, or both not at all. The write lock is held from the beginning."""
+        """Carry out an act with its record; both are done or neither. Holds the write lock from the
+        beginning."""
 
         def work(cursor: Cursor, now: float) -> T:
             done = deed(cursor, now)
@@ -128,7 +129,7 @@ class SqliteActionVerbs:
 
 
 def _current(cursor: Cursor, job_ids: Sequence[int], tokens: Tokens | None) -> list[int]:
-    """Return those of the jobs whose last token is the one that the caller has seen."""
+    """Return the jobs whose last token is the one that the caller has seen."""
     return [one for one in job_ids if not tokens or _is_current(cursor, one, tokens.get(one))]
 
 

@@ -1,4 +1,4 @@
-"""The entry of SQLite among the kinds of stores."""
+"""Defines the entry of SQLite among the kinds of stores."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Callers' own connections to SQLite: sqlite3, aiosqlite, and engines of SQLAlchemy."""
+"""Uses callers' own connections to SQLite: sqlite3, aiosqlite, and engines of SQLAlchemy."""
 
 from __future__ import annotations
 
@@ -55,15 +55,15 @@ class _OnSqlite:
         self.in_transaction = driver.in_transaction
 
     async def store_id(self, *, refresh: bool = False) -> str | None:
-        """Return the id of the schema, read each time: these objects can hold no note of it."""
+        """Return the id of the schema, read each time, since these connection objects cannot hold a
+        note."""
         from outlast.store.sqlite import store as sqlite
 
         lock = await self._driver.in_transaction()
         return await self._driver.run(lambda cursor: sqlite.store_id_on(cursor, lock=lock))
 
     async def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
-        """Store jobs in the open transaction, in the one that the driver opens for it, or at
-        once."""
+        """Store jobs in the open transaction, in one that the driver opens, or at once."""
         from outlast.store.sqlite import store as sqlite
 
         now = self._clock.wall()

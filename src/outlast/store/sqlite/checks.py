@@ -1,4 +1,4 @@
-"""The facts of a SQLite store for the doctor, and checks of them: file, disk, library."""
+"""Checks the facts of a SQLite store for the doctor: file, disk, library."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ SYNCHRONOUS_FULL = 2
 
 
 class SqliteFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """A SQLite file. ``synchronous`` is that of a worker's connection (2: FULL), None where this
-    user may not write; ``network`` is the kind of a file system that is not to be trusted.
-    ``open_to``: those of its files and directories that users beside its owner can use -> their
-    modes; ``owners``: those of them that are another user's -> whose. ``directory_mode``: of the
-    directory that the file is in."""
+    """A SQLite file. ``synchronous`` is that of a worker's connection (2: FULL), None if this user
+    may not write; ``network`` is the kind of a file system that cannot be trusted. ``open_to``:
+    which of its files and directories users other than its owner can use -> their modes;
+    ``owners``: which of them belong to another user -> whose. ``directory_mode``: of the directory
+    that holds the file."""
 
     version: str
     faults: list[str]
@@ -38,11 +38,11 @@ class SqliteFacts(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def limited_to(self) -> str | None:
-        """Nothing: a file has no roles."""
+        """Return nothing: a file has no roles."""
         return None
 
     def check(self, context: CheckContext) -> Iterator[Finding]:
-        """Yield what is amiss, or as it should be."""
+        """Yield findings, good and bad."""
         return (one for check in CHECKS for one in check(self))
 
 
@@ -90,7 +90,7 @@ def file_system(facts: SqliteFacts) -> Iterator[Finding]:
 
 
 def writable(facts: SqliteFacts) -> Iterator[Finding]:
-    """Whether this user may write the file and beside it."""
+    """Whether this user may write the file and its directory."""
     if not facts.writable:
         yield Finding(
             level=Level.PROBLEM,
@@ -120,7 +120,7 @@ def private(facts: SqliteFacts) -> Iterator[Finding]:
 
 
 def _as_owner(facts: SqliteFacts, paths: Iterable[str]) -> str:
-    """Return who has to fix what is another user's; nothing where it is this user's."""
+    """Return which owner has to fix files of another user; nothing if they belong to this user."""
     owners = sorted({facts.owners[path] for path in paths if path in facts.owners})
     if not owners:
         return ""
@@ -129,7 +129,7 @@ def _as_owner(facts: SqliteFacts, paths: Iterable[str]) -> str:
 
 
 def replaceable(facts: SqliteFacts) -> Iterator[Finding]:
-    """Whether every user can put another file in the place of this one."""
+    """Whether every user can replace this file by another one."""
     if facts.directory_mode & stat.S_IWOTH and not facts.directory_mode & stat.S_ISVTX:
         yield Finding(
             level=Level.WARNING,

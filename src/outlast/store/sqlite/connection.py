@@ -1,13 +1,13 @@
-"""One connection on a thread of its own, so that no disk ever blocks an event loop.
+"""Runs one connection on a separate thread, so that no disk ever blocks an event loop.
 
-Everything that runs SQL is a plain function of a cursor, passed as ``work``; this module opens
-the connection, brackets transactions, waits for locks and turns errors into Outlast's.
+All SQL runs in plain functions of a cursor, passed as ``work``; this module opens the connection,
+brackets transactions, waits for locks and turns errors into Outlast's.
 
-A file that is deleted or replaced lives on for those that have it open, and for no others. So
-each call first looks whether the file at the path is still the one that is open, and after a commit
-looks again. SQLite does the same as it closes the old one, and leaves the log of the new one alone.
+A file that is deleted or replaced lives on for processes that have it open, and for no others. So
+each call first looks whether the file at the path is still the open one, and after a commit looks
+again. SQLite does the same as it closes the old file, and leaves the log of the new one alone.
 
-A fork would copy SQLite's idea of the locks that this process holds into a process that holds
+A fork would copy SQLite's record of the locks that this process holds into a process that holds
 none; so connections are closed just before a fork and opened again when next needed.
 """
 
@@ -41,11 +41,11 @@ _SESSION = statements("sqlite", "session")
 _DATA_VERSION = statements("sqlite", "wakeup")["data_version"]
 _alive: weakref.WeakSet[SqliteConnection] = weakref.WeakSet()
 _held: list[SqliteConnection] = []  # between the hooks of one fork
-_forking = threading.Lock()  # two threads may fork at once; each must let go of what it took
+_forking = threading.Lock()  # two threads may fork at once; each must release what it took
 _BESIDE = ("-wal", "-shm", "-journal")  # what SQLite adds to the name of a file
 _PAUSE = threading.Event()  # never set: waiting for it is a pause on the thread
 PAUSE_SECONDS = 0.005  # some locks are refused without sqlite3's own wait
-OPEN_TRIES = 3  # while the file at the path is replaced just then
+OPEN_TRIES = 3  # if the file at the path is just being replaced
 
 Place = tuple[int, int]  # device and inode
 _text = partial(str, encoding="utf-8", errors="replace")
@@ -55,8 +55,8 @@ Work = Callable[[sqlite3.Cursor, float], T]  # with a cursor and the time
 class SqliteConnection:
     """A lazily opened connection, and the one thread that uses it.
 
-    ``patience`` is how many seconds a call waits for locks of others. Calls may come from any
-    event loop; they run one after the other. ``durable``: whether a commit waits for the disk.
+    ``patience`` is how many seconds a call waits for locks of others. Calls may come from any event
+    loop; they run one after the other. ``durable``: whether a commit waits for the disk.
     """
 
     def __init__(
@@ -104,13 +104,13 @@ class SqliteConnection:
         return self._patiently(lambda: self._transaction(work), 1 if brief else self._rounds)
 
     def create_now(self) -> None:
-        """Open the connection, making the file where there is none. On the thread only."""
+        """Open the connection, making the file if there is none. On the thread only."""
         self._patiently(lambda: self.connect(create=True), self._rounds)
 
     def connect(self, *, create: bool = False) -> sqlite3.Connection:
-        """Return the connection, opened where it is not. On the thread only.
+        """Return the connection, opened if necessary. On the thread only.
 
-        Raises StoreUnavailable, once, where the file that was open is not at its path any more.
+        Raises StoreUnavailable, once, if the file that was open is no longer at its path.
         """
         if self._connection is not None:
             self._check_place("nothing was done")
@@ -145,12 +145,12 @@ class SqliteConnection:
             loop = asyncio.get_running_loop()
             try:
                 await loop.run_in_executor(executor, self._guard, self.disconnect)
-            except RuntimeError:  # the interpreter is ending: no thread takes work any more
+            except RuntimeError:  # the interpreter is ending: no thread takes work
                 self._guard(self.disconnect)
             executor.shutdown()
 
     def before_fork(self) -> None:
-        """Wait for what is under way, then leave nothing open that a child would inherit."""
+        """Wait for calls under way, then leave nothing open that a child would inherit."""
         self._lock.acquire()
         self.disconnect()
 
@@ -159,7 +159,7 @@ class SqliteConnection:
         self._lock.release()
 
     def after_fork_in_child(self) -> None:
-        """Start over: the thread did not come along."""
+        """Start over, since the thread does not exist in the child."""
         self._lock = threading.RLock()
         self._executor = None
 
@@ -174,7 +174,8 @@ class SqliteConnection:
                 raise other from error
 
     def _patiently(self, attempt: Callable[[], T], rounds: int) -> T:
-        """Try again, from the start, as long as others hold locks: nothing was changed then."""
+        """Try again, from the start, as long as others hold locks: a failed try has changed
+        nothing."""
         for _ in range(rounds - 1):
             try:
                 return attempt()
@@ -203,7 +204,7 @@ class SqliteConnection:
 
 
 def place_of(path: Path) -> Place | None:
-    """Return what identifies the file at this path among all that exist; None: there is no file."""
+    """Return device and inode of the file at this path; None: there is no file."""
     try:
         found = os.stat(path)
     except OSError:
@@ -226,7 +227,7 @@ def _connected(path: Path, mode: str) -> sqlite3.Connection:
     check_path(path, must_exist=mode != "rwc")
     if mode == "rwc" and not is_there(path):
         _make_private(path)
-    with suppress(FileNotFoundError):  # SQLite says why there is no file
+    with suppress(FileNotFoundError):  # SQLite reports a missing file
         if mode == "rwc":
             _check_made(path)
         _check_beside(path)
@@ -242,7 +243,7 @@ def _connected(path: Path, mode: str) -> sqlite3.Connection:
     try:
         if mode != "ro":
             _set_up(connection, path)
-            _check_beside(path)  # again: SQLite takes what another user has made meanwhile
+            _check_beside(path)  # again: SQLite uses files that another user has made meanwhile
     except BaseException:
         connection.close()
         raise
@@ -250,10 +251,10 @@ def _connected(path: Path, mode: str) -> sqlite3.Connection:
 
 
 def _make_private(path: Path) -> None:
-    """Make an empty file that no other user can read under any umask; SQLite gives the same
-    mode to the files that it makes beside it. It gets its name after it was closed: to close it
-    would drop the locks that this process has on it. Where it cannot be made, SQLite makes one by
-    the umask, or says why it cannot."""
+    """Make an empty file that no other user can read under any umask; SQLite gives the same mode to
+    the files that it makes beside it. The file gets its name only after it was closed, since
+    closing it later would drop the locks that this process has on it. If it cannot be made, SQLite
+    makes one by the umask, or reports why it cannot."""
     with suppress(OSError):
         fd, made = tempfile.mkstemp(prefix=f".{path.name[:100]}-", dir=path.parent)
         os.close(fd)
@@ -265,8 +266,8 @@ def _make_private(path: Path) -> None:
 
 
 def _check_made(path: Path) -> None:
-    """Raise ConfigError where a file that this user would make is there already, of another user
-    who may only make files in its directory: as Linux does (fs.protected_regular)."""
+    """Raise ConfigError if the file that this user would make exists already and belongs to another
+    user who may only make files in its directory, as Linux does (fs.protected_regular)."""
     directory, file = path.parent.stat(), path.stat()
     every = stat.S_ISVTX | stat.S_IWOTH
     if directory.st_mode & every == every:
@@ -274,9 +275,9 @@ def _check_made(path: Path) -> None:
 
 
 def _check_beside(path: Path) -> None:
-    """Raise ConfigError where another user has made what SQLite keeps beside a file: all that is
-    written goes through the log there, and what is in it counts as written. Those who may write the
-    file itself may make these, too."""
+    """Raise ConfigError if another user has made the files that SQLite keeps beside a database:
+    every write goes through the log there, and SQLite takes its contents for written. Users who may
+    write the database itself may make these, too."""
     real = Path(os.path.realpath(path))
     file = real.stat()
     if file.st_mode & stat.S_IWOTH:
@@ -308,8 +309,8 @@ def _set_up(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def check_path(path: Path, *, must_exist: bool) -> None:
-    """Raise a clear error for what SQLite would only call "unable to open", and for what it would
-    wait for without an end, as for the writer of a pipe."""
+    """Raise a clear error for a path that SQLite would only call "unable to open", or on which it
+    would wait without end, for example a pipe without a writer."""
     mode = mode_of(path)
     if mode is None:
         if not path.parent.is_dir():

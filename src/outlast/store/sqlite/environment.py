@@ -1,4 +1,4 @@
-"""The environment of a SQLite store: its file, the disk under it, the library."""
+"""Reads the environment of a SQLite store: its file, the disk under it, the library."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ async def _pragma(connection: SqliteConnection, name: str) -> str:
 
 
 def _open_to(path: Path) -> dict[str, int]:
-    """Return the modes of what is the store's own and is not its owner's alone."""
+    """Return the modes of the store's files and directories that are not their owner's alone."""
     found = {}
     for end in ("", "-wal", "-shm", "-locks"):
         with suppress(OSError):

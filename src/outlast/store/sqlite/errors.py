@@ -1,4 +1,4 @@
-"""Turns what sqlite3 raises into Outlast's errors, each with what to do about it."""
+"""Turns errors of sqlite3 into Outlast's, each with advice on what to do."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def is_busy(error: BaseException) -> bool:
 
 
 def translate(error: Exception, path: Path) -> Exception:
-    """Return the error of Outlast for one of sqlite3; any other comes back as it is."""
+    """Return the error of Outlast for an error of sqlite3; return any other unchanged."""
     if isinstance(error, _VALUES) or _is_binding(error):
         return BadData(f"the store refuses a value: {text_of(error)}")
     if not isinstance(error, sqlite3.Error):
@@ -93,5 +93,5 @@ def _code(error: sqlite3.Error) -> int:
 
 
 def _is_binding(error: Exception) -> bool:
-    """Python 3.12 and later tell of a value of the wrong type by ProgrammingError."""
+    """Whether a value had the wrong type: Python 3.12 and later raise ProgrammingError for that."""
     return isinstance(error, sqlite3.ProgrammingError) and "binding" in str(error)

@@ -1,9 +1,8 @@
-"""The hot path: report what ended, claim what can run next. Plain functions of a cursor.
+"""Makes exchanges: hands in ends and claims what can run next. Plain functions of a cursor.
 
-They run inside one write transaction (sqlite/sql/exchange.sql argues why that is right). The
-common case, a batch of completions that are all current, is one statement; whenever the
-count of changed rows shows that something was not current, the batch is undone to a savepoint
-and judged one by one.
+They run inside one write transaction (sqlite/sql/exchange.sql argues why that is right). The common
+case, a batch of completions that are all current, is one statement. If the count of changed rows
+shows that some were not current, the batch is undone to a savepoint and judged one by one.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from outlast.store.statements import statements
 from outlast.store.turns import Turns
 from outlast.store.values import Answer, Claimed, ClaimRequest, Exchanged, WorkerRef, bytes_max
 
-NUL = "\\u0000"  # as JSON has it, and two other texts too
+NUL = "\\u0000"  # NUL in JSON; two other texts also contain this
 
 _SQL = statements("sqlite", "exchange")
 _DRAW_TOKENS = statements("sqlite", "jobs")["draw_tokens"]
@@ -46,8 +45,8 @@ def exchange(
     *,
     turns: Turns | None = None,
 ) -> Exchanged:
-    """Judge the ends by their own tokens; claim only if the worker's row stands. ``turns``: whose
-    turn among the queues it is, kept from one exchange to the next."""
+    """Judge the ends by their own tokens; claim only if the worker's row stands. ``turns``: which
+    queue's turn it is, kept from one exchange to the next."""
     status = worker_status(cursor, me)
     answers = hand_in(cursor, now, ended)
     claimed: list[Claimed] = []
@@ -105,7 +104,7 @@ def hand_in(cursor: Cursor, now: float, ended: Sequence[Transition]) -> list[Ans
 
 def apply(cursor: Cursor, now: float, ended: Sequence[Transition]) -> int:
     """Write ends of different jobs, each guarded by its token; return how many were current."""
-    completed = State.COMPLETED  # once: looking it up in its class takes Python 3.11 0.3 us
+    completed = State.COMPLETED  # looked up once: Python 3.11 takes 0.3 us for it
     plain = [end for end in ended if end.state is completed]
     count, other = 0, []
     if len(plain) < len(ended):
@@ -121,20 +120,20 @@ def apply(cursor: Cursor, now: float, ended: Sequence[Transition]) -> int:
         count += cursor.executemany(_SQL["end"], _moves(cursor, now, other)).rowcount
         forget_unkept(cursor, [end.job_id for end in other])
     incidents = {end.clears for end in other if end.clears is not None}
-    if incidents and count == len(ended):  # otherwise it is undone, or was refused
+    if incidents and count == len(ended):  # otherwise the batch is undone, or some end was refused
         clear(cursor, now, incidents)
     return count
 
 
 def _complete_away(cursor: Cursor, values: dict[str, Any]) -> int:
-    """Complete the attempts of jobs that are kept for no time: delete them; return how many."""
+    """Complete attempts whose jobs are kept for no time, by deleting the jobs; return how many."""
     found = cursor.execute(_SQL["complete_away"], values).fetchall()
     return forget(cursor, [job_id for (job_id,) in found])
 
 
 def _unless_forgiven(cursor: Cursor, end: Transition) -> Transition:
-    """Return the way back to the queue where the budget of losses that has ended a job was
-    forgiven by a save of which its worker never heard."""
+    """Return the end unchanged, or sending the job back to the queue if an exhausted budget of
+    losses has ended it while a checkpoint, unknown to its worker, has forgiven losses."""
     if end.state is not State.DEAD or end.charge is not Charge.LOSS:
         return end
     row = cursor.execute(_SQL["losses"], (end.job_id, end.token)).fetchone()
@@ -219,7 +218,7 @@ def waiting(cursor: Cursor) -> tuple[int, float | None, float | None]:
 
 
 def expire(cursor: Cursor, now: float, limit: int) -> int:
-    """End queued jobs that were to begin by now and have not; return how many."""
+    """End queued jobs that have expired without having begun; return how many."""
     ended = cursor.execute(_SQL["expire"], {"now": now, "limit": limit}).fetchall()
     forget(cursor, [job_id for (job_id,) in ended if job_id is not None])
     return len(ended)
@@ -242,8 +241,8 @@ def claim(
     some_expired: bool,
 ) -> tuple[list[Claimed], bool]:
     """Take jobs out of the line, request by request, at most CLAIMS_MAX and as many bytes as a
-    reply may bring; return whether those have cut it short. ``some_expired``: maybe not all that
-    have expired were ended, so that those which are met are passed over."""
+    reply may bring; return whether the limit of bytes has cut it short. ``some_expired``: maybe not
+    all expired jobs were ended, so pass over those that are met."""
     claimed: list[Claimed] = []
     left = bytes_max(requests)
     for request in requests:
@@ -266,8 +265,8 @@ def claim(
 
 
 def _within(found: Sequence[Row], left: int, *, least: int) -> tuple[int, int]:
-    """Return how many of these rows, at least ``least``, have no more bytes than are left, and
-    what is then left."""
+    """Return how many of these rows, at least ``least``, fit into the bytes that are left, and how
+    many bytes are left after them."""
     size = sum([row[12] for row in found])
     if size <= left:
         return len(found), left - size
@@ -289,7 +288,7 @@ def _take(cursor: Cursor, now: float, me: WorkerRef, found: Sequence[Row]) -> li
         "ids": _encode([row[2] for row in found]).decode(),
     }
     cursor.execute(_SQL["claim"], values)
-    policies = {text: read_policy(text) for text in {row[9] for row in found}}  # jobs share a few
+    policies = {text: read_policy(text) for text in {row[9] for row in found}}  # jobs share them
     return [
         _make_claimed(cursor, now, row, token, *policies[row[9]])
         for token, row in zip(tokens, found, strict=True)
@@ -314,7 +313,7 @@ def _make_claimed(
         task=row[3],
         queue=row[4],
         args=args,
-        number=(count_of(row[6]) if row[6] else 0) + 1,  # mostly 0: calls saved
+        number=(count_of(row[6]) if row[6] else 0) + 1,  # mostly 0: saves calls
         failures=count_of(row[7]) if row[7] else 0,
         losses=count_of(row[8]) if row[8] else 0,
         policy=policy,
@@ -337,7 +336,7 @@ def seconds_to_next(
     claimed: Sequence[Claimed],
     most: int,
 ) -> float | None:
-    """Return in how many seconds the next job falls due that a request has places for, or the next
+    """Return in how many seconds the next job falls due for which a request has places, or the next
     suspect."""
     ordinary = [request for request in requests if not request.solo]
     full = sum(not each.solo for each in claimed) >= sum(request.limit for request in ordinary)

@@ -1,4 +1,4 @@
-"""Notifications of the kernel that a file is written to: inotify, through the C library (Linux)."""
+"""Watches a file for writes by inotify, through the C library (Linux)."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from contextlib import suppress
 from pathlib import Path
 
 IN_MODIFY = 0x2
-READ_BYTES = 65_536  # of events; those alike in a row are one for the kernel, so one read is all
+READ_BYTES = 65_536  # of events; the kernel merges equal ones in a row, so one read gets all
 
 
 class FileWatch:
     """Notices every write to the files that it watches, by any process of this kernel.
 
-    ``interrupt`` may come from any thread, all else from one. Raises OSError where there is no
-    inotify, or no more of it for this user.
+    ``interrupt`` may be called from any thread, everything else from one. Raises OSError if there
+    is no inotify, or if this user's limit of it is reached.
     """
 
     def __init__(self) -> None:
@@ -35,11 +35,11 @@ class FileWatch:
             self._poll.register(each, select.POLLIN)
 
     def follow(self, path: Path) -> None:
-        """Hear of what is written to this file from now on. Raises OSError, as if there is none."""
+        """Watch writes to this file from now on. Raises OSError, for example if it is missing."""
         _call("inotify_add_watch", self._fd, os.fsencode(path), IN_MODIFY)
 
     def has_events(self, seconds: float = 0.0) -> bool:
-        """Return whether there were writes since the last call; wait so long for the first."""
+        """Return whether there were writes since the last call; wait ``seconds`` for the first."""
         self._poll.poll(seconds * 1000)
         with suppress(BlockingIOError):
             return bool(os.read(self._fd, READ_BYTES))

@@ -1,4 +1,4 @@
-"""The reads that SQLite has in its own way, and how it runs the statements of all."""
+"""Runs the inspector's statements on SQLite, and the reads that differ there."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class SqliteInspector(Inspector):
         return await self._connection.read(lambda cursor: look_at(cursor, now, look))
 
     async def _kind_of_list(self, rows: Rows, which: JobFilter, values: dict[str, Any]) -> str:
-        """A tenant is in no index: who asks for one walks the rows."""
+        """No index holds the tenant, so a filter by tenant walks the rows."""
         is_walked = which.tenant is not None or await is_long(rows, values)
         return "all" if is_walked else "queued"
 
@@ -60,7 +60,7 @@ class SqliteInspector(Inspector):
 
 
 def look_at(cursor: Cursor, now: float, look: Callable[[Rows], Awaitable[T]]) -> T:
-    """Return what ``look`` finds in one snapshot, on the thread of the connection."""
+    """Return the result of ``look`` in one snapshot, on the thread of the connection."""
 
     async def rows(topic: str, name: str, /, **values: Any) -> list[Row]:
         return fetch(cursor, topic, name, values | {"now": now})
@@ -77,7 +77,7 @@ async def _awaited(found: Awaitable[T]) -> T:
 
 
 def _at_once(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Run what waits for nothing to its end."""
+    """Run a coroutine that waits for nothing to its end."""
     try:
         coroutine.send(None)
     except StopIteration as end:
@@ -95,7 +95,7 @@ def fetch(cursor: Cursor, topic: str, name: str, values: Mapping[str, Any]) -> l
 
 
 def _bindable(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return values as SQLite takes them: a list as JSON text."""
+    """Return values in the form that SQLite takes: a list as JSON text."""
     return {
         name: _encode(one).decode() if isinstance(one, (list, tuple)) else one
         for name, one in values.items()
@@ -106,7 +106,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 def _search(cursor: Cursor, values: Mapping[str, Any], size_max: int) -> Searched:
-    """Return what one look finds at jobs, newest first. What follows the last one is not read."""
+    """Return the result of one look at jobs, newest first. Rows after the last one are not read."""
     found: list[int] = []
     last, size = None, 0
     search = statements("sqlite", "inspect")["search"]

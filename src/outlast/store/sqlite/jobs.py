@@ -1,8 +1,8 @@
-"""What happens to jobs outside the exchange: plain functions of a cursor.
+"""Changes jobs outside the exchange: plain functions of a cursor.
 
 ``enqueue_on``, ``complete_on`` and ``store_id_on`` also run on a connection of the caller's own,
 inside the caller's transaction: they do not depend on its text factory or isolation level, and
-commit only what would be committed statement by statement otherwise.
+commit only statements that the connection would commit one by one otherwise.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ _STORE_ID = statements("sqlite", "migrate")["store_id"]
 _SESSION = statements("sqlite", "session")
 _encode = msgspec.json.Encoder().encode
 TEXT_MAX = 10_000_000  # characters; SQLite takes a text of 1e9 bytes
-COMMON = 12  # values of a row that jobs alike share, before the arguments and the key
+COMMON = 12  # values of a row that similar jobs share, before the arguments and the key
 
 
 # --------------------------------------------------- also on a connection of the caller's
 
 
 def enqueue_on(cursor: Any, jobs: Sequence[NewJob], now: float) -> list[Enqueued]:
-    """Store jobs in their order, in the transaction that is open or that sqlite3 opens; in one of
-    its own in autocommit mode.
+    """Store jobs in their order, in the transaction that is open or that sqlite3 opens; in
+    autocommit mode, in a new one.
 
     Raises BadData or StoreUnavailable; some jobs may then be stored, until the caller rolls back.
     """
@@ -68,8 +68,8 @@ def complete_on(cursor: Any, job_id: int, token: int, result: str | None, now: f
 def store_id_on(cursor: Any, *, lock: bool = False) -> str | None:
     """Return what ``store_id`` does, on a connection of the caller's.
 
-    ``lock``: take the write lock first, for those who are going to write. A transaction whose
-    first statement reads cannot write any more once another connection has written.
+    ``lock``: take the write lock first, for callers that are going to write. A transaction whose
+    first statement reads can no longer write once another connection has written.
     """
     try:
         with clear_errors():
@@ -81,7 +81,7 @@ def store_id_on(cursor: Any, *, lock: bool = False) -> str | None:
 
 
 def store_id(cursor: Any) -> str | None:
-    """Return the id of the Outlast schema that is seen here, or None."""
+    """Return the id of the Outlast schema that the connection sees, or None."""
     if not cursor.execute(_TABLES).fetchone()[0]:
         return None
     row = cursor.execute(_STORE_ID).fetchone()
@@ -90,7 +90,7 @@ def store_id(cursor: Any) -> str | None:
 
 @contextmanager
 def clear_errors() -> Iterator[None]:
-    """Raise what sqlite3 raises as Outlast's errors."""
+    """Turn errors of sqlite3 into Outlast's."""
     try:
         yield
     except Exception as error:
@@ -103,8 +103,8 @@ def clear_errors() -> Iterator[None]:
 
 @contextmanager
 def one_commit(cursor: Any) -> Iterator[None]:
-    """Commit the writes of the block together where the connection would commit each of them; else
-    leave the commit to the caller."""
+    """Commit the writes of the block together if the connection would commit each of them;
+    otherwise leave the commit to the caller."""
     if defers_commit(getattr(cursor, "connection", cursor)):
         yield
         return
@@ -119,8 +119,9 @@ def one_commit(cursor: Any) -> Iterator[None]:
 
 
 def defers_commit(connection: Any) -> bool:
-    """Return whether what is written on a connection of sqlite3 or aiosqlite waits for a commit.
-    Since Python 3.12 ``autocommit`` says so; where it is left alone, ``isolation_level`` does."""
+    """Return whether a write on a connection of sqlite3 or aiosqlite waits for a commit. Since
+    Python 3.12 ``autocommit`` decides that; if it is left at its default, ``isolation_level`` does.
+    """
     begins = connection.isolation_level is not None
     if getattr(connection, "autocommit", None) is True:
         begins = False
@@ -131,7 +132,7 @@ def defers_commit(connection: Any) -> bool:
 
 
 def enqueue(cursor: Cursor, now: float, jobs: Sequence[NewJob]) -> list[Enqueued]:
-    """Store jobs in their order; a key that an unfinished job holds names that job."""
+    """Store jobs in their order; for a key that an unfinished job holds, return that job."""
     if len(jobs) > ENQUEUE_MAX:
         raise ValueError(f"{len(jobs)} jobs in one call: at most {ENQUEUE_MAX}")
     if not jobs:
@@ -163,8 +164,9 @@ def free_keys(cursor: Any, now: float, keys: Sequence[str | None]) -> None:
 
 
 def _alike(jobs: Sequence[NewJob]) -> Iterable[list[int]]:
-    """Return the places of jobs that differ in their arguments only, with some TEXT_MAX
-    characters of these at most. A policy counts as itself: that is quick, and tasks have one."""
+    """Return batches of the indexes of jobs that differ only in their arguments, with at most about
+    TEXT_MAX characters of these. Policies compare by identity: that is quick, and tasks have one.
+    """
     places: dict[tuple[Any, ...], list[int]] = {}
     length = 0
     for n, job in enumerate(jobs):
@@ -176,7 +178,7 @@ def _alike(jobs: Sequence[NewJob]) -> Iterable[list[int]]:
 
 
 def _label(cursor: Cursor, job: NewJob, *job_ids: int) -> None:
-    """Store the labels that jobs share: mostly there are none."""
+    """Store the labels that jobs share; usually there are none."""
     if job.policy.labels:
         rows = [(job_id, label) for job_id in job_ids for label in dict.fromkeys(job.policy.labels)]
         cursor.executemany(_ENQUEUE["label"], rows)
@@ -218,8 +220,8 @@ def _policy_text(policy: Policy) -> str:
 
 
 def enqueue_unless_taken(cursor: Cursor, now: float, job: NewJob) -> tuple[int | None, int | None]:
-    """Store a job, or leave it where an unfinished one has its key; return the id of the new one,
-    and else of that one."""
+    """Store a job, unless an unfinished one has its key; return the id of the new job, and
+    otherwise of that one."""
     free_keys(cursor, now, [job.key])
     drawn = cursor.execute(_JOBS["draw_places"], (1,)).fetchall()
     position, job_id = (last for _, last in sorted(map(tuple, drawn)))
@@ -235,14 +237,14 @@ def _enqueue_one(cursor: Cursor, job: NewJob, row: tuple[Any, ...]) -> Enqueued:
     if cursor.execute(_ENQUEUE["insert_unless_key_taken"], row).rowcount == 1:
         _label(cursor, job, row[-4])
         return Enqueued(row[-4], created=True)
-    twice = _holder(cursor, job)  # by a job before it in this call
+    twice = _holder(cursor, job)  # the key of an earlier job in this call
     assert twice is not None
     return twice
 
 
 def _holder(cursor: Cursor, job: NewJob) -> Enqueued | None:
-    """Return the unfinished job with the key, if there is one; KeyInUse if of another task. The
-    write lock is held: nothing changes that before the commit."""
+    """Return the unfinished job with the key, if there is one; KeyInUse if it is of another task.
+    The write lock is held: nothing changes that before the commit."""
     if job.key is None:
         return None
     row = cursor.execute(_ENQUEUE["key_holder"], {"key": job.key, "args": job.args}).fetchone()
@@ -253,7 +255,7 @@ def _holder(cursor: Cursor, job: NewJob) -> Enqueued | None:
 
 
 def checkpoint(cursor: Cursor, now: float, saves: Sequence[Save]) -> list[Answer]:
-    """Save checkpoints, each fenced and only forward."""
+    """Save checkpoints, each guarded by its token and only forward."""
     return [_save(cursor, now, save) for save in saves]
 
 
@@ -274,7 +276,7 @@ def _save(cursor: Cursor, now: float, save: Save) -> Answer:
 
 
 def progress(cursor: Cursor, _: float, reports: Sequence[Report]) -> list[Answer]:
-    """Note progress, each fenced; refusals are not recorded."""
+    """Note progress, guarded by token; refusals are not recorded."""
     return [Answer.ACCEPTED if _report(cursor, report) else Answer.REFUSED for report in reports]
 
 
@@ -284,7 +286,7 @@ def _report(cursor: Cursor, report: Report) -> int:
 
 
 def keep_logs(cursor: Cursor, now: float, logs: Sequence[JobLog]) -> set[int]:
-    """Replace what is kept of running attempts; return the tokens for which it was done."""
+    """Replace the kept lines of running attempts; return the tokens for which it was done."""
     return {each.token for each in logs if _keep_log(cursor, each)}
 
 
@@ -303,7 +305,7 @@ def _keep_log(cursor: Cursor, log: JobLog) -> bool:
 
 
 def keep_stack(cursor: Cursor, now: float, job_id: int, stack: Stack) -> bool:
-    """Keep where a running attempt is; return whether it is current."""
+    """Keep the stack of a running attempt; return whether it is current."""
     text = _encode(stack).decode()
     values = {"job_id": job_id, "token": stack.token, "stack": text, "now": now}
     return cursor.execute(_JOBS["keep_stack"], values).rowcount == 1
@@ -313,7 +315,7 @@ def keep_stack(cursor: Cursor, now: float, job_id: int, stack: Stack) -> bool:
 
 
 def ask_stack(cursor: Cursor, _: float, job_id: int, token: int, seen: str, then: str) -> bool:
-    """Ask the worker that runs this attempt; return whether it was."""
+    """Ask the worker that runs this attempt for its stack; return whether it was asked."""
     values = {"job_id": job_id, "token": token, "seen": seen, "then": then}
     return cursor.execute(_JOBS["ask_stack"], values).rowcount == 1
 
@@ -336,7 +338,7 @@ def _cancel_one(cursor: Cursor, now: float, job_id: int) -> Cancelled | None:
 def requeue(
     cursor: Cursor, now: float, job_ids: Sequence[int], *, from_scratch: bool
 ) -> dict[int, Requeued]:
-    """Revive dead and cancelled jobs, in the order of their ids."""
+    """Requeue dead and cancelled jobs, in the order of their ids."""
     found = (
         (job_id, _requeue_one(cursor, now, job_id, from_scratch=from_scratch))
         for job_id in sorted(set(job_ids))

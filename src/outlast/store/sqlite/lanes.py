@@ -1,8 +1,10 @@
-"""The line on SQLite: which jobs a claim request takes next, and what falls due. Functions of a
-cursor, inside the exchange's own write transaction (sqlite/sql/exchange.sql).
+"""Finds the jobs of the line that a claim request takes next on SQLite, and those that fall due.
 
-The line is indexed by task, then by queue, and a worker asks for its own tasks: what it does not
-know is never read, in however many queues it waits. Queues take turns. A claim goes on behind the
+These are functions of a cursor, inside the exchange's own write transaction
+(sqlite/sql/exchange.sql).
+
+The line is indexed by task, then by queue, and a worker asks for its own tasks: jobs of unknown
+tasks are never read, in however many queues they wait. Queues take turns. A claim starts behind the
 queue at which the last one has stopped, reads as many queues as it has places, and shares the
 places out among them; it does not matter how many more there are.
 """
@@ -25,13 +27,13 @@ LONG = 10_000  # bytes of arguments and checkpoint; longer ones are read job by 
 
 _SQL = statements("sqlite", "exchange")
 _DRAW = statements("sqlite", "jobs")["draw"]
-_ANY_TENANT = "/* of any tenant */"  # a place in first_of_lanes: most claims ask for none
+_ANY_TENANT = "/* of any tenant */"  # replaced in first_of_lanes if a claim passes over tenants
 _NOT_TENANTS = """AND (n.tenant IS NULL
                OR n.tenant NOT IN (SELECT p.value FROM json_each(:tenants) AS p))"""
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
 
-Row = tuple[Any, ...]  # as "lanes" makes it; those of suspects go on with solo, incident, cohort
+Row = tuple[Any, ...]  # of "first_of_lanes"; rows of suspects end with solo, incident, cohort
 Lane = tuple[str, str]  # queue and task
 
 
@@ -41,12 +43,12 @@ def draw(cursor: Cursor, name: str, count: int) -> range:
     return range(last - count + 1, last + 1)
 
 
-# ---------------------------------------------------------------------------- what is next
+# ---------------------------------------------------------------------------- the next jobs
 
 
 def find_next(cursor: Cursor, request: ClaimRequest, limit: int, first: str) -> list[Row]:
-    """Return the rows of what this request takes, each queue's in the order of its line, from the
-    queue of this name on."""
+    """Return the rows that this request takes, from the queue of this name on, each queue's in the
+    order of its line."""
     found: list[Row] = []
     for lanes in _read_stretches(cursor, request, limit, first):
         found += _share_out(cursor, lanes, limit - len(found), request.not_tenants)
@@ -58,8 +60,8 @@ def find_next(cursor: Cursor, request: ClaimRequest, limit: int, first: str) -> 
 def _read_stretches(
     cursor: Cursor, request: ClaimRequest, limit: int, first: str
 ) -> Iterator[list[Lane]]:
-    """Yield lanes that are not empty, in the order of their queues' turns: in each stretch as many
-    as fill ``limit`` places, or all up to the end."""
+    """Yield lanes that are not empty, in the order of their queues' turns, in stretches: each has
+    as many as fill ``limit`` places, or all up to the end."""
     if request.queues:
         values = {"tasks": _encode_names(request.tasks), "queues": _encode_names(request.queues)}
         lanes = _decode(cursor.execute(_SQL["lanes_of_queues"], values).fetchone()[0])
@@ -74,25 +76,25 @@ def _read_stretches(
 def _read_on(
     cursor: Cursor, request: ClaimRequest, limit: int, first: str, before: str | None = None
 ) -> Iterator[list[Lane]]:
-    """Yield the lanes of the queues from this name on, up to another, without those that are passed
-    over: enough to fill ``limit`` places; all, where jobs of some tenants are passed over,
-    since those may be all that a lane has."""
-    most = limit + len(request.not_queues)  # none of these has more than one lane of a task
+    """Yield the lanes of the queues from this name on, up to another, without paused queues: enough
+    lanes to fill ``limit`` places. If jobs of some tenants are passed over, yield all lanes, since
+    a lane may hold only such jobs."""
+    most = limit + len(request.not_queues)  # each of these has at most one lane of a task
     while lanes := _read_lanes(cursor, request.tasks, first, most):
         within = [lane for lane in lanes if before is None or lane[0] < before]
         yield [lane for lane in within if lane[0] not in request.not_queues]
         if not request.not_tenants or len(within) < len(lanes):
             return
-        first = lanes[-1][0] + "\x01"  # nothing is between: no name has a NUL
+        first = lanes[-1][0] + "\x01"  # no name lies between: no name has a NUL
 
 
 def _read_lanes(cursor: Cursor, tasks: Collection[str], first: str, most: int) -> list[Lane]:
-    """Return the lanes of the queues from this name on; where a task has more than ``most``, only
-    up to the queue to which the lanes of all tasks are known."""
+    """Return the lanes of the queues from this name on; if a task has more than ``most``, only up
+    to the queue to which the lanes of all tasks are known."""
     values = {"tasks": _encode_names(tasks), "first": first, "most": most}
     lanes = [tuple(lane) for lane in _decode(cursor.execute(_SQL["lanes"], values).fetchone()[0])]
     counts = Counter(task for _, task in lanes)
-    last = {task: queue for queue, task in lanes if counts[task] >= most}  # of each that goes on
+    last = {task: queue for queue, task in lanes if counts[task] >= most}  # of each task with more
     known = min(last.values(), default=None)
     return sorted(lane for lane in lanes if known is None or lane[0] <= known)
 
@@ -100,8 +102,8 @@ def _read_lanes(cursor: Cursor, tasks: Collection[str], first: str, most: int) -
 def _share_out(
     cursor: Cursor, lanes: Sequence[Lane], limit: int, not_tenants: Collection[str]
 ) -> list[Row]:
-    """Return at most ``limit`` rows of these lanes: of each queue as many as of the others, and
-    what the others do not use up."""
+    """Return at most ``limit`` rows of these lanes: an equal share of each queue, and the shares
+    that other queues do not use up."""
     found: list[Row] = []
     waiting = dict.fromkeys(queue for queue, _ in lanes)
     share = 0
@@ -119,7 +121,7 @@ def _read_heads(
     cursor: Cursor, lanes: Sequence[Lane], most: int, not_tenants: Collection[str]
 ) -> defaultdict[str, list[Row]]:
     """Return the first ``most`` rows of each lane and maybe more of its queue, by queue, in the
-    order of the line; they begin with what they are ordered by."""
+    order of the line; each row begins with its sort key."""
     values = {"lanes": _encode_text(lanes), "most": most, "long": LONG}
     statement = _SQL["first_of_lanes"]
     if not_tenants:
@@ -144,8 +146,8 @@ def _encode_text(values: Collection[object]) -> str:
 
 
 def line_up_due(cursor: Cursor, now: float, requests: Sequence[ClaimRequest]) -> None:
-    """Give scheduled jobs of these requests' queues that are due their place in the line, those
-    first that are due for longest; at most DUE_MAX."""
+    """Give due scheduled jobs of these requests' queues their place in the line, those first that
+    have been due for longest; at most DUE_MAX."""
     queues = _list_queues(requests)
     if queues is None:
         due = cursor.execute(_SQL["due"], (now, DUE_MAX)).fetchall()
@@ -174,7 +176,7 @@ def find_next_due(cursor: Cursor, requests: Sequence[ClaimRequest]) -> float | N
 
 
 def _list_queues(requests: Sequence[ClaimRequest]) -> set[str] | None:
-    """Return the queues of which ordinary jobs are wanted; None: of all."""
+    """Return the queues of which requests want ordinary jobs; None: all queues."""
     ordinary = [request for request in requests if not request.solo]
     if not all(request.queues for request in ordinary):
         return None

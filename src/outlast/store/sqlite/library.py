@@ -1,4 +1,4 @@
-"""Which SQLite libraries work, and which are known to damage a database in WAL mode."""
+"""Knows which SQLite libraries work, and which are known to damage a database in WAL mode."""
 
 from __future__ import annotations
 

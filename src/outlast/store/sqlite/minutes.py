@@ -1,4 +1,4 @@
-"""What workers have counted, on SQLite. Plain functions of a cursor (sql/minutes.sql)."""
+"""Notes and adds up the counters of workers on SQLite, by a cursor (sql/minutes.sql)."""
 
 from __future__ import annotations
 
@@ -22,13 +22,14 @@ _encode = msgspec.json.Encoder().encode
 def note_minute(
     cursor: Cursor, now: float, worker_id: int, batch: int, counted: Sequence[Counted]
 ) -> None:
-    """Note what a worker has counted."""
+    """Store the counts of a worker."""
     mine = {"worker_id": worker_id, "batch": batch, "at": int(now // 60) * 60}
     cursor.executemany(_SQL["note"], [columns_of(each) | mine for each in counted])
 
 
 def merge_minutes(cursor: Cursor, now: float, limit: int) -> int:
-    """Add up what is old enough, and delete what is too old; return how many rows went."""
+    """Add up rows that are old enough, and delete rows that are too old; return how many were
+    removed."""
     count = 0
     for level, age, upper in _STEPS:
         old = cursor.execute(_SQL["old"], (level, now - age, limit)).fetchall()

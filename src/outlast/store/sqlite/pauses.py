@@ -1,4 +1,4 @@
-"""What is paused, on SQLite. Plain functions of a cursor (sql/pauses.sql)."""
+"""Sets, ends and acknowledges pauses on SQLite. Plain functions of a cursor (sql/pauses.sql)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _SQL = statements("sqlite", "pauses")
 
 
 def pause(cursor: Cursor, now: float, new: NewPause) -> Pause:
-    """Note that it is paused, or that it is paused again."""
+    """Store a pause, or renew it."""
     values = {
         "kind": new.kind.value,
         "name": new.name,
@@ -26,17 +26,17 @@ def pause(cursor: Cursor, now: float, new: NewPause) -> Pause:
 
 
 def resume(cursor: Cursor, _: float, kind: PauseKind, name: str) -> Pause | None:
-    """End a pause; return what it was."""
+    """End a pause and return it."""
     row = cursor.execute(_SQL["resume"], {"kind": kind.value, "name": name}).fetchone()
     return None if row is None else pause_of(row)
 
 
 def acknowledge_pauses(cursor: Cursor, _: float, me: WorkerRef, version: str) -> None:
-    """Say on a worker's row which pauses it acts on."""
+    """Write on a worker's row which pauses it acts on."""
     values = {"acknowledged_pauses": version, "id": me.worker_id, "registration": me.registration}
     cursor.execute(_SQL["acknowledge_pauses"], values)
 
 
 def version_of(cursor: Cursor) -> str:
-    """Return the version of what is paused."""
+    """Return the version of the pauses."""
     return str(cursor.execute(_SQL["version"]).fetchone()[0])

@@ -1,4 +1,4 @@
-"""Deletes jobs that have ended: what is kept for no time in the commit of its end, others later.
+"""Deletes ended jobs: those kept for no time in the commit of their end, others later.
 
 Plain functions of a cursor, under the write lock (sqlite/sql/prune.sql); ``forget`` also on a
 connection of the caller's own.
@@ -21,7 +21,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 def forget(cursor: Any, job_ids: Sequence[int]) -> int:
-    """Delete jobs and all that is noted of them; return how many jobs."""
+    """Delete jobs with their attempts, labels and logs; return how many jobs."""
     if not job_ids:
         return 0
     values = {"ids": _encode(list(job_ids)).decode()}
@@ -32,7 +32,7 @@ def forget(cursor: Any, job_ids: Sequence[int]) -> int:
 
 
 def forget_unkept(cursor: Cursor, job_ids: Sequence[int]) -> None:
-    """Delete those of these jobs that have ended, and are kept for no time."""
+    """Delete the jobs among these that have ended, and are kept for no time."""
     found = cursor.execute(_PRUNE["unkept"], {"ids": _encode(list(job_ids)).decode()}).fetchall()
     forget(cursor, [job_id for (job_id,) in found])
 

@@ -1,4 +1,4 @@
-"""The record of what people did, on SQLite. Plain functions of a cursor (sql/actions.sql)."""
+"""Records acts of people on SQLite. Plain functions of a cursor (sql/actions.sql)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SQL = statements("sqlite", "actions")
 
 
 def write_record(cursor: Cursor, now: float, record: Record | None, counts: Counts) -> None:
-    """Write what was done, if anything was; a step is taken in any case."""
+    """Write a record of the act, if it changed anything; a step is taken in any case."""
     if isinstance(record, Note):
         if counts.keys() & CHANGES:
             write_note(cursor, now, record, counts)
@@ -39,7 +39,7 @@ def write_note(cursor: Cursor, now: float, note: Note, counts: Counts) -> int:
 
 
 def move(cursor: Cursor, now: float, step: BulkStep | More, counts: Counts) -> None:
-    """Move a bulk action on. Raises Overtaken."""
+    """Advance a bulk action. Raises Overtaken."""
     standing = cursor.execute(_SQL["standing"], (step.action_id,)).fetchone()
     text, state, before_id = moved(step, standing, counts)
     values = {"counts": text, "state": state, "before_id": before_id}

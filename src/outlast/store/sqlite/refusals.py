@@ -1,4 +1,4 @@
-"""The answer to a fenced write that found no current attempt, and the record of it."""
+"""Answers a guarded write that found no current attempt, and records it."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ def judge(
     *,
     may_be_completed: Collection[str],
 ) -> Answer:
-    """Return ``already`` if this very end was written before, else record the refusal.
+    """Return ``already`` if this very end was written before, otherwise record the refusal.
 
-    A job that its own token completed is that end for the outcomes in ``may_be_completed``. Where
-    a completion in the task's own transaction is only checked and the job is gone, nothing is left
-    to be done: one that is kept for no time goes with that commit.
+    A job that its own token completed counts as that end for the outcomes in ``may_be_completed``.
+    If a completion in the task's own transaction is only checked and the job is gone, nothing is
+    left to do: a job that is kept for no time goes with that commit.
     """
     if outcome in may_be_completed and _one(cursor, "completed_by", job_id, token):
         return Answer.ALREADY
@@ -38,7 +38,7 @@ def judge(
 
 
 def refuse(cursor: Cursor, now: float, job_id: int, token: int, verb: str) -> Answer:
-    """Record who tried what, and how late where the attempt's end is known; keep the newest
+    """Record which write was tried, and how late if the attempt's end is known; keep the newest
     REFUSALS_KEPT."""
     named = {"job_id": job_id, "token": token}
     ended_at = cursor.execute(_SQL["ended_at"], named).fetchone()[0]

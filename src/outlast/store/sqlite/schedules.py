@@ -1,4 +1,4 @@
-"""Schedules on SQLite: functions of a cursor, and the verbs that run them."""
+"""Defines the verbs about schedules on SQLite, and the functions of a cursor that they run."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _DUE = DueSchedule.__struct_fields__
 
 
 class SqliteScheduleVerbs:
-    """The part of ``SqliteStore`` that knows schedules."""
+    """The verbs of ``SqliteStore`` about schedules."""
 
     _connection: SqliteConnection
     _clock: Clock
@@ -82,8 +82,8 @@ class SqliteScheduleVerbs:
 
 
 def put_on(cursor: Any, schedules: Sequence[NewSchedule], now: float) -> list[Put]:
-    """Put schedules in the transaction that is open or that sqlite3 opens; in one of its own in
-    autocommit mode."""
+    """Put schedules in the transaction that is open or that sqlite3 opens; in autocommit mode, in a
+    new one."""
     with clear_errors(), one_commit(cursor):
         return put(cursor, now, schedules, Origin.RUN_TIME)
 
@@ -115,7 +115,7 @@ def _put(cursor: Any, now: float, new: NewSchedule, origin: Origin) -> Put:
 
 
 class _Row(NamedTuple):
-    """A row, as a put judges it."""
+    """A row, with the columns that a put judges."""
 
     origin: str
     version: str
@@ -156,7 +156,7 @@ def _replace(cursor: Any, now: float, values: dict[str, Any], row: _Row) -> Put:
     kept = f"{row.versions} {row.version}"[-VERSIONS_KEPT * (VERSION_LENGTH + 1) :]
     values |= {"versions": kept, "revision": draw(cursor, "position", 1)[0]}
     since, next_tick, owed = row.since, row.next_tick, row.owed
-    if row.spec != values["spec"]:  # otherwise what is due is due as before
+    if row.spec != values["spec"]:  # otherwise next_tick stays
         since = next_tick = max(row.since, now)
         owed = owe(row.owed, row.since, since, row.spec, OWED_MAX)
     cursor.execute(_SQL["change"], values | {"since": since, "next_tick": next_tick, "owed": owed})

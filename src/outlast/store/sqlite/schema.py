@@ -15,8 +15,8 @@ DIALECT = "sqlite"
 
 
 def applied(cursor: Cursor) -> list[Applied]:
-    """Return the steps on this file; none if it has no Outlast schema. SchemaMismatch where its
-    tables are there without a note of what made them."""
+    """Return the steps on this file; none if it has no Outlast schema. SchemaMismatch if its tables
+    exist without a record of the steps that made them."""
     has_schema, has_jobs = cursor.execute(_SQL["tables"]).fetchone()
     found = []
     if has_schema:
@@ -26,9 +26,9 @@ def applied(cursor: Cursor) -> list[Applied]:
 
 
 def migrate(cursor: Cursor, now: float) -> list[Migration]:
-    """Apply what is missing, inside the transaction that is open; return these steps.
+    """Apply missing steps inside the transaction that is open; return these steps.
 
-    Raises SchemaMismatch, and changes nothing, where this program may not.
+    Raises SchemaMismatch, and changes nothing, if this program may not migrate the file.
     """
     steps, before = load(DIALECT), applied(cursor)
     check_history(steps, before)

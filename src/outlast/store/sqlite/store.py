@@ -1,8 +1,8 @@
-"""The SQLite store: one file, no server, any number of processes on one machine.
+"""Stores jobs in a SQLite file: no server, any number of processes on one machine.
 
-Each verb is a plain function of a cursor, in the modules beside this one; here they become
-coroutines on the store's own thread. A worker's heartbeat has a store of its own, so that no
-exchange is ever in its way; instances share nothing but the file.
+Each verb is a plain function of a cursor, in the modules beside this one; here the functions become
+coroutines on the store's own thread. A worker's heartbeat has a separate store, so that no exchange
+is ever in its way; instances share nothing but the file.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class SqliteStore(SqliteActionVerbs, SqliteScheduleVerbs):
         self.path = location.path
         self.created_file = False
         self.lock = lock
-        library.check()  # its known faults are told by `outlast doctor`
+        library.check()  # `outlast doctor` reports its known faults
         self._patience = busy_timeout
         self._read_only = read_only
         self._turns = Turns()
@@ -190,7 +190,7 @@ class SqliteStore(SqliteActionVerbs, SqliteScheduleVerbs):
         limit: int = PRUNE_MAX,
         onward: bool = False,
     ) -> int:
-        """A look from the oldest meets nothing that was deleted, so ``onward`` changes nothing."""
+        """A search from the oldest meets no deleted rows here, so ``onward`` changes nothing."""
         return await self._write(
             pruning.prune, jobs_older_than, workers_older_than, dead_older_than, limit
         )
@@ -235,7 +235,7 @@ class SqliteStore(SqliteActionVerbs, SqliteScheduleVerbs):
         )
 
     async def heartbeat(self, me: WorkerRef) -> Beat:
-        """By the lock file where there is one: then no write lock is needed."""
+        """Beats by the lock file, if there is one: then no write lock is needed."""
         return await self._connection.run(lambda: self._beat_now(me))
 
     async def reconcile(self, me: WorkerRef, held: Collection[int]) -> list[tuple[int, int]]:

@@ -1,7 +1,7 @@
-"""Suspects on SQLite: which cohort runs next, and what waits. Reads of a cursor, inside the
-exchange's own write transaction (sqlite/sql/exchange.sql).
+"""Finds the cohort of suspects that runs next on SQLite, and the suspects that wait.
 
-Suspects are read lane by lane (queue, task), so that those of unknown tasks cost one look.
+These are reads of a cursor, inside the exchange's own write transaction (sqlite/sql/exchange.sql).
+Suspects are read lane by lane (queue, task), so that those of unknown tasks cost one probe.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Row = tuple[Any, ...]
 
 
 def find_cohort(cursor: Cursor, now: float, request: ClaimRequest, limit: int) -> list[Row]:
-    """Return the rows of the suspect that is next, and of those of its cohort that fit."""
+    """Return the rows of the next suspect, and of the jobs of its cohort that fit."""
     first = _find_first(cursor, now, request, request.solo)
     if first is None:
         return []
@@ -79,5 +79,5 @@ def _is_within(request: ClaimRequest, queue: str, task: str) -> bool:
 
 
 def _tenants(request: ClaimRequest) -> str:
-    """Return whose suspects are passed over."""
+    """Return the tenants whose suspects are passed over."""
     return _encode(request.not_tenants).decode() if request.not_tenants else "[]"

@@ -1,8 +1,8 @@
-"""The thread that a SQLite connection lives on.
+"""Runs the thread on which a SQLite connection lives.
 
-It does for ``loop.run_in_executor`` what a ThreadPoolExecutor of one thread does, for a third of
-the processor time: a call is one entry in a queue and one future of the loop that asked, which the
-thread resolves there. (asyncio takes a future that is its own as it is.)
+It does for ``loop.run_in_executor`` what a ThreadPoolExecutor of one thread does, at a third of the
+CPU time: a call is one entry in a queue and one future of the loop that asked, which the thread
+resolves there. (asyncio takes a future of its own loop as it is.)
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ Calls = SimpleQueue[Call | None]
 class OneThread(Executor):
     """Runs functions one after the other, as they come from any loop.
 
-    A call that is cancelled before its turn does not run. The thread ends, after what it was given,
-    with ``shutdown``, when this object is no longer referenced, and at the interpreter's end.
+    A call that is cancelled before its turn does not run. After the calls it was given, the thread
+    ends with ``shutdown``, when this object is no longer referenced, and at the interpreter's end.
     """
 
     def __init__(self, name: str) -> None:
@@ -39,7 +39,7 @@ class OneThread(Executor):
     def submit(  # type: ignore[override]
         self, job: Callable[..., T], /, *args: Any
     ) -> asyncio.Future[T]:
-        """Return the future of ``job(*args)``, of the running loop. RuntimeError after the end."""
+        """Return the future of ``job(*args)``, on the running loop. RuntimeError after the end."""
         if not self._end.alive:
             raise RuntimeError("this thread has ended")
         loop = asyncio.get_running_loop()
@@ -47,12 +47,12 @@ class OneThread(Executor):
         self._calls.put((loop, future, job, args))
         if self._thread.ident is None:
             with self._starting:
-                if self._thread.ident is None:  # no other loop, in its thread, was faster
+                if self._thread.ident is None:  # no other loop's thread has started it first
                     self._thread.start()
         return future
 
     def shutdown(self, *_: Any, **__: Any) -> None:
-        """Finish what was given, and end. Safe to call twice."""
+        """Finish the calls that were given, and end. Safe to call twice."""
         self._end()
 
 
@@ -82,7 +82,7 @@ def _outcome(job: Callable[..., T], args: tuple[Any, ...]) -> tuple[T | None, Ba
 
 
 def _resolve(future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
-    with suppress(asyncio.InvalidStateError):  # cancelled, by a signal even at this moment
+    with suppress(asyncio.InvalidStateError):  # cancelled, maybe by a signal at this very moment
         if error is None:
             future.set_result(result)
         else:

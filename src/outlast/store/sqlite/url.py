@@ -1,4 +1,4 @@
-"""What a SQLite URL names: a file, and how strict to be about its file system.
+"""Parses a SQLite URL: a file, and how strict to be about its file system.
 
 sqlite:///jobs.db (relative), sqlite:////var/lib/app/jobs.db (absolute), sqlite:///~/jobs.db.
 """
@@ -26,7 +26,7 @@ class SqliteLocation(msgspec.Struct, frozen=True):
 
 
 def parse(url: str) -> SqliteLocation:
-    """Return what the URL names. Raises ConfigError with what to write instead."""
+    """Return the file that the URL names. Raises ConfigError with what to write instead."""
     if not url.startswith(PREFIX):
         raise ConfigError(
             f"{redact(url)!r} is not a SQLite URL: write sqlite:///jobs.db for a file in this"
@@ -36,7 +36,7 @@ def parse(url: str) -> SqliteLocation:
     _refuse_memory(url, text, query)
     try:
         path = Path(unquote(text)).expanduser()
-    except RuntimeError:  # of a user that is not there
+    except RuntimeError:  # the home of a user that does not exist
         raise ConfigError(f"{redact(url)!r} names no home directory") from None
     absolute = Path(os.path.abspath(path))
     if not absolute.name:  # the root
@@ -55,7 +55,8 @@ def _refuse_memory(url: str, text: str, query: str) -> None:
 
 
 def _is_encodable(text: str) -> bool:
-    """Whether a path can have this text: bytes that are not UTF-8 may be meant, not a surrogate."""
+    """Whether a path can contain this text: bytes that are not UTF-8 are allowed, lone surrogates
+    are not."""
     try:
         os.fsencode(text)
     except UnicodeEncodeError:

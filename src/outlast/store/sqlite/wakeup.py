@@ -1,16 +1,16 @@
-"""Wake-ups on SQLite: the kernel reports writes to the write-ahead log, and a look at the
-file's version shows whether they were a commit.
+"""Wakes workers on SQLite: the kernel reports writes, and a look at the file shows commits.
 
-``PRAGMA data_version`` changes when another connection has committed; it reads a number in
-shared memory and takes no lock that others wait for. The look runs on a thread of its own:
-no event loop ever waits for the disk.
+``PRAGMA data_version`` changes when another connection has committed; it reads a number in shared
+memory and takes no lock that others wait for. The look runs on a separate thread: no event loop
+ever waits for the disk.
 
-An event comes early, and just once: at the write of a page to the log, before the disk has it, and
-so before the commit is seen. So after an event looks follow at growing distances, from a quarter of
-a millisecond to a second, which is also the pause without any event. While this connection
-is open the log stays the same file: only the last one to close deletes it.
+An event for the write-ahead log comes early, and just once: when a page is written to the log,
+before the disk has it, and so before the commit can be seen. So after an event looks follow at
+growing intervals, from a quarter of a millisecond to a second, which is also the interval without
+any event. While this connection is open the log stays the same file: only the last connection to
+close deletes it.
 
-Where there is no inotify, or it sends no events, each look follows the last after 15 ms.
+If there is no inotify, or it sends no events, each look follows the last after 15 ms.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ from outlast.store.sqlite.inotify import FileWatch
 from outlast.store.statements import statements
 from outlast.store.wakeup import Health
 
-POLL_SECONDS = 0.015  # between looks if writes are not announced, or do not end
-FIRST_SECONDS = POLL_SECONDS / 64  # from the news of a write to the first look for its commit
-AGAIN_SECONDS = POLL_SECONDS / 4  # after a commit: further ones of the same work, often our own
-GROWTH = 1.5  # so a commit is seen at most half as long again after it was there
+POLL_SECONDS = 0.015  # between looks if writes are not reported, or do not end
+FIRST_SECONDS = POLL_SECONDS / 64  # from the event of a write to the first look for its commit
+AGAIN_SECONDS = POLL_SECONDS / 4  # after a commit: further commits of the same work, often our own
+GROWTH = 1.5  # a commit t seconds after its event is seen within t / 2
 REST_SECONDS = 1.0  # between two looks while there are no events
 REOPEN_SECONDS = 1.0  # after an error
 _DATA_VERSION = statements("sqlite", "wakeup")["data_version"]
 
 
 class Pace:
-    """How long to wait before the next look, and whether an event may shorten that.
+    """Decides how long to wait before the next look, and whether an event may shorten that.
 
-    Soon after an event, then less and less often; if there is an event in each pause, as while a
-    process fills the log, every POLL_SECONDS, for any number of events.
+    The next look comes soon after an event, later ones less and less often; if there is an event in
+    each pause, as while a process fills the log, every POLL_SECONDS, for any number of events.
     """
 
     def __init__(self) -> None:
@@ -64,8 +64,8 @@ class Pace:
 class SqliteWakeup:
     """Calls ``on_wake("")`` on the loop of ``start`` soon after any process has committed.
 
-    It does not know what was committed, so it wakes for everything; several commits within one
-    look are one call. It is in good health while the last look worked.
+    It does not know what was committed, so it wakes for everything; several commits within one look
+    cause one call. It is in good health while the last look worked.
     """
 
     def __init__(self, url: str, clock: Clock) -> None:
@@ -78,7 +78,7 @@ class SqliteWakeup:
         self._wake: Callable[[], None] = lambda: None
 
     async def start(self, on_wake: Callable[[str], None]) -> None:
-        """Begin to look. Errors are not raised: polling is always on underneath."""
+        """Begin to look. Errors are not raised: polling always goes on underneath."""
         loop = asyncio.get_running_loop()
 
         def wake() -> None:
@@ -114,7 +114,7 @@ class SqliteWakeup:
                 uri = f"{self._path.as_uri()}?mode=ro"
                 with closing(sqlite3.connect(uri, uri=True, isolation_level=None)) as connection:
                     self._look(connection, watch, place, again=again)
-            except Exception as error:  # any error: this thread would end unnoticed
+            except Exception as error:  # of any kind: otherwise this thread would end unnoticed
                 self.health.note_trouble(error)
             again = True
             self._ended.wait(REOPEN_SECONDS)
@@ -130,7 +130,7 @@ class SqliteWakeup:
         """Look until this is not the file any more. ``again``: it was open before, and nothing has
         looked meanwhile, so that a commit may have gone unseen."""
         pace = Pace()
-        seen = _version(connection)  # from here on there is a log
+        seen = _version(connection)  # from here on the log exists
         watch = self._follow_log(watch)
         self.health.note_well()
         if again:
@@ -172,7 +172,7 @@ class SqliteWakeup:
         return watch
 
     def _poll_often(self, why: OSError | str) -> None:
-        """Note it for people, unless this system has no inotify at all."""
+        """Note for people that looks are frequent, unless this system has no inotify at all."""
         if isinstance(why, str) or why.errno != errno.ENOSYS:
             self.health.note = f"looks every {POLL_SECONDS * 1000:g} ms: {why}"
 

@@ -1,7 +1,7 @@
-"""How many jobs of a queue want a worker, on SQLite.
+"""Counts the jobs of a queue that want a worker, on SQLite.
 
-On PostgreSQL autoscalers call ``outlast_wanted_v1`` themselves; here the number is put together
-from the same parts (sql/inspect.sql).
+On PostgreSQL autoscalers call ``outlast_wanted_v1`` themselves; here the number is computed from
+the same parts (sql/inspect.sql).
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ import msgspec
 from outlast.store.statements import Rows
 from outlast.store.statistics import COUNT_MAX
 
-TASKS_MAX = 1_000  # of the line that are looked at
+TASKS_MAX = 1_000  # of the line that are read
 
 
 async def count_wanted(rows: Rows, queue: str) -> int:
-    """Return how many jobs of a queue are due and can be taken, or run; at most COUNT_MAX."""
+    """Return how many jobs of a queue run, or are due and can be taken; at most COUNT_MAX."""
     (running,) = await rows("inspect", "wanted_running", queue=queue, most=COUNT_MAX)
     return min(COUNT_MAX, await _due(rows, queue) + int(running["number"]))
 
@@ -44,8 +44,9 @@ async def _due(rows: Rows, queue: str) -> int:
 
 
 async def _find_servable(rows: Rows, queue: str) -> Callable[[str], bool]:
-    """Return what says whether more workers would take a task of this queue: all where no worker
-    serves it, else those that one of them, living or gone, has announced."""
+    """Return a function that tells whether more workers would take a task of this queue: every task
+    if no worker serves the queue, otherwise the tasks that one of its workers, living or gone, has
+    announced."""
     workers = await rows("inspect", "wanted_workers", most=COUNT_MAX)
     serving = [row for row in workers if row["queues"] == "[]" or _quoted(queue) in row["queues"]]
     if not any(row["lives"] for row in serving):

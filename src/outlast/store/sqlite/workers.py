@@ -1,6 +1,6 @@
-"""Workers' rows, their beats, and the jobs of workers that are gone.
+"""Keeps workers' rows and their beats, and gives back the jobs of workers that are gone.
 
-Plain functions of a cursor; the beat alone may do without the write lock (sql/workers.sql).
+Plain functions of a cursor; only the beat can do without the write lock (sql/workers.sql).
 """
 
 from __future__ import annotations
@@ -51,8 +51,9 @@ _RECLAIM = statements("sqlite", "reclaim")
 
 
 def register(cursor: Cursor, now: float, new: NewWorker) -> Registered:
-    """Make a row, with its lease running, or find the one that was made by this registration;
-    later tokens are above those it has seen, and those that it succeeds are lost."""
+    """Make a row, with a running lease, or find the row that this registration has made. Later
+    tokens are above those that the worker has seen, and the workers that it succeeds are marked
+    lost."""
     raise_tokens(cursor, now, new.token_seen)
     if (found := _made_before(cursor, now, new)) is not None:
         return found
@@ -121,12 +122,12 @@ def announce(
 
 
 def presence_off(cursor: Cursor, _: float, me: WorkerRef, reason: str) -> None:
-    """Say why there is no presence; on a file there never is."""
+    """Write why there is no presence; on a file there never is."""
     cursor.execute(_WORKERS["presence_off"], {"reason": reason, **_whose(me)})
 
 
 def tell_wakeup(cursor: Cursor, _: float, me: WorkerRef, words: str) -> None:
-    """Say by what the worker is woken."""
+    """Write how the worker is woken."""
     cursor.execute(_WORKERS["tell_wakeup"], {"words": words, **_whose(me)})
 
 
@@ -135,7 +136,7 @@ def _whose(me: WorkerRef) -> dict[str, Any]:
 
 
 def tell_failing(cursor: Cursor, now: float, me: WorkerRef, failing: Failing | None) -> None:
-    """Say which duty of a live worker fails, if any."""
+    """Write which duty of a live worker fails, if any."""
     values = {**_whose(me), "now": now, "failing": None, "seconds": None}
     if failing is not None:
         values |= {"failing": line_of(failing), "seconds": failing.seconds}
@@ -148,9 +149,9 @@ def tell_failing(cursor: Cursor, now: float, me: WorkerRef, failing: Failing | N
 def beat_by_file(cursor: Cursor, me: WorkerRef, lock: LockFile) -> Beat | None:
     """Beat through the lock file; None if that is not the file on the worker's row.
 
-    The file first, then the row: a reap that has not seen this beat is most likely seen here.
-    Where the row was renewed beyond the file, the file has to get ahead, or the renewal would not
-    be seen.
+    The file comes first, then the row: a reap that has not seen this beat is most likely seen here.
+    If the row was renewed beyond the file, the file has to get ahead, or the renewal would not be
+    seen.
     """
     beaten = _beaten(lock)
     row = cursor.execute(_WORKERS["beat_seen"], _whose(me)).fetchone()
@@ -181,15 +182,15 @@ def show_beat(cursor: Cursor, now: float, me: WorkerRef, beat: int) -> None:
 
 
 def beat_by_row(cursor: Cursor, now: float, me: WorkerRef, floor: int) -> Beat:
-    """Beat through the row, above what the file has shown."""
+    """Beat through the row, above the counter that the file has shown."""
     values = {"floor": floor, "now": now, **_whose(me)}
     row = cursor.execute(_WORKERS["heartbeat"], values).fetchone()
     return Beat(renewed=False) if row is None else _renewed(cursor, me, *row)
 
 
 def observe(cursor: Cursor, now: float, slack: float, locks: Path) -> Snapshot:
-    """Return one look at all live workers, by row and by file in the directory ``locks``, and at
-    what no worker looks after."""
+    """Look once at all live workers, by row and by file in the directory ``locks``, and at what no
+    worker looks after."""
     return Snapshot(
         workers=[_seen(row, now, locks) for row in cursor.execute(_WORKERS["observe"]).fetchall()],
         orphans=bool(orphans(cursor, now, 1)),
@@ -223,7 +224,7 @@ def _newest(beat: int, path: str | None, device: int | None, inode: int | None) 
 
 
 def tell_gone(cursor: Cursor, _: float, lock: LockIdentity, begun: int | None) -> int:
-    """Say on the rows that name this lock file that their worker is gone; return their number."""
+    """Write on the rows that name this lock file that their worker is gone; return their number."""
     values = {**msgspec.structs.asdict(lock), "begun": begun}
     return cursor.execute(_WORKERS["tell_gone"], values).rowcount
 
@@ -302,20 +303,20 @@ def overdue(cursor: Cursor, now: float, slack: float, limit: int) -> list[Overdu
 
 
 def superseded(cursor: Cursor, attempts: Collection[tuple[int, int]]) -> list[int]:
-    """Return the tokens of those that are no longer current."""
+    """Return the tokens of the attempts that are no longer current."""
     is_current = _RECLAIM["current"]
     return [pair[1] for pair in attempts if cursor.execute(is_current, pair).fetchone() is None]
 
 
 def close_orphans(cursor: Cursor, now: float, decided: Sequence[Transition]) -> list[Transition]:
-    """Apply what was decided to those that are still the same attempt; return these, as they
-    were applied."""
+    """Apply decisions to the orphans that are still the same attempt; return the transitions as
+    they were applied."""
     applied = (one for one in decided if apply(cursor, now, [one]))
     return [as_applied(one, _state_of(cursor, one.job_id)) for one in applied]
 
 
 def _state_of(cursor: Cursor, job_id: int) -> State:
-    """Return the state after a reclaim. A row that is gone was cancelled by it, and is kept for no
-    time."""
+    """Return the state after a reclaim. A missing row was cancelled by the reclaim, and was kept
+    for no time."""
     row = cursor.execute(_RECLAIM["state"], (job_id,)).fetchone()
     return State.CANCELLED if row is None else State(row[0])

@@ -1,15 +1,15 @@
-"""The API: what the pages show and do, for programs, as the documents of the command line.
+"""Offer programs what the pages show and do, as the documents of the command line.
 
-route.py        an address: what it takes, who may ask; answers and refusals in JSON
+route.py        an address: its parameters and its right; answers and refusals in JSON
 jobs.py         jobs, one job, its attempts, why, payloads
-fleet.py        numbers, workers, schedules, pauses, refusals, actions, who asks
+fleet.py        numbers, workers, schedules, pauses, refusals, actions, the caller's rights
 evidence.py     dead jobs by cause, deaths, history, how many workers a queue could use
 acts.py         cancel, requeue, discard, drain, pause, resume, trigger
 bulk.py         an act on all jobs that match: preview, begin, stop
 description.py  openapi.json
 
-Jobs cannot be enqueued or edited over it: where a worker runs commands, that would let a visitor
-run any program.
+The API cannot enqueue or edit jobs: if a worker runs commands, that would let a visitor run any
+program.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What is done over the API: to one job, to workers, pauses and schedules. Each act is recorded."""
+"""Act over the API on one job, workers, pauses and schedules. Each act is recorded."""
 
 from __future__ import annotations
 
@@ -18,30 +18,30 @@ from outlast.web.visit import Visit
 
 
 class Act(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What is sent with an act. ``reason`` is recorded with it."""
+    """The body of a request to act. ``reason`` is recorded with the act."""
 
     reason: str | None = None
 
 
 class JobAct(Act, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """An act on a job. ``token``: of the attempt that was looked at (0: none had begun); where a
-    newer one has begun since, nothing is done (409). ``from_scratch``: requeue it without its
-    checkpoint."""
+    """An act on a job. ``token``: the token of the attempt that the caller has read (0: none had
+    begun); if a newer one has begun since, nothing is done (409). ``from_scratch``: requeue it
+    without its checkpoint."""
 
     token: int | None = None
     from_scratch: bool = False
 
 
 class StackAct(Act, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Asks where a job is. ``token``: of the attempt that was looked at; where a newer one has
-    begun since, nothing is asked (409)."""
+    """A request for a job's stack. ``token``: the token of the attempt that the caller has read; if
+    a newer one has begun since, nothing is requested (409)."""
 
     token: int | None = None
 
 
 class PauseAct(Act, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What is paused or resumed: ``kind`` is queue, task, tenant or all, which has no name.
-    ``stop``: also ask what runs to stop."""
+    """The thing to pause or resume: ``kind`` is queue, task, tenant or all, which has no name.
+    ``stop``: also ask running attempts to stop."""
 
     kind: PauseKind
     name: str = ""
@@ -49,12 +49,12 @@ class PauseAct(Act, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 def by_of(visit: Visit, reason: str | None) -> By:
-    """Return who acts."""
+    """Return who acts, and why."""
     return By(visit.access.user, reason)
 
 
 def on_job(verb: Verb) -> ApiRoute:
-    """Return the address at which this is done to a job."""
+    """Return the address for this act on a job."""
 
     async def act(visit: Visit) -> Response:
         sent = await read_body(visit, JobAct)
@@ -76,8 +76,8 @@ def on_job(verb: Verb) -> ApiRoute:
 
 
 async def ask_stack(visit: Visit) -> Response:
-    """Ask where a running job is. Answered at once: ``asked`` is the number that ``stack`` of the
-    job has, or a larger one, once its worker has answered."""
+    """Ask where a running job is. The answer comes at once: once the worker has replied, ``stack``
+    of the job has the number ``asked``, or a larger one."""
     sent = await read_body(visit, StackAct)
     found = await ask_where(visit, by_of(visit, sent.reason), token=sent.token)
     told = {"token": found.ask.token, "asked": found.ask.number, "worker": found.worker.name}
@@ -94,7 +94,8 @@ async def drain(visit: Visit) -> Response:
 
 
 async def pause(visit: Visit) -> Response:
-    """Pause; answered at once: ``unacknowledged`` names workers that have still to hear of it."""
+    """Pause. The answer comes at once: ``unacknowledged`` names workers that have not yet read
+    it."""
     sent = await read_body(visit, PauseAct)
     target = check_target(visit, sent)
     by = by_of(visit, sent.reason)
@@ -116,7 +117,7 @@ async def unpause(visit: Visit) -> Response:
 
 
 def check_target(visit: Visit, sent: PauseAct) -> tuple[PauseKind, str]:
-    """Return what to pause or resume. A user of one tenant may pause that tenant, nothing else."""
+    """Return the pause's target. A user of one tenant may pause only that tenant."""
     if (sent.kind is PauseKind.ALL) != (sent.name == ""):
         raise WebRefusal(400, "Not valid", "A queue, task or tenant has a name; all has none.")
     own = (PauseKind.TENANT, visit.access.tenant)
@@ -135,7 +136,7 @@ async def _on_schedule(visit: Visit, *, paused: bool) -> Response:
 
 
 async def pause_one_schedule(visit: Visit) -> Response:
-    """Let a schedule fire no more."""
+    """Stop a schedule from firing."""
     return await _on_schedule(visit, paused=True)
 
 
@@ -145,7 +146,7 @@ async def resume_one_schedule(visit: Visit) -> Response:
 
 
 async def trigger(visit: Visit) -> Response:
-    """Enqueue what a schedule calls, now."""
+    """Enqueue a schedule's call now."""
     name: str = visit.request.path_params["name"]
     by = by_of(visit, (await read_body(visit, Act)).reason)
     stored = await visit.act(lambda store: trigger_schedule(store, name, visit.now, by))

@@ -1,4 +1,4 @@
-"""``/api/v1/bulk``: a preview of what would be acted on, then the act on exactly that."""
+"""``/api/v1/bulk``: preview the jobs that an act would change, then act on exactly those."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from outlast.web.visit import Visit
 
 
 class BulkAct(Act, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What is to be done to all jobs that match. Without ``expected`` nothing is done: the answer
-    is the preview, whose ``count`` (as ``expected``), ``at_least``, ``up_to_id`` and ``as_of`` are
-    sent back."""
+    """An act on all matching jobs. Without ``expected`` nothing is done: the answer is the preview,
+    whose ``count`` (as ``expected``), ``at_least``, ``up_to_id`` and ``as_of`` the caller sends
+    back to act."""
 
     verb: Verb
     filter: BulkFilter = BulkFilter()
@@ -32,7 +32,7 @@ class BulkAct(Act, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 async def act_on_all(visit: Visit) -> Response:
-    """Show what would be acted on, or begin to act on it."""
+    """Preview the jobs that the act would change, or begin to act on them."""
     sent = await read_body(visit, BulkAct)
     visit.require(sent.verb)
     check_search(visit, args=sent.filter.args, error=sent.filter.error)
@@ -58,7 +58,7 @@ async def act_on_all(visit: Visit) -> Response:
 
 
 def kept_to_tenant(visit: Visit, which: BulkFilter) -> BulkFilter:
-    """Return the filter, held to the visitor's tenant."""
+    """Return the filter, restricted to the visitor's tenant."""
     if visit.access.tenant is None:
         return which
     return msgspec.structs.replace(which, tenant=visit.access.tenant)
@@ -70,7 +70,7 @@ async def _preview(visit: Visit, verb: Verb, which: BulkFilter) -> Response:
 
 
 async def stop(visit: Visit) -> Response:
-    """Stop a bulk action after the step that is under way."""
+    """Stop a bulk action after the current step."""
     await stop_named(visit)
     return answer_json({"schema": SCHEMA, **action_document(await read_named(visit))})
 

@@ -1,4 +1,4 @@
-"""``/api/v1/openapi.json``: what the API takes, made from the addresses themselves."""
+"""``/api/v1/openapi.json``: describe the API, from its own addresses."""
 
 from __future__ import annotations
 

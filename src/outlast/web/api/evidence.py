@@ -1,4 +1,4 @@
-"""The API's answers on dead jobs, deaths, history, and how many workers a queue could use."""
+"""Answer the API on dead jobs, deaths, history, and how many workers a queue could use."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from outlast.web.problem import WebRefusal
 from outlast.web.visit import Visit
 
 SECONDS_MAX = 30 * 86_400
-MESSAGE_MAX = 400  # characters of what an attempt died of, in a list
+MESSAGE_MAX = 400  # characters of the message of an attempt's death, in a list
 
 
 async def show_dead_groups(visit: Visit) -> Response:
-    """Return dead jobs in groups, by what they died of."""
+    """Return dead jobs in groups, by cause of death."""
     tenant = visit.access.tenant or read_name(visit.query, "tenant")
     which = JobFilter(
         queue=read_name(visit.query, "queue"), task=read_name(visit.query, "task"), tenant=tenant
@@ -36,7 +36,7 @@ async def show_dead_groups(visit: Visit) -> Response:
 
 
 async def show_deaths(visit: Visit) -> Response:
-    """Return attempts that ended badly, newest first, and how many of each cause lately."""
+    """Return attempts that ended badly, newest first, and how many of each cause ended lately."""
     cause, tenant = read_name(visit.query, "cause"), visit.access.tenant
     which = AttemptFilter(
         outcomes=DEATHS if cause is None else (cause,),

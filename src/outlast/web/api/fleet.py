@@ -1,4 +1,4 @@
-"""The API's answers on the whole store: numbers, workers, schedules, refusals, actions, rights."""
+"""Answer the API on the whole store: numbers, workers, schedules, refusals, actions, rights."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from outlast.web.problem import WebRefusal
 from outlast.web.visit import Visit
 
 DAY = 86_400.0
-DOCTOR_SECONDS = 30.0  # for which what the doctor finds is kept
+DOCTOR_SECONDS = 30.0  # for which the doctor's findings are kept
 _PAGE = {
     "limit": f"at most this many, {LIMIT_MAX} at most",
     "before": "only those with smaller ids: next_before of the page before",
@@ -50,7 +50,7 @@ async def show_workers(visit: Visit) -> Response:
 
 
 async def show_pauses(visit: Visit) -> Response:
-    """Return what is paused."""
+    """Return the pauses."""
     return answer_json(pauses_document(await visit.ask("api pauses", read_pauses)))
 
 
@@ -68,7 +68,7 @@ async def show_schedules(visit: Visit) -> Response:
 
 
 async def show_refusals(visit: Visit) -> Response:
-    """Return a page of writes that were refused, newest first."""
+    """Return a page of refused writes, newest first."""
     limit = read_limit(visit)
     before = read_number(visit.query, "before")
 
@@ -81,7 +81,7 @@ async def show_refusals(visit: Visit) -> Response:
 
 
 async def show_actions(visit: Visit) -> Response:
-    """Return what people did, newest first."""
+    """Return the actions of people, newest first."""
     limit = read_limit(visit)
     before, job = read_number(visit.query, "before"), read_number(visit.query, "job")
     await visit.site.bulk.go_on_with_left()
@@ -98,7 +98,7 @@ async def show_action(visit: Visit) -> Response:
 
 
 async def show_doctor(visit: Visit) -> Response:
-    """Return what the doctor finds in the store."""
+    """Return the doctor's findings in the store."""
 
     async def look(store: Store) -> SystemReport:
         return await read_system(store, visit.site.clock)
@@ -108,7 +108,7 @@ async def show_doctor(visit: Visit) -> Response:
 
 
 async def show_me(visit: Visit) -> Response:
-    """Return who asks, and what that user may do."""
+    """Return the caller's user, and what that user may do."""
     access = visit.access
     return answer_json(
         {

@@ -1,4 +1,4 @@
-"""``/api/v1/jobs``: lists, and all about one job."""
+"""``/api/v1/jobs``: list jobs, and show all about one job."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TEXT_MAX = 10_000_000  # characters of payloads in one document; longer ones hav
 
 
 async def show_jobs(visit: Visit) -> Response:
-    """Return a page of jobs: ``args`` is null where it is long, with its beginning beside it."""
+    """Return a page of jobs: a long ``args`` is null, with its beginning in another field."""
     phase = read_name(visit.query, "state")
     which = JobFilter(
         state=state_of(phase, "state"),
@@ -54,7 +54,7 @@ async def show_jobs(visit: Visit) -> Response:
 
 
 def read_limit(visit: Visit) -> int:
-    """Return how many rows the answer may have, as the URL says."""
+    """Return how many rows the answer may have, from the URL."""
     return read_number(visit.query, "limit", LIMIT_MAX) or LIMIT
 
 
@@ -65,7 +65,7 @@ def _listed(visit: Visit, row: StoredJob) -> tuple[StoredJob, str | None]:
 
 
 def mark_hidden(visit: Visit, document: Document) -> Document:
-    """Say in a document about a job which of its payloads this visitor may not see."""
+    """Mark in a document about a job the payloads that this visitor may not see."""
     return document | {"hidden": [] if visit.may(Right.PAYLOAD) else [*PAYLOADS, "stack"]}
 
 
@@ -87,7 +87,7 @@ async def show_attempts(visit: Visit) -> Response:
 
 
 async def find_details(visit: Visit) -> JobDetails:
-    """Return what is known of the job of this address; JobNotFound, also for another tenant's."""
+    """Return all facts about the job in the URL; JobNotFound, also for another tenant's job."""
     job_id: int = visit.request.path_params["job_id"]
     found = await visit.ask(
         ("api job", job_id), lambda store: read_details(store, job_id, visit.now, TEXT_MAX)
@@ -109,7 +109,7 @@ async def show_why(visit: Visit) -> Response:
 
 
 async def show_logs(visit: Visit) -> Response:
-    """Return what is kept of the lines of its attempts."""
+    """Return the kept lines of its attempts."""
     job_id: int = visit.request.path_params["job_id"]
     rows = await visit.ask(("row", job_id), lambda store: store.inspector.jobs_of([job_id], 0))
     if not rows or not visit.access.may_see(rows[0].tenant):
@@ -119,7 +119,7 @@ async def show_logs(visit: Visit) -> Response:
 
 
 async def show_payload(visit: Visit) -> Response:
-    """Return a payload as it is stored, all of it: numbers keep all their digits."""
+    """Return a whole payload as it is stored: numbers keep all their digits."""
     job_id: int = visit.request.path_params["job_id"]
     name: str = visit.request.path_params["name"]
 

@@ -1,4 +1,4 @@
-"""One address of the API: what it takes, who may ask, and how it answers, in JSON alone."""
+"""Define one address of the API: its parameters, its right, and its answers, always in JSON."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ Answer = Callable[[Visit], Awaitable[Response]]
 
 
 class ApiRoute(msgspec.Struct, frozen=True):
-    """An address of the API, and what its description says of it.
+    """An address of the API, with its description.
 
     Attributes:
         path: below /api/v1, as Starlette writes it.
         handler: answers a visit.
         summary: what it does, in one sentence.
         right, method, by_tenant: as of an ``Endpoint``.
-        query: parameters in the URL -> what they mean.
-        body: what is sent, if anything is.
+        query: parameters in the URL -> their meaning.
+        body: the type of the request's body, if it has one.
     """
 
     path: str
@@ -40,7 +40,7 @@ class ApiRoute(msgspec.Struct, frozen=True):
     body: type[msgspec.Struct] | None = None
 
     def endpoint(self) -> Endpoint:
-        """Return it as the application takes it."""
+        """Return the endpoint of this address, for the application."""
         return Endpoint(
             API + self.path,
             self.handler,
@@ -52,18 +52,18 @@ class ApiRoute(msgspec.Struct, frozen=True):
 
 
 def answer_json(document: Any, status: int = 200) -> Response:
-    """Return a document."""
+    """Return a document as a JSON response."""
     body = msgspec.json.format(msgspec.json.encode(document), indent=2)
     return Response(body + b"\n", status, media_type="application/json")
 
 
 def show_json(_: Visit, problem: Problem) -> Response:
-    """Show what went wrong as a document."""
+    """Show a problem as a document."""
     return answer_in_json(problem)
 
 
 async def read_body(visit: Visit, kind: type[B]) -> B:
-    """Return what was sent; an empty body stands for ``{}``. Refuses what is not of this kind."""
+    """Return the request's body; an empty one stands for ``{}``. Refuses a body of another kind."""
     body = await visit.body()
     try:
         return msgspec.json.decode(body.strip() or b"{}", type=kind)

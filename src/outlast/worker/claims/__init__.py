@@ -1,19 +1,19 @@
-"""What a worker claims, holds and reports.
+"""Claims jobs, holds them and reports their ends.
 
-exchange.py     the hot path: hand in what ended and claim what is next, in one round trip
-ledger.py       every token from its claim to the store's answer about its end
+exchange.py     the hot path: hands in ends and claims the next jobs in one round trip
+ledger.py       holds every token from its claim to the store's answer about its end
 evidence.py     completes the crash report of an attempt, and redacts it
-pacing.py       when the next trip is made
-peers.py        how many workers serve the same, and what those may do alternately
-prefetch.py     attempts that are claimed before there is a slot for them
-pauses.py       starts nothing of what is paused, and acknowledges that
+pacing.py       decides when the next trip is made
+peers.py        whether enough workers serve the same that each may peek rarely
+prefetch.py     holds attempts that are claimed before there is a slot for them
+pauses.py       starts no paused job, and acknowledges pauses
 wake_turns.py   lets few of many idle workers follow a wake-up
-exclusive.py    empties the worker for a job that must have it to itself
+exclusive.py    empties the worker for a job that needs it alone
 superseded.py   stops attempts that another worker has closed
-checkpoints.py  checkpoints and progress on their way to the store, many in one trip
-job_logs.py     what attempts print, on its way to the store
+checkpoints.py  writes checkpoints and progress to the store, many in one trip
+job_logs.py     writes the output of attempts to the store
 stacks.py       shows where attempts are, when a person asks
-trip_bytes.py   how many bytes one exchange may carry, found by trying
+trip_bytes.py   limits the bytes of one exchange, by trial
 dead_jobs.py    reports each job that died, once, and attempts whose process died
 counters.py     counts how attempts ended, in memory
 """

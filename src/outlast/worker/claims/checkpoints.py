@@ -1,8 +1,8 @@
-"""Checkpoints and progress on their way to the store, many in one trip.
+"""Writes checkpoints and progress to the store, many in one trip.
 
-A checkpoint is answered only when the store has it. Of progress only the latest counts: it is
-written a few times a second at most, and a last time just before the end of its attempt is handed
-in, since the store refuses it afterwards. No end waits long for that: losing it costs nothing.
+A checkpoint is answered only when the store has it. Only the latest progress counts: it is written
+at most a few times a second, and a last time just before the end of its attempt is handed in, since
+the store refuses it afterwards. No end waits long for that: lost progress costs nothing.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from outlast.worker.service import Nudge
 
 SAVES_MAX = 200
 FLUSH_SECONDS = 0.5  # between two writes of progress
-LAST_SECONDS = 1.0  # that an end waits until the last progress of its attempt is written
+LAST_SECONDS = 1.0  # for which an end waits for the write of its attempt's last progress
 BUSY_PAUSE_SECONDS = 0.05
-REJECTED = "rejected"  # the answer to a runner whose checkpoint the store cannot take
+REJECTED = "rejected"  # the answer if the store cannot take a checkpoint
 
 Reply = Callable[[str], None]
 
@@ -44,7 +44,7 @@ class CheckpointWriter:
         self._saves: list[tuple[Save, Reply]] = []
         self._reports: dict[int, Report] = {}
         self._writing = asyncio.Lock()  # held while reports are under way
-        self._rests = False  # until the next save or report
+        self._rests = False  # whether idle until the next save or report
         self._closed = False
         self.logs = JobLogs(store, ledger)
 
@@ -67,7 +67,7 @@ class CheckpointWriter:
         self._nudge.give()
 
     def close(self) -> None:
-        """Refuse what waits and what comes: it is not written any more. In process, attempts that
+        """Refuse pending and later saves: they are not written any more. In process, attempts that
         cannot be killed would wait for an answer forever."""
         self._closed = True
         saves, self._saves = self._saves, []
@@ -75,9 +75,9 @@ class CheckpointWriter:
             reply(str(Answer.REFUSED))
 
     async def run_once(self) -> float | None:
-        """Write what is pending: each save, then the latest progress.
+        """Write all pending saves, then the latest progress.
 
-        A save whose row is locked waits behind the others, and holds nothing up.
+        A save whose row is locked goes behind the others, and delays none of them.
         """
         waiting = len(self._saves)
         while waiting > 0:
@@ -97,7 +97,7 @@ class CheckpointWriter:
         await self._report(self._ledger.running.keys())
 
     def _fitting(self, count: int) -> int:
-        """Return how many of the first saves go in one trip: at least one."""
+        """Return how many of the first saves fit into one trip: at least one."""
         sizes = accumulate(len(save.value) for save, _ in self._saves[:count])
         return max(1, sum(size <= TRIP_BYTES for size in sizes))
 
@@ -136,12 +136,11 @@ class CheckpointWriter:
         return answers
 
     async def report_last(self, tokens: Iterable[int]) -> None:
-        """Write the last progress, and the last lines, of these attempts, whose ends are about to
-        be handed in."""
+        """Write the last progress and lines of these attempts, before their ends are handed in."""
         if not (self._reports or self._writing.locked() or self.logs.is_pending):
             return
         ended = set(tokens)
-        with suppress(Exception):  # any error: the end matters more, and meets the error itself
+        with suppress(Exception):  # any error: the end matters more, and meets the same error
             async with asyncio.timeout(LAST_SECONDS):
                 await self._report(ended)
                 await self.logs.write_last(ended)

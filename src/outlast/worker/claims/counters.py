@@ -1,7 +1,7 @@
-"""What a worker counts in its memory: how its attempts ended, deaths that it found, refused writes.
+"""Counts, in memory, how a worker's attempts ended, the deaths it found and its refused writes.
 
-An end costs a look into a dictionary, two into a list of ten and a few additions. ``MinuteWriter``
-takes what was counted and writes it, once a minute.
+An end costs one dictionary lookup, two lookups in a list of ten and a few additions.
+``MinuteWriter`` takes the counts and writes them, once a minute.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from outlast.model.lease import DeathCause
 from outlast.store.minutes import BOUNDS, BUCKETS, OTHER, Counted, CountKind
 from outlast.worker.running import Running
 
-LANES_MAX = 1_000  # queues x tasks x outcomes that are told apart in a minute
-SECONDS_MAX = 1e9  # of one attempt: longer is a clock that was set
+LANES_MAX = 1_000  # distinct queues x tasks x outcomes in a minute
+SECONDS_MAX = 1e9  # of one attempt: a longer time means that a clock was set
 _JOBS, _FIRSTS, _SECONDS, _WAITED, _DURATIONS = range(5)
 _WAITS = _DURATIONS + BUCKETS
 _LENGTH = _WAITS + BUCKETS
@@ -22,7 +22,7 @@ _Key = tuple[str, str, str]
 
 
 class Counters:
-    """What was counted since it was last taken: flat lists, since each job writes them."""
+    """The counts since ``take`` was last called, in flat lists, since each job writes them."""
 
     def __init__(self) -> None:
         self._attempts: dict[_Key, list[float]] = {}
@@ -47,11 +47,11 @@ class Counters:
                 counts[_WAITED] += waited
 
     def note_reclaimed(self, queue: str, task: str, outcome: str) -> None:
-        """Note an attempt that another worker has left behind, and this one has closed."""
+        """Note an attempt that another worker left behind and this one has closed."""
         self._begin(queue, task, outcome)[_JOBS] += 1
 
     def note_death(self, cause: DeathCause, number: int = 1) -> None:
-        """Note workers that this one has found gone."""
+        """Note workers that this one found gone."""
         self._add(CountKind.DEATH, cause.value, number)
 
     def note_refusal(self, verb: str) -> None:
@@ -59,7 +59,7 @@ class Counters:
         self._add(CountKind.REFUSAL, verb)
 
     def take(self) -> list[Counted]:
-        """Return what was counted, and begin again at nothing."""
+        """Return the counts, and start again from zero."""
         taken = [_attempts(key, counts) for key, counts in self._attempts.items()]
         for (kind, outcome), number in self._others.items():
             taken.append(Counted(kind=kind, outcome=outcome, jobs=number))
@@ -67,7 +67,7 @@ class Counters:
         return taken
 
     def _begin(self, queue: str, task: str, outcome: str) -> list[float]:
-        """Return the counts of a lane, which begin now unless they are there."""
+        """Return the counts of a lane; create them if they do not exist."""
         is_full = len(self._attempts) >= LANES_MAX and (queue, task, outcome) not in self._attempts
         key = (OTHER, OTHER, outcome) if is_full else (queue, task, outcome)
         return self._attempts.setdefault(key, [0] * _LENGTH)

@@ -1,10 +1,10 @@
-"""Reports each job that has died once, by the worker whose outcome the store accepted.
+"""Reports each dead job once, by the worker whose outcome the store accepted.
 
-A job dies by an end that its own worker hands in, or by a reaper's decision on what a worker left
-behind. What an operator gives up (``outlast dead discard``) is not reported.
+A job dies by an end that its own worker hands in, or by a reaper's decision on an attempt that a
+worker left behind. A job that an operator gives up (``outlast dead discard``) is not reported.
 
-Attempts that this worker has ended for a process that died, a runner of its own or a worker that is
-gone, are told to listeners as well (``outlast/worker/foreign_ends.py``).
+Listeners also hear of attempts that this worker ended for a dead process: a runner of its own or a
+worker that is gone (``outlast/worker/foreign_ends.py``).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MESSAGE_MAX = 300  # characters
 
 
 def tell_dead(transition: Transition, *, task: str, queue: str, attempts: int) -> None:
-    """Tell that a job has died by this transition. ``attempts``: how many it has had."""
+    """Report that a job died by this transition. ``attempts``: how many it has had."""
     emit(
         "job_dead",
         job_id=transition.job_id,
@@ -39,7 +39,7 @@ def tell_dead(transition: Transition, *, task: str, queue: str, attempts: int) -
 
 
 def message_of(transition: Transition) -> str:
-    """Return the first line of what is known of an end, for an event."""
+    """Return the first line of an end's message, for an event."""
     crash = transition.crash
     text = crash.message if crash is not None and crash.message else transition.message
     return text.strip().partition("\n")[0][:MESSAGE_MAX]
@@ -51,7 +51,7 @@ async def reclaim_and_tell(
     counters: Counters,
     only: Collection[tuple[int, int]] | None = None,
 ) -> list[Transition]:
-    """``store.reclaim``; count what was closed, and tell of those jobs that have died of it."""
+    """Call ``store.reclaim``; count the closed attempts, and report the jobs that died of it."""
     orphans: dict[int, Orphan] = {}
 
     def note_and_decide(orphan: Orphan) -> Transition:
@@ -69,7 +69,7 @@ async def reclaim_and_tell(
 
 
 def tell_end_of_own(running: Running, transition: Transition, now: float) -> None:
-    """Tell of an attempt whose runner has died. ``now``: on the boot clock."""
+    """Tell listeners of an attempt whose runner has died. ``now``: on the boot clock."""
     claimed = running.claimed
 
     def make() -> ForeignEnd:
@@ -92,7 +92,7 @@ def tell_end_of_own(running: Running, transition: Transition, now: float) -> Non
 
 
 def tell_end_of_orphan(orphan: Orphan, transition: Transition) -> None:
-    """Tell of an attempt whose worker is gone, or does not end it."""
+    """Tell listeners of an attempt whose worker is gone, or does not end it."""
 
     def make() -> ForeignEnd:
         return ForeignEnd(

@@ -1,7 +1,7 @@
-"""What a worker adds to the end of an attempt before the store gets it: evidence, and redaction.
+"""Adds evidence to the end of an attempt, and redacts it, before the store gets it.
 
-What user code may have written (a report's texts, the message of an end, progress) is redacted
-here, on its way to the store, and only here. What is done to which field: ``model/crash.py``.
+Texts that user code may have written (in a report, the message of an end, progress) are redacted
+here, on their way to the store, and only here. ``model/crash.py`` says how each field is edited.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ MESSAGE_MAX = 2_000  # characters of the message of an end
 
 
 class Evidence:
-    """Where attempts of this worker run, and what their texts must not show.
+    """Holds where attempts of this worker run, and the secrets that their texts must not show.
 
-    ``redact``: patterns of its settings; ``hide_secrets`` hides those of its URLs.
+    ``redact``: patterns from the settings; ``hide_secrets`` hides the secrets of the URLs.
     """
 
     def __init__(
@@ -48,11 +48,11 @@ class Evidence:
         self._hide_secrets = hide_secrets
 
     def hide(self, text: str) -> str:
-        """Return the text without secrets, and without what the patterns match."""
+        """Return the text without secrets and without matches of the patterns."""
         return self._hide_patterns(self._hide_secrets(text))
 
     def redact_progress(self, progress: Progress) -> Progress:
-        """Return progress as it is kept: without secrets, and without what the patterns match."""
+        """Return progress as it is stored: without secrets and without matches of the patterns."""
         stage, message = progress.stage and self.hide(progress.stage), progress.message
         return msgspec.structs.replace(
             progress, stage=stage, message=message and self.hide(message)
@@ -65,7 +65,7 @@ class Evidence:
         if outcome.kind is OutcomeKind.COMPLETED or outcome.crash is None:
             return outcome
         crash = self._complete(outcome.crash, running)
-        was_cancelled = outcome.kind is OutcomeKind.CANCELLED  # and had to be killed
+        was_cancelled = outcome.kind is OutcomeKind.CANCELLED  # cancelled, and had to be killed
         if running.claimed.task != SHELL_TASK and (crash.kind in LIMITS or was_cancelled):
             crash = _add_line(crash, running)
         crash = bound(redact(crash, self.hide))
@@ -86,13 +86,13 @@ class Evidence:
             python=running.python or platform.python_version(),
             outlast=_find_own_version(),
         )
-        if running.claimed.task == SHELL_TASK:  # the stacks show our own code, which only waits
+        if running.claimed.task == SHELL_TASK:  # the stacks only show Outlast's code, which waits
             return msgspec.structs.replace(crash, stacks=None)
         return crash
 
 
 def _add_line(crash: Crash, running: Running) -> Crash:
-    """Return the report of a stop with the stacks, the attempt's own first, and its line."""
+    """Add the stacks, the attempt's own first, and its line to the report of a stop."""
     stacks = own_first(f"{running.stack}\n\n{crash.stacks or ''}", running.token)
     line = line_of(stacks, running.token)
     message = f"{crash.message}; it was at {line}" if line else crash.message

@@ -1,9 +1,9 @@
-"""The hot path: report what ended and claim what can run next, in one round trip.
+"""Reports ended attempts and claims the next jobs in one round trip: the hot path.
 
-Attempts that end while an exchange is under way are reported by the next one. When a trip
-breaks off, its outcome is unknown: the connection is dropped, the epoch raised (which waits for
-a server that is still busy with the old trip), the ends handed in again, and every own job that
-this worker never heard of is given back.
+Attempts that end while an exchange is under way are reported by the next one. When a trip breaks
+off, its outcome is unknown: the connection is dropped, the epoch is raised (which waits for a
+server that is still busy with the old trip), the ends are handed in again, and every job that the
+store assigned to this worker without its knowledge is given back.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ from outlast.worker.running import Running
 T = TypeVar("T")
 Asked = tuple[WorkerRef, Pauses]
 
-BUSY_PAUSE_SECONDS = 0.05  # before an end is sent again whose row was locked
-RECONCILE_SECONDS = 30.0  # between two reconciliations, where no reply has been lost
-LEFT_OPEN_SECONDS = 60.0  # after which the open transaction of an ended attempt counts as forgotten
+BUSY_PAUSE_SECONDS = 0.05  # before an end with a locked row is sent again
+RECONCILE_SECONDS = 30.0  # between two reconciliations, if no reply was lost
+LEFT_OPEN_SECONDS = 60.0  # then the open transaction of an ended attempt counts as forgotten
 
 
 class Holder(Protocol):
-    """Who the exchange works for: the worker's registration and its right to claim."""
+    """The worker's registration, and its right to claim, as the exchange needs them."""
 
     me: WorkerRef
 
@@ -57,7 +57,7 @@ class Holder(Protocol):
         ...
 
     async def reconnect(self) -> bool:
-        """Raise the epoch of the registration. False: the lease is lost."""
+        """Raise the epoch of the registration. Return False if the lease is lost."""
         ...
 
 
@@ -98,7 +98,7 @@ class Exchange:
         self._pacing = Pacing(
             clock, poll=poll, look_every=look_every, turns=turns, inbox=inbox, health=health
         )
-        self.claimed_at = float("-inf")  # when a claim was answered
+        self.claimed_at = float("-inf")  # when the last answered claim was requested
         self._reconcile_every = reconcile_every
         self._patience = patience
         self._bytes = TripBytes(patience)
@@ -108,15 +108,15 @@ class Exchange:
         self._exclusive = ExclusiveClaim(ledger, clock, pool.starter.exclusive_from)
 
     def hint(self) -> None:
-        """Note that new work may exist: the next run looks even if it is early."""
+        """Note that new work may exist: the next run makes a trip even if it is early."""
         self._pacing.hint()
 
     def take_peek(self, peek: Peek) -> bool:
-        """Take in a peek at the store; return whether to make a trip now."""
+        """Act on a peek at the store; return whether to make a trip now."""
         return self._pacing.take_peek(peek)
 
     async def run_once(self) -> float:
-        """Do one trip if there is anything to report or a slot to fill."""
+        """Make one trip if there is an end to report or a slot to fill."""
         self._ledger.gather(wanted=False)
         self._starter.give_back_late()
         pause = await self._look()
@@ -138,20 +138,20 @@ class Exchange:
             return self._pacing.rest()
         asked_as = self._asked()
         reply = await self._trip(ended, requests)
-        if alone:  # nothing was asked for beside it
+        if alone:  # it carried no claim requests
             self._pacing.hint()
         try:
             return await self._take_reply(ended, requests, reply, asked_as)
         except BaseException:
-            self._broken = True  # a reply that was taken in only in part counts as lost
+            self._broken = True  # a partly processed reply counts as lost
             raise
 
     def _asked(self) -> Asked:
-        """Return under which registration a trip is made, and what is paused by then."""
+        """Return the registration under which a trip is made, and the pauses known by then."""
         return self._holder.me, NO_PAUSES if self._pauses is None else self._pauses.pauses
 
     def _gather(self) -> float:
-        """Return how long ends may gather before the next trip; they do not shorten that."""
+        """Return how long ends may gather before the next trip; further ends do not shorten it."""
         pause = 0.0 if len(self._ledger.ended) >= OUTCOMES_MAX else self._starter.linger()
         self._ledger.gather(wanted=pause > 0)
         return pause
@@ -202,8 +202,9 @@ class Exchange:
     def _follow_wakeups(
         self, ended: list[Transition], requests: list[ClaimRequest]
     ) -> list[ClaimRequest]:
-        """Return the requests with what was heard, and what others are told of it: nothing where
-        this trip is made anyway, so that a busy worker sends no notification with each commit."""
+        """Return the requests with the news, and with the followed wake-ups, of which the store
+        notifies other workers. If the trip carries ends, it would be made anyway, and others are
+        not notified, so that a busy worker sends no notification with each commit."""
         followed, news = self._turns.follow(requests), self._turns.take_news()
         followed = None if ended else followed
         if followed is None and not news:
@@ -249,8 +250,8 @@ class Exchange:
         return 0.0 if again else self._pause(requests, reply)
 
     def _close_what_was_left_open(self) -> None:
-        """End the runner whose attempt has ended with its own transaction open, which keeps the
-        row locked: the database closes what the process has left."""
+        """End a runner whose ended attempt has left its own transaction open, which keeps the row
+        locked: the database closes the transactions of an ended process."""
         for transition, seconds in self._ledger.find_left_open(LEFT_OPEN_SECONDS):
             emit(
                 "transaction_left_open",
@@ -263,12 +264,12 @@ class Exchange:
                 self._runner_control.kill_process(transition.pid, "transaction_left_open")
 
     def _start(self, claimed: list[Claimed], asked_as: Asked) -> None:
-        """Start what was claimed; give back what may not begin any more."""
+        """Start the claimed attempts; give back those that may not begin any more."""
         asked_at = self._pacing.asked_at
         attempts = self._ledger.claim(
             [each if each.expires_in is None else _expiring(each, asked_at) for each in claimed]
         )
-        # the limits of a row that cannot be read are not its own
+        # if a row cannot be read, its limits here are not the job's own
         starts = [
             each
             for each in self._choose_starts(attempts, asked_as)
@@ -282,14 +283,14 @@ class Exchange:
         self._ledger.tell_begun()
 
     def _choose_starts(self, attempts: list[Running], asked_as: Asked) -> list[Running]:
-        """Return none if the right to them ended while the reply came. One with a timeout begins
-        within the patience, also if this process was stopped meanwhile: its deadline on the row
-        counts from the claim, and reapers allow for no more
+        """Return the attempts that may start: none if the right to them ended while the reply came.
+        An attempt with a timeout must begin within the patience, even if this process was stopped
+        meanwhile: its deadline on the row counts from the claim, and reapers allow for no more
         (``worker/maintenance/deadlines.py``)."""
         me, paused = asked_as
         if not self._holder.may_claim() or self._holder.me != me:
             return []
-        if self._pauses is not None and self._pauses.pauses is not paused:  # meanwhile
+        if self._pauses is not None and self._pauses.pauses is not paused:  # changed meanwhile
             attempts = self._pauses.choose(attempts)
         if self._clock.boot() - self._pacing.asked_at <= self._patience:
             return attempts
@@ -342,20 +343,21 @@ class Exchange:
 
 
 def _bounded(request: ClaimRequest, most: int) -> ClaimRequest:
-    """Return it with a bound in bytes."""
+    """Return the request with a bound in bytes."""
     return msgspec.structs.replace(request, bytes_max=most)
 
 
 def _expiring(claimed: Claimed, asked_at: float) -> Claimed:
-    """Return it with the time on the boot clock by which it has to begin: no two clocks are
-    compared, and it was claimed after it was asked for."""
+    """Return the job with the time on the boot clock by which it has to begin. No two clocks are
+    compared: the time counts from the request, which came before the claim."""
     begin_by = asked_at + (claimed.expires_in or 0.0)
     return msgspec.structs.replace(claimed, begin_by=begin_by)
 
 
 def _end_unbegun(claimed: Claimed) -> Outcome:
-    """Return the end of an attempt that does not begin: it goes back, but for one whose row cannot
-    be read. No release can run that one, so it is dead, with the reason, until it is fixed."""
+    """Return the end of an attempt that does not begin: its job goes back to the queue. A job whose
+    row cannot be read cannot run in any release, so it is dead, with the reason, until it is
+    fixed."""
     if claimed.malformed is None:
         return Outcome(kind=OutcomeKind.RELEASED, began=False)
     crash = Crash(kind=CrashKind.UNDECODABLE, message=claimed.malformed)

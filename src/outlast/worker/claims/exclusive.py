@@ -1,9 +1,9 @@
-"""Empties a worker for an exclusive job, and keeps other jobs out while that runs.
+"""Empties a worker for an exclusive job, and keeps other jobs out while the job runs.
 
-An idle worker takes such a job at once. A busy one, when told that one is due, takes nothing else
-for a moment, so that a stream of short jobs cannot starve it; where something has run for longer
-than such a moment it does not try, because it would be idle for nothing. So with hours-long jobs in
-every worker it waits for the first quiet moment of any of them.
+An idle worker takes such a job at once. A busy worker that learns of a due exclusive job takes no
+other jobs for a moment, so that a stream of short jobs cannot starve it. If an attempt has run for
+longer than such a moment, the worker does not try, because it would be idle for nothing. So with
+hours-long jobs in every worker an exclusive job waits for the first worker that becomes quiet.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from outlast.base.clock import Clock
 from outlast.store.values import ClaimRequest, Exchanged
 from outlast.worker.claims.ledger import Ledger
 
-TURN_SECONDS = 10.0  # in which a busy worker takes nothing, to become empty
-TURN_EVERY_SECONDS = 60.0  # at most
-VAIN_SECONDS = 1.0  # after the job was not there: another worker has it
+TURN_SECONDS = 10.0  # in which a busy worker takes no jobs, to become empty
+TURN_EVERY_SECONDS = 60.0  # between two such turns, at least
+VAIN_SECONDS = 1.0  # pause if the job was gone: another worker has it
 
 
 class ExclusiveClaim:
-    """What an exchange may ask for; ``least`` is the smallest ``solo`` that needs the worker."""
+    """Chooses an exchange's requests; ``least``: the smallest ``solo`` that needs the worker."""
 
     def __init__(self, ledger: Ledger, clock: Clock, least: int) -> None:
         self._ledger = ledger
         self._clock = clock
         self._least = least
         self._waiting = 0
-        self.asked = False  # the last request was that for an exclusive job
+        self.asked = False  # whether the last request was for an exclusive job
         self._turn_until = self._next_turn_at = self._vain_until = clock.boot()
 
     def choose(
@@ -35,8 +35,7 @@ class ExclusiveClaim:
         usual: Callable[[], list[ClaimRequest]],
         exclusive: Callable[[int], ClaimRequest | None],
     ) -> list[ClaimRequest]:
-        """Return the requests to make now: the usual ones, the one for an exclusive job, or
-        none."""
+        """Return the requests to make now: the usual ones, one for an exclusive job, or none."""
         self.asked = False
         if self._is_taken():
             return []
@@ -48,14 +47,13 @@ class ExclusiveClaim:
         return usual()
 
     def is_wanted(self) -> bool:
-        """Whether the worker is empty and a job waits to have it to itself."""
+        """Whether the worker is empty and an exclusive job waits for it."""
         if not self._waiting or not self._ledger.is_empty():
             return False
         return self._clock.boot() >= self._vain_until
 
     def take_reply(self, requests: list[ClaimRequest], reply: Exchanged) -> bool:
-        """Note what a trip with these requests has shown. True: another one is useful at
-        once."""
+        """Note the reply to these requests. Return True if another trip is useful at once."""
         if self.asked:
             self._waiting = 0
             self._vain_until = self._clock.boot() + VAIN_SECONDS

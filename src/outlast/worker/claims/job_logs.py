@@ -1,9 +1,9 @@
-"""What attempts print, kept while they run, where that is asked for: by ``logs=True`` of their
-task, or by ``--logs`` for all that a worker runs.
+"""Writes the output of running attempts to the store, for tasks or workers that ask for it.
 
-The last lines of each are written now and then, in place of those before, and a last time before
-the end of the attempt is handed in: then the store refuses them. For other attempts nothing is
-kept, and no statement is sent.
+``logs=True`` of a task asks for it, or ``--logs`` for all attempts of a worker. The last lines of
+each attempt replace the earlier ones now and then, and a last time before the end of the attempt is
+handed in, since the store refuses them afterwards. For other attempts no output is kept and no
+statement is sent.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from outlast.worker.claims.ledger import Ledger
 from outlast.worker.service import Nudge
 
 WRITE_SECONDS = 0.5  # between two writes
-LINES_MAX = 200  # of an attempt: its last
+LINES_MAX = 200  # the last lines of an attempt
 CHARACTERS_MAX = 65_536  # of an attempt
-LINE_MAX = 8_000  # bytes of a line; a longer one comes in pieces
-_CUT_STEP = 5  # bytes between two places where it may be cut
-BAR_SECONDS = 30.0  # between two states of one progress bar
+LINE_MAX = 8_000  # bytes of a line; a longer line is split
+_CUT_STEP = 5  # bytes between two places where a line may be split
+BAR_SECONDS = 30.0  # between two kept states of one progress bar
 
 
 class _Kept:
@@ -45,9 +45,9 @@ class _Kept:
         self._bar_at = -math.inf
 
     def add(self, data: bytes, now: float, hide: Callable[[str], str]) -> Iterator[str]:
-        """Take a chunk; yield the lines that are whole by now, and of a progress bar, which is one
-        line for hours, now and then how far it is. ``now``: in seconds of any clock.
-        What ``hide`` takes out of them is not cut in two, and still there."""
+        """Take a chunk; yield the lines that are now complete. A progress bar may be one line for
+        hours, so its state is yielded now and then. ``now``: in seconds of any clock. Lines still
+        contain the text that ``hide`` removes, but never split in two."""
         *whole, rest = (self._partial + data).split(b"\n")
         if len(rest) > LINE_MAX and b"\r" in rest:
             rest = b"\r" + last_state(rest) + (b"\r" if rest.endswith(b"\r") else b"")
@@ -63,7 +63,7 @@ class _Kept:
             yield last_state(line).decode(errors="replace")
 
     def put(self, line: LogLine) -> None:
-        """Keep a line; of too many the first go."""
+        """Keep a line; if there are too many, drop the first ones."""
         self.lines.append(line)
         self._characters += len(line.text)
         while len(self.lines) > LINES_MAX or self._characters > CHARACTERS_MAX:
@@ -72,8 +72,8 @@ class _Kept:
 
 
 def _cut_off(line: bytes, hide: Callable[[str], str]) -> tuple[bytes, bytes]:
-    """Return the first piece of a long line, and the rest: cut where nothing that ``hide`` finds is
-    cut in two, and far from the end, where something may still go on."""
+    """Return the first piece of a long line, and the rest. The cut splits no match of ``hide``, and
+    is far from the end, where a match may still be incomplete."""
 
     def hidden(part: bytes) -> str:
         return hide(part.decode(errors="replace"))
@@ -86,8 +86,8 @@ def _cut_off(line: bytes, hide: Callable[[str], str]) -> tuple[bytes, bytes]:
 
 
 class JobLogs:
-    """The duty that writes what attempts print, for those of which it is kept. It is one of its
-    own, so that no checkpoint waits for lines that cannot be written."""
+    """The duty that writes the kept output of attempts. It is a separate duty, so that no
+    checkpoint waits for lines that cannot be written."""
 
     name = "logs"
 
@@ -100,14 +100,14 @@ class JobLogs:
         self._changed: set[int] = set()
         self._writing = asyncio.Lock()
         self.nudge = Nudge()
-        self._rests = False  # until an attempt prints something
+        self._rests = False  # whether idle until an attempt prints something
 
     def keep_all(self) -> None:
-        """Keep what every attempt prints, not only where its task asks for it."""
+        """Keep the output of every attempt, not only if its task asks for it."""
         self._everything = True
 
     def add(self, token: int, data: bytes) -> None:
-        """Take a chunk of what an attempt has printed."""
+        """Take a chunk of an attempt's output."""
         running = self._ledger.running.get(token)
         if running is None or not (self._everything or running.claimed.policy.logs):
             return
@@ -122,11 +122,11 @@ class JobLogs:
 
     @property
     def is_pending(self) -> bool:
-        """Whether there is something to write, or to forget."""
+        """Whether there are lines to write, or attempts to forget."""
         return bool(self._kept)
 
     async def run_once(self) -> float | None:
-        """Write what running attempts have printed since the last time; forget those that ended."""
+        """Write the new output of running attempts; forget attempts that ended."""
         if not self._kept:
             self._rests = True
             return None
@@ -165,7 +165,7 @@ class JobLogs:
 
 
 def _in_trips(logs: list[JobLog]) -> Iterator[list[JobLog]]:
-    """Yield logs in parts of some TRIP_BYTES."""
+    """Yield logs in parts of about TRIP_BYTES."""
     part: list[JobLog] = []
     size = 0
     for log in logs:

@@ -1,7 +1,7 @@
-"""What this worker holds: every token from its claim to the store's answer about its end.
+"""Holds every token of this worker from its claim to the store's answer about its end.
 
-Only once its end was answered is a slot free for more claims; until then the token is held, so
-that no reconciliation gives the job away.
+A slot is free for another claim only once the store has answered the end; until then the token is
+held, so that no reconciliation gives the job away.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from outlast.worker.claims.trip_bytes import size_of, size_of_all
 from outlast.worker.running import Running
 from outlast.worker.service import Nudge
 
-# used for every job: looking one up in its class takes Python 3.11 0.3 us
+# used for every job: a lookup in the class takes 0.3 us on Python 3.11
 _COMPLETED, _BUSY, _REFUSED = OutcomeKind.COMPLETED, Answer.BUSY, Answer.REFUSED
 _DEAD, _CANCELLED = State.DEAD, OutcomeKind.CANCELLED
 
@@ -35,25 +35,25 @@ _DEAD, _CANCELLED = State.DEAD, OutcomeKind.CANCELLED
 class Ledger:
     """Tokens from claim to answer, and the ends that wait to be handed in, in their order.
 
-    ``nudge``: the exchange's, given when there are ends to hand in. ``evidence``: what the worker
-    adds to ends that are not plain.
+    ``nudge`` is the exchange's, and is given when there are ends to hand in. ``evidence`` completes
+    ends that are not plain.
     """
 
     def __init__(self, clock: Clock, nudge: Nudge, evidence: Evidence) -> None:
         self._clock = clock
         self._nudge = nudge
         self._evidence = evidence
-        self.counters = Counters()  # of what the store has accepted
-        self._is_gathering = False  # ends that come now wait for the next trip
+        self.counters = Counters()  # of ends that the store has accepted
+        self._is_gathering = False  # whether new ends wait for the next trip
         self.running: dict[int, Running] = {}
         self.ended: deque[Transition] = deque()
         self._handed_in: dict[int, Transition] = {}
-        self._unanswered: dict[int, Running] = {}  # attempts that have ended
+        self._unanswered: dict[int, Running] = {}  # attempts with an unanswered end
         self._in_transaction: set[int] = set()  # tokens of attempts that called ``complete_in``
-        self._unknown: dict[int, float] = {}  # of these, unknown outcomes: since when
-        self._rejected: dict[int, Transition] = {}  # what was reported instead of an end
+        self._unknown: dict[int, float] = {}  # those with an unknown outcome -> since when
+        self._rejected: dict[int, Transition] = {}  # token -> the end reported instead
         self._busy_since: dict[int, float] = {}
-        self._unreported: list[Claimed] = []  # attempts that no event has reported yet
+        self._unreported: list[Claimed] = []  # attempts whose begin no event has reported yet
         self.token_seen = 0
 
     def held(self) -> set[int]:
@@ -61,7 +61,7 @@ class Ledger:
         return {*self.running, *self._handed_in, *(each.token for each in self.ended)}
 
     def job_of(self, token: int) -> tuple[int, str] | None:
-        """Return id and task of the job that this token is a running attempt of."""
+        """Return id and task of the job whose running attempt has this token."""
         running = self.running.get(token)
         return None if running is None else (running.claimed.job_id, running.claimed.task)
 
@@ -70,8 +70,8 @@ class Ledger:
         return not (self.running or self.ended or self._handed_in)
 
     def claim(self, claimed: Sequence[Claimed]) -> list[Running]:
-        """Take in jobs that the store gave to this worker. ``tell_begun`` reports that they have
-        begun, at the latest before the first end, so that starting them comes first."""
+        """Take the jobs that the store gave to this worker. ``tell_begun`` reports their begin
+        later, at the latest before the first end, so that they start first."""
         now = self._clock.boot()
         attempts = []
         for each in claimed:
@@ -95,13 +95,12 @@ class Ledger:
             )
 
     def end(self, token: int, outcome: Outcome, *, completed_in: bool = False) -> Transition | None:
-        """Note how an attempt ended; return what is handed in. The first end counts, later ones
-        are dropped."""
+        """Note an attempt's end; return the transition to hand in. Only the first end counts."""
         ended = self.end_all([End(token, outcome, completed_in)])
         return ended[0][1] if ended else None
 
     def end_all(self, ends: Iterable[End]) -> list[tuple[Running, Transition]]:
-        """Note how attempts ended; return those that had not ended before."""
+        """Note how attempts ended; return the first ends among these, with their transitions."""
         if self._unreported:
             self.tell_begun()
         now = self._clock.boot()
@@ -123,8 +122,8 @@ class Ledger:
         return ended
 
     def gather(self, *, wanted: bool) -> None:
-        """Let ends wait for the next trip from now on, until there are as many as one takes; or
-        let each ask for a trip."""
+        """From now on, let ends wait for the next trip until one trip is full; if not ``wanted``,
+        each end requests a trip."""
         self._is_gathering = wanted
 
     def _end(self, end: End, now: float) -> tuple[Running, Transition] | None:
@@ -148,7 +147,7 @@ class Ledger:
         return running, transition
 
     def _tell_checked(self, running: Running, transition: Transition, answer: Answer) -> None:
-        """Report an end whose outcome only the store's answer has decided."""
+        """Report an end whose outcome the store's answer has decided."""
         ended_at = self._unknown.pop(transition.token)
         if answer is Answer.ALREADY:
             transition = msgspec.structs.replace(
@@ -179,8 +178,8 @@ class Ledger:
         tell_dead(transition, task=claimed.task, queue=claimed.queue, attempts=claimed.number)
 
     def take(self, limit: int, bytes_max: int | None = None) -> list[Transition]:
-        """Return the oldest ends to hand in: at most ``limit``, with at most ``bytes_max`` bytes
-        unless the first has more. Each must be answered or given back."""
+        """Return the oldest ends to hand in: at most ``limit`` ends and ``bytes_max`` bytes, but at
+        least one. Each must be answered or given back."""
         if not self.ended:
             return []
         batch = list(islice(self.ended, limit))
@@ -196,7 +195,7 @@ class Ledger:
         return batch
 
     def give_back(self, batch: list[Transition]) -> None:
-        """Take back ends whose hand-in broke off: they are handed in again, first."""
+        """Take back ends whose trip broke off: they are handed in again, first."""
         for transition in reversed(batch):
             if self._handed_in.pop(transition.token, None) is not None:
                 self.ended.appendleft(transition)
@@ -219,7 +218,7 @@ class Ledger:
                 accepted.append((running, outcome))
             if running is not None and (transition.state is _DEAD or self._rejected):
                 self._tell_dead(running, self._rejected.pop(token, transition), answer)
-            if self._busy_since or self._in_transaction:  # most attempts are in neither
+            if self._busy_since or self._in_transaction:  # most attempts are in neither set
                 self._busy_since.pop(token, None)
                 self._in_transaction.discard(token)
                 if running is not None and token in self._unknown:
@@ -230,7 +229,7 @@ class Ledger:
         self.counters.note_ends(accepted)
 
     def _outcome_of(self, transition: Transition, answer: Answer) -> str:
-        """Return how an attempt has ended, after the store's answer."""
+        """Return how an attempt ended, after the store's answer."""
         if answer is Answer.ALREADY and transition.token in self._unknown:
             return _COMPLETED.value
         return self._rejected.get(transition.token, transition).outcome
@@ -253,7 +252,7 @@ class Ledger:
     def reject(
         self, transition: Transition, message: str = "the store refused the result"
     ) -> Transition:
-        """Return the end of an attempt whose result or report the store would not take."""
+        """Replace an end whose result or report the store refuses; return the new end."""
         emit("result_rejected", job_id=transition.job_id, token=transition.token)
         crash = Crash(kind=CrashKind.REJECTED_RESULT, message=message)
         outcome = Outcome(kind=OutcomeKind.CRASHED, crash=crash, pid=transition.pid)
@@ -262,62 +261,61 @@ class Ledger:
         return decided
 
     def note_begun(self, token: int, ago: float) -> None:
-        """Note that the code of an attempt began that many seconds ago: its limits count from
-        then."""
+        """Note that an attempt's code began that many seconds ago: its limits count from then."""
         running = self.running.get(token)
         if running is not None and running.began_at is None:
             running.began_at = max(running.started_at, self._clock.boot() - max(0.0, ago))
             running.last_sign_at = max(running.last_sign_at, running.began_at)
 
     def note_returned(self, token: int) -> None:
-        """Note that the function of an attempt has ended: what runs around it goes on."""
+        """Note that the function of an attempt has ended; hooks around it may still run."""
         running = self.running.get(token)
         if running is not None:
             running.is_over = True
             running.last_sign_at = self._clock.boot()
 
     def note_saving(self, token: int, number: int) -> None:
-        """Note that an attempt saves, a sign of life. It may be the store that keeps it waiting
-        now: its stall limit does not count until ``note_answer``."""
+        """Note that an attempt saves, which is a sign of life. The store may keep it waiting now,
+        so its stall limit does not count until ``note_answer``."""
         running = self.running.get(token)
         if running is not None:
             running.last_sign_at, running.saving = self._clock.boot(), number
 
     def note_answer(self, token: int, number: int) -> None:
-        """Note that the store has answered this save, if only that the row is locked: that can be
-        the attempt's own doing."""
+        """Note that the store has answered this save, even if the row was locked: the attempt
+        itself may hold that lock."""
         running = self.running.get(token)
         if running is not None and running.saving == number:
             running.last_sign_at, running.saving = self._clock.boot(), None
 
     def losses_with_save(self, token: int, *, again: bool) -> int:
-        """Return what a job's losses are with a checkpoint: none where its attempt stands elsewhere
-        than where it went on, and else those of its claim, also if it had been elsewhere meanwhile.
+        """Return a job's losses with a checkpoint: none if the checkpoint differs from the one
+        where the attempt resumed, else those at its claim, even if other checkpoints came between.
 
-        So what counts is where an attempt leaves the job, compared with where it took it up. One
-        that is lost as often as it likes and leaves it elsewhere each time has only single losses:
-        a long job that advances is never given up. One that is lost at the same point each time has
-        one loss more with each, also if it saves earlier points on the way, and ends by its budget.
-        The checkpoints are compared where the task runs, before they are encoded: what is encrypted
-        differs each time. No store could tell a job that advances from one that saves something new
-        each time for nothing.
+        So the point where an attempt leaves the job is compared with the point where it resumed. A
+        job that is lost at a different point each time never has more than one loss: a long job
+        that advances is never given up. A job that is lost at the same point each time gets one
+        loss more each time, even if it saves earlier points on the way, and ends by its budget. The
+        checkpoints are compared where the task runs, before they are encoded: encryption makes each
+        encoding differ. No store could tell a job that advances from one that saves something new
+        each time without progress.
         """
         running = self.running.get(token)
         return running.claimed.losses if again and running is not None else 0
 
     def note_save(self, save: Save) -> None:
-        """Note an accepted checkpoint, and what the job's losses are with it."""
+        """Note an accepted checkpoint, and the job's losses with it."""
         running = self.running.get(save.token)
         if running is not None:
             running.saved_at = running.last_sign_at = self._clock.boot()
             running.losses = save.losses
 
     def hide(self, text: str) -> str:
-        """Return a text of an attempt as it is kept: without secrets."""
+        """Return a text of an attempt as it is stored: without secrets."""
         return self._evidence.hide(text)
 
     def note_progress(self, token: int, progress: Progress) -> Progress:
-        """Note the latest progress of an attempt; return it redacted, as it is kept."""
+        """Note the latest progress of an attempt; return it redacted, as it is stored."""
         kept = self._evidence.redact_progress(progress)
         running = self.running.get(token)
         if running is not None:
@@ -352,10 +350,10 @@ def _tell_failed(running: Running, transition: Transition) -> None:
 def _let_store_check(outcome: Outcome) -> Outcome:
     """Turn "I completed in my own transaction" into an end that the store checks.
 
-    If the job is completed by this token, the store answers ``already``; if the transaction is
-    still open, ``busy``; otherwise it was never committed, and this failure stands. What a task
-    raised after ``complete_in`` needs no check: its transaction was most likely rolled back by
-    it, and if not, the end is refused.
+    If this token has completed the job, the store answers ``already``; if the transaction is still
+    open, ``busy``; otherwise the transaction was never committed, and this failure stands. An
+    exception raised after ``complete_in`` needs no check: it has most likely rolled the transaction
+    back, and if not, the end is refused.
     """
     message = "complete_in was called, but its transaction was not committed"
     return Outcome(

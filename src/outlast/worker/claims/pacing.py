@@ -1,12 +1,12 @@
-"""Decides when the exchange makes its next trip to the store: the one place that does.
+"""Decides when the exchange makes its next trip to the store. No other code does.
 
-A worker asks for work at once when it hears of some: by a notification, from the sweeper, or from a
-peek at the store, which shows that a position was drawn since the last one or that a job falls
-due before the next one. Otherwise it asks when the last reply said that something falls due, and at
-each poll, since each hint may be lost. It polls less often where something else would tell it of
-new work: peeks, a wake-up that looks for each write by itself, or a messenger in good health.
+A worker requests work at once when it learns of some: by a notification, from the sweeper, or from
+a peek at the store, which shows that a position was drawn since the last peek or that a job falls
+due before the next one. Otherwise it requests work at the due time in the last reply, and at each
+poll, since each hint may be lost. It polls less often if something else would show new work: peeks,
+a wake-up that notices each write by itself, or a healthy messenger.
 
-Which of many idle workers follows a hint is decided in ``wake_turns``.
+``wake_turns`` decides which of many idle workers follows a hint.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from outlast.store.wakeup import Health
 from outlast.wakeup.inbox import Inbox
 from outlast.worker.claims.wake_turns import WakeTurns
 
-POLL_FACTOR_WHERE_SHOWN = 5.0  # peeks, or looks for writes, show new and due jobs
+POLL_FACTOR_WHERE_SHOWN = 5.0  # peeks, or a wake-up that notices writes, show new and due jobs
 POLL_FACTOR_WITH_MESSENGER = 10.0
 PAUSE_SECONDS_MIN = 0.001
 
@@ -28,11 +28,11 @@ class Pacing:
     """The times of one worker's trips.
 
     Args:
-        poll: seconds between two polls where nothing else would show new work.
-        look_every: seconds between two checks whether running attempts have newer holders.
-        turns: told of new positions; they say whether this worker follows them at once.
-        inbox: of the messenger; None: there is none.
-        health: of the wake-up; None: there is none.
+        poll: seconds between two polls if nothing else would show new work.
+        look_every: seconds between two checks for newer holders of running attempts.
+        turns: receives new positions, and decides whether this worker follows them at once.
+        inbox: the messenger's inbox, or None without a messenger.
+        health: the wake-up's health, or None without a wake-up.
     """
 
     def __init__(
@@ -54,20 +54,20 @@ class Pacing:
         self._drawn: int | None = None  # the last position that a peek has shown
         self._peeked_at = self._look_at = clock.boot()
         self.asked_at = clock.boot() - poll  # when the last trip began
-        self.is_hinted = False  # new work may exist: the next run asks even if it is early
+        self.is_hinted = False  # new work may exist: the next run makes a trip even if it is early
 
     def hint(self) -> None:
         """Note that new work may exist."""
         self.is_hinted = True
 
     def take_peek(self, peek: Peek) -> bool:
-        """Take in a peek at the store; return whether to make a trip now. Where a messenger
-        announces work, that is left to it."""
+        """Act on a peek at the store; return whether to make a trip now. If a messenger announces
+        work, trips are left to it."""
         if self._inbox is not None or peek.drawn is None:
             return False
         before_at, self._peeked_at = self._peeked_at, self._clock.boot()
         before, self._drawn = self._drawn, peek.drawn
-        rest = max(LOOK_SECONDS, self._peeked_at - before_at)  # until the next one
+        rest = max(LOOK_SECONDS, self._peeked_at - before_at)  # until the next peek
         is_new = before is None or (
             before != peek.drawn and self._turns.hear_of_look(before, peek.drawn)
         )
@@ -76,16 +76,16 @@ class Pacing:
         return self.is_hinted
 
     def note_asked(self) -> None:
-        """Note that a trip begins, which answers all hints up to now."""
+        """Note that a trip begins, which covers all hints up to now."""
         self.is_hinted = False
         self.asked_at = self._look_at = self._clock.boot()
 
     def is_at_ease(self) -> bool:
-        """Whether a look can wait: the messenger would announce new jobs."""
+        """Whether a trip can wait: the messenger would announce new jobs."""
         return self._is_announced() and not self.is_hinted and self._clock.boot() < self._look_at
 
     def is_poll_due(self) -> bool:
-        """Whether the last trip began a poll ago."""
+        """Whether the last trip began at least one poll interval ago."""
         return self._clock.boot() - self.asked_at >= self._poll
 
     def rest(self) -> float:
@@ -93,11 +93,11 @@ class Pacing:
         return min(self._poll, self._look_every)
 
     def take_reply(self, reply: Exchanged, *, has_looked: bool, is_running: bool) -> float:
-        """Return the pause after a reply that left nothing to do at once.
+        """Return the pause after a reply that requires no further trip at once.
 
         Args:
-            reply: of the last trip.
-            has_looked: whether that trip asked for work.
+            reply: the reply to the last trip.
+            has_looked: whether that trip requested work.
             is_running: whether attempts run, whose holders are checked every ``look_every``.
         """
         due = self._poll_seconds()
@@ -105,7 +105,7 @@ class Pacing:
             due = due if soon is None else min(due, soon)
         if has_looked:
             self._look_at += due
-        if is_running or self._is_announced():  # or the messenger falls silent
+        if is_running or self._is_announced():  # the messenger may also fall silent
             due = min(due, self._look_every)
         return max(PAUSE_SECONDS_MIN, due)
 
@@ -115,7 +115,7 @@ class Pacing:
         return self._poll * POLL_FACTOR_WHERE_SHOWN if self._is_shown() else self._poll
 
     def _is_shown(self) -> bool:
-        """Whether something shows each new job, without being told of it."""
+        """Whether each new job is noticed without a notification."""
         health = self._health
         return self._drawn is not None or (health is not None and health.sees_all and health.good)
 

@@ -1,10 +1,11 @@
-"""What is paused, as this worker knows it; it starts nothing of that, and tells the store so.
+"""Reads the pauses, starts no paused job, and acknowledges the pauses to the store.
 
-The pause is kept here, not in the store's claims. What is paused is left out of each claim; what a
-claim brings that was asked for before is given back, and what has not begun is recalled, from its
-runner as well. Only then does the worker acknowledge the pause on its row: who sees that on
-the rows of all active workers may rely on it. A worker that has registered claims nothing before it has
-read what is paused: so one that no one has waited for starts nothing of it, either.
+Workers enforce pauses, not the store's claims. Each claim request leaves out paused queues, tasks
+and tenants; paused jobs from earlier requests are given back, and those that have not begun are
+recalled, from their runners as well. Only then does the worker acknowledge the pause on its row:
+when the rows of all active workers acknowledge it, nothing more of it starts. A newly registered
+worker claims nothing before it has read the pauses, so it starts no paused job either, though its
+acknowledgement was not waited for.
 """
 
 from __future__ import annotations
@@ -23,16 +24,16 @@ from outlast.worker.claims.ledger import Ledger
 from outlast.worker.running import Running
 from outlast.worker.service import Nudge
 
-READ_SECONDS = 3.5  # since the last look or peek, which shows the version, and was due before
-RECALL_SECONDS = 0.05  # between two looks whether the runners have answered a recall
+READ_SECONDS = 3.5  # since the last snapshot or peek, which show the version and come more often
+RECALL_SECONDS = 0.05  # between two checks whether the runners have answered a recall
 STOP_REASON = "pause"
 
 
-Row = tuple[int, str | None]  # id and registration of a worker's row, at any epoch
+Row = tuple[int, str | None]  # id and registration key of a worker's row, at any epoch
 
 
 class PauseKeeper:
-    """The duty that reads what is paused, acts on it, and acknowledges it."""
+    """The duty that reads the pauses, acts on them, and acknowledges them."""
 
     name = "pauses"
 
@@ -44,19 +45,19 @@ class PauseKeeper:
         self._store = store
         self._nudge = nudge
         self._clock = clock
-        self._known: Row | None = None  # the registration that has read what is paused
-        self._told: tuple[Row, str] | None = None  # what its row says
-        self._seen: str | None = None  # the version that the last look has shown
+        self._known: Row | None = None  # the registration that has read the pauses
+        self._told: tuple[Row, str] | None = None  # the acknowledgement on its row
+        self._seen: str | None = None  # the version in the last snapshot or peek
         self._seen_at = clock.boot()
-        self._soon = False  # something has changed: no look is waited for
+        self._soon = False  # something has changed: read without waiting for a snapshot
         self.pauses = NO_PAUSES
 
     def is_known(self) -> bool:
-        """Whether this registration has read what is paused."""
+        """Whether this registration has read the pauses."""
         return self._known == _row_of(self._owner.me)
 
     def take_look(self, version: str | None) -> None:
-        """Note the version that a look at the store has shown."""
+        """Note the version in a snapshot or a peek."""
         if version is None:
             return
         self._seen, self._seen_at = version, self._clock.boot()
@@ -64,20 +65,20 @@ class PauseKeeper:
             self._nudge.give()
 
     def read_soon(self) -> None:
-        """Read it now, without waiting for a look: it may have changed, or the row is another."""
+        """Read the pauses now: they may have changed, or the worker has a new row."""
         self._soon = True
         self._nudge.give()
 
     async def run_once(self) -> float:
-        """Read what is paused, unless a look has just shown that nothing has changed."""
+        """Read the pauses, unless a snapshot or peek has just shown that they are unchanged."""
         if not self._is_due():
             return max(0.001, self._seen_at + READ_SECONDS - self._clock.boot())
         row, asked_at, self._soon = _row_of(self._owner.me), self._clock.boot(), False
         pauses = Pauses(await self._store.inspector.pauses())
         if row != _row_of(self._owner.me):
-            return 0.001  # registered again meanwhile: what was read may be older than that
+            return 0.001  # registered again meanwhile: the pauses may be older than that
         self._apply(pauses)
-        if self._seen_at <= asked_at:  # otherwise a look came meanwhile, and may be newer
+        if self._seen_at <= asked_at:  # else a newer version may have come meanwhile
             self._seen, self._seen_at = pauses.version, asked_at
         if self._known != row:
             self._known = row
@@ -99,7 +100,7 @@ class PauseKeeper:
             self._told = row, version
 
     def _apply(self, pauses: Pauses) -> None:
-        """Act on it: from here on nothing of it is given to a runner."""
+        """Apply the pauses: from now on no paused job is given to a runner."""
         before, self.pauses = self.pauses, pauses
         if before.version == pauses.version:
             return
@@ -109,19 +110,19 @@ class PauseKeeper:
         for token, running in list(self._ledger.running.items()):
             if _is_under(stops, running.claimed):
                 self._owner.pool.control.stop(token, STOP_REASON)
-        self._owner.look_for_work()  # of what was resumed
+        self._owner.look_for_work()  # for work that was resumed
 
     def _recall(self) -> bool:
-        """Take back what is paused and has not begun; return whether that is done."""
+        """Take back paused jobs that have not begun; return whether that is done."""
         control = self._owner.pool.control
         return control.recall(STOP_REASON, lambda claimed: not self.may_start(claimed))
 
     def may_start(self, claimed: Claimed) -> bool:
-        """Whether no pause is on this job."""
+        """Whether no pause applies to this job."""
         return not _is_under(self.pauses, claimed)
 
     def narrow(self, requests: Sequence[ClaimRequest]) -> list[ClaimRequest]:
-        """Return claim requests without what is paused."""
+        """Return claim requests without paused queues, tasks and tenants."""
         if not self.pauses.listed:
             return list(requests)
         narrowed = (self._narrow(request) for request in requests)
@@ -136,7 +137,7 @@ class PauseKeeper:
         )
 
     def choose(self, attempts: Iterable[Running]) -> list[Running]:
-        """Return those that may start."""
+        """Return the attempts that may start."""
         return [each for each in attempts if self.may_start(each.claimed)]
 
 

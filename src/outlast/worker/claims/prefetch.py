@@ -1,10 +1,9 @@
-"""Attempts that were claimed before there was a slot for them, so that no slot waits for the store.
+"""Holds attempts that were claimed before there was a slot, so that no slot waits for the store.
 
-They wait in the worker and have not begun: no runner knows of them. So nothing that happens to a
-runner touches them, and they can be given back at any time, uncharged. No more are claimed than
-will start within ``HORIZON_SECONDS`` at the rate at which attempts have lately ended, so that
-none waits behind a slow one; where that rate was no promise, they are given back after
-``WAIT_SECONDS_MAX``.
+They wait in the worker and have not begun: no runner knows of them. So a runner's death does not
+touch them, and they can be given back at any time, uncharged. Only as many are claimed as will
+start within ``HORIZON_SECONDS`` at the recent rate of ends, so that none waits behind a slow one;
+if the rate drops, they are given back after ``WAIT_SECONDS_MAX``.
 """
 
 from __future__ import annotations
@@ -18,24 +17,24 @@ from outlast.store.values import Claimed
 from outlast.worker.claims.ledger import Ledger
 from outlast.worker.running import Running
 
-HORIZON_SECONDS = 0.06  # two trips to the store and back, with something in hand
-RATE_SECONDS = 0.1  # over which ends are counted
+HORIZON_SECONDS = 0.06  # two round trips to the store, with a reserve
+RATE_SECONDS = 0.1  # over which the rate of ends is measured
 WAIT_SECONDS_MAX = 0.25
-TURN_EVERY_SECONDS = 0.5  # in which a plain function gets a turn where async tasks fill all
-TURN_SECONDS = 5.0  # in which what was claimed has a slot, or is given back
-LINGER_SECONDS_MAX = 0.02  # in which ends gather for one trip, while enough waits here
+TURN_EVERY_SECONDS = 0.5  # between two turns of plain functions while async tasks fill all runners
+TURN_SECONDS = 5.0  # in which a claimed attempt gets a slot or is given back
+LINGER_SECONDS_MAX = 0.02  # in which ends gather for one trip while enough attempts wait here
 
 _LATE = Outcome(
     kind=OutcomeKind.RELEASED,
     message="claimed for a slot that did not come free",
-    delay=1.0,  # seconds: it must not be claimed again at once, and again
+    delay=1.0,  # seconds, so that it is not claimed again at once, again and again
     began=False,
 )
 
 
 class Prefetch:
-    """The attempts of one kind that wait, in the order of their claims: those that will start
-    within ``horizon`` seconds; 0: none is claimed without a slot."""
+    """The waiting attempts of one kind, in the order of their claims: as many as will start within
+    ``horizon`` seconds. 0: none is claimed without a slot."""
 
     def __init__(self, ledger: Ledger, clock: Clock, horizon: float = HORIZON_SECONDS) -> None:
         self._horizon = horizon
@@ -54,12 +53,12 @@ class Prefetch:
         return token in self._waiting
 
     def grant(self) -> int:
-        """Return how many more may be claimed now, and put here until the next call."""
+        """Return how many more may be claimed now, and put here before the next call."""
         self._granted = max(0, self.most() - len(self._waiting))
         return self._granted
 
     def most(self) -> int:
-        """Return how many may be held beyond the slots: what will start within the horizon."""
+        """Return how many may be held beyond the slots: as many as start within the horizon."""
         return self.expect(self._horizon)
 
     def expect(self, seconds: float) -> int:
@@ -67,13 +66,13 @@ class Prefetch:
         return int(self._per_second() * seconds)
 
     def part(self, slots: int) -> int:
-        """Return how many one exchange may claim for this number of slots: while attempts end,
-        half of all that may be held, so that one half runs while the other is exchanged."""
+        """Return how many one exchange may claim for this number of slots: while attempts end, half
+        of those that may be held, so that one half runs while the other is exchanged."""
         most = int(self._rate * self._horizon)
         return (slots + most + 1) // 2 if most else slots
 
     def span(self) -> float | None:
-        """Return for how many seconds those that wait keep the slots busy; None: nothing runs."""
+        """Return the seconds for which waiting attempts keep the slots busy; None: nothing runs."""
         rate = self._per_second()
         return len(self._waiting) / rate if rate else None
 
@@ -84,7 +83,7 @@ class Prefetch:
             self._count += slots
 
     def put(self, running: Running) -> bool:
-        """Let an attempt wait, behind the others. False: none was granted for it."""
+        """Let an attempt wait behind the others. Return False if no place was granted for it."""
         if not self._granted:
             return False
         self._granted -= 1
@@ -97,8 +96,8 @@ class Prefetch:
             self._waiting[running.token] = running
 
     def take(self, count: int) -> list[Running]:
-        """Return the first that wait, to be started now, and let go of them. What has a timeout and
-        has waited too long, as when this process was stopped, is given back."""
+        """Remove and return the first waiting attempts, to start now. Attempts with a timeout that
+        have waited too long, for example because this process was stopped, are given back."""
         if not self._waiting:
             return []
         self._give_back_expired()
@@ -108,7 +107,8 @@ class Prefetch:
         return first
 
     def _give_back_expired(self) -> None:
-        """The deadline on the row counts from the claim: reapers allow for TURN_SECONDS."""
+        """Give back attempts whose timeout no longer fits the deadline on the row, which counts
+        from the claim: reapers allow for TURN_SECONDS."""
         now = self._clock.boot()
         expired = takewhile(lambda one: now - one.started_at > TURN_SECONDS, self._waiting.values())
         late = [one.token for one in expired if one.claimed.policy.timeout is not None]
@@ -117,7 +117,7 @@ class Prefetch:
             self._ledger.end(token, _LATE)
 
     def stop(self, token: int, reason: str) -> None:
-        """End one that has not begun, since it was asked to stop."""
+        """End an attempt that has not begun, since it was asked to stop."""
         running = self._waiting.pop(token)
         running.stop_reason = reason  # a cancel wins over the release
         message = f"stopped: {reason}"
@@ -125,15 +125,15 @@ class Prefetch:
         self._ledger.end(token, outcome)
 
     def give_back(self, reason: str, which: Callable[[Claimed], bool] | None = None) -> None:
-        """Give all back, or those."""
+        """Give back all attempts, or those that ``which`` selects."""
         for token, running in list(self._waiting.items()):
             if which is None or which(running.claimed):
                 self.stop(token, reason)
 
     def give_back_late(self, wait: float = WAIT_SECONDS_MAX, *, free: int = 0) -> None:
-        """Give back those that have waited too long and would still wait: slots became slow. One
-        look is not enough where the whole machine was slow: the present rate counts, too, and the
-        first have a slot among the ``free`` ones."""
+        """Give back attempts that have waited too long and would wait longer, since slots became
+        slow. The waiting time alone does not decide, since the whole machine may have been slow:
+        attempts that will start soon at the current rate, or in one of the ``free`` slots, stay."""
         if not self._waiting:
             return
         now = self._clock.boot()
@@ -154,6 +154,6 @@ class Prefetch:
 
 
 def linger(*prefetches: Prefetch) -> float:
-    """Return for how many seconds ends may gather before the next trip: no slot runs dry."""
+    """Return the seconds for which ends may gather before the next trip without an idle slot."""
     spans = [span for each in prefetches if (span := each.span()) is not None]
     return min(LINGER_SECONDS_MAX, min(spans) / 2) if spans else 0.0

@@ -1,9 +1,9 @@
-"""Shows where attempts are, when a person asks: the requests come with a beat, the answers go to
-the store under the tokens that were asked for.
+"""Shows where attempts are, when a person asks.
 
-Nothing is looked at while nothing is asked. A row holds a few requests of the last seconds
-(``store.stacks``), and each is answered once, so that no worker spends its time on them. An answer
-that cannot be written is dropped: the asker is told so by its absence, and may ask again.
+Requests come with a beat; answers go to the store under the requested tokens. Without requests no
+stack is read. A row holds a few requests of the last seconds (``store.stacks``), and each is
+answered once, so that no worker spends its time on them. An answer that cannot be written is
+dropped: the person sees no answer, and may ask again.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from outlast.worker.base import Pool
 from outlast.worker.claims.ledger import Ledger
 from outlast.worker.service import Nudge
 
-TRIES, TRY_SECONDS = 20, 0.05  # to write an answer whose row is locked, as by the task itself
+TRIES, TRY_SECONDS = 20, 0.05  # to write an answer whose row is locked, perhaps by the task itself
 
 
 class StackShower:
@@ -37,11 +37,11 @@ class StackShower:
         self._control = pool.control
         self._nudge = nudge
         self._clock = clock
-        self._taken: frozenset[StackAsk] = frozenset()  # of those on the row
+        self._taken: frozenset[StackAsk] = frozenset()  # those on the row
         self._asked: dict[int, int] = {}  # token -> the number of the last request
 
     def take(self, asks: Sequence[StackAsk]) -> None:
-        """Take what a beat has brought: all that stands on the row, answered or not."""
+        """Take the requests that a beat has brought: all on the row, answered or not."""
         if not (asks or self._taken):
             return
         new = [ask for ask in asks if ask not in self._taken]
@@ -51,7 +51,7 @@ class StackShower:
             self._nudge.give()
 
     async def run_once(self) -> None:
-        """Answer what was asked since the last time: look at all at once, write one by one."""
+        """Answer the requests since the last time: read all stacks at once, write one by one."""
         asked, self._asked = self._asked, {}
         running = {token: each for token, each in self._ledger.running.items() if token in asked}
         found = await asyncio.gather(*map(self._control.find_stack, running))

@@ -1,4 +1,4 @@
-"""Attempts of this worker that another one has closed: they are asked to stop, then killed."""
+"""Stops attempts of this worker that another worker has closed: first asks, then kills."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from outlast.worker.claims.ledger import Ledger
 
 
 class SupersededAttempts:
-    """Finds them, once in ``look_every`` seconds.
+    """Finds such attempts once in ``look_every`` seconds.
 
-    That is not left to the watchdog: an attempt is closed elsewhere because it is stuck.
+    This is not left to the watchdog: another worker closes an attempt because the watchdog is
+    stuck.
     """
 
     def __init__(
@@ -25,14 +26,14 @@ class SupersededAttempts:
         self._clock = clock
         self._look_every = look_every
         self._looked_at = clock.boot()
-        self._asked: set[int] = set()  # to stop; killed at the next look
+        self._asked: set[int] = set()  # asked to stop; killed at the next check
 
     def is_due(self) -> bool:
-        """Whether to look now."""
+        """Whether to check now."""
         return self._clock.boot() - self._looked_at >= self._look_every
 
     async def look(self) -> None:
-        """Ask those to stop that were found now, and kill those that were found before."""
+        """Ask newly found attempts to stop, and kill those found before."""
         self._looked_at = self._clock.boot()
         held = [(each.claimed.job_id, each.token) for each in self._ledger.running.values()]
         lost = await self._store.superseded(held) if held else []

@@ -1,14 +1,14 @@
-"""How many bytes one trip to the store may carry: what the link can carry in time, found by trial.
+"""Limits the bytes of one trip to the store to what the link can carry in time, found by trial.
 
-A trip is one exchange: a request to the store and its answer. Were a batch bounded by a count
-alone, one of large jobs would never arrive over a slow link: the trip breaks off, and so does each
+A trip is one exchange: a request to the store and its answer. If only a count bounded a batch, a
+batch of large jobs would never arrive over a slow link: the trip breaks off, and so does each
 repetition of it. So ends and claims are bounded in bytes, too. The bound is halved after a trip
-that broke off, and doubled after one that was half full or more and took at most a quarter of the
-patience.
+that broke off, and doubled after a trip that was at least half full and took at most a quarter of
+the patience.
 
-A single job or end is sent regardless of its size. If a result that is sent alone fails to arrive
-repeatedly, while trips in between are answered, it is given up, since it would block all others of
-its worker.
+A single job or end is sent regardless of its size. If a result that is sent alone repeatedly fails
+to arrive, while trips in between are answered, it is given up, since it would block all other ends
+of its worker.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from outlast.store.values import TRIP_BYTES, Claimed
 
 TRIP_BYTES_MIN = 64 * 1024
 TRIP_BYTES_MAX = 16 * 1024 * 1024
-ALONE_TRIES = 3  # to send an end that is larger than the bound
+ALONE_TRIES = 3  # attempts to send an end that is larger than the bound
 
 
 class TripBytes:
@@ -28,8 +28,8 @@ class TripBytes:
 
     Attributes:
         limit: bytes that a trip may carry now.
-        doubts: an end that was sent alone did not arrive, and nothing has been answered since. The
-            next trip then carries no ends, and so shows whether there is a link at all.
+        doubts: an end that was sent alone did not arrive, and no trip was answered since. The next
+            trip then carries no ends, and so shows whether there is a link at all.
     """
 
     def __init__(self, patience: float) -> None:
@@ -65,7 +65,7 @@ class TripBytes:
 
 
 def size_of(end: Transition) -> int:
-    """Return the approximate size of an end in bytes: of those parts that can be large."""
+    """Return the approximate size of an end in bytes, counting only parts that can be large."""
     size = len(end.result) if end.result else 0
     if end.crash is not None:
         texts = (end.crash.traceback, end.crash.stacks, *end.crash.output)

@@ -1,16 +1,16 @@
-"""Lets few of many idle workers follow a wake-up: they wait their turn, and stand down when they
-hear that it was followed.
+"""Lets few of many idle workers follow a wake-up.
 
-All listeners hear each wake-up, so no worker that is full, paused or about to leave can swallow
-one. Each draws a place among the workers that serve the same, its *peers*. The first one looks at
-once. After each further step twice as many have had their turn: a few while the first one makes its
-claim, and soon all, in case most are busy or the first one fails. A step is as long as a claim
-takes, as far as this worker has seen. A wake-up for several jobs lets as many workers look at once.
+Idle workers wait their turn, and stand down when they hear that the wake-up was followed. All
+listeners hear each wake-up, so no worker that is full, paused or about to leave can swallow one.
+Each draws a place among the workers that serve the same, its *peers*. The first one makes a claim
+at once. After each further step twice as many have had their turn: a few while the first one makes
+its claim, and soon all, in case most are busy or the first one fails. A step is as long as a claim
+takes, as measured by this worker. A wake-up for several jobs lets that many workers claim at once.
 
 A worker that followed a wake-up tells the others with the commit of its claim
 (``outlast_exchange_v1``): all of them "this job is taken", and its own kind "there is no more". A
-worker that does not hear this makes one needless trip. A job that was missed is found by the next
-look or poll, like any other.
+worker that does not hear this makes one needless trip. A missed job is found by the next peek or
+poll, like any other.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from outlast.store.protocol import ServerStore
 from outlast.store.values import ClaimRequest, FollowedWakeups, WorkerRef
 from outlast.worker.service import Nudge
 
-STEP_SECONDS_MIN, STEP_SECONDS_MAX = 0.008, 0.064  # in which a claim is made and heard of
-STEP_SHARE = 0.25  # by which a step comes nearer to what the last claim took
+STEP_SECONDS_MIN, STEP_SECONDS_MAX = 0.008, 0.064  # for a claim to be made and heard of
+STEP_SHARE = 0.25  # of the last claim's time that goes into the step
 WAITING_MAX = 1_000  # wake-ups
-NEWS_MAX, NAME_MAX = 10_000, 1_000  # queues that were named, until the next look; characters of one
-TOLD_MAX = 100  # of them in one answer: a notification has 8000 bytes
-SEEN_SECONDS = 3 * LOOK_SECONDS  # for which a look that shows no more than was followed is no news
+NEWS_MAX, NAME_MAX = 10_000, 1_000  # queues named until the next trip; characters of a name
+TOLD_MAX = 100  # queues in one answer: a notification has 8000 bytes
+SEEN_SECONDS = 3 * LOOK_SECONDS  # in which a peek at already followed positions is no news
 NUMBER_MAX = 2**63
 COUNT_SECONDS_MIN, COUNT_SECONDS_MAX = 1.0, 60.0  # between two counts of peers
 
 
 class Waiting(msgspec.Struct):
-    """A wake-up that is not followed yet: how many jobs it is for, and when its turn comes."""
+    """A wake-up that is not followed yet: its number of jobs, and when its turn comes."""
 
     jobs: int
     at: float
@@ -66,24 +66,24 @@ class WakeTurns:
         self._clock = clock
         self._nudge = nudge
         self._waiting: dict[int, Waiting] = {}
-        self._news: dict[str, None] = {}  # queues that were named, since the last look
-        self._kind: tuple[object, str] | None = None  # with what it is made of
-        self._passed_over: tuple[tuple[str, ...], ...] = ((), ())  # queues, tenants: paused
-        self._seen, self._seen_at = 0, -math.inf  # the position that one of its kind has shown
+        self._news: dict[str, None] = {}  # queues named since the last trip
+        self._kind: tuple[object, str] | None = None  # what it serves, its name
+        self._passed_over: tuple[tuple[str, ...], ...] = ((), ())  # paused queues, paused tenants
+        self._seen, self._seen_at = 0, -math.inf  # position that its kind reported
 
     def note_peers(self, count: int) -> None:
         """Note how many workers serve the same, this one included."""
         self.peers = count
 
     def note_trip(self, seconds: float) -> None:
-        """Note how long a trip took that only asked for jobs."""
+        """Note the duration of a trip that only requested jobs."""
         step = self._step + STEP_SHARE * (seconds - self._step)
         self._step = min(max(step, STEP_SECONDS_MIN), STEP_SECONDS_MAX)
 
-    # -- what is heard
+    # -- hearing wake-ups
 
     def hear(self, payload: str) -> bool:
-        """Take in a payload, which anyone may have written; return whether to look for work now."""
+        """Take a payload, which anyone may have written; return whether to look for work now."""
         kind, _, subject = payload.partition(":")
         if kind == "taken":
             self._stand_down(subject.split(":"))
@@ -97,8 +97,8 @@ class WakeTurns:
         return self._wait_turn(_number(position), _number(jobs))
 
     def hear_of_look(self, before: int, drawn: int) -> bool:
-        """Take in that a look has shown positions up to ``drawn``, and the one before it others;
-        return whether to look for work now."""
+        """Take a peek's result: positions were drawn up to ``drawn``, and up to ``before`` at the
+        peek before it. Return whether to look for work now."""
         followed = self._clock.boot() - self._seen_at < SEEN_SECONDS
         if followed and before <= drawn <= self._seen:
             return False
@@ -111,7 +111,7 @@ class WakeTurns:
         return serves
 
     def take_news(self) -> tuple[str, ...]:
-        """Return the queues that were named since the last call: where new jobs are."""
+        """Return the queues named since the last call, which have new jobs."""
         news, self._news = self._news, {}
         return tuple(news)
 
@@ -129,7 +129,7 @@ class WakeTurns:
         return not pause
 
     def _stand_down(self, parts: list[str]) -> None:
-        if len(parts) != 4:  # noqa: PLR2004  # the claimed, the kind, the followed, the drawn
+        if len(parts) != 4:  # noqa: PLR2004  # claimed, kind, followed, drawn
             return
         claimed, kind, followed, drawn = parts
         for position in map(_number, claimed.split(",")):
@@ -141,7 +141,7 @@ class WakeTurns:
                 self._waiting.pop(position, None)
             self._seen, self._seen_at = _number(drawn), self._clock.boot()
 
-    # -- what is done about it
+    # -- following them
 
     async def run_once(self) -> float | None:
         """Look for work if a turn has come; return the seconds until the next turn."""
@@ -156,8 +156,8 @@ class WakeTurns:
         )
 
     def follow(self, requests: Sequence[ClaimRequest]) -> FollowedWakeups | None:
-        """Follow all wake-ups that were heard, by an exchange with these requests that begins now;
-        return what others may be told of; None: nothing."""
+        """Follow all heard wake-ups, by an exchange with these requests that begins now; return
+        what to tell other workers, or None."""
         if requests:
             self._passed_over = requests[0].not_queues, requests[0].not_tenants
         if not self._waiting:
@@ -172,7 +172,7 @@ class WakeTurns:
         return FollowedWakeups(kind, list(waiting)[-TOLD_MAX:])
 
     def _name_kind(self) -> str:
-        """Return the name of those that serve the same: what one does not find, none does."""
+        """Name this worker's kind: if one worker of a kind does not find a job, none does."""
         served = [self._queues, self._tasks(), self._passed_over]
         if self._kind is None or self._kind[0] != served:
             name = hashlib.blake2b(msgspec.json.encode(served), digest_size=6).hexdigest()
@@ -181,7 +181,7 @@ class WakeTurns:
 
 
 def is_request(payload: str, worker_id: int) -> bool:
-    """Return whether a payload says that this worker is asked for something."""
+    """Return whether a payload says that a request for this worker waits."""
     kind, _, whom = payload.partition(":")
     return whom == str(worker_id) and kind in {"cancel", "drain", "stack"}
 
@@ -193,7 +193,7 @@ def _number(text: str) -> int:
 
 
 class PeerCount:
-    """The duty that counts the peers: often while they change, and more and more rarely."""
+    """The duty that counts the peers: often while their number changes, then ever more rarely."""
 
     name = "peers"
 

@@ -1,11 +1,11 @@
-"""The heartbeat: a thread, a loop and a connection of its own.
+"""Sends the heartbeat, on a separate thread, loop and connection.
 
-Nothing that happens on the worker's main loop can delay a beat; but a main loop that has stopped
-turning must not be kept alive by its own heartbeat either: when it has not turned for half a
-lease, beats stop, and the lease ends as it would for a dead worker.
+Nothing on the worker's main loop can delay a beat. But a heartbeat must not keep a worker alive
+whose main loop has stopped turning: when the loop has not turned for half a lease, beats stop, and
+the lease ends as for a dead worker.
 
-With each beat the lock file is locked again, should a task in this process have unlocked it: a lock
-that is free is the proof of a death.
+Each beat locks the lock file again, in case a task in this process has unlocked it: a free lock
+proves a death.
 """
 
 from __future__ import annotations
@@ -57,26 +57,26 @@ class Heartbeat:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._nudged: asyncio.Event | None = None
         self._stopping = False
-        self._trouble: Trouble | None = None  # what the row is to say
+        self._trouble: Trouble | None = None  # the trouble to write to the row
         self._told: tuple[int, Trouble | None] = (0, None)
 
     def report(self, trouble: Trouble | None) -> None:
-        """Let the row say so with the next beat. Called by the main loop."""
+        """Write the trouble to the row with the next beat. Called by the main loop."""
         self._trouble = trouble
 
     def note_registration(self, me: WorkerRef) -> None:
-        """Beat for this registration from now on. Called by the main loop, so it turns."""
+        """Beat for this registration from now on. Called by the main loop, so that loop turns."""
         self.me = me
         self._note_main_turn()
 
     def start(self) -> None:
-        """Begin beating, on a thread of its own."""
+        """Begin beating, on a separate thread."""
         self._thread = threading.Thread(target=self._run, name="outlast-heartbeat", daemon=True)
         self._thread.start()
 
     def call_soon(self, call: Callable[[], object]) -> None:
-        """Let its loop call, with its next turn; before it has begun, it is called here. From any
-        thread. Raises RuntimeError once its loop has ended."""
+        """Let the heartbeat's loop run ``call`` in its next turn; before the loop has begun, run it
+        here. From any thread. Raises RuntimeError once the loop has ended."""
         if self._loop is None:
             call()
         else:
@@ -98,8 +98,8 @@ class Heartbeat:
     async def run_once(self) -> float:
         """Beat once; return the seconds until the next beat.
 
-        They count from the asking of this one: a short lease survives one slow or lost beat only if
-        the next is not late as well.
+        They count from the request of this beat: a short lease survives one slow or lost beat only
+        if the next is not late as well.
         """
         asked_at = self._clock.boot()
         if self._lock is not None:
@@ -124,7 +124,7 @@ class Heartbeat:
         return self._terms.heartbeat
 
     async def _tell_trouble(self, me: WorkerRef) -> None:
-        """Write to the row what has changed. It may fail: then it is tried with the next beat."""
+        """Write changed trouble to the row. If that fails, the next beat tries again."""
         trouble = self._trouble
         told = self._told[1] if self._told[0] == me.worker_id else None
         if trouble == told or self._store is None:

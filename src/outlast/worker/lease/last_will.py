@@ -1,21 +1,21 @@
-"""A worker's last will: what its tether lets the store know, should the worker be killed alone.
+"""Lets a worker's tether report the worker's death to the store, if only the worker was killed.
 
-A worker that is killed by itself (by the kernel for want of memory, or by ``kill -9``) leaves its
-tether, which kills the runners, sees their sessions empty, and lets go of the lock file. From then
-on that file is free: the proof of the worker's death, which only a process of this host can see.
-The tether becomes this program, which looks as a reaper of this host would, and says on the
-worker's row what it has found. So workers of other hosts need not wait until presence was missed
-for long enough. They reap as always; the word on the row takes the place of their own look at the
-file.
+If only the worker is killed (by the kernel for want of memory, or by ``kill -9``), its tether
+survives, kills the runners, sees their sessions empty, and releases the lock file. From then on
+that file is free, which proves the worker's death, but only to processes of this host. The tether
+becomes this program, the worker's *last will*, which checks the file as a reaper of this host
+would, and writes the result to the worker's row. So workers of other hosts need not wait until
+presence was absent for long enough. They reap as always; the note on the row replaces their own
+check of the file.
 
-Nothing is said while the file is held, nor where it cannot be seen: so not of a worker that lives,
-stopped or not, even if its pipe has ended, nor of one that a process of its own outlives. And
-nothing is said again: where the store cannot be reached at once, presence and lease decide.
+The program writes nothing while the file is held, or if the file cannot be read: so not for a live
+worker, stopped or not, even if its pipe has ended, nor for a worker that one of its processes
+outlives. It does not retry: if the store cannot be reached at once, presence and lease decide.
 
-The will lies in a file that has no name and no place on a disk (``memfd_create``), open in the
-worker and in its tether, which do not read it meanwhile: the store's URL, with its password, is in
-no argument and no environment. This program has the worker's own environment, in which drivers find
-what is not in the URL.
+The will is a file without a name or a place on a disk (``memfd_create``), open in the worker and in
+its tether, which do not read it meanwhile: the store's URL, with its password, is in no argument
+and no environment variable. This program has the worker's own environment, in which drivers find
+settings that are not in the URL.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ from outlast.store.protocol import Store
 from outlast.store.values import LockIdentity
 
 STORE_SECONDS = 5.0  # for the store's answer: a service manager may wait for this process to end
-HELD_SECONDS = 2.0  # for which others may look at the file: a look holds a free lock for an instant
+HELD_SECONDS = 2.0  # others may be checking the file: a check holds a free lock for an instant
 LOOK_SECONDS = 0.02
 
 
 class LastWill(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be said, where. ``notify``: whether listeners are woken by it. ``arguments`` and
-    ``environment`` are for the tether, by which it becomes this program."""
+    """The death to report, and the store to report it to. ``notify``: whether the report wakes
+    listeners. With ``arguments`` and ``environment`` the tether becomes this program."""
 
     url: str
     lock: LockIdentity
@@ -54,9 +54,9 @@ class LastWill(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def leave_will(url: str, lock: LockFile | None, *, notify: bool) -> int:
-    """Return the open file of a worker's last will. NO_WILL where there is nothing to say by it
-    (without a lock file nothing proves a death, and workers on one file see each other's), or where
-    no such file can be had."""
+    """Return the open file of a worker's last will, or NO_WILL if a will is useless (without a lock
+    file nothing proves a death, and workers on one SQLite file see each other's lock files) or
+    cannot be made."""
     if lock is None or file_of(url) is not None or not hasattr(os, "memfd_create"):
         return NO_WILL
     name = LockIdentity(
@@ -69,7 +69,7 @@ def leave_will(url: str, lock: LockFile | None, *, notify: bool) -> int:
         arguments=[sys.executable, "-P", "-m", __name__],
         environment=dict(os.environ),
     )
-    text = json.dumps(msgspec.to_builtins(will))  # unlike msgspec's, it bears any environment
+    text = json.dumps(msgspec.to_builtins(will))  # json accepts values that are not UTF-8
     try:
         fd = os.memfd_create("outlast-will")
         with open(fd, "w", encoding="ascii", closefd=False) as file:
@@ -80,12 +80,12 @@ def leave_will(url: str, lock: LockFile | None, *, notify: bool) -> int:
 
 
 def read_will(text: str) -> LastWill:
-    """Return a will as it was left. Raises ValueError for anything else."""
+    """Return the will in this text. Raises ValueError for anything else."""
     return msgspec.convert(json.loads(text), LastWill)
 
 
 async def carry_out(lock: LockIdentity, store: Store, clock: Clock = SYSTEM) -> bool:
-    """Say that the worker with this lock file is gone, if the file is free; return whether."""
+    """Report that the worker with this lock file is gone, if the file is free; return whether."""
     if not await _is_free(lock, clock):
         return False
     async with asyncio.timeout(STORE_SECONDS):
@@ -105,13 +105,13 @@ async def _is_free(lock: LockIdentity, clock: Clock) -> bool:
 async def _speak(will: LastWill) -> None:
     store = open_store(will.url, notify=will.notify, statement_timeout=STORE_SECONDS)
     try:
-        await carry_out(will.lock, store)  # not opened: that would check the schema, or make it
+        await carry_out(will.lock, store)  # not opened: that would check or create the schema
     finally:
         await store.close()
 
 
 def main() -> None:
-    """Carry out the will that is on standard input."""
+    """Carry out the will on standard input."""
     asyncio.run(_speak(read_will(sys.stdin.read())))
 
 

@@ -1,10 +1,10 @@
-"""Keeps a worker's presence: taken at each registration, checked now and then, retaken at once.
+"""Holds a worker's presence lock: takes it at each registration and retakes a lost one at once.
 
-Each look of a worker that watches shows whether its lock is there, and the end of its session wakes
-this duty at once: so the duty proves only now and then that the lock is still this session's.
+Each scan by a watching worker shows whether the lock is there, and the end of its session wakes
+this duty at once. So the duty only now and then proves that the lock still belongs to this session.
 
-Presence can only let others notice a death sooner. So a worker that cannot hold it
-loses nothing but that: it says so on its row, and no worker judges by its presence any more.
+Presence only lets others notice a death sooner. A worker that cannot hold it loses nothing else: it
+notes this on its row, and other workers no longer judge by its presence.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from outlast.store.values import WorkerRef, WorkerSeen
 from outlast.worker.service import Nudge
 
 RETRY_SECONDS = 0.25
-OFF_AFTER_SECONDS = 1.0  # a session that has just ended may keep the lock for an instant
+OFF_AFTER_SECONDS = 1.0  # the server may hold an ended session's lock for an instant
 PROVE_BEATS = 10  # heartbeats between two proofs
-TELL_SECONDS = 1.0  # until the row says so: the lock may be taken again meanwhile
+TELL_SECONDS = 1.0  # for writing that to the row: the lock may be retaken meanwhile
 
 
 class PresenceKeeper:
@@ -66,12 +66,12 @@ class PresenceKeeper:
         return await self._note_lacking(me, reason)
 
     def is_lost(self, workers: Iterable[WorkerSeen]) -> bool:
-        """Whether the own row in a look contradicts what is believed here."""
+        """Whether a scan shows this worker's lock as absent while this duty believes to hold it."""
         own = [each for each in workers if each.worker_id == self._worker_id]
         return self._held and any(each.presence is not Seen.HELD for each in own)
 
     async def _begin(self, me: WorkerRef) -> None:
-        """Let go of the lock of an earlier registration: each has its own."""
+        """Release the lock of an earlier registration: each registration has its own."""
         await self._lock.release()
         self._worker_id, self._held = me.worker_id, False
         self._lacking_since = self._told = None
@@ -102,7 +102,7 @@ class PresenceKeeper:
         return RETRY_SECONDS if self._told is None else self._terms.heartbeat
 
     async def _tell(self, me: WorkerRef, reason: str) -> bool:
-        """Say on the row that there is no presence; return whether the store was there."""
+        """Note on the row that there is no presence; return whether the store answered."""
         with suppress(StoreError, TimeoutError):
             async with asyncio.timeout(TELL_SECONDS):
                 await self._store.presence_off(me, reason)

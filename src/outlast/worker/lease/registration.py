@@ -1,9 +1,9 @@
-"""A worker's registration and the lease on it: taken, renewed, lost, and taken again.
+"""Keeps a worker's registration and its lease: takes it, renews it, loses it and retakes it.
 
-The lease is trusted only inside the window of ``model.lease.Trust``. When that window closes,
-or the store says that the lease is lost, every attempt is stopped and then killed; what they
-still report is handed in and refused where another worker took over. Only when nothing runs any
-more does the worker register again.
+The lease is trusted only inside the window of ``model.lease.Trust``. When that window closes, or
+the store says that the lease is lost, every attempt is stopped and then killed; their last ends are
+handed in, and refused if another worker took over. The worker registers again only when no attempt
+runs any more.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ LOST = "the store says that it is lost"
 
 
 class Registration:
-    """The row of one worker, and its right to run what it has claimed.
+    """The row of one worker, and its right to run the jobs that it has claimed.
 
-    ``hold_until`` says until when runners may live. It is also the duty that writes the known tasks
-    to the row.
+    ``hold_until`` sets until when runners may live. This class is also the duty that writes the
+    known tasks to the row.
     """
 
     name = "registration"
@@ -60,17 +60,17 @@ class Registration:
         self._pool = pool
         self._clock = clock
         self._hold_until = hold_until
-        self._refused_at: float | None = None  # since then the store refuses a new row
+        self._refused_at: float | None = None  # when the store first refused a new row
         self.me = WorkerRef(0, 0)
         self.terms = terms
         self.trust = Trust(terms, clock.boot())
         self.draining = False
-        self.has_left = True  # no row in the store says that this worker lives
+        self.has_left = True  # whether no row in the store says that this worker lives
         self._fenced = False
         self._isolation = Isolation(ledger, keep=False)
         self._registering = asyncio.Lock()
         self._reviving: asyncio.Task[None] | None = None
-        self._asked: NewWorker | None = None  # a registration whose answer is unknown
+        self._asked: NewWorker | None = None  # a registration without an answer yet
         self._announced: tuple[list[str], dict[str, list[str]]] = ([], {})
 
     def may_claim(self) -> bool:
@@ -84,16 +84,16 @@ class Registration:
         self.draining = True
 
     def is_trusted(self) -> bool:
-        """Whether attempts may go on under the present lease."""
+        """Whether attempts may continue under the current lease."""
         return not self._fenced and self.trust.holds(self._clock.boot())
 
     def check(self) -> None:
-        """Give up the lease if it is no longer trusted; what may be done twice goes on."""
+        """Give up the lease if it is no longer trusted; attempts that may run twice continue."""
         if not self.trust.holds(self._clock.boot()):
             self.lose("it could not be renewed in time", keep=True)
 
     async def reconnect(self) -> bool:
-        """Raise the epoch of the registration. False: the lease is lost."""
+        """Raise the epoch of the registration. Return False if the lease is lost."""
         async with self._registering:
             if self._fenced:
                 return False
@@ -101,17 +101,17 @@ class Registration:
             if me is None:
                 self.lose(LOST, STOP_GRACE_SECONDS)
                 return False
-            self._take_row(me)  # no beat, and so no more trust: only a beat is seen by others
+            self._take_row(me)  # adds no trust: other workers only see beats
             return True
 
     async def register(self) -> None:
-        """Make a row for this worker; raises what the store raises."""
+        """Make a row for this worker; raises the store's errors."""
         asked_at = self._clock.boot()
         new = self._asked = self._asked or self._make_registration(asked_at)
         self.has_left = False
         registered = await self._store.register(new)
         self._asked = self._refused_at = None
-        # from now on a row of this instance that is not our own may be that of a successor
+        # from now on another row of this instance may belong to a successor
         self._new = msgspec.structs.replace(self._new, succeeds=False)
         self._announced = new.tasks, new.lacks
         self._take_row(WorkerRef(registered.worker_id, registered.epoch, registered.registration))
@@ -126,8 +126,9 @@ class Registration:
         )
 
     def _make_registration(self, now: float) -> NewWorker:
-        """Return a registration under a key of its own. It is asked for again as it is while its
-        answer is unknown: otherwise a row made without our knowledge would live beside ours."""
+        """Return a registration under a new key. While its answer is unknown, the same registration
+        is requested again: otherwise a row that this worker does not know of would live beside its
+        own."""
         who = self._new
         return msgspec.structs.replace(
             who,
@@ -150,7 +151,7 @@ class Registration:
         self._owner.note_registration()
 
     def take_beat(self, asked_at: float, me: WorkerRef, beat: Beat) -> bool:
-        """Take the answer to a beat that was asked at that boot time; return whether it renewed."""
+        """Take the answer to a beat requested at this boot time; return whether it renewed."""
         if (me.worker_id, me.registration) != (self.me.worker_id, self.me.registration):
             return False
         if self._fenced:
@@ -165,12 +166,12 @@ class Registration:
         return True
 
     def lose(self, why: str, grace: float = math.inf, *, keep: bool = False) -> None:
-        """Stop every attempt, kill those that go on, then register again.
+        """Stop every attempt, kill those that do not stop, then register again.
 
-        They get ``grace`` seconds to stop, and never longer than the lease was trusted for: where
+        Attempts get ``grace`` seconds to stop, but never longer than the lease was trusted for: if
         the store says that the lease is lost, another worker may run them already. With ``keep``,
-        attempts that may be done twice go on, and with them this registration, until the store
-        says whether it still stands.
+        attempts that may run twice continue, and so does this registration, until the store says
+        whether it still stands.
         """
         if self._fenced:
             return
@@ -183,7 +184,7 @@ class Registration:
         for token in self._isolation.others():
             self._pool.control.stop(token, "lease_lost")
         kill_at = min(self.trust.kill_at, self._clock.boot() + grace)
-        if self._isolation.kept():  # before the end of the tether, which spares no runner
+        if self._isolation.kept():  # before the tether ends, which spares no runner
             kill_at = min(kill_at, (self.trust.stop_at + self.trust.kill_at) / 2)
         self._reviving = asyncio.create_task(self._revive(kill_at), name="outlast-revive")
 
@@ -204,15 +205,15 @@ class Registration:
         self._pool.control.end_all("lease_lost", spare=self._isolation.kept())
         given_up_at = self._clock.boot() + KILL_SECONDS
         while others := self._isolation.others():
-            if self._clock.boot() >= given_up_at:  # as in a system call that does not return
+            if self._clock.boot() >= given_up_at:  # perhaps in a system call that does not return
                 if self._pool.runner_control is not None:
                     self._pool.runner_control.give_up(others)
                 return
             await self._clock.sleep(0.01)
 
     async def _resume_if_kept(self) -> bool:
-        """Wait for a beat that is answered. If the lease still stands, no worker has taken anything
-        over: go on under it, trusting from that beat. Else stop what was kept, too."""
+        """Wait for an answered beat. If the lease still stands, no worker has taken over any job:
+        continue under it, trusting from that beat. Else stop the kept attempts, too."""
         asked_at = await self._isolation.wait_for_beat(self._clock.boot())
         if asked_at is None:
             self._isolation.keep_none()
@@ -227,10 +228,11 @@ class Registration:
         return True
 
     async def _hand_in_ends(self) -> bool:
-        """Hand in, while the old row still stands, what ended before the lease was lost.
+        """Hand in, while the old row still stands, the attempts that ended before the lease was
+        lost.
 
-        Once that row says ``stopped``, any look calls its jobs orphans, and what was done
-        would be done again. Return whether the store is there at all.
+        Once that row says ``stopped``, any scan treats its jobs as orphans, and finished work would
+        run again. Return whether the store answers at all.
         """
         try:
             async with asyncio.timeout(PATIENCE_SECONDS_MAX):
@@ -254,7 +256,7 @@ class Registration:
         return True
 
     async def _note_failed_return(self, error: Exception) -> None:
-        """Get ready to try again after any error: without it the worker would stay fenced."""
+        """Prepare another try after any error: without it the worker would stay fenced."""
         if isinstance(error, (StoreUnavailable, TimeoutError)):
             self._refused_at = None
         else:
@@ -271,16 +273,16 @@ class Registration:
             self._owner.give_up(error, now - self._refused_at)
 
     def stop_coming_back(self) -> None:
-        """Stay as it is, should the lease be lost: the worker leaves."""
+        """Do not register again if the lease is lost: the worker leaves."""
         if self._reviving is not None:
             self._reviving.cancel()
 
     async def leave(self) -> None:
-        """Say on the row that the worker has stopped."""
+        """Write to the row that the worker has stopped."""
         self.has_left = await self.set_status(WorkerStatus.STOPPED)
 
     async def set_status(self, status: WorkerStatus) -> bool:
-        """Say on the row what the worker does; return whether the store has answered."""
+        """Write the worker's status to the row; return whether the store has answered."""
         try:
             async with asyncio.timeout(LEAVE_SECONDS):
                 await self._store.set_status(self.me, status)
@@ -291,12 +293,12 @@ class Registration:
 
 
 class Isolation:
-    """One span in which the worker cannot renew its lease, and which attempts go on in it.
+    """A period in which the worker cannot renew its lease, and the attempts that continue in it.
 
-    Another worker may take over what this one holds once its lease has ended, so attempts are
-    stopped before. Those with ``keep_running_when_isolated`` go on, at their author's wish;
-    whether they are still the current ones is known when a beat is answered again. ``keep``:
-    whether any attempt may go on at all.
+    Another worker may take over this one's jobs once the lease has ended, so attempts are stopped
+    before. Attempts with ``keep_running_when_isolated`` continue, as their author chose; whether
+    they are still the current ones is known when a beat is answered again. ``keep``: whether any
+    attempt may continue at all.
     """
 
     def __init__(self, ledger: Ledger, *, keep: bool) -> None:
@@ -307,7 +309,7 @@ class Isolation:
         self._asked_at: float | None = None
 
     def kept(self) -> set[int]:
-        """Return the tokens that go on."""
+        """Return the tokens that continue."""
         return {
             running.token
             for running in self._ledger.running.values()
@@ -315,22 +317,22 @@ class Isolation:
         }
 
     def keep_none(self) -> None:
-        """Let no attempt go on: the lease is lost."""
+        """Let no attempt continue: the lease is lost."""
         self._keep = False
 
     def others(self) -> set[int]:
-        """Return the tokens that are to end."""
+        """Return the tokens that must end."""
         return self._ledger.running.keys() - self.kept()
 
     def take_beat(self, asked_at: float, *, renewed: bool) -> None:
-        """Take the answer to a beat. One that was asked before the others had ended is too old."""
+        """Take the answer to a beat. A beat requested before the others had ended is too old."""
         if asked_at >= self._since and not self._answered.is_set():
             self._asked_at = asked_at if renewed else None
             self._answered.set()
 
     async def wait_for_beat(self, since: float) -> float | None:
-        """Wait for the answer to a beat that was asked since then; return when it was asked, on
-        the boot clock, or None: the lease is lost."""
+        """Wait for the answer to a beat requested after ``since``; return when it was requested, on
+        the boot clock, or None if the lease is lost."""
         self._since = since
         await self._answered.wait()
         return self._asked_at

@@ -1,6 +1,6 @@
-"""What a worker publishes to its messenger: jobs that others should look at, and its own state.
+"""Publishes to a worker's messenger: jobs that other workers should claim, and its own state.
 
-Without a messenger each of these does nothing.
+Without a messenger it does nothing.
 """
 
 from __future__ import annotations
@@ -54,12 +54,12 @@ class Announcer:
 
     @property
     def inbox(self) -> Inbox | None:
-        """Where the names of jobs come in."""
+        """The inbox for the names of jobs."""
         return None if self._messenger is None else self._messenger.inbox
 
     async def start(self, on_wake: Callable[[str], None]) -> None:
-        """Begin to listen, and to take messages about tasks that the worker serves; those about
-        others go on to other workers."""
+        """Begin to listen, and to take messages about tasks that the worker serves; messages about
+        other tasks go on to other workers."""
         if self._messenger is not None:
             await self._messenger.start(on_wake, self._knows)
         elif self._wakeup is not None:
@@ -69,7 +69,7 @@ class Announcer:
         return task in self._starter.tasks()
 
     def duties(self) -> Iterator[Duty]:
-        """Return what has to be done again and again."""
+        """Return the duties of announcing."""
         if self._wakeup is not None:
             yield WakeupTeller(self._wakeup, self._store, self._me)
         if self.sweeper is not None:
@@ -78,13 +78,13 @@ class Announcer:
             yield self.passed
 
     def announce_reclaimed(self, applied: Sequence[Transition]) -> None:
-        """Announce, with the next sweep, what was taken from dead workers and may run at once."""
+        """Announce, with the next sweep, jobs taken from dead workers that may run at once."""
         for each in applied:
             if self.sweeper is not None and each.state is State.QUEUED and each.delay <= 0:
                 self.sweeper.note_reclaimed(each.job_id, each.message)
 
     def tell_reaped(self, gone: WorkerSeen, cause: DeathCause) -> None:
-        """Tell watchers of a worker that was found gone."""
+        """Tell watchers of a worker that is gone."""
         if self._messenger is not None:
             self._messenger.tell(
                 "deactivated",
@@ -96,13 +96,13 @@ class Announcer:
             )
 
     def tell(self, topic: str, **facts: object) -> None:
-        """Tell watchers of this worker."""
+        """Tell watchers something about this worker."""
         if self._messenger is not None:
             mine = {"worker": self._new.name, "worker_id": self._me().worker_id}
             self._messenger.tell(topic, **mine, host=self._new.host, pid=self._new.pid, **facts)
 
     async def leave(self) -> None:
-        """Announce what was handed back at the end, say goodbye, and close."""
+        """Announce the jobs handed back at the end, say goodbye, and close."""
         if self._messenger is None:
             return
         self.tell("stopped")

@@ -1,21 +1,21 @@
-"""Ends attempts that are far above their timeout; each worker does so for those of all workers.
+"""Ends attempts that are far above their timeout; each worker does this for all workers.
 
 An attempt's own worker ends it at its timeout. If that worker's watchdog is stuck while its
-heartbeats go on, nothing ends it: so the row carries a hard deadline, and any worker closes the
-attempt a while after it, by its token. The worker that ran it finds that out and ends it
-(``worker/claims/exchange.py``).
+heartbeats continue, nothing ends the attempt. So the row carries a hard deadline, and any worker
+closes the attempt a while after it, by its token. The worker that ran the attempt then notices that
+and ends it (``worker/claims/exchange.py``).
 
-Three things keep this from a healthy attempt.
+Three rules protect healthy attempts.
 
 - The hard deadline is the claim plus the timeout, but an attempt's clock starts when it begins. A
-  worker gives back what begins later than its patience (``worker/claims/exchange.py``) and the
-  longest wait for a slot (``worker/claims/prefetch.py``) after it asked for it: so much is allowed
-  on top.
-- A worker that was stopped could neither end the attempt nor hand in its end. It must have been
-  seen to beat without a pause for as long as the slack, all of it after the limit. One that does
-  not beat is left to the rules of the lease.
-- The store's clock is believed only while it runs in step with this process's own
-  (``model.lease.SteadyClock``): a step of it ends nothing.
+  worker gives an attempt back if it would begin later after the request than the worker's patience
+  (``worker/claims/exchange.py``) plus the longest wait for a slot (``worker/claims/prefetch.py``):
+  that much time is allowed on top.
+- A stopped worker could neither end the attempt nor hand in its end. So the worker must have been
+  seen to beat without a pause for as long as the slack, all of it after the limit. A worker that
+  does not beat is left to the rules of the lease.
+- The store's clock is trusted only while it runs in step with this process's own
+  (``model.lease.SteadyClock``): a step of it ends no attempt.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from outlast.worker.claims.counters import Counters
 from outlast.worker.claims.dead_jobs import reclaim_and_tell
 from outlast.worker.claims.prefetch import TURN_SECONDS
 
-SLACK_SECONDS = 15.0  # above timeout and grace: its own worker, and a blocked loop, go first
-SLACK_BEATS = 3  # heartbeats of the attempt's worker, where these are longer
+SLACK_SECONDS = 15.0  # above timeout and grace: its own worker, and a blocked loop, act first
+SLACK_BEATS = 3  # heartbeats of the attempt's worker, if these are longer
 
 
 class Deadlines:
@@ -46,13 +46,13 @@ class Deadlines:
         self._beating = Beating()
 
     def forget(self) -> None:
-        """Start over: a look has failed."""
+        """Start over: a scan has failed."""
         self._steady.forget()
         self._beating.forget()
 
     async def take_look(self, look: Snapshot) -> bool:
-        """Take in a look with a slack of SLACK_SECONDS; close what is certainly overdue. Return
-        whether anything was closed."""
+        """Take a snapshot made with a slack of SLACK_SECONDS; close attempts that are certainly
+        overdue. Return whether any was closed."""
         now = self._clock.boot()
         self._steady.look(now, look.now)
         self._beating.look(now, [worker.sign() for worker in look.workers])

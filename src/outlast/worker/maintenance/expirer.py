@@ -1,4 +1,4 @@
-"""Ends jobs that have expired, also while this worker claims nothing: it is full or idle."""
+"""Ends expired jobs, also while this worker claims nothing because it is full or idle."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from outlast.worker.claims.exchange import Exchange
 from outlast.worker.claims.peers import EASED_PEERS
 from outlast.worker.claims.wake_turns import WakeTurns
 
-EXPIRE_SECONDS = 10.0  # between two looks; an exchange that claims looks as well
+EXPIRE_SECONDS = 10.0  # between two checks; an exchange that claims checks as well
 
 
 class Expirer:
     """The duty that ends queued jobs which have not begun in time, unless a claim has done so.
-    ``kind``: how many workers there are of its kind; all together do it as often as
-    ``EASED_PEERS``, by lot."""
+    ``kind`` gives the number of workers of this kind: by lot, all of them together do it as often
+    as ``EASED_PEERS`` workers would."""
 
     name = "expirer"
 
@@ -26,7 +26,7 @@ class Expirer:
         self._kind = kind
 
     async def run_once(self) -> float:
-        """End one batch, unless a claim has done so; come back at once while there is more."""
+        """End one batch, unless a claim has done so; run again at once while there is more."""
         wait = self._claims.claimed_at + EXPIRE_SECONDS - self._clock.boot()
         if wait > 0:
             return wait

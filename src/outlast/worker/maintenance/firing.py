@@ -1,4 +1,4 @@
-"""What a worker does with a schedule that is due: the plan of its ticks, and their jobs. Pure."""
+"""Makes the plan of a due schedule's ticks, and their jobs. Pure."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ from outlast.store.values import NewJob
 
 
 def firing_of(due: DueSchedule, now: float) -> Firing:
-    """Return what to do with a due schedule, by the store's clock. Raises what its texts raise when
-    they cannot be read."""
+    """Return the firing of a due schedule, by the store's clock. An unreadable text raises."""
     spec = _spec_of(due.spec)
     owed, left = count_owed(due.owed, _spec_of)
     if left:
@@ -36,8 +35,8 @@ def firing_of(due: DueSchedule, now: float) -> Firing:
 
 
 def _part_of_what_is_owed(due: DueSchedule, counted: int, left: str) -> Firing:
-    """Leave the rest to the next look: due at once, and at another next_tick, so that no worker
-    that has seen this one counts the part again."""
+    """Count a part of the owed ticks and leave the rest to the next run: it is due at once, with a
+    new next_tick, so that no worker that has seen the old one counts the part again."""
     return Firing(
         name=due.name,
         revision=due.revision,

@@ -1,13 +1,12 @@
-"""Which looks at all workers are this worker's: those of a watcher, and those that a neighbour's
-free lock file asks for.
+"""Decides when this worker scans all workers: as a watcher, or if a neighbour's lock file is free.
 
-What each worker reads of the store all the time shows the marks of the watchers (``model.watch``)
-and the next few workers whose lock files this one may see. Those it probes itself, each second:
+A peek, which each worker makes all the time, shows the marks of the watchers (``model.watch``) and
+the next few workers whose lock files this one may read. It probes those files itself, each second:
 only a worker of the same host can, and the watchers may be on other hosts.
 
-Beats bring such a peek along, and a worker asks for one by itself where none was brought for a
-second. It leaves that out where it hears of new work at once, and enough others of its kind peek
-as well: then the beats' will do, as long as none of them shows that a watcher may be gone.
+Beats bring such a peek along, and a worker makes one by itself if none came for a second. It omits
+that if it hears of new work at once and enough others of its kind peek as well: then the beats'
+peeks are enough, as long as none of them shows that a watcher may be gone.
 """
 
 from __future__ import annotations
@@ -25,8 +24,8 @@ from outlast.worker.claims.peers import EASED_SECONDS, never
 
 
 class OwnLooks:
-    """The looks of one worker of the host of ``boot_id``, as ``me`` returns it. ``is_eased``:
-    whether peeks may be rare."""
+    """Decides on the scans of one worker, which ``me`` returns and whose host has ``boot_id``.
+    ``is_eased``: whether peeks may be rare."""
 
     def __init__(
         self,
@@ -48,8 +47,8 @@ class OwnLooks:
         self._has_stepped_in = False
 
     async def peek(self) -> Peek | None:
-        """Peek at the store, unless that was done lately, and leave a mark where a watch was
-        free; return what is new."""
+        """Peek at the store, unless that was done lately, and leave a mark if a watch was free;
+        return the new peek, if any."""
         peek = None
         if self._clock.boot() - self._peeked_at >= self._peek_seconds():
             peek = await self._store.peek(self._me())
@@ -60,14 +59,14 @@ class OwnLooks:
         return peek
 
     def take(self, peek: Peek) -> bool:
-        """Take in a peek; return whether this worker steps in for a watcher."""
+        """Take a peek; return whether this worker steps in for a watcher."""
         self._peek, self._peeked_at = peek, self._clock.boot()
         if self._watch.take_peek(self._peeked_at, self._me().worker_id, peek.watches):
             self._has_stepped_in = True
         return self._has_stepped_in
 
     def pause(self) -> float:
-        """Return the seconds to wait where no look is wanted."""
+        """Return the seconds to wait if no scan is wanted."""
         return (
             LOOK_SECONDS / 2 if self._may_peek_rarely() and self._watch.doubts() else LOOK_SECONDS
         )
@@ -81,16 +80,16 @@ class OwnLooks:
         return self._is_eased() and not self._watch.is_on
 
     def are_wanted(self) -> bool:
-        """Whether this worker is to look at all, after the last peek."""
+        """Whether this worker should scan all workers, after the last peek."""
         return not self._peek.watches or self._watch.is_on or self._has_free_neighbour()
 
     async def note_success(self) -> None:
-        """Leave a mark, where this worker keeps a watch: a look has succeeded."""
+        """Leave a mark after a successful scan, if this worker keeps a watch."""
         if self._watch.place is not None:
             await self._leave_mark()
 
     def forget(self) -> None:
-        """Start over: a peek or a look has failed."""
+        """Start over: a peek or a scan has failed."""
         self._watch.forget()
 
     async def _leave_mark(self) -> None:

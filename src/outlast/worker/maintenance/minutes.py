@@ -1,4 +1,4 @@
-"""Writes what the worker has counted to the store, once a minute, and at its end."""
+"""Writes the worker's counts to the store, once a minute and at its end."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from outlast.store.values import WorkerRef
 from outlast.worker.claims.counters import Counters
 
 MINUTE = 60.0
-LAST_SECONDS = 1.0  # that a worker which leaves waits for its last numbers to be written
+LAST_SECONDS = 1.0  # for which a leaving worker waits for the write of its last counts
 
 
 class MinuteWriter:
-    """The duty that writes the counters. Where nothing was counted it asks the store nothing.
+    """The duty that writes the counters. If nothing was counted it sends no statement.
 
-    A batch that may not have arrived is sent again as it was, under the same number and the same
-    worker, and the store knows it by these. What is counted meanwhile waits for the next.
+    A batch that may not have arrived is sent again unchanged, under the same number and worker, by
+    which the store recognises it. Counts made meanwhile wait for the next batch.
     """
 
     name = "minutes"
@@ -38,7 +38,7 @@ class MinuteWriter:
         self._write_at = clock.boot() + MINUTE
 
     async def run_once(self) -> float:
-        """Write what was counted, if it is time to."""
+        """Write the counts, if it is time."""
         if (left := self._write_at - self._clock.boot()) > 0:
             return left
         await self._write()
@@ -46,11 +46,11 @@ class MinuteWriter:
         return MINUTE
 
     async def write_last(self) -> None:
-        """Write what was counted since, if the store is there: else it is lost."""
+        """Write the counts since then, if the store answers; else they are lost."""
         try:
             async with asyncio.timeout(LAST_SECONDS):
                 await self._write()
-                await self._write()  # the first may have been a batch of before
+                await self._write()  # the first write may have been an earlier batch
         except (StoreError, TimeoutError) as error:
             emit("store_unavailable", duty=self.name, error=text_of(error), count=1)
 
@@ -62,6 +62,6 @@ class MinuteWriter:
             return
         try:
             await self._store.note_minute(*self._batch)
-        except BadData as error:  # it would be refused again
+        except BadData as error:  # the store would refuse it again
             emit("duty_failed", duty=self.name, error=text_of(error))
         self._batch = None

@@ -1,8 +1,8 @@
-"""Reaps adopted child processes if the worker is the first process of a container.
+"""Reaps adopted child processes if the worker is process 1 of a container.
 
-A process whose parent has died is adopted by process 1. An init would wait for it; a worker in
-its place has to do the same, or what its runners leave behind fills the table of processes.
-Only as process 1, and never in process: there the children are the caller's.
+Process 1 adopts a process whose parent has died. An init would wait for it; a worker as process 1
+has to do the same, or processes left behind by its runners fill the process table. Only as process
+1, and never in process: there the children belong to the caller.
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ LOOK_SECONDS = 2.0
 
 
 class Pid1:
-    """The duty that waits for dead children which this process has not started.
+    """The duty that waits for dead children that this process has not started.
 
-    The code that started a child of the worker waits for it: ``known`` names their pids. A child
-    that is not named yet has long been waited for at the second look, so only that one reaps.
+    The code that started a child of the worker waits for that child: ``known`` names their pids. A
+    child that is not named yet has long been waited for by the second check, so only the second
+    check reaps.
     """
 
     name = "pid1"
@@ -28,7 +29,7 @@ class Pid1:
         self._seen: set[int] = set()
 
     async def run_once(self) -> float:
-        """Wait for those that were dead at the last look already."""
+        """Wait for children that were already dead at the last check."""
         dead = dead_children() - set(self._known())
         for pid in dead & self._seen:
             _wait_for(pid)
@@ -37,7 +38,7 @@ class Pid1:
 
 
 def dead_children() -> set[int]:
-    """Return the children of this process that are dead and were not waited for."""
+    """Return the dead children of this process that were not waited for."""
     return {int(name) for name in os.listdir("/proc") if name.isdigit() and _is_dead_child(name)}
 
 

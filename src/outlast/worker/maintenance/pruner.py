@@ -1,5 +1,7 @@
-"""Deletes what ended long ago, and adds up what workers have counted: a batch at a time, each
-bounded in rows and about in time."""
+"""Deletes jobs and workers that ended long ago and adds up the counts of workers, in batches.
+
+Each batch is bounded in rows, and roughly in time.
+"""
 
 from __future__ import annotations
 
@@ -11,18 +13,18 @@ from outlast.store.protocol import PRUNE_MAX, Store
 from outlast.worker.claims.wake_turns import WakeTurns
 
 PRUNE_SECONDS = 60.0
-PRUNE_PEERS = 3  # workers that prune so often; of more of a kind as many do, by lot
+PRUNE_PEERS = 3  # workers that prune at full rate; if a kind has more, that many do, by lot
 PRUNE_FIRST = 100  # rows of the first batch
-BATCH_SECONDS = 0.25  # that a batch may take: the reaper waits for it
+BATCH_SECONDS = 0.25  # for one batch: the reaper waits for it
 HELPS = (
     0.75  # a batch of half the rows that takes more of the time: the rows are not what takes long
 )
-FULL_LOOK_SECONDS = 600.0  # between two looks from the oldest job; others go on where one stopped
+FULL_LOOK_SECONDS = 600.0  # between two scans from the oldest job; others continue the last one
 
 
 class Pruner:
-    """The duty that keeps the tables small. Dead jobs are kept unless ``keep_dead`` says for how
-    long: an operator decides. ``kind``: how many workers there are of this one's."""
+    """The duty that keeps the tables small. Dead jobs are kept unless an operator sets
+    ``keep_dead``, the seconds to keep them. ``kind`` gives the number of workers of this kind."""
 
     name = "pruner"
 
@@ -42,14 +44,13 @@ class Pruner:
         self._keep_dead = keep_dead
         self._clock = clock
         self._limit = PRUNE_FIRST
-        self._slow: float | None = None  # seconds of the last batch, of twice the rows
+        self._slow: float | None = None  # seconds of the last batch, which had twice the rows
         self._full_look_at = float("-inf")
         self._kind = kind
-        self._has_begun = False  # and is not through
+        self._has_begun = False  # and has not finished
 
     async def run_once(self) -> float:
-        """Delete one batch, where this worker has drawn the lot; come back at once while there is
-        more."""
+        """Delete one batch, if the lot falls on this worker; run again at once if there is more."""
         if not (self._has_begun or self._is_drawn()):
             return self._pause()
         self._has_begun = True
@@ -63,7 +64,7 @@ class Pruner:
                 limit=self._limit,
                 onward=onward,
             )
-        except StoreError:  # on a full disk, or at a time limit, a smaller batch may do
+        except StoreError:  # on a full disk, or at a time limit, a smaller batch may work
             self._limit = max(1, self._limit // 2)
             raise
         if not onward:
@@ -82,16 +83,16 @@ class Pruner:
         return peers <= PRUNE_PEERS or self._clock.random() * peers <= PRUNE_PEERS
 
     def _pause(self) -> float:
-        """Return the seconds until the next time: of many workers each has times of its own, also
-        when all have started at once."""
+        """Return the seconds until the next run: random ones keep many workers from running
+        together."""
         if self._kind.peers <= PRUNE_PEERS:
             return PRUNE_SECONDS
         return PRUNE_SECONDS * (0.5 + self._clock.random())
 
     def _suit(self, seconds: float, *, more: bool) -> None:
-        """Make batches smaller that take long, as of large rows, and larger ones where it is quick.
-        Where half the rows take as long, as on a disk on which each commit is slow, few rows at a
-        time would never be done: batches grow there, too."""
+        """Adapt the size of batches: smaller if they take long, for example with large rows, and
+        larger if they are quick. If half the rows take as long, for example on a disk with slow
+        commits, small batches would never finish: then batches grow, too."""
         slow, self._slow = self._slow, None
         if seconds <= BATCH_SECONDS:
             self._limit = min(PRUNE_MAX, 2 * self._limit) if more else self._limit

@@ -1,22 +1,22 @@
-"""Finds workers that are gone and gives their jobs back. Any worker does this for all.
+"""Finds workers that are gone and puts their jobs back. Any worker does this for all.
 
-A few of them at a time take a look at all each second (``worker/maintenance/looks.py``); the others
-take one at their start, and where they find the lock file of a neighbour free.
+A few workers at a time scan all workers each second (``worker/maintenance/looks.py``); the others
+scan at their start, and when they find the lock file of a neighbour free.
 
-Two proofs: the host-local lock file is free (the kernel released it when the last process that
-held it died), as seen here or, on another host, by the worker's own tether, whose word stands on
-the row; or the presence in the database is gone, with no beat for longer than one is due. And the
-observer's rule (the beat counter stood still for that worker's own lease, on this
-process's own clock). A look that fails makes the observer start over, and so does one that another
-incarnation of the database answers: an outage of the store never counts as silence of a worker, nor
-does the loss of beats that a failover takes back.
+Two kinds of evidence show a death. Either the host-local lock file is free (the kernel released it
+when the last process that held it died), as seen here or, on another host, by the worker's own
+tether, which notes it on the row; or the presence in the database is gone, with no beat for longer
+than one is due. Without such evidence the observer's rule decides (the beat counter stood still for
+that worker's own lease, on this process's own clock). The observer starts over after a failed scan,
+and after a scan that another incarnation of the database answers: neither an outage of the store
+nor the loss of beats in a failover ever counts as silence of a worker.
 
-What a look leads to is tried one by one, and what fails stops nothing else and forgets nothing: a
-row that stays locked delays the rescue of no other worker's jobs.
+The consequences of a scan are tried one by one. A failure stops none of the others and is tried
+again: a row that stays locked does not delay the rescue of other workers' jobs.
 
-One statement for each look asks all this at once, and whether there are orphans at all and attempts
-past their hard deadline (``worker/maintenance/deadlines.py``): only where there are does anything
-more follow.
+One statement for each scan reads all this at once, and whether there are any orphans, or attempts
+past their hard deadline (``worker/maintenance/deadlines.py``): further statements follow only if
+there are.
 """
 
 from __future__ import annotations
@@ -43,20 +43,20 @@ from outlast.worker.maintenance.deadlines import SLACK_SECONDS, Deadlines
 from outlast.worker.maintenance.looks import OwnLooks
 from outlast.worker.service import Nudge
 
-TELL_AGAIN_SECONDS = 60.0  # of a worker that still cannot be reaped
+TELL_AGAIN_SECONDS = 60.0  # between two reports of a worker that still cannot be reaped
 UNKNOWN = "it is no longer registered as alive"
 
 
 class ReapFailures:
-    """Which workers cannot be reaped, and when that is worth a line: with the second failure in a
-    row (a row may be held for an instant), and then once in TELL_AGAIN_SECONDS."""
+    """The workers that cannot be reaped. Each is reported at the second failure in a row (a row may
+    be locked for an instant), and then once in TELL_AGAIN_SECONDS."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._tell_at: dict[int, float] = {}
 
     def is_news(self, worker_id: int) -> bool:
-        """Note a failure; return whether it is to be told."""
+        """Note a failure; return whether to report it."""
         now = self._clock.boot()
         before = self._tell_at.setdefault(worker_id, now)
         if before == now or now < before:
@@ -65,18 +65,18 @@ class ReapFailures:
         return True
 
     def note_success(self, worker_id: int) -> None:
-        """Note that it does not fail."""
+        """Note that reaping this worker did not fail."""
         self._tell_at.pop(worker_id, None)
 
     def keep(self, worker_ids: Iterable[int]) -> None:
-        """Forget all but these."""
+        """Forget all workers except these."""
         self._tell_at = {each: self._tell_at[each] for each in worker_ids if each in self._tell_at}
 
 
 class Reaper:
-    """The duty that cleans up after workers that are gone. ``own_id``: the worker's own. ``looks``:
-    which looks are this worker's; without it, all are. ``nudge`` lets it run before its
-    time."""
+    """The duty that cleans up after workers that are gone. ``own_id``: this worker's id. ``looks``
+    decides when this worker scans; without it, each run does. ``nudge`` lets the duty run before
+    its time."""
 
     name = "reaper"
 
@@ -101,13 +101,13 @@ class Reaper:
         self._clock = clock
         self._observer = Observer()
         self._presence = PresenceObserver()
-        self._incarnation: str | None = None  # of the database that the last look has shown
+        self._incarnation: str | None = None  # of the database, in the last scan
         self._failing = ReapFailures(clock)
-        self._first = True  # nothing has been reconciled yet
+        self._first = True  # whether nothing has been reconciled yet
 
     async def run_once(self) -> float:
-        """Look at every worker once, reap those that are gone, reclaim what they held; where
-        other workers do that, only peek at the store."""
+        """Scan all workers once, reap those that are gone, and reclaim their jobs; if other workers
+        do that, only peek at the store."""
         if self._looks is not None and not await self._has_to_look(self._looks):
             return self._looks.pause()
         asked_at = self._clock.boot()
@@ -127,7 +127,7 @@ class Reaper:
         return min([LOOK_SECONDS, soon, *(each.lease * LOOK_FRACTION for each in look.workers)])
 
     def take_peek(self, peek: Peek) -> None:
-        """Take in a peek that came with a beat."""
+        """Take a peek that came with a beat."""
         self._owner.take_peek(peek)
         if self._looks is not None and self._looks.take(peek):
             self.nudge.give()
@@ -199,7 +199,7 @@ class Reaper:
         return count
 
     async def _try_to_reap(self, gone: WorkerSeen, cause: DeathCause) -> bool:
-        """Try once. What fails is tried again with the next look, and keeps no other from it."""
+        """Try once. After a failure the next scan tries again; other workers are not affected."""
         try:
             reaped = await self._store.reap(gone, cause)
         except StoreError as error:
@@ -215,7 +215,7 @@ class Reaper:
         lock = probe(each.lock_path, each.lock_device, each.lock_inode, each.boot_id)
         if lock is Probe.FREE:
             return DeathCause.LOCK_FILE
-        if lock is not Probe.HELD:  # held: its processes are here
+        if lock is not Probe.HELD:  # held: its processes still live
             if each.told_gone:
                 return DeathCause.TETHER
             if each.worker_id in absent:
@@ -223,7 +223,7 @@ class Reaper:
         return DeathCause.SILENCE if each.worker_id in silent else None
 
     async def _reconcile(self) -> None:
-        """Reclaim; the first time this is what the worker finds at its start."""
+        """Reclaim orphans; the first call handles those that the worker finds at its start."""
         count = await self._reclaim()
         if self._first:
             self._first = False
@@ -279,7 +279,7 @@ def make_reaper(
     is_eased: Callable[[], bool],
     counters: Counters,
 ) -> Reaper:
-    """Return the duty, which shares its looks, and closes what is past its deadline."""
+    """Return the duty, which shares scans with other workers, and closes overdue attempts."""
     return Reaper(
         owner,
         store,
@@ -292,7 +292,7 @@ def make_reaper(
 
 
 def _add_begun(gone: WorkerSeen, cause: DeathCause) -> WorkerSeen:
-    """Return it with what its lock file says of its attempts, once it can no longer be written."""
+    """Return it with its lock file's note of begun attempts, once it can no longer be written."""
     if cause is not DeathCause.LOCK_FILE:
         return gone
     begun = lockfile.read_begun(gone.lock_path, gone.lock_device, gone.lock_inode)

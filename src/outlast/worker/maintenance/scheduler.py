@@ -1,9 +1,9 @@
-"""Fires schedules that are due, and says which ones this worker's code declares.
+"""Fires due schedules, and declares the schedules of this worker's code.
 
-Every worker does this for all schedules that were put at run time, and for those of the code that
-it declares itself: so a live worker declares what is fired. Which worker is first does not matter,
-since a firing is a compare-and-set (``store.schedules``). A peek or look of the reaper's shows
-when the next one is due; until then nothing is asked.
+Every worker fires all schedules that were put at run time, and the code's schedules that it
+declares itself: so a fired schedule of the code is declared by a live worker. It does not matter
+which worker is first, since a firing is a compare-and-set (``store.schedules``). The reaper's peeks
+and scans show when the next schedule is due; until then no statement is sent.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ from outlast.worker.base import Owner
 from outlast.worker.maintenance.firing import firing_of
 from outlast.worker.service import Nudge
 
-DECLARE_SECONDS = DECLARED_SECONDS / 3  # between two times that the code's schedules are declared
-HELD_SECONDS = 1.0  # the same, where another transaction held one of them
-SPREAD_SECONDS = 0.01  # workers that wake for one tick do so within this time of each other
-WAIT_SECONDS = 1.0  # for a lease that is trusted
-TELL_AGAIN_SECONDS = 60.0  # of a schedule that cannot be fired
+DECLARE_SECONDS = DECLARED_SECONDS / 3  # between two declarations of the code's schedules
+HELD_SECONDS = 1.0  # the same, if another transaction held one of them
+SPREAD_SECONDS = 0.01  # within which workers wake for the same tick
+WAIT_SECONDS = 1.0  # for a trusted lease
+TELL_AGAIN_SECONDS = 60.0  # between two reports of a schedule that cannot be fired
 _BAD = (ConfigError, msgspec.MsgspecError, ValueError, ArithmeticError, RecursionError)
 
 
 class Scheduler:
-    """The duty that fires. ``declared`` returns the schedules of the code; ``nudge`` lets it run
-    before its time."""
+    """The duty that fires schedules. ``declared`` returns those of the code; ``nudge`` lets the
+    duty run before its time."""
 
     name = "scheduler"
 
@@ -66,23 +66,23 @@ class Scheduler:
         self._clock = clock
         self._due_at = math.inf  # on the boot clock
         self._declare_at = 0.0
-        self._declared: list[NewSchedule] = []  # last
-        self._versions: dict[str, str] = {}  # of these
+        self._declared: list[NewSchedule] = []  # the last ones
+        self._versions: dict[str, str] = {}  # of these, by name
         self._answers: dict[str, Put] = {}
         self._told = _Told(clock)
 
     def take_look(self, look: Snapshot | Peek) -> None:
-        """Note when a schedule is due, and wait no longer than that."""
+        """Note when the next schedule is due, and wait no longer than that."""
         self._due_at = math.inf if look.next_tick is None else self._at(look.next_tick)
         if look.next_tick is not None:
             self._nudge.give()
 
     async def run_once(self) -> float | None:
-        """Fire what is due, and declare; return the seconds until there is something to do."""
+        """Fire due schedules, and declare the code's; return the seconds until the next run."""
         if not self._owner.may_begin():
             return WAIT_SECONDS
         if self._clock.boot() >= self._due_at:
-            self._due_at = math.inf  # unless this finds a later one, the next look says
+            self._due_at = math.inf  # unless this run finds a later one, the next scan sets it
             await self._fire_due()
         await self._declare()
         return self._pause()
@@ -95,7 +95,7 @@ class Scheduler:
         until = min(self._due_at, self._declare_at if self._versions else math.inf)
         return None if until == math.inf else max(0.001, until - self._clock.boot())
 
-    # -- what the code declares ----------------------------------------------------------------
+    # -- declared schedules --------------------------------------------------------------------
 
     async def _declare(self) -> None:
         declared = self._find_declared()
@@ -112,7 +112,7 @@ class Scheduler:
         self._declare_at = self._clock.boot() + (HELD_SECONDS if is_held else DECLARE_SECONDS)
 
     async def _put(self, declared: Sequence[NewSchedule]) -> list[tuple[NewSchedule, Put]]:
-        """Declare in one commit, or one by one where the store refuses one of them."""
+        """Declare in one commit, or one by one if the store refuses one of them."""
         if not declared:
             return []
         try:
@@ -127,15 +127,16 @@ class Scheduler:
     def _tell_declared(self, name: str, answer: Put) -> None:
         before, self._answers[name] = self._answers.get(name), answer
         if answer in {Put.CREATED, Put.CHANGED}:
-            self._due_at = self._clock.boot()  # to be planned
+            self._due_at = self._clock.boot()  # a new schedule has to be planned
             emit("schedule_declared", schedule=name, what=answer.value)
         elif answer is not before and answer is not Put.SAME:
             emit("schedule_not_declared", schedule=name, reason=answer.value)
 
-    # -- what is due ---------------------------------------------------------------------------
+    # -- due schedules -------------------------------------------------------------------------
 
     async def _fire_due(self) -> None:
-        """Fire all that is due, page by page; what falls due meanwhile is for the next run."""
+        """Fire all due schedules, page by page; those that fall due meanwhile wait for the next
+        run."""
         page = await self._store.due_schedules(DUE_MAX, FIRST_PAGE)
         until = page.now
         await self._fire_page(page)
@@ -152,7 +153,7 @@ class Scheduler:
     async def _fire_page(self, page: DueSchedules) -> None:
         firings: list[tuple[DueSchedule, Firing]] = []
         for each in filter(self._is_ours, page.schedules):
-            await asyncio.sleep(0)  # after an outage one may have hundreds of ticks to count
+            await asyncio.sleep(0)  # after an outage a schedule may have hundreds of ticks to count
             if (planned := self._decide(each, page.now)) is not None:
                 firings.append((each, planned))
         for part in split(firings, _weigh):
@@ -173,7 +174,7 @@ class Scheduler:
     def _decide(self, due: DueSchedule, now: float) -> Firing | None:
         try:
             return firing_of(due, now)
-        except _BAD as error:  # as of a later release; one that can read it may be there
+        except _BAD as error:  # perhaps of a later release: another worker may be able to read it
             self._tell_failed(due.name, error)
             return None
 
@@ -184,7 +185,7 @@ class Scheduler:
     async def _fire(
         self, firings: Sequence[tuple[DueSchedule, Firing]]
     ) -> list[tuple[DueSchedule, Firing, FireAnswer]]:
-        """Fire in one commit, in halves where the store refuses something of it."""
+        """Fire in one commit, or in halves if the store refuses a part of it."""
         if not firings:
             return []
         try:
@@ -222,15 +223,15 @@ class Scheduler:
 
 
 class _Told:
-    """What was told of which schedule in the last minute, and how often it has happened since."""
+    """The events about each schedule in the last minute, and how often each has recurred since."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._again: dict[tuple[str, str], tuple[float, int]] = {}  # when to tell it again
+        self._again: dict[tuple[str, str], tuple[float, int]] = {}  # next report at, recurrences
         self._clean_at = 0.0
 
     def count(self, what: tuple[str, str]) -> int:
-        """Return how often it has happened since it was told, with this time; 0: tell it later."""
+        """Count one more; return the number to report, or 0 if it was reported a moment ago."""
         now = self._clock.boot()
         if now >= self._clean_at:
             old = now - TELL_AGAIN_SECONDS

@@ -1,9 +1,9 @@
-"""Announces what waits unpublished: a messenger may lose any message.
+"""Announces jobs that wait unpublished: a messenger may lose any message.
 
 A message can be lost after the commit; a job can be stored by the user's own transaction, which
-publishes nothing, or fall due; a stream can be deleted. So the workers together look, once in
-a poll interval however many they are, at what has waited for a while, and publish it again.
-The store remains the truth: a message for a job that is gone is acknowledged and forgotten.
+publishes nothing, or fall due; a stream can be deleted. So the workers together, once in a poll
+interval however many they are, find jobs that have waited for a while and publish them again. The
+store remains the truth: a message for a job that is gone is acknowledged and forgotten.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from outlast.wakeup.messenger import Messenger
 from outlast.wakeup.notice import Notice, can_carry, notice_of
 
 GRACE_SECONDS = 1.0  # for the notice of the client that enqueued
-SWEEP_MAX = 100  # jobs of a task and queue in one sweep: the first of their line
-REPEAT_SECONDS = 5.0  # a job is announced again after twice this time, and each time in twice
-LOOK_SECONDS = 1.0  # at the health of the wake-up, and at what messages named without effect
+SWEEP_MAX = 100  # jobs per task and queue in one sweep: the first of their line
+REPEAT_SECONDS = 5.0  # announced again after twice this time, then each time after twice the last
+LOOK_SECONDS = 1.0  # between two checks of the wake-up's health, and of messages without a claim
 PAUSE_MIN, PAUSE_MAX = 0.01, 60.0
 RECLAIMED_MAX = 10_000  # jobs whose reasons are remembered until the next sweep
-TOLD_MAX = 10_000  # attempts that were told to run elsewhere and are remembered
+TOLD_MAX = 10_000  # remembered attempts that were reported to run elsewhere
 
 
 class Sweeper:
-    """The duty that publishes jobs that no worker has taken, or that were taken from dead ones."""
+    """The duty that publishes jobs that no worker has claimed, or whose worker is dead."""
 
     name = "sweeper"
 
@@ -45,7 +45,7 @@ class Sweeper:
         self._reclaimed: dict[int, str] = {}
 
     def note_reclaimed(self, job_id: int, reason: str) -> None:
-        """Note a job that was taken from a dead worker: announced by the next sweep, with why."""
+        """Note a job taken from a dead worker: the next sweep announces it, with the reason."""
         self._reclaimed[job_id] = reason
         if len(self._reclaimed) > RECLAIMED_MAX:  # while the messenger is away
             del self._reclaimed[next(iter(self._reclaimed))]
@@ -60,7 +60,7 @@ class Sweeper:
         return max(PAUSE_MIN, min(turn, due, PAUSE_MAX))
 
     async def sweep(self, grace: float) -> UnpublishedBatch:
-        """Announce what has waited for ``grace`` seconds; return what was found."""
+        """Announce jobs that have waited for ``grace`` seconds; return the found ones."""
         reclaimed, self._reclaimed = self._reclaimed, {}
         found = await self._store.waiting(grace, SWEEP_MAX)
         sound = filter(can_carry, found.jobs)
@@ -74,9 +74,9 @@ class Sweeper:
 
 
 def repeat_of(seconds: float) -> int:
-    """Return the ordinal of the announcement that is due after ``seconds`` of waiting: more
-    and more rarely, so that a long line costs the messenger little. All workers agree on it, and so
-    the messenger drops what several of them publish."""
+    """Return the ordinal of the announcement that is due after ``seconds`` of waiting.
+    Announcements become ever rarer, so that a long line costs the messenger little. All workers
+    compute the same ordinal, so the messenger drops the duplicates that several of them publish."""
     return 1 + int(math.log2(max(1.0, seconds / REPEAT_SECONDS)))
 
 
@@ -84,7 +84,7 @@ class Passed:
     """The duty that reports messages whose job another worker runs.
 
     It asks the store afterwards, for all of them at once, so that claims pay nothing for it. An
-    attempt is told once, however many messages name its job: anyone may have written them.
+    attempt is reported once, however many messages name its job: anyone may have written them.
     """
 
     name = "passed"
@@ -96,7 +96,7 @@ class Passed:
         self._told: dict[int, None] = {}
 
     async def run_once(self) -> float:
-        """Tell of each, where there are any."""
+        """Report each such message, if there are any."""
         passed = self._inbox.take_passed_over()
         if passed:
             for job_id, token, worker, number in await self._store.list_run_elsewhere(
@@ -123,7 +123,7 @@ class Passed:
 
 
 class WakeupTeller:
-    """The duty that writes to the worker's row whether its wake-ups come."""
+    """The duty that writes the health of the wake-ups to the worker's row."""
 
     name = "wakeup"
 
@@ -134,7 +134,7 @@ class WakeupTeller:
         self._told = (0, "")
 
     async def run_once(self) -> float:
-        """Write it, if it has changed."""
+        """Write the health, if it has changed."""
         me = self._me()
         now = me.worker_id, str(self._wakeup.health)
         if now != self._told and self._wakeup.health.known:

@@ -1,5 +1,5 @@
-"""What Kubernetes and other supervisors ask a worker over HTTP: ``outlast worker --probe-port``.
+"""Answers probes of Kubernetes and other supervisors over HTTP: ``outlast worker --probe-port``.
 
-server.py  answers on a thread of its own (``outlast.base.http_server``)
-vitals.py  how the worker is, from what it knows by itself: no probe asks the store
+server.py  answers on a separate thread (``outlast.base.http_server``)
+vitals.py  judges the worker's health from its own state: no probe asks the store
 """

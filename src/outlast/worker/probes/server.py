@@ -1,6 +1,7 @@
-"""Answers probes over HTTP, on a thread and a loop of its own: also while the worker's is stuck.
+"""Answers probes over HTTP, on a separate thread and loop: also while the worker's loop is stuck.
 
-Anyone who reaches the port can ask, by any name, and learns in one line how this worker is.
+Any client that reaches the port may ask, under any host name, and gets one line about the health of
+this worker.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ CLOSE_SECONDS = 5.0
 
 
 class ProbeServer:
-    """Answers on a socket that listens, which it closes at the end."""
+    """Answers on a listening socket, which it closes at the end."""
 
     def __init__(self, listening: socket.socket, vitals: Vitals, clock: Clock) -> None:
         self._socket = listening
@@ -45,9 +46,9 @@ class ProbeServer:
         self._started.wait(CLOSE_SECONDS)
 
     async def close(self) -> None:
-        """Response no more."""
+        """Stop answering."""
         if self._loop is not None:
-            with contextlib.suppress(RuntimeError):  # it has ended
+            with contextlib.suppress(RuntimeError):  # the loop has ended
                 self._loop.call_soon_threadsafe(self._stopped.set)
         await asyncio.to_thread(self._thread.join, CLOSE_SECONDS)
 
@@ -88,9 +89,9 @@ class ProbeServer:
 
 @contextlib.asynccontextmanager
 async def open_probes(settings: WorkerSettings, clock: Clock) -> AsyncIterator[Vitals]:
-    """Response probes for the length of a block, if the settings say where; yield what they tell.
+    """Answer probes for the length of a block, if the settings name a port; yield the vitals.
 
-    Raises ConfigError where the port cannot be used.
+    Raises ConfigError if the port cannot be used.
     """
     vitals = Vitals(clock)
     if settings.probe_port is None:

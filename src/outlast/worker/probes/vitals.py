@@ -1,8 +1,8 @@
-"""How a worker is, as its probes say it. No probe asks the store.
+"""Judges a worker's health for its probes. No probe asks the store.
 
-An outage of the database is no reason to restart a worker: it would cost it its attempts and mend
-nothing. So ``livez`` only asks whether this process can still do its work, and ``readyz`` whether
-it would take a job now.
+An outage of the database is no reason to restart a worker: a restart would cost its attempts and
+repair nothing. So ``livez`` only says whether this process can still do its work, and ``readyz``
+whether it would take a job now.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import NamedTuple
 from outlast.base.clock import Clock
 from outlast.worker.worker import Worker
 
-STUCK_SECONDS = 30.0  # without a turn, after which a loop is stuck
-TICK_SECONDS = 1.0  # between two looks at the loops
-TICKS_COUNTED = 2.0  # of a longer pause: what has held up this thread has held up the loops, too
+STUCK_SECONDS = 30.0  # without a turn: then a loop counts as stuck
+TICK_SECONDS = 1.0  # between two checks of the loops
+TICKS_COUNTED = 2.0  # of a longer pause: the loops were held up together with this thread
 
 
 class ProbeAnswer(NamedTuple):
@@ -27,10 +27,10 @@ class ProbeAnswer(NamedTuple):
 
 
 class TurnWatch:
-    """Whether a loop of this process turns: it is asked to call, again and again.
+    """Checks whether a loop of this process turns, by asking it to run a call again and again.
 
-    Seconds count as they pass for the thread that looks: on a machine that was suspended, and in a
-    process that was stopped for a while, no loop was stuck. ``ask`` lets the loop call.
+    Time counts as it passes for the checking thread: while a machine was suspended, or a process
+    was stopped for a while, no loop was stuck. ``ask`` passes a call to the loop.
     """
 
     def __init__(self, name: str, ask: Callable[[Callable[[], None]], object]) -> None:
@@ -40,7 +40,7 @@ class TurnWatch:
         self._silent = 0.0
 
     def look(self, seconds: float) -> None:
-        """Look once more, ``seconds`` after the last time."""
+        """Check again, ``seconds`` after the last time."""
         if self._waits:
             self._silent += min(seconds, TICKS_COUNTED * TICK_SECONDS)
             return
@@ -48,7 +48,7 @@ class TurnWatch:
         self._waits = True
         try:
             self._ask(self._note_turn)
-        except RuntimeError:  # it is closed: it does not turn any more
+        except RuntimeError:  # the loop is closed: it does not turn any more
             return
 
     def _note_turn(self) -> None:
@@ -56,7 +56,7 @@ class TurnWatch:
 
     @property
     def silent(self) -> float:
-        """For how many seconds it has not turned."""
+        """The seconds for which the loop has not turned."""
         return self._silent if self._waits else 0.0
 
 
@@ -65,7 +65,7 @@ def _never() -> bool:
 
 
 class Vitals:
-    """What probes say of one worker, from any thread. Made on the worker's loop, before it is."""
+    """Judges one worker for its probes, from any thread. Made on its loop, before the worker."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -74,27 +74,27 @@ class Vitals:
         self._worker: Worker | None = None
 
     def attach(self, worker: Worker, is_tether_lost: Callable[[], bool] = _never) -> None:
-        """Speak of this worker from now on."""
+        """Judge this worker from now on."""
         self._is_tether_lost = is_tether_lost
         self._watches.append(TurnWatch("heartbeat's thread", worker.heartbeat.call_soon))
         self._worker = worker
 
     def look(self, seconds: float) -> None:
-        """Look whether the loops turn, ``seconds`` after the last time."""
+        """Check whether the loops turn, ``seconds`` after the last time."""
         for watch in self._watches:
             watch.look(seconds)
 
     def judge_startup(self) -> ProbeAnswer:
-        """Whether the first runner was ready, once and for all."""
+        """Whether a runner was ever ready."""
         started = self._worker is not None and self._worker.pool.has_started
         return _answer_with("started", [] if started else ["no runner is ready yet"])
 
     def judge_readiness(self) -> ProbeAnswer:
-        """Whether it would take a job now."""
+        """Whether the worker would take a job now."""
         return _answer_with("ready", list(self._hindrances()))
 
     def judge_liveness(self) -> ProbeAnswer:
-        """Whether this process can do its work, as far as no store is needed for it."""
+        """Whether this process can do its work, apart from the store."""
         faults = [
             f"the {watch.name} has not turned for {watch.silent:.0f} s"
             for watch in self._watches

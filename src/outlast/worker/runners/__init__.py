@@ -1,22 +1,22 @@
-"""The processes that run attempts, as their worker sees them.
+"""Manages the processes that run attempts, on the worker's side.
 
-pool.py            puts the pool together, and takes what runners say
-supervisor.py      how many runners there are: their start, replacement and end
-starter.py         starts attempts: what may be claimed, what waits, what is sent where
-control.py         ends attempts, kills their runners, tells where attempts are
-processes.py       the processes of a runner or a command, as the kernel shows them
-state.py           what the pool keeps of one runner
-assignment.py      which runner takes which attempt
-process.py         one runner: spawned, spoken with, killed, its death understood
+pool.py            puts the pool together, and handles runners' frames
+supervisor.py      keeps the number of runners: their start, replacement and end
+starter.py         starts attempts: makes claim requests, lets attempts wait, sends them to runners
+control.py         ends attempts, kills their runners, shows where attempts are
+processes.py       lists the processes of a runner or a command
+state.py           the pool's notes on one runner
+assignment.py      decides which runner takes which attempt
+process.py         one runner: its start, messages, kill, and the evidence of its exit
 startup.py         watches runners until they have imported the application
-exits.py           from the way a runner ended to the outcome of each attempt in it
-watchdog.py        the limits of each attempt, and stops that are not obeyed
-responsiveness.py  whether a runner's event loop turns, and which attempt blocks it
+exits.py           turns the exit of a runner into the outcome of each attempt in it
+watchdog.py        enforces the limits of attempts, and kills those that ignore a stop
+responsiveness.py  checks whether a runner's event loop turns, and which attempt blocks it
 recycling.py       replaces a runner above max_rss or max_jobs_per_runner
 reload.py          replaces all runners when the application's code has changed
 memory.py          the kernel's counters: this worker's cgroup, and /proc
-tags.py            which tasks this worker may serve, by its tags
+tags.py            finds the tasks that this worker may serve, by its tags
 tether.py          the worker's end of the tether
-printed.py         whose the lines are that a runner wrote
-output.py          passes on what runners write, without waiting for its reader
+printed.py         finds the attempt that wrote each line of a runner's output
+output.py          passes on runners' output, without waiting for its reader
 """

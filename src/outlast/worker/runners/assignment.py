@@ -1,14 +1,15 @@
-"""Which runner takes what: ordinary attempts share the pool's runners, suspects get the spare one.
+"""Decides which runner takes which attempt.
 
-Plain functions have a runner to themselves, async tasks share. A cohort of suspects takes the idle
-runner that is ready beyond the pool's size, so that it waits for no other: the longest of jobs
-cannot starve it. That runner takes no other attempt until the cohort has ended, and no more than
-one cohort runs at a time. So does one plain function at a time where async tasks fill all runners:
-a stream of them, each of which ends at another moment, would leave none idle at any time.
+Ordinary attempts use the pool's runners: plain functions have a runner to themselves, async tasks
+share. A cohort of suspects takes the spare, the idle runner that is ready beyond the pool's size,
+so that it waits for no other attempt: even the longest job cannot starve it. That runner takes no
+other attempt until the cohort has ended, and at most one cohort runs at a time. One plain function
+at a time takes the spare in the same way if async tasks fill all runners: a stream of async tasks
+that end at different moments would never leave a runner idle.
 
-Where attempts end quickly, a runner that is full is given a *line* of more: they begin as slots
-come free, without a trip to the worker and back. They can be recalled, and a runner's death is none
-of their business.
+If attempts end quickly, a full runner gets a *line* of further attempts: they begin as slots come
+free, without a round trip to the worker. They can be recalled, and a runner's death does not affect
+them.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ Plan = dict[RunnerProcess, list[Running]]
 
 
 class Line(NamedTuple):
-    """How many attempts may wait in a runner that is full, if one has ended there ``since`` then,
-    on the boot clock."""
+    """The number of attempts that may wait in a full runner, if one has ended there after
+    ``since``, on the boot clock."""
 
     places: int
     since: float
@@ -48,7 +49,7 @@ class Assignment:
         self._cohort: RunnerProcess | None = None
 
     def active(self, runners: Sequence[RunnerProcess]) -> list[RunnerProcess]:
-        """Return those that take ordinary work: who is at work stays, a late one waits."""
+        """Return the runners that take ordinary work: busy ones stay, additional ones wait."""
         return self._fit(runners)[: self._size]
 
     def runner_of_suspects(self, runners: Sequence[RunnerProcess]) -> RunnerProcess | None:
@@ -66,9 +67,10 @@ class Assignment:
         *,
         spare: bool = False,
     ) -> list[ClaimRequest]:
-        """Return what fits: idle runners take anything, the others only what shares. ``alone`` and
-        ``shared`` more of each kind may wait for a place; of what shares no more than ``part``.
-        ``spare``: a plain function may take that runner where async tasks fill the others."""
+        """Return requests for what fits: idle runners take any attempt, the others only shared
+        ones. ``alone`` and ``shared`` more attempts of each kind may wait for a place, but at most
+        ``part`` shared ones are requested. ``spare``: a plain function may take that runner if
+        async tasks fill the others."""
         fit = self._fit(runners)
         active = fit[: self._size]
         own = _own(active)
@@ -88,12 +90,12 @@ class Assignment:
         return ordinary
 
     def count_idle(self, runners: Sequence[RunnerProcess]) -> int:
-        """Return how many plain functions may begin now."""
+        """Return the number of plain functions that may begin now."""
         return len(self._idle(self._fit(runners)))
 
     def _idle(self, fit: Sequence[RunnerProcess]) -> list[RunnerProcess]:
-        """Return the runners in which plain functions may begin: the idle ones; where async tasks
-        fill all, the spare."""
+        """Return the runners in which plain functions may begin: the idle ones or the spare, if
+        async tasks fill all the others."""
         active, spares = fit[: self._size], fit[self._size :]
         if _is_crowded(active):
             return [runner for runner in spares[:1] if not runner.tokens]
@@ -108,8 +110,9 @@ class Assignment:
         return sum(not runner.tokens for runner in active), sum(slots)
 
     def places_to_share(self, runners: Sequence[RunnerProcess], line: Line = NO_LINE) -> int:
-        """Return how many attempts could share a runner with others, idle runners included. A line
-        is filled once half of it is empty, so that many go together."""
+        """Return the number of attempts that could share a runner with others, idle runners
+        included. A line is filled once half of it is empty, so that many attempts are sent
+        together."""
         places = 0
         for runner in self.active(runners):
             if not runner.exclusive:
@@ -123,7 +126,7 @@ class Assignment:
         return runner.find_line(self._concurrency)
 
     def crowds_out(self, runners: Sequence[RunnerProcess]) -> bool:
-        """Whether async tasks leave no runner to plain functions: none is idle or runs one."""
+        """Whether async tasks leave no runner to plain functions: no runner is idle or runs one."""
         active = self.active(runners)
         return bool(_own(active)) and _is_crowded(active)
 
@@ -132,14 +135,14 @@ class Assignment:
         return any(runner.tokens for runner in self._fit(runners)[self._size :])
 
     def has_own_runner(self, runners: Sequence[RunnerProcess], task: str) -> bool | None:
-        """Whether attempts of this task have a runner to themselves; None: no runner knows it."""
+        """Whether attempts of this task have a runner to themselves; None if no runner knows it."""
         active = self.active(runners)
         if not any(task in runner.tasks for runner in active):
             return None
         return task in _own(active)
 
     def make_exclusive_request(self, runners: Sequence[RunnerProcess]) -> ClaimRequest | None:
-        """Return the request for one job that must have the worker to itself."""
+        """Return the request for one job that needs the whole worker."""
         tasks = {name for runner in self.active(runners) for name in runner.tasks}
         return ClaimRequest(sorted(tasks), 1, self._queues, ALONE_IN_WORKER) if tasks else None
 
@@ -149,7 +152,7 @@ class Assignment:
         attempts: Sequence[Running],
         line: Line = NO_LINE,
     ) -> Plan:
-        """Give attempts to runners, which hold their tokens from now on; some may fit nowhere."""
+        """Assign attempts to runners, which hold their tokens from now on; some may fit nowhere."""
         suspects = [each for each in attempts if each.claimed.solo == ALONE_IN_RUNNER]
         others = [each for each in attempts if each.claimed.solo != ALONE_IN_RUNNER]
         plan: Plan = {}
@@ -183,9 +186,9 @@ class Assignment:
         *,
         packed: bool,
     ) -> Sequence[Running]:
-        """Give attempts that share to the runners that know them, as far as these have less than
-        ``most``: to as few of them as can be, so that others stay idle for plain functions, or to
-        all alike. Return what fits nowhere."""
+        """Assign shared attempts to the runners that know them and have fewer than ``most``: to as
+        few runners as possible, so that others stay idle for plain functions, or evenly to all.
+        Return the attempts that fit nowhere."""
         open_ = [runner for runner in active if not runner.exclusive and len(runner.tokens) < most]
         if not open_ or not attempts:
             return attempts
@@ -194,7 +197,7 @@ class Assignment:
             return attempts[self._fill(plan, open_, attempts, most, packed=packed) :]
         rest: list[Running] = []
         for name, group in groupby(attempts, key=lambda each: each.claimed.task):
-            known = [runner for runner in open_ if name in runner.tasks]  # their releases differ
+            known = [runner for runner in open_ if name in runner.tasks]  # releases may differ
             its = list(group)
             rest += its[self._fill(plan, known, its, most, packed=packed) :]
         return rest
@@ -208,8 +211,8 @@ class Assignment:
         *,
         packed: bool,
     ) -> int:
-        """Give attempts to runners that know all of them: the fullest is filled first, or all get
-        as many as makes them equal. Return how many have a place: the first ones."""
+        """Assign attempts to runners that know all of them: the fullest runner first, or so that
+        all become equally full. Return how many of the first attempts have a place."""
         places = [most - len(runner.tokens) for runner in runners]
         order = sorted(range(len(runners)), key=places.__getitem__)  # the fullest first
         free = sum(places)
@@ -218,7 +221,7 @@ class Assignment:
         for number, at in enumerate(order):
             if packed:
                 shares[at] = min(places[at], left)
-            else:  # what leaves each of those behind it with as many places
+            else:  # leave each later runner as many free places
                 rest = -(-(free - left) // (len(order) - number))
                 shares[at] = max(0, places[at] - rest)
             free, left = free - places[at], left - shares[at]
@@ -262,10 +265,10 @@ class Assignment:
 
 
 def _is_crowded(active: Sequence[RunnerProcess]) -> bool:
-    """Whether async tasks fill all: none is idle, or runs a plain function."""
+    """Whether async tasks fill all runners: none is idle, or runs a plain function."""
     return bool(active) and all(each.tokens and not each.exclusive for each in active)
 
 
 def _own(active: Sequence[RunnerProcess]) -> set[str]:
-    """Return the tasks that have their runner to themselves."""
+    """Return the tasks that have a runner to themselves."""
     return {name for runner in active for name, alone in runner.tasks.items() if alone}

@@ -20,7 +20,7 @@ from outlast.worker.runners.starter import Prefetches
 from outlast.worker.runners.supervisor import RunnerSupervisor
 from outlast.worker.running import Running
 
-SHOW_LOOK_SECONDS = 0.05  # while stacks come
+SHOW_LOOK_SECONDS = 0.05  # between two checks while stacks come
 COMMAND = "The processes of its command:"
 SILENT = (
     "Its process has shown no stacks: it is stopped, or a call of the kernel does not return."
@@ -57,7 +57,7 @@ class RunnersControl:
 
     def stop(self, token: int, reason: str) -> None:
         """Take an attempt back if its code has not begun, else ask it to stop; the first reason
-        stays. At a limit it shows its stack first."""
+        stays. At a limit, request its stack first."""
         for prefetch in self._prefetches:
             if token in prefetch:
                 prefetch.stop(token, reason)
@@ -70,27 +70,27 @@ class RunnersControl:
         runner.send(Stop(token, reason))
 
     def recall(self, reason: str, which: Callable[[Claimed], bool] | None = None) -> bool:
-        """Take back the attempts whose code has not begun: all, or those. Return whether all
-        runners have answered."""
+        """Take back attempts whose code has not begun: all, or those that ``which`` selects. Return
+        whether all runners have answered."""
         for prefetch in self._prefetches:
             prefetch.give_back(reason, which)
         running, answered = self._ledger.running, True
         for runner in self._runners:
             unsure = running.keys() & (runner.tokens - runner.begun)
             asked = {token for token in unsure if which is None or which(running[token].claimed)}
-            if asked and not runner.gone:  # one that is gone begins nothing
+            if asked and not runner.gone:  # a dead runner begins no attempt
                 runner.recall(asked)
                 answered = False
         return answered
 
     async def find_stack(self, token: int) -> str:
-        """Return the stacks of an attempt's runner, its own first; of a command its processes."""
+        """Return the stacks of an attempt's runner, its own first; for a command, its processes."""
         running, runner = self._ledger.running.get(token), self.runner_of(token)
         if running is None:
             return ""
         if runner is None:
             return WAITS
-        if running.claimed.task == SHELL_TASK:  # its stacks show our own code, which only waits
+        if running.claimed.task == SHELL_TASK:  # its stacks only show Outlast's code, which waits
             return f"{COMMAND}\n\n{describe_session(runner.pid, leader=False)}"
         running.shown = None
         runner.send(ShowStack(token))
@@ -100,8 +100,8 @@ class RunnersControl:
         return stacks or f"{SILENT}\n\n{describe_session(runner.pid)}"
 
     async def _until_shown(self, running: Running, runner: RunnerProcess) -> None:
-        """Wait until its loop has answered, and its threads have: what comes is complete once it
-        does not grow any more. A loop that stands does not answer."""
+        """Wait until its loop and its threads have answered: the stacks are complete once they do
+        not grow any more. A blocked loop does not answer."""
         until, size = self._clock.boot() + SHOW_SECONDS_MAX, 0
         while not runner.gone and self._clock.boot() < until:
             await self._clock.sleep(SHOW_LOOK_SECONDS)
@@ -110,8 +110,7 @@ class RunnersControl:
                 return
 
     def end_all(self, reason: str, spare: Collection[int] = ()) -> None:
-        """Kill every runner that has work, unless it is only that of these attempts; give back
-        what waits for one."""
+        """Kill every runner with attempts other than ``spare``; give back waiting attempts."""
         for prefetch in self._prefetches:
             prefetch.give_back(reason)
         for runner in self._runners:
@@ -125,7 +124,7 @@ class RunnersControl:
         runner, running = self.runner_of(token), self._ledger.running.get(token)
         if runner is not None and running is not None:
             reason = running.stop_reason or "stop"
-            # its neighbours' lease stands, unless the worker trusts none (see exits.outcome_of)
+            # its neighbours stay leased, unless the worker trusts no lease (see exits.outcome_of)
             self._supervisor.kill(runner, SUPERSEDED if reason == "lease_lost" else reason)
 
     def kill_process(self, pid: int, reason: str) -> None:
@@ -135,13 +134,13 @@ class RunnersControl:
                 runner.kill(reason)
 
     def give_up(self, tokens: Collection[int]) -> None:
-        """Wait no longer for killed runners with these attempts."""
+        """Stop waiting for killed runners with these attempts."""
         self._supervisor.give_up(tokens)
 
-    # -- what the watchdog asks ----------------------------------------------------------------
+    # -- for the watchdog ----------------------------------------------------------------------
 
     def look_at_loops(self) -> None:
-        """Look whether the runners' event loops turn."""
+        """Check whether the runners' event loops turn."""
         self._monitor.look(self._runners)
 
     def responsiveness_of(self, token: int) -> Responsiveness | None:

@@ -1,12 +1,13 @@
 """Turns the exit of a runner into the end of each attempt that ran in it.
 
-Alone in its runner, the attempt is the culprit and is charged. With neighbours the culprit is not
-certain: all are bystanders, uncharged but counted as losses. All of them are suspects, or
-the one alone that the stack of the death names (model/suspects.py). What the worker killed itself
-ends by the reason of the kill, and its neighbours are released. A runner ignores the signals
-that ask a process to end; a runner whose user code re-enabled these signals and that one of them
-ended was interrupted from outside, or by its attempt: no attempt is charged, and each counts a
-loss, as where the application's lifespan has failed. During a drain that costs nothing.
+An attempt that was alone in its runner is the culprit and is charged. With neighbours the culprit
+is not certain: all are bystanders, uncharged but counted as losses. All of them are suspects, or
+only the one that the stack of the death names (model/suspects.py). An attempt whose runner the
+worker killed because of it ends with the reason of the kill, and its neighbours are released. A
+runner ignores the signals that ask a process to end. If its user code re-enabled these signals and
+one of them ended it, the runner was interrupted from outside, or by its attempt: no attempt is
+charged, and each counts a loss, as when the application's lifespan has failed. During a drain that
+costs nothing.
 """
 
 from __future__ import annotations
@@ -25,11 +26,11 @@ from outlast.worker.runners.responsiveness import UNANSWERED
 from outlast.worker.runners.startup import LIFESPAN
 from outlast.worker.running import Running
 
-SUPERSEDED = "superseded"  # why a runner is killed: one of its attempts is no longer current
+SUPERSEDED = "superseded"  # reason of a kill: an attempt in the runner is no longer current
 _DEAF = "it did not stop when asked"
 _ASKED_TO_END = {"SIGTERM", "SIGINT", "SIGHUP"}
-_FAULTS = {"SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL", "SIGABRT"}  # raised by what runs
-_OWN_DOING = {None, "bad_frame", MAX_RSS}  # kills, or none, of which the attempt is the cause
+_FAULTS = {"SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL", "SIGABRT"}  # raised by the running code
+_OWN_DOING = {None, "bad_frame", MAX_RSS}  # kills (None: no kill) that the attempt caused
 
 
 def outcome_of(
@@ -42,7 +43,7 @@ def outcome_of(
     trusted: bool,
     draining: bool,
 ) -> Outcome:
-    """Return how this attempt ended, given how its runner died."""
+    """Return how an attempt ended whose runner died in this way."""
     if killed_for == "lease_lost" or not trusted:
         return make_crash(CrashKind.LOST_LEASE, "the worker's lease ended", death, neighbours)
     if running.stop_reason is not None and killed_for is not None:
@@ -70,10 +71,10 @@ def outcome_of(
 
 
 def suspicions_of(attempts: Sequence[Running], death: Death) -> dict[int, Suspicion]:
-    """Return who is suspected of the death of the runner that these attempts were in.
+    """Return the suspects of the death of the runner that ran these attempts.
 
-    The stack of the current thread is evidence where a fault has raised the signal. Where a process
-    outside has asked the runner to end, no attempt is suspected that was not before.
+    The stack of the current thread is evidence if a fault raised the signal. If an outside process
+    asked the runner to end, no attempt becomes a suspect that was not one before.
     """
     if death.signal in _ASKED_TO_END:
         claims = [running.claimed for running in attempts]
@@ -87,7 +88,7 @@ def suspicions_of(attempts: Sequence[Running], death: Death) -> dict[int, Suspic
 
 
 def outcome_of_stop(running: Running, death: Death | None, neighbours: list[int]) -> Outcome:
-    """Return the end of an attempt that was told to stop and had to be ended."""
+    """Return the end of an attempt that was asked to stop and had to be killed."""
     reason = running.stop_reason or "drain"
     if reason in LIMITS:
         policy, kind = running.claimed.policy, CrashKind(reason)

@@ -1,8 +1,8 @@
-"""The kernel's data on memory: the counters of this worker's cgroup, and ``/proc``.
+"""Reads the kernel's data on memory: the counters of this worker's cgroup, and ``/proc``.
 
-When the kernel kills a process for want of memory, all that its parent sees is SIGKILL. The
-cgroup's count of such kills has then risen: evidence, not proof, since a worker, its runners and
-their children share one cgroup, and a pod or service may have others in it.
+When the kernel kills a process for want of memory, its parent only sees SIGKILL. The cgroup's count
+of such kills has then risen: evidence, not proof, since a worker, its runners and their children
+share one cgroup, and a pod or service may have other processes in it.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from outlast.base.clock import Clock
 from outlast.model.crash import MemoryEvidence
 from outlast.worker.runners.process import GROUP_EMPTY_SECONDS, Death
 
-WINDOW_SECONDS = GROUP_EMPTY_SECONDS + 5.0  # between the kernel's kill and the death being told
+WINDOW_SECONDS = GROUP_EMPTY_SECONDS + 5.0  # between the kernel's kill and the report of the death
 _ENDLESS = 2**62  # version 1 writes "no limit" as a number near 2**63
-_SESSION, _RSS = 3, 21  # in /proc/PID/stat, counted behind the name
+_SESSION, _RSS = 3, 21  # fields of /proc/PID/stat, counted after the name
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 class _Files(msgspec.Struct, frozen=True):
-    kills: tuple[str, ...]  # the first that is there; ".local" leaves out the groups below
+    kills: tuple[str, ...]  # the first that exists; ".local" leaves out the groups below
     limit: str
     peak: str
 
@@ -35,7 +35,7 @@ _V2 = _Files(("memory.events.local", "memory.events"), "memory.max", "memory.pea
 
 
 class Cgroup:
-    """A memory cgroup, of version 1 or 2. What cannot be read is None."""
+    """A memory cgroup, of version 1 or 2. Values that cannot be read are None."""
 
     def __init__(self, folder: Path, mount: Path, files: _Files) -> None:
         self.folder = folder
@@ -58,12 +58,12 @@ class Cgroup:
         return min((each for each in limits if each is not None and each < _ENDLESS), default=None)
 
     def peak(self) -> int | None:
-        """Return the most bytes that the cgroup has used at a time."""
+        """Return the peak of bytes that the cgroup has used."""
         return _first(self.folder / self._files.peak)
 
 
 def find_cgroup(proc: Path = Path("/proc")) -> Cgroup | None:
-    """Return the memory cgroup of this process; None where there is none that counts kills."""
+    """Return the memory cgroup of this process, or None if no cgroup counts kills."""
     paths = {}
     for line in _lines(proc / "self/cgroup"):
         number, _, rest = line.partition(":")
@@ -81,7 +81,7 @@ def find_cgroup(proc: Path = Path("/proc")) -> Cgroup | None:
 
 
 def _mounts(proc: Path) -> Iterator[tuple[str, str, Path]]:
-    """Yield what each mount of a memory hierarchy is, its root there, and its place here."""
+    """Yield the kind, the root and the local path of each mount of a memory hierarchy."""
     for line in _lines(proc / "self/mountinfo"):
         before, _, after = line.partition(" - ")
         kind, _, rest = after.partition(" ")
@@ -96,7 +96,7 @@ def _mounts(proc: Path) -> Iterator[tuple[str, str, Path]]:
 
 
 def _below(mount: Path, root: str, path: str) -> Path:
-    """Return the directory of a cgroup; the mount, in a container whose names differ."""
+    """Return the directory of a cgroup; in a container with other names, the mount itself."""
     rest = os.path.relpath(path, root)
     return mount if rest.startswith("..") or ".." in path else mount / rest
 
@@ -104,8 +104,8 @@ def _below(mount: Path, root: str, path: str) -> Path:
 class OomWatch:
     """Compares deaths by SIGKILL with the cgroup's count. One kill explains one death.
 
-    A death is told only when the runner's whole group is gone, so what counts is the rise since
-    the last look that is older than that may take.
+    A death is reported only when the runner's whole group is gone, so the rise is counted from the
+    last check that is older than that may take.
     """
 
     def __init__(self, cgroup: Cgroup | None, clock: Clock) -> None:
@@ -115,7 +115,7 @@ class OomWatch:
         self.look()
 
     def look(self) -> None:
-        """Note the count, to be called about each second."""
+        """Note the count; call it about once a second."""
         kills = None if self.cgroup is None else self.cgroup.kills()
         if kills is None:
             return
@@ -125,7 +125,7 @@ class OomWatch:
             self._looks.popleft()
 
     def explain(self, death: Death) -> MemoryEvidence | None:
-        """Return the evidence that the kernel has killed this one for want of memory, if any."""
+        """Return the evidence that the kernel killed this runner for want of memory, if any."""
         if self.cgroup is None or not self._looks or death.signal != "SIGKILL":
             return None
         before, after = self._looks[0][1], self.cgroup.kills()
@@ -170,7 +170,7 @@ def _stat(folder: Path) -> tuple[int, int]:
 
 def _lines(path: Path) -> list[str]:
     try:
-        return path.read_text("utf-8", "replace").split("\n")  # names may hold other separators
+        return path.read_text("utf-8", "replace").split("\n")  # names may contain other separators
     except OSError:
         return []
 

@@ -1,5 +1,7 @@
-"""Passes on what runners write, without ever waiting for the reader: as it comes, or, for a
-log that programs read, line by line."""
+"""Passes on what runners write, without ever waiting for the reader.
+
+Output is passed on as it comes or, for a log that programs read, line by line.
+"""
 
 from __future__ import annotations
 
@@ -21,10 +23,11 @@ QUEUE_BYTES_MAX = 8_000_000  # above that, output is dropped rather than waited 
 
 
 class Output:
-    """Copies runners' output to this process's stderr on a thread; drops when it is blocked.
+    """Copies runners' output to this process's stderr on a thread; drops it while stderr is
+    blocked.
 
     Attributes:
-        dropped: how many chunks did not fit.
+        dropped: the number of chunks that did not fit.
     """
 
     def __init__(self, fd: int | None = None) -> None:
@@ -45,7 +48,7 @@ class Output:
         self._queue.put(data)
 
     def close(self) -> None:
-        """Let the thread write what is queued and end; do not wait long for a blocked pipe."""
+        """Let the thread write the queued output and end; do not wait long for a blocked pipe."""
         self._queue.put(None)
         self._thread.join(CLOSE_SECONDS)
 
@@ -55,7 +58,7 @@ class Output:
 
 
 def write_all(fd: int, data: bytes) -> bool:
-    """Write everything, however long the reader takes; return False where there is none."""
+    """Write everything, however long the reader takes; return False if there is no reader."""
     rest = memoryview(data)
     while rest:
         try:
@@ -68,7 +71,7 @@ def write_all(fd: int, data: bytes) -> bool:
 
 
 class KeptOutput:
-    """Passes on what runners write, and hands what is known to be an attempt's to ``keep``."""
+    """Passes on runners' output, and hands output that is known to be an attempt's to ``keep``."""
 
     def __init__(
         self, write: Callable[[int, bytes, int | None], None], keep: Callable[[int, bytes], None]
@@ -84,9 +87,10 @@ class KeptOutput:
 
 
 class Lines:
-    """Cuts what runners write into lines, each attempt's own, for ``on_line(pid, text, job)``.
+    """Splits runners' output into lines, separately for each attempt, for ``on_line(pid, text,
+    job)``.
 
-    ``job_of`` returns which job a token is an attempt of.
+    ``job_of`` returns the job of a token.
     """
 
     def __init__(self, on_line: OnLine, job_of: Callable[[int], JobName | None]) -> None:

@@ -1,8 +1,8 @@
-"""Which attempt wrote each line of a runner's output, or that this is unknown.
+"""Finds the attempt that wrote each line of a runner's output, if that can be known.
 
-Bytes with a head (``runner/printing.py``) are of the attempt that it names. Bytes without one, as C
-code and child processes write them, are of the attempt that is alone in the runner; while several
-are, or none, the writer is unknown.
+Bytes with a head (``runner/printing.py``) belong to the attempt that it names. Bytes without a
+head, which C code and child processes write, belong to the attempt that is alone in the runner;
+with several attempts, or none, the writer is unknown.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ from outlast.runner.tail import LINE_BYTES_MAX, Tail
 
 _HEAD = re.compile(rb"\x1eoutlast (\d{1,19}) (\d{1,5})\x1f")
 _HEAD_START, _HEAD_MAX = b"\x1e", 40  # bytes
-OWN_LEAST = OUTPUT_LINES_MAX // 2  # lines of its own that a report keeps beside those of others
+OWN_LEAST = OUTPUT_LINES_MAX // 2  # its own lines that a report keeps beside those of others
 NOT_KNOWN = "outlast: it is not known which of the attempts in this runner wrote what follows:"
 
 
 class Printed:
-    """The output of one runner. ``tokens``: those that are in it now."""
+    """The output of one runner. ``tokens``: the attempts that are in it now."""
 
     def __init__(self, tokens: Callable[[], Collection[int]], clock: Clock) -> None:
         self._tokens = tokens
         self._clock = clock
-        self._unread = b""  # what may be the start of a head
-        self._piece: tuple[int, int] | None = None  # token, and bytes of its piece that are to come
+        self._unread = b""  # bytes that may be the start of a head
+        self._piece: tuple[int, int] | None = None  # token, and missing bytes of its piece
         self._own: dict[int, Tail] = {}
         self._shared: deque[tuple[float, bytes]] = deque(maxlen=OUTPUT_LINES_MAX)  # at, line
-        self._is_open = False  # the last of them has not ended
+        self._is_open = False  # whether the last of them is unfinished
         self.all = Tail()
 
     def take(self, data: bytes) -> Iterator[tuple[int | None, bytes]]:
-        """Take a chunk; yield its parts without their heads, each with whose it is, if known."""
+        """Take a chunk; yield its parts without their heads, each with its token, if known."""
         for named, text in self._parts(self._unread + data):
             token = self._find_writer(named)
             self.all.add(text)
@@ -47,7 +47,7 @@ class Printed:
             yield token, text
 
     def _add_shared(self, text: bytes) -> None:
-        """Keep lines; one that has come in two chunks is one: a secret may go over their border."""
+        """Keep lines; join a line that came in two chunks: a secret may cross their border."""
         now = self._clock.boot()
         first, *others = text.split(b"\n")
         if self._is_open and self._shared:
@@ -59,7 +59,7 @@ class Printed:
     def _find_writer(self, named: int | None) -> int | None:
         tokens = self._tokens()
         if named is not None:
-            return named if named in tokens else None  # a thread of an attempt that has ended
+            return named if named in tokens else None  # perhaps a thread of an ended attempt
         return next(iter(tokens)) if len(tokens) == 1 else None
 
     def _parts(self, data: bytes) -> Iterator[tuple[int | None, bytes]]:
@@ -90,8 +90,8 @@ class Printed:
                 at = start + 1
 
     def lines_of(self, token: int, since: float) -> list[str]:
-        """Return the last lines of an attempt that has begun at ``since``: its own, and then those
-        that may be its own."""
+        """Return the last lines of an attempt that began at ``since``: its own, then lines of
+        unknown writers that may be its own."""
         tail = self._own.get(token)
         own = [] if tail is None else tail.lines()
         shared = [line.decode(errors="replace") for at, line in self._shared if at >= since]
@@ -101,14 +101,13 @@ class Printed:
         return [*own[-(OUTPUT_LINES_MAX - 1 - len(kept)) :], NOT_KNOWN, *kept]
 
     def forget(self, tokens: Collection[int]) -> list[int]:
-        """Forget what attempts have written that have ended; return those whose last line has not
-        ended."""
+        """Forget the output of ended attempts; return those whose last line is unfinished."""
         if not self._own:
             return []
         gone = [(token, self._own.pop(token, None)) for token in tokens]
         return [token for token, tail in gone if tail is not None and tail.partial]
 
     def unfinished(self) -> list[int | None]:
-        """Return those whose last line has not ended."""
+        """Return the writers whose last line is unfinished."""
         own = [token for token, tail in self._own.items() if tail.partial]
         return [*own, None] if self.all.partial and not own else [*own]

@@ -1,7 +1,7 @@
-"""One runner, as its worker sees it: start, messages, kill, and the evidence of its exit.
+"""Runs one runner for its worker: its start, messages, kill, and the evidence of its exit.
 
 A death is reported only when nothing of the runner is left: the process was waited for, its session
-is empty, and every frame and line that it had written was read.
+is empty, and all its frames and output were read.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ from outlast.worker.runners.state import RunnerState
 GROUP_EMPTY_SECONDS = 10.0
 DRAIN_PIPES_SECONDS = 0.5
 STACKS_SECONDS = 0.2
-STACKS_BYTES_MAX = 4 * TEXT_MAX  # kept until it is known which of them are to be shown
+STACKS_BYTES_MAX = 4 * TEXT_MAX  # kept until it is known which stacks to show
 FEW = 2  # attempts in a frame
 QUIT_SECONDS = 3.0  # for a runner's lifespan to end
-OOM_SCORE_ABOVE = 500  # its worker's
+OOM_SCORE_ABOVE = 500  # above its worker's
 OOM_SCORE_MAX = 1000
 READ_BYTES = 1 << 16
 
@@ -69,32 +69,32 @@ class Death(msgspec.Struct, frozen=True):
 
 
 class RunnerOwner(Protocol):
-    """What hears of a runner."""
+    """Receives the frames and the death of a runner."""
 
     def take_frames(self, runner: RunnerProcess, frames: Iterable[ToWorker]) -> None:
-        """Do what frames that came together ask for, one after the other. Raises for one that
-        cannot be read or obeyed: the runner is killed."""
+        """Obey frames that came together, one after the other. Raises for a frame that cannot be
+        read or obeyed: the runner is then killed."""
         ...
 
     def take_death(self, runner: RunnerProcess, death: Death) -> None:
-        """Take note that it is gone."""
+        """Note that the runner is gone."""
         ...
 
     def fail(self, error: BaseException) -> None:
-        """Take note that its death could not be told: its attempts would be held forever."""
+        """Note that its death could not be reported: its attempts would be held forever."""
         ...
 
 
 class OutputSink(Protocol):
-    """Where what runners write is passed on."""
+    """Receives runners' output."""
 
     def write(self, pid: int, data: bytes, token: int | None = None) -> None:
-        """Pass on a chunk of the output of the runner with this pid, ``token``'s if known."""
+        """Take a chunk of output of the runner with this pid; ``token``: its writer, if known."""
         ...
 
 
 class _Frames(asyncio.Protocol):
-    """Hands on what comes on the socket; ``ended`` is set at its end."""
+    """Passes on the data from the socket; ``ended`` is set at its end."""
 
     def __init__(self, sink: Callable[[bytes], None]) -> None:
         self._sink = sink
@@ -108,7 +108,7 @@ class _Frames(asyncio.Protocol):
 
 
 class RunnerProcess(RunnerState):
-    """A child process that runs attempts. ``pid`` is also its process group and its session."""
+    """A child process that runs attempts. ``pid`` is also the id of its group and its session."""
 
     def __init__(
         self,
@@ -135,8 +135,8 @@ class RunnerProcess(RunnerState):
         self._printed = Printed(lambda: self.tokens, clock)
 
     async def start(self) -> None:
-        """Spawn the process and listen to it. Raises OSError, or RuntimeError where no
-        thread can be had, if it cannot be spawned; nothing of it is left then."""
+        """Spawn the process and listen to it. Raises OSError, or RuntimeError if no thread can be
+        started; then no process is left."""
         ours, theirs = socket.socketpair()
         stacks_read, stacks_write = os.pipe()
         output_read, output_write = os.pipe()
@@ -158,7 +158,7 @@ class RunnerProcess(RunnerState):
         try:
             await self._listen(ours)
             self._wait_on_thread()
-        except BaseException:  # no thread can be had: nothing would wait for this process
+        except BaseException:  # without a thread nothing would wait for this process
             self._abandon(ours)
             raise
 
@@ -171,17 +171,17 @@ class RunnerProcess(RunnerState):
 
     @property
     def gone(self) -> bool:
-        """Whether it has died or hung up, also while its death is not told yet: what is sent to
-        it now is never read."""
+        """Whether the process has died or hung up, and so reads no more frames, even if its death
+        is not reported yet."""
         hung_up = self._transport is None or self._transport.is_closing()
         return hung_up or self._ending is not None
 
     def send(self, frame: ToRunner) -> None:
-        """Send a frame, with the loop's next turn; one to a dead runner goes nowhere.
+        """Send a frame, with the loop's next turn; frames to a dead runner are dropped.
 
-        Not at once: waking the runner takes the processor from the worker, which has to ask
-        the store first. But a few attempts are all that there was: nothing is asked next, and
-        they go at once. Raises FrameError for one that is too large.
+        Not at once: waking the runner takes the processor from the worker, which has to send its
+        request to the store first. But a frame of only a few attempts goes at once: there were no
+        more jobs, so no request follows. Raises FrameError for a frame that is too large.
         """
         if self._transport is not None and not self._transport.is_closing():
             self._unsent.append(pack(frame))
@@ -196,7 +196,7 @@ class RunnerProcess(RunnerState):
             self._transport.write(data)
 
     def recall(self, tokens: Collection[int]) -> None:
-        """Ask once for those of these attempts whose code has not begun. A blocked loop does not
+        """Recall, once, those of these attempts whose code has not begun. A blocked loop does not
         delay the answer."""
         if new := self.note_recalling(tokens):
             self.send(Recall(new))
@@ -207,15 +207,16 @@ class RunnerProcess(RunnerState):
 
     def kill(self, reason: str | None = None) -> None:
         """Kill the runner and its process group, unless it has died already. Other groups of its
-        session follow as its death is told."""
+        session follow before its death is reported."""
         if self._ending is None:
             self.doom(reason)
             kill_group(self.pid)
 
     def ask_stacks(self) -> None:
-        """Ask for the stacks of all threads: ``faulthandler`` obeys also while C holds the GIL.
+        """Request the stacks of all threads: ``faulthandler`` obeys also while C code holds the
+        GIL.
 
-        They come in place of older ones.
+        They replace older ones.
         """
         now = self._clock.boot()
         if self._ending is None and now - self._asked_at >= STACKS_SECONDS:
@@ -225,7 +226,7 @@ class RunnerProcess(RunnerState):
                 os.kill(self.pid, STACKS_SIGNAL)
 
     def stacks(self) -> str:
-        """Return the stacks that have come, also those that the loop has not read yet."""
+        """Return the stacks that have come, including those that the loop has not read yet."""
         self._stacks_pipe.drain()
         return self._stacks.decode(errors="replace")
 
@@ -235,7 +236,7 @@ class RunnerProcess(RunnerState):
         self.kill()
 
     async def ask_for_stacks(self) -> str:
-        """Return the stacks of all threads; a process that is gone, or stopped, says nothing."""
+        """Return the stacks of all threads; "" if the process is gone or stopped."""
         self.ask_stacks()
         await self._clock.sleep(STACKS_SECONDS)
         return self.stacks()
@@ -255,11 +256,11 @@ class RunnerProcess(RunnerState):
     def _raise_oom_score(self) -> None:
         """Let the kernel, when memory runs out, kill the runner before its worker.
 
-        The worker sees to that, as a runner that still loads its interpreter is one already: while
-        the memory of the first that was killed is not free yet, the kernel kills once more.
+        The worker sets the score, since even a runner that still loads its interpreter needs it:
+        while the memory of the first killed process is not free yet, the kernel kills another one.
         """
         score = Path(f"/proc/{self.pid}/oom_score_adj")
-        with contextlib.suppress(OSError, ValueError):  # not Linux; or it has died already
+        with contextlib.suppress(OSError, ValueError):  # not Linux, or the process has died already
             inherited = int(score.read_text())
             score.write_text(str(min(OOM_SCORE_MAX, inherited + OOM_SCORE_ABOVE)))
 
@@ -270,12 +271,12 @@ class RunnerProcess(RunnerState):
         self._transport.write(pack(Configure(self._settings)))
 
     def _on_data(self, data: bytes) -> None:
-        self._output.drain()  # what was written before a frame is read before it
+        self._output.drain()  # read output that was written before a frame before the frame
         if self._complaint is not None:
             return
         try:
             self._owner.take_frames(self, self._unpacker.feed(data))
-        except Exception as error:  # a frame that cannot be read, or not be obeyed
+        except Exception as error:  # a frame that cannot be read or obeyed
             self._complaint = text_of(error) if isinstance(error, FrameError) else repr(error)
             emit("frame_rejected", pid=self.pid, error=self._complaint)
             self.kill("bad_frame")
@@ -289,15 +290,15 @@ class RunnerProcess(RunnerState):
             self._sink.write(self.pid, text, token)
 
     def lines_of(self, token: int, since: float) -> list[str]:
-        """Return the last lines that an attempt has written, which has begun at ``since``."""
+        """Return the last lines of an attempt that began at ``since``."""
         return self._printed.lines_of(token, since)
 
     def forget(self, tokens: Collection[int]) -> None:
-        """Forget what these attempts have written: they have ended."""
+        """Forget the output of these attempts, which have ended."""
         for token in self._printed.forget(tokens):
             self._sink.write(
                 self.pid, b"\n", token
-            )  # what others write begins on a line of its own
+            )  # the output of other writers begins on a new line
 
     def _wait_on_thread(self) -> None:
         loop = asyncio.get_running_loop()
@@ -312,13 +313,13 @@ class RunnerProcess(RunnerState):
         threading.Thread(target=wait, name=f"outlast-wait-{self.pid}", daemon=True).start()
 
     def _wait_for_exit(self) -> tuple[int | None, Any]:
-        """Return status and usage of the process that has ended; None where they cannot be had, as
-        when something else in this process has waited for it. That is a death all the same."""
+        """Return status and usage of the ended process, or None if they are lost, for example
+        because other code in this process has waited for it. That is a death all the same."""
         try:
             _, status, usage = os.wait4(self.pid, 0)
         except OSError as error:
             emit("runner_not_waited_for", pid=self.pid, error=text_of(error))
-            self._process.returncode = 0  # or Popen would wait for it, too
+            self._process.returncode = 0  # else Popen would wait for it, too
             return None, None
         self._process.returncode = os.waitstatus_to_exitcode(status)
         return status, usage
@@ -338,7 +339,7 @@ class RunnerProcess(RunnerState):
                 for each in (self._frames, self._stacks_pipe, self._output):
                     await each.ended.wait()
         except TimeoutError:
-            pass  # an escaped child holds a pipe open: what it writes is not ours
+            pass  # an escaped child holds a pipe open: its output does not matter
         death = self._death(status, usage)
         if self._transport is not None:
             self._transport.close()
@@ -349,7 +350,7 @@ class RunnerProcess(RunnerState):
     async def _empty_session(self) -> None:
         deadline = self._clock.boot() + GROUP_EMPTY_SECONDS
         while (groups := self._groups()) is None or groups:
-            if self._clock.boot() >= deadline:  # killed as they are, they run none of our code
+            if self._clock.boot() >= deadline:  # the killed processes run no more user code
                 emit("runner_unkillable", pid=self.pid, attempts=len(self.tokens))
                 return
             for pgid in groups or ():
@@ -357,8 +358,8 @@ class RunnerProcess(RunnerState):
             await self._clock.sleep(0.01)
 
     def _groups(self) -> set[int] | None:
-        """Return the groups of its session that have a process left; None if that cannot be seen,
-        as while this process has no descriptor to look with."""
+        """Return the groups of its session that have a process left; None if that cannot be read,
+        for example while this process has no free descriptor."""
         try:
             return groups_of({self.pid})
         except OSError:
@@ -382,10 +383,10 @@ class RunnerProcess(RunnerState):
 
 
 class Pipe:
-    """Hands what comes out of a pipe to ``sink``; ``ended`` is set at its end. Owns ``fd``.
+    """Passes the data of a pipe to ``sink``; ``ended`` is set at its end. Owns ``fd``.
 
-    No transport of the loop reads it: uvloop's closes the number once more than it was opened,
-    and in a process with threads that number may be another's by then.
+    No transport of the loop reads the pipe: uvloop's transport closes the descriptor once too
+    often, and in a process with threads that number may belong to another file by then.
     """
 
     def __init__(self, fd: int, sink: Callable[[bytes], None]) -> None:
@@ -397,7 +398,7 @@ class Pipe:
         self._loop.add_reader(fd, self._read, READ_BYTES)
 
     def drain(self) -> None:
-        """Take what is there now, and no more: a writer without end must not hold up the loop."""
+        """Read only the data that is there now: an endless writer must not hold up the loop."""
         if self._fd >= 0:
             waiting = fcntl.ioctl(self._fd, termios.FIONREAD, bytes(4))
             if size := int.from_bytes(waiting, sys.byteorder):
@@ -416,7 +417,7 @@ class Pipe:
             self.close()
 
     def close(self) -> None:
-        """Close it. Safe to call twice."""
+        """Close the pipe. Safe to call twice."""
         fd, self._fd = self._fd, -1
         if fd >= 0:
             self._loop.remove_reader(fd)

@@ -1,5 +1,7 @@
-"""The processes of one session, as the kernel shows them: of a command that runs as a job, or of a
-runner that shows no stacks."""
+"""Lists the processes of a session.
+
+The session is that of a command that runs as a job, or of a runner that shows no stacks.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ from typing import NamedTuple
 
 from outlast.base.text import line
 
-PROCESSES_MAX = 50  # that are told
+PROCESSES_MAX = 50  # listed
 COMMAND_MAX = 200  # characters of a command
 STATES = {
     "R": "running",
@@ -24,7 +26,7 @@ UNSEEN = "its processes cannot be seen on this system"
 
 
 class Process(NamedTuple):
-    """One process, as it was at the look."""
+    """One process at the time of reading."""
 
     pid: int
     parent: int
@@ -33,7 +35,7 @@ class Process(NamedTuple):
 
 
 def describe_session(session: int, *, leader: bool = True) -> str:
-    """Return the processes of a session as a tree, a line each; ``leader``: with its first."""
+    """Return the processes of a session as a tree, a line each; ``leader``: include its leader."""
     try:
         names = [name for name in os.listdir("/proc") if name.isdigit()]
     except OSError:  # not Linux
@@ -46,7 +48,7 @@ def describe_session(session: int, *, leader: bool = True) -> str:
 
 
 def _look(pid: str, session: int) -> Process | None:
-    """Return a process if it is of the session; None also where it has gone, or is not ours."""
+    """Return a process if it belongs to the session; None also if it is gone, or another user's."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             head, _, rest = file.read().rpartition(b")")

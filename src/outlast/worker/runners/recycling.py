@@ -1,10 +1,10 @@
-"""When a runner is replaced: after a number of attempts, or above an amount of memory.
+"""Decides when a runner is replaced: after a number of attempts, or above an amount of memory.
 
-Above a limit a runner *retires*: it takes no more attempts, the spare steps in, and it leaves
-once it is empty. A long job does not hold its replacement up, since only runners that take work
-count for the pool's size. Far above the limit of memory it is killed. Memory that an attempt leaves
-behind is not the next one's: the runner is weighed as an attempt ends, and who has left it since it
-was last light counts as a neighbour of those that are killed with it.
+Above a limit a runner *retires*: it takes no more attempts, the spare steps in, and it leaves once
+it is empty. A long job does not delay its replacement, since only runners that take work count for
+the pool's size. Far above the memory limit it is killed. The next attempt is not blamed for memory
+that an earlier one leaves behind: the runner is weighed as each attempt ends, and attempts that
+have left it since it was last light count as neighbours of those that are killed with it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from outlast.worker.runners.process import QUIT_SECONDS, Death, RunnerProcess
 MAX_RSS, MAX_JOBS = "max_rss", "max_jobs_per_runner"  # why a runner was recycled or killed
 LOOK_SECONDS = 1.0
 FAR_ABOVE = 1.5  # times max_rss: it is killed
-RETIRING_PER_RUNNER = 2  # above that many retiring ones, due runners go on taking work
+RETIRING_PER_RUNNER = 2  # above that many retiring ones, due runners continue to take work
 
 
 class Recycling:
@@ -48,18 +48,18 @@ class Recycling:
 
     @property
     def has_limits(self) -> bool:
-        """Whether runners are replaced by what they have run: each attempt counts there alone."""
+        """Whether limits replace runners by what they have run: then each attempt counts."""
         return self._max_rss is not None or self._max_jobs is not None
 
     def is_missing_one(self, runners: Sequence[RunnerProcess], beside: int = 0) -> bool:
-        """Whether another runner has to be started: only those that take work count, and as many as
-        are wanted ``beside`` the pool's size and its spare."""
+        """Whether another runner has to be started. Only runners that take work count; the wanted
+        number is the pool's size, its spare and ``beside``."""
         return sum(each.retiring is None for each in runners) < self._size + 1 + beside
 
     async def look(
         self, runners: Sequence[RunnerProcess], kill: Callable[[RunnerProcess, str], None]
     ) -> float | None:
-        """Look at counters and memory, once a second; return the seconds until the next look."""
+        """Check counters and memory, once a second; return the seconds until the next check."""
         if self._oom.cgroup is None and self._max_rss is None and self._max_jobs is None:
             return None
         if self._clock.boot() >= self._next_look_at:
@@ -86,8 +86,9 @@ class Recycling:
                 kill(runner, MAX_RSS)
 
     def note_left(self, runner: RunnerProcess, jobs: Collection[int]) -> bool:
-        """Weigh a runner that these jobs have left; return whether it is above the limit. Its own
-        process alone, since that is one small file: its children wait for the look."""
+        """Weigh a runner that these jobs have left; return whether it is above the limit. Only its
+        own process is weighed, since that is one small file: its children wait for the next
+        check."""
         if self._max_rss is None:
             return False
         runner.left_by.update(jobs)
@@ -95,10 +96,11 @@ class Recycling:
         return runner.rss > self._max_rss
 
     def retire(self, runners: Sequence[RunnerProcess]) -> bool:
-        """Retire runners that are due for recycling; return whether any was.
+        """Retire runners that are due for recycling; return whether any was due.
 
-        For its attempts a runner retires only when a spare is ready, so that there is always
-        one to take work; one that has run nothing yet is not due, however large it is.
+        A runner retires for its number of attempts only when a spare is ready, so that there is
+        always a runner to take work. A runner that has run nothing yet is not due, however large it
+        is.
         """
         if self._max_rss is None and self._max_jobs is None:
             return False
@@ -115,7 +117,7 @@ class Recycling:
         if runner.retiring or not runner.taken:
             return None
         if runner.tokens and retiring >= RETIRING_PER_RUNNER * self._size:
-            return None  # an empty one leaves at once
+            return None  # an empty runner leaves at once
         if self._max_rss is not None and runner.rss > self._max_rss:
             return MAX_RSS
         if self._max_jobs is not None and runner.taken >= self._max_jobs:
@@ -136,7 +138,7 @@ class Recycling:
             runner.quit()
 
     def _end_late(self, runner: RunnerProcess, kill: Callable[[RunnerProcess, str], None]) -> None:
-        """Kill one that was asked to leave and does not."""
+        """Kill a runner that was asked to leave and does not."""
         if runner.quit_at is not None and self._clock.boot() - runner.quit_at >= QUIT_SECONDS:
             kill(runner, "recycled")
 
@@ -151,7 +153,7 @@ class Recycling:
         )
 
     def explain(self, runner: RunnerProcess, death: Death) -> MemoryEvidence | None:
-        """Return what there is to say of memory about this death."""
+        """Return the evidence about memory for this death, if any."""
         if runner.kill_reason == MAX_RSS and self._max_rss is not None:
             return MemoryEvidence(source=MAX_RSS, rss_bytes=runner.rss, limit_bytes=self._max_rss)
         return self._oom.explain(death) if runner.kill_reason is None else None

@@ -1,10 +1,10 @@
-"""``outlast worker --reload``: code of the application has changed, so its runners are replaced.
+"""Replaces the runners when the application's code has changed: ``outlast worker --reload``.
 
-Only runners import the application, so the worker itself goes on, with its lease, its row and its
-connections. At a change each runner takes no more attempts; one without work leaves at once. What
-runs has ``ATTEMPT_SECONDS`` to end, is asked to stop (as in a drain), and then killed with its
-runner: released, uncharged, to run again in the new code. The first new runner is on trial: where
-it cannot start, nothing else is started until the next change.
+Only runners import the application, so the worker itself continues, with its lease, its row and its
+connections. At a change runners take no more attempts; a runner without work leaves at once.
+Running attempts have ``ATTEMPT_SECONDS`` to end, are asked to stop (as in a drain), and then killed
+with their runner: released, uncharged, to run again with the new code. The first new runner is on
+trial: if it cannot start, no other is started until the next change.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from outlast.events import emit
 from outlast.worker.base import AttemptControl
 from outlast.worker.runners.supervisor import RELOAD, RunnerSupervisor
 
-ATTEMPT_SECONDS = 1.0  # that attempts have to end by themselves, and again once asked to stop
+ATTEMPT_SECONDS = 1.0  # for attempts to end by themselves, and again once asked to stop
 LOOK_SECONDS = 0.05
-STEP_MS = 50  # without a further change, until changes are told
-DEBOUNCE_MS = 400  # after which they are told although there are further ones
+STEP_MS = 50  # without a further change before changes are reported
+DEBOUNCE_MS = 400  # after which they are reported despite further ones
 NAMES_SHOWN = 5
 
 OnChange = Callable[[list[str]], object]
 
 
 class CodeWatch:
-    """A thread that tells of changed Python files in folders, all below them included."""
+    """A thread that reports changed Python files in folders and below them."""
 
     def __init__(self, folders: Sequence[str], on_change: OnChange) -> None:
         """``on_change`` is called in the thread."""
@@ -61,7 +61,7 @@ class CodeWatch:
         try:
             for changes in self._changes:
                 self._on_change(sorted({path for _, path in changes}))
-        except Exception as error:  # such as the limit of watches of this user
+        except Exception as error:  # for example this user's limit of watches
             told = f"changes cannot be watched: {text_of(error)}"
             emit("reload_failed", error=told, stack=None)
 

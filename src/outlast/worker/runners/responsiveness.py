@@ -1,9 +1,9 @@
-"""Whether a runner's event loop turns, and which attempt keeps it from turning.
+"""Checks whether a runner's event loop turns, and which attempt blocks it.
 
-Each runner with work is asked about once a second, and answers from its loop. No answer proves
-nothing by itself: a busy machine is slow, too. It is told after a while, with the stack; and it
-decides whose limit has passed: while a loop stands still, time passes only for the attempt that
-holds it, and an attempt that waits behind is not to blame (``worker/runners/watchdog.py``).
+Each runner with work is pinged about once a second, and answers from its loop. A missing answer
+alone proves nothing: a busy machine is slow, too. After a while it is reported, with the stack. It
+also decides whose limit has passed: while a loop is blocked, time passes only for the attempt that
+blocks it, and an attempt that waits behind is not to blame (``worker/runners/watchdog.py``).
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from outlast.worker.claims.ledger import Ledger
 from outlast.worker.runners.process import RunnerProcess
 
 PING_SECONDS = 1.0
-BLOCKED_SECONDS = 5.0  # without an answer: told, with the stack
-STEP_SECONDS_MAX = 0.5  # that one look can count: a worker that slept has heard no answers
-STACKS_SECONDS_MAX = 2.0  # for stacks to come; a stopped process shows none
-FRESH_SECONDS = 1.0  # what stacks say about the blocker is asked again after this
-NAME_SECONDS = 1.0  # without an answer: who blocks is asked, where others wait
-CREDIT_SECONDS_MAX = 5.0  # beyond its timeout that an attempt gets: well below a reaper's slack
+BLOCKED_SECONDS = 5.0  # without an answer: reported, with the stack
+STEP_SECONDS_MAX = 0.5  # counted by one check at most: a worker that slept has heard no answers
+STACKS_SECONDS_MAX = 2.0  # for stacks to come; a stopped process sends none
+FRESH_SECONDS = 1.0  # after which the stacks are requested again to find the blocker
+NAME_SECONDS = 1.0  # without an answer: the blocker is searched, if others wait
+CREDIT_SECONDS_MAX = 5.0  # beyond its timeout, for one attempt: well below a reaper's slack
 UNANSWERED = "unanswered"
 
 
 class Responsiveness:
-    """One runner's. ``silent``: seconds, as seen by looks, that a ping was not answered."""
+    """One runner's responsiveness. ``silent``: seconds, counted by checks, that a ping waits."""
 
     def __init__(self, runner: RunnerProcess, ledger: Ledger, clock: Clock) -> None:
         self._runner = runner
@@ -47,11 +47,11 @@ class Responsiveness:
 
     @property
     def ending(self) -> bool:
-        """Whether the runner dies or is dead: its death will tell what becomes of its attempts."""
+        """Whether the runner is dying or dead: its death will decide the ends of its attempts."""
         return self._runner.gone or self._runner.kill_reason is not None
 
     def look(self) -> None:
-        """Count the silence, ask if it is time, tell of a loop that stands."""
+        """Count the silence, ping if it is time, report a blocked loop."""
         now = self._clock.boot()
         if self._asking:
             self.silent += min(max(0.0, now - self._looked_at), STEP_SECONDS_MAX)
@@ -59,12 +59,12 @@ class Responsiveness:
         if now - self._asked_at >= PING_SECONDS:
             self.ping()
         if self.silent >= NAME_SECONDS and self._named_at is None and len(self._runner.tokens) > 1:
-            self.knows_blocker()  # for the credit of the others
+            self.knows_blocker()  # to credit the others
         if self.silent >= BLOCKED_SECONDS and not self._told and self.knows_blocker():
             self.tell()
 
     def ping(self) -> None:
-        """Ask for an answer now, unless one is awaited."""
+        """Send a ping now, unless an answer is awaited."""
         if not self._asking:
             self._seq += 1
             self._asking, self._asked_at = True, self._clock.boot()
@@ -72,7 +72,7 @@ class Responsiveness:
             self._runner.send(Ping(self._seq))
 
     def take_answer(self, seq: int) -> None:
-        """Take an answer: the loop has turned since its ping was sent."""
+        """Take the answer to a ping: the loop has turned since the ping was sent."""
         if not self._asking or seq != self._seq:
             return
         self._turned_at = self._asked_at
@@ -85,13 +85,14 @@ class Responsiveness:
         self._stacks_asked_at = self._named_at = self.named = None
 
     def has_turned_since(self, when: float) -> bool:
-        """Whether the loop has certainly turned since then, on the boot clock."""
+        """Whether the loop has certainly turned since ``when``, on the boot clock."""
         return self._turned_at >= when
 
     def knows_blocker(self) -> bool:
-        """Whether it is known, freshly, who blocks the loop: ``named``, None for no attempt.
+        """Whether it is freshly known which attempt blocks the loop: ``named``, None for no
+        attempt.
 
-        If not, stacks are asked for: look again soon.
+        If not, stacks are requested: check again soon.
         """
         now = self._clock.boot()
         if self._named_at is not None and now - self._named_at < FRESH_SECONDS:
@@ -110,7 +111,7 @@ class Responsiveness:
         return True
 
     def tell(self) -> None:
-        """Say once which line blocks the loop."""
+        """Report once which line blocks the loop."""
         if self._told:
             return
         self._told = True
@@ -126,19 +127,19 @@ class Responsiveness:
         )
 
     def give_up(self) -> None:
-        """Kill the runner: it does not answer, and no attempt can be named."""
+        """Kill the runner: it does not answer, and no blocking attempt can be named."""
         self._runner.kill(UNANSWERED)
 
     def _blocker(self, stacks: str) -> int | None:
         tokens = self._runner.tokens
-        if len(tokens) == 1:  # also where the stack cannot tell: C code in a thread has the GIL
+        if len(tokens) == 1:  # even if the stack does not show it: C code in a thread has the GIL
             return next(iter(tokens))
         token = current_attempt(stacks)
         return token if token in tokens else None
 
     def _credit(self) -> None:
         now = self._clock.boot()
-        most = inf if self.named is not None else CREDIT_SECONDS_MAX  # it may be any of them
+        most = inf if self.named is not None else CREDIT_SECONDS_MAX  # it may be any attempt
         for token in self._runner.tokens - {self.named}:
             if (running := self._ledger.running.get(token)) is not None:
                 running.credit(self.silent, now, most)
@@ -153,7 +154,7 @@ class ResponsivenessMonitor:
         self._of: dict[int, Responsiveness] = {}  # by pid
 
     def look(self, runners: list[RunnerProcess]) -> None:
-        """Look at all runners once."""
+        """Check all runners once."""
         self._of = {runner.pid: self.of(runner) for runner in runners if runner.tokens}
         for loop in self._of.values():
             if not loop.ending:

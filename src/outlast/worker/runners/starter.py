@@ -1,6 +1,6 @@
-"""Starts attempts in runners: what may be claimed, what waits for a slot, what is sent where.
+"""Starts attempts in runners: makes claim requests, lets attempts wait, sends them to runners.
 
-Which runner takes which attempt is decided in ``worker/runners/assignment.py``.
+``worker/runners/assignment.py`` decides which runner takes which attempt.
 """
 
 from __future__ import annotations
@@ -25,30 +25,30 @@ from outlast.worker.runners.supervisor import RunnerSupervisor
 from outlast.worker.running import Running
 
 LINE_MAX = 100  # attempts that wait in a runner for one of its slots
-LINE_SECONDS = 0.01  # within which they will begin, at the present rate
-QUICK_SECONDS = 0.02  # a runner in which none has ended for longer is given no line
+LINE_SECONDS = 0.01  # within which they will begin, at the current rate
+QUICK_SECONDS = 0.02  # a runner in which no attempt has ended for longer gets no line
 
 _NO_PLACE = Outcome(
     kind=OutcomeKind.RELEASED,
     message="no runner that knows it was free",  # one of them died, or has older code
-    delay=1.0,  # seconds: it must not be claimed again at once, and again
+    delay=1.0,  # seconds, so that it is not claimed again at once, again and again
     began=False,
 )
 
 
 class Prefetches(NamedTuple):
-    """What waits for a slot: attempts that have a runner to themselves, and those that share."""
+    """The attempts that wait for a slot: those with a runner to themselves, and shared ones."""
 
     alone: Prefetch
     shared: Prefetch
 
     def of(self, runner: RunnerProcess) -> Prefetch:
-        """Return where those wait that could take the place of what runs in this runner."""
+        """Return the waiting attempts that could take a place in this runner."""
         return self.alone if runner.exclusive else self.shared
 
 
 class RunnerStarter:
-    """The ``AttemptStarter`` of a pool of runners, of which ``slots`` attempts fill all."""
+    """The ``AttemptStarter`` of a pool of runners, which ``slots`` attempts fill."""
 
     exclusive_from = ALONE_IN_WORKER
 
@@ -83,27 +83,27 @@ class RunnerStarter:
         self._worker_id = worker_id
 
     def tasks(self) -> list[str]:
-        """Return the names that the runners at work have announced, less those in ``lacks``."""
+        """Return the names that the active runners have announced, less those in ``lacks``."""
         return sorted({name for runner in self._active() for name in runner.tasks})
 
     def lacks(self) -> dict[str, list[str]]:
-        """Return what they have announced and this worker's tags do not allow."""
+        """Return the announced tasks that this worker's tags do not allow."""
         active = self._active()
         return {name: runner.lacks[name] for runner in active for name in sorted(runner.lacks)}
 
     def schedules(self) -> list[NewSchedule]:
-        """Return the schedules that the newest of them declares."""
+        """Return the schedules that the newest active runner declares."""
         active = self._active()
         return active[-1].schedules if active else []
 
     def _active(self) -> list[RunnerProcess]:
         return self._assignment.active(self._runners)
 
-    # -- what may be claimed -------------------------------------------------------------------
+    # -- requests ------------------------------------------------------------------------------
 
     def make_requests(self, unanswered: int) -> list[ClaimRequest]:
-        """Return what fits now and may wait for it, and a request for suspects while a spare runner
-        is ready."""
+        """Return requests for jobs that fit now or may wait, and for suspects while a spare runner
+        is ready to take them."""
         alone, shared = (prefetch.grant() for prefetch in self._prefetches)
         part, spare = self._prefetches.shared.part(self._slots), self._is_turn()
         return self._assignment.make_requests(
@@ -111,7 +111,7 @@ class RunnerStarter:
         )
 
     def _is_turn(self) -> bool:
-        """Whether to ask now for a plain function to run in the spare: a request costs its look."""
+        """Whether to request a plain function for the spare now: a request costs a search."""
         if self._clock.boot() < self._next_turn_at or not self._assignment.crowds_out(
             self._runners
         ):
@@ -120,13 +120,13 @@ class RunnerStarter:
         return True
 
     def make_exclusive_request(self, solo: int) -> ClaimRequest | None:
-        """Return the request for one job that must have this worker to itself."""
+        """Return the request for one job that needs this whole worker."""
         return self._assignment.make_exclusive_request(self._runners)
 
-    # -- what was claimed ----------------------------------------------------------------------
+    # -- claimed attempts ----------------------------------------------------------------------
 
     def start(self, attempts: list[Running]) -> None:
-        """Send attempts to runners; what fits nowhere yet waits, or is released."""
+        """Send attempts to runners; those that fit nowhere yet wait, or are released."""
         if left := self._send_all(attempts):
             self._keep_waiting(left)
         suspects = any(running.claimed.solo == ALONE_IN_RUNNER for running in attempts)
@@ -134,7 +134,7 @@ class RunnerStarter:
         self._supervisor.retire_worn()
 
     def _replace_spare(self, *, is_taken: bool = False) -> None:
-        """Let another spare be started where suspects or a plain function have taken it."""
+        """Let another spare be started if suspects or a plain function have taken the last one."""
         if is_taken or self._assignment.is_overfull(self._runners):
             self._owner.note_pool_change()
 
@@ -160,7 +160,7 @@ class RunnerStarter:
                 self._ledger.end(running.token, _NO_PLACE)
 
     def _begin(self, runner: RunnerProcess, attempts: list[Running]) -> None:
-        self._owner.note_begin(max([running.token for running in attempts]))  # before any can
+        self._owner.note_begin(max([running.token for running in attempts]))  # before any can begin
         runner.count(len(attempts))
         now, pid, release, python = self._clock.boot(), runner.pid, runner.release, runner.python
         for running in attempts:
@@ -172,15 +172,15 @@ class RunnerStarter:
     def _send(self, runner: RunnerProcess, batch: list[Claimed]) -> None:
         try:
             runner.send(Run(self._worker_id, batch))
-        except FrameError as error:  # a row that some other program has written
+        except FrameError as error:  # a row that another program has written
             for claimed in batch:
                 runner.let_go([claimed.token])
                 self._ledger.end(claimed.token, make_crash(CrashKind.ERROR, text_of(error)))
 
-    # -- what waits for a slot -----------------------------------------------------------------
+    # -- waiting attempts ----------------------------------------------------------------------
 
     def refill(self) -> None:
-        """Give free slots to those that wait, while new attempts may begin at all."""
+        """Give free slots to waiting attempts, if attempts may begin at all."""
         if not any(self._prefetches):
             return
         if self._supervisor.closing or not self._owner.may_begin():
@@ -201,7 +201,7 @@ class RunnerStarter:
         self._supervisor.retire_worn()
 
     def linger(self) -> float:
-        """Return for how many seconds the next exchange may wait: no slot runs dry meanwhile."""
+        """Return the seconds that the next exchange may wait without an idle slot."""
         return linger(*self._prefetches)
 
     def count_waiting(self) -> int:
@@ -210,19 +210,19 @@ class RunnerStarter:
         return sum(map(len, self._prefetches)) + sum(lines)
 
     def _line(self) -> Line:
-        """Return what may wait in a runner: nothing, unless attempts end quickly."""
+        """Return how many may wait in a runner: none, unless attempts end quickly."""
         if not self._line_max:
             return NO_LINE
         places = self._prefetches.shared.expect(LINE_SECONDS) // self._size
         return Line(min(places, self._line_max), self._clock.boot() - QUICK_SECONDS)
 
     def give_back(self, reason: str) -> None:
-        """Give back all that waits for a slot."""
+        """Give back all attempts that wait for a slot."""
         for prefetch in self._prefetches:
             prefetch.give_back(reason)
 
     def give_back_late(self) -> None:
-        """Give back what has waited too long for a slot; what has one by now starts first."""
+        """Start attempts that have a slot by now; give back others that have waited too long."""
         self.refill()
         for prefetch in self._prefetches:
             prefetch.give_back_late()
@@ -230,7 +230,7 @@ class RunnerStarter:
             self._recall_late(runner)
 
     def _recall_late(self, runner: RunnerProcess) -> None:
-        """Ask for what has waited in a runner for too long; its loop may be blocked."""
+        """Recall attempts that have waited in a runner for too long; its loop may be blocked."""
         since = self._clock.boot() - WAIT_SECONDS_MAX
         running = self._ledger.running
         late = [

@@ -1,8 +1,8 @@
 """Watches runners until they have imported the application and entered its lifespan.
 
-What hangs there hangs before there is an attempt, so no limit of a task can end it: a runner that
-is late is reported, with the line at which it stands; one that is very late is killed, and another
-one is started after the back-off.
+Code that hangs there hangs before there is an attempt, so no limit of a task can end it. A late
+runner is reported, with the line at which it stands; a very late one is killed, and another one is
+started after the back-off.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from outlast.events import emit
 from outlast.worker.runners.process import RunnerProcess
 
 LOOK_SECONDS = 1.0
-SLOW_SECONDS = 60.0  # after which an event reports the slow start
-START_SECONDS_MAX = 300.0  # above it, the runner is killed
-LIFESPAN = "lifespan"  # the application's lifespan has failed: what a runner is killed for
-TOO_LATE = "startup"  # what such a runner is killed for
+SLOW_SECONDS = 60.0  # then an event reports the slow start
+START_SECONDS_MAX = 300.0  # then the runner is killed
+LIFESPAN = "lifespan"  # reason of a kill: the application's lifespan has failed
+TOO_LATE = "startup"  # reason of a kill: the start took too long
 
 
 class StartupWatch:
@@ -26,8 +26,8 @@ class StartupWatch:
         self._told: set[int] = set()  # pids
 
     async def look(self, runners: list[RunnerProcess]) -> float | None:
-        """Look at all runners once; return the seconds until the next look (None: all have
-        started)."""
+        """Check all runners once; return the seconds until the next check, None if all have
+        started."""
         starting = [runner for runner in runners if not (runner.ready or runner.kill_reason)]
         self._told &= {runner.pid for runner in starting}
         for runner in starting:

@@ -1,4 +1,4 @@
-"""What a pool keeps of one of its runners: what it announced, what it runs, why it leaves."""
+"""Keeps a pool's notes on one runner: its announced tasks, its attempts, why it leaves."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from outlast.worker.runners.tags import split_by_tags
 class RunnerState:
     """The pool's notes on one runner; the process itself is ``RunnerProcess``.
 
-    ``started_at`` is on the boot clock. ``taken`` counts attempts since the start; ``rss`` is in
-    bytes, of its process group, when last looked at. ``left_by``: jobs that have left it since the
-    last look at which it was light; what it weighs may be theirs.
+    ``started_at`` is on the boot clock. ``taken`` counts attempts since the start; ``rss`` is the
+    bytes of its process group, at the last check. ``left_by``: jobs that have left it since the
+    last check at which it was light; its memory may be theirs.
     """
 
     def __init__(self, started_at: float) -> None:
@@ -28,11 +28,11 @@ class RunnerState:
         self.release: str | None = None
         self.python: str | None = None
         self.tokens: set[int] = set()
-        self._unended: dict[int, None] = {}  # of these, in the order in which it was given them
+        self._unended: dict[int, None] = {}  # running or waiting, in the order of assignment
         self.ended_at = float("-inf")  # when an attempt last ended in it
-        self.recalling: set[int] = set()  # asked whether they have begun
-        self.begun: set[int] = set()  # of those that were asked
-        self.exclusive = False  # what runs in it shares it with no other attempt
+        self.recalling: set[int] = set()  # tokens asked whether they have begun
+        self.begun: set[int] = set()  # tokens that have begun, of those that were asked
+        self.exclusive = False  # whether its attempt shares it with no other
         self.taken = 0
         self.rss = 0
         self.left_by: set[int] = set()
@@ -41,7 +41,7 @@ class RunnerState:
         self.kill_reason: str | None = None
 
     def note_ready(self, hello: Hello, tags: Collection[str]) -> None:
-        """Take what it announces; a worker with these tags serves the tasks that they allow."""
+        """Take its announcement; a worker with these tags serves the tasks that they allow."""
         self.ready = True
         self.tasks, self.lacks = split_by_tags(hello.tasks, tags)
         self.schedules = hello.schedules
@@ -49,24 +49,24 @@ class RunnerState:
 
     @property
     def takes_attempts(self) -> bool:
-        """Whether it is ready and stays."""
+        """Whether it is ready and not leaving."""
         return self.ready and self.retiring is None and self.kill_reason is None
 
     def reserve(self) -> None:
-        """Keep it for the attempt that it was given, until that has ended."""
+        """Reserve it for its assigned attempt, until that has ended."""
         self.exclusive = True
 
     def take(self, tokens: Collection[int]) -> None:
-        """Note that it is given these attempts, in their order."""
+        """Note that these attempts are assigned to it, in their order."""
         self.tokens.update(tokens)
         self._unended.update(dict.fromkeys(tokens))
 
     def find_line(self, slots: int) -> list[int]:
-        """Return the attempts that wait in it behind ``slots`` others: none of them has begun."""
+        """Return the attempts that wait in it behind ``slots`` others: none of these has begun."""
         return list(islice(self._unended, slots, None))
 
     def note_ended(self, tokens: Collection[int], now: float) -> None:
-        """Note that attempts have ended in it, these among them, which it is not let go of yet."""
+        """Note that attempts have ended in it, including these; ``let_go`` follows later."""
         self.ended_at = now
         for token in tokens:
             self._unended.pop(token, None)
@@ -82,13 +82,13 @@ class RunnerState:
 
     def note_recalling(self, tokens: Collection[int]) -> list[int]:
         """Note that it is asked whether these attempts have begun; return those that it was not
-        asked for before."""
+        asked about before."""
         new = sorted(set(tokens) - self.recalling - self.begun)
         self.recalling.update(new)
         return new
 
     def note_recalled(self, tokens: Collection[int]) -> None:
-        """Note that of these attempts those that are still in it have begun."""
+        """Note that those of these attempts that are still in it have begun."""
         self.recalling.difference_update(tokens)
         self.begun |= self.tokens.intersection(tokens)
 

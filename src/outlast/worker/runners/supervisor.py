@@ -1,7 +1,7 @@
 """Supervises the runners of a pool: starts, recycles and kills them, and reports their ends.
 
-A fixed number of them is kept, and a warm spare, which replaces a dead one or runs suspects. What
-they run is the pool's business; this module only knows whether a runner has work.
+It keeps a fixed number of runners and a warm spare, which replaces a dead runner or runs suspects.
+The pool decides what they run; this module only knows whether a runner has work.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ START_BACKOFF_FIRST, START_BACKOFF_MAX = 0.5, 30.0  # seconds
 # of work without a death comes the spare: its start takes 0.3 s of a core
 SPARE_AFTER_SECONDS = 2.0
 
-RELOAD = "reload"  # why runners with older code are replaced
-UNKILLABLE = "unkillable"  # why nothing is given to a runner that was killed and goes on
+RELOAD = "reload"  # reason to replace runners with older code
+UNKILLABLE = "unkillable"  # reason to give no attempts to a killed runner that does not end
 
 
 class RunnerSupervisor:
-    """The duty that keeps the number of runners. ``make`` returns one that is not started."""
+    """The duty that keeps the number of runners. ``make`` returns a runner that is not started."""
 
     name = "pool"
 
@@ -58,21 +58,21 @@ class RunnerSupervisor:
         self._tags = tags
         self._clock = clock
         self._startup = StartupWatch(clock)
-        self._complaints: dict[int, ApplicationFailed] = {}  # by pid: it could not start
+        self._complaints: dict[int, ApplicationFailed] = {}  # by pid: why it could not start
         self._starts_failed = 0
         self._next_start_at = 0.0
         self.ever_ready = False
-        self._on_trial = False  # the first runner with changed code has still to become ready
+        self._on_trial = False  # whether the first runner with changed code has yet to become ready
         self._spare_at = 0.0  # when the spare may be started, once a runner was ready
         self._killings: set[asyncio.Task[None]] = set()
-        self.runners: list[RunnerProcess] = []  # always this list: the pool looks at it, too
+        self.runners: list[RunnerProcess] = []  # always the same list: the pool reads it, too
         self.closing = False
 
     # -- their number --------------------------------------------------------------------------
 
     async def run_once(self) -> float | None:
-        """Spawn what is missing, one spare included; look after starting runners and those due for
-        recycling. Return the seconds until the next look; None: until something happens."""
+        """Spawn missing runners, including one spare; handle starting runners and those due for
+        recycling. Return the seconds until the next run; None: until something happens."""
         pauses = [
             await self._fill(),
             await self._startup.look(self.runners),
@@ -91,10 +91,10 @@ class RunnerSupervisor:
         return None
 
     def _is_missing_one(self) -> bool:
-        """At the start the spare comes last: it must not take its time from those that work first,
-        nor from their first work, unless one of them has died. The runner of a cohort of suspects
-        comes on top of the others and the spare, as does that of a plain function that async tasks
-        have left none."""
+        """Whether to spawn a runner. At the start the spare comes last: it must not take time from
+        the first runners, nor from their first work, unless one of them has died. A runner with a
+        cohort of suspects comes on top of the others and the spare, as does one with a plain
+        function that async tasks have crowded out."""
         if not self.ever_ready and len(self.runners) >= self._size:
             return False
         if self._on_trial and any(each.retiring is None for each in self.runners):
@@ -104,13 +104,13 @@ class RunnerSupervisor:
         return self._recycling.is_missing_one(self.runners, beside)
 
     def retire_worn(self) -> None:
-        """Retire those that are due for recycling, unless there is no replacement."""
+        """Retire runners that are due for recycling, unless there is no replacement."""
         if not (self.closing or self._owner.is_draining()) and self._recycling.retire(self.runners):
             self._owner.note_pool_change()
 
     def start_over(self) -> None:
-        """Replace all runners, since the code has changed. Those without work leave at once; when
-        the others end is the caller's business. A single runner tries the new code first."""
+        """Replace all runners, since the code has changed. Runners without work leave at once; the
+        caller decides when the others end. A single runner tries the new code first."""
         for runner in self.runners:
             if runner.retiring != UNKILLABLE:
                 runner.retire(RELOAD)
@@ -132,8 +132,8 @@ class RunnerSupervisor:
         emit("runner_started", pid=runner.pid)
 
     def take_hello(self, runner: RunnerProcess, frame: Hello) -> None:
-        """Take a runner as ready, with the tasks that it announces. Raises FrameError for a name
-        that no store can hold: each exchange that asks for it would be refused."""
+        """Accept a runner as ready, with the tasks that it announces. Raises FrameError for a name
+        that no store can hold: the store would refuse each exchange that requests it."""
         if any("\x00" in text for info in frame.tasks for text in (info.name, *info.requires)):
             raise FrameError("a frame with a NUL in the name of a task")
         if any("\x00" in each.name + each.spec for each in frame.schedules):
@@ -156,7 +156,7 @@ class RunnerSupervisor:
         self.retire_worn()
 
     def note_failed(self, runner: RunnerProcess, frame: ApplicationFailed) -> None:
-        """Note why a runner could not start, or not go on, for when it has died."""
+        """Note why a runner could not start or continue, for the report of its death."""
         self._complaints[runner.pid] = frame
         if runner.ready:
             runner.kill(LIFESPAN)
@@ -182,7 +182,7 @@ class RunnerSupervisor:
         emit("runner_restart_delayed", seconds=pause, error=error, stack=stack)
 
     def _tell_if_late(self, runner: RunnerProcess, death: Death) -> None:
-        """Tell where a runner stood that was killed since it did not leave."""
+        """Report where a runner stood that was killed because it did not leave."""
         if runner.quit_at is not None and runner.kill_reason is not None:
             seconds = round(self._clock.boot() - runner.quit_at, 3)
             emit("runner_slow", pid=runner.pid, seconds=seconds, stacks=death.stacks)
@@ -193,14 +193,14 @@ class RunnerSupervisor:
         """Kill a runner, with the stacks of its threads; the first reason stays."""
         if runner.kill_reason is None and not runner.gone:
             runner.doom(reason)
-            if reason in LIMITS:  # its stacks are here already
+            if reason in LIMITS:  # its stacks have come already
                 runner.kill()
                 return
             self._killings.add(task := asyncio.create_task(runner.kill_with_stacks()))
             task.add_done_callback(self._killings.discard)
 
     def note_death(self, runner: RunnerProcess, death: Death) -> Death:
-        """Note that a runner is gone; return the evidence with what there is on memory."""
+        """Note that a runner is gone; return its death with the evidence on memory."""
         self.runners.remove(runner)
         self._spare_at = 0.0
         self._tether.drop(runner.pid)
@@ -222,10 +222,9 @@ class RunnerSupervisor:
         return death
 
     def give_up(self, tokens: Collection[int]) -> None:
-        """Wait no longer for killed runners with these attempts: others are started in their
-        places.
+        """Stop waiting for killed runners with these attempts: others are started in their places.
 
-        Killed as they are, they run none of our code; their attempts are held until they are gone.
+        Killed runners run no more user code; their attempts are held until they are gone.
         """
         for runner in self.runners:
             if runner.kill_reason is not None and not runner.tokens.isdisjoint(tokens):
@@ -236,7 +235,7 @@ class RunnerSupervisor:
     async def close(self) -> None:
         """Let idle runners leave; kill those that do not, and wait until all are gone.
 
-        One that cannot be killed is left behind, with its attempts: a worker has to end.
+        A runner that cannot be killed is left behind, with its attempts: a worker has to end.
         """
         self.closing = True
         for runner in self.runners:

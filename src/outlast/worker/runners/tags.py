@@ -1,7 +1,8 @@
-"""Which tasks a worker may serve: those whose ``requires`` are all among its tags.
+"""Finds the tasks that a worker may serve: those whose ``requires`` are all among its tags.
 
-A runner announces every task that it knows. What may not be served is never asked for, so that
-the claim knows nothing of tags; it is kept beside the rest, so that people can see what is missing.
+A runner announces every task that it knows. A task that may not be served is never requested, so
+that the claim needs no tags; it is listed separately, so that people can see which tags are
+missing.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from outlast.runner.protocol import TaskInfo
 
 
 def missing(requires: Collection[str], tags: Collection[str]) -> list[str]:
-    """Return the tags that a worker with these tags would need on top; none: it may serve."""
+    """Return the required tags that a worker with ``tags`` lacks; none: it may serve the task."""
     return sorted(set(requires) - set(tags))
 
 

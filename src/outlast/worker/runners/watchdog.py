@@ -1,15 +1,16 @@
-"""Watches what runs: the lease's trust, each attempt's limits, and stops that are not obeyed.
+"""Watches running attempts: the lease's trust, their limits, and stops that they ignore.
 
-Limits count an attempt's own time. It starts when its code begins, which its runner tells, and ends
-when its function does; time in which another one kept it from running is left out. An attempt that
-reaches the deadline on its row (``worker/maintenance/deadlines.py``) by time that was not its own
-is given back, uncharged.
+Limits count an attempt's own time. It starts when its code begins, which its runner reports, and
+ends when its function ends; time in which another attempt kept it from running is left out. An
+attempt that reaches the deadline on its row (``worker/maintenance/deadlines.py``) by time that was
+not its own is given back, uncharged.
 
-A limit is acted on once the attempt's runner has answered after it, or once the stacks name the
-attempt as the one that keeps the runner from answering. So an attempt that only waits behind
-another one's blocking call is never charged. The one that blocks is stopped at its own limits; if
-it has none, or lets another wait ``PATIENCE_SECONDS`` above its limit, that other's limit counts
-for the runner. If none can be named, the runner is killed at that point and all are bystanders.
+The watchdog acts on a limit once the attempt's runner has answered after it, or once the stacks
+name the attempt as the one that keeps the runner from answering. So an attempt that only waits
+behind another one's blocking call is never charged. The blocking attempt is stopped at its own
+limits. If it has none, or makes another attempt wait ``PATIENCE_SECONDS`` above that one's limit,
+the waiting attempt's limit counts for the runner. If no attempt can be named, the runner is killed
+at that point and all are bystanders.
 """
 
 from __future__ import annotations
@@ -37,17 +38,17 @@ LOOK_SECONDS = 0.25
 LOOK_SOON_SECONDS = 0.05  # while an answer or stacks are awaited to judge a limit
 LOOK_IDLE_SECONDS = 0.5  # while nothing runs, in runners; credit for lateness needs nearer looks
 UNRESPONSIVE_SECONDS = 1.0  # of silence; a runner that receives no request gets no longer grace
-UNHELD_SECONDS = 5.0  # after which an attempt that nothing runs is given back
+UNHELD_SECONDS = 5.0  # after which an attempt that no runner has is given back
 PATIENCE_SECONDS = 5.0  # less than what reapers add to a deadline: they must not come first
 
 UNHELD = "its worker had it on its books, but nothing ran it"
-HELD_SECONDS = 5.0  # of all slots, before it is said; once each time
+HELD_SECONDS = 5.0  # for which all slots are held before it is reported, once each time
 
 
 class Watchdog:
-    """The duty that stops attempts: first asked, then, after their own grace, killed.
+    """The duty that stops attempts: it asks first, and kills after the attempt's own grace.
 
-    ``loops``: None where attempts run in the worker's own loop, which nothing can kill.
+    ``loops``: None if attempts run in the worker's own loop, which cannot be killed.
     """
 
     name = "watchdog"
@@ -71,7 +72,7 @@ class Watchdog:
         self._next_look_at = clock.boot()
 
     async def run_once(self) -> float:
-        """Look at everything that runs, once."""
+        """Check all running attempts once."""
         now = self._clock.boot()
         self._owner.check_lease()
         self._pending = False
@@ -87,15 +88,15 @@ class Watchdog:
         return pause
 
     def _look_at_attempts(self, now: float) -> float:
-        """Hold each attempt to its limits; return the seconds until the next look."""
+        """Hold each attempt to its limits; return the seconds until the next check."""
         self._control.recall("expired", lambda claimed: _has_expired(claimed, now))
         for running in list(self._ledger.running.values()):
             self._judge(running, now)
         return LOOK_SOON_SECONDS if self._pending else LOOK_SECONDS
 
     def _credit_lateness(self, now: float) -> None:
-        """Leave out what this look, in the loop of the attempts themselves, is late by: one of
-        them has kept the others from running. No look can tell which one."""
+        """Leave out the lateness of this check, which runs in the loop of the attempts themselves:
+        one of them has kept the others from running, and no check can show which one."""
         late = now - self._next_look_at
         if late > LOOK_SECONDS and len(self._ledger.held()) > 1:  # one may have ended just now
             for running in self._ledger.running.values():
@@ -106,7 +107,7 @@ class Watchdog:
             self._let_go(running, now)
             return
         if running.stopped_at is None and not _has_limit(running):
-            return  # most attempts, and this is done for each four times a second
+            return  # most attempts: each is checked four times a second
         loop = None if self._loops is None else self._loops.responsiveness_of(running.token)
         if loop is not None and loop.ending:
             return
@@ -128,7 +129,7 @@ class Watchdog:
             self._stop(running, "blocked")
 
     def _let_go(self, running: Running, now: float) -> None:
-        """Give back what nothing runs: no lost frame, no fault of ours may hold it forever."""
+        """Give back an attempt that nothing runs: no lost frame or bug may hold it forever."""
         if now - running.started_at < UNHELD_SECONDS:
             return
         emit("attempt_unheld", job_id=running.claimed.job_id, token=running.token)
@@ -184,13 +185,13 @@ def _grace(running: Running, loop: Responsiveness | None) -> float:
 
 
 def find_limit(running: Running) -> tuple[str, float]:
-    """Return the limit that is reached first, and when, on the boot clock. Of an attempt whose
-    code has not begun, or not told so yet: when it would be if it had begun at once."""
+    """Return the limit that is reached first, and when, on the boot clock. For an attempt whose
+    begin is not reported yet, assume that it began at once."""
     policy, began = running.claimed.policy, running.began_at
     ends: list[tuple[float, str]] = []
     if policy.timeout is not None:
         own = (running.started_at if began is None else began) + policy.timeout
-        last = running.started_at + policy.timeout + CREDIT_SECONDS_MAX  # as reapers allow
+        last = running.started_at + policy.timeout + CREDIT_SECONDS_MAX  # reapers allow for that
         if running.is_over:
             ends.append((last, "timeout"))
         else:
@@ -211,11 +212,11 @@ def _has_limit(running: Running) -> bool:
 
 
 class Waits:
-    """Looks, with the watchdog, whether all attempts wait for other jobs and no slot is free.
+    """Checks, with the watchdog, whether all attempts wait for other jobs and no slot is free.
 
-    A task that enqueues a job and waits for its result holds its slot meanwhile. Where all slots
-    are held so, nothing that they wait for begins here; if no other worker is there, nothing ever
-    moves. The worker cannot fix that; it emits an event.
+    A task that enqueues a job and waits for its result holds its slot meanwhile. If all slots are
+    held like this, no job that they wait for begins here; without another worker, they wait
+    forever. The worker cannot fix that; it emits an event.
     """
 
     def __init__(self, ledger: Ledger, starter: AttemptStarter, clock: Clock) -> None:
@@ -226,7 +227,7 @@ class Waits:
         self._told = False
 
     def look(self) -> None:
-        """Look once."""
+        """Check once."""
         now = self._clock.boot()
         if not self._all_wait() or self._has_free_slot():
             self._since, self._told = None, False
@@ -237,8 +238,8 @@ class Waits:
             self._tell()
 
     def _has_free_slot(self) -> bool:
-        """Whether a task like those that wait could begin. Where async tasks fill all runners, the
-        spare takes a plain function, which may not be what they wait for."""
+        """Whether a task like the waiting ones could begin. If async tasks fill all runners, the
+        spare takes a plain function, which may not be the job that they wait for."""
         waiting = {each.claimed.task for each in self._ledger.running.values()}
         requests = self._starter.make_requests(0)
         return any(not request.solo and waiting & {*request.tasks} for request in requests)

@@ -1,5 +1,5 @@
-"""The schema of Outlast, and the models of its tables: that they exist, and nothing more, since
-Django makes and changes nothing of what is not managed."""
+"""Make the schema of Outlast, and register the models of its tables. Django creates and changes no
+table of an unmanaged model."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from outlast.contrib.django.project import database
 
 
 def bring_up_to_date(apps: Any, schema_editor: Any) -> None:
-    """Make the schema, in the database that is the store and in no other."""
+    """Make the schema, only in the database that is the store."""
     if schema_editor.connection.alias == database():
         migrate(schema_editor.connection)
 
 
 def as_it_is(model: Any) -> migrations.CreateModel:
-    """Return the operation by which Django knows of a model."""
+    """Return the operation that registers a model with Django."""
     key = model._meta.pk  # noqa: SLF001  (so Django calls what is public)
     options = dict(model._meta.original_attrs)  # noqa: SLF001
     return migrations.CreateModel(model.__name__, [(key.name, key.clone())], options)
 
 
 class OutlastMigration(migrations.Migration):
-    """Not atomic: the store makes its schema in a transaction and on a connection of its own."""
+    """Not atomic: the store makes its schema in its own transaction, on its own connection."""
 
     initial = True
     atomic = False

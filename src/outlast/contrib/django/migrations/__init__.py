@@ -1,4 +1,4 @@
-"""The migrations of the app: each makes the schema as this release of Outlast has it.
+"""Migrate the app: each migration makes the schema of this release of Outlast.
 
 0001_schema.py  the schema, and the models of its tables
 """

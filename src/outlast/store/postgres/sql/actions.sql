@@ -1,10 +1,10 @@
--- What people do: the record of it, and bulk actions step by step.
+-- Actions of people: their records, and bulk actions step by step.
 
 -- name: note
 -- Note who does what, in the transaction of the act: either both are committed or neither. A bulk action begins as
--- running ($8) and with where it stands. The newest $13 of each actor are kept, and what is under way, so that no
--- actor pushes out the records of others; of two that forget at
--- once each passes over what the other has locked.
+-- running ($8) and with where it stands. For each actor the newest $13 records are kept, and those under way, so that
+-- no actor pushes out the records of others. If two calls delete old records at once, each skips the rows that the
+-- other has locked.
 WITH noted AS (
     INSERT INTO outlast_actions (at, actor, verb, target, job_id, filter, reason, counts, state, expected,
                                  up_to_id, as_of, before_id, moved_at)
@@ -22,33 +22,34 @@ SELECT id FROM noted
 
 -- name: lock
 -- Lock an action before its next step, or before more is counted. Two processes may take the same step at once: the
--- second waits here for the commit of the first, reads where it stands by then (READ COMMITTED checks the
--- row again), and changes nothing where that is not what it came for, or where it was stopped. So no
--- job is acted on by two steps, and a step whose process dies is taken again as a whole. The row of the
--- action is locked before those of jobs, always: two steps of one action never wait for each other.
+-- second waits here for the commit of the first, then reads where the action stands (READ COMMITTED re-checks the
+-- row). It changes nothing if that is not the step it came for, or if the action was stopped. So no two steps act on
+-- the same job, and a step whose process dies is taken again as a whole. The row of the action is always locked
+-- before rows of jobs, so two steps of one action never deadlock.
 SELECT counts, state, before_id FROM outlast_actions WHERE id = $1 FOR UPDATE
 
 -- name: move
--- Say where an action stands, in the transaction that has locked it (`lock`).
+-- Note where an action stands, in the transaction that has locked it (`lock`).
 UPDATE outlast_actions SET counts = $2, state = $3, before_id = $4, moved_at = clock_timestamp() WHERE id = $1
 
 -- name: stop
--- Stop an action that is under way. Waits for a step of it that is under way; the next one finds it stopped.
+-- Stop an action that is under way. This waits for a step that is just being taken; the next step finds it stopped.
 UPDATE outlast_actions SET state = 'stopped', moved_at = clock_timestamp() WHERE id = $1 AND state = 'running'
 RETURNING id
 
 -- name: lock_current
--- Lock those of these jobs ($1) whose last token is the one that the caller has seen ($2, at the same place; 0: none
--- was drawn, NULL: any will do), in the order of their ids, as outlast_cancel_v1 and its like do. A claim passes over
--- locked rows, so until the commit none of them begins another attempt. One by one, each by its key: a
--- join was seen to read the whole table where its statistics were old.
+-- Lock those of these jobs ($1) whose last token is the one that the caller has seen ($2, at the same index; 0: none
+-- was drawn, NULL: any token matches), in the order of their ids, as outlast_cancel_v1 and similar functions do. A
+-- claim skips locked rows, so none of these jobs begins another attempt before the commit. Jobs are looked up one by
+-- one by primary key: a join was seen to read the whole table when its statistics were old.
 SELECT l.id FROM (SELECT u.id, u.token FROM unnest($1::bigint[], $2::bigint[]) AS u (id, token) ORDER BY u.id) s
 CROSS JOIN LATERAL (
     SELECT j.id FROM outlast_jobs j
     WHERE j.id = s.id AND (s.token IS NULL OR coalesce(j.token, 0) = s.token) FOR NO KEY UPDATE) l
 
 -- name: show
--- What people did, newest first, before :before_id, of one job (:job_id) or all; the table is bounded. Reads only.
+-- Actions of people, newest first, before :before_id, of one job (:job_id) or of all; the table is bounded. Reads
+-- only.
 SELECT id, extract(epoch FROM at)::float8 AS at, actor, verb, target, job_id, filter, reason, counts, state, expected,
        up_to_id, as_of, before_id, extract(epoch FROM moved_at)::float8 AS moved_at
 FROM outlast_actions WHERE id < :before_id AND (:job_id::bigint IS NULL OR job_id = :job_id) ORDER BY id DESC LIMIT :limit::integer

@@ -1,11 +1,11 @@
--- Store jobs. Must also run inside a caller's own transaction: nothing begins or commits.
--- Why a call of a function is right against a concurrent claim, reap and late worker: functions/NAME.sql.
+-- Store jobs. These also run inside a caller's own transaction, so nothing here begins or commits one.
+-- functions/NAME.sql argues why a call of a function is right against a concurrent claim, reap and late worker.
 
 -- name: many
--- Store jobs without keys: one statement, so all or none, in the order in which they were given:
--- ids and positions are drawn in that order. Rows that no other session can see yet race with nothing. A job
--- that is due gets its place in the line, another gets none until an exchange finds it due. The
--- statement's own time counts, not that of the caller's transaction, which may be long open.
+-- Store jobs without keys. One statement, so all or none are stored; ids and positions are drawn in the order in
+-- which the jobs were given. Rows that no other session can see yet race with nothing. A due job gets its position in
+-- the line; another gets none until an exchange finds it due. Times count from the statement, not from the caller's
+-- transaction, which may have been open for long.
 WITH inserted AS (
     INSERT INTO outlast_jobs (
         task, queue, args, priority, run_at, enqueued_at, position, tenant, policy, timeout, expires_at, keep)
@@ -32,12 +32,12 @@ WITH inserted AS (
 SELECT i.id FROM inserted i, (SELECT count(*) FROM noted) AS done ORDER BY i.id
 
 -- name: alike
--- Store jobs that differ in their arguments only, have no keys and are due at once. All or none, in their order: ids and positions are drawn as the rows come out of the text. Rows
--- that no other session can see yet race with nothing. The arguments come as one text with the character 31
--- between, which no JSON holds: an array would be dearer to write and to read. Listeners are told
--- where the function's argument is computed: once, however many the rows; so before any of these has its
--- position, and the notification is known by one that no job gets.
--- Nothing here depends on what the tables hold, so a plan may be kept for good.
+-- Store jobs that differ only in their arguments, have no keys and are due at once. All or none are stored, in their
+-- order: ids and positions are drawn as the rows come out of the text. Rows that no other session can see yet race
+-- with nothing. The arguments come as one text separated by character 31, which no JSON holds: an array would cost
+-- more to write and to read. The notification is sent where the function's argument is computed, so once for any
+-- number of rows. That is before any of these jobs has its position, so the notification carries a position that no
+-- job gets. Nothing here depends on what the tables hold, so a plan may be kept for good.
 INSERT INTO outlast_jobs (
     task, queue, args, priority, run_at, enqueued_at, position, tenant, policy, timeout)
 SELECT $1::text, $2::text, h.args, $4::smallint, statement_timestamp(), statement_timestamp(),
@@ -50,9 +50,9 @@ FROM string_to_table(
 RETURNING id
 
 -- name: one
--- Store one job that has no key and is due at once, as most are: `alike` for one row, which
--- needs no set of rows to be made and read. A row that no other session can see yet races with nothing, and
--- nothing here depends on what the tables hold, so a plan may be kept for good.
+-- Store one job that has no key and is due at once, as most are: `alike` for one row, without the cost of a set of
+-- rows. A row that no other session can see yet races with nothing, and nothing here depends on what the tables hold,
+-- so a plan may be kept for good.
 INSERT INTO outlast_jobs (
     task, queue, args, priority, run_at, enqueued_at, position, tenant, policy, timeout)
 VALUES ($1::text, $2::text, $3::text, $4::smallint, statement_timestamp(), statement_timestamp(),
@@ -62,10 +62,9 @@ RETURNING id,
     END AS noted
 
 -- name: one_with_key
--- Store one job with a key; no row where an unfinished job has that key, which is neither locked nor
--- touched: the caller goes on as for many (`keyed`). The unique index decides between two
--- enqueues of one key: the second waits for the first to commit. Nothing is looked up, so a plan
--- may be kept for good.
+-- Store one job with a key. If an unfinished job has that key, this returns no row and neither locks nor touches that
+-- job; the caller then goes on as for many (`keyed`). The unique index decides between two enqueues of one key: the
+-- second waits for the first to commit. Nothing is looked up, so a plan may be kept for good.
 INSERT INTO outlast_jobs (
     task, queue, args, priority, run_at, enqueued_at, position, tenant, policy, timeout, expires_at,
     keep, key)
@@ -82,13 +81,14 @@ RETURNING id,
          THEN pg_notify(outlast_channel_v1(), 'jobs:' || position || ':1:' || left(queue, 1000))::text END AS noted
 
 -- name: keyed
--- Store jobs of which some have keys, or labels ($15: each job's as a JSON array, NULL: it has none). Where an unfinished job has the key, nothing is inserted and
--- the existing row is neither locked nor touched: the caller looks it up afterwards, by a statement
--- (and snapshot) of its own, and comes back here should it have ended in between. The unique index
--- decides between two enqueues of one key: the second waits for the first to commit. Positions
--- follow the order in which the jobs were given. Rows, and with them ids, go in by the order of their keys,
--- so that two batches with the same keys wait in the same order. No statement that enqueues names an id: a
--- role that may do so could take those that come next, and no other job could be stored.
+-- Store jobs of which some have keys or labels ($15: each job's labels as a JSON array, or NULL). If an unfinished
+-- job has a key, nothing is inserted for it, and that job is neither locked nor touched. The caller looks it up
+-- afterwards, by a separate statement with its own snapshot, and comes back here if it has ended in between. The
+-- unique index decides between two enqueues of one key: the second waits for the first to commit.
+--
+-- Positions follow the order in which the jobs were given. Rows, and with them ids, go in by the order of their keys,
+-- so that two batches with the same keys wait in the same order. No statement that enqueues writes an id explicitly:
+-- a role with that right could take the ids that come next, and then no other job could be stored.
 WITH numbered AS MATERIALIZED (
     SELECT h.*, nextval('outlast_position_seq') AS place,
            coalesce(to_timestamp(h.run_at),
@@ -134,14 +134,13 @@ ORDER BY n.ord
 SELECT outlast_free_keys_v1($1::text[])
 
 -- name: key_holders
--- The unfinished jobs that have these keys. The answer may be out of date at once, which does no harm:
--- that a job with the key was unfinished at some moment of the call is enough.
--- The digest is of the arguments as they are stored.
+-- Find the unfinished jobs that have these keys. The answer may be out of date at once, which does no harm: it is
+-- enough that a job with the key was unfinished at some moment of the call. The digest is of the stored arguments.
 --
--- What is found is called accepted, so it must be as durable as what is stored. A commit whose client was lost
--- while it waited for a synchronous standby is visible before the standby has it, and one that only reads waits for
--- nothing. So this writes to the log: a message that means nothing, and nothing else. Its commit waits as any
--- does, and the log arrives in its order: with the message, the job is there.
+-- The caller reports a job found here as accepted, so it must be as durable as a stored one. A commit whose client
+-- was lost while it waited for a synchronous standby is visible before the standby has it, and a transaction that
+-- only reads waits for nothing. So this writes an empty message to the WAL, and nothing else. Its commit waits as any
+-- does, and the WAL arrives in order: once the message is there, the job is there.
 SELECT key, id, task, encode(sha256(convert_to(args, 'UTF8')), 'hex') AS args_digest,
        pg_logical_emit_message(true, 'outlast', ''::text)::text AS noted
 FROM outlast_jobs

@@ -1,10 +1,10 @@
--- Facts of the server for the doctor, and what a role may do. Reads only.
+-- Facts of the server for the doctor, and the privileges of a role. Reads only.
 
 -- name: environment
--- What the server is and how it is set, as this session sees it; $1 is the backend that greeted
--- us: behind a pooler it is none of the server's, or another one's. Sessions of other roles show
--- their age only to members of pg_read_all_stats. open_schemas: those of the search_path before it was
--- narrowed, on which callers' own connections stay. Reads only.
+-- Show the server and its settings, as this session sees them. $1 is the process id of the backend that greeted the
+-- connection; behind a pooler it belongs to no backend of the server, or to another one. Only members of
+-- pg_read_all_stats see the age of other roles' sessions. open_schemas: schemas of the search_path in which PUBLIC
+-- may create, before the path was narrowed; callers' own connections keep that path. Reads only.
 SELECT current_setting('server_version_num')::integer AS version,
        extract(epoch FROM clock_timestamp())::float8 AS clock,
        current_setting('fsync') AS fsync,
@@ -57,11 +57,13 @@ SELECT current_setting('server_version_num')::integer AS version,
         FROM pg_prepared_xacts p WHERE p.database = current_database()) AS oldest_prepared
 
 -- name: privileges
--- What a role ($1; NULL: the one of this session) needs on these tables, views and sequences ($2, each
--- with a privilege at the same place in $3 and the columns that it is for in $5, '' for all of it), on the
--- schema that they are in and on the functions of Outlast: of those that run as their owner on $4 alone, and on
--- all others, but for a role for outlast_enqueue_v1: each as a GRANT, with whether the role has it already. No row for a role that does not exist. Reads the catalog only, so it races with nothing but another GRANT or REVOKE, whose effect the
--- next look shows. A name that is not found in the search_path counts as one that the role lacks.
+-- List what a role ($1; NULL: the role of this session) needs, each as a GRANT, with whether the role has it already:
+-- privileges on tables, views and sequences ($2, each with a privilege at the same index in $3 and the columns that
+-- it is for in $5, '' for the whole relation), on their schema, and on the functions of Outlast. Of functions that
+-- run as their owner, only $4 is needed; all others are needed unless $4 is outlast_enqueue_v1, as for a role that
+-- only enqueues by SQL. There is no row for a role that does not exist. Reads only the catalog, so it races only with
+-- another GRANT or REVOKE, whose effect the next look shows. A name that is not found in the search_path counts as a
+-- missing privilege.
 WITH who AS (
     SELECT r.oid, quote_ident(r.rolname) AS name
     FROM pg_catalog.pg_roles r WHERE r.rolname = coalesce($1::name, current_user)
@@ -95,8 +97,8 @@ SELECT needed.privilege || ' ON ' || needed.target AS what,
 FROM needed CROSS JOIN who ORDER BY needed.place, needed.at
 
 -- name: once_granted
--- Which of these privileges on whole tables ($2, each with a privilege at the same place in $3) were granted
--- to a role ($1) itself: each as a REVOKE, which takes those on single columns with it. Reads the catalog only.
+-- List which of these privileges on whole tables ($2, each with a privilege at the same index in $3) were granted to
+-- a role ($1) itself, each as a REVOKE, which also removes those on single columns. Reads only the catalog.
 SELECT 'REVOKE ' || n.privilege || ' ON TABLE ' || c.oid::regclass || ' FROM ' || quote_ident(r.rolname) AS statement
 FROM unnest($2::text[], $3::text[]) AS n (name, privilege)
 JOIN pg_catalog.pg_roles r ON r.rolname = $1::name

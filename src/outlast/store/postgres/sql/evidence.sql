@@ -1,8 +1,8 @@
--- What ended badly, for people: dead jobs in groups, ended attempts, suspects. Reads only.
+-- Bad ends, for people: dead jobs in groups, ended attempts, suspects. Reads only.
 
 -- name: dead_groups
--- Groups of the :rows newest dead jobs, the one that died last first, by the index of dead jobs,
--- which holds all that is asked for. Reads only.
+-- Groups of the :rows newest dead jobs, the group with the latest death first, from the index of dead jobs alone,
+-- which holds all these columns. Reads only.
 SELECT fingerprint, count(*) AS number, max(id) AS newest,
        extract(epoch FROM min(ended_at))::float8 AS first_at,
        extract(epoch FROM max(ended_at))::float8 AS last_at,
@@ -12,8 +12,8 @@ FROM (SELECT id, fingerprint, ended_at FROM outlast_jobs
 GROUP BY fingerprint ORDER BY max(ended_at) DESC, max(id) DESC LIMIT :groups
 
 -- name: dead_groups_among
--- As `dead_groups`, of those that pass; a filter that is not set is NULL. Reads the rows of the :rows newest dead
--- jobs. Reads only.
+-- As `dead_groups`, of the jobs that pass the filters; a filter that is NULL lets every job pass. Reads the rows of
+-- the :rows newest dead jobs. Reads only.
 WITH looked AS MATERIALIZED (
     SELECT id, fingerprint, ended_at, queue, task, tenant FROM outlast_jobs
     WHERE state = 'dead' ORDER BY id DESC LIMIT :rows)
@@ -35,8 +35,8 @@ FROM (SELECT token, ended_at FROM outlast_attempts
 
 -- name: ended
 -- Ended attempts with tokens below :before and not below :floor, newest first, without their crash reports. A filter
--- that is not set is NULL. Reads only. The limit inside the look at the job leaves no plan that begins with all jobs
--- of a tenant.
+-- that is NULL lets every attempt pass. Reads only. The LIMIT in the lookup of the job rules out plans that begin
+-- with all jobs of a tenant.
 SELECT a.token, a.job_id, a.number, a.outcome, a.charge,
        extract(epoch FROM a.started_at)::float8 AS started_at,
        extract(epoch FROM a.ended_at)::float8 AS ended_at, a.worker_id, a.worker, a.host,
@@ -50,8 +50,8 @@ WHERE a.token < :before AND a.token >= :floor::bigint
 ORDER BY a.token DESC LIMIT :limit
 
 -- name: last_ends
--- The last closed attempt of each of these jobs that has one, without what is large. Reads only. It is looked up
--- by the index on (job_id, number), as in `jobs_of` of inspect.sql.
+-- The last closed attempt of each of these jobs that has one, without large columns. Reads only. It is found by the
+-- index on (job_id, number), as in `jobs_of` of inspect.sql.
 SELECT a.token, a.job_id, a.number, a.outcome, a.charge,
        extract(epoch FROM a.started_at)::float8 AS started_at,
        extract(epoch FROM a.ended_at)::float8 AS ended_at, a.worker_id, a.worker, a.host,
@@ -61,7 +61,7 @@ FROM unnest(:ids::bigint[]) AS wanted (id) CROSS JOIN LATERAL (
     ORDER BY number DESC, token DESC LIMIT 1) a
 
 -- name: causes
--- How the :rows attempts ended that have the newest tokens, of a tenant's jobs or (NULL) of all. Reads only.
+-- Count how the :rows newest attempts ended (by token), of all jobs or of a tenant's (NULL: all). Reads only.
 SELECT outcome, count(*) AS number,
        count(*) FILTER (WHERE ended_at > statement_timestamp() - interval '1 hour') AS hour,
        extract(epoch FROM max(ended_at))::float8 AS last_at

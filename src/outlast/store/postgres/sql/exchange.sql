@@ -1,5 +1,5 @@
--- The hot path, and what it takes to announce what waits.
--- Why a call of a function is right against a concurrent claim, reap and late worker: functions/NAME.sql.
+-- The hot path, and reads for announcing jobs that wait. functions/NAME.sql argues why a call of a function is right
+-- against a concurrent claim, reap and late worker.
 
 -- name: exchange
 SELECT * FROM outlast_exchange_v1(
@@ -18,8 +18,8 @@ SELECT * FROM outlast_exchange_v1(
 SELECT * FROM outlast_waiting_v1($1::float8, $2::integer)
 
 -- name: list_run_elsewhere
--- Who runs the jobs that messages have named, where it is not the worker that asks. Reads only, for a
--- line in its log: what ends or is taken over meanwhile was so at the moment of the look.
+-- List which workers run the named jobs, if not the worker that asks. Reads only, for a line in its log: the answer
+-- was true at the moment of the look, and a job may end or be taken over since.
 SELECT j.id, j.token, w.name, w.id FROM outlast_jobs j JOIN outlast_workers w ON w.id = j.worker_id
 WHERE j.id = ANY ($2::bigint[]) AND j.worker_id <> $1::bigint
 ORDER BY j.id

@@ -1,12 +1,12 @@
--- Find ids of jobs for a list, newest first, in bounded steps, from :last downwards. Reads only. A filter that is not set
--- is NULL and lets everything pass.
+-- Find ids of jobs for a list, newest first, in bounded steps, from :last downwards. Reads only. A filter that is
+-- NULL lets every job pass.
 
 -- name: all_floor
 -- The id of the last of :rows jobs.
 SELECT id FROM outlast_jobs WHERE id <= :last ORDER BY id DESC LIMIT 1 OFFSET :rows::integer - 1
 
 -- name: all
--- Ids of jobs among the newest :rows rows, newest first: what a look reads ends with the last one that is asked for.
+-- Ids of matching jobs among the newest :rows rows, newest first. A call reads no further than :rows rows.
 SELECT id FROM (
     SELECT id, queue, task, tenant, state, position, solo FROM outlast_jobs
     WHERE id <= :last ORDER BY id DESC LIMIT :rows::integer) j
@@ -39,7 +39,7 @@ ORDER BY l.label DESC, l.job_id DESC LIMIT :limit
 SELECT id FROM outlast_jobs WHERE state = 'dead' AND id <= :last ORDER BY id DESC LIMIT 1 OFFSET :rows::integer - 1
 
 -- name: dead
--- Dead jobs, down to :floor, by their own index; a group alone (:fingerprint) by the index alone: no row is read.
+-- Dead jobs, down to :floor, by their own index; with :fingerprint alone, the index answers without reading rows.
 SELECT id FROM outlast_jobs
 WHERE state = 'dead' AND id <= :last AND id >= :floor::bigint
   AND (:queue::text IS NULL OR queue = :queue) AND (:task::text IS NULL OR task = :task)
@@ -47,8 +47,8 @@ WHERE state = 'dead' AND id <= :last AND id >= :floor::bigint
 ORDER BY id DESC LIMIT :limit
 
 -- name: running
--- Running jobs, by the index that holds these alone: the order inside asks for it,
--- and OFFSET keeps the filters out (a walk by id would look at all finished jobs).
+-- Running jobs, by the index that holds only these: the inner ORDER BY asks for it, and OFFSET keeps the filters out
+-- of the subquery (a walk by id would read all finished jobs).
 SELECT id FROM (
     SELECT id, queue, task, tenant, worker_id FROM outlast_jobs
     WHERE worker_id IS NOT NULL ORDER BY worker_id, cancel_requested OFFSET 0) j
@@ -58,8 +58,8 @@ WHERE id <= :last
 ORDER BY id DESC LIMIT :limit
 
 -- name: lined
--- The tasks that have jobs of the queue in the line, and how many probes that took, :probes at most: from each task by
--- one to where the queue stands or would stand in it, and by one to the next task.
+-- Find the tasks that have jobs of the queue in the line, and how many probes that took, :probes at most: for each
+-- task, one probe goes to where the queue stands or would stand in it, and one to the next task.
 WITH RECURSIVE t AS (
     (SELECT task, queue FROM outlast_jobs WHERE position IS NOT NULL
      ORDER BY task, queue, (-priority), position LIMIT 1)
@@ -77,9 +77,9 @@ SELECT coalesce(array_agg(task) FILTER (WHERE queue = :queue), '{}') AS tasks, c
 FROM (SELECT * FROM t LIMIT :probes) s
 
 -- name: queued
--- Queued jobs: of the line, of those that wait for their time and of suspects, each by the index that holds these
--- alone (as in `running`). Of the line only :tasks are read, in the queue if one is asked for (NULL: all of it), of
--- those that wait the queue.
+-- Queued jobs: jobs in the line, jobs that wait for their time, and suspects, each by the index that holds only these
+-- (as in `running`). In the line only :tasks are read, and only :queue if it is given (tasks NULL: the whole line);
+-- of the jobs that wait for their time, only :queue.
 SELECT id FROM (
     (SELECT id, queue, task, tenant FROM outlast_jobs
      WHERE position IS NOT NULL AND :tasks::text[] IS NULL AND (:part::text IS NULL OR :part = 'line')
@@ -105,8 +105,8 @@ WHERE id <= :last
 ORDER BY id DESC LIMIT :limit
 
 -- name: queued_more
--- Whether the queue, or the part of it that is asked for, has :rows rows or more that `queued` would read: counted up to
--- there in all, in the ranges of the indexes that it reads.
+-- Show whether the queue, or the part of it that is asked for, has :rows rows or more that `queued` would read,
+-- counted up to that number over all the index ranges that `queued` reads.
 SELECT count(*) >= :rows AS is_long FROM (
     SELECT FROM (
         (SELECT FROM outlast_jobs

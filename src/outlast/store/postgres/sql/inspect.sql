@@ -1,12 +1,13 @@
--- Reads for people and screens: no locks.
--- Why a call of a function is right against a concurrent claim, reap and late worker: functions/NAME.sql.
+-- Reads for people and screens, without locks. functions/NAME.sql argues why a call of a function is right against a
+-- concurrent claim, reap and late worker.
 
 -- name: jobs_of
--- These jobs as people read them, newest id first, with their workers, or those that completed them. :text_max:
--- characters at which arguments are cut; NULL: nothing is. :whole: with stacks, and with checkpoints and results, cut as
--- well; else these come where nothing is cut. :last: with the columns of the last closed attempt, which are NULL where
--- none was closed; it is looked up by the index on (job_id, number), since numbers rise with tokens. Reads only. The
--- limit inside the look at the worker leaves no plan that begins with all of them, those that have gone, too.
+-- These jobs as people read them, newest id first, with the workers that run them or completed them. :text_max:
+-- arguments are cut at that many characters; NULL: nothing is cut. :whole: include stacks, and include checkpoints
+-- and results, cut as well; without it, the latter two are included only if nothing is cut. :last: fill the columns
+-- of the last closed attempt, which are NULL if none was closed; it is found by the index on (job_id, number), since
+-- numbers rise with tokens. Reads only. The LIMIT in the lookup of the worker rules out plans that begin with all
+-- workers, including gone ones.
 SELECT j.id, j.task, j.queue, j.state, j.priority, j.attempt_count, j.failures, j.losses, j.token,
        j.state = 'queued' AND j.position IS NULL AND j.run_at > statement_timestamp() AS waiting,
        CASE WHEN :text_max::integer IS NULL THEN j.args ELSE left(j.args, :text_max) END AS args, j.policy,
@@ -37,9 +38,9 @@ WHERE j.id = ANY(:ids::bigint[])
 ORDER BY j.id DESC
 
 -- name: named
--- Ids of jobs by the token of an attempt (NULL: none is asked for; closed, under way, or one whose lines
--- are kept: the only completed ones that an index knows), or by the key of an unfinished job, each by an
--- index of its own. Reads only.
+-- Ids of jobs by the token of an attempt (NULL: no token is asked for), or by the key of an unfinished job, each by
+-- its own index. A token is found if its attempt is closed or under way, or if its lines are kept; a completed
+-- attempt is in an index only for its lines. Reads only.
 SELECT job_id AS id FROM outlast_attempts WHERE token = :token::bigint
 UNION SELECT job_id FROM outlast_logs WHERE token = :token
 UNION SELECT id FROM outlast_jobs WHERE worker_id IS NOT NULL AND token = :token
@@ -47,11 +48,13 @@ UNION SELECT id FROM outlast_jobs WHERE key = :key::text AND key IS NOT NULL AND
 ORDER BY id DESC LIMIT :limit
 
 -- name: search
--- Which of these jobs hold the text :args in their arguments and the text :error in "OUTCOME: MESSAGE" of their last
--- closed attempt, and have ended, begun, or been requeued or enqueued in the last :within seconds; NULL lets all pass.
--- Encoded arguments hold no text: some would be there by chance. From the newest on, one is looked at, and more as
--- long as their arguments have :size_max bytes or fewer in all (their length is known without reading them); before: the
--- last of those, where there are others. Reads only, and only these rows, each once. In collation "C" lower() changes A to Z alone, as on SQLite.
+-- Find which of these jobs hold the text :args in their arguments and the text :error in "OUTCOME: MESSAGE" of their
+-- last closed attempt, and have ended, begun, or been requeued or enqueued in the last :within seconds; NULL lets all
+-- pass. Encoded arguments never match, since a match would be chance.
+--
+-- The newest job is always read, and older ones as long as the arguments read have :size_max bytes or fewer in all
+-- (their length is known without reading them). before: the last job read, if there are others. Reads only, and only
+-- these rows, each once. In collation "C" lower() changes A to Z alone, as on SQLite.
 WITH asked AS MATERIALIZED (
     SELECT j.id, j.args, coalesce(j.ended_at, j.started_at, j.requeued_at, j.enqueued_at) AS at,
            CASE WHEN :args::text IS NULL THEN 0 ELSE octet_length(j.args) END AS size
@@ -83,12 +86,12 @@ SELECT job_id, token, number, outcome, charge, extract(epoch FROM started_at)::f
 FROM outlast_attempts WHERE job_id = :job_id ORDER BY token
 
 -- name: logs
--- What is kept of the lines of a job's attempts, in the order of their tokens. Reads only.
+-- The kept lines of a job's attempts, in the order of their tokens. Reads only.
 SELECT token, number, printed, lines FROM outlast_logs WHERE job_id = :job_id ORDER BY job_id, token
 
 -- name: workers
--- Workers with the number of jobs that they hold: those that are there, and the :gone_max that have gone last, each by
--- an index of their own, and so the running jobs, of which 20,000 are counted at most. Reads only; one snapshot.
+-- Workers with the number of jobs that they hold: the live ones, and the :gone_max that have gone last, each by its
+-- own index. Running jobs are counted by their index, 20,000 of them at most. Reads only; one snapshot.
 WITH held AS MATERIALIZED (
     SELECT worker_id, count(*) AS number
     FROM (SELECT worker_id FROM outlast_jobs WHERE worker_id IS NOT NULL ORDER BY worker_id LIMIT 20000) c
@@ -110,7 +113,7 @@ LEFT JOIN held ON held.worker_id = w.id
 ORDER BY w.id
 
 -- name: refusals
--- Refused writes, newest first; the attempt of that token shows who tried. Reads only.
+-- Refused writes, newest first; the attempt of that token shows which worker tried it. Reads only.
 SELECT r.id, r.job_id, r.token, r.verb, extract(epoch FROM r.at)::float8 AS at, r.late_by,
        coalesce(
            (SELECT a.worker FROM outlast_attempts a
@@ -122,7 +125,8 @@ WHERE (:job_id::bigint IS NULL OR r.job_id = :job_id) AND (:before_id::bigint IS
 ORDER BY r.id DESC LIMIT :limit::integer
 
 -- name: held
--- Who runs what, and what its task last reported, up to :limit jobs, by the index of running jobs. Reads only.
+-- Running jobs, their workers, and the progress last reported, up to :limit jobs, by the index of running jobs. Reads
+-- only.
 SELECT j.id AS job_id, j.worker_id, j.progress
 FROM outlast_jobs j WHERE j.worker_id IS NOT NULL ORDER BY j.worker_id LIMIT :limit::integer
 
@@ -135,7 +139,7 @@ SELECT DISTINCT queues, tasks FROM outlast_workers WHERE status = 'active'
 SELECT queue, state, count(*) AS number FROM outlast_jobs GROUP BY queue, state
 
 -- name: wanted
--- The head of the function says what counts. Reads only.
+-- The head of the function defines what counts. Reads only.
 SELECT outlast_wanted_v1(:queue) AS number
 
 -- name: history_jobs
@@ -148,7 +152,7 @@ FROM outlast_jobs j LEFT JOIN outlast_workers w ON w.id = j.worker_id
 WHERE j.id > :after ORDER BY j.id LIMIT :limit::integer
 
 -- name: history_attempts
--- Closed attempts of a range of jobs, the last one included (NULL: to the end). Reads only.
+-- Closed attempts of a range of jobs, including job :last (NULL: to the end). Reads only.
 SELECT job_id, token, number, outcome, charge, extract(epoch FROM started_at)::float8 AS started_at,
        extract(epoch FROM ended_at)::float8 AS ended_at, crash IS NOT NULL AS has_crash, worker_id,
        dropped
@@ -157,13 +161,15 @@ WHERE job_id > :after AND job_id <= coalesce(:last::bigint, 9223372036854775807)
 ORDER BY job_id, token
 
 -- name: token_last
--- The highest token ever drawn; 0: none. Not part of any snapshot: read after what is compared with it.
+-- The highest token ever drawn; 0: none. It belongs to no snapshot, so read it after the rows that it is compared
+-- with.
 SELECT coalesce(pg_sequence_last_value('outlast_token_seq'), 0) AS token
 
 -- name: unencrypted
--- How many of :most unfinished jobs have plain arguments or a plain checkpoint, by task: of the line, of those that
--- wait for their time, of suspects and of those that run, each by the index that holds these alone. Encrypted is what
--- names a key among the codecs at its beginning (outlast/payload/payloads.py): base64 has no quotation marks. Reads only.
+-- Count how many of :most unfinished jobs have plain arguments or a plain checkpoint, by task: jobs in the line, jobs
+-- that wait for their time, suspects and running jobs, each by the index that holds only these. A text counts as
+-- encrypted if it names a key among the codecs at its beginning (outlast/payload/payloads.py): base64 has no
+-- quotation marks. Reads only.
 SELECT task, count(*) AS looked_at,
        count(*) FILTER (WHERE left(args, 2000) NOT LIKE ' ["outlast:payload",[%"aes-256-gcm:%'
            OR left(checkpoint, 2000) NOT LIKE ' ["outlast:payload",[%"aes-256-gcm:%') AS number

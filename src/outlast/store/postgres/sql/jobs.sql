@@ -1,11 +1,11 @@
--- What happens to jobs outside the exchange.
--- Why a call of a function is right against a concurrent claim, reap and late worker: functions/NAME.sql.
+-- Writes about jobs outside the exchange. functions/NAME.sql argues why a call of a function is right against a
+-- concurrent claim, reap and late worker.
 
 -- name: complete
--- Complete an attempt inside the caller's own transaction. Guarded by (id, token, running): under
--- READ COMMITTED an attempt that was closed or taken over while this waited is checked again and
--- not touched. The worker's exchange and a reaper skip the row until the caller commits.
--- A job that is kept for no time (keep = 0, which never changes) is left: `lock_unkept`.
+-- Complete an attempt inside the caller's own transaction. Guarded by (id, token, running): if the attempt was closed
+-- or taken over while this waited for the row, READ COMMITTED re-checks the row and does not touch it. The worker's
+-- exchange and a reaper skip the row until the caller commits. A job that is kept for no time (keep = 0, which never
+-- changes) is left to `lock_unkept`.
 UPDATE outlast_jobs
 SET state = 'completed', ended_at = clock_timestamp(), result = $3, completed_by = worker_id,
     prune_at = CASE WHEN keep IS NOT NULL
@@ -15,9 +15,10 @@ WHERE id = $1 AND token = $2 AND state = 'running' AND (keep IS NULL OR keep > 0
 RETURNING id
 
 -- name: lock_unkept
--- Lock an attempt's job that is kept for no time (keep = 0), to delete it with all that is noted of it in the caller's own
--- transaction, by the statement after this one (outlast_forget_v1). Guarded and waited for as in `complete`. Two
--- statements: the second sees what the first has waited for, such as the lines that the attempt's worker has just written.
+-- Lock the job of an attempt if it is kept for no time (keep = 0), for the next statement to delete in the caller's
+-- own transaction (outlast_forget_v1). Guarded, and waiting for the row, as `complete` is. Two statements, so that
+-- the second sees what was committed while the first waited, such as lines that the attempt's worker has just
+-- written.
 SELECT id FROM outlast_jobs WHERE id = $1 AND token = $2 AND state = 'running' AND keep <= 0 FOR UPDATE
 
 -- name: forget
@@ -30,8 +31,8 @@ SELECT job_id, answer FROM outlast_cancel_v1($1, $2, $3)
 SELECT job_id, answer FROM outlast_requeue_v1($1, $2, $3)
 
 -- name: discard
--- Delete dead jobs, with all that is noted of them. Locked first, in the order of ids; a job that was requeued
--- meanwhile is no longer dead when it is checked again, and stays.
+-- Delete dead jobs with their attempts, labels and logs. They are locked first, in the order of their ids. A job that
+-- was requeued meanwhile is no longer dead when the lock re-checks it, and stays.
 WITH dead AS MATERIALIZED (
     SELECT id FROM outlast_jobs WHERE id = ANY ($1::bigint[]) AND state = 'dead'
     ORDER BY id FOR UPDATE)
@@ -50,12 +51,13 @@ SELECT job_id, token, answer FROM outlast_progress_v1($1, $2, $3, $4)
 SELECT * FROM outlast_keep_logs_v1($1, $2, $3, $4, $5, $6)
 
 -- name: ask_stack
--- Ask the worker that runs this attempt ($1, $2) where it is: $4 takes the place of the requests on its row, where they
--- are those ($3) that the caller has read and put one more to. So of two that ask at once one has to read again, and
--- neither takes the other's request away. No other statement writes this column but a registration. A worker that was
--- reaped, or whose attempt has ended or was claimed again, is not asked: what it would answer is refused anyway, by the
--- token. The update conflicts with no KEY SHARE of an exchange; it waits for a beat, a reap or a reconnect, and looks at
--- the row again after that. It is one row, by its id. The notification ($5) only saves a heartbeat.
+-- Ask the worker that runs this attempt ($1, $2) for its stack: $4, which is $3 with one more request, replaces the
+-- requests on the worker's row if these are still the ones that the caller has read ($3). So if two callers ask at
+-- once, one has to read again, and neither removes the other's request. Only a registration also writes this column.
+-- A worker that was reaped, or whose attempt has ended or was claimed again, is not asked: the token would make its
+-- answer refused anyway. The update does not conflict with the KEY SHARE of an exchange; it waits for a beat, a reap
+-- or a reconnect, and then re-checks the row. It locks one row, by its id. The notification ($5) only saves the wait
+-- for a heartbeat.
 WITH asked AS (
     UPDATE outlast_workers w SET stacks = $4
     FROM outlast_jobs j
@@ -65,8 +67,8 @@ WITH asked AS (
 SELECT id, CASE WHEN $5::boolean THEN pg_notify(outlast_channel_v1(), 'stack:' || id::text)::text END FROM asked
 
 -- name: keep_stack
--- Keep where a running attempt is. Guarded as outlast_progress_v1 is: the job's row is locked by (id, token, running) and
--- never waited for, so that a late worker changes nothing, and an end or a reap that holds the row is not held up.
+-- Keep the stack of a running attempt. Guarded as outlast_progress_v1 is: the job's row is locked by (id, token,
+-- running) without waiting, so a late worker changes nothing, and an end or a reap that holds the row is not held up.
 WITH locked AS MATERIALIZED (
     SELECT j.id FROM outlast_jobs j
     WHERE j.id = $1::bigint AND j.token = $2::bigint AND j.state = 'running'

@@ -1,21 +1,21 @@
 -- Make, check and migrate the schema.
 
 -- name: patient
--- For the rest of this transaction a statement may take as long as it needs, but waits for a lock no
--- longer than a statement might take before.
+-- For the rest of this transaction, lift the limit on how long a statement takes, and limit how long it waits for a
+-- lock to the former statement_timeout (30 s if there was none).
 SELECT set_config('lock_timeout', coalesce(nullif(current_setting('statement_timeout'), '0'), '30s'), true),
        set_config('statement_timeout', '0', true)
 
 -- name: lock
--- Admit one migrator at a time: whether this one is it. Held to the end of the transaction, so that it
--- also works behind a pooler; a migrator that had to wait looks again at what is applied ("outlast" as a
--- number). Any role that may connect can hold this lock. That stops migrations and nothing else:
--- workers that find their schema do not ask for it, and a migrator is told who holds it.
+-- Try to become the one migrator. The lock ("outlast" as a number) is held to the end of the transaction, so that it
+-- also works behind a pooler; a migrator that had to wait looks again at what is applied. Any role that may connect
+-- can hold this lock. That stops migrations and nothing else: workers that find their schema do not ask for it, and a
+-- migrator learns who holds it.
 SELECT pg_try_advisory_xact_lock(x'6f75746c617374'::bigint)
 
 -- name: lock_holders
--- Whose sessions hold the lock that `lock` takes. Other roles' sessions show when they connected only to
--- members of pg_read_all_stats. Reads only.
+-- List the sessions that hold the lock that `lock` takes. Only members of pg_read_all_stats see when sessions of
+-- other roles connected. Reads only.
 SELECT l.pid, pg_get_userbyid(a.usesysid)::text AS role, a.application_name AS application,
        extract(epoch FROM clock_timestamp() - a.backend_start)::float8 AS seconds
 FROM pg_locks l JOIN pg_stat_get_activity(NULL::integer) a ON a.pid = l.pid
@@ -25,9 +25,9 @@ WHERE l.locktype = 'advisory' AND l.objsubid = 1 AND l.granted
 ORDER BY l.pid LIMIT 3
 
 -- name: tables
--- Which tables of Outlast the search_path leads to, without touching any. The catalog is read
--- under this statement's snapshot: to_regclass answers from a cache, which was seen to miss the
--- tables that another migrator had just committed.
+-- Show which tables of Outlast the search_path leads to, without touching any. The catalog is read under this
+-- statement's snapshot: to_regclass answers from a cache, which was seen to miss tables that another migrator had
+-- just committed.
 SELECT coalesce(bool_or(c.relname = 'outlast_schema'), false) AS schema_table,
        coalesce(bool_or(c.relname = 'outlast_jobs'), false) AS jobs_table
 FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
@@ -40,8 +40,8 @@ SELECT number, name, checksum, compatible_from,
 FROM outlast_schema ORDER BY number
 
 -- name: note
--- Note an applied migration, in the transaction that applied it, under the advisory lock that
--- admits one migrator. The store's id is drawn with the first step.
+-- Note an applied migration, in the transaction that applied it, under the advisory lock that admits one migrator.
+-- The first step draws the store's id.
 INSERT INTO outlast_schema (number, name, checksum, compatible_from, applied_at, store_id)
 VALUES ($1::integer, $2, $3, $4, clock_timestamp(), CASE WHEN $1::integer = 1 THEN gen_random_uuid() END)
 RETURNING extract(epoch FROM applied_at)::float8

@@ -1,59 +1,70 @@
 -- 0001 schema: the tables and functions of Outlast.
 -- compatible_from: 0.1
 --
--- Payloads are text (JSON made by us): jsonb refuses \u0000, and nothing here looks inside. position is NULL while a
--- queued job is not due yet; it is drawn from an ever-rising sequence when the job becomes due, so (queue, priority,
--- position) is the order of the line and future jobs are not in it. A lane is the part of it with one queue, task and
--- priority; names are compared by their bytes, so that clients put lanes in the order of the index, for every locale
--- of the database. That index is the only one of the line. It begins with the task, so that a worker never meets jobs
--- of tasks that it does not know, in however many queues they wait. Scheduled jobs are indexed by their time, over
--- all queues, so that one look shows what is due, and by queue for those who ask for some queues only. Which of the
--- two a statement may use is in its words: abs(solo) is for the first and solo for the second, or a plan would look
--- for the next job of one queue among those of all (seen). worker_id is set exactly while running, so the index of
--- running jobs needs no predicate on state (a prepared completion beside an index "WHERE state = 'running'" was seen
--- to get a plan quadratic in the batch). token stays after the end: "already" is decided by it. completed_by is the
--- worker of the attempt that completed; the other attempts have rows of their own in outlast_attempts, and the view
--- outlast_history shows both kinds as one list.
+-- Payloads are text (JSON that Outlast encodes): jsonb refuses \u0000, and nothing here looks inside.
+--
+-- The line: position is NULL while a queued job is not due yet. It is drawn from an ever-rising sequence when the job
+-- becomes due, so (queue, priority, position) is the order of the line, and future jobs are not in it. A lane is the
+-- part of the line with one queue, task and priority. Names are compared by their bytes, so that clients put lanes in
+-- the order of the index, for every locale of the database. That index is the only one of the line. It begins with
+-- the task, so that a worker never meets jobs of tasks that it does not know, in however many queues they wait.
+--
+-- Scheduled jobs are indexed by their time over all queues, so that one look shows what is due, and by queue for
+-- requests that name queues. The wording of a statement decides which of the two it may use: abs(solo) for the first
+-- and solo for the second; otherwise a plan would look for the next job of one queue among those of all queues
+-- (seen).
+--
+-- worker_id is set exactly while the job is running, so the index of running jobs needs no predicate on state. (A
+-- prepared completion beside an index "WHERE state = 'running'" was seen to get a plan quadratic in the batch.) token
+-- stays after the end, since it decides the answer "already". completed_by is the worker of the attempt that
+-- completed; the other attempts have their own rows in outlast_attempts, and the view outlast_history shows both
+-- kinds as one list. The index of keys recognises an unfinished job by ended_at: each statement tests a NULL at less
+-- cost than states.
 --
 -- solo: 0 shares a runner with others; 1 runs alone in a runner, since it shared one that died; 2 runs alone in its
--- whole worker. incident names that first shared death (by the lowest token in it), cohort those suspects of it that
--- run together. Suspects wait outside the line: they have no position, and an index of their own, which is read lane
--- by lane (queue, task). In the index of keys an unfinished job is recognised by ended_at: a look for NULL is cheaper
--- in each statement than states. expires_at: a job that has not begun by then is ended (outlast_expire_v1); NULL for
--- most, who pay with a bit, and once it has begun and gone back. A job that has expired is the one that was cancelled though no one asked
--- (cancel_requested) and no attempt of it was under way (started_at). keep: for how many seconds the row is kept once
--- the job has completed or was cancelled; 0: it is deleted in the commit of its end. NULL for most: as long as
--- workers are told. prune_at: when that is over, of an ended job with keep; NULL for all others, so that one index
--- shows both what has a time of its own and, by its end, what has none. fingerprint: what a dead job's last end has
--- in common with alike ones (model/fingerprint.py); else NULL. Its index shows their groups and queues without their
--- rows. lacks: tasks that a worker may not serve -> tags that it would need. presence: under which incarnation of the
--- database the worker's advisory lock was taken, and by which role's session (INCARNATION/ROLE); presence_off: why
--- there is none. wakeup: by what it is woken, and
--- what is wrong with that. cause: why the row ended; begun: the newest token that the worker had let begin, where
--- that is known. failing: which duty of a live worker fails, and by what. stack, stack_at: where an attempt was when
--- a person asked last; stacks: of which attempts a worker is asked for that (store/stacks.py); NULL: its release
--- shows none.
+-- whole worker. incident names that first shared death (by the lowest token in it), cohort the suspects of it that
+-- run together. Suspects wait outside the line: they have no position, and their own index, which is read lane by
+-- lane (queue, task).
 --
--- The one CHECK of a job is the last line of safety, below all functions: it refuses what would lose
--- a job (running without worker, token or start: never reclaimed), run it twice (a place in the line
--- while it runs or after its end), keep it forever (an end without its time) or run a suspect in
--- company (a suspect in the line), and a priority out of range, which callers choose. PostgreSQL
--- parses each CHECK again in every statement that writes: ten small ones took 90 of the 270 us that
--- it spent on enqueuing a job, and a part of each exchange; this one takes 45. So it names columns as
--- seldom as can be, and what harms no job is not in it: that only completed jobs have a result, that
--- counts are not negative, that solo is 0, 1 or 2. Functions write those in one place each, and the
--- tables of SQLite have CHECKs for them, under the same tests.
+-- expires_at: a job that has not begun by then is ended (outlast_expire_v1). It is NULL for most jobs, at the cost of
+-- a bit, and for a job that has begun and gone back to the queue. An expired job is recognised as one that is
+-- cancelled without a request (cancel_requested) and without an attempt under way (started_at).
 --
--- The columns of a job are in the order of how often they change, and its pages are filled by less
--- than half: so the next version of a row finds room on the page of the last one, and only the
--- stretch in the middle that has changed goes into the WAL (a version that has to go to another page
--- is written whole, and its old one locked by a record of its own). The room is that of the row's
--- three versions (queued, running, ended), which the table has at its peak in any case.
+-- keep: for how many seconds the row is kept once the job has completed or was cancelled; 0: it is deleted in the
+-- commit of its end; NULL for most: as long as the workers' settings say. prune_at: when that time is over, for an
+-- ended job with keep; NULL for all others, so that one index shows both the jobs with their own retention and, by
+-- their end, those without.
+--
+-- fingerprint: what a dead job's last end has in common with similar ends (model/fingerprint.py); otherwise NULL. Its
+-- index shows their groups and queues without reading rows. stack, stack_at: where an attempt was when a person last
+-- asked.
+--
+-- Workers: lacks maps tasks that a worker may not serve to the tags that it would need. presence: the incarnation of
+-- the database under which the worker's advisory lock was taken, and the role of the session (INCARNATION/ROLE);
+-- presence_off: why there is none. wakeup: how it is woken, and what is wrong with that. cause: why the row ended;
+-- begun: the newest token that the worker had let begin, if that is known. failing: which duty of a live worker
+-- fails, and with which error. stacks: the attempts for which a worker is asked for a stack (store/stacks.py); NULL:
+-- its release cannot show one.
+--
+-- The one CHECK of a job is the last line of safety, below all functions. It refuses states that would lose a job
+-- (running without worker, token or start: never reclaimed), run it twice (a place in the line while it runs or after
+-- its end), keep it for good (an end without its time) or run a suspect in company (a suspect in the line), and a
+-- priority out of range, which callers choose. PostgreSQL parses each CHECK again in every statement that writes: ten
+-- small ones took 90 of the 270 us that it spent on enqueuing a job, and a part of each exchange; this one takes 45.
+-- So it names columns as seldom as possible, and leaves out conditions whose violation harms no job: that only
+-- completed jobs have a result, that counts are not negative, that solo is 0, 1 or 2. Functions write those in one
+-- place each, and the tables of SQLite have CHECKs for them, under the same tests.
+--
+-- The columns of a job are in the order of how often they change, and its pages are filled by less than half. So the
+-- next version of a row finds room on the same page, and only the stretch in the middle that has changed goes into
+-- the WAL (a version that has to go to another page is written whole, and its old one is locked by a separate
+-- record). This is room for the row's three versions (queued, running, ended), which the table needs at its peak in
+-- any case.
 
 CREATE SEQUENCE outlast_token_seq CACHE 1;
 CREATE SEQUENCE outlast_position_seq CACHE 1;
 
--- The marks of those workers that watch over all: outlast_keep_watch_v1. Their number is that of watchers.
+-- The marks of watchers, the workers that watch over all others, one sequence each: outlast_keep_watch_v1.
 CREATE SEQUENCE outlast_watch_1_seq CACHE 1;
 CREATE SEQUENCE outlast_watch_2_seq CACHE 1;
 CREATE SEQUENCE outlast_watch_3_seq CACHE 1;
@@ -120,15 +131,15 @@ CREATE INDEX outlast_jobs_dead ON outlast_jobs (id) INCLUDE (fingerprint, ended_
 CREATE INDEX outlast_jobs_died ON outlast_jobs (ended_at) WHERE state = 'dead';
 CREATE UNIQUE INDEX outlast_jobs_key ON outlast_jobs (key) WHERE key IS NOT NULL AND ended_at IS NULL;
 
--- The labels of jobs that have any (they are in the policy, too), to find jobs by: outlast_labels_name, newest first. They go
--- with their jobs.
+-- The labels of jobs that have any (the policy holds them, too), to find jobs by label (outlast_labels_name), newest
+-- first. They are deleted with their jobs.
 CREATE TABLE outlast_labels (job_id bigint NOT NULL, label text COLLATE "C" NOT NULL, PRIMARY KEY (job_id, label));
 CREATE INDEX outlast_labels_name ON outlast_labels (label, job_id);
 
--- attempts that did not complete; the completing one's facts are on the job's row. repeats: how many
--- attempts in a row have ended with this outcome, this one included. Rows never change; between a job's
--- first and last ones those that were not charged are deleted (outlast_end_v1), and dropped counts them: those
--- that were deleted up to and by this end.
+-- Attempts that did not complete; the facts of a completed attempt are on the job's row. repeats: how many
+-- attempts in a row have ended with this outcome, including this one. Rows never change. Between a job's
+-- first and last attempts, those that were not charged are deleted (outlast_end_v1); dropped counts how many
+-- were deleted up to and by this end.
 CREATE TABLE outlast_attempts (
     token          bigint PRIMARY KEY,
     job_id         bigint NOT NULL,
@@ -151,7 +162,8 @@ CREATE TABLE outlast_attempts (
 );
 CREATE INDEX outlast_attempts_job ON outlast_attempts (job_id, number);
 
--- The last lines that attempts have printed (JSON), where that is kept; dropped: how many came before. They go with their jobs.
+-- The last lines that attempts have printed (JSON), if logs are kept; printed: how many lines it has printed in all.
+-- They are deleted with their jobs.
 CREATE TABLE outlast_logs (
     token bigint PRIMARY KEY, job_id bigint NOT NULL, number integer NOT NULL,
     printed integer NOT NULL DEFAULT 0, lines text NOT NULL) WITH (fillfactor = 50);
@@ -209,11 +221,11 @@ CREATE TABLE outlast_refusals (
 );
 CREATE INDEX outlast_refusals_job ON outlast_refusals (job_id);
 
--- Schedules (store/schedules.py says what the columns mean). There is no row for each tick: since and
--- next_tick move forward, in the commit that stores the job of the tick. Instants are numbers, since they
--- are compared with what a worker has read and computed. version names the content, versions those that
--- were replaced, by a space each. Workers look at next_tick by its index, which holds only those that may
--- fire: one that is paused or deleted, or that no code declares, costs no look.
+-- Schedules (store/schedules.py defines the columns). There is no row for each tick: since and next_tick
+-- move forward in the commit that stores the job of the tick. Instants are numbers, since they are compared
+-- with values that a worker has read and computed. version names the content, versions the replaced ones,
+-- separated by spaces. Workers look at next_tick by its index, which holds only schedules that may fire: a
+-- schedule that is paused or deleted, or that no code declares, costs no look.
 CREATE TABLE outlast_schedules (
     name          text COLLATE "C" PRIMARY KEY,
     call          text NOT NULL,
@@ -250,9 +262,9 @@ CREATE INDEX outlast_schedules_next ON outlast_schedules (next_tick, name)
     WHERE NOT paused AND declared AND next_tick IS NOT NULL;
 CREATE INDEX outlast_schedules_declared ON outlast_schedules (declared_at) WHERE declared_at IS NOT NULL;
 
--- What is paused, one row each; nothing of it starts. Pausing the same again draws a new id, so that workers
--- acknowledge it again (acknowledged_pauses, on the row of each, lists the ids that it acts on; NULL: it has not read
--- them). stop: attempts that run are asked to stop, too.
+-- Pauses, one row each; no job that a pause covers starts. Pausing the same again draws a new id, so that workers
+-- acknowledge it again (acknowledged_pauses, on a worker's row, lists the ids that it acts on; NULL: it has not read
+-- them). stop: running attempts are asked to stop, too.
 CREATE TABLE outlast_pauses (
     id        bigint GENERATED BY DEFAULT AS IDENTITY PRIMARY KEY,
     kind      text NOT NULL,
@@ -269,7 +281,7 @@ CREATE TABLE outlast_pauses (
 \ir tables/outlast_minutes.sql
 \ir tables/outlast_actions.sql
 \ir tables/autovacuum.sql
--- one row per applied migration; the store's id, drawn once, is on the first
+-- One row for each applied migration; the first one holds the store's id, which is drawn once.
 CREATE TABLE outlast_schema (
     number          integer PRIMARY KEY,
     name            text NOT NULL,
@@ -280,10 +292,10 @@ CREATE TABLE outlast_schema (
     CONSTRAINT outlast_schema_id CHECK ((number = 1) = (store_id IS NOT NULL))
 );
 
--- One row, drawn again for each run of the database that may know less than the one before. It names its home,
--- the run of the server and the database in which it was drawn (outlast_home_v1), and counts nowhere else:
--- it may be copied with the files, the database or a dump. And an unlogged table is emptied by the recovery from
--- a crash, which loses sessions and maybe the tail of the log under a start time that stays (outlast_begin_incarnation_v1).
+-- One row, drawn again for each run of the database that may know less than the one before. It names its home, the
+-- run of the server and the database in which it was drawn (outlast_home_v1), and counts in no other: it may be
+-- copied with the files, the database or a dump. The table is unlogged, so the recovery from a crash empties it; such a
+-- recovery loses sessions and maybe the tail of the log, but not the start time (outlast_begin_incarnation_v1).
 CREATE UNLOGGED TABLE outlast_incarnation (
     one  boolean PRIMARY KEY DEFAULT true CHECK (one),
     home text NOT NULL,
@@ -300,15 +312,15 @@ SELECT j.id, j.token, j.attempt_count, j.completed_by, w.name, w.host, NULL::int
 FROM outlast_jobs j LEFT JOIN outlast_workers w ON w.id = j.completed_by
 WHERE j.state = 'completed';
 
--- The functions, each in a file of its own whose head argues why it is right. They are versioned by name: a
--- released one never changes, and a later migration includes its _v2. What is included counts towards the
--- checksum of this migration as if it stood here.
+-- The functions, each in its own file, whose head argues why it is right. They are versioned by name: a
+-- released function never changes, and a later migration includes its _v2. The text of an included file counts
+-- towards the checksum of this migration as if it stood here.
 --
--- The planner settings on those that are called from outside (inner ones run under them) leave
--- nested loops over index scans as the only way. That is right for 1 row in and for 500, in an
+-- The planner settings on functions that are called from outside (inner functions run under them) leave
+-- nested loops over index scans as the only plan. That is right for 1 row in and for 500, in an
 -- empty table and among millions of finished jobs, regardless of the statistics.
 
--- What several of them need.
+-- Helpers of several functions.
 \ir functions/outlast_seconds_v1.sql
 \ir functions/outlast_home_v1.sql
 \ir functions/outlast_read_from_v1.sql
@@ -316,7 +328,7 @@ WHERE j.state = 'completed';
 \ir functions/outlast_first_due_v1.sql
 \ir functions/outlast_first_tick_v1.sql
 
--- The one guard under which an attempt is closed, and the answers to late writes; jobs that are kept for no time.
+-- The one guard under which an attempt is closed, the answers to late writes, and the deletion of jobs.
 \ir functions/outlast_forget_v1.sql
 \ir functions/outlast_complete_away_v1.sql
 \ir functions/outlast_end_v1.sql
@@ -327,7 +339,7 @@ WHERE j.state = 'completed';
 \ir functions/outlast_notify_v1.sql
 \ir functions/outlast_followed_v1.sql
 
--- The line, read lane by lane (queue, task, priority) and from floors: outlast_claim_v1 says under 3 why that is right.
+-- The line, read lane by lane (task, queue, priority) and from floors: step 3 of outlast_claim_v1 argues why.
 \ir functions/outlast_find_lanes_v1.sql
 \ir functions/outlast_lock_lanes_v1.sql
 \ir functions/outlast_due_v1.sql
@@ -336,11 +348,11 @@ WHERE j.state = 'completed';
 \ir functions/outlast_free_keys_v1.sql
 REVOKE ALL ON FUNCTION outlast_free_keys_v1 FROM PUBLIC;
 
--- Hand in what ended, take what can run next, in one round trip and one commit.
+-- Hand in what has ended and claim what can run next, in one round trip and one commit.
 \ir functions/outlast_claim_v1.sql
 \ir functions/outlast_exchange_v1.sql
 
--- Find running jobs that no worker runs, and give them back.
+-- Find running jobs that no live worker runs, and give them back.
 \ir functions/outlast_facts_v1.sql
 \ir functions/outlast_gone_v1.sql
 \ir functions/outlast_orphans_v1.sql
@@ -349,19 +361,19 @@ REVOKE ALL ON FUNCTION outlast_free_keys_v1 FROM PUBLIC;
 \ir functions/outlast_reconcile_v1.sql
 \ir functions/outlast_terminate_stuck_v1.sql
 
--- The worker's row: what is written on it waits for no standby.
+-- The worker's row: writes to it wait for no standby.
 \ir functions/outlast_commit_locally_v1.sql
 CREATE TRIGGER outlast_workers_commit_locally BEFORE UPDATE ON outlast_workers
 FOR EACH STATEMENT EXECUTE FUNCTION outlast_commit_locally_v1();
 CREATE TRIGGER outlast_minutes_commit_locally BEFORE INSERT OR DELETE ON outlast_minutes
 FOR EACH STATEMENT EXECUTE FUNCTION outlast_commit_locally_v1();
 
--- Who watches over all workers, and what each worker reads all the time: by itself, and with its beats.
+-- The marks of watchers, and the peek that each worker takes all the time, by itself and with its beats.
 \ir functions/outlast_keep_watch_v1.sql
 \ir functions/outlast_peek_v1.sql
 \ir functions/outlast_heartbeat_v1.sql
 
--- Presence: a lock that a live worker's session holds, and that is gone as soon as the session is.
+-- Presence: a lock that a live worker's session holds and that is released with the session.
 \ir functions/outlast_incarnation_v1.sql
 \ir functions/outlast_presence_key_v1.sql
 \ir functions/outlast_locks_v1.sql
@@ -376,13 +388,13 @@ FOR EACH STATEMENT EXECUTE FUNCTION outlast_commit_locally_v1();
 \ir functions/outlast_progress_v1.sql
 \ir functions/outlast_keep_logs_v1.sql
 
--- Which suspects run next: outlast_claim_v1, under 4.
+-- Which suspects run next: step 4 of outlast_claim_v1.
 \ir functions/outlast_suspect_heads_v1.sql
 \ir functions/outlast_next_suspects_v1.sql
 \ir functions/outlast_next_suspect_due_v1.sql
 \ir functions/outlast_suspect_due_v1.sql
 
--- What operators do, the jump of the token sequence, and what messages name and announce.
+-- Acts of operators, the jump of the token sequence, jobs that messages name, schedules, and unpublished jobs.
 \ir functions/outlast_cancel_v1.sql
 \ir functions/outlast_requeue_v1.sql
 \ir functions/outlast_raise_tokens_v1.sql
@@ -392,10 +404,10 @@ FOR EACH STATEMENT EXECUTE FUNCTION outlast_commit_locally_v1();
 \ir functions/outlast_put_schedule_v1.sql
 \ir functions/outlast_waiting_v1.sql
 
--- What workers have counted is added up; and how many workers a queue could use, for autoscalers.
+-- Adding up the counters of workers; and how many workers a queue could use, for autoscalers.
 \ir functions/outlast_merge_minutes_v1.sql
 \ir functions/outlast_wanted_v1.sql
--- For programs in other languages. It runs as its owner: for roles to which it is granted.
+-- Enqueuing from other languages; it runs as its owner, for roles to which it is granted.
 \ir functions/outlast_refuse_args_v1.sql
 \ir functions/outlast_enqueue_v1.sql
 REVOKE ALL ON FUNCTION outlast_enqueue_v1 FROM PUBLIC;

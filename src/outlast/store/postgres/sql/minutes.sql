@@ -1,11 +1,11 @@
--- What workers have counted: noted, added up and read.
--- Why a call of a function is right against a concurrent claim, reap and late worker: functions/NAME.sql.
+-- Counters of workers: noted, added up and read. functions/NAME.sql argues why a call of a function is right against
+-- a concurrent claim, reap and late worker.
 
 -- name: note
--- What a worker has counted since it did this last ($1: a JSON array of rows), at the minute that it is by the
--- store's clock. Asked for again, as after a lost reply, it finds its rows by their key and changes nothing;
--- while the first is still under way it waits for that. No other worker writes rows with this worker's id, so
--- no worker waits for another.
+-- Store what a worker has counted since its last call ($1: a JSON array of rows), at the present minute of the
+-- store's clock. A repeated call, as after a lost reply, finds its rows by their key and changes nothing; while the
+-- first call is still under way, it waits for that. No other worker writes rows with this worker's id, so no worker
+-- waits for another.
 INSERT INTO outlast_minutes
 SELECT r.* FROM jsonb_array_elements($1::text::jsonb) AS e (counted)
 CROSS JOIN LATERAL jsonb_populate_record(NULL::outlast_minutes, e.counted || jsonb_build_object(
@@ -16,11 +16,12 @@ ON CONFLICT DO NOTHING
 SELECT outlast_merge_minutes_v1($1, $2, $3, $4)
 
 -- name: minutes
--- The attempts that workers have counted in the last :seconds seconds, in steps of :step; at most :most rows, the newest,
--- are read: three parts of the index, newest first, are merged up to that. Each row brings the server's now, how many
--- rows were read, and the time of the oldest of them. :by_queue and :by_task: whether queues and tasks are told apart,
--- or else added up under no name; :queue and :task: NULL lets all pass. :detail: only numbers by step; also lengths
--- over all steps, in rows of their own; or all of it: store/minutes.py. Reads only.
+-- Read the attempts that workers have counted in the last :seconds seconds, in steps of :step. At most :most rows are
+-- read, the newest: three parts of the index, newest first, are merged up to that. Each row brings the server's now,
+-- how many rows were read, and the time of the oldest of them. :by_queue and :by_task: whether to tell queues and
+-- tasks apart or to add them up under the empty name. :queue and :task: NULL lets all pass. :detail
+-- (store/minutes.py): numbers by step only; or also lengths over all steps, in rows of their own; or everything.
+-- Reads only.
 WITH span AS MATERIALIZED (
     SELECT extract(epoch FROM statement_timestamp())::float8 AS now
 ), seen AS MATERIALIZED (
@@ -83,8 +84,8 @@ FROM span s LEFT JOIN (
     GROUP BY n.queue, n.task, n.outcome) c ON true
 
 -- name: totals
--- All that workers have counted since the store was made: the totals, and what was not added to them yet, :most rows of
--- each at most. One snapshot, so that what moves from one to the other counts once. Reads only.
+-- Read all that workers have counted since the store was made: the totals, and what was not added to them yet, :most
+-- rows of each at most. One snapshot, so that a row that moves from one to the other counts once. Reads only.
 SELECT m.kind, m.queue, m.task, m.outcome,
        sum(m.jobs)::bigint AS jobs, sum(m.firsts)::bigint AS firsts, sum(m.seconds)::float8 AS seconds, sum(m.waited)::float8 AS waited,
        sum(m.d1)::bigint AS d1, sum(m.d2)::bigint AS d2, sum(m.d3)::bigint AS d3, sum(m.d4)::bigint AS d4, sum(m.d5)::bigint AS d5,

@@ -1,18 +1,19 @@
 -- Delete what ended long ago, oldest first, in bounded batches.
 --
--- Jobs are chosen and locked first, and then deleted with all that is noted of them by outlast_forget_v1: its
--- statements see what was committed while the locks were waited for or taken, such as the attempt of an end just before.
+-- Jobs are chosen and locked first; outlast_forget_v1 then deletes them with their attempts, labels and logs. Its
+-- statements see what was committed while the locks were taken, such as the attempt of an end just before.
 
 -- name: jobs
--- Delete jobs with their attempts, oldest first, at most $1 in all: those that completed or were cancelled $2 seconds
--- ago, those that were to be kept for a time of their own (keep), which is over, and those that died $3 seconds ago (NULL:
--- none: dead jobs are evidence, see discard). (The order of the first names prune_at, which is NULL, since the index
--- begins with it.) Rows that are locked are passed over; a job that was requeued meanwhile has no end, no such time
--- and is not dead when it is checked again, and stays.
--- $4 to $6: from which end or time on each of the three is looked for, in seconds since 1970: where the last batch
--- stopped, or -infinity. What was deleted stays in the index until a vacuum may take it, and a look from the oldest walks
--- over all of it. It is a hint and nothing else: what is passed over is found by the next look from the oldest. Many
--- jobs have the same end, and a batch may stop among them: hence the millisecond.
+-- Delete jobs with their attempts, oldest first, at most $1 in all: jobs that were completed or cancelled $2 seconds
+-- ago, jobs whose own retention (keep) is over, and jobs that died $3 seconds ago (NULL: none; dead jobs are
+-- evidence, see discard). Locked rows are skipped. A job that was requeued meanwhile has no end and no prune_at and
+-- is not dead when the lock re-checks it, and stays. (The first ORDER BY names prune_at, which is NULL there, since
+-- the index begins with it.)
+--
+-- $4 to $6: the end or time from which each of the three is searched, in seconds since 1970: where the last batch
+-- stopped, or -infinity. Deleted rows stay in the index until vacuum removes them, and a search from the oldest walks
+-- over all of them. These bounds are only hints: the next search from the oldest finds what lies below them. Many
+-- jobs have the same end, and a batch may stop among them; hence the millisecond.
 WITH old AS MATERIALIZED (
     SELECT id, ended_at AS at FROM outlast_jobs
     WHERE ended_at IS NOT NULL AND state <> 'dead' AND prune_at IS NULL
@@ -39,10 +40,12 @@ SELECT (SELECT count(*) FROM found) AS gone,
        outlast_forget_v1(ARRAY(SELECT id FROM found)) AS done
 
 -- name: workers
--- Delete workers that have been gone for $1 seconds and hold no running job, at most $2. A gone worker never claims
--- again (its exchange wants an active row), so none can appear while this looks. And rows of schedules, at most $2,
--- that no code has declared for $3 seconds (what a person has paused stays so), or that were deleted then; one that is declared or put just then is locked.
--- And what people did more than $4 seconds ago, at most $2, except what is under way.
+-- Delete, at most $2 rows of each kind:
+--   * workers that have been gone for $1 seconds and hold no running job. A gone worker never claims again (an
+--     exchange wants an active row), so no job can be added while this looks.
+--   * schedules that no code has declared for $3 seconds (one that a person has paused stays), or that were deleted
+--     that long ago. A schedule that is declared or put at this moment is locked, and skipped.
+--   * records of what people did more than $4 seconds ago, except actions under way.
 WITH old AS MATERIALIZED (
     SELECT w.id FROM outlast_workers w
     WHERE w.status IN ('stopped', 'lost')

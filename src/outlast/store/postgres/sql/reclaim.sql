@@ -1,5 +1,5 @@
--- Take back jobs whose attempts have lost their worker or their time.
--- Why a call of a function is right against a concurrent claim, reap and late worker: functions/NAME.sql.
+-- Take back jobs whose attempts have lost their worker or are out of time. functions/NAME.sql argues why a call of a
+-- function is right against a concurrent claim, reap and late worker.
 
 -- name: orphans
 SELECT * FROM outlast_orphans_v1($1)
@@ -11,11 +11,10 @@ SELECT * FROM outlast_facts_v1($1, $2, $3)
 SELECT job_id, token, state FROM outlast_close_v1($1, $2)
 
 -- name: overdue
--- Running attempts past their hard deadline by more than $1 seconds, the longest overdue first. Reads
--- only: what closes one of them does so by its token, and an attempt's deadline never changes. One range
--- of the index on hard_deadline. The list is a hundred times as long as what is closed of it at once:
--- those that cannot be closed yet, since their rows are held or their grace is long, are not to hide
--- those behind them.
+-- Running attempts past their hard deadline by more than $1 seconds, the longest overdue first. Reads only: the
+-- statement that closes one of them is guarded by its token, and an attempt's deadline never changes. One range of
+-- the index on hard_deadline. The list is a hundred times as long as what is closed of it at once, so that attempts
+-- that cannot be closed yet, because their rows are held or their grace is long, do not hide those behind them.
 SELECT j.id, j.token, j.worker_id,
        outlast_seconds_v1(statement_timestamp(), j.hard_deadline), j.policy
 FROM outlast_jobs j
@@ -23,11 +22,11 @@ WHERE j.hard_deadline < statement_timestamp() - $1 * interval '1 second' AND j.s
 ORDER BY j.hard_deadline LIMIT $2
 
 -- name: superseded
--- Which of these attempts are no longer current. Reads only: tokens never come back, so what was
--- superseded once stays so. ``completed`` under its own token is the attempt's own complete_in; so may be
--- a row that is gone, as of a job that is kept for no time (keep = 0).
--- One look by id for each (LIMIT keeps it from becoming a join): with statistics from before the
--- first job ran, a join read the whole table for each attempt, 0.8 s for 340 among 14,000.
+-- Find which of these attempts are no longer current. Reads only: tokens never come back, so an attempt that was
+-- superseded once stays so. `completed` under its own token comes from the attempt's own complete_in, and so may a
+-- missing row, if the job is kept for no time (keep = 0). Each attempt is looked up by id (LIMIT keeps that from
+-- becoming a join): with statistics from before the first job ran, a join read the whole table for each attempt, 0.8
+-- s for 340 among 14,000.
 SELECT held.token FROM unnest($1::bigint[], $2::bigint[]) AS held (job_id, token)
 LEFT JOIN LATERAL (
     SELECT j.id, j.token, j.state FROM outlast_jobs j WHERE j.id = held.job_id LIMIT 1) j ON true

@@ -1,8 +1,8 @@
--- Schedules: put, paused, due, fired and read.
--- Why a call of a function is right against a concurrent claim, reap and late worker: functions/NAME.sql.
+-- Schedules: put, paused, due, fired and read. functions/NAME.sql argues why a call of a function is right against a
+-- concurrent claim, reap and late worker.
 
 -- name: put
--- in the order of their names: so two that put the same ones wait in the same order
+-- Put schedules in the order of their names, so that two callers that put the same ones wait in the same order.
 SELECT p.name, outlast_put_schedule_v1(
     p.name, p.call, p.spec, p.overlap, p.catch_up, p.grace, $8::text, p.version, $9::float8, $10::float8,
     $11::float8, $12::integer, $13::integer) AS answer
@@ -11,10 +11,10 @@ FROM (SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::t
       ORDER BY u.name COLLATE "C") p
 
 -- name: delete
--- Delete a schedule that no active worker's code declares. A firing under way holds the row: the delete waits
--- for its commit, and then deletes the newest version if that is not declared; a firing decided before finds
--- no next_tick. Jobs that were stored stay. Of the row stays how far ticks were accounted for, for one of the name
--- that is put again; `workers` of prune.sql deletes that a week after declared_at, which here is when it was deleted.
+-- Delete a schedule that no active worker's code declares. A firing under way holds the row: the delete waits for its
+-- commit, and then deletes the newest version if that is not declared. A firing decided before finds no next_tick.
+-- Jobs that were stored stay. The row stays as a record of up to when ticks are accounted for, in case the name is
+-- put again; `workers` of prune.sql deletes it a week after declared_at, which is set to the time of this delete.
 WITH gone AS (
     UPDATE outlast_schedules s
     SET origin = 'deleted', declared = false, declared_at = t.now, next_tick = NULL, call = '', spec = '',
@@ -28,11 +28,11 @@ SELECT CASE WHEN EXISTS (SELECT FROM gone) THEN 'deleted'
             ELSE 'unknown' END
 
 -- name: pause
--- Pause a schedule, or resume it ($2 false) at the first tick after now, never before what is accounted for; the
--- ticks that passed while it was paused are owed, and counted by the next worker that looks. A
--- firing under way holds the row, and this waits for it; one that comes later finds the row
--- paused, or with another revision (next_tick alone may be as it was: where the clock stands behind, it is
--- the tick that was fired last). One that is resumed and was not paused goes on as it did.
+-- Pause a schedule, or resume it ($2 false) at the first tick after now, never before what is accounted for. The
+-- ticks that passed while it was paused are owed, and the next worker that looks counts them. A firing under way
+-- holds the row, and this waits for it. A later firing finds the row paused, or with another revision (next_tick
+-- alone may be unchanged: if the clock stands behind, it is the tick that was fired last). Resuming a schedule that
+-- is not paused changes nothing.
 UPDATE outlast_schedules s
 SET paused = $2::boolean,
     revision = CASE WHEN s.paused AND NOT $2::boolean THEN nextval('outlast_position_seq') ELSE s.revision END,
@@ -46,9 +46,9 @@ WHERE s.name = $1 AND s.origin <> 'deleted'
 RETURNING 1
 
 -- name: due
--- A page of the schedules that are due, behind the instant and name where the last one has ended, and when the
--- first of the others is due, if it is within a minute: always one row, and all by the index of next_tick. Reads only. What
--- changes after this is found by the firing, which matches revision and next_tick.
+-- Read a page of the due schedules, after the instant and name with which the last page ended, and when the first of
+-- the others is due, if within a minute. Always returns a row, and uses only the index of next_tick. Reads only. A
+-- change after this is found by the firing, which matches revision and next_tick.
 SELECT t.now,
        (SELECT n.next_tick FROM outlast_schedules n
         WHERE NOT n.paused AND n.declared AND n.next_tick IS NOT NULL
@@ -68,18 +68,18 @@ LEFT JOIN LATERAL (
 ORDER BY s.next_tick, s.name
 
 -- name: fire
--- Take those schedules that stand where a worker has seen them: first of three statements in one
+-- Lock the schedules that still stand where a worker has seen them. This is the first of three statements in one
 -- transaction (`keyed` of enqueue.sql stores the jobs of the ticks, `fired` moves the schedules on). Returns the
--- places of those that are taken.
+-- places of the schedules that were locked.
 --
 -- Why a tick has one job, against
---   * another worker that fires it: the row is locked, and a lock that does not wait passes over one that is
---     held. Who comes after the commit re-checks next_tick and revision on the newest version, and
---     takes nothing. Should this transaction roll back, its jobs go with it, and the tick is due still.
+--   * another worker that fires it: the row is locked, and a lock that does not wait skips a held row. A worker that
+--     comes after the commit re-checks next_tick and revision on the newest version, and takes nothing. If this
+--     transaction rolls back, its jobs go with it, and the tick is still due.
 --   * an edit, a pause, a resume, a delete: each changes what is matched here, or waits for the lock.
---   * a worker that was found gone meanwhile: it may fire, as any; there is one winner all the same.
---   * a user's transaction that holds one of the rows, or never ends: the others are fired. It may also hold
---     the key of a job: the next statements wait for a short time only, and the caller tries the others.
+--   * a worker that was found gone meanwhile: it may fire like any other; there is one winner all the same.
+--   * a user's transaction that holds one of the rows, or never ends: the others are fired. It may also hold the key
+--     of a job: the next statements wait for a short time only, and the caller tries the others.
 SELECT f.place, set_config('lock_timeout', '20ms', true)
 FROM unnest($1::text[], $2::float8[], $3::bigint[])
      WITH ORDINALITY AS f (name, next_tick, revision, place)
@@ -89,8 +89,8 @@ ORDER BY s.name
 FOR NO KEY UPDATE OF s SKIP LOCKED
 
 -- name: fired
--- Move schedules on whose rows are locked by `fire` in this transaction: nothing else changes them. since
--- only rises, so that no step of the clock brings a tick back that is accounted for.
+-- Move on the schedules whose rows `fire` has locked in this transaction, so nothing else changes them. since only
+-- rises, so that no step of the clock brings back a tick that is accounted for.
 UPDATE outlast_schedules s
 SET since = greatest(s.since, f.since), next_tick = f.later, owed = f.owed, last_tick = coalesce(f.last_tick, s.last_tick),
     last_job = coalesce(f.last_job, s.last_job), fired = s.fired + f.fired,
@@ -103,9 +103,9 @@ FROM unnest($1::text[], $2::float8[], $3::float8[], $4::float8[], $5::bigint[], 
 WHERE s.name = f.name
 
 -- name: undeclared
--- Let schedules of the code sleep that no worker has declared for a while: they leave the index by which workers
--- look. A worker that declares one at this moment holds the row, which is passed over, or has just renewed
--- it: the condition is checked on that version. What a user's transaction holds waits for the next look.
+-- Mark schedules that no code has declared for a while as undeclared: they leave the index by which workers look. A
+-- worker that declares one at this moment holds the row, which is skipped, or has just renewed it: the condition is
+-- re-checked on that version. A row that a user's transaction holds waits for the next look.
 UPDATE outlast_schedules s SET declared = false
 FROM (SELECT d.name FROM outlast_schedules d
       WHERE d.name = ANY ($1::text[]) AND d.declared
@@ -115,7 +115,7 @@ WHERE s.name = l.name
 RETURNING 1
 
 -- name: show_all
--- Schedules by name, those after this one.
+-- Schedules by name, after :after.
 SELECT s.name, s.call, s.spec, s.overlap, s.catch_up, s.grace, s.origin, s.version, s.revision, s.paused,
        s.declared, s.declared_at, s.since, s.next_tick, s.last_tick, s.last_job, s.fired, s.skipped, s.missed,
        s.last_skip, s.last_skip_job

@@ -1,17 +1,17 @@
--- What a session or a transaction of ours begins with.
+-- First statements of a session or a transaction.
 
 -- name: use_one_schema
--- Find tables, functions and operators in one schema from now on: the first of the search_path with our
--- tables, otherwise the first, where they would be made. The other schemas of the path may be open to
--- all roles, and of several functions or operators of one name the one whose arguments fit best runs,
--- regardless of its schema. pg_catalog stays first; pg_temp, which is first for tables unless it is named, comes last.
--- Tables of a stranger (`strangers` says who is one) come after all that are ours, regardless
--- of their place in the path; where there are no others, `strangers` refuses them.
+-- Find tables, functions and operators in one schema from now on: the first of the search_path with our tables, or,
+-- if there are none, the first of the path, where they would be made. The other schemas of the path may be open to
+-- all roles, and of several functions or operators of one name PostgreSQL runs the one whose arguments fit best,
+-- whichever schema it is in. pg_catalog stays first; pg_temp, which is first for tables unless it is named, comes
+-- last. A stranger's tables (`strangers` defines a stranger) come after all that are ours, regardless of their place
+-- in the path; if there are no others, `strangers` refuses them.
 --
--- $1: whether the path becomes the session's. Behind a pooler, which lends sessions to others, each
--- transaction sets for itself what is answered here. No row: no schema of the path exists.
+-- $1: whether the path is set for the session. Behind a pooler, which lends sessions to others, each transaction sets
+-- the returned path for itself. No row: no schema of the path exists.
 --
--- This runs under the path as it was, so all that it names is named with its schema.
+-- This runs under the old path, so it names each object with its schema.
 WITH home AS MATERIALIZED (
     SELECT pg_catalog.quote_ident(n.nspname::pg_catalog.text)
                OPERATOR(pg_catalog.||) ', pg_temp'::pg_catalog.text AS path
@@ -44,19 +44,20 @@ SELECT home.path,
 FROM home
 
 -- name: strangers
--- What stands in our schema (the first of the path: see `use_one_schema`) for something of ours or of the
--- server's, or runs when our tables are written, and is a stranger's, who could put anything into what
--- runs as this role: the first of it, how many there are, and the statements that trust its owner or
--- remove it. A function or an operator counts if the server has one of its name, since the one is chosen
--- whose arguments fit best; a trigger, by the owner of its function.
+-- Find objects in our schema (the first of the path: see `use_one_schema`) that belong to a stranger and that
+-- statements of ours would use: objects that stand for something of ours or of the server's, or that run when our
+-- tables are written. Their owner could put anything into what runs as this role. Returns the first of them, how many
+-- there are, and the statements that trust its owner or remove it. A function or an operator counts if the server has
+-- one of the same name, since the one whose arguments fit best is chosen; a trigger counts by the owner of its
+-- function.
 --
--- No stranger is: a superuser; the owner of the database; a role that can become this one; and one that
--- owns the schema or may create in it by a grant to itself or to a role that it is in. What all roles may,
--- by PUBLIC, says nothing; and where all roles may make schemas, neither do grants on one.
+-- These are not strangers: a superuser; the owner of the database; a role that can become this one; and a role that
+-- owns the schema or may create in it by a grant to itself or to a role that it is in. A right of PUBLIC does not
+-- count; and if all roles may make schemas, a grant on a schema does not count either.
 --
--- Reads the catalog only, so it races with roles that create something later: while PUBLIC may do that,
--- `outlast doctor` says so. It runs where strangers may have put operators. So functions are named with
--- their schema, and of operators both sides have the types that pg_catalog, which comes first, has.
+-- Reads only the catalog, so it races with roles that create something later; while PUBLIC may do that, `outlast
+-- doctor` reports it. It runs where strangers may have put operators. So it names functions with their schema, and
+-- gives both sides of each operator the types that pg_catalog, which comes first, has.
 WITH home AS (
     SELECT n.oid, n.nspname, n.nspowner, n.nspacl, d.datdba, d.datname,
            pg_catalog.has_database_privilege('public'::name, d.oid, 'CREATE'::text) AS makes_schemas
@@ -117,9 +118,9 @@ FROM strange s CROSS JOIN LATERAL pg_catalog.pg_identify_object(s.catalog, s.oid
 ORDER BY s.rank, it.identity LIMIT 1
 
 -- name: by_index
--- For the rest of this transaction: counts that stop at a bound go by the index whose order they
--- ask for, also where the statistics are of a table that looked different (a plan that sorted the
--- whole line to count the first of it was seen: seconds instead of a tenth of one).
+-- For the rest of this transaction, make counts that stop at a bound use the index whose order they ask for, even if
+-- the statistics are out of date. (A plan was seen that sorted the whole line to count the first of it: seconds
+-- instead of a tenth of one.)
 SET LOCAL enable_seqscan = off;
 SET LOCAL enable_bitmapscan = off;
 SET LOCAL enable_sort = off

@@ -1,9 +1,9 @@
--- What the store holds, in numbers, each of them bounded. Reads only.
+-- Numbers about the contents of the store, each of them bounded. Reads only.
 
 -- name: lanes
--- The lanes of the line by queue and task, with the oldest due time of each, however long they are: their heads are
--- stepped from one to the next by index, one probe each, of which there are :lanes at most (heads: how many there
--- were; a queue and a task have one for each priority). Reads only.
+-- The line by queue and task, with the oldest due time of each, at a cost that does not depend on its length: the
+-- query steps from the head of one lane to the next by index, one probe each, :lanes probes at most. A queue and a
+-- task have one head for each priority; heads is the number of heads read. Reads only.
 WITH RECURSIVE head AS (
     (SELECT queue, task, -priority AS rank, run_at FROM outlast_jobs WHERE position IS NOT NULL
      ORDER BY task, queue, (-priority), position LIMIT 1)
@@ -19,8 +19,8 @@ SELECT queue, task, extract(epoch FROM min(run_at))::float8 AS oldest, (SELECT c
 FROM seen GROUP BY queue, task
 
 -- name: count_lanes
--- How many jobs of the line each of these lanes has (a queue and a task, each in its list), counted by index up to
--- :most in each. Reads only.
+-- Count the jobs in the line of each of these pairs of queue and task (at the same index of two lists), by index, up
+-- to :most in each. Reads only.
 SELECT l.queue, l.task,
        (SELECT count(*) FROM (
             SELECT FROM outlast_jobs o
@@ -29,8 +29,8 @@ SELECT l.queue, l.task,
 FROM unnest(:queues::text[], :tasks::text[]) AS l (queue, task)
 
 -- name: waiting
--- The queues that have jobs outside the line, with the time of the oldest one that is due and was not put into it
--- yet: from one queue to the next by index, one probe each, :lanes of them at most. Reads only.
+-- The queues that have jobs outside the line, with the time of the oldest due job that was not put into it yet: from
+-- one queue to the next by index, one probe each, :lanes queues at most. Reads only.
 WITH RECURSIVE q AS (
     (SELECT queue, run_at FROM outlast_jobs WHERE state = 'queued' AND position IS NULL AND solo = 0
      ORDER BY queue, run_at LIMIT 1)
@@ -44,7 +44,7 @@ SELECT queue, CASE WHEN run_at <= statement_timestamp() THEN extract(epoch FROM 
 FROM q LIMIT :lanes
 
 -- name: count_waiting
--- Of each of these queues the jobs outside the line: due ones that were not put into it yet, and those that
+-- For each of these queues, count the jobs outside the line: due jobs that were not put into it yet, and jobs that
 -- wait for their time; each counted by index up to :most. Reads only.
 SELECT w.queue,
        (SELECT count(*) FROM (
@@ -66,7 +66,7 @@ FROM (SELECT queue FROM outlast_jobs WHERE worker_id IS NOT NULL ORDER BY worker
 GROUP BY queue
 
 -- name: suspects
--- Jobs that wait to be run alone, by queue, up to :most of them, by their index. Reads only.
+-- Jobs that wait to run alone, by queue, up to :most of them, by their index. Reads only.
 SELECT queue, count(*) AS number
 FROM (SELECT queue FROM outlast_jobs WHERE state = 'queued' AND solo > 0
       ORDER BY solo, queue, task, priority DESC, run_at LIMIT :most) c
@@ -79,9 +79,9 @@ FROM (SELECT queue FROM outlast_jobs WHERE state = 'dead' ORDER BY id DESC LIMIT
 GROUP BY queue
 
 -- name: ended
--- The :most jobs that were completed or cancelled last, by queue and state, by the index on their end;
--- and those of the last minute and hour among them. Of jobs with a time of their own (keep), the :most that
--- are kept longest. Reads only.
+-- The :most jobs that were completed or cancelled last, by queue and state, by the index on their end, and how many
+-- of them ended within the last minute and hour. Of jobs with their own retention (keep), the :most that are kept
+-- longest. Reads only.
 SELECT queue, state, count(*) AS number,
        count(*) FILTER (WHERE ended_at > statement_timestamp() - interval '1 minute') AS minute,
        count(*) FILTER (WHERE ended_at > statement_timestamp() - interval '1 hour') AS hour
@@ -95,10 +95,10 @@ FROM ((SELECT queue, state, ended_at FROM outlast_jobs
 GROUP BY queue, state
 
 -- name: undecodable
--- Waiting jobs that no release could decode, so far: by queue and task, with the most times in a row.
--- Among the first :most that wait for their time, 1,000 at most, by their index; the row of the last attempt is found by
--- its token, which stays on the job: a probe each. The release is looked for in its text, which may be no JSON.
--- Reads only.
+-- Waiting jobs that no release could decode so far, by queue and task, with the highest number of such attempts in a
+-- row. Looks at the first :most jobs that wait for their time, 1,000 at most, by their index. The row of the last
+-- attempt is found by its token, which stays on the job: one probe each. The release is searched as text, since crash
+-- may not be valid JSON. Reads only.
 SELECT w.queue, w.task, count(*) AS number, max(a.repeats) AS repeats,
        max(substring(a.crash FROM '"release":"([^"]*)"')) AS release
 FROM (SELECT queue, task, token FROM outlast_jobs
@@ -109,7 +109,7 @@ CROSS JOIN LATERAL (
 GROUP BY w.queue, w.task ORDER BY w.queue, w.task
 
 -- name: refused
--- The writes refused within the last day, of the few that are kept, and the server's now.
+-- Count the refused writes of the last day, among the few that are kept, and return the server's now.
 SELECT count(*) FILTER (WHERE at > statement_timestamp() - interval '1 day') AS number,
        extract(epoch FROM statement_timestamp())::float8 AS now
 FROM outlast_refusals

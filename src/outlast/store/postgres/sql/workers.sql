@@ -1,26 +1,25 @@
--- Workers: their rows, their beats, and the death of those that are gone.
--- Why a call of a function is right against a concurrent claim, reap and late worker: functions/NAME.sql.
+-- Workers: their rows, their beats, and marking workers lost that are gone. functions/NAME.sql argues why a call of a
+-- function is right against a concurrent claim, reap and late worker.
 
 -- name: raise
--- larger than this token, and than any of another incarnation of the database
+-- Make later tokens larger than $1, and larger than any token of another incarnation of the database.
 SELECT outlast_begin_incarnation_v1(), outlast_raise_tokens_v1($1)
 
 -- name: register
--- Make a row for a worker, active, its lease running. A new row races with nothing. The token
--- sequence is raised by a statement before this one.
+-- Make a row for a worker, active, with a running lease. A new row races with nothing. A statement before this one
+-- has raised the token sequence.
 --
--- A worker whose answer was lost asks again under the same registration, a key that is unique: it is
--- given the row that it made before. That counts as a beat, since the worker trusts its lease from when
--- it asked this time. Whichever request comes first makes the row; the other one, also where it was held
--- up and arrives last, waits for that row and beats once more. A row that was found gone meanwhile stays
--- gone, and the worker's first beat shows that.
+-- A worker whose answer was lost asks again under the same registration, which is unique, and gets the row that it
+-- made before. That counts as a beat, since the worker trusts its lease from when it asked this time. The first
+-- request to arrive makes the row. The other one, even the older one if it was held up, waits for that row and beats
+-- once more. A row that was found gone meanwhile stays gone, and the worker's first beat shows that.
 --
--- Where the worker succeeds another of its instance name, that row is marked lost by the same
--- statement, with the locks of a reap: FOR UPDATE waits for an exchange under way (its claims become
--- orphans, which the new worker reclaims) and keeps later ones from claiming, and a beat that waits
--- for it finds the row lost. No counter is asked for: the platform says that the old process is gone.
--- Rows are locked by id, as nowhere else more than one is locked. Of two registrations under one name
--- at once, which the platform rules out, neither sees the other's row; both stand until the next one.
+-- If the worker succeeds another of its instance name, the same statement marks that row lost, with the locks of a
+-- reap: FOR UPDATE waits for an exchange under way (its claims become orphans, which the new worker reclaims) and
+-- keeps later exchanges from claiming, and a beat that waits for it finds the row lost. No counter is compared: the
+-- platform guarantees that the old process is gone. Rows are locked in the order of their ids, as in `request_drain`
+-- and `tell_gone`, so that these never deadlock. Of two registrations under one name at once, which the platform
+-- rules out, neither sees the other's row; both stand until the next one.
 WITH before AS MATERIALIZED (
     SELECT id FROM outlast_workers
     WHERE instance = $16 AND status IN ('active', 'draining')
@@ -43,11 +42,11 @@ SET beat = mine.beat + 1, heartbeat_at = excluded.heartbeat_at,
 RETURNING id, epoch, (SELECT count(*) FROM replaced)
 
 -- name: reconnect
--- Raise the epoch of a worker that is still alive. FOR UPDATE waits for an exchange of the old epoch
--- (it holds FOR KEY SHARE), whose claims can then be reconciled; one that arrives later finds the
--- new epoch and claims nothing. A reap in between is seen by the re-check of the status. The epoch
--- handed in is not asked for: the reply to an earlier reconnect may have been lost. The registration is:
--- an id that was issued again, after the store was set back, is another worker's.
+-- Raise the epoch of a worker that is still alive. FOR UPDATE waits for an exchange of the old epoch (it holds FOR
+-- KEY SHARE), whose claims can then be reconciled; an exchange that arrives later finds the new epoch and claims
+-- nothing. If a reap comes in between, the re-check of the status sees it. The epoch that the worker knows is not
+-- compared, because the reply to an earlier reconnect may have been lost. The registration is: an id that was issued
+-- again, after the store was set back, belongs to another worker.
 WITH me AS MATERIALIZED (
     SELECT id FROM outlast_workers
     WHERE id = $1 AND registration IS NOT DISTINCT FROM $2 AND status IN ('active', 'draining')
@@ -56,8 +55,8 @@ UPDATE outlast_workers w SET epoch = w.epoch + 1 FROM me WHERE w.id = me.id
 RETURNING w.epoch
 
 -- name: set_status
--- Move a worker to draining or stopped. FOR UPDATE waits for an exchange under way; a later one
--- finds the new status and claims nothing. Saying the same twice is not a loss of the lease.
+-- Move a worker to draining or stopped. FOR UPDATE waits for an exchange under way; a later one finds the new status
+-- and claims nothing. Setting the same status twice is not a loss of the lease.
 WITH me AS MATERIALIZED (
     SELECT id FROM outlast_workers
     WHERE id = $1 AND registration IS NOT DISTINCT FROM $3 AND (status IN ('active', 'draining') OR status = $2::text) FOR UPDATE)
@@ -68,10 +67,10 @@ FROM me WHERE w.id = me.id
 RETURNING w.id
 
 -- name: request_drain
--- Ask live workers to drain; returns those that are asked, now or before. No other statement writes this
--- column. The lock does not conflict with the KEY SHARE of an exchange; it waits for a reap or a
--- reconnect (FOR UPDATE) and then checks the status again: who was reaped meanwhile is not asked.
--- The rows are locked in the order of their ids. The notification only saves a heartbeat.
+-- Ask live workers to drain; returns those that are asked, now or before. No other statement writes this column. The
+-- lock does not conflict with the KEY SHARE of an exchange; it waits for a reap or a reconnect (FOR UPDATE) and then
+-- re-checks the status: a worker that was reaped meanwhile is not asked. Rows are locked in the order of their ids.
+-- The notification only saves the wait for a heartbeat.
 WITH chosen AS MATERIALIZED (
     SELECT id FROM outlast_workers
     WHERE id = ANY($1::bigint[]) AND status IN ('active', 'draining')
@@ -86,20 +85,20 @@ SELECT id, CASE WHEN $2::boolean THEN pg_notify(outlast_channel_v1(), 'drain:' |
 UPDATE outlast_workers SET tasks = $2, lacks = $3 WHERE id = $1 AND registration IS NOT DISTINCT FROM $4
 
 -- name: tell_wakeup
--- Say on a worker's row by what it is woken. For people: it guards nothing.
+-- Write on a worker's row how it is woken. For people: it guards nothing.
 UPDATE outlast_workers SET wakeup = $2 WHERE id = $1 AND registration IS NOT DISTINCT FROM $3
 
 -- name: tell_failing
--- Say on a worker's row which of its duties fails, by what, and for how many seconds already; nulls: none
--- does. For people: it guards nothing, and races with nothing but the worker's own beats. A row that has
--- ended keeps what was said last.
+-- Write on a worker's row which of its duties fails, with which error, and since how many seconds; NULLs if none
+-- does. For people: it guards nothing, and races with nothing but the worker's own beats. A row that has ended keeps
+-- its last text.
 UPDATE outlast_workers
 SET failing = $2, failing_since = statement_timestamp() - $3::float8 * interval '1 second'
 WHERE id = $1 AND registration IS NOT DISTINCT FROM $4 AND status IN ('active', 'draining')
 
 -- name: count_peers
--- How many active workers serve the same queues and tasks as this one, itself included: by that number those
--- spread what they do when all are woken. Reads only, and guards nothing.
+-- Count the active workers that serve the same queues and tasks as this one, itself included. Workers use the number
+-- to spread their looks when all are woken. Reads only, and guards nothing.
 SELECT count(*) FROM outlast_workers me
 JOIN outlast_workers w ON w.status = 'active' AND w.queues = me.queues AND w.tasks = me.tasks
 WHERE me.id = $1 AND me.registration IS NOT DISTINCT FROM $2
@@ -108,8 +107,8 @@ WHERE me.id = $1 AND me.registration IS NOT DISTINCT FROM $2
 SELECT outlast_hold_presence_v1($1, $2, $3, $4)
 
 -- name: presence_off
--- Say that a worker's presence proves nothing. A worker that looks at the row from now on does not
--- judge by the lock; a reap that has looked before reads the row again when it has it locked.
+-- Note that a worker's presence proves nothing. A look that reads the row from now on does not judge by the lock; a
+-- reap whose look came before reads the row again once it has it locked.
 UPDATE outlast_workers SET presence = NULL, presence_off = $2 WHERE id = $1
   AND registration IS NOT DISTINCT FROM $3
 
@@ -120,11 +119,10 @@ SELECT * FROM outlast_heartbeat_v1($1, $2)
 SELECT * FROM outlast_peek_v1($1)
 
 -- name: observe
--- One look at all workers that hold a lease, and at what no worker looks after (see
--- outlast_astray_v1): these columns are the same in each row, and there is always one.
--- Reads only: the reap checks the counter and the lock again. The locks are read after the snapshot
--- of the rows was taken, and a worker writes its row after it has its lock: so "absent" is said only
--- of one that had it.
+-- Look once at all workers that hold a lease, and at what no worker looks after (see outlast_astray_v1). The columns
+-- of the latter are the same in each row, and there is always one row. Reads only: the reap checks the counter and
+-- the lock again. The locks are read after the snapshot of the rows was taken, and a worker writes its row after it
+-- has its lock: so "absent" is answered only for a worker that had the lock and lost it.
 WITH now AS MATERIALIZED (
     SELECT outlast_incarnation_v1() AS incarnation, outlast_presence_held_v1() AS held,
            (SELECT s.store_id FROM outlast_schema s WHERE s.number = 1) AS store)
@@ -144,21 +142,21 @@ ORDER BY w.id
 SELECT outlast_keep_watch_v1($1, $2)
 
 -- name: tell_gone
--- Say on the rows that name this lock file that their worker is gone, and what it had let begin: its tether
--- has found the lock free (worker/lease/last_will.py). Nothing is reaped here: the next look shows it, and
--- the reap of any worker follows, with all that makes a reap right. The notification only saves the time to
--- that look.
+-- Note on the rows that name this lock file that their worker is gone, and the newest token that it had let begin.
+-- The worker's tether has found the lock free (worker/lease/last_will.py). Nothing is reaped here: the next look
+-- shows the note, and any worker's reap follows, with all its checks. The notification only saves the wait for that
+-- look.
 --
--- What is said stays true whenever it arrives, so that nothing has to be checked against it: a lock that was
--- free once is free for good, since its file is of one process, and what that has left. A worker that is
--- started again has a file of its own, and so another row, which is not named here; so is every
--- worker of another boot or host, and one that was given this row's id after the store was set back.
--- A beat of the dead that is committed later changes the counter only: a reap that has not seen it tries
--- again with the next look. A claim of the dead that is committed later is an orphan after the reap.
+-- The note is true at any later time, so it needs no check on arrival: a lock that was free once stays free, since
+-- the file belongs to one process and what that has left. A worker that is started again has its own file, and so
+-- another row, which is not named here. The same holds for every worker of another boot or host, and for one that was
+-- given this row's id after the store was set back. A beat of the dead worker that is committed later changes the
+-- counter only: a reap that has not seen it tries again with the next look. A claim of the dead worker that is
+-- committed later is an orphan after the reap.
 --
--- The lock waits for a reap or a reconnect (FOR UPDATE), and then checks the status again: a row that has
--- ended keeps its cause. It does not conflict with the KEY SHARE of an exchange whose reply is read no more.
--- Rows are locked in the order of their ids; there is one, but for a moment of a registration.
+-- The lock waits for a reap or a reconnect (FOR UPDATE) and then re-checks the status: a row that has ended keeps its
+-- cause. It does not conflict with the KEY SHARE of an exchange whose reply has no reader. Rows are locked in the
+-- order of their ids; there is only one, except for a moment during a registration.
 WITH gone AS MATERIALIZED (
     SELECT id FROM outlast_workers
     WHERE boot_id = $1 AND lock_path = $2 AND lock_device = $3 AND lock_inode = $4
@@ -170,19 +168,20 @@ told AS (
 SELECT id, CASE WHEN $6::boolean THEN pg_notify(outlast_channel_v1(), 'gone:' || id::text)::text END FROM told
 
 -- name: reap
--- Mark a worker lost, and why, if its counter still stands where it was seen. FOR UPDATE keeps later
--- exchanges from claiming, and a beat that has been committed has changed the counter: the re-check lets
--- the worker live. It waits for no lock (SKIP LOCKED): one row that stays locked must not delay the
--- reaping of other workers. While an exchange, a beat or another reap holds the row, the answer is
--- "held", and the caller tries again with the next look: an exchange that has ended by then has left
--- claims that become orphans. No worker can put that off by exchanges alone: it stops them itself when
--- its lease ends without a beat. A session that does not end is ended: see outlast_terminate_stuck_v1.
+-- Mark a worker lost, and why, if its counter still stands where it was seen. FOR UPDATE keeps later exchanges from
+-- claiming. A beat that was committed meanwhile has changed the counter, so the re-check lets the worker live.
 --
--- Where presence is the cause, it is looked at again once the row is locked, in its newest version: a
--- worker that took it back meanwhile, or is seen from another incarnation of the database, lives. One
--- that takes it back after that finds its row lost, as by any reap.
+-- The reap waits for no lock (SKIP LOCKED): one row that stays locked must not delay the reaping of other workers.
+-- While an exchange, a beat or another reap holds the row, the answer is "held", and the caller tries again with the
+-- next look; an exchange that has ended by then has left claims that become orphans. No worker can put its reap off
+-- by exchanges alone: it stops them itself when its lease ends without a beat. A session that does not end is
+-- terminated: see outlast_terminate_stuck_v1.
 --
--- What had begun was said with a last will, if there was one (`tell_gone`): that stands.
+-- If presence is the cause, it is judged again once the row is locked, in its newest version: a worker that has its
+-- lock back by then, or is seen from another incarnation of the database, lives. A worker that takes it back after
+-- that finds its row lost, as by any reap.
+--
+-- If a last will (`tell_gone`) has noted which attempts had begun, that note stays.
 WITH gone AS MATERIALIZED (
     SELECT id, registration, presence FROM outlast_workers
     WHERE id = $1 AND beat = $2 AND status IN ('active', 'draining') FOR UPDATE SKIP LOCKED

@@ -1,9 +1,9 @@
--- Who did what, in the transaction of the act: under the write lock either both are there or neither.
+-- Actions of people, recorded in the transaction of the act: under the write lock, either both exist or neither.
 --
--- A bulk action moves on step by step. Two processes may take its next step at once: the second waits for the
--- write lock, then finds that before_id is not where it has read it, and changes nothing ("standing"). So no job
--- is acted on by two steps, and a step whose process dies is taken again as a whole. The same look keeps an
--- action that was stopped from going on.
+-- A bulk action advances step by step. Two processes may take its next step at once: the second waits for the write
+-- lock, then finds that before_id is not where it has read it, and changes nothing ("standing"). So no two steps act
+-- on the same job, and a step whose process dies is taken again as a whole. The same check keeps a stopped action
+-- from going on.
 
 -- name: note
 INSERT INTO outlast_actions (at, actor, verb, target, job_id, filter, reason, counts, state, expected,
@@ -12,8 +12,8 @@ VALUES (:now, :actor, :verb, :target, :job_id, :filter, :reason, :counts, :state
         :up_to_id, :as_of, :before_id, :now)
 RETURNING id
 -- name: forget_oldest
--- The newest records of each actor are kept, so that no one's acts push out those of others; one that is under
--- way is never forgotten.
+-- The newest records of each actor are kept, so that no actor pushes out the records of others; an action under way
+-- is never deleted.
 DELETE FROM outlast_actions
 WHERE actor = :actor AND state <> 'running'
   AND id <= (SELECT id FROM outlast_actions WHERE actor = :actor ORDER BY id DESC LIMIT 1 OFFSET :kept)

@@ -1,13 +1,13 @@
--- Store jobs. Must also run inside a caller's own transaction: each statement begins with its
--- verb (sqlite3's implicit BEGIN looks for it), returns no text, and nothing begins or commits.
+-- Store jobs. These also run inside a caller's own transaction: each statement begins with its verb (sqlite3's
+-- implicit BEGIN looks for it) and returns no text, and nothing here begins or commits a transaction.
 --
--- A key is held by one unfinished job, by the unique index: beside a concurrent claim, reap or
--- late worker the holder may change state, but only in a transaction before or after this one.
+-- One unfinished job holds a key, by the unique index. Against a concurrent claim, reap or late worker: the holder
+-- may change state, but only in a transaction before or after this one.
 
 -- name: insert
--- Jobs that differ in their arguments only. Those come as one JSON object by the jobs' places in
--- the call, which are added to its first id and position; no position, for jobs that are not due,
--- stays none. A statement for each row would cost four times as much.
+-- Jobs that differ only in their arguments. These come as one JSON object, keyed by each job's index in the call,
+-- which is added to the first id and position; a NULL position, for jobs that are not due, stays NULL. A statement
+-- for each row would cost four times as much.
 INSERT INTO outlast_jobs
     (task, queue, priority, run_at, enqueued_at, policy, timeout, tenant, expires_at, keep, id, position, args)
 SELECT ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ? + CAST(key AS INTEGER), ? + CAST(key AS INTEGER), value
@@ -21,12 +21,12 @@ ON CONFLICT (key) WHERE key IS NOT NULL AND ended_at IS NULL DO NOTHING
 -- name: label
 INSERT INTO outlast_labels (job_id, label) VALUES (?, ?)
 -- name: free_keys
--- A key that is held past its expiry by a job that has not begun is free: that one ends, as in exchange.sql.
+-- Free keys whose holder has expired without having begun: end that job, as in exchange.sql.
 UPDATE outlast_jobs SET state = 'cancelled', ended_at = :now, prune_at = :now + keep, position = NULL
 WHERE key IN (SELECT value FROM json_each(:keys)) AND key IS NOT NULL AND ended_at IS NULL
   AND state = 'queued' AND expires_at <= :now
 RETURNING CASE WHEN keep <= 0 THEN id END
 -- name: key_holder
--- The task as bytes: on a connection of the caller's, texts come in a form of its own.
+-- The task comes as bytes: a connection of the caller's may convert texts in its own way.
 SELECT id + 0, CAST(task AS BLOB), args = :args FROM outlast_jobs
 WHERE key = :key AND ended_at IS NULL

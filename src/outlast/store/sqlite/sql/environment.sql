@@ -1,4 +1,4 @@
--- How a file and a connection are set.
+-- Settings of a file and a connection.
 
 -- name: journal_mode
 PRAGMA journal_mode

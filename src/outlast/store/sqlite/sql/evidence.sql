@@ -1,8 +1,8 @@
--- What ended badly, for people. Reads only, each by the index that it names and bounded by :rows, in one
--- snapshot, without locks.
+-- Bad ends, for people. Reads only, each by the index that it names and bounded by :rows, in one snapshot, without
+-- locks.
 
 -- name: dead_groups
--- The index holds all that is asked for: no row of a job is read.
+-- The index holds all these columns, so no row of a job is read.
 SELECT fingerprint, count(*) AS number, max(id) AS newest, min(ended_at) AS first_at, max(ended_at) AS last_at,
        sum(count(*)) OVER () AS looked_at FROM (
     SELECT id, fingerprint, ended_at FROM outlast_jobs INDEXED BY outlast_jobs_dead
@@ -30,7 +30,7 @@ WHERE a.token < :before AND a.token >= :floor
   AND (:worker_id IS NULL OR a.worker_id = :worker_id) AND (:tenant IS NULL OR j.tenant = :tenant)
 ORDER BY a.token DESC LIMIT :limit
 -- name: last_ends
--- By the index on (job_id, number), as jobs_of of inspect.sql, without what is large.
+-- By the index on (job_id, number), as in jobs_of of inspect.sql, without large columns.
 SELECT a.token, a.job_id, a.number, a.outcome, a.charge, a.started_at, a.ended_at, a.worker_id,
        a.worker, a.host, substr(a.message, 1, 2000) AS message, a.repeats
 FROM json_each(:ids) AS wanted CROSS JOIN outlast_attempts AS a

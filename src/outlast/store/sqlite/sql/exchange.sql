@@ -1,33 +1,36 @@
--- Hand in what ended, take what can run next; one BEGIN IMMEDIATE round all of it.
+-- Hand in what has ended and claim what can run next, in one BEGIN IMMEDIATE.
 --
--- Against a reap or a reconnect: the worker's row is read under the write lock, at its epoch. Had
--- it been reaped or reconnected before, nothing is claimed; a reap that comes later waits for our
--- commit and then sees our claims as its orphans. Against a late worker: every end is guarded by
--- (id, token, running); tokens are never drawn twice, so a job that went on has another token, and
--- the update finds no row. Against another claim: rows leave the line (position becomes NULL) in
--- the transaction that read them from it. Suspects (solo > 0) are in no line: only a request for
--- suspects finds them, by their own index, in which one look shows, for most exchanges, that there
--- are none. An end clears an incident in the transaction that accepted it, and a refused one clears
--- none. Of a job that runs again and again the first and last attempts are kept (how many:
--- store.protocol) and, forever, those that were charged. The others are deleted one by one, each
--- by the end that makes it too old, and counted on the row of that end. Two probes by (job_id,
--- number), and only for ends that leave a row; under the write lock, like all else here.
+-- Why this is right against
+--   * a reap or a reconnect: the worker's row is read under the write lock, at its epoch. If the worker was reaped or
+--     has reconnected before, nothing is claimed; a later reap waits for this commit and then sees these claims as
+--     its orphans.
+--   * a late worker: every end is guarded by (id, token, running). Tokens are never drawn twice, so a job that went
+--     on has another token, and the update finds no row.
+--   * another claim: rows leave the line (position becomes NULL) in the transaction that read them from it.
 --
--- A queued job that has expired is ended before anything is claimed, a bounded number of them; where more may be
--- left, each claim leaves out those that it meets. They are found by an index of their own.
+-- Suspects (solo > 0) are never in the line: only a request for suspects finds them, by their own index, in which one
+-- probe shows, for most exchanges, that there are none. An end clears an incident in the transaction that accepted
+-- it; a refused end clears none.
 --
--- No step reads all queues. Scheduled jobs are found by their time; the line is read by task, so that
--- what no runner here knows is never met, and from there by queue, as many as there are places
+-- Of a job that runs again and again the first and last attempts are kept (store.protocol defines how many), and
+-- every charged attempt for good. The others are deleted one by one, each by the end that makes it too old, and
+-- counted on the row of that end. This takes two probes by (job_id, number), only for ends that leave a row, and
+-- under the write lock.
+--
+-- Expired queued jobs are ended before anything is claimed, a bounded number of them; if more may be left, each claim
+-- leaves out those that it meets. Their own index finds them.
+--
+-- No step reads all queues. Scheduled jobs are found by their time. The line is read by task, so that jobs that no
+-- runner here knows are never met, and from there by queue, as many queues as there are places
 -- (store/sqlite/lanes.py).
 --
--- What is many goes in and out as one JSON text, so that a trip is a dozen steps of sqlite3 however
--- many its jobs are: round each step it lets go of the interpreter's lock, and beside a busy event
--- loop it waits long to get it back.
+-- Lists go in and out as one JSON text, so that a trip is a dozen steps of sqlite3 for any number of jobs: sqlite3
+-- releases the interpreter's lock for each step, and beside a busy event loop it waits long to get it back.
 
 -- name: worker
 SELECT status FROM outlast_workers WHERE id = ? AND epoch = ? AND registration IS ?
 -- name: complete
--- Results by the names of their attempts, "id:token". The cast of the name reads the id.
+-- The keys of :results name attempts as "id:token"; casting a key to INTEGER reads the id.
 UPDATE outlast_jobs AS j
 SET state = 'completed', completed_by = worker_id, worker_id = NULL, hard_deadline = NULL,
     ended_at = :now, prune_at = :now + keep, result = e.value
@@ -36,7 +39,7 @@ WHERE j.id = CAST(e.key AS INTEGER)
   AND token = CAST(substr(e.key, instr(e.key, ':') + 1) AS INTEGER) AND state = 'running'
   AND (keep IS NULL OR keep > 0)
 -- name: complete_away
--- Those of them that are current and whose jobs are kept for no time: they are deleted instead.
+-- Find the current attempts among them whose jobs are kept for no time (keep = 0): these jobs are deleted instead.
 SELECT j.id FROM json_each(:results) AS e CROSS JOIN outlast_jobs AS j
 WHERE j.id = CAST(e.key AS INTEGER)
   AND j.token = CAST(substr(e.key, instr(e.key, ':') + 1) AS INTEGER) AND j.state = 'running'
@@ -60,8 +63,8 @@ LEFT JOIN outlast_attempts AS p ON p.token = (
 WHERE j.id = :job_id AND j.token = :token AND j.state = 'running'
 ON CONFLICT (token) DO NOTHING
 -- name: drop_evidence
--- Attempt n drops the one of number n - :kept_last, which keep_evidence has counted, unless it was
--- charged or is one of the first. Under the guard of the end itself, and before that.
+-- Attempt n deletes attempt n - :kept_last, which keep_evidence has counted, unless that one was charged or is one of
+-- the first. Runs before the end itself, under the same guard.
 DELETE FROM outlast_attempts WHERE token = (
     SELECT o.token FROM outlast_jobs AS j
     JOIN outlast_attempts AS o ON o.job_id = j.id AND o.number = j.attempt_count - :kept_last
@@ -70,10 +73,11 @@ DELETE FROM outlast_attempts WHERE token = (
 -- name: losses
 SELECT losses FROM outlast_jobs WHERE id = ? AND token = ? AND state = 'running'
 -- name: end
--- A cancel request that came after the decision wins over the way back to the queue. A job that has begun and goes
--- back expires no more; one that has not is due again before it expires, so that no pause of ours ends it. Losses are
--- counted from the row: a save may have forgiven them without the worker's hearing of it. A delay that
--- grows doubles with each attempt in a row that has ended so: the row of this one counts them.
+-- A cancel request that came after the decision wins over the return to the queue. A job that has begun and goes back
+-- no longer expires; a job that has not begun is due again before it expires, so that the delay of this end does not
+-- expire it. Losses are counted from the row: a checkpoint may have forgiven them without the worker's knowledge. A
+-- delay that grows doubles with each attempt in a row that has ended in this way; the row of this attempt counts
+-- them.
 UPDATE outlast_jobs AS j
 SET state = n.state,
     position = CASE WHEN n.state = 'queued' THEN :position END,
@@ -107,8 +111,8 @@ ORDER BY run_at LIMIT ?
 -- name: line_up
 UPDATE outlast_jobs SET position = ? WHERE id = ?
 -- name: waiting
--- The largest kind of solo run that anything waits for, when the first scheduled job falls due, and when the
--- first of all queued jobs expires.
+-- Return the largest kind of solo run that any suspect waits for, when the first scheduled job falls due, and when
+-- the first of all queued jobs expires.
 SELECT coalesce((SELECT solo FROM outlast_jobs INDEXED BY outlast_jobs_suspect
                  WHERE state = 'queued' AND solo > 0 ORDER BY solo DESC LIMIT 1), 0),
        (SELECT min(run_at) FROM outlast_jobs INDEXED BY outlast_jobs_run_at
@@ -125,9 +129,9 @@ RETURNING CASE WHEN keep <= 0 THEN id END
 SELECT e.value FROM json_each(:ids) AS e CROSS JOIN outlast_jobs AS j
 WHERE j.id = e.value AND (j.expires_at IS NULL OR j.expires_at > :now)
 -- name: lanes
--- For each of these tasks, the lanes (queue, task) of the next :most queues from :first on in which
--- it has jobs. Steps from one to the next by the index: costs a look per lane, not per job, and none for
--- a lane of another task.
+-- For each of these tasks, list the lanes (queue, task) of the next :most queues from :first on in which it has jobs.
+-- The query steps from one lane to the next by the index: one probe for each lane, independent of the number of jobs,
+-- and none for a lane of another task.
 WITH RECURSIVE lane (task, queue, number) AS (
     SELECT e.value, (SELECT n.queue FROM outlast_jobs AS n INDEXED BY outlast_jobs_line
                      WHERE n.position IS NOT NULL AND n.task = e.value AND n.queue >= :first
@@ -141,14 +145,14 @@ WITH RECURSIVE lane (task, queue, number) AS (
 )
 SELECT json_group_array(json_array(queue, task)) FROM lane WHERE queue IS NOT NULL
 -- name: lanes_of_queues
--- The lanes of these tasks and queues that are not empty: one look for each pair.
+-- List the lanes of these tasks and queues that are not empty: one probe for each pair.
 SELECT json_group_array(json_array(q.value, t.value))
 FROM json_each(:queues) AS q CROSS JOIN json_each(:tasks) AS t
 WHERE EXISTS (SELECT 1 FROM outlast_jobs AS n INDEXED BY outlast_jobs_line
               WHERE n.position IS NOT NULL AND n.task = t.value AND n.queue = q.value)
 -- name: first_of_lanes
--- The first :most jobs of each of these lanes, [queue, task]; the caller puts them in order. Payloads
--- longer than :long (bytes) are left out, and read apart: one text holds all jobs.
+-- The first :most jobs of each of these lanes, [queue, task]; the caller puts them in order. Payloads longer than
+-- :long bytes are left out and read separately, since one text holds all jobs.
 SELECT json_group_array(json_array(
     rank, position, id, task, queue, CASE WHEN bytes <= :long THEN args END, attempt_count,
     failures, losses, policy, tenant, CASE WHEN bytes <= :long THEN checkpoint END, bytes, run_at,
@@ -168,7 +172,7 @@ FROM (
 -- name: payloads
 SELECT CAST(args AS TEXT), CAST(checkpoint AS TEXT) FROM outlast_jobs WHERE id = ?
 -- name: claim
--- The tokens go from :token upwards, in the order of the ids.
+-- Tokens rise from :token on, in the order of :ids.
 UPDATE outlast_jobs AS j
 SET state = 'running', worker_id = :worker_id, token = :token + e.key, started_at = :now,
     hard_deadline = :now + timeout, attempt_count = min(attempt_count, 2147483646) + 1, position = NULL,
@@ -190,7 +194,7 @@ WHERE incident = ? AND state = 'queued' AND solo = 1 ORDER BY id
 -- name: clear
 UPDATE outlast_jobs SET solo = 0, incident = NULL, cohort = NULL, position = ? WHERE id = ?
 -- name: suspect_lanes
--- As the lanes of the line, among suspects of one kind.
+-- The lanes of suspects of one kind, found as in "lanes".
 WITH RECURSIVE lane (id) AS (
     SELECT (SELECT id FROM outlast_jobs INDEXED BY outlast_jobs_suspect
             WHERE state = 'queued' AND solo > 0 AND solo = :solo ORDER BY queue, task LIMIT 1)

@@ -1,16 +1,15 @@
--- Find ids of jobs for a list, newest first, in bounded steps. Reads only. A filter that is not set is
--- NULL and lets everything pass.
+-- Find ids of jobs for a list, newest first, in bounded steps. Reads only. A filter that is NULL lets every job pass.
 --
--- Queued, running and dead jobs are found by indexes that hold these alone: among ten million finished
--- ones there may be none. Each part of the queue is read whole by its index, which holds queue and task,
--- and of each no more ids are kept than are asked for (a limit without an order of its own inside would
--- sort all of them). The tenant is in no index: who asks for one walks the rows.
--- All else is walked by id, as many rows as a look may read, and dead jobs down to the row that "…floor" has found.
+-- Queued, running and dead jobs are found by indexes that hold only these: among ten million finished jobs there may
+-- be none. Each part of the queue is read whole by its index, which holds queue and task, and keeps no more ids than
+-- are asked for (an inner LIMIT without its own ORDER BY would make SQLite sort all of them). The tenant is in no
+-- index, so a filter by tenant reads the rows. Everything else is walked by id, for as many rows as a look may read,
+-- and dead jobs down to the row that "…floor" has found.
 
 -- name: all_floor
 SELECT id FROM outlast_jobs WHERE id <= :last ORDER BY id DESC LIMIT 1 OFFSET :rows - 1
 -- name: all
--- An order outside would sort all rows; the inner one stays, since it has a limit.
+-- An outer ORDER BY would sort all rows; the inner one survives, since it has a LIMIT.
 SELECT id FROM (
     SELECT id, queue, task, tenant, state, position, solo FROM outlast_jobs
     WHERE id <= :last ORDER BY id DESC LIMIT :rows)
@@ -68,7 +67,8 @@ SELECT id FROM (
     ORDER BY id DESC LIMIT :limit)
 ORDER BY id DESC LIMIT :limit
 -- name: queued_more
--- Whether the queue, or the part of it that is asked for, has :rows rows or more, counted up to there in all.
+-- Show whether the queue, or the part of it that is asked for, has :rows rows or more, counted up to that number in
+-- all.
 SELECT count(*) >= :rows AS is_long FROM (
     SELECT * FROM (SELECT 1 FROM outlast_jobs INDEXED BY outlast_jobs_line
                    WHERE position IS NOT NULL AND (:part IS NULL OR :part = 'line') LIMIT :rows)

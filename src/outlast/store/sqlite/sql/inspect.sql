@@ -1,19 +1,19 @@
 -- Reads for people and screens: no locks, and in WAL mode no writer waits for them.
 
 -- name: named
--- By the token of an attempt (closed, under way, or one whose lines are kept: the only completed ones that an
--- index knows), or by the key of an unfinished job: each by the index that it names, for the order would have all
--- rows read by their ids.
+-- By the token of an attempt (closed, under way, or with lines kept; a completed attempt is in an index only for its
+-- lines), or by the key of an unfinished job. Each part names its index, since for the ORDER BY SQLite would read all
+-- rows by id.
 SELECT job_id AS id FROM outlast_attempts WHERE token = :token
 UNION SELECT job_id FROM outlast_logs WHERE token = :token
 UNION SELECT id FROM outlast_jobs INDEXED BY outlast_jobs_worker WHERE worker_id IS NOT NULL AND token = :token
 UNION SELECT id FROM outlast_jobs INDEXED BY outlast_jobs_key WHERE key = :key AND key IS NOT NULL AND ended_at IS NULL
 ORDER BY id DESC LIMIT :limit
 -- name: search
--- Of each of these jobs, in their order: whether it holds a text in its arguments, and one in "OUTCOME: MESSAGE" of
--- its last closed attempt, and is not older than a time; NULL lets all pass. Encoded arguments hold no text: some would
--- be there by chance. lower() changes A to Z alone. Who asks stops where the lengths of the arguments are too much:
--- what follows is not read.
+-- For each of these jobs, in their order: whether it holds a text in its arguments and one in "OUTCOME: MESSAGE" of
+-- its last closed attempt, and is not older than a time; NULL lets all pass. Encoded arguments never match, since a
+-- match would be chance. lower() changes A to Z alone. The caller stops fetching when the arguments read so far are
+-- too long; the rows after that are not read.
 SELECT j.id, CASE WHEN :args IS NULL THEN 0 ELSE length(CAST(j.args AS BLOB)) END,
       (:args IS NULL OR instr(lower(j.args), lower(:args)) > 0 AND j.args NOT LIKE ' ["outlast:payload",%')
   AND (:within IS NULL OR coalesce(j.ended_at, j.started_at, j.requeued_at, j.enqueued_at) >= :now - :within)
@@ -23,9 +23,10 @@ SELECT j.id, CASE WHEN :args IS NULL THEN 0 ELSE length(CAST(j.args AS BLOB)) EN
 FROM json_each(:ids) AS wanted CROSS JOIN outlast_jobs AS j
 WHERE j.id = wanted.value
 -- name: jobs_of
--- :text_max: characters at which arguments are cut; NULL: nothing is. :whole: with stacks, and with checkpoints and
--- results, cut as well; else these come where nothing is cut. :last: with the columns of the last closed attempt, which
--- are NULL where none was closed; it is found by the index on (job_id, number): numbers rise with tokens.
+-- :text_max: arguments are cut at that many characters; NULL: nothing is cut. :whole: include stacks, and include
+-- checkpoints and results, cut as well; without it, the latter two are included only if nothing is cut. :last: fill
+-- the columns of the last closed attempt, which are NULL if none was closed; it is found by the index on (job_id,
+-- number), since numbers rise with tokens.
 SELECT j.id, j.task, j.queue, j.state, j.priority, j.attempt_count, j.failures, j.losses, j.token,
        j.state = 'queued' AND j.run_at > :now AND j.position IS NULL AS waiting,
        CASE WHEN :text_max IS NULL THEN j.args ELSE substr(j.args, 1, :text_max) END AS args, j.policy,
@@ -52,7 +53,7 @@ SELECT job_id, token, number, outcome, charge, started_at, ended_at, worker_id, 
        message, progress, checkpoint_age, crash, repeats, dropped
 FROM outlast_attempts WHERE job_id = :job_id ORDER BY token
 -- name: workers
--- Those that are there, and the :gone_max that have gone last.
+-- The live workers, and the :gone_max that have gone last.
 SELECT w.id, w.name, w.host, w.pid, w.status, w.epoch, w.beat, w.heartbeat, w.lease, w.queues,
        w.tasks, (SELECT count(*) FROM outlast_jobs AS j WHERE j.worker_id = w.id) AS running, w.started_at,
        w.heartbeat_at, w.lease_expires_at, w.stopped_at, w.release, w.lock_path, w.tags,
@@ -68,7 +69,7 @@ WHERE w.id IN (
         ORDER BY stopped_at DESC, id DESC LIMIT :gone_max))
 ORDER BY w.id
 -- name: refusals
--- The attempt of that token shows who tried.
+-- The attempt of that token shows which worker tried the write.
 SELECT r.id, r.job_id, r.token, r.verb, r.at, r.late_by,
        coalesce(
            (SELECT a.worker FROM outlast_attempts AS a
@@ -91,16 +92,17 @@ SELECT j.id, j.state, j.attempt_count, j.failures, j.losses, j.policy, j.solo, j
 FROM outlast_jobs AS j LEFT JOIN outlast_workers AS w ON w.id = j.worker_id
 WHERE j.id > :after ORDER BY j.id LIMIT :limit
 -- name: history_attempts
--- Up to the last job of the page (NULL: to the end), as a bound of the index: ":last IS NULL OR" would
--- read all that follow for each page.
+-- Up to the last job of the page (NULL: to the end), as a bound of the index: ":last IS NULL OR" would read all
+-- following attempts for each page.
 SELECT job_id, token, number, outcome, charge, started_at, ended_at, crash IS NOT NULL AS has_crash, worker_id, dropped
 FROM outlast_attempts
 WHERE job_id > :after AND job_id <= coalesce(:last, 9223372036854775807) ORDER BY job_id, token
 -- name: token_last
 SELECT value AS token FROM outlast_sequences WHERE name = 'token'
 -- name: unencrypted
--- How many of :most unfinished jobs have plain arguments or a plain checkpoint, by task. Encrypted is what names a
--- key among the codecs at its beginning (outlast/payload/payloads.py): base64 has no quotation marks.
+-- Count how many of :most unfinished jobs have plain arguments or a plain checkpoint, by task. A text counts as
+-- encrypted if it names a key among the codecs at its beginning (outlast/payload/payloads.py): base64 has no
+-- quotation marks.
 SELECT task, count(*) AS looked_at,
        sum(substr(args, 1, 2000) NOT LIKE ' ["outlast:payload",[%"aes-256-gcm:%'
            OR coalesce(substr(checkpoint, 1, 2000) NOT LIKE ' ["outlast:payload",[%"aes-256-gcm:%', 0)) AS number
@@ -122,11 +124,11 @@ SELECT :now AS now
 SELECT token, number, printed, lines FROM outlast_logs WHERE job_id = :job_id ORDER BY token
 
 -- name: wanted_paused
--- How many jobs of a queue want a worker: as postgres/sql/functions/outlast_wanted_v1.sql, which says what
--- counts. Each statement goes by the index that it names and stops at :most rows. Reads only, in one snapshot.
+-- Count the jobs of a queue that want a worker, as defined by postgres/sql/functions/outlast_wanted_v1.sql. Each
+-- statement uses the index that it names and stops at :most rows. Reads only, in one snapshot.
 SELECT kind, name FROM outlast_pauses
 -- name: wanted_workers
--- Those that are there, and the last that have gone.
+-- The live workers, and the last that have gone.
 SELECT CAST(queues AS TEXT) AS queues, CAST(tasks AS TEXT) AS tasks, status IN ('active', 'draining') AS lives FROM (
     SELECT * FROM (SELECT * FROM outlast_workers WHERE status IN ('active', 'draining') LIMIT :most)
     UNION ALL

@@ -1,39 +1,39 @@
--- Jobs outside the exchange: completed in the caller's transaction, cancelled, requeued, discarded, and what is noted
--- of those that run.
+-- Jobs outside the exchange: completed in the caller's transaction, cancelled, requeued and discarded; and
+-- checkpoints, progress, logs and stacks of running ones.
 
 -- name: draw
--- Ids, positions and tokens. A number drawn in a transaction that rolls back is drawn again by
--- the next one: no other transaction has seen it. Once committed it never comes back; nothing lowers a value.
+-- Draw ids, positions and tokens. A number drawn in a transaction that rolls back is drawn again by the next one: no
+-- other transaction has seen it. Once committed it never comes back, since nothing lowers a value.
 UPDATE outlast_sequences SET value = value + ? WHERE name = ? RETURNING value + 0
 -- name: draw_places
 -- Ids and positions at once; the id is the row with 1.
 UPDATE outlast_sequences SET value = value + ? WHERE name IN ('job', 'position')
 RETURNING name = 'job', value + 0
 -- name: draw_tokens
--- Above the time of day in microseconds, too, which no store draws as fast as: so all that was drawn in another
--- file, of which this one is an older copy, was smaller.
+-- Tokens are also above the time of day in microseconds, and no store draws a million a second: so every token drawn
+-- in another file, of which this one is an older copy, was smaller.
 UPDATE outlast_sequences SET value = max(value, CAST(:now * 1000000 AS INTEGER)) + :count WHERE name = 'token'
 RETURNING value + 0
 
 -- name: complete
--- Complete an attempt inside the caller's own transaction (complete_in). Guarded by (id, token,
--- running): after a reclaim the token is another one, no row is found, and the caller rolls its
--- own writes back. A reclaim that comes while the transaction is open waits for the write lock
--- and then finds the job completed. The same columns as the exchange's "complete".
+-- Complete an attempt inside the caller's own transaction (complete_in). Guarded by (id, token, running): after a
+-- reclaim the token is another one, no row is found, and the caller rolls back its own writes. A reclaim that comes
+-- while the transaction is open waits for the write lock and then finds the job completed. It sets the same columns
+-- as "complete" of the exchange.
 UPDATE outlast_jobs
 SET state = 'completed', completed_by = worker_id, worker_id = NULL, hard_deadline = NULL,
     ended_at = :now, prune_at = :now + keep, result = :result
 WHERE id = :job_id AND token = :token AND state = 'running' AND (keep IS NULL OR keep > 0)
 -- name: is_kept
--- Whether it was no such attempt. Otherwise it is current, and its job kept for no time: it is deleted instead.
+-- False if the attempt is current and its job is kept for no time (keep = 0): then the job is deleted instead.
 SELECT NOT EXISTS (SELECT 1 FROM outlast_jobs
                    WHERE id = :job_id AND token = :token AND state = 'running' AND keep <= 0)
 
 -- name: exists
--- Cancel: a queued job ends at once, a running one is asked. Under the write lock a job is
--- either still queued (then it can no longer be claimed) or has been claimed (then its worker
--- learns it with the next exchange or beat). A request on the row wins over every way back to
--- the queue, also a reclaim's; a completion beats it.
+-- Cancel: a queued job ends at once, and a running one gets a request. Under the write lock a job is either still
+-- queued (then it can no longer be claimed) or has been claimed (then its worker learns of the request with the next
+-- exchange or beat). A request on the row wins over every return to the queue, also by a reclaim; a completion wins
+-- over the request.
 SELECT state FROM outlast_jobs WHERE id = ?
 -- name: end_queued
 UPDATE outlast_jobs
@@ -43,9 +43,9 @@ WHERE id = :id AND state = 'queued'
 UPDATE outlast_jobs SET cancel_requested = 1 WHERE id = ? AND state = 'running'
 
 -- name: ended_as
--- Revive a dead or cancelled job with fresh budgets, under no suspicion and without expiry. The token stays on the row and the next
--- claim draws a higher one: a late worker of an old attempt is still refused. The unique index
--- on keys would refuse a second unfinished holder; the look says so in a word instead.
+-- Requeue a dead or cancelled job with fresh budgets, under no suspicion and without expiry. The token stays on the
+-- row and the next claim draws a higher one: a late worker of an old attempt is still refused. The unique index on
+-- keys would refuse a second unfinished holder; "key_holder" lets the caller answer that without an error.
 SELECT state, CAST(key AS TEXT) FROM outlast_jobs WHERE id = ?
 -- name: key_holder
 SELECT id FROM outlast_jobs WHERE key = ? AND ended_at IS NULL
@@ -60,14 +60,14 @@ SET state = 'queued', position = :position, run_at = :now, requeued_at = :now, e
 WHERE id = :id AND state IN ('dead', 'cancelled')
 
 -- name: is_dead
--- What is discarded is deleted with all that is noted of it (prune.sql), under the write lock: a job that was requeued
--- before is not dead any more.
+-- A discarded job is deleted with its attempts, labels and logs (prune.sql), under the write lock: a job that was
+-- requeued before is no longer dead.
 SELECT id FROM outlast_jobs WHERE id = ? AND state = 'dead'
 
 -- name: checkpoint
--- Save a checkpoint, note progress. Both are fenced by (id, token, running): what a late worker
--- sends finds no row. Numbers rise within an attempt and start again at each claim, so a save
--- that is sent twice, or arrives behind a newer one, changes nothing.
+-- Save a checkpoint, note progress. Both are guarded by (id, token, running): a late worker's write finds no row.
+-- Numbers rise within an attempt and start again at each claim, so a checkpoint that is sent twice, or arrives behind
+-- a newer one, changes nothing.
 UPDATE outlast_jobs
 SET losses = :losses, checkpoint = :value, checkpoint_number = :number, checkpoint_at = :now
 WHERE id = :job_id AND token = :token AND state = 'running' AND checkpoint_number < :number
@@ -77,9 +77,9 @@ SELECT 1 FROM outlast_jobs WHERE id = ? AND token = ? AND state = 'running'
 UPDATE outlast_jobs SET progress = ? WHERE id = ? AND token = ? AND state = 'running'
 
 -- name: keep_logs
--- The last lines of running attempts, one row for each. Fenced by (id, token, running), under the write lock:
--- what a late worker sends finds no job. `printed` counts the lines of the attempt so far: fewer never replace more,
--- as on PostgreSQL, where a write may arrive late. Of each job the newest rows stay: tokens rise with attempts.
+-- Keep the last lines of running attempts, one row for each. Guarded by (id, token, running), under the write lock: a
+-- late worker's lines find no job. `printed` counts the lines of the attempt so far: fewer never replace more, as on
+-- PostgreSQL, where a write may arrive late. Of each job the newest rows stay: tokens rise with attempts.
 INSERT INTO outlast_logs (token, job_id, number, printed, lines)
 SELECT token, id, :number, :printed, :lines FROM outlast_jobs
 WHERE id = :job_id AND token = :token AND state = 'running'
@@ -90,10 +90,11 @@ DELETE FROM outlast_logs WHERE token IN (
     SELECT token FROM outlast_logs WHERE job_id = :job_id ORDER BY token DESC LIMIT -1 OFFSET :kept)
 
 -- name: ask_stack
--- Where a running job is. "ask" puts on the row of the worker that runs the attempt what it is asked for, in place of what
--- the caller has seen there: of two that ask at once one has to read again, and neither takes the other's request away.
--- A worker that was reaped, or whose attempt has ended or was claimed again, is not asked. "keep" is fenced by (id, token,
--- running), under the write lock, as progress is: what a late worker sends finds no job.
+-- Ask for the stack of a running job. "ask_stack" replaces the requests on the row of the worker that runs the
+-- attempt if they are still the ones that the caller has read. So if two callers ask at once, one has to read again,
+-- and neither removes the other's request. A worker that was reaped, or whose attempt has ended or was claimed again,
+-- is not asked. "keep_stack" is guarded by (id, token, running), under the write lock, as progress is: a late
+-- worker's stack finds no job.
 UPDATE outlast_workers SET stacks = :then
 WHERE status IN ('active', 'draining') AND stacks = :seen AND id = (
     SELECT worker_id FROM outlast_jobs WHERE id = :job_id AND token = :token AND state = 'running')
@@ -102,8 +103,8 @@ UPDATE outlast_jobs SET stack = :stack, stack_at = :now
 WHERE id = :job_id AND token = :token AND state = 'running'
 
 -- name: completed_by
--- What became of a fenced write that found no row, and the record of refusals. Runs in the
--- transaction of that write, so nothing has changed since it found no row.
+-- Answer a guarded write that found no row, and record refusals. Runs in the transaction of that write, so nothing
+-- has changed since it found no row.
 SELECT 1 FROM outlast_jobs WHERE id = ? AND token = ? AND state = 'completed'
 -- name: is_there
 SELECT 1 FROM outlast_jobs WHERE id = ?

@@ -1,43 +1,47 @@
 -- 0001 schema: the tables of Outlast, with the names that they have on PostgreSQL.
 -- compatible_from: 0.1
 --
--- Times are REAL seconds since 1970 from the program's clock; flags are 0 or 1. Payloads are text
--- (JSON made by us). position is NULL while a queued job is not due yet, so future jobs are not
--- in the line. worker_id is set exactly while running. token stays after the end: "already" is
--- told by it. completed_by is the worker of the attempt that completed; the other attempts have
--- rows of their own in outlast_attempts, and the view outlast_history shows both as one list.
+-- Times are REAL seconds since 1970 from the program's clock; flags are 0 or 1. Payloads are text (JSON that Outlast
+-- encodes). position is NULL while a queued job is not due yet, so future jobs are not in the line. worker_id is set
+-- exactly while the job is running. token stays after the end, since it decides the answer "already". completed_by is
+-- the worker of the attempt that completed; the other attempts have their own rows in outlast_attempts, and the view
+-- outlast_history shows both as one list.
 --
--- solo: 0 shares a runner with others; 1 runs alone in a runner, since it shared one that died; 2
--- runs alone in its whole worker. incident names that first shared death (by the lowest token in
--- it), cohort those suspects of it that run together. Suspects wait outside the line: they
--- have no position, and an index of their own, which is read lane by lane (queue, task).
--- expires_at: a job that has not begun by then is ended (exchange.sql); NULL for most, and once it has begun and gone back. A job that has
--- expired is the one that was cancelled though no one asked (cancel_requested) and no attempt
--- of it was under way (started_at).
--- keep: for how many seconds the row is kept once the job has completed or was cancelled; 0: it is deleted
--- in the commit of its end. NULL for most: as long as workers are told. prune_at: when that is over, of an ended
--- job with keep; NULL for all others, so that one index shows both what has a time of its own and, by its
--- end, what has none.
--- fingerprint: what a dead job's last end has in common with alike ones (model/fingerprint.py); NULL for all
--- others. Its index shows groups of dead jobs without a look at their rows.
--- lacks: tasks that a worker knows and may not serve -> the tags that it would need. presence and
--- presence_off are PostgreSQL's. wakeup: by what it is woken. cause: why a worker's row ended;
--- begun: the newest token that the worker had let begin, where that is known.
--- failing: which duty of a live worker fails, and by what.
+-- solo: 0 shares a runner with others; 1 runs alone in a runner, since it shared one that died; 2 runs alone in its
+-- whole worker. incident names that first shared death (by the lowest token in it), cohort the suspects of it that
+-- run together. Suspects wait outside the line: they have no position, and their own index, which is read lane by
+-- lane (queue, task).
 --
--- The invariants of a state are one CASE: an IN list of more than two builds a temporary index
--- for every row that is written, which was seen to double the cost of a claim.
+-- expires_at: a job that has not begun by then is ended (exchange.sql); NULL for most, and for a job that has begun
+-- and gone back to the queue. An expired job is recognised as one that is cancelled without a request
+-- (cancel_requested) and without an attempt under way (started_at).
 --
--- The tables are STRICT: a column holds its type or nothing, so that no blob or text stands where a number is
--- read, which would end each exchange that meets it. Each number is held to a range that can be counted on
--- from: what lies outside is refused where it is written. (NULL passes a CHECK.) What is written once has
--- constraints of its own: an update checks only those of the columns that it changes.
+-- keep: for how many seconds the row is kept once the job has completed or was cancelled; 0: it is deleted in the
+-- commit of its end; NULL for most: as long as the workers' settings say. prune_at: when that time is over, for an
+-- ended job with keep; NULL for all others, so that one index shows both the jobs with their own retention and, by
+-- their end, those without.
 --
--- The line is indexed by task first, then by queue: jobs of an unknown task are never met,
--- however many they are and in however many queues. Scheduled jobs are indexed by their time, over
--- all queues, so that one look shows what is due, and by queue for workers that serve only some.
+-- fingerprint: what a dead job's last end has in common with similar ends (model/fingerprint.py); NULL for all
+-- others. Its index shows groups of dead jobs without reading rows.
+--
+-- Workers: lacks maps tasks that a worker knows and may not serve to the tags that it would need. presence and
+-- presence_off belong to PostgreSQL. wakeup: how it is woken. cause: why a worker's row ended; begun: the newest
+-- token that the worker had let begin, if that is known. failing: which duty of a live worker fails, and with which
+-- error.
+--
+-- The invariants of a state are one CASE: an IN list of more than two builds a temporary index for every row that is
+-- written, which was seen to double the cost of a claim.
+--
+-- The tables are STRICT: a column holds its type or NULL, so that no blob or text stands where a number is read,
+-- which would make each exchange that meets it fail. Each number is held to a range within which arithmetic is safe:
+-- a value outside is refused when it is written. (NULL passes a CHECK.) Columns that are written once have separate
+-- constraints: an update checks only those of the columns that it changes.
+--
+-- The line is indexed by task first, then by queue: jobs of an unknown task are never met, however many there are and
+-- in however many queues. Scheduled jobs are indexed by their time over all queues, so that one look shows what is
+-- due, and by queue for workers that serve only some queues.
 
--- ids, positions and tokens rise forever, also past deleted rows: never max(id) + 1
+-- Ids, positions and tokens always rise, also past deleted rows, so they are never max(id) + 1.
 CREATE TABLE outlast_sequences (
     name  TEXT PRIMARY KEY,
     value INTEGER NOT NULL
@@ -131,14 +135,14 @@ CREATE INDEX outlast_jobs_cancel ON outlast_jobs (worker_id)
     WHERE worker_id IS NOT NULL AND cancel_requested = 1;
 CREATE INDEX outlast_jobs_ended_at ON outlast_jobs (prune_at, ended_at)
     WHERE ended_at IS NOT NULL AND state <> 'dead';
--- state is in it, too: an index that holds all columns of a query, also those of its own WHERE, needs no rows
+-- It includes state: only an index that holds all columns of a query, also those of its own WHERE, needs no rows.
 CREATE INDEX outlast_jobs_dead ON outlast_jobs (id, state, fingerprint, ended_at, queue) WHERE state = 'dead';
 CREATE INDEX outlast_jobs_died ON outlast_jobs (ended_at) WHERE state = 'dead';
--- "ended_at IS NULL" says unfinished, as the state does, but a claim need not touch this index
+-- "ended_at IS NULL" means unfinished, as a test of state would, but spares a claim from touching this index.
 CREATE UNIQUE INDEX outlast_jobs_key ON outlast_jobs (key)
     WHERE key IS NOT NULL AND ended_at IS NULL;
 
--- The labels of jobs that have any (they are in the policy, too), to find jobs by. They go with their jobs.
+-- The labels of jobs that have any (the policy holds them, too), to find jobs by label. They are deleted with the jobs.
 CREATE TABLE outlast_labels (
     job_id INTEGER NOT NULL,
     label  TEXT NOT NULL,
@@ -146,10 +150,10 @@ CREATE TABLE outlast_labels (
 ) WITHOUT ROWID, STRICT;
 CREATE INDEX outlast_labels_name ON outlast_labels (label, job_id);
 
--- attempts that did not complete; the completing one's facts are on the job's row. repeats: how many
--- attempts in a row have ended with this outcome, this one included. Rows never change; between a
--- job's first and last ones those that were not charged are deleted (exchange.sql), and dropped counts
--- them: those that were deleted up to and by this end.
+-- Attempts that did not complete; the facts of a completed attempt are on the job's row. repeats: how many
+-- attempts in a row have ended with this outcome, including this one. Rows never change. Between a job's
+-- first and last attempts, those that were not charged are deleted (exchange.sql); dropped counts how many
+-- were deleted up to and by this end.
 CREATE TABLE outlast_attempts (
     token          INTEGER PRIMARY KEY,
     job_id         INTEGER NOT NULL,
@@ -176,8 +180,8 @@ CREATE TABLE outlast_attempts (
 ) STRICT;
 CREATE INDEX outlast_attempts_job ON outlast_attempts (job_id, number);
 
--- The last lines that attempts have printed, where that is kept: JSON, [[seconds since 1970, text], …]. dropped: how
--- many lines came before them. They go with their jobs.
+-- The last lines that attempts have printed, if logs are kept: JSON, [[seconds since 1970, text], …]. printed: how
+-- many lines the attempt has printed in all. They are deleted with their jobs.
 CREATE TABLE outlast_logs (
     token   INTEGER PRIMARY KEY,
     job_id  INTEGER NOT NULL,
@@ -247,10 +251,10 @@ CREATE TABLE outlast_refusals (
 ) STRICT;
 CREATE INDEX outlast_refusals_job ON outlast_refusals (job_id);
 
--- Schedules (store/schedules.py says what the columns mean). There is no row for each tick: since and
--- next_tick move forward, in the commit that stores the job of the tick. version names the content,
--- versions those that were replaced, by a space each. Workers look at next_tick by its index, which
--- holds only those that may fire: one that is paused or deleted, or that no code declares, costs no look.
+-- Schedules (store/schedules.py defines the columns). There is no row for each tick: since and next_tick
+-- move forward in the commit that stores the job of the tick. version names the content, versions the
+-- replaced ones, separated by spaces. Workers look at next_tick by its index, which holds only schedules that
+-- may fire: a schedule that is paused or deleted, or that no code declares, costs no look.
 CREATE TABLE outlast_schedules (
     name          TEXT PRIMARY KEY,
     call          TEXT NOT NULL,
@@ -289,9 +293,9 @@ CREATE INDEX outlast_schedules_next ON outlast_schedules (next_tick, name)
     WHERE paused = 0 AND declared = 1 AND next_tick IS NOT NULL;
 CREATE INDEX outlast_schedules_declared ON outlast_schedules (declared_at) WHERE declared_at IS NOT NULL;
 
--- What is paused, one row each; nothing of it starts. Pausing the same again draws a new id, so that
--- workers acknowledge it again (acknowledged_pauses, on the row of each, lists the ids that it acts on; NULL: it has not
--- read them). stop: attempts that run are asked to stop, too.
+-- Pauses, one row each; no job that a pause covers starts. Pausing the same again draws a new id, so that workers
+-- acknowledge it again (acknowledged_pauses, on a worker's row, lists the ids that it acts on; NULL: it has not read
+-- them). stop: running attempts are asked to stop, too.
 CREATE TABLE outlast_pauses (
     id        INTEGER PRIMARY KEY AUTOINCREMENT,
     kind      TEXT NOT NULL,
@@ -307,12 +311,12 @@ CREATE TABLE outlast_pauses (
         id BETWEEN 0 AND 1e15 AND paused_at BETWEEN -1e15 AND 1e15 AND (stop = 0 OR stop = 1))
 ) STRICT;
 
--- What workers have counted (store/minutes.py says what the columns mean): the rows of level worker are what
--- one worker has counted in a minute, and are added up to minutes and hours of all workers, and to totals;
--- nothing reads or writes them on the way of a job. at and batch are seconds since 1970, by the store's clock,
--- but the batch of a worker's row, which is the worker's own number of it: the same batch again is no new one.
--- d1 to d11 count attempts by how long they ran, w1 to w11 by how long they had waited: outlast/store/minutes.py
--- has the bounds. Numbers end at 10^14, so that no sum of them overflows.
+-- Counters of workers (store/minutes.py defines the columns). Rows of level worker hold what one worker has counted in
+-- a minute; they are added up to minutes and hours of all workers, and to totals. No job waits for these rows: nothing
+-- reads or writes them in the exchange. at and batch are seconds since 1970 by the store's clock, except the batch of a
+-- worker's row, which is the worker's own number: the same batch again adds nothing. d1 to d11 count attempts by how
+-- long they ran, w1 to w11 by how long they had waited, within the bounds of outlast/store/minutes.py. Numbers end at
+-- 10^14, so that no sum of them overflows.
 CREATE TABLE outlast_minutes (
     level     TEXT NOT NULL,
     worker_id INTEGER NOT NULL,
@@ -346,10 +350,10 @@ CREATE TABLE outlast_minutes (
 ) STRICT;
 CREATE INDEX outlast_minutes_at ON outlast_minutes (level, at);
 
--- What people did, newest last (store/actions.py): a row is written in the transaction of the act. One that
--- acts on all that match a filter moves on in bounded steps, which any process may take (actions.sql): state is
--- running until it is done or stopped; jobs from before_id on were looked at; only jobs up to up_to_id that ended
--- until as_of count; expected is how many of them there were.
+-- Actions of people, newest last (store/actions.py): a row is written in the transaction of the act. A bulk action, on
+-- all jobs that match a filter, advances in bounded steps, which any process may take (actions.sql). state is running
+-- until it is done or stopped. Jobs from before_id on have been looked at; only jobs up to up_to_id that ended until
+-- as_of count; expected is how many there were.
 CREATE TABLE outlast_actions (
     id        INTEGER PRIMARY KEY AUTOINCREMENT,
     at        REAL NOT NULL,
@@ -374,7 +378,7 @@ CREATE TABLE outlast_actions (
 CREATE INDEX outlast_actions_running ON outlast_actions (id) WHERE state = 'running';
 CREATE INDEX outlast_actions_actor ON outlast_actions (actor, id);
 
--- one row per applied migration; the store's id, drawn once, is on the first
+-- One row for each applied migration; the first one holds the store's id, which is drawn once.
 CREATE TABLE outlast_schema (
     number          INTEGER PRIMARY KEY,
     name            TEXT NOT NULL,
@@ -395,5 +399,5 @@ SELECT j.id, j.token, j.attempt_count, j.completed_by, w.name, w.host, NULL, 'co
 FROM outlast_jobs AS j LEFT JOIN outlast_workers AS w ON w.id = j.completed_by
 WHERE j.state = 'completed';
 
--- For programs in other languages.
+-- Enqueuing from other languages.
 \ir functions/outlast_enqueue_v1.sql

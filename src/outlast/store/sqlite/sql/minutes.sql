@@ -1,8 +1,8 @@
--- What workers have counted: sqlite/minutes.py runs these; writes under the write lock, so that none meets
--- another. postgres/sql/functions/outlast_merge_minutes_v1.sql says what a merge does.
+-- Counters of workers: sqlite/minutes.py runs these statements, writes under the write lock, so that no two overlap.
+-- postgres/sql/functions/outlast_merge_minutes_v1.sql defines a merge.
 
 -- name: note
--- The same batch again, as after a lost reply, changes nothing.
+-- A repeated batch, as after a lost reply, changes nothing.
 INSERT INTO outlast_minutes (
     level, worker_id, batch, at, kind, queue, task, outcome,
     jobs, firsts, seconds, waited, d1, d2, d3, d4, d5, d6, d7, d8, d9, d10, d11, w1, w2, w3, w4, w5,
@@ -72,10 +72,10 @@ FROM (SELECT * FROM (
 GROUP BY m.kind, m.queue, m.task, m.outcome
 ORDER BY m.kind, m.queue, m.task, m.outcome
 -- name: minutes
--- At most :most rows, the newest, are read: three parts of the index, newest first. Each row brings how
--- many rows were read, and the time of the oldest of them. :by_queue, :by_task: whether they are told apart, or
--- else added up under no name. :detail: only numbers by step; also lengths over all steps, in rows of their own; or
--- all of it: store/minutes.py. A part that is not asked for reads nothing.
+-- At most :most rows, the newest, are read: three parts of the index, newest first. Each row brings how many rows
+-- were read, and the time of the oldest of them. :by_queue, :by_task: whether to tell queues and tasks apart or to
+-- add them up under the empty name. :detail (store/minutes.py): numbers by step only; or also lengths over all steps,
+-- in rows of their own; or everything. A part that is not asked for reads nothing.
 WITH seen (number, at) AS MATERIALIZED (
     SELECT * FROM (
         SELECT * FROM (

@@ -1,7 +1,7 @@
--- What is paused. Under the write lock, so that of two pauses or resumptions at once one comes first; an
--- exchange that came before sees nothing of it, and its worker starts nothing of what it brings once it has
--- acknowledged ("acknowledge_pauses"), which it does after it has given back what had not begun. A row that was
--- replaced has a new id, so that workers acknowledge it again; the time of the first pause stays.
+-- Pauses. They change under the write lock, so of two pauses or resumptions at once one comes first. An exchange that
+-- came before does not see the pause. Its worker starts none of the covered jobs that it brings once it has
+-- acknowledged the pause ("acknowledge_pauses"), which it does after it has given back what had not begun. A replaced
+-- row has a new id, so that workers acknowledge it again; it keeps the time of the first pause.
 
 -- name: pause
 INSERT OR REPLACE INTO outlast_pauses (kind, name, paused_at, paused_by, reason, stop)

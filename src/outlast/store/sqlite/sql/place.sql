@@ -1,5 +1,5 @@
--- Where a job stands among the others: each count is by one index and stops at :most. The line is
--- indexed by task, then by queue: what is in the job's queue is counted task by task (1,000 at most), until :most are
+-- Show where a job stands among the others: each count uses one index and stops at :most. The line is indexed by
+-- task, then by queue, so jobs in the job's queue are counted task by task (1,000 tasks at most), until :most are
 -- found. Reads only.
 
 -- name: place

@@ -1,10 +1,11 @@
--- Delete what ended long ago, oldest first, in one bounded batch. Dead jobs stay until they are
--- discarded, unless the caller says for how long they are kept; a gone worker stays while any job
--- still runs in its name, so that the evidence of a reclaim can name it. The row of a schedule goes a
--- week after it was deleted, or declared by code for the last time, unless a person has paused it; the record of what people did after 90 days.
+-- Delete what ended long ago, oldest first, in one bounded batch.
+--
+-- Dead jobs stay until they are discarded, unless the caller limits how long they are kept. A gone worker stays while
+-- any job still runs under its id, so that the evidence of a reclaim can name it. The row of a schedule goes a week
+-- after it was deleted or last declared by code, unless a person has paused it; records of actions go after 90 days.
 
 -- name: jobs
--- Those that ended long ago, those whose own time (keep) is over, and dead ones, unless :dead_before is NULL.
+-- Jobs that ended long ago, jobs whose own retention (keep) is over, and dead jobs, unless :dead_before is NULL.
 SELECT id FROM (
     SELECT id FROM outlast_jobs INDEXED BY outlast_jobs_ended_at
     WHERE ended_at IS NOT NULL AND state <> 'dead' AND prune_at IS NULL AND ended_at < :before
@@ -39,6 +40,6 @@ DELETE FROM outlast_schedules WHERE name IN (
     SELECT name FROM outlast_schedules
     WHERE declared_at IS NOT NULL AND declared_at < ? AND (paused = 0 OR origin = 'deleted') ORDER BY declared_at LIMIT ?)
 -- name: actions
--- What is under way stays.
+-- Actions under way stay.
 DELETE FROM outlast_actions WHERE id IN (
     SELECT id FROM outlast_actions WHERE at < ? AND state <> 'running' ORDER BY id LIMIT ?)

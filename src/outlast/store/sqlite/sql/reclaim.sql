@@ -1,9 +1,9 @@
--- Orphans: running jobs whose worker is not alive or has no row. Read without the lock, decided
--- in Python, applied by (id, token, running) in one BEGIN IMMEDIATE (the exchange's own "end").
+-- Orphans: running jobs whose worker is not alive or has no row. Read without the lock, decided in Python, applied by
+-- (id, token, running) in one BEGIN IMMEDIATE ("end" of exchange.sql).
 --
--- A worker that is lost or stopped never comes back and ids are never drawn twice, so the same
--- token means: still an orphan. Had another reaper been first, the token is another one or the
--- job is not running; then neither evidence nor end finds a row.
+-- A lost or stopped worker never comes back and ids are never drawn twice, so while the token is the same, the job is
+-- still an orphan. If another reaper was first, the token is another one or the job is not running; then neither the
+-- evidence nor the end finds a row.
 
 -- name: orphans
 SELECT j.id AS job_id, j.token, j.failures, j.losses, j.policy, j.cancel_requested, j.worker_id,
@@ -13,8 +13,8 @@ FROM outlast_jobs AS j LEFT JOIN outlast_workers AS w ON w.id = j.worker_id
 WHERE j.worker_id IS NOT NULL AND (w.id IS NULL OR w.status NOT IN ('active', 'draining'))
 ORDER BY j.started_at, j.token LIMIT :limit
 -- name: facts
--- One attempt, also of a worker that is alive: closed by its token, like an orphan. That worker's
--- own end waits for the commit and then finds no running row with its token.
+-- One attempt, also of a live worker: it is closed by its token, like an orphan. That worker's own end waits for the
+-- commit and then finds no running row with its token.
 SELECT j.id AS job_id, j.token, j.failures, j.losses, j.policy, j.cancel_requested, j.worker_id,
        w.name AS worker, w.host, j.progress, :now - j.checkpoint_at AS checkpoint_age, w.cause, j.solo, j.incident, j.cohort,
        coalesce(j.token <= w.begun, 1) AS began, j.task, j.queue, j.attempt_count AS attempts, w.begun = 0 AS handed_back
@@ -24,13 +24,13 @@ WHERE j.id = :job_id AND j.token = :token AND j.state = 'running'
 SELECT id, token, worker_id, :now - hard_deadline, policy FROM outlast_jobs
 WHERE hard_deadline < :now - :slack AND state = 'running' ORDER BY hard_deadline LIMIT :limit
 -- name: current
--- Tokens never come back. ``completed`` under its own token is the attempt's own complete_in; so may be a row
--- that is gone, as of a job that is kept for no time (keep = 0).
+-- Tokens never come back. ``completed`` under its own token comes from the attempt's own complete_in, and so may a
+-- missing row, if the job is kept for no time (keep = 0).
 SELECT 1 WHERE NOT EXISTS (
     SELECT 1 FROM outlast_jobs
     WHERE id = ? AND (token = ? AND state IN ('running', 'completed')) IS NOT TRUE)
 -- name: held_by
--- A worker's running jobs, for reconciling what it holds with what the store says it holds.
+-- A worker's running jobs, to reconcile what it holds with what the store says it holds.
 SELECT id, token, failures, losses, solo, incident, cohort FROM outlast_jobs WHERE worker_id = ? ORDER BY id
 -- name: state
 SELECT state FROM outlast_jobs WHERE id = ?

@@ -1,15 +1,15 @@
--- Schedules: rows that tell when a worker has to look next.
+-- Schedules: rows that show when a worker has to look next.
 --
--- Each verb runs under the write lock, so what it reads stands until its commit. "stands" guards a
--- firing: next_tick and revision are what the worker saw when it decided. Another firing, an edit, a
--- resume and a delete with a put all change one of them (a revision is never drawn twice), so of two
--- workers that fire a tick one finds its row as it was, and the jobs of the other are not stored. since only
--- rises: no step of the clock brings a tick back that is accounted for. It also stays in the row of a
--- schedule that was deleted, for one of the name that is put again; prune removes that row a week after
--- declared_at, which there is when it was deleted. A late worker, a claim and a reap know only the jobs.
+-- Each verb runs under the write lock, so what it reads stays true until its commit. "stands" guards a firing:
+-- next_tick and revision are what the worker saw when it decided. Another firing, an edit, a resume, and a delete
+-- followed by a put all change one of them (a revision is never drawn twice). So of two workers that fire a tick, one
+-- finds the row unchanged, and the jobs of the other are not stored. since only rises: no step of the clock brings
+-- back a tick that is accounted for. since also stays in the row of a deleted schedule, in case the name is put
+-- again; prune removes that row a week after declared_at, which the delete sets to its own time. A late worker, a
+-- claim and a reap know only the jobs.
 
 -- name: look
--- Texts as bytes: on a connection of the caller's, they come in a form of its own.
+-- Texts come as bytes: a connection of the caller's may convert texts in its own way.
 SELECT CAST(origin AS BLOB), CAST(version AS BLOB), CAST(versions AS BLOB), CAST(spec AS BLOB),
        CAST(owed AS BLOB), since, next_tick, declared, declared_at
 FROM outlast_schedules WHERE name = ?
@@ -37,9 +37,9 @@ WHERE name = :name AND origin <> 'deleted'
 -- name: exists
 SELECT 1 FROM outlast_schedules WHERE name = ? AND origin <> 'deleted'
 -- name: pause
--- What goes on begins after now, and the ticks that have passed are owed; one that is not paused
--- goes on as it did. The revision, since a clock that stands behind makes the tick that was fired last
--- the next_tick, as a worker that came too late for it has seen.
+-- A resumed schedule begins after now, and the ticks that have passed are owed; resuming one that is not paused
+-- changes nothing. A resume draws a new revision, because if the clock stands behind, next_tick may be the tick that
+-- was fired last, which a worker that came too late for it has seen.
 UPDATE outlast_schedules
 SET paused = :paused,
     revision = CASE WHEN paused > :paused THEN :revision ELSE revision END,

@@ -1,19 +1,19 @@
--- A connection: how it is set, and the brackets of its transactions.
+-- Set up a connection, and begin and end its transactions.
 
 -- name: wal
--- What each new connection is set to.
+-- Settings of each new connection.
 --
--- WAL: readers (a heartbeat, an inspector) never wait for a writer. FULL: a commit is on the
--- disk before it is answered; with NORMAL a power cut could take an accepted job away. OFF, set behind
--- FULL, waits for no disk: for stores that are deleted at the end of a test.
+-- WAL: readers (a heartbeat, an inspector) never wait for a writer. FULL: a commit is on the disk before it is
+-- answered; with NORMAL a power cut could lose an accepted job. OFF, set after FULL, waits for no disk: for stores
+-- that are deleted at the end of a test.
 PRAGMA journal_mode = WAL
 -- name: full
 PRAGMA synchronous = FULL
 -- name: off
 PRAGMA synchronous = OFF
 -- name: log
--- Bytes. A log that has grown beside a reader's long transaction is cut to this by the first commit
--- that starts it again; otherwise it would keep the space forever.
+-- Bytes. A WAL file that has grown during a reader's long transaction is cut to this size by the first commit that
+-- starts it again; otherwise it would keep the space for good.
 PRAGMA journal_size_limit = 67108864
 -- name: cache
 PRAGMA cache_size = -16000
@@ -21,11 +21,11 @@ PRAGMA cache_size = -16000
 PRAGMA temp_store = MEMORY
 
 -- name: begin
--- The brackets of every write.
+-- Begin and end every write.
 --
--- BEGIN IMMEDIATE takes the one write lock of the file before anything is read, so what a
--- transaction has read stays true until its COMMIT: a claim, a reap and a late worker come one
--- after the other, never between two statements of one of them.
+-- BEGIN IMMEDIATE takes the one write lock of the file before anything is read, so what a transaction has read stays
+-- true until its COMMIT: a claim, a reap and a late worker come one after the other, never between two statements of
+-- another.
 BEGIN IMMEDIATE
 -- name: commit
 COMMIT
@@ -38,5 +38,5 @@ ROLLBACK TO outlast_mark
 -- name: forget_mark
 RELEASE outlast_mark
 -- name: snapshot
--- Several reads that see one state of the file: they wait for no other, and no other for them.
+-- Begin several reads that see one state of the file. They wait for no writer, and no writer waits for them.
 BEGIN

@@ -1,9 +1,9 @@
--- What the store holds, in numbers. Each statement goes by the index that it names and stops at
--- :most rows, those of lanes and queues at :lanes; in one snapshot, without locks.
+-- Numbers about the contents of the store. Each statement uses the index that it names and stops at :most rows, those
+-- of lanes and queues at :lanes; in one snapshot, without locks.
 
 -- name: lanes
--- The line by task and queue: from the head of one part to the next by index, however long they
--- are. A part is a queue, a task and a priority; the oldest job is the head of one of them.
+-- The line by task and queue: the query steps from the head of one lane to the next by index, at a cost that does not
+-- depend on their lengths. A lane is a queue, a task and a priority; the oldest job is the head of one of them.
 WITH RECURSIVE head (id) AS (
     SELECT (SELECT id FROM outlast_jobs INDEXED BY outlast_jobs_line
             WHERE position IS NOT NULL ORDER BY task, queue, priority DESC, position LIMIT 1)
@@ -24,14 +24,14 @@ WITH RECURSIVE head (id) AS (
 SELECT j.queue, j.task, min(j.run_at) AS oldest, (SELECT count(*) FROM head WHERE id IS NOT NULL) AS heads
 FROM head JOIN outlast_jobs AS j ON j.id = head.id GROUP BY j.queue, j.task
 -- name: count_lanes
--- A lane is a queue and a task, each in its list; :most are counted of each.
+-- Count up to :most jobs for each pair of queue and task (at the same index of two lists).
 SELECT q.value AS queue, t.value AS task,
        (SELECT count(*) FROM (
             SELECT 1 FROM outlast_jobs AS o INDEXED BY outlast_jobs_line
             WHERE o.queue = q.value AND o.task = t.value AND o.position IS NOT NULL LIMIT :most)) AS number
 FROM json_each(:queues) AS q JOIN json_each(:tasks) AS t ON t.key = q.key
 -- name: waiting
--- The queues that have jobs outside the line, :lanes of them at most, and the oldest that is due.
+-- The queues that have jobs outside the line, :lanes of them at most, and the due time of the oldest due job of each.
 WITH RECURSIVE q (queue) AS (
     SELECT (SELECT queue FROM outlast_jobs INDEXED BY outlast_jobs_due
             WHERE state = 'queued' AND position IS NULL AND solo = 0 ORDER BY queue LIMIT 1)
@@ -47,7 +47,7 @@ SELECT q.queue,
           AND o.run_at <= :now) AS oldest
 FROM q WHERE q.queue IS NOT NULL
 -- name: count_waiting
--- Of each of these queues, :most that are due and :most that wait for their time.
+-- For each of these queues, count up to :most due jobs and up to :most jobs that wait for their time.
 SELECT w.value AS queue,
        (SELECT count(*) FROM (
             SELECT 1 FROM outlast_jobs AS o INDEXED BY outlast_jobs_due
@@ -74,7 +74,7 @@ SELECT queue, count(*) AS number FROM (
     WHERE state = 'dead' ORDER BY id DESC LIMIT :most)
 GROUP BY queue
 -- name: ended
--- Of jobs with a time of their own (keep), those that are kept longest.
+-- Of jobs with their own retention (keep), the :most that are kept longest.
 SELECT queue, state, count(*) AS number, sum(ended_at > :now - 60) AS minute, sum(ended_at > :now - 3600) AS hour FROM (
     SELECT * FROM (
         SELECT queue, state, ended_at FROM outlast_jobs INDEXED BY outlast_jobs_ended_at
@@ -87,8 +87,8 @@ SELECT queue, state, count(*) AS number, sum(ended_at > :now - 60) AS minute, su
         ORDER BY prune_at DESC LIMIT :most))
 GROUP BY queue, state
 -- name: undecodable
--- Jobs that no release could decode, so far, among the first 1,000 that wait for their time. The row of the
--- last attempt is found by its token, which stays on the job.
+-- Jobs that no release could decode so far, among the first :most that wait for their time, 1,000 at most. The row of
+-- the last attempt is found by its token, which stays on the job.
 SELECT w.queue, w.task, count(*) AS number, max(a.repeats) AS repeats,
        max(CASE WHEN json_valid(a.crash) THEN json_extract(a.crash, '$.release') END) AS release
 FROM (SELECT queue, task, token FROM outlast_jobs INDEXED BY outlast_jobs_due

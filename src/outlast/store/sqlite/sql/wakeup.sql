@@ -1,4 +1,4 @@
--- Whether another connection has committed.
+-- Detect whether another connection has committed.
 
 -- name: data_version
 PRAGMA data_version

@@ -1,25 +1,28 @@
--- Workers: their rows, their beats, and those that are found gone.
+-- Workers: their rows, their beats, and marking workers lost that are gone.
 
 -- name: raise
--- A worker has seen this token, or a later one is drawn. Where it was not drawn from this file, others may know
--- tokens that were drawn after it: above the time of day, too, or beyond by a step of up to 71 minutes, by
--- chance, where the clock was set back.
+-- A worker has seen token :above, so later tokens must be larger. If this file has not drawn it, other workers may
+-- also know tokens that were drawn after it. So tokens jump above the time of day in microseconds as well or, if the
+-- clock was set back, beyond :above by a random step of up to 71 minutes.
 UPDATE outlast_sequences
 SET value = CASE WHEN CAST(:now * 1000000 AS INTEGER) > :above THEN CAST(:now * 1000000 AS INTEGER)
                  ELSE :above + 1000000 + (random() & 4294967295) END
 WHERE name = 'token' AND value < :above
 
 -- name: again
--- A worker's own row, by its id and the registration that made it: an id that was issued again, after
--- the file was set back, is another worker's. Only active and draining rows change, so a worker that was
--- reaped learns it here; a reconnect waits, by BEGIN IMMEDIATE, for any exchange under way, and from then on
--- an exchange at the old epoch claims nothing. "replace" marks lost another worker that lives under the
--- instance name of a worker that registers, in the same transaction: the platform says that the old
--- process is gone, so no counter is asked for. Its exchange and its beat find the row lost.
--- "again": a worker whose answer was lost asks again under the same registration, a key that is
--- unique, and is given the row that it made before; so is a first request that is done last. It
--- counts as a beat, above what the lock file shows, since the worker trusts its lease from when it
--- asked this time. A row that was found gone stays gone; the worker's first beat shows that.
+-- A worker's own row is found by its id and the registration that made it: an id that was issued again, after the
+-- file was set back, belongs to another worker. Only active and draining rows change, so a worker that was reaped
+-- learns it here. A reconnect waits, by BEGIN IMMEDIATE, for any exchange under way; from then on, an exchange at the
+-- old epoch claims nothing.
+--
+-- "again": a worker whose answer was lost asks again under the same registration, which is unique, and gets the row
+-- that it made before; the same holds for a first request that is carried out last. It counts as a beat, above what
+-- the lock file shows, since the worker trusts its lease from when it asked this time. A row that was found gone
+-- stays gone; the worker's first beat shows that.
+--
+-- "replace" marks another live worker with the registering worker's instance name lost, in the same transaction: the
+-- platform guarantees that the old process is gone, so no counter is compared. The old worker's exchange and beat
+-- find the row lost.
 UPDATE outlast_workers
 SET beat = max(beat, :floor) + 1, heartbeat_at = :now, lease_expires_at = :now + lease
 WHERE registration = :registration
@@ -58,15 +61,15 @@ WHERE id = :id AND registration IS :registration
 -- name: tell_wakeup
 UPDATE outlast_workers SET wakeup = :words WHERE id = :id AND registration IS :registration
 -- name: tell_failing
--- A row that has ended keeps what was said last.
+-- A row that has ended keeps its last text.
 UPDATE outlast_workers SET failing = :failing, failing_since = :now - :seconds
 WHERE id = :id AND registration IS :registration AND status IN ('active', 'draining')
 
 -- name: beat_seen
--- A beat. With a lock file the counter in that file is the beat, and "look" needs no write lock,
--- so no long transaction can starve it; "show" then only keeps the row fresh for
--- people. Without one, "renew" is the beat. A row that was reaped is never revived: by the
--- observer's rule its worker had already stopped trusting its lease.
+-- A beat. With a lock file, the counter in that file is the beat, and "beat_seen" needs no write lock, so no long
+-- transaction can starve it; "show_beat" then only keeps the row fresh for people. Without a lock file, "heartbeat"
+-- is the beat. A row that was reaped is never revived: by the observer's rule its worker had already stopped trusting
+-- its lease.
 SELECT status, lock_device, lock_inode, drain_requested, beat, stacks FROM outlast_workers
 WHERE id = :id AND registration IS :registration
 -- name: show_beat
@@ -82,13 +85,14 @@ RETURNING drain_requested, stacks
 -- name: observe
 -- Find workers that are gone, and mark them lost.
 --
--- The row and the lock file are read again under the write lock and the mark is made only if
--- the counter still stands where the observer saw it: no beat through the row can slip in
--- between. A beat through the file can, in the instant before the commit; that worker had then
--- not beaten for a whole lease and no longer trusts it (model/lease.py), so nothing is robbed.
--- An exchange waits for our commit, then finds its row lost and claims nothing.
--- "tell_gone" is of a tether that has found the lock of its worker free: that is true of these rows
--- whenever it is said, and of no others, since each worker has a lock file of its own.
+-- The row and the lock file are read again under the write lock, and the worker is marked lost only if the counter
+-- still stands where the observer saw it: no beat through the row can slip in between. A beat through the file can,
+-- in the instant before the commit; that worker had then not beaten for a whole lease and no longer trusts it
+-- (model/lease.py), so nothing is robbed. An exchange waits for this commit, then finds its row lost and claims
+-- nothing.
+--
+-- "tell_gone" notes that a tether has found the lock of its worker free. That is true of these rows at any later
+-- time, and of no others, since each worker has its own lock file.
 SELECT id, name, host, boot_id, beat, heartbeat, lease, lock_path, lock_device, lock_inode,
        heartbeat_at, coalesce(cause = 'tether', 0)
 FROM outlast_workers WHERE status IN ('active', 'draining') ORDER BY id

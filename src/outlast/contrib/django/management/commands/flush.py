@@ -1,5 +1,5 @@
-"""``manage.py flush``: as Django's, and Outlast's own tables are emptied, which Django does not
-manage. So they are empty after each ``TransactionTestCase``, which calls this command."""
+"""``manage.py flush``: do what Django's command does, and empty Outlast's own tables, which Django
+does not manage. So they are empty after each ``TransactionTestCase``, which calls this command."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ Type 'yes' to go on, or 'no' to stop: """
 
 
 class FlushCommand(flush.Command):
-    """As Django's, and jobs, workers, schedules and what is known of them are deleted, too."""
+    """Django's command, which also deletes jobs, workers, schedules and the rows about them."""
 
     def handle(self, **options: Any) -> None:
-        """Ask where Django would, and delete. CommandError, and nothing is deleted, where Django
-        cannot."""
+        """Ask for confirmation as Django does, and delete. If Django's command fails, CommandError,
+        and nothing is deleted."""
         alias = options["database"]
         if alias != database():
             super().handle(**options)

@@ -1,4 +1,4 @@
-"""``manage.py outlast …``: the whole command line, on the project's own store.
+"""``manage.py outlast …``: run the whole command line on the project's own store.
 
 ``manage.py outlast worker`` is ``outlast worker`` with the project as its application; commands
 that only read or change jobs use the database that Django uses.
@@ -22,19 +22,19 @@ from outlast.errors import text_of
 PROGRAM = "python manage.py outlast"
 APPLICATION = "outlast.contrib.django.runner:app"
 _OF_DJANGO = ("--settings", "--pythonpath")
-# They find the store by the application; a URL in the environment would be that of their runners,
-# too, with the password.
+# These commands find the store by the application: their runners would inherit a URL in the
+# environment, with its password.
 _WITH_APPLICATION = {"worker", "dev", "enqueue", "run-task"}
 
 
 class OutlastCommand(BaseCommand):
-    """``manage.py outlast …``: takes what ``outlast`` takes."""
+    """``manage.py outlast …``: takes the arguments of ``outlast``."""
 
     help = "Runs the command line of Outlast on this project: manage.py outlast --help"
     requires_system_checks: Any = []
 
     def run_from_argv(self, argv: list[str]) -> NoReturn:
-        """Take all arguments as they are: they are those of ``outlast``."""
+        """Pass all arguments on to ``outlast`` unchanged."""
         try:
             code = _run(_without_djangos(argv[2:]))
         except ImproperlyConfigured as error:
@@ -43,7 +43,7 @@ class OutlastCommand(BaseCommand):
         sys.exit(code)
 
     def add_arguments(self, parser: Any) -> None:
-        """Take what ``call_command`` is given."""
+        """Accept the arguments of ``call_command``."""
         parser.add_argument("args", nargs="*", metavar="ARGUMENT")
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -66,7 +66,7 @@ def _run(argv: list[str]) -> int:
 
 
 def _without_djangos(argv: list[str]) -> list[str]:
-    """Return the arguments without those that manage.py has obeyed already."""
+    """Return the arguments without the options that manage.py has handled already."""
     end = argv.index("--") if "--" in argv else len(argv)
     kept, given = [], iter(argv[:end])
     for each in given:

@@ -1,10 +1,11 @@
--- Draw the incarnation where there is none of this home (outlast_home_v1): the server was started or has
--- recovered from a crash, another one took over, or this is a copy, or was restored or made just now.
--- Tokens that were drawn may be unknown here then: the tail of the log may be lost (a standby that lags, or
--- synchronous_commit = off), and a copy knows nothing of what came after it. So before it is drawn no
--- exchange claims anything, and with it tokens jump (outlast_raise_tokens_v1), as if the next one was lost.
--- The jump is not part of the transaction: it is done when others can see the row. Of several at once one
--- draws the row and the others wait for its commit; should that break off, the next one jumps again.
+-- Draw an incarnation if the database has none for its present home (outlast_home_v1): the server was started or has
+-- recovered from a crash, another server took over, or this database is a copy or was just restored or created.
+--
+-- In these cases the database may not know of tokens that were drawn: the tail of the log may be lost (a standby that
+-- lags, or synchronous_commit = off), and a copy knows nothing of what came after it. So no exchange claims anything
+-- before the incarnation is drawn, and tokens jump with it (outlast_raise_tokens_v1), as if the next token had been
+-- lost. The jump is not transactional: it is done before others can see the row. Of several sessions at once, one
+-- draws the row and the others wait for its commit; if it rolls back, the next one jumps again.
 CREATE FUNCTION outlast_begin_incarnation_v1() RETURNS void
 LANGUAGE plpgsql
 AS $$

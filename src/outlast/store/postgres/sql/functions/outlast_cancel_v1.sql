@@ -1,11 +1,11 @@
--- Cancel queued jobs, ask running ones. Rows are locked in the order of their ids, so that two of
--- these never deadlock; exchange and reclaim wait for no row at all. Locking and changing are two
--- statements, so that the second sees what was committed while the first waited: a job claimed a
--- moment ago is asked, one completed a moment ago has ended. (In one statement the new row was seen
--- to be checked against the constraints as a mixture of both versions.)
+-- Cancel queued jobs and request the cancel of running ones. Rows are locked in the order of their ids, so that two
+-- of these calls never deadlock; exchange and reclaim wait for no row at all. Locking and changing are two
+-- statements, so that the second sees what was committed while the first waited: a job that was claimed a moment ago
+-- gets the request, and a job that was completed a moment ago has ended. (A single statement was seen to check the
+-- constraints against a mixture of the row's two versions.)
 --
--- Without p_wait, rows that are locked are answered 'held' and left as they are: so one row that
--- stays locked keeps no other job from being cancelled. Then those are waited for, without the others.
+-- Without p_wait, locked rows are answered 'held' and left as they are, so that one row that stays locked keeps no
+-- other job from being cancelled. The caller then calls again for those alone, with p_wait.
 CREATE FUNCTION outlast_cancel_v1(p_ids bigint[], p_notify boolean, p_wait boolean)
 RETURNS TABLE (job_id bigint, answer text)
 LANGUAGE plpgsql

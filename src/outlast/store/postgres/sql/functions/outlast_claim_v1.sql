@@ -1,48 +1,59 @@
--- Claim what a worker can run next (outlast_exchange_v1): the claim, from top to bottom.
+-- Claim the jobs that a worker can run next (called by outlast_exchange_v1).
 --
--- Returns the claimed jobs and, last, a row with the head of the reply. The caller holds the worker's row, and has
--- seen that it stands and that the database has an incarnation. p_busy: how many places ends take that are handed in again;
--- p_handed: how many ends were handed in. Runs inside outlast_exchange_v1, under its planner settings. In order:
+-- Returns one row for each claimed job and, last, a row with the head of the reply. The caller holds the worker's
+-- row, and has checked that this worker still owns it and that the database has an incarnation. p_handed: the number
+-- of ends that were handed in. p_busy: how many of these were answered busy; they keep their places, since the worker
+-- hands them in again. Runs under the planner settings of outlast_exchange_v1. The steps, as numbered in the body:
 --
--- 1  Jobs that have expired are ended, 500 of them; if there may be more, the worker is to come back at once.
--- 2  Jobs that have fallen due join the line, at its end (outlast_due_v1).
--- 3  The line, by priority and position (outlast_lock_lanes_v1). Two claims never
---    meet: each skips what the other holds, and a row that was claimed since the snapshot has lost its position
---    when it is looked at again. Locking and changing are two statements, so that the second works on what the first locked. It finds
---    the rows by where they are (ctid): the lock was taken on the newest version, and only its holder could move
---    that. It changes them in the order of the table; the head of the reply gives the order of the line. What
---    messages have named comes first, within its priority (outlast_named_v1).
---    A locked job that has expired all the same is left as it is, for the next exchange or sweep to end: the reply names
---    its id in the order of the line, and has no row of it.
---    The line is read lane by lane (task, queue, priority), and only lanes of the request's tasks, so that jobs of
---    unknown tasks slow no claim. Queues take turns: a claim goes on behind the queue from which the last one for
---    the same tasks has taken something (p_firsts, of each request), so that a long one starves no other, and reads
---    no more queues than it has places (outlast_find_lanes_v1): nothing here walks over all of them. It looks for as
---    many lanes as the caller expects to need (p_mosts), and then for four times as many, until its places are filled.
---    The caller says which lanes it knows, and a floor for each: below it, it has found nothing for a while. Rows
---    that have left the line are in the index until a vacuum may take them, which it may not while any transaction
---    is open, and a scan from the head of a lane walks over all of them; one from the floor does not. Floors are
---    hints and nothing else: a job below one (its transaction was open while later ones were claimed) is only found
---    by a look below the floors, which the caller asks for once a second, as a range of positions: the walk meets
---    no more dead entries than it has positions, so it can be bounded. Lanes that the caller
---    does not know are found at once, by one probe for each gap between known ones: no row, alive or dead, is in a
---    gap unless it is of a lane that the caller does not know. Where that walks over too much that is dead
---    (v_walked), the caller has the gaps searched less often (p_searches), and meanwhile only in the queues that
---    wake-ups have named (p_news). A floor that is too high delays, and never loses;
---    what is claimed is judged by the row alone.
---    The token is drawn while the worker's row is held, so that a jump of the sequence (outlast_raise_tokens_v1),
---    which locks out all holders of that table, can never make it step back.
---    A reply is bounded in bytes of arguments and checkpoints, too, since a slow link must carry it in time; the
---    first job comes regardless of its size. What was locked beyond that is left as it was, and others pass it over
---    until the commit, which waits for no more than such a reply to be sent.
--- 4  Suspects, for requests that ask for them (solo > 0; outlast_next_suspects_v1): out of their own index and
---    never out of the line, where they have no position. One look at that index shows, for most exchanges, that
---    there are none. The first that is due names its cohort; what another worker claims of it at the same time runs
---    there: a cohort that is split is only smaller.
--- 5  The largest kind of solo run that a due suspect of these requests waits for.
--- 6  What became of wake-ups that were heard before this was asked (p_wakes, outlast_followed_v1).
--- 7  What is paused is passed over, as the caller knows it (p_not_queues, p_not_tenants). Lanes of such a queue are
---    not read; jobs of such a tenant are met from their lane's floor on. The caller gives back what comes too late.
+-- 1  End up to 500 expired jobs. If there may be more, next_due is now, so that the worker comes back at once.
+-- 2  Append jobs that have fallen due to the end of the line (outlast_due_v1).
+-- 3  Claim from the line, by priority and position (outlast_lock_lanes_v1).
+--
+--    Concurrent claims: two claims never take the same job. Each skips rows that the other has locked, and a row that
+--    was claimed since the snapshot no longer has a position when the lock re-checks its newest version. Locking and
+--    changing are two statements, so that the update works on the versions that were locked. The update finds them by
+--    ctid: the lock was taken on the newest version, and only its holder could move that. The update runs in table
+--    order; the head of the reply gives the order of the line. Jobs that wake-ups have named come first within their
+--    priority (outlast_named_v1). A job that has expired by the time of the update stays queued, for the next
+--    exchange or sweep to end: the reply lists its id in the order of the line, but has no row for it.
+--
+--    Lanes: the line is read lane by lane (task, queue, priority), and only in lanes of the request's tasks, so that
+--    jobs of unknown tasks slow no claim. Queues take turns: a claim starts behind the queue from which the last
+--    claim for the same tasks took a job (p_firsts, one for each request), so that a long queue starves no other. A
+--    claim reads no more queues than it has places (outlast_find_lanes_v1); no step walks over all queues. It looks
+--    for as many lanes as the caller expects to need (p_mosts), then for four times as many, until its places are
+--    filled.
+--
+--    Floors: the caller passes the lanes that it knows, each with a floor, the position below which it has found
+--    nothing for a while. Rows that have left the line stay in the index until vacuum removes them, which it cannot
+--    do while an older transaction is open. A scan from the head of a lane walks over all of them; a scan from the
+--    floor does not. Floors are only hints. A job below its floor (its transaction stayed open while later jobs were
+--    claimed) is found by a look below the floors. The caller asks for such a look once a second, as a range of
+--    positions (p_look_from, p_look_to): the scan meets no more dead entries than the range has positions, so its
+--    cost is bounded. A floor that is too high delays a job and never loses it, since whether a job can be claimed
+--    depends on its row alone.
+--
+--    Unknown lanes: one probe of each gap between known lanes finds new lanes at once, because a gap holds no index
+--    entry, live or dead, except of lanes that the caller does not know. Where the probes walk over too many dead
+--    entries (v_walked), the caller has the gaps searched less often (p_searches), and in between only in the queues
+--    that wake-ups have named (p_news).
+--
+--    Tokens: the token is drawn while the worker's row is held. A jump of the sequence (outlast_raise_tokens_v1)
+--    locks the workers' table against all such holders, so it can never set the sequence back below a token drawn
+--    here.
+--
+--    Reply size: a reply is also bounded in bytes of arguments and checkpoints (p_bytes_max), since a slow link must
+--    carry it in time; the first job is sent regardless of its size. Rows that were locked beyond the bound stay
+--    queued. Other claims skip them until this transaction commits, which takes no longer than sending such a reply.
+-- 4  Claim suspects, for requests that ask for them (solo > 0; outlast_next_suspects_v1). Suspects have no position
+--    and are never in the line; their own index finds them, and in most exchanges one probe of it shows that there
+--    are none. The first due suspect decides the cohort. If another worker claims some jobs of that cohort at the
+--    same time, they run there: a split cohort is only smaller.
+-- 5  Find the largest kind of solo run that a due suspect of these requests waits for.
+-- 6  Report what became of the wake-ups that the caller had heard before this call (p_wakes, outlast_followed_v1).
+-- 7  Steps 3 to 5 skip what is paused as far as the caller knows (p_not_queues, p_not_tenants). Lanes of a paused
+--    queue are not read; jobs of a paused tenant are passed over one by one, from their lane's floor on. The caller
+--    gives back jobs that were claimed before it knew of a pause.
 CREATE FUNCTION outlast_claim_v1(
     p_worker bigint, p_handed integer, p_busy integer,
     p_limits integer[], p_solos integer[], p_tasks text[], p_queues text[], p_named text[],
@@ -77,9 +88,9 @@ BEGIN
         CONTINUE WHEN p_solos[v_room] > 0 OR p_searches[v_room] = 0 OR p_tasks[v_room]::text[] <@ v_wanted;
         v_wanted := v_wanted || p_tasks[v_room]::text[];
     END LOOP;
-    -- whether anything has expired; the largest kind of solo run that anything waits for; whether any lane of a wanted
-    -- task is in a gap between known ones (outlast_find_lanes_v1 says what the bounds of a gap are): in most
-    -- exchanges nothing of these
+    -- One statement for three questions that most exchanges answer with no: has any job expired, does any suspect wait
+    -- (and for which kind of solo run at most), and does any gap between known lanes hold a lane of a wanted task?
+    -- (outlast_find_lanes_v1 defines the bounds of a gap.)
     v_line_read := pg_stat_get_xact_tuples_returned(v_line);
     SELECT (SELECT j.expires_at FROM outlast_jobs j
             WHERE j.expires_at IS NOT NULL AND j.state = 'queued'
@@ -109,7 +120,7 @@ BEGIN
                             CASE WHEN g.t2 = g.t1 THEN g.q2 ELSE '' END,
                             CASE WHEN g.t2 = g.t1 THEN g.r2 ELSE (-32768)::smallint END)
                    ORDER BY j.task, j.queue, (-j.priority), j.position LIMIT 1) p)
-               ELSE true END  -- a caller that knows none looks for them, once
+               ELSE true END  -- a caller that knows no lanes searches once
     INTO v_expires, v_most_solo, v_unknown;
     v_walked := pg_stat_get_xact_tuples_returned(v_line) - v_line_read;
     -- 1
@@ -176,7 +187,7 @@ BEGIN
                     v_reached := v_lanes.reached;
                     IF v_reached IS NULL AND v_before IS NULL AND p_firsts[v_room] <> '' AND v_looks
                         AND cardinality(v_areas) = 0
-                    THEN  -- from the first queue on, up to where it began
+                    THEN  -- wrap around: from the first queue up to where the search began
                         v_reached := '';
                         v_before := p_firsts[v_room];
                     END IF;

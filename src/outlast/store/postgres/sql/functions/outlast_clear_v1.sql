@@ -1,6 +1,6 @@
--- Clear the suspects of these incidents, which are innocent: those that are queued join the line, or wait
--- out their pause like others. Returns those that can run now. One that is locked is being claimed,
--- cancelled or cleared: it is left alone and at worst runs alone once more.
+-- Clear the suspects of these incidents, which are innocent: the queued ones join the line, or wait for their run_at
+-- outside it. Returns those that can run now. A locked suspect is just being claimed, cancelled or cleared: it is
+-- left alone, and at worst runs alone once more.
 CREATE FUNCTION outlast_clear_v1(p_incidents bigint[]) RETURNS bigint[]
 LANGUAGE plpgsql
 AS $$
@@ -14,7 +14,7 @@ BEGIN
         CROSS JOIN LATERAL (
             SELECT s.id, s.run_at FROM outlast_jobs s
             WHERE s.incident = i.incident AND s.state = 'queued'
-              AND coalesce(s.solo, 0) = 1  -- not by the index of all suspects
+              AND coalesce(s.solo, 0) = 1  -- coalesce: keeps the index of all suspects out of the plan
             FOR NO KEY UPDATE SKIP LOCKED) j
     ), numbered AS MATERIALIZED (
         SELECT s.id, s.due, CASE WHEN s.due THEN nextval('outlast_position_seq') END AS position

@@ -1,9 +1,10 @@
--- Complete attempts of jobs that are kept for no time (keep = 0): delete them. Returns the tokens of those.
+-- Complete attempts whose jobs are kept for no time (keep = 0), by deleting the jobs. Returns the tokens of these
+-- attempts.
 --
--- The guard is that of a completion (outlast_hand_in_v1): id, token and running, judged on the newest version of a
--- row that is locked without waiting. The lock and the deletion are two statements, so that the second sees what
--- was committed before the first had the lock. A completion that is sent again, since its answer was lost, finds
--- no row and is refused: that it was written cannot be told any more from a job that another worker has run to its end.
+-- The guard is that of a completion (outlast_hand_in_v1): id, token and running, checked on the newest version of a
+-- row that is locked without waiting. Locking and deleting are two statements, so that the second sees what was
+-- committed before the first had the lock. A completion that is sent again because its answer was lost finds no row
+-- and is refused: without a row it cannot be told apart from a job that another worker has completed.
 CREATE FUNCTION outlast_complete_away_v1(p_ids bigint[], p_tokens bigint[]) RETURNS bigint[]
 LANGUAGE plpgsql
 AS $$

@@ -1,12 +1,12 @@
--- Put due jobs into the line, those first that are due for longest; returns their ids, and when the next one
--- of these queues (none: of all) falls due within a minute. At most 500 per call; where more of them may be due, the
--- next one is said to be due now. Jobs of all queues, also of those that the caller does not serve: the line is where
--- jobs wait for a worker that serves them, and one that no worker serves would look due to each idle worker again and
--- again.
+-- Put due jobs into the line, those first that have been due for longest. Returns their ids, and when the next job of
+-- these queues (none given: of all queues) falls due within a minute. A call moves at most 500 jobs; if more may be
+-- due, next is now. It moves jobs of all queues, also of queues that the caller does not serve: the line is where
+-- jobs wait for a worker that serves them, and outside it a job that no worker serves would look due to each idle
+-- worker again and again.
 --
--- Rows that others hold are passed over (SKIP LOCKED): another exchange puts them into the line, or they
--- are being cancelled. One that changed since the snapshot is looked at again when it is locked, and is
--- left alone if it is no longer due or already has a position.
+-- Rows that other sessions hold are skipped (SKIP LOCKED): another exchange is putting them into the line, or they
+-- are being cancelled. A row that changed since the snapshot is re-checked when it is locked, and is left alone if it
+-- is no longer due or already has a position.
 CREATE FUNCTION outlast_due_v1(p_queues text[], p_now timestamptz, OUT ids bigint[], OUT next timestamptz)
 LANGUAGE plpgsql
 AS $$

@@ -1,31 +1,32 @@
--- Close attempts as decided: the one guard under which an attempt ends. Returns those that were closed,
--- with whether the job can run now, which incident the end clears, whether the caller is to delete the row
--- in the same transaction (outlast_forget_v1: it has ended, and is kept for no time), and its new state.
+-- Close attempts as decided: the one guard under which an attempt ends. Returns the attempts that were closed, each
+-- with whether its job can run now, which incident the end clears, the job's new state, and `gone`: the job has ended
+-- and is kept for no time, so the caller must delete its row in the same transaction (outlast_forget_v1).
 --
 -- Rows are joined by `= ANY (ARRAY[h.job_id])`: see outlast_hand_in_v1.
 --
 -- Why an end is right against
---   * another end, a claim, a late worker: the row is locked by (id, token, running). A lock that
---     does not wait (SKIP LOCKED) and finds that the row has changed re-checks exactly these
---     three on the newest version. A token is never drawn twice, so a match is this attempt.
---   * a cancel request after the decision was made: the flag is taken from the locked row, and a
---     way back to the queue becomes `cancelled`.
---   * a job that expires: an expiry is for its first start. One that has begun and goes back expires no more;
---     one that has not is due again when half of the time is left, so that no pause of ours ends it, and
---     outlast_expire_v1 does once it has expired.
---   * a save that was accepted and of which the worker never heard: losses are counted from the
---     locked row, and an end by a budget of losses that was forgiven meanwhile is none.
---   * evidence written twice: it comes from RETURNING of the update in the same statement.
+--   * another end, a claim, a late worker: the row is locked by (id, token, running). A lock that does not wait (SKIP
+--     LOCKED) and finds that the row has changed re-checks exactly these three on the newest version. A token is
+--     never drawn twice, so a match is this attempt.
+--   * a cancel request made after the decision: cancel_requested is taken from the locked row, and a return to the
+--     queue becomes `cancelled`.
+--   * an expiry: it limits only the first start of a job. A job that has begun and goes back to the queue no longer
+--     expires. A job that has not begun is due again when half of its time is left, so that the delay that this end
+--     sets does not expire it; outlast_expire_v1 ends it once it has expired.
+--   * a checkpoint that was accepted while its reply was lost: losses are counted from the locked row. If a
+--     checkpoint forgave losses meanwhile, an end by an exhausted budget of losses becomes a return to the queue.
+--   * evidence written twice: evidence is written from RETURNING of the update, in the same statement.
 --   * deadlock: nothing here waits for a job's row, so the order of locks does not matter.
--- Of a job that runs again and again, the first 10 and the last 20 attempts are kept
--- (store.protocol says the same) and, forever, those that were charged: attempt n deletes the one
--- of number n - 20, if that was free of charge, and counts it. One probe by (job_id, number) each,
--- never a scan. The older rows were committed before this attempt was claimed, so this snapshot
--- shows them, and only the holder of the job's row touches them. An end that is sent again
--- after 20 more attempts is answered refused, not already. A delay that grows (doubles_to) doubles
--- with each attempt in a row that has ended in this way. Suspects (solo > 0) go back without a
--- position: only a claim request for suspects finds them. `clears` is returned of ends that were written,
--- and of no others: a late end must not clear any.
+--
+-- Of a job that runs again and again, the first 10 and the last 20 attempts are kept (as in store.protocol),
+-- and every charged attempt for good. Attempt n deletes attempt n - 20 if that was free of charge, and counts it in
+-- dropped. This takes one probe by (job_id, number) each, never a scan. The older rows were committed before this
+-- attempt was claimed, so this snapshot shows them, and only the holder of the job's row touches them. An end that is
+-- sent again after 20 more attempts is answered refused, not already.
+--
+-- A delay that grows (doubles_to) doubles with each attempt in a row that has ended in this way. Suspects (solo > 0)
+-- go back without a position: only a claim request for suspects finds them. `clears` is returned only for ends that
+-- were written, because a late end must not clear an incident.
 CREATE FUNCTION outlast_end_v1(p_ends text)
 RETURNS TABLE (job_id bigint, token bigint, runnable boolean, clears bigint, gone boolean, state text)
 LANGUAGE plpgsql

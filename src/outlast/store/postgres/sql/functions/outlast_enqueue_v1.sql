@@ -1,15 +1,15 @@
--- Store one job for a program in any language, and return its id: docs/other-languages.md. It refuses what our
--- own enqueue refuses. The limits are those of a task without options, or those that are given.
+-- Store one job for a program in any language, and return its id (docs/other-languages.md). It refuses what the
+-- Python enqueue refuses. The limits are those of a task without options, or those given.
 --
--- It runs as its owner, so that a role may do this and nothing else: only roles that were granted EXECUTE may
--- call it (the migration revokes it from PUBLIC), names are found in the schema that it was made in, under any
--- search_path of the caller's, and no setting of the caller's changes what its texts mean.
+-- It runs as its owner, so that a role may do this and nothing else. Only roles with EXECUTE may call it (the
+-- migration revokes it from PUBLIC). Names are found in the schema in which it was created, under any search_path of
+-- the caller, and no setting of the caller changes the meaning of its string literals.
 --
--- A key is held by one unfinished job, by the unique index: a second insert waits for the first to commit. The
--- holder is looked up by a statement, and snapshot, of its own; should it have ended in between, the insert is
--- tried again. The holder is neither locked nor touched, so it may be claimed or end meanwhile; one that has expired
--- is ended first (outlast_free_keys_v1). Nothing else
--- races with a row that no other session can see yet; the wake-up is sent by the commit.
+-- One unfinished job holds a key, by the unique index: a second insert waits for the first to commit. The holder is
+-- looked up by a separate statement with its own snapshot; if it has ended in between, the insert is tried again. The
+-- holder is neither locked nor changed, so it may be claimed or end meanwhile; an expired holder is ended first
+-- (outlast_free_keys_v1). Nothing else races with a row that no other session can see yet; the commit sends the
+-- wake-up.
 CREATE FUNCTION outlast_enqueue_v1(
     task text, args text DEFAULT '{}', queue text DEFAULT 'default', priority integer DEFAULT 0,
     delay double precision DEFAULT 0, run_at timestamptz DEFAULT NULL, expires_at timestamptz DEFAULT NULL,

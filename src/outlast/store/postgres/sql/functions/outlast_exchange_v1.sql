@@ -1,26 +1,30 @@
--- Hand in what ended, take what can run next, in one round trip and one commit.
+-- Hand in what has ended and claim what can run next, in one round trip and one commit.
 --
--- Each statement of a volatile function sees a snapshot of its own (READ COMMITTED), so a later step sees what
--- others committed while an earlier one waited. In order:
+-- Under READ COMMITTED, each statement of a volatile function takes its own snapshot, so a later step sees what other
+-- sessions committed while an earlier step waited. The steps, as numbered in the body:
 --
--- 1  The worker's own row, by id, registration, epoch and status, FOR KEY SHARE. A reap and a reconnect take
---    FOR UPDATE and raise the epoch: the second one waits, looks at the row again and, if it is the exchange,
---    claims nothing. Beats (plain updates) do not conflict with KEY SHARE.
--- 2  Ends (outlast_hand_in_v1).
--- 3  Claims (outlast_claim_v1), for a worker that is active and asks for any.
---    Nothing is claimed where the database has no incarnation: its server was started, or it has crashed, failed
---    over, was restored or copied, and tokens have not jumped yet over those that may be lost. The caller is told
---    that it does not stand, and reconnects, which draws one. The row goes, or stops to count, for sessions that
---    begin afterwards and for no others, so what is seen at 1 holds to the end.
--- 4  Own running jobs with a cancel request, if there were any at 1; a later one comes with the next exchange or beat.
--- 5  A commit of a lock alone, or of places in a line, waits for no disk: the next exchange gives them again.
+-- 1  Lock the worker's own row, found by id, registration, epoch and status, FOR KEY SHARE. A reap and a reconnect
+--    take FOR UPDATE and raise the epoch. Whichever of them and the exchange comes second waits, then re-checks the
+--    row; an exchange that comes second finds another epoch or status and claims nothing. Beats are plain updates and
+--    do not conflict with KEY SHARE.
+-- 2  Hand in ends (outlast_hand_in_v1).
+-- 3  Claim (outlast_claim_v1), if the worker is active and asks for jobs. Nothing is claimed while the database has
+--    no incarnation: its server was started, or it has crashed, failed over, or was restored or copied, and tokens
+--    have not yet jumped over those that may be lost. The reply then says that the worker is not valid; the worker
+--    reconnects, which draws an incarnation. The row of the incarnation is removed, or stops counting, only for
+--    sessions that begin afterwards, so the incarnation seen in step 1 holds until the commit.
+-- 4  List own running jobs with a cancel request, if step 1 has seen any. A later request is delivered by the next
+--    exchange or beat.
+-- 5  A commit that holds nothing but a lock or new places in the line does not wait for the disk: the next exchange
+--    does the same again.
 --
--- The only lock that is waited for is the first: no deadlock with cancel, reap or enqueue.
+-- The lock of step 1 is the only one that this function waits for, so it cannot deadlock with cancel, reap or
+-- enqueue.
 --
--- Each statement costs 20 to 100 us before it has touched a row, since its executor is set up again: five of them
--- run in an exchange that completes and claims, and one look shows for most exchanges that there are no
--- suspects, no scheduled jobs and no new lanes. Arrays and not JSON, and functions called from an assignment and
--- not from a SELECT, are for the same reason.
+-- Each statement costs 20 to 100 us before it touches a row, since its executor is set up again. An exchange that
+-- completes and claims runs five; for most exchanges, one probe shows that there are no suspects, no scheduled jobs
+-- and no new lanes. For the same reason parameters are arrays and not JSON, and functions are called from assignments
+-- and not from a SELECT.
 CREATE FUNCTION outlast_exchange_v1(
     p_worker bigint, p_epoch integer,
     p_done_ids bigint[], p_done_tokens bigint[], p_done_results text[], p_ends text,

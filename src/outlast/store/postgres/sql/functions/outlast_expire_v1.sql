@@ -1,16 +1,16 @@
--- End queued jobs that were to begin by now and have not, those first that expired first; returns how many.
--- They are cancelled, uncharged: no attempt was under way. All of them are found by their own index, in which
--- only queued jobs that can expire stand, wherever they wait: in the line, for their time, as suspects.
+-- End queued jobs that have not begun by their expires_at, those first that expired first. Returns how many. They are
+-- cancelled, uncharged: no attempt was under way. One index finds all of them. It holds only queued jobs that can
+-- expire, wherever they wait: in the line, for their time, or as suspects.
 --
 -- Why that is right against
---   * a claim: whichever locks the row first has it. A lock that does not wait (SKIP LOCKED) and finds that
---     the row has changed looks at it again, and a running job is not queued. A claim takes no job that
---     has expired (outlast_claim_v1, 3), so what was passed over here is not handed out either.
---   * a late worker: it owns running jobs only, and its end of one that went back and expired has an old
---     token.
---   * a cancel, a requeue: they hold the row, and it is passed over; a requeued job has no expiry any more.
---   * an enqueue of the same key: outlast_free_keys_v1.
--- Locking and changing are two statements, as in outlast_cancel_v1. Nothing waits, so nothing deadlocks.
+--   * a claim: the session that locks the row first has it. A lock that does not wait (SKIP LOCKED) and finds that
+--     the row has changed re-checks it, and a running job is not queued. A claim takes no expired job
+--     (outlast_claim_v1, step 3), so a job that is skipped here is not handed out either.
+--   * a late worker: it can end running jobs only, and for a job that went back to the queue and expired it has an
+--     old token.
+--   * a cancel or a requeue: it holds the row, which is skipped here; a requeued job no longer expires.
+--   * an enqueue of the same key: see outlast_free_keys_v1. Locking and changing are two statements, as in
+--     outlast_cancel_v1. Nothing waits, so nothing deadlocks.
 CREATE FUNCTION outlast_expire_v1(p_limit integer) RETURNS integer
 LANGUAGE plpgsql
 SET jit = off SET plan_cache_mode = force_generic_plan

@@ -1,26 +1,25 @@
--- The lanes (task, queue, rank) that a claim request reads next, queue by queue, of its tasks and of its queues (p_only;
--- none: of all; p_beside: known ones of others, too), without those of p_not_queues: the lanes that the caller knows
--- and, where p_search, those that it does not (fresh). They begin with the first queue whose name is not before p_first.
--- mixed: some queue has two of them with the same rank, so that these must be merged.
+-- Find the lanes (task, queue, rank) that a claim request reads next, queue by queue, beginning with the first queue
+-- whose name is not before p_first. The rank of a lane is the negative of its priority.
 --
--- Runs inside outlast_claim_v1, under the planner settings of outlast_exchange_v1; step 3 there says why it is right to read
--- the line lane by lane and from floors. Reads without locks: a lane that comes meanwhile is
--- found by the next claim, and one that is taken to its end is found empty.
+-- The lanes are those of the request's tasks and queues (p_only; empty: all queues) outside p_not_queues: the lanes
+-- that the caller knows and, with p_search, new lanes (fresh). With p_beside, known lanes of other queues are read as
+-- well. mixed: some queue has two of these lanes with the same rank, whose jobs must be merged by position.
 --
--- Without a search that is all that is known, and the queues before p_first come last. With one, lanes
--- are looked for in the gaps between those that are known, within the tasks of the claim request: one probe
--- for each gap, and one more for each lane that is found. The rank of a lane is the negative of its
--- priority. Its floor is where the probe has found it: the walk over dead entries is not made again.
--- There may be a hundred thousand queues, so the search stops: of each task, p_most lanes are looked
--- for. A queue is passed on when the lanes of all tasks in it are known, since its order counts over
--- all of them, and reached is the first queue that is not: the next call goes on there. NULL: that was
--- all, up to before p_before (NULL: to the last). Where p_most lanes are not one whole queue, it is
--- done again for more. A claim request that names its queues has one call: of each of them and each
--- task, one probe.
+-- Runs inside outlast_claim_v1, under the planner settings of outlast_exchange_v1; step 3 there argues why the line
+-- may be read lane by lane and from floors. Reads without locks: a lane that appears meanwhile is found by the next
+-- claim, and a lane that another claim empties meanwhile is found empty.
 --
--- The bounds of a gap are lanes, and the ends of an area: that is a task, from behind a queue on, or a
--- task in one queue. Nothing is between a name and the same with chr(1) behind it, as PostgreSQL
--- stores no NUL.
+-- Without a search, the known lanes are the answer, and the queues before p_first come last. A search probes the gaps
+-- between known lanes within the tasks of the request: one probe for each gap, and one more for each lane found. The
+-- floor of a new lane is the position at which the probe found it, so that no later scan walks over the same dead
+-- entries. There may be a hundred thousand queues, so a search stops after p_most new lanes of each task. Since the
+-- order of a queue counts over the lanes of all tasks, only queues whose lanes are all known are returned; reached is
+-- the first queue after them, where the next call continues. reached is NULL if the search has come to its end, which
+-- is p_before (NULL: the last queue). If p_most lanes do not complete even one queue, the search is repeated for
+-- eight times as many. A request that names its queues needs one call: one probe for each pair of queue and task.
+--
+-- The bounds of a gap are known lanes and the ends of an area; an area is one task from p_first on, or one task in
+-- one queue. No name lies between NAME and NAME || chr(1), as PostgreSQL stores no NUL.
 CREATE FUNCTION outlast_find_lanes_v1(
     p_tasks text[], p_only text[], p_beside boolean, p_not_queues text[],
     p_queues text[], p_lane_tasks text[], p_ranks smallint[], p_floors bigint[],
@@ -100,7 +99,7 @@ BEGIN
                             ORDER BY j.task, j.queue, (-j.priority), j.position LIMIT 1) n)
                     SELECT lane.queue, lane.rank, lane.low FROM lane WHERE lane.low IS NOT NULL) l
                 LIMIT v_most) f
-        ), cut AS MATERIALIZED (  -- from this queue on, there may be more lanes
+        ), cut AS MATERIALIZED (  -- from this queue on, more lanes may exist
             SELECT min(c.queue) AS queue
             FROM (SELECT max(f.queue) AS queue FROM found f
                   GROUP BY f.task HAVING v_all AND count(*) >= v_most) c

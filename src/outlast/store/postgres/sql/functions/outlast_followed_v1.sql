@@ -1,12 +1,15 @@
--- Tell listeners that wait for their turn what became of wake-ups: the positions by which those are known that
--- a worker had heard when it asked (p_wakes), as taken:CLAIMED:KIND:FOLLOWED:DRAWN. CLAIMED of them have been
--- claimed, for all; and, if each request for ordinary jobs has found the end of the line, a worker of this kind
--- (NULL: of none) need not look for any of them, nor for positions that were drawn before the look. p_stopped: the
--- look was ended by something else. p_floor: the highest of the floors from which it has read; NULL: it has read all. A job
--- may be below a floor, if its transaction was long: so a look from floors that claimed nothing, or not the job of a wake-up
--- that is below one, has found no end.
--- Right against what happens beside it: a wake-up is heard after the commit of its jobs, so this look has seen
--- them; it is sent only if the claim is committed; and what is heard later is not among p_wakes.
+-- Tell listeners that wait for their turn what became of wake-ups, as taken:CLAIMED:KIND:FOLLOWED:DRAWN. A wake-up is
+-- known by its position; p_wakes are the positions that the worker had heard when it asked. CLAIMED are those of them
+-- that this exchange has claimed, for all listeners. FOLLOWED and DRAWN are sent only if each request for ordinary
+-- jobs has found the end of the line: then a worker of this KIND (NULL: of no kind) need not look for these wake-ups,
+-- nor for positions that were drawn before the look (up to DRAWN).
+--
+-- p_stopped: something other than the end of the line stopped the look. p_floor: the highest of the floors from which
+-- the look has read; NULL: it has read everything. A long transaction can leave a job below a floor, so a look from
+-- floors has found no end if it claimed nothing, or if it did not claim the job of a wake-up below the highest floor.
+--
+-- Right against what happens at the same time: a wake-up is heard after the commit of its jobs, so this look has seen
+-- them; this notification is sent only if the claim commits; and a wake-up that is heard later is not among p_wakes.
 CREATE FUNCTION outlast_followed_v1(
     p_wakes bigint[], p_places bigint[], p_kind text, p_drawn bigint,
     p_limits integer[], p_solos integer[], p_counts integer[], p_stopped boolean,

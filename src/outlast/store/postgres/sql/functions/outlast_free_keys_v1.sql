@@ -1,13 +1,13 @@
--- Free these keys where a job holds them that was to begin by now and has not: it ends as in outlast_expire_v1, and the
--- caller's own job may have the key, in the same transaction. Returns how many were freed.
+-- Free keys that are held by expired jobs: end each such job as outlast_expire_v1 does, so that the caller's own job
+-- can have the key in the same transaction. Returns how many keys were freed.
 --
 -- Why that is right against
---   * a claim, a sweep, a cancel, another enqueue: unlike a sweep this waits for the row, or the caller would be
---     answered with a job that never runs. What it then finds running, or ended, it leaves.
---   * deadlock: rows are waited for in the order of their keys, as `keyed` of enqueue.sql waits at the unique index; claims,
---     ends and sweeps wait for no job.
--- Roles that enqueue may not change jobs, so it runs as its owner, for roles to which it is granted (the migration
--- revokes it from PUBLIC): others could hold up those who enqueue. It ends nothing that could still begin.
+--   * a claim, a sweep, a cancel, another enqueue: unlike a sweep, this waits for the row; otherwise the caller would
+--     be answered with a job that never runs. If the row is then running or has ended, it is left as it is.
+--   * deadlock: rows are waited for in the order of their keys, as `keyed` of enqueue.sql waits at the unique index;
+--     claims, ends and sweeps wait for no job. Roles that may only enqueue may not change jobs, so this runs as its
+--     owner, for roles to which it is granted (the migration revokes it from PUBLIC, since any caller could hold up
+--     enqueuers). It ends no job that could still begin.
 CREATE FUNCTION outlast_free_keys_v1(p_keys text[]) RETURNS integer
 LANGUAGE plpgsql
 SECURITY DEFINER

@@ -1,18 +1,22 @@
--- Hand in what ended (outlast_exchange_v1): close attempts, and answer the ends that were not accepted.
+-- Close the attempts that have ended, and answer the ends that were not accepted (called by outlast_exchange_v1).
 --
--- Ends are judged by their own token alone (outlast_end_v1). Plain completions, the hot path, come as arrays and
--- leave no evidence row: their facts stay on the job. Rows that are locked are tried again after 2, 4 and 8 ms:
--- a claim elsewhere whose snapshot is a little old locks the newest version of a row before it sees that the job
--- is taken, and keeps that lock to its commit. A row that is held longer, as by a task's own transaction, is
--- answered busy. A completion locks and changes in one statement: a row that changed after its snapshot (a save,
--- a progress) is locked in its newest version, which the second half does not see yet; the next try does.
--- Jobs that are kept for no time (keep = 0) are left out of that and deleted instead, where fewer were
--- completed than were handed in (outlast_complete_away_v1): others pay nothing for them.
--- Ends that were not accepted are looked at again and answered busy, already or refused (outlast_judge_v1).
+-- An end is accepted or refused by its own token alone (outlast_end_v1). Plain completions, the hot path, come as
+-- arrays and write no evidence row: their facts stay on the job. A completion locks the row and changes it in one
+-- statement.
 --
--- Returns the answers that are not `accepted`, how many of them are busy, how many ends there were, and which jobs
--- can run now. Runs inside outlast_exchange_v1, under its planner settings. `= ANY (ARRAY[h.job_id])`: no plan can do
--- that but by id (0095).
+-- Locked rows are tried again after 2, 4 and 8 ms, for two reasons. A claim elsewhere with a slightly old snapshot
+-- locks the newest version of a row before it sees that the job is taken, and keeps that lock until it commits. And a
+-- row that changed after this statement's snapshot (by a checkpoint or progress) is locked in its newest version,
+-- which the update in the same statement does not see yet; the next try sees it. A row that stays locked for longer,
+-- for example by a task's own transaction, is answered busy.
+--
+-- The completion leaves out jobs with keep = 0. If fewer jobs were completed than were handed in, these are deleted
+-- instead (outlast_complete_away_v1); exchanges without such jobs pay nothing for this. Ends that were not accepted
+-- are then looked at again and answered busy, already or refused (outlast_judge_v1).
+--
+-- Returns the answers other than `accepted`, how many of them are busy, the number of ends, and which jobs can run
+-- now. Runs inside outlast_exchange_v1, under its planner settings. `= ANY (ARRAY[h.job_id])`: only the index on id
+-- can serve this condition, in any plan (0095).
 CREATE FUNCTION outlast_hand_in_v1(
     p_done_ids bigint[], p_done_tokens bigint[], p_done_results text[], p_ends text, p_refusals_kept integer,
     OUT others json, OUT busy integer, OUT handed integer, OUT runnable bigint[])

@@ -1,6 +1,6 @@
--- Where and since when this database runs: the start of the server, and the file of a table, whose path has
--- the oid of the database and is another one for a table that was made again. What is copied or restored
--- (the server's files, the database, a dump) is elsewhere, or the server was started since. Every role may ask.
+-- Return where and since when this database runs: the start of the server, and the path of a table's file, which
+-- contains the oid of the database and differs for a table that was created again. A copy or a restore (of the
+-- server's files, the database, a dump) has another home, or its server was started since. Any role may call it.
 CREATE FUNCTION outlast_home_v1() RETURNS text
 LANGUAGE sql STABLE
 AS $$

@@ -1,20 +1,23 @@
--- Keep a floor for an index of instants (run_at, expires_at, hard_deadline, next_tick) that was just read from p_from on,
--- if that was slow. p_first: the first live entry that was met; NULL: none. p_read: how many entries of the index this
--- transaction had read before.
+-- Keep a floor for an index of instants (run_at, expires_at, hard_deadline, next_tick) that was just read from p_from
+-- on, if the read was slow. p_first: the first live entry that the read met; NULL: none. p_read: how many entries of
+-- the index this transaction had read before.
 --
--- What has left such an index stays in it until a vacuum may take it: behind a transaction that is held open
--- that is never, and each look would walk over all of it. One rule for all of them:
---   * A look from the first entry on that has met more than 1,000 keeps a floor for this session: the first live entry,
---     or now, and 0.2 s less. Later looks read from there, and move it on. An index that is quick to read has none.
---   * A floor is a hint. Below it an entry may come of a transaction that was open for longer than 0.2 s, or
---     from before a step of the clock. The next look from the first entry on finds it. That comes when the last one is
---     paid for, a second for each 3,000 entries, after a minute at most. So a floor delays, and never loses; and such
---     looks take a session no more than a few thousandths of the time.
---   * A floor that the clock has stepped behind does not count (outlast_read_from_v1).
--- A look reads a minute ahead and no further, since workers look again by then: what was cancelled long before its
--- time is not met.
--- Against a concurrent claim, reap or late worker: a floor says where to look, and what is found is judged by its row
--- and lock as ever. The setting is the session's own and is no row: nothing waits for it, and it leaves nothing dead.
+-- Dead entries stay in such an index until vacuum removes them, which it cannot do behind an open transaction, and
+-- each look would walk over all of them. One rule serves all these indexes:
+--   * A look from the first entry on that has met more than 1,000 entries keeps a floor for this session: the first
+--     live entry, or now, and 0.2 s less. Later looks read from there, and move it on. An index that is quick to read
+--     has no floor.
+--   * A floor is a hint. An entry may lie below it if its transaction was open for longer than 0.2 s, or if it is
+--     from before a step of the clock. The next look from the first entry on finds it. That look comes one second
+--     later for each 3,000 entries that the last one read, after a minute at most. So a floor delays an entry and
+--     never loses it, and these looks take no more than a few thousandths of a session's time.
+--   * A floor ahead of the clock, after a step back, does not count (outlast_read_from_v1). A look reads a minute
+--     ahead and no further, since workers look again by then; so it does not meet jobs that were cancelled long
+--     before their time.
+--
+-- Against a concurrent claim, reap or late worker: a floor says where to look, and each row found is still judged by
+-- its content and its lock. The floor is a setting of the session and no row: nothing waits for it, and it leaves no
+-- dead rows.
 CREATE FUNCTION outlast_keep_floor_v1(
     p_index oid, p_from timestamptz, p_first timestamptz, p_now timestamptz, p_read bigint) RETURNS void
 LANGUAGE plpgsql

@@ -1,17 +1,19 @@
--- Lock the next jobs in these lanes, lane after lane, as find_lanes has put them in order. Returns their ids, where their
--- rows are (ctid), their positions, all in the order of the line, and how many bytes of arguments and checkpoints they
--- have. (octet_length reads the length that is in the row: a value that is stored elsewhere is not fetched.)
--- Each lane is read from its floor on; with p_from, from there up to before p_to and before its floor.
+-- Lock the next jobs of these lanes, lane after lane in the order of outlast_find_lanes_v1.
 --
--- p_mixed: some queue has two lanes of the same rank, whose jobs are merged by position. Their heads are merged without
--- locks, three times as many as wanted, since other sessions may hold the first, and then as many as wanted are locked.
--- Only where that was not enough and there may be more does the second statement read lane after lane, so that a
--- claim comes back with too few jobs only if no other can be locked: a worker that gets nothing rests for a while.
--- (coalesce leaves the primary key as the only way to an id, under any statistics: 0095.)
+-- Returns the ids, the places of the rows (ctid) and the positions of the jobs, all in the order of the line, and the
+-- bytes of their arguments and checkpoints. (octet_length reads the length that the row holds and fetches no value
+-- that is stored out of line.) Each lane is read from its floor on; with p_from, from p_from to before p_to and
+-- before its floor.
 --
--- Runs inside outlast_claim_v1, under the planner settings of outlast_exchange_v1; step 3 there says why it is right. Rows
--- that others hold are passed over (SKIP LOCKED), and a row that was claimed since the snapshot has lost its position
--- when the lock looks at its newest version.
+-- p_mixed: some queue has two lanes of the same rank, whose jobs are merged by position. The heads of those lanes are
+-- merged without locks, three times as many as wanted because other sessions may hold the first ones; then as many as
+-- wanted are locked. If that yields too few and there may be more, the second statement reads lane after lane. So a
+-- claim returns too few jobs only if it could lock no others, which matters because a worker that gets nothing rests
+-- for a while. (coalesce leaves the primary key as the only way to an id, under any statistics: 0095.)
+--
+-- Runs inside outlast_claim_v1, under the planner settings of outlast_exchange_v1; step 3 there argues why it is
+-- right against other claims. Rows that other sessions hold are skipped (SKIP LOCKED), and a row that was claimed
+-- since the snapshot no longer has a position when the lock re-checks its newest version.
 CREATE FUNCTION outlast_lock_lanes_v1(
     p_queues text[], p_tasks text[], p_ranks smallint[], p_floors bigint[], p_mixed boolean,
     p_from bigint, p_to bigint, p_not_tenants text[], p_limit integer,
@@ -25,7 +27,7 @@ DECLARE
 BEGIN
     IF p_queues IS NULL THEN RETURN; END IF;
     IF p_mixed THEN
-        WITH part AS MATERIALIZED (  -- the lanes of one queue stand together
+        WITH part AS MATERIALIZED (  -- the lanes of one queue are adjacent
             SELECT min(l.n)::integer AS first, max(l.n)::integer AS last
             FROM unnest(p_queues) WITH ORDINALITY AS l (queue, n) GROUP BY l.queue ORDER BY 1
         ), candidate AS MATERIALIZED (
@@ -69,7 +71,7 @@ BEGIN
                 AND j.position >= coalesce(p_from, t.low)
                 AND j.position < CASE WHEN p_from IS NULL THEN 9223372036854775807 ELSE least(p_to, t.low) END
                 AND (j.tenant IS NULL OR j.tenant <> ALL (p_not_tenants))
-                AND j.position <> ALL (coalesce(positions, '{}'))  -- its own locks stop nothing
+                AND j.position <> ALL (coalesce(positions, '{}'))  -- SKIP LOCKED does not skip locks of this session
               ORDER BY j.task, j.queue, (-j.priority), j.position LIMIT p_limit
               FOR NO KEY UPDATE SKIP LOCKED) c
           LIMIT p_limit - coalesce(cardinality(ids), 0)) l;

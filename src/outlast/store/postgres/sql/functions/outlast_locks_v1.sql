@@ -1,5 +1,5 @@
--- All advisory locks of one bigint that are held in this database, as of now, and whose they are. They
--- belong to no snapshot: outlast_presence_v1 says in which order rows and locks are read.
+-- List all advisory locks with a single bigint key that are held in this database now, and the roles that hold them.
+-- Locks belong to no snapshot: outlast_presence_v1 argues in which order rows and locks are read.
 CREATE FUNCTION outlast_locks_v1()
 RETURNS TABLE (key bigint, backend integer, role oid, application text)
 LANGUAGE sql VOLATILE

@@ -1,12 +1,12 @@
--- Add up what workers have counted, p_limit rows of each level at most: the rows of workers to minutes of all of
--- them and to the totals, as long as p_worker_seconds after they came; minutes to hours, p_minute_seconds after
--- they began; and delete hours, and totals to which nothing was added, after p_hour_seconds. Returns how many
--- rows went. Each row that goes is added in the same commit, so a look sees it once.
+-- Add up what workers have counted, at most p_limit rows of each level. Rows of single workers move to minutes of all
+-- workers and to the totals once they are p_worker_seconds old; minutes move to hours once they are p_minute_seconds
+-- old. Hours, and totals to which nothing was added, are deleted after p_hour_seconds. Returns how many rows were
+-- removed. Each row that is removed is added in the same commit, so that a reader counts it once.
 --
--- Rows that another merge holds are passed over (SKIP LOCKED): each is taken by one. Two merges add to the same
--- rows in the same order, so neither waits for a row that the other will not leave: levels one after the
--- other, and within a level in the order of the key. A worker's row that comes meanwhile is for the next merge.
--- Numbers stop at 10^14, as the table's own limit says, so that a row from elsewhere stops nothing.
+-- Rows that another merge holds are skipped (SKIP LOCKED): one merge takes each row. Two merges add to the same rows
+-- in the same order, so they do not deadlock: levels one after the other, and within a level in the order of the key.
+-- The next merge takes a worker's row that arrives meanwhile. Numbers stop at 10^14, the limit of the table's own
+-- CHECK, so that a row from elsewhere cannot make a merge fail.
 CREATE FUNCTION outlast_merge_minutes_v1(
     p_limit integer, p_worker_seconds bigint, p_minute_seconds bigint, p_hour_seconds bigint)
 RETURNS integer LANGUAGE plpgsql

@@ -1,11 +1,10 @@
--- Lock those of the named jobs that wait in the line and that this request can take; answers as
--- outlast_lock_lanes_v1, except for the positions. A job is passed over while one of a larger priority, and
--- of these tasks, stands in its queue's line: a message cannot jump that. (coalesce leaves the primary key
--- as the only way to an id.)
+-- Lock those of the named jobs that wait in the line and that this request can take. Answers as outlast_lock_lanes_v1
+-- does, except for the positions. A job is passed over while its queue's line holds a job of higher priority and of
+-- these tasks: a message cannot jump that. (coalesce leaves the primary key as the only way to an id.)
 --
--- Runs inside outlast_claim_v1, under the planner settings of outlast_exchange_v1. What is named is looked for without locks;
--- rows that others hold are passed over (SKIP LOCKED), and one that was claimed since has lost its position
--- when it is looked at again.
+-- Runs inside outlast_claim_v1, under the planner settings of outlast_exchange_v1. The named jobs are looked up
+-- without locks. The lock then skips rows that other sessions hold (SKIP LOCKED); a row that was claimed since the
+-- look no longer has a position when the lock re-checks it.
 CREATE FUNCTION outlast_named_v1(
     p_ids bigint[], p_tasks text[], p_queues text[],
     p_not_queues text[], p_not_tenants text[], p_limit integer,

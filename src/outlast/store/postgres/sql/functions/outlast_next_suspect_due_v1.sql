@@ -1,4 +1,4 @@
--- When the next suspect of this kind falls due. Reads without locks, for a worker that then looks again.
+-- Return when the next suspect of this kind falls due. Reads without locks; the worker looks again at that time.
 CREATE FUNCTION outlast_next_suspect_due_v1(
     p_solo integer, p_tasks text[], p_queues text[], p_not_queues text[], p_not_tenants text[], p_now timestamptz)
 RETURNS timestamptz

@@ -1,8 +1,10 @@
--- Lock what a claim request for suspects takes: the first that is due, and those of its cohort that this
--- worker can run, too; answers as outlast_lock_lanes_v1. With solo 2 that is one job: it has no company.
--- Lanes are tried in the order of their first suspects, which is read without locks, until one has a suspect
--- whose row is free: a row that stays locked delays no other suspect. A row that has changed since it was read is
--- looked at again when it is locked.
+-- Lock the jobs that a claim request for suspects takes: the first due suspect, and those of its cohort that this
+-- worker can run as well. Answers as outlast_lock_lanes_v1 does. With solo 2, only one job is taken, since it runs
+-- alone.
+--
+-- Lanes are tried in the order of their first suspects, which is read without locks, until one has a suspect whose
+-- row is free: a row that stays locked delays no other suspect. A row that has changed since it was read is
+-- re-checked when it is locked.
 CREATE FUNCTION outlast_next_suspects_v1(
     p_solo integer, p_tasks text[], p_queues text[], p_not_queues text[],
     p_not_tenants text[], p_limit integer, p_now timestamptz,

@@ -1,9 +1,9 @@
--- Wake listeners for those of these jobs that can run now: one notification per queue, sent by the commit. It
--- is jobs:POSITION:COUNT:QUEUE: the first of their positions, by which it is known (a job gets another one each
--- time it joins the line), and how many they are. Suspects have no position; queue:QUEUE tells every listener to look.
--- It reads without locks and is a hint: a job that is claimed meanwhile is announced needlessly. A payload
--- is limited to 8000 bytes; a cut one is still a hint. (OFFSET 0 keeps the position out of the
--- choice of the index: a plan was seen that read the whole line to find a few ids.)
+-- Wake listeners for those of these jobs that can run now: one notification for each queue, sent by the commit. Its
+-- text is jobs:POSITION:COUNT:QUEUE: the lowest of their positions, which identifies the wake-up (a job gets a new
+-- position each time it joins the line), and the number of jobs. Suspects have no position; queue:QUEUE makes every
+-- listener look. It reads without locks and is a hint: a job that is claimed meanwhile is announced needlessly. A
+-- payload is limited to 8000 bytes; a cut one is still a hint. (OFFSET 0 keeps the position out of the choice of the
+-- index: a plan was seen that read the whole line to find a few ids.)
 CREATE FUNCTION outlast_notify_v1(p_ids bigint[]) RETURNS void
 LANGUAGE plpgsql
 AS $$

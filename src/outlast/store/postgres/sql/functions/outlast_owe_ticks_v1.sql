@@ -1,6 +1,6 @@
--- Add to what a schedule owes the ticks of a spec that are later than p_since and up to p_until, a line for each
--- (store/schedules.py, Owed). Pure. Ticks are whole seconds, so whole seconds bound them. What would grow beyond
--- p_most characters, by edits while no worker looks, is left out.
+-- Add to what a schedule owes the ticks of a spec that are later than p_since and not later than p_until, as one line
+-- (store/schedules.py, Owed). Pure. Ticks are whole seconds, so whole seconds bound them. A line that would exceed
+-- p_most characters, after many edits while no worker looks, is left out.
 CREATE FUNCTION outlast_owe_ticks_v1(
     p_owed text, p_since double precision, p_until double precision, p_spec text, p_most integer)
 RETURNS text

@@ -1,15 +1,21 @@
--- What each worker reads all the time, at a cost that does not depend on how many workers there are: the
--- highest position ever drawn (if that has not changed, nothing new stands in any line, but what a
--- transaction has drawn before and committed since; the line itself is not looked at: this would walk over
--- its dead entries), in how many seconds a job that is in no line falls due (of suspects, one that this worker
--- may take: outlast_suspect_due_v1), in how many seconds a schedule is due, the version of what is paused, the marks of
--- those who watch (see outlast_keep_watch_v1), and the next three workers whose lock files this one may see, in
--- the order of their ids, the first after the last. Marks and neighbours are JSON: a driver would ask what an array
--- is, once for each connection. Reads only, by a few probes of indexes.
+-- Read what each worker polls all the time, at a cost that does not depend on the number of workers. Reads only, by a
+-- few index probes.
 --
--- May see: those of the same boot of the host whose lock file is in the same directory of the same file system.
--- Containers of a host share its boot, and users its file systems: a neighbour of another one tells this worker
--- nothing, and three of them would hide the one that only this worker can find dead.
+--   * drawn: the highest position drawn so far. If it has not changed, no new job stands in any line, except jobs of
+--     transactions that drew their positions earlier and committed since. The line itself is not read, since that
+--     would walk over its dead entries.
+--   * next_due: the seconds until a job that is in no line falls due; of suspects, until one that this worker may
+--     take falls due (outlast_suspect_due_v1).
+--   * next_tick: the seconds until a schedule is due.
+--   * pauses: the version of the pauses.
+--   * watches: the marks of the watchers (outlast_keep_watch_v1).
+--   * neighbours: the next three workers by id whose lock files this worker may see, the first following the last.
+--
+-- watches and neighbours are JSON, because a driver looks up the type of an array once for each connection.
+--
+-- A worker may see the lock files of workers with the same boot of the host, in the same directory of the same file
+-- system. Containers of a host share its boot, and users its file systems: this worker cannot test the lock file of a
+-- neighbour elsewhere, and three such neighbours would hide the one that only this worker can find dead.
 CREATE FUNCTION outlast_peek_v1(
     p_worker bigint,
     OUT drawn bigint, OUT next_due double precision, OUT next_tick double precision, OUT pauses text,
@@ -23,7 +29,7 @@ DECLARE
     v_first timestamptz := outlast_first_due_v1(v_now);
     v_suspects boolean;
 BEGIN
-    drawn := coalesce(pg_sequence_last_value('outlast_position_seq'), 0);  -- USAGE is enough for it
+    drawn := coalesce(pg_sequence_last_value('outlast_position_seq'), 0);  -- needs no privilege but USAGE
     watches := json_build_array(
         coalesce(pg_sequence_last_value('outlast_watch_1_seq'), 0),
         coalesce(pg_sequence_last_value('outlast_watch_2_seq'), 0),

@@ -1,6 +1,6 @@
--- The one key of a worker's lock: of this schema, so that two in one database do not collide, and of
--- one registration. None of what it is made of ever changes. p_store is the store's id, from outlast_schema: it is
--- not read here, so that a look at a thousand workers, whose planner puts this in place of the call, reads it once.
+-- Return the key of a worker's lock. It is unique to this schema, so that two stores in one database do not collide,
+-- and to one registration, and it never changes. p_store is the store's id from outlast_schema, which this function
+-- does not read itself: a look at a thousand workers, into which the planner inlines this call, reads it once.
 CREATE FUNCTION outlast_presence_key_v1(p_store uuid, p_worker bigint, p_registration text) RETURNS bigint
 LANGUAGE sql STABLE
 AS $$

@@ -1,4 +1,4 @@
--- Who has the lock that a worker asks for, in words: an earlier session of its role, or a stranger. Reads
+-- Describe in words who has the lock that a worker asks for: an earlier session of its role, or a stranger. Reads
 -- only; the holder may have gone by then, and the worker tries again with each heartbeat.
 CREATE FUNCTION outlast_presence_taken_v1(p_key bigint, p_role oid) RETURNS text
 LANGUAGE sql VOLATILE

@@ -1,5 +1,5 @@
--- Note the progress of running attempts. Guarded as outlast_checkpoint_v1 is: locked by (id, token,
--- running), never waiting, and refused to a late worker. The last one written stays; it has no number.
+-- Note the progress of running attempts. Guarded as outlast_checkpoint_v1 is: the row is locked by (id, token,
+-- running) without waiting, and a late worker is refused. Progress has no number; the last write wins.
 CREATE FUNCTION outlast_progress_v1(
     p_ids bigint[], p_tokens bigint[], p_values text[], p_refusals_kept integer)
 RETURNS TABLE (job_id bigint, token bigint, answer text)

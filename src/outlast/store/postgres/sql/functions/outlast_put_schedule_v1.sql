@@ -1,25 +1,25 @@
--- Store one schedule, put at run time or declared by the code of a worker; returns what became of it
--- (store/schedules.py, Put). Also inside a caller's own transaction: it is in use when that commits.
+-- Store one schedule that was put at run time or declared by the code of a worker. Returns what became of it
+-- (store/schedules.py, Put). May run inside a caller's own transaction: the schedule is in use when that commits.
 --
 -- Why it is right against
---   * another put of the name: both insert, the unique index lets the second wait for the first, and it then
---     finds the row; the row is locked before it is judged. A lock that another transaction holds
---     for longer than some seconds ends the statement, and with it what it was part of.
---   * a transaction that keeps a row: a worker waits for no row, since its session has more to do. It
---     passes over one that is held, and declares it again later. Only a name that another transaction has
---     stored and not committed cannot be seen, and the insert waits for it for a moment.
---     What stands as it is needs no lock: to have come before a change under way is right. So a row that is
---     held while its declaration is in use needs none, either: another worker renews it, or this one will.
---   * a worker that fires: that matches the revision and next_tick that it has read, on the newest version
---     of the row. A change draws another revision, never drawn before, also after a delete.
---   * a rolling deploy: workers of the old release go on saying what they declare. A version that was
---     replaced is among versions, and replaces the newer one only when that is no longer declared.
---     A clock that steps makes a declaration look old for no longer than until it is renewed.
---   * a delete: its row stays for a while and tells how far ticks were accounted for, so one that is put again
---     while the clock stands behind that gives no tick a second job. It is locked as any row, and
---     becomes the new one's: by an update, since roles that enqueue may delete nothing here.
--- What has another spec begins after now, and never before what is accounted for: no tick gets a second job. The
--- ticks of the old spec in between are owed: the next worker that looks counts them.
+--   * another put of the name: both insert, and the unique index makes the second wait for the first; it then finds
+--     the row. The row is locked before it is judged. If another transaction holds the lock for longer than some
+--     seconds, the statement fails, and the transaction that it was part of.
+--   * a transaction that keeps a row locked: a worker waits for no row, since its session has more to do. It skips a
+--     held row and declares the schedule again later. Only a name that another transaction has stored and not
+--     committed cannot be seen, and the insert waits briefly for it. A declaration that already stands as it is needs
+--     no lock: it may count as having come before the change under way. The same holds if the row is locked while its
+--     declaration is in use: another worker renews it, or this one will.
+--   * a worker that fires: it matches the revision and next_tick that it has read against the newest version of the
+--     row. A change draws a revision that was never drawn before, also after a delete.
+--   * a rolling deploy: workers of the old release go on declaring their version. A version that was replaced is
+--     listed in versions, and replaces the newer one only when that is no longer declared. A step of the clock makes
+--     a declaration look old only until it is renewed.
+--   * a delete: its row stays for a while and records up to when ticks are accounted for. So if the name is put again
+--     while the clock stands behind that, no tick gets a second job. The row is locked like any other, and becomes
+--     the new schedule's row by an update, since roles that may only enqueue cannot delete here. A changed spec
+--     begins after now, and never before what is accounted for: no tick gets a second job. The ticks of the old spec
+--     in between are owed, and the next worker that looks counts them.
 CREATE FUNCTION outlast_put_schedule_v1(
     p_name text, p_call text, p_spec text, p_overlap text, p_catch_up text, p_grace double precision,
     p_origin text, p_version text, p_renew double precision, p_fresh double precision,

@@ -1,7 +1,7 @@
--- Revive dead and cancelled jobs, one by one in the order of their ids. What has expired was asked for: it
--- expires no more. The unique index on the
--- keys of unfinished jobs decides a race with an enqueue of the same key; the loser's row is left
--- as it was. Tokens and the count of attempts go on rising, the budgets start again, suspicion ends.
+-- Requeue dead and cancelled jobs, one by one in the order of their ids. Their expiry is dropped, since this run was
+-- asked for. The unique index on the keys of unfinished jobs decides a race with an enqueue of the same key; the
+-- loser's row is left as it was. Tokens and the count of attempts go on rising, the budgets start again, suspicion
+-- ends.
 CREATE FUNCTION outlast_requeue_v1(p_ids bigint[], p_from_scratch boolean, p_notify boolean)
 RETURNS TABLE (job_id bigint, answer text)
 LANGUAGE plpgsql

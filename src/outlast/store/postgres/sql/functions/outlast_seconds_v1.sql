@@ -1,5 +1,5 @@
--- The seconds from one time to a later one, at most a hundred years of them: an infinite time, which
--- no interval can hold, stops nothing that reads it. Depends on its arguments alone.
+-- Return the seconds from one time to a later one, at most about a hundred years. An infinite time, which no interval
+-- can hold, makes no reader fail. Depends on its arguments alone.
 CREATE FUNCTION outlast_seconds_v1(p_later timestamptz, p_earlier timestamptz) RETURNS double precision
 LANGUAGE sql IMMUTABLE
 AS $$

@@ -1,7 +1,8 @@
--- When this worker may take a suspect: now, if one is due; else when the first one falls due that waits out a back-off;
--- NULL: never. Of its own tasks and queues, and without what is paused: another's suspect, or one that no worker
--- serves, would look due to each idle worker again and again. Runs inside outlast_peek_v1, where any suspect waits;
--- reads only, lane by lane. Names on the worker's row that cannot be read: now, as the exchange then tells better.
+-- Return when this worker may take a suspect: now, if one is due; otherwise when the first suspect's back-off ends;
+-- NULL if there is none. It counts only suspects of the worker's own tasks and queues that are not paused: a suspect
+-- that another worker serves, or none, would look due to each idle worker again and again. Runs inside
+-- outlast_peek_v1, only while any suspect waits; reads only, lane by lane. If the names on the worker's row cannot be
+-- read, the answer is now, and the exchange then reports the fault.
 CREATE FUNCTION outlast_suspect_due_v1(p_worker bigint, p_now timestamptz) RETURNS timestamptz
 LANGUAGE plpgsql
 AS $$

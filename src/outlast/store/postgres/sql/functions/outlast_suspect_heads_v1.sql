@@ -1,6 +1,7 @@
--- The lanes (queue, task) that have suspects of this kind, among these tasks and queues (none: all), and of each the one
--- that is next: by priority, then by the time since when it is due. id is NULL where none is due. A probe or two for
--- each lane, however many suspects. Reads without locks: what it finds is locked, and looked at again, by who takes it.
+-- Find the lanes (queue, task) that have suspects of this kind, among these tasks and queues (no queues given: all),
+-- and the next suspect of each: by priority, then by how long it has been due. id is NULL if no suspect of the lane
+-- is due. This takes a probe or two for each lane, however many suspects wait. Reads without locks: the caller that
+-- takes a suspect locks and re-checks it.
 CREATE FUNCTION outlast_suspect_heads_v1(
     p_solo integer, p_tasks text[], p_queues text[], p_not_queues text[], p_not_tenants text[], p_now timestamptz)
 RETURNS TABLE (queue text, task text, id bigint, priority smallint, run_at timestamptz)

@@ -1,15 +1,14 @@
--- End the session that keeps the row of a gone worker locked, where it waits for a client that does not
--- read.
+-- Terminate the session that keeps the row of a gone worker locked while it waits for a client that does not read.
+-- Answers how many sessions were terminated, or NULL if the row has changed since it was seen.
 --
--- The row of a worker that is gone may still be locked: by an exchange that is under way, for a moment;
--- by one whose client does not read its reply, for as long as the connection is believed in. That reply
--- has no reader any more: such a session is ended, and with it its transaction is undone, as if it had
--- never asked. Answers how many were ended, or NULL where the row has changed since it was seen.
+-- The row of a gone worker may still be locked: for a moment by an exchange under way, or, by an exchange whose
+-- client does not read its reply, until the server drops the connection. That reply no longer has a reader:
+-- terminating the session rolls its transaction back, as if the worker had never asked.
 --
--- Who holds the row is shown by the row itself (xmax: one transaction, or a list of them; the number of
--- one may look like that of a list). What is ended is certain by more than that: a session of this role
--- in this database that is in the middle of an exchange and waits for its client to read. A worker that
--- lives after all finds its connection broken, and then its row lost; nothing that it was told is undone.
+-- The row itself shows who holds it (xmax: one transaction, or the id of a list of them, and the two kinds of number
+-- can look alike). More than that decides which session is terminated: a session of this role in this database that
+-- is in the middle of an exchange and waits for its client to read. If the worker lives after all, it finds its
+-- connection broken, and then its row lost; nothing that it was told is undone.
 CREATE FUNCTION outlast_terminate_stuck_v1(p_worker bigint, p_beat bigint) RETURNS bigint
 LANGUAGE plpgsql
 AS $$
@@ -22,7 +21,7 @@ BEGIN
     IF NOT FOUND THEN RETURN NULL; END IF;
     BEGIN
         SELECT array_agg(m.xid) INTO v_holders FROM pg_get_multixact_members(v_xmax) m;
-    EXCEPTION WHEN OTHERS THEN  -- it is one transaction, or a list that is gone
+    EXCEPTION WHEN OTHERS THEN  -- xmax is one transaction, or a list that is gone
         v_holders := '{}';
     END;
     RETURN (

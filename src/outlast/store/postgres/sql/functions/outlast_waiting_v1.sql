@@ -1,10 +1,11 @@
--- What waits to be announced: the first jobs of each task in each queue's line that no worker has taken for a while
--- (p_limit of each, or fewer, so that it is 10,000 in all or one of each): jobs of a task that is paused, or that
--- no worker serves, hide no others of their queue. And what is due and in no line: scheduled jobs
--- that were not put into it, and suspects. Of those that are due it is the first and the last: what is due
--- forever, since no worker serves its queue, must not hide what has just fallen due. The first row holds the
--- number of active workers and the seconds to the next scheduled job, if that falls due within a minute.
--- Reads only; a job that is claimed meanwhile is announced needlessly.
+-- Find the jobs that nothing has announced: the first jobs of each task in each queue's line that no worker has taken
+-- for p_grace seconds, and due jobs outside the line, that is scheduled jobs that were not put into it and suspects.
+--
+-- Of the line, p_limit jobs of each task and queue are read, or fewer, so that all together are 10,000 or one of
+-- each: jobs of a task that is paused, or that no worker serves, hide no others of their queue. Of the due scheduled
+-- jobs, the first and the last p_limit are read: jobs that stay due because no worker serves their queue must not
+-- hide those that have just fallen due. The first row holds the number of active workers, and the seconds to the next
+-- scheduled job if it falls due within a minute. Reads only; a job that is claimed meanwhile is announced needlessly.
 CREATE FUNCTION outlast_waiting_v1(p_grace double precision, p_limit integer)
 RETURNS TABLE (id bigint, queue text, task text, token bigint, seconds double precision,
                "position" bigint)
@@ -16,7 +17,7 @@ AS $$
 DECLARE
     v_now timestamptz := clock_timestamp();
     v_grace interval := p_grace * interval '1 second';
-    v_first timestamptz := outlast_first_due_v1(v_now);  -- keeps the floor that is read from here
+    v_first timestamptz := outlast_first_due_v1(v_now);  -- also keeps the floor that v_from reads
     v_from timestamptz := outlast_read_from_v1('outlast_jobs_run_at'::regclass, v_now);
 BEGIN
     RETURN QUERY

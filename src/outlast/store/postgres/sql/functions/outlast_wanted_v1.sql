@@ -1,12 +1,12 @@
--- How many jobs of a queue want a worker: those that are due and that more workers would take, those that wait to be
--- run alone and are due, and those that run; at most 10,000. For autoscalers: a worker that has room for
--- n jobs is wanted for each n of it. Any program may call it; it reads only, and each count goes by one index
--- and stops at its bound, so that a look reads a few ten thousand entries at most, however many wait.
+-- Count the jobs of a queue that want a worker, up to 10,000: due jobs that more workers would take, due jobs that
+-- wait to run alone, and running jobs. For autoscalers: divide the count by the number of jobs that a worker has room
+-- for. Any program may call it. It reads only; each count uses one index and stops at its bound, so that a call reads
+-- a few ten thousand entries at most, however many jobs wait.
 --
--- Jobs of a paused queue or task are left out. So are those that no worker could take however many there were: where
--- workers serve the queue, and none of these that live, or of the last thousand rows of those that have gone,
--- has announced their task. (Where no worker serves the queue all are counted: a fleet that was scaled to zero has
--- to come back.) Names are found in the workers' JSON as text, so that a row which cannot be read stops nothing.
+-- Jobs of a paused queue or task are left out. So are jobs that no worker could take, however many workers there
+-- were: if workers serve the queue, and no live worker of the queue and none among the last thousand rows of workers
+-- has announced the job's task. (If no worker serves the queue, all jobs are counted: a fleet that was scaled to zero
+-- has to come back.) Names are found in the workers' JSON as text, so that an unreadable row stops nothing.
 CREATE FUNCTION outlast_wanted_v1(p_queue text) RETURNS integer
 LANGUAGE plpgsql STABLE
 SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off
@@ -14,9 +14,9 @@ SET plan_cache_mode = force_generic_plan
 AS $$
 DECLARE
     v_most CONSTANT integer := 10000;
-    v_steps CONSTANT integer := 2000;  -- two for a task, at most
+    v_steps CONSTANT integer := 2000;  -- at most two for each task
     v_queue text := to_json(p_queue)::text;
-    v_served text[];  -- what each worker that serves the queue has announced, as it stands in its row
+    v_served text[];  -- column tasks of the workers that serve the queue
     v_is_served boolean;
     v_paused text[];
     v_lined text[];
@@ -41,8 +41,8 @@ BEGIN
                 WHERE w.queues = '[]' OR strpos(w.queues, v_queue) > 0);
         END IF;
 
-        -- the tasks that have jobs of the queue in the line: from each task by one probe to where the queue stands or
-        -- would stand in it, and by one to the next task
+        -- Find the tasks that have jobs of the queue in the line: for each task, one probe goes to where the queue
+        -- stands or would stand in it, and one to the next task.
         WITH RECURSIVE t (task, queue, place) AS (
             (SELECT j.task, j.queue, 1 FROM outlast_jobs j WHERE j.position IS NOT NULL
              ORDER BY j.task, j.queue, (-j.priority), j.position LIMIT 1)

@@ -1,7 +1,7 @@
--- The tables that grow with the history. PostgreSQL's own settings wait until a fifth of a table is dead, or new, before
--- they vacuum it, and for a tenth with its statistics: ten and five million rows of fifty. Here it is a
--- twentieth: each vacuum reads all indexes, so a smaller share would cost more of each job (docs/decisions/0094). Nothing
--- depends on these: operators may set others. The remaining tables are small.
+-- Vacuum the tables that grow with the history more often than by default. PostgreSQL's own settings wait until a
+-- fifth of a table is dead, or new, before they vacuum it, and a tenth for its statistics: ten and five million rows
+-- of fifty. Here it is a twentieth: each vacuum reads all indexes, so a smaller share would cost more of each job
+-- (docs/decisions/0094). Nothing depends on these settings: operators may set others. The remaining tables are small.
 DO $$
 DECLARE
     v_table text;

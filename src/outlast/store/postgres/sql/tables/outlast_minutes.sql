@@ -1,9 +1,9 @@
--- What workers have counted (store/minutes.py says what the columns mean): the rows of level worker are what
--- one worker has counted in a minute, and are added up to minutes and hours of all workers, and to totals;
--- nothing reads or writes them on the way of a job. at and batch are seconds since 1970, by the store's clock,
--- but the batch of a worker's row, which is the worker's own number of it: the same batch again is no new one.
--- d1 to d11 count attempts by how long they ran, w1 to w11 by how long they had waited: outlast/store/minutes.py
--- has the bounds. Numbers end at 10^14, so that no sum of them overflows.
+-- Counters of workers (store/minutes.py defines the columns). Rows of level worker hold what one worker has counted
+-- in a minute; they are added up to minutes and hours of all workers, and to totals. No job waits for these rows:
+-- nothing reads or writes them in the exchange. at and batch are seconds since 1970 by the store's clock, except the
+-- batch of a worker's row, which is the worker's own number: the same batch again adds nothing. d1 to d11 count
+-- attempts by how long they ran, w1 to w11 by how long they had waited, within the bounds of
+-- outlast/store/minutes.py. Numbers end at 10^14, so that no sum of them overflows.
 CREATE TABLE outlast_minutes (
     level     text COLLATE "C" NOT NULL,
     worker_id bigint NOT NULL,

@@ -1,15 +1,15 @@
--- For programs in other languages: INSERT INTO outlast_enqueue_v1 (task, args, …) stores a job, and refuses what
--- our own enqueue refuses (docs/other-languages.md). The writer's transaction holds the write lock, so that
--- nothing races with the look for a key. A task's limits are those of one without options, or those that are
--- given. SQLite finds no lone surrogates, but makes of each a byte ED that is followed by one of A0 to BF. A
--- key of an object counts towards the depth by its dots and brackets, which is stricter than need be.
+-- Enqueue from other languages: INSERT INTO outlast_enqueue_v1 (task, args, …) stores a job, and refuses what the
+-- Python enqueue refuses (docs/other-languages.md). The writer's transaction holds the write lock, so nothing races
+-- with the look for a key. A task's limits are those of a task without options, or those given. SQLite detects no
+-- lone surrogates, but turns each into a byte ED followed by one of A0 to BF. Dots and brackets in a key of an object
+-- count towards the depth, which is stricter than necessary.
 CREATE VIEW outlast_enqueue_v1 AS
 SELECT '' AS task, '{}' AS args, 'default' AS queue, 0 AS priority, 0.0 AS delay, 0.0 AS run_at,
        0.0 AS expires_at, '' AS key, '' AS tenant, 0 AS retries, 0.0 AS timeout
 WHERE 0;
 CREATE TRIGGER outlast_enqueue_v1_insert INSTEAD OF INSERT ON outlast_enqueue_v1
 BEGIN
-    -- what holds the key past its expiry ends first; kept for no time, it is left to the pruner, which it is due for
+    -- First end an expired holder of the key; one with keep = 0 is left to the pruner, for which it is due at once.
     UPDATE outlast_jobs SET state = 'cancelled', ended_at = n.now, prune_at = n.now + keep, position = NULL
     FROM (SELECT (julianday('now') - 2440587.5) * 86400.0 AS now) AS n
     WHERE key = NEW.key AND ended_at IS NULL AND state = 'queued' AND expires_at <= n.now;
