@@ -19,6 +19,7 @@ from outlast.model.suspects import Suspicion
 from outlast.store import open_store
 from outlast.store.protocol import Store
 from outlast.store.values import ClaimRequest, NewWorker
+from outlast.store.wakeup import Health
 from tests.app import in_process_kit
 from tests.app.in_process_kit import DEADLINE, has_state, row_of
 
@@ -242,6 +243,8 @@ async def test_a_wrong_setting_is_refused_at_the_caller(app: outlast.App) -> Non
 
 class DeafWakeup:
     """Cannot be started."""
+
+    health = Health("deaf")
 
     async def start(self, on_wake: object) -> None:
         raise RuntimeError("no socket")

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from outlast.model.crash import CrashKind
-from outlast.model.job import State
+from outlast.model.job import ALONE_IN_RUNNER, ALONE_IN_WORKER, State
 from outlast.model.lifecycle import OutcomeKind, Transition
 from outlast.model.suspects import Suspicion
 from outlast.store.protocol import Store
@@ -176,12 +176,26 @@ async def test_a_suspect_in_back_off_waits_and_its_due_time_is_returned(
     (claimed,) = await hands.claim(solo=1)
     await hands.hand_in(crashed(claimed, CrashKind.SIGNALLED, delay=FAR))
     assert (await shown(store, job_id))[0] == 1
-    assert (await hands.exchange(limit=1)).next_due is None, "no request asks for it"
     reply = await hands.exchange(limit=1, solo=1)
     assert reply.claimed == []
     assert reply.solo_waiting == 0
     assert reply.next_due is not None
     assert FAR - 40 < reply.next_due <= FAR
+
+
+@pytest.mark.parametrize("solo", [ALONE_IN_RUNNER, ALONE_IN_WORKER])
+async def test_an_idle_worker_hears_when_a_suspect_falls_due_that_it_does_not_ask_for(
+    store: Store, hands: Hands, solo: int
+) -> None:
+    """It asks for one that needs the whole worker once it waits, so no commit tells of it."""
+    if solo == ALONE_IN_WORKER:
+        await lost_twice(store)
+    else:
+        await suspects(hands, 1)
+    (claimed,) = await hands.claim(solo=solo)
+    await hands.hand_in(crashed(claimed, CrashKind.SIGNALLED, delay=FAR))
+    dues = (await hands.exchange(limit=1)).next_due, (await store.peek(hands.me)).next_due
+    assert any(due is not None and FAR - 40 < due <= FAR for due in dues)
 
 
 async def test_a_suspect_falls_due(store: Store, hands: Hands) -> None:

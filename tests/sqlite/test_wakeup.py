@@ -8,6 +8,7 @@ import resource
 import sqlite3
 import subprocess
 import sys
+import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
@@ -200,6 +201,28 @@ async def test_a_failed_look_is_reported_and_looks_go_on(
             await enqueued(store)
             await until(lambda: heard)
     assert [name for name, _ in events][:2] == ["wakeup_lost", "wakeup_ready"]
+
+
+async def test_a_commit_while_the_file_cannot_be_looked_at_wakes_afterwards(
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker polls rarely, since a wake-up in good health misses no commit."""
+    look, fails = module._version, threading.Event()
+
+    def version(connection: sqlite3.Connection) -> int:
+        if fails.is_set():
+            raise sqlite3.OperationalError("disk I/O error")
+        return look(connection)
+
+    monkeypatch.setattr(module, "REOPEN_SECONDS", 0.01)
+    monkeypatch.setattr(module, "_version", version)
+    async with listening(store.url) as (wakeup, heard):
+        fails.set()
+        await until(lambda: not wakeup.health.good)
+        heard.clear()
+        await asyncio.to_thread(write_elsewhere, store.path)
+        fails.clear()
+        await until(lambda: heard)
 
 
 @linux

@@ -241,6 +241,35 @@ async def test_an_attempt_regains_what_another_one_blocks_later_within_the_bound
     await stage.turns()
 
 
+async def test_what_blocks_the_first_attempts_of_an_idle_worker_charges_no_short_limit() -> None:
+    stage = Stage(blocked=0.7)
+    await stage.pool.watchdog.run_once()  # nothing runs, so the next look may be far
+    stage.place(2, policy=Policy(timeout=0.6))
+    await stage.turns()
+    stage.place(1, task="blocks")
+    stage.place(3)
+    await stage.turns()
+    await stage.pool.watchdog.run_once()
+    assert stage.ledger.running[2].stop_reason is None
+    stage.gate.set()
+    await stage.turns()
+
+
+async def test_an_attempt_regains_what_one_that_has_ended_has_blocked() -> None:
+    """Its end is told in the turn after the one that it has blocked, before the late look."""
+    stage = Stage(blocked=4.0)
+    stage.place(2, policy=Policy(timeout=3.0))
+    await stage.turns()
+    await stage.pool.watchdog.run_once()
+    stage.place(1, task="blocks")
+    await stage.turns()
+    assert list(stage.ledger.running) == [2]
+    await stage.pool.watchdog.run_once()
+    assert stage.ledger.running[2].stop_reason is None
+    stage.gate.set()
+    await stage.turns()
+
+
 async def test_alone_an_attempt_has_blocked_the_loop_itself() -> None:
     stage = Stage(blocked=0.0)
     stage.place(1, policy=Policy(timeout=3.0))

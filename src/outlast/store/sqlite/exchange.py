@@ -336,11 +336,11 @@ def seconds_to_next(
     claimed: Sequence[Claimed],
     most: int,
 ) -> float | None:
-    """Return in how many seconds the next job falls due for which a request has places."""
+    """Return in how many seconds the next job falls due for which a request has places, or the next
+    suspect."""
     ordinary = [request for request in requests if not request.solo]
     full = sum(not each.solo for each in claimed) >= sum(request.limit for request in ordinary)
     times = [] if full else [lanes.find_next_due(cursor, ordinary)]
-    alone = [request for request in requests if 0 < request.solo <= most]
-    times += [suspects.find_next_due(cursor, now, request) for request in alone]
+    times.append(suspects.find_next_due(cursor, now, requests, most))
     known = [time for time in times if time is not None]
     return max(0.0, min(known) - now) if known else None

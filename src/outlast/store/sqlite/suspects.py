@@ -37,11 +37,16 @@ def find_cohort(cursor: Cursor, now: float, request: ClaimRequest, limit: int) -
     return [cursor.execute(_SQL["suspect"], (id_,)).fetchone() for id_ in sorted(ids[:limit])]
 
 
-def find_next_due(cursor: Cursor, now: float, request: ClaimRequest) -> float | None:
-    """Return when the next suspect that this request has a place for falls due."""
+def find_next_due(
+    cursor: Cursor, now: float, requests: Sequence[ClaimRequest], most: int
+) -> float | None:
+    """Return when the next suspect for these requests' tasks and queues falls due, also one that is
+    only asked for once it waits (``find_waiting``): no commit tells of it then."""
     looks = (
-        cursor.execute(_SQL["next_suspect_due"], (request.solo, *lane, now)).fetchone()[0]
-        for lane in _read_lanes(cursor, request, request.solo)
+        cursor.execute(_SQL["next_suspect_due"], (solo, *lane, now)).fetchone()[0]
+        for solo in range(1, most + 1)
+        for request in requests
+        for lane in _read_lanes(cursor, request, solo)
     )
     return min((time for time in looks if time is not None), default=None)
 

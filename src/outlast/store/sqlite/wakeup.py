@@ -107,24 +107,34 @@ class SqliteWakeup:
         self.health.ended()
 
     def _look_on(self) -> None:
-        watch = self._watch
+        watch, again = self._watch, False
         while not self._ended.is_set():
             try:
                 place = place_of(self._path)
                 uri = f"{self._path.as_uri()}?mode=ro"
                 with closing(sqlite3.connect(uri, uri=True, isolation_level=None)) as connection:
-                    self._look(connection, watch, place)
+                    self._look(connection, watch, place, again=again)
             except Exception as error:  # of any kind: otherwise this thread would end unnoticed
                 self.health.note_trouble(error)
+            again = True
             self._ended.wait(REOPEN_SECONDS)
 
     def _look(
-        self, connection: sqlite3.Connection, watch: FileWatch | None, place: Place | None
+        self,
+        connection: sqlite3.Connection,
+        watch: FileWatch | None,
+        place: Place | None,
+        *,
+        again: bool,
     ) -> None:
+        """Look until this is not the file any more. ``again``: it was open before, and nothing has
+        looked meanwhile, so that a commit may have gone unseen."""
         pace = Pace()
         seen = _version(connection)  # from here on the log exists
         watch = self._follow_log(watch)
         self.health.note_well()
+        if again:
+            self._wake()
         while not self._ended.is_set() and place_of(self._path) == place:
             told = self._rest(pace, watch)
             version = _version(connection)

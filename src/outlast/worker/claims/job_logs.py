@@ -145,7 +145,7 @@ class JobLogs:
 
     async def _write(self, tokens: AbstractSet[int]) -> None:
         async with self._writing:
-            wanted = sorted(self._changed & tokens)
+            wanted = sorted(self._changed & tokens & self._kept.keys())
             for logs in _in_trips([self._log_of(token) for token in wanted]):
                 told = {log.token for log in logs}
                 self._changed -= told

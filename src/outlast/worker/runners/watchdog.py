@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 LOOK_SECONDS = 0.25
 LOOK_SOON_SECONDS = 0.05  # while an answer or stacks are awaited to judge a limit
-LOOK_IDLE_SECONDS = 0.5  # while nothing runs
+LOOK_IDLE_SECONDS = 0.5  # while nothing runs, in runners; credit for lateness needs nearer looks
 UNRESPONSIVE_SECONDS = 1.0  # of silence; a runner that receives no request gets no longer grace
 UNHELD_SECONDS = 5.0  # after which an attempt that no runner has is given back
 PATIENCE_SECONDS = 5.0  # less than what reapers add to a deadline: they must not come first
@@ -80,7 +80,10 @@ class Watchdog:
             self._loops.look_at_loops()
         else:
             self._credit_lateness(now)
-        pause = self._look_at_attempts(now) if self._ledger.running else LOOK_IDLE_SECONDS
+        pause = LOOK_SECONDS if self._loops is None else LOOK_IDLE_SECONDS
+        if self._ledger.running:
+            pause = self._look_at_attempts(now)
+        self._waits.look()
         self._next_look_at = now + pause
         return pause
 
@@ -89,14 +92,13 @@ class Watchdog:
         self._control.recall("expired", lambda claimed: _has_expired(claimed, now))
         for running in list(self._ledger.running.values()):
             self._judge(running, now)
-        self._waits.look()
         return LOOK_SOON_SECONDS if self._pending else LOOK_SECONDS
 
     def _credit_lateness(self, now: float) -> None:
         """Leave out the lateness of this check, which runs in the loop of the attempts themselves:
         one of them has kept the others from running, and no check can show which one."""
         late = now - self._next_look_at
-        if late > LOOK_SECONDS and len(self._ledger.running) > 1:
+        if late > LOOK_SECONDS and len(self._ledger.held()) > 1:  # one may have ended just now
             for running in self._ledger.running.values():
                 running.credit(late, now, CREDIT_SECONDS_MAX)
 

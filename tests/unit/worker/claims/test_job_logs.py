@@ -133,6 +133,18 @@ async def test_what_could_not_be_written_is_written_with_the_next_time(desk: Des
     assert [len(logs) for logs in desk.shelf.written] == [1, 1]
 
 
+async def test_an_end_that_is_handed_in_again_keeps_no_other_lines_back(desk: Desk) -> None:
+    """The row of the first is locked: its last lines are given up, and its end comes again."""
+    desk.logs.keep_all()
+    desk.shelf.locked = {1}
+    desk.logs.add(1, b"one\n")
+    await desk.checkpoints.report_last([1])
+    desk.logs.add(2, b"two\n")
+    await desk.checkpoints.report_last([1, 2])
+    assert desk.shelf.last() == {2: ["two"]}
+    assert not desk.logs.is_pending
+
+
 async def test_attempts_that_are_gone_are_forgotten(desk: Desk) -> None:
     desk.logs.add(1, b"one\n")
     desk.ledger.running.clear()  # its lease is lost

@@ -169,6 +169,21 @@ async def test_slots_all_held_by_waiting_tasks_are_reported_once(watch):
     assert len(told) == 1
 
 
+async def test_slots_held_again_after_nothing_ran_are_reported_again(watch):
+    """Also where the next attempt waits by the time of its first look."""
+    watch.pool.slots = 1
+    for token in (1, 2):
+        watch.run(token)
+        watch.ledger.note_progress(token, Progress(waits_for=token + 10))
+        with heard_fields() as told:
+            await watch.after(LOOK_SECONDS)
+            assert told == []
+            await watch.after(HELD_SECONDS)
+        assert [fields["waits_for"] for _, fields in told] == [token + 10]
+        watch.ledger.running.clear()
+        await watch.after(LOOK_IDLE_SECONDS)
+
+
 async def test_waiting_beside_a_free_slot_is_not_reported(watch):
     watch.pool.slots = 2
     watch.run(1)
