@@ -26,7 +26,7 @@ SURE = [
     "a tick is fired without compare-and-set",
     "a last will before the runners are gone",
     "a tick need not be later than the one before",
-    "one look that fails does not start over",
+    "neighbours of a death are charged",
     "presence judged in one look",
     "runners without a tether",
 ]
