@@ -59,7 +59,7 @@ compiled: $(DEV)
 	@$(BIN)/python -m compileall -q -j 0 $(CODE)
 
 .PHONY: test
-test: compiled ## run all but the slow tests; needs Python, git and make (some ten minutes)
+test: compiled ## run all but the slow tests; needs Python, git and make (some six minutes)
 	$(PYTEST) -m "not slow and not pgbouncer and not rabbitmq and not browser and not prometheus" $(ARGS)
 
 .PHONY: test-all
