@@ -44,7 +44,7 @@ WORKERS = [
     "id", "name", "host", "pid", "boot_id", "status", "epoch", "beat", "heartbeat", "lease",
     "queues", "tasks", "tags", "lacks", "instance", "registration", "release", "started_at",
     "heartbeat_at", "lease_expires_at", "stopped_at", "cause", "begun", "drain_requested", "stacks",
-    "presence", "presence_off", "wakeup", "lanes", "failing", "failing_since",
+    "presence", "presence_off", "wakeup", "failing", "failing_since",
     "acknowledged_pauses", "lock_path", "lock_device", "lock_inode",
 ]  # fmt: skip
 SCHEDULES = [
