@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from outlast.model.job import State
+from outlast.model.limits import spec_of
 from outlast.model.pause import Pause
 from outlast.store import statistics
 from outlast.store.actions import LAST_ID, ActionRow
@@ -52,6 +53,7 @@ from outlast.store.evidence import (
 )
 from outlast.store.finding import Environment
 from outlast.store.history import HISTORY_PAGE, AttemptPast, HistoryPage, JobPast, page_of
+from outlast.store.limits import PERMITS_SHOWN, LimitRow, PermitRow, StreamPlace
 from outlast.store.listing import find, find_ids
 from outlast.store.lockfile import directory_for, place_in
 from outlast.store.logs import LogRow, log_of
@@ -320,6 +322,22 @@ class Inspector(ABC):
         rows = await self._rows("schedules", "show", name=name)
         return struct_of(ScheduleRow, rows[0]) if rows else None
 
+    # -- limits
+
+    async def limits(self) -> list[LimitRow]:
+        """Return all limits, by name."""
+        return [_limit(row) for row in await self._rows("limits", "limits")]
+
+    async def permits(self, name: str, most: int = PERMITS_SHOWN) -> list[PermitRow]:
+        """Return permits of a limit, those with the most running attempts first."""
+        rows = await self._rows("limits", "permits", name=name, most=most)
+        return [struct_of(PermitRow, row) for row in rows]
+
+    async def stream_place(self, job_id: int, most: int = PLACE_MAX) -> StreamPlace | None:
+        """Return where a queued job stands in its stream, in numbers up to ``most``; None if it is
+        in none, or not in it now: running, ended or not due."""
+        return await self._look(lambda rows: _stream_place(rows, job_id, most))
+
     # -- counters, and the time
 
     async def minutes(
@@ -401,6 +419,32 @@ def _worker(row: Row, locks: Path) -> WorkerRow:
         tags=names_of(row["tags"]),
         lacks=lacks_of(row["lacks"]),
         lock_path=place_in(locks, row["lock_path"]),
+    )
+
+
+def _limit(row: Row) -> LimitRow:
+    texts = (row["declared"], row["own"])
+    declared, own = (spec_of(text) for text in texts)
+    return struct_of(LimitRow, row, declared=declared, own=own)
+
+
+async def _stream_place(rows: Rows, job_id: int, most: int) -> StreamPlace | None:
+    found = await rows("limits", "stream_place", id=job_id, most=most)
+    if not found:
+        return None
+    place, permit = found[0], found[0]["blocked"]
+    if permit is None:
+        return struct_of(StreamPlace, place)
+    permits = await rows("limits", "permit", permit=permit)
+    holders = await rows("limits", "holders", permit=permit, most=NAMED_MAX)
+    name = permits[0]["name"] if permits else ""
+    limits = [row for row in await rows("limits", "limits") if row["name"] == name]
+    return struct_of(
+        StreamPlace,
+        place,
+        blocked_by=struct_of(PermitRow, permits[0]) if permits else None,
+        limit=_limit(limits[0]) if limits else None,
+        holders=[(row["id"], row["worker"], row["seconds"]) for row in holders],
     )
 
 

@@ -16,6 +16,7 @@ from outlast.model.lifecycle import Transition
 from outlast.model.pause import Pause, PauseKind
 from outlast.store.actions import BulkStep, Counts, Note, Record, Tokens
 from outlast.store.inspector import Inspector
+from outlast.store.limits import Hold, NewLimit, SetLimit
 from outlast.store.logs import JobLog
 from outlast.store.minutes import Counted
 from outlast.store.peeks import Peek
@@ -277,6 +278,29 @@ class Store(Protocol):
         """Write on the rows that name this lock file that their worker is gone: the lock was found
         free, and ``begun`` was in the file. Looks show that, and workers that listen look at once;
         they reap. Return how many live rows there are."""
+        ...
+
+    # -- limits
+
+    async def declare_limits(self, limits: Sequence[NewLimit]) -> None:
+        """Store what the code says of these limits; what a person has set stays in force. Waits for
+        no row that another transaction holds: such a limit is declared by the next call. Streams
+        that a changed limit leaves room for are opened by later exchanges."""
+        ...
+
+    async def set_limit(self, new: SetLimit, *, record: Record | None = None) -> bool:
+        """Set a limit, or reset it to what the code says. False: there is no limit of that name.
+        Running attempts go on when a limit is lowered below them."""
+        ...
+
+    async def hold_limit(self, hold: Hold, *, record: Record | None = None) -> bool:
+        """Let nothing start under a permit for a while. False: there is no limit of that name."""
+        ...
+
+    async def spend(self, job_id: int, token: int, name: str, cost: float) -> Answer:
+        """Take ``cost`` from the rate of the permit of that limit that a running attempt holds,
+        beyond what it took at its start; it may drive the rate into debt. Guarded by (id, token,
+        running). BadData if the job is not under that limit."""
         ...
 
     # -- schedules

@@ -54,7 +54,9 @@ MAY = {
 class NewJob(msgspec.Struct, frozen=True, kw_only=True):
     """A job to enqueue. ``args`` is JSON text. It is due ``delay`` seconds from the store's now, or
     at ``run_at`` (seconds since 1970). If it has not begun by ``expires`` seconds from the store's
-    now, or by ``expires_at``, it never does. ``aliases``: other names of the same task."""
+    now, or by ``expires_at``, it never does. ``aliases``: other names of the same task.
+    ``stream``: where it waits if it is under limits or shares fairly (``model.limits``), with
+    ``needs``, the permits that it needs, as JSON, and ``fair``, the tenant whose turn it takes."""
 
     task: str
     queue: str = "default"
@@ -68,6 +70,9 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
     tenant: str | None = None
     policy: Policy = Policy()
     aliases: tuple[str, ...] = ()
+    stream: int | None = None
+    needs: str | None = None
+    fair: str | None = None
 
 
 class Enqueued(msgspec.Struct, frozen=True, gc=False):

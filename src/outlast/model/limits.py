@@ -1,0 +1,212 @@
+"""Limits over the whole fleet: how many jobs run at once, and how many start in a span of time.
+
+A *limit* has a name, and a count of running jobs, a rate of starts, or both. A limit ``per`` tenant
+or limit key is one limit for each of these values. What is counted is a *permit*: a limit, or the
+part of it that one value has. A job that is under limits, or shares its task fairly with other
+tenants, does not wait in the common line. It waits in a *stream*, with all jobs of the same task,
+queue and priority that need the same permits at the same costs. Streams take turns.
+
+A permit's count changes only in the transaction that starts or ends an attempt. So a crash neither
+loses nor doubles a permit: an attempt holds its permits for exactly as long as its token is current
+(docs/limits.md).
+
+The rate is GCRA, the generic cell rate algorithm (ITU-T I.371): a permit keeps the theoretical time
+of the next start; each start moves it on by ``cost`` times ``spacing``, and a start is early if
+that time would be more than ``burst`` times ``spacing`` ahead of now. In any span of w seconds the
+costs of starts add up to at most ``burst + w / spacing``.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from enum import StrEnum
+from hashlib import blake2b
+
+import msgspec
+
+from outlast.errors import ConfigError
+
+LIMITS_MAX = 8  # of one job
+KEY_MAX = 1_000  # characters of a limit key
+RUNNING_MAX = 1_000_000
+COST_MAX = 1_000_000.0
+_SECONDS = {"s": 1.0, "sec": 1.0, "min": 60.0, "m": 60.0, "h": 3600.0, "hour": 3600.0, "d": 86400.0}
+_RATE = re.compile(r"(\d+(?:\.\d+)?)\s*/\s*(\d+(?:\.\d+)?)?\s*([a-z]+)")
+
+
+class Per(StrEnum):
+    """Of what a limit counts each value for itself."""
+
+    TENANT = "tenant"
+    LIMIT_KEY = "limit_key"
+
+
+class LimitSpec(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
+):
+    """What a limit allows. Its JSON form is that of msgspec.
+
+    Attributes:
+        running: how many attempts may run at once; None: any number.
+        spacing: seconds between two starts at the rate's full pace; None: no rate.
+        burst: how many starts (or how much cost) may come at once under the rate.
+        per: the kind of value that each have a count and a rate of their own; None: one for all.
+    """
+
+    running: int | None = None
+    spacing: float | None = None
+    burst: float = 1.0
+    per: Per | None = None
+
+
+_spec = msgspec.json.Decoder(LimitSpec).decode
+
+
+def spec_of(text: str | None) -> LimitSpec | None:
+    """Return a limit's spec as it is stored; None if there is none or it cannot be read."""
+    try:
+        return None if text is None else _spec(text)
+    except (msgspec.DecodeError, UnicodeError):
+        return None
+
+
+class Need(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """One permit that a job needs. Kept on its row, as JSON.
+
+    Attributes:
+        permit: the permit's id.
+        name: the limit's name.
+        key: the tenant or limit key whose permit it is; "" for a limit that is one for all.
+        cost: what a start takes of the rate.
+    """
+
+    permit: int
+    name: str
+    key: str = ""
+    cost: float = 1.0
+
+
+class Room(msgspec.Struct, frozen=True, gc=False):
+    """What a permit has left at some moment.
+
+    Attributes:
+        starts: how many jobs may start now.
+        opens_in: in how many seconds one may, if none may now and only time is missing; else None.
+    """
+
+    starts: int
+    opens_in: float | None = None
+
+
+UNLIMITED = 1_000_000_000  # starts, where neither count nor rate holds them back
+
+
+def room_of(
+    *,
+    running: int | None,
+    spacing: float | None,
+    burst: float,
+    used: int,
+    ahead: float,
+    held_for: float,
+    cost: float = 1.0,
+) -> Room:
+    """Return how many jobs of this cost may start under a permit.
+
+    ``ahead``: by how many seconds the time of the next start is ahead of now (``seconds_ahead``).
+    ``held_for``: for how many more seconds a person or a task holds the permit.
+    """
+    if held_for > 0:
+        return Room(0, held_for)
+    free = UNLIMITED if running is None else max(0, running - used)
+    if spacing is None or cost <= 0 or free == 0:
+        return Room(free)
+    window = burst * spacing
+    early = ahead + cost * spacing - window
+    if early > 1e-9:
+        return Room(0, early if cost <= burst else None)
+    return Room(
+        min(free, 1 + math.floor((window - ahead - cost * spacing) / (cost * spacing) + 1e-9))
+    )
+
+
+def seconds_ahead(*, tat: float, touched_at: float, now: float) -> float:
+    """Return by how much the time of the next start, written at ``touched_at``, is ahead of now. A
+    clock that was set back since would hold the rate up for as long: what is ahead counts from the
+    later of the two."""
+    return max(0.0, tat - max(now, touched_at))
+
+
+def share_out(
+    needs: Sequence[Sequence[Need]], rooms: Mapping[int, int], places: int
+) -> list[tuple[int, int | None]]:
+    """Share places out among streams in the order of their turns. Return for each stream how many
+    jobs it may start, and, if none, the first of its permits that has no room.
+
+    Each stream is offered an equal share, at least one place; a later call shares out what is left.
+    A permit that is missing from ``rooms`` could not be looked at: its streams get nothing, and are
+    not held up by it.
+    """
+    left = dict(rooms)
+    share = max(1, places // max(1, len(needs)))
+    shared: list[tuple[int, int | None]] = []
+    for each in needs:
+        ids = [need.permit for need in each]
+        if places <= 0 or any(permit not in left for permit in ids):
+            shared.append((0, None))
+            continue
+        full = next((permit for permit in ids if left[permit] <= 0), None)
+        count = 0 if full is not None else min([share, places, *(left[permit] for permit in ids)])
+        for permit in ids:
+            left[permit] -= count
+        places -= count
+        shared.append((count, full))
+    return shared
+
+
+def permit_id(name: str, key: str) -> int:
+    """Return the id of a limit's permit for this key. Clients compute it, so that an enqueue looks
+    nothing up: 63 bits of a hash, in which two of a billion permits meet once in nine."""
+    return _hashed("permit", name, key)
+
+
+def stream_id(task: str, queue: str, priority: int, needs: Iterable[Need], fair: str | None) -> int:
+    """Return the id of the stream in which such jobs wait. ``fair``: the tenant, if tenants take
+    turns, else None."""
+    parts = [f"{need.permit}:{need.cost:g}" for need in needs]
+    shared = "" if fair is None else f"t{fair}"
+    return _hashed("stream", task, queue, str(priority), ",".join(sorted(parts)), shared)
+
+
+def _hashed(*parts: str) -> int:
+    text = "\0".join(parts).encode("utf-8", "surrogatepass")
+    return int.from_bytes(blake2b(text, digest_size=8).digest(), "big") >> 1
+
+
+def needs_text(needs: Sequence[Need]) -> str:
+    """Return what a job needs as it is kept on its row."""
+    return msgspec.json.encode(sorted(needs, key=lambda need: need.permit)).decode()
+
+
+def needs_of(text: str | None) -> list[Need]:
+    """Return what a row says that its job needs; nothing where the row cannot be read."""
+    try:
+        return msgspec.json.decode(text or "[]", type=list[Need])
+    except (msgspec.DecodeError, UnicodeError):
+        return []
+
+
+def parse_rate(rate: str) -> float:
+    """Return the seconds between two starts for ``"600/min"``, ``"5/s"`` or ``"100/15min"``.
+
+    Raises ConfigError for anything else.
+    """
+    found = _RATE.fullmatch(rate.strip()) if isinstance(rate, str) else None
+    unit = _SECONDS.get(found[3].removesuffix("s") or "s") if found else None
+    count = float(found[1]) if found else 0.0
+    span = float(found[2] or 1) * (unit or 0.0) if found else 0.0
+    if not found or unit is None or count <= 0 or span <= 0 or not 1e-6 <= span / count <= 1e8:
+        raise ConfigError(f"rate must be such as '600/min', '5/s' or '100/15min', not {rate!r}")
+    return span / count

@@ -1,0 +1,100 @@
+"""Defines limits as a store keeps them: arguments and results of its verbs about them.
+
+The rules are pure (``model/limits.py``). A limit's row holds what the code declares and what a
+person has set, which wins until it is reset. Permits and streams get their rows when the first job
+arrives that needs them.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from outlast.model.limits import LimitSpec
+
+DECLARED_SECONDS = 60.0  # a younger declaration of the same limit is not written again
+STREAM_BYTES = (
+    64 * 1024
+)  # of payloads under limits in one reply: their permits are locked meanwhile
+FOLD_MAX = 500  # notices that one exchange folds
+IDLE_SECONDS = 86_400.0  # after which the rows of permits and streams that nobody uses go
+PERMITS_SHOWN = 1_000
+
+
+class NewLimit(msgspec.Struct, frozen=True):
+    """A limit that the code of a worker declares."""
+
+    name: str
+    spec: LimitSpec
+
+
+class SetLimit(msgspec.Struct, frozen=True, kw_only=True):
+    """What a person sets of a limit until it is reset; None leaves a field as it is.
+
+    ``key``: of this tenant or limit key alone, for which only ``running`` can be set. ``reset``:
+    first drop all that was set before (of the key; of the limit and all its keys if there is none).
+    """
+
+    name: str
+    key: str | None = None
+    running: int | None = None
+    spacing: float | None = None
+    burst: float | None = None
+    reset: bool = False
+
+
+class Hold(msgspec.Struct, frozen=True):
+    """Nothing under a permit starts for ``seconds`` from the store's now; 0 ends that. ``key`` "":
+    the limit's one permit, or all permits of a limit that has many."""
+
+    name: str
+    key: str
+    seconds: float
+
+
+class LimitRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A limit. ``declared``, ``own``: what the code and a person say; the other fields are what
+    holds. ``used`` counts the running attempts under all its permits, ``blocked`` the streams that
+    wait for one. Times in seconds since 1970."""
+
+    name: str
+    declared: LimitSpec | None = None
+    own: LimitSpec | None = None
+    running: int | None = None
+    spacing: float | None = None
+    burst: float = 1.0
+    per: str | None = None
+    held_until: float | None = None
+    permits: int = 0
+    used: int = 0
+    blocked: int = 0
+
+
+class PermitRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One permit. ``running`` is its cap: its own or the limit's. ``noted``: ends that are recorded
+    and not yet subtracted from ``used``. ``opens_at``: when a start may follow if only time is
+    missing."""
+
+    id: int
+    name: str
+    key: str
+    running: int | None
+    used: int
+    noted: int = 0
+    tat: float = 0.0
+    held_until: float | None = None
+    opens_at: float | None = None
+    blocked: int = 0
+
+
+class StreamPlace(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a queued job in a stream stands. ``ahead``: jobs before it in its stream. ``turn``: how
+    many open streams of its task and queue have their turn before its own. ``blocked_by``: the
+    permit that holds its stream up, with ``holders``, the running jobs under it (id, worker's name,
+    seconds), longest first."""
+
+    ahead: int
+    turn: int
+    idle: bool
+    blocked_by: PermitRow | None = None
+    limit: LimitRow | None = None
+    holders: list[tuple[int, str, float]] = []

@@ -1,0 +1,283 @@
+"""Jobs under limits: how many run at once, how many start in a span, whose turn it is.
+
+Laws (docs/limits.md): a permit's count is that of running attempts (L1), never above its cap unless
+that was lowered (L2), and whatever may start is started (L3).
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from outlast.errors import BadData
+from outlast.model.job import Policy, State
+from outlast.model.lifecycle import OutcomeKind
+from outlast.store.limits import Hold, SetLimit
+from outlast.store.protocol import Store
+from outlast.store.values import Answer
+from tests.conformance.kit import Hands, crashed, ended, enqueued, eventually, job, lost_worker
+from tests.conformance.limits_kit import declare, held, limited, need, permit
+
+
+async def test_no_more_run_at_once_than_the_limit_allows(store: Store, hands: Hands) -> None:
+    await declare(store, running=2)
+    ids = await enqueued(store, *[limited(need("a"))] * 5)
+    first = await hands.claim()
+    assert [each.job_id for each in first] == ids[:2]
+    assert await held(store) == 2
+    assert await hands.claim() == []
+    reply = await hands.exchange(ended(first[0]), limit=10)
+    assert [each.job_id for each in reply.claimed] == ids[2:3]
+    assert await held(store) == 2
+
+
+async def test_jobs_without_limits_pass_those_that_wait(store: Store, hands: Hands) -> None:
+    await declare(store, running=1)
+    await enqueued(store, *[limited(need("a"))] * 3)
+    free = await enqueued(store, job(), job())
+    claimed = {each.job_id for each in await hands.claim()}
+    assert len(claimed) == 3
+    assert claimed > set(free)
+
+
+async def test_a_job_needs_all_its_permits(store: Store, hands: Hands) -> None:
+    await declare(store, "a", running=3)
+    await declare(store, "b", running=1, per="tenant")
+    acme = [need("a"), need("b", "acme")]
+    ids = await enqueued(
+        store,
+        *[limited(*acme)] * 2,
+        *[limited(need("a"), need("b", "zeta"))] * 2,
+        limited(need("a")),
+    )
+    claimed = {each.job_id for each in await hands.claim()}
+    assert claimed == {ids[0], ids[2], ids[4]}
+    assert [await held(store, "b", key) for key in ("acme", "zeta")] == [1, 1]
+
+
+@pytest.mark.parametrize("kind", list(OutcomeKind))
+async def test_each_end_gives_the_permit_back_once(
+    store: Store, hands: Hands, kind: OutcomeKind
+) -> None:
+    await declare(store, running=1)
+    await enqueued(store, *[limited(need("a"), policy=Policy(retries=0))] * 2)
+    (one,) = await hands.claim()
+    end = crashed(one) if kind is OutcomeKind.CRASHED else ended(one, kind)
+    assert await hands.hand_in(end) == [Answer.ACCEPTED]
+    assert await hands.hand_in(end) != [Answer.ACCEPTED]  # solid_queue#761: settled once
+    assert await held(store) == 0
+    assert len(await hands.claim()) == 1
+
+
+async def test_a_refused_end_gives_nothing_back(store: Store, hands: Hands) -> None:
+    await declare(store, running=1)
+    await enqueued(store, limited(need("a")))
+    stale = await hands.claim_one()
+    await store.reconcile(hands.me, [])
+    current = await hands.claim_one()
+    assert await hands.hand_in(ended(stale)) == [Answer.REFUSED]
+    assert await held(store) == 1
+    assert await hands.hand_in(ended(current)) == [Answer.ACCEPTED]
+    assert await held(store) == 0
+
+
+async def test_a_dead_workers_permits_are_given_back_with_its_jobs(store: Store) -> None:
+    await declare(store, running=1)
+    (job_id,) = await enqueued(store, limited(need("a")))
+    lost = await Hands.on(store, "lost")
+    await lost.claim_one()
+    await lost.vanish()
+    assert await held(store) == 1  # its attempt is still current
+    await store.reclaim(lost_worker)
+    assert await held(store) == 0
+    other = await Hands.on(store, "other")
+    (again,) = await eventually(other.claim)
+    assert again.job_id == job_id
+
+
+async def test_a_cancelled_or_deleted_job_leaves_no_permit_behind(
+    store: Store, hands: Hands
+) -> None:
+    await declare(store, running=1)
+    ids = await enqueued(store, *[limited(need("a"), policy=Policy(keep=0.0))] * 3)
+    one = await hands.claim_one()
+    await store.cancel(ids[1:2])
+    await hands.hand_in(ended(one))  # keep=0: the row goes
+    assert await store.inspector.job(ids[0]) is None
+    assert await held(store) == 0
+    assert [each.job_id for each in await hands.claim()] == ids[2:]
+
+
+async def test_a_rate_lets_a_burst_begin_and_the_reply_says_when_to_come_back(
+    store: Store, hands: Hands
+) -> None:
+    await declare(store, spacing=100.0, burst=2.0)
+    await enqueued(store, *[limited(need("a"))] * 4)
+    first = await hands.exchange(limit=10)
+    assert len(first.claimed) == 2
+    again = await hands.exchange(*map(ended, first.claimed), limit=10)
+    assert again.claimed == []  # an end gives back no rate
+    assert again.next_due is not None
+    assert 0 < again.next_due <= 100
+
+
+async def test_a_rate_lets_jobs_begin_as_time_goes_on(store: Store, hands: Hands) -> None:
+    await declare(store, spacing=0.05)
+    ids = await enqueued(store, *[limited(need("a"))] * 3)
+    got: list[int] = []
+
+    async def take() -> bool:
+        got.extend(each.job_id for each in await hands.claim())
+        return len(got) == len(ids)
+
+    await eventually(take)
+    assert got == ids
+
+
+async def test_what_is_given_back_unstarted_gives_back_its_rate(store: Store, hands: Hands) -> None:
+    await declare(store, spacing=1_000.0)
+    await enqueued(store, *[limited(need("a"))] * 2)
+    one = await hands.claim_one()
+    await hands.hand_in(ended(one, OutcomeKind.RELEASED, began=False))
+    assert len(await hands.claim()) == 1
+    assert await hands.claim() == []
+
+
+async def test_a_cost_takes_more_of_the_rate_and_is_not_counted_as_running(
+    store: Store, hands: Hands
+) -> None:
+    await declare(store, running=5, spacing=1_000.0, burst=5.0)
+    await enqueued(store, *[limited(need("a", cost=2.0))] * 4)
+    assert len(await hands.claim()) == 2
+    assert await held(store) == 2
+
+
+async def test_what_is_spent_afterwards_holds_up_later_starts(store: Store, hands: Hands) -> None:
+    await declare(store, spacing=100.0, burst=3.0)
+    await enqueued(store, *[limited(need("a"))] * 3)
+    one = await hands.claim_one()
+    assert await store.spend(one.job_id, one.token, "a", 2.0) is Answer.ACCEPTED
+    assert await hands.claim() == []
+    assert await store.spend(one.job_id, one.token + 1, "a", 2.0) is Answer.REFUSED
+    with pytest.raises(BadData):
+        await store.spend(one.job_id, one.token, "b", 2.0)
+
+
+async def test_a_held_limit_lets_nothing_begin_until_it_is_let_go(
+    store: Store, hands: Hands
+) -> None:
+    await declare(store, running=5)
+    await enqueued(store, limited(need("a")))
+    assert await store.hold_limit(Hold("a", "", 1_000.0))
+    reply = await hands.exchange(limit=5)
+    assert reply.claimed == []
+    assert await store.hold_limit(Hold("a", "", 0.0))
+    assert len(await hands.claim()) == 1
+    assert not await store.hold_limit(Hold("unknown", "", 1.0))
+
+
+async def test_a_raised_limit_lets_more_begin_and_a_lowered_one_stops_none(
+    store: Store, hands: Hands
+) -> None:
+    await declare(store, running=1)
+    await enqueued(store, *[limited(need("a"))] * 6)
+    assert len(await hands.claim()) == 1
+    assert await store.set_limit(SetLimit(name="a", running=3))
+    assert len(await hands.claim()) == 2
+    assert await store.set_limit(SetLimit(name="a", running=1))
+    assert await held(store) == 3
+    assert await hands.claim() == []
+    await declare(store, running=2)  # the code's word does not win over a person's
+    (row,) = await store.inspector.limits()
+    assert (row.running, row.used) == (1, 3)
+    assert await store.set_limit(SetLimit(name="a", reset=True))
+    (row,) = await store.inspector.limits()
+    assert (row.running, row.own) == (2, None)
+    assert not await store.set_limit(SetLimit(name="b", running=3))
+
+
+async def test_one_key_may_have_a_count_of_its_own(store: Store, hands: Hands) -> None:
+    await declare(store, running=1, per="tenant")
+    assert await store.set_limit(SetLimit(name="a", key="acme", running=2))
+    await enqueued(store, *[limited(need("a", "acme"))] * 3, *[limited(need("a", "zeta"))] * 3)
+    assert len(await hands.claim()) == 3
+    assert [(await permit(store, "a", key)).running for key in ("acme", "zeta")] == [2, 1]
+
+
+async def test_a_limit_that_no_code_declares_lets_nothing_begin(store: Store, hands: Hands) -> None:
+    await enqueued(store, limited(need("a")))
+    assert await hands.claim() == []
+    await declare(store, running=1)
+    assert len(await hands.claim()) == 1
+
+
+async def test_tenants_take_turns_however_many_jobs_one_of_them_has(
+    store: Store, hands: Hands
+) -> None:
+    await enqueued(store, *[limited(fair="big", tenant="big")] * 200)
+    await hands.claim(10)
+    small = await enqueued(
+        store, *[limited(fair=f"t{i}", tenant=f"t{i}") for i in range(5) for _ in range(2)]
+    )
+    got = [each.job_id for _ in range(3) for each in await hands.claim(6)]
+    assert set(small) <= set(got)
+
+
+async def test_the_order_within_a_stream_is_that_of_the_line(store: Store, hands: Hands) -> None:
+    await declare(store, running=10)
+    later = await enqueued(store, limited(need("a"), priority=0))
+    sooner = await enqueued(store, limited(need("a"), priority=5), limited(need("a"), priority=5))
+    assert [each.job_id for each in await hands.claim(2)] == sooner
+    assert [each.job_id for each in await hands.claim(2)] == later
+
+
+async def test_a_retry_waits_without_its_permit_and_takes_it_anew(
+    store: Store, hands: Hands
+) -> None:
+    await declare(store, running=1)
+    ids = await enqueued(store, *[limited(need("a"))] * 2)
+    one = await hands.claim_one()
+    await hands.hand_in(ended(one, OutcomeKind.SNOOZED, delay=0.0))
+    assert await held(store) == 0
+    assert [each.job_id for each in await hands.claim()] == ids[1:]
+    await store.inspector.job(ids[0])
+    row = await store.inspector.job(ids[0])
+    assert row is not None
+    assert row.state is State.QUEUED
+
+
+async def test_paused_queues_and_tenants_hold_no_permit(store: Store, hands: Hands) -> None:
+    await declare(store, running=1)
+    await enqueued(store, limited(need("a"), queue="slow"), limited(need("a"), tenant="acme"))
+    free = await enqueued(store, limited(need("a"), tenant="zeta"))
+    got = await hands.claim(5, not_queues=["slow"], not_tenants=["acme"])
+    assert [each.job_id for each in got] == free
+    await hands.hand_in(ended(got[0]))
+    assert len(await hands.claim(5)) == 1
+
+
+async def test_other_tasks_and_queues_are_left_to_those_that_serve_them(
+    store: Store, hands: Hands
+) -> None:
+    await declare(store, running=5)
+    (other,) = await enqueued(store, limited(need("a"), task="app.other"))
+    (here,) = await enqueued(store, limited(need("a"), queue="here"))
+    assert [each.job_id for each in await hands.claim(5, queues=["there"])] == []
+    assert [each.job_id for each in await hands.claim(5, queues=["here"])] == [here]
+    assert [each.job_id for each in await hands.claim(5, tasks=["app.other"])] == [other]
+
+
+async def test_where_a_job_waits_is_told_with_its_holders(store: Store, hands: Hands) -> None:
+    await declare(store, running=1)
+    holder, waiting, behind = await enqueued(store, *[limited(need("a"))] * 3)
+    await hands.claim()
+    await hands.claim()
+    place = await store.inspector.stream_place(behind)
+    assert place is not None
+    assert place.ahead == 1
+    assert place.blocked_by is not None
+    assert (place.blocked_by.name, place.blocked_by.used) == ("a", 1)
+    assert place.limit is not None
+    assert place.limit.running == 1
+    assert [(job_id, worker) for job_id, worker, _ in place.holders] == [(holder, "w1")]
+    assert await store.inspector.stream_place(holder) is None
+    assert waiting != behind
