@@ -32,6 +32,8 @@ LIMITS_MAX = 8  # of one job
 KEY_MAX = 1_000  # characters of a limit key
 RUNNING_MAX = 1_000_000
 COST_MAX = 1_000_000.0
+_ROUNDING = 1e-9  # seconds: sums of steps do not come out exactly
+_SPACING_MIN, _SPACING_MAX = 1e-6, 1e8  # seconds
 _SECONDS = {"s": 1.0, "sec": 1.0, "min": 60.0, "m": 60.0, "h": 3600.0, "hour": 3600.0, "d": 86400.0}
 _RATE = re.compile(r"(\d+(?:\.\d+)?)\s*/\s*(\d+(?:\.\d+)?)?\s*([a-z]+)")
 
@@ -125,10 +127,10 @@ def room_of(
         return Room(free)
     window = burst * spacing
     early = ahead + cost * spacing - window
-    if early > 1e-9:
+    if early > _ROUNDING:
         return Room(0, early if cost <= burst else None)
     return Room(
-        min(free, 1 + math.floor((window - ahead - cost * spacing) / (cost * spacing) + 1e-9))
+        min(free, 1 + math.floor((window - ahead - cost * spacing) / (cost * spacing) + _ROUNDING))
     )
 
 
@@ -207,6 +209,7 @@ def parse_rate(rate: str) -> float:
     unit = _SECONDS.get(found[3].removesuffix("s") or "s") if found else None
     count = float(found[1]) if found else 0.0
     span = float(found[2] or 1) * (unit or 0.0) if found else 0.0
-    if not found or unit is None or count <= 0 or span <= 0 or not 1e-6 <= span / count <= 1e8:
+    spacing = span / count if count > 0 else 0.0
+    if not _SPACING_MIN <= spacing <= _SPACING_MAX:
         raise ConfigError(f"rate must be such as '600/min', '5/s' or '100/15min', not {rate!r}")
-    return span / count
+    return spacing
