@@ -19,6 +19,7 @@ OutlastError
 ├── KeyInUse               an unfinished job of another task has the key
 ├── JobNotFound
 ├── ScheduleNotFound
+├── LimitNotFound
 ├── JobFailed              result(): the job is dead; .report has the evidence
 ├── JobCancelled           result(): the job was cancelled
 └── LostLease              this attempt is no longer the current one
@@ -141,6 +142,10 @@ class ScheduleNotFound(OutlastError):
     """No schedule has that name."""
 
 
+class LimitNotFound(OutlastError):
+    """No limit has that name."""
+
+
 class JobFailed(OutlastError):
     """The job is dead. ``report`` is the crash report of its last attempt, where known."""
 
@@ -184,6 +189,21 @@ class Snooze(Verdict):
     def __init__(self, seconds: float | timedelta) -> None:
         self.seconds = _seconds(seconds)
         super().__init__(f"snooze for {self.seconds:g} s")
+
+
+class Throttled(Snooze):
+    """The other side refuses more for now, as with a 429: nothing under this limit starts for
+    ``after`` seconds (or a timedelta), on any worker, and the job runs again then, uncharged.
+
+    ``limit`` is what ``app.limit`` returned, one of those of the task, or its name; of a limit per
+    tenant or key only the job's own is held."""
+
+    limit: str
+
+    def __init__(self, limit: object, *, after: float | timedelta) -> None:
+        super().__init__(after)
+        self.limit = str(getattr(limit, "name", limit))
+        self.args = (f"throttled by {self.limit} for {self.seconds:g} s",)
 
 
 class Retry(Verdict):

@@ -40,6 +40,7 @@ COMMANDS = (
     "workers",
     "schedules",
     "pauses",
+    "limits",
     "actions",
     "migrate",
     "stats",

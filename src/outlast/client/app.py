@@ -16,6 +16,7 @@ from outlast.base.sync import blocking
 from outlast.client.attempt import Attempt
 from outlast.client.hooks import Context, is_taking, make_context
 from outlast.client.job import Job, cancel, check_id, not_found, requeue
+from outlast.client.limits import Limit, LimitOptions, Limits
 from outlast.client.pauses import (
     Paused,
     choose_target,
@@ -84,6 +85,7 @@ class App:
         tasks: the registered tasks by name.
         max_payload: bytes of JSON that the arguments of a job, a result or a checkpoint may have.
         schedules: the schedules of the code and of the store: put, pause, trigger, list and so on.
+        limits: the limits of the code and of the store: set, hold, reset, list.
         lifespan_fn: called with the app, once per runner: makes a context manager; or None.
         around_fns: called with each attempt, outermost first: make context managers.
     """
@@ -91,6 +93,7 @@ class App:
     tasks: dict[str, Task[..., Any]]
     max_payload: int
     schedules: Schedules
+    limits: Limits
     lifespan_fn: Callable[[App], Context] | None
     around_fns: list[Callable[[Attempt], Context]]
     _provider: type[StoreProvider] = StoreProvider  # opens a store for each event loop
@@ -128,6 +131,7 @@ class App:
         )
         self.tasks = {}
         self.schedules = Schedules(self.stores, self._returns)
+        self.limits = Limits(self.stores)
         self.lifespan_fn = None
         self.around_fns = []
         self._end_fns: list[Callable[[Attempt, Outcome], object]] = []  # of outlast.contrib
@@ -217,6 +221,21 @@ class App:
             ConfigError: an option cannot work, or another schedule has that name.
         """
         self.schedules._declare(name, call, options)  # noqa: SLF001
+
+    def limit(self, name: str, **options: Unpack[LimitOptions]) -> Limit:
+        """Declare a limit, for ``@app.task(limits=[…])``: ``app.limit("openai", running=20)``.
+
+        It counts over all workers of the store. Workers announce it together with their tasks; the
+        newest declaration is in use, unless somebody has set another at run time (``app.limits``).
+
+        Args:
+            name: its name, unique in the store.
+            **options: the fields of ``LimitOptions``: ``running``, ``rate``, ``burst``, ``per``.
+
+        Raises:
+            ConfigError: an option cannot work, or another limit has that name.
+        """
+        return self.limits._declare(name, options)  # noqa: SLF001
 
     def lifespan(self, fn: F) -> F:
         """Run ``fn`` once per runner, around all its attempts: engines, models, clients.

@@ -5,6 +5,7 @@ from outlast.client.app import App, TaskDecorator
 from outlast.client.attempt import Attempt, StopReason
 from outlast.client.attempt_context import current
 from outlast.client.job import Job
+from outlast.client.limits import Limit, LimitOptions, Limits
 from outlast.client.log_fields import add_job_fields
 from outlast.client.pauses import Paused
 from outlast.client.schedules import ScheduleOptions, Schedules
@@ -22,6 +23,7 @@ from outlast.errors import (
     JobFailed,
     JobNotFound,
     KeyInUse,
+    LimitNotFound,
     LostLease,
     NotEncrypted,
     NotInAttempt,
@@ -36,6 +38,7 @@ from outlast.errors import (
     StoreError,
     StoreUnavailable,
     SyncInLoop,
+    Throttled,
     UnknownTask,
     UsageError,
     Verdict,
@@ -44,7 +47,9 @@ from outlast.insight.row import JobRow
 from outlast.insight.schedules import Schedule
 from outlast.model.crash import Crash, CrashKind, MemoryEvidence, Progress
 from outlast.model.job import Policy, State
+from outlast.model.limits import LimitSpec
 from outlast.payload.payloads import Compression, Encryption, PayloadCodec
+from outlast.store.limits import LimitRow, PermitRow
 from outlast.store.values import Cancelled, Requeued
 
 __all__ = [
@@ -71,6 +76,12 @@ __all__ = [
     "JobNotFound",
     "JobRow",
     "KeyInUse",
+    "Limit",
+    "LimitNotFound",
+    "LimitOptions",
+    "LimitRow",
+    "LimitSpec",
+    "Limits",
     "LostLease",
     "MemoryEvidence",
     "NotEncrypted",
@@ -79,6 +90,7 @@ __all__ = [
     "OutlastError",
     "Paused",
     "PayloadCodec",
+    "PermitRow",
     "PlainTask",
     "Policy",
     "Progress",
@@ -100,6 +112,7 @@ __all__ = [
     "Task",
     "TaskDecorator",
     "TaskOptions",
+    "Throttled",
     "UnknownTask",
     "UsageError",
     "Verdict",

@@ -20,6 +20,14 @@ from outlast.base.config import check_job_key, check_key, check_name, check_seco
 from outlast.base.sync import blocking
 from outlast.client.error_rules import ErrorRules, Seconds, make_error_rules
 from outlast.client.job import Job
+from outlast.client.limits import (
+    Limit,
+    check_fair,
+    check_limits,
+    find_needs,
+    make_costs,
+    make_limit_keys,
+)
 from outlast.client.stores import StoreProvider
 from outlast.client.task_options import (
     Placement,
@@ -37,6 +45,7 @@ from outlast.client.task_options import (
 )
 from outlast.errors import ConfigError, KeyInUse, text_of
 from outlast.model.job import Policy
+from outlast.model.limits import needs_text, stream_id
 from outlast.payload.option_words import describe_attribute, describe_using_options
 from outlast.payload.signature import Signature
 from outlast.store.keys import NOTHING
@@ -99,7 +108,7 @@ class BoundTask(Generic[P, R]):
 
     def _job(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> NewJob:
         task, placement = self._task, self._placement
-        return NewJob(
+        job = NewJob(
             task=task.name,
             queue=placement.queue,
             args=task.signature.encode(task.signature.bind(args, kwargs)),
@@ -113,6 +122,10 @@ class BoundTask(Generic[P, R]):
             policy=self._policy,
             aliases=task.aliases,
         )
+        is_plain = task.fair is None and not task.limits
+        if is_plain and placement.cost is None and placement.limit_keys is None:
+            return job
+        return _in_stream(job, task, placement)
 
     async def enqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
         """Store a job that calls the task with these arguments; once this returns, it will run.
@@ -146,6 +159,8 @@ class BoundTask(Generic[P, R]):
         keep: Seconds | None = None,
         meta: Mapping[str, Any] | None = None,
         labels: Collection[str] | None = None,
+        cost: Mapping[str, float] | None = None,
+        limit_keys: Mapping[str, str] | None = None,
         connection: Any = None,
     ) -> BoundTask[P, R]:
         """Return the same task with these options for its next jobs; None leaves one as it is.
@@ -168,6 +183,9 @@ class BoundTask(Generic[P, R]):
                 sees them as ``attempt.meta``. A later one replaces an earlier one.
             labels: at most 8 names by which people find the job: ``outlast jobs --label NAME``; the
                 task sees them as ``attempt.labels``. As ``meta``, they replace earlier ones.
+            cost: what its start takes of the rates of its task's limits, such as
+                ``{"openai": 3}``; 1 of each that is not named.
+            limit_keys: its keys for limits ``per="limit_key"``: ``{"host": "example.org"}``.
             connection: one of asyncpg, psycopg 3, SQLAlchemy 2, Django, ``sqlite3`` or
                 aiosqlite, on the application's own store: the job is part of its transaction.
 
@@ -185,6 +203,8 @@ class BoundTask(Generic[P, R]):
             "keep": None if keep is None else check_seconds("keep", keep),
             "meta": None if meta is None else make_meta(meta),
             "labels": None if labels is None else make_labels(labels),
+            "cost": None if cost is None else make_costs(cost),
+            "limit_keys": None if limit_keys is None else make_limit_keys(limit_keys),
             "connection": connection,
         }
         changes = {name: value for name, value in changes.items() if value is not None}
@@ -212,6 +232,8 @@ class Task(BoundTask[P, R]):
         is_async: whether it is an ``async def``.
         own_runner: whether an attempt has its runner process to itself.
         requires: the tags that a worker must have to run it.
+        limits: the limits that its jobs are under.
+        fair: ``"tenant"`` if tenants take turns, else None.
         returns: the return annotation, or Any.
         policy: the limits that are copied to each job.
     """
@@ -222,6 +244,8 @@ class Task(BoundTask[P, R]):
     is_async: bool
     own_runner: bool
     requires: frozenset[str]
+    limits: tuple[Limit, ...]
+    fair: str | None
     returns: Any
     policy: Policy
 
@@ -239,6 +263,8 @@ class Task(BoundTask[P, R]):
         self.requires = frozenset(
             check_names("requires", "a tag", options.get("requires", ()), "tags")
         )
+        self.limits = check_limits(options.get("limits", ()))
+        self.fair = check_fair(options.get("fair"))
         self.signature = Signature(fn, self.name, max_payload, stores.payloads)
         self.returns = self.signature.returns
         self.policy = make_policy(options)
@@ -254,6 +280,17 @@ class Task(BoundTask[P, R]):
 
     def __repr__(self) -> str:
         return f"<Task {self.name}>"
+
+
+def _in_stream(job: NewJob, task: Task[..., Any], placement: Placement) -> NewJob:
+    """Return a job with its stream and the permits that it needs. Tenants that take turns each have
+    a stream; jobs without a tenant share one."""
+    needs = find_needs(task.name, task.limits, placement)
+    if not needs and task.fair is None:
+        return job
+    fair = None if task.fair is None else job.tenant or ""
+    stream = stream_id(job.task, job.queue, job.priority, needs, fair)
+    return msgspec.structs.replace(job, stream=stream, needs=needs_text(needs), fair=fair)
 
 
 class AsyncTask(Task[P, R]):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Any, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 import msgspec
 
@@ -18,6 +18,9 @@ from outlast.errors import BadArguments, ConfigError, text_of
 from outlast.model.job import OF_ONE_JOB, PRIORITY_MAX, PRIORITY_MIN, Policy
 from outlast.payload.codec import to_json
 from outlast.payload.option_words import describe_task_options
+
+if TYPE_CHECKING:
+    from outlast.client.limits import Limit
 
 META_MAX = 4_096  # bytes of JSON
 LABELS_MAX = 8  # of a job
@@ -39,6 +42,8 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True):
     keep: float | None = None
     meta: str | None = None
     labels: tuple[str, ...] | None = None
+    cost: dict[str, float] | None = None
+    limit_keys: dict[str, str] | None = None
     connection: Any = None
 
     def adjust(self, policy: Policy) -> Policy:
@@ -93,6 +98,10 @@ class TaskOptions(TypedDict, total=False):
         own_runner: whether an attempt has its runner process to itself; default, or None: yes
             for a plain function, no for an ``async def``.
         requires: tags such as ``["gpu"]``: only workers that have all of them run its jobs.
+        limits: what ``app.limit(…)`` has returned: its jobs start only as these allow, counted over
+            all workers.
+        fair: ``"tenant"``: tenants take turns, however many jobs one of them has waiting; default:
+            first come, first served.
     """
 
     name: str | None
@@ -116,6 +125,8 @@ class TaskOptions(TypedDict, total=False):
     aliases: Sequence[str]
     own_runner: bool | None
     requires: Collection[str]
+    limits: Sequence[Limit]
+    fair: Literal["tenant"] | None
 
 
 def check_known(options: Mapping[str, object]) -> None:

@@ -7,14 +7,16 @@ from collections.abc import Sequence
 import msgspec
 
 from outlast.model.pause import Pause
+from outlast.store.limits import StreamPlace
 from outlast.store.rows import AttemptRow, Held, StoredJob, WorkerRow
 from outlast.store.statistics import Place
 
 
 class WhyFacts(msgspec.Struct, frozen=True, kw_only=True):
     """The facts about one job. ``attempts`` are its closed attempts by token; ``now`` is in seconds
-    since 1970. ``held``: running jobs, as many as were read. ``may_tell_others``: whether the
-    answer may count and name other jobs; they may belong to other tenants."""
+    since 1970. ``held``: running jobs, as many as were read. ``stream``: where it waits for limits
+    or its turn, if it does. ``may_tell_others``: whether the answer may count and name other jobs;
+    they may belong to other tenants."""
 
     row: StoredJob
     attempts: Sequence[AttemptRow]
@@ -23,6 +25,7 @@ class WhyFacts(msgspec.Struct, frozen=True, kw_only=True):
     now: float
     held: Sequence[Held] = ()
     pauses: Sequence[Pause] = ()
+    stream: StreamPlace | None = None
     may_tell_others: bool = True
 
 

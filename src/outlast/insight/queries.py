@@ -155,6 +155,7 @@ async def read_why_facts(store: Store, job_id: int, now: float) -> WhyFacts | No
         place=await inspector.place(job_id) or Place(),
         now=now,
         held=await inspector.held() if row.state is State.QUEUED else [],
+        stream=await inspector.stream_place(job_id) if row.state is State.QUEUED else None,
         pauses=await inspector.pauses(),
     )
 

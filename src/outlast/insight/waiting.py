@@ -9,6 +9,7 @@ from outlast.base.text import count_of, line, since, span, stamp
 from outlast.insight.availability import drains, knows, list_alive, serves
 from outlast.insight.explanation import Explanation, WhyFacts
 from outlast.insight.hindrances import Standing, describe_hindrance
+from outlast.insight.limits import explain
 from outlast.insight.pauses import command_to_resume, describe, pause_of
 from outlast.insight.sentences import (
     HOLD_NO_SLOTS,
@@ -65,6 +66,15 @@ def _due(about: WhyFacts) -> Explanation:
         moves = [f"A worker that {alone}."]
         others = max(0, about.place.suspects - 1)
         return Explanation(position="suspect", sentences=past, moves=moves, others=others)
+    if about.stream is not None:
+        position, sentences, moves = explain(about.stream, about.now, tells=about.may_tell_others)
+        if position:
+            lasts = f"It has been due {since(row.run_at, about.now)}."
+            others = about.stream.ahead
+            return Explanation(
+                position=position, sentences=[*past, lasts, *sentences], moves=moves, others=others
+            )
+        past += sentences
     able = _able(about)
     before = about.place.before if about.may_tell_others else 0
     sentences = _describe_line(about, able)

@@ -55,6 +55,8 @@ POSITIONS = {
     "draining": "it is due, but all workers that could take it are stopping",
     "failing": "it is due, but the workers that could take it fail to take jobs",
     "slots_held": "it is due, but the jobs that run there hold their slots and wait for others",
+    "limited": "it is due, but a limit that it is under is full",
+    "throttled": "it is due, but the rate of a limit, or a hold on it, lets nothing start now",
     "in_line": "it is due, and a worker takes it as soon as it has a free slot",
 }
 

@@ -51,6 +51,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=
         suspicion: the suspicion on a bystander; None where the evidence names another attempt.
         proven: the death of the worker is proven, not concluded from its silence.
         began: whether code of the task may have run; if not, the job's expiry still applies.
+        throttles: a limit under which nothing is to start for ``delay`` seconds.
     """
 
     kind: OutcomeKind
@@ -62,6 +63,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=
     suspicion: Suspicion | None = None
     proven: bool = False
     began: bool = True
+    throttles: str | None = None
 
 
 class Transition(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -76,7 +78,8 @@ class Transition(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     above 0: the delay doubles with each attempt in a row that has ended with this outcome, up to
     this many seconds; only the store can count them. ``began``: a job that has begun no longer
     expires when it goes back, since an expiry is for its first start; for a job that has not begun,
-    the delay ends before the expiry.
+    the delay ends before the expiry. ``throttles``: the limit whose permit, held by this attempt,
+    lets nothing start for ``delay`` seconds.
     """
 
     job_id: int
@@ -98,6 +101,7 @@ class Transition(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     doubles_to: float = 0.0
     fingerprint: str | None = None
     began: bool = True
+    throttles: str | None = None
 
 
 def decide(facts: JobFacts, outcome: Outcome, random: Callable[[], float]) -> Transition:
@@ -149,7 +153,7 @@ def _plain(facts: JobFacts, outcome: Outcome, state: State, delay: float = 0.0) 
 
 def _snooze(facts: JobFacts, outcome: Outcome, _: Callable[[], float]) -> Transition:
     moved = _plain(facts, outcome, State.QUEUED, _within(outcome.delay or 0.0))
-    return msgspec.structs.replace(moved, **_NO_SUSPECT)
+    return msgspec.structs.replace(moved, **_NO_SUSPECT, throttles=outcome.throttles)
 
 
 def _release(facts: JobFacts, outcome: Outcome, _: Callable[[], float]) -> Transition:

@@ -277,14 +277,20 @@ class Runner:
 
 
 def announcement(app: App) -> Hello:
-    """Return the frame that announces the tasks and schedules of this application."""
+    """Return the frame that announces the tasks, schedules and limits of this application."""
     infos = [
         TaskInfo(name, task.own_runner, sorted(task.requires))
         for task in app.tasks.values()
         for name in (task.name, *task.aliases)
     ]
     schedules = list(app.schedules.declared.values())
-    return Hello(infos, os.environ.get("OUTLAST_RELEASE"), platform.python_version(), schedules)
+    return Hello(
+        infos,
+        os.environ.get("OUTLAST_RELEASE"),
+        platform.python_version(),
+        schedules,
+        app.limits._news(),  # noqa: SLF001
+    )
 
 
 def main(descriptor: int) -> int:

@@ -22,6 +22,7 @@ from outlast.errors import (
     Retry,
     Snooze,
     Stopped,
+    Throttled,
     Verdict,
     describe,
     text_of,
@@ -143,7 +144,10 @@ def _decisive(error: BaseException) -> BaseException:
 def _verdict(error: Verdict, hide: Hide) -> Outcome:
     if isinstance(error, Snooze):
         return Outcome(
-            kind=OutcomeKind.SNOOZED, delay=float(error.seconds), message=_read_message(error, hide)
+            kind=OutcomeKind.SNOOZED,
+            delay=float(error.seconds),
+            message=_read_message(error, hide),
+            throttles=error.limit if isinstance(error, Throttled) else None,
         )
     if isinstance(error, Cancel):
         return Outcome(kind=OutcomeKind.CANCELLED, message=_read_message(error, hide))

@@ -16,6 +16,7 @@ from outlast.errors import OutlastError, text_of
 from outlast.model.crash import Progress
 from outlast.model.lifecycle import Outcome
 from outlast.runner.settings import RunnerSettings
+from outlast.store.limits import NewLimit
 from outlast.store.schedules import NewSchedule
 from outlast.store.values import Claimed
 
@@ -94,12 +95,13 @@ class Quit(_Frame, frozen=True):
 
 class Hello(_Frame, frozen=True):
     """Runner: the application is imported, its lifespan entered; these are its tasks, and the
-    schedules that its code declares."""
+    schedules and limits that its code declares."""
 
     tasks: list[TaskInfo]
     release: str | None
     python: str
     schedules: list[NewSchedule] = []
+    limits: list[NewLimit] = []
 
 
 class ApplicationFailed(_Frame, frozen=True):

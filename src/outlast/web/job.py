@@ -59,6 +59,7 @@ async def read_page(store: Store, job_id: int, now: float) -> JobPage | None:
         place=await store.inspector.place(job_id) or Place(),
         now=now,
         held=await store.inspector.held() if is_queued else [],
+        stream=await store.inspector.stream_place(job_id) if is_queued else None,
         pauses=details.paused,
     )
     actions = await store.inspector.actions(ACTIONS_SHOWN, job_id=job_id)

@@ -14,6 +14,7 @@ from typing import Protocol
 from outlast.model.lease import DeathCause
 from outlast.model.lifecycle import Transition
 from outlast.runner.protocol import Reported
+from outlast.store.limits import NewLimit
 from outlast.store.peeks import Peek
 from outlast.store.schedules import NewSchedule
 from outlast.store.values import Claimed, ClaimRequest, Save, Snapshot, WorkerRef, WorkerSeen
@@ -49,6 +50,10 @@ class AttemptStarter(Protocol):
 
     def schedules(self) -> list[NewSchedule]:
         """Return the schedules that the code declares."""
+        ...
+
+    def limits(self) -> list[NewLimit]:
+        """Return the limits that the code declares."""
         ...
 
     def make_requests(self, unanswered: int) -> list[ClaimRequest]:

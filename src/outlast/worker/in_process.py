@@ -31,6 +31,7 @@ from outlast.runner.execute import Executor, enter_lifespan
 from outlast.runner.main import announcement
 from outlast.runner.protocol import End, Reported
 from outlast.runner.stacks import own_first
+from outlast.store.limits import NewLimit
 from outlast.store.protocol import CLAIMS_MAX
 from outlast.store.schedules import NewSchedule
 from outlast.store.values import Answer, Claimed, ClaimRequest, Save
@@ -187,6 +188,7 @@ class LocalStarter:
         hello = announcement(app)
         serves, self._lacks = split_by_tags(hello.tasks, settings.tags)
         self._schedules = hello.schedules
+        self._limits = hello.limits
         self._tasks = sorted(serves)
         self.link = LocalLink(ledger, checkpoints, self.note_freed, store_id)
         self.executor = Executor(
@@ -213,6 +215,10 @@ class LocalStarter:
     def schedules(self) -> list[NewSchedule]:
         """Return the schedules that the application declares."""
         return self._schedules
+
+    def limits(self) -> list[NewLimit]:
+        """Return the limits that the application declares."""
+        return self._limits
 
     def make_requests(self, unanswered: int) -> list[ClaimRequest]:
         """Return requests for the free slots. A slot given to an attempt that begins with the

@@ -105,9 +105,7 @@ class Worker:
             self, store, lambda: self.me, new.boot_id, clock, eased, counters
         )
         self._minutes = MinuteWriter(store, counters, lambda: self.me, clock)
-        self._scheduler = Scheduler(
-            self, store, self.pool.starter.schedules, self.nudges.scheduler, clock
-        )
+        self._scheduler = Scheduler(self, store, self.pool.starter, self.nudges.scheduler, clock)
         self._condition = Condition(clock, self.registration.terms.lease / 2, evidence.hide)
         more = map(self._serve, make_duties(self.pool))
         self.services = {each.name: each for each in (*self._make_services(), *more)}

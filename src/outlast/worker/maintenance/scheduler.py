@@ -1,4 +1,4 @@
-"""Fires due schedules, and declares the schedules of this worker's code.
+"""Fires due schedules, and declares the schedules and limits of this worker's code.
 
 Every worker fires all schedules that were put at run time, and the code's schedules that it
 declares itself: so a fired schedule of the code is declared by a live worker. It does not matter
@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from typing import Protocol
 
 import msgspec
 
@@ -18,6 +19,7 @@ from outlast.base.clock import Clock
 from outlast.errors import BadData, ConfigError, describe
 from outlast.events import emit
 from outlast.store.batches import split
+from outlast.store.limits import NewLimit
 from outlast.store.peeks import Peek
 from outlast.store.protocol import Store
 from outlast.store.schedules import (
@@ -45,9 +47,21 @@ TELL_AGAIN_SECONDS = 60.0  # between two reports of a schedule that cannot be fi
 _BAD = (ConfigError, msgspec.MsgspecError, ValueError, ArithmeticError, RecursionError)
 
 
+class Code(Protocol):
+    """What the code of the worker's application declares."""
+
+    def schedules(self) -> list[NewSchedule]:
+        """Return its schedules."""
+        ...
+
+    def limits(self) -> list[NewLimit]:
+        """Return its limits."""
+        ...
+
+
 class Scheduler:
-    """The duty that fires schedules. ``declared`` returns those of the code; ``nudge`` lets the
-    duty run before its time."""
+    """The duty that fires schedules, and declares those of the code, with its limits. ``nudge``
+    lets the duty run before its time."""
 
     name = "scheduler"
 
@@ -55,19 +69,20 @@ class Scheduler:
         self,
         owner: Owner,
         store: Store,
-        declared: Callable[[], list[NewSchedule]],
+        code: Code,
         nudge: Nudge,
         clock: Clock,
     ) -> None:
         self._owner = owner
         self._store = store
-        self._find_declared = declared
+        self._code = code
         self._nudge = nudge
         self._clock = clock
         self._due_at = math.inf  # on the boot clock
         self._declare_at = 0.0
         self._declared: list[NewSchedule] = []  # the last ones
         self._versions: dict[str, str] = {}  # of these, by name
+        self._limits: list[NewLimit] = []  # the last ones that were declared
         self._answers: dict[str, Put] = {}
         self._told = _Told(clock)
 
@@ -84,6 +99,7 @@ class Scheduler:
         if self._clock.boot() >= self._due_at:
             self._due_at = math.inf  # unless this run finds a later one, the next scan sets it
             await self._fire_due()
+        await self._declare_limits()
         await self._declare()
         return self._pause()
 
@@ -97,8 +113,16 @@ class Scheduler:
 
     # -- declared schedules --------------------------------------------------------------------
 
+    async def _declare_limits(self) -> None:
+        """Declare limits once, and again when the code has changed: the newest declaration is in
+        use."""
+        limits = self._code.limits()
+        if limits != self._limits:
+            await self._store.declare_limits(limits)
+            self._limits = limits
+
     async def _declare(self) -> None:
-        declared = self._find_declared()
+        declared = self._code.schedules()
         same = declared == self._declared
         if same and (not declared or self._clock.boot() < self._declare_at):
             return

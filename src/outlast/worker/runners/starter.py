@@ -13,6 +13,7 @@ from outlast.model.crash import CrashKind
 from outlast.model.job import ALONE_IN_RUNNER, ALONE_IN_WORKER
 from outlast.model.lifecycle import Outcome, OutcomeKind
 from outlast.runner.protocol import FrameError, Run, in_batches
+from outlast.store.limits import NewLimit
 from outlast.store.schedules import NewSchedule
 from outlast.store.values import Claimed, ClaimRequest
 from outlast.worker.base import PoolOwner
@@ -95,6 +96,11 @@ class RunnerStarter:
         """Return the schedules that the newest active runner declares."""
         active = self._active()
         return active[-1].schedules if active else []
+
+    def limits(self) -> list[NewLimit]:
+        """Return the limits that the newest active runner declares."""
+        active = self._active()
+        return active[-1].limits if active else []
 
     def _active(self) -> list[RunnerProcess]:
         return self._assignment.active(self._runners)

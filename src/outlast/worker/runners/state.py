@@ -6,6 +6,7 @@ from collections.abc import Collection
 from itertools import islice
 
 from outlast.runner.protocol import Hello
+from outlast.store.limits import NewLimit
 from outlast.store.schedules import NewSchedule
 from outlast.worker.runners.tags import split_by_tags
 
@@ -25,6 +26,7 @@ class RunnerState:
         self.tasks: dict[str, bool] = {}  # name -> whether it has a runner to itself
         self.lacks: dict[str, list[str]] = {}
         self.schedules: list[NewSchedule] = []
+        self.limits: list[NewLimit] = []
         self.release: str | None = None
         self.python: str | None = None
         self.tokens: set[int] = set()
@@ -45,6 +47,7 @@ class RunnerState:
         self.ready = True
         self.tasks, self.lacks = split_by_tags(hello.tasks, tags)
         self.schedules = hello.schedules
+        self.limits = hello.limits
         self.release, self.python = hello.release, hello.python
 
     @property

@@ -138,6 +138,8 @@ class RunnerSupervisor:
             raise FrameError("a frame with a NUL in the name of a task")
         if any("\x00" in each.name + each.spec for each in frame.schedules):
             raise FrameError("a frame with a NUL in the name of a schedule")
+        if any("\x00" in each.name for each in frame.limits):
+            raise FrameError("a frame with a NUL in the name of a limit")
         if not self.ever_ready and (complaint := self._recycling.complain_at_rest(runner)):
             self._owner.fail(ApplicationError(complaint))
             return

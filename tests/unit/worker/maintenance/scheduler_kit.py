@@ -42,7 +42,7 @@ class Team:
         """A worker whose code declares these schedules."""
         code = Code(list(declared))
         store = Counting(self.store, self.asked)
-        worker = Scheduler(FakeOwner(), store, code.schedules, Nudge(), self.clock)
+        worker = Scheduler(FakeOwner(), store, code, Nudge(), self.clock)
         self.workers.append(worker)
         return worker
 

@@ -1,0 +1,189 @@
+"""``outlast limits``: show, set, hold and reset what may run at once and start in a time."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from outlast.base.clock import SYSTEM
+from outlast.base.text import line, span
+from outlast.cli.connect import on_store
+from outlast.cli.errors import NotSoError
+from outlast.cli.grid import Grid
+from outlast.cli.options import Json, Url, command
+from outlast.cli.who import me
+from outlast.client.limits import limit_not_found, make_set_limit
+from outlast.insight.acting import note_of
+from outlast.insight.limits import limit_document, limits_document, spec_text
+from outlast.store.limits import Hold, LimitRow, PermitRow, SetLimit
+from outlast.store.protocol import Store
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The limit, as the code calls it.")]
+Key = Annotated[
+    str | None,
+    typer.Option("--key", metavar="KEY", help="Of this tenant or limit key alone."),
+]
+
+
+def add_to(group: typer.Typer) -> None:
+    """Add the commands."""
+    limits = typer.Typer(no_args_is_help=False, invoke_without_command=True)
+    limits.callback()(show_all)
+    command(limits, "show")(show)
+    command(limits, "set")(set_)
+    command(limits, "hold")(hold)
+    command(limits, "reset")(reset)
+    group.add_typer(limits, name="limits", help="Show and change limits over the whole fleet.")
+
+
+def show_all(context: typer.Context, url: Url = None, json: Json = False) -> None:
+    """List all limits: what they allow, how much is in use, and what waits for them."""
+    if context.invoked_subcommand is not None:
+        return
+    found = on_store(url, lambda store: store.inspector.limits())
+    from outlast.cli.show import console, print_json
+
+    if json:
+        print_json(limits_document(found))
+        return
+    if not found:
+        print("there are no limits: app.limit(…) in the code declares one")
+        return
+    grid = Grid(
+        {
+            "limit": "whole",
+            "allows": "flexible",
+            "running": "number",
+            "keys": "number",
+            "waiting": "number",
+            "state": "flexible",
+        }
+    )
+    for row in found:
+        grid.add(
+            line(row.name),
+            spec_text(row),
+            str(row.used),
+            str(row.permits),
+            str(row.blocked),
+            _state(row),
+        )
+    out = console()
+    out.print(grid.table(out.width))
+
+
+def show(name: Name, url: Url = None, json: Json = False) -> None:
+    """Show one limit and its busiest keys.
+
+    Examples:
+        outlast limits show openai
+    """
+    row, permits = on_store(url, lambda store: _read(store, name))
+    from outlast.cli.show import console, print_json
+
+    if json:
+        print_json(limit_document(row, permits))
+        return
+    out = console()
+    out.print(f"{line(row.name)}: {spec_text(row)}")
+    if state := _state(row):
+        out.print(state)
+    grid = Grid({"key": "flexible", "running": "number", "of": "number", "waiting": "number"})
+    for permit in permits:
+        cap = "" if permit.running is None else str(permit.running)
+        key = line(permit.key) or "all"
+        grid.add(key, str(permit.used - permit.noted), cap, str(permit.blocked))
+    out.print(grid.table(out.width))
+
+
+def set_(
+    name: Name,
+    running: Annotated[
+        int | None,
+        typer.Option("--running", metavar="N", help="So many at once; 0: none starts."),
+    ] = None,
+    rate: Annotated[
+        str | None, typer.Option("--rate", metavar="N/TIME", help="Starts, as in 600/min or 5/s.")
+    ] = None,
+    burst: Annotated[
+        float | None, typer.Option("--burst", metavar="N", help="Starts at once under the rate.")
+    ] = None,
+    key: Key = None,
+    url: Url = None,
+) -> None:
+    """Change a limit on all workers until it is reset. It wins over the code.
+
+    Jobs that it lets start do so within about a second. Running jobs go on when it is lowered
+    below them.
+
+    Examples:
+        outlast limits set openai --running 40
+        outlast limits set openai --rate 900/min --burst 30
+        outlast limits set account --key acme --running 10
+    """
+    new = make_set_limit(name, key=key, running=running, rate=rate, burst=burst)
+    _set(url, new, "set_limit")
+    print(
+        f"{line(name)} is set: `outlast limits reset {line(name)}` goes back to what the code says"
+    )
+
+
+def reset(name: Name, key: Key = None, url: Url = None) -> None:
+    """Go back to what the code says: of one key, or of the limit and all its keys.
+
+    Examples:
+        outlast limits reset openai
+    """
+    _set(url, SetLimit(name=name, key=key, reset=True), "reset_limit")
+    print(f"{line(name)} is as the code says")
+
+
+def hold(
+    name: Name,
+    seconds: Annotated[float, typer.Argument(metavar="SECONDS", min=0, help="0 ends it.")],
+    key: Key = None,
+    url: Url = None,
+) -> None:
+    """Let nothing start under a limit for some seconds; 0 ends that. What runs goes on.
+
+    Examples:
+        outlast limits hold openai 300
+        outlast limits hold host --key example.org 60
+        outlast limits hold openai 0
+    """
+    record = note_of("hold_limit", me(), line(name))
+    held = Hold(name, key or "", seconds)
+    if not on_store(url, lambda store: store.hold_limit(held, record=record), reads=False):
+        raise limit_not_found(name)
+    print(
+        f"nothing under {line(name)} starts for {span(seconds)}"
+        if seconds
+        else f"{line(name)} is let go"
+    )
+
+
+def _set(url: str | None, new: SetLimit, verb: str) -> None:
+    target = new.name if new.key is None else f"{new.name} of {new.key}"
+    record = note_of(verb, me(), line(target))
+    if not on_store(url, lambda store: store.set_limit(new, record=record), reads=False):
+        raise limit_not_found(new.name)
+
+
+async def _read(store: Store, name: str) -> tuple[LimitRow, list[PermitRow]]:
+    for row in await store.inspector.limits():
+        if row.name == name:
+            return row, await store.inspector.permits(name)
+    raise NotSoError(f"there is no limit called {name!r}: `outlast limits` lists them")
+
+
+def _state(row: LimitRow) -> str:
+    told = []
+    if row.held_until is not None and row.held_until > SYSTEM.wall():
+        told.append(f"held for {span(row.held_until - SYSTEM.wall())}")
+    if row.own is not None:
+        said = "nothing" if row.declared is None else spec_text(row.declared)
+        told.append(f"set by hand; the code says {said}")
+    elif row.declared is None:
+        told.append("no code declares it")
+    return "; ".join(told)

@@ -1,0 +1,373 @@
+"""Limits: ``app.limit(…)`` declares one in the code, ``app.limits`` changes all at run time.
+
+A limit counts over the whole fleet. It is an object that tasks name in ``limits=[…]``; workers
+announce it with their tasks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Literal, TypedDict
+
+from outlast.base.config import check_key, check_name, check_seconds, check_whole
+from outlast.base.sync import blocking
+from outlast.client.error_rules import Seconds
+from outlast.client.stores import StoreProvider
+from outlast.errors import BadData, ConfigError, LimitNotFound, UsageError, text_of
+from outlast.model.limits import (
+    COST_MAX,
+    KEY_MAX,
+    LIMITS_MAX,
+    RUNNING_MAX,
+    LimitSpec,
+    Need,
+    Per,
+    parse_rate,
+    permit_id,
+)
+from outlast.store.limits import Hold, LimitRow, NewLimit, PermitRow, SetLimit
+from outlast.store.values import Answer
+
+if TYPE_CHECKING:
+    from outlast.client.task_options import Placement
+
+_WORDS = {
+    "concurrency": "running",
+    "max_concurrency": "running",
+    "concurrency_limit": "running",
+    "limit": "running",
+    "count": "running",
+    "rate_limit": "rate",
+    "key": "per",
+    "by": "per",
+}
+"""What other queues call an option of a limit."""
+
+
+class LimitOptions(TypedDict, total=False):
+    """What a limit allows: a count, a rate, or both.
+
+    Attributes:
+        running: how many attempts may run at once.
+        rate: how many may start in a span of time, such as ``"600/min"``, ``"5/s"`` or
+            ``"100/15min"``.
+        burst: how many of these may start at once; default: what the rate brings in a second, at
+            least 1. In any span of w seconds at most ``burst`` plus w seconds' worth of the rate
+            start.
+        per: ``"tenant"``: each tenant has a count and a rate of its own; ``"limit_key"``: each
+            key that the job brings, ``using(limit_keys={"host": "example.org"})``; default: one for
+            all.
+    """
+
+    running: int | None
+    rate: str | None
+    burst: float | None
+    per: Literal["tenant", "limit_key"] | None
+
+
+class Limit:
+    """A limit that the code declares with ``app.limit(…)``, for ``@app.task(limits=[…])``.
+
+    Attributes:
+        name: its name, unique in the store.
+        spec: what it allows.
+    """
+
+    name: str
+    spec: LimitSpec
+
+    def __init__(self, name: str, spec: LimitSpec, stores: StoreProvider) -> None:
+        self.name = name
+        self.spec = spec
+        self.stores = stores
+
+    def __repr__(self) -> str:
+        return f"<Limit {self.name}>"
+
+    async def spend(self, cost: float) -> None:
+        """Take more of this limit's rate, once the running attempt knows what it has used, such as
+        the tokens of an answer. Later starts wait until the rate has brought that much.
+
+        Raises:
+            NotInAttempt: no attempt runs here.
+            UsageError: its task is not under this limit.
+            ConfigError: ``cost`` is not a number above 0.
+            LostLease: the attempt has lost its job.
+            StoreUnavailable: whether it was taken is not known.
+        """
+        try:
+            await _spend(self, _check_cost("cost", cost))
+        except BadData as error:
+            raise UsageError(text_of(error)) from error
+
+    spend_sync = blocking(spend)
+
+
+async def _spend(limit: Limit, cost: float) -> None:
+    from outlast.client.attempt_context import current
+
+    attempt = current()
+    answer = await limit.stores.ask(
+        lambda store: store.spend(attempt.job_id, attempt.token, limit.name, cost)
+    )
+    if answer is Answer.REFUSED:
+        raise attempt._lost("what it has spent was refused")  # noqa: SLF001
+
+
+def make_limit_spec(options: Mapping[str, object]) -> LimitSpec:
+    """Return what a limit allows, checked. ConfigError names the option that cannot work."""
+    known = LimitOptions.__annotations__
+    if unknown := sorted(options.keys() - known.keys()):
+        told = ", ".join(
+            f"{name} (it is {_WORDS[name]}=… here)" if name in _WORDS else name for name in unknown
+        )
+        raise ConfigError(f"a limit has no option {told}; there are: {', '.join(known)}")
+    running, rate, burst = (options.get(name) for name in ("running", "rate", "burst"))
+    if running is None and rate is None:
+        raise ConfigError("a limit needs running=20 (at once), rate='600/min' (starts), or both")
+    if burst is not None and rate is None:
+        raise ConfigError("burst belongs to a rate: give rate='600/min'")
+    spacing = None if rate is None else parse_rate(str(rate))
+    return LimitSpec(
+        running=None if running is None else check_whole("running", running, 0, RUNNING_MAX),
+        spacing=spacing,
+        burst=_usual_burst(spacing) if burst is None else _check_burst(burst),
+        per=_check_per(options.get("per")),
+    )
+
+
+def _usual_burst(spacing: float | None) -> float:
+    return 1.0 if spacing is None else max(1.0, float(int(1.0 / spacing)))
+
+
+def _check_burst(burst: object) -> float:
+    if isinstance(burst, bool) or not isinstance(burst, (int, float)) or not 1 <= burst <= COST_MAX:
+        raise ConfigError(f"burst must be a number from 1 to {COST_MAX:,.0f}, not {burst!r}")
+    return float(burst)
+
+
+def _check_cost(what: str, cost: object) -> float:
+    if isinstance(cost, bool) or not isinstance(cost, (int, float)) or not 0 < cost <= COST_MAX:
+        raise ConfigError(f"{what} must be a number above 0, at most {COST_MAX:,.0f}, not {cost!r}")
+    return float(cost)
+
+
+def _check_per(per: object) -> Per | None:
+    if per is None:
+        return None
+    try:
+        return Per(str(per))
+    except ValueError:
+        raise ConfigError(f"per must be 'tenant' or 'limit_key', not {per!r}") from None
+
+
+def make_set_limit(
+    name: str,
+    *,
+    key: str | None = None,
+    running: int | None = None,
+    rate: str | None = None,
+    burst: float | None = None,
+) -> SetLimit:
+    """Return what a person sets of a limit, checked. ConfigError names what cannot work."""
+    if running is None and rate is None and burst is None:
+        raise ConfigError("say what to set: running=40, rate='600/min' or burst=50")
+    if key is not None and (rate is not None or burst is not None):
+        raise ConfigError("for one key only running=… can be set")
+    spacing = None if rate is None else parse_rate(rate)
+    usual = None if rate is None else _usual_burst(spacing)
+    return SetLimit(
+        name=check_name("a limit's name", name),
+        key=None if key is None else check_key("key", key),
+        running=None if running is None else check_whole("running", running, 0, RUNNING_MAX),
+        spacing=spacing,
+        burst=usual if burst is None else _check_burst(burst),
+    )
+
+
+# -- what a task and a job say about limits
+
+
+def check_limits(limits: object) -> tuple[Limit, ...]:
+    """Return the limits of a task, or raise ConfigError."""
+    if isinstance(limits, (str, Limit)) or not isinstance(limits, Iterable):
+        raise ConfigError("limits must be a list, such as [openai], of what app.limit(…) returns")
+    found = tuple(limits)
+    for each in found:
+        if not isinstance(each, Limit):
+            raise ConfigError(f"limits must hold what app.limit(…) returns, not {each!r}")
+    if len({each.name for each in found}) < len(found):
+        raise ConfigError("limits names a limit twice")
+    if len(found) > LIMITS_MAX:
+        raise ConfigError(f"limits has {len(found)} limits; {LIMITS_MAX} are allowed")
+    return found
+
+
+def check_fair(fair: object) -> Literal["tenant"] | None:
+    """Return by what the jobs of a task take turns, or raise ConfigError."""
+    if fair is None:
+        return None
+    if fair == "tenant":
+        return "tenant"
+    raise ConfigError(f"fair must be 'tenant' or None, not {fair!r}")
+
+
+def make_costs(cost: object) -> dict[str, float]:
+    """Return what a job takes of the rates of limits, by name, or raise ConfigError."""
+    if not isinstance(cost, Mapping):
+        raise ConfigError("cost must be a dict of limits' names, such as {'openai': 3}")
+    return {
+        check_name("a limit's name", name): _check_cost(f"the cost of {name!r}", each)
+        for name, each in cost.items()
+    }
+
+
+def make_limit_keys(keys: object) -> dict[str, str]:
+    """Return the keys that a job brings for limits, by name, or raise ConfigError."""
+    if not isinstance(keys, Mapping):
+        raise ConfigError("limit_keys must be a dict of limits' names: {'host': 'example.org'}")
+    for name, key in keys.items():
+        check_name("a limit's name", name)
+        check_key(f"the key of {name!r}", key)
+        if len(str(key)) > KEY_MAX:
+            raise ConfigError(f"the key of {name!r} has more than {KEY_MAX:,} characters")
+    return {str(name): str(key) for name, key in keys.items()}
+
+
+def find_needs(task: str, limits: Sequence[Limit], placement: Placement) -> list[Need]:
+    """Return the permits that a job of a task needs. ConfigError if it lacks a key, or brings a key
+    or a cost for a limit that its task is not under."""
+    costs, keys = placement.cost or {}, placement.limit_keys or {}
+    keyed = {each.name for each in limits if each.spec.per is Per.LIMIT_KEY}
+    rated = {each.name: each for each in limits if each.spec.spacing is not None}
+    if unknown := sorted(keys.keys() - keyed):
+        raise ConfigError(f"{task} is under no limit per='limit_key' called {unknown[0]!r}")
+    if unknown := sorted(costs.keys() - rated.keys()):
+        raise ConfigError(f"{task} is under no limit with a rate called {unknown[0]!r}")
+    for name, cost in costs.items():
+        if cost > (burst := rated[name].spec.burst):
+            raise ConfigError(
+                f"a cost of {cost:g} is above the burst of {name!r}, {burst:g}: it never starts"
+            )
+    return [
+        Need(permit_id(each.name, key), each.name, key, costs.get(each.name, 1.0))
+        for each in limits
+        for key in [_key_of(task, each, placement.tenant, keys)]
+    ]
+
+
+def _key_of(task: str, limit: Limit, tenant: str | None, keys: Mapping[str, str]) -> str:
+    if limit.spec.per is None:
+        return ""
+    if limit.spec.per is Per.TENANT:
+        if tenant is None:
+            raise ConfigError(
+                f"{task} is under {limit.name!r}, a limit per tenant: say whose job it is,"
+                f" {task}.using(tenant='acme')"
+            )
+        return tenant
+    if limit.name not in keys:
+        raise ConfigError(
+            f"{task} is under {limit.name!r}, a limit per limit_key: say which,"
+            f" {task}.using(limit_keys={{{limit.name!r}: 'example.org'}})"
+        )
+    return keys[limit.name]
+
+
+# -- at run time
+
+
+class Limits:
+    """The limits of an application's store: ``app.limits``.
+
+    What is set here wins over the code, on all workers, until it is reset. Jobs that a change lets
+    start do so within about a second; running attempts go on when a limit is lowered below them.
+
+    Attributes:
+        declared: the limits of this application's code, by name.
+    """
+
+    declared: dict[str, Limit]
+
+    def __init__(self, stores: StoreProvider) -> None:
+        self._stores = stores
+        self.declared = {}
+
+    def __repr__(self) -> str:
+        return f"<Limits: {len(self.declared)} of the code>"
+
+    def _declare(self, name: str, options: Mapping[str, object]) -> Limit:
+        """Note a limit of the code, for ``App.limit``."""
+        check_name("a limit's name", name)
+        if name in self.declared:
+            raise ConfigError(f"another limit is called {name!r} already")
+        self.declared[name] = Limit(name, make_limit_spec(options), self._stores)
+        return self.declared[name]
+
+    def _news(self) -> list[NewLimit]:
+        """Return what workers announce."""
+        return [NewLimit(each.name, each.spec) for each in self.declared.values()]
+
+    async def set(
+        self,
+        name: str,
+        *,
+        key: str | None = None,
+        running: int | None = None,
+        rate: str | None = None,
+        burst: float | None = None,
+    ) -> None:
+        """Change a limit until ``reset``; what is left out stays as it is.
+
+        Args:
+            name: the limit.
+            key: one tenant or limit key of a limit ``per`` such; only ``running`` is for one key.
+            running: how many attempts may run at once; 0: none starts.
+            rate: such as ``"600/min"``.
+            burst: how many may start at once under the rate.
+
+        Raises:
+            LimitNotFound: no code has declared such a limit.
+            ConfigError: a value cannot work.
+        """
+        await self._set(make_set_limit(name, key=key, running=running, rate=rate, burst=burst))
+
+    set_sync = blocking(set)  # noqa: A003
+
+    async def reset(self, name: str, *, key: str | None = None) -> None:
+        """Drop what was set: of one key, or of the limit and all its keys. LimitNotFound."""
+        await self._set(SetLimit(name=name, key=key, reset=True))
+
+    reset_sync = blocking(reset)
+
+    async def hold(self, name: str, seconds: Seconds, *, key: str | None = None) -> None:
+        """Let nothing start under a limit for so many seconds (or a timedelta); 0 ends that.
+
+        ``key``: of this tenant or limit key alone. Raises LimitNotFound.
+        """
+        held = Hold(name, key or "", check_seconds("seconds", seconds))
+        if not await self._stores.ask(lambda store: store.hold_limit(held)):
+            raise limit_not_found(name)
+
+    hold_sync = blocking(hold)
+
+    async def list(self) -> Sequence[LimitRow]:
+        """Return all limits by name, with what is in use of them."""
+        return await self._stores.ask(lambda store: store.inspector.limits())
+
+    list_sync = blocking(list)  # noqa: A003
+
+    async def permits(self, name: str) -> Sequence[PermitRow]:
+        """Return what is in use of a limit, by key, the busiest 1,000."""
+        return await self._stores.ask(lambda store: store.inspector.permits(name))
+
+    permits_sync = blocking(permits)
+
+    async def _set(self, new: SetLimit) -> None:
+        if not await self._stores.ask(lambda store: store.set_limit(new)):
+            raise limit_not_found(new.name)
+
+
+def limit_not_found(name: str) -> LimitNotFound:
+    """Return the error for a limit that the store does not know."""
+    return LimitNotFound(f"there is no limit called {name!r}: workers announce those of their code")

@@ -1,0 +1,101 @@
+"""Describe limits for people and programs: what holds a job back, and what is in use. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from outlast.base.text import count_of, line, span
+from outlast.insight.documents import SCHEMA, Document
+from outlast.insight.sentences import NAME_MAX, quote
+from outlast.model.limits import LimitSpec
+from outlast.store.limits import LimitRow, PermitRow, StreamPlace
+
+LIMITED, THROTTLED = "limited", "throttled"
+_UNITS = ((1.0, "s"), (60.0, "min"), (3_600.0, "h"), (86_400.0, "d"))
+
+
+def rate_text(spacing: float) -> str:
+    """Return a rate as people write it, such as ``600/min``, in the unit that makes it whole."""
+    for seconds, unit in _UNITS:
+        count = seconds / spacing
+        if count >= 1 and abs(count - round(count)) < 1e-6 * count:
+            return f"{round(count):,}/{unit}".replace(",", "")
+    return f"{60.0 / spacing:.4g}/min"
+
+
+def spec_text(spec: LimitSpec | LimitRow) -> str:
+    """Return what a limit allows, in words."""
+    told = []
+    if spec.running is not None:
+        told.append(f"{spec.running} at once")
+    if spec.spacing is not None:
+        told.append(f"{rate_text(spec.spacing)} (burst {spec.burst:g})")
+    per = f", for each {str(spec.per).replace('_', ' ')}" if spec.per else ""
+    return (" and ".join(told) or "nothing is limited") + per
+
+
+def explain(place: StreamPlace, now: float, *, tells: bool) -> tuple[str, list[str], list[str]]:
+    """Return why a due job in a stream waits: position, sentences, moves. ``tells``: whether other
+    jobs may be named. The position is "" if nothing but its turn holds it back."""
+    permit = place.blocked_by
+    if permit is None:
+        return "", [_describe_turn(place)], []
+    name = _name(permit)
+    if place.limit is None:
+        said = f"It waits for the limit {name}, which no worker's code declares."
+        return LIMITED, [said], ["A worker whose code declares it."]
+    if (held := max(permit.held_until or 0.0, place.limit.held_until or 0.0)) > now:
+        said = f"It waits for {name}: nothing under it starts for {span(held - now)}."
+        return (
+            THROTTLED,
+            [said],
+            [f"`outlast limits hold {line(permit.name, NAME_MAX)} 0` ends that."],
+        )
+    full = permit.running is not None and permit.used - permit.noted >= permit.running
+    if not full and permit.opens_at is not None:
+        rate = "" if place.limit.spacing is None else f", {rate_text(place.limit.spacing)}"
+        said = f"It waits for the rate of {name}{rate}."
+        soon = f"The next starts in {span(max(0.0, permit.opens_at - now))}."
+        return THROTTLED, [said, *_ahead(place)], [soon]
+    said = f"It waits for {name}: {permit.used} of {permit.running} run"
+    if tells and place.holders:
+        job_id, worker, seconds = place.holders[0]
+        said += f"; the oldest is job {job_id} on {line(worker, NAME_MAX)}, for {span(seconds)}"
+    moves = ["It starts once one of them has ended and its turn has come."]
+    moves.append(f"`outlast limits set {line(permit.name, NAME_MAX)} --running N` lets more run.")
+    return LIMITED, [f"{said}.", *_ahead(place)], moves
+
+
+def _ahead(place: StreamPlace) -> list[str]:
+    if not place.ahead:
+        return []
+    verb = "is" if place.ahead == 1 else "are"
+    return [f"{count_of(place.ahead, 'job')} of its kind {verb} before it."]
+
+
+def _describe_turn(place: StreamPlace) -> str:
+    verb = "is" if place.ahead <= 1 else "are"
+    before = f"{count_of(place.ahead, 'job')} of its kind" if place.ahead else "no job of its kind"
+    turns = f", and {count_of(place.turn, 'other stream')} of its task" if place.turn else ""
+    return f"It takes turns: {before} {verb} before it{turns}."
+
+
+def _name(permit: PermitRow) -> str:
+    of = f" of {quote(permit.key)}" if permit.key else ""
+    return f"{quote(permit.name)}{of}"
+
+
+def limits_document(rows: Sequence[LimitRow]) -> Document:
+    """Return all limits as one JSON document."""
+    return {"schema": SCHEMA, "limits": [msgspec.to_builtins(row) for row in rows]}
+
+
+def limit_document(row: LimitRow, permits: Sequence[PermitRow]) -> Document:
+    """Return one limit and its permits as one JSON document."""
+    return {
+        "schema": SCHEMA,
+        "limit": msgspec.to_builtins(row),
+        "permits": [msgspec.to_builtins(permit) for permit in permits],
+    }

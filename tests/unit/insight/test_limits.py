@@ -1,0 +1,61 @@
+"""What people are told of limits."""
+
+from __future__ import annotations
+
+import pytest
+
+from outlast.insight.limits import explain, rate_text, spec_text
+from outlast.model.limits import LimitSpec, Per
+from outlast.store.limits import LimitRow, PermitRow, StreamPlace
+
+NOW = 1_000.0
+PERMIT = PermitRow(id=1, name="openai", key="", running=20, used=20)
+LIMIT = LimitRow(name="openai", running=20)
+
+
+def told(**fields: object) -> tuple[str, str]:
+    values: dict[str, object] = {"ahead": 3, "turn": 0, "idle": False, "blocked_by": PERMIT}
+    place = StreamPlace(**(values | {"limit": LIMIT} | fields))  # type: ignore[arg-type]
+    position, sentences, moves = explain(place, NOW, tells=True)
+    return position, " ".join([*sentences, *moves])
+
+
+def test_a_full_limit_is_named_with_its_oldest_holder() -> None:
+    position, words = told(holders=[(17, "web-1", 180.0)])
+    assert position == "limited"
+    assert "'openai': 20 of 20 run; the oldest is job 17 on web-1, for 3 min" in words
+    assert "3 jobs of its kind are before it" in words
+    assert "outlast limits set openai --running N" in words
+
+
+def test_a_rate_says_when_the_next_starts() -> None:
+    open_soon = PermitRow(id=1, name="openai", key="acme", running=None, used=2, opens_at=1_002.0)
+    position, words = told(blocked_by=open_soon, limit=LimitRow(name="openai", spacing=0.1))
+    assert position == "throttled"
+    assert "the rate of 'openai' of 'acme', 10/s" in words
+    assert "in 2 s" in words
+
+
+def test_a_hold_and_an_unknown_limit_are_told() -> None:
+    held = PermitRow(id=1, name="openai", key="", running=20, used=0, held_until=1_030.0)
+    assert "nothing under it starts for 30 s" in told(blocked_by=held)[1]
+    assert "no worker's code declares" in told(limit=None)[1]
+
+
+def test_without_a_limit_only_the_turn_is_told() -> None:
+    position, words = told(blocked_by=None, limit=None, turn=2)
+    assert position == ""
+    assert "3 jobs of its kind are before it, and 2 other streams of its task" in words
+
+
+@pytest.mark.parametrize(
+    ("spacing", "text"),
+    [(0.1, "10/s"), (0.2, "5/s"), (9.0, "400/h"), (1800.0, "2/h"), (7.0, "8.571/min")],
+)
+def test_a_rate_is_told_in_the_unit_that_makes_it_whole(spacing: float, text: str) -> None:
+    assert rate_text(spacing) == text
+
+
+def test_a_spec_is_told_in_words() -> None:
+    spec = LimitSpec(running=2, spacing=0.2, burst=5.0, per=Per.LIMIT_KEY)
+    assert spec_text(spec) == "2 at once and 5/s (burst 5), for each limit key"
