@@ -25,7 +25,9 @@ OutlastError
 └── LostLease              this attempt is no longer the current one
 
 Verdict (BaseException)    raised by a task to decide about itself
-├── Snooze  ├── Retry  ├── Cancel  └── Dead
+├── Snooze
+│   └── Throttled          and nothing under that limit starts for a while
+├── Retry  ├── Cancel  └── Dead
 Stopped (BaseException)    raised by attempt.check() where the attempt is asked to stop
 """
 

@@ -1,7 +1,7 @@
 """Jobs under limits: how many run at once, how many start in a span, whose turn it is.
 
 Laws (docs/limits.md): a permit's count is that of running attempts (L1), never above its cap unless
-that was lowered (L2), and whatever may start is started (L3).
+that was lowered (L2), and each job that may start is started (L3).
 """
 
 from __future__ import annotations
@@ -230,7 +230,7 @@ async def test_the_order_within_a_stream_is_that_of_the_line(store: Store, hands
     assert [each.job_id for each in await hands.claim(2)] == later
 
 
-async def test_a_retry_waits_without_its_permit_and_takes_it_anew(
+async def test_a_retry_waits_without_its_permit_and_takes_another(
     store: Store, hands: Hands
 ) -> None:
     await declare(store, running=1)

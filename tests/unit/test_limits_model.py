@@ -1,4 +1,4 @@
-"""The rules of limits: rooms, rates, turns and ids. They are pure."""
+"""The rules of limits: counts, rates, turns and ids. They are pure."""
 
 from __future__ import annotations
 

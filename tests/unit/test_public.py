@@ -18,7 +18,9 @@ from outlast.base.config import WorkerOptions, WorkerSettings
 
 PUBLIC: dict[str, Any] = {name: getattr(outlast, name) for name in outlast.__all__}
 TOP = {id(each) for each in PUBLIC.values()}
-MADE_HERE = {  # a program gets these from a call, and constructs none
+MADE_HERE = {
+    outlast.Limit,
+    outlast.Limits,  # a program gets these from a call, and constructs none
     outlast.AsyncTask,
     outlast.Attempt,
     outlast.BoundTask,

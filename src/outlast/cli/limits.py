@@ -101,7 +101,7 @@ def set_(
     name: Name,
     running: Annotated[
         int | None,
-        typer.Option("--running", metavar="N", help="So many at once; 0: none starts."),
+        typer.Option("--running", metavar="N", help="At once; 0: none starts."),
     ] = None,
     rate: Annotated[
         str | None, typer.Option("--rate", metavar="N/TIME", help="Starts, as in 600/min or 5/s.")

@@ -12,6 +12,7 @@ attempt.py          the attempt that a running task reads, reports to and saves 
 attempt_context.py  which attempt runs here: ``outlast.current()``
 log_fields.py       job, token and task as fields of log records
 schedules.py        schedules of the code and of the store
+limits.py           limits of the code and of the store
 pauses.py           pause and resume queues, tasks and tenants
 on_commit.py        jobs stored when a session of SQLAlchemy commits, in that commit
 stores.py           the application's URL, and a store for each event loop

@@ -226,7 +226,7 @@ class App:
         """Declare a limit, for ``@app.task(limits=[…])``: ``app.limit("openai", running=20)``.
 
         It counts over all workers of the store. Workers announce it together with their tasks; the
-        newest declaration is in use, unless somebody has set another at run time (``app.limits``).
+        newest declaration is in use, unless another was set at run time (``app.limits``).
 
         Args:
             name: its name, unique in the store.

@@ -7,7 +7,7 @@ announce it with their tasks.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Literal, TypedDict
+from typing import Literal, TypedDict
 
 from outlast.base.config import check_key, check_name, check_seconds, check_whole
 from outlast.base.sync import blocking
@@ -27,9 +27,6 @@ from outlast.model.limits import (
 )
 from outlast.store.limits import Hold, LimitRow, NewLimit, PermitRow, SetLimit
 from outlast.store.values import Answer
-
-if TYPE_CHECKING:
-    from outlast.client.task_options import Placement
 
 _WORDS = {
     "concurrency": "running",
@@ -234,10 +231,16 @@ def make_limit_keys(keys: object) -> dict[str, str]:
     return {str(name): str(key) for name, key in keys.items()}
 
 
-def find_needs(task: str, limits: Sequence[Limit], placement: Placement) -> list[Need]:
+def find_needs(
+    task: str,
+    limits: Sequence[Limit],
+    *,
+    tenant: str | None,
+    costs: Mapping[str, float],
+    keys: Mapping[str, str],
+) -> list[Need]:
     """Return the permits that a job of a task needs. ConfigError if it lacks a key, or brings a key
     or a cost for a limit that its task is not under."""
-    costs, keys = placement.cost or {}, placement.limit_keys or {}
     keyed = {each.name for each in limits if each.spec.per is Per.LIMIT_KEY}
     rated = {each.name: each for each in limits if each.spec.spacing is not None}
     if unknown := sorted(keys.keys() - keyed):
@@ -252,7 +255,7 @@ def find_needs(task: str, limits: Sequence[Limit], placement: Placement) -> list
     return [
         Need(permit_id(each.name, key), each.name, key, costs.get(each.name, 1.0))
         for each in limits
-        for key in [_key_of(task, each, placement.tenant, keys)]
+        for key in [_key_of(task, each, tenant, keys)]
     ]
 
 
@@ -341,7 +344,7 @@ class Limits:
     reset_sync = blocking(reset)
 
     async def hold(self, name: str, seconds: Seconds, *, key: str | None = None) -> None:
-        """Let nothing start under a limit for so many seconds (or a timedelta); 0 ends that.
+        """Let nothing start under a limit for this many seconds (or a timedelta); 0 ends that.
 
         ``key``: of this tenant or limit key alone. Raises LimitNotFound.
         """

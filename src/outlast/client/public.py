@@ -47,7 +47,7 @@ from outlast.insight.row import JobRow
 from outlast.insight.schedules import Schedule
 from outlast.model.crash import Crash, CrashKind, MemoryEvidence, Progress
 from outlast.model.job import Policy, State
-from outlast.model.limits import LimitSpec
+from outlast.model.limits import LimitSpec, Per
 from outlast.payload.payloads import Compression, Encryption, PayloadCodec
 from outlast.store.limits import LimitRow, PermitRow
 from outlast.store.values import Cancelled, Requeued
@@ -90,6 +90,7 @@ __all__ = [
     "OutlastError",
     "Paused",
     "PayloadCodec",
+    "Per",
     "PermitRow",
     "PlainTask",
     "Policy",

@@ -285,7 +285,13 @@ class Task(BoundTask[P, R]):
 def _in_stream(job: NewJob, task: Task[..., Any], placement: Placement) -> NewJob:
     """Return a job with its stream and the permits that it needs. Tenants that take turns each have
     a stream; jobs without a tenant share one."""
-    needs = find_needs(task.name, task.limits, placement)
+    needs = find_needs(
+        task.name,
+        task.limits,
+        tenant=job.tenant,
+        costs=placement.cost or {},
+        keys=placement.limit_keys or {},
+    )
     if not needs and task.fair is None:
         return job
     fair = None if task.fair is None else job.tenant or ""

@@ -8,19 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Literal, TypedDict
+from typing import Any, Literal, TypedDict
 
 import msgspec
 
 from outlast.base.config import check_name, check_seconds, check_whole
 from outlast.client.error_rules import Backoff, Errors, Seconds
+from outlast.client.limits import Limit
 from outlast.errors import BadArguments, ConfigError, text_of
 from outlast.model.job import OF_ONE_JOB, PRIORITY_MAX, PRIORITY_MIN, Policy
 from outlast.payload.codec import to_json
 from outlast.payload.option_words import describe_task_options
-
-if TYPE_CHECKING:
-    from outlast.client.limits import Limit
 
 META_MAX = 4_096  # bytes of JSON
 LABELS_MAX = 8  # of a job

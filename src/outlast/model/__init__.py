@@ -10,6 +10,7 @@ schedule_plan.py  decides which ticks of a due schedule are fired and which are 
 schedule_owed.py  counts the ticks that a pause or a change has passed over
 cron.py       cron expressions: the wall times that match, and their instants in a zone
 zone.py       time zones: the wall time at an instant, and the changes of the clocks
+limits.py     what may run at once and start in a time: permits, streams, rates
 pause.py      the pauses in force, and whether one applies to a job
 watch.py      chooses the workers that watch over all others
 lease.py      how long a worker trusts its lease, and when its observers declare it gone

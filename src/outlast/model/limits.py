@@ -142,16 +142,16 @@ def seconds_ahead(*, tat: float, touched_at: float, now: float) -> float:
 
 
 def share_out(
-    needs: Sequence[Sequence[Need]], rooms: Mapping[int, int], places: int
+    needs: Sequence[Sequence[Need]], free: Mapping[int, int], places: int
 ) -> list[tuple[int, int | None]]:
     """Share places out among streams in the order of their turns. Return for each stream how many
     jobs it may start, and, if none, the first of its permits that has no room.
 
     Each stream is offered an equal share, at least one place; a later call shares out what is left.
-    A permit that is missing from ``rooms`` could not be looked at: its streams get nothing, and are
-    not held up by it.
+    ``free``: how many jobs may start under each permit. A permit that is missing from it could not
+    be looked at: its streams get nothing, and are not held up by it.
     """
-    left = dict(rooms)
+    left = dict(free)
     share = max(1, places // max(1, len(needs)))
     shared: list[tuple[int, int | None]] = []
     for each in needs:

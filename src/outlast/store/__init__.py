@@ -7,6 +7,7 @@ values.py       arguments and results of the verbs
 peeks.py        the values that each worker polls all the time
 rows.py         jobs, attempts, workers and refusals as they are read
 schedules.py    schedules: values
+limits.py       limits, permits and places in streams: values
 actions.py      acts of people and their records: values
 batches.py      splits a large enqueue into statements of a bounded size
 listing.py      ids of jobs for a list, one bounded look after another

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from outlast.model.schedule import Spec
+from outlast.store.limits import NewLimit
 from outlast.store.rows import JobFilter, StoredJob
 from outlast.store.schedules import NewSchedule, ScheduleRow
 from outlast.store.sqlite.store import SqliteStore
@@ -83,6 +84,9 @@ class Code:
 
     def schedules(self) -> list[NewSchedule]:
         return self.declared
+
+    def limits(self) -> list[NewLimit]:
+        return []
 
 
 class Counting:
