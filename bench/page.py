@@ -272,6 +272,7 @@ SECTIONS: dict[str, Callable[[Any], str]] = {
     "latency": latency_text,
     "backlog": figures_text,
     "lanes": figures_text,
+    "limits": figures_text,
     "crowds": figures_text,
     "size": pivot_text,
     "commands": pivot_text,

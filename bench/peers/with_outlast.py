@@ -25,8 +25,14 @@ CONCURRENCY = os.environ.get("BENCH_CONCURRENCY", "500")
 LANES = int(os.environ.get("BENCH_LANES", "1"))
 BULK = 50_000  # calls in memory at a time
 PRIORITIES = int(os.environ.get("BENCH_PRIORITIES", "1"))
+KEYS = int(os.environ.get("BENCH_LIMIT_KEYS", "0"))  # 0: under no limit
+CAP = int(os.environ.get("BENCH_LIMIT_RUNNING", "1"))  # of each key
+PARKED = int(os.environ.get("BENCH_PARKED", "0"))  # jobs of one key, whose holders never end
 
 app = outlast.App(URL or None)
+limited = {}
+if KEYS:
+    limited["limits"] = [app.limit("bench", running=CAP, per="limit_key")]
 
 if PLAIN:
 
@@ -36,7 +42,7 @@ if PLAIN:
 
 else:
 
-    @app.task
+    @app.task(**limited)
     async def noop(value: int) -> None:
         mark()
 
@@ -46,14 +52,28 @@ async def timed(sent_at: float) -> None:
     mark(sent_at)
 
 
-@app.task(max_losses=100)
+@app.task(max_losses=100, **(limited if PARKED else {}))
 async def sleeper(seconds: float) -> None:
     mark()
     await asyncio.sleep(seconds)
 
 
+async def many_limited(jobs: int) -> None:
+    """Enqueue, spread over BENCH_LIMIT_KEYS keys of a limit."""
+    parked = sleeper.using(limit_keys={"bench": "parked"}) if PARKED else sleeper
+    for at in range(0, PARKED, BULK):
+        await app.enqueue_many([parked.call(3600.0)] * min(BULK, PARKED - at))
+    calls = [noop.using(limit_keys={"bench": str(n)}).call(1) for n in range(KEYS)]
+    for at in range(0, jobs, BULK):
+        size = min(BULK, jobs - at)
+        await app.enqueue_many([calls[(at + n) % len(calls)] for n in range(size)])
+
+
 async def many(jobs: int) -> None:
     """Enqueue, spread over BENCH_LANES queues and BENCH_PRIORITIES priorities."""
+    if KEYS:
+        await many_limited(jobs)
+        return
     one = noop.call(1)
     lanes = [
         noop.using(queue=f"lane{queue}", priority=priority).call(1)
