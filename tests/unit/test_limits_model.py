@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from outlast.errors import ConfigError
 from outlast.model.limits import (
     UNLIMITED,
+    Budget,
     Need,
     Room,
     needs_of,
@@ -77,12 +78,28 @@ def test_costs_in_any_span_stay_below_the_burst_and_the_rate(
             assert total <= burst + (ended - began) / spacing + 1e-6
 
 
+def budget(running: int | None, **given: object) -> Budget:
+    values: dict[str, object] = {"spacing": None, "burst": 1.0, "used": 0, "ahead": 0.0}
+    return Budget(running=running, **(values | {"held_for": 0.0} | given))  # type: ignore[arg-type]
+
+
 def test_places_are_shared_in_turn_and_each_permit_is_counted_once_for_all_streams() -> None:
     both, one = [Need(1, "a"), Need(2, "b")], [Need(2, "b")]
-    assert share_out([both, one, []], {1: 5, 2: 3}, 9) == [(3, None), (0, 2), (3, None)]
-    assert share_out([one, one], {2: 1}, 8) == [(1, None), (0, 2)]
-    assert share_out([[Need(9, "c")]], {}, 8) == [(0, None)]  # could not be looked at
+    budgets = {1: budget(5), 2: budget(3)}
+    assert share_out([both, one, []], budgets, 9) == [(3, None), (0, 2), (3, None)]
+    assert budgets == {1: budget(5), 2: budget(3)}
+    assert share_out([one, one], {2: budget(1)}, 8) == [(1, None), (0, 2)]
     assert share_out([[], [], []], {}, 2) == [(1, None), (1, None), (0, None)]
+
+
+def test_jobs_of_a_low_cost_do_not_pass_one_of_a_high_cost_that_waits_for_the_rate() -> None:
+    dear, cheap = [Need(1, "a", cost=4.0)], [Need(1, "a")]
+    budgets = {1: budget(None, spacing=1.0, burst=4.0, ahead=2.0)}
+    assert share_out([dear, cheap], budgets, 9) == [(0, 1), (0, 1)]
+    assert share_out([cheap, dear], budgets, 9) == [(2, None), (0, 1)]
+    never = [Need(1, "a", cost=5.0)]
+    budgets = {1: budget(None, spacing=1.0, burst=4.0)}
+    assert share_out([never, cheap], budgets, 9) == [(0, 1), (4, None)]
 
 
 def test_ids_depend_on_all_that_makes_a_stream_and_not_on_the_order_of_its_limits() -> None:

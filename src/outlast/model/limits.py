@@ -141,30 +141,62 @@ def seconds_ahead(*, tat: float, touched_at: float, now: float) -> float:
     return max(0.0, tat - max(now, touched_at))
 
 
+class Budget(msgspec.Struct, gc=False):
+    """What one permit allows at some moment. The fields are those of ``room_of``; a limit that the
+    store does not know has a count of 0."""
+
+    running: int | None
+    spacing: float | None
+    burst: float
+    used: int
+    ahead: float
+    held_for: float
+
+    def room(self, cost: float) -> Room:
+        """Return how many jobs of this cost may start."""
+        return room_of(
+            running=self.running,
+            spacing=self.spacing,
+            burst=self.burst,
+            used=self.used,
+            ahead=self.ahead,
+            held_for=self.held_for,
+            cost=cost,
+        )
+
+    def take(self, count: int, cost: float) -> None:
+        """Count jobs of this cost as started."""
+        self.used += count
+        self.ahead += count * cost * (self.spacing or 0.0)
+
+
 def share_out(
-    needs: Sequence[Sequence[Need]], free: Mapping[int, int], places: int
+    needs: Sequence[Sequence[Need]], budgets: Mapping[int, Budget], places: int
 ) -> list[tuple[int, int | None]]:
     """Share places out among streams in the order of their turns. Return for each stream how many
     jobs it may start, and, if none, the first of its permits that has no room.
 
     Each stream is offered an equal share, at least one place; a later call shares out what is left.
-    ``free``: how many jobs may start under each permit. A permit that is missing from it could not
-    be looked at: its streams get nothing, and are not held up by it.
+    Where a stream only has to wait for a permit's rate, no later one passes it: else jobs of a low
+    cost would hold up those of a high cost for good.
     """
-    left = dict(free)
+    left = {permit: msgspec.structs.replace(budget) for permit, budget in budgets.items()}
     share = max(1, places // max(1, len(needs)))
     shared: list[tuple[int, int | None]] = []
     for each in needs:
-        ids = [need.permit for need in each]
-        if places <= 0 or any(permit not in left for permit in ids):
-            shared.append((0, None))
+        rooms = [(need.permit, left[need.permit].room(need.cost)) for need in each]
+        full = next(((permit, room) for permit, room in rooms if room.starts <= 0), None)
+        if full is not None:
+            permit, room = full
+            if room.opens_in is not None:
+                left[permit].held_for = room.opens_in
+            shared.append((0, permit))
             continue
-        full = next((permit for permit in ids if left[permit] <= 0), None)
-        count = 0 if full is not None else min([share, places, *(left[permit] for permit in ids)])
-        for permit in ids:
-            left[permit] -= count
+        count = min([share, places, *(room.starts for _, room in rooms)])
+        for need in each:
+            left[need.permit].take(count, need.cost)
         places -= count
-        shared.append((count, full))
+        shared.append((count, None))
     return shared
 
 

@@ -11,23 +11,32 @@ class Turns:
     """For each kind of request, identified by its tasks, the queue at which its next claim starts.
 
     Kinds do not share a turn: if all jobs that may share a runner wait in one queue, each of their
-    claims would send the others back to the queue after that one, and no further.
+    claims would send the others back to the queue after that one, and no further. Streams have
+    turns of their own.
     """
 
     def __init__(self) -> None:
-        self._first: dict[tuple[str, ...], str] = {}
+        self._first: dict[tuple[bool, tuple[str, ...]], str] = {}
         self._lanes_per_job = 1.0  # in the last claim
+        self._odd = 0
 
-    def find_start(self, request: ClaimRequest) -> str:
+    def find_start(self, request: ClaimRequest, *, streams: bool = False) -> str:
         """Return the name at which the turn of this request begins; "" comes before all names."""
-        return self._first.get(tuple(request.tasks), "")
+        return self._first.get((streams, tuple(request.tasks)), "")
 
-    def note_taken(self, request: ClaimRequest, queue: str) -> None:
+    def note_taken(self, request: ClaimRequest, queue: str, *, streams: bool = False) -> None:
         """Note the last queue from which this request was given jobs: the queue after it is next.
         No name lies between NAME and NAME + chr(1), as no name holds a NUL."""
         if len(self._first) >= KINDS_MAX:
             self._first.clear()
-        self._first[tuple(request.tasks)] = queue + chr(1)
+        self._first[streams, tuple(request.tasks)] = queue + chr(1)
+
+    def halve(self, places: int) -> int:
+        """Return half of the places, for the line: the streams take the other half. Of an odd
+        number the line and the streams get the larger half in turns: a worker with one free place
+        at a time serves both."""
+        self._odd = 1 - self._odd if places % 2 else self._odd
+        return (places + (self._odd if places % 2 else 0)) // 2
 
     def find_lanes(self, request: ClaimRequest) -> int:
         """Return how many lanes of a task to look for first: as many as fill this request if they

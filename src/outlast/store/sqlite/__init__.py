@@ -3,6 +3,8 @@
 backend.py      its entry among the kinds of stores
 store.py        SqliteStore: the verbs
 exchange.py     the hot path: hand in ends and claim what is next, in one transaction
+streams.py      claims jobs from streams, whose turn it is; part of the exchange
+permits.py      counts the permits of what an exchange starts
 suspects.py     finds the cohort of suspects that runs next; part of the exchange
 refusals.py     answers a write without a current attempt, and records it
 callers.py      callers' own connections: sqlite3, aiosqlite
@@ -11,6 +13,7 @@ pruning.py      deletes jobs: those kept for no time as they end, others later
 minutes.py      counters of workers: noted and added up
 wanted.py       counts the jobs of a queue that want a worker
 schedules.py    schedules: put, paused, due and fired
+limits.py       limits: declared, set, held; what is spent
 pauses.py       pauses: set, ended and acknowledged
 actions.py      the verbs for acts of people
 records.py      the records of acts of people

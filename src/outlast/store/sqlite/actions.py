@@ -9,7 +9,8 @@ from typing import TypeVar
 
 from outlast.model.pause import Pause, PauseKind
 from outlast.store.actions import BulkStep, Counts, Note, Record, Tokens
-from outlast.store.sqlite import jobs, pauses, workers
+from outlast.store.limits import Hold, SetLimit
+from outlast.store.sqlite import jobs, limits, pauses, workers
 from outlast.store.sqlite.connection import SqliteConnection
 from outlast.store.sqlite.records import move, write_note, write_record
 from outlast.store.statements import statements
@@ -88,6 +89,20 @@ class SqliteActionVerbs:
             record,
             lambda cursor, now: pauses.resume(cursor, now, kind, name),
             lambda pause: {} if pause is None else {"resumed": 1},
+        )
+
+    async def set_limit(self, new: SetLimit, *, record: Record | None = None) -> bool:
+        return await self._act(
+            record,
+            lambda cursor, now: limits.set_limit(cursor, now, new),
+            lambda is_set: {"set": 1} if is_set else {},
+        )
+
+    async def hold_limit(self, hold: Hold, *, record: Record | None = None) -> bool:
+        return await self._act(
+            record,
+            lambda cursor, now: limits.hold_limit(cursor, now, hold),
+            lambda is_held: {"held": 1} if is_held else {},
         )
 
     async def trigger(self, job: NewJob, *, record: Record | None = None) -> Enqueued:

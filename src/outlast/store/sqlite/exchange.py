@@ -8,6 +8,7 @@ shows that some were not current, the batch is undone to a savepoint and judged 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from math import inf
 from sqlite3 import Cursor
 from typing import Any
 
@@ -21,8 +22,10 @@ from outlast.store.columns import count_of, read_policy
 from outlast.store.protocol import ATTEMPTS_KEPT_FIRST, ATTEMPTS_KEPT_LAST, CLAIMS_MAX, EXPIRE_MAX
 from outlast.store.sqlite import lanes, suspects
 from outlast.store.sqlite.lanes import Row, draw
+from outlast.store.sqlite.permits import Permits
 from outlast.store.sqlite.pruning import forget, forget_unkept
 from outlast.store.sqlite.refusals import judge
+from outlast.store.sqlite.streams import Streams, find_next_opening
 from outlast.store.statements import statements
 from outlast.store.turns import Turns
 from outlast.store.values import Answer, Claimed, ClaimRequest, Exchanged, WorkerRef, bytes_max
@@ -49,27 +52,29 @@ def exchange(
     queue's turn it is, kept from one exchange to the next."""
     status = worker_status(cursor, me)
     answers = hand_in(cursor, now, ended)
-    claimed: list[Claimed] = []
-    next_due, solo_waiting, cut, expired = None, 0, False, 0
+    basket = Basket(cursor, now, me, requests)
+    next_due, solo_waiting, expired = None, 0, 0
     if status == "active" and requests:
-        most, soonest, expires = waiting(cursor)
-        if expires is not None and expires <= now:
+        look = waiting(cursor, now)
+        if look.expires is not None and look.expires <= now:
             expired = expire(cursor, now, EXPIRE_MAX)
-        if soonest is not None and soonest <= now:
-            lanes.line_up_due(cursor, now, requests)
-        fit = [request for request in requests if request.solo <= most]
-        more = expired >= EXPIRE_MAX
-        claimed, cut = claim(cursor, now, me, fit, turns or Turns(), some_expired=more)
-        next_due = 0.0 if more else seconds_to_next(cursor, now, requests, claimed, most)
-        solo_waiting = suspects.find_waiting(cursor, now, requests, most)
+        if look.soonest is not None and look.soonest <= now:
+            look.streams |= lanes.line_up_due(cursor, now, requests)
+        fit = [request for request in requests if request.solo <= look.solo]
+        basket.some_expired = expired >= EXPIRE_MAX
+        streams = Streams(cursor, now, fit, basket.permits) if look.streams else None
+        claim(cursor, now, fit, turns or Turns(), basket, streams)
+        more = basket.some_expired or (streams is not None and streams.more)
+        solo_waiting = suspects.find_waiting(cursor, now, requests, look.solo, basket.permits)
+        next_due = 0.0 if more else seconds_to_next(cursor, now, requests, basket, look)
     return Exchanged(
         valid=status in {"active", "draining"},
         answers=answers,
-        claimed=claimed,
+        claimed=basket.claimed,
         cancels=cancels_of(cursor, me.worker_id),
         next_due=next_due,
         solo_waiting=solo_waiting,
-        cut=cut,
+        cut=basket.cut,
         expired=expired,
     )
 
@@ -117,6 +122,8 @@ def apply(cursor: Cursor, now: float, ended: Sequence[Transition]) -> int:
         evidence = [_evidence(end, now) for end in other]
         cursor.executemany(_SQL["keep_evidence"], evidence)
         cursor.executemany(_SQL["drop_evidence"], evidence)
+        if unbegun := [each for each, end in zip(evidence, other, strict=True) if not end.began]:
+            cursor.executemany(_SQL["give_back_rate"], unbegun)
         count += cursor.executemany(_SQL["end"], _moves(cursor, now, other)).rowcount
         forget_unkept(cursor, [end.job_id for end in other])
     incidents = {end.clears for end in other if end.clears is not None}
@@ -210,11 +217,28 @@ def _joins_the_line(end: Transition) -> bool:
 # ------------------------------------------------------------------------ what runs next
 
 
-def waiting(cursor: Cursor) -> tuple[int, float | None, float | None]:
-    """Return the largest ``solo`` of any queued job (0: there are no suspects), when the first
-    scheduled job falls due, and when the first queued job expires (None: there is none)."""
-    solo, soonest, expires = cursor.execute(_SQL["waiting"]).fetchone()
-    return solo, soonest, expires
+class Look(msgspec.Struct, gc=False):
+    """What waits, seen at one look.
+
+    Attributes:
+        solo: the largest ``solo`` of any queued job; 0: there are no suspects.
+        soonest: when the first scheduled job falls due; None: there is none.
+        expires: when the first queued job expires; None: none does.
+        opens: when the first permit opens that misses only time; None: none does.
+        streams: whether any stream is open, or a permit may have room for one that it blocks.
+    """
+
+    solo: int
+    soonest: float | None
+    expires: float | None
+    opens: float | None
+    streams: bool
+
+
+def waiting(cursor: Cursor, now: float) -> Look:
+    """Return what waits, by one probe each."""
+    *found, opens, marked = cursor.execute(_SQL["waiting"], {"now": now}).fetchone()
+    return Look(*found, opens, bool(marked) or (opens is not None and opens <= now))
 
 
 def expire(cursor: Cursor, now: float, limit: int) -> int:
@@ -224,44 +248,77 @@ def expire(cursor: Cursor, now: float, limit: int) -> int:
     return len(ended)
 
 
-def _keep_unexpired(cursor: Cursor, now: float, found: Sequence[Row]) -> list[Row]:
-    ids = _encode([row[2] for row in found]).decode()
-    values = {"ids": ids, "now": now}
-    good = {job_id for (job_id,) in cursor.execute(_SQL["begins_in_time"], values)}
-    return [row for row in found if row[2] in good]
+class Basket:
+    """What one exchange claims: at most CLAIMS_MAX jobs, and as many bytes as a reply may bring.
+
+    ``cut``: the bytes have cut it short. ``some_expired``: maybe not all expired jobs were ended,
+    so those that are met are passed over.
+    """
+
+    def __init__(
+        self, cursor: Cursor, now: float, me: WorkerRef, requests: Sequence[ClaimRequest]
+    ) -> None:
+        self.claimed: list[Claimed] = []
+        self.cut = False
+        self.some_expired = False
+        self.permits = Permits(cursor, now)
+        self._cursor = cursor
+        self._now = now
+        self._me = me
+        self._left = bytes_max(requests) if requests else 0
+
+    def take(self, found: list[Row]) -> list[Row]:
+        """Claim as many of these rows as there is room for; return them."""
+        if self.some_expired:
+            found = self._keep_unexpired(found)
+        count, self._left = _within(found, self._left, least=0 if self.claimed else 1)
+        taken = found[:count]
+        self.claimed += _take(self._cursor, self._now, self._me, taken)
+        self.cut = count < len(found)
+        return taken
+
+    def _keep_unexpired(self, found: Sequence[Row]) -> list[Row]:
+        ids = _encode([row[2] for row in found]).decode()
+        values = {"ids": ids, "now": self._now}
+        good = {job_id for (job_id,) in self._cursor.execute(_SQL["begins_in_time"], values)}
+        return [row for row in found if row[2] in good]
 
 
 def claim(
     cursor: Cursor,
     now: float,
-    me: WorkerRef,
     requests: Sequence[ClaimRequest],
     turns: Turns,
-    *,
-    some_expired: bool,
-) -> tuple[list[Claimed], bool]:
-    """Take jobs out of the line, request by request, at most CLAIMS_MAX and as many bytes as a
-    reply may bring; return whether the limit of bytes has cut it short. ``some_expired``: maybe not
-    all expired jobs were ended, so pass over those that are met."""
-    claimed: list[Claimed] = []
-    left = bytes_max(requests)
+    basket: Basket,
+    streams: Streams | None,
+) -> None:
+    """Take jobs out of the line and of streams, request by request. ``streams`` is None if there is
+    nothing to look at."""
     for request in requests:
-        limit = min(request.limit, CLAIMS_MAX - len(claimed))
-        if limit <= 0:
+        limit = min(request.limit, CLAIMS_MAX - len(basket.claimed))
+        if limit <= 0 or basket.cut:
             continue
         if request.solo:
-            found = suspects.find_cohort(cursor, now, request, limit)
+            found = suspects.find_cohort(cursor, now, request, limit, basket.permits)
+            basket.permits.start(basket.take(found))
+        elif streams is None:
+            _take_from_line(cursor, request, limit, turns, basket)
         else:
-            found = lanes.find_next(cursor, request, limit, turns.find_start(request))
-        if some_expired:
-            found = _keep_unexpired(cursor, now, found)
-        count, left = _within(found, left, least=0 if claimed else 1)
-        if count and not request.solo:
-            turns.note_taken(request, found[count - 1][4])
-        claimed.extend(_take(cursor, now, me, found[:count]))
-        if count < len(found):
-            return claimed, True
-    return claimed, False
+            limit -= _take_from_line(cursor, request, turns.halve(limit), turns, basket)
+            limit -= streams.claim(request, limit, turns, basket)
+            _take_from_line(cursor, request, limit, turns, basket)
+    basket.permits.write([] if streams is None else streams.seen)
+
+
+def _take_from_line(
+    cursor: Cursor, request: ClaimRequest, limit: int, turns: Turns, basket: Basket
+) -> int:
+    if limit <= 0 or basket.cut:
+        return 0
+    taken = basket.take(lanes.find_next(cursor, request, limit, turns.find_start(request)))
+    if taken:
+        turns.note_taken(request, taken[-1][4])
+    return len(taken)
 
 
 def _within(found: Sequence[Row], left: int, *, least: int) -> tuple[int, int]:
@@ -306,7 +363,7 @@ def _make_claimed(
     args, checkpoint = row[5], row[11]
     if args is None:
         args, checkpoint = cursor.execute(_SQL["payloads"], (row[2],)).fetchone()
-    solo, incident, cohort = row[15:] or (0, None, None)
+    solo, incident, cohort = row[15:18] or (0, None, None)
     return Claimed(
         job_id=row[2],
         token=token,
@@ -330,17 +387,17 @@ def _make_claimed(
 
 
 def seconds_to_next(
-    cursor: Cursor,
-    now: float,
-    requests: Sequence[ClaimRequest],
-    claimed: Sequence[Claimed],
-    most: int,
+    cursor: Cursor, now: float, requests: Sequence[ClaimRequest], basket: Basket, look: Look
 ) -> float | None:
     """Return in how many seconds the next job falls due for which a request has places, or the next
-    suspect."""
+    suspect; or in how many a permit opens that such jobs wait for."""
     ordinary = [request for request in requests if not request.solo]
-    full = sum(not each.solo for each in claimed) >= sum(request.limit for request in ordinary)
+    count = sum(not each.solo for each in basket.claimed)
+    full = count >= sum(request.limit for request in ordinary)
     times = [] if full else [lanes.find_next_due(cursor, ordinary)]
-    times.append(suspects.find_next_due(cursor, now, requests, most))
+    if not full and (look.streams or look.opens is not None):
+        times.append(find_next_opening(cursor, ordinary))
+    times.append(suspects.find_next_due(cursor, now, requests, look.solo))
     known = [time for time in times if time is not None]
-    return max(0.0, min(known) - now) if known else None
+    soonest = min(min(known, default=inf) - now, basket.permits.opens_in)
+    return None if soonest == inf else max(0.0, soonest)

@@ -37,7 +37,7 @@ _STORE_ID = statements("sqlite", "migrate")["store_id"]
 _SESSION = statements("sqlite", "session")
 _encode = msgspec.json.Encoder().encode
 TEXT_MAX = 10_000_000  # characters; SQLite takes a text of 1e9 bytes
-COMMON = 12  # values of a row that similar jobs share, before the arguments and the key
+COMMON = 14  # values of a row that similar jobs share, before the arguments and the key
 
 
 # --------------------------------------------------- also on a connection of the caller's
@@ -151,6 +151,7 @@ def enqueue(cursor: Cursor, now: float, jobs: Sequence[NewJob]) -> list[Enqueued
         common = _row(job_id, position, now, first)[:COMMON]
         cursor.execute(_ENQUEUE["insert"], (*common, _args(jobs, alike)))
         _label(cursor, first, *(job_id + n for n in alike))
+        _arrive(cursor, now, first)
     return [Enqueued(job_id + n, created=True) for n in range(len(jobs))]
 
 
@@ -172,7 +173,7 @@ def _alike(jobs: Sequence[NewJob]) -> Iterable[list[int]]:
     for n, job in enumerate(jobs):
         length += len(job.args)
         common = (job.task, job.queue, job.priority, job.delay, job.run_at, job.tenant)
-        key = (*common, job.expires, job.expires_at, id(job.policy), length // TEXT_MAX)
+        key = (*common, job.expires, job.expires_at, id(job.policy), job.stream, length // TEXT_MAX)
         places.setdefault(key, []).append(n)
     return places.values()
 
@@ -184,6 +185,26 @@ def _label(cursor: Cursor, job: NewJob, *job_ids: int) -> None:
         cursor.executemany(_ENQUEUE["label"], rows)
 
 
+def _arrive(cursor: Cursor, now: float, job: NewJob) -> None:
+    """Open the stream of jobs that were stored, if they wait in one."""
+    if job.stream is not None:
+        values = {
+            "stream": job.stream,
+            "task": job.task,
+            "queue": job.queue,
+            "rank": -job.priority,
+            "needs": job.needs,
+            "tenant": job.fair,
+            "due": _due(job, now) <= now,
+            "now": now,
+        }
+        cursor.execute(_ENQUEUE["arrive"], values)
+
+
+def _due(job: NewJob, now: float) -> float:
+    return now + job.delay if job.run_at is None else job.run_at
+
+
 def _args(jobs: Sequence[NewJob], places: Iterable[int]) -> str:
     args = {str(n): jobs[n].args for n in places}
     if any("\0" in text for text in args.values()):
@@ -192,7 +213,7 @@ def _args(jobs: Sequence[NewJob], places: Iterable[int]) -> str:
 
 
 def _row(job_id: int, position: int, now: float, job: NewJob) -> tuple[Any, ...]:
-    run_at = now + job.delay if job.run_at is None else job.run_at
+    run_at = _due(job, now)
     expires_at = job.expires_at
     if expires_at is None and job.expires is not None:
         expires_at = now + job.expires
@@ -207,6 +228,8 @@ def _row(job_id: int, position: int, now: float, job: NewJob) -> tuple[Any, ...]
         job.tenant,
         expires_at,
         job.policy.keep,
+        job.stream,
+        job.needs,
         job_id,
         position if run_at <= now else None,
         job.args,
@@ -228,6 +251,7 @@ def enqueue_unless_taken(cursor: Cursor, now: float, job: NewJob) -> tuple[int |
     row = _row(job_id, position, now, job)
     if cursor.execute(_ENQUEUE["insert_unless_key_taken"], row).rowcount == 1:
         _label(cursor, job, job_id)
+        _arrive(cursor, now, job)
         return job_id, None
     values = {"key": job.key, "args": job.args}
     return None, cursor.execute(_ENQUEUE["key_holder"], values).fetchone()[0]
@@ -236,6 +260,7 @@ def enqueue_unless_taken(cursor: Cursor, now: float, job: NewJob) -> tuple[int |
 def _enqueue_one(cursor: Cursor, job: NewJob, row: tuple[Any, ...]) -> Enqueued:
     if cursor.execute(_ENQUEUE["insert_unless_key_taken"], row).rowcount == 1:
         _label(cursor, job, row[-4])
+        _arrive(cursor, row[4], job)
         return Enqueued(row[-4], created=True)
     twice = _holder(cursor, job)  # the key of an earlier job in this call
     assert twice is not None

@@ -12,7 +12,7 @@ places out among them; it does not matter how many more there are.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from math import ceil
 from sqlite3 import Cursor
 from typing import Any
@@ -50,37 +50,43 @@ def find_next(cursor: Cursor, request: ClaimRequest, limit: int, first: str) -> 
     """Return the rows that this request takes, from the queue of this name on, each queue's in the
     order of its line."""
     found: list[Row] = []
-    for lanes in _read_stretches(cursor, request, limit, first):
+    for lanes in read_stretches(cursor, _SQL, request, limit, first):
         found += _share_out(cursor, lanes, limit - len(found), request.not_tenants)
         if len(found) >= limit:
             break
     return found
 
 
-def _read_stretches(
-    cursor: Cursor, request: ClaimRequest, limit: int, first: str
+def read_stretches(
+    cursor: Cursor, sql: Mapping[str, str], request: ClaimRequest, limit: int, first: str
 ) -> Iterator[list[Lane]]:
     """Yield lanes that are not empty, in the order of their queues' turns, in stretches: each has
-    as many as fill ``limit`` places, or all up to the end."""
+    as many as fill ``limit`` places, or all up to the end. ``sql``: statements that list the lanes
+    of the line, or those of streams."""
     if request.queues:
         values = {"tasks": _encode_names(request.tasks), "queues": _encode_names(request.queues)}
-        lanes = _decode(cursor.execute(_SQL["lanes_of_queues"], values).fetchone()[0])
+        lanes = _decode(cursor.execute(sql["lanes_of_queues"], values).fetchone()[0])
         fit = [(queue, task) for queue, task in lanes if queue not in request.not_queues]
         yield sorted(fit, key=lambda lane: (lane[0] < first, lane[0]))
         return
-    yield from _read_on(cursor, request, limit, first)
+    yield from _read_on(cursor, sql["lanes"], request, limit, first)
     if first:
-        yield from _read_on(cursor, request, limit, "", before=first)
+        yield from _read_on(cursor, sql["lanes"], request, limit, "", before=first)
 
 
 def _read_on(
-    cursor: Cursor, request: ClaimRequest, limit: int, first: str, before: str | None = None
+    cursor: Cursor,
+    listing: str,
+    request: ClaimRequest,
+    limit: int,
+    first: str,
+    before: str | None = None,
 ) -> Iterator[list[Lane]]:
     """Yield the lanes of the queues from this name on, up to another, without paused queues: enough
     lanes to fill ``limit`` places. If jobs of some tenants are passed over, yield all lanes, since
     a lane may hold only such jobs."""
     most = limit + len(request.not_queues)  # each of these has at most one lane of a task
-    while lanes := _read_lanes(cursor, request.tasks, first, most):
+    while lanes := _read_lanes(cursor, listing, request.tasks, first, most):
         within = [lane for lane in lanes if before is None or lane[0] < before]
         yield [lane for lane in within if lane[0] not in request.not_queues]
         if not request.not_tenants or len(within) < len(lanes):
@@ -88,11 +94,13 @@ def _read_on(
         first = lanes[-1][0] + "\x01"  # no name lies between: no name has a NUL
 
 
-def _read_lanes(cursor: Cursor, tasks: Collection[str], first: str, most: int) -> list[Lane]:
+def _read_lanes(
+    cursor: Cursor, listing: str, tasks: Collection[str], first: str, most: int
+) -> list[Lane]:
     """Return the lanes of the queues from this name on; if a task has more than ``most``, only up
     to the queue to which the lanes of all tasks are known."""
     values = {"tasks": _encode_names(tasks), "first": first, "most": most}
-    lanes = [tuple(lane) for lane in _decode(cursor.execute(_SQL["lanes"], values).fetchone()[0])]
+    lanes = [tuple(lane) for lane in _decode(cursor.execute(listing, values).fetchone()[0])]
     counts = Counter(task for _, task in lanes)
     last = {task: queue for queue, task in lanes if counts[task] >= most}  # of each task with more
     known = min(last.values(), default=None)
@@ -123,14 +131,18 @@ def _read_heads(
     """Return the first ``most`` rows of each lane and maybe more of its queue, by queue, in the
     order of the line; each row begins with its sort key."""
     values = {"lanes": _encode_text(lanes), "most": most, "long": LONG}
-    statement = _SQL["first_of_lanes"]
+    statement = for_tenants(_SQL["first_of_lanes"], not_tenants)
     if not_tenants:
-        statement = statement.replace(_ANY_TENANT, _NOT_TENANTS)
         values["tenants"] = _encode_names(not_tenants)
     rows: defaultdict[str, list[Row]] = defaultdict(list)
     for row in sorted(_decode(cursor.execute(statement, values).fetchone()[0])):
         rows[row[4]].append(row)
     return rows
+
+
+def for_tenants(statement: str, not_tenants: Collection[str]) -> str:
+    """Return a statement that reads jobs so that it passes over those of ``:tenants``, if any."""
+    return statement.replace(_ANY_TENANT, _NOT_TENANTS) if not_tenants else statement
 
 
 def _encode_names(names: Collection[str]) -> str:
@@ -145,9 +157,9 @@ def _encode_text(values: Collection[object]) -> str:
 # ------------------------------------------------------------------------ what falls due
 
 
-def line_up_due(cursor: Cursor, now: float, requests: Sequence[ClaimRequest]) -> None:
+def line_up_due(cursor: Cursor, now: float, requests: Sequence[ClaimRequest]) -> bool:
     """Give due scheduled jobs of these requests' queues their place in the line, those first that
-    have been due for longest; at most DUE_MAX."""
+    have been due for longest; at most DUE_MAX. Return whether any of them waits in a stream."""
     queues = _list_queues(requests)
     if queues is None:
         due = cursor.execute(_SQL["due"], (now, DUE_MAX)).fetchall()
@@ -161,6 +173,7 @@ def line_up_due(cursor: Cursor, now: float, requests: Sequence[ClaimRequest]) ->
         positions = draw(cursor, "position", len(due))
         rows = [(position, row[1]) for position, row in zip(positions, due, strict=True)]
         cursor.executemany(_SQL["line_up"], rows)
+    return any(row[2] for row in due)
 
 
 def find_next_due(cursor: Cursor, requests: Sequence[ClaimRequest]) -> float | None:

@@ -18,6 +18,7 @@ from outlast.errors import ConfigError
 from outlast.model.lease import DeathCause
 from outlast.model.lifecycle import Transition
 from outlast.store.inspector import Inspector
+from outlast.store.limits import NewLimit
 from outlast.store.lockfile import LockFile, directory_for, refuses
 from outlast.store.logs import JobLog
 from outlast.store.migrations import check_usable, load
@@ -29,6 +30,7 @@ from outlast.store.rows import WorkerStatus
 from outlast.store.sqlite import exchange as sqlite_exchange
 from outlast.store.sqlite import jobs as sqlite_jobs
 from outlast.store.sqlite import library, minutes, pauses, pruning, schema, workers
+from outlast.store.sqlite import limits as sqlite_limits
 from outlast.store.sqlite import url as sqlite_url
 from outlast.store.sqlite.actions import SqliteActionVerbs
 from outlast.store.sqlite.connection import SqliteConnection
@@ -200,6 +202,19 @@ class SqliteStore(SqliteActionVerbs, SqliteScheduleVerbs):
 
     async def merge_minutes(self, limit: int = PRUNE_MAX) -> int:
         return await self._write(minutes.merge_minutes, limit)
+
+    # ----------------------------------------------------------------------- the limits
+
+    async def declare_limits(self, limits: Sequence[NewLimit]) -> None:
+        """Look first, without the write lock: workers say the same again and again, and a commit
+        wakes all of them."""
+        now = self._clock.wall()
+        news = await self._connection.read(lambda it: sqlite_limits.find_news(it, now, limits))
+        if news:
+            await self._write(sqlite_limits.declare_limits, news)
+
+    async def spend(self, job_id: int, token: int, name: str, cost: float) -> Answer:
+        return await self._write(sqlite_limits.spend, job_id, token, name, cost)
 
     # ---------------------------------------------------------------------- the workers
 

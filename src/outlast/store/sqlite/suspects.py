@@ -13,27 +13,40 @@ from typing import Any
 import msgspec
 
 from outlast.model.job import ALONE_IN_RUNNER
+from outlast.model.limits import needs_of
+from outlast.store.sqlite.permits import Permits
 from outlast.store.statements import statements
 from outlast.store.values import ClaimRequest
 
 _SQL = statements("sqlite", "exchange")
 _encode = msgspec.json.Encoder().encode
 
+PASSED_MAX = 100  # suspects without room that a look passes over
+
 Row = tuple[Any, ...]
 
 
-def find_cohort(cursor: Cursor, now: float, request: ClaimRequest, limit: int) -> list[Row]:
-    """Return the rows of the next suspect, and of the jobs of its cohort that fit."""
-    first = _find_first(cursor, now, request, request.solo)
+def find_cohort(
+    cursor: Cursor, now: float, request: ClaimRequest, limit: int, permits: Permits
+) -> list[Row]:
+    """Return the rows of the next suspect, and of the jobs of its cohort that fit. Those whose
+    permits have no room are passed over."""
+    first = _find_first(cursor, now, request, request.solo, permits)
     if first is None:
         return []
-    _, _, job_id, incident, cohort = first
-    ids = [job_id]
+    _, _, job_id, incident, cohort, needs = first
+    found = [(job_id, needs)]
     if request.solo == ALONE_IN_RUNNER and incident is not None:
         members = cursor.execute(
             _SQL["cohort"], (incident, cohort, now, _tenants(request))
         ).fetchall()
-        ids += [id_ for id_, *lane in members if id_ != job_id and _is_within(request, *lane)]
+        found += [
+            (id_, needs)
+            for id_, queue, task, needs in members
+            if id_ != job_id and _is_within(request, queue, task)
+        ]
+    fitting = permits.find_fitting([needs_of(needs) for _, needs in found])
+    ids = [id_ for (id_, _), fits in zip(found, fitting, strict=True) if fits]
     return [cursor.execute(_SQL["suspect"], (id_,)).fetchone() for id_ in sorted(ids[:limit])]
 
 
@@ -51,21 +64,33 @@ def find_next_due(
     return min((time for time in looks if time is not None), default=None)
 
 
-def find_waiting(cursor: Cursor, now: float, requests: Sequence[ClaimRequest], most: int) -> int:
-    """Return the largest ``solo`` of a suspect that is due for these requests' tasks and queues."""
+def find_waiting(
+    cursor: Cursor, now: float, requests: Sequence[ClaimRequest], most: int, permits: Permits
+) -> int:
+    """Return the largest ``solo`` of a suspect that is due for these requests' tasks and queues,
+    and whose permits have room."""
     for solo in range(most, 0, -1):
-        if any(_find_first(cursor, now, request, solo) for request in requests):
+        if any(_find_first(cursor, now, request, solo, permits) for request in requests):
             return solo
     return 0
 
 
-def _find_first(cursor: Cursor, now: float, request: ClaimRequest, solo: int) -> Row | None:
-    tenants = _tenants(request)
-    looks = (
-        cursor.execute(_SQL["first_suspect"], (solo, *lane, now, tenants)).fetchone()
-        for lane in _read_lanes(cursor, request, solo)
-    )
-    return min((row for row in looks if row is not None), default=None)
+def _find_first(
+    cursor: Cursor, now: float, request: ClaimRequest, solo: int, permits: Permits
+) -> Row | None:
+    tenants, passed = _tenants(request), list[int]()
+    lanes = _read_lanes(cursor, request, solo)
+    while len(passed) < PASSED_MAX:
+        values = (now, tenants, _encode(passed).decode())
+        looks = (
+            cursor.execute(_SQL["first_suspect"], (solo, *lane, *values)).fetchone()
+            for lane in lanes
+        )
+        first = min((row for row in looks if row is not None), default=None)
+        if first is None or permits.may_start(needs_of(first[-1])):
+            return first
+        passed.append(first[2])
+    return None
 
 
 def _read_lanes(cursor: Cursor, request: ClaimRequest, solo: int) -> list[tuple[str, str]]:

@@ -9,15 +9,25 @@
 -- which is added to the first id and position; a NULL position, for jobs that are not due, stays NULL. A statement
 -- for each row would cost four times as much.
 INSERT INTO outlast_jobs
-    (task, queue, priority, run_at, enqueued_at, policy, timeout, tenant, expires_at, keep, id, position, args)
-SELECT ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ? + CAST(key AS INTEGER), ? + CAST(key AS INTEGER), value
+    (task, queue, priority, run_at, enqueued_at, policy, timeout, tenant, expires_at, keep, stream, needs,
+     id, position, args)
+SELECT ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ? + CAST(key AS INTEGER), ? + CAST(key AS INTEGER), value
 FROM json_each(?)
 -- name: insert_unless_key_taken
 INSERT INTO outlast_jobs
-    (task, queue, priority, run_at, enqueued_at, policy, timeout, tenant, expires_at, keep, id, position,
-     args, key)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+    (task, queue, priority, run_at, enqueued_at, policy, timeout, tenant, expires_at, keep, stream, needs,
+     id, position, args, key)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (key) WHERE key IS NOT NULL AND ended_at IS NULL DO NOTHING
+-- name: arrive
+-- Open the stream of jobs that were just stored, and make it if there is none. A stream of jobs that are not due yet
+-- stays idle until one is. A claim marks a stream idle only under the write lock, when it sees none of its jobs: so
+-- either it has seen these jobs, or they open it again here. A new stream's turn is behind those that have started
+-- something so far, and before all that do so later.
+INSERT INTO outlast_streams (id, task, queue, rank, needs, tenant, turn, idle, touched_at)
+VALUES (:stream, :task, :queue, :rank, :needs, :tenant,
+        (SELECT value FROM outlast_sequences WHERE name = 'turn'), NOT :due, :now)
+ON CONFLICT (id) DO UPDATE SET idle = 0 WHERE idle = 1 AND :due
 -- name: label
 INSERT INTO outlast_labels (job_id, label) VALUES (?, ?)
 -- name: free_keys

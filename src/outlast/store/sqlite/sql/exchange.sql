@@ -72,6 +72,16 @@ DELETE FROM outlast_attempts WHERE token = (
       AND o.number > :kept_first AND o.charge = 'none')
 -- name: losses
 SELECT losses FROM outlast_jobs WHERE id = ? AND token = ? AND state = 'running'
+-- name: give_back_rate
+-- What an attempt under limits has taken of their rates, if it never began: runs before its end, under the same guard.
+-- The end itself gives back the count (the trigger on the job's row).
+UPDATE outlast_permits AS p SET tat = tat - n.cost * coalesce(l.spacing, 0), opens_at = NULL
+FROM (SELECT json_extract(j.needs, e.fullkey || '[0]') AS permit, json_extract(j.needs, e.fullkey || '[1]') AS name,
+             coalesce(json_extract(j.needs, e.fullkey || '[3]'), 1.0) AS cost
+      FROM outlast_jobs AS j CROSS JOIN json_each(j.needs) AS e
+      WHERE j.id = :job_id AND j.token = :token AND j.state = 'running') AS n
+LEFT JOIN outlast_limits AS l ON l.name = n.name
+WHERE p.id = n.permit
 -- name: end
 -- A cancel request that came after the decision wins over the return to the queue. A job that has begun and goes back
 -- no longer expires; a job that has not begun is due again before it expires, so that the delay of this end does not
@@ -101,24 +111,31 @@ FROM (SELECT id, CASE WHEN :state = 'queued' AND cancel_requested THEN 'cancelle
       WHERE id = :job_id AND token = :token AND state = 'running') AS n
 WHERE j.id = n.id
 -- name: due
-SELECT run_at, id FROM outlast_jobs INDEXED BY outlast_jobs_run_at
+SELECT run_at, id, stream IS NOT NULL FROM outlast_jobs INDEXED BY outlast_jobs_run_at
 WHERE state = 'queued' AND position IS NULL AND solo = 0 AND run_at <= ?
 ORDER BY run_at LIMIT ?
 -- name: due_of_queue
-SELECT run_at, id FROM outlast_jobs INDEXED BY outlast_jobs_due
+SELECT run_at, id, stream IS NOT NULL FROM outlast_jobs INDEXED BY outlast_jobs_due
 WHERE state = 'queued' AND position IS NULL AND solo = 0 AND queue = ? AND run_at <= ?
 ORDER BY run_at LIMIT ?
 -- name: line_up
-UPDATE outlast_jobs SET position = ? WHERE id = ?
+-- Writes run_at, unchanged, for the trigger that opens a job's stream.
+UPDATE outlast_jobs SET position = ?, run_at = run_at WHERE id = ?
 -- name: waiting
--- Return the largest kind of solo run that any suspect waits for, when the first scheduled job falls due, and when
--- the first of all queued jobs expires.
+-- Return the largest kind of solo run that any suspect waits for, when the first scheduled job falls due, when the
+-- first of all queued jobs expires, when the first permit opens that only misses time, and whether any stream is open,
+-- or any permit may have room for one that it blocks (limits.sql).
 SELECT coalesce((SELECT solo FROM outlast_jobs INDEXED BY outlast_jobs_suspect
                  WHERE state = 'queued' AND solo > 0 ORDER BY solo DESC LIMIT 1), 0),
        (SELECT min(run_at) FROM outlast_jobs INDEXED BY outlast_jobs_run_at
         WHERE state = 'queued' AND position IS NULL AND solo = 0),
        (SELECT min(expires_at) FROM outlast_jobs INDEXED BY outlast_jobs_expires
-        WHERE expires_at IS NOT NULL AND state = 'queued')
+        WHERE expires_at IS NOT NULL AND state = 'queued'),
+       (SELECT min(opens_at) FROM outlast_permits INDEXED BY outlast_permits_opens WHERE opens_at IS NOT NULL),
+       EXISTS (SELECT 1 FROM outlast_streams INDEXED BY outlast_streams_open WHERE blocked IS NULL AND idle = 0)
+       OR EXISTS (SELECT 1 FROM outlast_permits INDEXED BY outlast_permits_freed WHERE freed = 1)
+       OR EXISTS (SELECT 1 FROM outlast_permits INDEXED BY outlast_permits_ahead
+                  WHERE opens_at IS NOT NULL AND touched_at > :now + 1)
 -- name: expire
 UPDATE outlast_jobs SET state = 'cancelled', ended_at = :now, prune_at = :now + keep, position = NULL
 WHERE id IN (SELECT id FROM outlast_jobs INDEXED BY outlast_jobs_expires
@@ -134,12 +151,12 @@ WHERE j.id = e.value AND (j.expires_at IS NULL OR j.expires_at > :now)
 -- and none for a lane of another task.
 WITH RECURSIVE lane (task, queue, number) AS (
     SELECT e.value, (SELECT n.queue FROM outlast_jobs AS n INDEXED BY outlast_jobs_line
-                     WHERE n.position IS NOT NULL AND n.task = e.value AND n.queue >= :first
+                     WHERE n.position IS NOT NULL AND n.stream IS NULL AND n.task = e.value AND n.queue >= :first
                      ORDER BY n.queue LIMIT 1), 1
     FROM json_each(:tasks) AS e
     UNION ALL
     SELECT l.task, (SELECT n.queue FROM outlast_jobs AS n INDEXED BY outlast_jobs_line
-                    WHERE n.position IS NOT NULL AND n.task = l.task AND n.queue > l.queue
+                    WHERE n.position IS NOT NULL AND n.stream IS NULL AND n.task = l.task AND n.queue > l.queue
                     ORDER BY n.queue LIMIT 1), l.number + 1
     FROM lane AS l WHERE l.queue IS NOT NULL AND l.number < :most
 )
@@ -149,7 +166,7 @@ SELECT json_group_array(json_array(queue, task)) FROM lane WHERE queue IS NOT NU
 SELECT json_group_array(json_array(q.value, t.value))
 FROM json_each(:queues) AS q CROSS JOIN json_each(:tasks) AS t
 WHERE EXISTS (SELECT 1 FROM outlast_jobs AS n INDEXED BY outlast_jobs_line
-              WHERE n.position IS NOT NULL AND n.task = t.value AND n.queue = q.value)
+              WHERE n.position IS NOT NULL AND n.stream IS NULL AND n.task = t.value AND n.queue = q.value)
 -- name: first_of_lanes
 -- The first :most jobs of each of these lanes, [queue, task]; the caller puts them in order. Payloads longer than
 -- :long bytes are left out and read separately, since one text holds all jobs.
@@ -166,7 +183,7 @@ FROM (
     FROM json_each(:lanes) AS e CROSS JOIN outlast_jobs AS j
     WHERE j.id IN (
         SELECT n.id FROM outlast_jobs AS n INDEXED BY outlast_jobs_line
-        WHERE n.position IS NOT NULL AND n.queue = json_extract(e.value, '$[0]')
+        WHERE n.position IS NOT NULL AND n.stream IS NULL AND n.queue = json_extract(e.value, '$[0]')
           AND n.task = json_extract(e.value, '$[1]') /* of any tenant */
         ORDER BY n.priority DESC, n.position LIMIT :most))
 -- name: payloads
@@ -192,7 +209,7 @@ WHERE queue = ? AND state = 'queued' AND position IS NULL AND solo = 0
 SELECT id, run_at FROM outlast_jobs INDEXED BY outlast_jobs_incident
 WHERE incident = ? AND state = 'queued' AND solo = 1 ORDER BY id
 -- name: clear
-UPDATE outlast_jobs SET solo = 0, incident = NULL, cohort = NULL, position = ? WHERE id = ?
+UPDATE outlast_jobs SET solo = 0, incident = NULL, cohort = NULL, position = ?, run_at = run_at WHERE id = ?
 -- name: suspect_lanes
 -- The lanes of suspects of one kind, found as in "lanes".
 WITH RECURSIVE lane (id) AS (
@@ -211,20 +228,21 @@ WITH RECURSIVE lane (id) AS (
 )
 SELECT j.queue, j.task FROM lane JOIN outlast_jobs AS j ON j.id = lane.id
 -- name: first_suspect
-SELECT -priority, run_at, id, incident, cohort
+SELECT -priority, run_at, id, incident, cohort, needs
 FROM outlast_jobs INDEXED BY outlast_jobs_suspect
 WHERE state = 'queued' AND solo > 0 AND solo = ? AND queue = ? AND task = ? AND run_at <= ?
   AND (tenant IS NULL OR tenant NOT IN (SELECT p.value FROM json_each(?) AS p))
+  AND id NOT IN (SELECT o.value FROM json_each(?) AS o)
 ORDER BY priority DESC, run_at LIMIT 1
 -- name: cohort
-SELECT id, queue, task FROM outlast_jobs INDEXED BY outlast_jobs_incident
+SELECT id, queue, task, needs FROM outlast_jobs INDEXED BY outlast_jobs_incident
 WHERE incident = ? AND cohort = ? AND state = 'queued' AND solo = 1 AND run_at <= ?
   AND (tenant IS NULL OR tenant NOT IN (SELECT p.value FROM json_each(?) AS p))
 ORDER BY id
 -- name: suspect
 SELECT -priority, position, id, task, queue, args, attempt_count, failures, losses, policy,
        tenant, checkpoint, length(CAST(args AS BLOB)) + coalesce(length(CAST(checkpoint AS BLOB)), 0),
-       run_at, expires_at, solo, incident, cohort
+       run_at, expires_at, solo, incident, cohort, stream, needs
 FROM outlast_jobs WHERE id = ?
 -- name: next_suspect_due
 SELECT min(run_at) FROM outlast_jobs INDEXED BY outlast_jobs_suspect

@@ -53,7 +53,13 @@ ORDER BY id DESC LIMIT :limit
 -- name: queued
 SELECT id FROM (
     SELECT id FROM outlast_jobs INDEXED BY outlast_jobs_line
-    WHERE position IS NOT NULL AND id <= :last AND (:part IS NULL OR :part = 'line')
+    WHERE position IS NOT NULL AND stream IS NULL AND id <= :last AND (:part IS NULL OR :part = 'line')
+      AND (:queue IS NULL OR queue = :queue) AND (:task IS NULL OR task = :task)
+    ORDER BY id DESC LIMIT :limit)
+UNION ALL
+SELECT id FROM (
+    SELECT id FROM outlast_jobs INDEXED BY outlast_jobs_stream
+    WHERE position IS NOT NULL AND stream IS NOT NULL AND id <= :last AND (:part IS NULL OR :part = 'line')
       AND (:queue IS NULL OR queue = :queue) AND (:task IS NULL OR task = :task)
     ORDER BY id DESC LIMIT :limit)
 UNION ALL
@@ -75,7 +81,10 @@ ORDER BY id DESC LIMIT :limit
 -- all.
 SELECT count(*) >= :rows AS is_long FROM (
     SELECT * FROM (SELECT 1 FROM outlast_jobs INDEXED BY outlast_jobs_line
-                   WHERE position IS NOT NULL AND (:part IS NULL OR :part = 'line') LIMIT :rows)
+                   WHERE position IS NOT NULL AND stream IS NULL AND (:part IS NULL OR :part = 'line') LIMIT :rows)
+    UNION ALL
+    SELECT * FROM (SELECT 1 FROM outlast_jobs INDEXED BY outlast_jobs_stream
+                   WHERE position IS NOT NULL AND stream IS NOT NULL AND (:part IS NULL OR :part = 'line') LIMIT :rows)
     UNION ALL
     SELECT * FROM (SELECT 1 FROM outlast_jobs INDEXED BY outlast_jobs_due
                    WHERE state = 'queued' AND position IS NULL AND solo = 0

@@ -107,7 +107,11 @@ SELECT task, count(*) AS looked_at,
        sum(substr(args, 1, 2000) NOT LIKE ' ["outlast:payload",[%"aes-256-gcm:%'
            OR coalesce(substr(checkpoint, 1, 2000) NOT LIKE ' ["outlast:payload",[%"aes-256-gcm:%', 0)) AS number
 FROM (
-    SELECT task, args, checkpoint FROM outlast_jobs INDEXED BY outlast_jobs_line WHERE position IS NOT NULL
+    SELECT task, args, checkpoint FROM outlast_jobs INDEXED BY outlast_jobs_line
+    WHERE position IS NOT NULL AND stream IS NULL
+    UNION ALL
+    SELECT task, args, checkpoint FROM outlast_jobs INDEXED BY outlast_jobs_stream
+    WHERE position IS NOT NULL AND stream IS NOT NULL
     UNION ALL
     SELECT task, args, checkpoint FROM outlast_jobs INDEXED BY outlast_jobs_due
     WHERE state = 'queued' AND position IS NULL AND solo = 0
@@ -136,17 +140,26 @@ SELECT CAST(queues AS TEXT) AS queues, CAST(tasks AS TEXT) AS tasks, status IN (
 -- name: wanted_tasks
 WITH RECURSIVE t (task, place) AS (
     SELECT (SELECT task FROM outlast_jobs INDEXED BY outlast_jobs_line
-            WHERE position IS NOT NULL ORDER BY task LIMIT 1), 1
+            WHERE position IS NOT NULL AND stream IS NULL ORDER BY task LIMIT 1), 1
     UNION ALL
     SELECT (SELECT n.task FROM outlast_jobs AS n INDEXED BY outlast_jobs_line
-            WHERE n.position IS NOT NULL AND n.task > t.task ORDER BY n.task LIMIT 1), t.place + 1
+            WHERE n.position IS NOT NULL AND n.stream IS NULL AND n.task > t.task ORDER BY n.task LIMIT 1), t.place + 1
     FROM t WHERE t.task IS NOT NULL AND t.place < :tasks_max
 )
 SELECT task FROM t WHERE task IS NOT NULL
 -- name: wanted_lined
 SELECT count(*) AS number FROM (
     SELECT 1 FROM outlast_jobs INDEXED BY outlast_jobs_line
-    WHERE position IS NOT NULL AND task = :task AND queue = :queue LIMIT :most)
+    WHERE position IS NOT NULL AND stream IS NULL AND task = :task AND queue = :queue LIMIT :most)
+-- name: wanted_streams
+-- Jobs of open streams: those that a permit blocks want room, not workers.
+SELECT task, count(*) AS number FROM (
+    SELECT s.task FROM outlast_streams AS s INDEXED BY outlast_streams_open
+    CROSS JOIN outlast_jobs AS j INDEXED BY outlast_jobs_stream
+    WHERE s.blocked IS NULL AND s.idle = 0 AND s.queue = :queue
+      AND j.stream = s.id AND j.stream IS NOT NULL AND j.position IS NOT NULL
+    LIMIT :most)
+GROUP BY task
 -- name: wanted_due
 SELECT task, count(*) AS number FROM (
     SELECT task FROM outlast_jobs INDEXED BY outlast_jobs_due

@@ -40,6 +40,10 @@
 -- The line is indexed by task first, then by queue: jobs of an unknown task are never met, however many there are and
 -- in however many queues. Scheduled jobs are indexed by their time over all queues, so that one look shows what is
 -- due, and by queue for workers that serve only some queues.
+--
+-- A job under limits, or of a task that its tenants share fairly, waits in a stream instead of the line: stream names
+-- it, and needs lists the permits that the job needs (model/limits.py), as JSON. Both are NULL for all others, and the
+-- line holds no such job. limits.sql argues about streams and permits.
 
 -- Ids, positions and tokens always rise, also past deleted rows, so they are never max(id) + 1.
 CREATE TABLE outlast_sequences (
@@ -47,7 +51,7 @@ CREATE TABLE outlast_sequences (
     value INTEGER NOT NULL
 ) WITHOUT ROWID, STRICT;
 INSERT INTO outlast_sequences (name, value)
-VALUES ('job', 0), ('worker', 0), ('position', 0), ('token', 0);
+VALUES ('job', 0), ('worker', 0), ('position', 0), ('token', 0), ('turn', 0);
 
 CREATE TABLE outlast_jobs (
     id                INTEGER PRIMARY KEY,
@@ -88,6 +92,8 @@ CREATE TABLE outlast_jobs (
     fingerprint       TEXT,
     stack_at          REAL,
     stack             TEXT,
+    stream            INTEGER,
+    needs             TEXT,
     CONSTRAINT outlast_jobs_state CHECK (
         CASE state
             WHEN 'queued' THEN worker_id IS NULL AND ended_at IS NULL AND result IS NULL
@@ -116,10 +122,16 @@ CREATE TABLE outlast_jobs (
     CONSTRAINT outlast_jobs_saves CHECK (
         checkpoint_at BETWEEN -1e15 AND 1e15 AND stack_at BETWEEN -1e15 AND 1e15),
     CONSTRAINT outlast_jobs_solo CHECK (solo BETWEEN 0 AND 2 AND (solo = 0 OR position IS NULL)),
-    CONSTRAINT outlast_jobs_flags CHECK (cancel_requested = 0 OR cancel_requested = 1)
+    CONSTRAINT outlast_jobs_flags CHECK (cancel_requested = 0 OR cancel_requested = 1),
+    CONSTRAINT outlast_jobs_needs CHECK (
+        CASE WHEN stream IS NULL THEN needs IS NULL ELSE json_valid(needs) AND json_type(needs) = 'array' END)
 ) STRICT;
-CREATE INDEX outlast_jobs_line ON outlast_jobs (task, queue, priority DESC, position)
-    WHERE position IS NOT NULL;
+-- It includes stream, as all columns of a query have to be in an index that spares the rows. That of streams includes
+-- what lists and counts need.
+CREATE INDEX outlast_jobs_line ON outlast_jobs (task, queue, priority DESC, position, stream)
+    WHERE position IS NOT NULL AND stream IS NULL;
+CREATE INDEX outlast_jobs_stream ON outlast_jobs (stream, position, queue, task, run_at)
+    WHERE stream IS NOT NULL AND position IS NOT NULL;
 CREATE INDEX outlast_jobs_run_at ON outlast_jobs (run_at)
     WHERE state = 'queued' AND position IS NULL AND solo = 0;
 CREATE INDEX outlast_jobs_due ON outlast_jobs (queue, run_at, task)
@@ -141,6 +153,101 @@ CREATE INDEX outlast_jobs_died ON outlast_jobs (ended_at) WHERE state = 'dead';
 -- "ended_at IS NULL" means unfinished, as a test of state would, but spares a claim from touching this index.
 CREATE UNIQUE INDEX outlast_jobs_key ON outlast_jobs (key)
     WHERE key IS NOT NULL AND ended_at IS NULL;
+
+-- Limits (store/limits.py). declared: what the code of workers says of it; own: what a person has set, of which each
+-- field wins until it is reset. running, spacing, burst and per are what holds, computed from the two when one is
+-- written. held_until: nothing starts under any of its permits until then; only of a limit per tenant or key.
+CREATE TABLE outlast_limits (
+    name        TEXT PRIMARY KEY,
+    declared    TEXT,
+    declared_at REAL,
+    own         TEXT,
+    running     INTEGER,
+    spacing     REAL,
+    burst       REAL NOT NULL DEFAULT 1.0,
+    per         TEXT,
+    held_until  REAL,
+    CONSTRAINT outlast_limits_ranges CHECK (
+        running BETWEEN 0 AND 1000000 AND spacing BETWEEN 0 AND 1e9 AND burst BETWEEN 0 AND 1e9
+        AND declared_at BETWEEN -1e15 AND 1e15 AND held_until BETWEEN -1e15 AND 1e16)
+) WITHOUT ROWID, STRICT;
+
+-- Permits: a limit, or the part of it that one tenant or key has; a row is made when a job first needs it. used counts
+-- the attempts that run under it. tat: when the next start is due by its rate, as seen at touched_at. own_running: what
+-- a person has set for this key. opens_at: when a start may follow, where streams wait for it and only time is missing.
+-- freed: it may have room for streams that it blocks, and the next exchange looks at it.
+CREATE TABLE outlast_permits (
+    id          INTEGER PRIMARY KEY,
+    name        TEXT NOT NULL,
+    key         TEXT NOT NULL,
+    used        INTEGER NOT NULL DEFAULT 0,
+    tat         REAL NOT NULL DEFAULT 0.0,
+    touched_at  REAL NOT NULL DEFAULT 0.0,
+    held_until  REAL,
+    own_running INTEGER,
+    opens_at    REAL,
+    freed       INTEGER NOT NULL DEFAULT 0,
+    CONSTRAINT outlast_permits_ranges CHECK (
+        used BETWEEN 0 AND 1e12 AND tat BETWEEN -1e17 AND 1e17 AND touched_at BETWEEN -1e15 AND 1e15
+        AND held_until BETWEEN -1e15 AND 1e16 AND own_running BETWEEN 0 AND 1000000
+        AND opens_at BETWEEN -1e17 AND 1e17 AND freed BETWEEN 0 AND 1)
+) STRICT;
+CREATE INDEX outlast_permits_name ON outlast_permits (name);
+CREATE INDEX outlast_permits_opens ON outlast_permits (opens_at) WHERE opens_at IS NOT NULL;
+CREATE INDEX outlast_permits_ahead ON outlast_permits (touched_at) WHERE opens_at IS NOT NULL;
+CREATE INDEX outlast_permits_freed ON outlast_permits (freed) WHERE freed = 1;
+
+-- Streams: jobs of one task, queue and priority (rank is its negative) that need the same permits at the same costs
+-- and, where tenants take turns, are of the same tenant. A row is made when the first job is enqueued or arrives.
+-- turn: the streams with the lowest start next. blocked: the permit without room that holds it up. idle: no job of it
+-- has a position. A stream that is neither is open, and an exchange looks at it.
+CREATE TABLE outlast_streams (
+    id         INTEGER PRIMARY KEY,
+    task       TEXT NOT NULL,
+    queue      TEXT NOT NULL,
+    rank       INTEGER NOT NULL,
+    needs      TEXT NOT NULL,
+    tenant     TEXT,
+    turn       INTEGER NOT NULL,
+    blocked    INTEGER,
+    idle       INTEGER NOT NULL DEFAULT 0,
+    touched_at REAL NOT NULL,
+    CONSTRAINT outlast_streams_ranges CHECK (
+        rank BETWEEN -100 AND 100 AND turn >= 0 AND touched_at BETWEEN -1e15 AND 1e15
+        AND (idle = 0 OR idle = 1 AND blocked IS NULL))
+) STRICT;
+CREATE INDEX outlast_streams_open ON outlast_streams (task, queue, rank, turn, blocked, idle)
+    WHERE blocked IS NULL AND idle = 0;
+CREATE INDEX outlast_streams_blocked ON outlast_streams (blocked, rank, turn) WHERE blocked IS NOT NULL;
+CREATE INDEX outlast_streams_idle ON outlast_streams (touched_at) WHERE idle = 1;
+
+-- An attempt under limits gives its permits back in the transaction that ends it, with any verb. A refused end changes
+-- no row, and gives back nothing. Each end writes ended_at, also one that leads back to the queue, and a claim does not:
+-- so the trigger costs unlimited jobs little, and a claim nothing. A job with keep = 0 is deleted as it ends.
+CREATE TRIGGER outlast_jobs_ended AFTER UPDATE OF ended_at ON outlast_jobs
+WHEN OLD.stream IS NOT NULL AND OLD.state = 'running' AND NEW.state <> 'running'
+BEGIN
+    UPDATE outlast_permits
+    SET used = max(0, used - 1), freed = EXISTS (SELECT 1 FROM outlast_streams AS s WHERE s.blocked = outlast_permits.id)
+    WHERE id IN (SELECT json_extract(OLD.needs, e.fullkey || '[0]') FROM json_each(OLD.needs) AS e);
+END;
+CREATE TRIGGER outlast_jobs_gone AFTER DELETE ON outlast_jobs
+WHEN OLD.stream IS NOT NULL AND OLD.state = 'running'
+BEGIN
+    UPDATE outlast_permits
+    SET used = max(0, used - 1), freed = EXISTS (SELECT 1 FROM outlast_streams AS s WHERE s.blocked = outlast_permits.id)
+    WHERE id IN (SELECT json_extract(OLD.needs, e.fullkey || '[0]') FROM json_each(OLD.needs) AS e);
+END;
+-- A job that gets a place again, for example after a retry, opens its stream. Each statement that gives a place writes
+-- run_at, and a claim does not. (Enqueuing opens streams itself, each once for all its jobs.)
+CREATE TRIGGER outlast_jobs_arrived AFTER UPDATE OF run_at ON outlast_jobs
+WHEN NEW.stream IS NOT NULL AND NEW.position IS NOT NULL AND OLD.position IS NULL
+BEGIN
+    INSERT INTO outlast_streams (id, task, queue, rank, needs, turn, touched_at)
+    VALUES (NEW.stream, NEW.task, NEW.queue, -NEW.priority, NEW.needs,
+            (SELECT value FROM outlast_sequences WHERE name = 'turn'), NEW.run_at)
+    ON CONFLICT (id) DO UPDATE SET idle = 0 WHERE idle = 1;
+END;
 
 -- The labels of jobs that have any (the policy holds them, too), to find jobs by label. They are deleted with the jobs.
 CREATE TABLE outlast_labels (

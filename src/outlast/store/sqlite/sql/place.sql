@@ -1,32 +1,50 @@
 -- Show where a job stands among the others: each count uses one index and stops at :most. The line is indexed by
 -- task, then by queue, so jobs in the job's queue are counted task by task (1,000 tasks at most), until :most are
--- found. Reads only.
+-- found. A job in a stream has none of the line before it (limits.sql has its place); due jobs are those of the line
+-- and of streams. Reads only.
 
 -- name: place
 WITH RECURSIVE me AS (SELECT * FROM outlast_jobs WHERE id = :id),
 lane (task) AS (
     SELECT (SELECT o.task FROM outlast_jobs AS o INDEXED BY outlast_jobs_line
-            WHERE o.position IS NOT NULL ORDER BY o.task LIMIT 1)
+            WHERE o.position IS NOT NULL AND o.stream IS NULL ORDER BY o.task LIMIT 1)
     UNION ALL
     SELECT (SELECT o.task FROM outlast_jobs AS o INDEXED BY outlast_jobs_line
-            WHERE o.position IS NOT NULL AND o.task > lane.task ORDER BY o.task LIMIT 1)
+            WHERE o.position IS NOT NULL AND o.stream IS NULL AND o.task > lane.task ORDER BY o.task LIMIT 1)
     FROM lane WHERE lane.task IS NOT NULL LIMIT 1000
 )
 SELECT (SELECT count(*) FROM (
             SELECT 1 FROM lane CROSS JOIN outlast_jobs AS o INDEXED BY outlast_jobs_line
-            WHERE o.queue = me.queue AND o.task = lane.task AND o.position IS NOT NULL
+            WHERE o.queue = me.queue AND o.task = lane.task AND o.position IS NOT NULL AND o.stream IS NULL AND me.stream IS NULL
               AND o.priority >= me.priority
               AND (o.priority > me.priority OR o.position < coalesce(me.position, 9223372036854775807))
             LIMIT :most)) AS before,
        (SELECT count(*) FROM (
-            SELECT 1 FROM outlast_jobs AS o INDEXED BY outlast_jobs_line
-            WHERE o.position IS NOT NULL LIMIT :most)) AS due,
+            SELECT * FROM (SELECT 1 FROM outlast_jobs AS o INDEXED BY outlast_jobs_line
+                           WHERE o.position IS NOT NULL AND o.stream IS NULL LIMIT :most)
+            UNION ALL
+            SELECT * FROM (SELECT 1 FROM outlast_jobs AS o INDEXED BY outlast_jobs_stream
+                           WHERE o.position IS NOT NULL AND o.stream IS NOT NULL LIMIT :most)
+            LIMIT :most)) AS due,
        (SELECT count(*) FROM (
-            SELECT 1 FROM lane CROSS JOIN outlast_jobs AS o INDEXED BY outlast_jobs_line
-            WHERE o.queue = me.queue AND o.task = lane.task AND o.position IS NOT NULL LIMIT :most)) AS due_here,
+            SELECT * FROM (
+                SELECT 1 FROM lane CROSS JOIN outlast_jobs AS o INDEXED BY outlast_jobs_line
+                WHERE o.queue = me.queue AND o.task = lane.task AND o.position IS NOT NULL AND o.stream IS NULL
+                LIMIT :most)
+            UNION ALL
+            SELECT 1 FROM (SELECT o.queue FROM outlast_jobs AS o INDEXED BY outlast_jobs_stream
+                           WHERE o.position IS NOT NULL AND o.stream IS NOT NULL LIMIT :most) AS s
+            WHERE s.queue = me.queue
+            LIMIT :most)) AS due_here,
        (SELECT count(*) FROM (
-            SELECT 1 FROM outlast_jobs AS o INDEXED BY outlast_jobs_line
-            WHERE o.queue = me.queue AND o.task = me.task AND o.position IS NOT NULL LIMIT :most)) AS due_alike,
+            SELECT * FROM (
+                SELECT 1 FROM outlast_jobs AS o INDEXED BY outlast_jobs_line
+                WHERE o.queue = me.queue AND o.task = me.task AND o.position IS NOT NULL AND o.stream IS NULL LIMIT :most)
+            UNION ALL
+            SELECT 1 FROM (SELECT o.queue, o.task FROM outlast_jobs AS o INDEXED BY outlast_jobs_stream
+                           WHERE o.position IS NOT NULL AND o.stream IS NOT NULL LIMIT :most) AS s
+            WHERE s.queue = me.queue AND s.task = me.task
+            LIMIT :most)) AS due_alike,
        (SELECT count(*) FROM (
             SELECT 1 FROM outlast_jobs AS o INDEXED BY outlast_jobs_due
             WHERE o.queue = me.queue AND o.state = 'queued' AND o.position IS NULL AND o.solo = 0

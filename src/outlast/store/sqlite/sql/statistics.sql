@@ -6,18 +6,18 @@
 -- depend on their lengths. A lane is a queue, a task and a priority; the oldest job is the head of one of them.
 WITH RECURSIVE head (id) AS (
     SELECT (SELECT id FROM outlast_jobs INDEXED BY outlast_jobs_line
-            WHERE position IS NOT NULL ORDER BY task, queue, priority DESC, position LIMIT 1)
+            WHERE position IS NOT NULL AND stream IS NULL ORDER BY task, queue, priority DESC, position LIMIT 1)
     UNION ALL
     SELECT coalesce(
         (SELECT n.id FROM outlast_jobs AS n INDEXED BY outlast_jobs_line
-         WHERE n.position IS NOT NULL AND n.queue = c.queue AND n.task = c.task
+         WHERE n.position IS NOT NULL AND n.stream IS NULL AND n.queue = c.queue AND n.task = c.task
            AND n.priority < c.priority
          ORDER BY n.priority DESC, n.position LIMIT 1),
         (SELECT n.id FROM outlast_jobs AS n INDEXED BY outlast_jobs_line
-         WHERE n.position IS NOT NULL AND n.task = c.task AND n.queue > c.queue
+         WHERE n.position IS NOT NULL AND n.stream IS NULL AND n.task = c.task AND n.queue > c.queue
          ORDER BY n.queue, n.priority DESC, n.position LIMIT 1),
         (SELECT n.id FROM outlast_jobs AS n INDEXED BY outlast_jobs_line
-         WHERE n.position IS NOT NULL AND n.task > c.task
+         WHERE n.position IS NOT NULL AND n.stream IS NULL AND n.task > c.task
          ORDER BY n.task, n.queue, n.priority DESC, n.position LIMIT 1))
     FROM head JOIN outlast_jobs AS c ON c.id = head.id LIMIT :lanes
 )
@@ -28,8 +28,14 @@ FROM head JOIN outlast_jobs AS j ON j.id = head.id GROUP BY j.queue, j.task
 SELECT q.value AS queue, t.value AS task,
        (SELECT count(*) FROM (
             SELECT 1 FROM outlast_jobs AS o INDEXED BY outlast_jobs_line
-            WHERE o.queue = q.value AND o.task = t.value AND o.position IS NOT NULL LIMIT :most)) AS number
+            WHERE o.queue = q.value AND o.task = t.value AND o.position IS NOT NULL AND o.stream IS NULL LIMIT :most)) AS number
 FROM json_each(:queues) AS q JOIN json_each(:tasks) AS t ON t.key = q.key
+-- name: streams
+-- The jobs of streams, :most of them at most.
+SELECT queue, task, count(*) AS number, min(run_at) AS oldest FROM (
+    SELECT queue, task, run_at FROM outlast_jobs INDEXED BY outlast_jobs_stream
+    WHERE stream IS NOT NULL AND position IS NOT NULL LIMIT :most)
+GROUP BY queue, task
 -- name: waiting
 -- The queues that have jobs outside the line, :lanes of them at most, and the due time of the oldest due job of each.
 WITH RECURSIVE q (queue) AS (

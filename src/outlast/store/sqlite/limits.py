@@ -1,0 +1,128 @@
+"""Declares, sets and holds limits on SQLite, and takes what is spent. Plain functions of a cursor,
+under the write lock (sql/limits.sql).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from sqlite3 import Cursor
+from typing import Any
+
+import msgspec
+
+from outlast.errors import BadData
+from outlast.model.limits import LimitSpec, needs_of, permit_id, seconds_ahead, spec_of
+from outlast.store.limits import DECLARED_SECONDS, Hold, NewLimit, SetLimit
+from outlast.store.sqlite.refusals import refuse
+from outlast.store.statements import statements
+from outlast.store.values import Answer
+
+_SQL = statements("sqlite", "limits")
+_encode = msgspec.json.Encoder().encode
+
+
+def find_news(cursor: Cursor, now: float, limits: Sequence[NewLimit]) -> list[NewLimit]:
+    """Return the limits of which the store has no such declaration yet, or none that is young."""
+    return [
+        new
+        for new in limits
+        if not cursor.execute(
+            _SQL["is_declared"],
+            {"name": new.name, "declared": _text(new.spec), "since": now - DECLARED_SECONDS},
+        ).fetchone()
+    ]
+
+
+def declare_limits(cursor: Cursor, now: float, limits: Sequence[NewLimit]) -> None:
+    """Store what the code says of limits."""
+    for new in limits:
+        is_new = cursor.execute(_SQL["limit"], {"name": new.name}).fetchone() is None
+        values = {"name": new.name, "declared": _text(new.spec), "now": now}
+        cursor.execute(_SQL["declare"], values)
+        if _bring_into_force(cursor, new.name) or is_new:
+            cursor.execute(_SQL["mark"], {"name": new.name})
+
+
+def set_limit(cursor: Cursor, _: float, new: SetLimit) -> bool:
+    """Set a limit, or one key of it."""
+    row = cursor.execute(_SQL["limit"], {"name": new.name}).fetchone()
+    if row is None:
+        return False
+    if new.key is not None:
+        values = {"permit": _make_permit(cursor, new.name, new.key), "running": new.running}
+        cursor.execute(_SQL["set_key"], values | {"reset": new.reset})
+        cursor.execute(_SQL["mark_one"], values)
+        return True
+    if new.reset:
+        cursor.execute(_SQL["reset_keys"], {"name": new.name})
+    before = {} if new.reset else _fields(row[1])
+    own = before | {
+        name: value
+        for name in ("running", "spacing", "burst")
+        if (value := getattr(new, name)) is not None
+    }
+    text = _encode(own).decode() if own else None
+    cursor.execute(_SQL["set"], {"name": new.name, "own": text})
+    _bring_into_force(cursor, new.name)
+    cursor.execute(_SQL["mark"], {"name": new.name})
+    return True
+
+
+def hold_limit(cursor: Cursor, now: float, hold: Hold) -> bool:
+    """Hold a permit, or all permits of a limit, for a while; or let them go."""
+    row = cursor.execute(_SQL["limit"], {"name": hold.name}).fetchone()
+    if row is None:
+        return False
+    until = now + hold.seconds if hold.seconds > 0 else None
+    if row[2] is not None and not hold.key:
+        cursor.execute(_SQL["hold_all"], {"name": hold.name, "until": until})
+        cursor.execute(_SQL["mark"], {"name": hold.name})
+        return True
+    values = {"permit": _make_permit(cursor, hold.name, hold.key), "until": until, "now": now}
+    cursor.execute(_SQL["hold"], values)
+    cursor.execute(_SQL["mark_one"], values)
+    return True
+
+
+def spend(cursor: Cursor, now: float, job_id: int, token: int, name: str, cost: float) -> Answer:
+    """Take more of a rate for a running attempt."""
+    row = cursor.execute(_SQL["needs"], {"job_id": job_id, "token": token}).fetchone()
+    if row is None:
+        return refuse(cursor, now, job_id, token, "spend")
+    permit = next((need.permit for need in needs_of(row[0]) if need.name == name), None)
+    if permit is None:
+        raise BadData(f"job {job_id} is not under a limit called {name!r}")
+    values: dict[str, Any] = {"permit": permit}
+    found = cursor.execute(_SQL["rate"], values).fetchone()
+    if found is not None and found[2]:
+        tat, touched_at, spacing = found
+        ahead = seconds_ahead(tat=tat, touched_at=touched_at, now=now) + cost * spacing
+        cursor.execute(_SQL["spend"], values | {"tat": now + ahead, "now": now})
+    return Answer.ACCEPTED
+
+
+def _bring_into_force(cursor: Cursor, name: str) -> bool:
+    """Compute what holds from what the code and a person say; return whether that is new."""
+    declared, own, _ = cursor.execute(_SQL["limit"], {"name": name}).fetchone()
+    spec = spec_of(declared) or LimitSpec()
+    values = msgspec.structs.asdict(spec) | _fields(own) | {"name": name, "per": spec.per}
+    return cursor.execute(_SQL["bring_into_force"], values).rowcount == 1
+
+
+def _fields(own: str | None) -> dict[str, Any]:
+    """Return the fields that a person has set; LimitSpec would not tell one that was set to its
+    default."""
+    if spec_of(own) is None:
+        return {}
+    fields: dict[str, Any] = msgspec.json.decode(own or "{}")
+    return fields
+
+
+def _make_permit(cursor: Cursor, name: str, key: str) -> int:
+    permit = permit_id(name, key)
+    cursor.execute(_SQL["make_permit"], {"permit": permit, "name": name, "key": key})
+    return permit
+
+
+def _text(spec: LimitSpec) -> str:
+    return _encode(spec).decode()

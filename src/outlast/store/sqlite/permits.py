@@ -1,0 +1,179 @@
+"""Counts permits in an exchange on SQLite: read once, written once, under the write lock.
+
+Only what starts is counted here. The triggers on a job's row give a permit back, in the transaction
+of the end (sqlite/sql/migration_0001_schema.sql).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from math import inf
+from sqlite3 import Cursor
+from typing import Any
+
+import msgspec
+
+from outlast.model.limits import Budget, Need, needs_of, seconds_ahead
+from outlast.store.sqlite.lanes import Row
+from outlast.store.statements import statements
+
+_SQL = statements("sqlite", "limits")
+NEEDS = 19  # where the row of a job of a stream, or of a suspect, has what the job needs
+_FAR = 1e15  # seconds: what a hostile row says stays within the column's range
+_encode = msgspec.json.Encoder().encode
+
+
+class _Known(msgspec.Struct, gc=False):
+    """A permit as its row and its limit's were read."""
+
+    need: Need  # its cost is of no meaning
+    budget: Budget
+    tat: float
+    touched_at: float
+    held_until: float
+
+
+class Permits:
+    """The permits that one exchange looks at. ``budgets`` holds what each of them still allows;
+    ``opens_in``: in how many seconds the first suspect may start that waits for time alone."""
+
+    def __init__(self, cursor: Cursor, now: float) -> None:
+        self.opens_in = inf
+        self.budgets: dict[int, Budget] = {}
+        self._cursor = cursor
+        self._now = now
+        self._known: dict[int, _Known] = {}
+        self._changed: set[int] = set()
+
+    def read(self, needs: Iterable[Need]) -> None:
+        """Read the permits of these needs that are not known yet."""
+        new = {need.permit: need for need in needs if need.permit not in self._known}
+        if not new:
+            return
+        values = {"permits": _encode([(need.permit, need.name) for need in new.values()]).decode()}
+        for row in self._cursor.execute(_SQL["budgets"], values).fetchall():
+            self._note(new[row[0]], *row[1:])
+
+    def _note(
+        self,
+        need: Need,
+        is_known: int,
+        running: int | None,
+        spacing: float | None,
+        burst: float,
+        used: int,
+        tat: float,
+        touched_at: float,
+        held_until: float,
+        all_held_until: float,
+        opens_at: float,
+    ) -> None:
+        now = self._now
+        held = [seconds_ahead(tat=held_until, touched_at=touched_at, now=now), all_held_until - now]
+        if touched_at <= now + 1:  # otherwise the clock was set back
+            held.append(opens_at - now)
+        budget = Budget(
+            running=running if is_known else 0,
+            spacing=spacing,
+            burst=burst,
+            used=used,
+            ahead=seconds_ahead(tat=tat, touched_at=touched_at, now=now),
+            held_for=max(0.0, *held),
+        )
+        self.budgets[need.permit] = budget
+        self._known[need.permit] = _Known(need, budget, tat, touched_at, held_until)
+
+    def copy_budgets(self) -> dict[int, Budget]:
+        """Return what the permits still allow, for a plan."""
+        return {permit: msgspec.structs.replace(each) for permit, each in self.budgets.items()}
+
+    def list_roomy(self) -> list[int]:
+        """Return the permits under which something may still start."""
+        return [permit for permit in self.budgets if self.has_room(permit)]
+
+    def has_room(self, permit: int) -> bool:
+        """Return whether anything may start under a permit, of some cost."""
+        return self.budgets[permit].room(0.0).starts > 0
+
+    def count_openings(self, permit: int, places: int) -> int:
+        """Return how many streams to open that this permit blocks: as many as it may start jobs,
+        but one to try for those of a lower cost."""
+        if not self.has_room(permit):
+            return 0
+        return max(1, min(places, self.budgets[permit].room(1.0).starts))
+
+    def find_full(self, needs: Sequence[Need]) -> int | None:
+        """Return the first of these permits that has no room. If only time is missing, nothing else
+        starts under it until then."""
+        for need in needs:
+            budget = self.budgets[need.permit]
+            room = budget.room(need.cost)
+            if room.starts <= 0:
+                budget.held_for = max(budget.held_for, room.opens_in or 0.0)
+                self._changed.add(need.permit)
+                return need.permit
+        return None
+
+    def find_fitting(self, needs: Sequence[Sequence[Need]]) -> list[bool]:
+        """Return which of these jobs may start, each if the ones before it do."""
+        self.read(need for each in needs for need in each)
+        left = self.copy_budgets()
+        fitting = []
+        for each in needs:
+            fits = all(left[need.permit].room(need.cost).starts > 0 for need in each)
+            for need in each if fits else ():
+                left[need.permit].take(1, need.cost)
+            fitting.append(fits)
+        return fitting
+
+    def may_start(self, needs: Sequence[Need]) -> bool:
+        """Return whether a job that is in no stream now, a suspect, may start. If it lacks nothing
+        but time, ``opens_in`` says how long."""
+        self.read(needs)
+        found = [self.budgets[need.permit].room(need.cost) for need in needs]
+        waits = [
+            inf if room.opens_in is None else room.opens_in for room in found if not room.starts
+        ]
+        self.opens_in = min(self.opens_in, max(waits, default=inf))
+        return not waits
+
+    def start(self, rows: Iterable[Row]) -> None:
+        """Count the jobs of these rows, of streams or suspects, as started."""
+        needs = [need for row in rows for need in needs_of(row[NEEDS])]
+        self.read(needs)
+        for need in needs:
+            self.budgets[need.permit].take(1, need.cost)
+            self._changed.add(need.permit)
+
+    def look_again(self, permits: Iterable[int]) -> None:
+        """Write these permits in any case: they are marked."""
+        self._changed.update(permits)
+
+    def write(self, seen: Collection[int]) -> None:
+        """Write what has changed. ``seen``: the streams that this exchange has looked at."""
+        if not self._changed:
+            return
+        rows = [self._row(self._known[permit]) for permit in self._changed]
+        values = {
+            "permits": _encode(rows).decode(),
+            "seen": _encode(list(seen)).decode(),
+            "now": self._now,
+        }
+        self._cursor.execute(_SQL["write_permits"], values)
+        self._changed.clear()
+
+    def _row(self, known: _Known) -> tuple[Any, ...]:
+        need, budget, now = known.need, known.budget, self._now
+        held_until = known.held_until
+        if known.touched_at > now:
+            held_until = now + max(0.0, held_until - known.touched_at)
+        return (
+            need.permit,
+            need.name,
+            need.key,
+            budget.used,
+            now + min(budget.ahead, _FAR),
+            held_until if held_until > now else None,
+            now + min(budget.held_for, _FAR) if budget.held_for > 0 else None,
+            self.has_room(need.permit),
+        )

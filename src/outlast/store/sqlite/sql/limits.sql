@@ -1,0 +1,227 @@
+-- Claim jobs from streams: those under limits, and those of tasks that tenants share fairly. All of it runs in the one
+-- BEGIN IMMEDIATE of an exchange (exchange.sql).
+--
+-- Why this is right against
+--   * another claim, an end, a reap, a late worker: a permit's count changes only in the transaction that starts or
+--     ends an attempt, under the write lock; the trigger on the job's row gives it back with the accepted end. So
+--     nothing that is read here changes before the commit, and a count is at each commit that of the running attempts.
+--   * a stream that no one looks at any more: a stream is closed only here, and at the commit of its own look: idle if
+--     none of its jobs has a position, blocked if one of its permits has no room. What gives a place (an enqueue, the
+--     trigger on a job's row) ends the first; what gives room (the triggers on ended jobs, a change of the limit, time)
+--     marks the permit in its own transaction: freed, or opens_at, which comes.
+--   * a permit with room whose streams no one opens: the exchange that looks at a marked permit opens its streams in
+--     their order until it has as many of its own tasks and queues as the permit has room. If it leaves the permit with
+--     room while it still blocks streams, the mark stays, and the exchanges of other workers look at it. So a stream
+--     that no worker serves, or whose queue is paused, keeps no permit from others.
+--   * a clock that was set back: touched_at is then ahead of now, and the rate goes on from now with what it was ahead
+--     by (model/limits.py, seconds_ahead). "marked" finds permits that would otherwise wait for the old time.
+--
+-- Streams stand in order by rank and turn. Each that starts something draws a new turn, behind all others.
+
+-- name: marked
+-- The permits that may have room for streams which they block.
+SELECT id, name, key FROM (SELECT id, name, key FROM outlast_permits INDEXED BY outlast_permits_freed WHERE freed = 1 LIMIT :most)
+UNION
+SELECT id, name, key FROM (SELECT id, name, key FROM outlast_permits INDEXED BY outlast_permits_opens
+                      WHERE opens_at IS NOT NULL AND opens_at <= :now ORDER BY opens_at LIMIT :most)
+UNION
+SELECT id, name, key FROM (SELECT id, name, key FROM outlast_permits INDEXED BY outlast_permits_ahead
+                      WHERE opens_at IS NOT NULL AND touched_at > :now + 1 LIMIT :most)
+-- name: budgets
+-- What each of these permits, [id, limit's name], allows. One that has no row yet has been used by no one.
+SELECT json_extract(e.value, '$[0]'), l.name IS NOT NULL, coalesce(p.own_running, l.running), l.spacing,
+       coalesce(l.burst, 1.0), coalesce(p.used, 0), coalesce(p.tat, 0.0), coalesce(p.touched_at, 0.0),
+       coalesce(p.held_until, 0.0), coalesce(l.held_until, 0.0), coalesce(p.opens_at, 0.0)
+FROM json_each(:permits) AS e
+LEFT JOIN outlast_permits AS p ON p.id = json_extract(e.value, '$[0]')
+LEFT JOIN outlast_limits AS l ON l.name = json_extract(e.value, '$[1]')
+-- name: blocked_streams
+-- The first :most streams that each of these permits blocks, without those that this exchange has looked at.
+SELECT s.blocked, s.id, s.task, s.queue FROM json_each(:permits) AS e CROSS JOIN outlast_streams AS s
+WHERE s.id IN (
+    SELECT n.id FROM outlast_streams AS n INDEXED BY outlast_streams_blocked
+    WHERE n.blocked = e.value AND n.id NOT IN (SELECT o.value FROM json_each(:seen) AS o)
+    ORDER BY n.rank, n.turn LIMIT :most)
+ORDER BY e.key, s.rank, s.turn
+-- name: open_streams
+UPDATE outlast_streams SET blocked = NULL WHERE id IN (SELECT e.value FROM json_each(:streams) AS e)
+-- name: lanes
+-- As "lanes" of exchange.sql, of open streams.
+WITH RECURSIVE lane (task, queue, number) AS (
+    SELECT e.value, (SELECT n.queue FROM outlast_streams AS n INDEXED BY outlast_streams_open
+                     WHERE n.blocked IS NULL AND n.idle = 0 AND n.task = e.value AND n.queue >= :first
+                     ORDER BY n.queue LIMIT 1), 1
+    FROM json_each(:tasks) AS e
+    UNION ALL
+    SELECT l.task, (SELECT n.queue FROM outlast_streams AS n INDEXED BY outlast_streams_open
+                    WHERE n.blocked IS NULL AND n.idle = 0 AND n.task = l.task AND n.queue > l.queue
+                    ORDER BY n.queue LIMIT 1), l.number + 1
+    FROM lane AS l WHERE l.queue IS NOT NULL AND l.number < :most
+)
+SELECT json_group_array(json_array(queue, task)) FROM lane WHERE queue IS NOT NULL
+-- name: lanes_of_queues
+SELECT json_group_array(json_array(q.value, t.value))
+FROM json_each(:queues) AS q CROSS JOIN json_each(:tasks) AS t
+WHERE EXISTS (SELECT 1 FROM outlast_streams AS n INDEXED BY outlast_streams_open
+              WHERE n.blocked IS NULL AND n.idle = 0 AND n.task = t.value AND n.queue = q.value)
+-- name: first_streams
+-- The first :most open streams of each of these lanes, [queue, task], without those in :passed, whose jobs are all of
+-- tenants that the claim passes over.
+SELECT s.queue, s.rank, s.turn, s.id, CAST(s.needs AS TEXT)
+FROM json_each(:lanes) AS e CROSS JOIN outlast_streams AS s
+WHERE s.id IN (
+    SELECT n.id FROM outlast_streams AS n INDEXED BY outlast_streams_open
+    WHERE n.blocked IS NULL AND n.idle = 0 AND n.queue = json_extract(e.value, '$[0]')
+      AND n.task = json_extract(e.value, '$[1]') AND n.id NOT IN (SELECT o.value FROM json_each(:passed) AS o)
+      AND (n.tenant IS NULL OR n.tenant NOT IN (SELECT p.value FROM json_each(:tenants) AS p))
+    ORDER BY n.rank, n.turn LIMIT :most)
+-- name: first_of_streams
+-- The first :most jobs of each of these streams, in the columns of "first_of_lanes" of exchange.sql and those of a
+-- suspect, with the stream and what the jobs need.
+SELECT json_group_array(json_array(
+    rank, position, id, task, queue, CASE WHEN bytes <= :long THEN args END, attempt_count,
+    failures, losses, policy, tenant, CASE WHEN bytes <= :long THEN checkpoint END, bytes, run_at,
+    expires_at, 0, NULL, NULL, stream, needs))
+FROM (
+    SELECT -j.priority AS rank, j.position, j.id, j.task, j.queue, CAST(j.args AS TEXT) AS args,
+           j.attempt_count, j.failures, j.losses, CAST(j.policy AS TEXT) AS policy,
+           CAST(j.tenant AS TEXT) AS tenant, CAST(j.checkpoint AS TEXT) AS checkpoint,
+           length(CAST(j.args AS BLOB)) + coalesce(length(CAST(j.checkpoint AS BLOB)), 0) AS bytes,
+           j.run_at, j.expires_at, j.stream, CAST(j.needs AS TEXT) AS needs
+    FROM json_each(:streams) AS e CROSS JOIN outlast_jobs AS j
+    WHERE j.id IN (
+        SELECT n.id FROM outlast_jobs AS n INDEXED BY outlast_jobs_stream
+        WHERE n.stream IS NOT NULL AND n.position IS NOT NULL AND n.stream = e.value /* of any tenant */
+        ORDER BY n.position LIMIT :most))
+-- name: note_looks
+-- Write what became of the streams that were looked at, [id, turn, blocked]. Those without a job that has a position
+-- are idle, also if their jobs were cancelled; jobs of tenants that were passed over keep a stream open. Nothing is
+-- written of a stream that stays as it is: a commit would wake all workers.
+UPDATE outlast_streams AS s
+SET turn = json_extract(e.value, '$[1]'), touched_at = :now,
+    blocked = CASE WHEN e.waits THEN json_extract(e.value, '$[2]') END, idle = NOT e.waits
+FROM (SELECT value, EXISTS (SELECT 1 FROM outlast_jobs AS j INDEXED BY outlast_jobs_stream
+                            WHERE j.stream = json_extract(value, '$[0]') AND j.stream IS NOT NULL
+                              AND j.position IS NOT NULL) AS waits
+      FROM json_each(:streams)) AS e
+WHERE s.id = json_extract(e.value, '$[0]')
+  AND (s.turn <> json_extract(e.value, '$[1]') OR json_extract(e.value, '$[2]') IS NOT NULL OR NOT e.waits)
+RETURNING id
+-- name: write_permits
+-- Write the permits that were looked at: [id, name, key, used, tat, held until, opens at, has room]. One that is left
+-- with room stays marked while it blocks a stream that this exchange has not looked at; a time to open at is kept only
+-- where streams wait for it.
+INSERT INTO outlast_permits AS p (id, name, key, used, tat, touched_at, held_until, opens_at, freed)
+SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]'), json_extract(value, '$[2]'),
+       json_extract(value, '$[3]'), json_extract(value, '$[4]'), :now, json_extract(value, '$[5]'),
+       CASE WHEN EXISTS (SELECT 1 FROM outlast_streams AS s WHERE s.blocked = json_extract(value, '$[0]'))
+            THEN json_extract(value, '$[6]') END,
+       json_extract(value, '$[7]') AND EXISTS (
+           SELECT 1 FROM outlast_streams AS s
+           WHERE s.blocked = json_extract(value, '$[0]') AND s.id NOT IN (SELECT o.value FROM json_each(:seen) AS o))
+FROM json_each(:permits) WHERE true
+ON CONFLICT (id) DO UPDATE
+SET used = excluded.used, tat = excluded.tat, touched_at = excluded.touched_at, held_until = excluded.held_until,
+    opens_at = excluded.opens_at, freed = excluded.freed
+-- name: next_opening
+-- When the first permit opens that blocks streams of these tasks. At most 100 permits are looked at, those that open
+-- first, and of each the 100 streams that it opens first: what is beyond is left to other workers, or to a later look.
+SELECT min(p.opens_at)
+FROM (SELECT id, opens_at FROM outlast_permits INDEXED BY outlast_permits_opens
+      WHERE opens_at IS NOT NULL ORDER BY opens_at LIMIT 100) AS p
+WHERE EXISTS (
+    SELECT 1 FROM (SELECT s.task FROM outlast_streams AS s INDEXED BY outlast_streams_blocked
+                   WHERE s.blocked = p.id ORDER BY s.rank, s.turn LIMIT 100) AS b
+    WHERE b.task IN (SELECT t.value FROM json_each(:tasks) AS t))
+
+-- name: is_declared
+-- Declare, set and hold limits, and take what is spent: these run under the write lock, so no exchange looks at a permit between the change and its mark: the next exchange
+-- opens the streams that a changed permit has room for. A mark where there is no room costs one look.
+SELECT 1 FROM outlast_limits WHERE name = :name AND declared = :declared AND declared_at BETWEEN :since AND :since + 3600
+-- name: limit
+SELECT CAST(declared AS TEXT), CAST(own AS TEXT), per FROM outlast_limits WHERE name = :name
+-- name: declare
+INSERT INTO outlast_limits (name, declared, declared_at) VALUES (:name, :declared, :now)
+ON CONFLICT (name) DO UPDATE SET declared = excluded.declared, declared_at = excluded.declared_at
+-- name: set
+UPDATE outlast_limits SET own = :own WHERE name = :name
+-- name: set_key
+-- What is set of one key, which wins over the limit's own count.
+UPDATE outlast_permits SET own_running = coalesce(:running, CASE WHEN NOT :reset THEN own_running END)
+WHERE id = :permit
+-- name: reset_keys
+UPDATE outlast_permits SET own_running = NULL WHERE name = :name AND own_running IS NOT NULL
+-- name: bring_into_force
+UPDATE outlast_limits SET running = :running, spacing = :spacing, burst = :burst, per = :per
+WHERE name = :name AND (running, spacing, burst, per) IS NOT (:running, :spacing, :burst, :per)
+-- name: mark
+-- Look again at the permits of a limit that block streams, also at those that would open by time.
+UPDATE outlast_permits SET freed = 1, opens_at = NULL
+WHERE name = :name AND EXISTS (SELECT 1 FROM outlast_streams AS s WHERE s.blocked = outlast_permits.id)
+-- name: mark_one
+UPDATE outlast_permits SET freed = 1, opens_at = NULL
+WHERE id = :permit AND EXISTS (SELECT 1 FROM outlast_streams AS s WHERE s.blocked = outlast_permits.id)
+-- name: make_permit
+INSERT INTO outlast_permits (id, name, key) VALUES (:permit, :name, :key) ON CONFLICT (id) DO NOTHING
+-- name: hold
+UPDATE outlast_permits
+SET held_until = :until, tat = :now + max(0.0, tat - max(:now, touched_at)), touched_at = :now WHERE id = :permit
+-- name: hold_all
+UPDATE outlast_limits SET held_until = :until WHERE name = :name
+-- name: needs
+-- What a running attempt needs. Guarded by (id, token, running): a late worker's finds no row.
+SELECT CAST(needs AS TEXT) FROM outlast_jobs WHERE id = :job_id AND token = :token AND state = 'running'
+-- name: rate
+SELECT p.tat, p.touched_at, l.spacing FROM outlast_permits AS p JOIN outlast_limits AS l ON l.name = p.name
+WHERE p.id = :permit
+-- name: spend
+-- Streams that the permit blocks for its rate are looked at when it would have opened, and wait on; at once, if the
+-- clock was set back.
+UPDATE outlast_permits
+SET tat = :tat, touched_at = :now, opens_at = CASE WHEN touched_at > :now + 1 THEN :now ELSE opens_at END
+WHERE id = :permit
+
+-- name: limits
+-- Reads for people, without locks.
+SELECT l.name, l.declared, l.own, l.running, l.spacing, l.burst, l.per,
+       max(coalesce(l.held_until, o.held_until), coalesce(o.held_until, l.held_until)) AS held_until,
+       (SELECT count(*) FROM outlast_permits AS p WHERE p.name = l.name) AS permits,
+       (SELECT coalesce(sum(p.used), 0) FROM outlast_permits AS p WHERE p.name = l.name) AS used,
+       (SELECT count(*) FROM outlast_permits AS p CROSS JOIN outlast_streams AS s INDEXED BY outlast_streams_blocked
+        WHERE p.name = l.name AND s.blocked = p.id) AS blocked
+FROM outlast_limits AS l
+LEFT JOIN outlast_permits AS o ON l.per IS NULL AND o.name = l.name AND o.key = ''
+ORDER BY l.name
+-- name: permits
+SELECT p.id, p.name, p.key, coalesce(p.own_running, l.running) AS running, p.used, 0 AS noted, p.tat,
+       max(coalesce(l.held_until, p.held_until), coalesce(p.held_until, l.held_until)) AS held_until, p.opens_at,
+       (SELECT count(*) FROM outlast_streams AS s INDEXED BY outlast_streams_blocked WHERE s.blocked = p.id) AS blocked
+FROM outlast_permits AS p LEFT JOIN outlast_limits AS l ON l.name = p.name
+WHERE p.name = :name ORDER BY p.used DESC, p.key LIMIT :most
+-- name: permit
+SELECT p.id, p.name, p.key, coalesce(p.own_running, l.running) AS running, p.used, 0 AS noted, p.tat,
+       max(coalesce(l.held_until, p.held_until), coalesce(p.held_until, l.held_until)) AS held_until, p.opens_at,
+       (SELECT count(*) FROM outlast_streams AS s INDEXED BY outlast_streams_blocked WHERE s.blocked = p.id) AS blocked
+FROM outlast_permits AS p LEFT JOIN outlast_limits AS l ON l.name = p.name
+WHERE p.id = :permit
+-- name: stream_place
+-- Each count uses one index and stops at :most.
+SELECT (SELECT count(*) FROM (
+            SELECT 1 FROM outlast_jobs AS o INDEXED BY outlast_jobs_stream
+            WHERE o.stream IS NOT NULL AND o.position IS NOT NULL AND o.stream = j.stream AND o.position < j.position
+            LIMIT :most)) AS ahead,
+       (SELECT count(*) FROM (
+            SELECT 1 FROM outlast_streams AS o INDEXED BY outlast_streams_open
+            WHERE o.blocked IS NULL AND o.idle = 0 AND o.task = s.task AND o.queue = s.queue
+              AND (o.rank < s.rank OR o.rank = s.rank AND o.turn < s.turn)
+            LIMIT :most)) AS turn,
+       s.idle <> 0 AS idle, s.blocked
+FROM outlast_jobs AS j JOIN outlast_streams AS s ON s.id = j.stream
+WHERE j.id = :id AND j.stream IS NOT NULL AND j.position IS NOT NULL
+-- name: holders
+-- The running attempts under a permit, longest first.
+SELECT j.id, coalesce(w.name, '') AS worker, :now - j.started_at AS seconds
+FROM outlast_jobs AS j INDEXED BY outlast_jobs_worker LEFT JOIN outlast_workers AS w ON w.id = j.worker_id
+WHERE j.worker_id IS NOT NULL AND j.stream IS NOT NULL
+  AND EXISTS (SELECT 1 FROM json_each(j.needs) AS e WHERE json_extract(j.needs, e.fullkey || '[0]') = :permit)
+ORDER BY j.started_at, j.token LIMIT :most

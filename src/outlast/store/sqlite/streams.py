@@ -1,0 +1,238 @@
+"""Claims jobs from streams on SQLite: those under limits, and of tasks that tenants share fairly.
+
+Functions of a cursor, inside the exchange's own write transaction (sqlite/sql/limits.sql argues
+why that is right). An exchange makes one ``Streams``, and only if any stream is open or any permit
+may have room for one that it blocks: unlimited jobs pay for nothing here.
+
+Queues take turns as in the line (store/sqlite/lanes.py). Within a queue the highest priority comes
+first, and within that, streams in the order of their turns, each with an equal share.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from math import ceil
+from sqlite3 import Cursor
+from typing import Protocol
+
+import msgspec
+
+from outlast.model.limits import Need, needs_of, share_out
+from outlast.store.limits import FOLD_MAX
+from outlast.store.sqlite.lanes import LONG, Lane, Row, draw, for_tenants, read_stretches
+from outlast.store.sqlite.permits import Permits
+from outlast.store.statements import statements
+from outlast.store.turns import Turns
+from outlast.store.values import ClaimRequest
+
+LOOK_MIN = 100  # streams that a round looks at, where so many are open
+OPEN_MIN = 10  # blocked streams of a permit that are read at once
+ROUNDS_MAX = 20  # of one exchange; the next one follows at once
+STREAM = 18  # where a row of first_of_streams has its stream
+
+_SQL = statements("sqlite", "limits")
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder().decode
+
+
+class Taker(Protocol):
+    """Where the claimed jobs go."""
+
+    cut: bool
+    """Whether the reply has no room for more."""
+
+    def take(self, found: list[Row]) -> list[Row]:
+        """Claim the first of these rows, as many as there is room for; return them."""
+
+
+class _Head(msgspec.Struct, gc=False):
+    """A stream under a look: up to ``count`` jobs of it may start."""
+
+    stream: int
+    turn: int
+    needs: list[Need]
+    count: int = 0
+
+
+class Streams:
+    """The look of one exchange at streams: ``seen`` are those that it has looked at. ``more``: it
+    could not look at all that may start."""
+
+    def __init__(
+        self, cursor: Cursor, now: float, requests: Sequence[ClaimRequest], permits: Permits
+    ) -> None:
+        self.more = False
+        self._cursor = cursor
+        self._now = now
+        self._permits = permits
+        self._requests = [request for request in requests if not request.solo]
+        self.seen: set[int] = set()
+        self._passed: set[int] = set()  # all their jobs are passed over
+        self._rounds = ROUNDS_MAX
+        if self._requests:
+            self._open_marked()
+
+    def claim(self, request: ClaimRequest, places: int, turns: Turns, basket: Taker) -> int:
+        """Start jobs of a request, up to that many; return how many."""
+        taken = 0
+        while taken < places and self._rounds and not basket.cut:
+            looked = False
+            first = turns.find_start(request, streams=True)
+            for lanes in read_stretches(self._cursor, _SQL, request, places - taken, first):
+                while taken < places and (looks := self._read_heads(request, lanes)):
+                    taken += self._claim_round(request, looks, places - taken, turns, basket)
+                    looked = True
+                    if basket.cut or not self._rounds:
+                        return taken
+            if not looked and not self._open(self._permits.list_roomy(), places - taken):
+                break
+        return taken
+
+    def _claim_round(
+        self,
+        request: ClaimRequest,
+        looks: Mapping[str, list[_Head]],
+        places: int,
+        turns: Turns,
+        basket: Taker,
+    ) -> int:
+        self._rounds -= 1
+        self.more = self.more or not self._rounds
+        self._share_out(looks, places)
+        all_looks = [look for each in looks.values() for look in each]
+        rows = basket.take(self._read_jobs(request, all_looks)[:places])
+        self._permits.start(rows)
+        if rows:
+            turns.note_taken(request, rows[-1][4], streams=True)
+        self._note(all_looks, Counter(row[STREAM] for row in rows))
+        return len(rows)
+
+    def _read_heads(self, request: ClaimRequest, lanes: Sequence[Lane]) -> dict[str, list[_Head]]:
+        """Return the first open streams of the highest priority of each queue, in their order."""
+        if not lanes:
+            return {}
+        values = {
+            "lanes": _text(lanes),
+            "most": ceil(LOOK_MIN / len(lanes)),
+            "passed": _text(self._passed),
+            "tenants": _text(request.not_tenants),
+        }
+        order = {queue: place for place, queue in enumerate(dict.fromkeys(q for q, _ in lanes))}
+        rows = self._cursor.execute(_SQL["first_streams"], values).fetchall()
+        found: defaultdict[str, list[_Head]] = defaultdict(list)
+        ranks: dict[str, int] = {}
+        for queue, rank, turn, stream, needs in sorted(rows, key=lambda r: (order[r[0]], *r[1:4])):
+            if ranks.setdefault(queue, rank) == rank:
+                found[queue].append(_Head(stream, turn, needs_of(needs)))
+        return found
+
+    def _share_out(self, looks: Mapping[str, list[_Head]], places: int) -> None:
+        """Set how many jobs of each stream may start: queues share the places out equally."""
+        self._permits.read(n for each in looks.values() for look in each for n in look.needs)
+        budgets = self._permits.copy_budgets()
+        for done, streams in enumerate(looks.values()):
+            share = ceil(places / (len(looks) - done))
+            shared = share_out([look.needs for look in streams], budgets, share)
+            for look, (count, _) in zip(streams, shared, strict=True):
+                look.count = count
+                places -= count
+                for need in look.needs:
+                    budgets[need.permit].take(count, need.cost)
+
+    def _read_jobs(self, request: ClaimRequest, looks: Sequence[_Head]) -> list[Row]:
+        """Return the first jobs of these streams, as many of each as may start."""
+        by_count: defaultdict[int, list[int]] = defaultdict(list)
+        for look in looks:
+            by_count[look.count].append(look.stream)
+        by_count.pop(0, None)
+        statement = for_tenants(_SQL["first_of_streams"], request.not_tenants)
+        rows: list[Row] = []
+        for count, streams in by_count.items():
+            values = {"streams": _text(streams), "most": count, "long": LONG}
+            if request.not_tenants:
+                values["tenants"] = _text(request.not_tenants)
+            rows += _decode(self._cursor.execute(statement, values).fetchone()[0])
+        order = {look.stream: place for place, look in enumerate(looks)}
+        return sorted(rows, key=lambda row: (order[row[STREAM]], row[1]))
+
+    def _note(self, looks: Sequence[_Head], started: Mapping[int, int]) -> None:
+        """Write what becomes of the streams: those that started something draw new turns, those
+        without a job are idle, and those with a permit that is full now are blocked by it. What
+        came first in turn and could not start also comes first for the time that it waits for."""
+        waited = [look for look in looks if look.stream not in started]
+        served = [look for look in looks if look.stream in started]
+        blocked = {look.stream: self._permits.find_full(look.needs) for look in waited + served}
+        turns = iter(draw(self._cursor, "turn", len(served)) if served else ())
+        rows = [
+            (
+                look.stream,
+                next(turns) if look.stream in started else look.turn,
+                blocked[look.stream],
+            )
+            for look in looks
+        ]
+        values = {"streams": _text(rows), "now": self._now}
+        closed = {row[0] for row in self._cursor.execute(_SQL["note_looks"], values).fetchall()}
+        self.seen.update(look.stream for look in looks)
+        self._passed.update(
+            look.stream for look in waited if look.count and look.stream not in closed
+        )
+
+    # ------------------------------------------------------- streams that a permit blocks
+
+    def _open_marked(self) -> None:
+        """Open streams of the permits that may have room for some."""
+        values = {"now": self._now, "most": FOLD_MAX}
+        marked = self._cursor.execute(_SQL["marked"], values).fetchall()
+        if marked:
+            self._permits.read(Need(*row) for row in marked)
+            permits = [row[0] for row in marked]
+            self._permits.look_again(permits)
+            self._open(permits, max((request.limit for request in self._requests), default=0))
+        self.more = len(marked) >= FOLD_MAX
+
+    def _open(self, permits: Iterable[int], places: int) -> bool:
+        """Open streams that these permits block, in their order, until there are as many of these
+        requests as may start; return whether there are any. Those of other tasks and queues that
+        come before are opened as well: they keep no permit from these."""
+        wanted = {each: self._permits.count_openings(each, places) for each in permits}
+        roomy = [permit for permit, count in wanted.items() if count]
+        if not roomy:
+            return False
+        most = max(*wanted.values(), OPEN_MIN)
+        values = {"permits": _text(roomy), "seen": _text(self.seen), "most": most}
+        opened, is_ours = [], False
+        for permit, stream, task, queue in self._cursor.execute(
+            _SQL["blocked_streams"], values
+        ).fetchall():
+            if wanted[permit]:
+                opened.append(stream)
+                if self._is_ours(task, queue):
+                    wanted[permit] -= 1
+                    is_ours = True
+        if opened:
+            self._permits.look_again(roomy)
+            self._cursor.execute(_SQL["open_streams"], {"streams": _text(opened)})
+        return is_ours
+
+    def _is_ours(self, task: str, queue: str) -> bool:
+        return any(
+            task in each.tasks
+            and (not each.queues or queue in each.queues)
+            and queue not in each.not_queues
+            for each in self._requests
+        )
+
+
+def find_next_opening(cursor: Cursor, requests: Sequence[ClaimRequest]) -> float | None:
+    """Return when the first permit opens that blocks streams of these requests' tasks."""
+    tasks = {task for request in requests for task in request.tasks}
+    found: float | None = cursor.execute(
+        _SQL["next_opening"], {"tasks": _text(sorted(tasks))}
+    ).fetchone()[0]
+    return found
+
+
+def _text(values: Collection[object]) -> str:
+    return _encode(list(values)).decode()
