@@ -76,7 +76,17 @@ Record = Note | BulkStep | More
 Counts = dict[str, int]
 """What became of it -> how many."""
 CHANGES = frozenset(
-    {"cancelled", "requested", "requeued", "discarded", "asked", "paused", "resumed", "enqueued"}
+    {
+        "cancelled",
+        "requested",
+        "requeued",
+        "discarded",
+        "asked",
+        "paused",
+        "resumed",
+        "enqueued",
+        "changed",
+    }
 )
 """The answers that say that something was done."""
 

@@ -42,6 +42,33 @@ class SetLimit(msgspec.Struct, frozen=True, kw_only=True):
     reset: bool = False
 
 
+def in_force(declared: LimitSpec | None, own: LimitSpec | None) -> LimitSpec:
+    """Return what holds of a limit: what a person has set, where it is set, else what the code says.
+    ``per`` is always the code's."""
+    spec = declared or LimitSpec(running=0)
+    if own is None:
+        return spec
+    return LimitSpec(
+        running=spec.running if own.running is None else own.running,
+        spacing=spec.spacing if own.spacing is None else own.spacing,
+        burst=own.burst,
+        per=spec.per,
+    )
+
+
+def with_own(declared: LimitSpec | None, own: LimitSpec | None, new: SetLimit) -> LimitSpec | None:
+    """Return what a person has set of a limit once ``new`` is set as well, beyond ``own``; None:
+    nothing."""
+    if new.running is None and new.spacing is None and new.burst is None:
+        return own
+    before = own or LimitSpec(burst=1.0 if declared is None else declared.burst)
+    return LimitSpec(
+        running=before.running if new.running is None else new.running,
+        spacing=before.spacing if new.spacing is None else new.spacing,
+        burst=before.burst if new.burst is None else new.burst,
+    )
+
+
 class Hold(msgspec.Struct, frozen=True):
     """Nothing under a permit starts for ``seconds`` from the store's now; 0 ends that. ``key`` "":
     the limit's one permit, or all permits of a limit that has many."""

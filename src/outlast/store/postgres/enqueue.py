@@ -55,9 +55,9 @@ async def enqueue(connection: Any, jobs: Sequence[NewJob], *, notify: bool) -> l
 
 async def create_with_key(connection: Any, job: NewJob, *, notify: bool) -> Enqueued | None:
     """Store one job that has a key; None if an unfinished job has it."""
-    if job.policy.labels:
+    if job.policy.labels or job.stream is not None:
         return (await _store_those_left(connection, [job], [None], notify=notify))[0]
-    values = [column[0] for column in job_columns([job])]
+    values = [column[0] for column in job_columns([job])[:-3]]
     rows = await connection.fetch(_SQL["one_with_key"], *values, notify, job.key)
     return Enqueued(rows[0]["id"], True) if rows else None
 
@@ -86,7 +86,7 @@ def _alike(jobs: Sequence[NewJob]) -> tuple[Any, ...] | None:
         return None
     if first.expires is not None or first.expires_at is not None:
         return None
-    if first.policy.keep is not None or first.policy.labels:
+    if first.policy.keep is not None or first.policy.labels or first.stream is not None:
         return None
     if len(jobs) > 1 and not _share_the_rest(jobs):
         return None
@@ -117,6 +117,7 @@ def _share_the_rest(jobs: Sequence[NewJob]) -> bool:
             and job.task == first.task
             and job.queue == first.queue
             and job.priority == first.priority
+            and job.stream == first.stream
             and job.tenant == first.tenant
             and job.delay == first.delay
             and job.run_at == first.run_at

@@ -21,7 +21,8 @@ NAMED_MAX = 8  # privileges named in an error
 _ALL = "SELECT INSERT UPDATE DELETE"
 # the columns that enqueuing sets: no id, state, token or worker, by which jobs are drawn or found
 _ENQUEUED = (
-    "task,queue,args,priority,run_at,enqueued_at,position,tenant,policy,timeout,expires_at,keep,key"
+    "task,queue,args,priority,run_at,enqueued_at,position,tenant,policy,timeout,expires_at,keep,key,"
+    "stream,needs"
 )
 # All columns of a schedule but its name. By columns, because a role that may update or delete in a
 # whole table may also lock it (LOCK TABLE), and every worker reads this one at every peek.
@@ -42,12 +43,17 @@ _NEEDED: dict[Purpose, Mapping[str, str]] = {
         "outlast_pauses": _ALL,
         "outlast_minutes": _ALL,
         "outlast_actions": _ALL,
+        "outlast_limits": _ALL,
+        "outlast_permits": _ALL,
+        "outlast_streams": _ALL,
+        "outlast_notices": _ALL,
         "outlast_schema": "SELECT",
         "outlast_incarnation": "SELECT INSERT UPDATE",
         "outlast_history": "SELECT",
         "outlast_pauses_id_seq": "USAGE",
         "outlast_position_seq": "USAGE SELECT",
         "outlast_token_seq": "USAGE SELECT UPDATE",
+        "outlast_turn_seq": "USAGE",
         "outlast_watch_1_seq": "USAGE UPDATE",
         "outlast_watch_2_seq": "USAGE UPDATE",
         "outlast_watch_3_seq": "USAGE UPDATE",
@@ -56,6 +62,7 @@ _NEEDED: dict[Purpose, Mapping[str, str]] = {
         "outlast_jobs": f"SELECT INSERT({_ENQUEUED})",
         "outlast_attempts": "SELECT",
         "outlast_labels": "SELECT INSERT",
+        "outlast_notices": "INSERT(stream,arrived,task,queue,rank,fair)",
         "outlast_workers": "SELECT",
         "outlast_schedules": f"SELECT INSERT UPDATE({_SCHEDULED})",
         "outlast_pauses": "SELECT",
@@ -74,6 +81,10 @@ _NEEDED: dict[Purpose, Mapping[str, str]] = {
         "outlast_minutes": "SELECT",
         "outlast_actions": "SELECT",
         "outlast_logs": "SELECT",
+        "outlast_limits": "SELECT",
+        "outlast_permits": "SELECT",
+        "outlast_streams": "SELECT",
+        "outlast_notices": "SELECT",
         "outlast_schema": "SELECT",
         "outlast_incarnation": "SELECT",
         "outlast_history": "SELECT",

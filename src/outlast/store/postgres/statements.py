@@ -66,6 +66,9 @@ def job_columns(jobs: Sequence[NewJob]) -> list[list[Any]]:
         [job.expires for job in jobs],
         [job.expires_at for job in jobs],
         [job.policy.keep for job in jobs],
+        [job.stream for job in jobs],
+        [job.needs for job in jobs],
+        [job.fair for job in jobs],
     ]
 
 

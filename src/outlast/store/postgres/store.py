@@ -24,6 +24,7 @@ from outlast.store.postgres.enqueue import create_with_key, enqueue, find_unfini
 from outlast.store.postgres.errors import foreign_errors, has_no_place
 from outlast.store.postgres.exchange import PostgresExchange
 from outlast.store.postgres.inspector import PostgresInspector
+from outlast.store.postgres.limits import PostgresLimitVerbs
 from outlast.store.postgres.pool import Connections
 from outlast.store.postgres.privileges import grant
 from outlast.store.postgres.pruning import Pruning
@@ -60,7 +61,7 @@ PLACE_SECONDS = 60.0  # that a worker waits for its first session if the server 
 TURN_SECONDS = 0.5  # between two tries
 
 
-class PostgresStore(WorkerVerbs, PostgresActionVerbs, PostgresScheduleVerbs):
+class PostgresStore(WorkerVerbs, PostgresActionVerbs, PostgresScheduleVerbs, PostgresLimitVerbs):
     """A ``Store`` on PostgreSQL 14 or later, with a constant number of connections.
 
     Args:

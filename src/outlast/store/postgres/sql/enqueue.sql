@@ -5,29 +5,38 @@
 -- Store jobs without keys. One statement, so all or none are stored; ids and positions are drawn in the order in
 -- which the jobs were given. Rows that no other session can see yet race with nothing. A due job gets its position in
 -- the line; another gets none until an exchange finds it due. Times count from the statement, not from the caller's
--- transaction, which may have been open for long.
+-- transaction, which may have been open for long. For each stream that due jobs join, one notice is appended: it is
+-- there when the jobs are, and makes an exchange look at the stream, whatever other sessions do to its row meanwhile.
 WITH inserted AS (
     INSERT INTO outlast_jobs (
-        task, queue, args, priority, run_at, enqueued_at, position, tenant, policy, timeout, expires_at, keep)
+        task, queue, args, priority, run_at, enqueued_at, position, tenant, policy, timeout, expires_at, keep, stream,
+        needs)
     SELECT n.task, n.queue, n.args, n.priority, n.due, statement_timestamp(),
            CASE WHEN n.due <= statement_timestamp() THEN nextval('outlast_position_seq') END,
-           n.tenant, n.policy, n.timeout, n.ends, n.keep
+           n.tenant, n.policy, n.timeout, n.ends, n.keep, n.stream, n.needs
     FROM (SELECT h.*, coalesce(to_timestamp(h.run_at),
                                statement_timestamp() + h.delay * interval '1 second') AS due,
            coalesce(to_timestamp(h.expires_at),
                     statement_timestamp() + h.expires * interval '1 second') AS ends
           FROM unnest($1::text[], $2::text[], $3::text[], $4::smallint[], $5::float8[],
                       $6::float8[], $7::text[], $8::text[], $9::float8[], $10::float8[], $11::float8[],
-                      $12::float8[])
+                      $12::float8[], $13::bigint[], $14::text[])
                WITH ORDINALITY AS h (
                    task, queue, args, priority, delay, run_at, tenant, policy, timeout, expires, expires_at,
-                   keep, ord)
+                   keep, stream, needs, ord)
           ORDER BY h.ord) n
-    RETURNING id, queue, position
+    RETURNING id, queue, position, stream, task, -priority AS rank
+), arrived AS (
+    INSERT INTO outlast_notices (stream, arrived, task, queue, rank, fair)
+    SELECT DISTINCT ON (i.stream) i.stream, true, i.task, i.queue, i.rank, f.fair
+    FROM inserted i LEFT JOIN (
+        SELECT f.stream, max(f.fair) AS fair FROM unnest($13::bigint[], $15::text[]) AS f (stream, fair)
+        GROUP BY f.stream) f ON f.stream = i.stream
+    WHERE i.stream IS NOT NULL AND i.position IS NOT NULL
 ), noted AS MATERIALIZED (
     SELECT pg_notify(outlast_channel_v1(), 'jobs:' || q.first || ':' || q.count || ':' || left(q.queue, 1000))
     FROM (SELECT queue, min(position) AS first, count(*)
-          FROM inserted WHERE position IS NOT NULL AND $13 GROUP BY queue) q
+          FROM inserted WHERE position IS NOT NULL AND $16 GROUP BY queue) q
 )
 SELECT i.id FROM inserted i, (SELECT count(*) FROM noted) AS done ORDER BY i.id
 
@@ -81,7 +90,7 @@ RETURNING id,
          THEN pg_notify(outlast_channel_v1(), 'jobs:' || position || ':1:' || left(queue, 1000))::text END AS noted
 
 -- name: keyed
--- Store jobs of which some have keys or labels ($15: each job's labels as a JSON array, or NULL). If an unfinished
+-- Store jobs of which some have keys or labels ($18: each job's labels as a JSON array, or NULL). If an unfinished
 -- job has a key, nothing is inserted for it, and that job is neither locked nor touched. The caller looks it up
 -- afterwards, by a separate statement with its own snapshot, and comes back here if it has ended in between. The
 -- unique index decides between two enqueues of one key: the second waits for the first to commit.
@@ -97,20 +106,25 @@ WITH numbered AS MATERIALIZED (
                     statement_timestamp() + h.expires * interval '1 second') AS ends
     FROM unnest($1::text[], $2::text[], $3::text[], $4::smallint[], $5::float8[], $6::float8[],
                 $7::text[], $8::text[], $9::float8[], $10::float8[],
-                $11::float8[], $12::float8[], $14::text[], $15::text[])
+                $11::float8[], $12::float8[], $13::bigint[], $14::text[], $15::text[], $17::text[], $18::text[])
          WITH ORDINALITY AS h (
              task, queue, args, priority, delay, run_at, tenant, policy, timeout, expires, expires_at,
-             keep, key, labels, ord)
+             keep, stream, needs, fair, key, labels, ord)
 ), inserted AS (
     INSERT INTO outlast_jobs (
         task, queue, args, priority, run_at, enqueued_at, position, tenant, policy, timeout,
-        expires_at, keep, key)
+        expires_at, keep, key, stream, needs)
     SELECT n.task, n.queue, n.args, n.priority, n.due, statement_timestamp(),
            CASE WHEN n.due <= statement_timestamp() THEN n.place END,
-           n.tenant, n.policy, n.timeout, n.ends, n.keep, n.key
+           n.tenant, n.policy, n.timeout, n.ends, n.keep, n.key, n.stream, n.needs
     FROM numbered n ORDER BY n.key, n.ord
     ON CONFLICT (key) WHERE key IS NOT NULL AND ended_at IS NULL DO NOTHING
-    RETURNING id, key, queue, position
+    RETURNING id, key, queue, position, stream, task, -priority AS rank
+), arrived AS (
+    INSERT INTO outlast_notices (stream, arrived, task, queue, rank, fair)
+    SELECT DISTINCT ON (i.stream) i.stream, true, i.task, i.queue, i.rank, f.fair
+    FROM inserted i JOIN (SELECT n.stream, max(n.fair) AS fair FROM numbered n GROUP BY n.stream) f ON f.stream = i.stream
+    WHERE i.position IS NOT NULL
 ), stored AS MATERIALIZED (
     SELECT i.id, n.ord, n.labels
     FROM (SELECT n.*, coalesce(n.key, '') AS same, row_number() OVER (PARTITION BY n.key ORDER BY n.ord) AS nth
@@ -124,7 +138,7 @@ WITH numbered AS MATERIALIZED (
 ), noted AS MATERIALIZED (
     SELECT pg_notify(outlast_channel_v1(), 'jobs:' || q.first || ':' || q.count || ':' || left(q.queue, 1000))
     FROM (SELECT queue, min(position) AS first, count(*)
-          FROM inserted WHERE position IS NOT NULL AND $13 GROUP BY queue) q
+          FROM inserted WHERE position IS NOT NULL AND $16 GROUP BY queue) q
 )
 SELECT s.id, s.id IS NOT NULL AS created
 FROM numbered n LEFT JOIN stored s ON s.ord = n.ord, (SELECT count(*) FROM noted) AS done

@@ -9,6 +9,10 @@
 -- the order of the index, for every locale of the database. That index is the only one of the line. It begins with
 -- the task, so that a worker never meets jobs of tasks that it does not know, in however many queues they wait.
 --
+-- A job that is under limits, or shares its task fairly (stream, and needs, its permits: tables/outlast_streams.sql),
+-- has its position in the same way, and is in no lane: each stream has its part of an index of its own. It begins as
+-- that of the line does, so that readers for people look at both in the same way.
+--
 -- Scheduled jobs are indexed by their time over all queues, so that one look shows what is due, and by queue for
 -- requests that name queues. The wording of a statement decides which of the two it may use: abs(solo) for the first
 -- and solo for the second; otherwise a plan would look for the next job of one queue among those of all queues
@@ -79,6 +83,7 @@ CREATE TABLE outlast_jobs (
     keep              double precision,
     incident          bigint,
     cohort            bigint,
+    stream            bigint,
     failures          integer NOT NULL DEFAULT 0,
     losses            integer NOT NULL DEFAULT 0,
     priority          smallint NOT NULL DEFAULT 0,
@@ -89,6 +94,7 @@ CREATE TABLE outlast_jobs (
     policy            text NOT NULL DEFAULT '{}',
     key               text,
     tenant            text,
+    needs             text,
     args              text NOT NULL,
     progress          text,
     checkpoint        text,
@@ -117,7 +123,10 @@ CREATE TABLE outlast_jobs (
         AND (worker_id IS NULL OR num_nulls(token, started_at) = 0)
         AND abs(priority) <= 100)
 ) WITH (fillfactor = 42);
-CREATE INDEX outlast_jobs_lane ON outlast_jobs (task, queue, (-priority), position) WHERE position IS NOT NULL;
+CREATE INDEX outlast_jobs_lane ON outlast_jobs (task, queue, (-priority), position)
+    WHERE position IS NOT NULL AND stream IS NULL;
+CREATE INDEX outlast_jobs_stream ON outlast_jobs (task, queue, (-priority), stream, position)
+    WHERE position IS NOT NULL AND stream IS NOT NULL;
 CREATE INDEX outlast_jobs_run_at ON outlast_jobs (run_at) WHERE state = 'queued' AND position IS NULL AND abs(solo) = 0;
 CREATE INDEX outlast_jobs_due ON outlast_jobs (queue, run_at) WHERE state = 'queued' AND position IS NULL AND solo = 0;
 CREATE INDEX outlast_jobs_suspect ON outlast_jobs (solo, queue, task, priority DESC, run_at)
@@ -280,6 +289,7 @@ CREATE TABLE outlast_pauses (
 
 \ir tables/outlast_minutes.sql
 \ir tables/outlast_actions.sql
+\ir tables/outlast_streams.sql
 \ir tables/autovacuum.sql
 -- One row for each applied migration; the first one holds the store's id, which is drawn once.
 CREATE TABLE outlast_schema (
@@ -348,6 +358,29 @@ WHERE j.state = 'completed';
 \ir functions/outlast_free_keys_v1.sql
 REVOKE ALL ON FUNCTION outlast_free_keys_v1 FROM PUBLIC;
 
+-- Limits: the notices of ends and arrivals, their folding, and the claim of streams. A job without a stream gives no
+-- notice.
+\ir functions/outlast_needs_v1.sql
+\ir functions/outlast_limit_lock_v1.sql
+\ir functions/outlast_notice_v1.sql
+CREATE TRIGGER outlast_jobs_notice AFTER UPDATE ON outlast_jobs FOR EACH ROW
+WHEN (OLD.stream IS NOT NULL AND (OLD.state = 'running' AND NEW.state <> 'running'
+                                  OR OLD.position IS NULL AND NEW.position IS NOT NULL))
+EXECUTE FUNCTION outlast_notice_v1();
+CREATE TRIGGER outlast_jobs_notice_gone AFTER DELETE ON outlast_jobs FOR EACH ROW
+WHEN (OLD.stream IS NOT NULL AND OLD.state = 'running')
+EXECUTE FUNCTION outlast_notice_v1();
+\ir functions/outlast_room_v1.sql
+\ir functions/outlast_make_permits_v1.sql
+\ir functions/outlast_make_streams_v1.sql
+\ir functions/outlast_fold_v1.sql
+\ir functions/outlast_claim_streams_v1.sql
+\ir functions/outlast_leave_permits_v1.sql
+\ir functions/outlast_next_opening_v1.sql
+\ir functions/outlast_notify_streams_v1.sql
+\ir functions/outlast_has_room_v1.sql
+\ir functions/outlast_take_suspects_v1.sql
+
 -- Hand in what has ended and claim what can run next, in one round trip and one commit.
 \ir functions/outlast_claim_v1.sql
 \ir functions/outlast_exchange_v1.sql
@@ -395,6 +428,9 @@ FOR EACH STATEMENT EXECUTE FUNCTION outlast_commit_locally_v1();
 \ir functions/outlast_suspect_due_v1.sql
 
 -- Acts of operators, the jump of the token sequence, jobs that messages name, schedules, and unpublished jobs.
+\ir functions/outlast_set_limit_v1.sql
+\ir functions/outlast_set_permit_v1.sql
+\ir functions/outlast_hold_limit_v1.sql
 \ir functions/outlast_cancel_v1.sql
 \ir functions/outlast_requeue_v1.sql
 \ir functions/outlast_raise_tokens_v1.sql

@@ -46,6 +46,10 @@
 --    Reply size: a reply is also bounded in bytes of arguments and checkpoints (p_bytes_max), since a slow link must
 --    carry it in time; the first job is sent regardless of its size. Rows that were locked beyond the bound stay
 --    queued. Other claims skip them until this transaction commits, which takes no longer than sending such a reply.
+--    Streams: jobs under limits, and those of tasks whose tenants take turns, stand in no lane. Half of the places go to
+--    streams, the line gets the rest, and streams again what the line has left (outlast_claim_streams_v1). The notices
+--    of what has ended and arrived are folded before that (outlast_fold_v1). One look shows whether there is any notice,
+--    open stream or limit that opens by time; most exchanges of a store without limits do nothing more.
 -- 4  Claim suspects, for requests that ask for them (solo > 0; outlast_next_suspects_v1). Suspects have no position
 --    and are never in the line; their own index finds them, and in most exchanges one probe of it shows that there
 --    are none. The first due suspect decides the cohort. If another worker claims some jobs of that cohort at the
@@ -82,16 +86,24 @@ DECLARE
     v_next record; v_count integer; v_claimed integer := 0; v_bytes bigint := 0; v_cut boolean := false;
     v_counts integer[] := array_fill(0, ARRAY[cardinality(p_limits)]);
     v_order bigint[] := '{}'; v_places bigint[] := '{}';
+    v_at double precision; v_notices boolean; v_streams boolean; v_timed boolean; v_served text[] := '{}'; v_served_queues text[] := '{}';
+    v_folded record; v_opened bigint[] := '{}'; v_permits bigint[] := '{}'; v_open boolean; v_stream_left integer; v_rounds integer; v_last boolean;
+    v_is_stream boolean; v_stream_bytes bigint := 65536; v_contended boolean := false; v_shown bigint[] := '{}';
     v_drawn bigint := CASE WHEN p_wakes IS NOT NULL THEN coalesce(pg_sequence_last_value('outlast_position_seq'), 0) END;
 BEGIN
     v_soonest := outlast_first_due_v1(v_now);
+    v_at := extract(epoch FROM v_now);
     FOR v_room IN 1..cardinality(p_limits) LOOP
+        IF p_solos[v_room] = 0 THEN
+            v_served := v_served || p_tasks[v_room]::text[];
+            v_served_queues := CASE WHEN p_queues[v_room] <> '{}' THEN v_served_queues || p_queues[v_room]::text[] END;
+        END IF;
         CONTINUE WHEN p_solos[v_room] > 0 OR p_searches[v_room] = 0 OR p_tasks[v_room]::text[] <@ v_wanted;
         v_wanted := v_wanted || p_tasks[v_room]::text[];
     END LOOP;
-    -- One statement for three questions that most exchanges answer with no: has any job expired, does any suspect wait
-    -- (and for which kind of solo run at most), and does any gap between known lanes hold a lane of a wanted task?
-    -- (outlast_find_lanes_v1 defines the bounds of a gap.)
+    -- One statement for questions that most exchanges answer with no: has any job expired, does any suspect wait (and
+    -- for which kind of solo run at most), is there anything to do for limits, and does any gap between known lanes hold
+    -- a lane of a wanted task? (outlast_find_lanes_v1 defines the bounds of a gap.)
     v_line_read := pg_stat_get_xact_tuples_returned(v_line);
     SELECT (SELECT j.expires_at FROM outlast_jobs j
             WHERE j.expires_at IS NOT NULL AND j.state = 'queued'
@@ -99,6 +111,12 @@ BEGIN
             ORDER BY j.expires_at LIMIT 1),
            (SELECT j.solo FROM outlast_jobs j WHERE j.state = 'queued' AND j.solo > 0
             ORDER BY j.solo DESC LIMIT 1),
+           EXISTS (SELECT FROM outlast_notices) OR EXISTS (
+               SELECT FROM (SELECT p.opens_at, p.touched_at FROM outlast_permits p WHERE p.opens_at IS NOT NULL
+                            ORDER BY p.opens_at LIMIT 10) p
+               WHERE p.opens_at <= v_at OR p.touched_at > v_at + 1),
+           EXISTS (SELECT FROM outlast_streams s WHERE s.blocked IS NULL AND NOT s.idle),
+           EXISTS (SELECT FROM outlast_permits p WHERE p.opens_at IS NOT NULL),
            CASE WHEN v_wanted = '{}' THEN false WHEN cardinality(p_lane_queues) > 0 THEN EXISTS (
                SELECT FROM (
                    SELECT w.task AS t1, ''::text AS q1, (-32768)::smallint AS r1,
@@ -114,7 +132,7 @@ BEGIN
                    WHERE k.t1 = ANY (v_wanted)) g
                CROSS JOIN LATERAL (
                    SELECT FROM outlast_jobs j
-                   WHERE j.position IS NOT NULL
+                   WHERE j.position IS NOT NULL AND j.stream IS NULL
                      AND (j.task, j.queue, (-j.priority)) > (g.t1, g.q1, g.r1)
                      AND (j.task, j.queue, (-j.priority))
                          < (CASE WHEN g.t2 = g.t1 THEN g.t1 ELSE g.t1 || chr(1) END,
@@ -122,7 +140,7 @@ BEGIN
                             CASE WHEN g.t2 = g.t1 THEN g.r2 ELSE (-32768)::smallint END)
                    ORDER BY j.task, j.queue, (-j.priority), j.position LIMIT 1) p)
                ELSE true END  -- a caller that knows no lanes searches once
-    INTO v_expires, v_most_solo, v_unknown;
+    INTO v_expires, v_most_solo, v_notices, v_streams, v_timed, v_unknown;
     v_walked := pg_stat_get_xact_tuples_returned(v_line) - v_line_read;
     -- 1
     IF pg_stat_get_xact_tuples_returned(v_index) - v_read > 1000 THEN
@@ -148,7 +166,18 @@ BEGIN
                 v_unknown := v_unknown OR v_due_ids IS NOT NULL;
                 v_runnable := v_runnable || v_due_ids;
             END IF;
+            IF v_notices OR v_due_ids IS NOT NULL THEN
+                v_folded := outlast_fold_v1(v_at, 500, v_served, coalesce(v_served_queues, '{}'), p_not_queues);
+                v_permits := v_permits || v_folded.permits;
+                v_opened := v_opened || v_folded.opened;
+                v_streams := true;
+                v_notices := false;
+            END IF;
         END IF;
+        v_open := v_solo = 0 AND v_streams;
+        v_stream_left := CASE WHEN v_open THEN (v_left + (random() < 0.5)::integer) / 2 ELSE 0 END;
+        v_rounds := 4;
+        v_last := false;
 
         v_searches := p_searches[v_room] = 1;
         v_areas := CASE WHEN v_searches OR cardinality(v_queues) > 0 THEN v_queues ELSE p_news END;
@@ -158,9 +187,25 @@ BEGIN
         v_before := NULL;
         v_below := p_look_to IS NOT NULL;
         LOOP
-            IF v_solo > 0 THEN  -- 4
+            v_is_stream := v_open AND v_stream_left > 0;
+            IF v_is_stream THEN  -- 3
+                v_next := outlast_claim_streams_v1(
+                    v_tasks, v_queues, p_not_queues, p_not_tenants, v_stream_left,
+                    least(v_stream_bytes, p_bytes_max - v_bytes),
+                    CASE WHEN v_claimed = 0 THEN 9223372036854775807 WHEN v_stream_bytes < 65536 THEN 0
+                         ELSE p_bytes_max - v_bytes END);
+                v_permits := v_permits || v_next.permits;
+                v_contended := v_contended OR v_next.contended;
+                v_started := v_next.started;
+                v_rounds := v_rounds - 1;
+                v_stream_bytes := v_stream_bytes - coalesce(v_next.bytes, 0);
+                v_stream_left := CASE WHEN v_rounds > 0 THEN v_stream_left - coalesce(cardinality(v_next.ids), 0) ELSE 0 END;
+                v_open := NOT v_next.cut AND v_next.more;
+                IF v_next.cut OR v_rounds = 0 AND v_next.more THEN v_next_due := v_now; END IF;
+            ELSIF v_solo > 0 THEN  -- 4
                 v_next := outlast_next_suspects_v1(
                     v_solo, v_tasks, v_queues, p_not_queues, p_not_tenants, v_left, v_now);
+                v_permits := v_permits || v_next.permits;
                 v_due := outlast_next_suspect_due_v1(
                     v_solo, v_tasks, v_queues, p_not_queues, p_not_tenants, v_now);
                 v_reached := NULL;
@@ -206,7 +251,7 @@ BEGIN
                 v_cut := true;
             END IF;
             IF cardinality(v_next.ids) > 0 THEN
-                v_started := clock_timestamp();
+                IF NOT v_is_stream THEN v_started := clock_timestamp(); END IF;
                 RETURN QUERY
                 UPDATE outlast_jobs j
                 SET state = 'running', token = nextval('outlast_token_seq'),
@@ -231,15 +276,32 @@ BEGIN
                 v_order := v_order || v_next.ids;
                 v_places := v_places || coalesce(
                     v_next.positions, array_fill(NULL::bigint, ARRAY[cardinality(v_next.ids)]));
+                v_shown := v_shown || CASE WHEN v_is_stream OR v_next.positions IS NULL
+                    THEN array_fill(NULL::bigint, ARRAY[cardinality(v_next.ids)]) ELSE v_next.positions END;
                 v_claimed := v_claimed + v_count;
                 v_counts[v_room] := v_counts[v_room] + v_count;
                 v_left := v_left - v_count;
                 v_bytes := v_bytes + v_next.bytes;
             END IF;
-            EXIT WHEN v_left <= 0 OR v_reached IS NULL OR v_cut;
+            EXIT WHEN v_left <= 0 OR v_cut;
+            CONTINUE WHEN v_is_stream AND NOT v_last OR v_reached IS NOT NULL;
+            IF NOT v_last THEN  -- the line has come to its end: streams get what it has left
+                v_last := true;
+                v_stream_left := v_left;
+                v_rounds := 4;
+            END IF;
+            EXIT WHEN NOT v_open OR v_stream_left <= 0;
         END LOOP;
         IF v_left > 0 AND v_due IS NOT NULL THEN v_next_due := least(v_next_due, v_due); END IF;
     END LOOP;
+    IF v_permits <> '{}' THEN
+        PERFORM outlast_leave_permits_v1(ARRAY(SELECT DISTINCT u FROM unnest(v_permits) AS u));
+    END IF;
+    IF v_streams OR v_timed THEN
+        v_due := outlast_next_opening_v1(v_served, v_now);
+        v_next_due := least(v_next_due, v_due, CASE WHEN v_contended THEN v_now + (2 + 6 * random()) * interval '1 ms' END);
+    END IF;
+    IF p_notify AND v_opened <> '{}' THEN PERFORM outlast_notify_streams_v1(v_opened); END IF;
 
     IF v_most_solo > 0 THEN  -- 5
         SELECT coalesce(max(k.solo), 0) INTO v_waiting
@@ -261,7 +323,7 @@ BEGIN
     IF p_handed + v_claimed + v_expired = 0 THEN PERFORM set_config('synchronous_commit', 'off', true); END IF;
     head := json_build_object(
         'order', v_order,
-        'places', v_places,
+        'places', v_shown,
         'counts', v_counts,
         'next_due', outlast_seconds_v1(v_next_due, v_now),
         'solo_waiting', v_waiting,

@@ -18,6 +18,9 @@
 --   * evidence written twice: evidence is written from RETURNING of the update, in the same statement.
 --   * deadlock: nothing here waits for a job's row, so the order of locks does not matter.
 --
+-- The permits of a job under limits are given back by a trigger (outlast_notice_v1). What its start has taken of a
+-- rate is given back here if nothing has begun, in the same way: by a notice, in the statement that accepts the end.
+--
 -- Of a job that runs again and again, the first 10 and the last 20 attempts are kept (as in store.protocol),
 -- and every charged attempt for good. Attempt n deletes attempt n - 20 if that was free of charge, and counts it in
 -- dropped. This takes one probe by (job_id, number) each, never a scan. The older rows were committed before this
@@ -48,7 +51,7 @@ BEGIN
                     ELSE h.state END AS state,
                coalesce(h.began, true) AS began,
                greatest(0, least(coalesce(h.delay, 0), 1e9)) AS delay, h.doubles_to,
-               j.worker_id, j.started_at, j.keep, j.expires_at, greatest(0, j.attempt_count) AS attempt_count, j.progress, j.checkpoint_at
+               j.stream, j.worker_id, j.started_at, j.keep, j.expires_at, greatest(0, j.attempt_count) AS attempt_count, j.progress, j.checkpoint_at
         FROM json_to_recordset(p_ends::json) AS h (
                  job_id bigint, token bigint, state text, outcome text, charge text,
                  failures integer, losses integer, delay double precision, result text,
@@ -108,6 +111,9 @@ BEGIN
         FROM ended e LEFT JOIN outlast_workers w ON w.id = e.worker_id
         WHERE e.state <> 'completed' AND e.gone IS NOT TRUE
         ON CONFLICT (token) DO NOTHING
+    ), unstarted AS (
+        INSERT INTO outlast_notices (stream, unstarted)
+        SELECT e.stream, 1 FROM ended e WHERE e.stream IS NOT NULL AND NOT e.began
     ), thinned AS (
         DELETE FROM outlast_attempts a USING ended e WHERE a.token = ANY (ARRAY[e.old])
     )

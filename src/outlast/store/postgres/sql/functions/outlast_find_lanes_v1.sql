@@ -92,7 +92,7 @@ BEGIN
                         CROSS JOIN LATERAL (
                             SELECT j.queue, -j.priority AS rank, j.position AS low
                             FROM outlast_jobs j
-                            WHERE j.position IS NOT NULL
+                            WHERE j.position IS NOT NULL AND j.stream IS NULL
                               AND (j.task, j.queue, (-j.priority)) > (a.task, p.queue, p.rank)
                               AND (j.task, j.queue, (-j.priority))
                                   < (g.end_task, g.end_queue, g.end_rank)

@@ -40,6 +40,7 @@ BEGIN
                       CROSS JOIN LATERAL (
                           SELECT j.id, j.position FROM outlast_jobs j
                           WHERE j.queue = p_queues[l.n] AND j.task = p_tasks[l.n] AND (-j.priority) = p_ranks[l.n]
+                            AND j.stream IS NULL
                             AND j.position >= coalesce(p_from, p_floors[l.n])
                             AND j.position < CASE WHEN p_from IS NULL THEN 9223372036854775807
                                                   ELSE least(p_to, p_floors[l.n]) END
@@ -67,7 +68,7 @@ BEGIN
               SELECT j.id, j.ctid, j.position,
                      octet_length(j.args) + coalesce(octet_length(j.checkpoint), 0) AS bytes
               FROM outlast_jobs j
-              WHERE j.queue = t.queue AND j.task = t.task AND (-j.priority) = t.rank
+              WHERE j.queue = t.queue AND j.task = t.task AND (-j.priority) = t.rank AND j.stream IS NULL
                 AND j.position >= coalesce(p_from, t.low)
                 AND j.position < CASE WHEN p_from IS NULL THEN 9223372036854775807 ELSE least(p_to, t.low) END
                 AND (j.tenant IS NULL OR j.tenant <> ALL (p_not_tenants))

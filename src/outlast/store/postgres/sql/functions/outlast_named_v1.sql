@@ -1,5 +1,5 @@
 -- Lock those of the named jobs that wait in the line and that this request can take. Answers as outlast_lock_lanes_v1
--- does, except for the positions. A job is passed over while its queue's line holds a job of higher priority and of
+-- does, except for the positions. Jobs in streams are passed over. A job is passed over while its queue's line holds a job of higher priority and of
 -- these tasks: a message cannot jump that. (coalesce leaves the primary key as the only way to an id.)
 --
 -- Runs inside outlast_claim_v1, under the planner settings of outlast_exchange_v1. The named jobs are looked up
@@ -16,6 +16,7 @@ BEGIN
         SELECT j.id, j.queue, j.priority
         FROM unnest(p_ids) AS n (id)
         JOIN outlast_jobs j ON j.id = ANY (ARRAY[n.id]) AND coalesce(j.position, 0) > 0
+         AND j.stream IS NULL
         WHERE j.task = ANY (p_tasks)
           AND (cardinality(p_queues) = 0 OR j.queue = ANY (p_queues))
           AND j.queue <> ALL (p_not_queues)
@@ -26,7 +27,7 @@ BEGIN
         CROSS JOIN unnest(p_tasks) AS t (task)
         CROSS JOIN LATERAL (
             SELECT j.priority FROM outlast_jobs j
-            WHERE j.task = t.task AND j.queue = q.queue AND j.position IS NOT NULL
+            WHERE j.task = t.task AND j.queue = q.queue AND j.position IS NOT NULL AND j.stream IS NULL
             ORDER BY j.task, j.queue, (-j.priority), j.position LIMIT 1) h
         GROUP BY q.queue)
     SELECT array_agg(l.id ORDER BY l.priority DESC, l.position),

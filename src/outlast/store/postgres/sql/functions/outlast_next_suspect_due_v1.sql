@@ -1,4 +1,4 @@
--- Return when the next suspect of this kind falls due. Reads without locks; the worker looks again at that time.
+-- Return when the next suspect of this kind falls due: in a second, if one is due that may wait for a permit. Reads without locks; the worker looks again at that time.
 CREATE FUNCTION outlast_next_suspect_due_v1(
     p_solo integer, p_tasks text[], p_queues text[], p_not_queues text[], p_not_tenants text[], p_now timestamptz)
 RETURNS timestamptz
@@ -12,6 +12,15 @@ BEGIN
     JOIN outlast_jobs j
       ON j.state = 'queued' AND j.solo > 0 AND j.solo = p_solo
      AND j.queue = l.queue AND j.task = l.task AND j.run_at > p_now;
+    IF EXISTS (
+        SELECT FROM outlast_suspect_heads_v1(p_solo, p_tasks, p_queues, p_not_queues, p_not_tenants, p_now) l
+        JOIN outlast_jobs j
+          ON j.state = 'queued' AND j.solo > 0 AND j.solo = p_solo
+         AND j.queue = l.queue AND j.task = l.task AND j.run_at <= p_now
+        WHERE j.stream IS NOT NULL AND (j.tenant IS NULL OR j.tenant <> ALL (p_not_tenants)))
+    THEN
+        v_due := least(v_due, p_now + interval '1 second');
+    END IF;
     RETURN v_due;
 END
 $$;

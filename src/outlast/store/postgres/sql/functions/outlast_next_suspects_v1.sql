@@ -5,10 +5,13 @@
 -- Lanes are tried in the order of their first suspects, which is read without locks, until one has a suspect whose
 -- row is free: a row that stays locked delays no other suspect. A row that has changed since it was read is
 -- re-checked when it is locked.
+--
+-- A suspect under limits is passed over while one of its permits has no room, and gives way to the others; those that
+-- are taken are counted as started (outlast_take_suspects_v1).
 CREATE FUNCTION outlast_next_suspects_v1(
     p_solo integer, p_tasks text[], p_queues text[], p_not_queues text[],
     p_not_tenants text[], p_limit integer, p_now timestamptz,
-    OUT ids bigint[], OUT rows tid[], OUT positions bigint[], OUT bytes bigint)
+    OUT ids bigint[], OUT rows tid[], OUT positions bigint[], OUT bytes bigint, OUT permits bigint[])
 LANGUAGE plpgsql
 AS $$
 DECLARE
@@ -16,7 +19,9 @@ DECLARE
     v_first bigint;
     v_incident bigint;
     v_cohort bigint;
+    v_taken record;
 BEGIN
+    permits := '{}';
     FOR v_lane IN
         SELECT h.queue, h.task
         FROM outlast_suspect_heads_v1(p_solo, p_tasks, p_queues, p_not_queues, p_not_tenants, p_now) h
@@ -27,6 +32,7 @@ BEGIN
         WHERE j.state = 'queued' AND j.solo > 0 AND j.solo = p_solo
           AND j.queue = v_lane.queue AND j.task = v_lane.task AND j.run_at <= p_now
           AND (j.tenant IS NULL OR j.tenant <> ALL (p_not_tenants))
+          AND (j.stream IS NULL OR outlast_has_room_v1(j.stream, extract(epoch FROM p_now)))
         ORDER BY j.priority DESC, j.run_at LIMIT 1
         FOR NO KEY UPDATE SKIP LOCKED;
         EXIT WHEN FOUND;
@@ -49,5 +55,15 @@ BEGIN
           FROM (SELECT u.id FROM unnest(ids) AS u (id) LIMIT p_limit) w
           JOIN outlast_jobs m ON m.id = ANY (ARRAY[w.id]) AND m.state = 'queued' AND m.solo = p_solo
           FOR NO KEY UPDATE OF m SKIP LOCKED) l;
+    IF EXISTS (SELECT FROM unnest(ids) AS u (id) JOIN outlast_jobs j ON j.id = ANY (ARRAY[u.id])
+               WHERE j.stream IS NOT NULL)
+    THEN
+        v_taken := outlast_take_suspects_v1(ids);
+        permits := v_taken.permits;
+        SELECT array_agg(m.id ORDER BY m.id), array_agg(m.ctid ORDER BY m.id),
+               sum(octet_length(m.args) + coalesce(octet_length(m.checkpoint), 0))
+        INTO ids, rows, bytes
+        FROM unnest(v_taken.ids) AS u (id) JOIN outlast_jobs m ON m.id = ANY (ARRAY[u.id]);
+    END IF;
 END
 $$;

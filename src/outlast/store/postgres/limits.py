@@ -1,0 +1,115 @@
+"""Defines the verbs of a ``PostgresStore`` about limits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from outlast.errors import BadData
+from outlast.model.limits import LimitSpec, permit_id, spec_of
+from outlast.store.actions import Record
+from outlast.store.limits import DECLARED_SECONDS, Hold, NewLimit, SetLimit, in_force, with_own
+from outlast.store.postgres.pool import Connections
+from outlast.store.postgres.records import write_record
+from outlast.store.postgres.session import Transaction
+from outlast.store.postgres.statements import to_json
+from outlast.store.protocol import REFUSALS_KEPT
+from outlast.store.statements import statements
+from outlast.store.values import Answer
+
+_SQL = statements("postgres", "limits")
+
+
+class PostgresLimitVerbs:
+    """The verbs of ``PostgresStore`` about limits."""
+
+    _connections: Connections
+
+    async def declare_limits(self, limits: Sequence[NewLimit]) -> None:
+        if not limits:
+            return
+        names = [limit.name for limit in limits]
+        rows = await self._connections.run(lambda it: it.fetch(_SQL["known"], names))
+        known = {row["name"]: row for row in rows}
+        for limit in limits:
+            row = known.get(limit.name)
+            if row is not None and spec_of(row["declared"]) == limit.spec:
+                if not 0 <= row["age"] < DECLARED_SECONDS:
+                    await self._connections.run(
+                        lambda it, name=limit.name: it.fetch(_SQL["renew"], name)
+                    )
+                continue
+            await self._connections.run(
+                lambda it, limit=limit: _declare(it, limit), kind=Transaction.COMMITTED
+            )
+
+    async def set_limit(self, new: SetLimit, *, record: Record | None = None) -> bool:
+        async def work(connection: Any) -> bool:
+            known = await (_set if new.key is None else _set_key)(connection, new)
+            await write_record(connection, record, {"changed": 1} if known else {})
+            return known
+
+        return await self._connections.run(work, kind=Transaction.COMMITTED)
+
+    async def hold_limit(self, hold: Hold, *, record: Record | None = None) -> bool:
+        async def work(connection: Any) -> bool:
+            rows = await connection.fetch(_SQL["known"], [hold.name])
+            if not rows:
+                return False
+            spec = in_force(spec_of(rows[0]["declared"]), spec_of(rows[0]["own"]))
+            is_all = not hold.key and spec.per is not None
+            one = None if is_all else permit_id(hold.name, hold.key)
+            rows = await connection.fetch(_SQL["hold"], hold.name, one, hold.key, hold.seconds)
+            await write_record(connection, record, {"changed": 1})
+            return bool(rows[0][0])
+
+        return await self._connections.run(work, kind=Transaction.COMMITTED)
+
+    async def spend(self, job_id: int, token: int, name: str, cost: float) -> Answer:
+        async def work(connection: Any) -> Answer:
+            rows = await connection.fetch(_SQL["spend"], job_id, token, name, cost)
+            if rows and rows[0]["permit"] is None:
+                raise BadData(f"job {job_id} is not under the limit {name!r}")
+            if rows:
+                return Answer.ACCEPTED
+            (row,) = await connection.fetch(_SQL["judge"], job_id, token, REFUSALS_KEPT)
+            return Answer(row["answer"])
+
+        return await self._connections.run(work)
+
+
+async def _declare(connection: Any, limit: NewLimit) -> None:
+    rows = await connection.fetch(_SQL["known"], [limit.name])
+    own = spec_of(rows[0]["own"]) if rows else None
+    text = to_json(limit.spec)
+    await connection.fetch(_SQL["declare"], limit.name, text, *_columns(limit.spec, own))
+
+
+async def _set(connection: Any, new: SetLimit) -> bool:
+    await connection.fetch(_SQL["lock"], new.name)
+    rows = await connection.fetch(_SQL["known"], [new.name])
+    if not rows:
+        return False
+    declared, own = spec_of(rows[0]["declared"]), spec_of(rows[0]["own"])
+    own = with_own(declared, None if new.reset else own, new)
+    text = None if own is None else to_json(own)
+    await connection.fetch(_SQL["set"], new.name, text, *_columns(declared, own))
+    if new.reset:
+        await connection.fetch(_SQL["set_key"], new.name, None, None, None)
+    return True
+
+
+async def _set_key(connection: Any, new: SetLimit) -> bool:
+    await connection.fetch(_SQL["lock"], new.name)
+    if not await connection.fetch(_SQL["known"], [new.name]):
+        return False
+    key = new.key or ""
+    values = (new.name, permit_id(new.name, key), key, new.running)
+    await connection.fetch(_SQL["set_key"], *values)
+    return True
+
+
+def _columns(declared: LimitSpec | None, own: LimitSpec | None) -> tuple[Any, ...]:
+    spec = in_force(declared, own)
+    per = None if spec.per is None else str(spec.per)
+    return spec.running, spec.spacing, spec.burst, per

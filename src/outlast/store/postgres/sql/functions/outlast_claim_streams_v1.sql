@@ -1,0 +1,224 @@
+-- Take the next jobs of open streams (one round: outlast_claim_v1 calls this again while it has places): lock the
+-- streams, the permits that they need and the jobs, share the places out, and count the jobs as started. The caller
+-- starts exactly the returned rows, in this transaction, with `started` as the time of their start.
+--
+-- Order: the first stream of each queue by rank and turn, then the second of each, and so on; in each of these rounds
+-- by turn. A stream that started something goes to the end of the turns. So a queue with streams of high priority
+-- starves no other, and a tenant with a million jobs holds up the others by one turn. At most 256 pairs of task and
+-- queue are looked at; if there may be more, the next call in this session goes on behind them.
+--
+-- Nothing here waits: streams, permits and jobs that other sessions hold are passed over, and so are permits whose
+-- limit is being changed (outlast_limit_lock_v1). `contended` says so: the worker comes back in a few milliseconds.
+--   * Concurrent claims: each stream, permit and job is held by one of them to its commit. A row that has changed since
+--     the snapshot is re-checked when it is locked; what a permit allows is read by a later statement than the one that
+--     has locked it, under the shared lock of its limit.
+--   * A permit's count rises in the commit that draws the tokens. If the commit fails, nothing was started. If its reply
+--     is lost, the attempts are running, hold their permits, and are released by reconcile or reap.
+--   * blocked is written only where the permit is locked here and is full with what this transaction has started; idle
+--     only where the stream is locked here and a statement of its own finds no other job of it, paused ones included.
+--     A job that becomes due later leaves a notice, whose fold needs the stream's row and so comes after this commit.
+--   * A client that stops reading keeps these rows until its session ends, after statement_timeout. So a reply holds few
+--     bytes of such jobs (p_bytes_max); they are locked, but not taken. (The first one is taken up to p_first_max bytes.)
+--   * A late worker, a reap: they change jobs that are running, not these.
+CREATE FUNCTION outlast_claim_streams_v1(
+    p_tasks text[], p_queues text[], p_not_queues text[], p_not_tenants text[], p_limit integer,
+    p_bytes_max bigint, p_first_max bigint,
+    OUT ids bigint[], OUT rows tid[], OUT positions bigint[], OUT bytes bigint, OUT started timestamptz,
+    OUT permits bigint[], OUT contended boolean, OUT cut boolean, OUT more boolean)
+LANGUAGE plpgsql
+AS $$
+#variable_conflict use_column
+DECLARE
+    v_now double precision := extract(epoch FROM clock_timestamp());
+    v_from text := coalesce(current_setting('outlast.streams_from', true), '');
+    s record; n record; p record; v_names text[]; j record;
+    v_free integer[]; v_ahead double precision[]; v_at integer[]; v_quota integer[]; v_taken integer[];
+    v_blocked bigint[]; v_known boolean[]; v_count integer[];
+    v_left integer := p_limit; v_share integer; v_room integer; v_step integer; v_need integer := 1; v_one integer; v_starts integer;
+BEGIN
+    permits := '{}';
+    contended := false;
+    cut := false;
+    more := false;
+    SELECT NULL::bigint[] AS ids, NULL::text[] AS names, NULL::float8[] AS spacing, NULL::float8[] AS burst,
+           NULL::float8[] AS ahead, NULL::integer[] AS free INTO p;
+    -- the streams
+    WITH RECURSIVE lane (task, queue, nth) AS (
+        SELECT h.task, h.queue, 1
+        FROM unnest(p_tasks) AS t (task)
+        CROSS JOIN LATERAL (
+            SELECT o.task, o.queue FROM outlast_streams o
+            WHERE cardinality(p_queues) = 0 AND o.task = t.task AND o.queue > v_from AND o.blocked IS NULL AND NOT o.idle
+            ORDER BY o.task, o.queue, o.rank, o.turn LIMIT 1) h
+        UNION ALL
+        SELECT h.task, h.queue, l.nth + 1
+        FROM lane l
+        CROSS JOIN LATERAL (
+            SELECT o.task, o.queue FROM outlast_streams o
+            WHERE o.task = l.task AND o.queue > l.queue AND o.blocked IS NULL AND NOT o.idle
+            ORDER BY o.task, o.queue, o.rank, o.turn LIMIT 1) h
+        WHERE l.nth < 256
+    ), area AS MATERIALIZED (
+        SELECT l.task, l.queue FROM lane l
+        UNION ALL
+        SELECT t.task, q.queue FROM unnest(p_tasks) AS t (task), (SELECT DISTINCT u FROM unnest(p_queues) AS u) AS q (queue)
+    ), candidate AS MATERIALIZED (
+        SELECT h.id, row_number() OVER (PARTITION BY h.queue ORDER BY h.rank, h.turn) AS nth, h.turn
+        FROM (SELECT a.task, a.queue FROM area a WHERE a.queue <> ALL (p_not_queues) ORDER BY a.queue LIMIT 256) a
+        CROSS JOIN LATERAL (
+            SELECT o.id, o.queue, o.rank, o.turn FROM outlast_streams o
+            WHERE o.task = a.task AND o.queue = a.queue AND o.blocked IS NULL AND NOT o.idle
+              AND (o.tenant IS NULL OR o.tenant <> ALL (p_not_tenants))
+            ORDER BY o.task, o.queue, o.rank, o.turn LIMIT 2 * p_limit) h
+        ORDER BY 2, 3 LIMIT 2 * p_limit)
+    SELECT array_agg(l.id) AS ids, array_agg(l.task) AS tasks, array_agg(l.queue) AS queues, array_agg(l.rank) AS ranks,
+           array_agg(l.needs) AS needs, coalesce(max(l.seen), (SELECT count(*) FROM candidate)) AS seen,
+           (SELECT CASE WHEN count(*) >= 256 THEN max(a.queue) END
+            FROM (SELECT a.queue FROM area a ORDER BY a.queue LIMIT 256) a) AS reached
+    INTO s
+    FROM (SELECT o.id, o.task, o.queue, o.rank, o.needs, k.seen
+          FROM (SELECT k.id, count(*) OVER () AS seen FROM candidate k ORDER BY k.nth, k.turn) k
+          JOIN outlast_streams o ON o.id = ANY (ARRAY[k.id]) AND o.blocked IS NULL AND NOT o.idle
+          LIMIT p_limit FOR NO KEY UPDATE OF o SKIP LOCKED) l;
+    IF cardinality(p_queues) = 0 AND coalesce(s.reached, '') <> v_from THEN
+        PERFORM set_config('outlast.streams_from', coalesce(s.reached, ''), false);
+    END IF;
+    contended := coalesce(cardinality(s.ids), 0) < least(p_limit, s.seen);
+    IF s.ids IS NULL THEN RETURN; END IF;
+
+    -- what they need, flat, in the order of the streams; and the permits, with what these allow
+    SELECT array_agg(f.permit ORDER BY f.n, f.permit) AS permits, array_agg(f.cost ORDER BY f.n, f.permit) AS costs,
+           array_agg(f.n::integer ORDER BY f.n, f.permit) AS streams
+    INTO n
+    FROM (SELECT u.n, f.permit, f.cost FROM unnest(s.ids) WITH ORDINALITY AS u (id, n)
+          JOIN outlast_streams o ON o.id = ANY (ARRAY[u.id])
+          CROSS JOIN LATERAL unnest(o.permits, o.costs) AS f (permit, cost)) f;
+    IF n.permits IS NOT NULL THEN
+        SELECT array_agg(l.id) AS ids, array_agg(l.name) AS names INTO p
+        FROM (SELECT o.id, o.name FROM outlast_permits o
+              WHERE o.id = ANY (ARRAY(SELECT DISTINCT u FROM unnest(n.permits) AS u))
+              ORDER BY o.id FOR NO KEY UPDATE SKIP LOCKED) l;
+        permits := coalesce(p.ids, '{}');
+        v_names := ARRAY(SELECT u.name FROM (SELECT DISTINCT u.name FROM unnest(p.names) AS u (name)) u
+                         WHERE pg_try_advisory_xact_lock_shared(outlast_limit_lock_v1(u.name)));
+        SELECT array_agg(o.id) AS ids, array_agg(l.spacing) AS spacing, array_agg(l.burst) AS burst,
+               array_agg(greatest(0, o.tat - greatest(v_now, o.touched_at))) AS ahead,
+               array_agg(CASE WHEN l.name IS NULL OR o.held_until > greatest(v_now, o.touched_at) OR l.held_until > v_now
+                                   OR o.opens_at > v_now AND o.touched_at <= v_now + 1 THEN 0
+                              ELSE greatest(0, least(1000000000, coalesce(o.own_running, l.running) - o.used)) END) AS free
+        INTO p
+        FROM unnest(p.ids) AS u (id) JOIN outlast_permits o ON o.id = ANY (ARRAY[u.id])
+        LEFT JOIN outlast_limits l ON l.name = o.name
+        WHERE o.name = ANY (v_names);
+    END IF;
+
+    -- share the places out by turn (share_out in model/limits.py)
+    v_free := p.free;
+    v_ahead := p.ahead;
+    v_share := greatest(1, p_limit / cardinality(s.ids));
+    FOR i IN 1..cardinality(s.ids) LOOP
+        v_room := least(v_share, v_left);
+        v_known[i] := true;
+        v_step := v_need;
+        WHILE n.streams[v_step] = i LOOP
+            v_one := array_position(p.ids, n.permits[v_step]);
+            v_at[v_step] := v_one;
+            IF v_one IS NULL THEN
+                v_known[i] := false;
+            ELSE
+                v_starts := outlast_room_v1(v_free[v_one], p.spacing[v_one], p.burst[v_one], v_ahead[v_one], n.costs[v_step]);
+                -- only time is missing: no later stream passes this one
+                IF v_starts <= 0 AND n.costs[v_step] <= p.burst[v_one] THEN v_free[v_one] := 0; END IF;
+                v_room := least(v_room, v_starts);
+            END IF;
+            v_step := v_step + 1;
+        END LOOP;
+        v_quota[i] := CASE WHEN v_known[i] THEN v_room ELSE 0 END;
+        WHILE v_need < v_step LOOP
+            IF v_quota[i] > 0 THEN
+                v_free[v_at[v_need]] := v_free[v_at[v_need]] - v_quota[i];
+                v_ahead[v_at[v_need]] := v_ahead[v_at[v_need]]
+                    + v_quota[i] * n.costs[v_need] * coalesce(p.spacing[v_at[v_need]], 0);
+            END IF;
+            v_need := v_need + 1;
+        END LOOP;
+        v_left := v_left - v_quota[i];
+    END LOOP;
+    contended := contended OR false = ANY (v_known);
+
+    -- the jobs; those that have expired are passed over, and ended by the next exchange
+    started := clock_timestamp();
+    SELECT array_agg(l.id) FILTER (WHERE l.fits) AS ids, array_agg(l.row) FILTER (WHERE l.fits) AS rows,
+           array_agg(l.position) FILTER (WHERE l.fits) AS positions, array_agg(l.stream) FILTER (WHERE l.fits) AS streams,
+           sum(l.size) FILTER (WHERE l.fits) AS bytes, bool_or(NOT l.fits) AS cut
+    INTO j
+    FROM (SELECT l.id, l.row, l.position, l.stream, l.size,
+                 sum(l.size) OVER read <= p_bytes_max OR row_number() OVER read = 1 AND l.size <= p_first_max AS fits
+          FROM (SELECT o.id, o.row, o.position, o.size, u.n AS stream
+                FROM unnest(s.ids, s.tasks, s.queues, s.ranks, v_quota) WITH ORDINALITY AS u (id, task, queue, rank, quota, n)
+                CROSS JOIN LATERAL (
+                    SELECT o.id, o.ctid AS row, o.position, octet_length(o.args) + coalesce(octet_length(o.checkpoint), 0) AS size
+                    FROM outlast_jobs o
+                    WHERE o.task = u.task AND o.queue = u.queue AND (-o.priority) = u.rank AND o.stream = u.id
+                      AND o.position IS NOT NULL AND (o.tenant IS NULL OR o.tenant <> ALL (p_not_tenants))
+                      AND (o.expires_at IS NULL OR o.expires_at > started)
+                    ORDER BY o.task, o.queue, (-o.priority), o.stream, o.position LIMIT u.quota
+                    FOR NO KEY UPDATE SKIP LOCKED) o
+                WHERE u.quota > 0) l
+          WINDOW read AS (ORDER BY l.stream, l.position)) l;
+    ids := j.ids;
+    rows := j.rows;
+    positions := j.positions;
+    bytes := j.bytes;
+    cut := coalesce(j.cut, false);
+
+    -- count what starts, and see which permits are full then
+    v_taken := array_fill(0, ARRAY[cardinality(s.ids)]);
+    FOREACH v_step IN ARRAY coalesce(j.streams, '{}')::integer[] LOOP
+        v_taken[v_step] := v_taken[v_step] + 1;
+    END LOOP;
+    IF p.ids IS NOT NULL THEN
+        v_free := p.free;
+        v_ahead := p.ahead;
+        v_count := array_fill(0, ARRAY[cardinality(p.ids)]);
+        FOR i IN 1..cardinality(n.streams) LOOP
+            v_step := v_at[i];
+            v_room := v_taken[n.streams[i]];
+            CONTINUE WHEN v_step IS NULL OR v_room = 0;
+            v_free[v_step] := v_free[v_step] - v_room;
+            v_ahead[v_step] := v_ahead[v_step] + v_room * n.costs[i] * coalesce(p.spacing[v_step], 0);
+            v_count[v_step] := v_count[v_step] + v_room;
+        END LOOP;
+        UPDATE outlast_permits o
+        SET used = o.used + u.count, tat = v_now + u.ahead, touched_at = v_now,
+            held_until = CASE WHEN o.held_until > greatest(v_now, o.touched_at)
+                              THEN v_now + o.held_until - greatest(v_now, o.touched_at) END
+        FROM unnest(p.ids, v_count, v_ahead) AS u (id, count, ahead)
+        WHERE o.id = ANY (ARRAY[u.id]) AND u.count > 0;
+        v_blocked := array_fill(NULL::bigint, ARRAY[cardinality(s.ids)]);
+        FOR i IN 1..cardinality(n.streams) LOOP
+            v_step := v_at[i];
+            CONTINUE WHEN v_step IS NULL OR v_blocked[n.streams[i]] IS NOT NULL OR NOT v_known[n.streams[i]];
+            IF outlast_room_v1(v_free[v_step], p.spacing[v_step], p.burst[v_step], v_ahead[v_step], n.costs[i]) <= 0 THEN
+                v_blocked[n.streams[i]] := n.permits[i];
+            END IF;
+        END LOOP;
+    END IF;
+    UPDATE outlast_streams o
+    SET turn = CASE WHEN u.quota > 0 THEN nextval('outlast_turn_seq') ELSE o.turn END, touched_at = v_now,
+        idle = u.idle, blocked = CASE WHEN NOT u.idle THEN u.blocked END
+    FROM (SELECT u.*, u.quota > 0 AND u.taken >= (
+                     SELECT count(*) FROM (
+                         SELECT FROM outlast_jobs w
+                         WHERE w.task = u.task AND w.queue = u.queue AND (-w.priority) = u.rank AND w.stream = u.id
+                           AND w.position IS NOT NULL
+                         ORDER BY w.task, w.queue, (-w.priority), w.stream, w.position LIMIT u.taken + 1) w) AS idle
+          FROM unnest(s.ids, s.tasks, s.queues, s.ranks, v_quota, v_taken, v_blocked)
+               AS u (id, task, queue, rank, quota, taken, blocked)) u
+    WHERE o.id = ANY (ARRAY[u.id]) AND (u.quota > 0 OR u.blocked IS NOT NULL);
+    more := ids IS NOT NULL OR num_nonnulls(VARIADIC v_blocked) > 0;
+    IF false = ANY (v_known) THEN
+        PERFORM outlast_make_permits_v1(s.needs, v_now);
+    END IF;
+END
+$$;

@@ -1,0 +1,171 @@
+-- Fold notices: do what they say to the streams and permits that can be locked, and delete them. Returns the permits
+-- that are locked now, which the caller looks at before its commit (outlast_leave_permits_v1), and the streams that
+-- were opened. p_tasks, p_queues (empty: all), p_not_queues: what the caller may claim. Runs inside outlast_claim_v1,
+-- under the planner settings of outlast_exchange_v1.
+--
+-- Nothing here waits. A notice is folded whole or stays: rows of streams, permits and notices that another session
+-- holds are passed over (SKIP LOCKED), and that session, or a later exchange, folds what is left. Why that is right:
+--   * Another exchange folds at the same time: it skips the notices that this one holds, so each is done once. If this
+--     transaction ends without a commit, its changes and the deletion are undone together.
+--   * A claim that marks a stream idle at this moment holds the stream's row, so this cannot lock it and keeps the
+--     notice of the arrival; the row is locked even if it looks open, since that claim may be about to commit.
+--   * A claim that marks a stream blocked holds the permit's row to its commit, so this cannot lock the permit and
+--     keeps the notice; once it can, the statement that reads what the permit blocks comes after the lock and sees it.
+--   * A stream or permit that is not there holds nothing: it was deleted because it was not in use (prune.sql), and an
+--     arrival makes it again. A permit's count is at least the number of its ends that are noted, so none is deleted
+--     before these are folded.
+--   * A clock that was set back: what a permit has ahead of it, and how long it is held, counts from the time at which
+--     it was last written (touched_at), if that is later than now; the permit is then found here as if it had opened.
+--
+-- A permit with room opens as many of the streams that it blocks, by turn. If the caller can claim none of them (no
+-- live worker may serve them, or their queue is paused), it opens as many that the caller can claim, of the next 500.
+-- If the fold meets as many notices as it takes at most, those that stay are appended again, one for each stream, so
+-- that notices of rows that stay locked hide no others.
+CREATE FUNCTION outlast_fold_v1(
+    p_now double precision, p_most integer, p_tasks text[], p_queues text[], p_not_queues text[],
+    OUT permits bigint[], OUT opened bigint[])
+LANGUAGE plpgsql
+AS $$
+#variable_conflict use_column
+DECLARE
+    v_all record; v_arrived bigint[]; v_free bigint[] := '{}'; v_idle bigint[]; v_new record; v_stay bigint[] := '{}';
+    v_targets bigint[]; v_held bigint[] := '{}'; v_look bigint[]; v_open record; v_more bigint[];
+BEGIN
+    permits := '{}';
+    opened := '{}';
+    SELECT array_agg(n.ctid) AS rows, array_agg(n.stream) AS streams, array_agg(n.permit) AS permits,
+           array_agg(n.ended) AS ended, array_agg(n.unstarted) AS unstarted, array_agg(n.arrived) AS arrived,
+           array_agg(n.spent) AS spent, array_agg(n.held_until) AS held, bool_or(n.arrived) AS any_arrived
+    INTO v_all
+    FROM (SELECT n.ctid, n.* FROM outlast_notices n ORDER BY n.id LIMIT p_most FOR UPDATE SKIP LOCKED) n;
+
+    IF v_all.any_arrived THEN
+        v_arrived := ARRAY(SELECT DISTINCT u.stream FROM unnest(v_all.streams, v_all.arrived) AS u (stream, arrived)
+                           WHERE u.arrived AND u.stream IS NOT NULL);
+        SELECT coalesce(array_agg(l.id), '{}'), array_agg(l.id) FILTER (WHERE l.idle) INTO v_free, v_idle
+        FROM (SELECT s.id, s.idle FROM unnest(v_arrived) AS u (id) JOIN outlast_streams s ON s.id = ANY (ARRAY[u.id])
+              ORDER BY s.id FOR NO KEY UPDATE OF s SKIP LOCKED) l;
+        IF v_idle IS NOT NULL THEN
+            UPDATE outlast_streams s SET idle = false, touched_at = p_now WHERE s.id = ANY (v_idle);
+        END IF;
+        IF cardinality(v_free) < cardinality(v_arrived) THEN
+            SELECT array_agg(n.stream) AS ids, array_agg(n.task) AS tasks, array_agg(n.queue) AS queues,
+                   array_agg(n.rank) AS ranks, array_agg(n.fair) AS fairs
+            INTO v_new
+            FROM (SELECT DISTINCT ON (n.stream) n.stream, n.task, n.queue, n.rank, n.fair
+                  FROM unnest(v_all.rows) AS r (row) JOIN outlast_notices n ON n.ctid = r.row
+                  WHERE n.arrived AND n.stream IS NOT NULL
+                    AND NOT EXISTS (SELECT FROM outlast_streams s WHERE s.id = n.stream)
+                  ORDER BY n.stream, n.id) n;
+            IF v_new.ids IS NOT NULL THEN
+                v_more := outlast_make_streams_v1(v_new.ids, v_new.tasks, v_new.queues, v_new.ranks, v_new.fairs, p_now);
+                v_free := v_free || v_more;
+            END IF;
+            v_stay := ARRAY(SELECT u FROM unnest(v_arrived) AS u WHERE u <> ALL (v_free));
+        END IF;
+    END IF;
+
+    -- the permits that notices are about, and those that have opened by now
+    v_targets := ARRAY(
+        SELECT s.permit FROM (SELECT DISTINCT u.stream FROM unnest(v_all.streams, v_all.ended, v_all.unstarted)
+                                  AS u (stream, ended, unstarted) WHERE u.ended <> 0 OR u.unstarted <> 0) e
+        JOIN outlast_streams o ON o.id = ANY (ARRAY[e.stream]) CROSS JOIN LATERAL unnest(o.permits) AS s (permit)
+        UNION
+        SELECT u FROM unnest(v_all.permits) AS u WHERE u IS NOT NULL
+        UNION
+        SELECT t.id FROM (SELECT p.id, p.opens_at, p.touched_at FROM outlast_permits p WHERE p.opens_at IS NOT NULL
+                          ORDER BY p.opens_at LIMIT p_most) t
+        WHERE t.opens_at <= p_now OR t.touched_at > p_now + 1);
+    IF v_targets <> '{}' THEN
+        permits := ARRAY(
+            SELECT p.id FROM unnest(v_targets) AS u (id) JOIN outlast_permits p ON p.id = ANY (ARRAY[u.id])
+            ORDER BY p.id FOR NO KEY UPDATE OF p SKIP LOCKED);
+        IF cardinality(permits) < cardinality(v_targets) THEN
+            v_held := ARRAY(SELECT p.id FROM unnest(v_targets) AS u (id) JOIN outlast_permits p ON p.id = ANY (ARRAY[u.id])
+                            WHERE p.id <> ALL (permits));
+            IF v_held <> '{}' THEN
+                v_stay := v_stay || ARRAY(
+                    SELECT s.id FROM (SELECT DISTINCT u FROM unnest(v_all.streams) AS u WHERE u IS NOT NULL) u (id)
+                    JOIN outlast_streams s ON s.id = ANY (ARRAY[u.id]) WHERE s.permits && v_held);
+            END IF;
+        END IF;
+        v_look := permits;
+        UPDATE outlast_permits p
+        SET used = p.used - c.ended,
+            tat = p_now + greatest(0, greatest(0, p.tat - greatest(p_now, p.touched_at))
+                                      + coalesce(c.spent * (SELECT l.spacing FROM outlast_limits l WHERE l.name = p.name), 0)),
+            held_until = CASE WHEN c.held IS NOT NULL THEN nullif(greatest(c.held, p_now), p_now)
+                              WHEN p.held_until > greatest(p_now, p.touched_at)
+                              THEN p_now + p.held_until - greatest(p_now, p.touched_at) END,
+            opens_at = NULL, touched_at = p_now
+        FROM (SELECT c.permit, sum(c.ended)::integer AS ended, sum(c.spent) AS spent,
+                     (array_agg(c.held ORDER BY c.n DESC) FILTER (WHERE c.held IS NOT NULL))[1] AS held
+              FROM (SELECT x.permit, e.ended, -e.unstarted * x.cost AS spent, NULL::double precision AS held, 0 AS n
+                    FROM (SELECT u.stream, sum(u.ended) AS ended, sum(u.unstarted) AS unstarted
+                          FROM unnest(v_all.streams, v_all.ended, v_all.unstarted) AS u (stream, ended, unstarted)
+                          WHERE (u.ended <> 0 OR u.unstarted <> 0) AND u.stream <> ALL (v_stay)
+                          GROUP BY u.stream) e
+                    JOIN outlast_streams s ON s.id = ANY (ARRAY[e.stream])
+                    CROSS JOIN LATERAL unnest(s.permits, s.costs) AS x (permit, cost)
+                    UNION ALL
+                    SELECT u.permit, 0, u.spent, u.held, u.n
+                    FROM unnest(v_all.permits, v_all.spent, v_all.held) WITH ORDINALITY AS u (permit, spent, held, n)
+                    WHERE u.permit IS NOT NULL
+                    UNION ALL
+                    SELECT u, 0, 0, NULL, 0 FROM unnest(permits) AS u) c
+              GROUP BY c.permit) c
+        WHERE p.id = ANY (ARRAY[c.permit]) AND p.id = ANY (permits)
+          AND (c.ended <> 0 OR c.spent <> 0 OR c.held IS NOT NULL OR p.opens_at IS NOT NULL OR p.touched_at > p_now + 1);
+
+        -- open streams that permits with room block: by turn; and such as the caller can claim, if these are none
+        FOR v_own IN 0..1 LOOP
+            SELECT array_agg(f.permit) AS permits, array_agg(f.stream) AS streams, array_agg(f.own) AS own INTO v_open
+            FROM (SELECT t.id AS permit, b.id AS stream, b.own
+                  FROM (SELECT p.id, l.spacing, l.burst, greatest(0, p.tat - greatest(p_now, p.touched_at)) AS ahead,
+                               least(p_most, coalesce(p.own_running, l.running) - p.used) AS room
+                        FROM unnest(v_look) AS u (id) JOIN outlast_permits p ON p.id = ANY (ARRAY[u.id])
+                        JOIN outlast_limits l ON l.name = p.name
+                        WHERE greatest(p.held_until, l.held_until, 0) <= p_now) t
+                  CROSS JOIN LATERAL (
+                      SELECT c.id, c.own FROM (
+                          SELECT s.id, bool_and(s.fits OR s.cost > t.burst) OVER (ORDER BY s.turn) AS passed, s.fits, s.turn, s.own
+                          FROM (SELECT s.id, s.turn, s.costs[array_position(s.permits, t.id)] AS cost,
+                                 s.task = ANY (p_tasks) AND (cardinality(p_queues) = 0 OR s.queue = ANY (p_queues))
+                                     AND s.queue <> ALL (p_not_queues) AS own,
+                                 outlast_room_v1(
+                                     1, t.spacing, t.burst, t.ahead, s.costs[array_position(s.permits, t.id)]) > 0 AS fits
+                          FROM outlast_streams s WHERE s.blocked = t.id ORDER BY s.blocked, s.turn
+                          LIMIT CASE WHEN t.room <= 0 THEN 0 WHEN v_own = 1 THEN p_most
+                                     ELSE greatest(1, outlast_room_v1(t.room, t.spacing, t.burst, t.ahead, 1)) END) s) c
+                      WHERE c.passed AND c.fits AND (v_own = 0 OR c.own)
+                      ORDER BY c.turn LIMIT greatest(0, t.room)) b) f;
+            EXIT WHEN v_open.streams IS NULL;
+            v_more := ARRAY(SELECT s.id FROM unnest(v_open.streams, v_open.permits) AS u (stream, permit)
+                            JOIN outlast_streams s ON s.id = ANY (ARRAY[u.stream]) AND s.blocked = u.permit
+                            ORDER BY s.id FOR NO KEY UPDATE OF s SKIP LOCKED);
+            UPDATE outlast_streams s SET blocked = NULL WHERE s.id = ANY (v_more);
+            opened := opened || v_more;
+            v_look := ARRAY(SELECT u.permit FROM unnest(v_open.permits, v_open.own) AS u (permit, own)
+                            GROUP BY u.permit HAVING NOT bool_or(u.own));
+            EXIT WHEN v_look = '{}';
+        END LOOP;
+    END IF;
+
+    IF v_all.rows IS NULL THEN RETURN; END IF;
+    IF v_stay = '{}' AND v_held = '{}' THEN
+        DELETE FROM outlast_notices n WHERE n.ctid = ANY (v_all.rows);
+    ELSE
+        WITH gone AS (
+            DELETE FROM outlast_notices n WHERE n.ctid = ANY (v_all.rows)
+                AND (cardinality(v_all.rows) >= p_most
+                     OR (n.stream = ANY (v_stay)) IS NOT TRUE AND (n.permit = ANY (v_held)) IS NOT TRUE)
+            RETURNING n.*)
+        INSERT INTO outlast_notices (stream, permit, ended, unstarted, arrived, rank, task, queue, fair, spent, held_until)
+        SELECT g.stream, g.permit, sum(g.ended), sum(g.unstarted), bool_or(g.arrived), max(g.rank), max(g.task), max(g.queue),
+               max(g.fair), sum(g.spent), (array_agg(g.held_until ORDER BY g.id DESC) FILTER (WHERE g.held_until IS NOT NULL))[1]
+        FROM gone g
+        WHERE g.stream = ANY (v_stay) OR g.permit = ANY (v_held)
+        GROUP BY g.stream, g.permit;
+    END IF;
+END
+$$;

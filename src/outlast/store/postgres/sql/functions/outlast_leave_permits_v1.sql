@@ -1,0 +1,38 @@
+-- Look once more at permits that this transaction has locked, after all that it starts is counted: if one has room
+-- for a stream that it blocks, leave a notice, and if only time is missing, write when it opens (opens_at).
+--
+-- That keeps the rule that no permit with room blocks a stream unseen. The permits' rows are locked to the commit, so
+-- no other session can count under them, or block a stream by them, after this look. A stream that was opened but that
+-- nobody claims (its queue is paused, no worker serves it) holds no permit: the notice is there all the same, and the
+-- next fold opens the streams behind it. Of streams that need different costs of a rate, the first by turn decides: as
+-- long as it waits for the rate, the others wait behind it, since a low cost would else hold up a high one for good.
+-- (A cost above the burst fits never, and holds up none.)
+CREATE FUNCTION outlast_leave_permits_v1(p_ids bigint[]) RETURNS void
+LANGUAGE plpgsql
+AS $$
+DECLARE
+    v_now double precision := extract(epoch FROM clock_timestamp());
+BEGIN
+    WITH look AS MATERIALIZED (
+        SELECT t.id, t.opens_at, t.free > 0 AND b.wait <= 1e-9 AND t.held IS NULL AS room,
+               CASE WHEN b.wait IS NOT NULL
+                    THEN coalesce(t.held, CASE WHEN t.free > 0 AND b.wait > 1e-9 THEN v_now + b.wait END) END AS opens
+        FROM (SELECT p.id, p.opens_at, l.spacing, l.burst, greatest(0, p.tat - greatest(v_now, p.touched_at)) AS ahead,
+                     nullif(greatest(p.held_until, l.held_until, v_now), v_now) AS held,
+                     least(1000000000, coalesce(p.own_running, l.running) - p.used) AS free
+              FROM unnest(p_ids) AS u (id) JOIN outlast_permits p ON p.id = ANY (ARRAY[u.id])
+              JOIN outlast_limits l ON l.name = p.name) t
+        LEFT JOIN LATERAL (
+            SELECT CASE WHEN t.spacing IS NULL THEN 0
+                        ELSE greatest(0, t.ahead + c.cost * t.spacing - t.burst * t.spacing) END AS wait
+            FROM (SELECT s.turn, s.blocked, s.costs[array_position(s.permits, t.id)] AS cost FROM outlast_streams s
+                  WHERE s.blocked = t.id) c
+            WHERE t.spacing IS NULL OR c.cost <= t.burst
+            ORDER BY c.blocked, c.turn LIMIT CASE WHEN t.held IS NOT NULL OR t.free > 0 THEN 1 ELSE 0 END) b ON true
+    ), timed AS (
+        UPDATE outlast_permits p SET opens_at = k.opens
+        FROM look k WHERE p.id = ANY (ARRAY[k.id]) AND k.opens IS DISTINCT FROM k.opens_at
+    )
+    INSERT INTO outlast_notices (permit) SELECT k.id FROM look k WHERE k.room;
+END
+$$;

@@ -1,0 +1,104 @@
+-- Limits: declared, set, held and spent; and reads for people. functions/NAME.sql argues why a call of a function is
+-- right against a concurrent claim, fold, reap and late worker.
+
+-- name: declare
+SELECT outlast_set_limit_v1($1, p_declared => $2, p_running => $3, p_spacing => $4, p_burst => $5, p_per => $6, p_wait => 0.5)
+
+-- name: known
+-- Read limits before they are changed. Reads only.
+SELECT name, declared, own, extract(epoch FROM clock_timestamp())::float8 - declared_at AS age
+FROM outlast_limits WHERE name = ANY ($1::text[])
+
+-- name: renew
+-- Note that the code still declares a limit. A row that is being changed is left alone.
+UPDATE outlast_limits SET declared_at = extract(epoch FROM clock_timestamp())
+WHERE name = (SELECT name FROM outlast_limits WHERE name = $1 FOR NO KEY UPDATE SKIP LOCKED)
+
+-- name: lock
+-- Take the lock of a limit, to read it before it is changed: of two changes at once, the second waits here, and then
+-- reads what the first has committed.
+SELECT pg_advisory_xact_lock(outlast_limit_lock_v1($1))
+
+-- name: set
+SELECT outlast_set_limit_v1($1, p_own => $2, p_running => $3, p_spacing => $4, p_burst => $5, p_per => $6)
+
+-- name: set_key
+SELECT outlast_set_permit_v1($1, $2, $3, $4)
+
+-- name: hold
+SELECT outlast_hold_limit_v1($1, $2, $3, $4)
+
+-- name: spend
+-- Note what a running attempt has spent of a rate beyond what it took at its start. Guarded by (id, token, running):
+-- an attempt that was closed or taken over notes nothing. The row is read without a lock; an end that commits at the
+-- same moment may come just before or just after. The notice waits for no lock, and the next exchange folds it.
+WITH asked AS (
+    SELECT n.permit FROM outlast_jobs j CROSS JOIN LATERAL outlast_needs_v1(j.needs) w
+    LEFT JOIN LATERAL unnest(w.permits, w.names) AS n (permit, name) ON n.name = $3::text
+    WHERE j.id = $1::bigint AND j.token = $2::bigint AND j.state = 'running'
+), spent AS (
+    INSERT INTO outlast_notices (permit, spent) SELECT a.permit, $4::float8 FROM asked a WHERE a.permit IS NOT NULL
+)
+SELECT permit FROM asked
+
+-- name: judge
+-- Answer a spending that found no running attempt.
+SELECT answer FROM outlast_judge_v1(ARRAY[$1::bigint], ARRAY[$2::bigint], ARRAY[NULL::text], 'spend', $3)
+
+-- name: limits
+-- All limits, by name, with what runs under them and how many streams wait for one of their permits (1,000 of each
+-- permit at most). Reads only.
+SELECT l.name, l.declared, l.own, l.running, l.spacing, l.burst, l.per, l.held_until,
+       coalesce(p.permits, 0) AS permits, coalesce(p.used, 0) AS used, coalesce(p.blocked, 0) AS blocked
+FROM outlast_limits l
+LEFT JOIN LATERAL (
+    SELECT count(*) AS permits, sum(o.used)::bigint AS used,
+           sum((SELECT count(*) FROM (SELECT FROM outlast_streams s WHERE s.blocked = o.id LIMIT 1000) c))::bigint AS blocked
+    FROM outlast_permits o WHERE o.name = l.name) p ON true
+ORDER BY l.name
+
+-- name: permits
+-- Permits of a limit, those with the most running attempts first. noted: ends that no exchange has folded yet; one
+-- snapshot, so used - noted is the number of running attempts. Reads only.
+SELECT p.id, p.name, p.key, coalesce(p.own_running, l.running) AS running, p.used, p.tat, p.held_until, p.opens_at,
+       coalesce((SELECT sum(n.ended)::bigint FROM outlast_notices n JOIN outlast_streams s ON s.id = n.stream
+                 WHERE n.ended <> 0 AND p.id = ANY (s.permits)), 0) AS noted,
+       (SELECT count(*) FROM (SELECT FROM outlast_streams s WHERE s.blocked = p.id LIMIT 1000) c) AS blocked
+FROM (SELECT * FROM outlast_permits WHERE name = :name ORDER BY used DESC, id LIMIT :most) p
+LEFT JOIN outlast_limits l ON l.name = p.name
+ORDER BY p.used DESC, p.id
+
+-- name: permit
+-- One permit, as in `permits`. Reads only.
+SELECT p.id, p.name, p.key, coalesce(p.own_running, l.running) AS running, p.used, p.tat, p.held_until, p.opens_at,
+       coalesce((SELECT sum(n.ended)::bigint FROM outlast_notices n JOIN outlast_streams s ON s.id = n.stream
+                 WHERE n.ended <> 0 AND p.id = ANY (s.permits)), 0) AS noted,
+       (SELECT count(*) FROM (SELECT FROM outlast_streams s WHERE s.blocked = p.id LIMIT 1000) c) AS blocked
+FROM outlast_permits p LEFT JOIN outlast_limits l ON l.name = p.name
+WHERE p.id = :permit
+
+-- name: stream_place
+-- Where a queued job stands in its stream, in numbers up to :most; no row: it is in none now. A stream that no exchange
+-- has met yet counts as open, behind all others. Reads only.
+SELECT (SELECT count(*) FROM (
+            SELECT FROM outlast_jobs o
+            WHERE o.task = j.task AND o.queue = j.queue AND (-o.priority) = (-j.priority) AND o.stream = j.stream
+              AND o.position < j.position
+            ORDER BY o.task, o.queue, (-o.priority), o.stream, o.position LIMIT :most) c) AS ahead,
+       (SELECT count(*) FROM (
+            SELECT FROM outlast_streams o
+            WHERE o.task = j.task AND o.queue = j.queue AND o.blocked IS NULL AND NOT o.idle
+              AND (o.rank, o.turn) < (-j.priority, coalesce(s.turn, 9223372036854775807))
+            ORDER BY o.task, o.queue, o.rank, o.turn LIMIT :most) c) AS turn,
+       coalesce(s.idle, false) AS idle, s.blocked
+FROM outlast_jobs j LEFT JOIN outlast_streams s ON s.id = j.stream
+WHERE j.id = :id AND j.position IS NOT NULL AND j.stream IS NOT NULL
+
+-- name: holders
+-- The running jobs under a permit, those that run longest first, :most at most, among 20,000 running jobs. Reads only.
+SELECT j.id, w.name AS worker, outlast_seconds_v1(statement_timestamp(), j.started_at) AS seconds
+FROM (SELECT id, stream, worker_id, started_at FROM outlast_jobs WHERE worker_id IS NOT NULL
+      ORDER BY worker_id LIMIT 20000) j
+JOIN outlast_streams s ON s.id = j.stream AND :permit = ANY (s.permits)
+LEFT JOIN outlast_workers w ON w.id = j.worker_id
+ORDER BY j.started_at, j.id LIMIT :most
