@@ -175,6 +175,20 @@ async def test_a_held_limit_lets_nothing_begin_until_it_is_let_go(
     assert not await store.hold_limit(Hold("unknown", "", 1.0))
 
 
+async def test_an_end_may_hold_its_limit_for_all(store: Store, hands: Hands) -> None:
+    await declare(store, running=5, per="tenant")
+    await enqueued(store, *[limited(need("a", "acme"))] * 2, limited(need("a", "zeta")))
+    acme = (await hands.claim(2))[0]
+    end = ended(acme, OutcomeKind.SNOOZED, delay=1_000.0, throttles="a")
+    assert await hands.hand_in(end) == [Answer.ACCEPTED]
+    await enqueued(store, limited(need("a", "acme")), limited(need("a", "zeta")))
+    await hands.claim()
+    row = await permit(store, "a", "acme")
+    assert row.held_until is not None
+    again = await enqueued(store, limited(need("a", "acme")), limited(need("a", "zeta")))
+    assert [each.job_id for each in await hands.claim()] == again[1:]
+
+
 async def test_a_raised_limit_lets_more_begin_and_a_lowered_one_stops_none(
     store: Store, hands: Hands
 ) -> None:

@@ -22,6 +22,7 @@ from outlast.store.columns import count_of, read_policy
 from outlast.store.protocol import ATTEMPTS_KEPT_FIRST, ATTEMPTS_KEPT_LAST, CLAIMS_MAX, EXPIRE_MAX
 from outlast.store.sqlite import lanes, suspects
 from outlast.store.sqlite.lanes import Row, draw
+from outlast.store.sqlite.limits import throttle
 from outlast.store.sqlite.permits import Permits
 from outlast.store.sqlite.pruning import forget, forget_unkept
 from outlast.store.sqlite.refusals import judge
@@ -129,6 +130,9 @@ def apply(cursor: Cursor, now: float, ended: Sequence[Transition]) -> int:
     incidents = {end.clears for end in other if end.clears is not None}
     if incidents and count == len(ended):  # otherwise the batch is undone, or some end was refused
         clear(cursor, now, incidents)
+    throttled = [end for end in other if end.throttles is not None]
+    if throttled and count == len(ended):
+        throttle(cursor, now, throttled)
     return count
 
 

@@ -12,6 +12,7 @@ import msgspec
 
 from outlast.errors import BadData
 from outlast.model.limits import LimitSpec, needs_of, permit_id, seconds_ahead, spec_of
+from outlast.model.lifecycle import Transition
 from outlast.store.limits import DECLARED_SECONDS, Hold, NewLimit, SetLimit
 from outlast.store.sqlite.refusals import refuse
 from outlast.store.statements import statements
@@ -82,6 +83,18 @@ def hold_limit(cursor: Cursor, now: float, hold: Hold) -> bool:
     cursor.execute(_SQL["hold"], values)
     cursor.execute(_SQL["mark_one"], values)
     return True
+
+
+def throttle(cursor: Cursor, now: float, ended: Sequence[Transition]) -> None:
+    """Let nothing start for a while under the permits that these accepted ends have found
+    exhausted. A longer hold stays."""
+    for end in ended:
+        row = cursor.execute(_SQL["needs_of_job"], {"job_id": end.job_id}).fetchone()
+        needs = needs_of(None if row is None else row[0])
+        for permit in (need.permit for need in needs if need.name == end.throttles):
+            values = {"permit": permit, "until": now + end.delay, "now": now}
+            cursor.execute(_SQL["hold_longer"], values)
+            cursor.execute(_SQL["mark_one"], values)
 
 
 def spend(cursor: Cursor, now: float, job_id: int, token: int, name: str, cost: float) -> Answer:

@@ -166,11 +166,18 @@ INSERT INTO outlast_permits (id, name, key) VALUES (:permit, :name, :key) ON CON
 -- name: hold
 UPDATE outlast_permits
 SET held_until = :until, tat = :now + max(0.0, tat - max(:now, touched_at)), touched_at = :now WHERE id = :permit
+-- name: hold_longer
+UPDATE outlast_permits
+SET held_until = max(:until, coalesce(held_until, :until)),
+    tat = :now + max(0.0, tat - max(:now, touched_at)), touched_at = :now
+WHERE id = :permit
 -- name: hold_all
 UPDATE outlast_limits SET held_until = :until WHERE name = :name
 -- name: needs
 -- What a running attempt needs. Guarded by (id, token, running): a late worker's finds no row.
 SELECT CAST(needs AS TEXT) FROM outlast_jobs WHERE id = :job_id AND token = :token AND state = 'running'
+-- name: needs_of_job
+SELECT CAST(needs AS TEXT) FROM outlast_jobs WHERE id = :job_id
 -- name: rate
 SELECT p.tat, p.touched_at, l.spacing FROM outlast_permits AS p JOIN outlast_limits AS l ON l.name = p.name
 WHERE p.id = :permit

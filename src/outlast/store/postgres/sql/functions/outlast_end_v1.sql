@@ -20,6 +20,7 @@
 --
 -- The permits of a job under limits are given back by a trigger (outlast_notice_v1). What its start has taken of a
 -- rate is given back here if nothing has begun, in the same way: by a notice, in the statement that accepts the end.
+-- So is the hold on a limit that a task has found exhausted (throttles); a longer hold stays.
 --
 -- Of a job that runs again and again, the first 10 and the last 20 attempts are kept (as in store.protocol),
 -- and every charged attempt for good. Attempt n deletes attempt n - 20 if that was free of charge, and counts it in
@@ -51,12 +52,13 @@ BEGIN
                     ELSE h.state END AS state,
                coalesce(h.began, true) AS began,
                greatest(0, least(coalesce(h.delay, 0), 1e9)) AS delay, h.doubles_to,
-               j.stream, j.worker_id, j.started_at, j.keep, j.expires_at, greatest(0, j.attempt_count) AS attempt_count, j.progress, j.checkpoint_at
+               j.stream, CASE WHEN h.throttles IS NOT NULL THEN j.needs END AS needs, h.throttles, j.worker_id, j.started_at, j.keep, j.expires_at, greatest(0, j.attempt_count) AS attempt_count, j.progress, j.checkpoint_at
         FROM json_to_recordset(p_ends::json) AS h (
                  job_id bigint, token bigint, state text, outcome text, charge text,
                  failures integer, losses integer, delay double precision, result text,
                  message text, crash text, pid integer, solo smallint, incident bigint,
-                 cohort bigint, clears bigint, doubles_to double precision, fingerprint text, began boolean)
+                 cohort bigint, clears bigint, doubles_to double precision, fingerprint text, began boolean,
+                 throttles text)
         JOIN outlast_jobs j ON j.id = ANY (ARRAY[h.job_id]) AND j.token = h.token AND j.state = 'running'
         FOR NO KEY UPDATE OF j SKIP LOCKED
     ), known AS MATERIALIZED (
@@ -114,6 +116,13 @@ BEGIN
     ), unstarted AS (
         INSERT INTO outlast_notices (stream, unstarted)
         SELECT e.stream, 1 FROM ended e WHERE e.stream IS NOT NULL AND NOT e.began
+    ), throttled AS (
+        INSERT INTO outlast_notices (permit, held_until)
+        SELECT w.permit, greatest(extract(epoch FROM v_now)::float8 + e.delay, p.held_until)
+        FROM ended e CROSS JOIN LATERAL outlast_needs_v1(e.needs) n
+        CROSS JOIN LATERAL unnest(n.permits, n.names) AS w (permit, name)
+        LEFT JOIN outlast_permits p ON p.id = w.permit
+        WHERE e.throttles IS NOT NULL AND w.name = e.throttles
     ), thinned AS (
         DELETE FROM outlast_attempts a USING ended e WHERE a.token = ANY (ARRAY[e.old])
     )
