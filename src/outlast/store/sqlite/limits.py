@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 
 from outlast.errors import BadData
-from outlast.model.limits import LimitSpec, needs_of, permit_id, seconds_ahead, spec_of
 from outlast.model.lifecycle import Transition
+from outlast.model.limits import LimitSpec, needs_of, permit_id, seconds_ahead, spec_of
 from outlast.store.limits import DECLARED_SECONDS, Hold, NewLimit, SetLimit
 from outlast.store.sqlite.refusals import refuse
 from outlast.store.statements import statements
