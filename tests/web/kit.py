@@ -12,7 +12,7 @@ import httpx
 from starlette.requests import Request
 
 from outlast.web.access import EVERYTHING, Access, Judge
-from outlast.web.application import application_of, make_site
+from outlast.web.application import application_of
 from outlast.web.site import Site
 
 FORM = {"sec-fetch-site": "same-origin"}
@@ -57,7 +57,7 @@ class Page(httpx.AsyncClient):
 @asynccontextmanager
 async def page_on(url: str, judge: Judge | None = None, **settings: Any) -> AsyncIterator[Page]:
     """Give a client of a page on this store; its connections are closed at the end."""
-    site = make_site(url, judge or let_in(), **settings)
+    site = Site(url, judge or let_in(), **settings)
     async with Page(site) as page:
         try:
             yield page

@@ -15,9 +15,10 @@ import httpx
 import pytest
 
 from outlast.web import session
-from outlast.web.application import application_of, make_site
+from outlast.web.application import application_of
 from outlast.web.local_peer import uid_of
 from outlast.web.session import LinkSessions, ProxyUsers, Users
+from outlast.web.site import Site
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,7 +28,7 @@ def client(
     users: Users, tmp_path: Path, peer: str = "127.0.0.1", port: int = 1, at: str = "localhost:8010"
 ) -> httpx.AsyncClient:
     """Return a client of a page on no store: who comes in gets an error of the store."""
-    site = make_site(f"sqlite:///{tmp_path}/none.db", users.judge, refuse=users.refuse)
+    site = Site(f"sqlite:///{tmp_path}/none.db", users.judge, refuse=users.refuse)
     transport = httpx.ASGITransport(application_of(site), client=(peer, port))
     return httpx.AsyncClient(transport=transport, base_url=f"http://{at}")
 

@@ -12,7 +12,7 @@ import pytest
 
 from outlast.base import passwords
 from outlast.base.passwords import Cost, PasswordHash, hash_password
-from outlast.web.application import application_of, make_site
+from outlast.web.application import application_of
 from outlast.web.guesses import (
     ADDRESS_SECONDS,
     ADDRESS_TRIES,
@@ -22,6 +22,7 @@ from outlast.web.guesses import (
     origin_of,
 )
 from outlast.web.sign_in import WAITING_MAX, PasswordQueue, PasswordUsers
+from outlast.web.site import Site
 from tests.manual_clock import ManualClock
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ def file(tmp_path: Path) -> Path:
 
 def client(users: PasswordUsers, peer: str = "127.0.0.1") -> httpx.AsyncClient:
     """Return a client of a page on no store: who comes in gets an error of the store."""
-    site = make_site("sqlite:////none/none.db", users.judge, refuse=users.refuse)
+    site = Site("sqlite:////none/none.db", users.judge, refuse=users.refuse)
     transport = httpx.ASGITransport(application_of(site), client=(peer, 1))
     return httpx.AsyncClient(transport=transport, base_url="http://localhost:8010")
 

@@ -17,6 +17,7 @@ from starlette.responses import RedirectResponse, Response
 from outlast.errors import JobNotFound
 from outlast.store.protocol import Store
 from outlast.web.access import Access, Right
+from outlast.web.covering import Covering
 from outlast.web.problem import WebRefusal
 from outlast.web.reader import KEEP_SECONDS
 from outlast.web.render import render
@@ -96,7 +97,7 @@ class Visit:
 
     def cover(self, row: T) -> T:
         """Return a row that was read without ``ask``, covered for this visitor."""
-        return self.site.covering(payload=self.may(Right.PAYLOAD)).cover(row)
+        return Covering(self.site.hiding, payload=self.may(Right.PAYLOAD)).cover(row)
 
     async def act(self, work: Callable[[Store], Awaitable[T]]) -> T:
         """Change something; earlier reads are forgotten. ``work`` acts on uncovered rows; its
