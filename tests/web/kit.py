@@ -13,6 +13,7 @@ from starlette.requests import Request
 
 from outlast.web.access import EVERYTHING, Access, Judge
 from outlast.web.application import application_of
+from outlast.web.session import Users
 from outlast.web.site import Site
 
 FORM = {"sec-fetch-site": "same-origin"}
@@ -52,6 +53,15 @@ class Page(httpx.AsyncClient):
     async def submit(self, path: str, **fields: str) -> httpx.Response:
         """Send a form as a page of ours does."""
         return await self.post(path, data=fields, headers=FORM)
+
+
+def client_of(
+    users: Users, peer: str = "127.0.0.1", port: int = 1, at: str = "localhost:8010"
+) -> httpx.AsyncClient:
+    """Return a client of a page on no store: who comes in gets an error of the store."""
+    site = Site("sqlite:////none/none.db", users.judge, refuse=users.refuse)
+    transport = httpx.ASGITransport(application_of(site), client=(peer, port))
+    return httpx.AsyncClient(transport=transport, base_url=f"http://{at}")
 
 
 @asynccontextmanager

@@ -18,13 +18,14 @@ from outlast.store.protocol import Store
 from outlast.store.rows import StoredJob
 from outlast.store.statistics import Place
 from outlast.web.access import Right
-from outlast.web.endpoint import Endpoint
+from outlast.web.endpoint import Endpoints
 from outlast.web.job_logs import LINE_MAX, LINES_SHOWN, read_logs, show_log
 from outlast.web.listing import read_number
 from outlast.web.problem import WebRefusal
 from outlast.web.timeline import draw_timeline, list_attempts
 from outlast.web.visit import Visit
 
+ENDPOINTS = Endpoints()
 PAYLOADS = ("args", "checkpoint", "result")
 SHOWN_MAX = 4_000  # characters of a payload on the page
 ATTEMPTS_SHOWN = 100
@@ -49,10 +50,11 @@ class JobPage(msgspec.Struct, frozen=True):
 
 async def find_page(visit: Visit) -> JobPage:
     """Return the page of the job in the URL; JobNotFound, also for another tenant's job."""
-    return await visit.ask_job("job", lambda store, job_id: _read_page(store, job_id, visit.now))
+    return await visit.ask_job("job", lambda store, job_id: read_page(store, job_id, visit.now))
 
 
-async def _read_page(store: Store, job_id: int, now: float) -> JobPage | None:
+async def read_page(store: Store, job_id: int, now: float) -> JobPage | None:
+    """Return the content of a job's page; None: there is no such job."""
     details = await read_details(store, job_id, now, text_max=SHOWN_MAX + 1)
     if details is None:
         return None
@@ -70,6 +72,7 @@ async def _read_page(store: Store, job_id: int, now: float) -> JobPage | None:
     return JobPage(details.row, details, facts, actions)
 
 
+@ENDPOINTS.at("/jobs/{job_id:int}", by_tenant=True)
 async def show_job(visit: Visit) -> Response:
     """Show one job."""
     found = await find_page(visit)
@@ -122,6 +125,7 @@ def find_asked(details: JobDetails) -> AskedStack | None:
     return None if ask is None else AskedStack(row.id, ask, mine)
 
 
+@ENDPOINTS.at("/jobs/{job_id:int}/logs", Right.PAYLOAD, by_tenant=True)
 async def show_logs(visit: Visit) -> Response:
     """Show all kept output of one attempt, by default the newest."""
     details = (await find_page(visit)).details
@@ -148,13 +152,7 @@ async def read_payload(visit: Visit) -> str | None:
     return found
 
 
+@ENDPOINTS.at("/jobs/{job_id:int}/payload/{name}", Right.PAYLOAD, by_tenant=True)
 async def show_payload(visit: Visit) -> Response:
     """Show a whole payload as it is stored."""
     return PlainTextResponse(await read_payload(visit) or "")
-
-
-ENDPOINTS = [
-    Endpoint("/jobs/{job_id:int}", show_job, by_tenant=True),
-    Endpoint("/jobs/{job_id:int}/logs", show_logs, Right.PAYLOAD, by_tenant=True),
-    Endpoint("/jobs/{job_id:int}/payload/{name}", show_payload, Right.PAYLOAD, by_tenant=True),
-]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
 from starlette.requests import Request
@@ -24,6 +25,8 @@ from outlast.web.sampler import Sampler
 Refuse = Callable[[Request], Response | Awaitable[Response | None] | None]
 """Answers a request of a stranger, as by asking for a password; None: it is refused plainly."""
 
+
+T = TypeVar("T")
 
 COLOURS = ("red", "orange", "yellow", "green", "blue", "purple", "grey")
 STREAM_SECONDS = 15.0
@@ -77,7 +80,8 @@ class Site:
         self.clock: Clock = SYSTEM
         self.reader = StoreReader(self.url, self.clock, self.hiding)
         self.pages = RenderedPages(self.reader, self.clock)
-        self._samplers: WeakKeyDictionary[asyncio.AbstractEventLoop, Sampler] = WeakKeyDictionary()
+        self._of_loops: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[Any, Any]]
+        self._of_loops = WeakKeyDictionary()
         self._writers = StoreProvider(self.url, connections=1, application="outlast-web")
         self.bulk = BulkRunner(self.writer, self.clock, read_only=read_only)
 
@@ -89,10 +93,15 @@ class Site:
 
     def sampler(self) -> Sampler:
         """Return the sampler for the clients of the running loop."""
-        loop = asyncio.get_running_loop()
-        if loop not in self._samplers:
-            self._samplers[loop] = Sampler(self.reader, self.clock)
-        return self._samplers[loop]
+        return self.on_this_loop(_make_sampler)
+
+    def on_this_loop(self, make: Callable[[Site], T]) -> T:
+        """Return what ``make(site)`` has made for the running loop; make it if there is none."""
+        made = self._of_loops.setdefault(asyncio.get_running_loop(), {})
+        if make not in made:
+            made[make] = make(self)
+        found: T = made[make]
+        return found
 
     def stop_streams(self) -> None:
         """End the streams of hints of the running loop: its server is about to stop."""
@@ -103,3 +112,7 @@ class Site:
         await self.bulk.close()
         await self.reader.close()
         await self._writers.close()
+
+
+def _make_sampler(site: Site) -> Sampler:
+    return Sampler(site.reader, site.clock)

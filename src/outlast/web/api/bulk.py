@@ -12,9 +12,9 @@ from outlast.insight.records import action_document, preview_document
 from outlast.web.access import Right
 from outlast.web.action_log import read_named, stop_named
 from outlast.web.api.acts import Act
-from outlast.web.api.route import ApiRoutes, answer_json
+from outlast.web.api.route import ApiRoutes
 from outlast.web.job_filter import check_search
-from outlast.web.problem import WebRefusal
+from outlast.web.problem import WebRefusal, answer_json
 from outlast.web.visit import Visit
 
 ROUTES = ApiRoutes()

@@ -9,10 +9,9 @@ import msgspec
 from starlette.responses import Response
 
 from outlast.errors import text_of
-from outlast.insight.documents import SCHEMA
 from outlast.web.access import Right
 from outlast.web.endpoint import Endpoint
-from outlast.web.problem import API, Problem, WebRefusal, answer_in_json
+from outlast.web.problem import API, Problem, WebRefusal, answer_in_json, answer_json
 from outlast.web.visit import Visit
 
 B = TypeVar("B", bound=msgspec.Struct)
@@ -55,7 +54,8 @@ class ApiRoutes(list[ApiRoute]):
         def add(handler: H) -> H:
             async def answer(visit: Visit) -> Response:
                 sent = () if body is None else (await _read_body(visit, body),)
-                return answer_json(await handler(visit, *sent))
+                told = await handler(visit, *sent)
+                return told if isinstance(told, Response) else answer_json(told)
 
             method = "GET" if body is None else "POST"
             said = " ".join((summary or handler.__doc__ or "").split())
@@ -64,14 +64,6 @@ class ApiRoutes(list[ApiRoute]):
             return handler
 
         return add
-
-
-def answer_json(document: Any, status: int = 200) -> Response:
-    """Return a document, with the number of its schema, as a JSON response."""
-    if isinstance(document, Response):
-        return document
-    body = msgspec.json.format(msgspec.json.encode({"schema": SCHEMA, **document}), indent=2)
-    return Response(body + b"\n", status, media_type="application/json")
 
 
 def show_json(_: Visit, problem: Problem) -> Response:
