@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from typing import TypeVar, cast
 
 import msgspec
 from starlette.requests import Request
@@ -100,7 +100,7 @@ class Endpoints(list[Endpoint]):
 
 
 async def _result_of(answer: T | Awaitable[T]) -> T:
-    return await answer if inspect.isawaitable(answer) else answer
+    return cast("T", await answer if inspect.isawaitable(answer) else answer)
 
 
 async def _refuse_stranger(site: Site, request: Request) -> Response:
