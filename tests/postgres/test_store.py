@@ -18,7 +18,6 @@ from outlast.model.lifecycle import OutcomeKind, Transition
 from outlast.model.pause import PauseKind
 from outlast.model.suspects import Suspicion
 from outlast.store.bisect import exchange_bisecting
-from outlast.store.postgres.connection import Settings
 from outlast.store.postgres.pool import Connections
 from outlast.store.postgres.store import PostgresStore, complete_on, enqueue_on, store_id_on
 from outlast.store.protocol import Store
@@ -137,7 +136,7 @@ async def test_a_peek_shows_when_a_suspect_that_the_worker_may_take_falls_due(
 
 async def test_a_cancellation_reaches_its_caller_though_the_connection_is_gone(pg_url: str) -> None:
     """The rollback fails, and its error takes the cancellation's place on the way out."""
-    connections = Connections(Settings(url=pg_url))
+    connections = Connections(pg_url)
     lent = asyncio.Event()
 
     async def caller() -> None:
@@ -157,7 +156,7 @@ async def test_closing_survives_a_connection_whose_session_the_server_is_just_en
     pg_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its driver has read the server's last message, but not the end of the stream yet."""
-    connections = Connections(Settings(url=pg_url))
+    connections = Connections(pg_url)
     async with connections.use() as connection:
         pass
     error = asyncpg.InternalClientError("cannot switch to state 12; another operation (2)")

@@ -100,7 +100,7 @@ class PostgresSchema:
     async def _take_turn(self, connection: Any) -> None:
         """Wait until no other migrator is at work. If that takes too long, raise StoreUnavailable,
         which names the other session."""
-        give_up_at = SYSTEM.boot() + self._connections.settings.statement_timeout
+        give_up_at = SYSTEM.boot() + self._connections.options.statement_timeout
         while not await connection.fetchval(_SQL["lock"]):
             if SYSTEM.boot() >= give_up_at:
                 holders = await connection.fetch(_SQL["lock_holders"])

@@ -14,7 +14,7 @@ _SQL = statements("sqlite", "migrate")
 DIALECT = "sqlite"
 
 
-def applied(cursor: Cursor) -> list[Applied]:
+def applied(cursor: Cursor, _: float = 0.0) -> list[Applied]:
     """Return the steps on this file; none if it has no Outlast schema. SchemaMismatch if its tables
     exist without a record of the steps that made them."""
     has_schema, has_jobs = cursor.execute(_SQL["tables"]).fetchone()

@@ -21,6 +21,7 @@ from outlast.model.lease import DeathCause
 from outlast.model.lifecycle import OutcomeKind, Transition, as_applied
 from outlast.store.columns import orphan_of, policy_of
 from outlast.store.lockfile import LockFile, place_in, read_beat
+from outlast.store.protocol import OVERDUE_MAX
 from outlast.store.rows import WorkerStatus
 from outlast.store.sqlite.exchange import apply, cancels_of, worker_status
 from outlast.store.sqlite.inspector import fetch
@@ -229,7 +230,9 @@ def tell_gone(cursor: Cursor, _: float, lock: LockIdentity, begun: int | None) -
     return cursor.execute(_WORKERS["tell_gone"], values).rowcount
 
 
-def reap(cursor: Cursor, now: float, gone: WorkerSeen, cause: DeathCause) -> bool:
+def reap(
+    cursor: Cursor, now: float, gone: WorkerSeen, cause: DeathCause = DeathCause.SILENCE
+) -> bool:
     """Mark a worker lost, and why, if its counter still stands where it was seen."""
     row = cursor.execute(_WORKERS["beat_of"], (gone.worker_id,)).fetchone()
     if row is None:
@@ -295,14 +298,16 @@ def facts_of(
     return [orphan_of(row) for row in islice(found, limit)]
 
 
-def overdue(cursor: Cursor, now: float, slack: float, limit: int) -> list[OverdueAttempt]:
+def overdue(
+    cursor: Cursor, now: float, slack: float, limit: int = OVERDUE_MAX
+) -> list[OverdueAttempt]:
     """Return running attempts past their hard deadline by more than ``slack`` seconds."""
     values = {"now": now, "slack": slack, "limit": limit}
     rows = cursor.execute(_RECLAIM["overdue"], values).fetchall()
     return [OverdueAttempt(row[0], row[1], row[2], row[3], policy_of(row[4])) for row in rows]
 
 
-def superseded(cursor: Cursor, attempts: Collection[tuple[int, int]]) -> list[int]:
+def superseded(cursor: Cursor, _: float, attempts: Collection[tuple[int, int]]) -> list[int]:
     """Return the tokens of the attempts that are no longer current."""
     is_current = _RECLAIM["current"]
     return [pair[1] for pair in attempts if cursor.execute(is_current, pair).fetchone() is None]
