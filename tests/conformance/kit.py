@@ -13,6 +13,7 @@ from outlast.model.job import JobFacts
 from outlast.model.lease import DeathCause
 from outlast.model.lifecycle import Outcome, OutcomeKind, Transition, decide
 from outlast.store.protocol import Store
+from outlast.store.rows import StoredJob, WorkerRow
 from outlast.store.values import (
     Answer,
     Claimed,
@@ -124,6 +125,11 @@ class Hands:
         looks = (await self.store.observe()).workers
         return next(look for look in looks if look.worker_id == self.me.worker_id)
 
+    async def row(self) -> WorkerRow:
+        """This worker as people see it."""
+        rows = await self.store.inspector.workers()
+        return next(row for row in rows if row.id == self.me.worker_id)
+
     async def vanish(self) -> None:
         """Be found gone by a reaper."""
         assert await reap(self.store, await self.seen())
@@ -133,6 +139,13 @@ async def enqueued(store: Store, *jobs: NewJob) -> list[int]:
     """Enqueue and return the ids."""
     made: Sequence[Enqueued] = await store.enqueue(jobs or [job()])
     return [one.job_id for one in made]
+
+
+async def row_of(store: Store, job_id: int) -> StoredJob:
+    """A job as people see it, which must be there."""
+    row = await store.inspector.job(job_id)
+    assert row is not None
+    return row
 
 
 async def eventually(look: Callable[[], Awaitable[Any]], seconds: float = 60.0) -> Any:

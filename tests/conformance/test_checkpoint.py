@@ -8,15 +8,8 @@ from outlast.model.crash import CrashKind, Progress
 from outlast.model.job import Policy, State
 from outlast.model.lifecycle import OutcomeKind
 from outlast.store.protocol import Store
-from outlast.store.rows import StoredJob
 from outlast.store.values import Answer, Claimed, Report, Save
-from tests.conformance.kit import Hands, crashed, ended, enqueued, job, lost_worker
-
-
-async def row_of(store: Store, job_id: int) -> StoredJob:
-    row = await store.inspector.job(job_id)
-    assert row is not None
-    return row
+from tests.conformance.kit import Hands, crashed, ended, enqueued, job, lost_worker, row_of
 
 
 def save(claimed: Claimed, number: int, value: str) -> Save:

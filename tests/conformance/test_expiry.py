@@ -13,20 +13,14 @@ from outlast.model.job import Policy, State
 from outlast.model.lifecycle import OutcomeKind, Transition
 from outlast.model.schedule_plan import Overlap
 from outlast.store.protocol import EXPIRE_MAX, Store
-from outlast.store.rows import EXPIRED, StoredJob
+from outlast.store.rows import EXPIRED
 from outlast.store.values import Answer, Cancelled, Orphan, Requeued
 from tests.conformance.hostile_kit import raw
-from tests.conformance.kit import Hands, crashed, ended, enqueued, job, lost_worker
+from tests.conformance.kit import Hands, crashed, ended, enqueued, job, lost_worker, row_of
 from tests.conformance.schedules_kit import firing, put_one, tick_job
 
 PAST = 1_000_000_000.0  # seconds since 1970
 HOUR = 3_600.0
-
-
-async def row_of(store: Store, job_id: int) -> StoredJob:
-    row = await store.inspector.job(job_id)
-    assert row is not None
-    return row
 
 
 async def is_expired(store: Store, job_id: int) -> bool:

@@ -11,15 +11,8 @@ from outlast.model.crash import CrashKind, Progress
 from outlast.model.job import Policy, State
 from outlast.model.lifecycle import OutcomeKind, Transition
 from outlast.store.protocol import REFUSALS_KEPT, Store
-from outlast.store.rows import StoredJob
 from outlast.store.values import Answer, Claimed, Report, Save
-from tests.conformance.kit import Hands, crashed, ended, enqueued, job, lost_worker
-
-
-async def row_of(store: Store, job_id: int) -> StoredJob:
-    row = await store.inspector.job(job_id)
-    assert row is not None
-    return row
+from tests.conformance.kit import Hands, crashed, ended, enqueued, job, lost_worker, row_of
 
 
 async def taken_over(store: Store, hands: Hands) -> tuple[Claimed, Claimed, Hands]:

@@ -11,7 +11,7 @@ from outlast.store.protocol import Store
 from outlast.store.rows import JobFilter, Part
 from outlast.store.values import NewJob
 from tests.conformance.hostile_kit import raw
-from tests.conformance.kit import TASK, Hands, crashed, ended, enqueued, job
+from tests.conformance.kit import TASK, Hands, crashed, ended, enqueued, job, row_of
 
 HOUR = 3_600.0
 
@@ -50,8 +50,7 @@ async def test_jobs_are_found_by_their_labels_newest_first(store: Store, hands: 
     await hands.hand_in(ended(await hands.claim_one()))
     assert await with_label(store, "import", state=State.COMPLETED) == [first]
     assert await with_label(store, "import", state=State.QUEUED) == [both]
-    row = await store.inspector.job(both)
-    assert row is not None
+    row = await row_of(store, both)
     assert row.policy.labels == ("import", "acme")
     assert (await store.inspector.job(plain)) is not None
 

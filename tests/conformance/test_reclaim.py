@@ -12,15 +12,9 @@ from outlast.model.job import Policy, State
 from outlast.model.lease import DeathCause
 from outlast.model.lifecycle import OutcomeKind, Transition
 from outlast.store.protocol import Store
-from outlast.store.rows import StoredJob, WorkerStatus
+from outlast.store.rows import WorkerStatus
 from outlast.store.values import Orphan, Report, Save
-from tests.conformance.kit import Hands, crashed, ended, enqueued, job, lost_worker
-
-
-async def row_of(store: Store, job_id: int) -> StoredJob:
-    row = await store.inspector.job(job_id)
-    assert row is not None
-    return row
+from tests.conformance.kit import Hands, crashed, ended, enqueued, job, lost_worker, row_of
 
 
 async def test_there_are_no_orphans_while_their_worker_lives(store: Store, hands: Hands) -> None:

@@ -23,6 +23,7 @@ from tests.conformance.kit import (
     eventually,
     job,
     lost_worker,
+    row_of,
 )
 
 FAR = 50.0  # within the minute that a store looks ahead
@@ -60,8 +61,7 @@ def at_once(transition: Transition) -> Transition:
 
 
 async def shown(store: Store, job_id: int) -> tuple[int, int | None, int | None]:
-    row = await store.inspector.job(job_id)
-    assert row is not None
+    row = await row_of(store, job_id)
     return row.solo, row.incident, row.cohort
 
 
@@ -391,6 +391,5 @@ async def test_a_suspect_that_was_cancelled_meanwhile_is_not_revived_by_the_culp
     (culprit,) = await hands.claim(solo=1)
     await store.cancel([other])
     await hands.hand_in(crashed(culprit, CrashKind.SIGNALLED))
-    row = await store.inspector.job(other)
-    assert row is not None
+    row = await row_of(store, other)
     assert row.state is State.CANCELLED

@@ -11,7 +11,7 @@ from outlast.insight.liveness import with_proof
 from outlast.model.lease import DeathCause
 from outlast.model.lifecycle import Transition
 from outlast.store.protocol import Store
-from outlast.store.rows import WorkerRow, WorkerStatus
+from outlast.store.rows import WorkerStatus
 from outlast.store.values import LockIdentity, Orphan
 from tests.conformance.kit import Hands, enqueued, job, lost_worker
 
@@ -24,21 +24,16 @@ AS_ON_ROWS: dict[str, Any] = {
 }
 
 
-async def row_of(hands: Hands) -> WorkerRow:
-    rows = await hands.store.inspector.workers()
-    return next(row for row in rows if row.id == hands.me.worker_id)
-
-
 async def test_a_look_shows_it_and_the_reap_that_follows_is_a_proven_death(store: Store) -> None:
     dead = await Hands.on(store, **AS_ON_ROWS)
     assert not (await dead.seen()).told_gone
     assert await store.tell_gone(LOCK, 5) == 1
-    row = await row_of(dead)
+    row = await dead.row()
     assert (row.status, row.cause) == (WorkerStatus.ACTIVE, DeathCause.TETHER)
     seen = await dead.seen()
     assert seen.told_gone
     assert await store.reap(seen, DeathCause.TETHER)
-    row = await row_of(dead)
+    row = await dead.row()
     assert (row.status, row.cause) == (WorkerStatus.LOST, DeathCause.TETHER)
 
 
@@ -74,8 +69,8 @@ async def test_a_row_that_has_ended_keeps_its_cause(store: Store) -> None:
     await lost.vanish()
     await store.set_status(stopped.me, WorkerStatus.STOPPED)
     assert await store.tell_gone(LOCK, 5) == 0
-    assert (await row_of(lost)).cause == DeathCause.SILENCE
-    assert (await row_of(stopped)).cause is None
+    assert (await lost.row()).cause == DeathCause.SILENCE
+    assert (await stopped.row()).cause is None
 
 
 async def test_a_beat_that_arrives_late_delays_the_reap_by_one_look(store: Store) -> None:

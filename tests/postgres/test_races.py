@@ -18,7 +18,7 @@ from outlast.store.postgres.store import PostgresStore, complete_on
 from outlast.store.protocol import Store
 from outlast.store.statements import statements
 from outlast.store.values import Answer, Cancelled, ClaimRequest
-from tests.conformance.kit import TASK, Hands, ended, enqueued, job, lost_worker
+from tests.conformance.kit import TASK, Hands, ended, enqueued, job, lost_worker, row_of
 from tests.postgres.kit import blocked, exchange_on, function_replaced, until
 
 JOBS = statements("postgres", "jobs")
@@ -27,8 +27,7 @@ WORKERS = statements("postgres", "workers")
 
 
 async def state_of(store: Store, job_id: int) -> State:
-    row = await store.inspector.job(job_id)
-    assert row is not None
+    row = await row_of(store, job_id)
     return row.state
 
 

@@ -14,15 +14,15 @@ from harness.pgbouncer import PgBouncerServer
 from outlast.errors import BadData, ConfigError, SchemaMismatch, StoreUnavailable
 from outlast.model.crash import Crash, CrashKind
 from outlast.model.job import State
-from outlast.model.lifecycle import OutcomeKind, Transition
+from outlast.model.lifecycle import Transition
 from outlast.model.pause import PauseKind
 from outlast.model.suspects import Suspicion
 from outlast.store.bisect import exchange_bisecting
 from outlast.store.postgres.pool import Connections
-from outlast.store.postgres.store import PostgresStore, complete_on, enqueue_on, store_id_on
+from outlast.store.postgres.store import PostgresStore
 from outlast.store.protocol import Store
 from outlast.store.values import Answer, ClaimRequest, NewPause, WorkerRef
-from tests.conformance.kit import TASK, Hands, crashed, ended, enqueued, eventually, job
+from tests.conformance.kit import TASK, Hands, crashed, ended, enqueued, eventually, job, row_of
 
 # -- errors
 
@@ -298,8 +298,7 @@ async def test_a_bad_result_is_found_in_its_batch_and_ends_its_own_job_only(
     (attempt,) = await store.inspector.attempts(claimed[3].job_id)
     assert attempt.outcome == "rejected_result"
     for each in (claimed[0], claimed[9]):
-        row = await store.inspector.job(each.job_id)
-        assert row is not None
+        row = await row_of(store, each.job_id)
         assert row.state is State.COMPLETED
 
 
@@ -310,46 +309,5 @@ async def test_a_bad_claim_request_blames_no_result(store: Store, hands: Hands) 
         await exchange_bisecting(
             store, hands.me, [ended(claimed)], [ClaimRequest(["\x00"], 5)], rejected
         )
-    row = await store.inspector.job(claimed.job_id)
-    assert row is not None
+    row = await row_of(store, claimed.job_id)
     assert row.state is State.COMPLETED
-
-
-# -- connections of the caller's own
-
-
-async def test_a_job_enqueued_in_a_transaction_exists_when_that_commits(
-    store: Store, hands: Hands, session: Any
-) -> None:
-    assert await store_id_on(session) == await store.store_id()
-    async with session.transaction():
-        (made,) = await enqueue_on(session, [job()])
-        assert await hands.claim() == []
-    assert [each.job_id for each in await hands.claim()] == [made.job_id]
-
-
-async def test_a_rolled_back_enqueue_leaves_nothing(store: Store, session: Any) -> None:
-    transaction = session.transaction()
-    await transaction.start()
-    await enqueue_on(session, [job(key="k"), job()])
-    await transaction.rollback()
-    assert await store.inspector.counts() == {}
-
-
-async def test_a_stale_completion_says_so_and_leaves_the_transaction_usable(
-    store: Store, hands: Hands, session: Any
-) -> None:
-    await enqueued(store)
-    claimed = await hands.claim_one()
-    await hands.hand_in(ended(claimed, OutcomeKind.RELEASED))
-    async with session.transaction():
-        assert not await complete_on(session, claimed.job_id, claimed.token, "1")
-        assert await session.fetchval("SELECT 1") == 1
-
-
-async def test_a_foreign_database_has_no_store_id_and_the_transaction_lives(
-    bare_session: Any,
-) -> None:
-    async with bare_session.transaction():
-        assert await store_id_on(bare_session) is None
-        assert await bare_session.fetchval("SELECT 1") == 1
