@@ -14,7 +14,7 @@ from outlast.model.lifecycle import OutcomeKind
 from outlast.store.listing import find
 from outlast.store.protocol import Store
 from outlast.store.rows import JobFilter, Part, StoredJob, WorkerStatus
-from tests.conformance.kit import TASK, Hands, crashed, ended, enqueued, job, row_of
+from tests.conformance.kit import TASK, Hands, crashed, ended, enqueued, job
 
 LOOK = 3
 
@@ -179,7 +179,8 @@ async def test_a_list_holds_no_long_payloads_and_whole_jobs_come_a_few_at_a_time
         assert (row.args, row.result) == (long[: queries.SHOWN_MAX], None)
     (row,) = (await list_jobs(store, JobFilter(limit=1), None, 1.0, SearchBounds(text_max=9))).rows
     assert row.args == long[:9]
-    one = await row_of(store, ids[0], 7)
+    one = await store.inspector.job(ids[0], 7)
+    assert one is not None
     assert (one.args, one.result, one.checkpoint) == (long[:7], long[:7], None)
     for row, _ in await store.inspector.last_attempts(ids, 7):
         assert (row.args, row.result) == (long[:7], None)

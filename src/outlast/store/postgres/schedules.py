@@ -30,8 +30,8 @@ from outlast.store.schedules import (
     NewSchedule,
     Origin,
     Put,
-    call_text,
-    check_storable,
+    columns_of,
+    fired_columns,
 )
 from outlast.store.statements import statements
 
@@ -111,8 +111,7 @@ async def put(
 ) -> list[Put]:
     """Store schedules in the transaction of the connection, in the order of their names, so that
     two callers that put the same ones wait in the same order."""
-    check_storable(schedules)
-    rows = sorted(map(_columns, schedules), key=itemgetter(0))
+    rows = sorted((tuple(columns_of(each).values()) for each in schedules), key=itemgetter(0))
     answers: dict[str, str] = {}
     for part in split(rows, _weigh):
         found = await connection.fetch(
@@ -127,11 +126,6 @@ async def put(
         )
         answers |= {row["name"]: row["answer"] for row in found}
     return [Put(answers[each.name]) for each in schedules]
-
-
-def _columns(new: NewSchedule) -> tuple[Any, ...]:
-    rules = (new.overlap.value, new.catch_up.value, new.grace)
-    return (new.name, call_text(new.call), new.spec, *rules, new.version)
 
 
 def _weigh(columns: tuple[Any, ...]) -> tuple[int, int]:
@@ -159,29 +153,6 @@ async def _fire(connection: Any, firings: Sequence[Firing], *, notify: bool) -> 
         name: FireAnswer(won=True, jobs=each, in_the_way=holders.get(keys.get(name)))
         for name, each in ids.items()
     }
-    await _move_on(connection, [(won[name], answer) for name, answer in answers.items()])
+    rows = [fired_columns(won[name], answer).values() for name, answer in answers.items()]
+    await connection.fetch(_SQL["fired"], *map(list, zip(*rows, strict=True)))
     return [answers.get(each.name, FireAnswer(won=False)) for each in firings]
-
-
-async def _move_on(connection: Any, done: Sequence[tuple[Firing, FireAnswer]]) -> None:
-    columns = zip(*[_counted(firing, answer) for firing, answer in done], strict=True)
-    await connection.fetch(_SQL["fired"], *map(list, columns))
-
-
-def _counted(firing: Firing, answer: FireAnswer) -> tuple[Any, ...]:
-    ticks = [job.policy.tick for job in firing.jobs]
-    fired = [(n, job_id) for n, job_id in enumerate(answer.jobs) if job_id is not None]
-    skipped = [n for n, job_id in enumerate(answer.jobs) if job_id is None]
-    return (
-        firing.name,
-        firing.since,
-        firing.then,
-        ticks[fired[-1][0]] if fired else None,
-        fired[-1][1] if fired else None,
-        len(fired),
-        len(skipped),
-        firing.missed,
-        ticks[skipped[-1]] if skipped else None,
-        answer.in_the_way,
-        firing.owed,
-    )

@@ -17,6 +17,7 @@ from outlast.store.migrations import (
     check_history,
     check_noted,
     check_usable,
+    known,
     load,
     pending,
 )
@@ -71,15 +72,7 @@ class PostgresSchema:
     async def migrations(self) -> list[Migration]:
         """Return all steps that this program or the store knows, applied or not."""
         async with self._connections.use() as connection:
-            applied = {row.number: row for row in await _applied(connection)}
-        known = {step.number: step.name for step in self._steps}
-        names = {number: row.name for number, row in applied.items()} | known
-        return [
-            Migration(
-                number, names[number], applied[number].applied_at if number in applied else None
-            )
-            for number in sorted(names)
-        ]
+            return known(self._steps, await _applied(connection))
 
     async def store_id(self) -> str:
         """Return the id of this schema."""

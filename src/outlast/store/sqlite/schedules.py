@@ -27,8 +27,8 @@ from outlast.store.schedules import (
     NewSchedule,
     Origin,
     Put,
-    call_text,
-    check_storable,
+    columns_of,
+    fired_columns,
 )
 from outlast.store.sqlite.connection import reads, writes
 from outlast.store.sqlite.jobs import clear_errors, enqueue_unless_taken, one_commit
@@ -54,22 +54,12 @@ def put(
     origin: Origin = Origin.RUN_TIME,
 ) -> list[Put]:
     """Store schedules, all or none."""
-    check_storable(schedules)
     return [_put(cursor, now, each, origin) for each in schedules]
 
 
 def _put(cursor: Any, now: float, new: NewSchedule, origin: Origin) -> Put:
-    values = {
-        "name": new.name,
-        "call": call_text(new.call),
-        "spec": new.spec,
-        "overlap": new.overlap.value,
-        "catch_up": new.catch_up.value,
-        "grace": new.grace,
-        "origin": origin.value,
-        "version": new.version,
-        "declared_at": now if origin is Origin.CODE else None,
-    }
+    declared_at = now if origin is Origin.CODE else None
+    values = columns_of(new) | {"origin": origin.value, "declared_at": declared_at}
     found = cursor.execute(_SQL["look"], (new.name,)).fetchone()
     row = None if found is None else _Row._make((*_texts(found[:5]), *found[5:]))
     if row is None or row.origin == DELETED:
@@ -175,34 +165,12 @@ def _fire(cursor: Cursor, now: float, firing: Firing) -> FireAnswer:
     if cursor.execute(_SQL["stands"], stands).fetchone() is None:
         return FireAnswer(won=False)
     stored = [enqueue_unless_taken(cursor, now, job) for job in firing.jobs]
-    jobs = [job_id for job_id, _ in stored]
-    taken = [n for n, job_id in enumerate(jobs) if job_id is None]
-    ids = [job_id for job_id in jobs if job_id is not None]
-    ticks = [job.policy.tick for job in firing.jobs]
-    in_the_way = stored[taken[-1]][1] if taken else None
-    cursor.execute(
-        _SQL["fired"],
-        {
-            "name": firing.name,
-            "since": firing.since,
-            "then": firing.then,
-            "owed": firing.owed,
-            "last_tick": _last(ticks, jobs),
-            "last_job": max(ids, default=None),
-            "fired": len(ids),
-            "skipped": len(taken),
-            "missed": firing.missed,
-            "last_skip": ticks[taken[-1]] if taken else None,
-            "in_the_way": in_the_way,
-        },
+    taken = [holder for job_id, holder in stored if job_id is None]
+    answer = FireAnswer(
+        won=True, jobs=[job_id for job_id, _ in stored], in_the_way=taken[-1] if taken else None
     )
-    return FireAnswer(won=True, jobs=jobs, in_the_way=in_the_way)
-
-
-def _last(ticks: Sequence[float | None], jobs: Sequence[int | None]) -> float | None:
-    """Return the last tick that has a job."""
-    fired = [tick for tick, job_id in zip(ticks, jobs, strict=True) if job_id is not None]
-    return fired[-1] if fired else None
+    cursor.execute(_SQL["fired"], fired_columns(firing, answer))
+    return answer
 
 
 def _undeclared(cursor: Cursor, now: float, names: Sequence[str]) -> int:

@@ -19,7 +19,7 @@ from outlast.model.lifecycle import Transition
 from outlast.store.backend import DEFAULTS, StoreOptions
 from outlast.store.inspector import Inspector
 from outlast.store.lockfile import directory_for, refuses
-from outlast.store.migrations import check_usable, load
+from outlast.store.migrations import check_usable, known, load
 from outlast.store.paths import is_there
 from outlast.store.peeks import Peek
 from outlast.store.protocol import EXPIRE_MAX, ORPHANS_MAX
@@ -100,11 +100,12 @@ class SqliteStore(SqliteActionVerbs, SqliteScheduleVerbs):
         return await self._connection.run(self._migrate_now)
 
     async def migrations(self) -> list[Migration]:
+        steps = load(schema.DIALECT)
         if not is_there(self.path):
-            return schema.known([])
+            return known(steps, [])
         look = SqliteConnection(self.path, msgspec.structs.replace(self._options, read_only=True))
         try:
-            return schema.known(await look.read(schema.applied))
+            return known(steps, await look.read(schema.applied))
         finally:
             await look.close()
 
