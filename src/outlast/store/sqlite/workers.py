@@ -252,35 +252,20 @@ def reconcile(
     """Release the worker's running jobs whose tokens it does not hold."""
     if worker_status(cursor, me) not in {"active", "draining"}:
         return []
-    rows = cursor.execute(_RECLAIM["held_by"], (me.worker_id,)).fetchall()
-    unknown = [row for row in rows if row[1] not in held]
-    apply(cursor, now, [_released(*row) for row in unknown])
-    return [(row[0], row[1]) for row in unknown]
-
-
-def _released(
-    job_id: int,
-    token: int,
-    failures: int,
-    losses: int,
-    solo: int,
-    incident: int | None,
-    cohort: int | None,
-) -> Transition:
-    return Transition(
-        job_id=job_id,
-        token=token,
-        state=State.QUEUED,
-        outcome=OutcomeKind.RELEASED.value,
-        charge=Charge.NONE,
-        failures=failures,
-        losses=losses,
-        message="its worker did not hold it",
-        began=False,
-        solo=solo,
-        incident=incident,
-        cohort=cohort,
-    )
+    ends = [
+        Transition(
+            **row,
+            state=State.QUEUED,
+            outcome=OutcomeKind.RELEASED.value,
+            charge=Charge.NONE,
+            message="its worker did not hold it",
+            began=False,
+        )
+        for row in fetch(cursor, "reclaim", "held_by", {"id": me.worker_id})
+        if row["token"] not in held
+    ]
+    apply(cursor, now, ends)
+    return [(end.job_id, end.token) for end in ends]
 
 
 def orphans(cursor: Cursor, now: float, limit: int) -> list[Orphan]:
