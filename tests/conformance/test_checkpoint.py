@@ -59,18 +59,6 @@ async def test_a_batch_of_saves_is_answered_one_by_one(store: Store, hands: Hand
     assert answers == [Answer.ACCEPTED, Answer.ALREADY, Answer.REFUSED]
 
 
-async def test_a_checkpoint_that_advances_forgives_losses(store: Store, hands: Hands) -> None:
-    await enqueued(store, job(policy=Policy(backoff_first=0.0)))
-    await hands.claim_one()
-    await hands.vanish()
-    await store.reclaim(lost_worker)
-    other = await Hands.on(store, "w2")
-    claimed = await other.claim_one()
-    assert claimed.losses == 1
-    await store.checkpoint([save(claimed, 1, "1")])
-    assert (await row_of(store, claimed.job_id)).losses == 0
-
-
 async def test_losses_are_as_the_last_save_says(store: Store, hands: Hands) -> None:
     """The store cannot compare checkpoints: encrypted ones differ each time."""
     await enqueued(store, job(policy=Policy(backoff_first=0.0)))
@@ -94,14 +82,6 @@ async def lost_once_then_saved(store: Store, hands: Hands, policy: Policy) -> Cl
     assert claimed.losses == 1
     assert await store.checkpoint([save(claimed, 1, "1")]) == [Answer.ACCEPTED]
     return claimed
-
-
-async def test_a_save_whose_answer_was_lost_still_forgives_losses(
-    store: Store, hands: Hands
-) -> None:
-    claimed = await lost_once_then_saved(store, hands, Policy())
-    await hands.hand_in(crashed(claimed, CrashKind.BYSTANDER))
-    assert (await row_of(store, claimed.job_id)).losses == 1
 
 
 @pytest.mark.parametrize("kind", [OutcomeKind.RELEASED, OutcomeKind.COMPLETED])

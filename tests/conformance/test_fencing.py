@@ -52,17 +52,13 @@ async def test_a_late_end_is_refused_and_changes_nothing(
     assert await other.hand_in(ended(current)) == [Answer.ACCEPTED]
 
 
-async def test_a_late_checkpoint_is_refused_and_changes_nothing(store: Store, hands: Hands) -> None:
+async def test_a_late_save_or_report_is_refused_and_changes_nothing(
+    store: Store, hands: Hands
+) -> None:
     late, _, _ = await taken_over(store, hands)
     before = await row_of(store, late.job_id)
     save = Save(late.job_id, late.token, 7, '{"late":true}')
     assert await store.checkpoint([save]) == [Answer.REFUSED]
-    assert await row_of(store, late.job_id) == before
-
-
-async def test_late_progress_is_refused_and_changes_nothing(store: Store, hands: Hands) -> None:
-    late, _, _ = await taken_over(store, hands)
-    before = await row_of(store, late.job_id)
     report = Report(late.job_id, late.token, Progress(fraction=0.9))
     assert await store.progress([report]) == [Answer.REFUSED]
     assert await row_of(store, late.job_id) == before

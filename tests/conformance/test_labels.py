@@ -129,15 +129,6 @@ async def test_labels_go_with_their_jobs(store_url: str, store: Store, hands: Ha
     assert at_once not in await with_label(store, "a")
 
 
-async def test_dead_jobs_that_are_pruned_take_their_labels_along(
-    store_url: str, store: Store, hands: Hands
-) -> None:
-    await enqueued(store, labelled("a"))
-    await hands.hand_in(ended(await hands.claim_one(), OutcomeKind.DEAD))
-    await store.prune(jobs_older_than=HOUR, workers_older_than=HOUR, dead_older_than=-1.0)
-    assert not await is_noted(store_url)
-
-
 async def test_a_discard_of_a_job_that_lives_leaves_its_labels(store: Store, hands: Hands) -> None:
     (job_id,) = await enqueued(store, labelled("a"))
     await hands.hand_in(crashed(await hands.claim_one()))

@@ -24,14 +24,6 @@ Make = Callable[..., PostgresPresence]
 
 
 @pytest.fixture
-async def store(pg_url: str) -> AsyncIterator[PostgresStore]:
-    store = PostgresStore(pg_url)
-    await store.open()
-    yield store
-    await store.close()
-
-
-@pytest.fixture
 async def make(pg_url: str) -> AsyncIterator[Make]:
     """Locks, all of which are released at the end."""
     made: list[PostgresPresence] = []

@@ -66,18 +66,6 @@ async def _is(store: Store, job_id: int, state: State) -> bool:
     return await state_of(store, job_id) is state
 
 
-async def test_a_terminated_connection_is_unavailable_once_and_then_replaced(
-    store: PostgresStore, session: Any
-) -> None:
-    await session.execute(
-        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
-        " WHERE datname = current_database() AND pid <> pg_backend_pid()"
-    )
-    with pytest.raises(StoreUnavailable):
-        await store.observe()
-    assert (await store.observe()).workers == []
-
-
 # -- claims that race the end of their worker's authority
 
 

@@ -165,31 +165,15 @@ async def test_closing_survives_a_connection_whose_session_the_server_is_just_en
     assert connection.is_closed()
 
 
-async def test_a_role_that_may_not_create_tables_works_where_they_are(
+async def test_a_role_that_may_not_create_tables_is_told_so(
     bare_pg_url: str, bare_session: Any
 ) -> None:
-    session = bare_session
-    await session.execute("DROP ROLE IF EXISTS outlast_plain; CREATE ROLE outlast_plain LOGIN")
-    address = bare_pg_url.partition("@")[2]
-    plain = PostgresStore(f"postgresql://outlast_plain@{address}")
+    await bare_session.execute("DROP ROLE IF EXISTS outlast_plain; CREATE ROLE outlast_plain LOGIN")
+    plain = PostgresStore(f"postgresql://outlast_plain@{bare_pg_url.partition('@')[2]}")
     with pytest.raises(SchemaMismatch, match="may create tables"):
         await plain.open()
-    owner = PostgresStore(bare_pg_url)
-    await owner.open()
-    await session.execute(
-        "GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO outlast_plain;"
-        "GRANT USAGE, SELECT, UPDATE ON ALL SEQUENCES IN SCHEMA public TO outlast_plain;"
-        "GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA public TO outlast_plain"
-    )
-    await plain.open()
-    hands = await Hands.on(plain, token_seen=100)
-    await enqueued(plain)
-    claimed = await hands.claim_one()
-    assert claimed.token > 100
-    assert await hands.hand_in(ended(claimed)) == [Answer.ACCEPTED]
     await plain.close()
-    await owner.close()
-    await session.execute("DROP OWNED BY outlast_plain; DROP ROLE outlast_plain")
+    await bare_session.execute("DROP ROLE outlast_plain")
 
 
 async def test_the_search_path_of_the_url_decides_which_schema(
