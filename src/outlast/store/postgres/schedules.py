@@ -10,9 +10,9 @@ from outlast.store.actions import Record
 from outlast.store.batches import split
 from outlast.store.postgres.enqueue import find_holders, store_unless_taken
 from outlast.store.postgres.errors import LockHeld
-from outlast.store.postgres.pool import Connections
 from outlast.store.postgres.records import write_record
 from outlast.store.postgres.session import Transaction
+from outlast.store.postgres.verbs import Verbs
 from outlast.store.schedules import (
     AHEAD_SECONDS,
     DECLARED_SECONDS,
@@ -40,11 +40,8 @@ _SQL = statements("postgres", "schedules")
 _DUE = DueSchedule.__struct_fields__
 
 
-class PostgresScheduleVerbs:
+class PostgresScheduleVerbs(Verbs):
     """The verbs of ``PostgresStore`` about schedules."""
-
-    _connections: Connections
-    notify: bool
 
     async def put_schedules(
         self, schedules: Sequence[NewSchedule], origin: Origin = Origin.RUN_TIME
@@ -54,7 +51,7 @@ class PostgresScheduleVerbs:
         )
 
     async def delete_schedule(self, name: str) -> Deleted:
-        rows = await self._rows(_SQL["delete"], name, DECLARED_SECONDS)
+        rows = await self._fetch(_SQL["delete"], name, DECLARED_SECONDS)
         return Deleted(rows[0][0])
 
     async def pause_schedule(
@@ -72,7 +69,7 @@ class PostgresScheduleVerbs:
     async def due_schedules(
         self, limit: int = DUE_MAX, after: tuple[float, str] = FIRST_PAGE
     ) -> DueSchedules:
-        rows = await self._rows(_SQL["due"], limit, *after)
+        rows = await self._fetch(_SQL["due"], limit, *after)
         return DueSchedules(
             now=rows[0]["now"],
             next_tick=rows[0]["first_after"],
@@ -86,8 +83,8 @@ class PostgresScheduleVerbs:
     async def fire(self, firings: Sequence[Firing]) -> list[FireAnswer]:
         """Fires in halves if another transaction holds the key of a job."""
         try:
-            return await self._connections.run_notifying(
-                lambda it, may_notify: _fire(it, firings, notify=self.notify and may_notify),
+            return await self._notifying(
+                lambda it, notify: _fire(it, firings, notify=notify),
                 kind=Transaction.COMMITTED,
             )
         except LockHeld:
@@ -97,13 +94,7 @@ class PostgresScheduleVerbs:
         return [*await self.fire(firings[:middle]), *await self.fire(firings[middle:])]
 
     async def note_undeclared(self, names: Sequence[str]) -> int:
-        return len(await self._rows(_SQL["undeclared"], list(names), DECLARED_SECONDS))
-
-    async def _rows(self, statement: str, *values: Any) -> list[Any]:
-        rows: list[Any] = await self._connections.run(
-            lambda connection: connection.fetch(statement, *values)
-        )
-        return rows
+        return len(await self._fetch(_SQL["undeclared"], list(names), DECLARED_SECONDS))
 
 
 async def put(

@@ -124,16 +124,15 @@ class PostgresStore(WorkerVerbs, PostgresActionVerbs, PostgresScheduleVerbs):
             if stored is not None:
                 return [stored]
         with_keys = has_keys(jobs)
-        return await self._connections.run_notifying(
-            lambda it, may_notify: enqueue(it, jobs, notify=self.notify and may_notify),
+        return await self._notifying(
+            lambda it, notify: enqueue(it, jobs, notify=notify),
             keeps_plans=not with_keys,
             kind=Transaction.COMMITTED if with_keys and len(jobs) > 1 else None,
         )
 
     async def _enqueue_with_key(self, job: NewJob) -> Enqueued | None:
-        created = await self._connections.run_notifying(
-            lambda it, may_notify: create_with_key(it, job, notify=self.notify and may_notify),
-            keeps_plans=True,
+        created = await self._notifying(
+            lambda it, notify: create_with_key(it, job, notify=notify), keeps_plans=True
         )
         if created is not None:
             return created
