@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Any
 
 from outlast.errors import StoreUnavailable
+from outlast.model import lifecycle
 from outlast.model.crash import Crash, CrashKind
 from outlast.model.job import JobFacts
 from outlast.model.lease import DeathCause
-from outlast.model.lifecycle import Outcome, OutcomeKind, Transition, decide
+from outlast.model.lifecycle import Outcome, OutcomeKind, Transition
 from outlast.store.protocol import Store
 from outlast.store.rows import StoredJob, WorkerRow
 from outlast.store.values import (
@@ -64,7 +65,7 @@ def facts_of(claimed: Claimed) -> JobFacts:
 
 def ended(claimed: Claimed, kind: OutcomeKind = OutcomeKind.COMPLETED, **fields: Any) -> Transition:
     """The decided end of a claimed job's attempt."""
-    return decide(facts_of(claimed), Outcome(kind=kind, **fields), no_dice)
+    return lifecycle.decide(facts_of(claimed), Outcome(kind=kind, **fields), no_dice)
 
 
 def crashed(claimed: Claimed, kind: CrashKind = CrashKind.ERROR, **fields: Any) -> Transition:
@@ -77,7 +78,19 @@ def crashed(claimed: Claimed, kind: CrashKind = CrashKind.ERROR, **fields: Any) 
 def lost_worker(orphan: Orphan) -> Transition:
     """The usual decision on an orphan."""
     crash = Crash(kind=CrashKind.LOST_WORKER, message="its worker is gone", worker=orphan.worker)
-    return decide(orphan.facts, Outcome(kind=OutcomeKind.CRASHED, crash=crash), no_dice)
+    return lifecycle.decide(orphan.facts, Outcome(kind=OutcomeKind.CRASHED, crash=crash), no_dice)
+
+
+async def reclaimed(store: Store, only: Collection[tuple[int, int]] | None = None) -> list[Orphan]:
+    """Reclaim as usual; return the orphans that were decided on."""
+    met: list[Orphan] = []
+
+    def decide(orphan: Orphan) -> Transition:
+        met.append(orphan)
+        return lost_worker(orphan)
+
+    await store.reclaim(decide, only=only)
+    return met
 
 
 async def reap(store: Store, gone: WorkerSeen, cause: DeathCause = DeathCause.SILENCE) -> bool:

@@ -13,7 +13,7 @@ from outlast.model.job import ALONE_IN_RUNNER, ALONE_IN_WORKER, State
 from outlast.model.lifecycle import OutcomeKind, Transition
 from outlast.model.suspects import Suspicion
 from outlast.store.protocol import Store
-from outlast.store.values import Answer, Claimed, ClaimRequest, Enqueued, NewJob, Orphan
+from outlast.store.values import Answer, Claimed, ClaimRequest, Enqueued, NewJob
 from tests.conformance.kit import (
     TASK,
     Hands,
@@ -23,6 +23,7 @@ from tests.conformance.kit import (
     eventually,
     job,
     lost_worker,
+    reclaimed,
     row_of,
 )
 
@@ -320,13 +321,7 @@ async def test_a_reclaim_sees_the_suspicion(store: Store, hands: Hands) -> None:
     (job_id,) = await suspects(hands, 3)
     await hands.claim(solo=1)
     await hands.vanish()
-    met: list[Orphan] = []
-
-    def decide(orphan: Orphan) -> Transition:
-        met.append(orphan)
-        return lost_worker(orphan)
-
-    await store.reclaim(decide)
+    met = await reclaimed(store)
     (facts,) = [orphan.facts for orphan in met]
     assert (facts.solo, facts.incident, facts.cohort) == (1, 1, 3)
     assert await shown(store, job_id) == (2, 1, 3), "its second loss"

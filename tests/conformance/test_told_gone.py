@@ -9,11 +9,10 @@ import pytest
 
 from outlast.insight.liveness import with_proof
 from outlast.model.lease import DeathCause
-from outlast.model.lifecycle import Transition
 from outlast.store.protocol import Store
 from outlast.store.rows import WorkerStatus
-from outlast.store.values import LockIdentity, Orphan
-from tests.conformance.kit import Hands, enqueued, job, lost_worker
+from outlast.store.values import LockIdentity
+from tests.conformance.kit import Hands, enqueued, job, reclaimed
 
 LOCK = LockIdentity(boot_id="here", path="/locks/w-abcdefgh.lock", device=2049, inode=77)
 AS_ON_ROWS: dict[str, Any] = {
@@ -91,13 +90,7 @@ async def test_a_claim_that_arrives_late_is_an_orphan_of_a_proven_death(store: S
     await store.tell_gone(LOCK, None)
     claimed = await dead.claim_one()
     assert await store.reap(await dead.seen(), DeathCause.TETHER)
-    met: list[Orphan] = []
-
-    def decide(orphan: Orphan) -> Transition:
-        met.append(orphan)
-        return lost_worker(orphan)
-
-    await store.reclaim(decide)
+    met = await reclaimed(store)
     assert [(each.facts.token, each.cause) for each in met] == [(claimed.token, DeathCause.TETHER)]
 
 
@@ -112,11 +105,5 @@ async def test_what_had_begun_is_as_the_tether_has_said(
     await store.tell_gone(LOCK, tokens[0])
     seen = msgspec.structs.replace(await dead.seen(), begun=seen_here)
     assert await store.reap(seen, DeathCause.TETHER)
-    began: dict[int, bool] = {}
-
-    def decide(orphan: Orphan) -> Transition:
-        began[orphan.facts.token] = orphan.began
-        return lost_worker(orphan)
-
-    await store.reclaim(decide)
+    began = {each.facts.token: each.began for each in await reclaimed(store)}
     assert began == {tokens[0]: True, tokens[1]: False}
