@@ -12,7 +12,7 @@ from outlast.errors import StoreUnavailable
 from outlast.model.job import State
 from outlast.model.lease import DeathCause, Presence
 from outlast.model.lifecycle import Transition, as_applied
-from outlast.store.columns import orphan_of, policy_of, seconds_of
+from outlast.store.columns import orphan_of, policy_of, seconds_of, struct_of
 from outlast.store.lockfile import directory_for, place_in
 from outlast.store.peeks import Neighbour, Peek
 from outlast.store.postgres.privileges import check_may_serve
@@ -231,10 +231,14 @@ def _peek_of(row: Any) -> Peek:
 
 
 def _seen(row: Any, locks: Path) -> WorkerSeen:
-    values = {name: row[name] for name in WorkerSeen.__struct_fields__ if name != "begun"}
-    values |= {name: seconds_of(values[name]) for name in ("heartbeat", "lease")}
-    values |= {"lock_path": place_in(locks, values["lock_path"])}
-    return WorkerSeen(**{**values, "presence": Presence(values["presence"])})
+    return struct_of(
+        WorkerSeen,
+        row,
+        heartbeat=seconds_of(row["heartbeat"]),
+        lease=seconds_of(row["lease"]),
+        lock_path=place_in(locks, row["lock_path"]),
+        presence=Presence(row["presence"]),
+    )
 
 
 def _columns(pairs: Collection[Pair]) -> tuple[list[int], list[int]]:

@@ -19,7 +19,7 @@ from outlast.model.crash import Charge
 from outlast.model.job import State
 from outlast.model.lease import DeathCause
 from outlast.model.lifecycle import OutcomeKind, Transition, as_applied
-from outlast.store.columns import orphan_of, policy_of
+from outlast.store.columns import orphan_of, policy_of, struct_of
 from outlast.store.lockfile import LockFile, place_in, read_beat
 from outlast.store.protocol import OVERDUE_MAX
 from outlast.store.rows import WorkerStatus
@@ -29,7 +29,7 @@ from outlast.store.sqlite.lanes import draw
 from outlast.store.sqlite.pauses import version_of
 from outlast.store.sqlite.schedules import next_tick_in
 from outlast.store.stacks import asks_of
-from outlast.store.statements import statements
+from outlast.store.statements import Row, statements
 from outlast.store.values import (
     Beat,
     Failing,
@@ -193,7 +193,7 @@ def observe(cursor: Cursor, now: float, slack: float, locks: Path) -> Snapshot:
     """Look once at all live workers, by row and by file in the directory ``locks``, and at what no
     worker looks after."""
     return Snapshot(
-        workers=[_seen(row, now, locks) for row in cursor.execute(_WORKERS["observe"]).fetchall()],
+        workers=[_seen(row, now, locks) for row in fetch(cursor, "workers", "observe", {})],
         orphans=bool(orphans(cursor, now, 1)),
         overdue=bool(overdue(cursor, now, slack, 1)),
         now=now,
@@ -202,22 +202,11 @@ def observe(cursor: Cursor, now: float, slack: float, locks: Path) -> Snapshot:
     )
 
 
-def _seen(row: tuple[Any, ...], now: float, locks: Path) -> WorkerSeen:
-    path = place_in(locks, row[7])
-    return WorkerSeen(
-        worker_id=row[0],
-        name=row[1],
-        host=row[2],
-        boot_id=row[3],
-        beat=_newest(row[4], path, row[8], row[9]),
-        heartbeat=row[5],
-        lease=row[6],
-        lock_path=path,
-        lock_device=row[8],
-        lock_inode=row[9],
-        age=now - row[10],
-        told_gone=bool(row[11]),
-    )
+def _seen(row: Row, now: float, locks: Path) -> WorkerSeen:
+    path = place_in(locks, row["lock_path"])
+    beat = _newest(row["beat"], path, row["lock_device"], row["lock_inode"])
+    age = now - row["heartbeat_at"]
+    return struct_of(WorkerSeen, row, beat=beat, lock_path=path, age=age)
 
 
 def _newest(beat: int, path: str | None, device: int | None, inode: int | None) -> int:
