@@ -11,7 +11,7 @@ import asyncpg
 import pytest
 
 from harness.pgbouncer import PgBouncerServer
-from outlast.errors import BadData, ConfigError, SchemaMismatch, StoreUnavailable
+from outlast.errors import BadData, SchemaMismatch, StoreUnavailable
 from outlast.model.crash import Crash, CrashKind
 from outlast.model.job import State
 from outlast.model.lifecycle import Transition
@@ -27,12 +27,6 @@ from tests.conformance.kit import TASK, Hands, crashed, ended, enqueued, eventua
 # -- errors
 
 NO_WORKER = WorkerRef(0, 0)
-
-
-@pytest.mark.parametrize("url", ["sqlite:///x", "mysql://h/d", "host=h"])
-def test_a_url_of_another_kind_is_refused_at_once(url: str) -> None:
-    with pytest.raises(ConfigError, match="postgresql://"):
-        PostgresStore(url)
 
 
 async def test_a_server_that_is_not_there_is_unavailable_and_its_password_not_shown() -> None:

@@ -12,20 +12,11 @@ from outlast.errors import ConfigError, text_of
 from outlast.store.backend import DEFAULTS, StoreOptions
 from outlast.store.postgres.session import KEEPALIVE, READS_ONLY, settings_of, use_one_schema
 
-SCHEMES = ("postgresql://", "postgres://")
 _CLIENT_GRACE_SECONDS = 5.0  # the server's own statement_timeout comes first
 
 # OpenSSL initialises itself at its first context. This module is imported where no fork can come
 # in between, which would leave that half done: a child would wait forever at its first connection.
 ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-
-
-def check_url(url: str) -> str:
-    """Return the URL. Raises ConfigError unless it is one of PostgreSQL."""
-    if not url.startswith(SCHEMES):
-        shown = redact(url)
-        raise ConfigError(f"not a PostgreSQL URL: {shown!r}; write postgresql://USER@HOST/DATABASE")
-    return check_encoded(url)
 
 
 async def connect(url: str, options: StoreOptions = DEFAULTS, *, keeps_plans: bool = False) -> Any:

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import Any
 
 from outlast.store.backend import StoreOptions
-from outlast.store.postgres.connection import check_url, connect
+from outlast.store.postgres.connection import connect
 from outlast.store.postgres.errors import translate
 from outlast.store.postgres.session import Transaction, begin_text, in_transaction, path_of
 from outlast.store.postgres.shared_wakeup import borrow_session
@@ -39,7 +39,7 @@ class PostgresPresence:
 
     def __init__(self, url: str, *, patience: float) -> None:
         self._on_lost: Callable[[], None] = _do_nothing
-        self._url = check_url(url)
+        self._url = url
         self._options = StoreOptions(connect_timeout=patience, pooler=True, application=NAME)
         self._patience = patience
         self._session: Session | None = None

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from outlast.base.clock import SYSTEM
+from outlast.base.credentials import check_encoded
 from outlast.errors import StoreUnavailable
 from outlast.model.lifecycle import Transition
 from outlast.store.backend import DEFAULTS, StoreOptions
@@ -22,7 +23,6 @@ from outlast.store.inspector import Inspector
 from outlast.store.logs import LOGS_KEPT, JobLog, lines_text
 from outlast.store.minutes import HOUR_SECONDS, MINUTE_SECONDS, WORKER_SECONDS, Counted, columns_of
 from outlast.store.postgres.actions import PostgresActionVerbs
-from outlast.store.postgres.connection import check_url
 from outlast.store.postgres.enqueue import create_with_key, enqueue, find_unfinished, has_keys
 from outlast.store.postgres.errors import foreign_errors, has_no_place
 from outlast.store.postgres.exchange import PostgresExchange
@@ -73,7 +73,7 @@ class PostgresStore(WorkerVerbs, PostgresActionVerbs, PostgresScheduleVerbs):
     """
 
     def __init__(self, url: str, options: StoreOptions = DEFAULTS, **more: Any) -> None:
-        self.url = check_url(url)
+        self.url = check_encoded(url)
         options = msgspec.structs.replace(options, **more)
         clock, notify = options.clock, options.notify
         super().__init__(Connections(url, options), notify=notify)

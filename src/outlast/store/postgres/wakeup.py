@@ -24,7 +24,7 @@ from typing import Any
 
 from outlast.base.clock import SYSTEM, Clock
 from outlast.store.backend import StoreOptions
-from outlast.store.postgres.connection import check_url, connect
+from outlast.store.postgres.connection import connect
 from outlast.store.postgres.session import Transaction, begin_text, in_transaction, path_of
 from outlast.store.statements import statements
 from outlast.store.wakeup import Backoff, Listening
@@ -53,7 +53,7 @@ class PostgresWakeup(Listening):
 
     def __init__(self, url: str, clock: Clock = SYSTEM) -> None:
         super().__init__("notify")
-        self._url = check_url(url)
+        self._url = url
         self._options = StoreOptions(application="outlast wakeup")
         self._clock = clock
         self._backoff = Backoff(clock)
