@@ -16,8 +16,8 @@ import outlast
 from harness.nats_server import NatsServer
 from outlast.store.values import NewJob
 from outlast.wakeup import messenger
-from outlast.worker.claims import peers
-from outlast.worker.claims.peers import is_among_many
+from outlast.worker.claims import wake_turns
+from outlast.worker.claims.wake_turns import is_among_many
 from outlast.worker.worker import Worker
 from tests.conformance.kit import Hands
 from tests.messengers.kit import NEVER, Shop, jetstream, published, sweep
@@ -162,7 +162,7 @@ async def test_a_job_that_is_requeued_after_its_announcement_is_announced_again(
 ) -> None:
     """Within the duplicate window: each way into the queue is news."""
     async with shop.ready_worker(queues=["other"]) as worker:
-        sweeper = worker._announcer.sweeper
+        sweeper = worker._announcer
         assert sweeper is not None
         job_id = (await shop.store.enqueue([NewJob(task="work", args="{}")]))[0].job_id
         await sweeper.sweep(0.0)
@@ -181,7 +181,7 @@ async def test_workers_with_a_messenger_count_each_other_and_peek_rarely(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As those do that listen to the database: else a fleet's peeks grow with its size."""
-    monkeypatch.setattr(peers, "EASED_PEERS", 3)
+    monkeypatch.setattr(wake_turns, "EASED_PEERS", 3)
     async with (
         shop.ready_worker() as one,
         shop.ready_worker() as two,
@@ -190,7 +190,8 @@ async def test_workers_with_a_messenger_count_each_other_and_peek_rarely(
     ):
         workers = [one, two, three]
         await shop.until(lambda: all(each._turns.peers == 3 for each in workers), "a count")
-        assert all(is_among_many(each._wakeup, each._turns)() for each in workers)
+        assert all(each._wakeup is not None for each in workers)
+        assert all(is_among_many(each._wakeup.health, each._turns) for each in workers)  # type: ignore[union-attr]
         await shop.work.enqueue(7)
         await shop.completed(1)
         assert other._turns.peers == 1

@@ -4,7 +4,6 @@ exchange.py     the hot path: hands in ends and claims the next jobs in one roun
 ledger.py       holds every token from its claim to the store's answer about its end
 evidence.py     completes the crash report of an attempt, and redacts it
 pacing.py       decides when the next trip is made
-peers.py        whether enough workers serve the same that each may peek rarely
 prefetch.py     holds attempts that are claimed before there is a slot for them
 pauses.py       starts no paused job, and acknowledges pauses
 wake_turns.py   lets few of many idle workers follow a wake-up

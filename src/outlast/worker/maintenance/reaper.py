@@ -35,7 +35,7 @@ from outlast.store import lockfile
 from outlast.store.lockfile import Probe, probe
 from outlast.store.peeks import Peek
 from outlast.store.protocol import ORPHANS_MAX, Store
-from outlast.store.values import Orphan, Snapshot, WorkerRef, WorkerSeen
+from outlast.store.values import Orphan, Snapshot, WorkerSeen
 from outlast.worker.base import Owner
 from outlast.worker.claims.counters import Counters
 from outlast.worker.claims.dead_jobs import reclaim_and_tell
@@ -268,27 +268,6 @@ class Reaper:
             proven=orphan.cause is not None and orphan.cause.proven,
         )
         return decide(orphan.facts, outcome, self._clock.random)
-
-
-def make_reaper(
-    owner: Owner,
-    store: Store,
-    me: Callable[[], WorkerRef],
-    boot_id: str,
-    clock: Clock,
-    is_eased: Callable[[], bool],
-    counters: Counters,
-) -> Reaper:
-    """Return the duty, which shares scans with other workers, and closes overdue attempts."""
-    return Reaper(
-        owner,
-        store,
-        lambda: me().worker_id,
-        clock=clock,
-        deadlines=Deadlines(store, clock, counters),
-        looks=OwnLooks(store, me, boot_id, clock=clock, is_eased=is_eased),
-        counters=counters,
-    )
 
 
 def _add_begun(gone: WorkerSeen, cause: DeathCause) -> WorkerSeen:
