@@ -151,9 +151,7 @@ class Service:
                 pause = await self.duty.run_once()
             except Exception as error:
                 back_off = self._note_failure(error)
-            if (
-                self._task is None
-            ):  # stopped, and a return or an error has replaced the cancellation
+            if self._task is None:  # stopped, and no cancellation came out of the run
                 return
             if back_off:  # a nudge does not shorten it
                 await self._clock.sleep(back_off)

@@ -78,7 +78,7 @@ class Watchdog:
         self._pending = False
         if self._loops is not None:
             self._loops.look_at_loops()
-        else:
+        elif self._ledger.running:
             self._credit_lateness(now)
         self._next_look_at = now + LOOK_SECONDS  # even if idle: attempts may begin meanwhile
         pause = self._look_at_attempts(now) if self._ledger.running else LOOK_IDLE_SECONDS
@@ -226,10 +226,10 @@ class Waits:
 
     def look(self) -> None:
         """Check once."""
-        now = self._clock.boot()
         if not self._all_wait() or self._has_free_slot():
             self._since, self._told = None, False
             return
+        now = self._clock.boot()
         self._since = now if self._since is None else self._since
         if not self._told and now - self._since >= HELD_SECONDS:
             self._told = True
