@@ -87,6 +87,31 @@ class Nudges:
         self.stacks = Nudge()
 
 
+class Throttle:
+    """Lets one report through in TELL_SECONDS, with the number of what it stands for."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._count = 0
+        self._open_at = clock.boot()
+
+    @property
+    def is_at_rest(self) -> bool:
+        """Whether a new one would do the same: it could be forgotten."""
+        return not self._count and self._clock.boot() >= self._open_at
+
+    def count(self, *, is_new: bool = False) -> int:
+        """Count one more; return the number to report, or 0 while it is too early. ``is_new``:
+        report it in any case."""
+        self._count += 1
+        now = self._clock.boot()
+        if now < self._open_at and not is_new:
+            return 0
+        count, self._count = self._count, 0
+        self._open_at = now + TELL_SECONDS
+        return count
+
+
 class Service:
     """Runs one duty until it is stopped; survives the duty's errors, with a growing pause."""
 
@@ -104,8 +129,7 @@ class Service:
         self._task: asyncio.Task[None] | None = None
         self._failures = 0
         self._told: set[str] = set()  # reported errors of this outage
-        self._told_at = clock.boot()
-        self._untold = 0  # failures since the last report
+        self._throttle = Throttle(clock)
         self.failure: Failure | None = None  # the last one that is remembered: see ``find_failure``
         self._failed_at = clock.boot()
 
@@ -157,7 +181,7 @@ class Service:
                 await self._clock.sleep(back_off)
                 continue
             if self._failures:
-                self._failures = self._untold = 0
+                self._failures, self._throttle = 0, Throttle(self._clock)
                 self._told.clear()
                 emit("store_recovered", duty=self.duty.name)
             if pause is None or pause > 0:
@@ -165,27 +189,19 @@ class Service:
             # otherwise run before everything that is ready by now: the duty itself awaits the store
 
     def _note_failure(self, error: Exception) -> float:
-        self._remember(error)
-        self._failures += 1
-        if isinstance(error, StoreError):
-            self._tell_outage(describe(error))
-        else:
-            emit("duty_failed", duty=self.duty.name, error=describe(error))
-        return min(BACKOFF_MAX, BACKOFF_FIRST * 2.0 ** min(self._failures - 1, 10))
-
-    def _tell_outage(self, error: str) -> None:
-        """Report an error that is new in this outage; report others once a minute, with the number
-        of tries that have failed since."""
-        now = self._clock.boot()
-        self._untold += 1
-        is_new = error not in self._told and len(self._told) < TOLD_MAX
-        if is_new or now - self._told_at >= TELL_SECONDS:
-            emit("store_unavailable", duty=self.duty.name, error=error, count=self._untold)
-            self._told.add(error)
-            self._told_at, self._untold = now, 0
-
-    def _remember(self, error: Exception) -> None:
+        """Report a failure; return the pause. Of an outage, each error is reported when it is new,
+        and others once a minute, with the number of tries that have failed since."""
         now, before = self._clock.boot(), self.find_failure()
         if before is None or type(before.error) is not type(error):
             self.failure = Failure(error, now if before is None else before.since)
         self._failed_at = now
+        self._failures += 1
+        text = describe(error)
+        if not isinstance(error, StoreError):
+            emit("duty_failed", duty=self.duty.name, error=text)
+        else:
+            is_new = text not in self._told and len(self._told) < TOLD_MAX
+            if count := self._throttle.count(is_new=is_new):
+                emit("store_unavailable", duty=self.duty.name, error=text, count=count)
+                self._told.add(text)
+        return min(BACKOFF_MAX, BACKOFF_FIRST * 2.0 ** min(self._failures - 1, 10))

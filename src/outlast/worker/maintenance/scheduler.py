@@ -35,13 +35,12 @@ from outlast.store.schedules import (
 from outlast.store.values import Snapshot
 from outlast.worker.base import Owner
 from outlast.worker.maintenance.firing import firing_of
-from outlast.worker.service import Nudge
+from outlast.worker.service import Nudge, Throttle
 
 DECLARE_SECONDS = DECLARED_SECONDS / 3  # between two declarations of the code's schedules
 HELD_SECONDS = 1.0  # the same, if another transaction held one of them
 SPREAD_SECONDS = 0.01  # within which workers wake for the same tick
 WAIT_SECONDS = 1.0  # for a trusted lease
-TELL_AGAIN_SECONDS = 60.0  # between two reports of a schedule that cannot be fired
 _BAD = (ConfigError, msgspec.MsgspecError, ValueError, ArithmeticError, RecursionError)
 
 
@@ -69,7 +68,8 @@ class Scheduler:
         self._declared: list[NewSchedule] = []  # the last ones
         self._versions: dict[str, str] = {}  # of these, by name
         self._answers: dict[str, Put] = {}
-        self._told = _Told(clock)
+        self._throttles: dict[tuple[str, str], Throttle] = {}  # by event and schedule
+        self._cleaning = Throttle(clock)  # of those, once a minute
 
     def take_look(self, look: Snapshot | Peek) -> None:
         """Note when the next schedule is due, and wait no longer than that."""
@@ -179,7 +179,7 @@ class Scheduler:
             return None
 
     def _tell_failed(self, name: str, error: BaseException) -> None:
-        if self._told.count(("failed", name)):
+        if self._count("failed", name):
             emit("schedule_failed", schedule=name, error=describe(error))
 
     async def _fire(
@@ -217,32 +217,16 @@ class Scheduler:
         if any(job_id is not None for job_id in answer.jobs):
             self._owner.look_for_work()
 
+    def _count(self, event: str, name: str) -> int:
+        """Count an event of a schedule; return the number to report, if it is time."""
+        if self._cleaning.count():
+            kept = [(key, each) for key, each in self._throttles.items() if not each.is_at_rest]
+            self._throttles = dict(kept)
+        return self._throttles.setdefault((event, name), Throttle(self._clock)).count()
+
     def _tell_skipped(self, name: str, tick: float, in_the_way: int | None) -> None:
-        if ticks := self._told.count(("skipped", name)):
+        if ticks := self._count("skipped", name):
             emit("schedule_skipped", schedule=name, tick=tick, in_the_way=in_the_way, ticks=ticks)
-
-
-class _Told:
-    """The events about each schedule in the last minute, and how often each has recurred since."""
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._again: dict[tuple[str, str], tuple[float, int]] = {}  # next report at, recurrences
-        self._clean_at = 0.0
-
-    def count(self, what: tuple[str, str]) -> int:
-        """Count one more; return the number to report, or 0 if it was reported a moment ago."""
-        now = self._clock.boot()
-        if now >= self._clean_at:
-            old = now - TELL_AGAIN_SECONDS
-            self._again = {each: one for each, one in self._again.items() if one[0] > old}
-            self._clean_at = now + TELL_AGAIN_SECONDS
-        at, times = self._again.get(what, (now, 0))
-        if at > now:
-            self._again[what] = at, times + 1
-            return 0
-        self._again[what] = now + TELL_AGAIN_SECONDS, 0
-        return times + 1
 
 
 def _weigh(fired: tuple[DueSchedule, Firing]) -> tuple[int, int]:
