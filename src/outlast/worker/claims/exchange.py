@@ -34,7 +34,6 @@ from outlast.worker.claims.ledger import Ledger
 from outlast.worker.claims.pacing import BUSY_PAUSE_SECONDS, Pacing, Reason
 from outlast.worker.claims.pauses import PauseKeeper
 from outlast.worker.claims.prefetch import WAIT_SECONDS_MAX
-from outlast.worker.claims.superseded import SupersededAttempts
 from outlast.worker.claims.trip_bytes import TripBytes, size_of, size_of_all, size_of_claimed
 from outlast.worker.claims.wake_turns import WakeTurns
 from outlast.worker.running import Running
@@ -103,7 +102,9 @@ class Exchange:
         self._bytes = TripBytes(patience)
         self._broken = False
         self._reconciled_at = clock.boot()
-        self._superseded = SupersededAttempts(store, ledger, pool, clock, look_every)
+        self._look_every = look_every
+        self._looked_at = clock.boot()
+        self._superseded: set[int] = set()  # attempts asked to stop; killed at the next check
         self._exclusive = ExclusiveClaim(ledger, clock, pool.starter.exclusive_from)
 
     def hint(self) -> None:
@@ -124,8 +125,9 @@ class Exchange:
     async def _look(self) -> float:
         if self._broken:
             await self._reconnect()
-        if self._superseded.is_due():
-            await self._guard(self._superseded.look())
+        if self._clock.boot() - self._looked_at >= self._look_every:
+            self._looked_at = self._clock.boot()
+            await self._stop_superseded()
         ended = [] if self._bytes.doubts else self._ledger.take(OUTCOMES_MAX, self._bytes.limit)
         alone = self._bytes.is_alone(ended)
         requests = [] if alone else self._choose_requests(ended)
@@ -145,6 +147,21 @@ class Exchange:
         except BaseException:
             self._broken = True  # a partly processed reply counts as lost
             raise
+
+    async def _stop_superseded(self) -> None:
+        """Stop attempts that another worker has closed: ask them, and kill those found before. This
+        is not left to the watchdog: the other worker closes an attempt because that is stuck."""
+        held = [(each.claimed.job_id, each.token) for each in self._ledger.running.values()]
+        lost = await self._guard(self._store.superseded(held)) if held else []
+        for token in lost:
+            running = self._ledger.running.get(token)
+            if token in self._superseded:
+                if self._runner_control is not None:
+                    self._runner_control.kill(token)
+            elif running is not None:
+                emit("attempt_superseded", job_id=running.claimed.job_id, token=token)
+                self._control.stop(token, "lease_lost")
+        self._superseded = set(lost)
 
     def _choose_requests(self, ended: list[Transition]) -> list[ClaimRequest]:
         if not self._holder.may_claim() or (not ended and self._pacing.is_at_ease()):
@@ -279,7 +296,7 @@ class Exchange:
         if not self._holder.may_claim() or self._holder.me != me:
             return []
         if self._pauses is not None and self._pauses.pauses is not paused:  # changed meanwhile
-            attempts = self._pauses.choose(attempts)
+            attempts = [each for each in attempts if self._pauses.may_start(each.claimed)]
         if self._clock.boot() - self._pacing.asked_at <= self._patience:
             return attempts
         return [each for each in attempts if each.claimed.policy.timeout is None]

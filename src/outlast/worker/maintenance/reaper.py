@@ -101,7 +101,7 @@ class Reaper:
         if failed is not None:
             raise failed
         if self._looks is not None:
-            await self._looks.note_success()
+            await self._looks.leave_mark()
         soon = self._presence.pause or LOOK_SECONDS
         return min([LOOK_SECONDS, soon, *(each.lease * LOOK_FRACTION for each in look.workers)])
 

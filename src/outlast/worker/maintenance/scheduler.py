@@ -10,14 +10,15 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import msgspec
 
 from outlast.base.clock import Clock
-from outlast.errors import BadData, ConfigError, describe
+from outlast.errors import ConfigError, describe
 from outlast.events import emit
 from outlast.store.batches import split
+from outlast.store.bisect import bisecting
 from outlast.store.peeks import Peek
 from outlast.store.protocol import Store
 from outlast.store.schedules import (
@@ -102,27 +103,19 @@ class Scheduler:
         same = declared == self._declared
         if same and (not declared or self._clock.boot() < self._declare_at):
             return
-        answers = await self._put(declared)
-        for each, answer in answers:
-            self._tell_declared(each.name, answer)
+        answers = await bisecting(
+            lambda some: self._store.put_schedules(some, Origin.CODE),
+            declared,
+            lambda one, error: self._refuse(one.name, error),
+        )
+        for each, answer in zip(declared, answers, strict=True):
+            if answer is not None:
+                self._tell_declared(each.name, answer)
         if not same:
             self._declared = declared
             self._versions = {each.name: each.version for each in declared}
-        is_held = any(answer is Put.HELD for _, answer in answers)
-        self._declare_at = self._clock.boot() + (HELD_SECONDS if is_held else DECLARE_SECONDS)
-
-    async def _put(self, declared: Sequence[NewSchedule]) -> list[tuple[NewSchedule, Put]]:
-        """Declare in one commit, or one by one if the store refuses one of them."""
-        if not declared:
-            return []
-        try:
-            answers = await self._store.put_schedules(declared, Origin.CODE)
-        except BadData as error:
-            if len(declared) == 1:
-                self._tell_failed(declared[0].name, error)
-                return []
-            return [one for each in declared for one in await self._put([each])]
-        return list(zip(declared, answers, strict=True))
+        pause = HELD_SECONDS if Put.HELD in answers else DECLARE_SECONDS
+        self._declare_at = self._clock.boot() + pause
 
     def _tell_declared(self, name: str, answer: Put) -> None:
         before, self._answers[name] = self._answers.get(name), answer
@@ -154,11 +147,21 @@ class Scheduler:
         firings: list[tuple[DueSchedule, Firing]] = []
         for each in filter(self._is_ours, page.schedules):
             await asyncio.sleep(0)  # after an outage a schedule may have hundreds of ticks to count
-            if (planned := self._decide(each, page.now)) is not None:
-                firings.append((each, planned))
+            try:
+                firings.append((each, firing_of(each, page.now)))
+            except (
+                _BAD
+            ) as error:  # perhaps of a later release: another worker may be able to read it
+                self._refuse(each.name, error)
         for part in split(firings, _weigh):
-            for due, firing, answer in await self._fire(part):
-                self._take_answer(due, firing, answer, page.now)
+            answers = await bisecting(
+                lambda some: self._store.fire([firing for _, firing in some]),
+                part,
+                lambda one, error: self._refuse(one[0].name, error),
+            )
+            for (due, firing), answer in zip(part, answers, strict=True):
+                if answer is not None and answer.won:
+                    self._take_answer(due, firing, answer, page.now)
         stale = [each.name for each in page.schedules if self._is_stale(each, page.now)]
         if stale and (count := await self._store.note_undeclared(stale)):
             emit("schedules_asleep", count=count)
@@ -171,38 +174,13 @@ class Scheduler:
             return False
         return abs(now - due.declared_at) > DECLARED_SECONDS
 
-    def _decide(self, due: DueSchedule, now: float) -> Firing | None:
-        try:
-            return firing_of(due, now)
-        except _BAD as error:  # perhaps of a later release: another worker may be able to read it
-            self._tell_failed(due.name, error)
-            return None
-
-    def _tell_failed(self, name: str, error: BaseException) -> None:
+    def _refuse(self, name: str, error: BaseException) -> None:
         if self._count("failed", name):
             emit("schedule_failed", schedule=name, error=describe(error))
-
-    async def _fire(
-        self, firings: Sequence[tuple[DueSchedule, Firing]]
-    ) -> list[tuple[DueSchedule, Firing, FireAnswer]]:
-        """Fire in one commit, or in halves if the store refuses a part of it."""
-        if not firings:
-            return []
-        try:
-            answers = await self._store.fire([firing for _, firing in firings])
-        except BadData as error:
-            if len(firings) == 1:
-                self._tell_failed(firings[0][0].name, error)
-                return []
-            middle = len(firings) // 2
-            return [*await self._fire(firings[:middle]), *await self._fire(firings[middle:])]
-        return [(*each, answer) for each, answer in zip(firings, answers, strict=True)]
 
     def _take_answer(
         self, due: DueSchedule, firing: Firing, answer: FireAnswer, now: float
     ) -> None:
-        if not answer.won:
-            return
         if firing.then is not None:
             self._expect(firing.then - now)
         if firing.missed:
