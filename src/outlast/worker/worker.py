@@ -273,7 +273,7 @@ class Worker:
         self.checkpoints.close()
         await self._minutes.write_last()
         await self.heartbeat.stop()
-        await self.registration.leave()
+        await self.registration.set_status(WorkerStatus.STOPPED)
         if self._lock is not None:
             self._lock.end_all()
         if self._presence is not None:  # only now: a live row without presence looks like a death

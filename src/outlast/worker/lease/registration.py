@@ -269,39 +269,31 @@ class Registration:
 
     async def _note_failed_return(self, error: Exception) -> None:
         """Prepare another try after any error: without it the worker would stay fenced."""
+        now = self._clock.boot()
         if isinstance(error, (StoreUnavailable, TimeoutError)):
             self._refused_at = None
-        else:
-            self._note_refusal(error)
-        with contextlib.suppress(Exception):
-            await self._store.drop_connections()
-
-    def _note_refusal(self, error: Exception) -> None:
-        now = self._clock.boot()
-        if self._refused_at is None:
+        elif self._refused_at is None:
             self._refused_at = now
             emit("duty_failed", duty="registration", error=describe(error))
-        if now - self._refused_at >= GIVE_UP_SECONDS:
+        elif now - self._refused_at >= GIVE_UP_SECONDS:
             self._owner.give_up(error, now - self._refused_at)
+        with contextlib.suppress(Exception):
+            await self._store.drop_connections()
 
     def stop_coming_back(self) -> None:
         """Do not register again if the lease is lost: the worker leaves."""
         if self._reviving is not None:
             self._reviving.cancel()
 
-    async def leave(self) -> None:
-        """Write to the row that the worker has stopped."""
-        self.has_left = await self.set_status(WorkerStatus.STOPPED)
-
-    async def set_status(self, status: WorkerStatus) -> bool:
-        """Write the worker's status to the row; return whether the store has answered."""
+    async def set_status(self, status: WorkerStatus) -> None:
+        """Write the worker's status to the row, if the store answers."""
         try:
             async with asyncio.timeout(LEAVE_SECONDS):
                 await self._store.set_status(self.me, status)
         except (StoreError, TimeoutError) as error:
             emit("store_unavailable", duty="status", error=text_of(error), count=1)
-            return False
-        return True
+        else:
+            self.has_left = status is WorkerStatus.STOPPED
 
 
 class Isolation:
