@@ -226,10 +226,10 @@ class Waits:
 
     def look(self) -> None:
         """Check once."""
+        now = self._clock.boot()
         if not self._all_wait() or self._has_free_slot():
             self._since, self._told = None, False
             return
-        now = self._clock.boot()
         self._since = now if self._since is None else self._since
         if not self._told and now - self._since >= HELD_SECONDS:
             self._told = True
