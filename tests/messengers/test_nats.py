@@ -362,16 +362,6 @@ async def test_a_stranger_cannot_choose_where_a_worker_publishes(
     await stranger.close()
 
 
-async def test_a_full_worker_takes_no_messages(shop: Shop, nats_server: NatsServer) -> None:
-    async with shop.ready_worker(concurrency=1):
-        await shop.held.enqueue()
-        await shop.until(lambda: len(shop.ran) == 1, "a worker that is full")
-        jobs = await shop.app.enqueue_many([shop.work.call(n) for n in range(3)])
-        async with shop.ready_worker(concurrency=1):
-            assert [await job.result(timeout=30) for job in jobs] == [0, 1, 2]
-        shop.gate.set()
-
-
 async def all_settled(shop: Shop, server: NatsServer, durable: str, *, at_least: int = 1) -> None:
     """Wait until every message has been delivered and acknowledged."""
     async with jetstream(server.url) as js:
