@@ -296,7 +296,7 @@ class Exchange:
         if not self._holder.may_claim() or self._holder.me != me:
             return []
         if self._pauses is not None and self._pauses.pauses is not paused:  # changed meanwhile
-            attempts = [each for each in attempts if self._pauses.may_start(each.claimed)]
+            attempts = self._pauses.choose(attempts)
         if self._clock.boot() - self._pacing.asked_at <= self._patience:
             return attempts
         return [each for each in attempts if each.claimed.policy.timeout is None]

@@ -10,7 +10,7 @@ acknowledgement was not waited for.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
@@ -21,6 +21,7 @@ from outlast.store.protocol import Store
 from outlast.store.values import Claimed, ClaimRequest, WorkerRef
 from outlast.worker.base import Owner
 from outlast.worker.claims.ledger import Ledger
+from outlast.worker.running import Running
 from outlast.worker.service import Nudge
 
 READ_SECONDS = 3.5  # since the last snapshot or peek, which show the version and come more often
@@ -129,6 +130,10 @@ class PauseKeeper:
             for request in requests
         ]
         return [request for request in narrowed if request.tasks]
+
+    def choose(self, attempts: Iterable[Running]) -> list[Running]:
+        """Return the attempts that may start."""
+        return [each for each in attempts if self.may_start(each.claimed)]
 
 
 def _is_under(pauses: Pauses, claimed: Claimed) -> bool:
