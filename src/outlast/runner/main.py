@@ -29,7 +29,7 @@ from outlast.model.crash import TEXT_MAX, CrashKind, Progress, clean
 from outlast.runner import interruptions
 from outlast.runner.application import load_app
 from outlast.runner.channel import Channel
-from outlast.runner.execute import RECALLED, Executor, Idle, enter_lifespan
+from outlast.runner.execute import RECALLED, Executor, enter_lifespan
 from outlast.runner.garbage import keep_what_is_loaded
 from outlast.runner.outcomes import make_crashed
 from outlast.runner.printing import flush_tagged, tag_output
@@ -122,17 +122,9 @@ class WorkerLink:
         takes its cancellation back."""
         return not (self._closed or (self._serving is not None and self._serving.cancelling()))
 
-    def report_begun(self, attempts: list[tuple[int, float]]) -> None:
-        """Tell the worker that the code of these attempts began that many seconds ago."""
-        self._channel.send(Began(attempts))
-
-    def report_returned(self, tokens: list[int]) -> None:
-        """Tell the worker that the functions of these attempts have ended."""
-        self._channel.send(FunctionsEnded(tokens))
-
-    def report_stack(self, token: int, stack: str) -> None:
-        """Tell the worker where an attempt's coroutine stands at its limit."""
-        self._channel.send(StackAtLimit(token, stack))
+    def send(self, frame: Began | FunctionsEnded | StackAtLimit) -> None:
+        """Tell the worker about running attempts."""
+        self._channel.send(frame)
 
     def send_ends(self) -> bool:
         """Send the reported ends; return whether ends are reported at all."""
@@ -239,11 +231,11 @@ class Runner:
         self._channel.send(ApplicationFailed(message, stack))
         _exit(BROKEN)
 
-    def _restore(self, idle: Idle) -> None:
+    def _restore(self, token: int, others: int, in_loop: bool) -> None:  # noqa: FBT001
         """Restore what tasks have changed in this process, and report it before the end, so that
         nothing else runs here meanwhile."""
-        if changes := self._state.restore(signals=idle.in_loop):
-            self._channel.send(Restored(idle.token, idle.others, changes))
+        if changes := self._state.restore(signals=in_loop):
+            self._channel.send(Restored(token, others, changes))
 
     def _on_frame(self, frame: ToRunner) -> None:
         """Pass a frame on to the loop. Attempts that have not begun are taken back at once: neither

@@ -10,7 +10,7 @@ import outlast
 from outlast.model.crash import CrashKind
 from outlast.model.lifecycle import Outcome
 from outlast.runner.execute import Executor
-from outlast.runner.protocol import End
+from outlast.runner.protocol import Began, End, FunctionsEnded
 from outlast.store.values import Answer
 from tests.manual_clock import ManualClock
 from tests.unit.worker.worker_kit import claimed
@@ -49,14 +49,13 @@ class FakeLink:
         self.sent = len(self.ends)
         return self.tells
 
-    def report_begun(self, attempts) -> None:
-        self.begun += attempts
-
-    def report_returned(self, tokens) -> None:
-        self.returned += tokens
-
-    def report_stack(self, token, stack) -> None:
-        self.stacks.append((token, stack))
+    def send(self, frame) -> None:
+        if isinstance(frame, Began):
+            self.begun += frame.attempts
+        elif isinstance(frame, FunctionsEnded):
+            self.returned += frame.tokens
+        else:
+            self.stacks.append((frame.token, frame.stack))
 
 
 class Bench:
