@@ -140,7 +140,7 @@ class Reader(RunnerProcess):
     def __init__(self, fake: Any) -> None:
         self.heard: list[ToWorker] = []
         self._fake = fake
-        super().__init__(SETTINGS, self, clock=ManualClock(boot=0.0), output=self)
+        super().__init__(SETTINGS, self, clock=ManualClock(boot=0.0), output=lambda *_: None)
         read, self._write = os.pipe()
         self._output = Pipe(read, lambda data: None)
 
@@ -155,9 +155,6 @@ class Reader(RunnerProcess):
 
     def fail(self, error: BaseException) -> None:
         """Nor can this happen."""
-
-    def write(self, pid: int, data: bytes, token: int | None = None) -> None:
-        """Drop what it writes."""
 
     def kill(self, reason: str | None = None) -> None:
         """Note why."""

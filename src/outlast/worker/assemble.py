@@ -35,9 +35,9 @@ from outlast.worker.lease.last_will import leave_will
 from outlast.worker.maintenance.pid1 import Pid1
 from outlast.worker.probes.server import open_probes
 from outlast.worker.runners.memory import find_cgroup
-from outlast.worker.runners.output import KeptOutput, Lines, OnLine, Output
+from outlast.worker.runners.output import Lines, OnLine, OnOutput, Output
 from outlast.worker.runners.pool import RunnerPool
-from outlast.worker.runners.process import OutputSink, RunnerOwner, RunnerProcess
+from outlast.worker.runners.process import RunnerOwner, RunnerProcess
 from outlast.worker.runners.recycling import Recycling
 from outlast.worker.runners.reload import CodeWatch
 from outlast.worker.runners.tether import Tether
@@ -258,9 +258,15 @@ async def run_worker(
         def make_pool(worker: Worker) -> RunnerPool:
             if logs:
                 worker.checkpoints.logs.keep_all()
-            sink = KeptOutput(make_sink(worker.ledger).write, worker.checkpoints.logs.add)
+            pass_on, keep = make_sink(worker.ledger), worker.checkpoints.logs.add
+
+            def take_output(pid: int, data: bytes, token: int | None) -> None:
+                pass_on(pid, data, token)
+                if token is not None:
+                    keep(token, data)
+
             make = functools.partial(
-                RunnerProcess, configured, clock=clock, output=sink, shared_fds=fds
+                RunnerProcess, configured, clock=clock, output=take_output, shared_fds=fds
             )
             return make_runner_pool(worker, make, settings, tether, clock)
 
@@ -287,12 +293,12 @@ def _start_tether(parts: WorkerParts, stack: contextlib.AsyncExitStack, *, notif
 
 def _sink_maker(
     on_line: OnLine | None, stack: contextlib.AsyncExitStack
-) -> Callable[[Ledger], OutputSink]:
-    """Return the factory of the sink for runners' output, for a worker with this ledger."""
+) -> Callable[[Ledger], OnOutput]:
+    """Return the factory of what passes runners' output on, for a worker with this ledger."""
     if on_line is not None:
-        return lambda ledger: Lines(on_line, ledger.job_of)
+        return lambda ledger: Lines(on_line, ledger.job_of).write
     output = stack.enter_context(contextlib.closing(Output()))
-    return lambda ledger: output
+    return lambda ledger: output.write
 
 
 async def _configure_runner(app: str, wakeup: str | None, parts: WorkerParts) -> RunnerSettings:

@@ -35,8 +35,7 @@ from outlast.store.protocol import CLAIMS_MAX
 from outlast.store.schedules import NewSchedule
 from outlast.store.values import Answer, Claimed, ClaimRequest, Save
 from outlast.worker.assemble import open_parts
-from outlast.worker.base import WAITS, CheckpointSink, PoolOwner
-from outlast.worker.claims.ledger import Ledger
+from outlast.worker.base import WAITS
 from outlast.worker.claims.prefetch import HORIZON_SECONDS, Prefetch, linger
 from outlast.worker.probes.server import open_probes
 from outlast.worker.runners.exits import make_crash
@@ -49,23 +48,22 @@ from outlast.worker.worker import Worker
 class LocalLink:
     """The link of attempts to their worker, by direct calls."""
 
-    def __init__(
-        self,
-        ledger: Ledger,
-        checkpoints: CheckpointSink,
-        note_freed: Callable[[int], None],
-        store_id: str,
-    ) -> None:
-        self._ledger = ledger
-        self._checkpoints = checkpoints
+    def __init__(self, worker: Worker, note_freed: Callable[[int], None], store_id: str) -> None:
+        self._worker = worker
+        self._ledger = worker.ledger
+        self._checkpoints = worker.checkpoints
         self._note_freed = note_freed
         self._loop = asyncio.get_running_loop()
         self.store_id = store_id
-        self.worker_id = 0
-        self.hide = ledger.hide
+        self.hide = worker.ledger.hide
         self._ends: dict[int, End] = {}  # ends of this turn of the loop
         self._reports: dict[int, Progress] = {}  # reports that the loop has not seen yet
         self._forks = forks.generation
+
+    @property
+    def worker_id(self) -> int:
+        """The id that attempts show."""
+        return self._worker.me.worker_id
 
     def report(self, token: int, progress: Progress) -> None:
         """Note progress, from any thread."""
@@ -173,7 +171,7 @@ class LocalPool:
         worker: Worker,
         hooks: LocalHooks = NO_HOOKS,
     ) -> None:
-        self._owner: PoolOwner = worker
+        self._owner = worker
         self._ledger = worker.ledger
         self._slots = settings.concurrency
         self._queues = list(settings.queues)
@@ -185,7 +183,7 @@ class LocalPool:
         serves, self._lacks = split_by_tags(hello.tasks, settings.tags)
         self._schedules = hello.schedules
         self._tasks = sorted(serves)
-        self.link = LocalLink(worker.ledger, worker.checkpoints, self.note_freed, store_id)
+        self.link = LocalLink(worker, self.note_freed, store_id)
         self.prefetch = Prefetch(worker.ledger, clock, hooks.horizon)
         self._executor = Executor(
             app,
@@ -197,10 +195,6 @@ class LocalPool:
         )
         self.starter = self.control = self
         self.watchdog = Watchdog(worker, worker.ledger, self, self, None, clock)
-
-    def note_registration(self, worker_id: int) -> None:
-        """Note the id that attempts show."""
-        self.link.worker_id = worker_id
 
     async def close(self) -> None:
         """Let go of the threads."""

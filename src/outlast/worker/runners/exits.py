@@ -23,7 +23,7 @@ from outlast.runner.stacks import current_attempt
 from outlast.worker.runners.process import Death
 from outlast.worker.runners.recycling import MAX_RSS, describe
 from outlast.worker.runners.responsiveness import UNANSWERED
-from outlast.worker.runners.startup import LIFESPAN
+from outlast.worker.runners.supervisor import LIFESPAN
 from outlast.worker.running import Running
 
 SUPERSEDED = "superseded"  # reason of a kill: an attempt in the runner is no longer current

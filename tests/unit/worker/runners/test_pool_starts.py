@@ -9,8 +9,8 @@ import pytest
 from outlast import events
 from outlast.runner.protocol import ApplicationFailed
 from outlast.store.values import ClaimRequest
-from outlast.worker.runners.startup import LOOK_SECONDS
 from outlast.worker.runners.supervisor import (
+    LOOK_SECONDS,
     SPARE_AFTER_SECONDS,
     START_BACKOFF_FIRST,
     START_BACKOFF_MAX,

@@ -50,12 +50,12 @@ class Worn(Bench):
         await self.pool.keeper.run_once()
 
     def first(self) -> FakeRunner:
-        found = self.pool.starter._active()[0]
+        found = self.pool._assignment.active()[0]
         assert isinstance(found, FakeRunner)
         return found
 
     def at_work(self) -> set[int]:
-        return {runner.pid for runner in self.pool.starter._active()}
+        return {runner.pid for runner in self.pool._assignment.active()}
 
 
 # --------------------------------------------------------------------------- after a number of jobs

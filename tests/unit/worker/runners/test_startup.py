@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from outlast.worker.runners.startup import LOOK_SECONDS, SLOW_SECONDS, START_SECONDS_MAX
-from outlast.worker.runners.supervisor import START_BACKOFF_FIRST
+from outlast.worker.runners.supervisor import (
+    LOOK_SECONDS,
+    SLOW_SECONDS,
+    START_BACKOFF_FIRST,
+    START_SECONDS_MAX,
+)
 from tests.unit.worker.runners.pool_kit import Bench
 from tests.unit.worker.worker_kit import heard
 
