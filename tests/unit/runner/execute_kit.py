@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 
 import pytest
 
@@ -80,6 +81,14 @@ class Bench:
         self.link.ends.clear()
         return end
 
+    async def ends(self, count: int) -> list[End]:
+        """Wait until that many attempts have ended."""
+        async with asyncio.timeout(60):
+            while len(self.link.ends) < count:
+                await self.link.told.wait()
+                self.link.told.clear()
+        return self.link.ends
+
     async def outcome(self, task, args: str = "{}", **fields) -> Outcome:
         self.start(task, args=args, **fields)
         return (await self.end()).outcome
@@ -96,18 +105,20 @@ def kind_of(outcome: Outcome) -> CrashKind | None:
     return None if outcome.crash is None else outcome.crash.kind
 
 
-def raiser(bench: Bench, error: BaseException, *, plain: bool):
+def as_task(bench: Bench, fn, *, plain: bool, **options):
+    """Register a function as a task: as it is, or as a coroutine that calls it."""
+
+    @functools.wraps(fn)
+    async def run(*args, **kwargs):
+        return fn(*args, **kwargs)
+
+    return bench.app.task(name=fn.__name__, **options)(fn if plain else run)
+
+
+def raiser(bench: Bench, error: BaseException, *, plain: bool, **options):
     """A task that raises this."""
-    if plain:
 
-        @bench.app.task(name="raises")
-        def raises() -> None:
-            raise error
-
-        return raises
-
-    @bench.app.task(name="raises")
-    async def raises_async() -> None:
+    def raises() -> None:
         raise error
 
-    return raises_async
+    return as_task(bench, raises, plain=plain, **options)

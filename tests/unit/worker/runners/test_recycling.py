@@ -36,11 +36,6 @@ class Worn(Bench):
         self.scales = Scales()
         super().__init__(size, read=self.scales, max_rss=max_rss, **limits)
 
-    def runner(self, token: int) -> FakeRunner:
-        found = self.pool.control.runner_of(token)
-        assert isinstance(found, FakeRunner)
-        return found
-
     def ends_well(self, token: int) -> None:
         self.runner(token).says(AttemptsEnded([End(token, COMPLETED)]))
 
