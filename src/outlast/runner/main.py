@@ -177,7 +177,8 @@ class Runner:
             async with contextlib.AsyncExitStack() as stack:
                 self._start(await enter_lifespan(self._app, stack))
                 await asyncio.sleep(0)  # if a lifespan has cancelled this task, it fails here
-                self._serve()
+                self._channel.start(self._on_frame)
+                self._channel.send(announcement(self._app))
                 await self._until_quit()
         except BaseException as error:
             if not self._broken_off:
@@ -198,10 +199,6 @@ class Runner:
         interruptions.watch(self._executor.note_signal)
         self._state = ProcessState()
         keep_what_is_loaded()
-
-    def _serve(self) -> None:
-        self._channel.start(self._on_frame)
-        self._channel.send(announcement(self._app))
 
     async def _until_quit(self) -> None:
         try:
@@ -297,7 +294,9 @@ def main(descriptor: int) -> int:
         hide = settings.make_hide()
         if channel.started:
             _exit(BROKEN, f"{LEFT_BADLY}: {hide(describe(error))}\n{_own_traceback(error, hide)}")
-        channel.send(ApplicationFailed(_message(error, hide), _own_traceback(error, hide)))
+        is_ours = isinstance(error, ApplicationError)
+        message = text_of(error) if is_ours else f"the application cannot start: {describe(error)}"
+        channel.send(ApplicationFailed(clean(hide(message)), _own_traceback(error, hide)))
         _exit(BROKEN)
     return 0
 
@@ -360,12 +359,6 @@ def _prepare(settings: RunnerSettings) -> None:
     sys.setswitchinterval(SWITCH_SECONDS)
     tag_output(current_token)
     mark_records()
-
-
-def _message(error: BaseException, hide: Callable[[str], str]) -> str:
-    if isinstance(error, ApplicationError):
-        return clean(hide(text_of(error)))
-    return clean(hide(f"the application cannot start: {describe(error)}"))
 
 
 def _own_traceback(error: BaseException, hide: Callable[[str], str]) -> str:

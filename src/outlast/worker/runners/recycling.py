@@ -51,11 +51,6 @@ class Recycling:
         """Whether limits replace runners by what they have run: then each attempt counts."""
         return self._max_rss is not None or self._max_jobs is not None
 
-    def is_missing_one(self, runners: Sequence[RunnerProcess], beside: int = 0) -> bool:
-        """Whether another runner has to be started. Only runners that take work count; the wanted
-        number is the pool's size, its spare and ``beside``."""
-        return sum(each.retiring is None for each in runners) < self._size + 1 + beside
-
     async def look(
         self, runners: Sequence[RunnerProcess], kill: Callable[[RunnerProcess, str], None]
     ) -> float | None:

@@ -88,7 +88,7 @@ class RunnerSupervisor:
 
     async def _fill(self) -> float | None:
         while not (self.closing or self._owner.is_draining()) and self._is_missing_one():
-            is_spare = not self._recycling.is_missing_one(self.runners, -1)
+            is_spare = self._count_staying() >= self._size
             wait = max(self._next_start_at, is_spare * self._spare_at) - self._clock.boot()
             if wait > 0:
                 return None if wait == inf else wait
@@ -102,11 +102,14 @@ class RunnerSupervisor:
         function that async tasks have crowded out."""
         if not self.ever_ready and len(self.runners) >= self._size:
             return False
-        if self._on_trial and any(each.retiring is None for each in self.runners):
+        if self._on_trial and self._count_staying():
             return False
         beside = int(self._assignment.runner_of_suspects() is not None)
         beside += self._assignment.is_overfull()
-        return self._recycling.is_missing_one(self.runners, beside)
+        return self._count_staying() < self._size + 1 + beside
+
+    def _count_staying(self) -> int:
+        return sum(runner.retiring is None for runner in self.runners)
 
     def retire_worn(self) -> None:
         """Retire runners that are due for recycling, unless there is no replacement."""
