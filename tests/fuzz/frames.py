@@ -9,7 +9,7 @@ import re
 import socket
 import threading
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, get_args
 from unittest import mock
 
 import msgspec
@@ -49,10 +49,7 @@ HEADS = [
     b"\x81\xa1a" * 20_000,
     b"\xc1",
 ]
-TAGS = [
-    *("Configure", "Run", "Stop", "Saved", "Ping", "Quit"),
-    *("Hello", "Broken", "Ended", "Saving", "Reported", "Pong", "Stood", "Restored"),
-]
+TAGS = [frame.__name__ for frame in (*get_args(ToRunner), *get_args(ToWorker))]
 SETTINGS = RunnerSettings(app="a:b", stacks=-1, concurrency=1, store_id="", url="sqlite:///x.db")
 
 
