@@ -93,7 +93,6 @@ class RunnerPool:
             self._assignment,
             recycling,
             tether,
-            size=size,
             tags=tags,
             clock=clock,
         )
@@ -232,15 +231,13 @@ class RunnerPool:
         return msgspec.structs.replace(end, outcome=outcome)
 
     def _tell_restored(self, runner: RunnerProcess, frame: Restored) -> None:
-        running = self._ledger.running.get(frame.token)
-        if running is None or frame.token not in runner.tokens:
-            return
-        if count_wanted("runner_restored", 1):
+        job = self._ledger.job_of(frame.token) if frame.token in runner.tokens else None
+        if job is not None and count_wanted("runner_restored", 1):
             emit(
                 "runner_restored",
-                job_id=running.claimed.job_id,
+                job_id=job[0],
                 token=frame.token,
-                task=running.claimed.task,
+                task=job[1],
                 others=frame.others,
                 pid=runner.pid,
                 changes=frame.changes,

@@ -14,7 +14,7 @@ from outlast.model.job import ALONE_IN_RUNNER, ALONE_IN_WORKER
 from outlast.model.lifecycle import Outcome, OutcomeKind
 from outlast.runner.protocol import FrameError, Run, in_batches
 from outlast.store.schedules import NewSchedule
-from outlast.store.values import Claimed, ClaimRequest
+from outlast.store.values import ClaimRequest
 from outlast.worker.base import PoolOwner
 from outlast.worker.claims.ledger import Ledger
 from outlast.worker.claims.prefetch import TURN_EVERY_SECONDS, WAIT_SECONDS_MAX, Prefetch, linger
@@ -148,15 +148,12 @@ class RunnerStarter:
             running.started_at = running.last_sign_at = now
             running.pid, running.release, running.python = pid, release, python
         for batch in in_batches([running.claimed for running in attempts]):
-            self._send(runner, batch)
-
-    def _send(self, runner: RunnerProcess, batch: list[Claimed]) -> None:
-        try:
-            runner.send(Run(self._owner.me.worker_id, batch))
-        except FrameError as error:  # a row that another program has written
-            for claimed in batch:
-                runner.let_go([claimed.token])
-                self._ledger.end(claimed.token, make_crash(CrashKind.ERROR, text_of(error)))
+            try:
+                runner.send(Run(self._owner.me.worker_id, batch))
+            except FrameError as error:  # a row that another program has written
+                for claimed in batch:
+                    runner.let_go([claimed.token])
+                    self._ledger.end(claimed.token, make_crash(CrashKind.ERROR, text_of(error)))
 
     # -- waiting attempts ----------------------------------------------------------------------
 

@@ -50,7 +50,6 @@ class RunnerSupervisor:
         recycling: Recycling,
         tether: Tether,
         *,
-        size: int,
         tags: Collection[str],
         clock: Clock,
     ) -> None:
@@ -60,7 +59,7 @@ class RunnerSupervisor:
         self._recycling = recycling
         self._tether = tether
         self.runners = assignment.runners
-        self._size = size
+        self._size = assignment.size
         self._tags = tags
         self._clock = clock
         self._slow: set[int] = set()  # pids of starting runners that were reported

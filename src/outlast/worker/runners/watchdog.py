@@ -228,13 +228,14 @@ class Waits:
 
     def look(self) -> None:
         """Check once."""
-        now, running = self._clock.boot(), list(self._ledger.running.values())
+        running = list(self._ledger.running.values())
         waiting = [
             each for each in running if each.progress and each.progress.waits_for is not None
         ]
         if not running or len(waiting) < len(running) or self._has_free_slot():
             self._since, self._told = None, False
             return
+        now = self._clock.boot()
         self._since = now if self._since is None else self._since
         if not self._told and now - self._since >= HELD_SECONDS:
             self._told = True
