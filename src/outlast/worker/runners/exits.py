@@ -116,12 +116,10 @@ def make_crash(
     kind: CrashKind, message: str, death: Death | None = None, neighbours: list[int] | None = None
 ) -> Outcome:
     """Return a crashed outcome with the evidence of the process's death."""
-    if death is None:
-        crash = Crash(kind=kind, message=message)
-    else:
-        crash = Crash(
-            kind=kind,
-            message=message,
+    crash = Crash(kind=kind, message=message)
+    if death is not None:
+        crash = msgspec.structs.replace(
+            crash,
             exit_code=death.exit_code,
             signal=death.signal,
             rss_peak_bytes=death.rss_peak_bytes,
