@@ -35,9 +35,9 @@ from outlast.worker.lease.last_will import leave_will
 from outlast.worker.maintenance.pid1 import Pid1
 from outlast.worker.probes.server import open_probes
 from outlast.worker.runners.memory import find_cgroup
-from outlast.worker.runners.output import KeptOutput, Lines, OnLine, Output
+from outlast.worker.runners.output import Lines, OnLine, OnOutput, Output
 from outlast.worker.runners.pool import RunnerPool
-from outlast.worker.runners.process import OutputSink, RunnerOwner, RunnerProcess
+from outlast.worker.runners.process import RunnerOwner, RunnerProcess
 from outlast.worker.runners.recycling import Recycling
 from outlast.worker.runners.reload import CodeWatch
 from outlast.worker.runners.tether import Tether
@@ -248,16 +248,23 @@ async def run_worker(
         def make_pool(worker: Worker) -> RunnerPool:
             if logs:
                 worker.checkpoints.logs.keep_all()
-            sink: OutputSink
+            pass_on: OnOutput
             if on_line is None:
-                sink = stack.enter_context(contextlib.closing(Output()))
+                pass_on = stack.enter_context(contextlib.closing(Output())).write
             else:
-                sink = Lines(on_line, worker.ledger.job_of)
+                pass_on = Lines(on_line, worker.ledger.job_of).write
+            keep = worker.checkpoints.logs.add
+
+            def take_output(pid: int, data: bytes, token: int | None) -> None:
+                pass_on(pid, data, token)
+                if token is not None:
+                    keep(token, data)
+
             make = functools.partial(
                 RunnerProcess,
                 configured,
                 clock=clock,
-                output=KeptOutput(sink.write, worker.checkpoints.logs.add),
+                output=take_output,
                 shared_fds=() if lock_fd is None else (lock_fd,),
             )
             return make_runner_pool(worker, make, settings, tether, clock)

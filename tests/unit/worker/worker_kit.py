@@ -188,7 +188,6 @@ class FakePool:
         self.ledger = ledger
         self.slots = slots
         self.has_started = self.is_ready = True
-        self.worker_id = 0
         self.has_recalled = True
         self.recalled: list[int] = []  # at the last call
         self.declared: list[NewSchedule] = []
@@ -205,9 +204,6 @@ class FakePool:
         self.unkillable: set[int] = set()  # attempts that go on when they are killed
         self.given_up: list[set[int]] = []
         self.forgotten: set[int] = set()  # attempts without a runner
-
-    def note_registration(self, worker_id: int) -> None:
-        self.worker_id = worker_id
 
     def tasks(self) -> list[str]:
         return ["t"]

@@ -159,7 +159,6 @@ class Registration:
 
     def _take_row(self, me: WorkerRef) -> None:
         self.me = me
-        self._pool.note_registration(me.worker_id)
         self._owner.note_registration()
 
     def take_beat(self, asked_at: float, me: WorkerRef, beat: Beat) -> bool:

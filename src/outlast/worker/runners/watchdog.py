@@ -226,14 +226,24 @@ class Waits:
 
     def look(self) -> None:
         """Check once."""
-        now = self._clock.boot()
-        if not self._all_wait() or self._has_free_slot():
+        running = list(self._ledger.running.values())
+        waiting = [
+            each for each in running if each.progress and each.progress.waits_for is not None
+        ]
+        if not running or len(waiting) < len(running) or self._has_free_slot():
             self._since, self._told = None, False
             return
+        now = self._clock.boot()
         self._since = now if self._since is None else self._since
         if not self._told and now - self._since >= HELD_SECONDS:
             self._told = True
-            self._tell()
+            one = min(running, key=lambda each: each.claimed.job_id)
+            emit(
+                "slots_held_by_waiting",
+                running=len(running),
+                job_id=one.claimed.job_id,
+                waits_for=one.progress and one.progress.waits_for,
+            )
 
     def _has_free_slot(self) -> bool:
         """Whether a task like the waiting ones could begin. If async tasks fill all runners, the
@@ -241,18 +251,3 @@ class Waits:
         waiting = {each.claimed.task for each in self._ledger.running.values()}
         requests = self._starter.make_requests(0)
         return any(not request.solo and waiting & {*request.tasks} for request in requests)
-
-    def _all_wait(self) -> bool:
-        running = self._ledger.running.values()
-        return bool(running) and all(
-            each.progress is not None and each.progress.waits_for is not None for each in running
-        )
-
-    def _tell(self) -> None:
-        one = min(self._ledger.running.values(), key=lambda each: each.claimed.job_id)
-        emit(
-            "slots_held_by_waiting",
-            running=len(self._ledger.running),
-            job_id=one.claimed.job_id,
-            waits_for=None if one.progress is None else one.progress.waits_for,
-        )
