@@ -157,7 +157,7 @@ def test_a_waiting_job_says_when_it_goes_on(outlast: Outlast, rows: Filled) -> N
     assert "attempt 3 due in 1 min" in said.out
     assert "losses 1 of 10" in said.out
     assert "key book:emma" in said.out
-    assert "no active worker knows the task" in outlast("job", ids["unservable"], "--url", url).out
+    assert "No live worker knows the task" in outlast("job", ids["unservable"], "--url", url).out
     suspect = outlast("job", ids["suspect"], "--url", url).out
     assert "alone or with fewer others: the runner that it shared has died" in suspect
     assert "shared its runner with 3, 4" in suspect

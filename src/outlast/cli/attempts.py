@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from rich.text import Text
 
 from outlast.base.text import ago, cut, line, size, span
-from outlast.cli.grid import Kind
+from outlast.cli.grid import Row
 from outlast.cli.show import format_progress, word
 from outlast.model.crash import Charge, Crash, MemoryEvidence
 from outlast.model.fingerprint import find_line
@@ -17,25 +17,11 @@ from outlast.store.rows import AttemptRow, StoredJob
 MESSAGE_MAX = 600  # characters of a crash report's message
 GAP = "…"  # in place of an attempt's number: some attempts are not kept individually
 
-ATTEMPTS: dict[str, Kind] = {
-    "NO": "number",
-    "TOKEN": "number",
-    "OUTCOME": "fixed",
-    "CHARGED": "fixed",
-    "CLAIMED": "fixed",
-    "CLAIM TO END": "number",
-    "WORKER": "flexible",
-    "HOST": "flexible",
-    "PID": "number",
-}
 
-
-def timeline(
-    row: StoredJob, attempts: Sequence[AttemptRow], now: float
-) -> list[tuple[str | Text, ...]]:
-    """Return all attempts as cells: the kept closed attempts, with a line for each gap between
-    them, then the running or completed one."""
-    entries: list[tuple[str | Text, ...]] = []
+def timeline(row: StoredJob, attempts: Sequence[AttemptRow], now: float) -> list[Row]:
+    """Return all attempts as rows of a table: the kept closed attempts, with a row for each gap
+    between them, then the running or completed one."""
+    entries: list[Row] = []
     for before, one in zip((None, *attempts), attempts, strict=False):
         missing = one.number - before.number - 1 if before else 0
         entries += [_gap(missing)] if missing > 0 else []
@@ -46,39 +32,37 @@ def timeline(
     return entries
 
 
-def _gap(missing: int) -> tuple[str | Text, ...]:
-    return (GAP, "", Text(f"{missing:,} more", style="dim"), *[""] * (len(ATTEMPTS) - 3))
+def _gap(missing: int) -> Row:
+    return {"NO": GAP, "OUTCOME": Text(f"{missing:,} more", style="dim")}
 
 
-def _closed(one: AttemptRow, now: float) -> tuple[str | Text, ...]:
+def _closed(one: AttemptRow, now: float) -> Row:
     charged = "" if one.charge == Charge.NONE else line(one.charge, 60)
-    return (
-        str(one.number),
-        str(one.token),
-        Text(line(one.outcome, 60), style="red" if charged else "yellow"),
-        charged,
-        ago(one.started_at, now),
-        span(one.ended_at - one.started_at),
-        line(one.worker, 60),
-        line(one.host, 60),
-        "" if one.pid is None else str(one.pid),
-    )
+    return {
+        "NO": str(one.number),
+        "TOKEN": str(one.token),
+        "OUTCOME": Text(line(one.outcome, 60), style="red" if charged else "yellow"),
+        "CHARGED": charged,
+        "CLAIMED": ago(one.started_at, now),
+        "CLAIM TO END": span(one.ended_at - one.started_at),
+        "WORKER": line(one.worker, 60),
+        "HOST": line(one.host, 60),
+        "PID": "" if one.pid is None else str(one.pid),
+    }
 
 
-def _open(row: StoredJob, now: float) -> tuple[str | Text, ...]:
+def _open(row: StoredJob, now: float) -> Row:
     started = row.started_at if row.started_at is not None else now
     ended = row.ended_at if row.ended_at is not None and row.state in ENDED else now
-    return (
-        str(row.attempt_count),
-        str(row.token),
-        word(row.state.value),
-        "",
-        ago(started, now),
-        span(ended - started),
-        line(row.worker, 60),
-        line(row.host, 60),
-        "",
-    )
+    return {
+        "NO": str(row.attempt_count),
+        "TOKEN": str(row.token),
+        "OUTCOME": word(row.state.value),
+        "CLAIMED": ago(started, now),
+        "CLAIM TO END": span(ended - started),
+        "WORKER": line(row.worker, 60),
+        "HOST": line(row.host, 60),
+    }
 
 
 def evidence(crash: Crash, attempt: AttemptRow) -> Iterator[tuple[str, str]]:

@@ -15,7 +15,7 @@ from outlast.cli.application import Found, check_application
 from outlast.cli.connect import check_exists, describe_place
 from outlast.cli.errors import DONE, NOT_SO, AppImportError
 from outlast.cli.loop import run_loop
-from outlast.cli.options import AppUrl, Json, advise, command
+from outlast.cli.options import AppUrl, Json, advise
 from outlast.errors import text_of
 from outlast.store.backend import open_store, resolve_url
 
@@ -24,11 +24,6 @@ if TYPE_CHECKING:
 
 STYLES = {"ok": "green", "hint": "cyan", "warning": "yellow", "problem": "bold red"}
 WIDTH = max(map(len, STYLES)) + 2
-
-
-def add_to(group: typer.Typer) -> None:
-    """Add the command."""
-    command(group, "doctor")(doctor)
 
 
 def doctor(

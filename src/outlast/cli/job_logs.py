@@ -5,11 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import Annotated
 
-import typer
-
 from outlast.base.text import safe, stamp
 from outlast.cli.connect import describe_missing, on_store
-from outlast.cli.options import JobId, Json, Url, command
+from outlast.cli.options import JobId, Json, Url, flag
 from outlast.errors import JobNotFound, UsageError
 from outlast.insight.documents import logs_document
 from outlast.model.job import ENDED
@@ -26,17 +24,9 @@ NOTHING_YET = "it has printed no whole line yet"
 NOTHING_AT_ALL = "it has printed nothing"
 
 
-def add_to(group: typer.Typer) -> None:
-    """Add the command."""
-    command(group, "logs")(logs)
-
-
 def logs(
     job_id: JobId,
-    follow: Annotated[
-        bool,
-        typer.Option("--follow", "-f", help="Go on until the job has ended.", show_default=False),
-    ] = False,
+    follow: Annotated[bool, flag("--follow", "Go on until the job has ended.", "-f")] = False,
     url: Url = None,
     json: Json = False,
 ) -> None:

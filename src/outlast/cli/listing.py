@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
 from outlast.base.clock import SYSTEM
 from outlast.base.text import stamp
 from outlast.cli.connect import describe_place, on_store
@@ -20,7 +18,7 @@ from outlast.cli.options import (
     TaskName,
     Tenant,
     Url,
-    command,
+    option,
 )
 from outlast.cli.unknown_names import tell_unknown
 from outlast.errors import UsageError
@@ -32,23 +30,16 @@ from outlast.store.rows import JobFilter
 from outlast.store.searching import SEARCH_MAX, Texts, is_searchable
 
 
-def add_to(group: typer.Typer) -> None:
-    """Add the command."""
-    command(group, "jobs")(jobs)
-
-
 def jobs(
     state: Annotated[
-        str | None,
-        typer.Option("--state", metavar="STATE", help="Only jobs in this state or phase."),
+        str | None, option("--state", "STATE", "Only jobs in this state or phase.")
     ] = None,
     queue: Queue = None,
     task: TaskName = None,
     tenant: Tenant = None,
     label: Label = None,
     args: Annotated[
-        str | None,
-        typer.Option("--args", metavar="TEXT", help="Only jobs with this text in their arguments."),
+        str | None, option("--args", "TEXT", "Only jobs with this text in their arguments.")
     ] = None,
     error: Error = None,
     since: Since = None,
@@ -116,7 +107,7 @@ async def _write(store: Store, found: JobList) -> None:
 
     made = JsonList()
     async for row in read_whole(store, [row.id for row in found.rows]):
-        made.add(listed_document(row, found.served, found.astray, found.pauses))
+        made.add(listed_document(row, found.phase_of(row)))
     made.end(next_before=found.before)
 
 

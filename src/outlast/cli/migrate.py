@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
 from outlast.base.clock import SYSTEM
 from outlast.base.text import count_of, safe
 from outlast.cli.connect import describe_place, exists
 from outlast.cli.errors import NotSoError
 from outlast.cli.loop import run_loop
-from outlast.cli.options import Url, command
+from outlast.cli.options import Url, flag, option
 from outlast.errors import UsageError
 from outlast.insight.acting import raise_tokens
 from outlast.store.backend import file_of, open_store, resolve_url
@@ -19,37 +17,18 @@ from outlast.store.protocol import Store
 from outlast.store.values import MAY, Migration, Purpose
 
 
-def add_to(group: typer.Typer) -> None:
-    """Add the command."""
-    command(group, "migrate")(migrate)
-
-
 def migrate(
     check: Annotated[
-        bool,
-        typer.Option(
-            "--check", help="Change nothing; exit 1 if a migration is due.", show_default=False
-        ),
+        bool, flag("--check", "Change nothing; exit 1 if a migration is due.")
     ] = False,
     after_restore: Annotated[
-        bool,
-        typer.Option(
-            "--after-restore",
-            help="Also raise the tokens, as after a restored backup.",
-            show_default=False,
-        ),
+        bool, flag("--after-restore", "Also raise the tokens, as after a restored backup.")
     ] = False,
     grant: Annotated[
-        str | None,
-        typer.Option(
-            "--grant", metavar="ROLE", help="Also grant this PostgreSQL role what it needs."
-        ),
+        str | None, option("--grant", "ROLE", "Also grant this PostgreSQL role what it needs.")
     ] = None,
     only: Annotated[
-        Purpose,
-        typer.Option(
-            "--only", metavar="worker|enqueue|produce|view", help="What the role of --grant is for."
-        ),
+        Purpose, option("--only", "worker|enqueue|produce|view", "What the role of --grant is for.")
     ] = Purpose.WORKER,
     url: Url = None,
 ) -> None:

@@ -17,7 +17,7 @@ from outlast.cli.application import Found, start_check
 from outlast.cli.connect import exists
 from outlast.cli.errors import AppImportError, traceback_tail
 from outlast.cli.loop import LoopFactory, run_loop
-from outlast.cli.options import AppUrl, command, with_flag
+from outlast.cli.options import AppUrl, with_flag
 from outlast.cli.ready import collect_facts, introduce_once_ready
 from outlast.cli.worker_flags import (
     Concurrency,
@@ -52,8 +52,6 @@ from outlast.events import emit
 from outlast.store.backend import open_store, resolve_url
 
 if TYPE_CHECKING:
-    import typer
-
     from outlast.cli.logs import LogWriter
     from outlast.worker.runners.output import OnLine
 
@@ -65,11 +63,6 @@ _ABOUT = {
     "the worker's instance ": "--instance",
     "a lease ": "--lease",
 }
-
-
-def add_to(group: typer.Typer) -> None:
-    """Add the command."""
-    command(group, "worker")(worker)
 
 
 def worker(

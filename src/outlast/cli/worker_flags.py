@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from outlast.cli.options import span
+from outlast.cli.options import flag, option, span
 
 
 class LogFormat(StrEnum):
@@ -17,20 +17,15 @@ class LogFormat(StrEnum):
     JSON = "json"
 
 
-Queues = Annotated[
-    str | None, typer.Option("--queues", metavar="a,b", help="The queues to serve. Default: all.")
-]
+Queues = Annotated[str | None, option("--queues", "a,b", "The queues to serve. Default: all.")]
 Tags = Annotated[
-    str | None,
-    typer.Option("--tags", metavar="a,b", help="What it offers to tasks that require it: gpu,eu."),
+    str | None, option("--tags", "a,b", "What it offers to tasks that require it: gpu,eu.")
 ]
 Runners = Annotated[
-    int | None,
-    typer.Option("--runners", metavar="N", help="Child processes. Default: processors, at most 4."),
+    int | None, option("--runners", "N", "Child processes. Default: processors, at most 4.")
 ]
 Concurrency = Annotated[
-    int | None,
-    typer.Option("--concurrency", metavar="N", help="Async attempts per runner. Default: 10."),
+    int | None, option("--concurrency", "N", "Async attempts per runner. Default: 10.")
 ]
 Heartbeat = Annotated[
     float | None, span("--heartbeat", "Time between lease renewals. Default: 2s.")
@@ -53,22 +48,13 @@ KeepDead = Annotated[
     float | None, span("--keep-dead", "Delete dead jobs after this time. Default: never.")
 ]
 MaxRss = Annotated[
-    str | None,
-    typer.Option(
-        "--max-rss", metavar="SIZE", help="Memory, as in 500M, at which a runner is replaced."
-    ),
+    str | None, option("--max-rss", "SIZE", "Memory, as in 500M, at which a runner is replaced.")
 ]
 MaxJobs = Annotated[
-    int | None,
-    typer.Option(
-        "--max-jobs-per-runner", metavar="N", help="Attempts after which a runner is replaced."
-    ),
+    int | None, option("--max-jobs-per-runner", "N", "Attempts after which a runner is replaced.")
 ]
 Redact = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--redact", metavar="REGEX", help="Hide matches in crash reports. May be repeated."
-    ),
+    list[str] | None, option("--redact", "REGEX", "Hide matches in crash reports. May be repeated.")
 ]
 MaybeApplication = Annotated[
     str | None,
@@ -78,81 +64,70 @@ MaybeApplication = Annotated[
 ]
 Shell = Annotated[
     bool,
-    typer.Option(
+    flag(
         "--shell",
-        help="Also run commands (outlast run): every client that enqueues can execute anything.",
-        show_default=False,
+        "Also run commands (outlast run): every client that enqueues can execute anything.",
     ),
 ]
-Logs = Annotated[
-    bool,
-    typer.Option("--logs", help="Keep what each job prints (outlast logs).", show_default=False),
-]
+Logs = Annotated[bool, flag("--logs", "Keep what each job prints (outlast logs).")]
 Reload = Annotated[
     bool,
-    typer.Option(
-        "--reload",
-        help="Replace the runners when code of the application changes. For development.",
-        show_default=False,
-    ),
+    flag("--reload", "Replace the runners when code of the application changes. For development."),
 ]
 Name = Annotated[
-    str | None,
-    typer.Option("--name", metavar="NAME", help="Its name in lists. Default: host-pid-random."),
+    str | None, option("--name", "NAME", "Its name in lists. Default: host-pid-random.")
 ]
 Instance = Annotated[
     str | None,
-    typer.Option(
+    option(
         "--instance",
-        metavar="NAME",
+        "NAME",
+        "A name that only one live worker has, such as a StatefulSet's pod.",
         envvar="OUTLAST_INSTANCE",
-        help="A name that only one live worker has, such as a StatefulSet's pod.",
     ),
 ]
 NoPresence = Annotated[
-    bool,
-    typer.Option("--no-presence", help="Hold no PostgreSQL lock that shows other hosts its death."),
+    bool, flag("--no-presence", "Hold no PostgreSQL lock that shows other hosts its death.")
 ]
 ProbePort = Annotated[
     int | None,
-    typer.Option(
+    option(
         "--probe-port",
-        metavar="N",
+        "N",
+        "Answer /livez, /readyz, /startupz over HTTP. Default: $OUTLAST_PROBE_PORT, or not.",
         envvar="OUTLAST_PROBE_PORT",
         show_envvar=False,
-        help="Answer /livez, /readyz, /startupz over HTTP. Default: $OUTLAST_PROBE_PORT, or not.",
     ),
 ]
 ProbeHost = Annotated[
-    str | None,
-    typer.Option("--probe-host", metavar="ADDRESS", help="The address of that port. Default: all."),
+    str | None, option("--probe-host", "ADDRESS", "The address of that port. Default: all.")
 ]
 Setup = Annotated[
     str | None,
-    typer.Option(
+    option(
         "--setup",
-        metavar="MODULE:FUNCTION",
-        help="Call this once in the worker's own process: it sets up traces or error reports.",
+        "MODULE:FUNCTION",
+        "Call this once in the worker's own process: it sets up traces or error reports.",
     ),
 ]
 WakeupUrl = Annotated[
     str | None,
-    typer.Option(
+    option(
         "--wakeup",
-        metavar="URL",
+        "URL",
+        "A messenger, nats:// or amqp://, that announces jobs. Default: the application's.",
         envvar="OUTLAST_WAKEUP",
         show_envvar=False,
-        help="A messenger, nats:// or amqp://, that announces jobs. Default: the application's.",
     ),
 ]
 Format = Annotated[
     LogFormat,
-    typer.Option(
+    option(
         "--log-format",
-        metavar="text|json",
+        "text|json",
+        "How to write the log. Default: $OUTLAST_LOG_FORMAT, else text.",
         envvar="OUTLAST_LOG_FORMAT",
-        show_envvar=False,
-        help="How to write the log. Default: $OUTLAST_LOG_FORMAT, else text.",
         show_default=False,
+        show_envvar=False,
     ),
 ]

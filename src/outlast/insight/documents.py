@@ -56,10 +56,8 @@ def phase_of(
 def job_document(
     row: StoredJob,
     attempts: Iterable[AttemptRow],
-    served: Served | None = None,
+    phase: str | None = None,
     refusals: Iterable[RefusalRow] = (),
-    astray: Mapping[int, str] | None = None,
-    pauses: Pauses = NO_PAUSES,
 ) -> Document:
     """Return everything about one job: its kept attempts in the order of their tokens
     (``attempts_dropped`` counts the others), and the refused writes of attempts that had lost it,
@@ -67,23 +65,13 @@ def job_document(
     closed = list(attempts)
     return {
         "schema": SCHEMA,
-        **_job(row, served, astray, pauses),
+        **listed_document(row, phase),
         "stack": stack_document(row),
         "error": error_of(row, closed[-1] if closed else None),
         "attempts": [_attempt(one) for one in closed] + _open_attempt(row, closed),
         "attempts_dropped": closed[-1].dropped if closed else 0,
         "refusals": [_refusal(one) for one in refusals],
     }
-
-
-def listed_document(
-    row: StoredJob,
-    served: Served | None = None,
-    astray: Mapping[int, str] | None = None,
-    pauses: Pauses = NO_PAUSES,
-) -> Document:
-    """Return one job of a list, without its attempts."""
-    return _job(row, served, astray, pauses)
 
 
 def dead_document(row: StoredJob, last: AttemptRow | None) -> Document:
@@ -163,18 +151,15 @@ def iso(seconds: float | None) -> str | None:
     return None if at is None else at.isoformat(timespec="microseconds")
 
 
-def _job(
-    row: StoredJob,
-    served: Served | None,
-    astray: Mapping[int, str] | None,
-    pauses: Pauses,
-) -> Document:
+def listed_document(row: StoredJob, phase: str | None = None) -> Document:
+    """Return one job of a list, without its attempts. ``phase``: by default, what the row alone
+    shows."""
     return {
         "id": row.id,
         "task": row.task,
         "queue": row.queue,
         "state": row.state.value,
-        "phase": phase_of(row, served, astray, pauses),
+        "phase": phase or phase_of(row),
         "priority": row.priority,
         "attempt_count": row.attempt_count,
         "failures": row.failures,

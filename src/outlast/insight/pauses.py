@@ -18,9 +18,9 @@ from outlast.base.text import line, since, stamp
 from outlast.insight.acting import By, note_of
 from outlast.insight.documents import SCHEMA, Document, iso
 from outlast.insight.liveness import with_proof
-from outlast.model.pause import NO_PAUSES, Pause, PauseKind, Pauses, is_acknowledged
+from outlast.model.pause import Pause, PauseKind, is_acknowledged
 from outlast.store.protocol import Store
-from outlast.store.rows import JobFilter, StoredJob, WorkerRow, WorkerStatus
+from outlast.store.rows import JobFilter, WorkerRow, WorkerStatus
 from outlast.store.values import NewPause
 
 WAIT_SECONDS = 10.0  # for workers to acknowledge, by default
@@ -118,11 +118,6 @@ def describe(pause: Pause, now: float) -> str:
     what = name_of(pause.kind, pause.name)
     lasts = f"{since(pause.paused_at, now)} (since {stamp(pause.paused_at)})"
     return f"{what[:1].upper()}{what[1:]} has been paused {lasts}{by}{reason}."
-
-
-def pause_of(row: StoredJob, pauses: Pauses = NO_PAUSES) -> Pause | None:
-    """Return the pause that a job is under, if any."""
-    return pauses.find(row.queue, row.task, row.tenant)
 
 
 # -- as documents

@@ -36,6 +36,21 @@ def ok(name: str, sentence: str) -> Finding:
     return Finding(level=Level.OK, name=name, sentence=sentence)
 
 
+def hint(name: str, sentence: str, mend: str) -> Finding:
+    """Return a finding about something that could be better."""
+    return Finding(level=Level.HINT, name=name, sentence=sentence, mend=mend)
+
+
+def warning(name: str, sentence: str, mend: str) -> Finding:
+    """Return a finding about something that does harm, or soon may."""
+    return Finding(level=Level.WARNING, name=name, sentence=sentence, mend=mend)
+
+
+def problem(name: str, sentence: str, mend: str) -> Finding:
+    """Return a finding about something that keeps jobs from being run safely, or at all."""
+    return Finding(level=Level.PROBLEM, name=name, sentence=sentence, mend=mend)
+
+
 class CheckContext(msgspec.Struct, frozen=True, kw_only=True):
     """Facts beside a store's own. ``now`` is this machine's time, in seconds since 1970;
     ``asked_at``: its time when the facts were read; ``workers``: how many are alive."""

@@ -104,7 +104,7 @@ def test_without_what_is_served_nothing_is_called_unservable():
 
 
 def test_a_job_is_shown_with_all_that_the_contract_names():
-    document = job_document(ROW, [CLOSED], MAIL)
+    document = job_document(ROW, [CLOSED])
     assert next(iter(document)) == "schema"
     assert document["schema"] == 1
     assert set(document) >= {
@@ -199,7 +199,7 @@ def test_a_damaged_value_is_shown_as_it_is():
 
 
 def test_a_listed_job_is_shown_without_attempts():
-    document = listed_document(ROW, MAIL)
+    document = listed_document(ROW)
     assert document["id"] == ROW.id
     assert not {"schema", "attempts", "error", "refusals"} & set(document)
 

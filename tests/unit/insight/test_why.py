@@ -10,7 +10,7 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from outlast.insight.explanation import Explanation, WhyFacts
+from outlast.insight.explanation import Explanation, JobDetails
 from outlast.insight.why import POSITIONS, why, why_document
 from outlast.model.crash import Crash, CrashKind, Progress
 from outlast.model.job import Policy, State
@@ -22,7 +22,7 @@ from tests.unit.insight.rows_kit import FAILED, KILLED, NOW, RELEASED, job, runn
 
 def asked(row: StoredJob, *workers: WorkerRow, **more: Any) -> Explanation:
     known = {name: more.pop(name, []) for name in ("attempts", "held", "pauses")}
-    return why(WhyFacts(row=row, workers=workers, place=Place(**more), now=NOW, **known))
+    return why(JobDetails(row=row, workers=workers, place=Place(**more), now=NOW, **known))
 
 
 def pause(kind: str, name: str = "", **fields: Any) -> Pause:
@@ -333,7 +333,7 @@ def test_a_job_of_a_schedule_says_first_for_which_tick_it_is() -> None:
 
 
 def test_the_document_has_stable_names() -> None:
-    answer = asked(job(), worker(), due_here=PLACE_MAX + 1)
+    answer = asked(job(), worker(), due_here=PLACE_MAX)
     document = why_document(job(), answer)
     assert set(document) == {
         "schema", "id", "task", "queue", "state",
@@ -390,7 +390,7 @@ WORKERS = st.builds(
 @given(ROWS, st.lists(WORKERS, max_size=3), NUMBERS, st.sampled_from([[], [FAILED, RELEASED]]))
 def test_every_row_gets_an_explanation(row, workers, number, attempts) -> None:
     place = dict.fromkeys(Place.__struct_fields__[:9], number)
-    about = WhyFacts(row=row, attempts=attempts, workers=workers, place=Place(**place), now=NOW)
+    about = JobDetails(row=row, attempts=attempts, workers=workers, place=Place(**place), now=NOW)
     answer = why(about)
     assert answer.position in POSITIONS
     assert answer.sentences

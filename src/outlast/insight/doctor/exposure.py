@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 
 from outlast.base.credentials import hide_logins
@@ -13,7 +13,7 @@ from outlast.errors import ConfigError
 from outlast.insight.doctor.finding import Exposure, Facts, MessengerUrl
 from outlast.store.backend import backend_of
 from outlast.store.environment import is_here, owner_unless_own
-from outlast.store.finding import Finding, Level, ok
+from outlast.store.finding import Finding, hint, ok, warning
 from outlast.wakeup import address
 from outlast.wakeup.kinds import TLS_SCHEMES
 
@@ -79,24 +79,23 @@ def messenger(facts: Facts) -> Iterator[Finding]:
         yield ok("messenger_tls", f"{line(found.place, PATH_MAX)} has to show a certificate first.")
         return
     what = "its login, and the names of queues and tasks" if found.login else "queues and tasks"
-    yield Finding(
-        level=Level.WARNING if found.login else Level.HINT,
-        name="messenger_tls",
-        sentence=f"The messenger is on another host ({line(found.place, PATH_MAX)}), without TLS:"
+    level = warning if found.login else hint
+    yield level(
+        "messenger_tls",
+        f"The messenger is on another host ({line(found.place, PATH_MAX)}), without TLS:"
         f" anyone who reads along has {what}.",
-        mend=f"Write {_TLS} in the URL, with ?tls_ca=PATH for an authority of your own.",
+        f"Write {_TLS} in the URL, with ?tls_ca=PATH for an authority of your own.",
     )
 
 
 def arguments(facts: Facts) -> Iterator[Finding]:
     """Whether the command line of this command shows a password to other users."""
     if facts.exposure.in_arguments:
-        yield Finding(
-            level=Level.WARNING,
-            name="secret_in_arguments",
-            sentence="The arguments of this command hold a password, which every user of this"
+        yield warning(
+            "secret_in_arguments",
+            "The arguments of this command hold a password, which every user of this"
             " machine can read, and the shell keeps.",
-            mend="Set it in the environment instead: OUTLAST_URL, OUTLAST_WAKEUP; or ~/.pgpass.",
+            "Set it in the environment instead: OUTLAST_URL, OUTLAST_WAKEUP; or ~/.pgpass.",
         )
 
 
@@ -105,13 +104,11 @@ def keys(facts: Facts) -> Iterator[Finding]:
     for path, mode in facts.exposure.keys.items():
         owner = facts.exposure.owners.get(path)
         who = f"As {line(owner, 60)}, whose file it is, or as root: " if owner else ""
-        yield Finding(
-            level=Level.WARNING,
-            name="key_file",
-            sentence=f"Users beside the owner can use the key in {line(path, PATH_MAX)}"
-            f" ({mode:04o}).",
-            mend=f"{who}chmod go-rwx {line(path, PATH_MAX)}",
+        yield warning(
+            "key_file",
+            f"Users beside the owner can use the key in {line(path, PATH_MAX)} ({mode:04o}).",
+            f"{who}chmod go-rwx {line(path, PATH_MAX)}",
         )
 
 
-EXPOSURE: tuple[Callable[[Facts], Iterator[Finding]], ...] = (route, messenger, arguments, keys)
+EXPOSURE = (route, messenger, arguments, keys)

@@ -6,7 +6,8 @@ import msgspec
 from starlette.responses import Response
 
 from outlast.insight.documents import SCHEMA, Document, job_document, listed_document, logs_document
-from outlast.insight.queries import JobDetails, list_jobs, read_details, read_why_facts, state_of
+from outlast.insight.explanation import JobDetails
+from outlast.insight.queries import list_jobs, read_details, state_of
 from outlast.insight.why import why_document
 from outlast.store.protocol import Store
 from outlast.store.rows import JobFilter, StoredJob
@@ -40,10 +41,7 @@ async def show_jobs(visit: Visit) -> Response:
         ("api jobs", which, phase), lambda store: list_jobs(store, which, phase, visit.now, HEADS)
     )
     rows = [_listed(visit, row) for row in found.rows]
-    shown = [
-        {**listed_document(row, found.served, found.astray, found.pauses), "args_head": head}
-        for row, head in rows
-    ]
+    shown = [{**listed_document(row, found.phase_of(row)), "args_head": head} for row, head in rows]
     return answer_json(
         {
             "schema": SCHEMA,
@@ -72,9 +70,7 @@ def mark_hidden(visit: Visit, document: Document) -> Document:
 async def show_job(visit: Visit) -> Response:
     """Return all about one job."""
     found = await find_details(visit)
-    document = job_document(
-        found.row, found.attempts, found.served, found.refusals, found.astray, found.pauses
-    )
+    document = job_document(found.row, found.attempts, found.phase, found.refusals)
     return answer_json(mark_hidden(visit, document))
 
 
@@ -99,12 +95,7 @@ async def find_details(visit: Visit) -> JobDetails:
 
 async def show_why(visit: Visit) -> Response:
     """Return why a job is where it is, and what would move it."""
-    job_id: int = visit.request.path_params["job_id"]
-    about = await visit.ask(
-        ("api why", job_id), lambda store: read_why_facts(store, job_id, visit.now)
-    )
-    if about is None or not visit.access.may_see(about.row.tenant):
-        raise not_found(job_id)
+    about = await find_details(visit)
     return answer_json(why_document(about.row, explain(visit, about)))
 
 
