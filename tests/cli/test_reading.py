@@ -154,12 +154,13 @@ def test_a_job_shows_why_it_died(outlast: Outlast, filled: Filled) -> None:
 def test_a_waiting_job_says_when_it_goes_on(outlast: Outlast, rows: Filled) -> None:
     url, ids = rows
     said = outlast("job", ids["retrying"], "--url", url)
-    assert "attempt 3 due in 1 min" in said.out
+    assert "Attempt 3 is due in 1 min" in said.out
+    assert "next        A worker takes it when it is due." in said.out
     assert "losses 1 of 10" in said.out
     assert "key book:emma" in said.out
     assert "No live worker knows the task" in outlast("job", ids["unservable"], "--url", url).out
     suspect = outlast("job", ids["suspect"], "--url", url).out
-    assert "alone or with fewer others: the runner that it shared has died" in suspect
+    assert "It shared a process that died with jobs 3, 4, so it runs alone" in suspect
     assert "shared its runner with 3, 4" in suspect
 
 

@@ -177,6 +177,8 @@ def test_migrate_grants_privileges_to_a_role(outlast: Outlast, bare_pg_url: str,
     said = outlast("migrate", "--grant", role, "--only", "enqueue", "--url", bare_pg_url)
     assert f"granted to {role}: INSERT (task, queue, args, priority, " in said.out
     assert outlast("enqueue", "shop:app", "nap", "1", "--url", own).code == 0
+    assert "No worker is alive" in outlast("why", 1, "--url", own).out
+    assert outlast("job", 1, "--url", own).code == 0
     found = json.loads(outlast("doctor", "--url", own, "--json").out)["findings"]
     told = {one["name"]: one for one in found if one["name"] in ("privileges", "unread")}
     assert "may enqueue jobs and read them" in told["privileges"]["sentence"]

@@ -12,12 +12,12 @@ from outlast.base.clock import SYSTEM
 from outlast.base.config import resolve_wakeup
 from outlast.base.text import count_of, safe
 from outlast.cli.application import Found, check_application
-from outlast.cli.connect import check_exists, describe_place
+from outlast.cli.connect import check_exists
 from outlast.cli.errors import DONE, NOT_SO, AppImportError
 from outlast.cli.loop import run_loop
 from outlast.cli.options import AppUrl, Json, advise
 from outlast.errors import text_of
-from outlast.store.backend import open_store, resolve_url
+from outlast.store.backend import describe_place, open_store, resolve_url
 
 if TYPE_CHECKING:
     from outlast.insight.doctor import Application, Exposure, Finding

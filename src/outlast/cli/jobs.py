@@ -12,7 +12,7 @@ import typer
 from outlast.base.clock import SYSTEM
 from outlast.cli.application import load
 from outlast.cli.bulk import DryRun, act_on_all, tell_each
-from outlast.cli.connect import closing, describe_missing, describe_place, exists, on_store
+from outlast.cli.connect import closing, describe_missing, exists, on_store
 from outlast.cli.loop import run_loop
 from outlast.cli.options import (
     Application,
@@ -47,6 +47,7 @@ from outlast.insight.bulk import STATES, BulkFilter
 from outlast.insight.documents import SCHEMA, job_document
 from outlast.insight.queries import read_details
 from outlast.model.job import State
+from outlast.store.backend import describe_place
 from outlast.store.protocol import Store
 
 QUOTED_MAX = 60  # characters of an argument that is shown again as JSON

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from outlast.base.clock import SYSTEM
 from outlast.base.text import stamp
-from outlast.cli.connect import describe_place, on_store
+from outlast.cli.connect import on_store
 from outlast.cli.options import (
     Before,
     Error,
@@ -24,7 +24,7 @@ from outlast.cli.unknown_names import tell_unknown
 from outlast.errors import UsageError
 from outlast.insight.documents import listed_document
 from outlast.insight.queries import JobList, list_jobs, read_whole, state_of
-from outlast.store.backend import resolve_url
+from outlast.store.backend import describe_place, resolve_url
 from outlast.store.protocol import Store
 from outlast.store.rows import JobFilter
 from outlast.store.searching import SEARCH_MAX, Texts, is_searchable

@@ -6,14 +6,13 @@ from typing import Annotated
 
 from outlast.base.clock import SYSTEM
 from outlast.base.text import count_of, safe
-from outlast.cli.connect import describe_place, exists
+from outlast.cli.connect import exists
 from outlast.cli.errors import NotSoError
 from outlast.cli.loop import run_loop
 from outlast.cli.options import Url, flag, option
 from outlast.errors import UsageError
 from outlast.insight.acting import raise_tokens
-from outlast.store.backend import file_of, open_store, resolve_url
-from outlast.store.protocol import Store
+from outlast.store.backend import describe_place, file_of, open_store, resolve_url
 from outlast.store.values import MAY, Migration, Purpose
 
 
@@ -82,33 +81,22 @@ async def _migrate(url: str, role: str | None, purpose: Purpose, after_restore: 
     store = open_store(url)
     try:
         applied = await store.migrate()
-        _tell_applied(url, applied, made=made)
+        origin = " (a new file)" if made and file_of(url) else ""
+        did = f": applied {_named(applied)}" if applied else " is up to date: nothing to do"
+        print(f"{describe_place(url)}{origin}{did}")
         if after_restore:
-            await _raise_tokens(store)
+            raised = await raise_tokens(store, SYSTEM.wall())
+            print(
+                f"tokens go on above {raised.above}; the last one that was issued is"
+                f" {raised.issued}"
+            )
         if role is not None:
-            _tell_granted(role, purpose, await store.grant(role, purpose))
+            for each in await store.grant(role, purpose):
+                print(f"granted to {safe(role)}: {each}")
+            print(f"{safe(role)} may {MAY[purpose]}")
     finally:
         await store.close()
 
 
-def _tell_applied(url: str, applied: list[Migration], *, made: bool) -> None:
-    origin = " (a new file)" if made and file_of(url) else ""
-    if applied:
-        print(f"{describe_place(url)}{origin}: applied {_named(applied)}")
-    else:
-        print(f"{describe_place(url)} is up to date: nothing to do")
-
-
-def _tell_granted(role: str, purpose: Purpose, granted: list[str]) -> None:
-    for each in granted:
-        print(f"granted to {safe(role)}: {each}")
-    print(f"{safe(role)} may {MAY[purpose]}")
-
-
 def _named(steps: list[Migration]) -> str:
     return ", ".join(f"{step.number:04} {step.name}" for step in steps)
-
-
-async def _raise_tokens(store: Store) -> None:
-    raised = await raise_tokens(store, SYSTEM.wall())
-    print(f"tokens go on above {raised.above}; the last one that was issued is {raised.issued}")

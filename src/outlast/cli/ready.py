@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from outlast.base.config import WorkerSettings
 from outlast.base.text import count_of, span
-from outlast.cli.connect import describe_place
 from outlast.events import subscribe
 from outlast.model.job import SHELL_TASK
-from outlast.store.backend import file_of
+from outlast.store.backend import describe_place, file_of
 
 if TYPE_CHECKING:
     from outlast.cli.application import Found

@@ -11,11 +11,11 @@ import typer
 
 from outlast.base.http_server import is_loopback
 from outlast.base.passwords import read_secret
-from outlast.cli.connect import check_exists, describe_place
+from outlast.cli.connect import check_exists
 from outlast.cli.loop import run_loop
 from outlast.cli.options import Url, flag, option
 from outlast.errors import ConfigError, UsageError
-from outlast.store.backend import open_store, resolve_url
+from outlast.store.backend import describe_place, open_store, resolve_url
 
 if TYPE_CHECKING:
     from outlast.web.session import Network

@@ -13,7 +13,7 @@ import msgspec
 
 from outlast.insight.availability import health
 from outlast.insight.row import moment, plain
-from outlast.model.crash import Charge, Crash, Progress
+from outlast.model.crash import Charge, Progress
 from outlast.model.job import State
 from outlast.model.pause import NO_PAUSES, Pauses
 from outlast.store.evidence import EndedAttempt
@@ -203,7 +203,7 @@ def _attempt(row: AttemptRow) -> Document:
         "message": row.message,
         "progress": _progress(row.progress),
         "checkpoint_age": row.checkpoint_age,
-        "crash": _crash(row.crash),
+        "crash": msgspec.to_builtins(row.crash),
         "malformed": row.malformed,
     }
 
@@ -282,18 +282,4 @@ def proof_of_life(row: WorkerRow) -> str | None:
 
 
 def _progress(progress: Progress | None) -> Document | None:
-    if progress is None:
-        return None
-    return {
-        "fraction": progress.fraction,
-        "stage": progress.stage,
-        "message": progress.message,
-        "waits_for": progress.waits_for,
-    }
-
-
-def _crash(crash: Crash | None) -> Document | None:
-    if crash is None:
-        return None
-    document: Document = msgspec.to_builtins(crash)
-    return document
+    return None if progress is None else msgspec.structs.asdict(progress)

@@ -6,12 +6,13 @@ The command line, a page and a test call the same functions, and each formats th
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
 from math import inf
 from typing import Any, NamedTuple
 
 import msgspec
 
-from outlast.errors import ScheduleNotFound, UsageError
+from outlast.errors import NotPermitted, ScheduleNotFound, UsageError
 from outlast.insight.availability import astray
 from outlast.insight.documents import phase_of
 from outlast.insight.explanation import JobDetails
@@ -118,10 +119,13 @@ async def read_details(
     row = await inspector.job(job_id, text_max)
     if row is None:
         return None
+    refusals: list[RefusalRow] = []
+    with suppress(NotPermitted):  # a role that only enqueues may read all else
+        refusals = await inspector.refusals(job_id)
     return JobDetails(
         row=row,
         attempts=await inspector.attempts(job_id),
-        refusals=await inspector.refusals(job_id),
+        refusals=refusals,
         served=await inspector.served(),
         workers=await read_workers(store),
         place=await inspector.place(job_id) or Place(),
