@@ -8,8 +8,8 @@ import socket
 
 from outlast.insight.acting import By, Verb
 from outlast.insight.bulk import BulkFilter, begin, preview
-from outlast.store import open_store
 from tests.cli.conftest import Outlast
+from tests.cli.rows import opened
 
 Filled = tuple[str, dict[str, int]]
 ME = f"{getpass.getuser()}@{socket.gethostname()}"
@@ -50,13 +50,9 @@ def test_an_act_on_many_jobs_is_stopped_by_its_number(outlast: Outlast, rows: Fi
     url, _ = rows
 
     async def begun() -> int:
-        store = open_store(url)
-        await store.open()
-        try:
+        async with opened(url) as store:
             seen = await preview(store, Verb.REQUEUE, BulkFilter())
             return await begin(store, seen, By("ada"))
-        finally:
-            await store.close()
 
     action_id = asyncio.run(begun())
     assert "running: nothing yet" in outlast("actions", "--url", url).out

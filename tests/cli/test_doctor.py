@@ -18,9 +18,11 @@ from outlast.store import open_store
 from outlast.store.postgres.checks import PostgresFacts
 from outlast.store.protocol import Store
 from tests.cli.conftest import Outlast
-from tests.cli.test_reading import Filled, names
+from tests.cli.rows import opened
+from tests.cli.test_reading import Filled
 from tests.conformance.hostile_kit import raw
 from tests.conformance.kit import Hands, crashed, enqueued, job
+from tests.unit.insight.rows_kit import names
 
 SOUND = {"fsync": "on", "full_page_writes": "on", "max_prepared_transactions": "5"}
 
@@ -43,14 +45,10 @@ def level(findings: dict[str, Any], name: str) -> str | None:
 
 async def staffed(url: str) -> None:
     """Make a store with a dead worker, a live one, and a waiting job of an unknown task."""
-    store = open_store(url)
-    await store.open()
-    try:
+    async with opened(url) as store:
         await (await Hands.on(store, "w-gone")).vanish()
         await Hands.on(store, "w-here", lease=600.0)
         await enqueued(store, job(task="old.name"), job(task="mail"))
-    finally:
-        await store.close()
 
 
 @pytest.fixture
@@ -75,9 +73,7 @@ def test_doctor_checks_workers_and_jobs(outlast: Outlast, staffed_url: str, fold
 
 async def spoiled(url: str) -> int:
     """Make a store in which the row of a dead job and the one of a worker cannot be read."""
-    store = open_store(url)
-    await store.open()
-    try:
+    async with opened(url) as store:
         hands = await Hands.on(store, "w-odd")
         await enqueued(store, job(policy=Policy(retries=0)))
         (claimed,) = await hands.claim()
@@ -86,8 +82,6 @@ async def spoiled(url: str) -> int:
             await rows.run("UPDATE outlast_jobs SET policy = '{'")
             await rows.run("UPDATE outlast_workers SET tasks = '{'")
         return claimed.job_id
-    finally:
-        await store.close()
 
 
 def test_rows_that_cannot_be_read_are_found(outlast: Outlast, store_url: str) -> None:

@@ -15,28 +15,13 @@ import pytest
 from harness.servers import PostgresServer
 from outlast.model.job import SHELL_TASK
 from outlast.model.lifecycle import OutcomeKind
-from outlast.store import open_store
 from outlast.store.values import NewJob
 from tests.cli.conftest import Outlast, environment
+from tests.cli.rows import opened
 from tests.conformance.kit import Hands, ended, enqueued, job, new_worker
+from tests.unit.insight.rows_kit import ATTEMPT, JOB, WORKER, names
 
 Filled = tuple[str, dict[str, int]]
-
-
-def names(text: str) -> set[str]:
-    return set(text.split())
-
-
-JOB_NAMES = names(
-    """id task queue state phase priority attempt_count failures losses token worker key tenant
-    run_at enqueued_at expires_at reason meta keep labels started_at ended_at progress checkpoint
-    args result solo"""
-)
-ATTEMPT_NAMES = names("token number worker host pid outcome charged started_at ended_at crash")
-WORKER_NAMES = names(
-    """id name host pid status queues tasks running heartbeat_at lease_expires_at started_at
-    presence presence_off wakeup release"""
-)
 
 
 def test_jobs_show_each_phase_and_how_far_they_are(outlast: Outlast, filled: Filled) -> None:
@@ -58,7 +43,7 @@ def test_jobs_as_json_have_stable_names(outlast: Outlast, filled: Filled) -> Non
     assert document["schema"] == 1
     assert {job["id"] for job in document["jobs"]} == set(ids.values())
     for one in document["jobs"]:
-        assert set(one) >= JOB_NAMES
+        assert set(one) >= JOB
         assert "attempts" not in one
     running = next(one for one in document["jobs"] if one["state"] == "running")
     assert running["progress"] == {
@@ -100,12 +85,12 @@ def test_an_unknown_state_is_refused_with_the_known_ones(outlast: Outlast, rows:
 
 
 async def test_jobs_show_what_they_were_called_with(outlast: Outlast, sqlite_url: str) -> None:
-    store = open_store(sqlite_url)
-    await store.open()
-    command = '{"argv":["tar","czf","/backup/a b.tgz"]}'
-    await store.enqueue([job(task="mail", args='{"to":"ada","copies":2}')])
-    await store.enqueue([job(task=SHELL_TASK, args=command), job(args="[1]"), job(args="{broken")])
-    await store.close()
+    async with opened(sqlite_url) as store:
+        command = '{"argv":["tar","czf","/backup/a b.tgz"]}'
+        await store.enqueue([job(task="mail", args='{"to":"ada","copies":2}')])
+        await store.enqueue(
+            [job(task=SHELL_TASK, args=command), job(args="[1]"), job(args="{broken")]
+        )
     said = outlast("jobs", "--url", sqlite_url, COLUMNS="80").out
     assert 'to="ada", copies=2' in said
     assert "a command" in said
@@ -116,11 +101,9 @@ async def test_jobs_show_what_they_were_called_with(outlast: Outlast, sqlite_url
 async def test_worker_names_are_not_cut_at_eighty_columns(
     outlast: Outlast, sqlite_url: str
 ) -> None:
-    store = open_store(sqlite_url)
-    await store.open()
-    name = "web-frontend-7d9c5b8c6-abcde-12345-a1b2c3"
-    await store.register(new_worker(name, host="web-frontend-7d9c5b8c6-abcde", lease=9e9))
-    await store.close()
+    async with opened(sqlite_url) as store:
+        name = "web-frontend-7d9c5b8c6-abcde-12345-a1b2c3"
+        await store.register(new_worker(name, host="web-frontend-7d9c5b8c6-abcde", lease=9e9))
     said = outlast("workers", "--url", sqlite_url, COLUMNS="80").out
     assert name in said
     assert all(len(text) <= 80 for text in said.splitlines())
@@ -188,11 +171,11 @@ def test_a_job_as_json_has_all_its_attempts(outlast: Outlast, filled: Filled) ->
     url, ids = filled
     document = outlast("job", ids["completed"], "--url", url, "--json").json()
     assert document["schema"] == 1
-    assert set(document) >= JOB_NAMES | {"error", "attempts"}
+    assert set(document) >= JOB | {"error", "attempts"}
     assert document["args"] == {"to": "ada@example.org", "copies": 2}
     assert document["result"] == {"sent": 2}
     first, second = document["attempts"]
-    assert set(first) >= ATTEMPT_NAMES
+    assert set(first) >= ATTEMPT
     assert (first["outcome"], first["charged"]) == ("error", "failure")
     assert first["crash"]["kind"] == "error"
     assert "smtp.py" in first["crash"]["traceback"]
@@ -209,7 +192,7 @@ def test_workers_are_listed(outlast: Outlast, filled: Filled) -> None:
     document = outlast("workers", "--url", url, "--json").json()
     assert document["schema"] == 1
     gone, active = document["workers"]
-    assert set(active) >= WORKER_NAMES
+    assert set(active) >= WORKER
     assert (gone["status"], active["status"], active["running"]) == ("stopped", "active", 1)
     assert active["tasks"] == ["analyze", "mail", "render"]
     assert (gone["refusals"], active["refusals"]) == (0, 1)
@@ -337,14 +320,12 @@ def test_a_job_with_very_many_snoozes_is_shown_on_one_page(
     url = f"sqlite:///{tmp_path}/poller.db"
 
     async def poll() -> int:
-        store = open_store(url)
-        await store.open()
-        (job_id,) = await enqueued(store)
-        hands = await Hands.on(store)
-        for _ in range(1_234):
-            claimed = await hands.claim_one()
-            await hands.hand_in(ended(claimed, OutcomeKind.SNOOZED, delay=0.0))
-        await store.close()
+        async with opened(url) as store:
+            (job_id,) = await enqueued(store)
+            hands = await Hands.on(store)
+            for _ in range(1_234):
+                claimed = await hands.claim_one()
+                await hands.hand_in(ended(claimed, OutcomeKind.SNOOZED, delay=0.0))
         return job_id
 
     job_id = asyncio.run(poll())
@@ -360,12 +341,12 @@ def test_a_job_with_very_many_snoozes_is_shown_on_one_page(
 
 def test_an_attempt_that_was_released_says_why(outlast: Outlast, store_url: str) -> None:
     async def release() -> int:
-        store = open_store(store_url)
-        await store.open()
-        (job_id,) = await enqueued(store)
-        claimed = await (hands := await Hands.on(store)).claim_one()
-        await hands.hand_in(ended(claimed, OutcomeKind.RELEASED, message="its worker is leaving"))
-        await store.close()
+        async with opened(store_url) as store:
+            (job_id,) = await enqueued(store)
+            claimed = await (hands := await Hands.on(store)).claim_one()
+            await hands.hand_in(
+                ended(claimed, OutcomeKind.RELEASED, message="its worker is leaving")
+            )
         return job_id
 
     said = outlast("job", str(asyncio.run(release())), "--url", store_url).out
@@ -376,11 +357,9 @@ def test_a_time_outside_the_calendar_breaks_no_json_document(
     outlast: Outlast, store_url: str
 ) -> None:
     async def plant() -> int:
-        store = open_store(store_url)
-        await store.open()
-        late = NewJob(task="render", run_at=253_402_300_800.0 + 43_200)
-        (job_id, _) = await enqueued(store, late, NewJob(task="render"))
-        await store.close()
+        async with opened(store_url) as store:
+            late = NewJob(task="render", run_at=253_402_300_800.0 + 43_200)
+            (job_id, _) = await enqueued(store, late, NewJob(task="render"))
         return job_id
 
     job_id = asyncio.run(plant())

@@ -8,7 +8,8 @@ import sys
 from pathlib import Path
 
 from tests.cli.conftest import Outlast, environment
-from tests.cli.test_reading import Filled, names
+from tests.cli.test_reading import Filled
+from tests.unit.insight.rows_kit import names
 
 QUEUE_NAMES = names(
     """queue queued due paused scheduled suspects running completed cancelled dead

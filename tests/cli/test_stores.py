@@ -12,9 +12,8 @@ from typing import Any
 import asyncpg
 import pytest
 
-from outlast.store import open_store
 from tests.cli.conftest import Outlast
-from tests.cli.rows import populated
+from tests.cli.rows import opened, populated
 from tests.conformance.kit import Hands, job
 
 COMMANDS = [
@@ -138,16 +137,14 @@ def test_migrate_hides_the_password(outlast: Outlast, bare_pg_url: str) -> None:
 async def test_after_a_restore_tokens_go_on_far_above(
     outlast: Outlast, bare_store_url: str
 ) -> None:
-    store = open_store(bare_store_url)
-    await store.open()
-    hands = await Hands.on(store)
-    await store.enqueue([job(), job()])
-    before = (await hands.claim_one()).token
-    said = outlast("migrate", "--after-restore", "--url", bare_store_url)
-    assert said.code == 0, said.err
-    assert f"the last one that was issued is {before}" in said.out
-    after = (await hands.claim_one()).token
-    await store.close()
+    async with opened(bare_store_url) as store:
+        hands = await Hands.on(store)
+        await store.enqueue([job(), job()])
+        before = (await hands.claim_one()).token
+        said = outlast("migrate", "--after-restore", "--url", bare_store_url)
+        assert said.code == 0, said.err
+        assert f"the last one that was issued is {before}" in said.out
+        after = (await hands.claim_one()).token
     found = re.search(r"tokens go on above (\d+)", said.out)
     assert found is not None, said.out
     assert before + 1_000_000 <= int(found[1]) < after

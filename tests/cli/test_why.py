@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 
 from outlast.insight.why import POSITIONS
-from outlast.store import open_store
 from tests.cli.conftest import Outlast
-from tests.cli.test_reading import names
+from tests.cli.rows import opened
 from tests.conformance.kit import Hands, enqueued, job
+from tests.unit.insight.rows_kit import names
 
 Filled = tuple[str, dict[str, int]]
 NAMES = names(
@@ -61,16 +61,12 @@ def test_an_unknown_job_is_not_so(outlast: Outlast, rows: Filled) -> None:
 
 async def abandoned(url: str) -> int:
     """Return a job whose worker was found gone, with two more that it ran, and one that waits."""
-    store = open_store(url)
-    await store.open()
-    try:
+    async with opened(url) as store:
         hands = await Hands.on(store, "w-gone")
         mine, *_ = await enqueued(store, *[job() for _ in range(4)])
         await hands.claim(3)
         await hands.vanish()
         return mine
-    finally:
-        await store.close()
 
 
 def test_why_says_that_no_worker_can_reclaim_an_orphan(outlast: Outlast, store_url: str) -> None:
