@@ -32,7 +32,7 @@ def test_what_is_paused_is_listed_and_explained_until_it_is_resumed(
     assert "by ada: it burns. But 1 worker did not acknowledge it yet" in listed
     assert "-> outlast resume queue default" in listed
     assert outlast("job", ids["queued"], "--url", url, "--json").json()["phase"] == "paused"
-    assert "the queue 'default' is paused" in outlast("job", ids["queued"], "--url", url).out
+    assert "The queue 'default' has been paused" in outlast("job", ids["queued"], "--url", url).out
     why = outlast("why", ids["queued"], "--url", url).out
     assert "-> `outlast resume queue default` lets it start again." in why
     found = outlast("jobs", "--state", "paused", "--url", url, "--json").json()["jobs"]

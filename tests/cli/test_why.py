@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 
-from outlast.insight.why import POSITIONS
 from tests.cli.conftest import Outlast
 from tests.cli.rows import opened
 from tests.conformance.kit import Hands, enqueued, job
@@ -35,7 +34,6 @@ def test_each_kind_of_job_is_explained(outlast: Outlast, filled: Filled) -> None
     for name, document in positions.items():
         assert set(document) == NAMES
         assert (document["schema"], document["id"]) == (1, ids[name])
-        assert document["position"] in POSITIONS
         assert document["sentences"]
         assert document["moves"]
         assert document["others"] == (1 if name == "queued" else 0)  # with the unservable one

@@ -146,11 +146,12 @@ def show(
 
 def _fields(row: ScheduleRow, shown: Schedule) -> list[tuple[str, str]]:
     now = SYSTEM.wall()
+    overlap, catch_up = line(row.overlap, NAME_MAX), line(row.catch_up, NAME_MAX)
     fields = [
         ("schedule", f"{line(shown.name, 200)}  {shown.state}"),
         ("when", line(shown.malformed or _when(shown), 400)),
         ("calls", _call(row, shown)),
-        ("rules", _rules(row)),
+        ("rules", f"overlap {overlap}, catch up {catch_up}, grace {span(row.grace)}"),
         ("origin", _origin(shown)),
         ("ticks", f"{row.fired} fired, {row.skipped} skipped, {row.missed} missed"),
     ]
@@ -162,11 +163,6 @@ def _fields(row: ScheduleRow, shown: Schedule) -> list[tuple[str, str]]:
         behind = f" behind job {row.last_skip_job}" if row.last_skip_job else ""
         fields.append(("skipped", f"{ago(row.last_skip, now)}, {stamp(row.last_skip)}{behind}"))
     return fields
-
-
-def _rules(row: ScheduleRow) -> str:
-    overlap, catch_up = line(row.overlap, NAME_MAX), line(row.catch_up, NAME_MAX)
-    return f"overlap {overlap}, catch up {catch_up}, grace {span(row.grace)}"
 
 
 def _call(row: ScheduleRow, shown: Schedule) -> str:

@@ -29,31 +29,16 @@ BEATS_LATE = 3
 ARGUMENTS_MAX = 60
 
 STYLES = {
-    "queued": "cyan",
-    "scheduled": "cyan",
-    "retrying": "yellow",
-    "unservable": "magenta",
-    "suspect": "yellow",
-    "in line": "cyan",
-    "stopping": "yellow",
-    "overdue": "red",
-    "silent": "red",
-    "orphaned": "bold red",
-    "no workers": "magenta",
-    "lacks tags": "magenta",
-    "queue not served": "magenta",
-    "running": "bold blue",
-    "completed": "green",
-    "dead": "bold red",
-    "cancelled": "dim",
-    "active": "green",
-    "paused": "yellow",
-    "undeclared": "magenta",
-    "malformed": "bold red",
-    "draining": "yellow",
-    "stopped": "dim",
-    "lost": "bold red",
+    "cyan": ("queued", "scheduled", "in line"),
+    "yellow": ("retrying", "suspect", "stopping", "paused", "draining"),
+    "magenta": ("unservable", "no workers", "lacks tags", "queue not served", "undeclared"),
+    "red": ("overdue", "silent"),
+    "bold red": ("orphaned", "dead", "malformed", "lost"),
+    "bold blue": ("running",),
+    "green": ("completed", "active"),
+    "dim": ("cancelled", "stopped"),
 }
+STYLE_OF = {word: style for style, words in STYLES.items() for word in words}
 
 
 def console() -> Console:
@@ -101,7 +86,7 @@ class JsonList:
 
 def word(phase: str) -> Text:
     """Return a state or phase in its colour."""
-    return Text(phase, style=STYLES.get(phase, ""))
+    return Text(phase, style=STYLE_OF.get(phase, ""))
 
 
 def bar(progress: Progress | None, *, cells: int = BAR_CELLS, ascii_only: bool = False) -> Text:

@@ -8,15 +8,14 @@ import importlib.util
 import os
 import signal
 import sys
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from outlast.base.config import WorkerSettings, parse_size, worker_settings
 from outlast.base.credentials import hide_logins
 from outlast.cli.application import Found, start_check
 from outlast.cli.connect import exists
 from outlast.cli.errors import AppImportError, traceback_tail
-from outlast.cli.loop import LoopFactory, run_loop
+from outlast.cli.loop import run_loop
 from outlast.cli.options import AppUrl, with_flag
 from outlast.cli.ready import collect_facts, introduce_once_ready
 from outlast.cli.worker_flags import (
@@ -52,7 +51,6 @@ from outlast.events import emit
 from outlast.store.backend import open_store, resolve_url
 
 if TYPE_CHECKING:
-    from outlast.cli.logs import LogWriter
     from outlast.worker.runners.output import OnLine
 
 NO_APPLICATION = "outlast.runner.shell.task:app"
@@ -118,7 +116,11 @@ def worker(
         outlast worker shop.jobs:app --reload
         outlast worker --shell
     """
-    _refuse_windows()
+    if sys.platform == "win32":
+        raise UsageError(
+            "a worker needs Linux or macOS: Windows has neither flock nor process groups."
+            " Use WSL, or async with app.worker() for development"
+        )
     if reload:
         prepare_reload(app)
     settings = settings_of(
@@ -132,7 +134,7 @@ def worker(
         keep_completed=keep_completed,
         keep_workers=keep_workers,
         keep_dead=keep_dead,
-        max_rss=None if max_rss is None else _size(max_rss),
+        max_rss=None if max_rss is None else parse_size("--max-rss", max_rss),
         max_jobs_per_runner=max_jobs_per_runner,
         redact=redact,
         name=name,
@@ -142,24 +144,28 @@ def worker(
         probe_port=probe_port,
         probe_host=probe_host,
     )
-    app = _application(app, shell=shell)
+    if app is None and not shell:
+        raise UsageError("name your application, MODULE:APP; or run commands alone, with --shell")
+    app = app or NO_APPLICATION
     as_json = log_format is LogFormat.JSON
+    on_line = _to_log if as_json else None  # else output goes to stderr unchanged
     with contextlib.ExitStack() as until_the_end:
-        with start_check(app, _to_log if as_json else None) as look:
+        with start_check(app, on_line) as look:
             _load_the_rest(url)  # while the child imports the application
-            log = until_the_end.enter_context(_log(as_json=as_json))
+            writer = importlib.import_module("outlast.cli.logs").start_log(as_json=as_json)
+            until_the_end.callback(writer.close)
             found = look.wait()
         if setup is not None:
             run_setup(setup)
         address = resolve_url(found.url if url is None else url)
-        folders = found.folders if reload else []
-        _run(app, address, wakeup or found.wakeup, settings, found, log, folders, logs=logs)
-
-
-def _application(app: str | None, *, shell: bool) -> str:
-    if app is None and not shell:
-        raise UsageError("name your application, MODULE:APP; or run commands alone, with --shell")
-    return app or NO_APPLICATION
+        messenger = wakeup or found.wakeup
+        if messenger is not None:
+            importlib.import_module("outlast.wakeup").check_messenger(messenger, address)
+        if any(hide_logins(each) != each for each in sys.argv):
+            emit("secret_in_arguments")
+        facts = collect_facts(app, address, settings, found, made=not exists(address))
+        introduce_once_ready(writer, facts, as_json=as_json)
+        _run(app, address, settings, messenger, found, on_line, reload=reload, logs=logs)
 
 
 def prepare_reload(app: str | None) -> None:
@@ -211,13 +217,6 @@ def _with_flag(error: ConfigError) -> UsageError:
     return with_flag(error, WorkerSettings.__struct_fields__)
 
 
-def _size(text: str) -> int:
-    try:
-        return parse_size("--max-rss", text)
-    except ConfigError as error:
-        raise UsageError(text_of(error)) from error
-
-
 def _names(flag: str, text: str) -> list[str]:
     names = [name.strip() for name in text.split(",")]
     if not all(names):
@@ -225,76 +224,36 @@ def _names(flag: str, text: str) -> list[str]:
     return names
 
 
-def _refuse_windows() -> None:
-    if sys.platform == "win32":
-        raise UsageError(
-            "a worker needs Linux or macOS: Windows has neither flock nor process groups."
-            " Use WSL, or async with app.worker() for development"
-        )
-
-
-class Log(NamedTuple):
-    """The log of this worker. ``on_line`` receives the application's output, line by line; None:
-    the output goes to stderr unchanged."""
-
-    writer: LogWriter
-    on_line: OnLine | None
-
-
-@contextlib.contextmanager
-def _log(*, as_json: bool) -> Iterator[Log]:
-    from outlast.cli.logs import start_log
-
-    writer = start_log(as_json=as_json)
-    try:
-        yield Log(writer, _to_log if as_json else None)
-    finally:
-        writer.close()
-
-
 def _run(
     app: str,
     url: str,
-    wakeup: str | None,
     settings: WorkerSettings,
+    messenger: str | None,
     found: Found,
-    log: Log,
-    folders: list[str],
+    on_line: OnLine | None,
     *,
+    reload: bool,
     logs: bool,
 ) -> None:
-    from outlast.wakeup import check_messenger
     from outlast.worker.assemble import run_worker
 
-    if wakeup is not None:
-        check_messenger(wakeup, url)
-    if any(hide_logins(each) != each for each in sys.argv):
-        emit("secret_in_arguments")
-    facts = collect_facts(app, url, settings, found, made=not exists(url))
-    introduce_once_ready(log.writer, facts, as_json=log.on_line is not None)
+    try:
+        loop_factory = importlib.import_module("uvloop").new_event_loop  # faster, if installed
+    except ImportError:
+        loop_factory = None
     run_loop(
         lambda: run_worker(
             app,
             url,
             settings,
-            wakeup=wakeup,
-            on_line=log.on_line,
-            reload=folders,
+            wakeup=messenger,
+            on_line=on_line,
+            reload=found.folders if reload else [],
             logs=logs,
             known_queues=found.queues,
         ),
-        _loop_factory(),
+        loop_factory,
     )
-
-
-def _loop_factory() -> LoopFactory | None:
-    """Return uvloop's loop, which is faster, if it is installed."""
-    try:
-        uvloop = importlib.import_module("uvloop")
-    except ImportError:
-        return None
-    factory: LoopFactory = uvloop.new_event_loop
-    return factory
 
 
 def run_setup(spec: str) -> None:

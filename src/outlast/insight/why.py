@@ -33,30 +33,6 @@ from outlast.model.job import State
 from outlast.model.lifecycle import OutcomeKind
 from outlast.store.rows import EXPIRED, StoredJob, WorkerRow
 
-POSITIONS = {
-    "completed": "it is done",
-    "cancelled": "it was cancelled",
-    "expired": "it was cancelled, since it had not begun by the time at which it expires",
-    "dead": "it used up a budget, or no retry could help",
-    "running": "a worker runs it",
-    "stopping": "it runs, and was asked to stop",
-    "overdue": "it runs past its timeout, and its worker ends it",
-    "silent": "it runs, but its worker has not been heard of for its whole lease",
-    "orphaned": "it is marked as running, but its worker is gone",
-    "scheduled": "it waits for its time",
-    "retrying": "it waits out the pause after a failure or a loss",
-    "suspect": "it waits to be run alone",
-    "paused": "it is due, but its queue, its task, its tenant or everything is paused",
-    "no_workers": "it is due, but no worker is alive",
-    "unservable": "it is due, but no live worker knows its task",
-    "lacks_tags": "it is due, but the workers that know its task lack a tag that it requires",
-    "queue_not_served": "it is due, but no worker that knows its task serves its queue",
-    "draining": "it is due, but all workers that could take it are stopping",
-    "failing": "it is due, but the workers that could take it fail to take jobs",
-    "slots_held": "it is due, but the jobs that run there hold their slots and wait for others",
-    "in_line": "it is due, and a worker takes it as soon as it has a free slot",
-}
-
 
 def why(about: JobDetails) -> Explanation:
     """Return why a job is where it is; for a schedule's job, first its tick."""

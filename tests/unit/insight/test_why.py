@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -11,7 +13,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from outlast.insight.explanation import Explanation, JobDetails
-from outlast.insight.why import POSITIONS, why, why_document
+from outlast.insight.why import why, why_document
 from outlast.model.crash import Crash, CrashKind, Progress
 from outlast.model.job import Policy, State
 from outlast.model.pause import Pause, PauseKind
@@ -302,6 +304,9 @@ CASES: list[tuple[str, Explanation, list[str], int]] = [
 ]  # fmt: skip
 
 
+POSITIONS = {case[0] for case in CASES}
+
+
 @pytest.mark.parametrize(
     ("position", "answer", "words", "others"),
     CASES,
@@ -318,8 +323,11 @@ def test_a_job_is_explained(
     assert answer.moves
 
 
-def test_every_position_has_an_example_here() -> None:
-    assert {case[0] for case in CASES} == set(POSITIONS)
+def test_every_position_has_an_example_here_and_a_row_in_the_docs() -> None:
+    docs = (Path(__file__).parents[3] / "docs" / "operating.md").read_text()
+    (table,) = re.findall(r"^\| position \|.*\n((?:\|.*\n)+)", docs, re.MULTILINE)
+    rows = [line.split("|")[1] for line in table.splitlines()[1:]]
+    assert {name for row in rows for name in re.findall(r"`(\w+)`", row)} == POSITIONS
 
 
 def test_a_job_of_a_schedule_says_first_for_which_tick_it_is() -> None:
