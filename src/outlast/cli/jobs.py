@@ -34,14 +34,14 @@ from outlast.cli.options import (
     Tenant,
     Url,
     flag,
+    naming_flags,
     option,
-    with_flag,
 )
 from outlast.cli.who import me
 from outlast.client.app import App
 from outlast.client.job import Job
 from outlast.client.task import Task
-from outlast.errors import BadArguments, ConfigError, JobNotFound, UsageError, text_of
+from outlast.errors import BadArguments, JobNotFound, UsageError, text_of
 from outlast.insight.acting import Verb, cancel_jobs, requeue_jobs
 from outlast.insight.bulk import STATES, BulkFilter
 from outlast.insight.documents import SCHEMA, job_document
@@ -52,7 +52,6 @@ from outlast.store.protocol import Store
 
 QUOTED_MAX = 60  # characters of an argument that is shown again as JSON
 _NAMED = re.compile(r"([^\W\d]\w*)=(.*)", re.DOTALL)
-_PLACEMENT = ("delay", "expires", "queue", "priority", "key", "tenant", "keep", "labels")
 
 
 def enqueue(
@@ -92,27 +91,29 @@ def enqueue(
     application = load(app)
     if url is not None:
         application.url = url
-    positional, named = arguments_for(application.find(task), arguments or [])
-    placement: dict[str, Any] = dict(
-        zip(
-            _PLACEMENT,
-            (delay, expires, queue, priority, key, tenant, keep, label or None),
-            strict=True,
-        )
-    )
+    found = application.find(task)
+    positional, named = arguments_for(found, arguments or [])
+    placement = {
+        "delay": delay,
+        "expires": expires,
+        "queue": queue,
+        "priority": priority,
+        "key": key,
+        "tenant": tenant,
+        "keep": keep,
+        "labels": label or None,
+    }
     made = not exists(application.url)
-    stored = run_loop(lambda: _enqueue(application, task, positional, named, placement))
+    stored = run_loop(lambda: store_call(application, found, placement, *positional, **named))
     tell_enqueued(stored, application.url, key, made=made, json=json)
 
 
-async def _enqueue(
-    app: App, name: str, args: list[Any], kwargs: dict[str, Any], placement: dict[str, Any]
+async def store_call(
+    app: App, task: Task[..., Any], placement: dict[str, Any], *args: Any, **kwargs: Any
 ) -> Job[Any]:
-    task = app.find(name)
-    try:
+    """Enqueue a call of a task, and close the application."""
+    with naming_flags(placement):
         placed = task.using(**placement)
-    except ConfigError as error:
-        raise with_flag(error, _PLACEMENT) from error
     async with closing(app):
         return await placed.enqueue(*args, **kwargs)
 

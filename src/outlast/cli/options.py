@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Annotated, Any
 
 import typer
@@ -151,11 +152,19 @@ def _paragraph(text: str) -> str:
     return text if text.startswith("    ") else " ".join(text.split())
 
 
-def with_flag(error: ConfigError | UsageError, names: tuple[str, ...]) -> UsageError:
-    """Return the error with the option's flag in front instead of the setting's name."""
-    text = text_of(error)
-    for name in names:
-        if text.startswith(f"{name} "):
-            flag = "--" + name.replace("_", "-")
-            return UsageError(flag + text.removeprefix(name))
-    return UsageError(text)
+@contextmanager
+def naming_flags(names: Iterable[str], about: Mapping[str, str] | None = None) -> Iterator[None]:
+    """Turn a ConfigError about one of these settings into a UsageError that names its flag.
+    ``about``: how other errors begin -> the flag."""
+    try:
+        yield
+    except ConfigError as error:
+        text = text_of(error)
+        for start, name in (about or {}).items():
+            if text.startswith(start):
+                raise UsageError(f"{name}: {text}") from error
+        for name in names:
+            if text.startswith(f"{name} "):
+                text = f"--{name.replace('_', '-')}{text.removeprefix(name)}"
+                break
+        raise UsageError(text) from error

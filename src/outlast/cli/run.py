@@ -9,9 +9,9 @@ from typing import Annotated, Any
 
 import typer
 
-from outlast.cli.connect import closing, exists
+from outlast.cli.connect import exists
 from outlast.cli.errors import say
-from outlast.cli.jobs import tell_enqueued
+from outlast.cli.jobs import store_call, tell_enqueued
 from outlast.cli.loop import run_loop
 from outlast.cli.options import (
     Delay,
@@ -23,17 +23,14 @@ from outlast.cli.options import (
     Priority,
     Url,
     flag,
+    naming_flags,
     option,
     span,
-    with_flag,
 )
 from outlast.cli.wait import end_of
 from outlast.client.app import App
-from outlast.client.job import Job
-from outlast.errors import ConfigError, JobNotFound, OutlastError, UsageError
+from outlast.errors import JobNotFound, OutlastError, UsageError
 from outlast.runner.shell.task import add_to as add_task
-
-_OPTIONS = ("delay", "expires", "queue", "priority", "key", "tenant", "keep", "timeout", "retries")
 
 
 def run(
@@ -78,8 +75,10 @@ def run(
         raise UsageError("--wait shows progress to people; --json is for programs: choose one")
     app = App(url)
     made = not exists(app.url)
-    limits = {"timeout": timeout, "retries": retries}
-    placement: dict[str, Any] = {
+    limits: dict[str, Any] = {"timeout": timeout, "retries": retries}
+    with naming_flags(limits):
+        task = add_task(app, **{name: value for name, value in limits.items() if value is not None})
+    placement = {
         "delay": delay,
         "expires": expires,
         "queue": queue,
@@ -89,24 +88,11 @@ def run(
         "keep": keep,
     }
     arguments = {"argv": argv, "cwd": _absolute(cwd), "output": _absolute(output)}
-    stored = run_loop(lambda: _enqueue(app, limits, placement, arguments))
+    given = {name: value for name, value in arguments.items() if value is not None}
+    stored = run_loop(lambda: store_call(app, task, placement, **given))
     with contextlib.redirect_stdout(sys.stderr if wait else sys.stdout):
         tell_enqueued(stored, app.url, key, made=made, json=json)
     return _wait(app, stored.id) if wait else None
-
-
-async def _enqueue(
-    app: App, limits: dict[str, Any], placement: dict[str, Any], arguments: dict[str, Any]
-) -> Job[Any]:
-    try:
-        given = {name: value for name, value in limits.items() if value is not None}
-        placed = add_task(app, **given).using(**placement)
-    except ConfigError as error:
-        raise with_flag(error, _OPTIONS) from error
-    async with closing(app):
-        return await placed.enqueue(
-            **{name: value for name, value in arguments.items() if value is not None}
-        )
 
 
 def _absolute(path: str | None) -> str | None:

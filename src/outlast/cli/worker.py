@@ -16,7 +16,7 @@ from outlast.cli.application import Found, start_check
 from outlast.cli.connect import exists
 from outlast.cli.errors import AppImportError, traceback_tail
 from outlast.cli.loop import run_loop
-from outlast.cli.options import AppUrl, with_flag
+from outlast.cli.options import AppUrl, naming_flags
 from outlast.cli.ready import collect_facts, introduce_once_ready
 from outlast.cli.worker_flags import (
     Concurrency,
@@ -203,18 +203,8 @@ def _to_log(pid: int, text: str, job: tuple[int, str] | None = None) -> None:
 
 def settings_of(**given: Any) -> WorkerSettings:
     """Return the settings given on the command line. UsageError names the flag."""
-    try:
+    with naming_flags(WorkerSettings.__struct_fields__, _ABOUT):
         return worker_settings(**{key: value for key, value in given.items() if value is not None})
-    except ConfigError as error:
-        raise _with_flag(error) from error
-
-
-def _with_flag(error: ConfigError) -> UsageError:
-    """Return the error with the wrong flag in front."""
-    for start, flag in _ABOUT.items():
-        if str(error).startswith(start):
-            return UsageError(f"{flag}: {text_of(error)}")
-    return with_flag(error, WorkerSettings.__struct_fields__)
 
 
 def _names(flag: str, text: str) -> list[str]:

@@ -113,13 +113,8 @@ def stack_document(row: StoredJob) -> Document | None:
     stack = row.stack
     if stack is None:
         return None
-    return {
-        "token": stack.token,
-        "asked": stack.asked,
-        "at": iso(row.stack_at),
-        "line": stack.line,
-        "text": stack.text,
-    }
+    at = iso(row.stack_at)
+    return {**_same(stack, "token", "asked"), "at": at, **_same(stack, "line", "text")}
 
 
 def workers_document(
@@ -155,31 +150,17 @@ def listed_document(row: StoredJob, phase: str | None = None) -> Document:
     """Return one job of a list, without its attempts. ``phase``: by default, what the row alone
     shows."""
     return {
-        "id": row.id,
-        "task": row.task,
-        "queue": row.queue,
+        **_same(row, "id", "task", "queue"),
         "state": row.state.value,
         "phase": phase or phase_of(row),
-        "priority": row.priority,
-        "attempt_count": row.attempt_count,
-        "failures": row.failures,
-        "losses": row.losses,
-        "solo": row.solo,
-        "token": row.token,
-        "worker": row.worker,
-        "key": row.key,
-        "tenant": row.tenant,
-        "run_at": iso(row.run_at),
-        "enqueued_at": iso(row.enqueued_at),
-        "requeued_at": iso(row.requeued_at),
-        "expires_at": iso(row.expires_at),
-        "started_at": iso(row.started_at),
-        "ended_at": iso(row.ended_at),
-        "cancel_requested": row.cancel_requested,
-        "reason": row.reason,
+        **_same(row, "priority", "attempt_count", "failures", "losses", "solo", "token", "worker"),
+        **_same(row, "key", "tenant"),
+        **_times(row, "run_at", "enqueued_at", "requeued_at", "expires_at"),
+        **_times(row, "started_at", "ended_at"),
+        **_same(row, "cancel_requested", "reason"),
         "progress": _progress(row.progress),
         "checkpoint": plain(row.checkpoint),
-        "checkpoint_at": iso(row.checkpoint_at),
+        **_times(row, "checkpoint_at"),
         "keep": row.policy.keep,
         "meta": plain(row.policy.meta),
         "labels": list(row.policy.labels),
@@ -189,17 +170,21 @@ def listed_document(row: StoredJob, phase: str | None = None) -> Document:
     }
 
 
+def _same(row: msgspec.Struct, *names: str) -> Document:
+    """Return fields of a row as they are."""
+    return {name: getattr(row, name) for name in names}
+
+
+def _times(row: msgspec.Struct, *names: str) -> Document:
+    """Return times of a row as texts."""
+    return {name: iso(getattr(row, name)) for name in names}
+
+
 def _attempt(row: AttemptRow) -> Document:
     return {
-        "token": row.token,
-        "number": row.number,
-        "worker": row.worker,
-        "host": row.host,
-        "pid": row.pid,
-        "outcome": row.outcome,
+        **_same(row, "token", "number", "worker", "host", "pid", "outcome"),
         "charged": None if row.charge == Charge.NONE else row.charge,
-        "started_at": iso(row.started_at),
-        "ended_at": iso(row.ended_at),
+        **_times(row, "started_at", "ended_at"),
         "message": row.message,
         "progress": _progress(row.progress),
         "checkpoint_age": row.checkpoint_age,
@@ -209,13 +194,8 @@ def _attempt(row: AttemptRow) -> Document:
 
 
 def _refusal(row: RefusalRow) -> Document:
-    return {
-        "token": row.token,
-        "worker": row.worker,
-        "verb": row.verb,
-        "at": iso(row.at),
-        "late_by": row.late_by,
-    }
+    names = ("token", "worker", "verb")
+    return {**_same(row, *names), **_times(row, "at"), "late_by": row.late_by}
 
 
 def _open_attempt(row: StoredJob, closed: list[AttemptRow]) -> list[Document]:
@@ -241,29 +221,15 @@ def _open_attempt(row: StoredJob, closed: list[AttemptRow]) -> list[Document]:
 
 def _worker(row: WorkerRow) -> Document:
     return {
-        "id": row.id,
-        "name": row.name,
-        "host": row.host,
-        "pid": row.pid,
+        **_same(row, "id", "name", "host", "pid"),
         "status": row.status.value,
-        "drain_requested": row.drain_requested,
-        "instance": row.instance,
-        "queues": row.queues,
-        "tags": row.tags,
-        "tasks": row.tasks,
-        "lacks": row.lacks,
-        "running": row.running,
-        "heartbeat_at": iso(row.heartbeat_at),
-        "lease_expires_at": iso(row.lease_expires_at),
-        "started_at": iso(row.started_at),
-        "stopped_at": iso(row.stopped_at),
+        **_same(row, "drain_requested", "instance", "queues", "tags", "tasks", "lacks", "running"),
+        **_times(row, "heartbeat_at", "lease_expires_at", "started_at", "stopped_at"),
         "cause": row.cause,
         "presence": proof_of_life(row),
-        "presence_off": row.presence_off,
-        "wakeup": row.wakeup,
+        **_same(row, "presence_off", "wakeup"),
         "failing": _failing(row),
-        "release": row.release,
-        "malformed": row.malformed,
+        **_same(row, "release", "malformed"),
     }
 
 

@@ -28,33 +28,22 @@ def look_at(
     the environment show. Connects to nothing."""
     read_route = backend_of(url).read_route
     way = None if read_route is None else read_route(url, environ)
-    keys = [*([] if way is None else way.keys), *_keys_of(wakeup)]
+    keys = [] if way is None else [*way.keys]
+    messenger = None
+    with suppress(ConfigError):
+        to = address.parse(wakeup or "")
+        keys += [to.settings[name] for name in ("creds", "nkey", "tls_key") if name in to.settings]
+        if not all(is_here(host) for host, _ in to.hosts):
+            login = bool(to.user or to.password)
+            messenger = MessengerUrl(place=to.place, secured=to.secured, login=login)
     found = {path: _mode(path) for path in keys if path}
     return Exposure(
         in_arguments=any(hide_logins(each) != each for each in arguments),
         route=way,
-        messenger=_messenger(wakeup),
+        messenger=messenger,
         keys={path: mode for path, mode in found.items() if mode & 0o077},
         owners={path: owner for path in found if (owner := owner_unless_own(path))},
     )
-
-
-def _messenger(wakeup: str | None) -> MessengerUrl | None:
-    """Return the messenger's URL if it is on another host, else None."""
-    try:
-        to = address.parse(wakeup or "")
-    except ConfigError:
-        return None
-    if all(is_here(host) for host, _ in to.hosts):
-        return None
-    return MessengerUrl(place=to.place, secured=to.secured, login=bool(to.user or to.password))
-
-
-def _keys_of(wakeup: str | None) -> list[str]:
-    with suppress(ConfigError):
-        settings = address.parse(wakeup).settings if wakeup else {}
-        return [settings[name] for name in ("creds", "nkey", "tls_key") if name in settings]
-    return []
 
 
 def _mode(path: str) -> int:
