@@ -64,6 +64,8 @@ class Said:
 
 
 Outlast = Callable[..., Said]
+Filled = tuple[str, dict[str, int]]
+"""The URL of a store with a job of every kind, and the jobs' ids."""
 
 
 @pytest.fixture
@@ -124,12 +126,12 @@ def environment(**more: str) -> dict[str, str]:
 
 
 @pytest.fixture
-def filled(store_url: str) -> tuple[str, dict[str, int]]:
+def filled(store_url: str) -> Filled:
     """Return a store of each kind with a job of every kind: its URL, and the jobs' ids."""
     return store_url, populated(store_url)
 
 
 @pytest.fixture
-def rows(sqlite_url: str) -> tuple[str, dict[str, int]]:
+def rows(sqlite_url: str) -> Filled:
     """Return a SQLite store with a job of every kind: its URL, and the jobs' ids."""
     return sqlite_url, populated(sqlite_url)

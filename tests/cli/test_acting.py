@@ -6,9 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.conftest import Outlast
-
-Filled = tuple[str, dict[str, int]]
+from tests.cli.conftest import Filled, Outlast
 
 
 def job(outlast: Outlast, url: str, number: int) -> dict[str, Any]:

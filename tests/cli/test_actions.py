@@ -8,10 +8,9 @@ import socket
 
 from outlast.insight.acting import By, Verb
 from outlast.insight.bulk import BulkFilter, begin, preview
-from tests.cli.conftest import Outlast
+from tests.cli.conftest import Filled, Outlast
 from tests.cli.rows import opened
 
-Filled = tuple[str, dict[str, int]]
 ME = f"{getpass.getuser()}@{socket.gethostname()}"
 
 

@@ -17,9 +17,8 @@ from outlast.model.job import Policy
 from outlast.store import open_store
 from outlast.store.postgres.checks import PostgresFacts
 from outlast.store.protocol import Store
-from tests.cli.conftest import Outlast
+from tests.cli.conftest import Filled, Outlast
 from tests.cli.rows import opened
-from tests.cli.test_reading import Filled
 from tests.conformance.hostile_kit import raw
 from tests.conformance.kit import Hands, crashed, enqueued, job
 from tests.unit.insight.rows_kit import names

@@ -11,9 +11,7 @@ from outlast.cli.connect import check_exists
 from outlast.cli.listing import describe_rest
 from outlast.errors import StoreUnavailable
 from outlast.store import open_store
-from tests.cli.conftest import Outlast
-
-Filled = tuple[str, dict[str, int]]
+from tests.cli.conftest import Filled, Outlast
 
 
 def test_jobs_are_listed_page_after_page(outlast: Outlast, rows: Filled) -> None:

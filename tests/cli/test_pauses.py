@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.cli.conftest import Outlast
-
-Filled = tuple[str, dict[str, int]]
+from tests.cli.conftest import Filled, Outlast
 
 
 def test_what_is_paused_is_listed_and_explained_until_it_is_resumed(

@@ -16,12 +16,10 @@ from harness.servers import PostgresServer
 from outlast.model.job import SHELL_TASK
 from outlast.model.lifecycle import OutcomeKind
 from outlast.store.values import NewJob
-from tests.cli.conftest import Outlast, environment
+from tests.cli.conftest import Filled, Outlast, environment
 from tests.cli.rows import opened
 from tests.conformance.kit import Hands, ended, enqueued, job, new_worker
 from tests.unit.insight.rows_kit import ATTEMPT, JOB, WORKER, names
-
-Filled = tuple[str, dict[str, int]]
 
 
 def test_jobs_show_each_phase_and_how_far_they_are(outlast: Outlast, filled: Filled) -> None:

@@ -7,8 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.cli.conftest import Outlast, environment
-from tests.cli.test_reading import Filled
+from tests.cli.conftest import Filled, Outlast, environment
 from tests.unit.insight.rows_kit import names
 
 QUEUE_NAMES = names(

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 
-from tests.cli.conftest import Outlast
+from tests.cli.conftest import Filled, Outlast
 from tests.cli.rows import opened
 from tests.conformance.kit import Hands, enqueued, job
 from tests.unit.insight.rows_kit import names
 
-Filled = tuple[str, dict[str, int]]
 NAMES = names(
     "schema id task queue state position sentences moves others others_at_least schedule tick"
 )

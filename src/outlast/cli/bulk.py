@@ -22,7 +22,16 @@ from outlast.cli.unknown_names import tell_unknown
 from outlast.cli.who import me
 from outlast.errors import StoreError
 from outlast.insight.acting import Verb
-from outlast.insight.bulk import STATES, BulkFilter, Preview, Unchanged, begin, go_on, preview
+from outlast.insight.bulk import (
+    STATES,
+    BulkFilter,
+    Preview,
+    Unchanged,
+    begin,
+    go_on,
+    job_filter,
+    preview,
+)
 from outlast.insight.calls import describe_call
 from outlast.model.job import State
 from outlast.store.actions import CHANGES, ActionRow, ActionState
@@ -58,14 +67,7 @@ async def _act(
         which = msgspec.structs.replace(which, since=await store.inspector.now() - since)
     seen = await preview(store, verb, which)
     if seen.count == 0 and not seen.at_least:
-        await tell_unknown(
-            store,
-            queue=which.queue,
-            task=which.task,
-            tenant=which.tenant,
-            label=which.label,
-            group=which.group,
-        )
+        await tell_unknown(store, job_filter(verb, which))
     if dry_run:
         _show_preview(seen)
     elif seen.count == 0 and not seen.at_least:

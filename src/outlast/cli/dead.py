@@ -91,7 +91,7 @@ def list_(
     async def work(store: Store) -> None:
         found = await find_jobs(store, which)
         if not found.ids and before is None:
-            await tell_unknown(store, queue=queue, task=task, tenant=tenant, group=group)
+            await tell_unknown(store, which)
         await (_write if json else _show)(store, found, limit)
 
     on_store(url, work)

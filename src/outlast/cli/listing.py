@@ -89,7 +89,7 @@ def jobs(
     async def work(store: Store) -> JobList:
         found = await list_jobs(store, which, state, now, texts=texts)
         if not found.rows and before is None:
-            await tell_unknown(store, queue=queue, task=task, tenant=tenant, label=label)
+            await tell_unknown(store, which)
         if json:
             await _write(store, found)
         return found

@@ -114,7 +114,7 @@ class MoreThanExpected(Refused):
 async def preview(store: Store, verb: Verb, which: BulkFilter) -> Preview:
     """Return the jobs that the act would change. Never writes; bounded. Raises UsageError."""
     as_of = await store.inspector.now()
-    found = await _look(store, _job_filter(verb, which), which, as_of)
+    found = await _look(store, job_filter(verb, which), which, as_of)
     return Preview(
         verb=verb,
         filter=which,
@@ -132,7 +132,7 @@ async def begin(store: Store, seen: Preview, by: By) -> int:
     Raises UsageError, and MoreThanExpected if the preview showed all matching jobs and more match
     now.
     """
-    wanted = _job_filter(seen.verb, seen.filter, seen.up_to_id + 1)
+    wanted = job_filter(seen.verb, seen.filter, seen.up_to_id + 1)
     found = await _look(store, wanted, seen.filter, seen.as_of)
     if len(found.ids) > seen.count and not seen.at_least:
         raise MoreThanExpected(
@@ -229,7 +229,7 @@ class _Search:
 
 async def _take_step(store: Store, row: ActionRow, search: _Search) -> Unchanged:
     verb, which, before, as_of = _orders_of(row)
-    wanted = _job_filter(verb, which, before)
+    wanted = job_filter(verb, which, before)
     ids, then = await search.next(store, wanted)
     holding = await look_through(store, ids, which.texts)
     chosen = await _match(store, holding.ids, wanted, which, as_of)
@@ -278,7 +278,9 @@ def read_filter(text: str | bytes) -> BulkFilter:
         raise UsageError(f"the filter cannot be read: {text_of(error)}") from error
 
 
-def _job_filter(verb: Verb, which: BulkFilter, before_id: int | None = None) -> JobFilter:
+def job_filter(verb: Verb, which: BulkFilter, before_id: int | None = None) -> JobFilter:
+    """Return a bulk action's filter as one of the store's, texts and times aside. UsageError if the
+    state is none that the act is for."""
     state = which.state or STATES[verb][0]
     if state not in STATES[verb]:
         words = " or ".join(STATES[verb])
