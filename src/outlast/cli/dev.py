@@ -13,8 +13,7 @@ from typing import Annotated
 from outlast.cli.application import check_application
 from outlast.cli.options import Application, AppUrl, flag, option
 from outlast.cli.web import PAGE_NEEDS
-from outlast.cli.worker import prepare_reload, worker
-from outlast.cli.worker_flags import Concurrency, Queues, Runners
+from outlast.cli.worker import Concurrency, Queues, Runners, prepare_reload, worker
 from outlast.errors import UsageError
 from outlast.events import subscribe
 from outlast.store.backend import resolve_url

@@ -8,7 +8,10 @@ import importlib.util
 import os
 import signal
 import sys
-from typing import TYPE_CHECKING, Any
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from outlast.base.config import WorkerSettings, parse_size, worker_settings
 from outlast.base.credentials import hide_logins
@@ -16,36 +19,8 @@ from outlast.cli.application import Found, start_check
 from outlast.cli.connect import exists
 from outlast.cli.errors import AppImportError, traceback_tail
 from outlast.cli.loop import run_loop
-from outlast.cli.options import AppUrl, naming_flags
+from outlast.cli.options import AppUrl, flag, naming_flags, option, span
 from outlast.cli.ready import collect_facts, introduce_once_ready
-from outlast.cli.worker_flags import (
-    Concurrency,
-    DrainTimeout,
-    Format,
-    Heartbeat,
-    Instance,
-    KeepCompleted,
-    KeepDead,
-    KeepWorkers,
-    Lease,
-    LogFormat,
-    Logs,
-    MaxJobs,
-    MaxRss,
-    MaybeApplication,
-    Name,
-    NoPresence,
-    ProbeHost,
-    ProbePort,
-    Queues,
-    Redact,
-    Reload,
-    Runners,
-    Setup,
-    Shell,
-    Tags,
-    WakeupUrl,
-)
 from outlast.errors import ApplicationError, ConfigError, UsageError, describe, text_of
 from outlast.events import emit
 from outlast.store.backend import open_store, resolve_url
@@ -54,6 +29,22 @@ if TYPE_CHECKING:
     from outlast.worker.runners.output import OnLine
 
 NO_APPLICATION = "outlast.runner.shell.task:app"
+
+
+class LogFormat(StrEnum):
+    """How the log is written to stderr."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+Queues = Annotated[str | None, option("--queues", "a,b", "The queues to serve. Default: all.")]
+Runners = Annotated[
+    int | None, option("--runners", "N", "Child processes. Default: processors, at most 4.")
+]
+Concurrency = Annotated[
+    int | None, option("--concurrency", "N", "Async attempts per runner. Default: 10.")
+]
 _ABOUT = {
     "a queue ": "--queues",
     "a tag ": "--tags",
@@ -64,32 +55,124 @@ _ABOUT = {
 
 
 def worker(
-    app: MaybeApplication = None,
+    app: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="MODULE:APP", help="Your application, as in shop.jobs:app.", show_default=False
+        ),
+    ] = None,
     url: AppUrl = None,
     queues: Queues = None,
-    tags: Tags = None,
+    tags: Annotated[
+        str | None, option("--tags", "a,b", "What it offers to tasks that require it: gpu,eu.")
+    ] = None,
     runners: Runners = None,
     concurrency: Concurrency = None,
-    heartbeat: Heartbeat = None,
-    lease: Lease = None,
-    drain_timeout: DrainTimeout = None,
-    keep_completed: KeepCompleted = None,
-    keep_workers: KeepWorkers = None,
-    keep_dead: KeepDead = None,
-    max_rss: MaxRss = None,
-    max_jobs_per_runner: MaxJobs = None,
-    redact: Redact = None,
-    name: Name = None,
-    instance: Instance = None,
-    no_presence: NoPresence = False,
-    shell: Shell = False,
-    probe_port: ProbePort = None,
-    probe_host: ProbeHost = None,
-    setup: Setup = None,
-    wakeup: WakeupUrl = None,
-    reload: Reload = False,
-    logs: Logs = False,
-    log_format: Format = LogFormat.TEXT,
+    heartbeat: Annotated[
+        float | None, span("--heartbeat", "Time between lease renewals. Default: 2s.")
+    ] = None,
+    lease: Annotated[
+        float | None, span("--lease", "Time of silence until others take over. Default: 60s.")
+    ] = None,
+    drain_timeout: Annotated[
+        float | None, span("--drain-timeout", "Time to finish attempts at a stop. Default: 25s.")
+    ] = None,
+    keep_completed: Annotated[
+        float | None,
+        span(
+            "--keep-completed", "Delete completed and cancelled jobs after this time. Default: 7d."
+        ),
+    ] = None,
+    keep_workers: Annotated[
+        float | None,
+        span("--keep-workers", "Delete rows of gone workers after this time. Default: 7d."),
+    ] = None,
+    keep_dead: Annotated[
+        float | None, span("--keep-dead", "Delete dead jobs after this time. Default: never.")
+    ] = None,
+    max_rss: Annotated[
+        str | None,
+        option("--max-rss", "SIZE", "Memory, as in 500M, at which a runner is replaced."),
+    ] = None,
+    max_jobs_per_runner: Annotated[
+        int | None,
+        option("--max-jobs-per-runner", "N", "Attempts after which a runner is replaced."),
+    ] = None,
+    redact: Annotated[
+        list[str] | None,
+        option("--redact", "REGEX", "Hide matches in crash reports. May be repeated."),
+    ] = None,
+    name: Annotated[
+        str | None, option("--name", "NAME", "Its name in lists. Default: host-pid-random.")
+    ] = None,
+    instance: Annotated[
+        str | None,
+        option(
+            "--instance",
+            "NAME",
+            "A name that only one live worker has, such as a StatefulSet's pod.",
+            envvar="OUTLAST_INSTANCE",
+        ),
+    ] = None,
+    no_presence: Annotated[
+        bool, flag("--no-presence", "Hold no PostgreSQL lock that shows other hosts its death.")
+    ] = False,
+    shell: Annotated[
+        bool,
+        flag(
+            "--shell",
+            "Also run commands (outlast run): every client that enqueues can execute anything.",
+        ),
+    ] = False,
+    probe_port: Annotated[
+        int | None,
+        option(
+            "--probe-port",
+            "N",
+            "Answer /livez, /readyz, /startupz over HTTP. Default: $OUTLAST_PROBE_PORT, or not.",
+            envvar="OUTLAST_PROBE_PORT",
+            show_envvar=False,
+        ),
+    ] = None,
+    probe_host: Annotated[
+        str | None, option("--probe-host", "ADDRESS", "The address of that port. Default: all.")
+    ] = None,
+    setup: Annotated[
+        str | None,
+        option(
+            "--setup",
+            "MODULE:FUNCTION",
+            "Call this once in the worker's own process: it sets up traces or error reports.",
+        ),
+    ] = None,
+    wakeup: Annotated[
+        str | None,
+        option(
+            "--wakeup",
+            "URL",
+            "A messenger, nats:// or amqp://, that announces jobs. Default: the application's.",
+            envvar="OUTLAST_WAKEUP",
+            show_envvar=False,
+        ),
+    ] = None,
+    reload: Annotated[
+        bool,
+        flag(
+            "--reload", "Replace the runners when code of the application changes. For development."
+        ),
+    ] = False,
+    logs: Annotated[bool, flag("--logs", "Keep what each job prints (outlast logs).")] = False,
+    log_format: Annotated[
+        LogFormat,
+        option(
+            "--log-format",
+            "text|json",
+            "How to write the log. Default: $OUTLAST_LOG_FORMAT, else text.",
+            envvar="OUTLAST_LOG_FORMAT",
+            show_default=False,
+            show_envvar=False,
+        ),
+    ] = LogFormat.TEXT,
 ) -> None:
     """Run jobs until told to stop.
 
