@@ -99,11 +99,8 @@ def test_an_unencrypted_connection_is_found(outlast: Outlast) -> None:
     assert level(findings, "secret_in_arguments") == "warning"
 
 
-def test_the_report_for_people_has_a_line_and_a_remedy_for_each_finding(
-    outlast: Outlast, rows: Filled
-) -> None:
-    url, _ = rows
-    said = outlast("doctor", "--url", url)
+def test_the_report_for_people_has_a_line_and_a_remedy_for_each_finding(rows: Filled) -> None:
+    said = rows("doctor")
     assert said.code == 0, said.err
     lines = said.out.splitlines()
     assert lines[0].startswith("ok       store: ")
@@ -117,7 +114,7 @@ def test_an_application_that_does_not_import_is_a_problem(
     outlast: Outlast, rows: Filled, folder: Path
 ) -> None:
     (folder / "broken.py").write_text("import nothing_like_this\n")
-    findings = found(outlast, rows[0], "broken:app", code=1)
+    findings = found(outlast, rows.url, "broken:app", code=1)
     assert "nothing_like_this" in findings["application"]["sentence"]
 
 
@@ -137,12 +134,11 @@ def test_a_file_that_is_no_store_is_a_problem(outlast: Outlast, folder: Path) ->
 def test_a_file_that_left_wal_mode_is_a_problem_and_is_left_so(
     outlast: Outlast, rows: Filled
 ) -> None:
-    url, _ = rows
-    path = url.removeprefix("sqlite:///")
-    assert found(outlast, url)["durability"]["level"] == "ok"
+    path = rows.url.removeprefix("sqlite:///")
+    assert found(outlast, rows.url)["durability"]["level"] == "ok"
     with sqlite3.connect(path) as changed:
         changed.execute("PRAGMA journal_mode = delete")
-    findings = found(outlast, url, code=1)
+    findings = found(outlast, rows.url, code=1)
     assert "'delete' mode" in findings["durability"]["sentence"]
     assert sqlite3.connect(path).execute("PRAGMA journal_mode").fetchone() == ("delete",)
 

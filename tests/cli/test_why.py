@@ -14,10 +14,9 @@ NAMES = names(
 )
 
 
-def test_each_kind_of_job_is_explained(outlast: Outlast, filled: Filled) -> None:
-    url, ids = filled
+def test_each_kind_of_job_is_explained(filled: Filled) -> None:
     positions = {
-        name: outlast("why", number, "--url", url, "--json").json() for name, number in ids.items()
+        name: filled("why", number, "--json").json() for name, number in filled.ids.items()
     }
     assert {name: one["position"] for name, one in positions.items()} == {
         "completed": "completed",
@@ -32,7 +31,7 @@ def test_each_kind_of_job_is_explained(outlast: Outlast, filled: Filled) -> None
     }
     for name, document in positions.items():
         assert set(document) == NAMES
-        assert (document["schema"], document["id"]) == (1, ids[name])
+        assert (document["schema"], document["id"]) == (1, filled.ids[name])
         assert document["sentences"]
         assert document["moves"]
         assert document["others"] == (1 if name == "queued" else 0)  # with the unservable one
@@ -41,19 +40,17 @@ def test_each_kind_of_job_is_explained(outlast: Outlast, filled: Filled) -> None
     assert "commit 400 of 1000" in " ".join(positions["running"]["sentences"])
 
 
-def test_people_read_sentences_and_what_would_move_it(outlast: Outlast, rows: Filled) -> None:
-    url, ids = rows
-    said = outlast("why", ids["unservable"], "--url", url)
+def test_people_read_sentences_and_what_would_move_it(rows: Filled) -> None:
+    said = rows("why", rows.ids["unservable"])
     assert said.code == 0, said.err
     first, _, sentence, move = said.out.splitlines()
-    assert first == f"job {ids['unservable']}: unservable"
+    assert first == f"job {rows.ids['unservable']}: unservable"
     assert sentence == "No live worker knows the task 'old.name'; there is worker host-1."
     assert move.startswith("-> Start a worker whose application has the task 'old.name'")
 
 
-def test_an_unknown_job_is_not_so(outlast: Outlast, rows: Filled) -> None:
-    url, _ = rows
-    outlast("why", 999, "--url", url).refused(1, "there is no job 999")
+def test_an_unknown_job_is_not_so(rows: Filled) -> None:
+    rows("why", 999).refused(1, "there is no job 999")
 
 
 async def abandoned(url: str) -> int:

@@ -32,6 +32,8 @@ async def gather(
         await read_environment(store, seen)
         await store.open()
         await read_contents(store, seen)
+        died = await store.inspector.jobs(JobFilter(state=State.DEAD, limit=DEAD_LOOKED_AT))
+        seen["malformed"] = {row.id: row.malformed for row in died if row.malformed is not None}
         if encrypted:
             seen["unencrypted"] = await store.inspector.unencrypted()
     except SchemaMismatch as error:
@@ -56,11 +58,9 @@ async def read_environment(store: Store, seen: dict[str, Any]) -> None:
 
 
 async def read_contents(store: Store, seen: dict[str, Any]) -> None:
-    """Read the facts about workers, jobs and schedules, one after the other."""
+    """Read the facts about workers, what waits for them, and schedules, one after the other."""
     seen["workers"] = await read_workers(store)
     seen["pauses"] = await store.inspector.pauses()
     seen["held"] = await store.inspector.held()
     seen["statistics"] = await store.inspector.statistics()
     seen["schedules"] = await store.inspector.schedules(SCHEDULES_LOOKED_AT)
-    died = await store.inspector.jobs(JobFilter(state=State.DEAD, limit=DEAD_LOOKED_AT))
-    seen["malformed"] = {row.id: row.malformed for row in died if row.malformed is not None}
