@@ -26,6 +26,8 @@ from outlast.store.sqlite import jobs as sqlite_jobs
 from outlast.store.sqlite import refusals as sqlite_refusals
 from outlast.store.sqlite import schedules as sqlite_schedules
 from outlast.store.sqlite import workers as sqlite_workers
+from outlast.store.sqlite.connection import writes
+from outlast.store.sqlite.store import SqliteStore
 from outlast.store.values import Answer
 from outlast.worker.claims import exchange, ledger, trip_bytes
 from outlast.worker.lease import last_will, registration
@@ -244,7 +246,7 @@ def _hasty() -> Iterable[Patch]:
         marked = cursor.execute(sqlite_workers._WORKERS["reap"], values)
         return bool(marked.rowcount == 1)
 
-    yield mock.patch.object(sqlite_workers, "reap", hasty)
+    yield mock.patch.object(SqliteStore, "reap", writes(hasty))
 
 
 @twin("presence judged in one look")

@@ -37,17 +37,17 @@ def ok(name: str, sentence: str) -> Finding:
 
 
 def hint(name: str, sentence: str, mend: str) -> Finding:
-    """Return a finding about something that could be better."""
+    """Return a finding that may be left as it is."""
     return Finding(level=Level.HINT, name=name, sentence=sentence, mend=mend)
 
 
 def warning(name: str, sentence: str, mend: str) -> Finding:
-    """Return a finding about something that does harm, or soon may."""
+    """Return a finding that can do harm."""
     return Finding(level=Level.WARNING, name=name, sentence=sentence, mend=mend)
 
 
 def problem(name: str, sentence: str, mend: str) -> Finding:
-    """Return a finding about something that keeps jobs from being run safely, or at all."""
+    """Return a finding that does harm."""
     return Finding(level=Level.PROBLEM, name=name, sentence=sentence, mend=mend)
 
 
