@@ -134,7 +134,11 @@ def serve() -> int:
     from outlast.cli import program
 
     django = _DJANGO if sys.argv[1:] else ()
-    for module in (*_LOADED, *django, *(f"outlast.cli.{room}" for room in program.COMMANDS)):
+    for module in (
+        *_LOADED,
+        *django,
+        *(f"outlast.cli.{room}" for room in program.COMMANDS.values()),
+    ):
         importlib.import_module(module)
     typer.main.get_command = functools.partial(_same, typer.main.get_command(program.build([])))
     gc.freeze()

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from harness.scene import Scene
-from outlast.insight.explanation import WhyFacts
+from outlast.insight.explanation import JobDetails
 from outlast.insight.why import why
 from outlast.model.job import State
 from outlast.store.rows import StoredJob
@@ -20,7 +20,7 @@ SLOTS = ("--runners", "1", "--concurrency", "2")
 async def said_of(stage: Scene, row: StoredJob) -> tuple[str, str]:
     """The position that ``outlast why`` gives, and its sentences."""
     inspector = stage.store.inspector
-    about = WhyFacts(
+    about = JobDetails(
         row=row,
         attempts=[],
         workers=await inspector.workers(),

@@ -10,7 +10,7 @@ from outlast.insight.acting import Verb
 from outlast.insight.bulk import BulkFilter, preview
 from outlast.insight.lookup import look_up
 from outlast.insight.overview import read_overview
-from outlast.insight.queries import PHASES, list_jobs, read_why_facts
+from outlast.insight.queries import PHASES, list_jobs, read_details
 from outlast.model.job import State
 from outlast.store.rows import JobFilter
 from outlast.store.statistics import STATISTICS_MAX
@@ -111,7 +111,7 @@ async def test_no_statement_reads_more_of_many_lanes_together_than_a_page_may(
         await list_jobs(s.store, JobFilter(state=State.QUEUED), "scheduled", 1.0, BOUNDS)
         await look_up(s.store, "70000")
         await s.run(TASKS)
-        assert await read_why_facts(s.store, 29_000, 1.0) is not None
+        assert await read_details(s.store, 29_000, 1.0) is not None
         await s.store.inspector.now()  # the reports have arrived; settled() would add a look
         looks = [plan for plan in s.plans if "INSERT" not in plan["Query Text"]]
         assert max((read_in_all(one["Plan"]), one["Query Text"]) for one in looks) <= (MOST, "~")

@@ -194,6 +194,12 @@ def file_of(url: str) -> Path | None:
     return None if find_file is None else find_file(url)
 
 
+def describe_place(url: str) -> str:
+    """Return where the store is, for people: the file's absolute path, or the redacted URL."""
+    file = file_of(url)
+    return redact(url) if file is None else str(file)
+
+
 def _unknown(url: str) -> ConfigError:
     forms = " or ".join(form for each in _backends for form in each.forms)
     scheme, end, _ = url.partition("://")
