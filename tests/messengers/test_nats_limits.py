@@ -201,10 +201,12 @@ async def watching(server: NatsServer) -> AsyncIterator[tuple[Client, Subscripti
         await stranger.close()
 
 
+@pytest.mark.slow
 async def test_memory_does_not_grow_with_the_messages(nats_server: NatsServer) -> None:
     assert await growth_per_message(nats_server.url) < GROWTH_MAX
 
 
+@pytest.mark.slow
 async def test_memory_does_not_grow_with_the_connections(nats_server: NatsServer) -> None:
     assert await growth_per_connection(f"{nats_server.url}/") < GROWTH_OF_CONNECTION_MAX
 
