@@ -12,13 +12,16 @@ from hypothesis import settings
 from harness.browser import Browser, BrowserMissing
 from harness.pgbouncer import PgBouncerMissing, PgBouncerServer
 from harness.servers import PostgresMissing, PostgresServer
+from harness.stores import opened
 from tests.databases import Databases
 from tests.dispositions import restore_signals
 from tests.scratch import use_memory
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import AsyncIterator, Iterator
     from pathlib import Path
+
+    from outlast.store.protocol import Store
 
 restore_signals()
 use_memory()
@@ -141,6 +144,13 @@ def store_url(request: pytest.FixtureRequest) -> str:
     fixture = {"sqlite": "sqlite_url", "postgres": "pg_url"}[request.param]
     url: str = request.getfixturevalue(fixture)
     return url
+
+
+@pytest.fixture
+async def store(store_url: str) -> AsyncIterator[Store]:
+    """An open, empty store of each kind."""
+    async with opened(store_url) as store:
+        yield store
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
