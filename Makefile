@@ -128,7 +128,7 @@ bench: $(DEV) ## measure everything; a part: make bench ARGS="rates --quick"
 	$(BIN)/python -m bench $(ARGS)
 
 .PHONY: model
-model: $(DEV) ## explore the model, held against the code: make model STATES="60000 replies"
+model: $(DEV) ## explore the model, on the code of SQLite: make model STATES="60000 replies"
 	$(BIN)/python -m tests.model $(STATES)
 
 .PHONY: sim

@@ -147,7 +147,7 @@ def main() -> None:
         note_plans(chosen.plans.open("a"))
     ENDPOINTS.extend([Endpoint("/bench/floor", floor), Endpoint("/bench/looks", looks)])
     users = web_server.choose_users(None, None, [], no_auth=True)
-    site = web_server.make_site(chosen.url, users.judge)
+    site = web_server.Site(chosen.url, users.judge)
     with contextlib.suppress(asyncio.CancelledError):
         asyncio.run(web_server.serve(site, users, "127.0.0.1", 0, "a large store"))
 

@@ -15,7 +15,8 @@ from starlette.requests import Request
 from starlette.routing import Mount
 
 from outlast.web.access import EVERYTHING, Access, Judge
-from outlast.web.application import application_of, make_site
+from outlast.web.application import application_of
+from outlast.web.site import Site
 
 
 def let_in(request: Request) -> Access | None:
@@ -26,7 +27,7 @@ def let_in(request: Request) -> Access | None:
 @contextlib.contextmanager
 def serving(url: str, judge: Judge = let_in, *, prefix: str = "", **settings: Any) -> Iterator[str]:
     """Serve the page of a store below a path as ``/a/b``; give its address."""
-    site = make_site(url, judge, **settings)
+    site = Site(url, judge, **settings)
     page = application_of(site)
 
     @contextlib.asynccontextmanager

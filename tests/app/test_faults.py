@@ -14,18 +14,10 @@ from outlast.base.sync import run_in_background
 from outlast.store import open_store
 from outlast.store.rows import AttemptRow, RefusalRow
 from outlast.testing import AppUnderTest, isolate
+from tests.app import testing_kit
 from tests.app.testing_kit import Shop
 
-
-@pytest.fixture
-def shop() -> Shop:
-    return Shop()
-
-
-@pytest.fixture
-def jobs(shop: Shop) -> Iterator[AppUnderTest]:
-    with isolate(shop.app) as under_test:
-        yield under_test
+shop, jobs = testing_kit.shop, testing_kit.jobs
 
 
 def evidence(jobs: AppUnderTest, job_id: int) -> tuple[list[AttemptRow], list[RefusalRow]]:

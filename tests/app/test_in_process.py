@@ -216,31 +216,6 @@ async def test_priority_comes_before_age_and_a_delay_is_kept(app: outlast.App) -
     assert ran_at[9] - asked_at >= 0.3
 
 
-async def test_a_key_names_one_unfinished_job(app: outlast.App) -> None:
-    @app.task
-    async def once() -> str:
-        return "ran"
-
-    first = await once.using(key="repo:42").enqueue()
-    again = await once.using(key="repo:42").enqueue()
-    assert (first.created, again.created) == (True, False)
-    assert first.id == again.id
-    async with app.worker():
-        await first.result(timeout=DEADLINE)
-        third = await once.using(key="repo:42").enqueue()
-        assert third.created
-        assert third.id != first.id
-
-
-async def test_a_wrong_setting_is_refused_at_the_caller(app: outlast.App) -> None:
-    with pytest.raises(outlast.ConfigError, match="three times"):
-        async with app.worker(heartbeat=2, lease=3):
-            pass
-    with pytest.raises(outlast.ConfigError, match="concurency"):
-        async with app.worker(concurency=3):  # type: ignore[call-arg]
-            pass
-
-
 class DeafWakeup:
     """Cannot be started."""
 

@@ -91,27 +91,16 @@ async def test_a_job_that_expires_before_a_worker_comes_never_runs(app: outlast.
     assert (await twice.refresh()).expires_at is None, "it has begun in time"
 
 
-async def test_a_task_sees_what_was_noted_on_its_job(app: outlast.App) -> None:
+async def test_a_task_sees_the_notes_and_labels_of_its_job(app: outlast.App) -> None:
     @app.task
     async def reads() -> Any:
-        return outlast.current().meta
-
-    most = {"quotes": '"' * 2_000, "null": "\0"}
-    async with app.worker():
-        for meta in ({"trace": {"id": [1, None]}}, most, {}):
-            assert await (await reads.using(meta=meta).enqueue()).result(timeout=DEADLINE) == meta
-        assert await (await reads.enqueue()).result(timeout=DEADLINE) == {}
-
-
-async def test_a_task_sees_the_labels_of_its_job(app: outlast.App) -> None:
-    @app.task
-    async def reads() -> list[str]:
-        return list(outlast.current().labels)
+        return [outlast.current().meta, *outlast.current().labels]
 
     async with app.worker():
-        for labels in (["import", "acme"], []):
-            job = await reads.using(labels=labels).enqueue()
-            assert await job.result(timeout=DEADLINE) == labels
+        for meta in ({"trace": {"id": [1, None]}}, {"quotes": '"' * 2_000, "null": "\0"}):
+            job = await reads.using(meta=meta, labels=["import", "acme"]).enqueue()
+            assert await job.result(timeout=DEADLINE) == [meta, "import", "acme"]
+        assert await (await reads.enqueue()).result(timeout=DEADLINE) == [{}]
 
 
 async def test_a_job_that_is_kept_for_no_time_runs_and_is_gone(app: outlast.App) -> None:

@@ -16,18 +16,10 @@ import outlast
 from outlast.insight.verify import verify
 from outlast.store import open_store
 from outlast.testing import AppUnderTest, isolate
+from tests.app import testing_kit
 from tests.app.testing_kit import Shop
 
-
-@pytest.fixture
-def shop() -> Shop:
-    return Shop()
-
-
-@pytest.fixture
-def jobs(shop: Shop) -> Iterator[AppUnderTest]:
-    with isolate(shop.app) as under_test:
-        yield under_test
+shop, jobs = testing_kit.shop, testing_kit.jobs
 
 
 def path_of(jobs: AppUnderTest) -> Path:

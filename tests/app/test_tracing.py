@@ -10,10 +10,9 @@ import sqlite3
 from typing import Any
 
 import pytest
-from opentelemetry.trace import SpanKind, StatusCode
+from opentelemetry.trace import SpanKind
 
 import outlast
-from outlast.client.stores import StoreProvider
 from outlast.contrib import otel
 from tests.app import in_process_kit
 from tests.app.in_process_kit import DEADLINE
@@ -118,22 +117,6 @@ async def test_a_delayed_job_begins_a_trace_of_its_own(app: outlast.App, spans: 
     assert origin(spans.one("process default")) == ("linked", sender)
 
 
-async def test_a_retry_begins_a_trace_of_its_own(app: outlast.App, spans: Spans) -> None:
-    @app.task(backoff_first=0)
-    async def work() -> None:
-        if outlast.current().number == 1:
-            raise ValueError("not yet")
-
-    job = await work.enqueue()
-    async with app.worker():
-        await job.result(timeout=DEADLINE)
-    sender = ids(spans.one("send default"))
-    attempts = {facts(each)["outlast.attempt.number"]: each for each in spans.all()[1:]}
-    assert origin(attempts[1]) == ("child", sender)
-    assert origin(attempts[2]) == ("linked", sender)
-    assert facts(attempts[1])["error.type"] == "error"
-
-
 async def test_plain_code_and_connections_of_its_own_send_as_well(
     app: outlast.App, spans: Spans
 ) -> None:
@@ -162,24 +145,6 @@ async def test_jobs_of_the_callers_transaction_are_sent_by_one_span(sqlite_url: 
             connection.execute("COMMIT")
         assert facts(spans.one("send default"))["messaging.batch.message_count"] == 2
         assert "otel" in await meta_of(app, jobs[0])
-
-
-async def test_a_failure_to_send_is_told(app: outlast.App, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def away(self: StoreProvider, batch: object, connection: object = None) -> None:
-        raise outlast.StoreUnavailable("away")
-
-    monkeypatch.setattr(StoreProvider, "enqueue", away)
-    spans = Spans()
-    otel.instrument(app, tracer_provider=spans.provider)
-
-    @app.task
-    async def work() -> None: ...
-
-    with pytest.raises(outlast.StoreUnavailable):
-        await work.enqueue()
-    span = spans.one("send default")
-    assert facts(span)["error.type"] == "StoreUnavailable"
-    assert span.status.status_code is StatusCode.ERROR
 
 
 async def test_without_an_sdk_nothing_is_noted(app: outlast.App) -> None:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
+import pytest
+
 import outlast
+from outlast.testing import AppUnderTest, isolate
 
 
 class Shop:
@@ -59,3 +63,14 @@ class Shop:
         self.effects.append("tried")
         if len(self.effects) == 1:
             raise ValueError("no card")
+
+
+@pytest.fixture
+def shop() -> Shop:
+    return Shop()
+
+
+@pytest.fixture
+def jobs(shop: Shop) -> Iterator[AppUnderTest]:
+    with isolate(shop.app) as under_test:
+        yield under_test

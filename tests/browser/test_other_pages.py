@@ -9,7 +9,7 @@ from selenium.webdriver.common.by import By
 
 from harness.page import serving
 from tests.browser.kit import LOOKS, hidden_columns, is_too_wide, serious
-from tests.browser.test_page import click, empty
+from tests.browser.test_page import click
 from tests.web.filled_kit import NAMES, make_store
 
 if TYPE_CHECKING:
@@ -52,15 +52,6 @@ def check(browser: Browser, address: str) -> None:
     assert hidden_columns(browser) == [], address
     assert browser.complaints() == [], address
     assert "stolen" not in browser.driver.title
-
-
-def test_an_empty_store_has_all_pages(browser: Browser, sqlite_url: str) -> None:
-    empty(sqlite_url)
-    with serving(sqlite_url) as address:
-        for path in PAGES:
-            browser.open(address + path)
-            assert serious(browser) == [], path
-            assert browser.complaints() == [], path
 
 
 def test_a_queue_is_paused_and_resumed_without_a_script(browser: Browser, sqlite_url: str) -> None:

@@ -15,7 +15,7 @@ from outlast.cli import web_connections
 from outlast.cli.web_connections import PatientProtocol, make_room
 from outlast.cli.web_server import _Server, config_of
 from outlast.web import visit
-from outlast.web.application import make_site
+from outlast.web.site import Site
 from tests.web.kit import let_in
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ Talk = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 @contextlib.asynccontextmanager
 async def served(tmp_path: Path) -> AsyncIterator[int]:
     """Serve a page on no store; give its port."""
-    server = _Server(config_of(make_site(f"sqlite:///{tmp_path}/none.db", let_in())))
+    server = _Server(config_of(Site(f"sqlite:///{tmp_path}/none.db", let_in())))
     with socket.create_server(("127.0.0.1", 0)) as listening:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)  # of accepted ones, too
         serving = asyncio.ensure_future(server.serve(sockets=[listening]))

@@ -20,8 +20,9 @@ from harness.stores import opened
 from outlast.cli import web_connections
 from outlast.cli.web_server import _Server, config_of
 from outlast.web import visit
-from outlast.web.application import ENDPOINTS, make_site
+from outlast.web.application import ENDPOINTS
 from outlast.web.session import LinkSessions
+from outlast.web.site import Site
 from tests.fuzz.kit import SECONDS, Fuzzer, damaged
 from tests.web.kit import let_in
 
@@ -126,7 +127,7 @@ SOUND = Client(
 async def _served(url: str, is_signed_in: bool) -> AsyncIterator[int]:
     users = LinkSessions()
     judge = let_in() if is_signed_in else users.judge
-    server = _Server(config_of(make_site(url, judge, refuse=users.refuse)))
+    server = _Server(config_of(Site(url, judge, refuse=users.refuse)))
     with socket.create_server(("127.0.0.1", 0)) as listening:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)  # of accepted ones, too
         serving = asyncio.ensure_future(server.serve(sockets=[listening]))

@@ -5,12 +5,12 @@ from __future__ import annotations
 import sys
 import time
 
-from tests.model.explore import Both, Found, explore
+from tests.model.explore import Found, explore
 from tests.model.scenes import LARGE
 from tests.model.schedules import SCHEDULES, explored
 
 STATES = 60_000
-HEAD = f"{'scene':20} {'states':>9} {'steps':>10} {'seen to':>9} {'compared':>9} {'time':>9}"
+HEAD = f"{'scene':20} {'states':>9} {'steps':>10} {'seen to':>9} {'time':>9}"
 
 
 def main(states_max: int, only: list[str]) -> int:
@@ -27,8 +27,7 @@ def main(states_max: int, only: list[str]) -> int:
 
 def jobs(name: str, states_max: int) -> Found:
     """Explore a scene of jobs."""
-    desk = Both(LARGE[name], every=7)
-    return explore(LARGE[name], desk, states_max=states_max, on_depth=progress)
+    return explore(LARGE[name], states_max=states_max, on_depth=progress)
 
 
 def schedule(name: str, states_max: int) -> Found:

@@ -1,195 +1,261 @@
-"""The store as a value: its verbs, guard by guard. ``real.py`` is the same on SQLite.
+"""The verbs of the store on the production code: the functions and statements of SQLite.
 
-Each verb is a pure function of a ``Db`` that returns the next one and the answer. The next state
-of a job is not decided here: an ``End`` comes from ``model.lifecycle.decide``.
+A ``Db`` is written into an in-memory file with the real schema, the verb runs in a transaction,
+what the tables hold then is the next ``Db``, and the transaction is rolled back. The next state of
+a job is not decided here: an ``End`` comes from ``model.lifecycle.decide``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import sqlite3
+from collections.abc import Callable, Collection
+from pathlib import Path
+from typing import Self, TypeVar
 
+import msgspec
+
+from outlast.model.crash import Charge
+from outlast.model.job import Policy, State
+from outlast.model.lease import DeathCause
+from outlast.model.lifecycle import Transition
+from outlast.store.rows import WorkerStatus
+from outlast.store.sqlite import exchange as sqlite_exchange
+from outlast.store.sqlite import jobs as sqlite_jobs
+from outlast.store.sqlite import schema as sqlite_schema
+from outlast.store.sqlite import workers as sqlite_workers
+from outlast.store.values import ClaimRequest, LockIdentity, NewWorker, Save, WorkerRef, WorkerSeen
 from tests.model.state import LEFT, LOST, SILENT, Db, End, Job, Me
 
-COMPLETED = {"completed", "completion_not_committed"}
+T = TypeVar("T")
+Claim = tuple[int, int, int]  # job, token, and the checkpoint that is handed on
 LIVE = {"active", "draining"}
 COHORT_MAX = 2
+TASK, INSTANCE, LOCK = "t", "instance-{}", "/locks/of-{}"
+NOW, EPOCH = 0.0, 5  # tokens are at least the microseconds since 1970
+PLACED = 1_000.0  # seconds before 1970 from which the places of suspects count
+_GONE = {LOST: ("lost", "lock_file"), SILENT: ("lost", "silence"), LEFT: ("stopped", None)}
+_OWNER = {cause: owner for owner, cause in _GONE.items()}
 
-Claim = tuple[int, int, int]  # job, token, and the checkpoint that is handed on
+_JOB = """INSERT INTO outlast_jobs (id, task, queue, state, position, run_at, enqueued_at, args,
+ policy, failures, losses, solo, incident, cohort, token, worker_id, completed_by, started_at,
+ ended_at, cancel_requested, checkpoint, checkpoint_number, attempt_count)
+ VALUES (?, 't', 'q', ?, ?, ?, 0, '{}', ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 1)"""
+_ROW = """INSERT INTO outlast_workers (id, name, host, pid, boot_id, status, epoch, heartbeat,
+ lease, instance, started_at, heartbeat_at, lease_expires_at, stopped_at, cause, lock_path,
+ lock_device, lock_inode)
+ VALUES (?, 'w', 'h', 1, 'b', ?, ?, 1, 3, ?, 0, 0, 0, ?, ?, '/locks/of-' || ?, 1, ?)"""
+_ATTEMPT = """INSERT INTO outlast_attempts
+ (token, job_id, number, outcome, charge, started_at, ended_at) VALUES (?, ?, 1, ?, 'none', 0, 0)"""
+_JOBS = """SELECT j.token, j.position, j.run_at, j.state, j.worker_id, w.status, w.cause,
+ j.failures, j.losses, j.cancel_requested, j.solo, j.incident, j.cohort, j.checkpoint,
+ j.checkpoint_number
+ FROM outlast_jobs AS j LEFT JOIN outlast_workers AS w ON w.id = j.worker_id ORDER BY j.id"""
+_ROWS = "SELECT instance, status FROM outlast_workers WHERE status IN ('active', 'draining')"
+_CLOSED = "SELECT token, job_id - 1, outcome FROM outlast_attempts ORDER BY token, job_id, outcome"
+_SEQUENCES = "UPDATE outlast_sequences SET value = CASE name WHEN 'token' THEN ? ELSE 100 END"
 
 
 class Desk:
-    """The verbs. ``top`` is the highest token ever drawn."""
+    """The verbs; not for use by two threads. ``top`` is the highest token ever drawn."""
+
+    def __init__(self, policy: Policy) -> None:
+        self._connection = sqlite3.connect(":memory:", isolation_level=None)
+        self._cursor = self._connection.cursor()
+        self._policy = msgspec.json.encode(policy).decode()
+        self._cursor.execute("BEGIN")
+        sqlite_schema.migrate(self._cursor, 0.0)
+        self._cursor.execute("COMMIT")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._connection.close()
+
+    # -- the verbs
 
     def claim(self, db: Db, me: Me, solo: int, top: int) -> tuple[Db, tuple[Claim, ...]]:
-        """Take the first of a line; of suspects, its cohort."""
-        if not (me.live and me.current and db.rows[me.slot] == "active"):
-            return db, ()
-        line = [i for i, job in enumerate(db.jobs) if job.state == "queued" and job.solo == solo]
-        line.sort(key=lambda index: db.jobs[index].place)
-        if not line:
-            return db, ()
-        first, jobs, claims = db.jobs[line[0]], list(db.jobs), []
-        for index in sorted(i for i in line if i == line[0] or _together(first, jobs[i]))[
-            :COHORT_MAX
-        ]:
-            top += 1
-            claims.append((index, top, jobs[index].value))
-            jobs[index] = jobs[index]._replace(
-                state="running", token=top, owner=me.slot + 1, place=0, saved=0
-            )
-        return db._replace(jobs=tuple(jobs)), tuple(claims)
+        limit = COHORT_MAX if solo == 1 else 1
+        room = ClaimRequest(tasks=[TASK], limit=limit, solo=solo)
+        db, reply = self._do(
+            db, lambda c: sqlite_exchange.exchange(c, NOW, _ref(me), [], [room]), top
+        )
+        return db, tuple(
+            (each.job_id - 1, each.token, int(each.checkpoint or 0)) for each in reply.claimed
+        )
 
     def hand_in(self, db: Db, end: End) -> tuple[Db, str]:
-        """Write an end that is current; judge one that is not."""
-        if _is_current(db, end.job, end.token):
-            return _applied(db, end), "accepted"
-        job = db.jobs[end.job]
-        done = job.state == "completed" and job.token == end.token and end.outcome in COMPLETED
-        same = (end.token, end.job, end.outcome) in db.closed
-        return db, "already" if done or same else "refused"
+        unknown = WorkerRef(99, 1)
+        ends = [_transition(end)]
+        db, reply = self._do(db, lambda c: sqlite_exchange.exchange(c, NOW, unknown, ends, []))
+        return db, reply.answers[0].value
 
     def close(self, db: Db, end: End) -> tuple[Db, str]:
-        """Apply another worker's decision, if it is still the same attempt; return the state that
-        the job is in then."""
-        if not _is_current(db, end.job, end.token):
-            return db, ""
-        db = _applied(db, end)
-        return db, db.jobs[end.job].state
+        db, applied = self._do(
+            db, lambda c: sqlite_workers.close_orphans(c, NOW, [_transition(end)])
+        )
+        return db, applied[0].state.value if applied else ""
 
     def complete_in(self, db: Db, job: int, token: int) -> tuple[Db, bool]:
-        """Complete in the task's own transaction."""
-        if not _is_current(db, job, token):
-            return db, False
-        return _with(db, job, state="completed", owner=0), True
+        return self._do(
+            db, lambda c: sqlite_jobs.complete_on(c.connection, job + 1, token, None, NOW)
+        )
 
     def save(self, db: Db, job: int, token: int, number: int, value: int) -> tuple[Db, str]:
-        """Save a checkpoint: fenced, only forward; it forgives the losses."""
-        if not _is_current(db, job, token):
-            return db, "refused"
-        row = db.jobs[job]
-        if number <= row.saved:
-            return db, "already"
-        return _with(db, job, value=value, saved=number, losses=0), "accepted"
+        save = Save(job + 1, token, number, str(value))
+        db, answers = self._do(db, lambda c: sqlite_jobs.checkpoint(c, NOW, [save]))
+        return db, answers[0].value
 
     def cancel(self, db: Db, job: int) -> tuple[Db, str]:
-        """End a queued job, ask a running one."""
-        state = db.jobs[job].state
-        if state == "queued":
-            return _with(db, job, state="cancelled", cancel=True, place=0), "cancelled"
-        if state == "running":
-            return _with(db, job, cancel=True), "requested"
-        return db, "ended"
+        db, told = self._do(db, lambda c: sqlite_jobs.cancel(c, NOW, [job + 1]))
+        return db, told[job + 1].value
 
     def requeue(self, db: Db, job: int) -> tuple[Db, str]:
-        """Revive a dead or cancelled job."""
-        row = db.jobs[job]
-        if row.state not in {"dead", "cancelled"}:
-            return db, "completed" if row.state == "completed" else "not_ended"
-        fresh = Job(token=row.token, place=_last(db, 0) + 1, value=row.value, saved=row.saved)
-        jobs = list(db.jobs)
-        jobs[job] = fresh._replace(kills=row.kills)
-        return db._replace(jobs=tuple(jobs)), "requeued"
+        db, told = self._do(
+            db, lambda c: sqlite_jobs.requeue(c, NOW, [job + 1], from_scratch=False)
+        )
+        return db, told[job + 1].value
 
     def register(self, db: Db, slot: int, *, replaces: bool) -> tuple[Db, bool]:
-        """Make a row; with ``replaces``, the one that is there is lost by it."""
-        if replaces:
-            db = self.gone(db, slot, LOST)
-        return _status(db, slot, "active"), True
+        new = NewWorker(
+            name="w", host="h", pid=1, boot_id="b", heartbeat=1.0, lease=3.0,
+            instance=INSTANCE.format(slot), succeeds=replaces,
+        )  # fmt: skip
+        db, made = self._do(db, lambda c: sqlite_workers.register(c, NOW, new))
+        return db, made.epoch == 1
 
     def reap(self, db: Db, slot: int, *, proven: bool) -> tuple[Db, bool]:
-        """Mark a worker lost."""
-        return self.gone(db, slot, LOST if proven else SILENT), True
+        seen = WorkerSeen(
+            worker_id=slot + 1, name="w", host="h", boot_id="b", beat=0, heartbeat=1.0, lease=3.0
+        )
+        cause = DeathCause.LOCK_FILE if proven else DeathCause.PRESENCE
+        return self._do(db, lambda c: sqlite_workers.reap(c, NOW, seen, cause))
 
     def tell_gone(self, db: Db, slot: int, *, live: bool) -> tuple[Db, bool]:
-        """Mark the row that a will names lost, if it lives; ``live``: it is this worker's own."""
-        if not live or db.rows[slot] not in LIVE:
-            return db, False
-        return self.gone(db, slot, LOST), True
+        row = slot + 1 if live else LOST
+        lock = LockIdentity(boot_id="b", path=LOCK.format(row), device=1, inode=row)
+
+        def act(cursor: sqlite3.Cursor) -> bool:
+            sqlite_workers.tell_gone(cursor, NOW, lock, None)
+            looks = sqlite_workers.observe(cursor, NOW, 0.0, Path()).workers
+            told = [each for each in looks if each.told_gone]
+            reaped = [sqlite_workers.reap(cursor, NOW, each, DeathCause.TETHER) for each in told]
+            return any(reaped)
+
+        return self._do(db, act)
 
     def set_status(self, db: Db, me: Me, status: str) -> tuple[Db, bool]:
-        """Move a live row to draining or stopped."""
-        if not me.live or db.rows[me.slot] not in LIVE:
-            return db, False
-        if status == "stopped":
-            return self.gone(db, me.slot, LEFT), True
-        return _status(db, me.slot, status), True
+        to = WorkerStatus(status)
+        return self._do(db, lambda c: sqlite_workers.set_status(c, NOW, _ref(me), to))
 
     def reconnect(self, db: Db, me: Me) -> tuple[Db, bool]:
-        """Raise the epoch of a live row."""
-        return db, me.live and db.rows[me.slot] in LIVE
+        db, again = self._do(db, lambda c: sqlite_workers.reconnect(c, NOW, _ref(me), 0))
+        if again is not None:
+            assert again.epoch == EPOCH + 1
+        return db, again is not None
 
     def reconcile(self, db: Db, me: Me, held: Collection[int]) -> tuple[Db, tuple[int, ...]]:
-        """Release own running jobs that the worker does not hold; return their tokens."""
-        if not (me.live and me.current and db.rows[me.slot] in LIVE):
-            return db, ()
-        unheard = [
-            (index, job)
-            for index, job in enumerate(db.jobs)
-            if job.owner == me.slot + 1 and job.token not in held
+        db, pairs = self._do(db, lambda c: sqlite_workers.reconcile(c, NOW, _ref(me), held))
+        return db, tuple(sorted(token for _, token in pairs))
+
+    # -- to and from the tables
+
+    def _do(self, db: Db, verb: Callable[[sqlite3.Cursor], T], top: int = 50) -> tuple[Db, T]:
+        cursor = self._cursor
+        cursor.execute("BEGIN")
+        try:
+            self._write(db, top)
+            answer = verb(cursor)
+            return self._read(db), answer
+        finally:
+            cursor.execute("ROLLBACK")
+
+    def _write(self, db: Db, top: int) -> None:
+        cursor = self._cursor
+        alive = [
+            (slot + 1, status, EPOCH, INSTANCE.format(slot), None, None)
+            for slot, status in enumerate(db.rows)
+            if status
         ]
-        for index, job in unheard:
-            db = _applied(db, _released(index, job))
-        return db, tuple(sorted(job.token for _, job in unheard))
+        gone = [
+            (owner, status, EPOCH, None, 1.0, cause) for owner, (status, cause) in _GONE.items()
+        ]
+        cursor.executemany(_ROW, [(*row, row[0], row[0]) for row in [*alive, *gone]])
+        cursor.executemany(_JOB, [self._columns(i, job) for i, job in enumerate(db.jobs, 1)])
+        cursor.executemany(_ATTEMPT, [(token, job + 1, word) for token, job, word in db.closed])
+        cursor.execute(_SEQUENCES, (top,))
 
-    @staticmethod
-    def gone(db: Db, slot: int, how: int) -> Db:
-        """End a row: its running jobs become orphans."""
-        jobs = tuple(job._replace(owner=how) if job.owner == slot + 1 else job for job in db.jobs)
-        return _status(db._replace(jobs=jobs), slot, "")
+    def _columns(self, job_id: int, job: Job) -> tuple[object, ...]:
+        waits, runs = job.state == "queued", job.state == "running"
+        return (
+            job_id,
+            job.state,
+            job.place if waits and not job.solo else None,
+            job.place - PLACED,
+            self._policy,
+            job.failures,
+            job.losses,
+            job.solo,
+            job.incident or None,
+            job.cohort or None,
+            job.token or None,
+            job.owner or None,
+            9 if job.state == "completed" else None,
+            1.0 if runs else None,
+            None if waits or runs else 2.0,
+            job.cancel,
+            str(job.value) if job.value else None,
+            job.saved,
+        )
 
-
-def _is_current(db: Db, job: int, token: int) -> bool:
-    return db.jobs[job].state == "running" and db.jobs[job].token == token
-
-
-def _together(first: Job, other: Job) -> bool:
-    same = (first.incident, first.cohort) == (other.incident, other.cohort)
-    return first.solo == 1 and first.incident != 0 and same
-
-
-def _with(db: Db, job: int, **fields: object) -> Db:
-    jobs = list(db.jobs)
-    jobs[job] = jobs[job]._replace(**fields)  # type: ignore[arg-type]
-    return db._replace(jobs=tuple(jobs))
-
-
-def _status(db: Db, slot: int, status: str) -> Db:
-    rows = list(db.rows)
-    rows[slot] = status
-    return db._replace(rows=tuple(rows))
-
-
-def _last(db: Db, solo: int) -> int:
-    places = (job.place for job in db.jobs if job.state == "queued" and job.solo == solo)
-    return max(places, default=0)
-
-
-def _applied(db: Db, end: End) -> Db:
-    if end.state == "completed":
-        return _with(db, end.job, state="completed", owner=0)
-    job = db.jobs[end.job]
-    losses = job.losses + (end.charge == "loss")
-    forgiven = end.state == "dead" and end.charge == "loss" and losses < end.losses  # unheard
-    state = "queued" if forgiven else end.state
-    if state == "queued" and job.cancel:
-        state = "cancelled"
-    place = _last(db, end.solo) + 1 if state == "queued" else 0
-    suspected = {"solo": end.solo, "incident": end.incident, "cohort": end.cohort}
-    counted = {"failures": end.failures, "losses": losses}
-    db = _with(db, end.job, state=state, owner=0, place=place, **suspected, **counted)
-    db = db._replace(closed=(*db.closed, (end.token, end.job, end.outcome)))
-    return _cleared(db, end.clears) if end.clears else db
+    def _read(self, before: Db) -> Db:
+        cursor = self._cursor
+        jobs = tuple(
+            _job(row, old.kills)
+            for row, old in zip(cursor.execute(_JOBS).fetchall(), before.jobs, strict=True)
+        )
+        status = dict(cursor.execute(_ROWS).fetchall())
+        rows = tuple(status.get(INSTANCE.format(slot), "") for slot in range(len(before.rows)))
+        return Db(jobs, rows, tuple(cursor.execute(_CLOSED).fetchall()))
 
 
-def _cleared(db: Db, incident: int) -> Db:
-    for index, job in enumerate(db.jobs):
-        if job.incident == incident and job.state == "queued" and job.solo == 1:
-            place = _last(db, 0) + 1
-            db = _with(db, index, solo=0, incident=0, cohort=0, place=place)
-    return db
+def _job(row: tuple, kills: bool) -> Job:
+    token, position, run_at, state, worker_id, status, cause, *counted = row
+    failures, losses, cancel, solo, incident, cohort, value, saved = counted
+    owner = 0
+    if worker_id is not None:
+        owner = worker_id if status in LIVE else _OWNER[_cause(status, cause)]
+    place = (run_at + PLACED if solo else position) if state == "queued" else 0
+    return Job(
+        token=token or 0, place=place, state=state, owner=owner, failures=failures, losses=losses,
+        cancel=bool(cancel), solo=solo, incident=incident or 0, cohort=cohort or 0,
+        value=int(value or 0), saved=saved, kills=kills,
+    )  # fmt: skip
 
 
-def _released(index: int, job: Job) -> End:
-    counted = (job.failures, job.losses)
-    suspected = (job.solo, job.incident, job.cohort)
-    return End(job.token, index, "queued", "released", "none", *counted, *suspected)
+def _cause(status: str, cause: str | None) -> tuple[str, str | None]:
+    """All proofs of a death are one here, and all that is none."""
+    if cause is None:
+        return status, None
+    return status, "lock_file" if DeathCause(cause).proven else "silence"
+
+
+def _ref(me: Me) -> WorkerRef:
+    """A worker that is not live asks under a row that was lost, perhaps at that row's own epoch."""
+    return WorkerRef(me.slot + 1 if me.live else LOST, EPOCH if me.current else EPOCH - 1)
+
+
+def _transition(end: End) -> Transition:
+    return Transition(
+        job_id=end.job + 1,
+        token=end.token,
+        state=State(end.state),
+        outcome=end.outcome,
+        charge=Charge(end.charge),
+        failures=end.failures,
+        losses=end.losses,
+        solo=end.solo,
+        incident=end.incident or None,
+        cohort=end.cohort or None,
+        clears=end.clears or None,
+    )

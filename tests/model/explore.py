@@ -14,9 +14,8 @@ from typing import Any
 
 from tests.model.desk import Desk
 from tests.model.laws import broken_by, is_over
-from tests.model.real import RealDesk
 from tests.model.scenes import Scene
-from tests.model.state import Db, Job, World, canonical, placed
+from tests.model.state import Db, Job, World, canonical
 from tests.model.steps import Steps
 from tests.model.transition import Step
 
@@ -30,7 +29,6 @@ class Found:
     steps: int = 0
     depth: int = 0
     closed: bool = False
-    compared: int = 0
     seconds: float = 0.0
     wrong: str = ""
     path: list[str] = field(default_factory=list)
@@ -38,9 +36,8 @@ class Found:
     def line(self) -> str:
         """A row of the table."""
         to = "all" if self.closed else f"{self.depth} steps"
-        compared = f"{self.compared:>9,}" if self.compared else f"{'-':>9}"
         counted = f"{self.states:>9,} {self.steps:>10,} {to:>9}"
-        return f"{self.scene:20} {counted} {compared} {self.seconds:>7.1f} s"
+        return f"{self.scene:20} {counted} {self.seconds:>7.1f} s"
 
 
 def first_world(scene: Scene) -> World:
@@ -52,7 +49,6 @@ def first_world(scene: Scene) -> World:
 
 def explore(
     scene: Scene,
-    desk: Any = None,
     *,
     states_max: int = 10**9,
     depth_max: int = 10**9,
@@ -60,16 +56,14 @@ def explore(
 ) -> Found:
     """Explore until all is seen, something is wrong, or a limit is reached (then to the end of
     a depth that was begun)."""
-    return _Exploration(scene, Desk() if desk is None else desk).run(
-        states_max, depth_max, on_depth
-    )
+    with Desk(scene.policy) as desk:
+        return _Exploration(scene, desk).run(states_max, depth_max, on_depth)
 
 
 class _Exploration:
-    def __init__(self, scene: Scene, desk: Any) -> None:
+    def __init__(self, scene: Scene, desk: Desk) -> None:
         self._scene = scene
         self._steps = Steps(scene, desk)
-        self._desk = desk
         first = first_world(scene)
         self._ids = {first: 0}
         self._parts: dict[Any, Any] = {}
@@ -91,7 +85,6 @@ class _Exploration:
         found.closed = not frontier
         if found.closed:
             self._all_can_end()
-        found.compared = getattr(self._desk, "compared", 0)
         found.seconds = time.monotonic() - started
         return found
 
@@ -103,8 +96,6 @@ class _Exploration:
                 found.steps += 1
                 after = canonical(step.after)
                 for sentence in broken_by(self._scene, world, step):
-                    return self._stop(here, sentence)
-                if sentence := getattr(self._desk, "differs", ""):
                     return self._stop(here, sentence)
                 there = ids.get(after)
                 if there is None:
@@ -172,39 +163,3 @@ class _Exploration:
         if stuck is not None:
             self.found.wrong = "no_job_is_lost: from here on some job can never end"
             self.found.path = self._story(stuck)
-
-
-class Both:
-    """The model's store, compared with the production's at each ``every``-th verb."""
-
-    def __init__(self, scene: Scene, every: int = 1) -> None:
-        self._model, self._real = Desk(), RealDesk(scene.policy)
-        self._every, self._asked = every, 0
-        self.compared = 0
-        self.differs = ""
-
-    def __getattr__(self, verb: str) -> Callable[..., Any]:
-        def ask(db: Db, *args: Any, **named: Any) -> Any:
-            done = getattr(self._model, verb)(db, *args, **named)
-            self._asked += 1
-            if self._asked % self._every == 0:
-                self.compared += 1
-                self._compare(verb, db, done, getattr(self._real, verb)(db, *args, **named))
-            return done
-
-        return ask
-
-    def _compare(self, verb: str, db: Db, model: Any, real: Any) -> None:
-        if (_plain(model[0]), model[1]) != (_plain(real[0]), real[1]) and not self.differs:
-            self.differs = (
-                f"the_code_differs: {verb} on {db}\n  model: {_plain(model[0])} -> {model[1]}"
-                f"\n  code:  {_plain(real[0])} -> {real[1]}"
-            )
-
-    def close_connection(self) -> None:
-        """Let go of the file."""
-        self._real.close_connection()
-
-
-def _plain(db: Db) -> Db:
-    return Db(placed(db.jobs), db.rows, tuple(sorted(db.closed)))

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import groupby
-from typing import Any
 
 from tests.model.decisions import Decisions
-from tests.model.desk import LIVE
+from tests.model.desk import LIVE, Desk
 from tests.model.scenes import Scene
 from tests.model.state import End, Held, Late, Me, Slot, World, tokens_of
 from tests.model.transition import (
@@ -29,9 +28,9 @@ from tests.model.transition import (
 
 
 class Steps:
-    """The transition relation of one scene over one store: ``Desk``, ``RealDesk`` or ``Both``."""
+    """The transition relation of one scene."""
 
-    def __init__(self, scene: Scene, desk: Any) -> None:
+    def __init__(self, scene: Scene, desk: Desk) -> None:
         self.scene = scene
         self.desk = desk
         self.decisions = Decisions(scene.policy)
@@ -301,12 +300,12 @@ class Steps:
                 Told("claim" if late.current and late.live else "stale claim", i, j, t, "", v)
                 for j, t, v in claims
             )
-        elif late.verb == "end":
+        elif late.end:
             db, answer = desk.hand_in(world.db, late.end)
-            told = (Told("end", i, late.end.job, late.end.token, answer),)  # type: ignore[union-attr]
-        elif late.verb == "save":
+            told = (Told("end", i, late.end.job, late.end.token, answer),)
+        elif late.save:
             db, answer = desk.save(world.db, *late.save)
-            told = (Told("save", i, late.save[0], late.save[1], answer, late.save[3]),)  # type: ignore[misc]
+            told = (Told("save", i, late.save[0], late.save[1], answer, late.save[3]),)
         else:
             db, _ = desk.reconcile(world.db, me, late.held)
         if db != world.db:

@@ -1,4 +1,4 @@
-"""A small exploration of each scene, compared with the code at every step; and broken variants.
+"""A small exploration of each scene, over the store's own code; and broken variants.
 
 Large ones: ``make model``.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.model.explore import Both, explore
+from tests.model.explore import explore
 from tests.model.leases import LEASES, reachable
 from tests.model.scenes import SCENES, alone
 from tests.model.schedules import SCHEDULES, explored
@@ -19,13 +19,10 @@ SCHEDULE_STATES = 1_500
 
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("name", SCENES)
-def test_no_step_breaks_a_law_and_the_code_agrees_with_the_model(name: str) -> None:
-    desk = Both(SCENES[name])
-    found = explore(SCENES[name], desk, states_max=STATES)
-    desk.close_connection()
+def test_no_step_breaks_a_law(name: str) -> None:
+    found = explore(SCENES[name], states_max=STATES)
     assert found.wrong == "", "\n".join([found.wrong, *found.path])
     assert found.states >= STATES
-    assert desk.compared > found.states
 
 
 @pytest.mark.timeout(400)

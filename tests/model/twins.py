@@ -1,8 +1,7 @@
 """Broken variants: one guard of the production code is removed, and the exploration must notice.
 
 A twin patches production code (a statement of the store, ``decide``, a rule of the lease) or, where
-the guard is a worker's, the step that stands for it. Where it is the store's, its scene is explored
-over the real store: a law must break, not only the agreement with the model.
+the guard is a worker's, the step that stands for it.
 """
 
 from __future__ import annotations
@@ -27,7 +26,6 @@ from outlast.worker.maintenance import firing
 from outlast.worker.runners import exits
 from tests.model.explore import Found, explore
 from tests.model.leases import LEASES, reachable
-from tests.model.real import RealDesk
 from tests.model.scenes import SCENES, alone
 from tests.model.schedules import SCHEDULES, explored
 from tests.model.steps import Steps
@@ -39,22 +37,21 @@ STATES = 8_000  # in which every twin has to be caught
 
 
 class Twin(NamedTuple):
-    """``scene`` shows it, ``law`` must break; ``store``: the removed guard is the store's."""
+    """``scene`` shows it, ``law`` must break."""
 
     scene: str
     law: str
     make: Make
-    store: bool
 
 
 TWINS: dict[str, Twin] = {}
 
 
-def twin(name: str, scene: str, law: str, *, store: bool = True) -> Callable[[Make], Make]:
+def twin(name: str, scene: str, law: str) -> Callable[[Make], Make]:
     """Name a twin."""
 
     def add(make: Make) -> Make:
-        TWINS[name] = Twin(scene, law, make, store)
+        TWINS[name] = Twin(scene, law, make)
         return make
 
     return add
@@ -74,11 +71,7 @@ def caught(name: str) -> Found:
             return Found(broken.scene, states=states, wrong=wrong, path=path)
         scene = SCENES[broken.scene]
         scene = scene if any(scene.kills) else alone(scene)
-        if not broken.store:
-            return explore(scene, states_max=STATES)
-        desk = RealDesk(scene.policy)
-        patches.callback(desk.close_connection)
-        return explore(scene, desk, states_max=STATES)
+        return explore(scene, states_max=STATES)
 
 
 # ------------------------------------------------------------------------ the store's guards
@@ -177,7 +170,7 @@ def decided(change: Callable[[Any, Any], dict[str, Any]]) -> Patch:
     return mock.patch.object(lifecycle, "decide", other)
 
 
-@twin("a reclaim is not counted", "deaths", "charged", store=False)
+@twin("a reclaim is not counted", "deaths", "charged")
 def _uncounted() -> Iterable[Patch]:
     yield decided(
         lambda facts, said: (
@@ -188,19 +181,19 @@ def _uncounted() -> Iterable[Patch]:
     )
 
 
-@twin("an interruption is charged", "drains", "the_innocent", store=False)
+@twin("an interruption is charged", "drains", "the_innocent")
 def _interrupted() -> Iterable[Patch]:
     yield decided(
         lambda facts, said: {"failures": facts.failures + 1} if said.outcome == "released" else {}
     )
 
 
-@twin("a used up budget does not end the job", "deaths", "budgets", store=False)
+@twin("a used up budget does not end the job", "deaths", "budgets")
 def _endless() -> Iterable[Patch]:
     yield decided(lambda facts, said: {"state": State.QUEUED} if said.state == "dead" else {})
 
 
-@twin("neighbours of a death are charged", "suspects", "the_innocent", store=False)
+@twin("neighbours of a death are charged", "suspects", "the_innocent")
 def _blame() -> Iterable[Patch]:
     real = exits.make_crash
 
@@ -210,12 +203,12 @@ def _blame() -> Iterable[Patch]:
     yield mock.patch.object(exits, "make_crash", blamed)
 
 
-@twin("suspects are among others again", "suspects", "suspects_run_alone", store=False)
+@twin("suspects are among others again", "suspects", "suspects_run_alone")
 def _suspects() -> Iterable[Patch]:
     yield mock.patch.object(exits, "suspicions_of", return_value={})
 
 
-@twin("the death of any worker is charged", "suspects", "charged", store=False)
+@twin("the death of any worker is charged", "suspects", "charged")
 def _any_worker() -> Iterable[Patch]:
     yield mock.patch.object(lifecycle, "_killed_its_worker", return_value=True)
 
@@ -229,7 +222,7 @@ def _no_proof() -> Iterable[Patch]:
 # ------------------------------------------------------------------------- a worker's guards
 
 
-@twin("unheard claims are not reconciled", "transactions", "no_job_is_lost", store=False)
+@twin("unheard claims are not reconciled", "transactions", "no_job_is_lost")
 def _reconcile() -> Iterable[Patch]:
     def nothing(self: Any, world: Any, i: int, slot: Any) -> Iterator[Any]:
         return iter(())
@@ -245,12 +238,12 @@ def _reconcile() -> Iterable[Patch]:
     yield mock.patch.object(Steps, "_repairs", repaired)
 
 
-@twin("attempts go on after the lease", "deaths", "the_loser_stops", store=False)
+@twin("attempts go on after the lease", "deaths", "the_loser_stops")
 def _no_fence() -> Iterable[Patch]:
     yield mock.patch.object(Steps, "_fenced", lambda self, slot: slot._replace(trusts=False))
 
 
-@twin("a claim that is heard of too late is started", "deaths", "the_loser_stops", store=False)
+@twin("a claim that is heard of too late is started", "deaths", "the_loser_stops")
 def _late_start() -> Iterable[Patch]:
     real = Steps._hears
 

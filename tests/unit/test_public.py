@@ -102,12 +102,9 @@ def test_so_is_each_type_that_a_test_receives() -> None:
     ("place", "missing", "where"),
     [
         (outlast.App, outlast.Requeued, {"App.requeue: Requeued", "App.requeue_sync: Requeued"}),
-        (outlast.App, outlast.TaskDecorator, {"App.task: TaskDecorator"}),
         (outlast.App, outlast.WorkerOptions, {"App.worker: WorkerOptions"}),
-        (outlast.Attempt, outlast.StopReason, {"Attempt.stop_reason: StopReason"}),
         (outlast.Crash, outlast.MemoryEvidence, {"Crash: MemoryEvidence"}),
         (outlast.Job, outlast.JobRow, {f"Job.{name}: JobRow" for name in ROW_BY}),
-        (outlast.JobFailed, outlast.Crash, {"JobFailed: Crash", "JobFailed.__init__: Crash"}),
         (
             outlast.PlainTask,
             outlast.BoundTask,

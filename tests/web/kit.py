@@ -12,7 +12,8 @@ import httpx
 from starlette.requests import Request
 
 from outlast.web.access import EVERYTHING, Access, Judge
-from outlast.web.application import application_of, make_site
+from outlast.web.application import application_of
+from outlast.web.session import Users
 from outlast.web.site import Site
 
 FORM = {"sec-fetch-site": "same-origin"}
@@ -54,10 +55,19 @@ class Page(httpx.AsyncClient):
         return await self.post(path, data=fields, headers=FORM)
 
 
+def client_of(
+    users: Users, peer: str = "127.0.0.1", port: int = 1, at: str = "localhost:8010"
+) -> httpx.AsyncClient:
+    """Return a client of a page on no store: who comes in gets an error of the store."""
+    site = Site("sqlite:////none/none.db", users.judge, refuse=users.refuse)
+    transport = httpx.ASGITransport(application_of(site), client=(peer, port))
+    return httpx.AsyncClient(transport=transport, base_url=f"http://{at}")
+
+
 @asynccontextmanager
 async def page_on(url: str, judge: Judge | None = None, **settings: Any) -> AsyncIterator[Page]:
     """Give a client of a page on this store; its connections are closed at the end."""
-    site = make_site(url, judge or let_in(), **settings)
+    site = Site(url, judge or let_in(), **settings)
     async with Page(site) as page:
         try:
             yield page

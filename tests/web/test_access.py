@@ -19,9 +19,10 @@ from outlast.store.actions import Bulk, Note
 from outlast.store.logs import JobLog, LogLine
 from outlast.store.stacks import Stack
 from outlast.web.access import EVERYTHING, Judge, Right
-from outlast.web.application import ENDPOINTS, application_of, make_site
+from outlast.web.application import ENDPOINTS, application_of
 from outlast.web.problem import API
 from outlast.web.session import Anyone
+from outlast.web.site import Site
 from tests.conformance.kit import Hands, crashed, enqueued, job
 from tests.conformance.schedules_kit import put_one
 from tests.manual_clock import ManualClock
@@ -156,7 +157,7 @@ ASSETS = {"/static/{digest}/{name}"}  # files of ours: the same for everyone
 
 def routes_of_the_application() -> set[tuple[str, str]]:
     """Return method and path of all routes, as the server has them."""
-    guard: Any = application_of(make_site("sqlite:///x.db", let_in()))
+    guard: Any = application_of(Site("sqlite:///x.db", let_in()))
     routes = [each for each in guard._app.routes if isinstance(each, Route)]
     assert len(routes) == len(guard._app.routes)
     return {

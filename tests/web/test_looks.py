@@ -15,9 +15,9 @@ import pytest
 from outlast.errors import NotPermitted, SchemaMismatch, StoreCorrupt, StoreUnavailable
 from outlast.model.job import Policy
 from outlast.store import open_store
-from outlast.web.application import COLOURS
 from outlast.web.problem import problem_of
 from outlast.web.render import quiet_zero, sentence
+from outlast.web.site import COLOURS
 from tests.conformance.kit import TASK, Hands, enqueued, job
 from tests.web.kit import let_in, page_on
 

@@ -11,8 +11,9 @@ import pytest
 from outlast.errors import ConfigError
 from outlast.model.job import State
 from outlast.web import Access, dashboard
-from outlast.web.application import application_of, make_site
+from outlast.web.application import application_of
 from outlast.web.security import HEADERS
+from outlast.web.site import Site
 from tests.conformance.kit import enqueued
 from tests.web.kit import let_in, page_on
 
@@ -160,7 +161,7 @@ async def test_where_access_fails_nothing_is_shown(store: Store) -> None:
 
     judges: list[Any] = [fail, fail_late, lambda _: True, lambda _: {"user": "ada"}]
     for judge in judges:
-        site = make_site(store.url, judge)
+        site = Site(store.url, judge)
         shown = httpx.ASGITransport(application_of(site), raise_app_exceptions=False)
         async with httpx.AsyncClient(transport=shown, base_url="http://localhost") as browser:
             for path in ("/jobs", "/api/v1/jobs", "/events?topics=stats"):

@@ -11,36 +11,26 @@ from collections.abc import Iterator
 from ipaddress import ip_network
 from typing import TYPE_CHECKING
 
-import httpx
 import pytest
 
 from outlast.web import session
-from outlast.web.application import application_of, make_site
 from outlast.web.local_peer import uid_of
-from outlast.web.session import LinkSessions, ProxyUsers, Users
+from outlast.web.session import LinkSessions, ProxyUsers
+from tests.web.kit import client_of
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-
-def client(
-    users: Users, tmp_path: Path, peer: str = "127.0.0.1", port: int = 1, at: str = "localhost:8010"
-) -> httpx.AsyncClient:
-    """Return a client of a page on no store: who comes in gets an error of the store."""
-    site = make_site(f"sqlite:///{tmp_path}/none.db", users.judge, refuse=users.refuse)
-    transport = httpx.ASGITransport(application_of(site), client=(peer, port))
-    return httpx.AsyncClient(transport=transport, base_url=f"http://{at}")
+    pass
 
 
 IN, OUT = 404, 401  # of an address that does not exist
 KEPT = 5  # sessions, instead of a hundred
 
 
-async def test_a_link_works_once_and_leaves_a_session_in_that_browser(tmp_path: Path) -> None:
+async def test_a_link_works_once_and_leaves_a_session_in_that_browser() -> None:
     users, used = LinkSessions(), []
     users.on_used = lambda: used.append(users.token)
     first = users.token
-    async with client(users, tmp_path) as one, client(users, tmp_path) as other:
+    async with client_of(users) as one, client_of(users) as other:
         assert (await one.get("/none")).status_code == OUT
         assert (await one.get("/none", params={"token": "wrong"})).status_code == OUT
         assert (await one.post("/none", params={"token": first})).status_code in {OUT, 403}
@@ -68,20 +58,18 @@ async def test_a_link_works_once_and_leaves_a_session_in_that_browser(tmp_path: 
     ids=str,
 )
 async def test_the_header_of_a_proxy_counts_from_its_network_alone(
-    peer: str, headers: dict[str, str] | list[tuple[str, str]], status: int, tmp_path: Path
+    peer: str, headers: dict[str, str] | list[tuple[str, str]], status: int
 ) -> None:
     users = ProxyUsers("x-user", [ip_network("10.0.0.0/8")])
-    async with client(users, tmp_path, peer) as browser:
+    async with client_of(users, peer) as browser:
         assert (await browser.get("/none", headers=headers)).status_code == status
 
 
 @pytest.mark.parametrize("shown", [[], ["wrong"], ["secret", "secret"], ["secret"]], ids=str)
-async def test_a_header_counts_with_the_secret_of_the_proxy_alone(
-    shown: list[str], tmp_path: Path
-) -> None:
+async def test_a_header_counts_with_the_secret_of_the_proxy_alone(shown: list[str]) -> None:
     users = ProxyUsers("x-user", [ip_network("127.0.0.0/8")], "secret")
     headers = [("x-user", "ada"), *(("x-outlast-proxy", each) for each in shown)]
-    async with client(users, tmp_path) as browser:
+    async with client_of(users) as browser:
         answer = await browser.get("/none", headers=headers)
     assert answer.status_code == (IN if shown == ["secret"] else OUT)
 
@@ -125,7 +113,7 @@ def test_the_kernel_names_the_user_of_a_local_connection(peer: str) -> None:
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="needs root, to play two users")
-async def test_a_cookie_is_worth_nothing_to_another_user_of_this_machine(tmp_path: Path) -> None:
+async def test_a_cookie_is_worth_nothing_to_another_user_of_this_machine() -> None:
     users, eve = LinkSessions(), 40_002
     with (
         socket.create_server(("127.0.0.1", 0)) as server,
@@ -133,19 +121,19 @@ async def test_a_cookie_is_worth_nothing_to_another_user_of_this_machine(tmp_pat
         connected_by(eve, server) as hers,
     ):
         at = f"127.0.0.1:{server.getsockname()[1]}"
-        async with client(users, tmp_path, port=ours, at=at) as browser:
+        async with client_of(users, port=ours, at=at) as browser:
             answer = await browser.get("/", params={"token": users.token})
             cookie = {"cookie": answer.headers["set-cookie"].partition(";")[0]}
             assert (await browser.get("/none")).status_code == IN
         for peer, port in (("127.0.0.1", hers), ("192.0.2.1", ours)):
-            async with client(users, tmp_path, peer, port, at) as other:
+            async with client_of(users, peer, port, at) as other:
                 assert (await other.get("/none", headers=cookie)).status_code == OUT
 
 
-async def test_a_long_quoted_cookie_is_read_at_once(tmp_path: Path) -> None:
+async def test_a_long_quoted_cookie_is_read_at_once() -> None:
     """Python's own reader would take longer than the deadline of this test."""
     users = LinkSessions()
-    async with client(users, tmp_path) as browser:
+    async with client_of(users) as browser:
         long = {"cookie": 'outlast-8010="' + r"\a" * 400_000 + '"'}
         assert (await browser.get("/none", headers=long)).status_code == OUT
         await browser.get("/", params={"token": users.token})
@@ -153,11 +141,11 @@ async def test_a_long_quoted_cookie_is_read_at_once(tmp_path: Path) -> None:
 
 
 async def test_a_session_ends_with_the_process_or_after_as_many_newer_ones_as_are_kept(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(session, "SESSIONS_MAX", KEPT)
     users = LinkSessions()
-    async with client(users, tmp_path) as browser, client(users, tmp_path) as others:
+    async with client_of(users) as browser, client_of(users) as others:
         await browser.get("/", params={"token": users.token})
         for count in range(KEPT):
             assert (await browser.get("/none")).status_code == IN, count
@@ -166,6 +154,6 @@ async def test_a_session_ends_with_the_process_or_after_as_many_newer_ones_as_ar
         assert (await browser.get("/none")).status_code == OUT
         await browser.get("/", params={"token": users.token})
         cookies = browser.cookies
-    async with client(LinkSessions(), tmp_path) as again:
+    async with client_of(LinkSessions()) as again:
         again.cookies = cookies
         assert (await again.get("/none")).status_code == OUT

@@ -7,12 +7,10 @@ import threading
 from ipaddress import ip_network
 from typing import TYPE_CHECKING
 
-import httpx
 import pytest
 
 from outlast.base import passwords
 from outlast.base.passwords import Cost, PasswordHash, hash_password
-from outlast.web.application import application_of, make_site
 from outlast.web.guesses import (
     ADDRESS_SECONDS,
     ADDRESS_TRIES,
@@ -23,6 +21,7 @@ from outlast.web.guesses import (
 )
 from outlast.web.sign_in import WAITING_MAX, PasswordQueue, PasswordUsers
 from tests.manual_clock import ManualClock
+from tests.web.kit import client_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -41,17 +40,10 @@ def file(tmp_path: Path) -> Path:
     return made
 
 
-def client(users: PasswordUsers, peer: str = "127.0.0.1") -> httpx.AsyncClient:
-    """Return a client of a page on no store: who comes in gets an error of the store."""
-    site = make_site("sqlite:////none/none.db", users.judge, refuse=users.refuse)
-    transport = httpx.ASGITransport(application_of(site), client=(peer, 1))
-    return httpx.AsyncClient(transport=transport, base_url="http://localhost:8010")
-
-
 async def try_in(
     users: PasswordUsers, login: tuple[str, str], peer: str = "192.0.2.1", **headers: str
 ) -> int:
-    async with client(users, peer) as browser:
+    async with client_of(users, peer) as browser:
         given = {name.replace("_", "-"): text for name, text in headers.items()}
         return (await browser.get("/none", auth=login, headers=given)).status_code
 
@@ -85,7 +77,7 @@ def checked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 async def test_a_password_of_the_file_lets_in(
     login: tuple[str, str] | None, status: int, file: Path
 ) -> None:
-    async with client(PasswordUsers(file)) as browser:
+    async with client_of(PasswordUsers(file)) as browser:
         answer = await browser.get("/none", auth=login) if login else await browser.get("/none")
     assert answer.status_code == status
     assert ("www-authenticate" in answer.headers) is (status == OUT)
@@ -95,7 +87,7 @@ async def test_a_password_of_the_file_lets_in(
     "header", ["Basic", "Basic !!!", "Basic YWRh", "Bearer YWRhOnNlOmNyZXQ=", "Basic /////w=="]
 )
 async def test_a_broken_login_is_a_stranger_s(header: str, file: Path) -> None:
-    async with client(PasswordUsers(file)) as browser:
+    async with client_of(PasswordUsers(file)) as browser:
         answer = await browser.get("/none", headers={"authorization": header})
     assert answer.status_code == OUT
 
@@ -123,7 +115,7 @@ async def test_guesses_of_an_address_wait_and_what_waits_is_not_checked(
     assert await try_in(users, ("bob", "other")) == EARLY
     assert await try_in(users, ADA, "192.0.2.2") == IN, "another address is not held up"
     assert await try_in(users, ADA) == IN, "nor is who has been in"
-    async with client(users, "192.0.2.1") as browser:
+    async with client_of(users, "192.0.2.1") as browser:
         answer = await browser.get("/api/v1/me", auth=WRONG)
     assert answer.json()["error"]["retry_after"] == int(answer.headers["retry-after"]) > 0
     clock.advance(ADDRESS_SECONDS)

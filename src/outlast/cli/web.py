@@ -135,7 +135,7 @@ def web(
     networks = _networks(proxy or [])
     secret = "" if proxy_secret is None else read_secret(proxy_secret)
     users = server.choose_users(password_file, user_header, networks, secret, no_auth=no_auth)
-    site = server.make_site(
+    site = server.Site(
         address,
         users.judge,
         refuse=users.refuse,

@@ -16,13 +16,13 @@ from outlast.base.http_server import listen, url_of
 from outlast.cli.web_connections import BACKLOG, PatientProtocol, make_room
 from outlast.errors import ConfigError
 from outlast.runner.garbage import keep_what_is_loaded
-from outlast.web.application import application_of, make_site
+from outlast.web.application import application_of
 from outlast.web.render import load_templates
 from outlast.web.session import LOOPBACK, Anyone, LinkSessions, Network, ProxyUsers, Users
 from outlast.web.sign_in import PasswordUsers
 from outlast.web.site import Site
 
-__all__ = ["choose_users", "make_site", "serve"]
+__all__ = ["Site", "choose_users", "serve"]
 
 GRACE_SECONDS = 3  # for requests under way, once the server stops
 # new objects before the youngest generation is collected, and its collections before older ones

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import functools
-import inspect
 from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, Self, TypeVar, Unpack, overload
@@ -16,20 +14,13 @@ from outlast.base.sync import blocking
 from outlast.client.attempt import Attempt
 from outlast.client.hooks import Context, is_taking, make_context
 from outlast.client.job import Job, cancel, check_id, not_found, requeue
-from outlast.client.pauses import (
-    Paused,
-    choose_target,
-    end_pause,
-    list_pauses,
-    make_pause,
-    set_pause,
-)
+from outlast.client.pauses import Paused, choose_target, describe_pause, make_pause
 from outlast.client.schedules import ScheduleOptions, Schedules
 from outlast.client.stores import StoreProvider
 from outlast.client.task import AsyncTask, Call, PlainTask, Task, is_async, is_defined_again, submit
-from outlast.client.task_options import TaskOptions, check_known
+from outlast.client.task_options import TaskOptions, check_known, refuse_unknown
 from outlast.errors import ConfigError, UnknownTask, UsageError
-from outlast.insight.pauses import WAIT_SECONDS
+from outlast.insight.pauses import WAIT_SECONDS, pause_and_wait, read_pauses
 from outlast.model.job import SHELL_TASK
 from outlast.model.lifecycle import Outcome
 from outlast.payload.option_words import describe_app_options, describe_attribute
@@ -43,21 +34,6 @@ R = TypeVar("R")
 F = TypeVar("F", bound=Callable[..., Any])
 
 _MIN_PAYLOAD, _MOST_PAYLOAD = 1024, 16 * 1024**2  # far below a frame between worker and runner
-
-
-def _refuse_unknown(init: Callable[P, R]) -> Callable[P, R]:
-    """Return App's initializer, wrapped: an unknown option raises ConfigError, with our name for
-    another queue's option."""
-    known = inspect.signature(init).parameters.keys() - {"self"}
-
-    @functools.wraps(init)
-    def checked(*args: P.args, **kwargs: P.kwargs) -> R:
-        if unknown := sorted(kwargs.keys() - known):
-            told = describe_app_options(unknown)
-            raise ConfigError(f"App has no option {told}; there are: {', '.join(sorted(known))}")
-        return init(*args, **kwargs)
-
-    return checked
 
 
 class TaskDecorator(Protocol):
@@ -95,7 +71,7 @@ class App:
     around_fns: list[Callable[[Attempt], Context]]
     _provider: type[StoreProvider] = StoreProvider  # opens a store for each event loop
 
-    @_refuse_unknown
+    @refuse_unknown("App", lambda unknown, _: describe_app_options(unknown))
     def __init__(
         self,
         url: str | None = None,
@@ -171,7 +147,10 @@ class App:
                 at Python's prompt, the same function defined again replaces the earlier one.
         """
         check_known(options)
-        _check_not_ours(options)
+        aliases = options.get("aliases")
+        is_alias = isinstance(aliases, Collection) and SHELL_TASK in aliases
+        if is_alias or options.get("name") == SHELL_TASK:
+            raise ConfigError(f"{SHELL_TASK} is Outlast's own task, which runs commands")
         if not fn:
             return lambda function: self._register(function, options)
         return self._register(fn[0], options)
@@ -358,7 +337,8 @@ class App:
         """
         target = choose_target(queue, task, tenant, everything=everything)
         new = make_pause(target, paused_by=paused_by, reason=reason, stop=stop)
-        return await set_pause(self.stores, new, wait)
+        made, left = await self.stores.ask(lambda store: pause_and_wait(store, new, wait))
+        return describe_pause(made, left)
 
     pause_sync = blocking(pause)
 
@@ -376,13 +356,14 @@ class App:
         UsageError: not exactly one thing is named.
         """
         target = choose_target(queue, task, tenant, everything=everything)
-        return await end_pause(self.stores, target)
+        return await self.stores.ask(lambda store: store.resume(*target)) is not None
 
     resume_sync = blocking(resume)
 
     async def pauses(self) -> list[Paused]:
         """Return all that is paused, the oldest first."""
-        return await list_pauses(self.stores)
+        found = await self.stores.ask(read_pauses)
+        return [describe_pause(each, found.unheard(each)) for each in found.pauses]
 
     pauses_sync = blocking(pauses)
 
@@ -419,13 +400,6 @@ class App:
 
         def __getattr__(self, name: str) -> Any:
             raise AttributeError(describe_attribute("App", name), name=name, obj=self)
-
-
-def _check_not_ours(options: TaskOptions) -> None:
-    aliases = options.get("aliases")
-    is_alias = isinstance(aliases, Collection) and SHELL_TASK in aliases
-    if is_alias or options.get("name") == SHELL_TASK:
-        raise ConfigError(f"{SHELL_TASK} is Outlast's own task, which runs commands")
 
 
 def _place_of(task: Task[..., Any]) -> str:

@@ -18,22 +18,20 @@ def current() -> Attempt:
     It works in the task's coroutine or thread, in asyncio tasks started from it and through
     ``asyncio.to_thread``. Hand the attempt to other threads; child processes cannot save or report.
     """
-    if (attempt := _current.get(None)) is None:
+    if (attempt := find_current()) is None:
         raise NotInAttempt
     return attempt
 
 
+def find_current() -> Attempt | None:
+    """Return the attempt that runs in this context, if any does."""
+    return _current.get(None)
+
+
 def current_token() -> int | None:
     """Return the token of the attempt that runs in this context, if any does."""
-    attempt = _current.get(None)
+    attempt = find_current()
     return None if attempt is None else attempt.token
-
-
-def current_hider() -> Callable[[str], str]:
-    """Return the function that redacts the reports of the current attempt; outside an attempt, one
-    that redacts nothing."""
-    attempt = _current.get(None)
-    return str if attempt is None else attempt._hide  # noqa: SLF001
 
 
 def set_current(attempt: Attempt) -> None:
@@ -46,7 +44,7 @@ def set_current(attempt: Attempt) -> None:
 def awaiting(job_id: int) -> Iterator[Callable[[], None]]:
     """Yield a function that reports that the current attempt, if there is one, waits for a job. The
     end of the block withdraws the report."""
-    attempt = _current.get(None)
+    attempt = find_current()
     told = False
 
     def tell() -> None:

@@ -53,7 +53,10 @@ class ErrorRules(NamedTuple):
                 return f"dead_on names {kind.__name__}"
             if self.retry_on is not None and kind in self.retry_on:
                 return None
-        if self.retry_on is None or _is_apart(error):
+        # an error that ends a program, a cancellation, a verdict among other errors and an
+        # unreachable store are refused only where a list names them
+        is_apart = isinstance(error, StoreUnavailable) or not isinstance(error, Exception)
+        if self.retry_on is None or is_apart:
             return None
         return f"retry_on does not name {type(error).__name__}"
 
@@ -92,12 +95,6 @@ def make_error_rules(options: Mapping[str, Any]) -> ErrorRules:
         raise ConfigError(f"retry_on and dead_on both name {', '.join(both)}: name it in one")
     backoff = given["backoff"]
     return ErrorRules(retried, dead, None if backoff is None else _make_pause(backoff, options))
-
-
-def _is_apart(error: BaseException) -> bool:
-    """Whether a task's lists cover this error only if they name it: an error that ends a program, a
-    cancellation, a verdict among other errors, or an unreachable store."""
-    return isinstance(error, StoreUnavailable) or not isinstance(error, Exception)
 
 
 def _check_classes(what: str, errors: object) -> tuple[type[BaseException], ...]:

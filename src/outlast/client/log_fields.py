@@ -6,9 +6,7 @@ import logging
 from collections.abc import MutableMapping
 from typing import Any
 
-from outlast.client.attempt import Attempt
-from outlast.client.attempt_context import current
-from outlast.errors import NotInAttempt
+from outlast.client.attempt_context import find_current
 
 
 def add_job_fields(
@@ -19,7 +17,7 @@ def add_job_fields(
     A processor: ``structlog.configure(processors=[outlast.add_job_fields, …])``. Outside an
     attempt it adds nothing, and it replaces no field that is there.
     """
-    attempt = _find_current()
+    attempt = find_current()
     if attempt is not None:
         event.setdefault("job_id", attempt.job_id)
         event.setdefault("token", attempt.token)
@@ -35,17 +33,10 @@ def mark_records() -> None:
 
     def marked(*args: Any, **kwargs: Any) -> logging.LogRecord:
         record = make(*args, **kwargs)
-        attempt = _find_current()
+        attempt = find_current()
         record.outlast_job = None if attempt is None else attempt.job_id
         record.outlast_token = None if attempt is None else attempt.token
         record.outlast_task = None if attempt is None else attempt.task
         return record
 
     logging.setLogRecordFactory(marked)
-
-
-def _find_current() -> Attempt | None:
-    try:
-        return current()
-    except NotInAttempt:
-        return None

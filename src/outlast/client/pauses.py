@@ -6,9 +6,7 @@ from datetime import datetime
 
 import msgspec
 
-from outlast.client.stores import StoreProvider
 from outlast.errors import UsageError
-from outlast.insight.pauses import PauseList, pause_and_wait, read_pauses
 from outlast.insight.row import moment
 from outlast.model.pause import Pause, PauseKind
 from outlast.store.rows import WorkerRow
@@ -72,24 +70,8 @@ def make_pause(
     return NewPause(kind=kind, name=name, paused_by=paused_by, reason=reason, stop=bool(stop))
 
 
-async def set_pause(stores: StoreProvider, new: NewPause, wait: float) -> Paused:
-    """Pause, and wait for the active workers."""
-    made, left = await stores.ask(lambda store: pause_and_wait(store, new, wait))
-    return _shown(made, left)
-
-
-async def end_pause(stores: StoreProvider, target: tuple[PauseKind, str]) -> bool:
-    """Resume; return whether it was paused."""
-    return await stores.ask(lambda store: store.resume(*target)) is not None
-
-
-async def list_pauses(stores: StoreProvider) -> list[Paused]:
-    """Return all that is paused."""
-    found: PauseList = await stores.ask(read_pauses)
-    return [_shown(each, found.unheard(each)) for each in found.pauses]
-
-
-def _shown(made: Pause, left: list[WorkerRow]) -> Paused:
+def describe_pause(made: Pause, left: list[WorkerRow]) -> Paused:
+    """Return a pause for programs. ``left``: the workers that have not acknowledged it."""
     return Paused(
         kind=made.kind.value,
         name=made.name,

@@ -7,7 +7,6 @@ stored.
 
 from __future__ import annotations
 
-import functools
 import inspect
 import sys
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
@@ -34,6 +33,7 @@ from outlast.client.task_options import (
     make_meta,
     make_placement,
     make_policy,
+    refuse_unknown,
 )
 from outlast.errors import ConfigError, KeyInUse, text_of
 from outlast.model.job import Policy
@@ -45,21 +45,6 @@ from outlast.store.values import Enqueued, NewJob
 P = ParamSpec("P")
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
-
-
-def _refuse_unknown(using: Callable[P, R]) -> Callable[P, R]:
-    """Return ``using``, wrapped: an unknown option raises ConfigError, with our name for another
-    queue's option."""
-    known = inspect.signature(using).parameters.keys() - {"self"}
-
-    @functools.wraps(using)
-    def checked(*args: P.args, **kwargs: P.kwargs) -> R:
-        if unknown := sorted(kwargs.keys() - known):
-            told = describe_using_options(unknown, known, TaskOptions.__annotations__)
-            raise ConfigError(f"using has no option {told}; there are: {', '.join(sorted(known))}")
-        return using(*args, **kwargs)
-
-    return checked
 
 
 class Call(Generic[R_co]):
@@ -132,7 +117,10 @@ class BoundTask(Generic[P, R]):
 
     enqueue_sync = blocking(enqueue)
 
-    @_refuse_unknown
+    @refuse_unknown(
+        "using",
+        lambda unknown, known: describe_using_options(unknown, known, TaskOptions.__annotations__),
+    )
     def using(
         self,
         *,

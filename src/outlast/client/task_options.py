@@ -6,9 +6,11 @@ are copied to each job, and a ``Placement``, where and when a job is to run.
 
 from __future__ import annotations
 
+import functools
+import inspect
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Any, TypedDict
+from typing import Any, ParamSpec, TypedDict, TypeVar
 
 import msgspec
 
@@ -19,9 +21,13 @@ from outlast.model.job import OF_ONE_JOB, PRIORITY_MAX, PRIORITY_MIN, Policy
 from outlast.payload.codec import to_json
 from outlast.payload.option_words import describe_task_options
 
+P = ParamSpec("P")
+R = TypeVar("R")
+
 META_MAX = 4_096  # bytes of JSON
 LABELS_MAX = 8  # of a job
 LABEL_MAX = 100  # characters
+Check = Callable[[str, object], Any]
 BUDGET_MAX = 10_000  # of retries and losses
 
 
@@ -129,6 +135,30 @@ def check_known(options: Mapping[str, object]) -> None:
         )
 
 
+def refuse_unknown(
+    what: str, describe: Callable[[Sequence[str], Collection[str]], str]
+) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Return a decorator of a function whose keywords are options: an unknown one raises
+    ConfigError, as ``describe(unknown, known)`` says it, with our name for another queue's
+    option."""
+
+    def wrap(function: Callable[P, R]) -> Callable[P, R]:
+        known = inspect.signature(function).parameters.keys() - {"self"}
+
+        @functools.wraps(function)
+        def checked(*args: P.args, **kwargs: P.kwargs) -> R:
+            if unknown := sorted(kwargs.keys() - known):
+                told = describe(unknown, known)
+                raise ConfigError(
+                    f"{what} has no option {told}; there are: {', '.join(sorted(known))}"
+                )
+            return function(*args, **kwargs)
+
+        return checked
+
+    return wrap
+
+
 def make_policy(options: TaskOptions) -> Policy:
     """Return the limits, all in seconds. ConfigError names one that cannot work.
 
@@ -136,9 +166,7 @@ def make_policy(options: TaskOptions) -> Policy:
     checked.
     """
     given = options.items()
-    policy = Policy(
-        **{name: _check_of(name)(name, each) for name, each in given if name in _LIMITS}
-    )
+    policy = Policy(**{name: _CHECKS[name](name, each) for name, each in given if name in _CHECKS})
     first, most = policy.backoff_first, policy.backoff_max
     if most < first:
         raise ConfigError(f"backoff_max ({most:g} s) is below backoff_first ({first:g} s)")
@@ -151,7 +179,7 @@ def make_placement(options: TaskOptions) -> Placement:
     return Placement(
         queue=check_name("queue", options.get("queue", usual.queue)),
         priority=check_priority(options.get("priority", usual.priority)),
-        expires=_check_limit("expires", options.get("expires")),
+        expires=_or_none(check_limit)("expires", options.get("expires")),
     )
 
 
@@ -171,7 +199,7 @@ def make_expiry(expires: object) -> dict[str, float | None]:
     """Return the fields of a placement that say when a job expires, or raise ConfigError."""
     if isinstance(expires, datetime):
         return {"expires": None, "expires_at": check_moment("expires", expires)}
-    return {"expires": check_seconds("expires", expires, above_zero=True), "expires_at": None}
+    return {"expires": check_limit("expires", expires), "expires_at": None}
 
 
 def make_meta(meta: object) -> str:
@@ -212,16 +240,9 @@ def check_priority(priority: object) -> int:
     return check_whole("priority", priority, PRIORITY_MIN, PRIORITY_MAX)
 
 
-def _check_budget(what: str, number: object) -> int:
-    return check_whole(what, number, 0, BUDGET_MAX)
-
-
-def _check_limit(what: str, seconds: object) -> float | None:
-    return None if seconds is None else check_seconds(what, seconds, above_zero=True)
-
-
-def _check_keep(what: str, seconds: object) -> float | None:
-    return None if seconds is None else check_seconds(what, seconds)
+def check_limit(what: str, seconds: object) -> float:
+    """Return a span of time above zero in seconds, or raise ConfigError."""
+    return check_seconds(what, seconds, above_zero=True)
 
 
 def _check_flag(what: str, flag: object) -> bool:
@@ -230,21 +251,22 @@ def _check_flag(what: str, flag: object) -> bool:
     return flag
 
 
-_LIMITS = {
-    field.name: field.type
-    for field in msgspec.structs.fields(Policy)
-    if field.name not in OF_ONE_JOB
-}
-_CHECKS: dict[Any, Callable[[str, object], Any]] = {
-    int: _check_budget,
+def _or_none(check: Check) -> Check:
+    return lambda what, value: None if value is None else check(what, value)
+
+
+_BY_TYPE: dict[Any, Check] = {
+    int: lambda what, number: check_whole(what, number, 0, BUDGET_MAX),
     float: check_seconds,
-    float | None: _check_limit,
+    float | None: _or_none(check_limit),
     bool: _check_flag,
 }
-
-
-def _check_of(limit: str) -> Callable[[str, object], Any]:
-    return _check_keep if limit == "keep" else _CHECKS[_LIMITS[limit]]
+_CHECKS = {
+    field.name: _BY_TYPE[field.type]
+    for field in msgspec.structs.fields(Policy)
+    if field.name not in OF_ONE_JOB
+} | {"keep": _or_none(check_seconds)}
+"""Limit -> how it is checked: by its type, but 0 is allowed for ``keep``."""
 
 
 def check_names(what: str, one: str, names: object, such_as: str) -> Iterator[str]:

@@ -17,7 +17,7 @@ import msgspec
 from outlast.base.clock import SYSTEM, Clock
 from outlast.client.app import App
 from outlast.client.attempt import Attempt
-from outlast.client.attempt_context import current_hider
+from outlast.client.attempt_context import find_current
 from outlast.client.stores import Enqueue
 from outlast.contrib.trace_context import SentBy, note_context, read_context
 from outlast.errors import ConfigError, text_of
@@ -105,28 +105,26 @@ class _Producer:
         if not carrier:  # no tracing is set up
             return list(jobs)
         now = self._app.stores.clock.wall()
-        return [_noted(job, SentBy(carrier, _sent_at(job, jobs, now))) for job in jobs]
+        noted = []
+        for job in jobs:
+            may_be_child = len(jobs) == 1 and not job.delay and job.run_at is None
+            sent_by = SentBy(carrier, now if may_be_child else None)
+            policy = msgspec.structs.replace(
+                job.policy, meta=note_context(job.policy.meta, sent_by)
+            )
+            noted.append(msgspec.structs.replace(job, policy=policy))
+        return noted
 
 
 def _note_refusal(span: Span, error: Exception) -> None:
     """Record an error as OpenTelemetry would, redacted if this is code of an attempt."""
-    hide = current_hider()
+    attempt = find_current()
+    hide = str if attempt is None else attempt._hide  # noqa: SLF001
     name, text = type(error).__qualname__, hide(text_of(error))
     trace_text = "".join(traceback.format_exception(error))
     span.set_attribute("error.type", name)
     span.add_event("exception", _exception_of(name, text, hide(trace_text)))
     span.set_status(Status(StatusCode.ERROR, f"{name}: {text}"))
-
-
-def _sent_at(job: NewJob, jobs: Sequence[NewJob], now: float) -> float | None:
-    """Return the time of sending, in seconds since 1970, if the job's attempt may be a child."""
-    return None if len(jobs) > 1 or job.delay or job.run_at is not None else now
-
-
-def _noted(job: NewJob, sent_by: SentBy) -> NewJob:
-    meta = note_context(job.policy.meta, sent_by)
-    policy = msgspec.structs.replace(job.policy, meta=meta)
-    return msgspec.structs.replace(job, policy=policy)
 
 
 def _sent(jobs: Sequence[NewJob]) -> dict[str, Any]:

@@ -190,11 +190,11 @@ def clean(text: str, limit: int = LINE_MAX) -> str:
 
 def bound(crash: C) -> C:
     """Return the report with every text sanitised and every text and list within its limit."""
-    return _edit(crash, _bound_text)
 
+    def change(text: str, kept: Kept) -> str:
+        return clean(text[-kept.characters :] if kept.end else text, kept.characters)
 
-def _bound_text(text: str, kept: Kept) -> str:
-    return clean(text[-kept.characters :] if kept.end else text, kept.characters)
+    return _edit(crash, change)
 
 
 def hiding(patterns: Sequence[str]) -> Callable[[str], str]:
@@ -256,9 +256,12 @@ def _edits_of(kind: type[msgspec.Struct]) -> dict[str, Edit]:
 def _edit_of(hint: Any, kept: Kept) -> Edit:
     origin, arguments = get_origin(hint), get_args(hint)
     if origin in {Union, UnionType} and set(arguments) == {arguments[0], NoneType}:
-        return _unless_none(_edit_of(arguments[0], kept))
+        edit = _edit_of(arguments[0], kept)
+        return lambda value, change: None if value is None else edit(value, change)
     if origin is list:
-        return _of_list(_edit_of(arguments[0], kept), kept)
+        edit, part = _edit_of(arguments[0], kept), slice(kept.items)
+        part = slice(-kept.items, None) if kept.last else part
+        return lambda values, change: [edit(value, change) for value in values[part]]
     if hint is str:
         return lambda text, change: change(text, kept)
     if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
@@ -267,15 +270,6 @@ def _edit_of(hint: Any, kept: Kept) -> Edit:
     if isinstance(hint, type) and issubclass(hint, (int, float, Enum)):
         return lambda value, _: value
     raise TypeError(f"no rule says how {hint} is bounded and redacted in a report")
-
-
-def _unless_none(edit: Edit) -> Edit:
-    return lambda value, change: None if value is None else edit(value, change)
-
-
-def _of_list(edit: Edit, kept: Kept) -> Edit:
-    part = slice(-kept.items, None) if kept.last else slice(kept.items)
-    return lambda values, change: [edit(value, change) for value in values[part]]
 
 
 _edits_of(Crash)  # a field whose type has no rule is refused at import, not at a death

@@ -107,8 +107,10 @@ def decide(facts: JobFacts, outcome: Outcome, random: Callable[[], float]) -> Tr
     """
     if outcome.kind is _COMPLETED:
         return _plain(facts, outcome, _ENDED_WELL)
-    move = _crash if outcome.kind is OutcomeKind.CRASHED else _MOVES[outcome.kind]
-    transition = move(facts, outcome, random)
+    if outcome.kind is OutcomeKind.CRASHED:
+        transition = _crash(facts, outcome, random)
+    else:
+        transition = _by_the_task(facts, outcome)
     if transition.state is State.QUEUED and facts.cancel_requested:
         return msgspec.structs.replace(transition, state=State.CANCELLED, delay=0.0)
     return transition
@@ -147,34 +149,20 @@ def _plain(facts: JobFacts, outcome: Outcome, state: State, delay: float = 0.0) 
     )
 
 
-def _snooze(facts: JobFacts, outcome: Outcome, _: Callable[[], float]) -> Transition:
+def _by_the_task(facts: JobFacts, outcome: Outcome) -> Transition:
+    """Return the transition for an end that is neither a completion nor a crash."""
+    if outcome.kind is OutcomeKind.CANCELLED:
+        return _plain(facts, outcome, State.CANCELLED)
+    if outcome.kind is OutcomeKind.DEAD:
+        return msgspec.structs.replace(
+            _plain(facts, outcome, State.DEAD),
+            charge=Charge.FAILURE,
+            failures=facts.failures + 1,
+            fingerprint=fingerprint_of(facts.task, outcome.kind.value, outcome.crash),
+        )
     moved = _plain(facts, outcome, State.QUEUED, _within(outcome.delay or 0.0))
-    return msgspec.structs.replace(moved, **_NO_SUSPECT)
-
-
-def _release(facts: JobFacts, outcome: Outcome, _: Callable[[], float]) -> Transition:
-    return _plain(facts, outcome, State.QUEUED, _within(outcome.delay or 0.0))
-
-
-def _cancel(facts: JobFacts, outcome: Outcome, _: Callable[[], float]) -> Transition:
-    return _plain(facts, outcome, State.CANCELLED)
-
-
-def _end_dead(facts: JobFacts, outcome: Outcome, _: Callable[[], float]) -> Transition:
-    return msgspec.structs.replace(
-        _plain(facts, outcome, State.DEAD),
-        charge=Charge.FAILURE,
-        failures=facts.failures + 1,
-        fingerprint=fingerprint_of(facts.task, outcome.kind.value, outcome.crash),
-    )
-
-
-_MOVES = {
-    OutcomeKind.SNOOZED: _snooze,
-    OutcomeKind.RELEASED: _release,
-    OutcomeKind.CANCELLED: _cancel,
-    OutcomeKind.DEAD: _end_dead,
-}
+    is_released = outcome.kind is OutcomeKind.RELEASED
+    return moved if is_released else msgspec.structs.replace(moved, **_NO_SUSPECT)
 
 
 def _crash(facts: JobFacts, outcome: Outcome, random: Callable[[], float]) -> Transition:
@@ -185,7 +173,9 @@ def _crash(facts: JobFacts, outcome: Outcome, random: Callable[[], float]) -> Tr
     failures = facts.failures + (charge is Charge.FAILURE)
     losses = facts.losses + (charge is Charge.LOSS)
     dead = failures > facts.policy.retries or losses > facts.policy.max_losses
-    pause = _pause(facts, outcome, crash, charge, failures, losses, random)
+    charged = losses if charge is Charge.LOSS else failures
+    pause = _pause(facts.policy, outcome, crash, charged, random)
+    undecodable = crash.kind is CrashKind.UNDECODABLE
     return Transition(
         job_id=facts.job_id,
         token=facts.token,
@@ -198,9 +188,9 @@ def _crash(facts: JobFacts, outcome: Outcome, random: Callable[[], float]) -> Tr
         crash=crash,
         message=crash.message,
         pid=outcome.pid,
-        doubles_to=_grows_to(outcome, crash.kind),
+        doubles_to=UNDECODABLE_PAUSE_MAX_SECONDS if undecodable and outcome.delay is None else 0.0,
         fingerprint=fingerprint_of(facts.task, crash.kind.value, crash) if dead else None,
-        began=outcome.began and crash.kind is not CrashKind.UNDECODABLE,
+        began=outcome.began and not undecodable,
         **_suspect(facts, outcome, crash, charge, losses),
     )
 
@@ -218,15 +208,15 @@ def _charge(facts: JobFacts, outcome: Outcome, crash: Crash) -> Charge:
     return charge_of(crash.kind)
 
 
+def _killed_its_worker(facts: JobFacts, outcome: Outcome) -> bool:
+    """Whether the job was alone in a worker whose death is proven, without progress since."""
+    return outcome.proven and facts.solo == ALONE_IN_WORKER and facts.losses >= WORKER_LOSSES
+
+
 def _had_neighbours(crash: Crash) -> bool:
     """Whether a bystander had neighbours in the runner. An attempt that was alone there may itself
     have ended the runner, again and again, in a way that looks like an outside cause."""
     return crash.kind is CrashKind.BYSTANDER and bool(crash.neighbours)
-
-
-def _killed_its_worker(facts: JobFacts, outcome: Outcome) -> bool:
-    """Whether the job was alone in a worker whose death is proven, without progress since."""
-    return outcome.proven and facts.solo == ALONE_IN_WORKER and facts.losses >= WORKER_LOSSES
 
 
 def _suspect(
@@ -238,18 +228,17 @@ def _suspect(
     if _had_neighbours(crash):
         return _after_a_shared_death(facts, outcome.suspicion, charge)
     if charge is Charge.FAILURE and kind in PROCESS_DEATHS:
-        return _after_a_death_of_its_own(facts)
+        if facts.solo == 0:
+            return _NO_SUSPECT
+        # it stays alone, under a new incident; the others of the old incident are innocent
+        own = {"incident": facts.token, "cohort": facts.token, "clears": facts.incident}
+        return as_before | own
     if kind is CrashKind.LOST_WORKER:
-        return as_before | {"solo": _solo_after_a_lost_worker(facts, losses)}
+        in_runner = 0 if facts.incident is None else ALONE_IN_RUNNER
+        return as_before | {"solo": ALONE_IN_WORKER if losses >= WORKER_LOSSES else in_runner}
     if kind in PROCESS_DEATHS or kind is CrashKind.UNDECODABLE:
         return as_before
     return _NO_SUSPECT
-
-
-def _solo_after_a_lost_worker(facts: JobFacts, losses: int) -> int:
-    if losses >= WORKER_LOSSES:
-        return ALONE_IN_WORKER
-    return 0 if facts.incident is None else ALONE_IN_RUNNER
 
 
 def _after_a_shared_death(
@@ -267,22 +256,8 @@ def _after_a_shared_death(
     return {"solo": ALONE_IN_RUNNER, **named}
 
 
-def _after_a_death_of_its_own(facts: JobFacts) -> dict[str, Any]:
-    """The job stays alone, under a new incident; the others of the old incident are innocent."""
-    if facts.solo == 0:
-        return _NO_SUSPECT
-    alone = {"solo": facts.solo, "incident": facts.token, "cohort": facts.token}
-    return alone | {"clears": facts.incident}
-
-
 def _pause(
-    facts: JobFacts,
-    outcome: Outcome,
-    crash: Crash,
-    charge: Charge,
-    failures: int,
-    losses: int,
-    random: Callable[[], float],
+    policy: Policy, outcome: Outcome, crash: Crash, charged: int, random: Callable[[], float]
 ) -> float:
     if outcome.delay is not None:
         return _within(outcome.delay)
@@ -290,13 +265,7 @@ def _pause(
         return UNDECODABLE_PAUSE_SECONDS
     if outcome.suspicion is not None and _had_neighbours(crash):
         return 0.0  # it runs alone, and every death shrinks its cohort: no need to wait
-    charged = losses if charge is Charge.LOSS else failures
-    return delay_seconds(facts.policy, crash.kind, charged, random)
-
-
-def _grows_to(outcome: Outcome, kind: CrashKind) -> float:
-    undecodable = kind is CrashKind.UNDECODABLE and outcome.delay is None
-    return UNDECODABLE_PAUSE_MAX_SECONDS if undecodable else 0.0
+    return delay_seconds(policy, crash.kind, charged, random)
 
 
 def _within(seconds: float) -> float:

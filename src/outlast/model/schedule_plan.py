@@ -58,7 +58,9 @@ def plan(spec: Spec, since: float, now: float, catch_up: CatchUp, grace: float) 
     if len(found) > LOOK_TICKS:  # the first ones are missed in any case
         passed = found[:-CAUGHT_UP_MAX]
         return TickPlan([], missed + len(passed), passed[-1], found[-CAUGHT_UP_MAX])
-    ticks = _choose(found, now, catch_up, grace)
+    most = CAUGHT_UP_MAX if catch_up is CatchUp.ALL else 1
+    late = min(grace, ON_TIME_SECONDS) if catch_up is CatchUp.NONE else grace
+    ticks = [tick for tick in found[-most:] if now - tick <= late]
     last = found[-1] if found else start
     return TickPlan(ticks, missed + len(found) - len(ticks), last, then)
 
@@ -79,12 +81,6 @@ def _find_passed(spec: Spec, start: float, now: float) -> tuple[list[float], flo
             return found, tick
         found.append(tick)
     return found, None
-
-
-def _choose(found: list[float], now: float, catch_up: CatchUp, grace: float) -> list[float]:
-    most = CAUGHT_UP_MAX if catch_up is CatchUp.ALL else 1
-    late = min(grace, ON_TIME_SECONDS) if catch_up is CatchUp.NONE else grace
-    return [tick for tick in found[-most:] if now - tick <= late]
 
 
 def _pass_over(spec: Spec, since: float, now: float) -> tuple[float, int]:

@@ -49,7 +49,11 @@ class WatchPart:
         """Take the marks that were read now, on this worker's boot clock; return whether the worker
         has just stepped in, and should leave its mark at once."""
         if now - self._peeked_at > PAUSE_SECONDS:
-            self._begin_again(now)
+            # scans and peeks are counted from here; the marks that were seen to change stay
+            # remembered, so that no worker begins to watch because the store is slow
+            self._looks = 0
+            for each in self._seen:
+                each.begin(now)
         self._peeked_at = now
         self._note(now, marks)
         if worker_id & ID_MASK != self._worker_id:
@@ -76,13 +80,6 @@ class WatchPart:
         self._looks = 0
         self._seen = []
 
-    def _begin_again(self, now: float) -> None:
-        """Restart the counts of scans and peeks. Marks that have been seen to change stay
-        remembered, so that no worker begins to watch because the store is slow."""
-        self._looks = 0
-        for each in self._seen:
-            each.begin(now)
-
     def _note(self, now: float, marks: Sequence[int]) -> None:
         if len(marks) != len(self._seen):
             self._seen = [_Seen(mark, now) for mark in marks]
@@ -92,17 +89,12 @@ class WatchPart:
 
     def _has_to_leave(self, mark: int) -> bool:
         """Return whether another worker, whose mark wins over this one's, keeps this watch."""
-        before = self._rival
-        if not self._is_outranked(mark):
-            return False
-        self._rival = mark
-        return before not in {0, mark}
-
-    def _is_outranked(self, mark: int) -> bool:
         looks, worker_id = mark >> _ID_BITS, mark & ID_MASK
-        if worker_id == self._worker_id:
+        wins = (looks, -worker_id) > (self._looks, -self._worker_id)
+        if worker_id == self._worker_id or not wins:
             return False
-        return (looks, -worker_id) > (self._looks, -self._worker_id)
+        before, self._rival = self._rival, mark
+        return before not in {0, mark}
 
     def _step_in(self, now: float) -> bool:
         free = (place for place, seen in enumerate(self._seen) if seen.is_free(now))

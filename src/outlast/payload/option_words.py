@@ -132,8 +132,7 @@ def describe_task_options(unknown: Iterable[str], known: Iterable[str]) -> str:
 
 def describe_call_options(unknown: Iterable[str]) -> str:
     """Return the unknown arguments of a call, each with the option that it may stand for."""
-    words = OF_CALLS | OF_LINKS
-    return ", ".join(f"{name!a}{_hint(words.get(name))}" for name in unknown)
+    return ", ".join(f"{name!a}{_hint((OF_CALLS | OF_LINKS).get(name))}" for name in unknown)
 
 
 def describe_app_options(unknown: Iterable[str]) -> str:

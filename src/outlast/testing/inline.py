@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-import functools
 from typing import Any, NoReturn, TypeVar
 
 from outlast.base.sync import loop_is_running
@@ -73,7 +72,7 @@ def _prepare(call: Call[Any], checkpoint: Any, resources: Any) -> Any:
         set_current(attempt)
         return await task.fn(*args, **kwargs)
 
-    return functools.partial(in_loop if task.is_async else in_thread)
+    return in_loop if task.is_async else in_thread
 
 
 def _claim(call: Call[Any], checkpoint: str | None) -> Claimed:

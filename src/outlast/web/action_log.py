@@ -7,28 +7,30 @@ from starlette.responses import Response
 from outlast.errors import OutlastError
 from outlast.insight.acting import Verb
 from outlast.insight.bulk import filter_of, read_action
-from outlast.insight.records import ActionList, list_actions
+from outlast.insight.records import list_actions
 from outlast.store.actions import CHANGES, ActionRow
-from outlast.store.protocol import Store
 from outlast.web.access import Right
-from outlast.web.endpoint import Endpoint
+from outlast.web.endpoint import Endpoints
 from outlast.web.listing import ROWS, read_number
 from outlast.web.problem import WebRefusal
 from outlast.web.visit import Visit
 
+ENDPOINTS = Endpoints()
 
+
+@ENDPOINTS.at("/actions")
 async def show_actions(visit: Visit) -> Response:
     """Show the actions of people, newest first."""
     before, job_id = read_number(visit.query, "before"), read_number(visit.query, "job")
 
-    async def look(store: Store) -> ActionList:
-        return await list_actions(store, ROWS, before, job_id)
-
     await visit.site.bulk.go_on_with_left()
-    found = await visit.ask(("actions", before, job_id), look)
+    found = await visit.ask(
+        ("actions", before, job_id), lambda store: list_actions(store, ROWS, before, job_id)
+    )
     return visit.show("actions.html", found=found, before=before, job_id=job_id, full=ROWS)
 
 
+@ENDPOINTS.at("/actions/{action_id:int}", by_tenant=True)
 async def show_action(visit: Visit) -> Response:
     """Show one action, and how far it has come."""
     row = await read_named(visit)
@@ -37,6 +39,7 @@ async def show_action(visit: Visit) -> Response:
     return visit.show("action.html", one=row, done=done, may_stop=may_stop)
 
 
+@ENDPOINTS.at("/actions/{action_id:int}/stop", Right.BULK, "POST", by_tenant=True)
 async def stop(visit: Visit) -> Response:
     """Stop an action on many jobs after the current step."""
     return visit.go(f"/actions/{await stop_named(visit)}")
@@ -69,10 +72,3 @@ async def stop_named(visit: Visit) -> int:
     if not await visit.act(lambda store: store.stop_action(row.id)):
         raise WebRefusal(409, "Not done", f"Action {row.id} is over, or is not on many jobs.")
     return row.id
-
-
-ENDPOINTS = [
-    Endpoint("/actions", show_actions),
-    Endpoint("/actions/{action_id:int}", show_action, by_tenant=True),
-    Endpoint("/actions/{action_id:int}/stop", stop, Right.BULK, "POST", by_tenant=True),
-]

@@ -10,8 +10,7 @@ from starlette.applications import Starlette
 from starlette.responses import Response
 from starlette.types import ASGIApp
 
-from outlast.errors import ConfigError, UnknownTask
-from outlast.store.backend import resolve_url
+from outlast.errors import UnknownTask
 from outlast.web import (
     action_log,
     api,
@@ -34,16 +33,13 @@ from outlast.web import (
 from outlast.web.access import Judge, Right
 from outlast.web.assets import ROUTE
 from outlast.web.endpoint import Endpoint
-from outlast.web.hiding import Hiding
 from outlast.web.problem import WebRefusal
 from outlast.web.security import SecurityGuard
-from outlast.web.site import Refuse, Site
+from outlast.web.site import Site
 from outlast.web.visit import Visit
 
 if TYPE_CHECKING:
     from outlast.client.app import App
-
-COLOURS = ("red", "orange", "yellow", "green", "blue", "purple", "grey")
 
 ENDPOINTS: list[Endpoint] = [
     *overview.ENDPOINTS,
@@ -100,7 +96,7 @@ def dashboard(
     """
     url = app if isinstance(app, str) else app.url
     return application_of(
-        make_site(
+        Site(
             url,
             access,
             name=name,
@@ -125,35 +121,6 @@ def encryption_in(app: App) -> Callable[[str], str]:
         return app.stores.payloads.encryption
 
     return encryption_of
-
-
-def make_site(
-    url: str,
-    judge: Judge,
-    *,
-    refuse: Refuse | None = None,
-    name: str = "",
-    colour: str = "",
-    hide: str | None = None,
-    hide_keys: Iterable[str] = (),
-    hosts: Collection[str] = (),
-    read_only: bool = False,
-    encryption_of: Callable[[str], str] = lambda _: "none",
-) -> Site:
-    """Return the checked settings. Raises ConfigError."""
-    if colour and colour not in COLOURS:
-        raise ConfigError(f"colour={colour!r}: colours are {', '.join(COLOURS)}")
-    return Site(
-        resolve_url(url),
-        judge,
-        refuse=refuse,
-        name=name,
-        colour=colour,
-        hiding=Hiding(hide, hide_keys),
-        hosts=frozenset(host.lower() for host in hosts),
-        read_only=read_only,
-        encryption_of=encryption_of,
-    )
 
 
 def application_of(site: Site) -> ASGIApp:

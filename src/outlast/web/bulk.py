@@ -62,17 +62,10 @@ async def _filter_of(store: Store, asked: AskedJobs) -> BulkFilter:
     """Return the filter of an act. A span of time in it becomes a point in time, by the store's
     clock, so that it means the same when the act is done."""
     within = asked.within
-    return BulkFilter(
-        state=asked.state,
-        queue=asked.queue,
-        task=asked.task,
-        tenant=asked.tenant,
-        label=asked.label,
-        group=asked.group,
-        args=asked.args,
-        error=asked.error,
-        since=None if within is None else await store.inspector.now() - within,
-    )
+    since = None if within is None else await store.inspector.now() - within
+    alike = ("queue", "task", "tenant", "label", "group", "args", "error")
+    named = {name: getattr(asked, name) for name in alike}
+    return BulkFilter(state=asked.state, since=since, **named)
 
 
 def do(verb: Verb) -> Callable[[Visit], Awaitable[Response]]:

@@ -33,23 +33,23 @@ class BulkRunner:
 
     def start(self, action_id: int) -> None:
         """Carry out an action to its end, in the background."""
-        task = self._tasks.get(action_id)
-        if task is not None and not task.done():
-            return
-        loop = asyncio.get_running_loop()
-        made = loop.create_task(self._go_on(action_id), name=f"outlast-bulk-{action_id}")
-        self._tasks[action_id] = made
-        made.add_done_callback(lambda _: self._tasks.pop(action_id, None))
+        self._begin(action_id, lambda: self._go_on(action_id))
 
     def look_for_left(self) -> None:
         """Continue abandoned actions, in the background: the start does not wait for the store."""
-        made = asyncio.get_running_loop().create_task(self._look(), name="outlast-bulk-look")
-        self._tasks[0] = made
-        made.add_done_callback(lambda _: self._tasks.pop(0, None))
+        self._begin(0, self.go_on_with_left)
 
-    async def _look(self) -> None:
-        with suppress(OutlastError):  # the next visit to the actions tries again
-            await self.go_on_with_left()
+    def _begin(self, key: int, work: Callable[[], Awaitable[None]]) -> None:
+        if key in self._tasks:
+            return
+
+        async def run() -> None:
+            with suppress(OutlastError):  # the next visit to the actions tries again
+                await work()
+
+        made = asyncio.get_running_loop().create_task(run(), name=f"outlast-bulk-{key}")
+        self._tasks[key] = made
+        made.add_done_callback(lambda _: self._tasks.pop(key, None))
 
     async def go_on_with_left(self) -> None:
         """Continue actions that no process has moved for PATIENCE seconds."""
@@ -71,8 +71,5 @@ class BulkRunner:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _go_on(self, action_id: int) -> None:
-        try:
-            async for _ in go_on(await self._writer(), action_id, self._clock):
-                pass
-        except OutlastError:
-            return  # its row records how far it came; the next visit to the actions goes on
+        async for _ in go_on(await self._writer(), action_id, self._clock):
+            pass

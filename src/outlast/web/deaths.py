@@ -8,10 +8,11 @@ from starlette.responses import Response
 from outlast.insight.deaths import DEATHS, SharedDeath, shared_deaths
 from outlast.store.evidence import ROWS_LOOKED_AT, AttemptFilter, Cause, EndedAttempts
 from outlast.store.protocol import Store
-from outlast.web.endpoint import Endpoint
+from outlast.web.endpoint import Endpoints
 from outlast.web.listing import ROWS, read_name, read_number
 from outlast.web.visit import Visit
 
+ENDPOINTS = Endpoints()
 SHARED_SHOWN = 10
 
 
@@ -23,6 +24,7 @@ class DeathsPage(msgspec.Struct, frozen=True):
     shared: list[SharedDeath]
 
 
+@ENDPOINTS.at("/deaths", by_tenant=True)
 async def show_deaths(visit: Visit) -> Response:
     """Show ended attempts, newest first."""
     cause = read_name(visit.query, "cause")
@@ -54,6 +56,3 @@ async def show_deaths(visit: Visit) -> Response:
         cause=cause,
         looked_at=ROWS_LOOKED_AT,
     )
-
-
-ENDPOINTS = [Endpoint("/deaths", show_deaths, by_tenant=True)]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable
+from typing import TypeVar, cast
 
 import msgspec
 from starlette.requests import Request
@@ -15,15 +16,20 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from outlast.errors import OutlastError
-from outlast.web.access import Access, Right
+from outlast.web.access import Right
 from outlast.web.problem import API, Problem, WebRefusal, answer_for, problem_of, say_when
 from outlast.web.site import Site
 from outlast.web.visit import Visit
+
+T = TypeVar("T")
 
 
 def show_page(visit: Visit, problem: Problem) -> Response:
     """Show a problem as a page."""
     return visit.show("error.html", status=problem.status, problem=problem)
+
+
+H = TypeVar("H", bound=Callable[[Visit], Awaitable[Response]])
 
 
 class Endpoint(msgspec.Struct, frozen=True):
@@ -57,7 +63,7 @@ class Endpoint(msgspec.Struct, frozen=True):
 
     async def _answer(self, site: Site, request: Request) -> Response:
         try:
-            access = await _resolve(site.judge(request))
+            access = await _result_of(site.judge(request))
         except WebRefusal as refused:
             return answer_for(request.url.path, refused.problem)
         if access is None:
@@ -78,25 +84,35 @@ class Endpoint(msgspec.Struct, frozen=True):
             raise WebRefusal(403, "Not for one tenant", said)
 
 
-async def _resolve(answer: object) -> Access | None:
-    found: Access | None = await answer if inspect.isawaitable(answer) else answer  # type: ignore[assignment]
-    return found
+class Endpoints(list[Endpoint]):
+    """The addresses of one file of pages."""
+
+    def at(
+        self, path: str, right: Right = Right.VIEW, method: str = "GET", *, by_tenant: bool = False
+    ) -> Callable[[H], H]:
+        """Serve a path by the decorated function; the parameters are those of ``Endpoint``."""
+
+        def add(handler: H) -> H:
+            self.append(Endpoint(path, handler, right, method, by_tenant))
+            return handler
+
+        return add
+
+
+async def _result_of(answer: T | Awaitable[T]) -> T:
+    return cast("T", await answer if inspect.isawaitable(answer) else answer)
 
 
 async def _refuse_stranger(site: Site, request: Request) -> Response:
     problem = Problem(401, "Who are you?", "You have to sign in to see this page.")
     if site.refuse is None:
         return answer_for(request.url.path, problem)
-    answer = site.refuse(request)
-    response = await answer if inspect.isawaitable(answer) else answer
-    if response is None or (response.status_code == problem.status and API in request.url.path):
-        asks = {} if response is None else _asks_for(response)
+    response = await _result_of(site.refuse(request))
+    if response is None:
+        return answer_for(request.url.path, problem)
+    if response.status_code == problem.status and API in request.url.path:
+        asks = response.headers.get("www-authenticate")  # for a password, if it does
         response = answer_for(request.url.path, problem)
-        response.headers.update(asks)
+        if asks is not None:
+            response.headers["www-authenticate"] = asks
     return response
-
-
-def _asks_for(response: Response) -> dict[str, str]:
-    """Return the headers by which an answer asks for a password, if it does."""
-    asks = response.headers.get("www-authenticate")
-    return {} if asks is None else {"www-authenticate": asks}

@@ -6,7 +6,6 @@ import msgspec
 from starlette.responses import PlainTextResponse, Response
 
 from outlast.base.text import lines
-from outlast.errors import JobNotFound
 from outlast.insight.explanation import Explanation, WhyFacts
 from outlast.insight.queries import JobDetails, read_details
 from outlast.insight.stacks import AskedStack, find_unanswered
@@ -19,12 +18,14 @@ from outlast.store.protocol import Store
 from outlast.store.rows import StoredJob
 from outlast.store.statistics import Place
 from outlast.web.access import Right
-from outlast.web.endpoint import Endpoint
+from outlast.web.endpoint import Endpoints
 from outlast.web.job_logs import LINE_MAX, LINES_SHOWN, read_logs, show_log
 from outlast.web.listing import read_number
+from outlast.web.problem import WebRefusal
 from outlast.web.timeline import draw_timeline, list_attempts
 from outlast.web.visit import Visit
 
+ENDPOINTS = Endpoints()
 PAYLOADS = ("args", "checkpoint", "result")
 SHOWN_MAX = 4_000  # characters of a payload on the page
 ATTEMPTS_SHOWN = 100
@@ -41,9 +42,15 @@ DONE = {
 class JobPage(msgspec.Struct, frozen=True):
     """The content of a job's page. Payloads are cut after SHOWN_MAX characters."""
 
+    row: StoredJob
     details: JobDetails
     about: WhyFacts
     actions: list[ActionRow] = []
+
+
+async def find_page(visit: Visit) -> JobPage:
+    """Return the page of the job in the URL; JobNotFound, also for another tenant's job."""
+    return await visit.ask_job("job", lambda store, job_id: read_page(store, job_id, visit.now))
 
 
 async def read_page(store: Store, job_id: int, now: float) -> JobPage | None:
@@ -62,35 +69,14 @@ async def read_page(store: Store, job_id: int, now: float) -> JobPage | None:
         pauses=details.paused,
     )
     actions = await store.inspector.actions(ACTIONS_SHOWN, job_id=job_id)
-    return JobPage(details, facts, actions)
+    return JobPage(details.row, details, facts, actions)
 
 
-async def find_page(visit: Visit) -> JobPage:
-    """Return the page of the job in the URL; JobNotFound, also for another tenant's job."""
-    job_id: int = visit.request.path_params["job_id"]
-    found = await visit.ask(("job", job_id), lambda store: read_page(store, job_id, visit.now))
-    if found is None or not visit.access.may_see(found.details.row.tenant):
-        raise not_found(job_id)
-    return found
-
-
-def not_found(job_id: int) -> JobNotFound:
-    """Return the error for a job that does not exist."""
-    return JobNotFound(f"There is no job {job_id}, or no longer: rows of ended jobs are deleted.")
-
-
-async def check_own(visit: Visit, store: Store, job_id: int) -> StoredJob:
-    """Return the job's row without large columns; JobNotFound, also for another tenant's job."""
-    rows = await store.inspector.jobs_of([job_id], 0)
-    if not rows or not visit.access.may_see(rows[0].tenant):
-        raise not_found(job_id)
-    return rows[0]
-
-
+@ENDPOINTS.at("/jobs/{job_id:int}", by_tenant=True)
 async def show_job(visit: Visit) -> Response:
     """Show one job."""
     found = await find_page(visit)
-    details, row = found.details, found.details.row
+    details, row = found.details, found.row
     attempts = list_attempts(details)
     kept = attempts[-ATTEMPTS_SHOWN:]
     logs = await read_logs(visit, row.id) if visit.may(Right.PAYLOAD) else []
@@ -139,6 +125,7 @@ def find_asked(details: JobDetails) -> AskedStack | None:
     return None if ask is None else AskedStack(row.id, ask, mine)
 
 
+@ENDPOINTS.at("/jobs/{job_id:int}/logs", Right.PAYLOAD, by_tenant=True)
 async def show_logs(visit: Visit) -> Response:
     """Show all kept output of one attempt, by default the newest."""
     details = (await find_page(visit)).details
@@ -155,21 +142,17 @@ async def show_logs(visit: Visit) -> Response:
     )
 
 
+async def read_payload(visit: Visit) -> str | None:
+    """Return the payload in the URL as it is stored, all of it; None: the job has none."""
+    row = await visit.ask_job("payload", lambda store, job_id: store.inspector.job(job_id))
+    name = visit.request.path_params["name"]
+    if name not in PAYLOADS:
+        raise WebRefusal(404, "No such page", f"There is nothing at {visit.path}.")
+    found: str | None = getattr(row, name)
+    return found
+
+
+@ENDPOINTS.at("/jobs/{job_id:int}/payload/{name}", Right.PAYLOAD, by_tenant=True)
 async def show_payload(visit: Visit) -> Response:
     """Show a whole payload as it is stored."""
-    job_id, name = visit.request.path_params["job_id"], visit.request.path_params["name"]
-
-    async def look(store: Store) -> StoredJob | None:
-        return await store.inspector.job(job_id)
-
-    row = await visit.ask(("payload", job_id), look)
-    if row is None or not visit.access.may_see(row.tenant) or name not in PAYLOADS:
-        raise not_found(job_id)
-    return PlainTextResponse(getattr(row, name) or "")
-
-
-ENDPOINTS = [
-    Endpoint("/jobs/{job_id:int}", show_job, by_tenant=True),
-    Endpoint("/jobs/{job_id:int}/logs", show_logs, Right.PAYLOAD, by_tenant=True),
-    Endpoint("/jobs/{job_id:int}/payload/{name}", show_payload, Right.PAYLOAD, by_tenant=True),
-]
+    return PlainTextResponse(await read_payload(visit) or "")

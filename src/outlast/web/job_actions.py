@@ -14,11 +14,12 @@ from outlast.insight.stacks import AskedStack, ask_for_stack
 from outlast.store.protocol import Store
 from outlast.web.access import Right
 from outlast.web.endpoint import Endpoint
-from outlast.web.job import check_own, find_page
+from outlast.web.job import find_page
 from outlast.web.problem import WebRefusal
 from outlast.web.visit import Visit
 
 DIGITS = 19  # of a token, at most
+TEXT_MAX = 1  # characters of payloads that are read: none is needed
 VERBS = {
     "cancel": (Right.CANCEL, "Cancel job {}"),
     "requeue": (Right.REQUEUE, "Requeue job {} from the start"),
@@ -51,14 +52,12 @@ def on_job(verb: Verb) -> Callable[[Visit], Awaitable[Response]]:
 
     async def act(visit: Visit) -> Response:
         form = await visit.form()
-        token = _token_of(form)
         by = By(visit.access.user, form.get("reason") or None)
-
         scratch = form.get("from_scratch") == "yes"
-        answer = await act_on_named(visit, verb, by, token=token, from_scratch=scratch)
+        answer = await act_on_named(visit, verb, by, token=_token_of(form), from_scratch=scratch)
         if verb is Verb.DISCARD:
             return visit.go("/jobs", phase="dead")
-        return visit.go(f"/jobs/{visit.request.path_params['job_id']}", done=answer)
+        return visit.go(f"/jobs/{visit.job_id}", done=answer)
 
     return act
 
@@ -68,10 +67,9 @@ async def act_on_named(
 ) -> str:
     """Act on the job in the URL, and return the effect, as ``act_on_job`` does; JobNotFound also
     for another tenant's job."""
-    job_id: int = visit.request.path_params["job_id"]
 
     async def work(store: Store) -> str:
-        row = await check_own(visit, store, job_id)
+        row = visit.own(await store.inspector.job(visit.job_id, TEXT_MAX))
         return await act_on_job(store, verb, row, by, token=token, from_scratch=from_scratch)
 
     return await visit.act(work)
@@ -80,18 +78,17 @@ async def act_on_named(
 async def ask_stack(visit: Visit) -> Response:
     """Ask where the job in the URL is. The answer appears on its page."""
     token = _token_of(await visit.form())
-    asked = await ask_where(visit, By(visit.access.user), token=token)
-    return visit.go(f"/jobs/{asked.job_id}", done="asked")
+    await ask_where(visit, By(visit.access.user), token=token)
+    return visit.go(f"/jobs/{visit.job_id}", done="asked")
 
 
 async def ask_where(visit: Visit, by: By, *, token: int | None) -> AskedStack:
     """Ask where the job in the URL is, as ``ask_for_stack`` does; JobNotFound also for another
     tenant's job."""
-    job_id: int = visit.request.path_params["job_id"]
 
     async def work(store: Store) -> AskedStack:
-        await check_own(visit, store, job_id)
-        return await ask_for_stack(store, job_id, by, token=token)
+        visit.own(await store.inspector.job(visit.job_id, TEXT_MAX))
+        return await ask_for_stack(store, visit.job_id, by, token=token)
 
     return await visit.act(work)
 
@@ -102,16 +99,12 @@ def _token_of(form: dict[str, str]) -> int | None:
     return int(shown) if shown.isascii() and shown.isdigit() and len(shown) < DIGITS else None
 
 
+_JOB = "/jobs/{job_id:int}"
 ENDPOINTS = [
-    Endpoint("/jobs/{job_id:int}/{verb}", confirm, by_tenant=True),
-    Endpoint(
-        "/jobs/{job_id:int}/cancel", on_job(Verb.CANCEL), Right.CANCEL, "POST", by_tenant=True
-    ),
-    Endpoint(
-        "/jobs/{job_id:int}/requeue", on_job(Verb.REQUEUE), Right.REQUEUE, "POST", by_tenant=True
-    ),
-    Endpoint("/jobs/{job_id:int}/stack", ask_stack, Right.CANCEL, "POST", by_tenant=True),
-    Endpoint(
-        "/jobs/{job_id:int}/discard", on_job(Verb.DISCARD), Right.DISCARD, "POST", by_tenant=True
+    Endpoint(f"{_JOB}/{{verb}}", confirm, by_tenant=True),
+    Endpoint(f"{_JOB}/stack", ask_stack, Right.CANCEL, "POST", by_tenant=True),
+    *(
+        Endpoint(f"{_JOB}/{verb}", on_job(verb), Right(verb.value), "POST", by_tenant=True)
+        for verb in Verb
     ),
 ]

@@ -79,7 +79,7 @@ def check_search(visit: Visit, *, args: str | None, error: str | None) -> None:
     for name, text in (("args", args), ("error", error)):
         if text is None:
             continue
-        if visit.site.hides:
+        if visit.site.hiding.is_needed:
             raise WebRefusal(
                 403,
                 "Not allowed",

@@ -5,21 +5,23 @@ from __future__ import annotations
 from starlette.responses import Response
 
 from outlast.insight.documents import error_of, phase_of
-from outlast.insight.lookup import LookupTarget, look_up
+from outlast.insight.lookup import look_up
 from outlast.insight.queries import PHASES, JobList, SearchBounds, list_jobs
 from outlast.model.job import State
 from outlast.store.protocol import Store
 from outlast.store.rows import JobFilter, StoredJob
 from outlast.web.bulk import verbs_for
-from outlast.web.endpoint import Endpoint
+from outlast.web.endpoint import Endpoints
 from outlast.web.job_filter import query_of, read_asked
 from outlast.web.listing import ROWS, ROWS_MAX, read_name, read_number
 from outlast.web.problem import WebRefusal
 from outlast.web.visit import Visit
 
+ENDPOINTS = Endpoints()
 BOUNDS = SearchBounds(looks=1, rows=20_000, judged=2_000, text_max=200)
 
 
+@ENDPOINTS.at("/jobs", by_tenant=True)
 async def show_jobs(visit: Visit) -> Response:
     """Show a page of jobs."""
     asked = read_asked(visit)
@@ -78,17 +80,14 @@ def _last_time(row: StoredJob) -> tuple[str, float]:
     )
 
 
+@ENDPOINTS.at("/go", by_tenant=True)
 async def go_to(visit: Visit) -> Response:
     """Send the browser to the job or worker with this id, token, key or name."""
     text = (read_name(visit.query, "q") or "").strip()
     if not text:
         return visit.go("/jobs")
     tenant = visit.access.tenant
-
-    async def look(store: Store) -> LookupTarget | None:
-        return await look_up(store, text, tenant)
-
-    target = await visit.ask(("go", text, tenant), look)
+    target = await visit.ask(("go", text, tenant), lambda store: look_up(store, text, tenant))
     if target is None:
         raise WebRefusal(
             404,
@@ -96,9 +95,3 @@ async def go_to(visit: Visit) -> Response:
             f"No job has the id, the token or the key {text!r}, and no worker has that name.",
         )
     return visit.go(f"/{target.kind}/{target.id}")
-
-
-ENDPOINTS = [
-    Endpoint("/jobs", show_jobs, by_tenant=True),
-    Endpoint("/go", go_to, by_tenant=True),
-]

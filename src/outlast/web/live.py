@@ -13,16 +13,18 @@ from collections.abc import AsyncIterator
 from starlette.responses import Response, StreamingResponse
 
 from outlast.web.access import Right
-from outlast.web.endpoint import Endpoint
+from outlast.web.endpoint import Endpoints
 from outlast.web.problem import WebRefusal
 from outlast.web.sampler import CLIENTS_MAX, TOPICS, Sampler
 from outlast.web.visit import Visit
 
+ENDPOINTS = Endpoints()
 TOPICS_MAX = 10  # of one page
 ID_DIGITS = 18
 HINT = b"data: \n\n"
 
 
+@ENDPOINTS.at("/events", by_tenant=True)
 async def stream(visit: Visit) -> Response:
     """Send hints until the stream ends."""
     asked = frozenset(visit.query.get("topics", "").split()[:TOPICS_MAX])
@@ -84,6 +86,3 @@ async def _allowed(visit: Visit, asked: frozenset[str]) -> frozenset[str]:
 def _is_job(topic: str, kinds: set[str]) -> bool:
     kind, _, number = topic.partition(":")
     return kind in kinds and number.isascii() and number.isdigit() and 0 < len(number) <= ID_DIGITS
-
-
-ENDPOINTS = [Endpoint("/events", stream, by_tenant=True)]

@@ -12,20 +12,22 @@ from outlast.insight.doctor import Locks
 from outlast.insight.doctor.finding import Facts
 from outlast.insight.doctor.schedules import SCHEDULES
 from outlast.insight.doctor.workers import CHECKS
-from outlast.insight.history import AttemptHistory, Series, read_history
+from outlast.insight.history import Series, read_history
 from outlast.insight.overview import Overview, read_overview
 from outlast.store.finding import Finding, Level
 from outlast.store.protocol import Store
-from outlast.web.endpoint import Endpoint
+from outlast.web.endpoint import Endpoints
 from outlast.web.findings import group_findings
 from outlast.web.visit import Visit
 
+ENDPOINTS = Endpoints()
 SCHEDULES_MAX = 500  # by name
 DEATHS_SHOWN = 3  # groups of dead jobs
 SLOW_SECONDS = 30.0  # for which data that changes once a minute is kept
 GRAVE = (Level.PROBLEM, Level.WARNING)
 
 
+@ENDPOINTS.at("/", by_tenant=True)
 async def show_overview(visit: Visit) -> Response:
     """Show the first page, which is about all tenants; to users of one tenant, show their jobs."""
     if visit.access.tenant is not None:
@@ -41,7 +43,7 @@ async def show_overview(visit: Visit) -> Response:
     return visit.show(
         "overview.html",
         findings=findings,
-        deaths=await visit.ask("largest deaths", _read_deaths, SLOW_SECONDS) if died else [],
+        deaths=await _read_deaths(visit) if died else [],
         queues=seen.stats["queues"],
         lately=await read_lately(visit),
         workers=seen.stats["workers"],
@@ -52,16 +54,16 @@ async def show_overview(visit: Visit) -> Response:
 
 async def read_lately(visit: Visit) -> dict[str, Series]:
     """Return the attempts of the last hour, by queue."""
-    found = await visit.ask("last hour", _read_numbers, SLOW_SECONDS)
+    found = await visit.ask(
+        "last hour", lambda store: read_history(store, detail="numbers"), SLOW_SECONDS
+    )
     return {each.name: each for each in found.series}
 
 
-async def _read_deaths(store: Store) -> list[DeathGroup]:
-    return await read_largest_groups(store, DEATHS_SHOWN)
-
-
-async def _read_numbers(store: Store) -> AttemptHistory:
-    return await read_history(store, detail="numbers")
+async def _read_deaths(visit: Visit) -> list[DeathGroup]:
+    return await visit.ask(
+        "largest deaths", lambda store: read_largest_groups(store, DEATHS_SHOWN), SLOW_SECONDS
+    )
 
 
 async def _judge_schedules(store: Store, now: float) -> list[Finding]:
@@ -91,6 +93,3 @@ def find_troubles(seen: Overview, now: float) -> Iterator[Finding]:
             sentence=f"{count_of(died, 'job')} {'is' if died == 1 else 'are'} dead.",
             mend="See why they died; then requeue or discard them.",
         )
-
-
-ENDPOINTS = [Endpoint("/", show_overview, by_tenant=True)]

@@ -7,6 +7,7 @@ import hashlib
 import html
 import re
 from collections.abc import Callable
+from typing import Any
 
 import msgspec
 from starlette.responses import HTMLResponse, Response
@@ -99,9 +100,13 @@ def say_when(answer: Response, problem: Problem) -> Response:
 
 def answer_in_json(problem: Problem) -> Response:
     """Return a problem, with what to do, as a document."""
-    document = {"schema": SCHEMA, "error": msgspec.to_builtins(problem)}
-    body = msgspec.json.format(msgspec.json.encode(document), indent=2)
-    return Response(body + b"\n", problem.status, media_type="application/json")
+    return answer_json({"error": msgspec.to_builtins(problem)}, problem.status)
+
+
+def answer_json(document: dict[str, Any], status: int = 200) -> Response:
+    """Return a document, with the number of its schema, as a JSON response."""
+    body = msgspec.json.format(msgspec.json.encode({"schema": SCHEMA, **document}), indent=2)
+    return Response(body + b"\n", status, media_type="application/json")
 
 
 def answer_plainly(problem: Problem) -> HTMLResponse:

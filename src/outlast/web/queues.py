@@ -13,17 +13,19 @@ from outlast.insight.queues import QueueView, list_queues
 from outlast.model.pause import PauseKind
 from outlast.store.values import NewPause
 from outlast.web.access import Right
-from outlast.web.endpoint import Endpoint
+from outlast.web.endpoint import Endpoints
 from outlast.web.listing import require_name
 from outlast.web.overview import read_lately
 from outlast.web.problem import WebRefusal
 from outlast.web.visit import Visit
 
+ENDPOINTS = Endpoints()
 QUEUES_SHOWN = 500
 LANES_SHOWN = 200
 REASON_MAX = 500
 
 
+@ENDPOINTS.at("/queues")
 async def show_queues(visit: Visit) -> Response:
     """Show all queues."""
     seen, queues = await find_queues(visit)
@@ -39,6 +41,7 @@ async def show_queues(visit: Visit) -> Response:
     )
 
 
+@ENDPOINTS.at("/queues/queue")
 async def show_queue(visit: Visit) -> Response:
     """Show one queue, lane by lane."""
     name = require_name(visit.query, "name")
@@ -64,6 +67,7 @@ async def find_queues(visit: Visit) -> tuple[Overview, list[QueueView]]:
     return seen, list_queues(seen, lately)
 
 
+@ENDPOINTS.at("/pause", Right.PAUSE, "POST")
 async def pause(visit: Visit) -> Response:
     """Pause a queue, a task, a tenant or everything."""
     form = await visit.form()
@@ -81,6 +85,7 @@ async def pause(visit: Visit) -> Response:
     return _back(visit, kind, name)
 
 
+@ENDPOINTS.at("/resume", Right.PAUSE, "POST")
 async def resume(visit: Visit) -> Response:
     """End a pause."""
     form = await visit.form()
@@ -108,11 +113,3 @@ def _back(visit: Visit, kind: PauseKind, name: str) -> Response:
     if kind in {PauseKind.QUEUE, PauseKind.TASK}:
         return visit.go(f"/{kind}s/{kind}", name=name)
     return visit.go("/queues")
-
-
-ENDPOINTS = [
-    Endpoint("/queues", show_queues),
-    Endpoint("/queues/queue", show_queue),
-    Endpoint("/pause", pause, Right.PAUSE, "POST"),
-    Endpoint("/resume", resume, Right.PAUSE, "POST"),
-]

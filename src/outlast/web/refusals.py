@@ -8,15 +8,16 @@ from collections import Counter
 from starlette.responses import Response
 
 from outlast.insight.queries import REFUSALS_MAX
-from outlast.store.protocol import Store
 from outlast.store.rows import RefusalRow
-from outlast.web.endpoint import Endpoint
+from outlast.web.endpoint import Endpoints
 from outlast.web.listing import ROWS, read_name, read_number
 from outlast.web.visit import Visit
 
+ENDPOINTS = Endpoints()
 HOUR = 3_600.0
 
 
+@ENDPOINTS.at("/refusals")
 async def show_refusals(visit: Visit) -> Response:
     """Show the newest refused writes."""
     verb, worker = read_name(visit.query, "verb"), read_name(visit.query, "worker")
@@ -24,11 +25,12 @@ async def show_refusals(visit: Visit) -> Response:
     rows = await _read(visit, None)
     older = rows if before is None else await _read(visit, before)
     chosen = [one for one in older if verb in {None, one.verb} and worker in {None, one.worker}]
+    more = older[-1].id if len(older) >= REFUSALS_MAX else None
     return visit.show(
         "refusals.html",
         rows=chosen[:ROWS],
         before=before,
-        next_before=_next(chosen, older),
+        next_before=chosen[ROWS - 1].id if len(chosen) > ROWS else more,
         is_full=len(chosen) >= ROWS,
         verbs=Counter(one.verb for one in rows).most_common(),
         workers=Counter(one.worker for one in rows if one.worker).most_common(10),
@@ -42,19 +44,7 @@ async def show_refusals(visit: Visit) -> Response:
 
 async def _read(visit: Visit, before: int | None) -> list[RefusalRow]:
     """Return the newest refused writes, or the newest before one of them."""
-
-    async def look(store: Store) -> list[RefusalRow]:
-        return await store.inspector.refusals(limit=REFUSALS_MAX, before_id=before)
-
-    return await visit.ask("refusals" if before is None else ("refusals", before), look)
-
-
-def _next(chosen: list[RefusalRow], read: list[RefusalRow]) -> int | None:
-    """Return the id before which the next page begins: the last one shown, else the last one read;
-    None: nothing follows."""
-    if len(chosen) > ROWS:
-        return chosen[ROWS - 1].id
-    return read[-1].id if len(read) >= REFUSALS_MAX else None
-
-
-ENDPOINTS = [Endpoint("/refusals", show_refusals)]
+    return await visit.ask(
+        ("refusals", before),
+        lambda store: store.inspector.refusals(limit=REFUSALS_MAX, before_id=before),
+    )

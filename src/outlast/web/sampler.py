@@ -6,6 +6,7 @@ import asyncio
 import math
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from itertools import islice, zip_longest
 
 import msgspec
@@ -16,7 +17,6 @@ from outlast.insight.availability import health
 from outlast.insight.overview import Overview, read_overview
 from outlast.insight.queries import read_workers
 from outlast.model.job import State
-from outlast.store.logs import LogRow
 from outlast.store.protocol import Store
 from outlast.store.rows import StoredJob, WorkerRow
 from outlast.web.reader import StoreReader
@@ -46,6 +46,10 @@ def _standings(workers: Sequence[WorkerRow]) -> object:
 
 async def _workers(store: Store) -> object:
     return _standings(await read_workers(store))
+
+
+async def _logs(store: Store, job_id: int) -> object:
+    return await store.inspector.logs(job_id)
 
 
 async def _refusals(store: Store) -> object:
@@ -209,16 +213,13 @@ class Sampler:
         """Read the output of running jobs: a job that has ended prints nothing more."""
         changed: set[str] = set()
         for one in ids[:LOGS_MAX]:
-            if self._note(f"logs:{one}", await self._read_logs(one)):
+            key = ("topic", "logs", one)
+            self._reader.forget(key)
+            found = await self._reader.ask(key, partial(_logs, job_id=one))
+            if self._note(f"logs:{one}", found):
                 changed.add(f"logs:{one}")
                 self._reader.forget(("logs", one))
         return changed
-
-    async def _read_logs(self, job_id: int) -> list[LogRow]:
-        self._reader.forget(("topic", "logs", job_id))
-        return await self._reader.ask(
-            ("topic", "logs", job_id), lambda store: store.inspector.logs(job_id)
-        )
 
     def _note(self, topic: str, found: object) -> bool:
         """Note a topic's value; return whether it has changed."""

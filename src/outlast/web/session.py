@@ -7,7 +7,6 @@ import hmac
 from collections.abc import Awaitable, Callable, Sequence
 from getpass import getuser
 from ipaddress import IPv4Network, IPv6Network, ip_address
-from typing import Protocol
 
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
@@ -37,19 +36,27 @@ def same(one: str, other: str) -> bool:
     return hmac.compare_digest(one.encode(), other.encode())
 
 
-class Users(Protocol):
-    """Decides who may use the page."""
+class Users:
+    """Decides who may use the page: by default, no one may."""
 
     def judge(self, request: Request) -> Access | Awaitable[Access | None] | None:
         """Return the user of a request; None: an unknown visitor."""
-        ...
+        return None
 
     def refuse(self, request: Request) -> Response | None:
         """Return the answer to an unknown visitor; None: a plain refusal."""
-        ...
+        return None
 
 
-class LinkSessions:
+class Anyone(Users):
+    """Lets everyone in, for ``--no-auth``."""
+
+    def judge(self, request: Request) -> Access | None:
+        """Return the same user for all requests."""
+        return Access(ANYONE, can=EVERYTHING)
+
+
+class LinkSessions(Users):
     """Lets in a visitor with the link from the terminal: it works once, and leaves a cookie.
 
     A browser sends that cookie to each port of the host, and so to the server of another user of
@@ -111,7 +118,7 @@ def _user_of(request: Request) -> int | None:
     return uid_of(None if client is None else (client.host, client.port), request.scope["server"])
 
 
-class ProxyUsers:
+class ProxyUsers(Users):
     """Lets in users whom a proxy has let in: it sets a header, which counts only from its address.
 
     ``secret``: the value that the proxy sends as ``X-Outlast-Proxy``. Without a secret, any process
@@ -129,16 +136,10 @@ class ProxyUsers:
         users = request.headers.getlist(self._header)
         if len(users) != 1 or not users[0].strip() or request.client is None:
             return None
-        is_proxy = is_within(request.client.host, self._networks) and self._knows_secret(request)
-        return Access(users[0].strip(), can=EVERYTHING) if is_proxy else None
-
-    def _knows_secret(self, request: Request) -> bool:
         shown = request.headers.getlist(PROXY_HEADER)
-        return not self._secret or (len(shown) == 1 and same(shown[0], self._secret))
-
-    def refuse(self, request: Request) -> Response | None:
-        """Refuse plainly."""
-        return None
+        knows_secret = not self._secret or (len(shown) == 1 and same(shown[0], self._secret))
+        is_proxy = knows_secret and is_within(request.client.host, self._networks)
+        return Access(users[0].strip(), can=EVERYTHING) if is_proxy else None
 
 
 def is_within(host: str, networks: Sequence[Network]) -> bool:
@@ -148,15 +149,3 @@ def is_within(host: str, networks: Sequence[Network]) -> bool:
     except ValueError:
         return False
     return any(address in network for network in networks)
-
-
-class Anyone:
-    """Lets everyone in, for ``--no-auth``."""
-
-    def judge(self, request: Request) -> Access | None:
-        """Return the same user for all requests."""
-        return Access(ANYONE, can=EVERYTHING)
-
-    def refuse(self, request: Request) -> Response | None:
-        """Refuse plainly."""
-        return None

@@ -28,7 +28,7 @@ from outlast.base.passwords import decoy_for, read_users
 from outlast.web.access import EVERYTHING, Access
 from outlast.web.guesses import Guesses, network_of
 from outlast.web.problem import Problem, WebRefusal, answer_plainly
-from outlast.web.session import Network, is_within
+from outlast.web.session import Network, Users, is_within
 
 REALM = 'Basic realm="Outlast", charset="UTF-8"'
 WAITING_MAX = 20  # requests that wait for a check of their password
@@ -88,7 +88,7 @@ class PasswordQueue:
             self._is_taken = False
 
 
-class PasswordUsers:
+class PasswordUsers(Users):
     """Lets in users with a password in the file: lines ``USER:HASH``, as ``passwords.py`` writes
     them.
 
@@ -113,13 +113,10 @@ class PasswordUsers:
         user, password = _credentials(request.headers.get("authorization", ""))
         if not password:
             return None
-        mark = self._mark(user, password)
+        mark = hashlib.blake2b(f"{user}:{password}".encode(), key=self._key).digest()
         if self._is_known(user, mark) or await self._check(request, user, password, mark):
             return Access(user, can=EVERYTHING)
         return None
-
-    def _mark(self, user: str, password: str) -> bytes:
-        return hashlib.blake2b(f"{user}:{password}".encode(), key=self._key).digest()
 
     def _is_known(self, user: str, mark: bytes) -> bool:
         return hmac.compare_digest(self._known.get(user, b""), mark)
@@ -131,16 +128,13 @@ class PasswordUsers:
             if self._is_known(user, mark):
                 return True
             self._refuse_early(user, address)
-            return await self._compare(user, password, mark, address)
-
-    async def _compare(self, user: str, password: str, mark: bytes, address: str) -> bool:
-        kept = self._users.get(user)
-        is_right = await asyncio.to_thread((kept or self._decoy).is_of, password)
-        if kept is None or not is_right:
-            self._guesses.count(user, address)
-            return False
-        self._known[user] = mark
-        return True
+            kept = self._users.get(user)
+            is_right = await asyncio.to_thread((kept or self._decoy).is_of, password)
+            if kept is None or not is_right:
+                self._guesses.count(user, address)
+                return False
+            self._known[user] = mark
+            return True
 
     def _refuse_early(self, user: str, address: str) -> None:
         wait = ceil(self._guesses.wait(user, address))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
 from starlette.requests import Request
@@ -11,10 +12,11 @@ from starlette.responses import Response
 
 from outlast.base.clock import SYSTEM, Clock
 from outlast.client.stores import StoreProvider
+from outlast.errors import ConfigError
+from outlast.store.backend import resolve_url
 from outlast.store.protocol import Store
 from outlast.web.access import Judge
 from outlast.web.bulk_runner import BulkRunner
-from outlast.web.covering import Covering
 from outlast.web.hiding import Hiding
 from outlast.web.reader import StoreReader
 from outlast.web.rendered import RenderedPages
@@ -24,11 +26,15 @@ Refuse = Callable[[Request], Response | Awaitable[Response | None] | None]
 """Answers a request of a stranger, as by asking for a password; None: it is refused plainly."""
 
 
+T = TypeVar("T")
+
+COLOURS = ("red", "orange", "yellow", "green", "blue", "purple", "grey")
 STREAM_SECONDS = 15.0
 
 
 class Site:
-    """One dashboard: its store, its users, and its appearance.
+    """One dashboard: its store, its users, and its appearance. Raises ConfigError for settings that
+    cannot work.
 
     Attributes:
         reader: the reading side of the store.
@@ -54,27 +60,30 @@ class Site:
         refuse: Refuse | None = None,
         name: str = "",
         colour: str = "",
-        hiding: Hiding | None = None,
-        hosts: frozenset[str] = frozenset(),
+        hide: str | None = None,
+        hide_keys: Iterable[str] = (),
+        hosts: Iterable[str] = (),
         read_only: bool = False,
         encryption_of: Callable[[str], str] = lambda _: "none",
-        clock: Clock = SYSTEM,
     ) -> None:
-        self.url = url
+        if colour and colour not in COLOURS:
+            raise ConfigError(f"colour={colour!r}: colours are {', '.join(COLOURS)}")
+        self.url = resolve_url(url)
         self.judge = judge
         self.refuse = refuse
         self.name, self.colour = name, colour
-        self.hosts = hosts
+        self.hosts = frozenset(host.lower() for host in hosts)
         self.read_only = read_only
         self.encryption_of = encryption_of
+        self.hiding = Hiding(hide, hide_keys)
         self.stream_seconds = STREAM_SECONDS
-        self.clock = clock
-        self._hiding = hiding or Hiding()
-        self.reader = StoreReader(url, clock, self._hiding)
-        self.pages = RenderedPages(self.reader, clock)
-        self._samplers: WeakKeyDictionary[asyncio.AbstractEventLoop, Sampler] = WeakKeyDictionary()
-        self._writers = StoreProvider(url, connections=1, application="outlast-web")
-        self.bulk = BulkRunner(self.writer, clock, read_only=read_only)
+        self.clock: Clock = SYSTEM
+        self.reader = StoreReader(self.url, self.clock, self.hiding)
+        self.pages = RenderedPages(self.reader, self.clock)
+        self._of_loops: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[Any, Any]]
+        self._of_loops = WeakKeyDictionary()
+        self._writers = StoreProvider(self.url, connections=1, application="outlast-web")
+        self.bulk = BulkRunner(self.writer, self.clock, read_only=read_only)
 
     async def writer(self) -> Store:
         """Return the store for actions. StoreError if there is none: opening it would create it,
@@ -84,26 +93,26 @@ class Site:
 
     def sampler(self) -> Sampler:
         """Return the sampler for the clients of the running loop."""
-        loop = asyncio.get_running_loop()
-        if loop not in self._samplers:
-            self._samplers[loop] = Sampler(self.reader, self.clock)
-        return self._samplers[loop]
+        return self.on_this_loop(_make_sampler)
+
+    def on_this_loop(self, make: Callable[[Site], T]) -> T:
+        """Return what ``make(site)`` has made for the running loop; make it if there is none."""
+        made = self._of_loops.setdefault(asyncio.get_running_loop(), {})
+        if make not in made:
+            made[make] = make(self)
+        found: T = made[make]
+        return found
 
     def stop_streams(self) -> None:
         """End the streams of hints of the running loop: its server is about to stop."""
         self.sampler().stopped.set()
-
-    @property
-    def hides(self) -> bool:
-        """Whether anything is to be hidden."""
-        return self._hiding.is_needed
-
-    def covering(self, *, payload: bool) -> Covering:
-        """Return the covering for visitors with, or without, this right."""
-        return Covering(self._hiding, payload=payload)
 
     async def close(self) -> None:
         """Close the stores of the running loop."""
         await self.bulk.close()
         await self.reader.close()
         await self._writers.close()
+
+
+def _make_sampler(site: Site) -> Sampler:
+    return Sampler(site.reader, site.clock)

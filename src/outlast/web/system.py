@@ -6,13 +6,13 @@ from starlette.responses import Response
 
 from outlast import __version__
 from outlast.base.text import size, span
-from outlast.insight.system import SystemReport, read_system
+from outlast.insight.system import read_system
 from outlast.store.finding import Level
-from outlast.store.protocol import Store
-from outlast.web.endpoint import Endpoint
+from outlast.web.endpoint import Endpoints
 from outlast.web.findings import group_findings
 from outlast.web.visit import Visit
 
+ENDPOINTS = Endpoints()
 KEEP_SECONDS = 10.0
 EXTRA = 3  # of SQLite's synchronous
 SHOWN: dict[str, str] = {
@@ -34,13 +34,11 @@ SHOWN: dict[str, str] = {
 """Facts of either store that are worth a line -> what they are called."""
 
 
+@ENDPOINTS.at("/system")
 async def show_system(visit: Visit) -> Response:
     """Show the facts of the store, and the doctor's findings."""
-
-    async def look(store: Store) -> SystemReport:
-        return await read_system(store, visit.site.clock)
-
-    report = await visit.ask("system", look, KEEP_SECONDS)
+    clock = visit.site.clock
+    report = await visit.ask("system", lambda store: read_system(store, clock), KEEP_SECONDS)
     fine = [one for one in report.findings if one.level is Level.OK]
     kinds = group_findings(one for one in report.findings if one.level is not Level.OK)
     facts = [
@@ -67,6 +65,3 @@ def _shown(name: str, value: object) -> str:
     if name == "synchronous" and isinstance(value, int):
         return ("off", "normal", "full", "extra")[value] if 0 <= value <= EXTRA else str(value)
     return str(value)
-
-
-ENDPOINTS = [Endpoint("/system", show_system)]

@@ -5,22 +5,23 @@ from __future__ import annotations
 from starlette.responses import Response
 
 from outlast.base.text import span
-from outlast.insight.history import AttemptHistory, read_history
+from outlast.insight.history import read_history
 from outlast.insight.overview import read_overview
 from outlast.insight.pauses import describe
 from outlast.insight.tasks import TaskView, find_quantile, list_tasks
 from outlast.store.minutes import BOUNDS
-from outlast.store.protocol import Store
-from outlast.web.endpoint import Endpoint
+from outlast.web.endpoint import Endpoints
 from outlast.web.listing import require_name
 from outlast.web.problem import WebRefusal
 from outlast.web.visit import Visit
 
+ENDPOINTS = Endpoints()
 TASKS_SHOWN = 500
 HOUR = 3_600.0
 KEEP_SECONDS = 15.0  # a minute is counted once a minute
 
 
+@ENDPOINTS.at("/tasks")
 async def show_tasks(visit: Visit) -> Response:
     """Show all tasks."""
     tasks = await find_tasks(visit)
@@ -32,6 +33,7 @@ async def show_tasks(visit: Visit) -> Response:
     )
 
 
+@ENDPOINTS.at("/tasks/task")
 async def show_task(visit: Visit) -> Response:
     """Show one task: how its attempts ended, how long they took, and which workers run it."""
     name = require_name(visit.query, "name")
@@ -40,7 +42,9 @@ async def show_task(visit: Visit) -> Response:
         text = f"No live worker knows the task {name!r}, none waits, and none ran in the last hour."
         raise WebRefusal(404, "No such task", text)
     outcomes = await visit.ask(
-        ("outcomes", name), lambda store: _read_outcomes(store, name), KEEP_SECONDS
+        ("outcomes", name),
+        lambda store: read_history(store, seconds=HOUR, by="outcome", task=name, detail="numbers"),
+        KEEP_SECONDS,
     )
     return visit.show(
         "task.html",
@@ -56,17 +60,11 @@ async def find_tasks(visit: Visit, name: str | None = None) -> list[TaskView]:
     """Return the tasks as last read; with a name, the last hour of only that task."""
     seen = await visit.ask("overview", read_overview)
     history = await visit.ask(
-        ("history by task", name), lambda store: _read_history(store, name), KEEP_SECONDS
+        ("history by task", name),
+        lambda store: read_history(store, seconds=HOUR, by="task", task=name, detail="lengths"),
+        KEEP_SECONDS,
     )
     return list_tasks(seen.statistics, seen.workers, seen.pauses, history)
-
-
-async def _read_history(store: Store, name: str | None) -> AttemptHistory:
-    return await read_history(store, seconds=HOUR, by="task", task=name, detail="lengths")
-
-
-async def _read_outcomes(store: Store, name: str) -> AttemptHistory:
-    return await read_history(store, seconds=HOUR, by="outcome", task=name, detail="numbers")
 
 
 def describe_quantile(buckets: list[int], part: float) -> str:
@@ -87,9 +85,3 @@ def _buckets(task: TaskView) -> list[tuple[str, int, float]]:
     counted = list(zip(names, task.series.durations, strict=True))
     there = [place for place, (_, number) in enumerate(counted) if number]
     return [(name, number, number / most) for name, number in counted[there[0] : there[-1] + 1]]
-
-
-ENDPOINTS = [
-    Endpoint("/tasks", show_tasks),
-    Endpoint("/tasks/task", show_task),
-]

@@ -45,25 +45,20 @@ class JobTimeline(msgspec.Struct, frozen=True):
     ended: float
 
 
-class _Span(msgspec.Struct):
-    began: float
-    ended: float
-    attempt: AttemptRow
-
-
 def draw_timeline(details: JobDetails) -> JobTimeline | None:
     """Return the drawing; None if the job has no attempts."""
-    spans = [
-        _Span(one.started_at, max(one.started_at, one.ended_at), one)
-        for one in list_attempts(details)
+    shown = [
+        msgspec.structs.replace(one, ended_at=max(one.started_at, one.ended_at))
+        for one in list_attempts(details)[-BARS_MAX:]
     ]
-    spans = spans[-BARS_MAX:]
-    if not spans:
+    if not shown:
         return None
     late = [one for one in details.refusals if one.late_by is not None][:TICKS_MAX]
-    axis = _Axis(spans, _last_moment(spans, late))
-    bars = [_bar(axis, one, late) for one in spans]
-    return JobTimeline(bars, axis.breaks, spans[0].began, axis.ended)
+    tokens = {one.token for one in shown}
+    ends = [shown[-1].ended_at, *(one.at for one in late if one.token in tokens)]
+    axis = _Axis(shown, max(ends))
+    bars = [_bar(axis, one, late) for one in shown]
+    return JobTimeline(bars, axis.breaks, shown[0].started_at, axis.ended)
 
 
 def list_attempts(details: JobDetails) -> list[AttemptRow]:
@@ -95,32 +90,26 @@ def _age(row: StoredJob, now: float) -> float | None:
     return (now if row.ended_at is None else row.ended_at) - saved
 
 
-def _last_moment(spans: list[_Span], late: list[RefusalRow]) -> float:
-    """Return the end of the axis: refused writes may come after the last end."""
-    tokens = {one.attempt.token for one in spans}
-    return max([spans[-1].ended, *(one.at for one in late if one.token in tokens)])
-
-
 class _Axis:
-    """The time axis, with shortened gaps."""
+    """The time axis, with shortened gaps. ``ended``: refused writes may come after the last end."""
 
-    def __init__(self, spans: list[_Span], ended: float) -> None:
+    def __init__(self, shown: list[AttemptRow], ended: float) -> None:
         self.ended = ended
-        busy = sum(one.ended - one.began for one in spans) or 1.0
-        most = busy / len(spans)  # the longest that a gap is drawn
+        busy = sum(one.ended_at - one.started_at for one in shown) or 1.0
+        most = busy / len(shown)  # the longest that a gap is drawn
         self._pieces: list[tuple[float, float, float]] = []  # began, ended, drawn as
-        cursor, self._drawn = spans[0].began, 0.0
+        cursor, self._drawn = shown[0].started_at, 0.0
         cuts: list[float] = []
-        for one in spans:
-            if one.began > cursor:
-                gap = one.began - cursor
+        for one in shown:
+            if one.started_at > cursor:
+                gap = one.started_at - cursor
                 if gap > busy:
                     cuts.append(self._drawn + most / 2)
-                self._add(cursor, one.began, most if gap > busy else gap)
-            cursor = max(cursor, one.began)
-            if one.ended > cursor:
-                self._add(cursor, one.ended, one.ended - cursor)
-                cursor = one.ended
+                self._add(cursor, one.started_at, most if gap > busy else gap)
+            cursor = max(cursor, one.started_at)
+            if one.ended_at > cursor:
+                self._add(cursor, one.ended_at, one.ended_at - cursor)
+                cursor = one.ended_at
         self._add(cursor, max(cursor, ended), max(0.0, min(ended - cursor, most)))
         self._drawn = self._drawn or 1.0
         self.breaks = [cut / self._drawn * WIDTH for cut in cuts]
@@ -142,27 +131,20 @@ class _Axis:
         return round(min(WIDTH, drawn / self._drawn * WIDTH), 1)
 
 
-def _bar(axis: _Axis, one: _Span, late: list[RefusalRow]) -> Bar:
-    attempt = one.attempt
-    x = min(axis.at(one.began), WIDTH - BAR_LEAST)
-    saved = _saved_at(one)
+def _bar(axis: _Axis, one: AttemptRow, late: list[RefusalRow]) -> Bar:
+    x = min(axis.at(one.started_at), WIDTH - BAR_LEAST)
+    saved = None if one.checkpoint_age is None else one.ended_at - one.checkpoint_age
+    has_saved = saved is not None and one.started_at <= saved <= one.ended_at
     return Bar(
         x=x,
-        width=max(BAR_LEAST, round(axis.at(one.ended) - x, 1)),
-        number=attempt.number,
-        token=attempt.token,
-        outcome=attempt.outcome,
-        charge=attempt.charge,
-        started_at=one.began,
-        seconds=one.ended - one.began,
-        host=attempt.host or "",
-        saved=None if saved is None else axis.at(saved),
-        refused=[axis.at(each.at) for each in late if each.token == attempt.token],
+        width=max(BAR_LEAST, round(axis.at(one.ended_at) - x, 1)),
+        number=one.number,
+        token=one.token,
+        outcome=one.outcome,
+        charge=one.charge,
+        started_at=one.started_at,
+        seconds=one.ended_at - one.started_at,
+        host=one.host or "",
+        saved=axis.at(saved) if saved is not None and has_saved else None,
+        refused=[axis.at(each.at) for each in late if each.token == one.token],
     )
-
-
-def _saved_at(one: _Span) -> float | None:
-    """Return when the attempt saved its last checkpoint, if it did."""
-    age = one.attempt.checkpoint_age
-    saved = None if age is None else one.ended - age
-    return saved if saved is not None and one.began <= saved <= one.ended else None

@@ -14,8 +14,10 @@ from urllib.parse import parse_qsl, urlencode
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import RedirectResponse, Response
 
+from outlast.errors import JobNotFound
 from outlast.store.protocol import Store
 from outlast.web.access import Access, Right
+from outlast.web.covering import Covering
 from outlast.web.problem import WebRefusal
 from outlast.web.reader import KEEP_SECONDS
 from outlast.web.render import render
@@ -72,9 +74,30 @@ class Visit:
         ago. The rows that it reads lack what this visitor may not see."""
         return await self.site.reader.ask(key, work, keep, payload=self.may(Right.PAYLOAD))
 
+    @property
+    def job_id(self) -> int:
+        """The id of the job in the URL."""
+        job_id: int = self.request.path_params["job_id"]
+        return job_id
+
+    async def ask_job(self, what: str, work: Callable[[Store, int], Awaitable[T | None]]) -> T:
+        """Return what ``work(store, job_id)`` reads of the job in the URL: its row, or an object
+        with the row as ``row``. JobNotFound, also for another tenant's job."""
+        job_id = self.job_id
+        return self.own(await self.ask((what, job_id), lambda store: work(store, job_id)))
+
+    def own(self, found: T | None) -> T:
+        """Return what was read of the job in the URL, as ``ask_job`` does."""
+        row: Any = getattr(found, "row", found)
+        if found is None or not self.access.may_see(row.tenant):
+            raise JobNotFound(
+                f"There is no job {self.job_id}, or no longer: rows of ended jobs are deleted."
+            )
+        return found
+
     def cover(self, row: T) -> T:
         """Return a row that was read without ``ask``, covered for this visitor."""
-        return self.site.covering(payload=self.may(Right.PAYLOAD)).cover(row)
+        return Covering(self.site.hiding, payload=self.may(Right.PAYLOAD)).cover(row)
 
     async def act(self, work: Callable[[Store], Awaitable[T]]) -> T:
         """Change something; earlier reads are forgotten. ``work`` acts on uncovered rows; its

@@ -15,16 +15,18 @@ from outlast.store.evidence import AttemptFilter, EndedAttempt
 from outlast.store.protocol import Store
 from outlast.store.rows import JobFilter, RefusalRow, StoredJob, WorkerRow
 from outlast.web.access import Right
-from outlast.web.endpoint import Endpoint
+from outlast.web.endpoint import Endpoints
 from outlast.web.problem import WebRefusal
 from outlast.web.visit import Visit
 
+ENDPOINTS = Endpoints()
 DAY = 86_400.0
 GONE_SHOWN = 50
 LIVE_SHOWN = 500
 HELD_SHOWN = 100
 DEATHS_SHOWN = 20
 TEXT_MAX = 200
+URGENCY = {"dead": 0, "silent": 1, "failing": 2}  # health -> place in the list
 
 
 class WorkerView(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,7 +41,7 @@ class WorkerView(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def status(self) -> str:
         """The most telling word: what is wrong, else the status on its row."""
-        if self.health in {"dead", "silent", "failing"}:
+        if self.health in URGENCY:
             return self.health
         asked = self.row.drain_requested and self.row.status.value == "active"
         return "draining" if asked else self.row.status.value
@@ -56,13 +58,16 @@ def view_of(row: WorkerRow, now: float, refused: int = 0) -> WorkerView:
     return WorkerView(row=row, health=seen, unheard=silence, refused=refused)
 
 
+@ENDPOINTS.at("/workers")
 async def show_workers(visit: Visit) -> Response:
     """Show all workers: first those that need attention."""
     found = await visit.ask("workers", list_workers)
     refused = refused_since(found.refusals, visit.now - DAY)
     views = [view_of(row, visit.now, refused[row.name]) for row in found.rows]
-    here = sorted((one for one in views if holds(one.row)), key=_urgency)
-    gone = sorted((one for one in views if not holds(one.row)), key=lambda one: -_left_at(one.row))
+    here = [one for one in views if holds(one.row)]
+    here.sort(key=lambda one: (URGENCY.get(one.health, len(URGENCY)), one.row.name, one.row.id))
+    gone = [one for one in views if not holds(one.row)]
+    gone.sort(key=lambda one: one.row.stopped_at or one.row.heartbeat_at, reverse=True)
     return visit.show(
         "workers.html",
         here=here[:LIVE_SHOWN],
@@ -71,15 +76,6 @@ async def show_workers(visit: Visit) -> Response:
         gone_hidden=max(0, len(gone) - GONE_SHOWN),
         running=sum(one.row.running for one in here),
     )
-
-
-def _urgency(one: WorkerView) -> tuple[int, str, int]:
-    order = {"dead": 0, "silent": 1, "failing": 2}
-    return order.get(one.health, 3), one.row.name, one.row.id
-
-
-def _left_at(row: WorkerRow) -> float:
-    return row.stopped_at or row.heartbeat_at
 
 
 class WorkerPage(msgspec.Struct, frozen=True):
@@ -92,11 +88,15 @@ class WorkerPage(msgspec.Struct, frozen=True):
     refusals: list[RefusalRow]
 
 
+@ENDPOINTS.at("/workers/{worker_id:int}")
 async def show_worker(visit: Visit) -> Response:
     """Show one worker."""
     number: int = visit.request.path_params["worker_id"]
     page = await visit.ask(("worker", number), lambda store: _read_worker(store, number))
-    row = _find(page.workers.rows, number)
+    row = next((one for one in page.workers.rows if one.id == number), None)
+    if row is None:
+        text = f"No worker has the id {number}, or no longer: rows are kept for a week."
+        raise WebRefusal(404, "No such worker", text)
     refused = refused_since(page.workers.refusals, visit.now - DAY)
     return visit.show(
         "worker.html",
@@ -104,14 +104,6 @@ async def show_worker(visit: Visit) -> Response:
         page=page,
         asked=visit.query.get("done") == "asked",
     )
-
-
-def _find(rows: list[WorkerRow], number: int) -> WorkerRow:
-    row = next((one for one in rows if one.id == number), None)
-    if row is None:
-        text = f"No worker has the id {number}, or no longer: rows are kept for a week."
-        raise WebRefusal(404, "No such worker", text)
-    return row
 
 
 async def _read_worker(store: Store, number: int) -> WorkerPage:
@@ -129,19 +121,10 @@ async def _read_worker(store: Store, number: int) -> WorkerPage:
     )
 
 
+@ENDPOINTS.at("/workers/{worker_id:int}/drain", Right.DRAIN, "POST")
 async def drain(visit: Visit) -> Response:
     """Ask a worker to take no more jobs, finish the running ones, and leave."""
     number: int = visit.request.path_params["worker_id"]
-
-    async def act(store: Store) -> object:
-        return await ask_to_drain(store, [str(number)], by=By(visit.access.user))
-
-    await visit.act(act)
+    by = By(visit.access.user)
+    await visit.act(lambda store: ask_to_drain(store, [str(number)], by=by))
     return visit.go(f"/workers/{number}", done="asked")
-
-
-ENDPOINTS = [
-    Endpoint("/workers", show_workers),
-    Endpoint("/workers/{worker_id:int}", show_worker),
-    Endpoint("/workers/{worker_id:int}/drain", drain, Right.DRAIN, "POST"),
-]

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import multiprocessing
-import os
 import threading
 from collections import Counter
 
@@ -192,18 +190,3 @@ def test_a_coroutine_that_awaits_anything_but_hop_raises():
 def test_the_plain_twin_has_its_own_name_and_says_what_it_is():
     assert Thing.double_sync.__name__ == "double_sync"
     assert "``double``" in (Thing.double_sync.__doc__ or "")
-
-
-def test_a_forked_child_has_a_background_loop_of_its_own():
-    thing = Thing()
-    thing.double_sync(1)
-    reader, writer = os.pipe()
-    child = multiprocessing.get_context("fork").Process(
-        target=lambda: os.write(writer, str(thing.double_sync(4)).encode())
-    )
-    child.start()
-    child.join(60)
-    os.close(writer)
-    with os.fdopen(reader) as answer:
-        assert answer.read() == "8"
-    assert child.exitcode == 0

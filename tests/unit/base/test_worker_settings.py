@@ -95,15 +95,6 @@ def test_the_default_settings_of_a_worker_are_valid():
     assert (settings.drain_timeout, settings.poll, settings.queues) == (25.0, 1.0, [])
 
 
-@pytest.mark.parametrize("options", [{"name": "outlast.shell"}, {"aliases": ["outlast.shell"]}])
-def test_the_task_name_of_shell_commands_is_reserved(options):
-    app = outlast.App("sqlite:///x.db")
-    with pytest.raises(ConfigError, match="Outlast's own"):
-
-        @app.task(**options)
-        def mine() -> None: ...
-
-
 def test_a_worker_in_process_cannot_run_shell_commands():
     with pytest.raises(ConfigError, match="outlast worker --shell"):
         outlast.App("sqlite:///x.db").worker(shell=True)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import multiprocessing
-import os
 import threading
 from typing import Any
 
@@ -87,26 +85,6 @@ def test_closing_does_not_wait_for_a_loop_that_ends_meanwhile(sqlite_url, monkey
     other.join(30)
     closing.join(30)
     assert ends == [None]
-
-
-def test_a_forked_child_enqueues_through_connections_of_its_own(store_url):
-    app = application(store_url)
-    app.tasks["mail"].enqueue_sync("parent")
-    reader, writer = os.pipe()
-
-    def enqueue() -> None:
-        os.write(writer, str(app.tasks["mail"].enqueue_sync("child").id).encode())
-
-    child = multiprocessing.get_context("fork").Process(target=enqueue)
-    child.start()
-    child.join(30)
-    os.close(writer)
-    with os.fdopen(reader) as answer:
-        job = app.get_sync(int(answer.read()))
-    assert job.row is not None
-    assert job.row.args == {"to": "child"}
-    assert app.tasks["mail"].enqueue_sync("parent").id > job.id
-    app.close_sync()
 
 
 def test_closing_ends_though_another_loop_waits_for_it(bare_store_url, monkeypatch):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-import sqlite3
 import threading
 from datetime import UTC, datetime
 from typing import Any
@@ -14,14 +13,7 @@ import pytest
 import outlast
 from outlast.client.attempt import Attempt
 from outlast.client.attempt_context import awaiting, set_current
-from outlast.errors import (
-    BadArguments,
-    ConnectionMismatch,
-    LostLease,
-    NotInAttempt,
-    StoreUnavailable,
-    UsageError,
-)
+from outlast.errors import BadArguments, LostLease, NotInAttempt, StoreUnavailable, UsageError
 from outlast.model.crash import Progress
 from outlast.model.job import Policy
 from outlast.payload.payloads import Encryption, Payloads
@@ -255,74 +247,14 @@ def _raised() -> BaseException:
 # ----------------------------------------------------------------------------- complete_in
 
 
-class FakeSqlite:
-    """Stands in for the functions of outlast.store.sqlite.store."""
-
-    def __init__(self) -> None:
-        self.completed: list[tuple[int, int, str]] = []
-        self.current = True
-
-    def store_id_on(self, cursor: Any, *, lock: bool) -> str:
-        return "s1"
-
-    def complete_on(self, cursor: Any, job_id: int, token: int, result: str, now: float) -> bool:
-        self.completed.append((job_id, token, result))
-        return self.current
-
-
-@pytest.fixture
-def sqlite(monkeypatch):
-    fake = FakeSqlite()
-    monkeypatch.setattr("outlast.store.sqlite.store.store_id_on", fake.store_id_on)
-    monkeypatch.setattr("outlast.store.sqlite.store.complete_on", fake.complete_on)
-    return fake
-
-
-@pytest.fixture
-def connection():
-    connection = sqlite3.connect(":memory:")
-    connection.execute("BEGIN")
-    yield connection
-    connection.close()
-
-
-async def test_complete_in_hands_the_result_to_the_callers_transaction(link, sqlite, connection):
-    attempt = attempt_of(link, returns=dict)
-    await attempt.complete_in(connection, {"a": 1})
-    assert attempt.completed_in
-    assert sqlite.completed == [(1, 70, '{"a":1}')]
+async def test_complete_in_takes_a_result_that_fits_and_then_nothing_is_saved(link):
+    """What it does to a transaction: tests/conformance/test_connections.py."""
+    attempt = attempt_of(link, returns=int)
+    with pytest.raises(BadArguments, match="the result"):
+        await attempt.complete_in(object(), "x")
+    attempt.completed_in = True
     with pytest.raises(UsageError, match="completed in your transaction"):
         await attempt.save(1)
-
-
-def test_complete_in_sync_stays_in_the_thread_of_the_connection(link, sqlite, connection):
-    attempt = attempt_of(link)
-    attempt.complete_in_sync(connection)
-    assert sqlite.completed == [(1, 70, "null")]
-
-
-def test_a_stale_attempt_cannot_complete(link, sqlite, connection):
-    sqlite.current = False
-    attempt = attempt_of(link)
-    with pytest.raises(LostLease, match="was not completed"):
-        attempt.complete_in_sync(connection, 1)
-    assert not attempt.completed_in
-
-
-def test_complete_in_needs_a_transaction_the_right_store_and_a_fitting_result(
-    link, sqlite, connection
-):
-    with pytest.raises(BadArguments, match="the result"):
-        attempt_of(link, returns=int).complete_in_sync(connection, "x")
-    connection.rollback()
-    with pytest.raises(UsageError, match="needs an open transaction"):
-        attempt_of(link).complete_in_sync(connection)
-    link.store_id = "another"
-    with pytest.raises(ConnectionMismatch, match="another Outlast schema"):
-        attempt_of(link).complete_in_sync(connection)
-    with pytest.raises(ConnectionMismatch, match=r"sqlite3.*asyncpg"):
-        attempt_of(link).complete_in_sync("postgresql://")
-    assert sqlite.completed == []
 
 
 async def test_a_wait_is_reported_with_the_last_progress(link):

@@ -150,28 +150,6 @@ def test_a_worker_missing_from_a_look_is_observed_again():
     assert look(observer, 60.0, sign(7)) == []
 
 
-@given(st.floats(0.1, 100), st.floats(3, 40), st.floats(0, 1000))
-def test_two_looks_alone_never_find_a_worker_gone(heartbeat, factor, pause):
-    """However far apart they are: what hid the store from us hid it from the worker."""
-    lease = heartbeat * factor
-    observer = Observer()
-    look(observer, 0.0, sign(7, 1, heartbeat, lease))
-    assert look(observer, pause, sign(7, 1, heartbeat, lease)) == []
-
-
-@given(st.floats(0.1, 20), st.floats(3, 40), st.floats(0, 1), st.data())
-def test_a_worker_that_beats_while_the_store_is_up_is_never_gone(heartbeat, factor, phase, data):
-    """The store stalls for any time, for worker and observer alike, and comes back to the one that
-    is first: the observer's look may come before the worker's next beat."""
-    lease = heartbeat * factor
-    observer, now, last_beat, beat = Observer(), 0.0, -phase * heartbeat, 0
-    for _ in range(40):
-        now += data.draw(st.sampled_from([heartbeat / 4, lease / 8, lease / 3, lease, 2 * lease]))
-        assert look(observer, now, sign(beat, 1, heartbeat, lease)) == []
-        if now - last_beat >= heartbeat:
-            last_beat, beat = now, beat + 1
-
-
 @given(st.floats(0.1, 20), st.floats(3, 40))
 def test_a_dead_worker_is_found_by_steady_looks_within_its_lease_and_a_look(heartbeat, factor):
     lease = heartbeat * factor

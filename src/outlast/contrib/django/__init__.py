@@ -14,7 +14,6 @@ results.py     a job in the store as a TaskResult
 attempts.py    what happens around each attempt in a worker: context, signals, connections
 runner.py      the application that workers import
 models.py      the tables of the store, as models that are not managed
-verbs.py       acts of people on jobs and schedules, from a request
 admin.py       jobs and schedules in Django's admin
 page_settings.py  OUTLAST_PAGE: what page and admin hide, and whether users may act there
 page.py        the page for operators, as a view

@@ -8,22 +8,28 @@ Lists are bounded: they show, and count, only the newest jobs of a table that ma
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from functools import cached_property, partial
-from typing import Any
+from collections.abc import Awaitable, Callable
+from functools import cached_property
+from typing import Any, TypeVar
 
 from django.contrib import admin, messages
 from django.core.paginator import Paginator
 from django.db import transaction
 from django.utils.html import format_html, format_html_join
 
-from outlast.contrib.django import verbs
+from outlast.base.clock import SYSTEM
+from outlast.base.sync import run_in_background
 from outlast.contrib.django.models import JobRecord, ScheduleRecord
 from outlast.contrib.django.page_settings import covered, hides, is_read_only
-from outlast.contrib.django.project import database
+from outlast.contrib.django.project import database, store_url
 from outlast.errors import OutlastError, text_of
-from outlast.insight.acting import By
+from outlast.insight.acting import By, Verb, note_on, trigger_schedule
+from outlast.store import open_store
+from outlast.store.actions import Note
+from outlast.store.protocol import Store
 from outlast.store.values import Cancelled, Requeued
+
+R = TypeVar("R")
 
 NEWEST = 1_000
 PAGE = 50
@@ -95,9 +101,23 @@ class _ReadOnly(admin.ModelAdmin):
         """Whether the models are on this user's first page."""
         return self.has_view_permission(request)
 
-    def _act(self, request: Any, act: Callable[[], str]) -> None:
+    def _act(
+        self, request: Any, verb: Callable[[Store], Awaitable[R]], say: Callable[[R], str]
+    ) -> None:
+        """Act on the store, and tell the user what was done. Each act opens a store for itself
+        alone, so no connection to the database stays open."""
+        url = store_url()
+
+        async def there() -> R:
+            store = open_store(url)
+            try:
+                await store.open()
+                return await verb(store)
+            finally:
+                await store.close()
+
         try:
-            self.message_user(request, act())
+            self.message_user(request, say(run_in_background(there)))
         except OutlastError as error:
             self.message_user(request, text_of(error), messages.ERROR)
 
@@ -139,22 +159,36 @@ class JobAdmin(_ReadOnly):
     @admin.action(description="Requeue the selected jobs", permissions=["requeue"])
     def requeue(self, request: Any, queryset: Any) -> None:
         """Revive the dead and cancelled jobs."""
-        ids = _ids(queryset)
-        self._act(request, lambda: _requeued(len(ids), verbs.requeue(ids, _by(request)).values()))
+        ids, note = _chosen(request, queryset, Verb.REQUEUE)
+
+        def say(answers: dict[int, Requeued]) -> str:
+            done = [*answers.values()].count(Requeued.REQUEUED)
+            return f"{done} of {len(ids)} requeued; only dead and cancelled jobs come back"
+
+        self._act(request, lambda store: store.requeue(ids, record=note), say)
 
     @admin.action(description="Cancel the selected jobs", permissions=["cancel"])
     def cancel(self, request: Any, queryset: Any) -> None:
         """Cancel the queued jobs, ask running ones to stop."""
-        ids = _ids(queryset)
-        self._act(request, lambda: _cancelled(len(ids), verbs.cancel(ids, _by(request)).values()))
+        ids, note = _chosen(request, queryset, Verb.CANCEL)
+
+        def say(answers: dict[int, Cancelled]) -> str:
+            told = [*answers.values()]
+            asked = told.count(Cancelled.REQUESTED)
+            return (
+                f"{told.count(Cancelled.CANCELLED)} of {len(ids)} cancelled, {asked} asked to stop"
+            )
+
+        self._act(request, lambda store: store.cancel(ids, record=note), say)
 
     @admin.action(description="Discard the selected dead jobs", permissions=["discard"])
     def discard(self, request: Any, queryset: Any) -> None:
         """Delete the dead jobs permanently."""
-        ids = _ids(queryset)
+        ids, note = _chosen(request, queryset, Verb.DISCARD)
         self._act(
             request,
-            lambda: f"{verbs.discard(ids, _by(request))} of {len(ids)} discarded; others stay",
+            lambda store: store.discard(ids, record=note),
+            lambda done: f"{done} of {len(ids)} discarded; others stay",
         )
 
 
@@ -174,27 +208,18 @@ class ScheduleAdmin(_ReadOnly):
     def trigger(self, request: Any, queryset: Any) -> None:
         """Enqueue the call of each schedule, even of a paused one."""
         for name in list(queryset.values_list("pk", flat=True)):
-            self._act(request, partial(_trigger, name, _by(request)))
+            self._trigger(request, name)
+
+    def _trigger(self, request: Any, name: str) -> None:
+        by = By(request.user.get_username())
+        self._act(
+            request,
+            lambda store: trigger_schedule(store, name, SYSTEM.wall(), by),
+            lambda stored: f"Job {stored.job_id} of {name}",
+        )
 
 
-def _by(request: Any) -> By:
-    return By(request.user.get_username())
-
-
-def _trigger(name: str, by: By) -> str:
-    return f"Job {verbs.trigger(name, by)} of {name}"
-
-
-def _ids(queryset: Any) -> list[int]:
-    return list(queryset.values_list("pk", flat=True))
-
-
-def _requeued(asked: int, answers: Iterable[Requeued]) -> str:
-    done = sum(each is Requeued.REQUEUED for each in answers)
-    return f"{done} of {asked} requeued; only dead and cancelled jobs come back"
-
-
-def _cancelled(asked: int, answers: Iterable[Cancelled]) -> str:
-    told = list(answers)
-    done, requested = (told.count(each) for each in (Cancelled.CANCELLED, Cancelled.REQUESTED))
-    return f"{done} of {asked} cancelled, {requested} asked to stop"
+def _chosen(request: Any, queryset: Any, verb: Verb) -> tuple[list[int], Note]:
+    """Return the ids of the selected jobs, and the record of this act on them."""
+    ids = list(queryset.values_list("pk", flat=True))
+    return ids, note_on(verb, By(request.user.get_username()), ids)

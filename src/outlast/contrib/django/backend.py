@@ -5,7 +5,6 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-import msgspec
 from django.apps import apps
 from django.core import checks
 from django.core.exceptions import ImproperlyConfigured
@@ -14,7 +13,6 @@ from django.utils import timezone
 
 from outlast.base.config import check_name
 from outlast.base.sync import blocking, loop_is_running
-from outlast.client.task_options import make_placement, make_policy
 from outlast.contrib.django import calls
 from outlast.contrib.django import tasks_api as api
 from outlast.contrib.django.database import begins_by_reading, is_of_tests, url_of
@@ -54,11 +52,7 @@ class TaskBackend(api.BaseTaskBackend):
                 f" has {', '.join(sorted(databases))}"
             )
         self._known_names: set[tuple[str, str]] = set()
-        self.task_options = calls.task_options(self.options)
-        self._policy = make_policy(self.task_options)
-        self._placement = make_placement(self.task_options)
-        if "keep" in self.task_options:
-            self._policy = msgspec.structs.replace(self._policy, keep=self.task_options["keep"])
+        self.task_options, self._policy, self._placement = calls.read_options(self.options)
 
     def validate_task(self, task: Any) -> None:
         """Check a task as Django does, and that workers can serve a queue of its name."""

@@ -15,12 +15,13 @@ from django.core.exceptions import ImproperlyConfigured
 from outlast.base.config import MAX_PAYLOAD
 from outlast.client.task import Call
 from outlast.client.task import Task as OutlastTask
-from outlast.client.task_options import TaskOptions, make_placement, make_policy
+from outlast.client.task_options import Placement, TaskOptions, make_placement, make_policy
 from outlast.contrib.django.attempts import function_of
 from outlast.contrib.django.project import app
 from outlast.contrib.django.tasks_api import normalize_json, to_plain
 from outlast.errors import BadArguments, ConfigError, text_of
 from outlast.insight.row import plain
+from outlast.model.job import Policy
 from outlast.payload.codec import to_json, too_large
 
 _BY_POSITION = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
@@ -31,9 +32,9 @@ known: dict[str, Any] = {}
 """The tasks that Django has made, by the names that their jobs have."""
 
 
-def task_options(options: dict[str, Any]) -> TaskOptions:
-    """Return the task options in a backend's OPTIONS. ImproperlyConfigured for an unknown
-    option."""
+def read_options(options: dict[str, Any]) -> tuple[TaskOptions, Policy, Placement]:
+    """Return the task options in a backend's OPTIONS, and the limits and the place of its jobs.
+    ImproperlyConfigured for an option that is unknown or cannot work."""
     if unknown := options.keys() - OF_BACKENDS - OF_TASKS:
         known = ", ".join(sorted({*OF_BACKENDS, *OF_TASKS}))
         raise ImproperlyConfigured(
@@ -42,12 +43,9 @@ def task_options(options: dict[str, Any]) -> TaskOptions:
         )
     given: Any = {name: value for name, value in options.items() if name in OF_TASKS}
     try:
-        make_policy(given)
-        make_placement(given)
+        return given, make_policy(given), make_placement(given)
     except ConfigError as error:
         raise ImproperlyConfigured(f"OPTIONS: {text_of(error)}") from error
-    chosen: TaskOptions = given
-    return chosen
 
 
 def note(task: Any) -> None:

@@ -1,5 +1,5 @@
 """Present the tables of the store as models. Outlast makes and changes these tables: the models are
-not managed, and only the verbs of the store (``verbs.py``) change rows."""
+not managed, and only the verbs of the store (``admin.py``) change rows."""
 
 from __future__ import annotations
 

@@ -25,7 +25,8 @@ from outlast.errors import ConfigError, text_of
 
 try:
     from outlast.web.access import Access, Right
-    from outlast.web.application import application_of, make_site
+    from outlast.web.application import application_of
+    from outlast.web.site import Site
 except ModuleNotFoundError as missing:
     library = (missing.name or "").partition(".")[0]
     if library not in {"starlette", "jinja2", "prometheus_client"}:
@@ -60,43 +61,32 @@ def show_page(request: Any, within: str = "") -> HttpResponse:
         return HttpResponse(LOOK_AGAIN, content_type="text/event-stream")
     if within.startswith(OF_SCHEDULES) and not request.user.has_perm(VIEW_SCHEDULES):
         raise PermissionDenied
-    site = _site(store_url())
+    _, application = _page(store_url())
     scope, body = _scope_of(request, within, host), request.body
-    return run_in_background(lambda: _answer(site.application, scope, body))
-
-
-class DjangoSite:
-    """The page on one store: its settings, and the application that answers. Raises
-    ImproperlyConfigured for settings that cannot work."""
-
-    def __init__(self, url: str) -> None:
-        chosen = chosen_settings()
-        try:
-            self._site = make_site(url, lambda asked: asked.scope[STATE], hosts=["*"], **chosen)
-        except ConfigError as error:
-            raise ImproperlyConfigured(f"{SETTING}: {text_of(error)}") from error
-        self.application = application_of(self._site)
-
-    def close(self) -> None:
-        """Close its connections. They open again when they are needed."""
-        run_in_background(self._site.close)
+    return run_in_background(lambda: _answer(application, scope, body))
 
 
 @cache
-def _site(url: str) -> DjangoSite:
-    return DjangoSite(url)
+def _page(url: str) -> tuple[Site, Any]:
+    """Return the page on one store; ImproperlyConfigured for settings that cannot work."""
+    try:
+        site = Site(url, lambda asked: asked.scope[STATE], hosts=["*"], **chosen_settings())
+    except ConfigError as error:
+        raise ImproperlyConfigured(f"{SETTING}: {text_of(error)}") from error
+    return site, application_of(site)
 
 
 def close_page() -> None:
     """Close the page's connections in this process, for example at the end of a test."""
-    _site(store_url()).close()
+    site, _ = _page(store_url())
+    run_in_background(site.close)
 
 
 def _forget(*, setting: str, **_: Any) -> None:
     if setting == SETTING:
-        if _site.cache_info().currsize:
+        if _page.cache_info().currsize:
             close_page()
-        _site.cache_clear()
+        _page.cache_clear()
 
 
 setting_changed.connect(_forget)

@@ -19,18 +19,12 @@ from outlast.model.crash import LIMITS, Crash, CrashKind
 from outlast.model.job import State
 from outlast.model.lifecycle import OutcomeKind
 
-_READY, _RUNNING, _FAILED, _SUCCESSFUL = (
-    api.TaskResultStatus.READY,
-    api.TaskResultStatus.RUNNING,
-    api.TaskResultStatus.FAILED,
-    api.TaskResultStatus.SUCCESSFUL,
-)
 STATUSES = {
-    State.QUEUED: _READY,
-    State.RUNNING: _RUNNING,
-    State.COMPLETED: _SUCCESSFUL,
-    State.DEAD: _FAILED,
-    State.CANCELLED: _FAILED,
+    State.QUEUED: api.TaskResultStatus.READY,
+    State.RUNNING: api.TaskResultStatus.RUNNING,
+    State.COMPLETED: api.TaskResultStatus.SUCCESSFUL,
+    State.DEAD: api.TaskResultStatus.FAILED,
+    State.CANCELLED: api.TaskResultStatus.FAILED,
 }
 _FAILED_PATH, _CANCELLED_PATH = "outlast.JobFailed", "outlast.JobCancelled"
 
@@ -76,7 +70,7 @@ def _result_of(backend: Any, task: Any, job: Any) -> Any:
         errors=_errors(job, attempts),
         worker_ids=_worker_ids(job, attempts),
     )
-    if status == _SUCCESSFUL:
+    if status == api.TaskResultStatus.SUCCESSFUL:
         object.__setattr__(result, "_return_value", plain(job.result))
     return result
 

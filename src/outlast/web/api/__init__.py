@@ -16,27 +16,36 @@ from __future__ import annotations
 
 from starlette.responses import Response
 
+from outlast.web.access import Right
 from outlast.web.api import acts, bulk, evidence, fleet, jobs
 from outlast.web.api.description import describe_api
-from outlast.web.api.route import ApiRoute, answer_json
+from outlast.web.api.route import ApiRoutes, show_json
+from outlast.web.endpoint import Endpoint
+from outlast.web.problem import API, WebRefusal
 from outlast.web.visit import Visit
 
+ROUTES = ApiRoutes(
+    [*acts.ROUTES, *bulk.ROUTES, *jobs.ROUTES, *fleet.ROUTES, *evidence.ROUTES],
+)
 
-async def show_description(_: Visit) -> Response:
-    """Return the description of all addresses."""
-    return answer_json(describe_api(ROUTES))
+
+@ROUTES.at("/openapi.json", by_tenant=True)
+async def show_description(_: Visit) -> dict[str, object]:
+    """This description."""
+    return describe_api(ROUTES)
 
 
-ROUTES: list[ApiRoute] = [
-    *acts.ROUTES,
-    *bulk.ROUTES,
-    *jobs.ROUTES,
-    *fleet.ROUTES,
-    *evidence.ROUTES,
-    ApiRoute("/openapi.json", show_description, "This description.", by_tenant=True),
+async def miss(visit: Visit) -> Response:
+    """Refuse an address that does not exist."""
+    raise WebRefusal(404, "No such address", f"There is nothing at {visit.path}: see openapi.json.")
+
+
+ENDPOINTS = [
+    *ROUTES,
+    *(
+        Endpoint(
+            f"{API}/{{path:path}}", miss, Right.VIEW, method, by_tenant=True, show_problem=show_json
+        )
+        for method in ("GET", "POST")
+    ),
 ]
-_MISSING = [
-    ApiRoute("/{path:path}", fleet.miss, "Nothing.", method=method, by_tenant=True)
-    for method in ("GET", "POST")
-]
-ENDPOINTS = [route.endpoint() for route in (*ROUTES, *_MISSING)]

@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 import msgspec
-from starlette.responses import Response
 
 from outlast.client.pauses import make_pause
 from outlast.insight.acting import By, Verb, ask_to_drain, pause_schedule, trigger_schedule
-from outlast.insight.documents import SCHEMA
+from outlast.insight.documents import Document
 from outlast.insight.pauses import name_of, pause_and_wait, pause_document, resume
 from outlast.model.pause import PauseKind
 from outlast.web.access import Right
-from outlast.web.api.route import ApiRoute, answer_json, read_body
+from outlast.web.api.route import ApiRoutes
 from outlast.web.job_actions import act_on_named, ask_where
 from outlast.web.problem import WebRefusal
 from outlast.web.visit import Visit
+
+ROUTES = ApiRoutes()
 
 
 class Act(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The body of a request to act. ``reason`` is recorded with the act."""
 
     reason: str | None = None
+
+    def by(self, visit: Visit) -> By:
+        """Return who acts, and why."""
+        return By(visit.access.user, self.reason)
 
 
 class JobAct(Act, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -48,72 +53,64 @@ class PauseAct(Act, frozen=True, kw_only=True, forbid_unknown_fields=True):
     stop: bool = False
 
 
-def by_of(visit: Visit, reason: str | None) -> By:
-    """Return who acts, and why."""
-    return By(visit.access.user, reason)
+SUMMARIES = {
+    Verb.CANCEL: "Cancel a queued job at once, ask a running one to stop.",
+    Verb.REQUEUE: "Revive a dead or cancelled job, with fresh budgets.",
+    Verb.DISCARD: "Delete a dead job, with its attempts.",
+}
 
 
-def on_job(verb: Verb) -> ApiRoute:
-    """Return the address for this act on a job."""
+def _add_act(verb: Verb, summary: str) -> None:
+    path, right = f"/jobs/{{job_id:int}}/{verb.value}", Right(verb.value)
 
-    async def act(visit: Visit) -> Response:
-        sent = await read_body(visit, JobAct)
-        by = by_of(visit, sent.reason)
+    @ROUTES.at(path, right, body=JobAct, by_tenant=True, summary=summary)
+    async def act(visit: Visit, sent: JobAct) -> Document:
         answer = await act_on_named(
-            visit, verb, by, token=sent.token, from_scratch=sent.from_scratch
+            visit, verb, sent.by(visit), token=sent.token, from_scratch=sent.from_scratch
         )
-        job_id: int = visit.request.path_params["job_id"]
-        return answer_json({"schema": SCHEMA, "id": job_id, "answer": answer})
-
-    summaries = {
-        Verb.CANCEL: "Cancel a queued job at once, ask a running one to stop.",
-        Verb.REQUEUE: "Revive a dead or cancelled job, with fresh budgets.",
-        Verb.DISCARD: "Delete a dead job, with its attempts.",
-    }
-    path = f"/jobs/{{job_id:int}}/{verb.value}"
-    right = Right(verb.value)
-    return ApiRoute(path, act, summaries[verb], right, "POST", by_tenant=True, body=JobAct)
+        return {"id": visit.job_id, "answer": answer}
 
 
-async def ask_stack(visit: Visit) -> Response:
-    """Ask where a running job is. The answer comes at once: once the worker has replied, ``stack``
-    of the job has the number ``asked``, or a larger one."""
-    sent = await read_body(visit, StackAct)
-    found = await ask_where(visit, by_of(visit, sent.reason), token=sent.token)
-    told = {"token": found.ask.token, "asked": found.ask.number, "worker": found.worker.name}
-    return answer_json({"schema": SCHEMA, "id": found.job_id, **told})
+for each in SUMMARIES.items():
+    _add_act(*each)
 
 
-async def drain(visit: Visit) -> Response:
-    """Ask a worker to take no more work and leave."""
-    name = str(visit.request.path_params["worker_id"])
-    sent = await read_body(visit, Act)
-    by = by_of(visit, sent.reason)
+@ROUTES.at("/jobs/{job_id:int}/stack", Right.CANCEL, body=StackAct, by_tenant=True)
+async def ask_stack(visit: Visit, sent: StackAct) -> Document:
+    """Ask the worker of a running job where it is. The answer comes to the job's document: its
+    ``stack`` then has the number ``asked``, or a larger one."""
+    found = await ask_where(visit, sent.by(visit), token=sent.token)
+    asked = {"token": found.ask.token, "asked": found.ask.number, "worker": found.worker.name}
+    return {"id": found.job_id, **asked}
+
+
+@ROUTES.at("/workers/{worker_id:int}/drain", Right.DRAIN, body=Act)
+async def drain(visit: Visit, sent: Act) -> Document:
+    """Ask a worker to take no more jobs, let running ones finish, and leave."""
+    name, by = str(visit.request.path_params["worker_id"]), sent.by(visit)
     asked = await visit.act(lambda store: ask_to_drain(store, [name], by=by))
-    return answer_json({"schema": SCHEMA, "asked": sorted(asked.asked)})
+    return {"asked": sorted(asked.asked)}
 
 
-async def pause(visit: Visit) -> Response:
-    """Pause. The answer comes at once: ``unacknowledged`` names workers that have not yet read
-    it."""
-    sent = await read_body(visit, PauseAct)
-    target = check_target(visit, sent)
-    by = by_of(visit, sent.reason)
+@ROUTES.at("/pause", Right.PAUSE, body=PauseAct, by_tenant=True)
+async def pause(visit: Visit, sent: PauseAct) -> Document:
+    """Let no job of a queue, a task, a tenant or at all start. The answer comes at once:
+    ``unacknowledged`` names workers that have not yet read it."""
+    target, by = check_target(visit, sent), sent.by(visit)
     new = make_pause(target, paused_by=by.actor, reason=sent.reason, stop=sent.stop)
     made, unheard = await visit.act(lambda store: pause_and_wait(store, new, 0.0, by=by))
-    return answer_json({"schema": SCHEMA, **pause_document(made, unheard)})
+    return pause_document(made, unheard)
 
 
-async def unpause(visit: Visit) -> Response:
+@ROUTES.at("/resume", Right.PAUSE, body=PauseAct, by_tenant=True)
+async def unpause(visit: Visit, sent: PauseAct) -> Document:
     """End a pause."""
-    sent = await read_body(visit, PauseAct)
-    kind, name = check_target(visit, sent)
-    by = by_of(visit, sent.reason)
-    ended = await visit.act(lambda store: resume(store, kind, name, by=by))
+    target, by = check_target(visit, sent), sent.by(visit)
+    ended = await visit.act(lambda store: resume(store, *target, by=by))
     if ended is None:
-        what = name_of(kind, name)
+        what = name_of(*target)
         raise WebRefusal(409, "Not done", f"{what} is not paused: GET pauses shows what is.")
-    return answer_json({"schema": SCHEMA, **pause_document(ended, [])})
+    return pause_document(ended, [])
 
 
 def check_target(visit: Visit, sent: PauseAct) -> tuple[PauseKind, str]:
@@ -128,85 +125,29 @@ def check_target(visit: Visit, sent: PauseAct) -> tuple[PauseKind, str]:
     return sent.kind, sent.name
 
 
-async def _on_schedule(visit: Visit, *, paused: bool) -> Response:
+async def _set_paused(visit: Visit, sent: Act, *, paused: bool) -> Document:
     name: str = visit.request.path_params["name"]
-    by = by_of(visit, (await read_body(visit, Act)).reason)
+    by = sent.by(visit)
     await visit.act(lambda store: pause_schedule(store, name, by, paused=paused))
-    return answer_json({"schema": SCHEMA, "name": name, "paused": paused})
+    return {"name": name, "paused": paused}
 
 
-async def pause_one_schedule(visit: Visit) -> Response:
-    """Stop a schedule from firing."""
-    return await _on_schedule(visit, paused=True)
+@ROUTES.at("/schedules/{name:path}/pause", Right.PAUSE, body=Act)
+async def pause_one_schedule(visit: Visit, sent: Act) -> Document:
+    """Let a schedule fire no more."""
+    return await _set_paused(visit, sent, paused=True)
 
 
-async def resume_one_schedule(visit: Visit) -> Response:
+@ROUTES.at("/schedules/{name:path}/resume", Right.PAUSE, body=Act)
+async def resume_one_schedule(visit: Visit, sent: Act) -> Document:
     """Let a schedule fire again."""
-    return await _on_schedule(visit, paused=False)
+    return await _set_paused(visit, sent, paused=False)
 
 
-async def trigger(visit: Visit) -> Response:
-    """Enqueue a schedule's call now."""
+@ROUTES.at("/schedules/{name:path}/trigger", Right.TRIGGER, body=Act)
+async def trigger(visit: Visit, sent: Act) -> Document:
+    """Enqueue what a schedule calls, now."""
     name: str = visit.request.path_params["name"]
-    by = by_of(visit, (await read_body(visit, Act)).reason)
+    by = sent.by(visit)
     stored = await visit.act(lambda store: trigger_schedule(store, name, visit.now, by))
-    return answer_json({"schema": SCHEMA, "id": stored.job_id, "created": stored.created})
-
-
-_SCHEDULE = "/schedules/{name:path}"
-ROUTES = [
-    *map(on_job, Verb),
-    ApiRoute(
-        "/jobs/{job_id:int}/stack",
-        ask_stack,
-        "Ask the worker of a running job where it is; the answer comes to the job's document.",
-        Right.CANCEL,
-        "POST",
-        by_tenant=True,
-        body=StackAct,
-    ),
-    ApiRoute(
-        "/workers/{worker_id:int}/drain",
-        drain,
-        "Ask a worker to take no more jobs, let running ones finish, and leave.",
-        Right.DRAIN,
-        "POST",
-        body=Act,
-    ),
-    ApiRoute(
-        "/pause",
-        pause,
-        "Let no job of a queue, a task, a tenant or at all start.",
-        Right.PAUSE,
-        "POST",
-        by_tenant=True,
-        body=PauseAct,
-    ),
-    ApiRoute(
-        "/resume", unpause, "End a pause.", Right.PAUSE, "POST", by_tenant=True, body=PauseAct
-    ),
-    ApiRoute(
-        f"{_SCHEDULE}/pause",
-        pause_one_schedule,
-        "Let a schedule fire no more.",
-        Right.PAUSE,
-        "POST",
-        body=Act,
-    ),
-    ApiRoute(
-        f"{_SCHEDULE}/resume",
-        resume_one_schedule,
-        "Let a schedule fire again.",
-        Right.PAUSE,
-        "POST",
-        body=Act,
-    ),
-    ApiRoute(
-        f"{_SCHEDULE}/trigger",
-        trigger,
-        "Enqueue what a schedule calls, now.",
-        Right.TRIGGER,
-        "POST",
-        body=Act,
-    ),
-]
+    return {"id": stored.job_id, "created": stored.created}

@@ -10,7 +10,6 @@ import msgspec
 
 import outlast
 from outlast.web.api.route import ApiRoute
-from outlast.web.problem import API
 
 _PARAMETER = re.compile(r"{(\w+):(\w+)}")
 _TYPES = {"int": "integer", "str": "string", "path": "string"}
@@ -26,7 +25,7 @@ def describe_api(routes: Iterable[ApiRoute]) -> dict[str, Any]:
     bodies_of = dict(zip(bodies, schemas, strict=True))
     paths: dict[str, Any] = {}
     for route in every:
-        path = API + _PARAMETER.sub(r"{\1}", route.path)
+        path = _PARAMETER.sub(r"{\1}", route.path)
         told = _operation(route, None if route.body is None else bodies_of[route.body])
         paths.setdefault(path, {})[route.method.lower()] = told
     return {

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import django
-from asgiref.sync import async_to_sync
 from django.test import TestCase
 from django.utils import timezone
 
@@ -14,10 +13,10 @@ from outlast.contrib.django.models import JobRecord
 from shop import tasks
 
 if django.VERSION >= (6, 0):
-    from django.tasks import default_task_backend, task, task_backends
+    from django.tasks import default_task_backend, task
     from django.tasks.exceptions import InvalidTask
 else:
-    from django_tasks import default_task_backend, task, task_backends
+    from django_tasks import default_task_backend, task
     from django_tasks.exceptions import InvalidTaskError as InvalidTask
 
 
@@ -42,21 +41,6 @@ class AsDocumented(TestCase):
             task(takes_context=True)(tasks.mail.func)
         self.assertEqual(JobRecord.objects.count(), 0)
 
-    def test_the_ends_of_the_range_are_taken(self):
-        for priority in (-100, 100):
-            self.assertEqual(tasks.count.using(priority=priority).enqueue().task.priority, priority)
-
-    def test_using_leaves_the_task_as_it_is(self):
-        changed = tasks.count.using(priority=9, queue_name="mail")
-        self.assertEqual((changed.func, changed.priority), (tasks.count.func, 9))
-        self.assertEqual((tasks.count.priority, tasks.count.queue_name), (0, "default"))
-        self.assertIs(tasks.count.get_backend(), task_backends["default"])
-
-    def test_a_call_runs_the_function_here(self):
-        self.assertEqual(tasks.mail.call("ann"), "hello, ann")
-        self.assertEqual(async_to_sync(tasks.mail_later.acall)("ann"), "later, ann")
-        self.assertEqual(JobRecord.objects.count(), 0)
-
     def test_a_log_tells_of_each_job(self):
         with self.assertLogs(api.PACKAGE, "DEBUG") as logged:
             result = tasks.count.enqueue()
@@ -68,9 +52,3 @@ class AsDocumented(TestCase):
         await again.arefresh()
         self.assertEqual((again.args, again.kwargs, again.errors), ([1], {"a": 2}, []))
         self.assertEqual((again.is_finished, again.worker_ids, again.attempts), (False, [], 0))
-
-    def test_its_arguments_are_copies(self):
-        given = {"a": [1]}
-        result = tasks.count.enqueue(given)
-        given["a"].append(2)
-        self.assertEqual(result.args, [{"a": [1]}])

@@ -7,9 +7,8 @@ from typing import Any
 from django.db import connection, transaction
 from django.test import TransactionTestCase
 
-from outlast.contrib.django import app, verbs
+from outlast.contrib.django import app
 from outlast.contrib.django import tasks_api as api
-from outlast.insight.acting import By
 from shop import tasks
 from shop.checks.work import work
 from shop.models import Order
@@ -63,7 +62,8 @@ class Working(TransactionTestCase):
 
     def test_a_cancelled_job_has_failed(self):
         result = tasks.mail.enqueue("ann")
-        verbs.cancel([int(result.id)], By("ann"))
+        app.cancel_sync(int(result.id))
+        app.close_sync()
         result.refresh()
         self.assertEqual((result.status, result.attempts), (FAILED, 0))
         self.assertEqual(result.errors[0].exception_class.__name__, "JobCancelled")
