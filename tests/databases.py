@@ -1,7 +1,7 @@
 """Databases for tests on one server: bare, or copies of one that has Outlast's tables.
 
 A copy takes a fraction of the time in which the migrations make the same tables. All copies have
-the same id, but where a test meets others outside of the server.
+the same id, except where a test shares a messenger with others.
 """
 
 from __future__ import annotations
