@@ -248,9 +248,9 @@ def _be_impatient(seconds: float) -> None:
 
 
 def _made(
-    self: Any, make: Callable[..., None], more: Mapping[str, float], url: str, **settings: Any
+    self: Any, make: Callable[..., None], more: Mapping[str, float], *args: Any, **options: Any
 ) -> None:
-    make(self, url, **{**settings, **more})
+    make(self, *args, **{**options, **more})
 
 
 if __name__ == "__main__":

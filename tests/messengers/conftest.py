@@ -52,7 +52,10 @@ def pg_url(pg_server: PostgresServer, databases: Databases) -> Iterator[str]:
 
 
 @pytest.fixture
-async def shop(pg_url: str, nats_server: NatsServer) -> AsyncIterator[Shop]:
-    """An application and its store; poll intervals so long that only messages can be the cause."""
-    async with Shop.opened(pg_url, nats_server.url) as opened:
+async def shop(pg_url: str, request: pytest.FixtureRequest) -> AsyncIterator[Shop]:
+    """An application and its store, with NATS, or RabbitMQ where a test is marked so; poll
+    intervals so long that only messages can be the cause."""
+    is_rabbit = request.node.get_closest_marker("rabbitmq") is not None
+    server = request.getfixturevalue("rabbit" if is_rabbit else "nats_server")
+    async with Shop.opened(pg_url, server.url) as opened:
         yield opened

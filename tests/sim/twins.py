@@ -26,6 +26,8 @@ from outlast.store.sqlite import jobs as sqlite_jobs
 from outlast.store.sqlite import refusals as sqlite_refusals
 from outlast.store.sqlite import schedules as sqlite_schedules
 from outlast.store.sqlite import workers as sqlite_workers
+from outlast.store.sqlite.connection import writes
+from outlast.store.sqlite.store import SqliteStore
 from outlast.store.values import Answer
 from outlast.worker.claims import exchange, ledger, trip_bytes
 from outlast.worker.lease import last_will, registration
@@ -80,13 +82,13 @@ def _checkpoint() -> Iterable[Patch]:
     yield without(sqlite_jobs._JOBS, "checkpoint", "AND token = :token")
 
 
-@twin("no token check in retry, snooze and release", seed=97, theme="pauses")
+@twin("no token check in retry, snooze and release", seed=33, theme="pauses")
 def _end() -> Iterable[Patch]:
     yield without(sqlite_exchange._SQL, "end", "AND token = :token")
     yield without(sqlite_exchange._SQL, "keep_evidence", "AND j.token = :token")
 
 
-@twin("trust counts from after the reply", seed=131, theme="cuts")
+@twin("trust counts from after the reply", seed=259, theme="cuts")
 def _trust() -> Iterable[Patch]:
     real = registration.Registration.take_beat
 
@@ -162,7 +164,7 @@ def _blame() -> Iterable[Patch]:
     yield mock.patch.object(exits, "make_crash", blamed)
 
 
-@twin("the store's clock judges", seed=2, theme="outages")
+@twin("the store's clock judges", seed=32, theme="outages")
 def _store_clock() -> Iterable[Patch]:
     def expired(self: Any, now: float, signs: Any) -> list[Any]:
         world = world_module.current
@@ -201,7 +203,7 @@ def _cancel() -> Iterable[Patch]:
     )
 
 
-@twin("runners without a tether", seed=161, theme="pauses")
+@twin("runners without a tether", seed=545, theme="pauses")
 def _tether() -> Iterable[Patch]:
     yield mock.patch.object(host_module.SimTether, "_end_groups")
 
@@ -220,7 +222,7 @@ def _hasty_will() -> Iterable[Patch]:
     yield mock.patch.object(last_will, "probe", return_value=Probe.FREE)
 
 
-@twin("attempts go on after the lease", seed=131, theme="cuts")
+@twin("attempts go on after the lease", seed=259, theme="cuts")
 def _no_fence() -> Iterable[Patch]:
     real = control.RunnersControl.stop
 
@@ -237,7 +239,7 @@ def _no_fence() -> Iterable[Patch]:
     yield mock.patch.object(host_module.SimTether, "hold_until")
 
 
-@twin("a reclaim by id alone", seed=465, theme="slow disk")
+@twin("a reclaim by id alone", seed=487, theme="slow disk")
 def _by_id() -> Iterable[Patch]:
     real = sqlite_exchange.apply
 
@@ -255,7 +257,7 @@ def _hasty() -> Iterable[Patch]:
         marked = cursor.execute(sqlite_workers._WORKERS["reap"], values)
         return bool(marked.rowcount == 1)
 
-    yield mock.patch.object(sqlite_workers, "reap", hasty)
+    yield mock.patch.object(SqliteStore, "reap", writes(hasty))
 
 
 @twin("presence judged in one look", seed=329, theme="presence")
@@ -281,7 +283,7 @@ def _monotonic() -> Iterable[Patch]:
     yield mock.patch.object(host_module.HostClock, "boot", monotonic)
 
 
-@twin("a claim is started though the lease was lost meanwhile", seed=168, theme="beats")
+@twin("a claim is started though the lease was lost meanwhile", seed=208, theme="beats")
 def _late_claim() -> Iterable[Patch]:
     def start(self: Any, claimed: Any, asked_as: Any) -> None:
         self._starter.start(self._ledger.claim(claimed))
@@ -299,7 +301,7 @@ def _registration() -> Iterable[Patch]:
     yield mock.patch.object(registration.Registration, "_make_registration", keyless)
 
 
-@twin("no polling under the wake-ups", seed=81, theme="calls")
+@twin("no polling under the wake-ups", seed=73, theme="calls")
 def _no_polling() -> Iterable[Patch]:
     real = exchange.Exchange.run_once
 

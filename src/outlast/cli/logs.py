@@ -152,7 +152,7 @@ class Thinned:
 
 
 class _Bridge(logging.Handler):
-    """Sends warnings of the standard library's logging (asyncio's, the stores') the same way."""
+    """Sends messages of the standard library's logging (asyncio's, the stores') the same way."""
 
     def emit(self, record: logging.LogRecord) -> None:
         """Hand over one record."""
@@ -180,8 +180,9 @@ def start_log(*, as_json: bool) -> LogWriter:
         cache_logger_on_first_use=True,
     )
     subscribe(Thinned(structlog_writer()))
-    root = logging.getLogger()
-    root.addHandler(_Bridge(logging.WARNING))
+    level = logging.DEBUG if os.environ.get("OUTLAST_LOG") == "debug" else logging.WARNING
+    logging.getLogger("outlast").setLevel(level)
+    logging.getLogger().addHandler(_Bridge(level))
     logging.captureWarnings(capture=True)
     return writer
 

@@ -141,7 +141,7 @@ async def test_prefetched_attempts_are_released_before_any_wait(stage):
 
 
 def fails(stage: Stage, duty: str, error: Exception) -> None:
-    stage.worker.services[duty]._failure = Failure(error, stage.clock.boot())
+    stage.worker.services[duty].failure = Failure(error, stage.clock.boot())
     stage.worker.services[duty]._failures = 1
 
 

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 LOOK_SECONDS = 0.25
 LOOK_SOON_SECONDS = 0.05  # while an answer or stacks are awaited to judge a limit
-LOOK_IDLE_SECONDS = 0.5  # while nothing runs, in runners; credit for lateness needs nearer looks
+LOOK_IDLE_SECONDS = 0.5  # while nothing runs
 UNRESPONSIVE_SECONDS = 1.0  # of silence; a runner that receives no request gets no longer grace
 UNHELD_SECONDS = 5.0  # after which an attempt that no runner has is given back
 PATIENCE_SECONDS = 5.0  # less than what reapers add to a deadline: they must not come first
@@ -78,13 +78,11 @@ class Watchdog:
         self._pending = False
         if self._loops is not None:
             self._loops.look_at_loops()
-        else:
+        elif self._ledger.running:
             self._credit_lateness(now)
-        pause = LOOK_SECONDS if self._loops is None else LOOK_IDLE_SECONDS
-        if self._ledger.running:
-            pause = self._look_at_attempts(now)
+        self._next_look_at = now + LOOK_SECONDS  # even if idle: attempts may begin meanwhile
+        pause = self._look_at_attempts(now) if self._ledger.running else LOOK_IDLE_SECONDS
         self._waits.look()
-        self._next_look_at = now + pause
         return pause
 
     def _look_at_attempts(self, now: float) -> float:
