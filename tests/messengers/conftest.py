@@ -10,6 +10,8 @@ from harness import rabbit_server
 from harness.certificates import Authority
 from harness.nats_server import NatsServer, missing
 from harness.rabbit_server import RabbitServer
+from harness.servers import PostgresServer
+from tests.databases import Databases
 from tests.messengers.kit import Shop
 
 
@@ -39,6 +41,14 @@ def rabbit(authority: Authority) -> Iterator[RabbitServer]:
     server.speak_tls(authority)
     with server:
         yield server
+
+
+@pytest.fixture
+def pg_url(pg_server: PostgresServer, databases: Databases) -> Iterator[str]:
+    """A database whose messages are not those of another test."""
+    name = databases.make(own_id=True)
+    yield pg_server.url(name)
+    databases.drop(name)
 
 
 @pytest.fixture
