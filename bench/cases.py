@@ -70,7 +70,7 @@ async def held(
     """Start a worker, and a job on it."""
     direct = stage.url
     stage.url = url or direct
-    worker = await stage.worker(*options, env=env or own_run_dir(stage))
+    worker = await another(stage, *options, env=env)
     stage.url = direct
     (enqueued,) = await stage.store.enqueue([task.call().job])
     return Held(enqueued.job_id, worker, await stage.started(1))
@@ -78,7 +78,7 @@ async def held(
 
 async def another(stage: Scene, *options: str, env: dict[str, str] | None = None) -> WorkerProcess:
     """Start one more worker."""
-    return await stage.worker(*options, env=env or own_run_dir(stage))
+    return await stage.worker("--runners", "2", *options, env=env or own_run_dir(stage))
 
 
 def own_run_dir(stage: Scene) -> dict[str, str]:

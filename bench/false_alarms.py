@@ -130,7 +130,7 @@ async def measure(fault: Fault, kind: str, line: Line) -> None:
         line.proof = ground.proof
         env = faked(ground.clock) if fault.faked == "workers" else {}
         for _ in range(WORKERS):
-            await stage.worker(env=env)
+            await stage.worker("--runners", "2", env=env)
         load = Load(stage)
         span = LEAD_SECONDS + fault.seconds + AFTER_SECONDS + ANCHOR_SECONDS
         await load.anchors(span)

@@ -33,8 +33,7 @@ from outlast.store.postgres.store import PostgresStore
 from outlast.store.values import ClaimRequest, NewWorker, WorkerRef
 from outlast.worker.claims.exchange import RECONCILE_SECONDS
 from outlast.worker.claims.pacing import Pacing
-from outlast.worker.claims.peers import EASED_PEERS
-from outlast.worker.claims.wake_turns import PeerCount, WakeTurns
+from outlast.worker.claims.wake_turns import EASED_PEERS, PeerCount, WakeTurns
 from outlast.worker.maintenance.deadlines import Deadlines
 from outlast.worker.maintenance.expirer import Expirer
 from outlast.worker.maintenance.looks import OwnLooks

@@ -31,8 +31,9 @@ import msgspec
 from bench.contenders import POSTGRES, SQLITE
 from bench.environment import Ground, ground
 from bench.kit import tell
-from bench.schedules import opened, worker
+from bench.schedules import worker
 from bench.series import Series
+from harness.stores import opened
 from outlast.base.config import parse_seconds
 from outlast.model.job import Policy
 from outlast.store.protocol import Store

@@ -16,7 +16,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ from bench.environment import Ground, ground, tree
 from bench.idle import STATEMENT, logging_statements
 from bench.kit import APP, tell
 from bench.series import Series
-from outlast.store import open_store
+from harness.stores import opened
 from outlast.store.protocol import Store
 from outlast.store.rows import JobFilter, StoredJob
 from outlast.store.schedules import NewSchedule
@@ -131,17 +131,6 @@ def statements(place: Ground, url: str, seconds: float) -> float:
 
 
 # --- what they have in common ---------------------------------------------------------------------
-
-
-@contextlib.asynccontextmanager
-async def opened(url: str) -> AsyncIterator[Store]:
-    """Open the store for the length of the block."""
-    store = open_store(url)
-    await store.open()
-    try:
-        yield store
-    finally:
-        await store.close()
 
 
 @contextlib.contextmanager

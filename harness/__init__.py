@@ -15,4 +15,5 @@ proxy.py          a TCP proxy that can hold, slow down and cut connections
 rabbit_server.py  a RabbitMQ server, a Debian package
 scene.py          workers in processes of their own, on a store, and looks at what they do
 servers.py        a PostgreSQL server, and what all servers share
+stores.py         a store that is open for as long as a block lasts
 """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import inspect
 import json
 import os
 import signal
@@ -11,17 +12,18 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import psutil
 
+from harness.stores import opened
 from outlast.client.task import Task
 from outlast.errors import StoreUnavailable
 from outlast.insight.verify import verify
+from outlast.model.crash import Crash
 from outlast.model.job import ENDED, Policy, State
-from outlast.store import open_store
 from outlast.store.protocol import Store
 from outlast.store.rows import AttemptRow, StoredJob, WorkerRow
 from outlast.store.values import NewJob
@@ -69,7 +71,7 @@ class WorkerProcess:
         self._known: dict[int, psutil.Process] = {}
 
     def told(self, event: str) -> list[dict[str, Any]]:
-        """Return the events of this name that a worker with ``--log-format json`` has logged."""
+        """Return the events of this name that the worker has logged."""
         lines = [line for line in self.log.read_text().splitlines() if line.startswith("{")]
         return [entry for entry in map(json.loads, lines) if entry["event"] == event]
 
@@ -99,6 +101,12 @@ class WorkerProcess:
     def signal(self, number: int) -> None:
         """Send a signal to the worker process alone."""
         os.kill(self.pid, number)
+
+    async def left(self, number: int | None = None) -> None:
+        """Send a signal, if any; wait until the worker has left in good order."""
+        if number is not None:
+            self.signal(number)
+        assert await asyncio.to_thread(self.process.wait, DEADLINE) == 0
 
     def remember(self) -> None:
         """Note the tree as it is now, so that clean-up finds it without its parent."""
@@ -138,31 +146,38 @@ class Scene:
         self.journal = folder / "journal"
         self.workers: list[WorkerProcess] = []
 
-    async def worker(
+    def start(
         self,
         *options: str,
         env: dict[str, str] | None = None,
         prefix: tuple[str, ...] = (),
         stdin: int = subprocess.DEVNULL,
     ) -> WorkerProcess:
-        """Start a worker, behind a wrapping command if given; wait until it knows its tasks."""
-        before = {row.id for row in await self.worker_rows()}
+        """Start a worker, behind a wrapping command if given."""
         log = self.folder / f"worker-{len(self.workers)}.log"
         run_dir = str(self.folder / "run")
         env = {"OUTLAST_TEST_APP": self._app, "OUTLAST_RUN_DIR": run_dir, **(env or {})}
         if "--runners" not in options:  # the default depends on the machine
-            options = ("--runners", "2", *options)
+            options = ("--runners", "1", *options)
+        if "--log-format" not in options:  # `told` reads JSON
+            options = ("--log-format", "json", *options)
         worker = WorkerProcess(
             self.url, self.journal, *options, env=env, log=log, prefix=prefix, stdin=stdin
         )
         self.workers.append(worker)
+        return worker
+
+    async def worker(self, *options: str, **how: Any) -> WorkerProcess:
+        """Start a worker as ``start`` does, and wait until it knows its tasks."""
+        before = {row.id for row in await self.worker_rows()}
+        worker = self.start(*options, **how)
 
         async def announced() -> bool:
             ended = worker.process.poll() is not None  # before the look: its job may have ended it
             rows = await self.worker_rows()
             known = any(row.id not in before and row.tasks for row in rows)
             if ended and not known:
-                raise AssertionError(f"the worker ended at once:\n{log.read_text()}")
+                raise AssertionError(f"the worker ended at once:\n{worker.log.read_text()}")
             return known
 
         await self.until(announced, "a worker that knows its tasks", STARTED)
@@ -203,13 +218,9 @@ class Scene:
         return (await self.store.enqueue([new]))[0].job_id
 
     async def told(self, worker: WorkerProcess, event: str) -> dict[str, Any]:
-        """Wait for the first event of this name in the worker's log (``--log-format json``); a
-        thread writes it, later than the worker's row."""
-
-        async def said() -> bool:
-            return bool(worker.told(event))
-
-        await self.until(said, f"{event} of {worker.log.name}")
+        """Wait for the first event of this name in the worker's log; a thread writes it, later
+        than the worker's row."""
+        await self.until(lambda: worker.told(event), f"{event} of {worker.log.name}")
         return worker.told(event)[0]
 
     def enough(self) -> None:
@@ -283,18 +294,43 @@ class Scene:
     async def started(self, number: int, deadline: float = DEADLINE) -> dict[str, Any]:
         """Wait for the start of the attempt with this number; return its journal entry."""
 
-        async def there() -> bool:
-            return any(entry["number"] == number for entry in self.entries())
+        def there() -> list[dict[str, Any]]:
+            return [entry for entry in self.entries() if entry["number"] == number]
 
         await self.until(there, f"the start of attempt {number}", deadline)
-        return next(entry for entry in self.entries() if entry["number"] == number)
+        return there()[0]
+
+    async def noted(self, count: int, event: str = "start") -> list[dict[str, Any]]:
+        """Wait until the journal has this many entries of this kind; return them."""
+        await self.until(lambda: len(self.entries(event)) >= count, f"{count} times {event}")
+        return self.entries(event)
+
+    async def tried(self, job_id: int, count: int = 1) -> list[AttemptRow]:
+        """Wait until the job has this many closed attempts; return them."""
+
+        async def there() -> bool:
+            return len(await self.attempts(job_id)) >= count
+
+        await self.until(there, f"{count} closed attempts of job {job_id}")
+        return await self.attempts(job_id)
+
+    async def death(self, job_id: int) -> tuple[AttemptRow, Crash]:
+        """Wait until the job is dead; return its only closed attempt, and its crash report."""
+        assert (await self.ended(job_id)).state is State.DEAD, self.logs()
+        (closed,) = await self.attempts(job_id)
+        assert closed.crash is not None
+        return closed, closed.crash
 
     async def until(
-        self, done: Callable[[], Awaitable[bool]], what: str, deadline: float = DEADLINE
+        self, done: Callable[[], object], what: str, deadline: float = DEADLINE
     ) -> None:
-        """Wait for something; fail with a clear message when it does not come in time."""
+        """Wait until ``done`` returns something true, or something that is true once awaited;
+        fail with a clear message when it does not come in time."""
         end = time.monotonic() + deadline
-        while not await done():
+        while True:
+            seen = done()
+            if await seen if inspect.isawaitable(seen) else seen:
+                return
             if time.monotonic() > end:
                 raise AssertionError(f"waited {deadline:g} s for {what}\n{self.logs()}")
             await asyncio.sleep(0.02)
@@ -309,18 +345,16 @@ async def scene(
     url: str, folder: Path, *, app: str, tasks: Mapping[str, Task[..., Any]] | None = None
 ) -> AsyncIterator[Scene]:
     """Open a scene; end all its processes."""
-    store = open_store(url)
-    await store.open()
-    opened = Scene(url, folder, store, app=app, tasks=tasks)
-    try:
-        yield opened
-        for worker in opened.workers:
-            worker.end()
-        await opened.verify()
-    finally:
-        for worker in opened.workers:
-            worker.end()
-        await store.close()
+    async with opened(url) as store:
+        stage = Scene(url, folder, store, app=app, tasks=tasks)
+        try:
+            yield stage
+            for worker in stage.workers:
+                worker.end()
+            await stage.verify()
+        finally:
+            for worker in stage.workers:
+                worker.end()
 
 
 def boot() -> float:

@@ -1,7 +1,7 @@
 """Databases for tests on one server: bare, or copies of one that has Outlast's tables.
 
-A copy takes a fraction of the time in which the migrations make the same tables. What is drawn
-again for each database is drawn again for each copy, too.
+A copy takes a fraction of the time in which the migrations make the same tables. All copies have
+the same id, except where a test shares a messenger with others.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from harness.servers import PostgresServer
 from outlast.store import open_store
 
 _TEMPLATE = "outlast_template"
-_DRAWN = "UPDATE outlast_schema SET store_id = gen_random_uuid() WHERE number = 1"
+_OWN_ID = "UPDATE outlast_schema SET store_id = gen_random_uuid() WHERE number = 1"
 _SESSIONS = "SELECT FROM pg_stat_activity WHERE datname = %s"
 _PATIENCE = 0.1  # seconds
 
@@ -40,16 +40,20 @@ class Databases:
     def __exit__(self, *_exc: object) -> None:
         self._session.close()
 
-    def make(self, *, bare: bool = False) -> str:
-        """Return the name of a new database, with Outlast's tables unless it is to be bare."""
+    def make(self, *, bare: bool = False, own_id: bool = False) -> str:
+        """Return the name of a new database, with Outlast's tables unless it is to be bare.
+
+        ``own_id``: it has an id of its own, as what it names on a shared messenger.
+        """
         name = f"outlast_test_{next(self._numbers)}"
         if bare:
             self._copy("template0", name)
             return name
         self._make_template()
         self._copy(_TEMPLATE, name)
-        with psycopg.connect(self._server.url(name), autocommit=True) as own:
-            own.execute(_DRAWN)
+        if own_id:
+            with psycopg.connect(self._server.url(name), autocommit=True) as own:
+                own.execute(_OWN_ID)
         return name
 
     def drop(self, name: str) -> None:

@@ -41,13 +41,12 @@ from examples.census.watch import Watch
 from examples.census.workers import DemoWorkers
 from outlast.base.clock import SYSTEM
 from outlast.base.text import span
-from outlast.cli.connect import describe_place
 from outlast.cli.errors import DONE, INTERRUPTED, NOT_SO, WRONG_USAGE, NotSoError, say, tell
 from outlast.cli.loop import run_loop
 from outlast.cli.verify import verdict
 from outlast.errors import text_of
 from outlast.insight.verify import Verified, verify
-from outlast.store.backend import file_of, resolve_url
+from outlast.store.backend import describe_place, file_of, resolve_url
 
 SHOW_SECONDS = 4.0
 """The least time the job takes, so that there is something to see and to kill."""

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import outlast
-from outlast.insight.queries import read_why_facts
+from outlast.insight.queries import read_details
 from outlast.insight.why import why
 from outlast.model.crash import Crash, CrashKind
 from outlast.model.job import State
@@ -335,7 +335,7 @@ async def test_an_error_that_is_not_worth_another_attempt_ends_the_job(
     first, second = await store.inspector.attempts(job.id)
     assert (first.outcome, second.outcome) == ("error", "dead")
     assert row.ended_at is not None
-    facts = await read_why_facts(store, job.id, row.ended_at.timestamp())
+    facts = await read_details(store, job.id, row.ended_at.timestamp())
     assert facts is not None
     (died, last) = why(facts).sentences
     assert "no retry could help" in died

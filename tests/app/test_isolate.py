@@ -92,7 +92,8 @@ def test_the_store_of_a_test_does_not_wait_for_the_disk(shop: Shop, jobs: AppUnd
     async def synchronous() -> int:
         store = await shop.app.stores.store()
         connection = store._connection  # type: ignore[attr-defined]
-        found: int = await connection.read(lambda c: c.execute("PRAGMA synchronous").fetchone()[0])
+        pragma = "PRAGMA synchronous"
+        found: int = await connection.read(lambda it, _: it.execute(pragma).fetchone()[0])
         return found
 
     from outlast.base.sync import run_in_background

@@ -45,11 +45,9 @@ class ThirdStore(SqliteStore):
     """Jobs as SQLite keeps them."""
 
     def __init__(self, url: str, options: StoreOptions) -> None:
-        super().__init__(
-            as_sqlite(url), clock=options.clock, read_only=options.read_only, lock=options.lock
-        )
+        super().__init__(as_sqlite(url), options)
         self.url = url
-        self.inspector = ThirdInspector(self._connection, options.clock)
+        self.inspector = ThirdInspector(self._connection)
 
 
 class ThirdConnection:

@@ -19,6 +19,7 @@ def is_a_clone() -> bool:
     return subprocess.run(git, capture_output=True, check=False).returncode == 0
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)  # starts two workers, maybe on a busy machine
 @pytest.mark.skipif(not is_a_clone(), reason="no commit to compare with")
 def test_a_commit_is_unpacked_and_drains_beside_this_one(

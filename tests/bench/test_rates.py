@@ -19,6 +19,7 @@ def measured(folder: Path, *arguments: str) -> dict[tuple[str, str], Line]:
     return {(line.name, line.what): line for line in lines}
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)  # starts a server and two workers, maybe on a busy machine
 def test_a_quick_run_measures_outlast_and_the_floor(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path

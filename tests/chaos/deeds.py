@@ -6,11 +6,14 @@ import asyncio
 import random
 import signal
 import sqlite3
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
 
 from harness.faketime import HOUR, write_offset
+from harness.scene import WorkerProcess
+from harness.servers import PostgresServer
 from tests.chaos.nemesis import Deed, Ground, Nemesis
 from tests.chaos.supervisor import LEASE, send
 
@@ -25,22 +28,18 @@ def how_long(rng: random.Random) -> float:
 # --- processes --------------------------------------------------------------------------------
 
 
-async def kill_worker(nemesis: Nemesis, rng: random.Random) -> bool:
-    return _kill(nemesis, rng, "worker killed", tree=False)
+def killing(event: str, *, tree: bool) -> Deed:
+    """Return the deed that kills a worker, alone or with all below it."""
 
+    async def do(nemesis: Nemesis, rng: random.Random) -> bool:
+        member = nemesis.some(rng)
+        if member is None:
+            return False
+        nemesis.hit(event, member, member.below()[0])
+        member.kill(tree=tree)
+        return True
 
-async def kill_tree(nemesis: Nemesis, rng: random.Random) -> bool:
-    return _kill(nemesis, rng, "tree killed", tree=True)
-
-
-def _kill(nemesis: Nemesis, rng: random.Random, event: str, *, tree: bool) -> bool:
-    member = nemesis.some(rng)
-    if member is None:
-        return False
-    runners, _ = member.below()
-    nemesis.hit(event, member, runners)
-    member.kill(tree=tree)
-    return True
+    return do
 
 
 async def kill_runner(nemesis: Nemesis, rng: random.Random) -> bool:
@@ -71,22 +70,6 @@ async def drain(nemesis: Nemesis, rng: random.Random) -> bool:
     return True
 
 
-async def pause_worker(nemesis: Nemesis, rng: random.Random) -> bool:
-    return await _pause(nemesis, rng, "worker paused")
-
-
-async def pause_tree(nemesis: Nemesis, rng: random.Random) -> bool:
-    return await _pause(nemesis, rng, "tree paused")
-
-
-async def pause_runner(nemesis: Nemesis, rng: random.Random) -> bool:
-    return await _pause(nemesis, rng, "runner paused")
-
-
-async def pause_without_tether(nemesis: Nemesis, rng: random.Random) -> bool:
-    return await _pause(nemesis, rng, "tether killed and worker paused")
-
-
 async def pause_past_a_deadline(nemesis: Nemesis, rng: random.Random) -> bool:
     """Stop a worker process with a long lease until its attempts are far above their timeout."""
     there = [each for each in nemesis.supervisor.alive() if each.has_long_lease]
@@ -104,33 +87,33 @@ async def pause_past_a_deadline(nemesis: Nemesis, rng: random.Random) -> bool:
     return True
 
 
-async def _pause(nemesis: Nemesis, rng: random.Random, event: str) -> bool:
-    member = nemesis.some(rng)
-    if member is None or member.process is None:
-        return False
-    runners, tether = member.below()
-    worker, tree = member.process.pid, [each.pid for each in member.process.tree()]
-    if event == "runner paused":
-        runners = [rng.choice(runners)] if runners else []
-    targets = {
-        "worker paused": [worker],
-        "tether killed and worker paused": [worker],
-        "tree paused": tree,
-        "runner paused": [runner.pid for runner in runners],
-    }[event]
-    member.busy = True
-    try:
-        if event.startswith("tether") and tether is not None:
-            send(tether, signal.SIGKILL)
-        await nemesis.ground.scene.stop(lambda number: _send_all(targets, number))
-        seconds = how_long(rng)
-        if seconds > LEASE:
-            nemesis.hit(event, member, runners)
-        await asyncio.sleep(seconds)
-    finally:
-        _send_all(targets, signal.SIGCONT)
-        member.busy = False
-    return True
+Victims = Callable[[WorkerProcess, list[psutil.Process], random.Random], list[int]]
+
+
+def pausing(event: str, victims: Victims, *, tether_dies: bool = False) -> Deed:
+    """Return the deed that stops processes of a worker for a moment, or for about a lease."""
+
+    async def do(nemesis: Nemesis, rng: random.Random) -> bool:
+        member = nemesis.some(rng)
+        if member is None or member.process is None:
+            return False
+        runners, tether = member.below()
+        targets = victims(member.process, runners, rng)
+        member.busy = True
+        try:
+            if tether_dies and tether is not None:
+                send(tether, signal.SIGKILL)
+            await nemesis.ground.scene.stop(lambda number: _send_all(targets, number))
+            seconds = how_long(rng)
+            if seconds > LEASE:
+                nemesis.hit(event, member, runners)
+            await asyncio.sleep(seconds)
+        finally:
+            _send_all(targets, signal.SIGCONT)
+            member.busy = False
+        return True
+
+    return do
 
 
 def _send_all(targets: list[int], number: int) -> None:
@@ -195,18 +178,32 @@ async def slow_down(nemesis: Nemesis, rng: random.Random) -> bool:
 # --- the database -----------------------------------------------------------------------------
 
 
+def to_the_database(deed: Deed) -> Deed:
+    """Return a deed that is done only while no other is under way on the database."""
+
+    async def do(nemesis: Nemesis, rng: random.Random) -> bool:
+        if nemesis.database.locked():
+            return False
+        async with nemesis.database:
+            return await deed(nemesis, rng)
+
+    return do
+
+
+def _server(nemesis: Nemesis) -> PostgresServer:
+    assert nemesis.ground.server is not None
+    return nemesis.ground.server
+
+
+@to_the_database
 async def kill_backend(nemesis: Nemesis, rng: random.Random) -> bool:
     """kill -9 of one session's process: the server ends all sessions, and recovers by itself."""
-    server = nemesis.ground.server
-    assert server is not None
-    if nemesis.database.locked():
+    server = _server(nemesis)
+    backends = [each for each in psutil.Process(server.pid).children() if _is_session(each)]
+    if not backends:
         return False
-    async with nemesis.database:
-        backends = [each for each in psutil.Process(server.pid).children() if _is_session(each)]
-        if not backends:
-            return False
-        send(rng.choice(backends), signal.SIGKILL)
-        await asyncio.to_thread(server.wait_for_answers)
+    send(rng.choice(backends), signal.SIGKILL)
+    await asyncio.to_thread(server.wait_for_answers)
     return True
 
 
@@ -219,36 +216,29 @@ def _is_session(process: psutil.Process) -> bool:
 
 
 def restart(mode: str) -> Deed:
+    @to_the_database
     async def do(nemesis: Nemesis, rng: random.Random) -> bool:
-        server = nemesis.ground.server
-        assert server is not None
-        if nemesis.database.locked():
-            return False
-        async with nemesis.database:
-            stop = server.kill if mode == "kill" else lambda: server.stop(mode)  # type: ignore[arg-type]
-            await asyncio.to_thread(stop)
-            await asyncio.sleep(rng.choice([0, 0, rng.uniform(0, 5)]))
-            await asyncio.to_thread(server.start)
+        server = _server(nemesis)
+        stop = server.kill if mode == "kill" else lambda: server.stop(mode)  # type: ignore[arg-type]
+        await asyncio.to_thread(stop)
+        await asyncio.sleep(rng.choice([0, 0, rng.uniform(0, 5)]))
+        await asyncio.to_thread(server.start)
         return True
 
     return do
 
 
+@to_the_database
 async def terminate(nemesis: Nemesis, rng: random.Random) -> bool:
     """End a part of the sessions, as an operator or a failing pooler does."""
-    server = nemesis.ground.server
-    assert server is not None
-    if nemesis.database.locked():
+    try:
+        await asyncio.to_thread(
+            _server(nemesis).sql,
+            "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE"
+            f" pid <> pg_backend_pid() AND datname <> '' AND random() < {rng.random():.2f}",
+        )
+    except RuntimeError:  # the disk is full: no session can begin
         return False
-    async with nemesis.database:
-        try:
-            await asyncio.to_thread(
-                server.sql,
-                "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE"
-                f" pid <> pg_backend_pid() AND datname <> '' AND random() < {rng.random():.2f}",
-            )
-        except RuntimeError:  # the disk is full: no session can begin
-            return False
     return True
 
 
@@ -275,19 +265,17 @@ async def hold_write_lock(nemesis: Nemesis, rng: random.Random) -> bool:
     return True
 
 
+@to_the_database
 async def fill_disk(nemesis: Nemesis, rng: random.Random) -> bool:
     """Fill the database's disk for a while. PostgreSQL may go down by that."""
     disk, server = nemesis.ground.disk, nemesis.ground.server
     assert disk is not None
-    if nemesis.database.locked():
-        return False
-    async with nemesis.database:
-        disk.fill()
-        await asyncio.sleep(rng.uniform(0.5, 6))
-        disk.free()
-        if server is not None and not server.running:
-            nemesis.done["database down for want of disk"] += 1
-            await asyncio.to_thread(server.start)
+    disk.fill()
+    await asyncio.sleep(rng.uniform(0.5, 6))
+    disk.free()
+    if server is not None and not server.running:
+        nemesis.done["database down for want of disk"] += 1
+        await asyncio.to_thread(server.start)
     return True
 
 
@@ -319,15 +307,20 @@ def kill_messenger(*, wipe: bool) -> Deed:
 
 
 PROCESSES: dict[str, Deed] = {
-    "worker killed": kill_worker,
-    "tree killed": kill_tree,
+    "worker killed": killing("worker killed", tree=False),
+    "tree killed": killing("tree killed", tree=True),
     "runner killed": kill_runner,
     "tether killed": kill_tether,
     "worker drained": drain,
-    "worker paused": pause_worker,
-    "tree paused": pause_tree,
-    "runner paused": pause_runner,
-    "tether killed and worker paused": pause_without_tether,
+    "worker paused": pausing("worker paused", lambda worker, *_: [worker.pid]),
+    "tree paused": pausing("tree paused", lambda worker, *_: [each.pid for each in worker.tree()]),
+    "runner paused": pausing(
+        "runner paused",
+        lambda _, runners, rng: [rng.choice(runners).pid] if runners else [],
+    ),
+    "tether killed and worker paused": pausing(
+        "tether killed and worker paused", lambda worker, *_: [worker.pid], tether_dies=True
+    ),
     "worker paused past a deadline": pause_past_a_deadline,
     "lock file unlinked": unlink_lock,
 }

@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, contextmanager
 from harness.namespaces import Host, swallowed
 from harness.scene import boot
 from tests.chaos.bed import Bed
-from tests.chaos.deeds import POSTGRES, PROCESSES, how_long
+from tests.chaos.deeds import POSTGRES, PROCESSES, how_long, to_the_database
 from tests.chaos.nemesis import Deed, Nemesis
 from tests.chaos.pair import ADDRESS, Pair
 from tests.chaos.supervisor import LEASE, Member
@@ -109,45 +109,39 @@ async def power_off(nemesis: Nemesis, rng: random.Random) -> bool:
 def on_the_servers(event: str, ways: Callable[[Pair], list[tuple[str, str]]]) -> Deed:
     """Return the deed that swallows packets to or between the servers for a while."""
 
+    @to_the_database
     async def do(nemesis: Nemesis, rng: random.Random) -> bool:
-        if nemesis.database.locked():
-            return False
-        async with nemesis.database:
-            with swallowed(*ways(_pair(nemesis))):
-                nemesis.tell(event, halts=True)
-                await asyncio.sleep(how_long(rng))
+        with swallowed(*ways(_pair(nemesis))):
+            nemesis.tell(event, halts=True)
+            await asyncio.sleep(how_long(rng))
         return True
 
     return do
 
 
+@to_the_database
 async def lose_standby(nemesis: Nemesis, rng: random.Random) -> bool:
     """Cut the power of the standby's host; later there is a new standby."""
-    if nemesis.database.locked():
-        return False
-    async with nemesis.database:
-        pair = _pair(nemesis)
-        await asyncio.to_thread(pair.other.power_off)
-        nemesis.tell("standby powered off", halts=True)
-        await asyncio.sleep(how_long(rng))
-        await asyncio.to_thread(pair.renew_standby)
+    pair = _pair(nemesis)
+    await asyncio.to_thread(pair.other.power_off)
+    nemesis.tell("standby powered off", halts=True)
+    await asyncio.sleep(how_long(rng))
+    await asyncio.to_thread(pair.renew_standby)
     return True
 
 
+@to_the_database
 async def lose_primary(nemesis: Nemesis, rng: random.Random) -> bool:
     """Cut the power of the primary's host and promote the standby, which may be behind. It may also
     have crashed before: then commits are visible that waited for the standby."""
-    if nemesis.database.locked():
-        return False
-    async with nemesis.database:
-        pair = _pair(nemesis)
-        lag = _between(pair) if rng.random() < 0.6 else []
-        with swallowed(*lag):
-            if lag:
-                await _fall_behind(pair, rng)
-            await asyncio.to_thread(pair.host.power_off)
-            nemesis.tell("primary powered off, standby promoted", halts=True)
-        await _rebuild(nemesis, await _promote(nemesis, rng))
+    pair = _pair(nemesis)
+    lag = _between(pair) if rng.random() < 0.6 else []
+    with swallowed(*lag):
+        if lag:
+            await _fall_behind(pair, rng)
+        await asyncio.to_thread(pair.host.power_off)
+        nemesis.tell("primary powered off, standby promoted", halts=True)
+    await _rebuild(nemesis, await _promote(nemesis, rng))
     return True
 
 
@@ -158,17 +152,15 @@ async def _fall_behind(pair: Pair, rng: random.Random) -> None:
         await asyncio.sleep(rng.uniform(1, 6))
 
 
+@to_the_database
 async def isolate_primary(nemesis: Nemesis, rng: random.Random) -> bool:
     """Cut the primary off while it runs, and promote the standby; end the other one later."""
-    if nemesis.database.locked():
-        return False
-    async with nemesis.database:
-        pair = _pair(nemesis)
-        with swallowed(*_between(pair), ("all", ADDRESS), (ADDRESS, "all")):
-            nemesis.tell("primary cut off, standby promoted", halts=True)
-            at = await _promote(nemesis, rng)
-        await asyncio.sleep(rng.uniform(0, 3))
-        await _rebuild(nemesis, at)
+    pair = _pair(nemesis)
+    with swallowed(*_between(pair), ("all", ADDRESS), (ADDRESS, "all")):
+        nemesis.tell("primary cut off, standby promoted", halts=True)
+        at = await _promote(nemesis, rng)
+    await asyncio.sleep(rng.uniform(0, 3))
+    await _rebuild(nemesis, at)
     return True
 
 

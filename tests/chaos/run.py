@@ -8,7 +8,6 @@ import os
 import random
 import shlex
 import signal
-import sqlite3
 import subprocess
 import sys
 import tempfile
@@ -17,7 +16,6 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-import asyncpg
 import msgspec
 import psutil
 
@@ -37,6 +35,7 @@ from tests.chaos.nemesis import Deed, Ground, Nemesis
 from tests.chaos.supervisor import Member, Supervisor
 from tests.chaos.timetable import Timetable
 from tests.chaos.verdict import Verdict, verdict_of
+from tests.conformance.hostile_kit import raw
 from tests.crash.payments import EFFECTS
 
 MARK = "OUTLAST_CHAOS"  # in the environment of all that is started
@@ -220,13 +219,8 @@ class Chaos:
         return disk
 
     async def _prepare(self, url: str) -> None:
-        if url.startswith("sqlite"):
-            with contextlib.closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as file:
-                file.execute(EFFECTS)
-            return
-        connection = await asyncpg.connect(url)
-        await connection.execute(EFFECTS)
-        await connection.close()
+        async with raw(url) as file:
+            assert await file.run(EFFECTS)
 
     def _enqueuer(self, number: int) -> subprocess.Popen[bytes]:
         plan = self._plan

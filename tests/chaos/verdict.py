@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import json
 import os
-import sqlite3
 import subprocess
 import sys
 import time
@@ -15,7 +14,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import asyncpg
 import msgspec
 
 from harness.scene import ROOT, Scene, boot
@@ -23,6 +21,7 @@ from outlast.payload.payloads import Encryption, make_payloads
 from outlast.store.rows import JobFilter, StoredJob
 from tests.chaos import judge
 from tests.chaos.nemesis import Ground, Nemesis
+from tests.conformance.hostile_kit import raw
 
 PAGE = 500
 KEY = "OUTLAST_TEST_KEY"  # in the environment: payloads are encrypted
@@ -134,14 +133,8 @@ async def _closed(scene: Scene) -> dict[int, tuple[str, float]]:
 
 
 async def _effects(url: str) -> list[tuple[int, int]]:
-    query = "SELECT job, token FROM effects"
-    if url.startswith("sqlite"):
-        with contextlib.closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as file:
-            return [(job, token) for job, token in file.execute(query)]
-    connection = await asyncpg.connect(url)
-    rows = await connection.fetch(query)
-    await connection.close()
-    return [(row["job"], row["token"]) for row in rows]
+    async with raw(url) as file:
+        return [(job, token) for job, token in await file.rows("SELECT job, token FROM effects")]
 
 
 def _verify(url: str) -> tuple[int, str]:

@@ -66,6 +66,23 @@ class Said:
 Outlast = Callable[..., Said]
 
 
+class Filled:
+    """Runs commands on a store with a job of every kind. ``ids``: the jobs' ids by their kind."""
+
+    def __init__(self, outlast: Outlast, url: str) -> None:
+        self._outlast = outlast
+        self.url = url
+        self.ids = populated(url)
+
+    def __call__(self, *arguments: object, **env: str) -> Said:
+        """Run a command."""
+        return self._outlast(*arguments, "--url", self.url, **env)
+
+    def job(self, number: int) -> Any:
+        """Return the document of a job."""
+        return self("job", number, "--json").json()
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """Return a working directory with an application, ``shop:app``."""
@@ -124,12 +141,12 @@ def environment(**more: str) -> dict[str, str]:
 
 
 @pytest.fixture
-def filled(store_url: str) -> tuple[str, dict[str, int]]:
-    """Return a store of each kind with a job of every kind: its URL, and the jobs' ids."""
-    return store_url, populated(store_url)
+def filled(outlast: Outlast, store_url: str) -> Filled:
+    """A store of each kind with a job of every kind."""
+    return Filled(outlast, store_url)
 
 
 @pytest.fixture
-def rows(sqlite_url: str) -> tuple[str, dict[str, int]]:
-    """Return a SQLite store with a job of every kind: its URL, and the jobs' ids."""
-    return sqlite_url, populated(sqlite_url)
+def rows(outlast: Outlast, sqlite_url: str) -> Filled:
+    """A SQLite store with a job of every kind."""
+    return Filled(outlast, sqlite_url)

@@ -134,7 +134,11 @@ def serve() -> int:
     from outlast.cli import program
 
     django = _DJANGO if sys.argv[1:] else ()
-    for module in (*_LOADED, *django, *(f"outlast.cli.{room}" for room in program.COMMANDS)):
+    for module in (
+        *_LOADED,
+        *django,
+        *(f"outlast.cli.{room}" for room in program.COMMANDS.values()),
+    ):
         importlib.import_module(module)
     typer.main.get_command = functools.partial(_same, typer.main.get_command(program.build([])))
     gc.freeze()
@@ -248,9 +252,9 @@ def _be_impatient(seconds: float) -> None:
 
 
 def _made(
-    self: Any, make: Callable[..., None], more: Mapping[str, float], url: str, **settings: Any
+    self: Any, make: Callable[..., None], more: Mapping[str, float], *args: Any, **options: Any
 ) -> None:
-    make(self, url, **{**settings, **more})
+    make(self, *args, **{**options, **more})
 
 
 if __name__ == "__main__":

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from collections.abc import AsyncIterator
 from typing import Any
 
 from outlast.model.crash import Crash, CrashKind, Progress
@@ -63,6 +65,17 @@ SEGFAULT = Crash(
 )
 
 LOST = Crash(kind=CrashKind.LOST_WORKER, message="its worker is gone (lock file free)")
+
+
+@contextlib.asynccontextmanager
+async def opened(url: str) -> AsyncIterator[Store]:
+    """Open the store at a URL, and make it if there is none."""
+    store = open_store(url)
+    await store.open()
+    try:
+        yield store
+    finally:
+        await store.close()
 
 
 class Rows:
@@ -154,15 +167,11 @@ class Rows:
 
 async def populate(url: str) -> dict[str, int]:
     """Make the store and its rows; return the ids of the jobs by name."""
-    store = open_store(url)
-    await store.open()
-    try:
+    async with opened(url) as store:
         gone = await Hands.on(store, "host-0", tasks=TASKS, host="host")
         await store.set_status(gone.me, WorkerStatus.STOPPED)
         hands = await Hands.on(store, "host-1", tasks=TASKS, host="host", lease=600.0)
         return await Rows(store, hands).make()
-    finally:
-        await store.close()
 
 
 def populated(url: str) -> dict[str, int]:

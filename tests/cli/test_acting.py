@@ -2,80 +2,65 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
-from tests.cli.conftest import Outlast
-
-Filled = tuple[str, dict[str, int]]
+from tests.cli.conftest import Filled
 
 
-def job(outlast: Outlast, url: str, number: int) -> dict[str, Any]:
-    document: dict[str, Any] = outlast("job", number, "--url", url, "--json").json()
-    return document
-
-
-def test_cancel_ends_queued_jobs_and_asks_running_ones(outlast: Outlast, filled: Filled) -> None:
-    url, ids = filled
-    said = outlast("cancel", ids["queued"], ids["running"], "--url", url)
+def test_cancel_ends_queued_jobs_and_asks_running_ones(filled: Filled) -> None:
+    said = filled("cancel", filled.ids["queued"], filled.ids["running"])
     assert said.code == 0, said.err
-    assert said.out == f"job {ids['queued']} cancelled\njob {ids['running']} asked to stop\n"
-    assert job(outlast, url, ids["queued"])["state"] == "cancelled"
-    assert job(outlast, url, ids["running"])["cancel_requested"]
-    assert "asked to stop" in outlast("job", ids["running"], "--url", url).out
+    assert (
+        said.out
+        == f"job {filled.ids['queued']} cancelled\njob {filled.ids['running']} asked to stop\n"
+    )
+    assert filled.job(filled.ids["queued"])["state"] == "cancelled"
+    assert filled.job(filled.ids["running"])["cancel_requested"]
+    assert "asked to stop" in filled("job", filled.ids["running"]).out
 
 
-def test_cancel_does_what_it_can_and_names_the_jobs_that_it_cannot_cancel(
-    outlast: Outlast, rows: Filled
-) -> None:
-    url, ids = rows
-    said = outlast("cancel", ids["queued"], ids["completed"], 999, "--url", url)
-    said.refused(1, f"job {ids['completed']} has ended already", "there is no job 999 in ")
-    assert said.out == f"job {ids['queued']} cancelled\n"
+def test_cancel_does_what_it_can_and_names_the_jobs_that_it_cannot_cancel(rows: Filled) -> None:
+    said = rows("cancel", rows.ids["queued"], rows.ids["completed"], 999)
+    said.refused(1, f"job {rows.ids['completed']} has ended already", "there is no job 999 in ")
+    assert said.out == f"job {rows.ids['queued']} cancelled\n"
 
 
-def test_stack_says_why_there_is_none(outlast: Outlast, filled: Filled) -> None:
-    url, ids = filled
-    outlast("stack", ids["queued"], "--url", url).refused(1, "is queued, not running")
-    outlast("stack", 999, "--url", url).refused(1, "there is no job 999 in ")
-    said = outlast("stack", ids["running"], "--wait", "0", "--url", url)
+def test_stack_says_why_there_is_none(filled: Filled) -> None:
+    filled("stack", filled.ids["queued"]).refused(1, "is queued, not running")
+    filled("stack", 999).refused(1, "there is no job 999 in ")
+    said = filled("stack", filled.ids["running"], "--wait", "0")
     said.refused(1, "has not answered within 0 s", "its last heartbeat was")
-    acted = outlast("actions", "--json", "--url", url).json()["actions"]
+    acted = filled("actions", "--json").json()["actions"]
     assert [each["target"] for each in acted if each["verb"] == "stack"] == [
-        f"job {ids['running']}"
+        f"job {filled.ids['running']}"
     ]
 
 
-def test_requeue_revives_from_the_checkpoint(outlast: Outlast, filled: Filled) -> None:
-    url, ids = filled
-    said = outlast("requeue", ids["dead"], ids["cancelled"], "--url", url)
+def test_requeue_revives_from_the_checkpoint(filled: Filled) -> None:
+    said = filled("requeue", filled.ids["dead"], filled.ids["cancelled"])
     assert said.code == 0, said.err
-    revived = job(outlast, url, ids["dead"])
+    revived = filled.job(filled.ids["dead"])
     assert (revived["state"], revived["failures"]) == ("queued", 0)
     assert revived["checkpoint"] == {"sent": [1, 2, 3]}
     assert len(revived["attempts"]) == 2
 
 
-def test_requeue_from_scratch_forgets_the_checkpoint(outlast: Outlast, rows: Filled) -> None:
-    url, ids = rows
-    assert outlast("requeue", ids["dead"], "--from-scratch", "--url", url).code == 0
-    assert job(outlast, url, ids["dead"])["checkpoint"] is None
+def test_requeue_from_scratch_forgets_the_checkpoint(rows: Filled) -> None:
+    assert rows("requeue", rows.ids["dead"], "--from-scratch").code == 0
+    assert rows.job(rows.ids["dead"])["checkpoint"] is None
 
 
-def test_requeue_refuses_jobs_that_have_not_ended(outlast: Outlast, rows: Filled) -> None:
-    url, ids = rows
-    said = outlast("requeue", ids["running"], ids["completed"], 999, "--url", url)
+def test_requeue_refuses_jobs_that_have_not_ended(rows: Filled) -> None:
+    said = rows("requeue", rows.ids["running"], rows.ids["completed"], 999)
     said.refused(1, "has not ended", "is completed", "there is no job 999 in ")
 
 
-def test_dead_requeue_takes_only_dead_jobs(outlast: Outlast, filled: Filled) -> None:
-    url, ids = filled
-    said = outlast("dead", "requeue", ids["dead"], ids["cancelled"], 999, "--url", url)
-    mend = f"not dead: `outlast requeue {ids['cancelled']}` revives it"
-    said.refused(1, f"job {ids['cancelled']} is cancelled, {mend}", "there is no job 999")
-    assert said.out == f"job {ids['dead']} requeued\n"
-    assert job(outlast, url, ids["cancelled"])["state"] == "cancelled"
+def test_dead_requeue_takes_only_dead_jobs(filled: Filled) -> None:
+    said = filled("dead", "requeue", filled.ids["dead"], filled.ids["cancelled"], 999)
+    mend = f"not dead: `outlast requeue {filled.ids['cancelled']}` revives it"
+    said.refused(1, f"job {filled.ids['cancelled']} is cancelled, {mend}", "there is no job 999")
+    assert said.out == f"job {filled.ids['dead']} requeued\n"
+    assert filled.job(filled.ids["cancelled"])["state"] == "cancelled"
 
 
 @pytest.mark.parametrize(
@@ -89,46 +74,40 @@ def test_dead_requeue_takes_only_dead_jobs(outlast: Outlast, filled: Filled) -> 
     ],
     ids=["task", "queue", "tenant", "task of another tenant", "all"],
 )
-def test_dead_requeue_by_filter(
-    outlast: Outlast, rows: Filled, choice: list[str], count: int
-) -> None:
-    url, _ = rows
-    said = outlast("dead", "requeue", *choice, "--url", url)
+def test_dead_requeue_by_filter(rows: Filled, choice: list[str], count: int) -> None:
+    said = rows("dead", "requeue", *choice)
     assert (said.code, said.out) == (0, f"{count} job{'s' * (count != 1)} requeued\n")
 
 
-def test_dead_jobs_are_grouped_and_a_group_is_requeued(outlast: Outlast, rows: Filled) -> None:
-    url, ids = rows
-    found = outlast("dead", "groups", "--json", "--url", url).json()
+def test_dead_jobs_are_grouped_and_a_group_is_requeued(rows: Filled) -> None:
+    found = rows("dead", "groups", "--json").json()
     (group,) = found["groups"]
-    assert (group["number"], group["job_id"], group["task"]) == (1, ids["dead"], "mail")
+    assert (group["number"], group["job_id"], group["task"]) == (1, rows.ids["dead"], "mail")
     assert (group["kind"], group["exception"]) == ("error", "shop.smtp.Refused")
     assert group["place"] == "shop/smtp.py in send"
     assert (found["looked_at"], found["full"], found["more"]) == (1, False, False)
-    said = outlast("dead", "groups", "--url", url)
+    said = rows("dead", "groups")
     assert "shop.smtp.Refused" in said.out
     assert group["group"] in said.out
     name = ["--group", group["group"]]
-    assert outlast("dead", "list", *name, "--json", "--url", url).json()["jobs"]
-    assert outlast("dead", "requeue", "--group", "no", "--url", url).out == "0 jobs requeued\n"
-    assert outlast("dead", "requeue", *name, "--url", url).out == "1 job requeued\n"
-    assert outlast("dead", "groups", "--task", "mail", "--url", url).out == "no dead jobs\n"
+    assert rows("dead", "list", *name, "--json").json()["jobs"]
+    assert rows("dead", "requeue", "--group", "no").out == "0 jobs requeued\n"
+    assert rows("dead", "requeue", *name).out == "1 job requeued\n"
+    assert rows("dead", "groups", "--task", "mail").out == "no dead jobs\n"
 
 
-def test_dead_discard_deletes_for_good(outlast: Outlast, filled: Filled) -> None:
-    url, ids = filled
-    said = outlast("dead", "discard", ids["dead"], "--url", url)
+def test_dead_discard_deletes_for_good(filled: Filled) -> None:
+    said = filled("dead", "discard", filled.ids["dead"])
     assert (said.code, said.out) == (0, "1 job discarded\n")
-    outlast("job", ids["dead"], "--url", url).refused(1, f"there is no job {ids['dead']}")
-    outlast("dead", "discard", ids["dead"], "--url", url).refused(1, "there is no job", " in ")
+    filled("job", filled.ids["dead"]).refused(1, f"there is no job {filled.ids['dead']}")
+    filled("dead", "discard", filled.ids["dead"]).refused(1, "there is no job", " in ")
 
 
-def test_dead_discard_leaves_other_jobs_alone(outlast: Outlast, rows: Filled) -> None:
-    url, ids = rows
-    outlast("dead", "discard", ids["running"], "--url", url).refused(1, "is running, not dead")
-    assert outlast("dead", "discard", "--all", "--url", url).out == "1 job discarded\n"
-    left = outlast("jobs", "--json", "--url", url).json()["jobs"]
-    assert {each["id"] for each in left} == set(ids.values()) - {ids["dead"]}
+def test_dead_discard_leaves_other_jobs_alone(rows: Filled) -> None:
+    rows("dead", "discard", rows.ids["running"]).refused(1, "is running, not dead")
+    assert rows("dead", "discard", "--all").out == "1 job discarded\n"
+    left = rows("jobs", "--json").json()["jobs"]
+    assert {each["id"] for each in left} == set(rows.ids.values()) - {rows.ids["dead"]}
 
 
 @pytest.mark.parametrize(
@@ -136,9 +115,6 @@ def test_dead_discard_leaves_other_jobs_alone(outlast: Outlast, rows: Filled) ->
     [["requeue"], ["discard"], ["discard", "1", "--all"], ["discard", "--all", "--task", "mail"]],
     ids=" ".join,
 )
-def test_dead_requeue_and_discard_of_all_jobs_need_a_flag(
-    outlast: Outlast, rows: Filled, command: list[str]
-) -> None:
-    url, _ = rows
-    outlast("dead", *command, "--url", url).refused(2, "--all")
-    assert len(outlast("dead", "list", "--json", "--url", url).json()["jobs"]) == 1
+def test_dead_requeue_and_discard_of_all_jobs_need_a_flag(rows: Filled, command: list[str]) -> None:
+    rows("dead", *command).refused(2, "--all")
+    assert len(rows("dead", "list", "--json").json()["jobs"]) == 1

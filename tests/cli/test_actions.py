@@ -8,25 +8,21 @@ import socket
 
 from outlast.insight.acting import By, Verb
 from outlast.insight.bulk import BulkFilter, begin, preview
-from outlast.store import open_store
-from tests.cli.conftest import Outlast
+from tests.cli.conftest import Filled
+from tests.cli.rows import opened
 
-Filled = tuple[str, dict[str, int]]
 ME = f"{getpass.getuser()}@{socket.gethostname()}"
 
 
-def test_each_command_of_a_person_is_recorded_with_who_it_was(
-    outlast: Outlast, filled: Filled
-) -> None:
-    url, ids = filled
-    assert outlast("actions", "--url", url).out == "no actions yet\n"
-    outlast("cancel", ids["queued"], "--url", url)
-    outlast("requeue", ids["dead"], "--url", url)
-    outlast("pause", "queue", "mail", "--reason", "it burns", "--wait", "0", "--url", url)
-    outlast("resume", "queue", "mail", "--url", url)
-    outlast("resume", "queue", "mail", "--url", url)
-    outlast("workers", "drain", "--all", "--url", url)
-    document = outlast("actions", "--url", url, "--json").json()
+def test_each_command_of_a_person_is_recorded_with_who_it_was(filled: Filled) -> None:
+    assert filled("actions").out == "no actions yet\n"
+    filled("cancel", filled.ids["queued"])
+    filled("requeue", filled.ids["dead"])
+    filled("pause", "queue", "mail", "--reason", "it burns", "--wait", "0")
+    filled("resume", "queue", "mail")
+    filled("resume", "queue", "mail")
+    filled("workers", "drain", "--all")
+    document = filled("actions", "--json").json()
     told = [(one["verb"], one["counts"]) for one in document["actions"]]
     assert told == [
         ("drain", {"asked": 1}),
@@ -39,28 +35,23 @@ def test_each_command_of_a_person_is_recorded_with_who_it_was(
     assert {one["state"] for one in document["actions"]} == {"done"}
     assert document["actions"][2]["reason"] == "it burns"
     assert document["actions"][2]["target"] == "the queue 'mail'"
-    assert document["actions"][3]["job"] == ids["dead"]
-    shown = outlast("actions", "--job", ids["queued"], "--url", url).out
-    assert f"job {ids['queued']}" in shown
+    assert document["actions"][3]["job"] == filled.ids["dead"]
+    shown = filled("actions", "--job", filled.ids["queued"]).out
+    assert f"job {filled.ids['queued']}" in shown
     assert "1 cancelled" in shown
     assert "requeue" not in shown
 
 
-def test_an_act_on_many_jobs_is_stopped_by_its_number(outlast: Outlast, rows: Filled) -> None:
-    url, _ = rows
+def test_an_act_on_many_jobs_is_stopped_by_its_number(rows: Filled) -> None:
 
     async def begun() -> int:
-        store = open_store(url)
-        await store.open()
-        try:
+        async with opened(rows.url) as store:
             seen = await preview(store, Verb.REQUEUE, BulkFilter())
             return await begin(store, seen, By("ada"))
-        finally:
-            await store.close()
 
     action_id = asyncio.run(begun())
-    assert "running: nothing yet" in outlast("actions", "--url", url).out
-    assert outlast("actions", "stop", action_id, "--url", url).code == 0
-    said = outlast("actions", "stop", action_id, "--url", url)
+    assert "running: nothing yet" in rows("actions").out
+    assert rows("actions", "stop", action_id).code == 0
+    said = rows("actions", "stop", action_id)
     said.refused(1, f"action {action_id} is not under way: see `outlast actions`")
-    assert "stopped: nothing yet" in outlast("actions", "--url", url).out
+    assert "stopped: nothing yet" in rows("actions").out

@@ -15,26 +15,26 @@ from outlast.insight.acting import By, Verb
 from outlast.insight.bulk import BulkFilter, begin, preview
 from outlast.model.crash import Crash, CrashKind
 from outlast.model.lifecycle import OutcomeKind
-from outlast.store import open_store
 from outlast.store.values import NewJob
 from tests.cli.conftest import SECONDS, Outlast, environment
+from tests.cli.rows import opened
 from tests.conformance.kit import Hands, ended, enqueued
 
 TASKS = ("mail", "render")
 
 
 async def _dead(url: str) -> dict[str, list[int]]:
-    store = open_store(url)
-    await store.open()
-    hands = await Hands.on(store, tasks=list(TASKS))
-    ids: dict[str, list[int]] = {"refused": [], "late": []}
-    for n in range(6):
-        kind = "refused" if n % 2 else "late"
-        ids[kind] += await enqueued(store, NewJob(task=TASKS[n % 2], args=f'{{"n":{n}}}'))
-        (claimed,) = await hands.claim(1, tasks=list(TASKS))
-        crash = Crash(kind=CrashKind.ERROR, message=f"Connection {kind}")
-        await hands.hand_in(ended(claimed, OutcomeKind.DEAD, crash=crash, message=crash.message))
-    await store.close()
+    async with opened(url) as store:
+        hands = await Hands.on(store, tasks=list(TASKS))
+        ids: dict[str, list[int]] = {"refused": [], "late": []}
+        for n in range(6):
+            kind = "refused" if n % 2 else "late"
+            ids[kind] += await enqueued(store, NewJob(task=TASKS[n % 2], args=f'{{"n":{n}}}'))
+            (claimed,) = await hands.claim(1, tasks=list(TASKS))
+            crash = Crash(kind=CrashKind.ERROR, message=f"Connection {kind}")
+            await hands.hand_in(
+                ended(claimed, OutcomeKind.DEAD, crash=crash, message=crash.message)
+            )
     return ids
 
 
@@ -102,14 +102,14 @@ def test_all_that_match_are_requeued_and_no_others(outlast: Outlast, dead) -> No
 
 
 async def _waiting(url: str) -> tuple[list[int], int]:
-    store = open_store(url)
-    await store.open()
-    hands = await Hands.on(store, "one", tasks=list(TASKS))
-    (runs,) = await enqueued(store, NewJob(task="mail", args="[]", queue="slow"))
-    await hands.claim(1, tasks=["mail"])
-    wait = [(await enqueued(store, NewJob(task="mail", args="[]", queue="slow")))[0] for _ in "ab"]
-    await enqueued(store, NewJob(task="mail", args="[]", tenant="acme"))
-    await store.close()
+    async with opened(url) as store:
+        hands = await Hands.on(store, "one", tasks=list(TASKS))
+        (runs,) = await enqueued(store, NewJob(task="mail", args="[]", queue="slow"))
+        await hands.claim(1, tasks=["mail"])
+        wait = [
+            (await enqueued(store, NewJob(task="mail", args="[]", queue="slow")))[0] for _ in "ab"
+        ]
+        await enqueued(store, NewJob(task="mail", args="[]", tenant="acme"))
     return wait, runs
 
 
@@ -139,12 +139,9 @@ def test_what_was_interrupted_is_gone_on_with(outlast: Outlast, dead) -> None:
     url, ids = dead
 
     async def begun() -> int:
-        store = open_store(url)
-        await store.open()
-        seen = await preview(store, Verb.REQUEUE, BulkFilter(error="late"))
-        action = await begin(store, seen, By("a process that died"))
-        await store.close()
-        return action
+        async with opened(url) as store:
+            seen = await preview(store, Verb.REQUEUE, BulkFilter(error="late"))
+            return await begin(store, seen, By("a process that died"))
 
     action = asyncio.run(begun())
     said = outlast("actions", "resume", action, "--url", url)
@@ -156,15 +153,13 @@ def test_what_was_interrupted_is_gone_on_with(outlast: Outlast, dead) -> None:
 
 def test_what_stays_as_it_is_is_named(outlast: Outlast, store_url: str) -> None:
     async def dead_twice() -> tuple[int, ...]:
-        store = open_store(store_url)
-        await store.open()
-        hands = await Hands.on(store, tasks=list(TASKS))
-        ids = []
-        for _ in "ab":
-            ids += await enqueued(store, NewJob(task="mail", args="[]", key="k"))
-            (claimed,) = await hands.claim(1, tasks=list(TASKS))
-            await hands.hand_in(ended(claimed, OutcomeKind.DEAD))
-        await store.close()
+        async with opened(store_url) as store:
+            hands = await Hands.on(store, tasks=list(TASKS))
+            ids = []
+            for _ in "ab":
+                ids += await enqueued(store, NewJob(task="mail", args="[]", key="k"))
+                (claimed,) = await hands.claim(1, tasks=list(TASKS))
+                await hands.hand_in(ended(claimed, OutcomeKind.DEAD))
         return tuple(ids)
 
     first, second = asyncio.run(dead_twice())

@@ -10,33 +10,31 @@ from pathlib import Path
 
 import pytest
 
-from outlast.store import open_store
 from outlast.store.lockfile import LockFile, boot_id, directory_for
 from outlast.store.values import ClaimRequest, NewWorker
 from tests.cli.conftest import Outlast
+from tests.cli.rows import opened
 from tests.conformance.kit import job
 
 
 async def _claims(url: str, lock: LockFile) -> None:
     """Be a worker that has claimed a job, with this lock file."""
-    store = open_store(url)
-    await store.open()
-    await store.enqueue([job(task="mail")])
-    new = NewWorker(
-        name="victim",
-        host="h",
-        pid=7,
-        boot_id=boot_id(),
-        heartbeat=2.0,
-        lease=60.0,
-        tasks=["mail"],
-        lock_path=str(lock.path),
-        lock_device=lock.device,
-        lock_inode=lock.inode,
-    )
-    me = await store.register(new)
-    assert (await store.exchange(me, [], [ClaimRequest(["mail"], 1)])).claimed
-    await store.close()
+    async with opened(url) as store:
+        await store.enqueue([job(task="mail")])
+        new = NewWorker(
+            name="victim",
+            host="h",
+            pid=7,
+            boot_id=boot_id(),
+            heartbeat=2.0,
+            lease=60.0,
+            tasks=["mail"],
+            lock_path=str(lock.path),
+            lock_device=lock.device,
+            lock_inode=lock.inode,
+        )
+        me = await store.register(new)
+        assert (await store.exchange(me, [], [ClaimRequest(["mail"], 1)])).claimed
 
 
 def locks_of(store_url: str, tmp_path: Path) -> Path:
@@ -74,7 +72,8 @@ def test_each_command_says_that_the_worker_is_dead(outlast: Outlast, killed: str
     (shown,) = outlast("jobs", *url, "--json").json()["jobs"]
     assert (shown["state"], shown["phase"]) == ("running", "orphaned")
     one = outlast("job", 1, *url).out
-    assert "its worker is gone; no worker is alive to give the job back" in one
+    assert "that worker is dead (its lock file on this machine is free): it is an orphan" in one
+    assert "next        Any live worker on this store would give it back to the queue" in one
     assert outlast("job", 1, *url, "--json").json()["phase"] == "orphaned"
     why = outlast("why", 1, *url).out
     assert "job 1: orphaned" in why

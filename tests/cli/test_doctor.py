@@ -17,10 +17,11 @@ from outlast.model.job import Policy
 from outlast.store import open_store
 from outlast.store.postgres.checks import PostgresFacts
 from outlast.store.protocol import Store
-from tests.cli.conftest import Outlast
-from tests.cli.test_reading import Filled, names
+from tests.cli.conftest import Filled, Outlast
+from tests.cli.rows import opened
 from tests.conformance.hostile_kit import raw
 from tests.conformance.kit import Hands, crashed, enqueued, job
+from tests.unit.insight.rows_kit import names
 
 SOUND = {"fsync": "on", "full_page_writes": "on", "max_prepared_transactions": "5"}
 
@@ -43,14 +44,10 @@ def level(findings: dict[str, Any], name: str) -> str | None:
 
 async def staffed(url: str) -> None:
     """Make a store with a dead worker, a live one, and a waiting job of an unknown task."""
-    store = open_store(url)
-    await store.open()
-    try:
+    async with opened(url) as store:
         await (await Hands.on(store, "w-gone")).vanish()
         await Hands.on(store, "w-here", lease=600.0)
         await enqueued(store, job(task="old.name"), job(task="mail"))
-    finally:
-        await store.close()
 
 
 @pytest.fixture
@@ -75,9 +72,7 @@ def test_doctor_checks_workers_and_jobs(outlast: Outlast, staffed_url: str, fold
 
 async def spoiled(url: str) -> int:
     """Make a store in which the row of a dead job and the one of a worker cannot be read."""
-    store = open_store(url)
-    await store.open()
-    try:
+    async with opened(url) as store:
         hands = await Hands.on(store, "w-odd")
         await enqueued(store, job(policy=Policy(retries=0)))
         (claimed,) = await hands.claim()
@@ -86,8 +81,6 @@ async def spoiled(url: str) -> int:
             await rows.run("UPDATE outlast_jobs SET policy = '{'")
             await rows.run("UPDATE outlast_workers SET tasks = '{'")
         return claimed.job_id
-    finally:
-        await store.close()
 
 
 def test_rows_that_cannot_be_read_are_found(outlast: Outlast, store_url: str) -> None:
@@ -106,11 +99,8 @@ def test_an_unencrypted_connection_is_found(outlast: Outlast) -> None:
     assert level(findings, "secret_in_arguments") == "warning"
 
 
-def test_the_report_for_people_has_a_line_and_a_remedy_for_each_finding(
-    outlast: Outlast, rows: Filled
-) -> None:
-    url, _ = rows
-    said = outlast("doctor", "--url", url)
+def test_the_report_for_people_has_a_line_and_a_remedy_for_each_finding(rows: Filled) -> None:
+    said = rows("doctor")
     assert said.code == 0, said.err
     lines = said.out.splitlines()
     assert lines[0].startswith("ok       store: ")
@@ -124,7 +114,7 @@ def test_an_application_that_does_not_import_is_a_problem(
     outlast: Outlast, rows: Filled, folder: Path
 ) -> None:
     (folder / "broken.py").write_text("import nothing_like_this\n")
-    findings = found(outlast, rows[0], "broken:app", code=1)
+    findings = found(outlast, rows.url, "broken:app", code=1)
     assert "nothing_like_this" in findings["application"]["sentence"]
 
 
@@ -144,12 +134,11 @@ def test_a_file_that_is_no_store_is_a_problem(outlast: Outlast, folder: Path) ->
 def test_a_file_that_left_wal_mode_is_a_problem_and_is_left_so(
     outlast: Outlast, rows: Filled
 ) -> None:
-    url, _ = rows
-    path = url.removeprefix("sqlite:///")
-    assert found(outlast, url)["durability"]["level"] == "ok"
+    path = rows.url.removeprefix("sqlite:///")
+    assert found(outlast, rows.url)["durability"]["level"] == "ok"
     with sqlite3.connect(path) as changed:
         changed.execute("PRAGMA journal_mode = delete")
-    findings = found(outlast, url, code=1)
+    findings = found(outlast, rows.url, code=1)
     assert "'delete' mode" in findings["durability"]["sentence"]
     assert sqlite3.connect(path).execute("PRAGMA journal_mode").fetchone() == ("delete",)
 

@@ -36,18 +36,8 @@ def test_a_job_is_found_by_its_labels_and_says_how_long_it_is_kept(
 
 
 def test_enqueue_uses_the_given_queue_priority_and_delay(outlast: Outlast, store_url: str) -> None:
-    options = [
-        "--delay",
-        "0.5h",
-        "--expires",
-        "1d",
-        "--queue",
-        "slow",
-        "--priority",
-        "7",
-        "--tenant",
-        "acme",
-    ]
+    options = ["--delay", "0.5h", "--expires", "1d", "--queue", "slow"]
+    options += ["--priority", "7", "--tenant", "acme"]
     said = outlast("enqueue", "shop:app", "nap", "1.5", *options, "--url", store_url, "--json")
     document = said.json()
     stored = {"id": document["id"], "task": "nap", "created": True, "same_args": True}

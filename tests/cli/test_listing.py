@@ -11,34 +11,28 @@ from outlast.cli.connect import check_exists
 from outlast.cli.listing import describe_rest
 from outlast.errors import StoreUnavailable
 from outlast.store import open_store
-from tests.cli.conftest import Outlast
-
-Filled = tuple[str, dict[str, int]]
+from tests.cli.conftest import Filled
 
 
-def test_jobs_are_listed_page_after_page(outlast: Outlast, rows: Filled) -> None:
-    url, ids = rows
+def test_jobs_are_listed_page_after_page(rows: Filled) -> None:
     listed: list[int] = []
     before: list[str] = []
     while True:
-        said = outlast("jobs", "--limit", "3", *before, "--url", url, "--json")
+        said = rows("jobs", "--limit", "3", *before, "--json")
         document = said.json()
         assert said.out == json.dumps(document, indent=2) + "\n"
         listed += [job["id"] for job in document["jobs"]]
         if document["next_before"] is None:
             break
         before = ["--before", str(document["next_before"])]
-        assert (
-            f"--before {listed[2]} what follows"
-            in outlast("jobs", "--limit", "3", "--url", url).out
-        )
-    assert listed == sorted(ids.values(), reverse=True)
-    shown = outlast("jobs", "--limit", "3", "--url", url).out
+        assert f"--before {listed[2]} what follows" in rows("jobs", "--limit", "3").out
+    assert listed == sorted(rows.ids.values(), reverse=True)
+    shown = rows("jobs", "--limit", "3").out
     assert f"--before {listed[2]} what follows" in shown
-    nothing = outlast("jobs", "--task", "nothing", "--url", url, "--json")
+    nothing = rows("jobs", "--task", "nothing", "--json")
     assert nothing.json() == {"schema": 1, "jobs": [], "next_before": None}
     assert nothing.out == json.dumps(nothing.json(), indent=2) + "\n"
-    outlast("jobs", "--before", "0", "--url", url).refused(2, "0 is not")
+    rows("jobs", "--before", "0").refused(2, "0 is not")
 
 
 def test_a_search_that_ends_early_says_how_far_back_it_has_looked() -> None:
@@ -48,32 +42,30 @@ def test_a_search_that_ends_early_says_how_far_back_it_has_looked() -> None:
     )
 
 
-def test_jobs_are_found_by_what_is_written_in_them(outlast: Outlast, filled: Filled) -> None:
-    url, ids = filled
+def test_jobs_are_found_by_what_is_written_in_them(filled: Filled) -> None:
 
     def found(*options: str) -> set[int]:
-        said = outlast("jobs", *options, "--url", url, "--json")
+        said = filled("jobs", *options, "--json")
         return {job["id"] for job in said.json()["jobs"]}
 
     everything = found()
-    assert everything == set(ids.values())
+    assert everything == set(filled.ids.values())
     assert found("--since", "2h") == everything
     failed = found("--error", "MAILBOX unknown")
     assert failed
     assert failed < everything
     assert failed == found("--error", "mailbox unknown", "--since", "1d")
-    args = outlast("job", min(failed), "--url", url, "--json").json()["args"]
+    args = filled("job", min(failed), "--json").json()["args"]
     text = json.dumps(args, separators=(",", ":"))[1:-1]
     assert min(failed) in found("--args", text)
     assert found("--args", "no such text anywhere") == set()
-    assert "no such jobs" in outlast("jobs", "--args", "nothing", "--url", url).out
+    assert "no such jobs" in filled("jobs", "--args", "nothing").out
 
 
-def test_a_search_for_nothing_is_refused(outlast: Outlast, rows: Filled) -> None:
-    url, _ = rows
-    outlast("jobs", "--args", "", "--url", url).refused(2, "--args takes a text")
-    outlast("jobs", "--error", "x" * 1_001, "--url", url).refused(2, "--error takes a text")
-    outlast("jobs", "--since", "soon", "--url", url).refused(2, "soon")
+def test_a_search_for_nothing_is_refused(rows: Filled) -> None:
+    rows("jobs", "--args", "").refused(2, "--args takes a text")
+    rows("jobs", "--error", "x" * 1_001).refused(2, "--error takes a text")
+    rows("jobs", "--since", "soon").refused(2, "soon")
 
 
 def test_a_search_says_how_far_back_it_has_read() -> None:
@@ -81,11 +73,10 @@ def test_a_search_says_how_far_back_it_has_read() -> None:
     assert said == "searched back to 2029-12-31 23:59:59 UTC; --before 99 goes on"
 
 
-def test_a_filter_that_names_what_nothing_has_says_so(outlast: Outlast, filled: Filled) -> None:
-    url, _ = filled
+def test_a_filter_that_names_what_nothing_has_says_so(filled: Filled) -> None:
 
     def told(*command: str, name: str) -> str:
-        said = outlast(*command, f"--{name}", "typo", "--url", url)
+        said = filled(*command, f"--{name}", "typo")
         assert said.code == 0
         return said.err
 
@@ -106,8 +97,8 @@ def test_a_filter_that_names_what_nothing_has_says_so(outlast: Outlast, filled: 
         assert told("dead", verb, name="group") == words, verb
 
 
-def test_a_filter_that_names_what_there_is_says_nothing(outlast: Outlast, filled: Filled) -> None:
-    said = outlast("jobs", "--queue", "default", "--error", "no such text", "--url", filled[0])
+def test_a_filter_that_names_what_there_is_says_nothing(filled: Filled) -> None:
+    said = filled("jobs", "--queue", "default", "--error", "no such text")
     assert (said.err, said.code) == ("", 0)
 
 

@@ -4,19 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from tests.cli.conftest import Outlast
-
-Filled = tuple[str, dict[str, int]]
+from tests.cli.conftest import Filled
 
 
-def test_what_is_paused_is_listed_and_explained_until_it_is_resumed(
-    outlast: Outlast, rows: Filled
-) -> None:
-    url, ids = rows
-    said = outlast("pause", "queue", "default", "--reason", "it burns", "--by", "ada",
-                   "--wait", "0", "--url", url)  # fmt: skip
+def test_what_is_paused_is_listed_and_explained_until_it_is_resumed(rows: Filled) -> None:
+    said = rows("pause", "queue", "default", "--reason", "it burns", "--by", "ada",
+                   "--wait", "0")  # fmt: skip
     said.refused(1, "the queue 'default' is paused, but 1 worker did not acknowledge it yet: ")
-    document = outlast("pauses", "--url", url, "--json").json()
+    document = rows("pauses", "--json").json()
     (one,) = document["pauses"]
     shown = {name: one[name] for name in ("kind", "name", "paused_by", "reason", "stop")}
     assert shown == {
@@ -27,27 +22,27 @@ def test_what_is_paused_is_listed_and_explained_until_it_is_resumed(
         "stop": False,
     }
     assert len(one["unacknowledged"]) == 1
-    listed = outlast("pauses", "--url", url).out
+    listed = rows("pauses").out
     assert "The queue 'default' has been paused for" in listed
     assert "by ada: it burns. But 1 worker did not acknowledge it yet" in listed
     assert "-> outlast resume queue default" in listed
-    assert outlast("job", ids["queued"], "--url", url, "--json").json()["phase"] == "paused"
-    assert "the queue 'default' is paused" in outlast("job", ids["queued"], "--url", url).out
-    why = outlast("why", ids["queued"], "--url", url).out
+    assert rows.job(rows.ids["queued"])["phase"] == "paused"
+    assert "The queue 'default' has been paused" in rows("job", rows.ids["queued"]).out
+    why = rows("why", rows.ids["queued"]).out
     assert "-> `outlast resume queue default` lets it start again." in why
-    found = outlast("jobs", "--state", "paused", "--url", url, "--json").json()["jobs"]
-    assert ids["queued"] in {each["id"] for each in found}
+    found = rows("jobs", "--state", "paused", "--json").json()["jobs"]
+    assert rows.ids["queued"] in {each["id"] for each in found}
     assert {each["phase"] for each in found} == {"paused"}
-    assert "paused     queue default" in outlast("stats", "--url", url).out
-    assert outlast("resume", "queue", "default", "--url", url).code == 0
-    again = outlast("resume", "queue", "default", "--url", url)
+    assert "paused     queue default" in rows("stats").out
+    assert rows("resume", "queue", "default").code == 0
+    again = rows("resume", "queue", "default")
     again.refused(1, "the queue 'default' is not paused: see `outlast pauses`")
-    assert outlast("pauses", "--url", url).out == "nothing is paused\n"
+    assert rows("pauses").out == "nothing is paused\n"
 
 
-def test_a_name_that_nothing_has_is_paused_with_a_warning(outlast: Outlast, filled: Filled) -> None:
+def test_a_name_that_nothing_has_is_paused_with_a_warning(filled: Filled) -> None:
     for kind in ("queue", "task", "tenant"):
-        said = outlast("pause", kind, "typo", "--wait", "0", "--url", filled[0])
+        said = filled("pause", kind, "typo", "--wait", "0")
         assert f"no job and no worker has the {kind} 'typo': it is paused all the same" in said.err
 
 
@@ -61,7 +56,5 @@ def test_a_name_that_nothing_has_is_paused_with_a_warning(outlast: Outlast, fill
         (["all", "--wait", "soon"], "soon"),
     ],
 )
-def test_wrong_usage_is_refused(
-    outlast: Outlast, rows: Filled, arguments: list[str], told: str
-) -> None:
-    outlast("pause", *arguments, "--url", rows[0]).refused(2, told)
+def test_wrong_usage_is_refused(rows: Filled, arguments: list[str], told: str) -> None:
+    rows("pause", *arguments).refused(2, told)

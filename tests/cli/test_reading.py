@@ -15,50 +15,31 @@ import pytest
 from harness.servers import PostgresServer
 from outlast.model.job import SHELL_TASK
 from outlast.model.lifecycle import OutcomeKind
-from outlast.store import open_store
 from outlast.store.values import NewJob
-from tests.cli.conftest import Outlast, environment
+from tests.cli.conftest import Filled, Outlast, environment
+from tests.cli.rows import opened
 from tests.conformance.kit import Hands, ended, enqueued, job, new_worker
-
-Filled = tuple[str, dict[str, int]]
-
-
-def names(text: str) -> set[str]:
-    return set(text.split())
+from tests.unit.insight.rows_kit import ATTEMPT, JOB, WORKER, names
 
 
-JOB_NAMES = names(
-    """id task queue state phase priority attempt_count failures losses token worker key tenant
-    run_at enqueued_at expires_at reason meta keep labels started_at ended_at progress checkpoint
-    args result solo"""
-)
-ATTEMPT_NAMES = names("token number worker host pid outcome charged started_at ended_at crash")
-WORKER_NAMES = names(
-    """id name host pid status queues tasks running heartbeat_at lease_expires_at started_at
-    presence presence_off wakeup release"""
-)
-
-
-def test_jobs_show_each_phase_and_how_far_they_are(outlast: Outlast, filled: Filled) -> None:
-    url, ids = filled
-    said = outlast("jobs", "--url", url)
+def test_jobs_show_each_phase_and_how_far_they_are(filled: Filled) -> None:
+    said = filled("jobs")
     assert said.code == 0, said.err
     by_id = {int(line.split()[0]): line for line in said.out.splitlines()[1:]}
-    phases = {name: by_id[number].split()[1] for name, number in ids.items()}
+    phases = {name: by_id[number].split()[1] for name, number in filled.ids.items()}
     assert all(phase == name for name, phase in phases.items())
-    assert "40%" in by_id[ids["running"]]
-    assert "counting: commit 400 of 1000" in by_id[ids["running"]]
-    assert "due in 1 h" in by_id[ids["scheduled"]]
+    assert "40%" in by_id[filled.ids["running"]]
+    assert "counting: commit 400 of 1000" in by_id[filled.ids["running"]]
+    assert "due in 1 h" in by_id[filled.ids["scheduled"]]
     assert list(by_id) == sorted(by_id, reverse=True)
 
 
-def test_jobs_as_json_have_stable_names(outlast: Outlast, filled: Filled) -> None:
-    url, ids = filled
-    document = outlast("jobs", "--url", url, "--json").json()
+def test_jobs_as_json_have_stable_names(filled: Filled) -> None:
+    document = filled("jobs", "--json").json()
     assert document["schema"] == 1
-    assert {job["id"] for job in document["jobs"]} == set(ids.values())
+    assert {job["id"] for job in document["jobs"]} == set(filled.ids.values())
     for one in document["jobs"]:
-        assert set(one) >= JOB_NAMES
+        assert set(one) >= JOB
         assert "attempts" not in one
     running = next(one for one in document["jobs"] if one["state"] == "running")
     assert running["progress"] == {
@@ -87,25 +68,22 @@ def test_jobs_as_json_have_stable_names(outlast: Outlast, filled: Filled) -> Non
         (["--task", "nothing"], set()),
     ],
 )
-def test_jobs_are_filtered(
-    outlast: Outlast, rows: Filled, options: list[str], wanted: set[str]
-) -> None:
-    url, ids = rows
-    document = outlast("jobs", "--url", url, "--json", *options).json()
-    assert {job["id"] for job in document["jobs"]} == {ids[name] for name in wanted}
+def test_jobs_are_filtered(rows: Filled, options: list[str], wanted: set[str]) -> None:
+    document = rows("jobs", "--json", *options).json()
+    assert {job["id"] for job in document["jobs"]} == {rows.ids[name] for name in wanted}
 
 
-def test_an_unknown_state_is_refused_with_the_known_ones(outlast: Outlast, rows: Filled) -> None:
-    outlast("jobs", "--state", "failed", "--url", rows[0]).refused(2, "dead", "retrying", "silent")
+def test_an_unknown_state_is_refused_with_the_known_ones(rows: Filled) -> None:
+    rows("jobs", "--state", "failed").refused(2, "dead", "retrying", "silent")
 
 
 async def test_jobs_show_what_they_were_called_with(outlast: Outlast, sqlite_url: str) -> None:
-    store = open_store(sqlite_url)
-    await store.open()
-    command = '{"argv":["tar","czf","/backup/a b.tgz"]}'
-    await store.enqueue([job(task="mail", args='{"to":"ada","copies":2}')])
-    await store.enqueue([job(task=SHELL_TASK, args=command), job(args="[1]"), job(args="{broken")])
-    await store.close()
+    async with opened(sqlite_url) as store:
+        command = '{"argv":["tar","czf","/backup/a b.tgz"]}'
+        await store.enqueue([job(task="mail", args='{"to":"ada","copies":2}')])
+        await store.enqueue(
+            [job(task=SHELL_TASK, args=command), job(args="[1]"), job(args="{broken")]
+        )
     said = outlast("jobs", "--url", sqlite_url, COLUMNS="80").out
     assert 'to="ada", copies=2' in said
     assert "a command" in said
@@ -116,23 +94,20 @@ async def test_jobs_show_what_they_were_called_with(outlast: Outlast, sqlite_url
 async def test_worker_names_are_not_cut_at_eighty_columns(
     outlast: Outlast, sqlite_url: str
 ) -> None:
-    store = open_store(sqlite_url)
-    await store.open()
-    name = "web-frontend-7d9c5b8c6-abcde-12345-a1b2c3"
-    await store.register(new_worker(name, host="web-frontend-7d9c5b8c6-abcde", lease=9e9))
-    await store.close()
+    async with opened(sqlite_url) as store:
+        name = "web-frontend-7d9c5b8c6-abcde-12345-a1b2c3"
+        await store.register(new_worker(name, host="web-frontend-7d9c5b8c6-abcde", lease=9e9))
     said = outlast("workers", "--url", sqlite_url, COLUMNS="80").out
     assert name in said
     assert all(len(text) <= 80 for text in said.splitlines())
 
 
-def test_a_job_shows_why_it_died(outlast: Outlast, filled: Filled) -> None:
-    url, ids = filled
-    said = outlast("job", ids["dead"], "--url", url)
+def test_a_job_shows_why_it_died(filled: Filled) -> None:
+    said = filled("job", filled.ids["dead"])
     assert said.code == 0, said.err
     for words in (
         "failures 2: used up, retries=1",
-        f"`outlast requeue {ids['dead']}` runs it again",
+        f"`outlast requeue {filled.ids['dead']}` runs it again",
         "tenant acme",
         '{"sent": [1, 2, 3]}',
         "2 attempts",
@@ -148,50 +123,47 @@ def test_a_job_shows_why_it_died(outlast: Outlast, filled: Filled) -> None:
     ):
         assert words in said.out, words
     assert "Fatal Python error" not in said.out
-    assert "Fatal Python error" in outlast("job", ids["dead"], "--stacks", "--url", url).out
+    assert "Fatal Python error" in filled("job", filled.ids["dead"], "--stacks").out
 
 
-def test_a_waiting_job_says_when_it_goes_on(outlast: Outlast, rows: Filled) -> None:
-    url, ids = rows
-    said = outlast("job", ids["retrying"], "--url", url)
-    assert "attempt 3 due in 1 min" in said.out
+def test_a_waiting_job_says_when_it_goes_on(rows: Filled) -> None:
+    said = rows("job", rows.ids["retrying"])
+    assert "Attempt 3 is due in 1 min" in said.out
+    assert "next        A worker takes it when it is due." in said.out
     assert "losses 1 of 10" in said.out
     assert "key book:emma" in said.out
-    assert "no active worker knows the task" in outlast("job", ids["unservable"], "--url", url).out
-    suspect = outlast("job", ids["suspect"], "--url", url).out
-    assert "alone or with fewer others: the runner that it shared has died" in suspect
+    assert "No live worker knows the task" in rows("job", rows.ids["unservable"]).out
+    suspect = rows("job", rows.ids["suspect"]).out
+    assert "It shared a process that died with jobs 3, 4, so it runs alone" in suspect
     assert "shared its runner with 3, 4" in suspect
 
 
-def test_writes_that_came_too_late_are_shown(outlast: Outlast, filled: Filled) -> None:
-    url, ids = filled
-    said = outlast("job", ids["retrying"], "--url", url)
+def test_writes_that_came_too_late_are_shown(filled: Filled) -> None:
+    said = filled("job", filled.ids["retrying"])
     assert "1 refused write of attempts that had lost the job" in said.out
     assert "of worker host-1, " in said.out
-    document = outlast("job", ids["retrying"], "--url", url, "--json").json()
+    document = filled.job(filled.ids["retrying"])
     (refusal,) = document["refusals"]
     assert set(refusal) >= names("token worker verb at late_by")
     assert (refusal["verb"], refusal["worker"]) == ("checkpoint", "host-1")
     assert refusal["token"] == document["attempts"][0]["token"]
 
 
-def test_a_large_checkpoint_is_shown_in_part(outlast: Outlast, rows: Filled) -> None:
-    url, ids = rows
-    said = outlast("job", ids["running"], "--url", url)
+def test_a_large_checkpoint_is_shown_in_part(rows: Filled) -> None:
+    said = rows("job", rows.ids["running"])
     assert '"commit": 400' in said.out
     assert "lines …" in said.out
     assert '"lang30"' not in said.out
 
 
-def test_a_job_as_json_has_all_its_attempts(outlast: Outlast, filled: Filled) -> None:
-    url, ids = filled
-    document = outlast("job", ids["completed"], "--url", url, "--json").json()
+def test_a_job_as_json_has_all_its_attempts(filled: Filled) -> None:
+    document = filled.job(filled.ids["completed"])
     assert document["schema"] == 1
-    assert set(document) >= JOB_NAMES | {"error", "attempts"}
+    assert set(document) >= JOB | {"error", "attempts"}
     assert document["args"] == {"to": "ada@example.org", "copies": 2}
     assert document["result"] == {"sent": 2}
     first, second = document["attempts"]
-    assert set(first) >= ATTEMPT_NAMES
+    assert set(first) >= ATTEMPT
     assert (first["outcome"], first["charged"]) == ("error", "failure")
     assert first["crash"]["kind"] == "error"
     assert "smtp.py" in first["crash"]["traceback"]
@@ -199,16 +171,15 @@ def test_a_job_as_json_has_all_its_attempts(outlast: Outlast, filled: Filled) ->
     assert first["token"] < second["token"] == document["token"]
 
 
-def test_workers_are_listed(outlast: Outlast, filled: Filled) -> None:
-    url, _ = filled
-    said = outlast("workers", "--url", url)
+def test_workers_are_listed(filled: Filled) -> None:
+    said = filled("workers")
     assert said.out.splitlines()[0].split()[:2] == ["NAME", "STATUS"]
     assert "host-1  active" in said.out
     assert "host-0  stopped" in said.out
-    document = outlast("workers", "--url", url, "--json").json()
+    document = filled("workers", "--json").json()
     assert document["schema"] == 1
     gone, active = document["workers"]
-    assert set(active) >= WORKER_NAMES
+    assert set(active) >= WORKER
     assert (gone["status"], active["status"], active["running"]) == ("stopped", "active", 1)
     assert active["tasks"] == ["analyze", "mail", "render"]
     assert (gone["refusals"], active["refusals"]) == (0, 1)
@@ -217,40 +188,36 @@ def test_workers_are_listed(outlast: Outlast, filled: Filled) -> None:
     assert first[at : at + len("REFUSED")].strip() == "1"
 
 
-def test_dead_jobs_are_listed_with_why(outlast: Outlast, filled: Filled) -> None:
-    url, ids = filled
-    said = outlast("dead", "list", "--url", url)
+def test_dead_jobs_are_listed_with_why(filled: Filled) -> None:
+    said = filled("dead", "list")
     assert "error: ada@example.org: mailbox unknown" in said.out
-    (job,) = outlast("dead", "list", "--url", url, "--json").json()["jobs"]
-    assert job["id"] == ids["dead"]
+    (job,) = filled("dead", "list", "--json").json()["jobs"]
+    assert job["id"] == filled.ids["dead"]
     assert job["error"] == "error: ada@example.org: mailbox unknown"
     for elsewhere in (["--queue", "none"], ["--tenant", "other"]):
-        assert outlast("dead", "list", *elsewhere, "--url", url).out == "no dead jobs\n"
-    assert "acme" in outlast("jobs", "--state", "dead", "--url", url).out
+        assert filled("dead", "list", *elsewhere).out == "no dead jobs\n"
+    assert "acme" in filled("jobs", "--state", "dead").out
 
 
 @pytest.mark.parametrize("columns", [80, 140])
-def test_lines_fit_the_terminal(outlast: Outlast, rows: Filled, columns: int) -> None:
-    url, _ = rows
+def test_lines_fit_the_terminal(rows: Filled, columns: int) -> None:
     for command in (["jobs"], ["workers"], ["dead", "list"]):
-        said = outlast(*command, "--url", url, COLUMNS=str(columns))
+        said = rows(*command, COLUMNS=str(columns))
         assert max(map(len, said.out.splitlines())) <= columns
-    assert "unservable" in outlast("jobs", "--url", url, COLUMNS="80").out
+    assert "unservable" in rows("jobs", COLUMNS="80").out
 
 
-def test_in_a_pipe_there_are_no_colours_and_nothing_is_cut(outlast: Outlast, rows: Filled) -> None:
-    url, ids = rows
-    said = outlast("jobs", "--url", url)
+def test_in_a_pipe_there_are_no_colours_and_nothing_is_cut(rows: Filled) -> None:
+    said = rows("jobs")
     assert "\x1b" not in said.out
     assert "…" not in said.out
-    assert "\x1b" not in outlast("job", ids["dead"], "--url", url).out
+    assert "\x1b" not in rows("job", rows.ids["dead"]).out
 
 
 def test_on_a_terminal_there_are_colours(rows: Filled, folder: Path) -> None:
-    url, _ = rows
     parent, child = pty.openpty()
     subprocess.run(
-        [sys.executable, "-m", "outlast.cli", "jobs", "--url", url],
+        [sys.executable, "-m", "outlast.cli", "jobs", "--url", rows.url],
         cwd=folder,
         env=environment(TERM="xterm-256color", COLUMNS="100"),
         stdin=subprocess.DEVNULL,
@@ -262,27 +229,24 @@ def test_on_a_terminal_there_are_colours(rows: Filled, folder: Path) -> None:
     os.close(parent)
 
 
-def test_texts_of_tasks_cannot_send_terminal_control_codes(outlast: Outlast, rows: Filled) -> None:
-    url, ids = rows
-    said = outlast("job", ids["dead"], "--url", url)
+def test_texts_of_tasks_cannot_send_terminal_control_codes(rows: Filled) -> None:
+    said = rows("job", rows.ids["dead"])
     assert r"\x1b[31mred\x1b[0m" in said.out
-    queued = outlast("job", ids["queued"], "--url", url)
+    queued = rows("job", rows.ids["queued"])
     assert "\u202e" not in queued.out
     assert "\x07" not in queued.out
 
 
 def test_a_terminal_without_unicode_gets_ascii(new_interpreter: Outlast, rows: Filled) -> None:
-    url, ids = rows
-    for command in (["jobs"], ["job", ids["running"]]):
-        said = new_interpreter(*command, "--url", url, PYTHONIOENCODING="ascii")
+    for command in (["jobs"], ["job", rows.ids["running"]]):
+        said = new_interpreter(*command, "--url", rows.url, PYTHONIOENCODING="ascii")
         assert said.code == 0, said.err
         assert "###" in said.out
         assert said.out.isascii()
 
 
 def test_a_closed_output_pipe_is_no_error(rows: Filled, folder: Path) -> None:
-    url, _ = rows
-    command = f"{sys.executable} -m outlast.cli jobs --json --url {url} | head -n 1"
+    command = f"{sys.executable} -m outlast.cli jobs --json --url {rows.url} | head -n 1"
     done = subprocess.run(
         ["bash", "-c", command], cwd=folder, env=environment(), capture_output=True, check=True
     )
@@ -325,9 +289,8 @@ def test_an_empty_database_is_an_error_and_stays_empty(
 
 
 def test_the_environment_names_the_store(outlast: Outlast, rows: Filled) -> None:
-    url, ids = rows
-    document = json.loads(outlast("jobs", "--json", OUTLAST_URL=url).out)
-    assert len(document["jobs"]) == len(ids)
+    document = json.loads(outlast("jobs", "--json", OUTLAST_URL=rows.url).out)
+    assert len(document["jobs"]) == len(rows.ids)
 
 
 def test_a_job_with_very_many_snoozes_is_shown_on_one_page(
@@ -336,14 +299,12 @@ def test_a_job_with_very_many_snoozes_is_shown_on_one_page(
     url = f"sqlite:///{tmp_path}/poller.db"
 
     async def poll() -> int:
-        store = open_store(url)
-        await store.open()
-        (job_id,) = await enqueued(store)
-        hands = await Hands.on(store)
-        for _ in range(1_234):
-            claimed = await hands.claim_one()
-            await hands.hand_in(ended(claimed, OutcomeKind.SNOOZED, delay=0.0))
-        await store.close()
+        async with opened(url) as store:
+            (job_id,) = await enqueued(store)
+            hands = await Hands.on(store)
+            for _ in range(1_234):
+                claimed = await hands.claim_one()
+                await hands.hand_in(ended(claimed, OutcomeKind.SNOOZED, delay=0.0))
         return job_id
 
     job_id = asyncio.run(poll())
@@ -359,12 +320,12 @@ def test_a_job_with_very_many_snoozes_is_shown_on_one_page(
 
 def test_an_attempt_that_was_released_says_why(outlast: Outlast, store_url: str) -> None:
     async def release() -> int:
-        store = open_store(store_url)
-        await store.open()
-        (job_id,) = await enqueued(store)
-        claimed = await (hands := await Hands.on(store)).claim_one()
-        await hands.hand_in(ended(claimed, OutcomeKind.RELEASED, message="its worker is leaving"))
-        await store.close()
+        async with opened(store_url) as store:
+            (job_id,) = await enqueued(store)
+            claimed = await (hands := await Hands.on(store)).claim_one()
+            await hands.hand_in(
+                ended(claimed, OutcomeKind.RELEASED, message="its worker is leaving")
+            )
         return job_id
 
     said = outlast("job", str(asyncio.run(release())), "--url", store_url).out
@@ -375,11 +336,9 @@ def test_a_time_outside_the_calendar_breaks_no_json_document(
     outlast: Outlast, store_url: str
 ) -> None:
     async def plant() -> int:
-        store = open_store(store_url)
-        await store.open()
-        late = NewJob(task="render", run_at=253_402_300_800.0 + 43_200)
-        (job_id, _) = await enqueued(store, late, NewJob(task="render"))
-        await store.close()
+        async with opened(store_url) as store:
+            late = NewJob(task="render", run_at=253_402_300_800.0 + 43_200)
+            (job_id, _) = await enqueued(store, late, NewJob(task="render"))
         return job_id
 
     job_id = asyncio.run(plant())

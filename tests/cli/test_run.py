@@ -84,18 +84,8 @@ def test_a_command_saves_reports_and_asks_for_a_retry(outlast: Outlast, folder: 
         "exit 75"
     )
     log = folder / "log"
-    done = outlast(
-        "run",
-        "--wait",
-        "--retries",
-        "0",
-        "--output",
-        "log",
-        "--tenant",
-        "acme",
-        *sh(script),
-        **HERE,
-    )
+    options = ("--wait", "--retries", "0", "--output", "log", "--tenant", "acme")
+    done = outlast("run", *options, *sh(script), **HERE)
     assert (done.code, done.out) == (0, "acme 1\n"), done.err
     assert log.read_text() == "acme 1\n"
     job = outlast("job", 1, "--json", **HERE).json()

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 import pytest
 
 from outlast.model.schedule_plan import Overlap
-from outlast.store import open_store
 from outlast.store.schedules import NewSchedule, Origin
 from tests.cli.conftest import Outlast
-from tests.cli.test_reading import names
+from tests.cli.rows import opened
 from tests.conformance.kit import job
+from tests.unit.insight.rows_kit import names
 
 NIGHTLY = NewSchedule(
     name="nightly",
@@ -27,12 +27,8 @@ LISTED = names(
 
 
 async def put(url: str, schedules: Sequence[NewSchedule], origin: Origin = Origin.RUN_TIME) -> None:
-    store = open_store(url)
-    await store.open()
-    try:
+    async with opened(url) as store:
         await store.put_schedules(schedules, origin)
-    finally:
-        await store.close()
 
 
 @pytest.fixture

@@ -7,8 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.cli.conftest import Outlast, environment
-from tests.cli.test_reading import Filled, names
+from tests.cli.conftest import Filled, environment
+from tests.unit.insight.rows_kit import names
 
 QUEUE_NAMES = names(
     """queue queued due paused scheduled suspects running completed cancelled dead
@@ -17,9 +17,8 @@ QUEUE_NAMES = names(
 )
 
 
-def test_stats_as_json_have_stable_names(outlast: Outlast, filled: Filled) -> None:
-    url, _ = filled
-    document = outlast("stats", "--url", url, "--json").json()
+def test_stats_as_json_have_stable_names(filled: Filled) -> None:
+    document = filled("stats", "--json").json()
     assert set(document) == names(
         "schema queues unservable pauses workers ill wakeups deactivations refusals completed"
         " more_lanes"
@@ -50,9 +49,8 @@ def test_stats_as_json_have_stable_names(outlast: Outlast, filled: Filled) -> No
     assert (waits["task"], waits["due"], waits["reason"]) == ("old.name", 1, "unservable")
 
 
-def test_people_see_tables_and_a_few_lines(outlast: Outlast, rows: Filled) -> None:
-    url, _ = rows
-    said = outlast("stats", "--url", url)
+def test_people_see_tables_and_a_few_lines(rows: Filled) -> None:
+    said = rows("stats")
     assert said.code == 0, said.err
     lines = said.out.splitlines()
     heads = ["QUEUE", "DUE", "OLDEST", "PAUSED", "SCHEDULED", "SUSPECTS"]
@@ -65,8 +63,7 @@ def test_people_see_tables_and_a_few_lines(outlast: Outlast, rows: Filled) -> No
 
 
 def test_watching_goes_on_until_it_is_interrupted(rows: Filled, folder: Path) -> None:
-    url, _ = rows
-    command = [sys.executable, "-m", "outlast.cli", "stats", "--watch", "--json", "--url", url]
+    command = [sys.executable, "-m", "outlast.cli", "stats", "--watch", "--json", "--url", rows.url]
     with subprocess.Popen(
         command, cwd=folder, env=environment(), stdout=subprocess.PIPE, text=True
     ) as watching:

@@ -12,9 +12,8 @@ from typing import Any
 import asyncpg
 import pytest
 
-from outlast.store import open_store
 from tests.cli.conftest import Outlast
-from tests.cli.rows import populated
+from tests.cli.rows import opened, populated
 from tests.conformance.kit import Hands, job
 
 COMMANDS = [
@@ -138,16 +137,14 @@ def test_migrate_hides_the_password(outlast: Outlast, bare_pg_url: str) -> None:
 async def test_after_a_restore_tokens_go_on_far_above(
     outlast: Outlast, bare_store_url: str
 ) -> None:
-    store = open_store(bare_store_url)
-    await store.open()
-    hands = await Hands.on(store)
-    await store.enqueue([job(), job()])
-    before = (await hands.claim_one()).token
-    said = outlast("migrate", "--after-restore", "--url", bare_store_url)
-    assert said.code == 0, said.err
-    assert f"the last one that was issued is {before}" in said.out
-    after = (await hands.claim_one()).token
-    await store.close()
+    async with opened(bare_store_url) as store:
+        hands = await Hands.on(store)
+        await store.enqueue([job(), job()])
+        before = (await hands.claim_one()).token
+        said = outlast("migrate", "--after-restore", "--url", bare_store_url)
+        assert said.code == 0, said.err
+        assert f"the last one that was issued is {before}" in said.out
+        after = (await hands.claim_one()).token
     found = re.search(r"tokens go on above (\d+)", said.out)
     assert found is not None, said.out
     assert before + 1_000_000 <= int(found[1]) < after
@@ -177,6 +174,8 @@ def test_migrate_grants_privileges_to_a_role(outlast: Outlast, bare_pg_url: str,
     said = outlast("migrate", "--grant", role, "--only", "enqueue", "--url", bare_pg_url)
     assert f"granted to {role}: INSERT (task, queue, args, priority, " in said.out
     assert outlast("enqueue", "shop:app", "nap", "1", "--url", own).code == 0
+    assert "No worker is alive" in outlast("why", 1, "--url", own).out
+    assert outlast("job", 1, "--url", own).code == 0
     found = json.loads(outlast("doctor", "--url", own, "--json").out)["findings"]
     told = {one["name"]: one for one in found if one["name"] in ("privileges", "unread")}
     assert "may enqueue jobs and read them" in told["privileges"]["sentence"]

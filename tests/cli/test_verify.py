@@ -4,34 +4,29 @@ from __future__ import annotations
 
 import sqlite3
 
-from tests.cli.conftest import Outlast
+from tests.cli.conftest import Filled, Outlast
 
 
-def test_a_healthy_store_holds_every_rule(
-    filled: tuple[str, dict[str, int]], outlast: Outlast
-) -> None:
-    url, _ = filled
-    said = outlast("verify", "--url", url)
+def test_a_healthy_store_holds_every_rule(filled: Filled) -> None:
+    said = filled("verify")
     assert said.code == 0, said.err
     assert "rules hold" in said.out
-    document = outlast("verify", "--json", "--url", url).json()
+    document = filled("verify", "--json").json()
     assert (document["schema"], document["violations"], document["findings"]) == (1, 0, [])
     assert document["jobs"] > 0
     assert document["attempts"] > 0
 
 
-def test_a_violation_is_printed_and_ends_with_1(
-    rows: tuple[str, dict[str, int]], outlast: Outlast
-) -> None:
-    url, ids = rows
-    with sqlite3.connect(url.removeprefix("sqlite:///")) as file:
-        file.execute("UPDATE outlast_jobs SET failures = 77 WHERE id = ?", (ids["dead"],))
+def test_a_violation_is_printed_and_ends_with_1(rows: Filled) -> None:
+    dead = rows.ids["dead"]
+    with sqlite3.connect(rows.url.removeprefix("sqlite:///")) as file:
+        file.execute("UPDATE outlast_jobs SET failures = 77 WHERE id = ?", (dead,))
     file.close()
-    said = outlast("verify", "--url", url)
+    said = rows("verify")
     assert said.code == 1
-    assert f"VIOLATION  job {ids['dead']}  budgets: it has 77 failures" in said.out
+    assert f"VIOLATION  job {dead}  budgets: it has 77 failures" in said.out
     assert "1 violation" in said.out
-    machine = outlast("verify", "--json", "--url", url)
+    machine = rows("verify", "--json")
     assert machine.code == 1
     assert '"rule": "budgets"' in machine.out
 

@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import asyncio
 
-from outlast.insight.why import POSITIONS
-from outlast.store import open_store
-from tests.cli.conftest import Outlast
-from tests.cli.test_reading import names
+from tests.cli.conftest import Filled, Outlast
+from tests.cli.rows import opened
 from tests.conformance.kit import Hands, enqueued, job
+from tests.unit.insight.rows_kit import names
 
-Filled = tuple[str, dict[str, int]]
 NAMES = names(
     "schema id task queue state position sentences moves others others_at_least schedule tick"
 )
 
 
-def test_each_kind_of_job_is_explained(outlast: Outlast, filled: Filled) -> None:
-    url, ids = filled
+def test_each_kind_of_job_is_explained(filled: Filled) -> None:
     positions = {
-        name: outlast("why", number, "--url", url, "--json").json() for name, number in ids.items()
+        name: filled("why", number, "--json").json() for name, number in filled.ids.items()
     }
     assert {name: one["position"] for name, one in positions.items()} == {
         "completed": "completed",
@@ -34,8 +31,7 @@ def test_each_kind_of_job_is_explained(outlast: Outlast, filled: Filled) -> None
     }
     for name, document in positions.items():
         assert set(document) == NAMES
-        assert (document["schema"], document["id"]) == (1, ids[name])
-        assert document["position"] in POSITIONS
+        assert (document["schema"], document["id"]) == (1, filled.ids[name])
         assert document["sentences"]
         assert document["moves"]
         assert document["others"] == (1 if name == "queued" else 0)  # with the unservable one
@@ -44,33 +40,27 @@ def test_each_kind_of_job_is_explained(outlast: Outlast, filled: Filled) -> None
     assert "commit 400 of 1000" in " ".join(positions["running"]["sentences"])
 
 
-def test_people_read_sentences_and_what_would_move_it(outlast: Outlast, rows: Filled) -> None:
-    url, ids = rows
-    said = outlast("why", ids["unservable"], "--url", url)
+def test_people_read_sentences_and_what_would_move_it(rows: Filled) -> None:
+    said = rows("why", rows.ids["unservable"])
     assert said.code == 0, said.err
     first, _, sentence, move = said.out.splitlines()
-    assert first == f"job {ids['unservable']}: unservable"
+    assert first == f"job {rows.ids['unservable']}: unservable"
     assert sentence == "No live worker knows the task 'old.name'; there is worker host-1."
     assert move.startswith("-> Start a worker whose application has the task 'old.name'")
 
 
-def test_an_unknown_job_is_not_so(outlast: Outlast, rows: Filled) -> None:
-    url, _ = rows
-    outlast("why", 999, "--url", url).refused(1, "there is no job 999")
+def test_an_unknown_job_is_not_so(rows: Filled) -> None:
+    rows("why", 999).refused(1, "there is no job 999")
 
 
 async def abandoned(url: str) -> int:
     """Return a job whose worker was found gone, with two more that it ran, and one that waits."""
-    store = open_store(url)
-    await store.open()
-    try:
+    async with opened(url) as store:
         hands = await Hands.on(store, "w-gone")
         mine, *_ = await enqueued(store, *[job() for _ in range(4)])
         await hands.claim(3)
         await hands.vanish()
         return mine
-    finally:
-        await store.close()
 
 
 def test_why_says_that_no_worker_can_reclaim_an_orphan(outlast: Outlast, store_url: str) -> None:

@@ -187,7 +187,7 @@ def dies() -> None:
 
 @pytest.mark.parametrize(
     ("options", "env"),
-    [(["--log-format", "json"], {}), ([], {"OUTLAST_LOG_FORMAT": "json"})],
+    [(["--log-format", "json"], {}), ([], {"OUTLAST_LOG_FORMAT": "json", "OUTLAST_LOG": "debug"})],
     ids=["by flag", "by environment"],
 )
 def test_the_json_log_has_one_document_per_line_also_when_tasks_print(
@@ -204,6 +204,8 @@ def test_the_json_log_has_one_document_per_line_also_when_tasks_print(
         assert running.end() == 0
     entries = [json.loads(line) for line in running.log.read_text().split("\n")[:-1]]
     assert all({"event", "level", "timestamp"} <= set(entry) for entry in entries)
+    trips = [entry for entry in entries if entry["event"].startswith("a trip to the store: ")]
+    assert bool(trips) == ("OUTLAST_LOG" in env), "why a worker looks is told who asks for it"
     ready = next(entry for entry in entries if entry["event"] == "worker_ready")
     assert ready["database"] == str(folder / "shop.db")
     assert ready["new_file"] is False

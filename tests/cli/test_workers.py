@@ -8,24 +8,20 @@ import sqlite3
 import pytest
 
 from outlast.model.lease import DeathCause
-from outlast.store import open_store
 from outlast.store.protocol import Store
 from outlast.store.rows import WorkerStatus
 from outlast.store.values import Failing, NewWorker, WorkerRef
 from tests.cli.conftest import Outlast
+from tests.cli.rows import opened
 
 
 async def with_store(url: str, *names: str, gone: WorkerStatus | None = None) -> list[int]:
     """Register workers of these names; return their ids. ``gone``: what the last one is."""
-    store = open_store(url)
-    await store.open()
-    try:
+    async with opened(url) as store:
         refs = [await _register(store, name) for name in names]
         if gone is not None:
             await store.set_status(refs[-1], gone)
         return [ref.worker_id for ref in refs]
-    finally:
-        await store.close()
 
 
 async def _register(store: Store, name: str):
@@ -38,15 +34,11 @@ async def some_are_gone(url: str) -> None:
     await with_store(url, "calm", "leaver")
     await with_store(url, "tidy", gone=WorkerStatus.STOPPED)
     await with_store(url, "victim")
-    store = open_store(url)
-    await store.open()
-    try:
+    async with opened(url) as store:
         await store.request_drain([2])
         victim = next(seen for seen in (await store.observe()).workers if seen.name == "victim")
         assert await store.reap(victim, DeathCause.SILENCE)
         await store.heartbeat(WorkerRef(1, 1))
-    finally:
-        await store.close()
 
 
 def test_workers_lists_live_ones_before_gone_ones(outlast: Outlast, sqlite_url: str) -> None:
@@ -128,11 +120,9 @@ def test_options_of_the_list_do_not_go_with_it(outlast: Outlast) -> None:
 
 def test_a_failing_worker_shows_the_duty_that_fails(outlast: Outlast, store_url: str) -> None:
     async def failing() -> None:
-        store = open_store(store_url)
-        await store.open()
-        me = await _register(store, "ill")
-        await store.tell_failing(me, Failing("exchange", "NotPermitted: no", 90.0))
-        await store.close()
+        async with opened(store_url) as store:
+            me = await _register(store, "ill")
+            await store.tell_failing(me, Failing("exchange", "NotPermitted: no", 90.0))
 
     asyncio.run(failing())
     said = outlast("workers", "--url", store_url).out

@@ -9,27 +9,16 @@ from typing import Any
 import asyncpg
 import pytest
 
-from outlast.store import open_store
+from harness.stores import opened
 from outlast.store.protocol import Store
 from tests.conformance.kit import Hands
 
 
 @pytest.fixture
-async def store(store_url: str) -> AsyncIterator[Store]:
-    """An open, empty store; each test runs once on every kind."""
-    store = open_store(store_url)
-    await store.open()
-    yield store
-    await store.close()
-
-
-@pytest.fixture
 async def other_store(store_url: str, store: Store) -> AsyncIterator[Store]:
     """The same store through other connections."""
-    other = open_store(store_url)
-    await other.open()
-    yield other
-    await other.close()
+    async with opened(store_url) as other:
+        yield other
 
 
 @pytest.fixture

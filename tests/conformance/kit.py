@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Any
 
 from outlast.errors import StoreUnavailable
+from outlast.model import lifecycle
 from outlast.model.crash import Crash, CrashKind
 from outlast.model.job import JobFacts
 from outlast.model.lease import DeathCause
-from outlast.model.lifecycle import Outcome, OutcomeKind, Transition, decide
+from outlast.model.lifecycle import Outcome, OutcomeKind, Transition
 from outlast.store.protocol import Store
+from outlast.store.rows import StoredJob, WorkerRow
 from outlast.store.values import (
     Answer,
     Claimed,
@@ -63,7 +65,7 @@ def facts_of(claimed: Claimed) -> JobFacts:
 
 def ended(claimed: Claimed, kind: OutcomeKind = OutcomeKind.COMPLETED, **fields: Any) -> Transition:
     """The decided end of a claimed job's attempt."""
-    return decide(facts_of(claimed), Outcome(kind=kind, **fields), no_dice)
+    return lifecycle.decide(facts_of(claimed), Outcome(kind=kind, **fields), no_dice)
 
 
 def crashed(claimed: Claimed, kind: CrashKind = CrashKind.ERROR, **fields: Any) -> Transition:
@@ -76,7 +78,19 @@ def crashed(claimed: Claimed, kind: CrashKind = CrashKind.ERROR, **fields: Any) 
 def lost_worker(orphan: Orphan) -> Transition:
     """The usual decision on an orphan."""
     crash = Crash(kind=CrashKind.LOST_WORKER, message="its worker is gone", worker=orphan.worker)
-    return decide(orphan.facts, Outcome(kind=OutcomeKind.CRASHED, crash=crash), no_dice)
+    return lifecycle.decide(orphan.facts, Outcome(kind=OutcomeKind.CRASHED, crash=crash), no_dice)
+
+
+async def reclaimed(store: Store, only: Collection[tuple[int, int]] | None = None) -> list[Orphan]:
+    """Reclaim as usual; return the orphans that were decided on."""
+    met: list[Orphan] = []
+
+    def decide(orphan: Orphan) -> Transition:
+        met.append(orphan)
+        return lost_worker(orphan)
+
+    await store.reclaim(decide, only=only)
+    return met
 
 
 async def reap(store: Store, gone: WorkerSeen, cause: DeathCause = DeathCause.SILENCE) -> bool:
@@ -124,6 +138,11 @@ class Hands:
         looks = (await self.store.observe()).workers
         return next(look for look in looks if look.worker_id == self.me.worker_id)
 
+    async def row(self) -> WorkerRow:
+        """This worker as people see it."""
+        rows = await self.store.inspector.workers()
+        return next(row for row in rows if row.id == self.me.worker_id)
+
     async def vanish(self) -> None:
         """Be found gone by a reaper."""
         assert await reap(self.store, await self.seen())
@@ -133,6 +152,13 @@ async def enqueued(store: Store, *jobs: NewJob) -> list[int]:
     """Enqueue and return the ids."""
     made: Sequence[Enqueued] = await store.enqueue(jobs or [job()])
     return [one.job_id for one in made]
+
+
+async def row_of(store: Store, job_id: int) -> StoredJob:
+    """A job as people see it, which must be there."""
+    row = await store.inspector.job(job_id)
+    assert row is not None
+    return row
 
 
 async def eventually(look: Callable[[], Awaitable[Any]], seconds: float = 60.0) -> Any:

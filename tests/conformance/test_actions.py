@@ -12,9 +12,9 @@ from outlast.store.actions import ActionRow, ActionState, Bulk, BulkStep, More, 
 from outlast.store.protocol import Store
 from outlast.store.rows import JobFilter
 from outlast.store.values import Cancelled, NewPause, Requeued
-from tests.conformance.kit import Hands, ended, enqueued, job
+from tests.conformance.kit import Hands, ended, enqueued, job, row_of
 from tests.conformance.schedules_kit import put_one
-from tests.conformance.test_operator import died, row_of
+from tests.conformance.test_operator import died
 
 NOTE = Note(actor="ada@desk", verb="cancel", target="job 17", job_id=17, reason="it hangs")
 BULK = Bulk(up_to_id=100, as_of=5.0, expected=3)

@@ -13,7 +13,7 @@ from outlast.model.lifecycle import OutcomeKind
 from outlast.store.protocol import Store
 from outlast.store.rows import JobFilter
 from outlast.store.values import Answer, Report, Save
-from tests.conformance.kit import Hands, ended, enqueued, job
+from tests.conformance.kit import Hands, ended, enqueued, job, row_of
 
 NASTY = ['"a\x00b"', '"a\ud800b"', '"\udcff"']
 nasty = pytest.mark.parametrize("text", NASTY, ids=["nul", "lone-surrogate", "escaped-byte"])
@@ -51,8 +51,7 @@ async def test_a_result_is_stored_unchanged_or_its_batch_is_refused(
         assert await store.inspector.attempts(three.job_id) == []
         assert await hands.hand_in(ends[0], ends[2]) == [Answer.ACCEPTED] * 2
     else:
-        row = await store.inspector.job(ids[1])
-        assert row is not None
+        row = await row_of(store, ids[1])
         assert row.result == text
 
 
@@ -80,8 +79,7 @@ async def test_checkpoints_and_progress_are_stored_unchanged_or_refused(
     await store.checkpoint([Save(job_id, token, 1, "1")])
     saved = not await refused(store.checkpoint([Save(job_id, token, 2, text)]))
     noted = not await refused(store.progress([Report(job_id, token, Progress(message=text))]))
-    row = await store.inspector.job(job_id)
-    assert row is not None
+    row = await row_of(store, job_id)
     assert row.checkpoint == (text if saved else "1")
     assert row.progress == (Progress(message=text) if noted else None)
     assert await hands.hand_in(ended(claimed)) == [Answer.ACCEPTED]
@@ -99,8 +97,7 @@ async def test_escaped_nuls_in_json_are_ordinary_text(store: Store, hands: Hands
     claimed = await hands.claim_one()
     assert claimed.args == '{"a":"\\u0000\\ud800"}'
     assert await hands.hand_in(ended(claimed, result='"\\u0000"')) == [Answer.ACCEPTED]
-    row = await store.inspector.job(job_id)
-    assert row is not None
+    row = await row_of(store, job_id)
     assert row.result == '"\\u0000"'
 
 

@@ -20,7 +20,7 @@ from outlast.store.listing import DEAD_APART
 from outlast.store.protocol import Store
 from outlast.store.rows import JobFilter
 from outlast.store.values import Requeued, Save
-from tests.conformance.kit import Hands, crashed, ended, enqueued, job
+from tests.conformance.kit import Hands, crashed, ended, enqueued, job, row_of
 from tests.manual_clock import ManualClock
 
 ADA = By("ada@desk", "the bug is mended")
@@ -266,8 +266,7 @@ async def test_a_cancel_spares_what_began_or_came_back_after_its_preview(
     await hands.hand_in(ended(claimed, OutcomeKind.RELEASED))
     row = await done(store, await begin(store, seen, ADA))
     assert row.counts == {}
-    found = await store.inspector.job(later)
-    assert found is not None
+    found = await row_of(store, later)
     assert not found.cancel_requested
 
 
@@ -284,8 +283,7 @@ async def test_a_cancel_spares_what_a_person_revived_after_its_preview(
     row = await done(store, await begin(store, seen, ADA))
     assert row.counts == {}
     assert await ids_in(store, State.QUEUED) == {dead}
-    revived = await store.inspector.job(dead)
-    assert revived is not None
+    revived = await row_of(store, dead)
     assert revived.requeued_at is not None
     assert revived.requeued_at > revived.enqueued_at
 

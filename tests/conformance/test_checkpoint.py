@@ -8,15 +8,8 @@ from outlast.model.crash import CrashKind, Progress
 from outlast.model.job import Policy, State
 from outlast.model.lifecycle import OutcomeKind
 from outlast.store.protocol import Store
-from outlast.store.rows import StoredJob
 from outlast.store.values import Answer, Claimed, Report, Save
-from tests.conformance.kit import Hands, crashed, ended, enqueued, job, lost_worker
-
-
-async def row_of(store: Store, job_id: int) -> StoredJob:
-    row = await store.inspector.job(job_id)
-    assert row is not None
-    return row
+from tests.conformance.kit import Hands, crashed, ended, enqueued, job, lost_worker, row_of
 
 
 def save(claimed: Claimed, number: int, value: str) -> Save:
@@ -66,18 +59,6 @@ async def test_a_batch_of_saves_is_answered_one_by_one(store: Store, hands: Hand
     assert answers == [Answer.ACCEPTED, Answer.ALREADY, Answer.REFUSED]
 
 
-async def test_a_checkpoint_that_advances_forgives_losses(store: Store, hands: Hands) -> None:
-    await enqueued(store, job(policy=Policy(backoff_first=0.0)))
-    await hands.claim_one()
-    await hands.vanish()
-    await store.reclaim(lost_worker)
-    other = await Hands.on(store, "w2")
-    claimed = await other.claim_one()
-    assert claimed.losses == 1
-    await store.checkpoint([save(claimed, 1, "1")])
-    assert (await row_of(store, claimed.job_id)).losses == 0
-
-
 async def test_losses_are_as_the_last_save_says(store: Store, hands: Hands) -> None:
     """The store cannot compare checkpoints: encrypted ones differ each time."""
     await enqueued(store, job(policy=Policy(backoff_first=0.0)))
@@ -101,14 +82,6 @@ async def lost_once_then_saved(store: Store, hands: Hands, policy: Policy) -> Cl
     assert claimed.losses == 1
     assert await store.checkpoint([save(claimed, 1, "1")]) == [Answer.ACCEPTED]
     return claimed
-
-
-async def test_a_save_whose_answer_was_lost_still_forgives_losses(
-    store: Store, hands: Hands
-) -> None:
-    claimed = await lost_once_then_saved(store, hands, Policy())
-    await hands.hand_in(crashed(claimed, CrashKind.BYSTANDER))
-    assert (await row_of(store, claimed.job_id)).losses == 1
 
 
 @pytest.mark.parametrize("kind", [OutcomeKind.RELEASED, OutcomeKind.COMPLETED])

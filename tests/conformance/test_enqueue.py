@@ -13,7 +13,7 @@ from outlast.model.job import Policy, State
 from outlast.store.protocol import ENQUEUE_MAX, Store
 from outlast.store.rows import JobFilter
 from outlast.store.values import NewJob
-from tests.conformance.kit import TASK, Hands, ended, enqueued, eventually, job
+from tests.conformance.kit import TASK, Hands, ended, enqueued, eventually, job, row_of
 
 
 async def test_jobs_are_claimed_in_the_order_of_enqueue(store: Store, hands: Hands) -> None:
@@ -29,8 +29,7 @@ async def test_a_new_job_has_every_given_field(store: Store) -> None:
         store,
         job(queue="q", priority=-3, key="k", tenant="acme", args='{"a":"\\u0000"}', policy=policy),
     )
-    row = await store.inspector.job(job_id)
-    assert row is not None
+    row = await row_of(store, job_id)
     assert (row.task, row.queue, row.priority, row.key, row.tenant) == (TASK, "q", -3, "k", "acme")
     assert (row.state, row.waiting, row.attempt_count) == (State.QUEUED, False, 0)
     assert (row.failures, row.losses, row.token) == (0, 0, None)
@@ -52,21 +51,6 @@ async def test_a_key_twice_in_one_batch_is_one_job(store: Store) -> None:
     assert (first.created, second.created, third.created) == (True, True, False)
     assert third.job_id == first.job_id
     assert len(await store.inspector.jobs(JobFilter())) == 2
-
-
-async def test_a_running_job_still_holds_its_key(store: Store, hands: Hands) -> None:
-    (first,) = await store.enqueue([job(key="k")])
-    await hands.claim_one()
-    (again,) = await store.enqueue([job(key="k")])
-    assert (again.job_id, again.created) == (first.job_id, False)
-
-
-async def test_an_ended_job_frees_its_key(store: Store, hands: Hands) -> None:
-    (first,) = await store.enqueue([job(key="k")])
-    await hands.hand_in(ended(await hands.claim_one()))
-    (again,) = await store.enqueue([job(key="k")])
-    assert again.created
-    assert again.job_id > first.job_id
 
 
 async def test_a_bad_row_stores_none_of_its_batch(store: Store) -> None:
@@ -96,8 +80,7 @@ async def test_a_delayed_job_waits_and_then_runs(store: Store, hands: Hands) -> 
 
 async def test_a_job_with_a_time_in_the_past_runs_at_once(store: Store, hands: Hands) -> None:
     (job_id,) = await enqueued(store, job(run_at=1_000_000.0))
-    row = await store.inspector.job(job_id)
-    assert row is not None
+    row = await row_of(store, job_id)
     assert row.run_at == 1_000_000.0
     assert [one.job_id for one in await hands.claim()] == [job_id]
 
@@ -128,8 +111,7 @@ async def test_jobs_of_a_batch_keep_their_own_differing_fields(store: Store) -> 
 async def _are_as_asked(store: Store, ids: list[int], jobs: list[NewJob]) -> None:
     assert ids == sorted(ids)
     for job_id, asked in zip(ids, jobs, strict=True):
-        row = await store.inspector.job(job_id)
-        assert row is not None
+        row = await row_of(store, job_id)
         assert (row.task, row.queue, row.args) == (asked.task, asked.queue, asked.args)
         assert (row.priority, row.tenant) == (asked.priority, asked.tenant)
         assert row.policy == asked.policy
@@ -154,8 +136,7 @@ async def test_a_new_job_with_a_key_has_every_given_field(
     one = job(queue="q", priority=-3, key="k", tenant="acme", args="[1]", policy=policy, **fields)
     ids = await enqueued(store, one)
     await _are_as_asked(store, ids, [one])
-    row = await store.inspector.job(ids[0])
-    assert row is not None
+    row = await row_of(store, ids[0])
     assert (row.key, row.run_at) == ("k", fields.get("run_at", row.run_at))
 
 

@@ -15,7 +15,7 @@ from outlast.model.lifecycle import (
 from outlast.store.protocol import ATTEMPTS_KEPT_FIRST, ATTEMPTS_KEPT_LAST, Store
 from outlast.store.rows import AttemptRow
 from outlast.store.values import Answer
-from tests.conformance.kit import Hands, crashed, ended, enqueued, job
+from tests.conformance.kit import Hands, crashed, ended, enqueued, job, row_of
 
 KEPT = ATTEMPTS_KEPT_FIRST + ATTEMPTS_KEPT_LAST
 
@@ -122,8 +122,7 @@ async def undecodable_pause(store: Store, hands: Hands, job_id: int) -> float:
     """End an attempt so; return how many seconds the job then waits."""
     await revive(store, job_id)
     await hands.hand_in(crashed(await hands.claim_one(), CrashKind.UNDECODABLE))
-    row = await store.inspector.job(job_id)
-    assert row is not None
+    row = await row_of(store, job_id)
     assert row.waiting
     return row.run_at - (await kept(store, job_id))[-1].ended_at
 

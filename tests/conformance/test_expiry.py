@@ -10,23 +10,17 @@ import pytest
 from outlast.insight.verify import verify
 from outlast.model.crash import Crash, CrashKind
 from outlast.model.job import Policy, State
-from outlast.model.lifecycle import OutcomeKind, Transition
+from outlast.model.lifecycle import OutcomeKind
 from outlast.model.schedule_plan import Overlap
 from outlast.store.protocol import EXPIRE_MAX, Store
-from outlast.store.rows import EXPIRED, StoredJob
-from outlast.store.values import Answer, Cancelled, Orphan, Requeued
+from outlast.store.rows import EXPIRED
+from outlast.store.values import Answer, Cancelled, Requeued
 from tests.conformance.hostile_kit import raw
-from tests.conformance.kit import Hands, crashed, ended, enqueued, job, lost_worker
+from tests.conformance.kit import Hands, crashed, ended, enqueued, job, lost_worker, row_of
 from tests.conformance.schedules_kit import firing, put_one, tick_job
 
 PAST = 1_000_000_000.0  # seconds since 1970
 HOUR = 3_600.0
-
-
-async def row_of(store: Store, job_id: int) -> StoredJob:
-    row = await store.inspector.job(job_id)
-    assert row is not None
-    return row
 
 
 async def is_expired(store: Store, job_id: int) -> bool:
@@ -150,27 +144,6 @@ async def test_a_job_that_was_taken_and_has_not_begun_expires_as_before(
     assert await store.expire() == 1
     assert (await is_expired(store, late), await is_expired(store, lost)) == (True, True)
     assert (await row_of(store, late)).attempt_count == 1
-
-
-@pytest.mark.parametrize("begun", [None, 0, 1])
-async def test_what_a_dead_worker_had_not_begun_expires_as_before(
-    store: Store, hands: Hands, begun: int | None
-) -> None:
-    """Unless it is not known, or its worker had handed all back: that may have begun before."""
-    await enqueued(store, job(), job())
-    first, second = await hands.claim()
-    seen = await hands.seen()
-    told = begun if not begun else first.token
-    await store.reap(msgspec.structs.replace(seen, begun=told))
-    found: list[Orphan] = []
-
-    def note(orphan: Orphan) -> Transition:
-        found.append(orphan)
-        return lost_worker(orphan)
-
-    await store.reclaim(note)
-    after = next(each for each in found if each.facts.token == second.token)
-    assert (after.began, after.handed_back) == (begun is None, begun == 0)
 
 
 @pytest.mark.parametrize("undecodable", [False, True])

@@ -4,27 +4,22 @@ from __future__ import annotations
 
 from outlast.model.crash import Progress
 from outlast.store.protocol import Store
-from outlast.store.rows import Held, WorkerRow, WorkerStatus
+from outlast.store.rows import Held, WorkerStatus
 from outlast.store.values import Failing, Report
 from tests.conformance.kit import Hands, enqueued, job
 
 REFUSED = Failing("exchange", "NotPermitted: no", 90.0)
 
 
-async def row_of(hands: Hands) -> WorkerRow:
-    rows = await hands.store.inspector.workers()
-    return next(row for row in rows if row.id == hands.me.worker_id)
-
-
 async def test_a_failing_duty_is_on_the_row_until_it_recovers(hands: Hands) -> None:
-    assert (await row_of(hands)).failing is None
+    assert (await hands.row()).failing is None
     await hands.store.tell_failing(hands.me, REFUSED)
-    row = await row_of(hands)
+    row = await hands.row()
     assert row.failing == "exchange: NotPermitted: no"
     assert row.failing_since is not None
     assert 85.0 < row.heartbeat_at - row.failing_since < 91.0
     await hands.store.tell_failing(hands.me, None)
-    row = await row_of(hands)
+    row = await hands.row()
     assert (row.failing, row.failing_since) == (None, None)
 
 
@@ -32,22 +27,22 @@ async def test_reporting_a_failure_changes_one_row_and_is_no_beat(
     hands: Hands, store: Store
 ) -> None:
     other = await Hands.on(store, "w2")
-    before = await row_of(hands)
+    before = await hands.row()
     await store.tell_failing(hands.me, REFUSED)
-    after = await row_of(hands)
+    after = await hands.row()
     assert (after.beat, after.heartbeat_at) == (before.beat, before.heartbeat_at)
-    assert (await row_of(other)).failing is None
+    assert (await other.row()).failing is None
 
 
 async def test_an_ended_row_keeps_its_last_failure(hands: Hands, store: Store) -> None:
     await store.tell_failing(hands.me, REFUSED)
     await store.set_status(hands.me, WorkerStatus.STOPPED)
     await store.tell_failing(hands.me, None)
-    assert (await row_of(hands)).failing == "exchange: NotPermitted: no"
+    assert (await hands.row()).failing == "exchange: NotPermitted: no"
 
 
 async def test_the_store_measures_how_long_a_worker_is_silent(hands: Hands) -> None:
-    unheard = (await row_of(hands)).unheard
+    unheard = (await hands.row()).unheard
     assert unheard is not None
     assert 0.0 <= unheard < 60.0
 

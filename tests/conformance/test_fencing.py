@@ -11,15 +11,8 @@ from outlast.model.crash import CrashKind, Progress
 from outlast.model.job import Policy, State
 from outlast.model.lifecycle import OutcomeKind, Transition
 from outlast.store.protocol import REFUSALS_KEPT, Store
-from outlast.store.rows import StoredJob
 from outlast.store.values import Answer, Claimed, Report, Save
-from tests.conformance.kit import Hands, crashed, ended, enqueued, job, lost_worker
-
-
-async def row_of(store: Store, job_id: int) -> StoredJob:
-    row = await store.inspector.job(job_id)
-    assert row is not None
-    return row
+from tests.conformance.kit import Hands, crashed, ended, enqueued, job, lost_worker, row_of
 
 
 async def taken_over(store: Store, hands: Hands) -> tuple[Claimed, Claimed, Hands]:
@@ -59,17 +52,13 @@ async def test_a_late_end_is_refused_and_changes_nothing(
     assert await other.hand_in(ended(current)) == [Answer.ACCEPTED]
 
 
-async def test_a_late_checkpoint_is_refused_and_changes_nothing(store: Store, hands: Hands) -> None:
+async def test_a_late_save_or_report_is_refused_and_changes_nothing(
+    store: Store, hands: Hands
+) -> None:
     late, _, _ = await taken_over(store, hands)
     before = await row_of(store, late.job_id)
     save = Save(late.job_id, late.token, 7, '{"late":true}')
     assert await store.checkpoint([save]) == [Answer.REFUSED]
-    assert await row_of(store, late.job_id) == before
-
-
-async def test_late_progress_is_refused_and_changes_nothing(store: Store, hands: Hands) -> None:
-    late, _, _ = await taken_over(store, hands)
-    before = await row_of(store, late.job_id)
     report = Report(late.job_id, late.token, Progress(fraction=0.9))
     assert await store.progress([report]) == [Answer.REFUSED]
     assert await row_of(store, late.job_id) == before

@@ -79,15 +79,19 @@ async def test_each_column_is_among_those_below(store_url: str, store: Store) ->
     assert {table: names for table, names in unknown.items() if names} == {}
 
 
-@pytest.mark.parametrize("column", JOBS)
-async def test_no_value_in_a_jobs_row_stops_workers_or_documents(
-    store_url: str, store: Store, column: str
+OF_JOBS = [("jobs", "id", column) for column in JOBS]
+OF_ATTEMPTS = [("attempts", "job_id", column) for column in ATTEMPTS]
+
+
+@pytest.mark.parametrize(("table", "job", "column"), [*OF_JOBS, *OF_ATTEMPTS])
+async def test_no_value_in_the_row_of_a_job_or_attempt_stops_workers_or_documents(
+    store_url: str, store: Store, table: str, job: str, column: str
 ) -> None:
     spoilt: list[int] = []
     async with raw(store_url) as file:
         for jobs in await victims(store, len(file.values)):
             for value, job_id in zip(file.values, jobs, strict=True):
-                row = f"UPDATE outlast_jobs SET {column} = {value} WHERE id = {job_id}"
+                row = f"UPDATE outlast_{table} SET {column} = {value} WHERE {job} = {job_id}"
                 if await file.run(row):
                     spoilt.append(job_id)
     await works_on(store)
@@ -118,21 +122,6 @@ async def test_no_time_to_keep_a_job_stops_its_end_or_that_of_others(
     queued = await store.inspector.job_ids(JobFilter(state=State.QUEUED))
     assert not {*running, *cancelled, *expired} & {*queued.ids}
     await shows(store, [*running, *cancelled, *expired])
-
-
-@pytest.mark.parametrize("column", ATTEMPTS)
-async def test_no_value_in_an_attempts_row_stops_workers_or_documents(
-    store_url: str, store: Store, column: str
-) -> None:
-    spoilt: list[int] = []
-    async with raw(store_url) as file:
-        for jobs in await victims(store, len(file.values)):
-            for value, job_id in zip(file.values, jobs, strict=True):
-                row = f"UPDATE outlast_attempts SET {column} = {value} WHERE job_id = {job_id}"
-                if await file.run(row):
-                    spoilt.append(job_id)
-    await works_on(store)
-    await shows(store, spoilt)
 
 
 @pytest.mark.parametrize("column", WORKERS)

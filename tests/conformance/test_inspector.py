@@ -9,7 +9,7 @@ from outlast.model.lifecycle import OutcomeKind
 from outlast.store.protocol import Store
 from outlast.store.rows import JobFilter, WorkerStatus
 from outlast.store.values import Save
-from tests.conformance.kit import TASK, Hands, crashed, ended, enqueued, job
+from tests.conformance.kit import Hands, crashed, ended, enqueued, job
 
 
 async def test_an_empty_store_lists_nothing(store: Store) -> None:
@@ -39,33 +39,6 @@ async def test_a_job_is_named_by_its_tokens_and_while_it_is_unfinished_by_its_ke
     await store.cancel([first])
     assert await look.named(None, "k") == []
     assert await look.named(None, None) == []
-
-
-async def test_jobs_are_listed_newest_first_in_pages(store: Store) -> None:
-    ids = await enqueued(store, *[job() for _ in range(5)])
-    first = await store.inspector.jobs(JobFilter(limit=2))
-    second = await store.inspector.jobs(JobFilter(limit=2, before_id=first[-1].id))
-    assert [row.id for row in first + second] == ids[:0:-1]
-
-
-async def test_jobs_are_filtered_by_all_criteria_together(store: Store, hands: Hands) -> None:
-    ids = await enqueued(
-        store,
-        job(queue="a", tenant="acme"),
-        job(queue="a", tenant="other"),
-        job(queue="b", tenant="acme"),
-        job(queue="a", tenant="acme", task="else"),
-    )
-
-    async def listed(**which: object) -> list[int]:
-        rows = await store.inspector.jobs(JobFilter(**which))  # type: ignore[arg-type]
-        return sorted(row.id for row in rows)
-
-    assert await listed(queue="a", tenant="acme", task=TASK, state=State.QUEUED) == ids[:1]
-    assert await listed(queue="a") == [ids[0], ids[1], ids[3]]
-    assert await listed(task="else") == ids[3:]
-    await hands.claim(1, queues=["b"])
-    assert await listed(state=State.RUNNING) == [ids[2]]
 
 
 async def test_counts_are_by_queue_and_state(store: Store, hands: Hands) -> None:

@@ -10,8 +10,7 @@ from outlast.model.lease import DeathCause
 from outlast.model.lifecycle import OutcomeKind
 from outlast.store.protocol import Store
 from outlast.store.rows import WorkerRow, WorkerStatus
-from outlast.store.values import Orphan
-from tests.conformance.kit import Hands, ended, enqueued, lost_worker, new_worker
+from tests.conformance.kit import Hands, ended, enqueued, lost_worker, new_worker, reclaimed
 
 
 async def rows(store: Store) -> dict[str, WorkerRow]:
@@ -27,14 +26,8 @@ async def test_the_earlier_one_is_lost_as_restarted_and_its_job_runs_again(store
     row = (await rows(store))["old"]
     assert (row.status, row.cause) == (WorkerStatus.LOST, DeathCause.RESTARTED)
     assert row.stopped_at is not None
-    causes: list[DeathCause | None] = []
-
-    def decide(orphan: Orphan) -> object:
-        causes.append(orphan.cause)
-        return lost_worker(orphan)
-
-    (closed,) = await store.reclaim(decide)  # type: ignore[arg-type]
-    assert (closed.token, causes) == (claimed.token, [DeathCause.RESTARTED])
+    (orphan,) = await reclaimed(store)
+    assert (orphan.facts.token, orphan.cause) == (claimed.token, DeathCause.RESTARTED)
     again = await Hands(store, registered).claim_one()
     assert again.token > claimed.token
     answers = await old.hand_in(ended(claimed, OutcomeKind.COMPLETED))

@@ -11,7 +11,7 @@ from outlast.model.lifecycle import OutcomeKind
 from outlast.store.protocol import Store
 from outlast.store.values import Answer, Cancelled, NewJob, Report, Requeued, Save
 from tests.conformance.hostile_kit import raw
-from tests.conformance.kit import Hands, crashed, ended, enqueued, job, lost_worker
+from tests.conformance.kit import Hands, crashed, ended, enqueued, job, lost_worker, row_of
 
 HOUR = 3_600.0
 PAST = 1_000_000_000.0  # seconds since 1970
@@ -111,8 +111,7 @@ async def test_an_expired_job_that_is_kept_for_no_time_leaves_no_row(
 async def test_a_dead_job_is_kept_all_the_same(store: Store, hands: Hands) -> None:
     (job_id,) = await enqueued(store, kept())
     await hands.hand_in(ended(await hands.claim_one(), OutcomeKind.DEAD, message="no use"))
-    row = await store.inspector.job(job_id)
-    assert row is not None
+    row = await row_of(store, job_id)
     assert row.state is State.DEAD
     assert await prune(store) == 0
     assert await store.requeue([job_id]) == {job_id: Requeued.REQUEUED}

@@ -11,7 +11,7 @@ from outlast.store.protocol import Store
 from outlast.store.rows import JobFilter, Part
 from outlast.store.values import NewJob
 from tests.conformance.hostile_kit import raw
-from tests.conformance.kit import TASK, Hands, crashed, ended, enqueued, job
+from tests.conformance.kit import TASK, Hands, crashed, ended, enqueued, job, row_of
 
 HOUR = 3_600.0
 
@@ -50,8 +50,7 @@ async def test_jobs_are_found_by_their_labels_newest_first(store: Store, hands: 
     await hands.hand_in(ended(await hands.claim_one()))
     assert await with_label(store, "import", state=State.COMPLETED) == [first]
     assert await with_label(store, "import", state=State.QUEUED) == [both]
-    row = await store.inspector.job(both)
-    assert row is not None
+    row = await row_of(store, both)
     assert row.policy.labels == ("import", "acme")
     assert (await store.inspector.job(plain)) is not None
 
@@ -128,15 +127,6 @@ async def test_labels_go_with_their_jobs(store_url: str, store: Store, hands: Ha
     await store.cancel([queued])
     assert not await is_noted(store_url)
     assert at_once not in await with_label(store, "a")
-
-
-async def test_dead_jobs_that_are_pruned_take_their_labels_along(
-    store_url: str, store: Store, hands: Hands
-) -> None:
-    await enqueued(store, labelled("a"))
-    await hands.hand_in(ended(await hands.claim_one(), OutcomeKind.DEAD))
-    await store.prune(jobs_older_than=HOUR, workers_older_than=HOUR, dead_older_than=-1.0)
-    assert not await is_noted(store_url)
 
 
 async def test_a_discard_of_a_job_that_lives_leaves_its_labels(store: Store, hands: Hands) -> None:

@@ -11,20 +11,15 @@ from outlast.model.job import State
 from outlast.model.lease import DeathCause
 from outlast.model.lifecycle import OutcomeKind
 from outlast.store.protocol import Store
-from outlast.store.rows import WorkerRow, WorkerStatus
-from tests.conformance.kit import Hands, ended, enqueued, job, lost_worker, reap
+from outlast.store.rows import WorkerStatus
+from tests.conformance.kit import Hands, ended, enqueued, job, lost_worker, reap, row_of
 
 LOCK = "/locks/w1-abcdefgh.lock"
 
 
-async def row_of(store: Store, hands: Hands) -> WorkerRow:
-    rows = await store.inspector.workers()
-    return next(row for row in rows if row.id == hands.me.worker_id)
-
-
 async def test_a_registered_worker_has_its_row_and_its_lease(store: Store) -> None:
     hands = await Hands.on(store, "w1", queues=["a", "b"], release="1.2", lock_path=LOCK, lease=30)
-    row = await row_of(store, hands)
+    row = await hands.row()
     assert (row.name, row.host, row.pid, row.status) == ("w1", "h1", 4711, WorkerStatus.ACTIVE)
     assert (row.queues, row.tasks, row.release) == (["a", "b"], ["app.work"], "1.2")
     assert (row.epoch, hands.me.epoch, row.running) == (1, 1, 0)
@@ -37,7 +32,7 @@ async def test_a_beat_raises_the_counter_by_one(store: Store, hands: Hands) -> N
     before = (await hands.seen()).beat
     assert (await store.heartbeat(hands.me)).renewed
     assert (await hands.seen()).beat == before + 1
-    assert (await row_of(store, hands)).beat == before + 1
+    assert (await hands.row()).beat == before + 1
 
 
 async def test_a_beat_brings_the_cancel_requests_of_own_jobs(store: Store, hands: Hands) -> None:
@@ -54,7 +49,7 @@ async def test_the_beat_of_a_reaped_worker_is_not_renewed(store: Store, hands: H
     await hands.vanish()
     beat = await store.heartbeat(hands.me)
     assert (beat.renewed, beat.cancels) == (False, [])
-    assert (await row_of(store, hands)).status is WorkerStatus.LOST
+    assert (await hands.row()).status is WorkerStatus.LOST
 
 
 async def test_a_beat_is_renewed_under_an_old_epoch(store: Store, hands: Hands) -> None:
@@ -68,7 +63,7 @@ async def test_a_worker_that_beat_since_it_was_seen_is_not_reaped(
     seen = await hands.seen()
     await store.heartbeat(hands.me)
     assert not await store.reap(seen)
-    assert (await row_of(store, hands)).status is WorkerStatus.ACTIVE
+    assert (await hands.row()).status is WorkerStatus.ACTIVE
 
 
 async def test_a_worker_is_reaped_once(store: Store, hands: Hands) -> None:
@@ -76,7 +71,7 @@ async def test_a_worker_is_reaped_once(store: Store, hands: Hands) -> None:
     answers = await asyncio.gather(reap(store, seen), reap(store, seen))
     assert sorted(answers) == [False, True]
     assert (await store.observe()).workers == []
-    row = await row_of(store, hands)
+    row = await hands.row()
     assert row.stopped_at is not None
 
 
@@ -85,7 +80,7 @@ async def test_the_row_keeps_the_cause_of_death(
     store: Store, hands: Hands, cause: DeathCause
 ) -> None:
     assert await store.reap(await hands.seen(), cause)
-    row = await row_of(store, hands)
+    row = await hands.row()
     assert (row.status, row.cause) == (WorkerStatus.LOST, cause)
 
 
@@ -130,7 +125,7 @@ async def test_a_lost_worker_can_neither_reconnect_nor_change_its_status(
     assert await store.reconnect(hands.me, 0) is None
     assert not await store.set_status(hands.me, WorkerStatus.DRAINING)
     assert not await store.set_status(hands.me, WorkerStatus.STOPPED)
-    assert (await row_of(store, hands)).status is WorkerStatus.LOST
+    assert (await hands.row()).status is WorkerStatus.LOST
 
 
 async def test_a_stopped_worker_claims_nothing_and_never_comes_back(
@@ -164,7 +159,7 @@ async def test_announced_tasks_are_those_of_active_workers(store: Store, hands: 
     await store.set_status(gone.me, WorkerStatus.STOPPED)
     served = await store.inspector.served()
     assert [task for task in ("a", "b", "c", "gone") if served.knows(task)] == ["a", "b"]
-    row = await row_of(store, hands)
+    row = await hands.row()
     assert (row.tasks, row.lacks) == (["a", "b"], {"c": ["gpu"]})
 
 
@@ -188,8 +183,7 @@ async def test_reconcile_cancels_what_was_asked_to_be_cancelled(store: Store, ha
     await hands.claim_one()
     await store.cancel([job_id])
     assert len(await store.reconcile(hands.me, [])) == 1
-    row = await store.inspector.job(job_id)
-    assert row is not None
+    row = await row_of(store, job_id)
     assert row.state is State.CANCELLED
 
 

@@ -5,17 +5,11 @@ from __future__ import annotations
 from outlast.model.job import Policy, State
 from outlast.model.lifecycle import OutcomeKind
 from outlast.store.protocol import Store
-from outlast.store.rows import JobFilter, StoredJob, WorkerStatus
+from outlast.store.rows import JobFilter, WorkerStatus
 from outlast.store.values import Cancelled, Requeued, Save
-from tests.conformance.kit import Hands, crashed, ended, enqueued, job
+from tests.conformance.kit import Hands, crashed, ended, enqueued, job, row_of
 
 SOON = -60.0  # "older than" a moment in the future: everything that has ended
-
-
-async def row_of(store: Store, job_id: int) -> StoredJob:
-    row = await store.inspector.job(job_id)
-    assert row is not None
-    return row
 
 
 async def died(store: Store, hands: Hands, **fields: object) -> int:
@@ -167,14 +161,6 @@ async def test_prune_deletes_old_dead_jobs_where_it_is_asked_for(
     assert {row.id for row in await store.inspector.jobs(JobFilter())} == {revived, done}
     assert await store.inspector.attempts(dead) == []
     assert await store.inspector.attempts(revived)
-
-
-async def test_prune_deletes_the_attempts_of_pruned_jobs(store: Store, hands: Hands) -> None:
-    (job_id,) = await enqueued(store)
-    await hands.hand_in(ended(await hands.claim_one(), OutcomeKind.CANCELLED))
-    assert len(await store.inspector.attempts(job_id)) == 1
-    await store.prune(jobs_older_than=SOON, workers_older_than=3_600.0)
-    assert await store.inspector.attempts(job_id) == []
 
 
 async def test_prune_works_in_bounded_batches(store: Store, hands: Hands) -> None:

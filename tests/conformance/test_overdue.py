@@ -9,7 +9,16 @@ from outlast.model.job import Policy, State
 from outlast.model.lifecycle import Outcome, OutcomeKind, Transition, decide
 from outlast.store.protocol import ORPHANS_MAX, Store
 from outlast.store.values import Answer, Orphan, OverdueAttempt
-from tests.conformance.kit import Hands, ended, enqueued, eventually, job, lost_worker, no_dice
+from tests.conformance.kit import (
+    Hands,
+    ended,
+    enqueued,
+    eventually,
+    job,
+    lost_worker,
+    no_dice,
+    row_of,
+)
 
 
 @pytest.fixture
@@ -106,8 +115,7 @@ async def test_overdue_attempts_of_a_live_worker_are_closed(store: Store, hands:
     stranger = (healthy, token)  # a pair of a worker and a token that match no attempt
     (closed,) = await store.reclaim(too_late, only=[(late_one, token), stranger])
     assert (closed.job_id, closed.token, closed.outcome) == (late_one, token, "timeout")
-    row = await store.inspector.job(healthy)
-    assert row is not None
+    row = await row_of(store, healthy)
     assert row.state is State.RUNNING
     (attempt,) = await store.inspector.attempts(late_one)
     assert (attempt.token, attempt.outcome, attempt.charge) == (token, "timeout", "failure")

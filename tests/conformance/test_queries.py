@@ -16,7 +16,6 @@ from outlast.insight.queries import (
     read_dead,
     read_details,
     read_states,
-    read_why_facts,
 )
 from outlast.model.job import State
 from outlast.model.lifecycle import OutcomeKind
@@ -142,14 +141,10 @@ async def test_reading_a_job_returns_all_that_a_page_needs(store: Store, hands: 
     (job_id,) = await enqueued(store)
     await hands.hand_in(crashed(await hands.claim_one(), delay=60.0))
     details = await read_details(store, job_id, 1.0)
-    facts = await read_why_facts(store, job_id, 1.0)
     assert details is not None
-    assert facts is not None
     assert details.phase == "retrying"
     assert [one.outcome for one in details.attempts] == ["error"]
-    assert (facts.row, facts.attempts) == (details.row, details.attempts)
     assert await read_details(store, 999, 1.0) is None
-    assert await read_why_facts(store, 999, 1.0) is None
 
 
 async def test_jobs_are_listed_by_phase(store: Store) -> None:

@@ -12,15 +12,18 @@ from outlast.model.job import Policy, State
 from outlast.model.lease import DeathCause
 from outlast.model.lifecycle import OutcomeKind, Transition
 from outlast.store.protocol import Store
-from outlast.store.rows import StoredJob, WorkerStatus
+from outlast.store.rows import WorkerStatus
 from outlast.store.values import Orphan, Report, Save
-from tests.conformance.kit import Hands, crashed, ended, enqueued, job, lost_worker
-
-
-async def row_of(store: Store, job_id: int) -> StoredJob:
-    row = await store.inspector.job(job_id)
-    assert row is not None
-    return row
+from tests.conformance.kit import (
+    Hands,
+    crashed,
+    ended,
+    enqueued,
+    job,
+    lost_worker,
+    reclaimed,
+    row_of,
+)
 
 
 async def test_there_are_no_orphans_while_their_worker_lives(store: Store, hands: Hands) -> None:
@@ -38,14 +41,7 @@ async def test_the_decision_sees_the_facts_of_the_orphan(store: Store, hands: Ha
     await store.checkpoint([Save(job_id, claimed.token, 1, "7")])
     await store.progress([Report(job_id, claimed.token, Progress(fraction=0.5, stage="half"))])
     await hands.vanish()
-    met: list[Orphan] = []
-
-    def decide(orphan: Orphan) -> Transition:
-        met.append(orphan)
-        return lost_worker(orphan)
-
-    (applied,) = await store.reclaim(decide)
-    (orphan,) = met
+    (orphan,) = await reclaimed(store)
     facts = orphan.facts
     assert (facts.job_id, facts.token, facts.failures, facts.losses) == (
         job_id,
@@ -59,7 +55,7 @@ async def test_the_decision_sees_the_facts_of_the_orphan(store: Store, hands: Ha
     assert orphan.progress == Progress(fraction=0.5, stage="half")
     assert orphan.checkpoint_age is not None
     assert 0.0 <= orphan.checkpoint_age < 60.0
-    assert (applied.job_id, applied.token, applied.losses) == (job_id, claimed.token, 1)
+    assert (await row_of(store, job_id)).losses == 1
 
 
 async def test_the_decision_sees_why_its_worker_is_called_gone(store: Store) -> None:
@@ -72,14 +68,7 @@ async def test_the_decision_sees_why_its_worker_is_called_gone(store: Store) -> 
             await store.set_status(hands.me, WorkerStatus.STOPPED)
         else:
             await store.reap(await hands.seen(), cause)
-    met: dict[str | None, DeathCause | None] = {}
-
-    def decide(orphan: Orphan) -> Transition:
-        met[orphan.worker] = orphan.cause
-        return lost_worker(orphan)
-
-    await store.reclaim(decide)
-    assert met == causes
+    assert {each.worker: each.cause for each in await reclaimed(store)} == causes
 
 
 @pytest.mark.parametrize(
@@ -94,27 +83,16 @@ async def test_the_decision_sees_which_attempts_had_not_begun(
     newest = tokens[0] if begun else begun
     gone = msgspec.structs.replace(gone, begun=newest)
     assert await store.reap(gone, DeathCause.LOCK_FILE)
-    met: dict[int, bool] = {}
-
-    def decide(orphan: Orphan) -> Transition:
-        met[orphan.facts.token] = orphan.began
-        return lost_worker(orphan)
-
-    await store.reclaim(decide)
-    assert met == {tokens[0]: not known or begun == 1, tokens[1]: not known}
+    found = {each.facts.token: each for each in await reclaimed(store)}
+    assert [found[token].began for token in tokens] == [not known or begun == 1, not known]
+    assert found[tokens[1]].handed_back == (begun == 0)
 
 
 async def test_an_attempt_of_a_living_worker_counts_as_begun(store: Store, hands: Hands) -> None:
     await enqueued(store)
     claimed = await hands.claim_one()
-    met: list[bool] = []
-
-    def decide(orphan: Orphan) -> Transition:
-        met.append(orphan.began)
-        return lost_worker(orphan)
-
-    await store.reclaim(decide, only=[(claimed.job_id, claimed.token)])
-    assert met == [True]
+    (orphan,) = await reclaimed(store, only=[(claimed.job_id, claimed.token)])
+    assert orphan.began
 
 
 async def test_a_reclaimed_job_runs_again_and_its_evidence_is_kept(

@@ -18,7 +18,7 @@ from outlast.store.rows import WorkerStatus
 from outlast.store.stacks import ASKS_MAX, Stack, StackAsk, asks_of, asks_text
 from outlast.store.values import Claimed
 from tests.conformance.hostile_kit import raw
-from tests.conformance.kit import Hands, ended, enqueued, job
+from tests.conformance.kit import Hands, ended, enqueued, job, row_of
 
 ADA = By("ada")
 HOUR = 3_600.0
@@ -124,8 +124,7 @@ async def test_a_late_worker_changes_nothing(store: Store, hands: Hands) -> None
     assert not await store.keep_stack(late.job_id, answer(asked.ask, "too late"))
     now = await hands.claim_one()
     assert not await store.keep_stack(now.job_id, answer(asked.ask, "too late"))
-    row = await store.inspector.job(now.job_id)
-    assert row is not None
+    row = await row_of(store, now.job_id)
     assert row.stack == answer(asked.ask, "before")  # of an earlier attempt: its token says so
     assert await store.inspector.refusals() == []
     with pytest.raises(NewerAttempt, match="a newer attempt"):
@@ -199,8 +198,7 @@ async def test_what_another_program_wrote_asks_for_nothing(
         assert await asks(hands) == [asked.ask]
         for text in ("no JSON", "[]", '{"token":1}', "x" * 200_000):
             await file.run(f"UPDATE outlast_jobs SET stack = '{text}'")
-            row = await store.inspector.job(claimed.job_id)
-            assert row is not None
+            row = await row_of(store, claimed.job_id)
             assert (row.stack, row.malformed) == (None, "stack")
             assert find_unanswered(row, asked.worker) is None
     assert asks_of(None) == asks_of("") == []

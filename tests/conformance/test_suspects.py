@@ -13,7 +13,7 @@ from outlast.model.job import ALONE_IN_RUNNER, ALONE_IN_WORKER, State
 from outlast.model.lifecycle import OutcomeKind, Transition
 from outlast.model.suspects import Suspicion
 from outlast.store.protocol import Store
-from outlast.store.values import Answer, Claimed, ClaimRequest, Enqueued, NewJob, Orphan
+from outlast.store.values import Answer, Claimed, ClaimRequest, Enqueued, NewJob
 from tests.conformance.kit import (
     TASK,
     Hands,
@@ -23,6 +23,8 @@ from tests.conformance.kit import (
     eventually,
     job,
     lost_worker,
+    reclaimed,
+    row_of,
 )
 
 FAR = 50.0  # within the minute that a store looks ahead
@@ -60,8 +62,7 @@ def at_once(transition: Transition) -> Transition:
 
 
 async def shown(store: Store, job_id: int) -> tuple[int, int | None, int | None]:
-    row = await store.inspector.job(job_id)
-    assert row is not None
+    row = await row_of(store, job_id)
     return row.solo, row.incident, row.cohort
 
 
@@ -320,13 +321,7 @@ async def test_a_reclaim_sees_the_suspicion(store: Store, hands: Hands) -> None:
     (job_id,) = await suspects(hands, 3)
     await hands.claim(solo=1)
     await hands.vanish()
-    met: list[Orphan] = []
-
-    def decide(orphan: Orphan) -> Transition:
-        met.append(orphan)
-        return lost_worker(orphan)
-
-    await store.reclaim(decide)
+    met = await reclaimed(store)
     (facts,) = [orphan.facts for orphan in met]
     assert (facts.solo, facts.incident, facts.cohort) == (1, 1, 3)
     assert await shown(store, job_id) == (2, 1, 3), "its second loss"
@@ -391,6 +386,5 @@ async def test_a_suspect_that_was_cancelled_meanwhile_is_not_revived_by_the_culp
     (culprit,) = await hands.claim(solo=1)
     await store.cancel([other])
     await hands.hand_in(crashed(culprit, CrashKind.SIGNALLED))
-    row = await store.inspector.job(other)
-    assert row is not None
+    row = await row_of(store, other)
     assert row.state is State.CANCELLED

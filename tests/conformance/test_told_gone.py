@@ -9,11 +9,10 @@ import pytest
 
 from outlast.insight.liveness import with_proof
 from outlast.model.lease import DeathCause
-from outlast.model.lifecycle import Transition
 from outlast.store.protocol import Store
-from outlast.store.rows import WorkerRow, WorkerStatus
-from outlast.store.values import LockIdentity, Orphan
-from tests.conformance.kit import Hands, enqueued, job, lost_worker
+from outlast.store.rows import WorkerStatus
+from outlast.store.values import LockIdentity
+from tests.conformance.kit import Hands, enqueued, job, reclaimed
 
 LOCK = LockIdentity(boot_id="here", path="/locks/w-abcdefgh.lock", device=2049, inode=77)
 AS_ON_ROWS: dict[str, Any] = {
@@ -24,21 +23,16 @@ AS_ON_ROWS: dict[str, Any] = {
 }
 
 
-async def row_of(hands: Hands) -> WorkerRow:
-    rows = await hands.store.inspector.workers()
-    return next(row for row in rows if row.id == hands.me.worker_id)
-
-
 async def test_a_look_shows_it_and_the_reap_that_follows_is_a_proven_death(store: Store) -> None:
     dead = await Hands.on(store, **AS_ON_ROWS)
     assert not (await dead.seen()).told_gone
     assert await store.tell_gone(LOCK, 5) == 1
-    row = await row_of(dead)
+    row = await dead.row()
     assert (row.status, row.cause) == (WorkerStatus.ACTIVE, DeathCause.TETHER)
     seen = await dead.seen()
     assert seen.told_gone
     assert await store.reap(seen, DeathCause.TETHER)
-    row = await row_of(dead)
+    row = await dead.row()
     assert (row.status, row.cause) == (WorkerStatus.LOST, DeathCause.TETHER)
 
 
@@ -74,8 +68,8 @@ async def test_a_row_that_has_ended_keeps_its_cause(store: Store) -> None:
     await lost.vanish()
     await store.set_status(stopped.me, WorkerStatus.STOPPED)
     assert await store.tell_gone(LOCK, 5) == 0
-    assert (await row_of(lost)).cause == DeathCause.SILENCE
-    assert (await row_of(stopped)).cause is None
+    assert (await lost.row()).cause == DeathCause.SILENCE
+    assert (await stopped.row()).cause is None
 
 
 async def test_a_beat_that_arrives_late_delays_the_reap_by_one_look(store: Store) -> None:
@@ -96,13 +90,7 @@ async def test_a_claim_that_arrives_late_is_an_orphan_of_a_proven_death(store: S
     await store.tell_gone(LOCK, None)
     claimed = await dead.claim_one()
     assert await store.reap(await dead.seen(), DeathCause.TETHER)
-    met: list[Orphan] = []
-
-    def decide(orphan: Orphan) -> Transition:
-        met.append(orphan)
-        return lost_worker(orphan)
-
-    await store.reclaim(decide)
+    met = await reclaimed(store)
     assert [(each.facts.token, each.cause) for each in met] == [(claimed.token, DeathCause.TETHER)]
 
 
@@ -117,11 +105,5 @@ async def test_what_had_begun_is_as_the_tether_has_said(
     await store.tell_gone(LOCK, tokens[0])
     seen = msgspec.structs.replace(await dead.seen(), begun=seen_here)
     assert await store.reap(seen, DeathCause.TETHER)
-    began: dict[int, bool] = {}
-
-    def decide(orphan: Orphan) -> Transition:
-        began[orphan.facts.token] = orphan.began
-        return lost_worker(orphan)
-
-    await store.reclaim(decide)
+    began = {each.facts.token: each.began for each in await reclaimed(store)}
     assert began == {tokens[0]: True, tokens[1]: False}

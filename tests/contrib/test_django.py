@@ -24,6 +24,7 @@ def test_the_project_s_tests_pass_on_a_database_in_memory(sqlite_url: str) -> No
     assert "OK" in done.stderr, done.stderr
 
 
+@pytest.mark.slow
 def test_the_project_s_tests_pass_on_a_file(sqlite_url: str, tmp_path: Path) -> None:
     done = manage(
         sqlite_url,

@@ -53,8 +53,8 @@ def dies_with_all_its_evidence() -> None:
 
 
 @app.task(retries=0)
-def speaks_and_dies(text: str) -> None:
-    sys.stdout.buffer.write(text.encode("utf-8", "surrogatepass") + b"\x00\xff\n")
+def speaks_and_dies() -> None:
+    sys.stdout.buffer.write(b"last words\x00\xff\n")
     sys.stdout.flush()
     os._exit(3)
 

@@ -35,9 +35,17 @@ class Marked:
         )
 
     def finish(self) -> tuple[int, str, str]:
-        """Wait for its end; return exit code, stdout and stderr."""
+        """Wait for its end, and check that it has left no process; return exit code, stdout and
+        stderr."""
         stdout, stderr = self.process.communicate(timeout=LIMIT)
+        assert self.is_gone()
         return self.process.returncode, stdout, stderr
+
+    def interrupt(self, when: str, number: int) -> tuple[int, str, str]:
+        """Send a signal once it has said this; finish."""
+        self.read_until(when)
+        self.process.send_signal(number)
+        return self.finish()
 
     def read_until(self, text: str) -> str:
         """Read its output up to a line with this text; return what was read."""

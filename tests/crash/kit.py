@@ -10,10 +10,11 @@ import harness.scene
 from harness.scene import Scene, WorkerProcess
 from outlast.errors import StoreUnavailable
 from outlast.store.rows import JobFilter, WorkerRow
+from tests.conformance.hostile_kit import raw
 from tests.crash import changes, odd_ends, payments, ported, stuck
 
 APP = "tests.crash.tasks:app"
-JSON = ("--log-format", "json")
+STUCK = {"OUTLAST_TEST_APP": "tests.crash.stuck:app"}
 IMPATIENT = {"OUTLAST_TEST_MODULE": "tests.crash.impatient"}
 TASKS = payments.tasks | stuck.tasks | changes.tasks | odd_ends.tasks | ported.tasks
 
@@ -35,8 +36,17 @@ async def shown(stage: Scene) -> set[str]:
     return seen
 
 
+async def all_rows(url: str) -> str:
+    """Return all rows of all tables of a database, as text."""
+    async with raw(url) as file:
+        tables = await file.rows("SELECT tablename FROM pg_tables WHERE schemaname = 'public'")
+        rows = [await file.rows(f"SELECT t::text FROM {name} AS t") for (name,) in tables]
+    assert len(rows) >= 10
+    return "\n".join(row for each in rows for (row,) in each)
+
+
 async def row_of(stage: Scene, worker: WorkerProcess) -> WorkerRow:
-    """Return the row of the worker that runs as this process, and logs as JSON."""
+    """Return the row of the worker that runs as this process."""
     await stage.told(worker, "worker_registered")
     ids = {entry["worker_id"] for entry in worker.told("worker_registered")}
     return next(row for row in await stage.worker_rows() if row.id in ids)

@@ -9,16 +9,13 @@ import signal
 from enum import Enum
 
 import sentry_sdk
-from opentelemetry import trace
-from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExporter, SpanExportResult
+from opentelemetry.sdk.trace import ReadableSpan
 from sentry_sdk.envelope import Envelope
-from sentry_sdk.transport import Transport
 
 import outlast
 from outlast.contrib import otel, sentry
 from tests.conformance.planted_kit import Secrets
-from tests.crash.told import write
+from tests.crash import observed
 
 GIVEN = {"key", "label", "meta"}
 """With a job, beside its arguments."""
@@ -127,43 +124,30 @@ def make_app(key: str, url: str | None = None) -> outlast.App:
     return app
 
 
-class ToFile(SpanExporter):
-    """Writes spans to a file, whole."""
-
-    def export(self, spans: object) -> SpanExportResult:
-        """Write them."""
-        for span in spans:  # type: ignore[attr-defined]
-            assert isinstance(span, ReadableSpan)
-            write("spans", {"span": span.to_json(), "status": repr(span.status.description)})
-        return SpanExportResult.SUCCESS
+def _span(span: ReadableSpan) -> dict[str, str]:
+    """All of it."""
+    return {"span": span.to_json(), "status": repr(span.status.description)}
 
 
-class EventsToFile(Transport):
-    """Writes events to a file, whole."""
-
-    def capture_envelope(self, envelope: Envelope) -> None:
-        """Write it."""
-        write("events", {"event": envelope.serialize().decode()})
+def _event(envelope: Envelope) -> dict[str, str]:
+    """All of it."""
+    return {"event": envelope.serialize().decode()}
 
 
 def set_up() -> None:
     """Set up both libraries, in any process."""
-    provider = TracerProvider()
-    provider.add_span_processor(SimpleSpanProcessor(ToFile()))
-    trace.set_tracer_provider(provider)
-    sentry_sdk.init(
-        dsn="http://key@127.0.0.1:9/1",
-        transport=EventsToFile(),
+    observed.set_up(
+        _span,
+        _event,
         include_local_variables="OUTLAST_TEST_VARIABLES" in os.environ,
         max_value_length=100_000,
     )
 
 
 def set_up_worker() -> None:
-    """Set up the worker's own process: outlast worker --setup."""
+    """Set up the worker's own process."""
     set_up()
-    otel.watch_deaths()
-    sentry.watch_deaths()
+    observed.watch_deaths()
 
 
 if "OUTLAST_TEST_KEY" in os.environ:  # in a runner, and not where a test imports this

@@ -81,7 +81,7 @@ def first_hangs_in_python(seconds: float = 600) -> str:
         return f"attempt {attempt.number}"
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
-        sum(range(1000))
+        time.sleep(0.001)
     return "ran to the end"
 
 

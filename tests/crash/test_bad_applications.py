@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from harness.scene import ROOT, Scene
+from harness.scene import Scene, WorkerProcess
 from outlast.model.job import Policy, State
 from outlast.store.values import NewJob
 
@@ -53,30 +54,11 @@ BROKEN = {
 }
 
 
-def start_quietly(folder: Path, spec: str, url: str, log: Path) -> subprocess.Popen[bytes]:
-    """Start a worker with one runner, which writes its events into the file."""
-    arguments = ["worker", spec, "--url", url, "--runners", "1", "--log-format", "json"]
-    with log.open("wb") as output:
-        return subprocess.Popen(
-            [sys.executable, "-m", "outlast", *arguments],
-            cwd=folder,
-            env={**os.environ, "PYTHONPATH": str(ROOT / "src"), "OUTLAST_RUN_DIR": str(folder)},
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-        )
-
-
-def start(folder: Path, spec: str, url: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "outlast", "worker", spec, "--url", url],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(ROOT / "src"), "OUTLAST_RUN_DIR": str(folder)},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+def start(stage: Scene, source: str, **env: str) -> WorkerProcess:
+    """Start a worker of the application in ``source``."""
+    (stage.folder / "bad.py").write_text(source)
+    env |= {"OUTLAST_TEST_APP": "bad:app", "PYTHONPATH": str(stage.folder)}
+    return stage.start(env=env)
 
 
 @pytest.mark.parametrize("name", BROKEN)
@@ -86,25 +68,30 @@ async def test_an_application_that_does_not_import_ends_the_worker_with_a_clear_
     source, word = BROKEN[name]
     if source is not None:
         (tmp_path / f"{name}.py").write_text(source)
-    worker = start(tmp_path, f"{name}:app", sqlite_url)
-    try:
-        out, err = await asyncio.to_thread(worker.communicate, timeout=60)
-    except subprocess.TimeoutExpired:
-        worker.kill()
-        out, err = worker.communicate()
-    assert worker.returncode == 2, err
-    assert word in err
-    assert "outlast/worker" not in err, "no traceback of our own at the user's prompt"
-    assert out is not None
+    done = await asyncio.to_thread(
+        subprocess.run,
+        [sys.executable, "-m", "outlast", "worker", f"{name}:app", "--url", sqlite_url],
+        cwd=tmp_path,
+        env={**os.environ, "OUTLAST_RUN_DIR": str(tmp_path)},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 2, done.stderr
+    assert word in done.stderr
+    assert "outlast/worker" not in done.stderr, "no traceback of our own at the user's prompt"
 
 
 HANGS = """
-import os, time, outlast
+import time, outlast
+from tests.crash.told import FOLDER
 app = outlast.App()
-if os.path.exists("seen"):  # by the look that the command line takes first
-    while not os.path.exists("flag"):
+if (FOLDER / "seen").exists():  # by the look that the command line takes first
+    while not (FOLDER / "flag").exists():
         time.sleep(0.01)  # the line that hangs
-open("seen", "w").close()
+(FOLDER / "seen").touch()
 @app.task
 def noop(value):
     return value"""
@@ -116,78 +103,43 @@ from outlast.cli import main
 sys.exit(main())"""
 
 
-PATIENCE = 90.0  # seconds, in which several runners start
-
-
-def start_impatient(folder: Path, url: str, log: Path) -> subprocess.Popen[bytes]:
-    arguments = ["worker", "hangs:app", "--url", url, "--runners", "1", "--log-format", "json"]
-    with log.open("wb") as output:
-        return subprocess.Popen(
-            [sys.executable, "-c", IMPATIENT, *arguments],
-            cwd=folder,
-            env={**os.environ, "PYTHONPATH": str(ROOT / "src"), "OUTLAST_RUN_DIR": str(folder)},
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-        )
-
-
 async def test_a_hanging_import_is_reported_with_its_line_and_tried_again(
-    tmp_path: Path, sqlite_stage: Scene
+    sqlite_stage: Scene,
 ) -> None:
-    (tmp_path / "hangs.py").write_text(HANGS)
-    log = tmp_path / "log"
-    worker = start_impatient(tmp_path, sqlite_stage.url, log)
-    try:
-        await sqlite_stage.until(lambda: _shows_the_line(log), "the line that hangs", PATIENCE)
-        await sqlite_stage.until(lambda: _says(log, "runner_restart_delayed"), "a killed runner")
-        (tmp_path / "flag").touch()
-        job = (await sqlite_stage.store.enqueue([NewJob(task="noop", args='{"value": 8}')]))[0]
-        assert (await sqlite_stage.ended(job.job_id)).result == "8"
-        assert worker.poll() is None
-    finally:
-        worker.terminate()
-        assert await asyncio.to_thread(worker.wait, 30) == 0
+    stage = sqlite_stage
+    (stage.folder / "impatient.py").write_text(IMPATIENT)
+    worker = start(stage, HANGS, OUTLAST_TEST_MODULE="impatient")
 
+    def shows_the_line() -> bool:
+        """Of any runner: on a busy machine some have not started when they are asked."""
+        told = map(repr, worker.told("runner_slow"))
+        return any("bad.py" in each and "line 7 in <module>" in each for each in told)
 
-async def _shows_the_line(log: Path) -> bool:
-    """Of any runner: on a busy machine some have not started when their stacks are asked for."""
-    slow = [line for line in log.read_text().splitlines() if "runner_slow" in line]
-    return any("hangs.py" in line and "line 6 in <module>" in line for line in slow)
-
-
-async def _says(log: Path, event: str) -> bool:
-    return event in log.read_text()
+    await stage.until(shows_the_line, "the line that hangs")
+    await stage.told(worker, "runner_restart_delayed")
+    (stage.folder / "flag").touch()
+    assert (await stage.ended(await stage.enqueue("noop", value=8))).result == "8"
+    await worker.left(signal.SIGTERM)
 
 
 async def test_a_deploy_that_breaks_the_application_blames_no_job(sqlite_stage: Scene) -> None:
     """New runners die at their start; the job waits, uncharged, until the application works."""
     switch = sqlite_stage.folder / "broken"
     env = {"OUTLAST_TEST_APP": "tests.crash.fragile:app", "OUTLAST_TEST_SWITCH": str(switch)}
-    worker = await sqlite_stage.worker("--runners", "1", env=env)
+    worker = await sqlite_stage.worker(env=env)
 
-    async def spare_is_warm() -> bool:
-        return worker.log.read_text().count("runner_ready") == 2
-
-    await sqlite_stage.until(spare_is_warm, "a runner and a spare")
+    stage = sqlite_stage
+    await stage.until(lambda: len(worker.told("runner_ready")) == 2, "a runner and a spare")
     switch.write_text("1")
-    first = await sqlite_stage.enqueue("exits_unless", path=str(sqlite_stage.folder / "flag"))
-
-    async def warm_spare_is_used_up() -> bool:
-        return len(await sqlite_stage.attempts(first)) >= 2
-
-    await sqlite_stage.until(warm_spare_is_used_up, "two attempts")
-    waiting = (await sqlite_stage.store.enqueue([NewJob(task="noop", args='{"value": 8}')]))[0]
-    charged = (await sqlite_stage.job(first)).failures
-
-    async def delayed() -> bool:
-        return "runner_restart_delayed" in worker.log.read_text()
-
-    await sqlite_stage.until(delayed, "a delayed restart")
-    assert (await sqlite_stage.job(waiting.job_id)).state is State.QUEUED
-    assert (await sqlite_stage.job(first)).failures == charged
+    first = await stage.enqueue("exits_unless", path=str(stage.folder / "flag"))
+    await stage.tried(first, 2)  # the spare is used up
+    waiting = await stage.enqueue("noop", value=8)
+    charged = (await stage.job(first)).failures
+    await stage.told(worker, "runner_restart_delayed")
+    assert (await stage.job(waiting)).state is State.QUEUED
+    assert (await stage.job(first)).failures == charged
     switch.unlink()
-    assert (await sqlite_stage.ended(waiting.job_id)).result == "8"
+    assert (await stage.ended(waiting)).result == "8"
 
 
 async def test_a_job_of_an_unknown_task_waits_without_delaying_others(stage: Scene) -> None:
@@ -205,33 +157,29 @@ async def test_arguments_of_another_release_are_released_uncharged(stage: Scene)
     new = NewJob(task="noop", args='{"value": 1, "of_another_release": true}')
     job = (await stage.store.enqueue([new]))[0].job_id
 
-    async def tried() -> bool:
-        return bool(await stage.attempts(job))
-
-    await stage.until(tried, "the first attempt")
+    (closed,) = await stage.tried(job)
     row = await stage.job(job)
     assert (row.state, row.failures, row.losses) == (State.QUEUED, 0, 0)
-    (closed,) = await stage.attempts(job)
     assert (closed.outcome, closed.charge) == ("undecodable", "none")
 
 
 LIFE = """
 import asyncio, time, outlast
-from pathlib import Path
+from tests.crash.told import FOLDER
 app = outlast.App()
 @app.task
 def noop(value):
     return value
 @app.task
 async def waits():
-    Path("began").touch()
-    while not Path("mended").exists():
+    (FOLDER / "began").touch()
+    while not (FOLDER / "mended").exists():
         await asyncio.sleep(0.01)
     return 8
 async def fails_meanwhile():
-    while not Path("began").exists():
+    while not (FOLDER / "began").exists():
         await asyncio.sleep(0.01)
-    if not Path("mended").exists():
+    if not (FOLDER / "mended").exists():
         raise LookupError("the engine stands still")
 @app.lifespan
 """
@@ -258,20 +206,14 @@ ENDS = {
 
 @pytest.mark.parametrize("name", ENDS)
 async def test_a_lifespan_that_fails_at_its_end_is_told_and_harms_no_job(
-    name: str, tmp_path: Path, sqlite_stage: Scene
+    name: str, sqlite_stage: Scene
 ) -> None:
     life, said = ENDS[name]
-    (tmp_path / "leaves.py").write_text(LIFE + life)
-    worker = start(tmp_path, "leaves:app", sqlite_stage.url)
-    try:
-        job = (await sqlite_stage.store.enqueue([NewJob(task="noop", args='{"value": 8}')]))[0]
-        row = await sqlite_stage.ended(job.job_id)
-        assert (row.state, row.attempt_count) == (State.COMPLETED, 1)
-    finally:
-        worker.terminate()
-        out, err = await asyncio.to_thread(worker.communicate, timeout=60)
-    assert worker.returncode == 0
-    assert said in out + err
+    worker = start(sqlite_stage, LIFE + life)
+    row = await sqlite_stage.ended(await sqlite_stage.enqueue("noop", value=8))
+    assert (row.state, row.attempt_count) == (State.COMPLETED, 1)
+    await worker.left(signal.SIGTERM)
+    assert said in worker.log.read_text()
 
 
 GROUP = """
@@ -297,24 +239,18 @@ async def ends(limit):
     ids=["group", "timeout"],
 )
 async def test_a_lifespan_that_fails_under_an_attempt_is_told_and_charged_to_no_job(
-    life: str, error: str, tmp_path: Path, sqlite_stage: Scene
+    life: str, error: str, sqlite_stage: Scene
 ) -> None:
-    (tmp_path / "breaks.py").write_text(LIFE + life)
-    log = tmp_path / "log"
-    worker = start_quietly(tmp_path, "breaks:app", sqlite_stage.url, log)
-    try:
-        job = (await sqlite_stage.store.enqueue([NewJob(task="waits")]))[0].job_id
-        await sqlite_stage.until(lambda: _says(log, "runner_restart_delayed"), "a failed lifespan")
-        (tmp_path / "mended").touch()
-        row = await sqlite_stage.ended(job)
-        assert (row.state, row.failures) == (State.COMPLETED, 0)
-    finally:
-        worker.terminate()
-        assert await asyncio.to_thread(worker.wait, 60) == 0
+    worker = start(sqlite_stage, LIFE + life)
+    job = (await sqlite_stage.store.enqueue([NewJob(task="waits")]))[0].job_id
+    told = str(await sqlite_stage.told(worker, "runner_restart_delayed"))
+    (sqlite_stage.folder / "mended").touch()
+    row = await sqlite_stage.ended(job)
+    assert (row.state, row.failures) == (State.COMPLETED, 0)
+    await worker.left(signal.SIGTERM)
     first = (await sqlite_stage.attempts(job))[0]
     assert (first.outcome, first.charge) == ("bystander", "loss")
     assert "lifespan has failed" in (first.message or "")
-    (told, *_) = [line for line in log.read_text().splitlines() if "runner_restart_delayed" in line]
     assert "lifespan has failed" in told
     assert error in told
 
@@ -343,24 +279,20 @@ async def ends_its_runner(how):
 
 @pytest.mark.parametrize("how", ["group", "signal"])
 async def test_a_job_that_ends_its_runner_as_if_from_outside_is_bounded(
-    how: str, tmp_path: Path, stage: Scene
+    how: str, stage: Scene
 ) -> None:
     """No attempt can be named; but alone in its runner it is no neighbour's victim."""
-    (tmp_path / "killers.py").write_text(KILLERS)
-    worker = start_quietly(tmp_path, "killers:app", stage.url, tmp_path / "log")
-    try:
-        new = NewJob(
-            task="ends_its_runner",
-            args=json.dumps({"how": how}),
-            policy=Policy(max_losses=2, backoff_first=0.01, backoff_max=0.01),
-        )
-        job = (await stage.store.enqueue([new]))[0].job_id
-        row = await stage.ended(job, 60.0)
-        assert (row.state, row.failures, row.losses) == (State.DEAD, 0, 3)
-        assert {one.outcome for one in await stage.attempts(job)} == {"bystander"}
-    finally:
-        worker.terminate()
-        assert await asyncio.to_thread(worker.wait, 60) == 0
+    worker = start(stage, KILLERS)
+    new = NewJob(
+        task="ends_its_runner",
+        args=json.dumps({"how": how}),
+        policy=Policy(max_losses=2, backoff_first=0.01, backoff_max=0.01),
+    )
+    job = (await stage.store.enqueue([new]))[0].job_id
+    row = await stage.ended(job, 60.0)
+    assert (row.state, row.failures, row.losses) == (State.DEAD, 0, 3)
+    assert {one.outcome for one in await stage.attempts(job)} == {"bystander"}
+    await worker.left(signal.SIGTERM)
 
 
 QUICK = """
@@ -393,24 +325,19 @@ async def quick(n):
 
 
 async def test_nothing_begins_in_a_runner_whose_lifespan_has_failed(
-    tmp_path: Path, stage: Scene, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, stage: Scene
 ) -> None:
     """What waits there in a line goes back as not begun."""
-    (tmp_path / "quick.py").write_text(QUICK)
     journal = tmp_path / "begun"
-    monkeypatch.setenv("JOURNAL", str(journal))
-    worker = start_quietly(tmp_path, "quick:app", stage.url, tmp_path / "log")
-    try:
-        # only when the runner is ready: a line is for attempts that end quickly
-        first = NewJob(task="quick", args='{"n":0}')
-        await stage.ended((await stage.store.enqueue([first]))[0].job_id)
-        new = [NewJob(task="quick", args=f'{{"n":{n}}}') for n in range(1, 600)]
-        jobs = [each.job_id for each in await stage.store.enqueue(new)]
-        for job in jobs:
-            assert (await stage.ended(job)).state is State.COMPLETED
-    finally:
-        worker.terminate()
-        assert await asyncio.to_thread(worker.wait, 60) == 0
+    worker = start(stage, QUICK, JOURNAL=str(journal))
+    # only when the runner is ready: a line is for attempts that end quickly
+    first = NewJob(task="quick", args='{"n":0}')
+    await stage.ended((await stage.store.enqueue([first]))[0].job_id)
+    new = [NewJob(task="quick", args=f'{{"n":{n}}}') for n in range(1, 600)]
+    jobs = [each.job_id for each in await stage.store.enqueue(new)]
+    for job in jobs:
+        assert (await stage.ended(job)).state is State.COMPLETED
+    await worker.left(signal.SIGTERM)
     begun = {int(line) for line in journal.read_text().split()}
     unbegun = {
         each.token

@@ -11,8 +11,8 @@ from outlast.insight import bulk
 from outlast.insight.acting import By, Verb
 from outlast.insight.bulk import BulkFilter, begin, go_on, preview, read_action
 from outlast.model.job import State
-from outlast.store import open_store
 from outlast.store.actions import ActionState
+from outlast.store.protocol import Store
 from tests.conformance.kit import Hands
 from tests.conformance.test_bulk import deaths, ids_in
 
@@ -39,16 +39,14 @@ asyncio.run(main(*sys.argv[1:]))
 
 
 async def test_an_act_on_many_jobs_goes_on_after_kill_9(
-    store_url: str, monkeypatch: pytest.MonkeyPatch
+    store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bulk, "STEP", 7)
-    store = open_store(store_url)
-    await store.open()
     ids = await deaths(store, await Hands.on(store), JOBS)
     seen = await preview(store, Verb.REQUEUE, BulkFilter())
     action_id = await begin(store, seen, By("ada"))
     child = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", CHILD, store_url, str(action_id), stdout=asyncio.subprocess.PIPE
+        sys.executable, "-c", CHILD, store.url, str(action_id), stdout=asyncio.subprocess.PIPE
     )
     assert child.stdout is not None
     for _ in range(4):
@@ -62,4 +60,3 @@ async def test_an_act_on_many_jobs_goes_on_after_kill_9(
     rows = [row async for row in go_on(store, action_id)]
     assert (rows[-1].state, rows[-1].counts) == (ActionState.DONE, {"requeued": JOBS})
     assert await ids_in(store, State.QUEUED) == set(ids)
-    await store.close()

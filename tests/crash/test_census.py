@@ -18,10 +18,10 @@ import pytest
 from examples.census.analysis import analyze
 from examples.census.evolution import Evolution
 from examples.census.picture import numbers
+from harness.stores import opened
 from outlast.model.job import State
-from outlast.store import open_store
 from outlast.store.rows import AttemptRow, JobFilter, StoredJob
-from tests.crash.demo_kit import LIMIT, Marked, ended
+from tests.crash.demo_kit import Marked, ended
 
 ROOT = Path(__file__).resolve().parents[2]
 TASK = "examples.census.analyze"
@@ -82,23 +82,17 @@ def own(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 async def rows(url: str) -> tuple[StoredJob, list[AttemptRow]]:
     """The demo's job in this store, and its closed attempts."""
-    store = open_store(url)
-    await store.open()
-    try:
+    async with opened(url) as store:
         (job,) = await store.inspector.jobs(JobFilter(task=TASK))
         return job, await store.inspector.attempts(job.id)
-    finally:
-        await store.close()
 
 
-@pytest.mark.parametrize("which", [pytest.param("generated", marks=pytest.mark.short), "own"])
+@pytest.mark.parametrize("which", ["generated", "own"])
 async def test_the_job_outlives_its_worker(tmp_path, bare_store_url, which, request):
     repo: Path = request.getfixturevalue(which)
     with demo(tmp_path, "--repo", str(repo), "--url", bare_store_url) as running:
         code, said, complaints = running.finish()
         assert (code, complaints) == (0, ""), said
-        assert running.is_gone()
-
     job, attempts = await rows(bare_store_url)
     assert job.state is State.COMPLETED
     assert [each.outcome for each in attempts] == ["lost_worker"]
@@ -144,15 +138,21 @@ def test_two_commits_are_enough_and_the_demo_says_that_it_slows_itself(tmp_path)
     assert "1 of 2 commits were not done twice" in said
 
 
-@pytest.mark.parametrize("when", ["starting two workers", "took it", "kill -9", "goes on from"])
-async def test_an_interrupted_demo_leaves_no_process_and_no_waiting_job(tmp_path, generated, when):
+@pytest.mark.parametrize(
+    ("when", "number"),
+    [
+        ("starting two workers", signal.SIGINT),
+        ("took it", signal.SIGTERM),
+        ("goes on from", signal.SIGINT),
+    ],
+)
+async def test_an_interrupted_demo_leaves_no_process_and_no_waiting_job(
+    tmp_path, generated, when, number
+):
     with demo(tmp_path, "--repo", str(generated)) as running:
-        running.read_until(when)
-        running.process.send_signal(signal.SIGINT)
-        code, _, complaints = running.finish()
-        assert code == 130
+        code, _, complaints = running.interrupt(when, number)
+        assert code in {130, 143}
         assert complaints == "outlast: interrupted: the workers are gone, and all below them\n"
-        assert running.is_gone()
     assert [each.name for each in running.out.iterdir() if "evolution" in each.name] == []
     if when != "starting two workers":
         job, _ = await rows(f"sqlite:///{running.out / 'outlast-demo.db'}")
@@ -161,33 +161,10 @@ async def test_an_interrupted_demo_leaves_no_process_and_no_waiting_job(tmp_path
         )
 
 
-def test_sigterm_ends_it_too_and_a_second_signal_at_once(tmp_path, generated):
-    with demo(tmp_path, "--repo", str(generated)) as running:
-        running.read_until("took it")
-        running.process.terminate()
-        running.process.send_signal(signal.SIGINT)
-        code, _, _ = running.finish()
-        assert code in {130, 143}
-        assert running.is_gone()
-
-
 @pytest.mark.parametrize("when", ["starting two workers", "took it", "kill -9"])
 def test_a_killed_demo_leaves_no_process(tmp_path, generated, when):
     with demo(tmp_path, "--repo", str(generated)) as running:
-        running.read_until(when)
-        running.process.kill()
-        running.process.wait()
-        assert running.is_gone()
-
-
-def test_a_reader_that_goes_away_leaves_no_process(tmp_path, generated):
-    with demo(tmp_path, "--repo", str(generated)) as running:
-        running.read_until("took it")
-        assert running.process.stdout is not None
-        running.process.stdout.close()
-        running.process.stdout = None
-        assert running.process.wait(LIMIT) not in {0, 70}
-        assert running.is_gone()
+        running.interrupt(when, signal.SIGKILL)
 
 
 def test_a_repository_that_breaks_during_the_job_is_reported_in_one_line(tmp_path):
@@ -196,67 +173,37 @@ def test_a_repository_that_breaks_during_the_job_is_reported_in_one_line(tmp_pat
         running.read_until("took it")
         (repo / ".git").rename(repo / "gone")
         code, _, complaints = running.finish()
-        assert running.is_gone()
     assert code == 1
     assert len(complaints.splitlines()) == 1
     assert "the job ended as dead: NotARepository" in complaints
 
 
-def broken(folder: Path, what: str) -> list[str]:
-    """Arguments that cannot work."""
-    match what:
-        case "no repository":
-            (folder / "empty").mkdir()
-            return ["--repo", str(folder / "empty")]
-        case "no commits":
-            (folder / "new").mkdir()
-            git(folder / "new", "init", "-q")
-            return ["--repo", str(folder / "new")]
-        case "one commit":
-            repository(folder / "first", 1)
-            return ["--repo", str(folder / "first")]
-        case "bad path":
-            return ["--repo", str(folder / "nowhere")]
-        case "a file":
-            (folder / "file").touch()
-            return ["--repo", str(folder / "file")]
-    repository(folder / "good", 3)
-    good = ["--repo", str(folder / "good")]
-    (folder / "file").touch()
-    return {
-        "out is a file": [*good, "--out", str(folder / "file")],
-        "out cannot be made": [*good, "--out", str(folder / "file" / "below")],
-        "no url": [*good, "--url", "jobs.db"],
-        "no store": [*good, "--url", "sqlite:///nowhere/jobs.db"],
-        "no server": [*good, "--url", "postgresql://user:secret@127.0.0.1:1/jobs"],
-    }[what]
+UNUSABLE = {
+    ("--repo", "empty"): (1, "not a git repository"),
+    ("--repo", "new"): (1, "has no commits yet"),
+    ("--repo", "first"): (1, "has one commit: the demo needs two"),
+    ("--repo", "good", "--out", "file"): (1, "there is a file of that name"),
+    ("--repo", "good", "--out", "file/below"): (1, "file/below: Not a directory"),
+    ("--repo", "good", "--url", "jobs.db"): (2, "is not the URL of a store"),
+    ("--repo", "good", "--url", "postgresql://u:secret@127.0.0.1:1/jobs"): (3, "cannot connect"),
+}
 
 
-@pytest.mark.parametrize(
-    ("what", "code", "word"),
-    [
-        ("no repository", 1, "not a git repository"),
-        ("no commits", 1, "has no commits yet"),
-        ("one commit", 1, "has one commit: the demo needs two"),
-        ("bad path", 1, "no such directory"),
-        ("a file", 1, "not a directory"),
-        ("out is a file", 1, "there is a file of that name"),
-        ("out cannot be made", 1, "file/below: Not a directory"),
-        ("no url", 2, "is not the URL of a store"),
-        ("no store", 3, "nowhere"),
-        ("no server", 3, "cannot connect"),
-    ],
-)
-def test_unusable_arguments_are_refused_in_one_line(tmp_path, what, code, word):
-    with demo(tmp_path, *broken(tmp_path, what), GIT_CEILING_DIRECTORIES=str(tmp_path)) as running:
-        exit_code, said, complaints = running.finish()
-        assert running.is_gone()
-    assert (exit_code, said) == (code, "")
-    assert complaints.startswith("outlast: ")
-    assert len(complaints.splitlines()) == 1
-    assert word in complaints
-    assert "secret" not in complaints
-    assert not running.out.exists(), "an empty folder was left behind"
+def test_unusable_arguments_are_refused_in_one_line(tmp_path):
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "file").touch()
+    for name, commits in (("new", 0), ("first", 1), ("good", 3)):
+        repository(tmp_path / name, commits)
+    for arguments, (code, word) in UNUSABLE.items():
+        words = [each if set(each) & set("-.") else str(tmp_path / each) for each in arguments]
+        with demo(tmp_path, *words, GIT_CEILING_DIRECTORIES=str(tmp_path)) as running:
+            exit_code, said, complaints = running.finish()
+        assert (exit_code, said) == (code, ""), arguments
+        assert complaints.startswith("outlast: ")
+        assert len(complaints.splitlines()) == 1
+        assert word in complaints
+        assert "secret" not in complaints
+        assert not running.out.exists(), "an empty folder was left behind"
 
 
 def test_a_missing_git_is_reported_in_one_line(tmp_path):

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
-
-import asyncpg
 import pytest
 
 from harness.scene import Scene
@@ -12,6 +9,7 @@ from outlast.model.crash import Crash, CrashKind
 from outlast.model.job import Policy, State
 from outlast.model.lifecycle import Outcome, OutcomeKind, Transition, decide
 from outlast.store.values import Orphan
+from tests.conformance.hostile_kit import raw
 from tests.conformance.kit import reap
 from tests.crash.kit import IMPATIENT
 from tests.crash.payments import EFFECTS
@@ -21,25 +19,14 @@ PAYMENTS = {"OUTLAST_TEST_APP": "tests.crash.payments:app"}
 
 
 async def prepare(stage: Scene) -> None:
-    if stage.url.startswith("sqlite"):
-        sqlite3.connect(stage.url.removeprefix("sqlite:///")).execute(EFFECTS).connection.close()
-        return
-    connection = await asyncpg.connect(stage.url)
-    await connection.execute(EFFECTS)
-    await connection.close()
+    async with raw(stage.url) as file:
+        assert await file.run(EFFECTS)
 
 
 async def effects(stage: Scene) -> list[tuple[int, int]]:
-    query = "SELECT job, token FROM effects ORDER BY token"
-    if stage.url.startswith("sqlite"):
-        connection = sqlite3.connect(stage.url.removeprefix("sqlite:///"))
-        rows = connection.execute(query).fetchall()
-        connection.close()
-        return rows
-    connection = await asyncpg.connect(stage.url)
-    rows = [tuple(row) for row in await connection.fetch(query)]
-    await connection.close()
-    return rows
+    async with raw(stage.url) as file:
+        rows = await file.rows("SELECT job, token FROM effects ORDER BY token")
+        return [(job, token) for job, token in rows]
 
 
 @pytest.fixture
@@ -55,7 +42,7 @@ async def pg_shop(pg_stage: Scene) -> Scene:
 
 
 async def test_work_and_completion_are_committed_together(shop: Scene) -> None:
-    worker = await shop.worker("--log-format", "json", env=PAYMENTS)
+    worker = await shop.worker(env=PAYMENTS)
     job = await shop.enqueue("pays")
     row = await shop.ended(job)
     assert (row.state, row.result) == (State.COMPLETED, '"paid"')
@@ -74,10 +61,7 @@ async def test_a_stale_attempt_rolls_the_users_writes_back(shop: Scene) -> None:
     assert len(await shop.store.reclaim(_lost)) == 1
     flag.touch()
 
-    async def refused() -> bool:
-        return bool(await shop.store.inspector.refusals(job))
-
-    await shop.until(refused, "the refusal of the stale attempt")
+    await shop.until(lambda: shop.store.inspector.refusals(job), "the refusal of the stale attempt")
     assert (first["token"],) not in [(token,) for _, token in await effects(shop)]
     row = await shop.ended(job)
     assert row.state is State.COMPLETED
@@ -136,7 +120,7 @@ async def test_a_completion_is_asked_for_again_until_its_commit_is_known(shop: S
 
 
 async def test_a_transaction_left_open_delays_no_other_outcome(pg_shop: Scene) -> None:
-    await pg_shop.worker("--runners", "1", env=PAYMENTS)
+    await pg_shop.worker(env=PAYMENTS)
     flag = pg_shop.folder / "flag"
     slow = await pg_shop.enqueue("leaves_it_open", flag=str(flag))
     await pg_shop.started(1)
@@ -151,7 +135,7 @@ async def test_a_transaction_left_open_delays_no_other_outcome(pg_shop: Scene) -
 async def test_a_transaction_that_is_never_closed_ends_its_runner_and_frees_the_job(
     pg_shop: Scene,
 ) -> None:
-    worker = await pg_shop.worker("--runners", "1", env=PAYMENTS | IMPATIENT)
+    worker = await pg_shop.worker(env=PAYMENTS | IMPATIENT)
     job = await pg_shop.enqueue("forgets_its_transaction")
     row = await pg_shop.ended(job)
     assert (row.state, row.result) == (State.COMPLETED, '"paid"')

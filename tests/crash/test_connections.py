@@ -12,7 +12,7 @@ from harness.proxy import proxied
 from harness.scene import BY_LEASE, Scene, boot
 from harness.servers import PostgresServer
 from outlast.model.job import State
-from tests.crash.kit import scene
+from tests.crash.kit import goes_on, scene
 
 SHORT = ("--heartbeat", "1", "--lease", "3")
 WAITING = """
@@ -37,10 +37,9 @@ async def test_a_claim_whose_reply_was_cut_runs_within_seconds(pg_stage: Scene) 
         await saboteur.execute("LOCK TABLE outlast_jobs IN ACCESS EXCLUSIVE MODE")
         await saboteur.execute(NEW_JOB)
 
-        async def waits() -> bool:
-            return bool(await onlooker.fetchval(WAITING))
-
-        await pg_stage.until(waits, "an exchange that waits for the lock")
+        await pg_stage.until(
+            lambda: onlooker.fetchval(WAITING), "an exchange that waits for the lock"
+        )
         await proxy.cut()
         await transaction.commit()  # now the server goes on with a claim whose client is gone
         job = await onlooker.fetchval("SELECT max(id) FROM outlast_jobs")
@@ -59,7 +58,7 @@ async def test_a_slow_link_carries_large_arguments_and_results(pg_stage: Scene) 
     async with proxied(pg_stage.url) as (proxy, through):
         proxy.bytes_per_second = 2e6
         pg_stage.url = through
-        options = ("--heartbeat", "2", "--lease", "9", "--runners", "1", "--concurrency", "40")
+        options = ("--heartbeat", "2", "--lease", "9", "--concurrency", "40")
         data = "x" * 900_000
         jobs = [await pg_stage.enqueue("echoes", data=data) for _ in range(24)]
         await pg_stage.worker(*options)
@@ -80,13 +79,8 @@ async def test_cut_connections_cost_no_attempt(pg_stage: Scene) -> None:
         job = await pg_stage.enqueue("counts")
         await pg_stage.started(1)
         for _ in range(3):
-            before = await pg_stage.checkpoint(job)
             await proxy.cut()
-
-            async def goes_on(before: str | None = before) -> bool:
-                return await pg_stage.checkpoint(job) not in (None, before)
-
-            await pg_stage.until(goes_on, "progress after the cut")
+            await goes_on(pg_stage, job)
         pg_stage.enough()
         row = await pg_stage.ended(job)
         assert (row.state, row.attempt_count) == (State.COMPLETED, 1)
@@ -142,16 +136,11 @@ async def test_terminated_connections_charge_and_lose_no_job(pg_stage: Scene) ->
     await pg_stage.started(1)
     hangman = await asyncpg.connect(pg_stage.url)
     for _ in range(3):
-        before = await pg_stage.checkpoint(job)
         await hangman.execute(
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
             " WHERE pid <> pg_backend_pid() AND datname = current_database()"
         )
-
-        async def goes_on(before: str | None = before) -> bool:
-            return await pg_stage.checkpoint(job) not in (None, before)
-
-        await pg_stage.until(goes_on, "progress after the termination")
+        await goes_on(pg_stage, job)
     pg_stage.enough()
     row = await pg_stage.ended(job)
     assert (row.state, row.attempt_count) == (State.COMPLETED, 1)
@@ -185,10 +174,7 @@ async def test_an_end_kept_through_an_outage_longer_than_the_lease_is_not_repeat
             await stage.started(1)
             server.kill()
 
-            async def lease_lost() -> bool:
-                return "lease_lost" in worker.log.read_text()
-
-            await stage.until(lease_lost, "the end of the worker's trust")
+            await stage.told(worker, "lease_lost")
             server.start()
             row = await stage.ended(job)
             assert (row.state, row.attempt_count) == (State.COMPLETED, 1)

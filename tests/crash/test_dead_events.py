@@ -9,7 +9,7 @@ from outlast.model.job import Policy
 
 
 async def test_a_job_that_fails_for_good_is_an_error_in_the_log(sqlite_stage: Scene) -> None:
-    worker = await sqlite_stage.worker("--log-format", "json")
+    worker = await sqlite_stage.worker()
     job_id = await sqlite_stage.enqueue("raises_a_secret", Policy(retries=1, backoff_first=0.01))
     await sqlite_stage.ended(job_id)
     dead = await sqlite_stage.told(worker, "job_dead")
@@ -24,10 +24,10 @@ async def test_a_job_that_fails_for_good_is_an_error_in_the_log(sqlite_stage: Sc
 
 
 async def test_a_job_that_dies_with_its_worker_is_logged_by_another_worker(stage: Scene) -> None:
-    first = await stage.worker("--runners", "1", "--queues", "default")
+    first = await stage.worker("--queues", "default")
     job_id = await stage.enqueue("first_hangs", Policy(max_losses=0))
     await stage.started(1)
-    other = await stage.worker("--runners", "1", "--queues", "other", "--log-format", "json")
+    other = await stage.worker("--queues", "other")
     first.signal(signal.SIGKILL)
     await stage.ended(job_id)
     dead = await stage.told(other, "job_dead")

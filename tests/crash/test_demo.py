@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from harness.stores import opened
 from outlast.demo import BLOCKS, PRIMES
 from outlast.model.job import State
-from outlast.store import open_store
 from outlast.store.rows import JobFilter
 from tests.crash.demo_kit import LIMIT, Marked, ended
 
@@ -37,7 +37,6 @@ def test_the_job_outlives_its_worker_and_nothing_is_left(tmp_path):
     with demo(tmp_path, **settings) as running:  # settings of the user's own workers
         code, said, complaints = running.finish()
         assert (code, complaints) == (0, ""), said
-        assert running.is_gone()
     assert left_in(tmp_path) == []
     check_words(said)
     assert f"{PRIMES:,} primes below 100,000,000, which is right" in said
@@ -71,41 +70,32 @@ async def test_what_is_kept_can_be_looked_at_as_it_says(tmp_path):
     with demo(tmp_path, "--keep", "a new one/below") as running:
         code, said, complaints = running.finish()
         assert (code, complaints) == (0, ""), said
-        assert running.is_gone()
     assert left_in(tmp_path) == []
     logs = {path.name for path in (tmp_path / "a new one" / "below").glob("*.log")}
     assert logs == {"worker-amber.log", "worker-violet.log"}
-    store = open_store(find(r"outlast job 1 --url (\S+)", said))
-    await store.open()
-    try:
+    async with opened(find(r"outlast job 1 --url (\S+)", said)) as store:
         (job,) = await store.inspector.jobs(JobFilter(task="outlast.demo.count_primes"))
         attempts = await store.inspector.attempts(job.id)
-    finally:
-        await store.close()
     assert (job.id, job.state, job.attempt_count) == (1, State.COMPLETED, 2)
     assert [each.outcome for each in attempts] == ["lost_worker"]
     assert f'"primes":{PRIMES}' in (job.result or "")
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-@pytest.mark.parametrize("when", STEPS)
+@pytest.mark.parametrize(
+    ("when", "number"),
+    list(zip(STEPS, [signal.SIGINT, signal.SIGTERM, signal.SIGHUP] * 2, strict=False)),
+)
 def test_an_interrupted_demo_leaves_nothing(tmp_path, when, number):
     with demo(tmp_path) as running:
-        running.read_until(when)
-        running.process.send_signal(number)
-        code, _, complaints = running.finish()
+        code, _, complaints = running.interrupt(when, number)
         assert (code, complaints) == (130, "")
-        assert running.is_gone()
     assert left_in(tmp_path) == []
 
 
 @pytest.mark.parametrize("when", STEPS)
 def test_a_killed_demo_leaves_no_process(tmp_path, when):
     with demo(tmp_path) as running:
-        running.read_until(when)
-        running.process.kill()
-        running.process.wait()
-        assert running.is_gone()
+        assert running.interrupt(when, signal.SIGKILL)[0] == -signal.SIGKILL
 
 
 KILLED_BEFORE_THE_TETHER_KNOWS = """
@@ -124,7 +114,6 @@ def test_a_demo_killed_as_it_starts_a_worker_leaves_no_process(tmp_path):
     with ended(Marked([sys.executable, "-c", KILLED_BEFORE_THE_TETHER_KNOWS], tmp_path)) as running:
         code, _, complaints = running.finish()
         assert (code, complaints) == (-signal.SIGKILL, "")
-        assert running.is_gone()
 
 
 def test_a_reader_that_goes_away_leaves_nothing(tmp_path):
@@ -143,7 +132,6 @@ def test_a_worker_that_ends_by_itself_ends_the_demo_in_one_line(tmp_path):
         pid = find(r"--name violet &    # pid (\d+)", running.read_until("--name violet"))
         os.kill(int(pid), signal.SIGKILL)
         code, _, complaints = running.finish()
-        assert running.is_gone()
     assert code == 1
     assert re.fullmatch(r"outlast: worker violet ended by itself \(-9\):.*\n", complaints)
     assert left_in(tmp_path) == []

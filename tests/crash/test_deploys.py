@@ -35,7 +35,7 @@ async def test_a_rolling_restart_under_load_charges_loses_and_doubles_nothing(
     for old in workers:
         old.signal(signal.SIGTERM)
         await stage.worker(*ROLLING)
-        assert await asyncio.to_thread(old.process.wait, 60) == 0
+        await old.left()
     restarted.set()
     stage.enough()
     await load
@@ -81,15 +81,14 @@ async def enqueue_until(over: asyncio.Event, stage: Scene, jobs: list[int]) -> N
     ["returns_when_it_is_to_stop", "swallows_its_cancellation", "gives_up_when_it_is_to_stop"],
 )
 async def test_a_task_that_a_deploy_stops_midway_does_not_complete(stage: Scene, task: str) -> None:
-    worker = await stage.worker("--runners", "1", "--drain-timeout", "0.1")
+    worker = await stage.worker("--drain-timeout", "0.1")
     job = await stage.enqueue(task, upto=LONG)
     await stage.started(1)
-    worker.signal(signal.SIGTERM)
-    assert await asyncio.to_thread(worker.process.wait, 60) == 0
+    await worker.left(signal.SIGTERM)
     row = await stage.job(job)
     assert (row.state, row.failures, row.losses) == (State.QUEUED, 0, 0)
     assert {(one.outcome, one.charge) for one in await stage.attempts(job)} == RELEASED
-    await stage.worker("--runners", "1")
+    await stage.worker()
     row = await stage.ended(job)
     assert (row.state, row.result, row.attempt_count) == (State.COMPLETED, str(LONG), 2)
 
@@ -97,21 +96,14 @@ async def test_a_task_that_a_deploy_stops_midway_does_not_complete(stage: Scene,
 @pytest.mark.short
 async def test_a_signal_to_the_whole_group_is_a_drain_of_the_worker(stage: Scene) -> None:
     """As systemd sends it: to the worker, the tether, each runner and what they have started."""
-    worker = await stage.worker("--runners", "3", "--drain-timeout", "6")
-
-    async def all_ready() -> bool:  # or the plain function may be given back before it begins
-        return worker.log.read_text().count("runner_ready") >= 3
-
-    await stage.until(all_ready, "three runners")
-    finishes = await stage.enqueue("counts", upto=10)
+    worker = await stage.worker("--runners", "2", "--drain-timeout", "3")
+    # or the plain function may be given back before it begins
+    await stage.until(lambda: len(worker.told("runner_ready")) >= 2, "two runners")
+    finishes = await stage.enqueue("counts", upto=5)
     goes_on = [await stage.enqueue(task) for task in ("waits", "first_hangs_in_python")]
-
-    async def all_run() -> bool:
-        return len(stage.entries()) == 3
-
-    await stage.until(all_run, "three attempts")
+    await stage.noted(3)
     worker.signal_tree(signal.SIGTERM)
-    assert await asyncio.to_thread(worker.process.wait, 60) == 0
+    await worker.left()
     row = await stage.job(finishes)
     assert (row.state, row.attempt_count) == (State.COMPLETED, 1)
     for job in goes_on:
@@ -122,15 +114,12 @@ async def test_a_signal_to_the_whole_group_is_a_drain_of_the_worker(stage: Scene
 async def test_a_signal_to_the_whole_group_charges_no_task_whose_child_it_has_ended(
     stage: Scene,
 ) -> None:
-    worker = await stage.worker("--runners", "1", "--drain-timeout", "6")
+    worker = await stage.worker("--drain-timeout", "6")
     job = await stage.enqueue("waits_for_its_child")
 
-    async def waits() -> bool:
-        return bool(stage.entries("child"))
-
-    await stage.until(waits, "a child")
+    await stage.noted(1, "child")
     worker.signal_tree(signal.SIGTERM)
-    assert await asyncio.to_thread(worker.process.wait, 60) == 0
+    await worker.left()
     await is_released(stage, job)
 
 
@@ -138,15 +127,10 @@ async def test_a_task_whose_runner_is_signalled_again_and_again_is_bounded(
     sqlite_stage: Scene,
 ) -> None:
     """As by its own doing: its worker goes on, and is not told who it was."""
-    await sqlite_stage.worker("--runners", "1")
+    await sqlite_stage.worker()
     job = await sqlite_stage.enqueue("waits_for_its_child")
     for number in (1, 2):
-
-        async def waits(number: int = number) -> bool:
-            return len(sqlite_stage.entries("child")) == number
-
-        await sqlite_stage.until(waits, f"child {number}")
-        seen = sqlite_stage.entries("child")[-1]
+        seen = (await sqlite_stage.noted(number, "child"))[-1]
         os.kill(seen["pid"], signal.SIGTERM)
         os.kill(seen["child"], signal.SIGTERM)
     row = await sqlite_stage.ended(job)
@@ -162,11 +146,7 @@ async def test_a_runner_that_was_asked_to_end_from_outside_is_no_failure(
     await sqlite_stage.worker()
     job = await sqlite_stage.enqueue("first_hears_again", number=int(number))
 
-    async def hears() -> bool:
-        return bool(sqlite_stage.entries("hears"))
-
-    await sqlite_stage.until(hears, "a runner that hears the signal")
-    (hearing,) = sqlite_stage.entries("hears")
+    (hearing,) = await sqlite_stage.noted(1, "hears")
     os.kill(hearing["pid"], number)
     row = await sqlite_stage.ended(job)
     assert (row.state, row.failures, row.losses) == (State.COMPLETED, 0, 1)
@@ -177,13 +157,12 @@ async def test_a_runner_that_was_asked_to_end_from_outside_is_no_failure(
 
 
 async def test_a_worker_ends_although_its_runner_cannot_be_killed(sqlite_stage: Scene) -> None:
-    options = ("--runners", "1", "--drain-timeout", "0.1")
+    options = ("--drain-timeout", "0.1")
     worker = await sqlite_stage.worker(*options, env=IMPATIENT)
     job = await sqlite_stage.enqueue("waits_deaf")
     runner = (await sqlite_stage.started(1))["pid"]
     with held_at_its_exit(runner):
-        worker.signal(signal.SIGTERM)
-        assert await asyncio.to_thread(worker.process.wait, 90) == 0
+        await worker.left(signal.SIGTERM)
         assert psutil.pid_exists(runner)
     assert "runner_unkillable" in worker.log.read_text()
     (row,) = await sqlite_stage.worker_rows()
@@ -197,7 +176,7 @@ async def test_a_worker_ends_although_its_runner_cannot_be_killed(sqlite_stage: 
 async def test_a_worker_that_lost_its_lease_comes_back_although_its_runner_cannot_be_killed(
     sqlite_stage: Scene,
 ) -> None:
-    worker = await sqlite_stage.worker("--runners", "1", env=IMPATIENT)
+    worker = await sqlite_stage.worker(env=IMPATIENT)
     job = await sqlite_stage.enqueue("first_hangs_in_python")
     runner = (await sqlite_stage.started(1))["pid"]
 
@@ -221,21 +200,20 @@ async def test_ctrl_c_in_a_terminal_is_a_drain_and_a_second_one_stops_at_once(
     keyboard, terminal = os.openpty()
     try:
         worker = await stage.worker(
-            "--drain-timeout", "600", prefix=("setsid", "--ctty"), stdin=terminal
+            *("--runners", "2", "--drain-timeout", "600"),
+            prefix=("setsid", "--ctty"),
+            stdin=terminal,
         )
         finishes = await stage.enqueue("counts", upto=20)
         deaf = await stage.enqueue("waits_deaf")
 
-        async def both_run() -> bool:
-            return len(stage.entries()) == 2
-
-        await stage.until(both_run, "two attempts")
+        await stage.noted(2)
         os.write(keyboard, CTRL_C)
         row = await stage.ended(finishes)
         assert (row.state, row.attempt_count) == (State.COMPLETED, 1)
         assert (await stage.job(deaf)).state is State.RUNNING
         os.write(keyboard, CTRL_C)
-        assert await asyncio.to_thread(worker.process.wait, 60) == 0
+        await worker.left()
     finally:
         os.close(keyboard)
         os.close(terminal)
@@ -258,7 +236,7 @@ async def test_a_closing_terminal_is_one_drain_also_after_several_sighups(stage:
         os.close(terminal)
         os.close(keyboard)
     worker.signal_tree(signal.SIGHUP)
-    assert await asyncio.to_thread(worker.process.wait, 90) == 0
+    await worker.left()
     row = await stage.job(job)
     assert (row.state, row.attempt_count) == (State.COMPLETED, 1)
     assert [row.status for row in await stage.worker_rows()] == ["stopped"]
@@ -273,21 +251,17 @@ async def test_under_nohup_a_worker_goes_on_when_its_terminal_closes(sqlite_stag
 
 
 async def test_a_second_signal_stops_at_once(stage: Scene) -> None:
-    worker = await stage.worker("--drain-timeout", "600")
+    worker = await stage.worker("--runners", "2", "--drain-timeout", "600")
     jobs = [await stage.enqueue(task) for task in ("waits_deaf", "waits")]
-
-    async def both_run() -> bool:
-        return len(stage.entries()) == 2
 
     async def draining() -> bool:
         (row,) = await stage.worker_rows()
         return row.status == "draining"
 
-    await stage.until(both_run, "two attempts")
+    await stage.noted(2)
     worker.signal(signal.SIGTERM)
     await stage.until(draining, "the drain")
-    worker.signal(signal.SIGTERM)
-    assert await asyncio.to_thread(worker.process.wait, 60) == 0
+    await worker.left(signal.SIGTERM)
     for job in jobs:
         await is_released(stage, job)
 
@@ -315,7 +289,7 @@ def container() -> tuple[str, ...]:
 async def test_a_worker_as_process_1_reaps_adopted_and_own_children(
     sqlite_stage: Scene, container: tuple[str, ...]
 ) -> None:
-    worker = await sqlite_stage.worker("--runners", "1", prefix=container)
+    worker = await sqlite_stage.worker(prefix=container)
     (row,) = await sqlite_stage.worker_rows()
     assert row.pid == 1
     orphan = (await sqlite_stage.ended(await sqlite_stage.enqueue("leaves_an_orphan"))).result
@@ -326,10 +300,8 @@ async def test_a_worker_as_process_1_reaps_adopted_and_own_children(
 
     await sqlite_stage.until(is_buried, "the burial of the orphan")
     dies = await sqlite_stage.enqueue("dereferences_null")
-    assert (await sqlite_stage.ended(dies)).state is State.DEAD
-    (closed,) = await sqlite_stage.attempts(dies)
-    assert closed.crash is not None
-    assert closed.crash.signal == "SIGSEGV", "the worker itself waits for its own children"
+    _, crash = await sqlite_stage.death(dies)
+    assert crash.signal == "SIGSEGV", "the worker itself waits for its own children"
     (first,) = psutil.Process(worker.pid).children()
     first.send_signal(signal.SIGTERM)
-    assert await asyncio.to_thread(worker.process.wait, 60) == 0
+    await worker.left()

@@ -10,10 +10,10 @@ import pytest
 
 from harness.scene import Scene
 from harness.servers import PostgresServer
+from harness.stores import opened
 from outlast.errors import StoreUnavailable
 from outlast.insight.verify import verify
 from outlast.model.job import State
-from outlast.store import open_store
 from outlast.store.rows import JobFilter
 from outlast.store.values import NewJob
 from tests.chaos.disk import Disk, own_mounts
@@ -21,7 +21,6 @@ from tests.crash.kit import scene
 
 LARGE = "x" * 200_000
 TRIES = 1_000  # jobs of that size: more than the disk holds
-JSON = ("--log-format", "json")
 
 
 @pytest.fixture
@@ -81,7 +80,7 @@ async def test_a_full_disk_under_a_file_loses_no_accepted_job(
     (tmp_path / "disk").mkdir()
     disk = small_disk(disks, tmp_path / "disk", 16)
     async with scene(f"sqlite:///{disk.folder}/outlast.db", tmp_path) as stage:
-        await stage.worker(*JSON)
+        await stage.worker()
         running = await stage.enqueue("counts_while_wanted")
         await stage.started(1)
         disk.fill()
@@ -101,30 +100,26 @@ async def test_a_file_on_a_full_disk_is_read_and_a_little_space_lets_it_be_prune
     url = f"sqlite:///{disk.folder}/outlast.db"
     reserve = disk.folder / "reserve"
     reserve.write_bytes(bytes(12 * 1024**2))  # more than the log of 9 MB, which is copied first
-    store = open_store(url)
-    await store.open()
     large = NewJob(task="t", args=f'"{LARGE}"')
-    made = [(await store.enqueue([large]))[0] for _ in range(40)]
-    await store.cancel([one.job_id for one in made])
-    disk.fill()
-    with pytest.raises(StoreUnavailable, match="the disk is full: make room"):
-        while True:
-            await store.enqueue([large])
-    await store.close()
+    async with opened(url) as store:
+        made = [(await store.enqueue([large]))[0] for _ in range(40)]
+        await store.cancel([one.job_id for one in made])
+        disk.fill()
+        with pytest.raises(StoreUnavailable, match="the disk is full: make room"):
+            while True:
+                await store.enqueue([large])
 
-    reader = open_store(url, read_only=True)
-    await reader.open()
-    assert len((await reader.inspector.job_ids(JobFilter(state=State.CANCELLED))).ids) == len(made)
-    assert (await reader.inspector.statistics()).ended[0].number == len(made)
-    assert (await verify(reader.inspector)).findings == []
-    await reader.close()
+    async with opened(url, read_only=True) as reader:
+        cancelled = await reader.inspector.job_ids(JobFilter(state=State.CANCELLED))
+        assert len(cancelled.ids) == len(made)
+        assert (await reader.inspector.statistics()).ended[0].number == len(made)
+        assert (await verify(reader.inspector)).findings == []
 
     reserve.unlink()
-    await store.open()
-    for _ in range(len(made) // 4):
-        assert await store.prune(jobs_older_than=-1.0, workers_older_than=1.0, limit=4) == 4
-    assert await store.enqueue([large] * 20)
-    await store.close()
+    async with opened(url) as store:
+        for _ in range(len(made) // 4):
+            assert await store.prune(jobs_older_than=-1.0, workers_older_than=1.0, limit=4) == 4
+        assert await store.enqueue([large] * 20)
 
 
 async def test_a_full_disk_under_a_server_loses_no_accepted_job(
@@ -136,7 +131,7 @@ async def test_a_full_disk_under_a_server_loses_no_accepted_job(
     disks.callback(server.dispose)  # while its disk is there; its folder goes with the first one
     server.start()
     async with scene(server.create_database("small"), tmp_path) as stage:
-        await stage.worker(*JSON)
+        await stage.worker()
         running = await stage.enqueue("counts_while_wanted")
         await stage.started(1)
         disk.fill()

@@ -24,7 +24,7 @@ async def test_a_hundred_thousand_jobs_are_completed_and_none_twice(stage: Scene
     assert len({job.id for job in jobs}) == JOBS
     await app.close()
     for _ in range(2):
-        await stage.worker("--concurrency", "100", "--runners", "1")
+        await stage.worker("--concurrency", "100")
 
     async def drained() -> bool:
         return (await stage.store.inspector.counts()) == {("default", State.COMPLETED): JOBS}

@@ -28,8 +28,7 @@ async def outlast(stage: Scene, *arguments: str, until: str = "") -> tuple[int |
 
 
 async def test_a_drained_worker_finishes_running_jobs_claims_no_more_and_ends(stage: Scene) -> None:
-    worker = await stage.worker("--name", "leaver", "--heartbeat", "0.5", "--concurrency", "1",
-                                "--runners", "1")  # fmt: skip
+    worker = await stage.worker("--name", "leaver", "--heartbeat", "0.5", "--concurrency", "1")
     job = await stage.enqueue("counts")
     await stage.started(1)
     waiting = await stage.enqueue("noop")
@@ -39,7 +38,7 @@ async def test_a_drained_worker_finishes_running_jobs_claims_no_more_and_ends(st
     assert "worker leaver (1) was asked to drain; it runs 1 job" in said
     assert drains in said
     assert said.endswith("worker leaver (1) has left\n")
-    assert worker.process.wait(DEADLINE) == 0
+    await worker.left()
     row = await stage.job(job)
     assert (row.state, row.attempt_count) == (State.COMPLETED, 1)
     assert (await stage.job(waiting)).state is State.QUEUED
@@ -57,6 +56,6 @@ async def test_jobs_beyond_the_drain_timeout_are_released_uncharged(
     await stage.started(1)
     code, said = await outlast(stage, "workers", "drain", "--all")
     assert code == 0, said
-    assert await asyncio.to_thread(worker.process.wait, DEADLINE) == 0
+    await worker.left()
     row = await stage.job(job)
     assert (row.state, row.failures, row.losses) == (State.QUEUED, 0, 0)

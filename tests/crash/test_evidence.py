@@ -57,7 +57,7 @@ async def test_changes_of_the_process_by_one_task_are_undone_for_the_next(
     sqlite_stage: Scene, kind: str
 ) -> None:
     stage = sqlite_stage
-    worker = await stage.worker("--runners", "1", "--log-format", "json", env=CHANGES)
+    worker = await stage.worker(env=CHANGES)
     first = await stage.enqueue(f"changes_the_process{kind}")
     before = json.loads((await stage.ended(first)).result or "")
     second = await stage.enqueue(f"looks_at_the_process{kind}")
@@ -73,13 +73,10 @@ async def test_changes_of_the_process_by_one_task_are_undone_for_the_next(
 
 
 async def test_a_report_of_a_shared_death_names_the_neighbours(sqlite_stage: Scene) -> None:
-    await sqlite_stage.worker("--runners", "1")
+    await sqlite_stage.worker()
     jobs = [await sqlite_stage.enqueue("first_hangs") for _ in range(2)]
 
-    async def both() -> bool:
-        return len(sqlite_stage.entries()) == 2
-
-    await sqlite_stage.until(both, "two attempts")
+    await sqlite_stage.noted(2)
     os.kill(sqlite_stage.entries()[0]["pid"], signal.SIGKILL)
     for job, other in (jobs, reversed(jobs)):
         await sqlite_stage.ended(job)

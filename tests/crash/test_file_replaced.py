@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from harness.scene import Scene
+from harness.stores import opened
 from outlast.model.job import State
-from outlast.store import open_store
 
 
 @pytest.mark.short("lost_lease")
@@ -16,16 +16,15 @@ async def test_a_worker_leaves_a_file_that_was_deleted_and_works_on_the_new_one(
     sqlite_stage: Scene,
 ) -> None:
     stage = sqlite_stage
-    worker = await stage.worker("--log-format", "json")
+    worker = await stage.worker()
     await stage.enqueue("counts")
     await stage.started(1)
     await stage.store.close()
     for each in ("", "-wal", "-shm"):
         Path(stage.url.removeprefix("sqlite:///") + each).unlink()
 
-    fresh = open_store(stage.url)
-    await fresh.open()
-    await fresh.close()
+    async with opened(stage.url):
+        pass  # it is there again
     job = await stage.enqueue("counts", upto=3)
     row = await stage.ended(job)
     assert (row.state, row.attempt_count) == (State.COMPLETED, 1)

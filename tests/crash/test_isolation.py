@@ -24,10 +24,10 @@ async def test_an_outage_longer_than_the_lease_ends_only_tasks_that_must_not_run
             kept = await stage.enqueue("waits_though_isolated", flag=str(flag))
             ordinary = await stage.enqueue("waits_for_a_flag", flag=str(flag))
 
-            async def both_run() -> bool:
-                return {entry["job"] for entry in stage.entries()} == {kept, ordinary}
-
-            await stage.until(both_run, "both attempts")
+            await stage.until(
+                lambda: {entry["job"] for entry in stage.entries()} == {kept, ordinary},
+                "both attempts",
+            )
             server.stop("fast")
             down_at = boot()
 

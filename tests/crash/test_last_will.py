@@ -8,11 +8,11 @@ import psutil
 import pytest
 
 from harness.other_host import as_on
-from harness.scene import DEADLINE, Scene, WorkerProcess
+from harness.scene import Scene, WorkerProcess
 from outlast.model.job import State
 from outlast.model.lease import DeathCause
 from outlast.store.rows import WorkerStatus
-from tests.crash.kit import JSON, row_of
+from tests.crash.kit import row_of
 
 LONG = ("--heartbeat", "60", "--lease", "180")  # what is noticed at all was told, or seen on a file
 
@@ -21,7 +21,7 @@ async def on_host(stage: Scene, name: str, *options: str) -> WorkerProcess:
     """Start a worker as on a host of its own, which notices the others' deaths by no other means:
     without presence, and with a lease that outlasts the test."""
     own = as_on(name, stage.folder)
-    return await stage.worker(*JSON, *LONG, "--no-presence", *options, env=own)
+    return await stage.worker(*LONG, "--no-presence", *options, env=own)
 
 
 def tether_of(worker: WorkerProcess) -> psutil.Process:
@@ -52,11 +52,11 @@ async def test_of_a_stopped_worker_and_of_a_tether_that_was_killed_nothing_is_to
     pg_stage: Scene,
 ) -> None:
     """And of one that leaves by itself, neither."""
-    one = await on_host(pg_stage, "one", "--runners", "1")
-    stopped = await on_host(pg_stage, "two", "--runners", "1")
+    one = await on_host(pg_stage, "one")
+    stopped = await on_host(pg_stage, "two")
     await pg_stage.stop(stopped.signal)
     tether_of(one).kill()
-    killed = await on_host(pg_stage, "three", "--runners", "1")
+    killed = await on_host(pg_stage, "three")
     killed.signal(signal.SIGKILL)
 
     async def told() -> bool:
@@ -66,7 +66,6 @@ async def test_of_a_stopped_worker_and_of_a_tether_that_was_killed_nothing_is_to
     for worker in (one, stopped):
         row = await row_of(pg_stage, worker)
         assert (row.status, row.cause) == (WorkerStatus.ACTIVE, None)
-    one.signal(signal.SIGTERM)
-    assert one.process.wait(DEADLINE) == 0
+    await one.left(signal.SIGTERM)
     row = await row_of(pg_stage, one)
     assert (row.status, row.cause) == (WorkerStatus.STOPPED, None)

@@ -33,10 +33,7 @@ async def test_jobs_released_by_a_drain_during_an_outage_are_not_charged(
         await proxy.cut()
         leaver.signal(signal.SIGTERM)
 
-        async def left() -> bool:
-            return leaver.process.poll() is not None
-
-        await pg_stage.until(left, "the end of the worker")
+        await pg_stage.until(lambda: leaver.process.poll() is not None, "the end of the worker")
         assert (await pg_stage.job(job)).state is State.RUNNING, "it could not write that it left"
         pg_stage.url = direct
         await pg_stage.worker()
@@ -58,16 +55,13 @@ async def test_jobs_that_a_killed_worker_had_not_begun_are_released_uncharged(
     noted = app.task(tasks.noted.fn)
     jobs = await app.enqueue_many(noted.call(value) for value in range(JOBS))
     await app.close()
-    holder = await stage.worker("--runners", "1", "--queues", "default")
+    holder = await stage.worker("--queues", "default")
 
-    async def under_way() -> bool:
-        return len(stage.entries("noted")) > JOBS // 10
-
-    await stage.until(under_way, "some of them")
+    await stage.until(lambda: len(stage.entries("noted")) > JOBS // 10, "some of them")
     holder.kill_tree()
     (file,) = stage.lock_files()
     begun = {entry["token"] for entry in stage.entries("noted")}
-    await stage.worker("--runners", "1")
+    await stage.worker()
 
     async def drained() -> bool:
         return (await stage.store.inspector.counts()) == {("default", State.COMPLETED): JOBS}
@@ -85,14 +79,11 @@ async def test_a_task_that_unlocks_the_lock_file_does_not_make_its_worker_look_d
     sqlite_stage: Scene,
 ) -> None:
     stage = sqlite_stage
-    await stage.worker("--runners", "1", env={"OUTLAST_TEST_APP": "tests.crash.odd_ends:app"})
+    await stage.worker(env={"OUTLAST_TEST_APP": "tests.crash.odd_ends:app"})
     flag = stage.folder / "go on"
     job = await stage.enqueue("unlocks_the_lock_file", flag=str(flag))
 
-    async def unlocked() -> bool:
-        return bool(stage.entries("unlocked"))
-
-    await stage.until(unlocked, "the task")
+    await stage.noted(1, "unlocked")
     assert len(stage.entries("unlocked")[0]["fds"]) == 1, "its runner has inherited it"
     await Reaper(FakeOwner(), stage.store, lambda: 0, clock=SYSTEM).run_once()
     flag.touch()

@@ -111,11 +111,8 @@ async def test_a_kill_by_the_oom_killer_is_reported_with_its_evidence(
     neighbour, gate = await a_neighbour(stage)
     with a_second_victim(cgroup):
         eater = await stage.enqueue("eats", megabytes=EATEN)
-        assert (await stage.ended(eater)).state is State.DEAD
-    (closed,) = await stage.attempts(eater)
+        closed, crash = await stage.death(eater)
     assert (closed.outcome, closed.charge) == ("out_of_memory", "failure")
-    crash = closed.crash
-    assert crash is not None
     assert crash.kind is CrashKind.OUT_OF_MEMORY
     assert crash.signal == "SIGKILL"
     assert "want of memory" in crash.message
@@ -137,7 +134,7 @@ async def test_a_kill_by_the_oom_killer_is_reported_with_its_evidence(
 async def test_a_kill_by_hand_in_a_limited_cgroup_is_no_lack_of_memory(
     sqlite_stage: Scene, cgroup: Path
 ) -> None:
-    await sqlite_stage.worker("--runners", "1", prefix=inside(cgroup))
+    await sqlite_stage.worker(prefix=inside(cgroup))
     job = await sqlite_stage.enqueue("first_hangs_in_python")
     os.kill((await sqlite_stage.started(1))["pid"], 9)
     await sqlite_stage.ended(job)
@@ -151,11 +148,11 @@ async def test_a_worker_that_is_killed_with_all_its_processes_under_a_limit_is_r
     sqlite_stage: Scene, cgroup: Path
 ) -> None:
     """As a kernel that kills a whole cgroup: no process is left to report the cause."""
-    worker = await sqlite_stage.worker("--runners", "1", prefix=inside(cgroup))
+    worker = await sqlite_stage.worker(prefix=inside(cgroup))
     job = await sqlite_stage.enqueue("first_hangs_in_python")
     await sqlite_stage.started(1)
     worker.kill_tree()
-    await sqlite_stage.worker("--runners", "1")
+    await sqlite_stage.worker()
     assert (await sqlite_stage.ended(job)).state is State.COMPLETED
     (closed,) = await sqlite_stage.attempts(job)
     assert (closed.outcome, closed.charge) == ("lost_worker", "loss")
@@ -167,11 +164,8 @@ async def test_only_the_runner_far_above_max_rss_is_killed(sqlite_stage: Scene) 
     worker = await stage.worker("--runners", "2", "--max-rss", "100M")
     neighbour, gate = await a_neighbour(stage)
     eater = await stage.enqueue("eats", megabytes=EATEN)
-    assert (await stage.ended(eater)).state is State.DEAD
-    (closed,) = await stage.attempts(eater)
+    closed, crash = await stage.death(eater)
     assert (closed.outcome, closed.charge) == ("out_of_memory", "failure")
-    crash = closed.crash
-    assert crash is not None
     assert crash.memory is not None
     assert crash.memory.source == "max_rss"
     assert crash.memory.limit_bytes == 100 * MIB
@@ -189,7 +183,7 @@ async def test_only_the_runner_far_above_max_rss_is_killed(sqlite_stage: Scene) 
 async def test_far_above_max_rss_the_others_in_that_runner_are_not_charged(
     sqlite_stage: Scene,
 ) -> None:
-    await sqlite_stage.worker("--runners", "1", "--max-rss", "100M")
+    await sqlite_stage.worker("--max-rss", "100M")
     neighbour = await sqlite_stage.enqueue("first_hangs")
     await sqlite_stage.started(1)
     await sqlite_stage.enqueue("eats_with_neighbours", megabytes=EATEN)
@@ -207,26 +201,22 @@ async def test_above_max_rss_a_runner_finishes_its_job_and_is_replaced(
     """Between the limit and half as much again."""
     stage = sqlite_stage
     gate = stage.folder / "gate"
-    worker = await stage.worker("--runners", "1", "--max-rss", "100M")
+    worker = await stage.worker("--max-rss", "100M")
     resting = (await stage.ended(await stage.enqueue("says_where"))).result or "0"
     at_rest = psutil.Process(int(resting)).memory_info().rss
     eaten = 10 * round((120 * MIB - at_rest) / MIB / 10)
     leak = await stage.ended(await stage.enqueue("leaks", megabytes=eaten))
     worn = int(leak.result or 0)
 
-    async def replaced() -> bool:
-        return "runner_recycled" in worker.log.read_text()
-
-    await stage.until(replaced, "a worn runner to be replaced")
+    await stage.until(
+        lambda: "runner_recycled" in worker.log.read_text(), "a worn runner to be replaced"
+    )
     gate.touch()
     after = await stage.ended(await stage.enqueue("waits_for", path=str(gate)))
     assert after.result != str(worn)
     assert await stage.attempts(leak.id) == []
 
-    async def gone() -> bool:
-        return not psutil.pid_exists(worn)
-
-    await stage.until(gone, "the worn runner to leave")
+    await stage.until(lambda: not psutil.pid_exists(worn), "the worn runner to leave")
 
 
 async def test_runners_are_replaced_after_their_attempts_while_jobs_flow(stage: Scene) -> None:
@@ -248,7 +238,7 @@ async def test_runners_are_replaced_after_their_attempts_while_jobs_flow(stage: 
 
 async def test_a_limit_below_what_the_application_needs_is_refused(sqlite_stage: Scene) -> None:
     with pytest.raises(AssertionError, match="before its first attempt"):
-        await sqlite_stage.worker("--runners", "1", "--max-rss", "16M")
+        await sqlite_stage.worker("--max-rss", "16M")
     (worker,) = sqlite_stage.workers
     assert await asyncio.to_thread(worker.process.wait, DEADLINE) == 2
 
@@ -256,7 +246,7 @@ async def test_a_limit_below_what_the_application_needs_is_refused(sqlite_stage:
 async def test_the_kernel_takes_a_runner_before_its_worker(sqlite_stage: Scene) -> None:
     """Also where the worker itself has a high score, as in a pod."""
     raised = ("sh", "-c", 'echo 400 > /proc/self/oom_score_adj && exec "$@"', "-")
-    worker = await sqlite_stage.worker("--runners", "1", prefix=raised)
+    worker = await sqlite_stage.worker(prefix=raised)
     pid = (await sqlite_stage.ended(await sqlite_stage.enqueue("says_where"))).result
     scores = [int(Path(f"/proc/{each}/oom_score_adj").read_text()) for each in (pid, worker.pid)]
     assert scores == [900, 400]

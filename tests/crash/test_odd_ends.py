@@ -15,7 +15,7 @@ async def test_an_environment_name_that_is_not_utf8_does_not_block_the_end(
     sqlite_stage: Scene,
 ) -> None:
     stage = sqlite_stage
-    worker = await stage.worker("--runners", "1", "--log-format", "json", env=ODD)
+    worker = await stage.worker(env=ODD)
     row = await stage.ended(await stage.enqueue("sets_a_variable_that_is_no_text"))
     assert (row.state, row.attempt_count) == (State.COMPLETED, 1)
     told = await stage.told(worker, "runner_restored")
@@ -27,7 +27,7 @@ async def test_output_that_cannot_be_written_does_not_block_the_end(
 ) -> None:
     """Beside another attempt: for a single one, the descriptor would be restored first."""
     stage, flag = sqlite_stage, tmp_path / "flag"
-    await stage.worker("--runners", "1", env=ODD)
+    await stage.worker(env=ODD)
     other = await stage.enqueue("waits_beside", flag=str(flag))
     row = await stage.ended(await stage.enqueue("prints_into_a_pipe_without_a_reader"))
     assert (row.state, row.attempt_count) == (State.COMPLETED, 1)

@@ -31,7 +31,7 @@ async def output_of(stage: Scene, job_id: int) -> list[str]:
 
 
 async def test_the_report_of_an_error_has_what_the_attempt_wrote(stage: Scene) -> None:
-    worker = await stage.worker("--runners", "1", "--log-format", "json", env=PRINTERS)
+    worker = await stage.worker(env=PRINTERS)
     first = await enqueue(stage, "prints", word="first", raises=False)
     assert (await stage.ended(first)).state == "completed"
     job_id = await enqueue(stage, "prints", word="second")
@@ -43,10 +43,10 @@ async def test_the_report_of_an_error_has_what_the_attempt_wrote(stage: Scene) -
         "second, no end",
     ]
 
-    async def told() -> bool:
-        return any(each["text"] == "second, no end" for each in worker.told("runner_output"))
-
-    await stage.until(told, "the last line of the log")
+    await stage.until(
+        lambda: any(each["text"] == "second, no end" for each in worker.told("runner_output")),
+        "the last line of the log",
+    )
     lines = [each for each in worker.told("runner_output") if each["text"].startswith("second")]
     assert {(each["job_id"], each["task"]) for each in lines} == {(job_id, "prints")}
 
@@ -54,7 +54,7 @@ async def test_the_report_of_an_error_has_what_the_attempt_wrote(stage: Scene) -
 @pytest.mark.short
 async def test_attempts_that_share_a_runner_have_each_its_own_lines(sqlite_stage: Scene) -> None:
     stage = sqlite_stage
-    await stage.worker("--runners", "1", env=PRINTERS)
+    await stage.worker(env=PRINTERS)
     jobs = [await enqueue(stage, "prints_in_turn", word=word) for word in ("one", "two")]
     for job_id, word in zip(jobs, ("one", "two"), strict=True):
         lines = await output_of(stage, job_id)
@@ -67,13 +67,10 @@ async def test_after_a_kill_each_report_has_its_own_lines_and_marks_unattributed
     sqlite_stage: Scene,
 ) -> None:
     stage = sqlite_stage
-    await stage.worker("--runners", "1", env=PRINTERS)
+    await stage.worker(env=PRINTERS)
     jobs = [await enqueue(stage, "prints_and_hangs", word=word) for word in ("one", "two")]
 
-    async def both() -> bool:
-        return len(stage.entries("written")) == 2
-
-    await stage.until(both, "two attempts")
+    await stage.noted(2, "written")
     os.kill(stage.entries()[0]["pid"], signal.SIGKILL)
 
     async def closed() -> bool:
@@ -95,7 +92,7 @@ async def test_the_last_lines_of_an_attempt_that_is_stopped_are_kept(
     stage: Scene, why: str, deaf: bool
 ) -> None:
     """The store refuses them once the end has been handed in."""
-    worker = await stage.worker("--runners", "1", "--drain-timeout", "0", env=PRINTERS)
+    worker = await stage.worker("--drain-timeout", "0", env=PRINTERS)
     timeout = 1.0 if why == "timeout" else None
     policy = Policy(retries=0, max_losses=0, logs=True, timeout=timeout, cancel_grace=1.0)
     new = NewJob(task="prints_when_asked_to_stop", args=json.dumps({"deaf": deaf}), policy=policy)

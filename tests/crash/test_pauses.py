@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import pytest
-
 from harness.scene import Scene
 from outlast.model.job import State
 from tests.crash.test_drain_from_outside import outlast
 
 
-@pytest.mark.short
 async def test_a_paused_task_starts_nowhere_and_what_runs_stops_if_asked(
     sqlite_stage: Scene,
 ) -> None:
     stage = sqlite_stage
-    await stage.worker("--concurrency", "2", "--runners", "1")
+    await stage.worker("--concurrency", "2")
     running = await stage.enqueue("waits")
     await stage.started(1)
     code, said = await outlast(
@@ -45,7 +42,7 @@ async def test_a_paused_task_starts_nowhere_and_what_runs_stops_if_asked(
 async def test_what_lies_in_a_runner_whose_loop_is_blocked_does_not_begin_once_it_is_paused(
     stage: Scene,
 ) -> None:
-    await stage.worker("--runners", "1")
+    await stage.worker()
     gate = stage.folder / "gate"
     blocks = await stage.enqueue("blocks_its_loop_until", path=str(gate))
     await stage.started(1)

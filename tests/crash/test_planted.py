@@ -5,10 +5,10 @@ logs in both formats, spans and events. Each channel shows exactly what SECURITY
 from __future__ import annotations
 
 import json
+import signal
 from pathlib import Path
 from typing import Any
 
-import asyncpg
 import pytest
 
 import outlast
@@ -17,7 +17,7 @@ from outlast.model.job import ENDED, Policy
 from outlast.store.values import NewJob
 from tests.conformance.planted_kit import PATTERN
 from tests.crash import planted, told
-from tests.crash.kit import scene
+from tests.crash.kit import all_rows, scene
 from tests.crash.planted import GIVEN, PRINTED, REPORTED, SAID, long, plant
 
 pytestmark = pytest.mark.timeout(4 * DEADLINE)
@@ -67,14 +67,7 @@ async def content(stage: Scene) -> str:
         files = [one for one in stage.folder.glob("outlast.db*") if one.is_file()]
         assert any(one.name.endswith("-wal") for one in files)
         return "".join(one.read_bytes().decode("latin-1") for one in files)
-    connection = await asyncpg.connect(stage.url)
-    try:
-        tables = await connection.fetch("SELECT tablename FROM pg_tables WHERE schemaname='public'")
-        rows = [await connection.fetch(f"SELECT t::text FROM {name} AS t") for (name,) in tables]
-        assert len(rows) >= 10
-        return "\n".join(row for each in rows for (row,) in each)
-    finally:
-        await connection.close()
+    return await all_rows(stage.url)
 
 
 async def channels(url: str, folder: Path, *options: str, **env: str) -> dict[str, set[str]]:
@@ -87,8 +80,7 @@ async def channels(url: str, folder: Path, *options: str, **env: str) -> dict[st
         await app.close()
         worker = await stage.worker(*options, env=env)
         await stage.until(lambda: all_tried(stage, ids), "an attempt of each job")
-        worker.process.terminate()
-        assert worker.process.wait(DEADLINE) == 0
+        await worker.left(signal.SIGTERM)
         texts = {"database": await content(stage), "log": worker.log.read_text()}
         texts |= {each: json.dumps(told.read(folder, each)) for each in ("spans", "events")}
         return {name: planted.SECRETS.found(text) for name, text in texts.items()}

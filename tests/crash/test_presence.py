@@ -10,12 +10,12 @@ import asyncpg
 import pytest
 
 from harness.pgbouncer import PgBouncerServer
-from harness.scene import DEADLINE, Scene, WorkerProcess
+from harness.scene import Scene, WorkerProcess
 from harness.servers import PostgresServer
 from outlast.model.job import State
 from outlast.model.lease import DeathCause
 from outlast.store.rows import WorkerStatus
-from tests.crash.kit import JSON, goes_on, row_of, scene
+from tests.crash.kit import goes_on, row_of, scene
 
 HELD = """
 SELECT count(*) FROM outlast_workers w, pg_locks l, outlast_schema s
@@ -36,7 +36,7 @@ async def elsewhere(stage: Scene, name: str, *options: str) -> WorkerProcess:
     """A worker as on a host of its own: no other worker sees its lock file."""
     before = set(stage.lock_files())
     run_dir = {"OUTLAST_RUN_DIR": str(stage.folder / name)}
-    worker = await stage.worker(*JSON, *options, env=run_dir)
+    worker = await stage.worker(*options, env=run_dir)
     for lock in set(stage.lock_files()) - before:
         lock.unlink()
     return worker
@@ -113,8 +113,7 @@ async def test_a_worker_without_presence_is_left_to_its_lease(pg_stage: Scene) -
 async def test_a_worker_that_leaves_is_not_taken_for_dead(pg_stage: Scene) -> None:
     leaver, other = await elsewhere(pg_stage, "one"), await elsewhere(pg_stage, "two")
     await held(pg_stage, pg_stage.url, 2)
-    leaver.process.terminate()
-    assert leaver.process.wait(DEADLINE) == 0
+    await leaver.left(signal.SIGTERM)
     row = await row_of(pg_stage, leaver)
     assert (row.status, row.cause) == (WorkerStatus.STOPPED, None)
     assert not other.told("worker_reaped")
@@ -240,7 +239,7 @@ async def test_behind_a_pooler_presence_is_off_and_visible_and_jobs_run(
 ) -> None:
     direct = pg_stage.url
     pg_stage.url = pgbouncer.through(direct)
-    workers = [await elsewhere(pg_stage, f"w{n}", "--runners", "1") for n in range(1 + busy)]
+    workers = [await elsewhere(pg_stage, f"w{n}") for n in range(1 + busy)]
     jobs = [await pg_stage.enqueue("counts", upto=10) for _ in range(20 if busy else 1)]
     for job in jobs:
         row = await pg_stage.ended(job)

@@ -16,10 +16,9 @@ import outlast.runner.tether
 from harness.proxy import proxied
 from harness.scene import Scene, WorkerProcess
 from outlast.probe import FINE, NO_ANSWER, NOT_WELL, ask
-from tests.crash.kit import JSON
 
 HASTY = ("--heartbeat", "0.25", "--lease", "4")  # it is not ready 3.2 s after its last beat
-HERE = ("--runners", "1", "--probe-port", "0", "--probe-host", "127.0.0.1", *JSON)
+HERE = ("--probe-port", "0", "--probe-host", "127.0.0.1")
 SECONDS = 30.0  # for an answer; a busy machine is slow
 BEAT = 0.25  # between two looks at a worker whose database is away
 AWAY_SECONDS = float(os.environ.get("OUTLAST_TEST_AWAY_SECONDS", "5"))

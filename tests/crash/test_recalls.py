@@ -41,7 +41,7 @@ class Blocked:
 
 @pytest.fixture
 async def blocked(stage: Scene) -> Blocked:
-    worker = await stage.worker("--runners", "1", "--drain-timeout", "60")
+    worker = await stage.worker("--drain-timeout", "60")
     gate = stage.folder / "gate"
     job = await stage.enqueue("blocks_its_loop_until", path=str(gate))
     await stage.started(1)

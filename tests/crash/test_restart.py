@@ -16,7 +16,7 @@ from outlast.model.lease import DeathCause
 from outlast.store.lockfile import LockFile, boot_id, directory_for
 from outlast.store.rows import WorkerStatus
 from outlast.store.values import NewWorker
-from tests.crash.kit import JSON, goes_on, row_of
+from tests.crash.kit import goes_on, row_of
 
 CONTAINER = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc", "--uts")
 
@@ -34,11 +34,11 @@ async def reconciled(stage: Scene, worker: WorkerProcess) -> int:
 async def test_the_only_worker_started_again_finds_its_lock_file_free_at_its_first_look(
     stage: Scene,
 ) -> None:
-    first = await stage.worker(*JSON)
+    first = await stage.worker()
     job = await stage.enqueue("first_hangs_in_python")
     await stage.started(1)
     first.kill_tree()
-    again = await stage.worker(*JSON)
+    again = await stage.worker()
     assert await reconciled(stage, again) == 1
     second = await stage.started(2)
     assert second["still_alive"] == []
@@ -52,13 +52,13 @@ async def test_the_only_worker_started_again_finds_its_lock_file_free_at_its_fir
 async def test_an_instance_takes_over_as_it_registers_where_no_lock_file_is_left(
     stage: Scene,
 ) -> None:
-    first = await stage.worker(*JSON, "--instance", "pod-0")
+    first = await stage.worker("--instance", "pod-0")
     job = await stage.enqueue("first_hangs")
     await stage.started(1)
     for lock in stage.lock_files():
         lock.unlink()  # the pod's disk is new
     first.kill_tree()
-    again = await stage.worker(*JSON, env={"OUTLAST_INSTANCE": "pod-0"})
+    again = await stage.worker(env={"OUTLAST_INSTANCE": "pod-0"})
     assert (await stage.told(again, "worker_registered"))["replaced"] == 1
     assert await reconciled(stage, again) == 1
     await stage.started(2)
@@ -77,10 +77,10 @@ async def test_a_live_worker_on_the_same_host_keeps_its_jobs(
     stage: Scene, instances: tuple[str | None, str | None]
 ) -> None:
     mine, other = (("--instance", name) if name else () for name in instances)
-    sibling = await stage.worker(*JSON, *mine)
+    sibling = await stage.worker(*mine)
     job = await stage.enqueue("counts")
     await stage.started(1)
-    started = await stage.worker(*JSON, *other)
+    started = await stage.worker(*other)
     assert (await stage.told(started, "worker_registered"))["replaced"] == 0
     assert await reconciled(stage, started) == 0
     await goes_on(stage, job, 2)
@@ -90,7 +90,7 @@ async def test_a_live_worker_on_the_same_host_keeps_its_jobs(
 
 async def test_a_reused_process_id_misleads_no_reaper(stage: Scene, tmp_path: Path) -> None:
     """Three rows on one host show the id of the one worker that runs."""
-    worker = await stage.worker(*JSON)
+    worker = await stage.worker()
     file = stage.url.removeprefix("sqlite:///") if stage.url.startswith("sqlite") else None
     directory = tmp_path / "run" if file is None else directory_for(Path(file))
     locks = [LockFile.create(directory, name) for name in ("dead", "living")]
@@ -143,7 +143,7 @@ async def test_containers_with_equal_host_names_where_each_worker_is_process_1(
 async def contained(stage: Scene, run_dir: Path) -> WorkerProcess:
     """A worker that is process 1 on a host called "app", with its own folder for lock files."""
     command = (*CONTAINER, "sh", "-c", 'hostname app && exec "$@"', "sh")
-    return await stage.worker(*JSON, env={"OUTLAST_RUN_DIR": str(run_dir)}, prefix=command)
+    return await stage.worker(env={"OUTLAST_RUN_DIR": str(run_dir)}, prefix=command)
 
 
 def _can_contain() -> bool:

@@ -9,8 +9,8 @@ import signal
 import pytest
 
 from harness.scene import BY_LEASE, ROOT, Scene, boot
-from outlast.model.crash import CrashKind
 from outlast.model.job import State
+from tests.crash.kit import STUCK
 
 
 @pytest.mark.short("signalled")
@@ -37,14 +37,13 @@ async def test_deaths_are_noticed_by_a_worker_that_inherited_an_ignored_sigchld(
     """The kernel would then reap children by itself, and no process could wait for them."""
     before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     try:
-        worker = await sqlite_stage.worker("--runners", "1")
+        worker = await sqlite_stage.worker()
     finally:
         signal.signal(signal.SIGCHLD, before)
     job = await sqlite_stage.enqueue("first_hangs_in_python")
     os.kill((await sqlite_stage.started(1))["pid"], signal.SIGKILL)
     assert (await sqlite_stage.ended(job)).state is State.COMPLETED
-    worker.signal(signal.SIGTERM)
-    assert await asyncio.to_thread(worker.process.wait, 30) == 0
+    await worker.left(signal.SIGTERM)
 
 
 @pytest.mark.short("exited")
@@ -70,42 +69,40 @@ async def test_a_task_that_exits_is_dead_after_four_attempts_and_can_be_revived(
     assert row.token > max(each.token for each in attempts)
 
 
-@pytest.mark.short
-async def test_a_segfault_leaves_its_python_stack(sqlite_stage: Scene) -> None:
-    await sqlite_stage.worker()
-    job = await sqlite_stage.enqueue("dereferences_null")
-    assert (await sqlite_stage.ended(job)).state is State.DEAD
-    (closed,) = await sqlite_stage.attempts(job)
-    assert closed.crash is not None
-    assert closed.crash.kind is CrashKind.SIGNALLED
-    assert closed.crash.signal == "SIGSEGV"
-    assert "dereferences_null" in (closed.crash.stacks or "")
-    assert (closed.crash.rss_peak_bytes or 0) > 1_000_000
+DEATHS = {  # what is told of it, and the outcomes that it may have
+    "dereferences_null": ("dereferences_null", "signalled"),
+    "speaks_and_dies": ("last words", "exited"),
+    "writes_a_bad_frame": ("frame", "exited", "signalled"),
+    "too_long": ("too_long", "timeout"),
+    "too_long_and_deaf": ("too_long_and_deaf", "timeout"),
+    "stalls": ("_inner_await", "stalled"),
+}
 
 
-async def test_the_last_output_of_a_dying_runner_is_kept_and_clean(stage: Scene) -> None:
-    await stage.worker()
-    job = await stage.enqueue("speaks_and_dies", text="last words")
-    await stage.ended(job)
-    (closed,) = await stage.attempts(job)
-    assert closed.crash is not None
-    assert closed.crash.exit_code == 3
-    assert any("last words" in line for line in closed.crash.output)
-    assert not any("\x00" in line for line in closed.crash.output)
+@pytest.mark.short("signalled", "timeout", "stalled")
+async def test_each_death_of_a_runner_is_told_with_its_cause_and_harms_nothing_else(
+    stage: Scene,
+) -> None:
+    worker = await stage.worker("--concurrency", "1", env=STUCK)
+    for task, (words, *outcomes) in DEATHS.items():
+        closed, crash = await stage.death(await stage.enqueue(task))
+        assert closed.outcome in outcomes, task
+        assert closed.charge == "failure", task
+        told = "\n".join([crash.message, crash.stacks or "", *crash.output])
+        assert words in told, task
+        assert "\x00" not in told, task
+    after = await stage.enqueue("noop", value=3)
+    assert (await stage.ended(after)).result == "3"
+    assert worker.process.poll() is None
 
 
 @pytest.mark.short("bystander")
 async def test_neighbours_of_a_killed_runner_are_bystanders(sqlite_stage: Scene) -> None:
-    await sqlite_stage.worker("--runners", "1")
+    await sqlite_stage.worker()
     jobs = [await sqlite_stage.enqueue("first_hangs") for _ in range(3)]
 
-    async def all_started() -> bool:
-        return len(sqlite_stage.entries()) == 3
-
-    await sqlite_stage.until(all_started, "three attempts in one runner")
-    pids = {entry["pid"] for entry in sqlite_stage.entries()}
-    assert len(pids) == 1
-    os.kill(pids.pop(), signal.SIGKILL)
+    (pid,) = {entry["pid"] for entry in await sqlite_stage.noted(3)}
+    os.kill(pid, signal.SIGKILL)
     for job in jobs:
         row = await sqlite_stage.ended(job)
         assert row.state is State.COMPLETED
@@ -120,7 +117,7 @@ async def test_neighbours_of_a_killed_runner_are_bystanders(sqlite_stage: Scene)
 async def test_a_task_that_ends_the_loop_of_its_runner_charges_no_neighbour(
     sqlite_stage: Scene, how: str
 ) -> None:
-    await sqlite_stage.worker("--runners", "1")
+    await sqlite_stage.worker()
     neighbour = await sqlite_stage.enqueue("first_hangs")
     await sqlite_stage.started(1)
     culprit = await sqlite_stage.enqueue("ends_its_loop", how=how)
@@ -138,7 +135,7 @@ async def test_a_job_claimed_before_a_death_is_noticed_is_not_charged(
     sqlite_stage: Scene,
 ) -> None:
     """A process that left the runner's group holds its output open and delays the report."""
-    worker = await sqlite_stage.worker("--runners", "1")
+    worker = await sqlite_stage.worker()
     await sqlite_stage.ended(await sqlite_stage.enqueue("leaves_a_daemon"))
     (started,) = sqlite_stage.entries()
     os.kill(started["pid"], signal.SIGKILL)
@@ -147,39 +144,6 @@ async def test_a_job_claimed_before_a_death_is_noticed_is_not_charged(
     assert (await sqlite_stage.ended(job)).state is State.COMPLETED
     assert await sqlite_stage.attempts(job) == []
     assert worker.process.poll() is None
-
-
-async def test_a_malformed_frame_ends_that_runner_and_nothing_else(sqlite_stage: Scene) -> None:
-    worker = await sqlite_stage.worker("--runners", "1")
-    job = await sqlite_stage.enqueue("writes_a_bad_frame")
-    assert (await sqlite_stage.ended(job)).state is State.DEAD
-    (closed,) = await sqlite_stage.attempts(job)
-    assert closed.crash is not None
-    assert "frame" in closed.crash.message
-    after = await sqlite_stage.enqueue("noop", value=3)
-    assert (await sqlite_stage.ended(after)).result == "3"
-    assert worker.process.poll() is None
-
-
-async def test_a_coroutine_past_its_timeout_is_cancelled(stage: Scene) -> None:
-    await stage.worker()
-    job = await stage.enqueue("too_long")
-    assert (await stage.ended(job)).state is State.DEAD
-    (closed,) = await stage.attempts(job)
-    assert closed.outcome == "timeout"
-
-
-@pytest.mark.short("timeout")
-async def test_a_plain_function_past_its_timeout_is_killed_with_its_stack(
-    sqlite_stage: Scene,
-) -> None:
-    await sqlite_stage.worker()
-    job = await sqlite_stage.enqueue("too_long_and_deaf")
-    assert (await sqlite_stage.ended(job)).state is State.DEAD
-    (closed,) = await sqlite_stage.attempts(job)
-    assert closed.outcome == "timeout"
-    assert closed.crash is not None
-    assert "too_long_and_deaf" in (closed.crash.stacks or "")
 
 
 async def test_cancelling_a_running_job_ends_it(stage: Scene) -> None:
@@ -207,15 +171,14 @@ async def test_cancelling_a_function_that_does_not_react_kills_its_runner(
     assert "in waits_deaf" in (closed.crash.stacks or "").splitlines()[1]
     assert closed.message.startswith("it did not stop when asked; it was at File ")
 
-    async def gone() -> bool:
-        return not os.path.exists(f"/proc/{first['pid']}")
-
-    await sqlite_stage.until(gone, "the end of the deaf runner")
+    await sqlite_stage.until(
+        lambda: not os.path.exists(f"/proc/{first['pid']}"), "the end of the deaf runner"
+    )
 
 
 @pytest.mark.short("error", "rejected_result")
 async def test_odd_texts_end_only_their_own_job(stage: Scene) -> None:
-    await stage.worker("--runners", "1")
+    await stage.worker()
     nul = await stage.enqueue("nul_result")
     bad = await stage.enqueue("bad_result")
     surrogate = await stage.enqueue("surrogate_result")

@@ -85,7 +85,7 @@ async def judge(stage: Scene, begun: dict[str, ScheduleRow]) -> None:
 async def release(stage: Scene, name: str) -> WorkerProcess:
     """Start a worker of this release."""
     env = {"OUTLAST_TEST_APP": "tests.crash.releases:app", "OUTLAST_TEST_RELEASE": name}
-    return await stage.worker("--runners", "1", env=env)
+    return await stage.worker(env=env)
 
 
 async def ticks_of(stage: Scene, name: str) -> list[float]:

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import quote
 
-import asyncpg
 import psutil
 import pytest
 
@@ -23,7 +23,7 @@ from outlast.client.app import App
 from outlast.runner.shell.task import add_to
 from outlast.store.values import NewJob
 from tests.cli.forked import ForkServer
-from tests.crash.kit import scene
+from tests.crash.kit import all_rows, scene
 
 pytestmark = pytest.mark.timeout(4 * DEADLINE + 120)
 
@@ -64,10 +64,8 @@ async def run_all(stage: Scene) -> None:
     call = shell.call(argv=["bash", "-c", script], cwd=str(stage.folder))
     await stage.store.enqueue([call.job])
 
-    async def both_run() -> bool:
-        return bool(stage.entries()) and (stage.folder / "shown").exists()
-
-    await stage.until(both_run, "the command, and the job that a task has enqueued")
+    await stage.noted(1)  # the job that a task has enqueued
+    await stage.until((stage.folder / "shown").exists, "the command")
 
 
 class Shown(NamedTuple):
@@ -103,20 +101,6 @@ def check_processes(worker: WorkerProcess) -> None:
         assert SECRET not in process.environ
 
 
-async def check_rows(url: str) -> None:
-    connection = await asyncpg.connect(url)
-    try:
-        tables = await connection.fetch(
-            "SELECT tablename AS name FROM pg_tables WHERE tablename LIKE 'outlast%'"
-        )
-        assert len(tables) >= 5
-        for (name,) in tables:
-            rows = await connection.fetch(f"SELECT t::text FROM {name} AS t")
-            assert SECRET not in "\n".join(row[0] for row in rows), name
-    finally:
-        await connection.close()
-
-
 SaidBy = Callable[[list[str], str, str, Path], str]
 
 
@@ -144,9 +128,7 @@ async def test_no_output_of_a_worker_contains_a_password(
 ) -> None:
     url = with_password(pg_url)
     async with scene(url, tmp_path) as stage:
-        worker = await stage.worker(
-            "--shell", "--log-format", "json", "--runners", "3", env=environ_of(url, wakeup)
-        )
+        worker = await stage.worker("--shell", "--runners", "3", env=environ_of(url, wakeup))
         await stage.told(worker, "wakeup_lost")
         await run_all(stage)
         check_processes(worker)
@@ -156,9 +138,8 @@ async def test_no_output_of_a_worker_contains_a_password(
                 assert said, command
                 assert SECRET not in said, command
         stage.enough()
-        worker.process.terminate()
-        assert worker.process.wait(DEADLINE) == 0
-        await check_rows(pg_url)
+        await worker.left(signal.SIGTERM)
+        assert SECRET not in await all_rows(pg_url)
         log = worker.log.read_text()
         assert "***" in log, "the task has printed it, and the log has hidden it"
         assert SECRET not in log
@@ -168,14 +149,10 @@ async def test_no_output_of_a_worker_contains_a_password(
 async def test_the_log_for_people_has_no_password_either(pg_url: str, tmp_path: Path) -> None:
     url = with_password(pg_url)
     async with scene(url, tmp_path) as stage:
-        worker = await stage.worker(env=environ_of(url, MESSENGERS[0]))
+        worker = await stage.worker("--log-format", "text", env=environ_of(url, MESSENGERS[0]))
 
-        async def introduced() -> bool:
-            return "is ready" in worker.log.read_text()
-
-        await stage.until(introduced, "the words of a worker that is ready")
-        worker.process.terminate()
-        assert worker.process.wait(DEADLINE) == 0
+        await stage.until(lambda: "is ready" in worker.log.read_text(), "a worker that is ready")
+        await worker.left(signal.SIGTERM)
         log = worker.log.read_text()
         assert "postgres:***@" in log
         assert SECRET not in log
@@ -204,7 +181,7 @@ def test_a_store_that_cannot_be_used_is_named_without_its_password(
 
 async def test_a_password_among_the_arguments_is_warned_of(pg_url: str, tmp_path: Path) -> None:
     async with scene(with_password(pg_url), tmp_path) as stage:
-        worker = await stage.worker("--log-format", "json", "--runners", "1")
+        worker = await stage.worker()
         await stage.told(worker, "secret_in_arguments")
         runners = kinds_of(worker)["runner"]
         assert runners

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import signal
 import sys
 from pathlib import Path
@@ -19,7 +18,7 @@ from outlast.runner.shell.task import add_to
 
 pytestmark = pytest.mark.timeout(4 * DEADLINE + 120)
 
-SHELL = ("--shell", "--runners", "1")
+SHELL = ("--shell",)
 OUTLAST = f"{sys.executable} -m outlast.cli"
 PATIENCE = 3 * DEADLINE  # these start many processes on a busy machine
 FLOOD_BYTES = 200_000_000
@@ -55,10 +54,9 @@ async def pids(stage: Scene) -> list[psutil.Process]:
     """Wait for the pids that a script has written."""
     file = stage.folder / "pids"
 
-    async def there() -> bool:
-        return file.exists() and file.read_text().endswith("\n")
-
-    await stage.until(there, "the pids of a command", PATIENCE)
+    await stage.until(
+        lambda: file.exists() and file.read_text().endswith("\n"), "the pids of a command", PATIENCE
+    )
     return [psutil.Process(int(pid)) for pid in file.read_text().split()]
 
 
@@ -69,10 +67,11 @@ def runner_of(processes: list[psutil.Process]) -> psutil.Process:
 
 
 async def gone(stage: Scene, processes: list[psutil.Process]) -> None:
-    async def all_gone() -> bool:
-        return not any(lives(process) for process in processes)
-
-    await stage.until(all_gone, "the end of a command's processes", PATIENCE)
+    await stage.until(
+        lambda: not any(lives(process) for process in processes),
+        "the end of a command's processes",
+        PATIENCE,
+    )
 
 
 def lives(process: psutil.Process) -> bool:
@@ -118,8 +117,7 @@ async def test_a_command_ends_with_its_killed_runner_and_is_released_at_a_drain(
     (stage.folder / "pids").unlink()
     job = await command(stage, 'trap "echo bye; exit 0" TERM; sleep 1000 & echo $$ > pids; wait')
     await pids(stage)
-    worker.signal(signal.SIGTERM)
-    assert await asyncio.to_thread(worker.process.wait, PATIENCE) == 0
+    await worker.left(signal.SIGTERM)
     row = await stage.job(job)
     assert (row.state, row.failures, row.losses) == (State.QUEUED, 0, 0)
 
@@ -134,7 +132,7 @@ async def test_a_command_that_a_signal_to_the_whole_group_ends_runs_again_unchar
     job = await command(stage, f"{trap}sleep 1000 & echo $$ > pids; wait")
     await pids(stage)
     worker.signal_tree(signal.SIGTERM)
-    assert await asyncio.to_thread(worker.process.wait, PATIENCE) == 0
+    await worker.left()
     row = await stage.job(job)
     assert (row.state, row.failures, row.losses) == (State.QUEUED, 0, 0)
     assert [one.outcome for one in await stage.attempts(job)] == ["released"]
@@ -171,7 +169,7 @@ async def test_a_command_is_asked_to_stop_and_killed_with_its_group_where_it_doe
 
 async def test_a_flood_of_output_takes_bounded_memory(sqlite_stage: Scene) -> None:
     stage = sqlite_stage
-    worker = await stage.worker(*SHELL)
+    worker = await stage.worker(*SHELL, "--log-format", "text")  # of few bytes for each line
     assert (
         await stage.ended(await command(stage, "echo first"), PATIENCE)
     ).state is State.COMPLETED

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import shutil
 import subprocess
@@ -68,7 +67,7 @@ async def test_a_command_that_asks_every_process_to_end_drains_its_worker(
     under_init = (*namespace, "sh", "-c", '"$@"; exit $?', "sh")
     worker = await in_namespace(stage, under_init, "--drain-timeout", "0.1")
     job = await command(stage, f"{INSIDE}trap '' TERM; kill -TERM -1; sleep 1000")
-    assert await asyncio.to_thread(worker.process.wait, PATIENCE) == 0
+    await worker.left()
     row = await stage.job(job)
     assert (row.state, row.failures, row.losses) == (State.QUEUED, 0, 0)
 
@@ -116,10 +115,11 @@ async def test_what_a_command_has_left_behind_saves_while_it_runs_and_not_after(
     assert (stage.folder / "early").read_text() == "0\n"
     (stage.folder / "enough").touch()
 
-    async def told() -> bool:
-        return (stage.folder / "late").exists() and bool((stage.folder / "late").read_text())
-
-    await stage.until(told, "the late checkpoint", PATIENCE)
+    await stage.until(
+        lambda: (stage.folder / "late").exists() and bool((stage.folder / "late").read_text()),
+        "the late checkpoint",
+        PATIENCE,
+    )
     assert (stage.folder / "late").read_text() == "3\n"
     assert "the runner of this command is gone" in (stage.folder / "late.said").read_text()
     assert (await stage.job(job)).checkpoint == '"early"'

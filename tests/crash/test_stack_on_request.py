@@ -16,7 +16,8 @@ from outlast.insight.stacks import ask_for_stack, wait_for_stack
 from outlast.model.job import Policy, State
 from outlast.runner.shell.task import add_to
 from outlast.store.stacks import Stack
-from tests.crash.test_stuck import STUCK, line_with
+from tests.crash.kit import STUCK
+from tests.crash.test_stuck import line_with
 
 FOR_EVER = Policy(retries=0)  # without a timeout
 
@@ -37,10 +38,7 @@ async def test_an_await_and_a_call_are_named_and_go_on(stage: Scene, tmp_path: P
     flag = tmp_path / "flag"
     sound = await stage.enqueue("waits_for_a_flag", policy=FOR_EVER, flag=str(flag))
 
-    async def all_run() -> bool:
-        return len(stage.entries()) > len(jobs)
-
-    await stage.until(all_run, "the beginning of all jobs")
+    await stage.until(lambda: len(stage.entries()) > len(jobs), "the beginning of all jobs")
     for task, job in jobs.items():
         stack = await asked(stage, job)
         assert line_with(task) in (stack.line or "")
@@ -67,7 +65,7 @@ async def test_an_await_and_a_call_are_named_and_go_on(stage: Scene, tmp_path: P
 async def test_one_that_keeps_its_process_from_running_is_named(
     sqlite_stage: Scene, task: str
 ) -> None:
-    await sqlite_stage.worker("--runners", "1", env=STUCK)
+    await sqlite_stage.worker(env=STUCK)
     more = {"seconds": 600} if task == "blocks_in_c" else {}
     job = await sqlite_stage.enqueue(task, policy=FOR_EVER, **more)
     await sqlite_stage.started(1)
@@ -76,17 +74,14 @@ async def test_one_that_keeps_its_process_from_running_is_named(
 
 @pytest.mark.slow
 async def test_of_a_command_the_processes_are_shown(sqlite_stage: Scene) -> None:
-    await sqlite_stage.worker("--shell", "--runners", "1")
+    await sqlite_stage.worker("--shell")
     script = "sleep 1000 & touch begun; wait"
     call = add_to(App(sqlite_stage.url)).call(
         argv=["bash", "-c", script], cwd=str(sqlite_stage.folder)
     )
     job = (await sqlite_stage.store.enqueue([call.job]))[0].job_id
 
-    async def begun() -> bool:
-        return (sqlite_stage.folder / "begun").exists()
-
-    await sqlite_stage.until(begun, "the beginning of a command")
+    await sqlite_stage.until((sqlite_stage.folder / "begun").exists, "the beginning of a command")
     stack = await asked(sqlite_stage, job)
     first, *lines = stack.text.split("\n\n")[1].splitlines()
     assert "bash -c sleep 1000" in first

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -13,9 +11,8 @@ from harness.scene import Scene
 from outlast.model.crash import CrashKind
 from outlast.model.job import Policy, State
 from tests.crash import stuck
-from tests.crash.kit import IMPATIENT, JSON
+from tests.crash.kit import IMPATIENT, STUCK
 
-STUCK = {"OUTLAST_TEST_APP": "tests.crash.stuck:app"}
 SOURCE = Path(stuck.__file__).read_text().splitlines()
 
 
@@ -25,35 +22,15 @@ def line_with(words: str) -> str:
     return f'stuck.py", line {number} in '
 
 
-@pytest.mark.parametrize(
-    ("task", "kind", "stands"),
-    [
-        ("hangs_in_an_await", CrashKind.TIMEOUT, "hangs_in_an_await"),
-        ("hangs_and_ignores", CrashKind.TIMEOUT, "hangs_in_an_await"),
-        pytest.param(
-            "stalls",
-            CrashKind.STALLED,
-            "hangs_in_an_await",
-            marks=pytest.mark.short("stalled"),
-        ),
-        ("hangs_in_a_call", CrashKind.TIMEOUT, "hangs_in_a_call"),
-        ("looks_and_obeys", CrashKind.TIMEOUT, "looks_and_obeys"),
-        ("loops_in_python", CrashKind.TIMEOUT, "loops_in_python"),
-        ("hangs_in_c", CrashKind.TIMEOUT, "hangs_in_c"),
-    ],
-)
-async def test_a_report_names_the_line_where_the_task_stood(
-    sqlite_stage: Scene, task: str, kind: CrashKind, stands: str
-) -> None:
-    await sqlite_stage.worker(env=STUCK)
-    job = await sqlite_stage.enqueue(task)
-    assert (await sqlite_stage.ended(job)).state is State.DEAD
-    (closed,) = await sqlite_stage.attempts(job)
-    crash = closed.crash
-    assert crash is not None
-    assert (crash.kind, closed.charge) == (kind, "failure")
-    assert line_with(stands) in (crash.stacks or "")
-    assert line_with(stands) in crash.message
+async def test_a_report_names_the_line_where_the_task_stood(sqlite_stage: Scene) -> None:
+    await sqlite_stage.worker("--concurrency", "1", env=STUCK)
+    tasks = ("hangs_in_an_await", "hangs_in_a_call", "loops_in_python", "hangs_in_c")
+    for task in (*tasks, "hangs_and_ignores", "looks_and_obeys"):
+        closed, crash = await sqlite_stage.death(await sqlite_stage.enqueue(task))
+        assert (crash.kind, closed.charge) == (CrashKind.TIMEOUT, "failure"), task
+        line = line_with("hangs_in_an_await" if task == "hangs_and_ignores" else task)
+        assert line in (crash.stacks or ""), task
+        assert line in crash.message, task
 
 
 @pytest.mark.parametrize(
@@ -65,37 +42,27 @@ async def test_a_plain_function_is_asked_with_the_reason_before_it_is_killed(
 ) -> None:
     await sqlite_stage.worker(env=STUCK)
     job = await sqlite_stage.enqueue(task)
-    assert (await sqlite_stage.ended(job)).state is State.DEAD
+    _, crash = await sqlite_stage.death(job)
     assert [entry["reason"] for entry in sqlite_stage.entries("asked")] == ["timeout"]
-    (closed,) = await sqlite_stage.attempts(job)
-    assert closed.crash is not None
-    assert said in closed.crash.message
-
-
-def said(stage: Scene, event: str) -> list[dict[str, Any]]:
-    """Return what the workers' logs say of this event."""
-    lines = "\n".join(worker.log.read_text() for worker in stage.workers).splitlines()
-    return [each for each in map(json.loads, lines) if each["event"] == event]
+    assert said in crash.message
 
 
 @pytest.mark.parametrize(
     "task",
-    [pytest.param("blocks_in_python", marks=pytest.mark.short("unresponsive")), "blocks_in_c"],
+    ["blocks_in_python", pytest.param("blocks_in_c", marks=pytest.mark.short("unresponsive"))],
 )
 async def test_the_attempt_that_blocks_its_runner_is_ended_and_neighbours_are_released(
     sqlite_stage: Scene, task: str
 ) -> None:
-    await sqlite_stage.worker("--runners", "1", "--log-format", "json", env=STUCK)
+    worker = await sqlite_stage.worker(env=STUCK)
     neighbour = await sqlite_stage.enqueue("first_waits")
     await sqlite_stage.started(1)
     policy = Policy(retries=0, unresponsive_timeout=6.0, cancel_grace=60.0)
     job = await sqlite_stage.enqueue(task, policy=policy, seconds=600)
-    assert (await sqlite_stage.ended(job)).state is State.DEAD
-    (closed,) = await sqlite_stage.attempts(job)
+    closed, crash = await sqlite_stage.death(job)
     assert (closed.outcome, closed.charge) == ("unresponsive", "failure")
-    assert closed.crash is not None
-    assert line_with(task) in closed.crash.message
-    (told,) = said(sqlite_stage, "loop_blocked")
+    assert line_with(task) in crash.message
+    (told,) = worker.told("loop_blocked")
     assert (told["job_id"], told["token"]) == (job, closed.token)
     assert line_with(task) in told["line"]
     assert (await sqlite_stage.ended(neighbour)).state is State.COMPLETED
@@ -106,13 +73,12 @@ async def test_the_attempt_that_blocks_its_runner_is_ended_and_neighbours_are_re
 async def test_a_limit_that_passes_behind_a_blocked_loop_charges_the_one_that_blocks(
     sqlite_stage: Scene,
 ) -> None:
-    await sqlite_stage.worker("--runners", "1", env=STUCK)
+    await sqlite_stage.worker(env=STUCK)
     policy = Policy(retries=0, timeout=3.0)
     innocent = await sqlite_stage.enqueue("first_waits", policy=policy)
     await sqlite_stage.started(1)
     culprit = await sqlite_stage.enqueue("blocks_in_python", policy=Policy(retries=0), seconds=600)
-    assert (await sqlite_stage.ended(culprit)).state is State.DEAD
-    (closed,) = await sqlite_stage.attempts(culprit)
+    closed, _ = await sqlite_stage.death(culprit)
     assert (closed.outcome, closed.charge) == ("unresponsive", "failure")
     row = await sqlite_stage.ended(innocent)
     assert (row.state, row.failures, row.losses) == (State.COMPLETED, 0, 0)
@@ -122,7 +88,7 @@ async def test_a_limit_that_passes_behind_a_blocked_loop_charges_the_one_that_bl
 async def test_a_limit_counts_from_the_start_of_the_code_behind_a_blocked_loop(
     sqlite_stage: Scene,
 ) -> None:
-    await sqlite_stage.worker("--runners", "1", env=STUCK)
+    await sqlite_stage.worker(env=STUCK)
     culprit = await sqlite_stage.enqueue("blocks_in_python", seconds=4)
     await sqlite_stage.started(1)
     innocent = await sqlite_stage.enqueue("waits", policy=Policy(retries=0, timeout=3.0), seconds=1)
@@ -134,13 +100,13 @@ async def test_a_limit_counts_from_the_start_of_the_code_behind_a_blocked_loop(
 async def test_a_briefly_blocked_loop_is_reported_and_no_attempt_is_stopped(
     sqlite_stage: Scene,
 ) -> None:
-    await sqlite_stage.worker("--runners", "1", "--log-format", "json", env=STUCK)
+    worker = await sqlite_stage.worker(env=STUCK)
     neighbour = await sqlite_stage.enqueue("waits", seconds=0.1)
     job = await sqlite_stage.enqueue("blocks_in_python", seconds=7, after=1)
     for each in (neighbour, job):
         row = await sqlite_stage.ended(each)
         assert (row.state, row.attempt_count) == (State.COMPLETED, 1)
-    assert len(said(sqlite_stage, "loop_blocked")) == 1
+    assert len(worker.told("loop_blocked")) == 1
 
 
 async def test_another_worker_ends_attempts_whose_watchdog_is_stuck(
@@ -154,16 +120,14 @@ async def test_another_worker_ends_attempts_whose_watchdog_is_stuck(
         "first_hangs_in_python", policy=Policy(timeout=1.0, cancel_grace=0.1, backoff_first=0.1)
     )
     first = await stage.started(1)
-    await stage.worker(*JSON, env=STUCK | IMPATIENT)
+    await stage.worker(env=STUCK | IMPATIENT)
     row = await stage.ended(job)
     assert (row.state, row.failures) == (State.COMPLETED, 1)
     (closed,) = await stage.attempts(job)
     assert (closed.outcome, closed.charge) == ("timeout", "failure")
-    assert closed.crash is not None
-    assert "its own worker" in closed.crash.message
-
-    async def ended() -> bool:
-        return not any(alive(pid) for pid in first["pids"])
-
-    await stage.until(ended, "the end of the loser and of its child")
+    assert "its own worker" in closed.message
+    await stage.until(
+        lambda: not any(alive(pid) for pid in first["pids"]),
+        "the end of the loser and of its child",
+    )
     assert stuck_too.process.poll() is None

@@ -42,7 +42,7 @@ async def completed_uncharged(stage: Scene, ids: list[int], deadline: float = 60
 async def test_a_segfaulting_job_is_identified_by_its_stack_and_isolated(
     stage: Scene,
 ) -> None:
-    worker = await stage.worker("--runners", "1", "--concurrency", str(CROWD))
+    worker = await stage.worker("--concurrency", str(CROWD))
     culprit, *others = await crowd(stage, "null")
     await completed_uncharged(stage, others)
     row = await stage.ended(culprit, 60.0)
@@ -64,7 +64,7 @@ async def test_a_segfaulting_job_is_identified_by_its_stack_and_isolated(
 async def test_an_exiting_job_is_found_by_bisection_and_charged_only_when_alone(
     stage: Scene,
 ) -> None:
-    await stage.worker("--runners", "1", "--concurrency", str(CROWD))
+    await stage.worker("--concurrency", str(CROWD))
     culprit, *others = await crowd(stage, "exit")
     await completed_uncharged(stage, others)
     row = await stage.ended(culprit, 60.0)
@@ -78,7 +78,7 @@ async def test_an_exiting_job_is_found_by_bisection_and_charged_only_when_alone(
 
 
 async def test_suspects_are_not_starved_by_long_jobs_in_all_runners(stage: Scene) -> None:
-    await stage.worker("--runners", "1", "--concurrency", "2")
+    await stage.worker("--concurrency", "2")
     culprit, other = await crowd(stage, "exit", size=2)
     long = [await stage.enqueue("waits") for _ in range(2)]
     row = await stage.ended(culprit, 60.0)
@@ -113,7 +113,7 @@ async def supervised(stage: Scene, *options: str) -> AsyncIterator[None]:
 async def test_a_job_that_kills_its_whole_worker_ends_dead_and_its_neighbours_complete(
     stage: Scene,
 ) -> None:
-    async with supervised(stage, "--runners", "1", "--concurrency", "3"):
+    async with supervised(stage, "--concurrency", "3"):
         culprit, *others = await crowd(stage, "worker", size=3, waits=2)
         await completed_uncharged(stage, others, 120.0)
         row = await stage.ended(culprit, 120.0)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import signal
 
-import pytest
-
-from harness.scene import DEADLINE, Scene
+from harness.scene import Scene
 from outlast.insight.documents import phase_of
 from outlast.model.job import State
 from outlast.store.values import NewJob
@@ -30,14 +28,12 @@ async def all_ran_on(stage: Scene, jobs: list[int], worker: str) -> None:
         assert (row.state, row.worker, row.attempt_count) == (State.COMPLETED, worker, 1)
 
 
-@pytest.mark.short
 async def test_jobs_wait_for_a_worker_with_their_tags_without_delaying_others(stage: Scene) -> None:
-    await stage.worker("--name", "plain", "--runners", "1", "--concurrency", "2")
-    tagged = await stage.worker("--name", "tagged", "--tags", "eu,gpu", "--runners", "1")
+    await stage.worker("--name", "plain", "--concurrency", "2")
+    tagged = await stage.worker("--name", "tagged", "--tags", "eu,gpu")
     await all_ran_on(stage, await enqueue_many(stage), "tagged")
 
-    tagged.signal(signal.SIGTERM)
-    assert tagged.process.wait(DEADLINE) == 0
+    await tagged.left(signal.SIGTERM)
     waiting = await enqueue_many(stage)
     row = await stage.ended(await stage.enqueue("noop"))  # was enqueued behind all of them
     assert (row.state, row.worker) == (State.COMPLETED, "plain")
@@ -45,5 +41,5 @@ async def test_jobs_wait_for_a_worker_with_their_tags_without_delaying_others(st
     lacks = [row.lacks for row in await stage.worker_rows() if row.name == "plain"]
     assert lacks == [{"on_gpu": ["gpu"]}]
 
-    await stage.worker("--name", "back", "--tags", "gpu", "--runners", "1")
+    await stage.worker("--name", "back", "--tags", "gpu")
     await all_ran_on(stage, waiting, "back")

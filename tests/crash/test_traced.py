@@ -7,16 +7,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 import outlast
 from harness.scene import Scene
 from outlast.contrib import otel
 from tests.crash import told
-from tests.crash.kit import JSON
 from tests.unit.contrib.tracing_kit import Spans, ids
 
-WITH_SETUP = ("--runners", "1", "--setup", "tests.crash.traced:set_up_worker", *JSON)
+WITH_SETUP = ("--setup", "tests.crash.traced:set_up_worker")
 ENV = {"OUTLAST_TEST_APP": "tests.crash.traced:app"}
 
 
@@ -38,18 +35,14 @@ async def _nothing() -> None:
 async def attempts(stage: Scene, job: int) -> dict[Any, dict[str, Any]]:
     """Return the spans of both attempts of a job once they are there, by number."""
 
-    async def both() -> bool:
-        return len(spans()) == 2
-
     def spans() -> list[dict[str, Any]]:
         found = told.read(stage.folder, "spans")
         return [each for each in found if each.get("messaging.message.id") == str(job)]
 
-    await stage.until(both, "the spans of two attempts")
+    await stage.until(lambda: len(spans()) == 2, "the spans of two attempts")
     return {each["outlast.attempt.number"]: each for each in spans()}
 
 
-@pytest.mark.short
 async def test_the_worker_tells_of_an_attempt_whose_runner_was_killed(
     sqlite_stage: Scene,
 ) -> None:
@@ -67,7 +60,7 @@ async def test_the_worker_tells_of_an_attempt_whose_runner_was_killed(
     assert (second["is_child"], second["of"]) == (False, sender)
     assert second["outlast.resumed_from_checkpoint"] is True
     assert second["outlast.outcome"] == "completed"
-    (report,) = told.read(stage.folder, "reports")
+    (report,) = told.read(stage.folder, "events")
     assert (report["pid"], report["signal"]) == (worker.pid, "SIGKILL")
     assert report["tags"]["outlast.job_id"] == str(job)
 
@@ -79,10 +72,7 @@ async def test_another_worker_tells_of_an_attempt_whose_worker_was_killed(
     killed = await stage.worker(*WITH_SETUP, env=ENV)
     job, sender = await sent(stage, "waits")
 
-    async def begun() -> bool:
-        return bool(told.read(stage.folder, "begun"))
-
-    await stage.until(begun, "the first attempt")
+    await stage.until(lambda: told.read(stage.folder, "begun"), "the first attempt")
     killed.kill_tree()
     other = await stage.worker(*WITH_SETUP, env=ENV)
     spans = await attempts(stage, job)
@@ -90,5 +80,5 @@ async def test_another_worker_tells_of_an_attempt_whose_worker_was_killed(
     assert spans[1]["error.type"] == "lost_worker"
     assert spans[1]["of"] == sender
     assert spans[2]["outlast.outcome"] == "completed"
-    (report,) = told.read(stage.folder, "reports")
+    (report,) = told.read(stage.folder, "events")
     assert report["tags"]["outlast.outcome"] == "lost_worker"

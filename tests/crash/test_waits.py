@@ -7,20 +7,20 @@ import asyncio
 import pytest
 
 from harness.scene import Scene
-from outlast.insight.explanation import WhyFacts
+from outlast.insight.explanation import JobDetails
 from outlast.insight.why import why
 from outlast.model.job import State
 from outlast.store.rows import StoredJob
 from outlast.store.statistics import Place
-from tests.crash.kit import IMPATIENT, JSON
+from tests.crash.kit import IMPATIENT
 
-SLOTS = ("--runners", "1", "--concurrency", "2")
+SLOTS = ("--concurrency", "2")
 
 
 async def said_of(stage: Scene, row: StoredJob) -> tuple[str, str]:
     """The position that ``outlast why`` gives, and its sentences."""
     inspector = stage.store.inspector
-    about = WhyFacts(
+    about = JobDetails(
         row=row,
         attempts=[],
         workers=await inspector.workers(),
@@ -38,7 +38,7 @@ async def said_of(stage: Scene, row: StoredJob) -> tuple[str, str]:
 async def test_slots_held_by_waiting_tasks_are_reported(
     stage: Scene, task: str, number: int
 ) -> None:
-    worker = await stage.worker(*SLOTS, *JSON, env=IMPATIENT)
+    worker = await stage.worker(*SLOTS, env=IMPATIENT)
     parents = [await stage.enqueue(task) for _ in range(number)]
     told = await stage.told(worker, "slots_held_by_waiting")
     assert told["job_id"] in parents

@@ -6,8 +6,9 @@ import signal
 
 import pytest
 
-from harness.scene import BY_LEASE, DEADLINE, Scene, boot
+from harness.scene import BY_LEASE, Scene, boot
 from outlast.model.job import State
+from tests.crash.kit import goes_on
 
 SHORT = ("--heartbeat", "1", "--lease", "3")
 
@@ -35,20 +36,11 @@ async def test_the_second_attempt_goes_on_from_the_checkpoint(stage: Scene) -> N
     holder = await stage.worker()
     job = await stage.enqueue("counts")
     await stage.started(1)
-
-    async def some_steps() -> bool:
-        return (await stage.job(job)).checkpoint not in (None, '{"n":1}')
-
-    await stage.until(some_steps, "a checkpoint")
+    await goes_on(stage, job, 2)
     await stage.worker()
     holder.kill_tree()
     await stage.started(2)
-    before = await stage.checkpoint(job)
-
-    async def goes_on() -> bool:
-        return await stage.checkpoint(job) != before
-
-    await stage.until(goes_on, "a checkpoint of the second attempt")
+    await goes_on(stage, job)
     stage.enough()
     row = await stage.ended(job)
     assert row.state is State.COMPLETED
@@ -136,13 +128,11 @@ async def test_a_stopped_and_resumed_worker_writes_nothing_stale_and_works_on(st
     assert holder.process.poll() is None
 
 
-@pytest.mark.short
 async def test_sigterm_finishes_running_jobs_and_exits_cleanly(stage: Scene) -> None:
     worker = await stage.worker()
     job = await stage.enqueue("counts", upto=20)
     await stage.started(1)
-    worker.signal(signal.SIGTERM)
-    assert worker.process.wait(DEADLINE) == 0
+    await worker.left(signal.SIGTERM)
     row = await stage.job(job)
     assert row.state is State.COMPLETED
     assert row.attempt_count == 1
@@ -152,16 +142,12 @@ async def test_sigterm_finishes_running_jobs_and_exits_cleanly(stage: Scene) -> 
 
 
 async def test_jobs_that_outlast_a_drain_are_released_uncharged(stage: Scene) -> None:
-    worker = await stage.worker("--drain-timeout", "0.3")
+    worker = await stage.worker("--runners", "2", "--drain-timeout", "0.3")
     job = await stage.enqueue("waits")
     deaf = await stage.enqueue("waits_deaf")
 
-    async def both() -> bool:
-        return len(stage.entries()) == 2
-
-    await stage.until(both, "two attempts")
-    worker.signal(signal.SIGTERM)
-    assert worker.process.wait(DEADLINE) == 0
+    await stage.noted(2)
+    await worker.left(signal.SIGTERM)
     for each in (job, deaf):
         row = await stage.job(each)
         assert (row.state, row.failures, row.losses) == (State.QUEUED, 0, 0)
@@ -183,12 +169,13 @@ async def test_the_worker_that_finds_a_death_counts_it_and_its_attempts(stage: S
         shown = {"attempt": lambda one: one.outcome, "death": lambda one: "of any cause"}
         return sorted((each.kind, shown[each.kind](each), each.jobs) for each in totals)
 
-    async def told() -> bool:
-        return len(await counts()) == 3
-
-    await stage.until(told, "what was counted")
-    assert await counts() == [
+    wanted = [
         ("attempt", "completed", 1),
         ("attempt", "lost_worker", 1),
         ("death", "of any cause", 1),
     ]
+
+    async def told() -> bool:
+        return await counts() == wanted
+
+    await stage.until(told, "what was counted")

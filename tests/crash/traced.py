@@ -7,28 +7,16 @@ import os
 import signal
 from typing import Any
 
-import sentry_sdk
-from opentelemetry import trace
-from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExporter, SpanExportResult
+from opentelemetry.sdk.trace import ReadableSpan
 from sentry_sdk.envelope import Envelope
-from sentry_sdk.transport import Transport
 
 import outlast
 from outlast.contrib import otel, sentry
+from tests.crash import observed
 from tests.crash.told import write
 
 
-class ToFile(SpanExporter):
-    """Writes spans to a file."""
-
-    def export(self, spans: Any) -> SpanExportResult:
-        for span in spans:
-            write("spans", _shown(span))
-        return SpanExportResult.SUCCESS
-
-
-def _shown(span: ReadableSpan) -> dict[str, Any]:
+def _span(span: ReadableSpan) -> dict[str, Any]:
     parent = span.parent or next((link.context for link in span.links), None)
     return {
         "name": span.name,
@@ -39,29 +27,23 @@ def _shown(span: ReadableSpan) -> dict[str, Any]:
     }
 
 
-class ReportsToFile(Transport):
-    """Writes reports to a file."""
-
-    def capture_envelope(self, envelope: Envelope) -> None:
-        event: Any = envelope.get_event()
-        if event is not None:
-            evidence = event["contexts"].get("outlast crash", {})
-            write("reports", {"message": event.get("message"), "tags": event["tags"], **evidence})
+def _report(envelope: Envelope) -> dict[str, Any] | None:
+    event: Any = envelope.get_event()
+    if event is None:
+        return None
+    evidence = event["contexts"].get("outlast crash", {})
+    return {"message": event.get("message"), "tags": event["tags"], **evidence}
 
 
 def set_up() -> None:
     """Set up both libraries, in any process."""
-    provider = TracerProvider()
-    provider.add_span_processor(SimpleSpanProcessor(ToFile()))
-    trace.set_tracer_provider(provider)
-    sentry_sdk.init(dsn="http://key@127.0.0.1:9/1", transport=ReportsToFile())
+    observed.set_up(_span, _report)
 
 
 def set_up_worker() -> None:
-    """Set up the worker's own process: outlast worker --setup."""
+    """Set up the worker's own process."""
     set_up()
-    otel.watch_deaths()
-    sentry.watch_deaths()
+    observed.watch_deaths()
 
 
 app = outlast.App()

@@ -9,7 +9,7 @@ import re
 import socket
 import threading
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, get_args
 from unittest import mock
 
 import msgspec
@@ -49,10 +49,7 @@ HEADS = [
     b"\x81\xa1a" * 20_000,
     b"\xc1",
 ]
-TAGS = [
-    *("Configure", "Run", "Stop", "Saved", "Ping", "Quit"),
-    *("Hello", "Broken", "Ended", "Saving", "Reported", "Pong", "Stood", "Restored"),
-]
+TAGS = [frame.__name__ for frame in (*get_args(ToRunner), *get_args(ToWorker))]
 SETTINGS = RunnerSettings(app="a:b", stacks=-1, concurrency=1, store_id="", url="sqlite:///x.db")
 
 
@@ -140,7 +137,7 @@ class Reader(RunnerProcess):
     def __init__(self, fake: Any) -> None:
         self.heard: list[ToWorker] = []
         self._fake = fake
-        super().__init__(SETTINGS, self, clock=ManualClock(boot=0.0), output=self)
+        super().__init__(SETTINGS, self, clock=ManualClock(boot=0.0), output=lambda *_: None)
         read, self._write = os.pipe()
         self._output = Pipe(read, lambda data: None)
 
@@ -155,9 +152,6 @@ class Reader(RunnerProcess):
 
     def fail(self, error: BaseException) -> None:
         """Nor can this happen."""
-
-    def write(self, pid: int, data: bytes, token: int | None = None) -> None:
-        """Drop what it writes."""
 
     def kill(self, reason: str | None = None) -> None:
         """Note why."""

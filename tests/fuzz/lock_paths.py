@@ -14,9 +14,9 @@ from unittest import mock
 import msgspec
 from hypothesis import strategies as st
 
+from harness.stores import opened
 from outlast.base.clock import SYSTEM
 from outlast.insight.liveness import with_proof
-from outlast.store import open_store
 from outlast.store.backend import file_of
 from outlast.store.lockfile import boot_id, directory_for
 from outlast.store.protocol import Store
@@ -67,18 +67,14 @@ async def _rows_name_files(root: Path, all_rows: list[Row]) -> None:
     url = f"sqlite:///{root}/it.db"
     locks = directory_for(file_of(url))
     locks.mkdir(parents=True, exist_ok=True)
-    store = open_store(url)
-    await store.open()
-    try:
+    async with opened(url) as store:
         with closing(sqlite3.connect(root / "it.db")) as file:
             for number, row in enumerate(all_rows):
                 _write(file, await Hands.on(store, f"w{number}"), root, locks, row)
-            async with asyncio.timeout(SECONDS):
-                opened = await _look(store)
-    finally:
-        await store.close()
+        async with asyncio.timeout(SECONDS):
+            found = await _look(store)
     assert [victim.read_text() for victim in victims] == [OURS] * len(victims)
-    assert not {os.path.realpath(one) for one in opened} & {*map(str, victims)}
+    assert not {os.path.realpath(one) for one in found} & {*map(str, victims)}
 
 
 def _write(file: sqlite3.Connection, hands: Hands, root: Path, locks: Path, row: Row) -> None:

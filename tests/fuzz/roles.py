@@ -9,9 +9,9 @@ from contextlib import AsyncExitStack
 
 from hypothesis import strategies as st
 
+from harness.stores import opened
 from outlast.base.clock import SYSTEM
 from outlast.insight.schedules import schedule_document
-from outlast.store import open_store
 from outlast.store.postgres.privileges import _ENQUEUED
 from outlast.store.protocol import Store
 from outlast.store.values import Purpose
@@ -123,9 +123,7 @@ def roles_write(deeds: list[tuple[Purpose, str]], url: str) -> None:
 
 async def _roles_write(deeds: list[tuple[Purpose, str]], url: str) -> None:
     async with asyncio.timeout(2 * SECONDS), AsyncExitStack() as stack:
-        store = open_store(url)
-        await store.open()
-        stack.push_async_callback(store.close)
+        store = await stack.enter_async_context(opened(url))
         owner = await stack.enter_async_context(raw(url))
         await _prepare(store, owner)
         ids = [job_id for (job_id,) in await victims(store, 1)]

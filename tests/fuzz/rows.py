@@ -6,18 +6,15 @@ from __future__ import annotations
 import asyncio
 import json
 import tempfile
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import msgspec
 from hypothesis import strategies as st
 
+from harness.stores import opened
 from outlast.model.crash import Crash, Progress
 from outlast.model.job import Policy
-from outlast.store import open_store
-from outlast.store.protocol import Store
 from tests.conformance.hostile_kit import VALUES, Raw, raw, shows, victims, works_on
 from tests.conformance.test_hostile_rows import ATTEMPTS, JOBS, WORKERS
 from tests.fuzz.kit import INT64, SECONDS, Fuzzer, json_values
@@ -88,7 +85,7 @@ def rows_of_postgres_stop_nothing(wrong: Spoils, url: str) -> None:
 
 
 async def _stop_nothing(url: str, wrong: Spoils) -> None:
-    async with asyncio.timeout(2 * SECONDS), _opened(url) as store, raw(url) as file:
+    async with asyncio.timeout(2 * SECONDS), opened(url) as store, raw(url) as file:
         await _empty(file)
         ids = [job_id for (job_id,) in await victims(store, 1)]
         workers = [each.id for each in await store.inspector.workers()]
@@ -98,16 +95,6 @@ async def _stop_nothing(url: str, wrong: Spoils) -> None:
             await file.run(f"UPDATE {table} SET {column} = {value} WHERE {key} = {whose}")
         await works_on(store)
         await shows(store, ids)
-
-
-@asynccontextmanager
-async def _opened(url: str) -> AsyncIterator[Store]:
-    store = open_store(url)
-    await store.open()
-    try:
-        yield store
-    finally:
-        await store.close()
 
 
 async def _empty(file: Raw) -> None:

@@ -208,8 +208,6 @@ def documents_are_read(text: str) -> None:
     if progress is not None:
         msgspec.msgpack.encode(progress)
     columns.crash_of(text)
-    columns.held_of(1, 1, text)
-    columns.cause_of(text)
     assert all(isinstance(name, str) for name in columns.names_of(text))
     assert all(isinstance(name, str) for name in columns.lacks_of(text))
     names = ("policy", "progress", "crash", "queues", "tasks", "tags", "lacks")

@@ -17,8 +17,8 @@ from outlast.cli.job_page import Page
 from outlast.cli.logs import _json, text_renderer
 from outlast.cli.show import dead_table, gone_table, jobs_table, workers_table
 from outlast.cli.wait import _end
-from outlast.insight.explanation import WhyFacts
-from outlast.insight.queries import JobDetails, JobList
+from outlast.insight.explanation import JobDetails
+from outlast.insight.queries import JobList
 from outlast.insight.why import why
 from outlast.model.job import SHELL_TASK, State
 from outlast.model.pause import NO_PAUSES
@@ -105,7 +105,8 @@ def pages_are_safe(case: tuple[State, str, str]) -> None:
     gone = msgspec.structs.replace(worker, status=WorkerStatus.LOST, stopped_at=NOW)
     refusals = [_with(each, text) for each in REFUSALS]
     out = Console(file=io.StringIO(), highlight=False, markup=False, width=240)
-    Page(out, JobDetails(row, attempts, refusals, Served([]), NOW, [worker])).write()
+    details = JobDetails(row=row, attempts=attempts, refusals=refusals, workers=[worker], now=NOW)
+    Page(out, details).write()
     command = _with(row, text, task=SHELL_TASK, args=_quoted(text), result=_quoted(text))
     out.print(jobs_table(out, JobList([row, command], Served([([], [text])]), {}, NO_PAUSES), NOW))
     out.print(dead_table(out, [(row, text)], NOW))
@@ -114,7 +115,7 @@ def pages_are_safe(case: tuple[State, str, str]) -> None:
     out.print(*_end(row, attempts).output, *_end(command, attempts).output)
     shown = out.file.getvalue()  # type: ignore[attr-defined]
     assert not _steers(shown)
-    answer = why(WhyFacts(row=row, attempts=attempts, workers=[worker], place=Place(), now=NOW))
+    answer = why(JobDetails(row=row, attempts=attempts, workers=[worker], place=Place(), now=NOW))
     assert not _steers(" ".join([*answer.sentences, *answer.moves]))
     shown.encode()
 

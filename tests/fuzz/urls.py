@@ -21,8 +21,8 @@ from outlast.base import config
 from outlast.base.credentials import check_encoded, hide_logins, make_hider, redact, without_secrets
 from outlast.errors import ConfigError, OutlastError
 from outlast.store import lockfile, open_store
-from outlast.store.backend import file_of, resolve_url
-from outlast.store.postgres.connection import Settings, connect
+from outlast.store.backend import StoreOptions, file_of, resolve_url
+from outlast.store.postgres.connection import connect
 from outlast.store.postgres.errors import TROUBLE
 from outlast.store.sqlite.url import parse as parse_sqlite
 from outlast.wakeup import check_messenger
@@ -130,7 +130,6 @@ def _ways(url: str) -> list[Callable[[], object]]:
         lambda: make_hider(url)(f"at {check_encoded(url)}"),
         lambda: without_secrets(url),
         lambda: repr(outlast.App(url)),
-        lambda: repr(Settings(url=url)),
         lambda: repr(parse(url)),
         lambda: _kept(resolve_url(url)),
         lambda: _kept(open_store(url)),
@@ -176,7 +175,7 @@ def _in_the_environment(url: str) -> list[Callable[[], object]]:
 
 async def _dialled(url: str) -> str:
     try:
-        connection = await connect(Settings(url=url, connect_timeout=5.0))
+        connection = await connect(url, StoreOptions(connect_timeout=5.0))
     except (OutlastError, *TROUBLE) as error:  # the pool translates these
         return _all_of(error)
     connection.terminate()

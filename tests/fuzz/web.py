@@ -16,9 +16,9 @@ from unittest import mock
 import msgspec
 from hypothesis import strategies as st
 
+from harness.stores import opened
 from outlast.cli import web_connections
 from outlast.cli.web_server import _Server, config_of
-from outlast.store import open_store
 from outlast.web import visit
 from outlast.web.application import ENDPOINTS
 from outlast.web.session import LinkSessions
@@ -102,9 +102,8 @@ def strangers_ask(all_clients: list[Client]) -> None:
 async def _strangers_ask(url: str, all_clients: list[Client]) -> None:
     trouble: list[Any] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: trouble.append(context))
-    store = open_store(url)
-    await store.open()
-    await store.close()
+    async with opened(url):
+        pass  # its tables are made
     async with asyncio.timeout(SECONDS):
         for is_signed_in in {one.is_signed_in for one in all_clients}:
             async with _served(url, is_signed_in) as port:

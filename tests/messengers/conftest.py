@@ -10,6 +10,8 @@ from harness import rabbit_server
 from harness.certificates import Authority
 from harness.nats_server import NatsServer, missing
 from harness.rabbit_server import RabbitServer
+from harness.servers import PostgresServer
+from tests.databases import Databases
 from tests.messengers.kit import Shop
 
 
@@ -42,7 +44,18 @@ def rabbit(authority: Authority) -> Iterator[RabbitServer]:
 
 
 @pytest.fixture
-async def shop(pg_url: str, nats_server: NatsServer) -> AsyncIterator[Shop]:
-    """An application and its store; poll intervals so long that only messages can be the cause."""
-    async with Shop.opened(pg_url, nats_server.url) as opened:
+def pg_url(pg_server: PostgresServer, databases: Databases) -> Iterator[str]:
+    """A database whose messages are not those of another test."""
+    name = databases.make(own_id=True)
+    yield pg_server.url(name)
+    databases.drop(name)
+
+
+@pytest.fixture
+async def shop(pg_url: str, request: pytest.FixtureRequest) -> AsyncIterator[Shop]:
+    """An application and its store, with NATS, or RabbitMQ where a test is marked so; poll
+    intervals so long that only messages can be the cause."""
+    is_rabbit = request.node.get_closest_marker("rabbitmq") is not None
+    server = request.getfixturevalue("rabbit" if is_rabbit else "nats_server")
+    async with Shop.opened(pg_url, server.url) as opened:
         yield opened

@@ -143,8 +143,8 @@ async def row_says(shop: Shop, words: str) -> None:
 
 async def sweep(worker: Worker) -> None:
     """Let the worker announce waiting jobs now."""
-    assert worker._announcer.sweeper is not None
-    await worker._announcer.sweeper.run_once()
+    assert worker._announcer is not None
+    await worker._announcer.run_once()
 
 
 @contextlib.asynccontextmanager
@@ -220,7 +220,8 @@ async def growth_per_message(url: str, *, rounds: int = 45, size: int = 200) -> 
 
     inbox.offer(50)
     try:
-        await worker.start(exchange, lambda task: task == "known")
+        worker.leave_others(lambda task: task == "known")
+        await worker.start(exchange)
         await worker._tried.wait()
         await client.start()
         for number in range(rounds // 3):

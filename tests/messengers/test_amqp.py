@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import random
-from collections.abc import AsyncIterator
 
 import aio_pika
 import pytest
@@ -28,12 +27,6 @@ pytestmark = [
 ]
 
 
-@pytest.fixture
-async def shop(pg_url: str, rabbit: RabbitServer) -> AsyncIterator[Shop]:
-    async with Shop.opened(pg_url, rabbit.url) as opened:
-        yield opened
-
-
 async def test_messages_bring_jobs_to_idle_workers(shop: Shop, rabbit: RabbitServer) -> None:
     async with shop.ready_worker(concurrency=5), shop.ready_worker(concurrency=5):
         job = await shop.work.enqueue(7)
@@ -42,16 +35,6 @@ async def test_messages_bring_jobs_to_idle_workers(shop: Shop, rabbit: RabbitSer
         await shop.completed(201)
         await all_settled(shop, rabbit)
     assert set(shop.ran.values()) == {1}
-
-
-async def test_a_full_worker_takes_no_messages(shop: Shop) -> None:
-    async with shop.ready_worker(concurrency=1):
-        await shop.held.enqueue()
-        await shop.until(lambda: len(shop.ran) == 1, "a worker that is full")
-        jobs = await shop.app.enqueue_many([shop.work.call(n) for n in range(3)])
-        async with shop.ready_worker(concurrency=1):
-            assert [await job.result(timeout=30) for job in jobs] == [0, 1, 2]
-        shop.gate.set()
 
 
 async def test_bad_stale_and_duplicate_messages_are_harmless(

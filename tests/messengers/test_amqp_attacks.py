@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-import random
 import struct
-from collections.abc import AsyncIterator
 
 import aio_pika
 import aiormq
@@ -15,7 +13,7 @@ import pytest
 
 from harness.rabbit_server import RabbitServer
 from outlast.wakeup import messenger, open_messenger
-from tests.messengers.kit import DEADLINE, Shop, all_end, asked_to_close_at_random, row_says
+from tests.messengers.kit import DEADLINE, Shop, all_end, row_says
 from tests.messengers.rabbit_kit import POLL, all_settled, channel
 
 pytestmark = [
@@ -23,12 +21,6 @@ pytestmark = [
     pytest.mark.xdist_group("rabbitmq"),  # one node for all of them
     pytest.mark.timeout(600),  # it takes long to start
 ]
-
-
-@pytest.fixture
-async def shop(pg_url: str, rabbit: RabbitServer) -> AsyncIterator[Shop]:
-    async with Shop.opened(pg_url, rabbit.url) as opened:
-        yield opened
 
 
 async def publish(shop: Shop, rabbit: RabbitServer, *messages: aio_pika.Message) -> None:
@@ -104,10 +96,6 @@ async def test_a_login_that_is_changed_later_is_reported_and_jobs_run(
             assert await (await shop.work.enqueue(1)).result(timeout=30) == 1
         finally:
             await asyncio.to_thread(rabbit.ctl, "change_password", "guest", "guest")
-
-
-async def test_a_messenger_can_be_closed_at_any_moment(rabbit: RabbitServer) -> None:
-    await asked_to_close_at_random(rabbit.url, times=20, span=0.1, seed=random.randrange(2**32))
 
 
 async def test_a_dial_that_is_cancelled_in_its_last_step_leaves_no_connection(

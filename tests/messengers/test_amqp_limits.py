@@ -4,27 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import aio_pika
 import pytest
 from aio_pika.abc import AbstractChannel
 
-from harness.proxy import proxied
 from harness.rabbit_server import RabbitServer
 from outlast.wakeup import messenger, open_messenger
 from outlast.wakeup.amqp import AmqpBroker
 from outlast.wakeup.notice import Notice
-from tests.messengers.kit import (
-    DEADLINE,
-    GROWTH_MAX,
-    GROWTH_OF_CONNECTION_MAX,
-    Shop,
-    growth_per_connection,
-    growth_per_message,
-)
+from tests.messengers.kit import DEADLINE, Shop
 from tests.messengers.rabbit_kit import POLL, all_settled, channel
 
 pytestmark = [
@@ -33,12 +24,6 @@ pytestmark = [
     pytest.mark.timeout(600),  # it takes long to start
 ]
 QUEUES = 200
-
-
-@pytest.fixture
-async def shop(pg_url: str, rabbit: RabbitServer) -> AsyncIterator[Shop]:
-    async with Shop.opened(pg_url, rabbit.url) as opened:
-        yield opened
 
 
 async def root(shop: Shop) -> str:
@@ -193,28 +178,3 @@ async def test_a_worker_of_many_queues_has_time_to_open_and_rest(
         async with channel(rabbit) as own:
             for name in names:
                 await own.queue_delete(f"outlast.many.q-{name}")
-
-
-async def test_a_storm_of_cut_connections_loses_no_job_and_ends(
-    shop: Shop, rabbit: RabbitServer
-) -> None:
-    async with proxied(f"{rabbit.url}/") as (proxy, url), Shop.opened(shop.url, url) as stormy:
-        async with stormy.ready_worker(poll=POLL) as worker:
-            for number in range(30):
-                await stormy.work.enqueue(number)
-                await proxy.cut()
-            await stormy.completed(30)
-            await stormy.until(lambda: worker._exchange._inbox.healthy, "the storm to be over")
-            assert await (await stormy.work.enqueue(7)).result(timeout=DEADLINE) == 7
-        assert set(stormy.ran.values()) == {1}
-
-
-async def test_memory_does_not_grow_with_the_messages(rabbit: RabbitServer) -> None:
-    assert await growth_per_message(rabbit.url) < GROWTH_MAX
-
-
-async def test_memory_does_not_grow_with_the_connections(
-    rabbit: RabbitServer, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.CRITICAL, "aiormq")  # pytest keeps what is logged, and its tracebacks
-    assert await growth_per_connection(f"{rabbit.url}/") < GROWTH_OF_CONNECTION_MAX

@@ -16,8 +16,8 @@ import outlast
 from harness.nats_server import NatsServer
 from outlast.store.values import NewJob
 from outlast.wakeup import messenger
-from outlast.worker.claims import peers
-from outlast.worker.claims.peers import is_among_many
+from outlast.worker.claims import wake_turns
+from outlast.worker.claims.wake_turns import is_among_many
 from outlast.worker.worker import Worker
 from tests.conformance.kit import Hands
 from tests.messengers.kit import NEVER, Shop, jetstream, published, sweep
@@ -162,7 +162,7 @@ async def test_a_job_that_is_requeued_after_its_announcement_is_announced_again(
 ) -> None:
     """Within the duplicate window: each way into the queue is news."""
     async with shop.ready_worker(queues=["other"]) as worker:
-        sweeper = worker._announcer.sweeper
+        sweeper = worker._announcer
         assert sweeper is not None
         job_id = (await shop.store.enqueue([NewJob(task="work", args="{}")]))[0].job_id
         await sweeper.sweep(0.0)
@@ -181,7 +181,7 @@ async def test_workers_with_a_messenger_count_each_other_and_peek_rarely(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As those do that listen to the database: else a fleet's peeks grow with its size."""
-    monkeypatch.setattr(peers, "EASED_PEERS", 3)
+    monkeypatch.setattr(wake_turns, "EASED_PEERS", 3)
     async with (
         shop.ready_worker() as one,
         shop.ready_worker() as two,
@@ -190,7 +190,8 @@ async def test_workers_with_a_messenger_count_each_other_and_peek_rarely(
     ):
         workers = [one, two, three]
         await shop.until(lambda: all(each._turns.peers == 3 for each in workers), "a count")
-        assert all(is_among_many(each._wakeup, each._turns)() for each in workers)
+        assert all(each._wakeup is not None for each in workers)
+        assert all(is_among_many(each._wakeup.health, each._turns) for each in workers)  # type: ignore[union-attr]
         await shop.work.enqueue(7)
         await shop.completed(1)
         assert other._turns.peers == 1
@@ -359,16 +360,6 @@ async def test_a_stranger_cannot_choose_where_a_worker_publishes(
     assert settled.pending_msgs == 0
     assert not shop.events("wakeup_lost")
     await stranger.close()
-
-
-async def test_a_full_worker_takes_no_messages(shop: Shop, nats_server: NatsServer) -> None:
-    async with shop.ready_worker(concurrency=1):
-        await shop.held.enqueue()
-        await shop.until(lambda: len(shop.ran) == 1, "a worker that is full")
-        jobs = await shop.app.enqueue_many([shop.work.call(n) for n in range(3)])
-        async with shop.ready_worker(concurrency=1):
-            assert [await job.result(timeout=30) for job in jobs] == [0, 1, 2]
-        shop.gate.set()
 
 
 async def all_settled(shop: Shop, server: NatsServer, durable: str, *, at_least: int = 1) -> None:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import json
-import random
 
 import nats
 from nats.js.errors import NotFoundError
 
 from harness.nats_server import NatsServer
 from outlast.model.job import State
-from tests.messengers.kit import Shop, asked_to_close_at_random, jetstream, row_says
+from tests.messengers.kit import Shop, jetstream, row_says
 
 POLL = 0.2
 PULLS = "$JS.API.CONSUMER.MSG.NEXT.>"
@@ -78,9 +77,3 @@ async def test_a_login_that_is_changed_later_is_reported_and_jobs_run(pg_url: st
             job = await shop.work.enqueue(1)
             assert await job.result(timeout=30) == 1
             assert (await job.refresh()).state is State.COMPLETED
-
-
-async def test_a_messenger_can_be_closed_at_any_moment(nats_server: NatsServer) -> None:
-    await asked_to_close_at_random(
-        nats_server.url, times=25, span=0.03, seed=random.randrange(2**32)
-    )

@@ -19,15 +19,7 @@ from harness.proxy import proxied
 from outlast.wakeup import open_messenger
 from outlast.wakeup.notice import Notice
 from tests.chaos.disk import Disk, own_mounts
-from tests.messengers.kit import (
-    DEADLINE,
-    GROWTH_MAX,
-    GROWTH_OF_CONNECTION_MAX,
-    Shop,
-    growth_per_connection,
-    growth_per_message,
-    jetstream,
-)
+from tests.messengers.kit import DEADLINE, Shop, jetstream
 
 POLL = 0.2
 QUEUES = 1_000
@@ -201,14 +193,6 @@ async def watching(server: NatsServer) -> AsyncIterator[tuple[Client, Subscripti
         await stranger.close()
 
 
-async def test_memory_does_not_grow_with_the_messages(nats_server: NatsServer) -> None:
-    assert await growth_per_message(nats_server.url) < GROWTH_MAX
-
-
-async def test_memory_does_not_grow_with_the_connections(nats_server: NatsServer) -> None:
-    assert await growth_per_connection(f"{nats_server.url}/") < GROWTH_OF_CONNECTION_MAX
-
-
 async def test_messages_that_pile_up_are_bounded_and_a_worker_drains_them(
     pg_url: str, nats_server: NatsServer
 ) -> None:
@@ -256,20 +240,3 @@ async def test_a_worker_of_a_thousand_queues_opens_and_is_woken(nats_server: Nat
         await worker.close()
         async with jetstream(nats_server.url) as js:
             await js.delete_stream("OUTLAST_many")
-
-
-async def test_a_storm_of_cut_connections_loses_no_job_and_ends(
-    pg_url: str, nats_server: NatsServer
-) -> None:
-    async with (
-        proxied(f"{nats_server.url}/") as (proxy, url),
-        Shop.opened(pg_url, url.rstrip("/")) as shop,
-    ):
-        async with shop.ready_worker(poll=POLL) as worker:
-            for number in range(30):
-                await shop.work.enqueue(number)
-                await proxy.cut()
-            await shop.completed(30)
-            await shop.until(lambda: worker._exchange._inbox.healthy, "the storm to be over")
-            await jobs_run(shop, 1)
-        assert set(shop.ran.values()) == {1}

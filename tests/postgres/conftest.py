@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.conformance.conftest import bare_session, hands, other_store, session, store, watcher
+from tests.conformance.conftest import bare_session, hands, other_store, session, watcher
 
-__all__ = ["bare_session", "hands", "other_store", "session", "store", "watcher"]
+__all__ = ["bare_session", "hands", "other_store", "session", "watcher"]
 
 
 @pytest.fixture

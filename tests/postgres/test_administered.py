@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import subprocess
 from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
 from typing import Any
 
 import asyncpg
@@ -20,7 +18,7 @@ from outlast.store.bisect import exchange_bisecting
 from outlast.store.postgres.checks import PostgresFacts
 from outlast.store.postgres.store import PostgresStore
 from outlast.store.values import Answer, Purpose
-from tests.conformance.kit import Hands, crashed, ended, enqueued, eventually, job
+from tests.conformance.kit import Hands, crashed, ended, enqueued, job
 from tests.postgres.kit import blocked
 
 ROLE = "outlast_guarded"
@@ -197,34 +195,3 @@ async def test_rows_hidden_by_row_security_do_not_count_as_missing(
         reclaimed = await guarded.reclaim(lambda orphan: pytest.fail(f"robbed {orphan}"))
     assert reclaimed == []
     assert await hands.hand_in(ended(held)) == [Answer.ACCEPTED]
-
-
-# -- a dump that is restored
-
-
-async def test_a_token_from_before_a_restored_dump_is_not_drawn_again(
-    store: PostgresStore, pg_server: PostgresServer, tmp_path: Path
-) -> None:
-    first, second = await Hands.on(store, "first"), await Hands.on(store, "second")
-    await enqueued(store)
-    dump = tmp_path / "dump"
-
-    async def run(program: str, *options: str) -> None:
-        command = [str(pg_server.bin / program), *options]
-        await asyncio.to_thread(subprocess.run, command, check=True, timeout=60)
-
-    await run("pg_dump", "--format=custom", f"--file={dump}", store.url)
-    lost = await first.claim_one()
-    await run("pg_restore", "--clean", "--single-transaction", f"--dbname={store.url}", str(dump))
-
-    async def claims() -> Any:
-        reply = await second.exchange(limit=1)
-        if not reply.valid and (me := await store.reconnect(second.me, 0)) is not None:
-            second.me = me
-        return reply.claimed
-
-    (again,) = await eventually(claims)
-    assert again.job_id == lost.job_id
-    assert again.token > lost.token
-    assert await first.hand_in(ended(lost)) == [Answer.REFUSED]
-    assert await second.hand_in(ended(again)) == [Answer.ACCEPTED]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-
 import asyncpg
 import pytest
 
@@ -13,14 +11,6 @@ from outlast.store.statements import statements
 from outlast.store.values import ClaimRequest, WorkerRef
 from tests.conformance.kit import TASK, ended, job, new_worker
 from tests.postgres.entries_kit import entries_read
-
-
-@pytest.fixture
-async def store(pg_url: str) -> AsyncIterator[PostgresStore]:
-    store = PostgresStore(pg_url)
-    await store.open()
-    yield store
-    await store.close()
 
 
 async def take(store: PostgresStore, me: WorkerRef, jobs: int = 1) -> list[Transition]:

@@ -17,7 +17,6 @@ from harness.pgbouncer import PgBouncerServer
 from outlast.client.attempt import Attempt
 from outlast.errors import ConnectionMismatch, UsageError
 from outlast.model.job import State
-from outlast.store import open_store
 from outlast.store.protocol import Store
 from tests.conformance.kit import Hands
 from tests.conformance.shop_kit import Link, an_app
@@ -28,14 +27,6 @@ async def app(pg_url: str) -> AsyncIterator[outlast.App]:
     app = an_app(pg_url)
     yield app
     await app.close()
-
-
-@pytest.fixture
-async def store(pg_url: str) -> AsyncIterator[Store]:
-    store = open_store(pg_url)
-    await store.open()
-    yield store
-    await store.close()
 
 
 async def attempt_of(app: outlast.App, store: Store) -> Attempt:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from outlast.store.postgres.connection import Settings
+from outlast.store.backend import StoreOptions
 from outlast.store.postgres.pool import Connections
 from outlast.store.postgres.store import PostgresStore
 from outlast.store.values import ClaimRequest, NewJob, WorkerRef
@@ -25,7 +25,7 @@ def store_url(pg_url: str) -> str:
 @pytest.fixture
 async def two(pg_url: str) -> AsyncIterator[Connections]:
     """At most two connections."""
-    connections = Connections(Settings(url=pg_url, connections=2))
+    connections = Connections(pg_url, StoreOptions(connections=2))
     yield connections
     await connections.close()
 
@@ -76,7 +76,7 @@ async def test_plans_are_kept_again_after_two_calls_needed_new_ones(
 
 
 async def test_a_single_connection_plans_again(pg_url: str) -> None:
-    one = Connections(Settings(url=pg_url))
+    one = Connections(pg_url)
     async with one.use(keeps_plans=True) as connection:
         assert await plans(connection) == REPLANNED
     await one.close()

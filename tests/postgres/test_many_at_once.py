@@ -11,7 +11,7 @@ from outlast.model.job import State
 from outlast.store.postgres.store import PostgresStore
 from outlast.store.rows import JobFilter
 from outlast.store.values import Answer
-from tests.conformance.kit import Hands, ended, enqueued, job, lost_worker
+from tests.conformance.kit import Hands, ended, enqueued, job
 
 DEADLOCK_SECONDS = 30.0
 
@@ -70,31 +70,6 @@ async def test_workers_that_empty_a_queue_together_never_claim_a_job_twice(
     assert len({token for _, token in seen}) == len(ids)
 
 
-async def test_two_reapers_reap_once_and_reclaim_each_orphan_once(
-    store: PostgresStore, hands: Hands
-) -> None:
-    await enqueued(store, *[job() for _ in range(20)])
-    claimed = await hands.claim(20)
-    seen = await hands.seen()
-    others = [PostgresStore(store.url) for _ in range(4)]
-    reaped = await asyncio.gather(*[each.reap(seen) for each in others], return_exceptions=True)
-    assert reaped.count(True) == 1
-    closed = await asyncio.gather(*[each.reclaim(lost_worker) for each in others])
-    tokens = [end.token for batch in closed for end in batch]
-    assert sorted(tokens) == sorted(c.token for c in claimed)
-    for each in others:
-        await each.close()
-
-
-async def test_enqueuing_one_key_at_once_makes_one_job(store: PostgresStore) -> None:
-    others = [PostgresStore(store.url) for _ in range(8)]
-    made = await asyncio.gather(*[each.enqueue([job(key="k")]) for each in others])
-    assert sum(one.created for (one,) in made) == 1
-    assert len({one.job_id for (one,) in made}) == 1
-    for each in others:
-        await each.close()
-
-
 async def test_batches_with_the_same_keys_in_any_order_do_not_deadlock(
     store: PostgresStore,
 ) -> None:
@@ -134,14 +109,3 @@ async def test_a_key_whose_job_ends_meanwhile_makes_a_new_job(
     for job_id in ids:
         assert await store.inspector.job(job_id) is not None
     await other.close()
-
-
-async def test_migrators_at_once_apply_each_step_once(bare_pg_url: str) -> None:
-    stores = [PostgresStore(bare_pg_url) for _ in range(4)]
-    await asyncio.gather(*[each.open() for each in stores])
-    steps = await stores[0].migrations()
-    assert all(step.applied_at is not None for step in steps)
-    assert await stores[1].migrate() == []
-    assert len({await each.store_id() for each in stores}) == 1
-    for each in stores:
-        await each.close()

@@ -1,43 +1,27 @@
-"""The statements of the hot path find their rows by index among 100,000 finished jobs.
-
-The plans are those of the very statements that ran: ``auto_explain`` reports each one, also those
-inside functions, to the session that ran it.
-"""
+"""The statements of the hot path find their rows by index among 100,000 finished jobs."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
-from typing import Any
+from collections.abc import Iterator
 
 import asyncpg
-import msgspec
 import pytest
 
 from harness.servers import PostgresServer
-from outlast.model.crash import Charge, Crash, CrashKind, Progress
+from outlast.model.crash import CrashKind, Progress
 from outlast.model.job import Policy, State
-from outlast.model.lifecycle import Transition
 from outlast.store.postgres.store import PostgresStore
 from outlast.store.rows import JobFilter
-from outlast.store.values import (
-    Claimed,
-    ClaimRequest,
-    NewJob,
-    NewWorker,
-    Orphan,
-    Report,
-    Save,
-    WorkerRef,
-)
+from outlast.store.values import ClaimRequest, NewJob, Report, Save
+from tests.conformance.kit import crashed, ended, lost_worker, new_worker
+from tests.postgres.plans_kit import WIDE, by_index, session
 
 pytestmark = pytest.mark.xdist_group("plans")  # all share one pair of filled databases
 
 FINISHED = 100_000
-WIDE = 1_000  # a scan that reads more rows than this does not count as by index
 
 FINISHED_JOBS = """
 INSERT INTO outlast_jobs (task, queue, state, run_at, enqueued_at, args, attempt_count, token,
@@ -88,101 +72,14 @@ async def fill(url: str, *, fresh: bool, finished: int = FINISHED) -> None:
     await connection.close()
 
 
-class Session:
-    """A store whose one connection reports its plans, and a worker on it."""
-
-    def __init__(self, store: PostgresStore, connection: Any) -> None:
-        self.store = store
-        self.plans: list[dict[str, Any]] = []
-        connection.add_log_listener(self._heard)
-
-    def _heard(self, _connection: Any, message: Any) -> None:
-        if "plan:\n" in message.message:
-            self.plans.append(json.loads(message.message.split("plan:\n", 1)[1]))
-
-    async def claim(self, me: WorkerRef, limit: int) -> list[Claimed]:
-        return (await self.store.exchange(me, [], [ClaimRequest(["t"], limit)])).claimed
-
-    async def settled(self) -> list[dict[str, Any]]:
-        """Return all scans so far, once the server's reports have arrived."""
-        await self.store.observe()
-        return [node for plan in self.plans for node in nodes(plan["Plan"])]
-
-
-@asynccontextmanager
-async def session(url: str) -> AsyncIterator[Session]:
-    store = PostgresStore(url)
-    async with store._connections.use() as connection:
-        await connection.execute(
-            "LOAD 'auto_explain'; SET auto_explain.log_min_duration = 0;"
-            "SET auto_explain.log_nested_statements = on; SET auto_explain.log_level = notice;"
-            "SET auto_explain.log_format = json; SET auto_explain.log_analyze = on;"
-            "SET auto_explain.log_buffers = on"
-        )
-        found = Session(store, connection)
-    yield found
-    await store.close()
-
-
-def nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    yield plan
-    for child in plan.get("Plans", []):
-        yield from nodes(child)
-
-
-def worker(name: str) -> NewWorker:
-    return NewWorker(name=name, host="h", pid=1, boot_id="b", heartbeat=2.0, lease=60.0)
-
-
-def ended(claimed: Claimed, state: State, outcome: str) -> Transition:
-    return Transition(
-        job_id=claimed.job_id,
-        token=claimed.token,
-        state=state,
-        outcome=outcome,
-        charge=Charge.NONE,
-        failures=0,
-        losses=0,
-        result="1" if state is State.COMPLETED else None,
-    )
-
-
-def lost(orphan: Orphan) -> Transition:
-    facts = orphan.facts
-    return Transition(
-        job_id=facts.job_id,
-        token=facts.token,
-        state=State.DEAD,
-        outcome="lost_worker",
-        charge=Charge.LOSS,
-        failures=0,
-        losses=1,
-        crash=Crash(kind=CrashKind.LOST_WORKER),
-    )
-
-
-def by_index(scans: list[dict[str, Any]], most: int = WIDE) -> set[str]:
-    """Assert that no scan reads a large table as a whole; return the indexes that were used."""
-    assert scans
-    for node in scans:
-        table = node.get("Relation Name")
-        if table in {"outlast_jobs", "outlast_attempts"}:
-            assert node["Node Type"] != "Seq Scan", json.dumps(node)
-        rows = node.get("Actual Rows", 0) + node.get("Rows Removed by Filter", 0)
-        assert rows <= (most if str(table).startswith("outlast") else WIDE), json.dumps(
-            node, indent=1
-        )
-    return {node["Index Name"] for node in scans if "Index Name" in node}
-
-
 async def test_an_exchange_finds_everything_by_index(full_url: str) -> None:
     async with session(full_url) as s:
-        me = await s.store.register(worker("exchange"))
+        me = await s.store.register(new_worker("exchange"))
         await s.store.enqueue([NewJob(task="t") for _ in range(120)])
         await s.store.enqueue([NewJob(task="t", delay=0.001), NewJob(task="t", delay=60)])
         held = await s.claim(me, 100)
-        completed = [ended(each, State.COMPLETED, "completed") for each in held[:90]]
-        again = [ended(each, State.QUEUED, "error") for each in held[90:]]
+        completed = [ended(each) for each in held[:90]]
+        again = [crashed(each, delay=0.0) for each in held[90:]]
         await s.store.exchange(me, completed + again, [ClaimRequest(["t"], 10, ["default"])])
         late = await s.store.exchange(me, completed, [ClaimRequest(["t"], 100)])
         assert set(late.answers) == {"already"}
@@ -196,7 +93,7 @@ async def test_superseded_attempts_are_found_by_index(pg_server: PostgresServer)
     url = pg_server.create_database("outlast_plans_superseded")
     await fill(url, fresh=False, finished=12_000)
     async with session(url) as s:
-        me = await s.store.register(worker("superseded"))
+        me = await s.store.register(new_worker("superseded"))
         await s.store.enqueue([NewJob(task="t") for _ in range(50)])
         held = [(each.job_id, each.token) for each in await s.claim(me, 50)]
         lost = [(held[0][0], held[0][1] - 1), *((-n, n) for n in range(1, 900))]
@@ -208,9 +105,8 @@ async def test_superseded_attempts_are_found_by_index(pg_server: PostgresServer)
 
 async def test_a_claim_does_not_read_jobs_of_unknown_tasks(full_url: str) -> None:
     async with session(full_url) as s:
-        me = await s.store.register(worker("unservable"))
-        async with s.store._connections.use() as connection:
-            await connection.execute(UNSERVABLE)
+        me = await s.store.register(new_worker("unservable"))
+        await s.run(UNSERVABLE)
         s.plans.clear()
         own = [NewJob(task=f"u{n % 3}", queue="mixed", priority=n % 2) for n in range(30)]
         made = await s.store.enqueue(own)
@@ -235,10 +131,9 @@ async def test_a_thousand_suspects_slow_no_ordinary_claim_and_are_found_by_index
     full_url: str,
 ) -> None:
     async with session(full_url) as s:
-        me = await s.store.register(worker("suspects"))
+        me = await s.store.register(new_worker("suspects"))
         await s.store.enqueue([NewJob(task="t") for _ in range(20)])
-        async with s.store._connections.use() as connection:
-            await connection.execute(SUSPECTS)
+        await s.run(SUSPECTS)
         s.plans.clear()
         reply = await s.store.exchange(me, [], [ClaimRequest(["t"], 10)])
         assert (len(reply.claimed), reply.solo_waiting) == (10, 2)
@@ -248,20 +143,17 @@ async def test_a_thousand_suspects_slow_no_ordinary_claim_and_are_found_by_index
         (culprit,) = (await s.store.exchange(me, [], [ClaimRequest(["t"], 10, solo=1)])).claimed
         (alone,) = (await s.store.exchange(me, [], [ClaimRequest(["t"], 1, solo=2)])).claimed
         assert (culprit.solo, alone.solo) == (1, 2)
-        end = msgspec.structs.replace(
-            ended(culprit, State.QUEUED, "signalled"), solo=1, clears=culprit.incident
-        )
+        end = crashed(culprit, CrashKind.SIGNALLED)
         await s.store.exchange(me, [end], [ClaimRequest(["unknown"], 10, solo=1)])
         used = by_index(await s.settled(), most=300)
         assert {"outlast_jobs_suspect", "outlast_jobs_incident"} <= used
         await s.store.reconcile(me, [])
-        async with s.store._connections.use() as connection:
-            await connection.execute("DELETE FROM outlast_jobs WHERE queue LIKE 'suspects%'")
+        await s.run("DELETE FROM outlast_jobs WHERE queue LIKE 'suspects%'")
 
 
 async def test_reconciling_and_beating_find_own_jobs_by_index(full_url: str) -> None:
     async with session(full_url) as s:
-        me = await s.store.register(worker("reconcile"))
+        me = await s.store.register(new_worker("reconcile"))
         await s.store.enqueue([NewJob(task="t") for _ in range(20)])
         held = await s.claim(me, 20)
         await s.store.cancel([held[0].job_id])
@@ -273,19 +165,19 @@ async def test_reconciling_and_beating_find_own_jobs_by_index(full_url: str) -> 
 
 async def test_reaping_and_reclaiming_find_orphans_by_index(full_url: str) -> None:
     async with session(full_url) as s:
-        me = await s.store.register(worker("reap"))
+        me = await s.store.register(new_worker("reap"))
         await s.store.enqueue([NewJob(task="t") for _ in range(20)])
         held = await s.claim(me, 20)
         for seen in (await s.store.observe()).workers:
             await s.store.reap(seen)
-        closed = {each.token for each in await s.store.reclaim(lost)}
+        closed = {each.token for each in await s.store.reclaim(lost_worker)}
         assert {each.token for each in held} <= closed
         assert "outlast_jobs_worker" in by_index(await s.settled())
 
 
 async def test_saving_and_reporting_find_their_rows_by_index(full_url: str) -> None:
     async with session(full_url) as s:
-        me = await s.store.register(worker("save"))
+        me = await s.store.register(new_worker("save"))
         await s.store.enqueue([NewJob(task="t") for _ in range(5)])
         held = await s.claim(me, 5)
         saves = [Save(each.job_id, each.token, 1, "{}") for each in held]
@@ -348,8 +240,7 @@ async def test_jobs_of_a_label_are_found_by_its_index(full_url: str) -> None:
     async with session(full_url) as s:
         policy = Policy(labels=("few",))
         await s.store.enqueue([NewJob(task="t", policy=policy) for _ in range(20)])
-        await s.settled()
-        s.plans.clear()
+        await s.forget()
         found = await s.store.inspector.job_ids(JobFilter(label="few", task="t", limit=10))
         assert len(found.ids) == 10
         looks = [one for one in await s.settled() if "labels" in str(one.get("Relation Name"))]
@@ -364,8 +255,7 @@ async def test_counts_for_people_use_an_index(full_url: str) -> None:
     async with session(full_url) as s:
         await s.store.enqueue([NewJob(task="t") for _ in range(20)])
         (made,) = await s.store.enqueue([NewJob(task="t", key="looked at", delay=60)])
-        await s.settled()
-        s.plans.clear()
+        await s.forget()
         assert await s.store.inspector.place(made.job_id) is not None
         await s.store.inspector.statistics()
         await s.store.inspector.unencrypted()

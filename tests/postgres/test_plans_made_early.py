@@ -10,12 +10,15 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from outlast.model.crash import Progress
-from outlast.model.job import Policy, State
+from outlast.model.crash import CrashKind, Progress
+from outlast.model.job import Policy
+from outlast.model.suspects import Suspicion
 from outlast.store.logs import JobLog, LogLine
 from outlast.store.postgres.store import PostgresStore
 from outlast.store.values import Claimed, ClaimRequest, NewJob, Report, Save, WorkerRef
-from tests.postgres.test_plans import FINISHED_JOBS, Session, by_index, ended, lost, session, worker
+from tests.conformance.kit import crashed, ended, lost_worker, new_worker
+from tests.postgres.plans_kit import Session, by_index, session
+from tests.postgres.test_plans import FINISHED_JOBS
 
 OTHERS = 5_000  # jobs of each kind that fill the table later
 READ_MAX = 600  # rows that a scan may read on the way of 50 jobs
@@ -59,7 +62,7 @@ async def complete(s: Session, me: WorkerRef, jobs: int) -> None:
     await s.store.keep_logs([JobLog(each.job_id, each.token, 1, lines) for each in held])
     await s.store.cancel([held[0].job_id])
     assert (await s.store.heartbeat(me)).cancels
-    done = [ended(each, State.COMPLETED, "completed") for each in held]
+    done = [ended(each) for each in held]
     assert set((await s.store.exchange(me, done, [])).answers) == {"accepted"}
     assert set((await s.store.exchange(me, done, [])).answers) == {"already"}
 
@@ -70,7 +73,7 @@ async def complete(s: Session, me: WorkerRef, jobs: int) -> None:
     away = [NewJob(task="t", policy=Policy(keep=0.0))] * jobs
     await s.store.enqueue(away)
     held = await claim(s, me, 2 * jobs)
-    done = [ended(each, State.COMPLETED, "completed") for each in held]
+    done = [ended(each) for each in held]
     assert set((await s.store.exchange(me, done, [])).answers) == {"accepted"}
 
 
@@ -79,36 +82,35 @@ async def suspect(s: Session, me: WorkerRef, jobs: int) -> None:
     plain = [NewJob(task="t")] * jobs
     named = [one.job_id for one in await s.store.enqueue(plain)]
     held = await claim(s, me, jobs, ClaimRequest(["t"], jobs, named=named))
-    tried = [ended(each, State.QUEUED, "error") for each in held]
+    tried = [crashed(each, delay=0.0) for each in held]
     assert set((await s.store.exchange(me, tried, [])).answers) == {"accepted"}
     held = await claim(s, me, jobs)  # each for the second time
-    suspects = [
-        msgspec.structs.replace(
-            ended(each, State.QUEUED, "signalled"), solo=1, incident=held[0].token, cohort=1
-        )
-        for each in held
-    ]
+    suspicion = Suspicion(held[0].token, 1)
+    suspects = [crashed(each, CrashKind.BYSTANDER, delay=0.0, suspicion=suspicion) for each in held]
     assert set((await s.store.exchange(me, suspects, [])).answers) == {"accepted"}
     held = await claim(s, me, jobs, ClaimRequest(["t"], jobs, solo=1))
-    innocent = [
-        msgspec.structs.replace(ended(each, State.COMPLETED, "completed"), clears=held[0].incident)
-        for each in held
-    ]
+    innocent = [msgspec.structs.replace(ended(each), clears=held[0].incident) for each in held]
     assert set((await s.store.exchange(me, innocent, [])).answers) == {"accepted"}
 
 
 async def lose(s: Session, me: WorkerRef, jobs: int) -> None:
     """Lose jobs of several lanes, requeue them, and give them up."""
-    mixed = [NewJob(task="t", queue=f"q{n % 3}", priority=n % 2) for n in range(jobs)]
+    policy = Policy(max_losses=0)
+    mixed = [
+        NewJob(task="t", queue=f"q{n % 3}", priority=n % 2, policy=policy) for n in range(jobs)
+    ]
     await s.store.enqueue(mixed)
     held = await claim(s, me, jobs)
-    assert len(await s.store.reclaim(lost, only=[(one.job_id, one.token) for one in held])) == jobs
+    assert (
+        len(await s.store.reclaim(lost_worker, only=[(one.job_id, one.token) for one in held]))
+        == jobs
+    )
     dead = [one.job_id for one in held]
     await s.store.requeue(dead)
     await claim(s, me, jobs)
     assert len(await s.store.reconcile(me, [])) == jobs
     await s.store.cancel(dead)
-    await s.store.reclaim(lost)
+    await s.store.reclaim(lost_worker)
 
 
 @pytest.mark.parametrize("statistics", ["", "ANALYZE", "VACUUM ANALYZE"])
@@ -123,19 +125,18 @@ async def test_a_plan_made_on_an_empty_table_is_right_on_a_full_one(
             "ALTER TABLE outlast_jobs SET (autovacuum_enabled = false);"
             "ALTER TABLE outlast_attempts SET (autovacuum_enabled = false)"
         )
-        me = await s.store.register(worker("early"))
+        me = await s.store.register(new_worker("early"))
         await s.store.enqueue([NewJob(task="never")] * jobs)
         if statistics:
             await other.execute(statistics)
         for _ in range(7):  # prepared statements keep a plan after a few runs
             await run_jobs(s, me, 2)
-        busy = await s.store.register(worker("busy"))
+        busy = await s.store.register(new_worker("busy"))
         await other.execute(FINISHED_JOBS.format(finished=OTHERS))
         await other.execute(WAITING_JOBS, OTHERS)
         await other.execute(RUNNING_JOBS, OTHERS, busy.worker_id)
         await other.execute(LOGS)
-        await s.settled()
-        s.plans.clear()
+        await s.forget()
         await run_jobs(s, me, 50)
         by_index(await s.settled(), most=READ_MAX)
     await store.close()

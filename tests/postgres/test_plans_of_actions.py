@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from outlast.store.actions import Bulk, BulkStep, Note
-from tests.postgres.test_plans import by_index, session
+from tests.postgres.plans_kit import by_index, session
 
 DEAD = """
 INSERT INTO outlast_jobs (task, queue, state, run_at, enqueued_at, started_at, ended_at, args,
@@ -15,8 +15,7 @@ FROM generate_series(1, 50000) n"""
 async def test_a_step_of_a_bulk_action_reads_its_own_jobs_alone(pg_url: str) -> None:
     async with session(pg_url) as s:
         await s.store.open()
-        async with s.store._connections.use() as connection:
-            await connection.execute(DEAD)
+        await s.run(DEAD)
         bulk = Bulk(up_to_id=50_000, as_of=1e12, expected=9)
         action_id = await s.store.note(Note(actor="ada", verb="requeue", bulk=bulk))
         ids = list(range(40_000, 40_500))

@@ -9,7 +9,7 @@ import pytest
 from outlast.model.job import State
 from outlast.store.evidence import DEAD_LOOKED_AT, ROWS_LOOKED_AT, AttemptFilter
 from outlast.store.rows import JobFilter
-from tests.postgres.test_plans import Session, by_index, session
+from tests.postgres.plans_kit import Session, by_index, session
 
 FILL = """
 INSERT INTO outlast_jobs (task, queue, state, run_at, enqueued_at, args, attempt_count, token,
@@ -32,11 +32,8 @@ async def test_what_ended_badly_is_read_by_index_in_bounded_looks(
 ) -> None:
     async with session(pg_url) as s:
         await s.store.open()
-        async with s.store._connections.use() as connection:
-            await connection.execute(FILL)
-            await connection.execute("ANALYZE" if analyzed else "SELECT 1")
-        await s.settled()
-        s.plans.clear()
+        await s.run(FILL, "ANALYZE" if analyzed else "SELECT 1")
+        await s.forget()
         look = s.store.inspector
         found = await look.dead_groups(JobFilter())
         assert (found.looked_at, found.full, len(found.groups)) == (DEAD_LOOKED_AT, True, 7)

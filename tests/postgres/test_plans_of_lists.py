@@ -6,7 +6,7 @@ import pytest
 
 from outlast.model.job import State
 from outlast.store.rows import JobFilter
-from tests.postgres.test_plans import session
+from tests.postgres.plans_kit import session
 from tests.postgres.test_plans_of_pages import filled, largest
 
 SHOWN = 30

@@ -7,7 +7,7 @@ from typing import Any
 from outlast.store.minutes import BUCKETS, MINUTES_MAX
 from outlast.store.statistics import COUNT_MAX
 from tests.conformance.kit import new_worker
-from tests.postgres.test_plans import session
+from tests.postgres.plans_kit import session
 
 LARGE = {"outlast_jobs", "outlast_minutes"}
 WAITING = """
@@ -40,9 +40,7 @@ async def test_a_count_for_an_autoscaler_goes_by_index_and_stops(pg_url: str) ->
     async with session(pg_url) as s:
         await s.store.open()
         await s.store.register(new_worker(tasks=["t0", "t1", "t2", "t"]))
-        async with s.store._connections.use() as connection:
-            await connection.execute(WAITING)
-            await connection.execute(LATER)
+        await s.run(WAITING, LATER)
         s.plans.clear()
         assert await s.store.inspector.wanted("q0") == COUNT_MAX
         assert read_by_index(await s.settled()) <= 2 * COUNT_MAX
@@ -54,8 +52,7 @@ async def test_a_count_for_an_autoscaler_goes_by_index_and_stops(pg_url: str) ->
 async def test_a_look_at_what_was_counted_reads_the_newest_rows_by_index(pg_url: str) -> None:
     async with session(pg_url) as s:
         await s.store.open()
-        async with s.store._connections.use() as connection:
-            await connection.execute(COUNTED)
+        await s.run(COUNTED)
         s.plans.clear()
         found = await s.store.inspector.minutes(3_600.0, 60)
         assert found.is_cut

@@ -10,13 +10,13 @@ from outlast.insight.acting import Verb
 from outlast.insight.bulk import BulkFilter, preview
 from outlast.insight.lookup import look_up
 from outlast.insight.overview import read_overview
-from outlast.insight.queries import PHASES, list_jobs, read_why_facts
+from outlast.insight.queries import PHASES, list_jobs, read_details
 from outlast.model.job import State
 from outlast.store.rows import JobFilter
 from outlast.store.statistics import STATISTICS_MAX
 from outlast.web.job import read_page
 from outlast.web.jobs import BOUNDS
-from tests.postgres.test_plans import Session, nodes, session
+from tests.postgres.plans_kit import Session, nodes, session
 
 MOST = BOUNDS.rows or 0
 PAGES_MAX = 5_000  # of 8 kB, in the cache or not
@@ -58,11 +58,8 @@ def largest(scans: list[dict[str, Any]]) -> float:
 
 async def filled(s: Session) -> None:
     await s.store.open()
-    async with s.store._connections.use() as connection:
-        await connection.execute(FILL)
-        await connection.execute("ANALYZE")
-    await s.settled()
-    s.plans.clear()
+    await s.run(FILL, "ANALYZE")
+    await s.forget()
 
 
 async def test_no_list_reads_more_rows_than_a_page_may(pg_url: str) -> None:
@@ -103,8 +100,7 @@ async def test_no_statement_reads_more_of_many_lanes_together_than_a_page_may(
         async with s.store._connections.use() as connection:
             for text in (FEW, LANES, "ANALYZE") if fresh else (FEW, "ANALYZE", LANES):
                 await connection.execute(text)
-        await s.settled()
-        s.plans.clear()
+        await s.forget()
         seen = await read_overview(s.store)
         assert len(seen.statistics.lanes) == 30
         assert all(one.at_least for one in seen.statistics.lanes)
@@ -114,9 +110,8 @@ async def test_no_statement_reads_more_of_many_lanes_together_than_a_page_may(
         assert (found.count, found.at_least) == (0, False)
         await list_jobs(s.store, JobFilter(state=State.QUEUED), "scheduled", 1.0, BOUNDS)
         await look_up(s.store, "70000")
-        async with s.store._connections.use() as connection:
-            await connection.execute(TASKS)
-        assert await read_why_facts(s.store, 29_000, 1.0) is not None
+        await s.run(TASKS)
+        assert await read_details(s.store, 29_000, 1.0) is not None
         await s.store.inspector.now()  # the reports have arrived; settled() would add a look
         looks = [plan for plan in s.plans if "INSERT" not in plan["Query Text"]]
         assert max((read_in_all(one["Plan"]), one["Query Text"]) for one in looks) <= (MOST, "~")

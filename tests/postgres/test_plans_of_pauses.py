@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from outlast.store.values import ClaimRequest, NewJob
-from tests.postgres.test_plans import by_index, session, worker
+from tests.conformance.kit import new_worker
+from tests.postgres.plans_kit import by_index, session
 
 PAUSED = """
 INSERT INTO outlast_jobs (task, queue, run_at, enqueued_at, args, tenant, position)
@@ -14,9 +15,8 @@ FROM generate_series(1, 100000) n"""
 async def test_a_hundred_thousand_paused_jobs_slow_no_claim_of_others(pg_url: str) -> None:
     async with session(pg_url) as s:
         await s.store.open()
-        me = await s.store.register(worker("paused"))
-        async with s.store._connections.use() as connection:
-            await connection.execute(PAUSED)
+        me = await s.store.register(new_worker("paused"))
+        await s.run(PAUSED)
         rest = [NewJob(task="p", queue=f"q{n % 3}") for n in range(40)]
         ids = {one.job_id for one in await s.store.enqueue(rest)}
         request = ClaimRequest(["p"], 10, not_queues=("paused",))

@@ -14,21 +14,13 @@ from outlast.errors import StoreUnavailable
 from outlast.model.lease import DeathCause, Presence
 from outlast.store.postgres.presence import PostgresPresence
 from outlast.store.postgres.store import PostgresStore
-from outlast.store.rows import WorkerRow, WorkerStatus
+from outlast.store.rows import WorkerStatus
 from outlast.store.values import WorkerSeen
 from tests.conformance.kit import Hands, eventually
 
 POOLED = "a pooler or proxy stands between"
 OTHER_INCARNATION = "UPDATE outlast_workers SET presence = '1.0/00000001'"
 Make = Callable[..., PostgresPresence]
-
-
-@pytest.fixture
-async def store(pg_url: str) -> AsyncIterator[PostgresStore]:
-    store = PostgresStore(pg_url)
-    await store.open()
-    yield store
-    await store.close()
 
 
 @pytest.fixture
@@ -60,11 +52,6 @@ async def absent(hands: Hands) -> WorkerSeen:
     return found
 
 
-async def row_of(hands: Hands) -> WorkerRow:
-    rows = await hands.store.inspector.workers()
-    return next(row for row in rows if row.id == hands.me.worker_id)
-
-
 async def end_session(session: Any) -> None:
     await session.execute(
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
@@ -85,7 +72,7 @@ async def test_presence_is_held_until_its_session_ends(hands: Hands, make: Make)
     lock = make()
     assert await lock.hold(hands.me) is None
     assert await seen(hands) is Presence.HELD
-    assert (await row_of(hands)).presence is not None
+    assert (await hands.row()).presence is not None
     await lock.release()
     await absent(hands)
     assert await lock.hold(hands.me) is None
@@ -269,7 +256,7 @@ async def test_a_worker_that_retook_its_presence_is_not_reaped(hands: Hands, mak
     gone = await absent(hands)
     await lock.hold(hands.me)
     assert not await hands.store.reap(gone, DeathCause.PRESENCE)
-    assert (await row_of(hands)).status is WorkerStatus.ACTIVE
+    assert (await hands.row()).status is WorkerStatus.ACTIVE
     assert await hands.store.reap(gone, DeathCause.SILENCE), "the other causes do not ask for it"
 
 
@@ -283,7 +270,7 @@ async def test_absence_counts_only_within_the_reapers_incarnation(
     gone = await absent(hands)
     await session.execute(change)
     assert not await hands.store.reap(gone, DeathCause.PRESENCE)
-    assert (await row_of(hands)).status is WorkerStatus.ACTIVE
+    assert (await hands.row()).status is WorkerStatus.ACTIVE
 
 
 async def test_a_repeated_reap_after_an_exchange_checks_the_lock_again(
@@ -306,7 +293,7 @@ async def test_a_worker_that_stays_absent_is_reaped(hands: Hands, make: Make) ->
     await lock.hold(hands.me)
     await lock.release()
     assert await hands.store.reap(await absent(hands), DeathCause.PRESENCE)
-    assert (await row_of(hands)).cause == DeathCause.PRESENCE
+    assert (await hands.row()).cause == DeathCause.PRESENCE
 
 
 # -------------------------------------------------------------------------- why it is off
@@ -316,11 +303,11 @@ async def test_the_row_says_why_presence_is_off_until_it_is_taken(hands: Hands, 
     lock = make()
     await lock.hold(hands.me)
     await hands.store.presence_off(hands.me, "for a test")
-    row = await row_of(hands)
+    row = await hands.row()
     assert (row.presence, row.presence_off) == (None, "for a test")
     assert await seen(hands) is Presence.UNKNOWN
     await lock.hold(hands.me)
-    row = await row_of(hands)
+    row = await hands.row()
     assert row.presence is not None
     assert row.presence_off is None
 

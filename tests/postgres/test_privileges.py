@@ -12,24 +12,19 @@ import asyncpg
 import pytest
 
 from outlast.errors import ConfigError, NotPermitted, StoreUnavailable
-from outlast.model.crash import Progress
 from outlast.model.job import Policy, State
-from outlast.model.pause import PauseKind
 from outlast.store.actions import Bulk, BulkStep, Note
-from outlast.store.evidence import AttemptFilter
-from outlast.store.minutes import Counted
+from outlast.store.inspector import Inspector
 from outlast.store.postgres import privileges
 from outlast.store.postgres.presence import PostgresPresence
 from outlast.store.postgres.statements import numbered
 from outlast.store.postgres.store import PostgresStore, complete_on, enqueue_on, store_id_on
 from outlast.store.postgres.wakeup import PostgresWakeup
 from outlast.store.protocol import Store
-from outlast.store.rows import JobFilter, WorkerStatus
-from outlast.store.searching import Texts
+from outlast.store.rows import JobFilter
 from outlast.store.statements import statements
-from outlast.store.values import Claimed, NewPause, Purpose, Report, Save, WorkerRef
+from outlast.store.values import Purpose, Save
 from tests.conformance.kit import (
-    TASK,
     Hands,
     crashed,
     ended,
@@ -39,8 +34,10 @@ from tests.conformance.kit import (
     lost_worker,
     new_worker,
 )
-from tests.conformance.schedules_kit import declare, due_one, fire_one, firing, put_one
-from tests.conformance.verbs_kit import LOCK, WRITES
+from tests.conformance.schedules_kit import due_one, fire_one, firing, put_one
+from tests.conformance.verbs_kit import ALL, NO_TRIP_TO_A_FILE, holding
+
+BY_A_SERVER = {**ALL, **NO_TRIP_TO_A_FILE}
 
 ROLE = "outlast_least"
 MERGE_MINUTES = statements("postgres", "minutes")["merge"]
@@ -102,11 +99,13 @@ async def test_a_worker_role_may_run_every_statement(
     await session.execute("DELETE FROM outlast_incarnation")  # as a crash does
     store = PostgresStore(role)
     await store.open()
-    await _all_of_a_worker(store)
-    await _count(store)
+    hands, held = await holding(store)
+    for verb in BY_A_SERVER.values():
+        await verb(hands, held)
     await _reap_beside(store, session)
-    await _all_of_an_operator(store)
-    await _all_of_a_reader(store)
+    await _more_of_a_worker(store, hands)
+    await enqueued(store, job(), job(delay=60))
+    await _more_of_a_reader(store.inspector)
     await store.close()
     await _beside(role)
     left = {which for which, text in all_statements().items() if text not in sent}
@@ -134,152 +133,41 @@ async def _reap_beside(store: PostgresStore, session: Any) -> None:
     await hands.vanish()
 
 
-async def _alone_or_labelled(store: PostgresStore) -> None:
-    await store.enqueue([job()])
+async def _more_of_a_worker(store: PostgresStore, hands: Hands) -> None:
+    """Statements, and branches of functions, that the verbs of the kit do not reach."""
+    other = await Hands.on(store, "w2", instance="i", registration="r", token_seen=1_000)
     policy = Policy(labels=("a",), keep=0.0)
     await store.cancel(await enqueued(store, job(policy=policy, delay=60)))
-    await store.inspector.job_ids(JobFilter(label="a"))
-
-
-async def _note(store: PostgresStore, held: Claimed) -> None:
-    await store.checkpoint([Save(held.job_id, held.token, 1, "1")])
-    await store.progress([Report(held.job_id, held.token, Progress(fraction=0.5))])
-    for verb in ("keep_logs", "ask_stack", "keep_stack"):
-        assert await WRITES[verb](Hands(store, WorkerRef(0, 0)), held)
-
-
-async def _all_of_a_worker(store: PostgresStore) -> None:
-    hands = await Hands.on(store, token_seen=1_000)
-    other = await Hands.on(store, "w2", instance="i", registration="r")
-    alike = [job(), job()]
-    await store.enqueue([job(), job(delay=60), job(task="other")])
-    await store.enqueue(alike)
-    await _alone_or_labelled(store)
     for _ in range(2):
         await store.enqueue([job(key="k")])
-        await store.enqueue([job(key="k"), job(key="l")])
-    claimed = await hands.claim()
-    first, second, third, *_ = claimed
-    await _note(store, first)
-    await hands.exchange(ended(first), crashed(second), limit=1)
-    await hands.exchange(ended(first), crashed(second))  # both are refused or answered again
+        await store.enqueue([job(key="k"), job(key="l"), job(delay=60)])
+    first, second, third = await other.claim(3)
+    for _ in range(2):  # the second time they are answered again
+        await other.exchange(ended(first), crashed(second))
     await store.checkpoint([Save(second.job_id, second.token, 2, "2")])
-    await store.heartbeat(hands.me)
-    await store.announce(hands.me, [TASK], {})
-    await store.presence_off(hands.me, "why")
-    await store.tell_wakeup(hands.me, "poll")
-    await store.count_peers(hands.me)
-    await store.tell_failing(hands.me, None)
+    await store.count_peers(other.me)
     await store.waiting(0.0, 10)
-    await store.list_run_elsewhere(other.me, [third.job_id])
-    await store.superseded([(third.job_id, third.token)])
-    await store.overdue(0.0)
-    await store.peek(other.me)
-    await store.keep_watch(0, 1)
-    await store.tell_gone(LOCK, 1)
-    me = await store.reconnect(hands.me, 2_000)
-    assert me is not None
-    await store.reconcile(me, [third.token])
-    await store.reclaim(lost_worker, only=[(third.job_id, third.token)])
-    await Hands(store, me).claim(1)
-    await Hands(store, me).vanish()
+    await store.list_run_elsewhere(hands.me, [third.job_id])
+    await other.vanish()
     assert await store.reclaim(lost_worker)
-    await store.set_status(other.me, WorkerStatus.STOPPED)
-    await store.raise_tokens(9_000)
-
-
-async def _all_of_an_operator(store: PostgresStore) -> None:
-    last = await Hands.on(store, "w3")
-    rows = await store.inspector.jobs(JobFilter())
-    await store.cancel([row.id for row in rows])
-    await store.requeue([row.id for row in rows])
-    await store.discard([row.id for row in rows])
-    await store.request_drain([last.me.worker_id])
-    await store.cancel([row.id for row in rows])
-    await _all_of_schedules(store)
-    await _all_of_actions(store)
-    await store.expire()
+    bulk = Note(actor="ada", verb="cancel", bulk=Bulk(up_to_id=9, as_of=0.0, expected=1))
+    step = BulkStep(action_id=await store.note(bulk), before_id=10, then=9)
+    await store.cancel([third.job_id], tokens={third.job_id: third.token}, record=step)
+    await store.requeue([third.job_id])
     await store.prune(jobs_older_than=-1, workers_older_than=-1, dead_older_than=-1)
-    await store.migrations()
-    await store.pause(NewPause(kind=PauseKind.ALL))
-    await store.acknowledge_pauses(last.me, "1")
-    await store.resume(PauseKind.ALL, "")
-
-
-async def _all_of_actions(store: PostgresStore) -> None:
-    note = Note(actor="ada", verb="cancel", bulk=Bulk(up_to_id=9, as_of=0.0, expected=1))
-    action_id = await store.note(note)
-    (job_id,) = await enqueued(store)
-    step = BulkStep(action_id=action_id, before_id=10, then=9)
-    await store.cancel([job_id], tokens={job_id: 0}, record=step)
-    await store.stop_action(action_id)
-    await store.inspector.actions()
-    await store.inspector.running_actions()
-    await store.inspector.now()
-
-
-async def _all_of_schedules(store: PostgresStore) -> None:
-    await declare(store)
-    await put_one(store, "other")
-    for _ in range(2):
-        due = (await store.due_schedules()).schedules
-        await store.fire([firing(each, each.since, then=each.since) for each in due])
-    await store.note_undeclared(["nightly"])
-    await store.pause_schedule("other", paused=True)
-    await store.inspector.schedules()
-    await store.inspector.schedule("other")
-    await store.delete_schedule("other")
-
-
-async def _count(store: PostgresStore) -> None:
-    await store.note_minute(1, 1, [Counted(kind="attempt", jobs=1)])
     for _ in range(3):  # up to the hours, and away
         await store._fetch(MERGE_MINUTES, 100, -7_200, -7_200, -7_200)
 
 
-async def _all_of_a_reader(store: PostgresStore) -> None:
-    job_id, _ = await enqueued(store, job(), job(delay=60))
-    inspector = store.inspector
-    await inspector.job(job_id)
-    await inspector.named(1, "k")
-    await _all_evidence(store)
-    await inspector.jobs(JobFilter())
-    await inspector.attempts(job_id)
+async def _more_of_a_reader(inspector: Inspector) -> None:
     for state in (None, *State):
         await inspector.job_ids(JobFilter(state=state))
         await inspector.job_ids(JobFilter(state=state, queue="none", look_rows=1))
     await inspector.job_ids(JobFilter(state=State.DEAD, fingerprint="none"))
-    await inspector.jobs_of([job_id])
-    await inspector.logs(job_id)
-    await inspector.search([job_id], Texts(args="{", error="no", within=1.0))
-    await inspector.last_attempts([job_id])
-    await inspector.last_token()
-    await inspector.workers()
-    await inspector.refusals()
-    await inspector.place(job_id)
+    await inspector.job_ids(JobFilter(label="a"))
+    await inspector.dead_groups(JobFilter(tenant="acme"))
     await inspector.statistics()
-    await inspector.unencrypted()
     await inspector.environment()
-    await inspector.served()
-    await inspector.held()
-    await inspector.history()
-    await inspector.counts()
-    await inspector.pauses()
-    await inspector.minutes(3_600.0, 60)
-    await inspector.totals()
-    await inspector.wanted("default")
-    await store.store_id()
-
-
-async def _all_evidence(store: PostgresStore) -> None:
-    inspector = store.inspector
-    for which in (JobFilter(), JobFilter(tenant="acme")):
-        await inspector.dead_groups(which)
-    await inspector.ended_attempts(AttemptFilter())
-    await inspector.last_ends([1])
-    await inspector.causes()
-    await inspector.suspects()
-    await inspector.logs(1)
 
 
 async def _beside(role: str) -> None:

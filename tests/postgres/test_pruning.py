@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from outlast.store.postgres.store import PostgresStore
-from tests.postgres.test_plans import Session, by_index, session
+from tests.postgres.plans_kit import Session, by_index, session
 
 ROWS, BATCH = 6_000, 200
 
@@ -37,8 +37,7 @@ async def prune(store: PostgresStore, *, onward: bool, limit: int = BATCH) -> in
 
 async def pages_read(s: Session, *, onward: bool) -> int:
     """Prune one batch; return how many pages its look for old jobs has read."""
-    await s.settled()
-    s.plans.clear()
+    await s.forget()
     assert await prune(s.store, onward=onward) == BATCH
     scans = await s.settled()
     by_index(scans)
@@ -54,8 +53,7 @@ async def test_a_batch_reads_no_more_behind_a_long_transaction_however_much_was_
     async with session(pg_url) as s:
         await s.store.open()
         await watcher.execute(ENDED, KEPT[verb], ROWS)
-        async with s.store._connections.use() as connection:
-            await connection.execute("SET auto_explain.log_buffers = on")
+        await s.run("SET auto_explain.log_buffers = on")
         async with watcher.transaction(isolation="repeatable_read"):
             await watcher.fetchval("SELECT count(*) FROM outlast_jobs")
             first = await pages_read(s, onward=False)

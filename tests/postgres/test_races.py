@@ -18,7 +18,7 @@ from outlast.store.postgres.store import PostgresStore, complete_on
 from outlast.store.protocol import Store
 from outlast.store.statements import statements
 from outlast.store.values import Answer, Cancelled, ClaimRequest
-from tests.conformance.kit import TASK, Hands, ended, enqueued, job, lost_worker
+from tests.conformance.kit import TASK, Hands, ended, enqueued, job, lost_worker, row_of
 from tests.postgres.kit import blocked, exchange_on, function_replaced, until
 
 JOBS = statements("postgres", "jobs")
@@ -27,8 +27,7 @@ WORKERS = statements("postgres", "workers")
 
 
 async def state_of(store: Store, job_id: int) -> State:
-    row = await store.inspector.job(job_id)
-    assert row is not None
+    row = await row_of(store, job_id)
     return row.state
 
 
@@ -65,18 +64,6 @@ async def test_a_claim_committed_after_its_client_died_is_released_by_reconcilin
 
 async def _is(store: Store, job_id: int, state: State) -> bool:
     return await state_of(store, job_id) is state
-
-
-async def test_a_terminated_connection_is_unavailable_once_and_then_replaced(
-    store: PostgresStore, session: Any
-) -> None:
-    await session.execute(
-        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
-        " WHERE datname = current_database() AND pid <> pg_backend_pid()"
-    )
-    with pytest.raises(StoreUnavailable):
-        await store.observe()
-    assert (await store.observe()).workers == []
 
 
 # -- claims that race the end of their worker's authority

@@ -6,7 +6,7 @@ import pytest
 
 from outlast.store.postgres.store import PostgresStore
 from tests.conformance.schedules_kit import firing, schedule
-from tests.postgres.test_plans import by_index, session
+from tests.postgres.plans_kit import by_index, session
 
 MANY = """
 INSERT INTO outlast_schedules

@@ -13,7 +13,6 @@ import pytest
 from harness.pgbouncer import PgBouncerServer
 from outlast.errors import SchemaMismatch
 from outlast.store.postgres.checks import PostgresFacts
-from outlast.store.postgres.connection import Settings
 from outlast.store.postgres.pool import Connections
 from outlast.store.postgres.presence import PostgresPresence
 from outlast.store.postgres.store import PostgresStore, enqueue_on
@@ -382,7 +381,7 @@ async def test_behind_a_pooler_each_transaction_narrows_the_path_and_leaves_none
         {"ignore_startup_parameters": ignored} if silent else {}
     )
     with PgBouncerServer(pg_url, settings=settings) as pooler:
-        connections = Connections(Settings(url=pooler.through(pg_url)))
+        connections = Connections(pooler.through(pg_url))
         async with connections.use() as connection:
             assert await connection.fetchval("SHOW search_path") == "public, pg_temp"
             assert await connection.fetchval("SHOW jit") == "off"

@@ -10,7 +10,7 @@ import pytest
 
 from outlast.errors import StoreUnavailable
 from outlast.model.job import State
-from outlast.store.postgres.connection import Settings
+from outlast.store.backend import StoreOptions
 from outlast.store.postgres.errors import Collision
 from outlast.store.postgres.pool import RETRIES, Connections
 from outlast.store.postgres.presence import PostgresPresence
@@ -56,15 +56,15 @@ async def connections(
 ) -> AsyncIterator[Connections]:
     """Connections to a database that is set differently, with and without a pooler between."""
     await set_database(session, **DIFFERENT)
-    settings = Settings(url=pg_url, statement_timeout=5.0, pooler=request.param)
-    connections = Connections(settings)
+    options = StoreOptions(statement_timeout=5.0, pooler=request.param)
+    connections = Connections(pg_url, options)
     yield connections
     await connections.close()
 
 
 async def test_the_server_asks_whether_a_silent_client_is_still_there(pg_url: str) -> None:
     """Otherwise the idle sessions of a host that has lost its power stay for two hours."""
-    connections = Connections(Settings(url=pg_url))
+    connections = Connections(pg_url)
     async with connections.use() as connection:
         shown = {name: await connection.fetchval(f"SHOW {name}") for name in KEEPALIVE}
     await connections.close()
@@ -82,7 +82,7 @@ async def test_each_statement_runs_under_outlasts_own_settings(connections: Conn
 
 async def test_behind_a_pooler_no_setting_is_left_in_the_session(pg_url: str, session: Any) -> None:
     await set_database(session, **DIFFERENT)
-    connections = Connections(Settings(url=pg_url, statement_timeout=5.0, pooler=True))
+    connections = Connections(pg_url, StoreOptions(statement_timeout=5.0, pooler=True))
     async with connections.use() as connection:
         await connection.fetch("SELECT 1")
     shown = dict(await connection.fetch("SELECT name, setting FROM pg_settings"))

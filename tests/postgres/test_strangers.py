@@ -54,14 +54,6 @@ async def _session(url: str) -> Any:
 
 
 @pytest.fixture
-async def store(pg_url: str) -> AsyncIterator[PostgresStore]:
-    store = PostgresStore(pg_url)
-    await store.open()
-    yield store
-    await store.close()
-
-
-@pytest.fixture
 async def lock(pg_url: str) -> AsyncIterator[PostgresPresence]:
     lock = PostgresPresence(pg_url, patience=10.0)
     yield lock

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from outlast.store.postgres.connection import Settings
+from outlast.store.backend import StoreOptions
 from outlast.store.postgres.wakeup import PostgresWakeup
 from outlast.store.protocol import Store
 from outlast.store.values import NewJob
@@ -36,7 +36,7 @@ async def hears(url: str, store: Store, *, pooler: bool) -> None:
     """Wake a new listener, after it has checked that it listens."""
     heard = Heard()
     wakeup = PostgresWakeup(url)
-    wakeup._settings = Settings(url=url, pooler=pooler)
+    wakeup._options = StoreOptions(pooler=pooler)
     await wakeup.start(heard)
     await heard.hears("")
     session = await wakeup.borrow(30.0)

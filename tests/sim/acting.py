@@ -28,7 +28,7 @@ from outlast.store.actions import BulkStep
 from outlast.store.sqlite import actions as sqlite_actions
 from outlast.store.sqlite.records import write_record
 from outlast.store.values import NewJob
-from tests.sim.chunks import Patches, play_kind
+from tests.sim.chunks import Patches, Twins, play_kind
 from tests.sim.loop import AROUND, PROCESS, Process
 from tests.sim.witness import Verb as WitnessedVerb
 from tests.sim.witness import Witness
@@ -255,14 +255,6 @@ class Act(WitnessedVerb):
             self._acts.note_step(self._action_id, self._dead)
 
 
-def _any_time() -> Patches:
-    yield mock.patch.object(bulk, "_is_in_time", return_value=True)
-
-
-def _any_token() -> Patches:
-    yield mock.patch.object(sqlite_actions, "_current", lambda cursor, ids, tokens: list(ids))
-
-
 def _two_commits() -> Patches:
     async def act(self: Any, record: Any, deed: Any, count: Any) -> Any:
         done = await self._connection.write(deed)
@@ -274,15 +266,16 @@ def _two_commits() -> Patches:
     yield mock.patch.object(sqlite_actions.SqliteActionVerbs, "_act", act)
 
 
-TWINS: dict[str, Callable[[], Patches]] = {
-    "what died since is taken, too": _any_time,
-    "a job that has died again is the same": _any_token,
-    "the act and its record are two commits": _two_commits,
-}
-KNOWN = {  # a seed that catches it soon
-    "what died since is taken, too": 5,
-    "a job that has died again is the same": 107,
-    "the act and its record are two commits": 30,
+TWINS: Twins = {
+    "what died since is taken, too": (
+        lambda: [mock.patch.object(bulk, "_is_in_time", return_value=True)],
+        5,
+    ),
+    "a job that has died again is the same": (
+        lambda: [mock.patch.object(sqlite_actions, "_current", lambda _, ids, __: list(ids))],
+        107,
+    ),
+    "the act and its record are two commits": (_two_commits, 30),
 }
 
 

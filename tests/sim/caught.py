@@ -18,93 +18,6 @@ from tests.sim.twins import TWINS
 SEEDS = 600  # within which every twin has to be caught
 CHUNK = 6  # seeds in one process
 
-KNOWN = {
-    "no token check in complete": 545,
-    "no token check in checkpoint": 367,
-    "no token check in retry, snooze and release": 97,
-    "trust counts from after the reply": 131,
-    "no epoch check in the exchange": 271,
-    "claims need no live worker": 271,
-    "unheard claims are not reconciled": 47,
-    "a reclaim is not counted": 43,
-    "a slot is free before its answer": 111,
-    "a repeated end is refused": 207,
-    "restart in place by the host's name": 33,
-    "neighbours of a death are charged": 11,
-    "the store's clock judges": 2,
-    "one look that fails does not start over": 645,
-    "a checkpoint without its number": 207,
-    "a cancel is lost in a reclaim": 109,
-    "runners without a tether": 161,
-    "attempts go on after the lease": 131,
-    "a reclaim by id alone": 465,
-    "a reap that does not look again": 979,
-    "presence judged in one look": 329,
-    "presence judged across a restart of the database": 265,
-    "trust on a clock that stands still in a suspend": 394,
-    "a claim is started though the lease was lost meanwhile": 168,
-    "no polling under the wake-ups": 81,
-    "a registration without its key": 21,
-    "presence judged across the crash of a backend": 313,
-    "tokens do not jump in a failover": 29,
-    "a deadline is judged of a worker that does not beat": 315,
-    "a reap that fails ends the look, and all that was observed": 503,
-    "claims without a bound in bytes": 31,
-    "a worker's row known by its id alone": 29,
-    "a return after a stop was noticed completes": 5,
-    "a tick is fired without compare-and-set": 43,
-    "a tick need not be later than the one before": 43,
-    "a last will before the runners are gone": 37,
-    "only the first watch, and none is succeeded": 27,
-    "a copy of a database counts as the one it was made of": 273,
-    "tokens of a file without the time of day": 73,
-    "a save that waits for the store is no sign of life": 39,
-    "saves are compared as they are encoded": 41,
-}
-REACHED_BY = {
-    "no token check in complete": "pauses",
-    "no token check in checkpoint": "calls",
-    "no token check in retry, snooze and release": "pauses",
-    "trust counts from after the reply": "cuts",
-    "no epoch check in the exchange": "calls",
-    "claims need no live worker": "calls",
-    "unheard claims are not reconciled": "calls",
-    "a reclaim is not counted": "deaths",
-    "a slot is free before its answer": "calls",
-    "a repeated end is refused": "calls",
-    "restart in place by the host's name": "deaths",
-    "neighbours of a death are charged": "deaths",
-    "the store's clock judges": "outages",
-    "one look that fails does not start over": "outages",
-    "a checkpoint without its number": "calls",
-    "a cancel is lost in a reclaim": "operators",
-    "runners without a tether": "pauses",
-    "attempts go on after the lease": "cuts",
-    "a reclaim by id alone": "slow disk",
-    "a reap that does not look again": "near deaths",
-    "presence judged in one look": "presence",
-    "presence judged across a restart of the database": "presence",
-    "trust on a clock that stands still in a suspend": "suspends",
-    "a claim is started though the lease was lost meanwhile": "beats",
-    "no polling under the wake-ups": "calls",
-    "a registration without its key": "calls",
-    "presence judged across the crash of a backend": "backend crashes",
-    "tokens do not jump in a failover": "failovers",
-    "a deadline is judged of a worker that does not beat": "long pauses",
-    "a reap that fails ends the look, and all that was observed": "stuck replies",
-    "claims without a bound in bytes": "slow links",
-    "a worker's row known by its id alone": "failovers",
-    "a return after a stop was noticed completes": "operators",
-    "a tick is fired without compare-and-set": "schedules",
-    "a tick need not be later than the one before": "schedules",
-    "a last will before the runners are gone": "last wills",
-    "only the first watch, and none is succeeded": "watchers",
-    "a copy of a database counts as the one it was made of": "copies",
-    "tokens of a file without the time of day": "copies",
-    "a save that waits for the store is no sign of life": "stalls",
-    "saves are compared as they are encoded": "relapses",
-}
-
 
 def caught(name: str, seeds: list[int]) -> tuple[int, str] | None:
     """Return the first of the seeds with a violation, and its text."""
@@ -117,12 +30,12 @@ def caught(name: str, seeds: list[int]) -> tuple[int, str] | None:
 
 
 def _in_order(name: str) -> list[int]:
-    return sorted(range(1, SEEDS + 1), key=lambda seed: theme_of(seed) != REACHED_BY[name])
+    return sorted(range(1, SEEDS + 1), key=lambda seed: theme_of(seed) != TWINS[name].theme)
 
 
 def _first_violation(name: str, seeds: list[int]) -> tuple[int, str] | None:
     with ExitStack() as patches:
-        for patch in TWINS[name]():
+        for patch in TWINS[name].patches():
             patches.enter_context(patch)
         for seed in seeds:
             world = live_through(seed)
@@ -140,7 +53,7 @@ def main(names: list[str], *, search: bool) -> int:
     """Print the table; return 1 if a twin was not caught."""
     missed = 0
     for name in names or TWINS:
-        seeds = [] if search or name not in KNOWN else [KNOWN[name]]
+        seeds = [] if search else [TWINS[name].seed]
         found = caught(name, seeds) or caught(name, _in_order(name))
         missed += found is None
         seed, sentence = found or (0, f"NOT CAUGHT within {SEEDS} seeds")

@@ -47,6 +47,8 @@ class Figures:
 
 W = TypeVar("W", bound=World)
 Patches = Iterable[AbstractContextManager[Any]]
+Twins = Mapping[str, tuple[Callable[[], Patches], int]]
+"""By name: what takes a guard away, and a seed that notices it soon."""
 
 
 def live_through(seed: int, *, memory: int | None = 60) -> World:
@@ -125,7 +127,7 @@ def _chunk(first: int, last: int) -> Figures:
 
 def play_kind(
     make: Callable[[int], W],
-    twins: Mapping[str, Callable[[], Patches]],
+    twins: Twins,
     count: Callable[[W], Any],
     tell: Callable[[list[Any]], str],
 ) -> NoReturn:
@@ -136,7 +138,7 @@ def play_kind(
     counts: list[Any] = []
     hours = 0.0
     with ExitStack() as stack:
-        for patch in twins[twin]() if twin else ():
+        for patch in twins[twin][0]() if twin else ():
             stack.enter_context(patch)
         for begin in range(first, last + 1, CHUNK):
             seeds = range(begin, min(last + 1, begin + CHUNK))

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 from unittest import mock
 
@@ -30,7 +30,7 @@ from outlast.store.values import NewJob
 from outlast.worker.claims import exchange
 from outlast.worker.runners import watchdog
 from outlast.worker.runners.watchdog import Watchdog
-from tests.sim.chunks import Patches, play_kind
+from tests.sim.chunks import Twins, play_kind
 from tests.sim.loop import AROUND
 from tests.sim.pausing import PausingWorld
 from tests.sim.schedules import schedule
@@ -231,52 +231,33 @@ def _judge(witness: Any, claimed: list[Any]) -> None:
         witness.wrong("what has begun expires no more, and no pause ends a job", told)
 
 
-def _no_sweep() -> Patches:
-    yield mock.patch.object(sqlite_exchange, "expire", return_value=0)
-
-
-def _blind_claims() -> Patches:
-    yield mock.patch.object(sqlite_exchange, "_keep_unexpired", lambda cursor, now, found: found)
-
-
-def _always_expire() -> Patches:
-    yield without(sqlite_exchange._SQL, "end", "n.state = 'queued' AND :began", "0")
-
-
-def _late_code() -> Patches:
-    yield mock.patch.object(exchange, "_expiring", lambda claimed, asked_at: claimed)
-
-
-def _long_pauses() -> Patches:
-    guard = "ifnull(CASE WHEN NOT :began THEN max(0.0, expires_at - :now) / 2 END, 1e15)"
-    yield without(sqlite_exchange._SQL, "end", guard, "1e15")
-
-
-def _no_recall() -> Patches:
-    yield mock.patch.object(watchdog, "_has_expired", return_value=False)
-
-
-def _held_keys() -> Patches:
-    yield mock.patch.object(sqlite_jobs, "free_keys")
-
-
-TWINS: dict[str, Callable[[], Patches]] = {
-    "nothing is ended before a claim": _no_sweep,
-    "claims do not look at what they meet": _blind_claims,
-    "what has begun expires all the same": _always_expire,
-    "code that has waited begins all the same": _late_code,
-    "a pause of ours may outlast an expiry": _long_pauses,
-    "what has expired keeps its key": _held_keys,
-    "what has expired is left where it lies": _no_recall,
-}
-KNOWN = {  # the first seed that catches it
-    "nothing is ended before a claim": 1,
-    "claims do not look at what they meet": 3,
-    "what has begun expires all the same": 1,
-    "code that has waited begins all the same": 18,
-    "a pause of ours may outlast an expiry": 2,
-    "what has expired keeps its key": 1,
-    "what has expired is left where it lies": 19,
+_PAUSE = "ifnull(CASE WHEN NOT :began THEN max(0.0, expires_at - :now) / 2 END, 1e15)"
+TWINS: Twins = {
+    "nothing is ended before a claim": (
+        lambda: [mock.patch.object(sqlite_exchange, "expire", return_value=0)],
+        1,
+    ),
+    "claims do not look at what they meet": (
+        lambda: [mock.patch.object(sqlite_exchange, "_keep_unexpired", lambda _, __, found: found)],
+        3,
+    ),
+    "what has begun expires all the same": (
+        lambda: [without(sqlite_exchange._SQL, "end", "n.state = 'queued' AND :began", "0")],
+        1,
+    ),
+    "code that has waited begins all the same": (
+        lambda: [mock.patch.object(exchange, "_expiring", lambda claimed, _: claimed)],
+        18,
+    ),
+    "a pause of ours may outlast an expiry": (
+        lambda: [without(sqlite_exchange._SQL, "end", _PAUSE, "1e15")],
+        2,
+    ),
+    "what has expired keeps its key": (lambda: [mock.patch.object(sqlite_jobs, "free_keys")], 1),
+    "what has expired is left where it lies": (
+        lambda: [mock.patch.object(watchdog, "_has_expired", return_value=False)],
+        19,
+    ),
 }
 
 

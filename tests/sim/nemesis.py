@@ -23,6 +23,7 @@ from tests.sim.store_deeds import (
     step_the_store_clock,
 )
 from tests.sim.worker_deeds import (
+    Deed,
     add_worker,
     cancel,
     cut_the_power,
@@ -46,9 +47,6 @@ from tests.sim.worker_deeds import (
     suspend_host,
     unlink_a_lock,
 )
-
-Deed = Callable[[Any], bool]
-
 
 THEMES = {
     "pauses": ["worker stopped alone", "worker stopped alone", "tree stopped"],

@@ -20,7 +20,7 @@ from outlast.store.values import NewPause
 from outlast.worker.claims.pauses import PauseKeeper
 from outlast.worker.runners.control import RunnersControl
 from outlast.worker.runners.starter import RunnerStarter
-from tests.sim.chunks import Patches, play_kind
+from tests.sim.chunks import Patches, Twins, play_kind
 from tests.sim.worker_deeds import stop_for
 from tests.sim.world import World
 
@@ -129,14 +129,6 @@ class PausingWorld(World):
                 await asyncio.sleep(0.2)
 
 
-def _late_replies() -> Patches:
-    yield mock.patch.object(PauseKeeper, "choose", lambda self, attempts: list(attempts))
-
-
-def _no_recall() -> Patches:
-    yield mock.patch.object(RunnersControl, "recall", return_value=True)
-
-
 def _hasty() -> Patches:
     real = PauseKeeper._apply
 
@@ -146,15 +138,16 @@ def _hasty() -> Patches:
     yield mock.patch.object(PauseKeeper, "_apply", later)
 
 
-TWINS: dict[str, Callable[[], Patches]] = {
-    "replies that come late are started": _late_replies,
-    "acknowledged before it is done": _hasty,
-    "what lies in a blocked runner is not recalled": _no_recall,
-}
-KNOWN = {  # a seed that catches it soon
-    "replies that come late are started": 1,
-    "acknowledged before it is done": 1,
-    "what lies in a blocked runner is not recalled": 44,
+TWINS: Twins = {
+    "replies that come late are started": (
+        lambda: [mock.patch.object(PauseKeeper, "choose", lambda _, attempts: list(attempts))],
+        1,
+    ),
+    "acknowledged before it is done": (_hasty, 1),
+    "what lies in a blocked runner is not recalled": (
+        lambda: [mock.patch.object(RunnersControl, "recall", return_value=True)],
+        44,
+    ),
 }
 
 

@@ -42,18 +42,11 @@ class SimChannel(Channel):
         self._handle(frame)
 
 
-class NoOutput:
-    """Where what simulated runners write goes: nowhere."""
-
-    def write(self, pid: int, data: bytes, token: int | None = None) -> None:
-        """Drop it."""
-
-
 class SimRunner(RunnerProcess):
     """What the pool sees of a runner; its process can be stopped and killed."""
 
     def __init__(self, owner: Any, pool: RunnerOwner) -> None:
-        super().__init__(SETTINGS, pool, clock=owner.clock, output=NoOutput())
+        super().__init__(SETTINGS, pool, clock=owner.clock, output=lambda *_: None)
         self.owner = owner
         self._world = owner.world
         self._to_worker = Unpacker(TO_WORKER)

@@ -11,25 +11,25 @@ from pathlib import Path
 
 import pytest
 
-from tests.sim.acting import KNOWN as ACTING_KNOWN
-from tests.sim.acting import TWINS as ACTING_TWINS
-from tests.sim.caught import KNOWN, REACHED_BY
-from tests.sim.expiring import KNOWN as EXPIRING_KNOWN
-from tests.sim.expiring import TWINS as EXPIRING_TWINS
+from tests.sim.acting import TWINS as ACTING
+from tests.sim.expiring import TWINS as EXPIRING
 from tests.sim.loop import PROCESS, Process, SimLoop, Stuck
 from tests.sim.nemesis import THEMES
-from tests.sim.pausing import KNOWN as PAUSING_KNOWN
-from tests.sim.pausing import TWINS as PAUSING_TWINS
+from tests.sim.pausing import TWINS as PAUSING
 from tests.sim.twins import TWINS
 
 SURE = [
     "a tick is fired without compare-and-set",
     "a last will before the runners are gone",
-    "a tick need not be later than the one before",
     "neighbours of a death are charged",
-    "presence judged in one look",
-    "runners without a tether",
 ]
+# Of each kind of world: its twins, the law that they break, and what a run without effect says.
+WORLDS = {
+    "pausing": (PAUSING, "nothing of a pause starts: attempts", ", 0 pauses in force"),
+    "expiring": (EXPIRING, "what has", ", 0 jobs expired"),
+    "acting": (ACTING, "an act is exactly what was ordered: ", ", 0 jobs changed"),
+}
+AT_ONCE = 1  # the seed of the twins that `make test` plays, too
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -45,105 +45,74 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.timeout(400)
-def test_some_seeds_hold_every_guarantee() -> None:
-    done = run("tests.sim", "1", "20")
+def sound(*arguments: str) -> str:
+    """Play seeds that hold every guarantee; return what was said of them."""
+    done = run(*arguments)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "20 seeds, 0 violations" in done.stdout
+    return done.stdout
 
 
 @pytest.mark.timeout(400)
-@pytest.mark.parametrize("seed", ["43", "143", "443"])
-def test_schedules_hold_every_guarantee(seed: str) -> None:
-    done = run("tests.sim", seed, seed)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "schedule changed" in done.stdout
+@pytest.mark.parametrize(
+    ("first", "last", "effect"),
+    [("1", "12", "faults"), ("43", "43", "schedule changed"), ("37", "37", "last will")],
+)
+def test_some_seeds_hold_every_guarantee(first: str, last: str, effect: str) -> None:
+    said = sound("tests.sim", first, last)
+    assert ", 0 violations" in said
+    assert effect in said
 
 
 @pytest.mark.timeout(400)
-def test_last_wills_hold_every_guarantee() -> None:
-    done = run("tests.sim", "37", "37")
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "last will" in done.stdout
+def test_the_same_seed_gives_the_same_story() -> None:
+    first = sound("tests.sim", "--story", "75")
+    assert first.count("\n") > 100
+    assert first == sound("tests.sim", "--story", "75")
 
 
 @pytest.mark.timeout(400)
-@pytest.mark.parametrize("seed", ["7", "75"], ids=["suspends", "presence"])
-def test_the_same_seed_gives_the_same_story(seed: str) -> None:
-    first, second = run("tests.sim", "--story", seed), run("tests.sim", "--story", seed)
-    assert first.returncode == 0, first.stdout + first.stderr
-    assert first.stdout.count("\n") > 100
-    assert first.stdout == second.stdout
-
-
-@pytest.mark.timeout(400)
-def test_nothing_of_a_pause_starts_once_all_have_acknowledged_it() -> None:
-    done = run("tests.sim.pausing", "8", "9")  # where faults leave most pauses to be acknowledged
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "2 seeds, 0 violations" in done.stdout
-    assert ", 0 pauses in force" not in done.stdout
-
-
-@pytest.mark.timeout(400)
-@pytest.mark.parametrize("twin", PAUSING_TWINS)
-def test_a_pause_without_a_guard_is_noticed(twin: str) -> None:
-    first = PAUSING_KNOWN[twin]
-    done = run("tests.sim.pausing", str(first), str(first + 60), twin)
-    assert ": nothing of a pause starts: attempts" in done.stdout, done.stdout + done.stderr
-
-
-@pytest.mark.timeout(400)
-def test_what_has_expired_never_begins() -> None:
-    done = run("tests.sim.expiring", "1", "3")
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "3 seeds, 0 violations" in done.stdout
-    assert ", 0 jobs expired" not in done.stdout
-
-
-@pytest.mark.timeout(400)
-@pytest.mark.parametrize("twin", EXPIRING_TWINS)
-def test_an_expiry_without_a_guard_is_noticed(twin: str) -> None:
-    first = EXPIRING_KNOWN[twin]
-    done = run("tests.sim.expiring", str(first), str(first + 200), twin)
-    assert done.returncode == 1, done.stdout + done.stderr
-    laws = (
-        "what has expired never begins",
-        "what has begun expires no more",
-        "what has expired holds no key",
-        "what has expired is taken back",
-    )
-    assert any(f": {law}" in done.stdout for law in laws), done.stdout + done.stderr
-
-
-@pytest.mark.timeout(400)
-@pytest.mark.parametrize(("first", "last"), [(4, 6), (16, 16), (36, 36)])
-def test_a_bulk_action_does_exactly_what_was_ordered(first: int, last: int) -> None:
+@pytest.mark.parametrize(
+    ("world", "first", "last"),
     # 16: a job is discarded before its enqueue returns; 36: the store's clock is set back
-    done = run("tests.sim.acting", str(first), str(last))
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert f"{last - first + 1} seeds, 0 violations" in done.stdout
-    assert ", 0 jobs changed" not in done.stdout
+    [
+        ("pausing", 8, 9),
+        ("expiring", 1, 2),
+        ("acting", 4, 6),
+        ("acting", 16, 16),
+        ("acting", 36, 36),
+    ],
+)
+def test_each_kind_of_world_keeps_its_law(world: str, first: int, last: int) -> None:
+    said = sound(f"tests.sim.{world}", str(first), str(last))
+    assert f"{last - first + 1} seeds, 0 violations" in said
+    assert WORLDS[world][2] not in said
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(400)
-@pytest.mark.parametrize("twin", ACTING_TWINS)
-def test_a_bulk_action_without_a_guard_is_noticed(twin: str) -> None:
-    first = ACTING_KNOWN[twin]
-    done = run("tests.sim.acting", str(first), str(first + 60), twin)
-    assert ": an act is exactly what was ordered: " in done.stdout, done.stdout + done.stderr
+@pytest.mark.parametrize(
+    ("world", "twin"),
+    [
+        pytest.param(world, twin, marks=[pytest.mark.slow] if seed != AT_ONCE else [])
+        for world, (twins, _, _) in WORLDS.items()
+        for twin, (_, seed) in twins.items()
+    ],
+)
+def test_a_kind_of_world_without_a_guard_is_noticed(world: str, twin: str) -> None:
+    twins, law, _ = WORLDS[world]
+    seed = twins[twin][1]
+    done = run(f"tests.sim.{world}", str(seed), str(seed + 200), twin)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert f": {law}" in done.stdout, done.stdout + done.stderr
 
 
 @pytest.mark.timeout(400)
 def test_some_twins_are_caught() -> None:
-    done = run("tests.sim.caught", *SURE)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "NOT CAUGHT" not in done.stdout
+    assert "NOT CAUGHT" not in sound("tests.sim.caught", *SURE)
 
 
 def test_each_twin_has_a_theme_that_reaches_its_guard() -> None:
-    assert set(REACHED_BY) == set(TWINS) == set(KNOWN) >= {*SURE}
-    assert set(REACHED_BY.values()) <= set(THEMES)
+    assert {*SURE} <= set(TWINS)
+    assert {twin.theme for twin in TWINS.values()} <= set(THEMES)
 
 
 def test_a_suspended_host_does_not_see_time_pass() -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import Any, NamedTuple
 from unittest import mock
 
 import msgspec
@@ -26,6 +26,8 @@ from outlast.store.sqlite import jobs as sqlite_jobs
 from outlast.store.sqlite import refusals as sqlite_refusals
 from outlast.store.sqlite import schedules as sqlite_schedules
 from outlast.store.sqlite import workers as sqlite_workers
+from outlast.store.sqlite.connection import writes
+from outlast.store.sqlite.store import SqliteStore
 from outlast.store.values import Answer
 from outlast.worker.claims import exchange, ledger, trip_bytes
 from outlast.worker.lease import last_will, registration
@@ -38,14 +40,25 @@ from tests.sim.loop import PROCESS
 from tests.sim.presence import Database
 
 Patch = AbstractContextManager[Any]
-TWINS: dict[str, Callable[[], Iterable[Patch]]] = {}
+Make = Callable[[], Iterable[Patch]]
 
 
-def twin(name: str) -> Callable[[Callable[[], Iterable[Patch]]], Callable[[], Iterable[Patch]]]:
-    """Name a twin."""
+class Twin(NamedTuple):
+    """How to take the guard away, and where that is noticed."""
 
-    def add(make: Callable[[], Iterable[Patch]]) -> Callable[[], Iterable[Patch]]:
-        TWINS[name] = make
+    patches: Make
+    seed: int
+    theme: str
+
+
+TWINS: dict[str, Twin] = {}
+
+
+def twin(name: str, *, seed: int, theme: str) -> Callable[[Make], Make]:
+    """Name a twin; ``seed`` is known to catch it, and ``theme`` reaches the guard that it lacks."""
+
+    def add(make: Make) -> Make:
+        TWINS[name] = Twin(make, seed, theme)
         return make
 
     return add
@@ -58,24 +71,24 @@ def without(statements: dict[str, str], name: str, guard: str, instead: str = ""
     return mock.patch.dict(statements, {name: text.replace(guard, instead)})
 
 
-@twin("no token check in complete")
+@twin("no token check in complete", seed=545, theme="pauses")
 def _complete() -> Iterable[Patch]:
     guard = "AND token = CAST(substr(e.key, instr(e.key, ':') + 1) AS INTEGER)"
     yield without(sqlite_exchange._SQL, "complete", guard)
 
 
-@twin("no token check in checkpoint")
+@twin("no token check in checkpoint", seed=367, theme="calls")
 def _checkpoint() -> Iterable[Patch]:
     yield without(sqlite_jobs._JOBS, "checkpoint", "AND token = :token")
 
 
-@twin("no token check in retry, snooze and release")
+@twin("no token check in retry, snooze and release", seed=33, theme="pauses")
 def _end() -> Iterable[Patch]:
     yield without(sqlite_exchange._SQL, "end", "AND token = :token")
     yield without(sqlite_exchange._SQL, "keep_evidence", "AND j.token = :token")
 
 
-@twin("trust counts from after the reply")
+@twin("trust counts from after the reply", seed=259, theme="cuts")
 def _trust() -> Iterable[Patch]:
     real = registration.Registration.take_beat
 
@@ -85,12 +98,12 @@ def _trust() -> Iterable[Patch]:
     yield mock.patch.object(registration.Registration, "take_beat", late)
 
 
-@twin("no epoch check in the exchange")
+@twin("no epoch check in the exchange", seed=271, theme="calls")
 def _epoch() -> Iterable[Patch]:
     yield without(sqlite_exchange._SQL, "worker", "AND epoch = ?", "AND ? IS NOT NULL")
 
 
-@twin("claims need no live worker")
+@twin("claims need no live worker", seed=271, theme="calls")
 def _status() -> Iterable[Patch]:
     def alive(cursor: Any, me: Any) -> str:
         return "active"
@@ -98,7 +111,7 @@ def _status() -> Iterable[Patch]:
     yield mock.patch.object(sqlite_exchange, "worker_status", alive)
 
 
-@twin("unheard claims are not reconciled")
+@twin("unheard claims are not reconciled", seed=47, theme="calls")
 def _reconcile() -> Iterable[Patch]:
     async def nothing(self: Any) -> None:
         self._reconciled_at = self._clock.boot()
@@ -106,7 +119,7 @@ def _reconcile() -> Iterable[Patch]:
     yield mock.patch.object(exchange.Exchange, "_reconcile", nothing)
 
 
-@twin("a reclaim is not counted")
+@twin("a reclaim is not counted", seed=43, theme="deaths")
 def _uncounted() -> Iterable[Patch]:
     def free(facts: Any, outcome: Any, random: Any) -> Any:
         decided = decide(facts, outcome, random)
@@ -117,12 +130,12 @@ def _uncounted() -> Iterable[Patch]:
     yield mock.patch.object(reaper, "decide", free)
 
 
-@twin("a slot is free before its answer")
+@twin("a slot is free before its answer", seed=111, theme="calls")
 def _early_slot() -> Iterable[Patch]:
     yield mock.patch.object(ledger.Ledger, "held", lambda self: {*self.running})
 
 
-@twin("a repeated end is refused")
+@twin("a repeated end is refused", seed=207, theme="calls")
 def _no_already() -> Iterable[Patch]:
     def refused(cursor: Any, now: float, job_id: int, token: int, *_: Any, **__: Any) -> Answer:
         return sqlite_refusals.refuse(cursor, now, job_id, token, "end")
@@ -130,7 +143,7 @@ def _no_already() -> Iterable[Patch]:
     yield mock.patch.object(sqlite_exchange, "judge", refused)
 
 
-@twin("restart in place by the host's name")
+@twin("restart in place by the host's name", seed=33, theme="deaths")
 def _host_name() -> Iterable[Patch]:
     real = reaper.Reaper._cause_of_death
 
@@ -141,7 +154,7 @@ def _host_name() -> Iterable[Patch]:
     yield mock.patch.object(reaper.Reaper, "_cause_of_death", same_host)
 
 
-@twin("neighbours of a death are charged")
+@twin("neighbours of a death are charged", seed=11, theme="deaths")
 def _blame() -> Iterable[Patch]:
     real = exits.make_crash
 
@@ -151,7 +164,7 @@ def _blame() -> Iterable[Patch]:
     yield mock.patch.object(exits, "make_crash", blamed)
 
 
-@twin("the store's clock judges")
+@twin("the store's clock judges", seed=32, theme="outages")
 def _store_clock() -> Iterable[Patch]:
     def expired(self: Any, now: float, signs: Any) -> list[Any]:
         world = world_module.current
@@ -165,18 +178,18 @@ def _store_clock() -> Iterable[Patch]:
     yield mock.patch.object(Observer, "look", expired)
 
 
-@twin("one look that fails does not start over")
+@twin("one look that fails does not start over", seed=645, theme="outages")
 def _no_forget() -> Iterable[Patch]:
     yield mock.patch.object(Observer, "forget")
     yield mock.patch.object(Observer, "_gap", staticmethod(lambda now, watched, sign: False))
 
 
-@twin("a checkpoint without its number")
+@twin("a checkpoint without its number", seed=207, theme="calls")
 def _number() -> Iterable[Patch]:
     yield without(sqlite_jobs._JOBS, "checkpoint", "AND checkpoint_number < :number")
 
 
-@twin("a cancel is lost in a reclaim")
+@twin("a cancel is lost in a reclaim", seed=109, theme="operators")
 def _cancel() -> Iterable[Patch]:
     def deaf(facts: Any, outcome: Any, random: Any) -> Any:
         facts = msgspec.structs.replace(facts, cancel_requested=False)
@@ -190,12 +203,12 @@ def _cancel() -> Iterable[Patch]:
     )
 
 
-@twin("runners without a tether")
+@twin("runners without a tether", seed=545, theme="pauses")
 def _tether() -> Iterable[Patch]:
     yield mock.patch.object(host_module.SimTether, "_end_groups")
 
 
-@twin("a last will before the runners are gone")
+@twin("a last will before the runners are gone", seed=37, theme="last wills")
 def _hasty_will() -> Iterable[Patch]:
     let_go = host_module.SimTether.let_go
 
@@ -209,7 +222,7 @@ def _hasty_will() -> Iterable[Patch]:
     yield mock.patch.object(last_will, "probe", return_value=Probe.FREE)
 
 
-@twin("attempts go on after the lease")
+@twin("attempts go on after the lease", seed=259, theme="cuts")
 def _no_fence() -> Iterable[Patch]:
     real = control.RunnersControl.stop
 
@@ -226,7 +239,7 @@ def _no_fence() -> Iterable[Patch]:
     yield mock.patch.object(host_module.SimTether, "hold_until")
 
 
-@twin("a reclaim by id alone")
+@twin("a reclaim by id alone", seed=487, theme="slow disk")
 def _by_id() -> Iterable[Patch]:
     real = sqlite_exchange.apply
 
@@ -237,22 +250,22 @@ def _by_id() -> Iterable[Patch]:
     yield mock.patch.object(sqlite_workers, "apply", by_id)
 
 
-@twin("a reap that does not look again")
+@twin("a reap that does not look again", seed=979, theme="near deaths")
 def _hasty() -> Iterable[Patch]:
     def hasty(cursor: Any, now: float, gone: Any, cause: DeathCause) -> bool:
         values = {"now": now, "cause": cause.value, "begun": gone.begun, "id": gone.worker_id}
         marked = cursor.execute(sqlite_workers._WORKERS["reap"], values)
         return bool(marked.rowcount == 1)
 
-    yield mock.patch.object(sqlite_workers, "reap", hasty)
+    yield mock.patch.object(SqliteStore, "reap", writes(hasty))
 
 
-@twin("presence judged in one look")
+@twin("presence judged in one look", seed=329, theme="presence")
 def _one_look() -> Iterable[Patch]:
     yield mock.patch.object(PresenceObserver, "_is_gone", return_value=True)
 
 
-@twin("presence judged across a restart of the database")
+@twin("presence judged across a restart of the database", seed=265, theme="presence")
 def _other_run() -> Iterable[Patch]:
     def ever(self: Any, worker_id: int) -> bool:
         return worker_id in self._noted
@@ -260,7 +273,7 @@ def _other_run() -> Iterable[Patch]:
     yield mock.patch.object(Database, "_is_of_this_run", ever)
 
 
-@twin("trust on a clock that stands still in a suspend")
+@twin("trust on a clock that stands still in a suspend", seed=394, theme="suspends")
 def _monotonic() -> Iterable[Patch]:
     real = host_module.HostClock.boot
 
@@ -270,7 +283,7 @@ def _monotonic() -> Iterable[Patch]:
     yield mock.patch.object(host_module.HostClock, "boot", monotonic)
 
 
-@twin("a claim is started though the lease was lost meanwhile")
+@twin("a claim is started though the lease was lost meanwhile", seed=208, theme="beats")
 def _late_claim() -> Iterable[Patch]:
     def start(self: Any, claimed: Any, asked_as: Any) -> None:
         self._starter.start(self._ledger.claim(claimed))
@@ -278,7 +291,7 @@ def _late_claim() -> Iterable[Patch]:
     yield mock.patch.object(exchange.Exchange, "_start", start)
 
 
-@twin("a registration without its key")
+@twin("a registration without its key", seed=21, theme="calls")
 def _registration() -> Iterable[Patch]:
     real = registration.Registration._make_registration
 
@@ -288,7 +301,7 @@ def _registration() -> Iterable[Patch]:
     yield mock.patch.object(registration.Registration, "_make_registration", keyless)
 
 
-@twin("no polling under the wake-ups")
+@twin("no polling under the wake-ups", seed=73, theme="calls")
 def _no_polling() -> Iterable[Patch]:
     real = exchange.Exchange.run_once
 
@@ -299,7 +312,7 @@ def _no_polling() -> Iterable[Patch]:
     yield mock.patch.object(exchange.Exchange, "run_once", once)
 
 
-@twin("presence judged across the crash of a backend")
+@twin("presence judged across the crash of a backend", seed=313, theme="backend crashes")
 def _same_run() -> Iterable[Patch]:
     def crash(self: Any) -> None:
         run = self.incarnation
@@ -309,29 +322,29 @@ def _same_run() -> Iterable[Patch]:
     yield mock.patch.object(Database, "crash", crash)
 
 
-@twin("tokens do not jump in a failover")
+@twin("tokens do not jump in a failover", seed=29, theme="failovers")
 def _no_jump() -> Iterable[Patch]:
     yield mock.patch.object(Disk, "raise_tokens")
 
 
-@twin("a copy of a database counts as the one it was made of")
+@twin("a copy of a database counts as the one it was made of", seed=273, theme="copies")
 def _copied_row() -> Iterable[Patch]:
     counts = property(lambda self: self.drawn_in is not None)
     yield mock.patch.object(Database, "has_incarnation", counts)
 
 
-@twin("tokens of a file without the time of day")
+@twin("tokens of a file without the time of day", seed=73, theme="copies")
 def _no_time_of_day() -> Iterable[Patch]:
     plain = sqlite_exchange._DRAW_TOKENS.replace(world_module.TIME_OF_DAY, "0")
     yield mock.patch.object(sqlite_exchange, "_DRAW_TOKENS", plain)
 
 
-@twin("a save that waits for the store is no sign of life")
+@twin("a save that waits for the store is no sign of life", seed=39, theme="stalls")
 def _silent_save() -> Iterable[Patch]:
     yield mock.patch.object(ledger.Ledger, "note_saving")
 
 
-@twin("saves are compared as they are encoded")
+@twin("saves are compared as they are encoded", seed=41, theme="relapses")
 def _encoded_alike() -> Iterable[Patch]:
     real = Attempt.__init__
 
@@ -342,7 +355,7 @@ def _encoded_alike() -> Iterable[Patch]:
     yield mock.patch.object(Attempt, "__init__", init)
 
 
-@twin("a deadline is judged of a worker that does not beat")
+@twin("a deadline is judged of a worker that does not beat", seed=315, theme="long pauses")
 def _unbeaten() -> Iterable[Patch]:
     def now(self: Any, worker_id: int, *, after: float) -> float:
         return float(host_module.HostClock.boot(PROCESS.get().owner.clock))
@@ -350,7 +363,7 @@ def _unbeaten() -> Iterable[Patch]:
     yield mock.patch.object(Beating, "last_beat", now)
 
 
-@twin("a reap that fails ends the look, and all that was observed")
+@twin("a reap that fails ends the look, and all that was observed", seed=503, theme="stuck replies")
 def _one_row_stops_all() -> Iterable[Patch]:
     async def fails(self: Any, gone: Any, cause: DeathCause) -> bool:
         try:
@@ -362,12 +375,12 @@ def _one_row_stops_all() -> Iterable[Patch]:
     yield mock.patch.object(reaper.Reaper, "_try_to_reap", fails)
 
 
-@twin("claims without a bound in bytes")
+@twin("claims without a bound in bytes", seed=31, theme="slow links")
 def _no_bytes() -> Iterable[Patch]:
     yield mock.patch.object(trip_bytes.TripBytes, "note_break")
 
 
-@twin("a worker's row known by its id alone")
+@twin("a worker's row known by its id alone", seed=29, theme="failovers")
 def _by_row_id() -> Iterable[Patch]:
     yield without(sqlite_exchange._SQL, "worker", "registration IS ?", "(1 OR registration IS ?)")
     by_name = "registration IS :registration"
@@ -381,7 +394,7 @@ def _by_row_id() -> Iterable[Patch]:
     yield without(sqlite_workers._WORKERS, "reconnect", guard, f"(1 OR {guard})")
 
 
-@twin("only the first watch, and none is succeeded")
+@twin("only the first watch, and none is succeeded", seed=27, theme="watchers")
 def _no_successor() -> Iterable[Patch]:
     real = watch.WatchPart.take_peek
 
@@ -394,18 +407,18 @@ def _no_successor() -> Iterable[Patch]:
     yield mock.patch.object(watch._Seen, "is_free", lambda self, now: not self._mark)
 
 
-@twin("a return after a stop was noticed completes")
+@twin("a return after a stop was noticed completes", seed=5, theme="operators")
 def _cut_short() -> Iterable[Patch]:
     yield mock.patch.object(execute, "cut_short", return_value=None)
 
 
-@twin("a tick is fired without compare-and-set")
+@twin("a tick is fired without compare-and-set", seed=43, theme="schedules")
 def _fire_anyway() -> Iterable[Patch]:
     guard = "AND next_tick = ? AND revision = ? AND paused = 0"
     yield without(sqlite_schedules._SQL, "stands", guard, "AND ? IS NOT NULL AND ? IS NOT NULL")
 
 
-@twin("a tick need not be later than the one before")
+@twin("a tick need not be later than the one before", seed=43, theme="schedules")
 def _tick_again() -> Iterable[Patch]:
     def again(spec: Any, since: float, *rest: Any) -> Any:
         return schedule_plan.plan(spec, since - 0.5, *rest)

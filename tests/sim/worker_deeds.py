@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Any
 
 from outlast.model import watch
 from tests.sim.loop import Process
 
+Deed = Callable[[Any], bool]
+"""Does something to a world; returns whether it was possible."""
+
 
 def one(world: Any, things: list[Any]) -> Any:
     return things[int(world.chance() * len(things))] if things else None
+
+
+def any_worker(world: Any) -> Any:
+    return one(world, world.alive())
+
+
+def any_runner(world: Any) -> Any:
+    return one(world, [each for worker in world.alive() for each in worker.runners])
 
 
 def a_worker(world: Any) -> Any:
@@ -35,30 +46,36 @@ def about_a_lease(world: Any) -> float:
     return float(0.5 + 2.5 * world.lease * world.chance() ** 2)
 
 
-def kill_runner(world: Any) -> bool:
-    runner = one(world, [each for worker in world.alive() for each in worker.runners])
-    if runner is None:
-        return False
+def done_to(choose: Callable[[Any], Any]) -> Callable[[Callable[[Any, Any], None]], Deed]:
+    """Make a deed of what is done to the one that ``choose`` returns, if there is one."""
+
+    def decorate(act: Callable[[Any, Any], None]) -> Deed:
+        def deed(world: Any) -> bool:
+            chosen = choose(world)
+            if chosen is not None:
+                act(world, chosen)
+            return chosen is not None
+
+        return deed
+
+    return decorate
+
+
+@done_to(any_runner)
+def kill_runner(world: Any, runner: Any) -> None:
     runner.killed_from_outside()
-    return True
 
 
-def kill_worker(world: Any) -> bool:
-    worker = one(world, world.alive())
-    if worker is None:
-        return False
+@done_to(any_worker)
+def kill_worker(world: Any, worker: Any) -> None:
     worker.kill()
     world.replace()
-    return True
 
 
-def kill_tree(world: Any) -> bool:
-    worker = one(world, world.alive())
-    if worker is None:
-        return False
+@done_to(any_worker)
+def kill_tree(world: Any, worker: Any) -> None:
     worker.kill_tree()
     world.replace()
-    return True
 
 
 def _watchers(world: Any) -> list[Any]:
@@ -86,37 +103,25 @@ def cut_watchers_off(world: Any) -> bool:
     return bool(watchers)
 
 
-def drain_worker(world: Any) -> bool:
-    worker = a_worker(world)
-    if worker is None:
-        return False
+@done_to(a_worker)
+def drain_worker(world: Any, worker: Any) -> None:
     worker.drain()
     world.replace()
-    return True
 
 
-def stop_tree(world: Any) -> bool:
-    worker = a_worker(world)
-    if worker is None:
-        return False
+@done_to(a_worker)
+def stop_tree(world: Any, worker: Any) -> None:
     worker.stop(about_a_lease(world), tree=True)
-    return True
 
 
-def stop_worker_alone(world: Any) -> bool:
-    worker = a_worker(world)
-    if worker is None:
-        return False
+@done_to(a_worker)
+def stop_worker_alone(world: Any, worker: Any) -> None:
     worker.stop(about_a_lease(world), tree=False)
-    return True
 
 
-def stop_runner(world: Any) -> bool:
-    runner = one(world, [each for worker in world.alive() for each in worker.runners])
-    if runner is None:
-        return False
+@done_to(any_runner)
+def stop_runner(world: Any, runner: Any) -> None:
     stop_for(world, runner.processes, 0.5 + 10.0 * world.chance())
-    return True
 
 
 def stop_for(world: Any, processes: Collection[Process], seconds: float) -> None:
@@ -130,28 +135,19 @@ def stop_for(world: Any, processes: Collection[Process], seconds: float) -> None
     world.loop.call_later(seconds, go_on)
 
 
-def cut_worker_off(world: Any) -> bool:
-    worker = a_worker_in_trouble(world, "cut off")
-    if worker is None:
-        return False
+@done_to(lambda world: a_worker_in_trouble(world, "cut off"))
+def cut_worker_off(world: Any, worker: Any) -> None:
     worker.cut_until = world.loop.now + about_a_lease(world)
-    return True
 
 
-def let_a_link_die(world: Any) -> bool:
-    worker = a_worker_in_trouble(world, "its link dies")
-    if worker is None:
-        return False
+@done_to(lambda world: a_worker_in_trouble(world, "its link dies"))
+def let_a_link_die(world: Any, worker: Any) -> None:
     worker.link_dies = True
-    return True
 
 
-def let_beats_get_stuck(world: Any) -> bool:
-    worker = a_worker_in_trouble(world, "its beats are stuck")
-    if worker is None:
-        return False
+@done_to(lambda world: a_worker_in_trouble(world, "its beats are stuck"))
+def let_beats_get_stuck(world: Any, worker: Any) -> None:
     worker.beats_stuck_until = world.loop.now + about_a_lease(world)
-    return True
 
 
 def suspend_host(world: Any) -> bool:
@@ -169,15 +165,12 @@ def suspend_host(world: Any) -> bool:
     return True
 
 
-def cut_the_power(world: Any) -> bool:
-    host = one(world, [each for each in world.hosts if each.workers()])
-    if host is None:
-        return False
+@done_to(lambda world: one(world, [each for each in world.hosts if each.workers()]))
+def cut_the_power(world: Any, host: Any) -> None:
     count = len(host.workers())
     host.cut_the_power()
     for _ in range(count):
         world.replace()
-    return True
 
 
 def leave_a_reply_unread(world: Any) -> bool:
@@ -192,13 +185,10 @@ def leave_a_reply_unread(world: Any) -> bool:
     return True
 
 
-def pause_within_the_lease(world: Any) -> bool:
+@done_to(a_worker)
+def pause_within_the_lease(world: Any, worker: Any) -> None:
     """Stop a worker for long, but not as long as its lease; its runners go on."""
-    worker = a_worker(world)
-    if worker is None:
-        return False
     worker.stop(world.lease * (0.3 + 0.45 * world.chance()), tree=False)
-    return True
 
 
 def slow_a_link(world: Any) -> bool:
@@ -216,28 +206,19 @@ def step_a_host_clock(world: Any) -> bool:
     return True
 
 
-def unlink_a_lock(world: Any) -> bool:
-    worker = one(world, [each for each in world.alive() if each.lock is not None])
-    if worker is None:
-        return False
+@done_to(lambda world: one(world, [each for each in world.alive() if each.lock is not None]))
+def unlink_a_lock(world: Any, worker: Any) -> None:
     worker.lock.path.unlink(missing_ok=True)
-    return True
 
 
-def cancel(world: Any) -> bool:
-    job_id = one(world, sorted(world.witness.accepted))
-    if job_id is None:
-        return False
+@done_to(lambda world: one(world, sorted(world.witness.accepted)))
+def cancel(world: Any, job_id: Any) -> None:
     world.keep(asyncio.ensure_future(world.cancel(job_id)))
-    return True
 
 
-def requeue(world: Any) -> bool:
-    job_id = one(world, sorted(world.witness.accepted))
-    if job_id is None:
-        return False
+@done_to(lambda world: one(world, sorted(world.witness.accepted)))
+def requeue(world: Any, job_id: Any) -> None:
     world.keep(asyncio.ensure_future(world.requeue(job_id)))
-    return True
 
 
 def add_worker(world: Any) -> bool:

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from outlast.store.sqlite.inspector import SqliteInspector
-from tests.manual_clock import ManualClock
 
 T = TypeVar("T")
 
@@ -15,13 +14,14 @@ T = TypeVar("T")
 class _OnCursor:
     path = None
 
-    def __init__(self, cursor: sqlite3.Cursor) -> None:
+    def __init__(self, cursor: sqlite3.Cursor, now: float) -> None:
         self._cursor = cursor
+        self._now = now
 
-    async def read(self, work: Callable[[sqlite3.Cursor], T]) -> T:
-        return work(self._cursor)
+    async def read(self, work: Callable[[sqlite3.Cursor, float], T]) -> T:
+        return work(self._cursor, self._now)
 
 
 def inspector_on(cursor: sqlite3.Cursor, now: float) -> SqliteInspector:
-    connection: Any = _OnCursor(cursor)
-    return SqliteInspector(connection, ManualClock(wall=now))
+    connection: Any = _OnCursor(cursor, now)
+    return SqliteInspector(connection)

@@ -7,6 +7,7 @@ import contextlib
 import sqlite3
 import sys
 from collections.abc import AsyncIterator, Iterator
+from functools import partialmethod
 from pathlib import Path
 from typing import Any
 
@@ -132,8 +133,8 @@ def test_the_first_call_of_all_inside_a_transaction_says_what_to_do_before(
 ) -> None:
     path = tmp_path / "new.db"
     app = an_app(f"sqlite:///{path}")
-    defaults: dict[str, Any] = SqliteStore.__init__.__kwdefaults__ or {}
-    monkeypatch.setitem(defaults, "busy_timeout", 0.05)
+    impatient = partialmethod(SqliteStore.__init__, busy_timeout=0.05)
+    monkeypatch.setattr(SqliteStore, "__init__", impatient)
     send = app.tasks["mail"]
     with connected(path, OLD) as mine:
         mine.execute("BEGIN IMMEDIATE")

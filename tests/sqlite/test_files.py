@@ -240,8 +240,3 @@ async def test_jobs_are_enqueued_and_completed_in_the_callers_transaction(
             if end == "ROLLBACK":
                 assert counts == {("default", State.RUNNING): 1}
     assert counts == {("default", State.COMPLETED): 1, ("default", State.QUEUED): 2}
-
-
-def test_a_database_without_outlast_has_no_id(tmp_path: Path) -> None:
-    with contextlib.closing(sqlite3.connect(tmp_path / "mine.db")) as connection:
-        assert store_id_on(connection) is None

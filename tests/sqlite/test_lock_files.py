@@ -125,13 +125,6 @@ async def test_the_lock_stays_held_by_a_runner_after_its_worker_was_killed(tmp_p
     assert Path(name).exists()
 
 
-def test_a_live_lock_is_seen_as_held_and_stays_intact(lock: LockFile) -> None:
-    named = (lock.path, lock.device, lock.inode)
-    for _ in range(3):
-        assert lockfile.probe(*named, lockfile.boot_id()) is Probe.HELD
-    assert lock.valid()
-
-
 def test_an_unlinked_file_is_no_proof(lock: LockFile) -> None:
     lock.path.unlink()
     assert lockfile.probe(lock.path, lock.device, lock.inode) is Probe.UNKNOWN
@@ -170,12 +163,6 @@ def test_each_worker_has_a_file_of_its_own_under_the_same_name(lock: LockFile) -
     again.release()
     assert not again.path.exists()
     again.release()
-
-
-def test_the_beat_is_read_from_the_locked_file(lock: LockFile) -> None:
-    assert [lock.beat() for _ in range(3)] == [1, 2, 3]
-    assert lockfile.read_beat(lock.path, lock.device, lock.inode) == 3
-    assert lockfile.read_beat(lock.path, lock.device, lock.inode + 1) is None
 
 
 def test_a_directory_that_others_may_enter_is_refused(tmp_path: Path) -> None:

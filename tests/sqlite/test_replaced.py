@@ -80,23 +80,6 @@ async def test_no_call_goes_to_a_file_that_was_deleted(
     assert list(path.parent.glob(f"{path.name}*")) == []
 
 
-@pytest.mark.parametrize("call", CALLS)
-async def test_no_call_goes_to_a_file_that_was_replaced_and_the_next_goes_to_the_new_one(
-    path: Path, store: SqliteStore, call: str
-) -> None:
-    hands = await Hands.on(store)
-    with closing(sqlite3.connect(path)) as old:
-        assert jobs_in(old) == 0
-        await replaced(path)
-        with pytest.raises(StoreUnavailable, match=GONE):
-            await CALLS[call](hands)
-        await CALLS[call](hands)
-        await enqueued(store)
-        assert jobs_in(old) == 0
-    with closing(sqlite3.connect(path)) as new:
-        assert jobs_in(new) == 1 + (call == "enqueue")
-
-
 async def test_a_commit_while_the_file_goes_away_is_not_called_accepted(
     path: Path, store: SqliteStore
 ) -> None:

@@ -122,7 +122,7 @@ async def test_a_log_that_grew_beside_a_long_read_is_cut_when_that_has_ended(
 ) -> None:
     log = store.path.with_name(f"{store.path.name}-wal")
     most: int = await store._connection.read(
-        lambda cursor: cursor.execute("PRAGMA journal_size_limit").fetchone()[0]
+        lambda cursor, _: cursor.execute("PRAGMA journal_size_limit").fetchone()[0]
     )
     assert 0 < most <= 64 * 1024**2
     large = NewJob(task="t", args=f'"{"x" * 8 * 1024**2}"')

@@ -32,14 +32,6 @@ connection.close()
 """
 
 
-@pytest.fixture
-async def store(sqlite_url: str) -> AsyncIterator[SqliteStore]:
-    store = SqliteStore(sqlite_url)
-    await store.open()
-    yield store
-    await store.close()
-
-
 @asynccontextmanager
 async def listening(url: str) -> AsyncIterator[tuple[SqliteWakeup, list[str]]]:
     """A wake-up that listens, and what it has said so far."""
@@ -74,12 +66,6 @@ class OnlyByWord(Pace):
     def __init__(self) -> None:
         super().__init__()
         self.pause, self.ignores_events = 3600.0, False
-
-
-async def test_a_commit_wakes(store: SqliteStore, wakes: list[str]) -> None:
-    await enqueued(store)
-    await until(lambda: wakes)
-    assert wakes[0] == ""
 
 
 async def test_an_exchange_that_finds_nothing_wakes_no_worker(

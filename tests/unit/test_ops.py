@@ -20,7 +20,7 @@ import yaml
 from outlast.base.config import parse_seconds, parse_size
 from outlast.cli.program import build
 from outlast.probe import PORT_VARIABLE, PROBES
-from outlast.worker.runners.startup import START_SECONDS_MAX
+from outlast.worker.runners.supervisor import START_SECONDS_MAX
 
 ROOT = Path(__file__).parents[2]
 OPS = ROOT / "ops"

@@ -65,7 +65,7 @@ async def test_documents_are_those_of_the_command_line(store: Store) -> None:
     row = await look.job(number)
     assert row is not None
     async with page_on(store.url) as page:
-        expected = job_document(row, await look.attempts(number), await look.served())
+        expected = job_document(row, await look.attempts(number))
         shown = await read(page, f"/jobs/{number}")
         assert shown == json.loads(json.dumps(expected | {"hidden": []}))
         assert shown["args"]["big"] == 9007199254740993

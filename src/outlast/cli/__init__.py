@@ -6,7 +6,6 @@ options.py      the options that several commands share, and how help texts are 
 connect.py      opens a store for a command; commands that only read create nothing
 loop.py         the event loop of a command, and Ctrl-C while it runs
 worker.py       outlast worker
-worker_flags.py  the options of outlast worker
 dev.py          outlast dev: a worker that reloads, and the page
 demo.py         outlast demo: its options, and the folder of its store
 demo_story.py   two workers, one job, a kill -9 at half, and an end

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import msgspec
 import typer
@@ -12,23 +12,11 @@ from outlast.base.text import ago, line, stamp
 from outlast.cli.bulk import follow
 from outlast.cli.connect import on_store
 from outlast.cli.errors import NotSoError
-from outlast.cli.options import Before, Json, Limit, Url, command, lay_out
+from outlast.cli.options import Before, Json, Limit, Url, make_group, option
 from outlast.errors import UsageError
 from outlast.insight.records import ActionList, actions_document, list_actions
 from outlast.store.actions import ActionRow, ActionState
 
-if TYPE_CHECKING:
-    from outlast.cli.grid import Kind
-
-TABLE: dict[str, Kind] = {
-    "ID": "number",
-    "WHEN": "fixed",
-    "USER": "flexible",
-    "VERB": "fixed",
-    "TARGET": "flexible",
-    "RESULT": "flexible",
-    "REASON": "flexible",
-}
 NAME_MAX = 80
 
 HELP = """List what people did: who, when, to what, why, and with which result.
@@ -46,33 +34,22 @@ Examples:
 """
 
 
-def add_to(group: typer.Typer) -> None:
-    """Add the group."""
-    made = typer.Typer(help=lay_out(HELP), invoke_without_command=True)
-    made.callback()(actions)
-    command(made, "stop")(stop)
-    command(made, "resume")(resume)
-    group.add_typer(made, name="actions")
+def group() -> typer.Typer:
+    """Return the group of commands."""
+    return make_group(HELP, stop, resume, default=actions)
 
 
 def actions(
     context: typer.Context,
     job: Annotated[
-        int | None,
-        typer.Option(
-            "--job",
-            metavar="ID",
-            help="Only what was done to this job by its number.",
-            show_default=False,
-        ),
+        int | None, option("--job", "ID", "Only what was done to this job by its number.")
     ] = None,
     limit: Limit = 50,
     before: Before = None,
     url: Url = None,
     json: Json = False,
 ) -> None:
-    """List actions, unless a command follows: it finds the URL in the context."""
-    context.obj = url
+    """List actions, unless a command follows."""
     if context.invoked_subcommand is not None:
         if json or job is not None or before is not None:
             raise UsageError(f"options of the list do not go with {context.invoked_subcommand}")
@@ -87,7 +64,6 @@ def actions(
 
 
 def stop(
-    context: typer.Context,
     action_id: Annotated[int, typer.Argument(metavar="ID", help="The action's number.")],
     url: Url = None,
 ) -> None:
@@ -98,14 +74,12 @@ def stop(
     Example:
         outlast actions stop 12
     """
-    place = context.obj if url is None else url
-    if not on_store(place, lambda store: store.stop_action(action_id), reads=False):
+    if not on_store(url, lambda store: store.stop_action(action_id), reads=False):
         raise NotSoError(f"action {action_id} is not under way: see `outlast actions`")
     print(f"action {action_id} is stopped")
 
 
 def resume(
-    context: typer.Context,
     action_id: Annotated[int, typer.Argument(metavar="ID", help="The action's number.")],
     url: Url = None,
 ) -> None:
@@ -117,30 +91,30 @@ def resume(
     Example:
         outlast actions resume 12
     """
-    place = context.obj if url is None else url
-    on_store(place, lambda store: follow(store, action_id), reads=False)
+    on_store(url, lambda store: follow(store, action_id), reads=False)
 
 
 def _show(found: ActionList) -> None:
-    from outlast.cli.grid import Grid
+    from outlast.cli.grid import table
     from outlast.cli.show import console
 
     out, now = console(), SYSTEM.wall()
     if not found.rows:
         out.print("no actions yet")
         return
-    made = Grid(TABLE)
-    for row in found.rows:
-        made.add(
-            str(row.id),
-            ago(row.at, now),
-            line(row.actor, NAME_MAX),
-            line(row.verb, NAME_MAX),
-            line(_target(row), 200),
-            line(_counts(row), 200),
-            line(row.reason, 200),
-        )
-    out.print(made.table(out.width))
+    rows = [
+        {
+            "ID": str(row.id),
+            "WHEN": ago(row.at, now),
+            "USER": line(row.actor, NAME_MAX),
+            "VERB": line(row.verb, NAME_MAX),
+            "TARGET": line(_target(row), 200),
+            "RESULT": line(_counts(row), 200),
+            "REASON": line(row.reason, 200),
+        }
+        for row in found.rows
+    ]
+    out.print(table(rows, out.width))
     if found.before is not None:
         out.print(f"--before {found.before} shows what was done before", style="dim")
 

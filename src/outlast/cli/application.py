@@ -90,7 +90,8 @@ class ApplicationCheck:
         text = self._answer.readline()
         self._child.wait()
         if not text:
-            how = _describe_exit(self._child)
+            code = self._child.returncode
+            how = f"signal {-code}" if code < 0 else f"exit code {code}"
             raise AppImportError(f"{self._spec}: the process that imported it died ({how})")
         found = msgspec.json.decode(text, type=Found)
         if found.error is not None:
@@ -106,54 +107,27 @@ def start_check(
 
     Its output goes to ``on_line(pid, text)`` at the end; without ``on_line``, to stderr at once.
     """
-    if on_line is None:
-        with _run_check(spec, None) as look:
-            yield look
-        return
-    with tempfile.TemporaryFile() as output:
-        try:
-            with _run_check(spec, output) as look:
-                yield look
-        finally:
-            output.seek(0)
-            for line in output:
-                on_line(0, line.decode(errors="replace").rstrip("\n"))
-
-
-@contextlib.contextmanager
-def _run_check(spec: str, output: IO[bytes] | None) -> Iterator[ApplicationCheck]:
     read, write = os.pipe()
-    with os.fdopen(read, "rb") as answer:
+    with contextlib.ExitStack() as ends:
+        answer = ends.enter_context(os.fdopen(read, "rb"))
+        output = ends.enter_context(tempfile.TemporaryFile()) if on_line else None
         try:
-            child = _start_child(spec, write, output)
+            child = subprocess.Popen(
+                [sys.executable, "-P", "-m", "outlast.cli.probe", spec, str(write)],
+                stdin=subprocess.DEVNULL,
+                stdout=output or sys.stderr.fileno(),
+                stderr=output,
+                pass_fds=(write,),
+                start_new_session=True,  # a Ctrl-C is for the parent, which kills it
+            )
         finally:
             os.close(write)
-        with _end_child(child):
+        try:
             yield ApplicationCheck(spec, child, answer)
-
-
-def _start_child(spec: str, answer: int, output: IO[bytes] | None) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
-        [sys.executable, "-P", "-m", "outlast.cli.probe", spec, str(answer)],
-        stdin=subprocess.DEVNULL,
-        stdout=output or sys.stderr.fileno(),
-        stderr=output,
-        pass_fds=(answer,),
-        start_new_session=True,  # a Ctrl-C is for the parent, which kills it
-    )
-
-
-@contextlib.contextmanager
-def _end_child(child: subprocess.Popen[bytes]) -> Iterator[None]:
-    """Leave no child behind, even when interrupted."""
-    try:
-        yield
-    finally:
-        if child.poll() is None:
+        finally:  # leave no child behind, even when interrupted
             child.kill()
-        child.wait()
-
-
-def _describe_exit(child: subprocess.Popen[bytes]) -> str:
-    code = child.returncode
-    return f"signal {-code}" if code < 0 else f"exit code {code}"
+            child.wait()
+            if on_line is not None and output is not None:
+                output.seek(0)
+                for line in output:
+                    on_line(0, line.decode(errors="replace").rstrip("\n"))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 from rich.text import Text
 
 from outlast.base.text import ago, cut, line, size, span
-from outlast.cli.grid import Kind
+from outlast.cli.grid import Row
 from outlast.cli.show import format_progress, word
 from outlast.model.crash import Charge, Crash, MemoryEvidence
 from outlast.model.fingerprint import find_line
@@ -17,25 +18,11 @@ from outlast.store.rows import AttemptRow, StoredJob
 MESSAGE_MAX = 600  # characters of a crash report's message
 GAP = "…"  # in place of an attempt's number: some attempts are not kept individually
 
-ATTEMPTS: dict[str, Kind] = {
-    "NO": "number",
-    "TOKEN": "number",
-    "OUTCOME": "fixed",
-    "CHARGED": "fixed",
-    "CLAIMED": "fixed",
-    "CLAIM TO END": "number",
-    "WORKER": "flexible",
-    "HOST": "flexible",
-    "PID": "number",
-}
 
-
-def timeline(
-    row: StoredJob, attempts: Sequence[AttemptRow], now: float
-) -> list[tuple[str | Text, ...]]:
-    """Return all attempts as cells: the kept closed attempts, with a line for each gap between
-    them, then the running or completed one."""
-    entries: list[tuple[str | Text, ...]] = []
+def timeline(row: StoredJob, attempts: Sequence[AttemptRow], now: float) -> list[Row]:
+    """Return all attempts as rows of a table: the kept closed attempts, with a row for each gap
+    between them, then the running or completed one."""
+    entries: list[Row] = []
     for before, one in zip((None, *attempts), attempts, strict=False):
         missing = one.number - before.number - 1 if before else 0
         entries += [_gap(missing)] if missing > 0 else []
@@ -46,68 +33,86 @@ def timeline(
     return entries
 
 
-def _gap(missing: int) -> tuple[str | Text, ...]:
-    return (GAP, "", Text(f"{missing:,} more", style="dim"), *[""] * (len(ATTEMPTS) - 3))
+def _gap(missing: int) -> Row:
+    return {"NO": GAP, "OUTCOME": Text(f"{missing:,} more", style="dim")}
 
 
-def _closed(one: AttemptRow, now: float) -> tuple[str | Text, ...]:
+def _closed(one: AttemptRow, now: float) -> Row:
     charged = "" if one.charge == Charge.NONE else line(one.charge, 60)
-    return (
-        str(one.number),
-        str(one.token),
-        Text(line(one.outcome, 60), style="red" if charged else "yellow"),
-        charged,
-        ago(one.started_at, now),
-        span(one.ended_at - one.started_at),
-        line(one.worker, 60),
-        line(one.host, 60),
-        "" if one.pid is None else str(one.pid),
-    )
+    return {
+        "NO": str(one.number),
+        "TOKEN": str(one.token),
+        "OUTCOME": Text(line(one.outcome, 60), style="red" if charged else "yellow"),
+        "CHARGED": charged,
+        "CLAIMED": ago(one.started_at, now),
+        "CLAIM TO END": span(one.ended_at - one.started_at),
+        "WORKER": line(one.worker, 60),
+        "HOST": line(one.host, 60),
+        "PID": "" if one.pid is None else str(one.pid),
+    }
 
 
-def _open(row: StoredJob, now: float) -> tuple[str | Text, ...]:
+def _open(row: StoredJob, now: float) -> Row:
     started = row.started_at if row.started_at is not None else now
     ended = row.ended_at if row.ended_at is not None and row.state in ENDED else now
-    return (
-        str(row.attempt_count),
-        str(row.token),
-        word(row.state.value),
-        "",
-        ago(started, now),
-        span(ended - started),
-        line(row.worker, 60),
-        line(row.host, 60),
-        "",
-    )
+    return {
+        "NO": str(row.attempt_count),
+        "TOKEN": str(row.token),
+        "OUTCOME": word(row.state.value),
+        "CLAIMED": ago(started, now),
+        "CLAIM TO END": span(ended - started),
+        "WORKER": line(row.worker, 60),
+        "HOST": line(row.host, 60),
+    }
 
 
 def evidence(crash: Crash, attempt: AttemptRow) -> Iterator[tuple[str, str]]:
     """Yield the label and text of each known short fact of a crash report."""
-    message = crash.message or attempt.message
+    progress = format_progress(crash.progress, 200)
+    if crash.progress is not None and crash.progress.fraction is not None:
+        progress = progress or f"{int(crash.progress.fraction * 100)}%"
+    age = crash.checkpoint_age_seconds
+    age = attempt.checkpoint_age if age is None else age
+    beside = ", ".join(map(str, crash.neighbours))
     told = {
         "at": line(find_line(crash), 300),
-        "message": line(message, MESSAGE_MAX),
-        "exception": crash.exception and line(crash.exception, 300),
-        "exit code": None if crash.exit_code is None else str(crash.exit_code),
-        "signal": crash.signal and line(crash.signal, 60),
-        "used": _used(crash),
+        "message": line(crash.message or attempt.message, MESSAGE_MAX),
+        "exception": line(crash.exception, 300),
+        "exit code": _told("", crash.exit_code),
+        "signal": line(crash.signal, 60),
+        "used": _join(
+            _told("memory ", crash.rss_peak_bytes, size, " at its peak"),
+            _told("CPU ", crash.cpu_seconds, span),
+        ),
         "memory": _memory(crash.memory),
-        "progress": format_progress(crash.progress, 200) or _fraction(crash),
-        "checkpoint": _age(crash, attempt),
-        "beside it": _neighbours(crash),
-        "where": _where(crash, attempt),
-        "versions": _release(crash),
+        "progress": progress,
+        "checkpoint": _told("", age, span, " old at the end"),
+        "beside it": cut(f"shared its runner with {beside}", 120) if beside else "",
+        "where": _join(
+            _told("worker ", crash.worker or attempt.worker or None, _name),
+            _told("host ", crash.host or attempt.host or None, _name),
+            _told("pid ", attempt.pid if crash.pid is None else crash.pid),
+        ),
+        "versions": _join(
+            line(crash.release, 80),
+            _told("Python ", crash.python, _name),
+            _told("Outlast ", crash.outlast, _name),
+        ),
     }
     yield from ((label, text) for label, text in told.items() if text)
 
 
-def _used(crash: Crash) -> str:
-    parts = []
-    if crash.rss_peak_bytes is not None:
-        parts.append(f"memory {size(crash.rss_peak_bytes)} at its peak")
-    if crash.cpu_seconds is not None:
-        parts.append(f"CPU {span(crash.cpu_seconds)}")
-    return ", ".join(parts)
+def _told(before: str, value: Any, shown: Callable[[Any], str] = str, behind: str = "") -> str:
+    """Return a value with the words around it; "" if it is not known."""
+    return "" if value is None else f"{before}{shown(value)}{behind}"
+
+
+def _name(text: str) -> str:
+    return line(text, 80)
+
+
+def _join(*parts: str) -> str:
+    return ", ".join(part for part in parts if part)
 
 
 def _memory(seen: MemoryEvidence | None) -> str:
@@ -124,38 +129,3 @@ def _memory(seen: MemoryEvidence | None) -> str:
         f" {seen.oom_kills_before} times before, {seen.oom_kills_after} after{limit}{peak}"
         " (evidence, not proof: the cgroup is shared)"
     )
-
-
-def _fraction(crash: Crash) -> str:
-    fraction = crash.progress.fraction if crash.progress else None
-    return "" if fraction is None else f"{int(fraction * 100)}%"
-
-
-def _age(crash: Crash, attempt: AttemptRow) -> str:
-    age = crash.checkpoint_age_seconds
-    age = attempt.checkpoint_age if age is None else age
-    return "" if age is None else f"{span(age)} old at the end"
-
-
-def _neighbours(crash: Crash) -> str:
-    if not crash.neighbours:
-        return ""
-    return cut("shared its runner with " + ", ".join(map(str, crash.neighbours)), 120)
-
-
-def _where(crash: Crash, attempt: AttemptRow) -> str:
-    worker, host = crash.worker or attempt.worker, crash.host or attempt.host
-    pid = crash.pid if crash.pid is not None else attempt.pid
-    parts = [
-        f"worker {line(worker, 80)}" if worker else "",
-        f"host {line(host, 60)}" if host else "",
-        f"pid {pid}" if pid is not None else "",
-    ]
-    return ", ".join(part for part in parts if part)
-
-
-def _release(crash: Crash) -> str:
-    parts = [line(crash.release, 80) if crash.release else ""]
-    parts.append(f"Python {line(crash.python, 80)}" if crash.python else "")
-    parts.append(f"Outlast {line(crash.outlast, 80)}" if crash.outlast else "")
-    return ", ".join(part for part in parts if part)

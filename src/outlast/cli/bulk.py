@@ -9,30 +9,36 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from typing import Annotated
 
 import msgspec
-import typer
 
 from outlast.base.text import count_of, line
-from outlast.cli.connect import on_store
+from outlast.cli.connect import describe_missing, on_store
 from outlast.cli.errors import NotSoError, say
+from outlast.cli.options import flag
 from outlast.cli.unknown_names import tell_unknown
 from outlast.cli.who import me
 from outlast.errors import StoreError
 from outlast.insight.acting import Verb
-from outlast.insight.bulk import STATES, BulkFilter, Preview, Unchanged, begin, go_on, preview
+from outlast.insight.bulk import (
+    STATES,
+    BulkFilter,
+    Preview,
+    Unchanged,
+    begin,
+    go_on,
+    job_filter,
+    preview,
+)
 from outlast.insight.calls import describe_call
 from outlast.model.job import State
 from outlast.store.actions import CHANGES, ActionRow, ActionState
 from outlast.store.protocol import Store
 from outlast.store.values import Cancelled, Requeued
 
-DryRun = Annotated[
-    bool,
-    typer.Option("--dry-run", help="Only show what would be done.", show_default=False),
-]
+DryRun = Annotated[bool, flag("--dry-run", "Only show what would be done.")]
 DONE = {Verb.CANCEL: "cancelled", Verb.REQUEUE: "requeued", Verb.DISCARD: "discarded"}
 TOLD = {"requested": "asked to stop"}  # effects that have another name for people
 UNCHANGED = {
@@ -61,14 +67,7 @@ async def _act(
         which = msgspec.structs.replace(which, since=await store.inspector.now() - since)
     seen = await preview(store, verb, which)
     if seen.count == 0 and not seen.at_least:
-        await tell_unknown(
-            store,
-            queue=which.queue,
-            task=which.task,
-            tenant=which.tenant,
-            label=which.label,
-            group=which.group,
-        )
+        await tell_unknown(store, job_filter(verb, which))
     if dry_run:
         _show_preview(seen)
     elif seen.count == 0 and not seen.at_least:
@@ -109,9 +108,33 @@ def _show_preview(seen: Preview) -> None:
         print(f"  {row.id}  {line(row.task, SHOWN_MAX)}  {call}")
 
 
-def describe_unchanged(job_id: int, answer: Cancelled | Requeued) -> str:
-    """Return why an act left a job unchanged."""
+async def tell_each(
+    store: Store,
+    batches: AsyncIterator[Mapping[int, Cancelled | Requeued | None]],
+    refused: Sequence[str] = (),
+) -> None:
+    """Print what has become of each job, while an act on named jobs takes place. NotSoError with
+    why other jobs are unchanged, after the reasons that are known already."""
+    reasons = list(refused)
+    async for answers in batches:
+        for job_id, answer in answers.items():
+            if answer is None:
+                reasons.append(describe_missing(job_id, store.url))
+            elif answer in CHANGES:
+                print(f"job {job_id} {TOLD.get(answer, answer)}")
+            else:
+                reasons.append(_describe_unchanged(job_id, answer))
+    refuse(reasons)
+
+
+def _describe_unchanged(job_id: int, answer: Cancelled | Requeued) -> str:
     return f"job {job_id} {UNCHANGED[answer]}"
+
+
+def refuse(reasons: Sequence[str]) -> None:
+    """Raise NotSoError, with a line for each reason, if there is one."""
+    if reasons:
+        raise NotSoError("\noutlast: ".join(reasons))
 
 
 def _tell(row: ActionRow, unchanged: Unchanged) -> None:
@@ -123,8 +146,8 @@ def _tell(row: ActionRow, unchanged: Unchanged) -> None:
         raise NotSoError(f"action {row.id} was stopped: the other jobs are unchanged")
     if left:
         told = ", ".join(f"{number} {what.replace('_', ' ')}" for what, number in left.items())
-        reasons = (describe_unchanged(*each) for each in sorted(unchanged.items()))
-        raise NotSoError("\noutlast: ".join((f"some jobs are unchanged: {told}", *reasons)))
+        reasons = (_describe_unchanged(*each) for each in sorted(unchanged.items()))
+        refuse([f"some jobs are unchanged: {told}", *reasons])
 
 
 @contextlib.contextmanager

@@ -13,8 +13,6 @@ from typing import Annotated, Any
 
 import typer
 
-from outlast.cli.options import command
-
 PROGRAM = "outlast"
 VARIABLE = "_OUTLAST_COMPLETE"
 
@@ -25,11 +23,6 @@ class Shell(StrEnum):
     BASH = "bash"
     ZSH = "zsh"
     FISH = "fish"
-
-
-def add_to(group: typer.Typer) -> None:
-    """Add the command."""
-    command(group, "completion")(completion)
 
 
 def completion(

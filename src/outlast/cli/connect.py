@@ -10,11 +10,10 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TypeVar
 
-from outlast.base.credentials import redact
 from outlast.cli.loop import run_loop
 from outlast.client.app import App
 from outlast.errors import SchemaMismatch, StoreUnavailable
-from outlast.store.backend import file_of, open_store, resolve_url
+from outlast.store.backend import describe_place, file_of, open_store, resolve_url
 from outlast.store.paths import is_there
 from outlast.store.protocol import Store
 
@@ -66,12 +65,6 @@ def exists(url: str) -> bool:
     StoreUnavailable if that cannot be determined."""
     file = file_of(url)
     return file is None or is_there(file)
-
-
-def describe_place(url: str) -> str:
-    """Return where the store is, for people: the file's absolute path, or the redacted URL."""
-    file = file_of(url)
-    return redact(url) if file is None else str(file)
 
 
 def describe_missing(job_id: int, url: str | None) -> str:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
-import typer
 
 from outlast.base.clock import SYSTEM
 from outlast.base.text import count_of
-from outlast.cli.bulk import DryRun, act_on_all
+from outlast.cli.bulk import DryRun, act_on_all, refuse, tell_each
 from outlast.cli.connect import describe_missing, on_store
 from outlast.cli.dead_groups import groups
-from outlast.cli.jobs import refuse, tell_requeued
 from outlast.cli.listing import describe_rest
 from outlast.cli.options import (
     Before,
@@ -26,8 +24,9 @@ from outlast.cli.options import (
     TaskName,
     Tenant,
     Url,
-    command,
-    lay_out,
+    flag,
+    make_group,
+    option,
     span,
 )
 from outlast.cli.unknown_names import tell_unknown
@@ -42,11 +41,12 @@ from outlast.model.job import State
 from outlast.store.protocol import Store
 from outlast.store.rows import AttemptRow, JobFilter, JobIds, StoredJob
 
-All = Annotated[bool, typer.Option("--all", help="All dead jobs.", show_default=False)]
+if TYPE_CHECKING:
+    import typer
+
+All = Annotated[bool, flag("--all", "All dead jobs.")]
 Died = Annotated[float | None, span("--since", "Only jobs that died in this time, as in 2h.")]
-Group = Annotated[
-    str | None, typer.Option("--group", metavar="ID", help="Only this group of `dead groups`.")
-]
+Group = Annotated[str | None, option("--group", "ID", "Only this group of `dead groups`.")]
 
 HELP = """Look at dead jobs, revive them, or delete them.
 
@@ -55,14 +55,9 @@ kept with all its evidence until you requeue or discard it.
 """
 
 
-def add_to(group: typer.Typer) -> None:
-    """Add the group."""
-    dead = typer.Typer(help=lay_out(HELP), no_args_is_help=True)
-    command(dead, "list")(list_)
-    command(dead, "groups")(groups)
-    command(dead, "requeue")(requeue)
-    command(dead, "discard")(discard)
-    group.add_typer(dead, name="dead")
+def group() -> typer.Typer:
+    """Return the group of commands."""
+    return make_group(HELP, list_, groups, requeue, discard)
 
 
 def list_(
@@ -96,7 +91,7 @@ def list_(
     async def work(store: Store) -> None:
         found = await find_jobs(store, which)
         if not found.ids and before is None:
-            await tell_unknown(store, queue=queue, task=task, tenant=tenant, group=group)
+            await tell_unknown(store, which)
         await (_write if json else _show)(store, found, limit)
 
     on_store(url, work)
@@ -164,13 +159,12 @@ def requeue(
         act_on_all(url, Verb.REQUEUE, which, since, dry_run=dry_run)
         return
 
-    async def work(store: Store) -> list[str]:
+    async def work(store: Store) -> None:
         dead, refused = await _only_dead(store, ids)
-        async for answers in requeue_jobs(store, dead, me(), from_scratch=from_scratch):
-            refused += tell_requeued(answers, store.url)
-        return refused
+        done = requeue_jobs(store, dead, me(), from_scratch=from_scratch)
+        await tell_each(store, done, refused)
 
-    refuse(on_store(url, work, reads=False))
+    on_store(url, work, reads=False)
 
 
 def discard(
@@ -202,15 +196,13 @@ def discard(
         act_on_all(url, Verb.DISCARD, which, since, dry_run=dry_run)
         return
 
-    async def work(store: Store) -> list[str]:
+    async def work(store: Store) -> None:
         dead, refused = await _only_dead(store, ids)
-        done = 0
-        async for number in discard_jobs(store, dead, me()):
-            done += number
+        done = sum([number async for number in discard_jobs(store, dead, me())])
         print(f"{count_of(done, 'job')} discarded")
-        return refused
+        refuse(refused)
 
-    refuse(on_store(url, work, reads=False))
+    on_store(url, work, reads=False)
 
 
 def choose(

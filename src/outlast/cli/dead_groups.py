@@ -16,17 +16,6 @@ from outlast.store.rows import JobFilter
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
-    from outlast.cli.grid import Kind
-
-COLUMNS: dict[str, Kind] = {
-    "jobs": "number",
-    "task": "flexible",
-    "died of": "flexible",
-    "in": "flexible",
-    "last": "fixed",
-    "group": "whole",
-    "as in": "whole",
-}
 NAME_MAX, CAUSE_MAX = 60, 80
 
 
@@ -66,20 +55,21 @@ def groups(
 
 
 def _table(out: Console, groups: Sequence[DeathGroup], now: float) -> RenderableType:
-    from outlast.cli.grid import Grid
+    from outlast.cli.grid import table
 
-    made = Grid(COLUMNS)
-    for one in groups:
-        made.add(
-            str(one.number),
-            line(one.task, NAME_MAX),
-            line(describe_cause(one), CAUSE_MAX),
-            line(one.place, NAME_MAX),
-            ago(one.last_at, now),
-            line(one.group),
-            f"job {one.job_id}",
-        )
-    return made.table(out.width)
+    rows = [
+        {
+            "jobs": str(one.number),
+            "task": line(one.task, NAME_MAX),
+            "died of": line(describe_cause(one), CAUSE_MAX),
+            "in": line(one.place, NAME_MAX),
+            "last": ago(one.last_at, now),
+            "group": line(one.group),
+            "as in": f"job {one.job_id}",
+        }
+        for one in groups
+    ]
+    return table(rows, out.width)
 
 
 def describe_cause(group: DeathGroup) -> str:

@@ -14,24 +14,14 @@ import typer
 
 from outlast.cli.errors import DEBUG_VARIABLE, NotSoError
 from outlast.cli.loop import run_loop
-from outlast.cli.options import command
+from outlast.cli.options import option
 from outlast.errors import UsageError
-
-
-def add_to(group: typer.Typer) -> None:
-    """Add the command."""
-    command(group, "demo")(demo)
 
 
 def demo(
     keep: Annotated[
         str | None,
-        typer.Option(
-            "--keep",
-            metavar="DIR",
-            help="Leave the store and the workers' logs in this new folder.",
-            show_default=False,
-        ),
+        option("--keep", "DIR", "Leave the store and the workers' logs in this new folder."),
     ] = None,
 ) -> None:
     """Kill a worker halfway through a job, and watch the job finish.

@@ -26,10 +26,10 @@ from outlast import demo as application
 from outlast.base.clock import SYSTEM
 from outlast.base.config import URL_VARIABLE
 from outlast.base.text import line, span
-from outlast.cli.attempts import ATTEMPTS, timeline
+from outlast.cli.attempts import timeline
 from outlast.cli.connect import closing
 from outlast.cli.errors import DONE, NOT_SO, NotSoError
-from outlast.cli.grid import Grid
+from outlast.cli.grid import table
 from outlast.cli.show import console
 from outlast.cli.verify import verdict
 from outlast.client.job import Job
@@ -135,10 +135,8 @@ class _Story:
                 f"the job lost {outcomes} and returned {result};"
                 f" promised were one lost_worker and {promised}"
             )
-        grid = Grid(ATTEMPTS)
-        for entry in timeline(job, attempts, SYSTEM.wall()):
-            grid.add(*entry)
-        self._out.print("", grid.table(self._out.width), "", sep="\n")
+        entries = timeline(job, attempts, SYSTEM.wall())
+        self._out.print("", table(entries, self._out.width), "", sep="\n")
         facts = {
             "reason": f"attempt 1: {line(attempts[0].message, 300)}",
             "time": f"noticed {span(self._noticed_after)} after the kill;"

@@ -10,13 +10,10 @@ import sys
 from collections.abc import Iterator
 from typing import Annotated
 
-import typer
-
 from outlast.cli.application import check_application
-from outlast.cli.options import Application, AppUrl, command
+from outlast.cli.options import Application, AppUrl, flag, option
 from outlast.cli.web import PAGE_NEEDS
-from outlast.cli.worker import prepare_reload, worker
-from outlast.cli.worker_flags import Concurrency, Queues, Runners
+from outlast.cli.worker import Concurrency, Queues, Runners, prepare_reload, worker
 from outlast.errors import UsageError
 from outlast.events import subscribe
 from outlast.store.backend import resolve_url
@@ -31,11 +28,6 @@ PAGE = (
 )
 
 
-def add_to(group: typer.Typer) -> None:
-    """Add the command."""
-    command(group, "dev")(dev)
-
-
 def dev(
     app: Application,
     url: AppUrl = None,
@@ -43,12 +35,9 @@ def dev(
     runners: Runners = 1,
     concurrency: Concurrency = None,
     port: Annotated[
-        int,
-        typer.Option("--port", metavar="N", min=0, max=65_535, help="Of the page; 0: a free one."),
+        int, option("--port", "N", "Of the page; 0: a free one.", min=0, max=65_535)
     ] = PORT,
-    no_page: Annotated[
-        bool, typer.Option("--no-page", help="Only the worker.", show_default=False)
-    ] = False,
+    no_page: Annotated[bool, flag("--no-page", "Only the worker.")] = False,
 ) -> None:
     """Work on jobs while you write tasks: a worker that reloads, its log, and the page.
 

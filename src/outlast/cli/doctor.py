@@ -12,23 +12,18 @@ from outlast.base.clock import SYSTEM
 from outlast.base.config import resolve_wakeup
 from outlast.base.text import count_of, safe
 from outlast.cli.application import Found, check_application
-from outlast.cli.connect import check_exists, describe_place
+from outlast.cli.connect import check_exists
 from outlast.cli.errors import DONE, NOT_SO, AppImportError
 from outlast.cli.loop import run_loop
-from outlast.cli.options import AppUrl, Json, advise, command
+from outlast.cli.options import AppUrl, Json, advise
 from outlast.errors import text_of
-from outlast.store.backend import open_store, resolve_url
+from outlast.store.backend import describe_place, open_store, resolve_url
 
 if TYPE_CHECKING:
     from outlast.insight.doctor import Application, Exposure, Finding
 
 STYLES = {"ok": "green", "hint": "cyan", "warning": "yellow", "problem": "bold red"}
 WIDTH = max(map(len, STYLES)) + 2
-
-
-def add_to(group: typer.Typer) -> None:
-    """Add the command."""
-    command(group, "doctor")(doctor)
 
 
 def doctor(

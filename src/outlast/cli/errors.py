@@ -105,33 +105,22 @@ def flush_errors() -> None:
 def tell(error: Exception) -> int:
     """Report an error to a person at a prompt; return the exit code."""
     code = code_of(error)
+    message = text_of(error)
     if code == FAULT:
-        _tell_fault(error)
+        if os.environ.get(DEBUG_VARIABLE):
+            _print(hide_logins("".join(traceback.format_exception(error))))
+        message = (
+            f"{describe(error)}\n"
+            f"this is a fault of Outlast, not of yours; {DEBUG_VARIABLE}=1 shows where it is"
+        )
     elif isinstance(error, ApplicationError):
-        _tell_application(error)
-    else:
-        say(text_of(error))
-    return code
-
-
-def _tell_application(error: ApplicationError) -> None:
-    """Report it: a worker's own ApplicationError has the traceback after its message's first
-    line."""
-    message, _, rest = text_of(error).partition("\n")
-    tail = error.tail if isinstance(error, AppImportError) else rest
-    kept = tail.rstrip().splitlines()[-TRACEBACK_LINES_MAX:]
-    if kept:
-        _print(safe(hide_logins("\n".join(kept))))
+        # a worker's own has the traceback after its message's first line
+        message, _, rest = message.partition("\n")
+        tail = error.tail if isinstance(error, AppImportError) else rest
+        if kept := tail.rstrip().splitlines()[-TRACEBACK_LINES_MAX:]:
+            _print(safe(hide_logins("\n".join(kept))))
     say(message)
-
-
-def _tell_fault(error: Exception) -> None:
-    if os.environ.get(DEBUG_VARIABLE):
-        _print(hide_logins("".join(traceback.format_exception(error))))
-    say(
-        f"{describe(error)}\n"
-        f"this is a fault of Outlast, not of yours; {DEBUG_VARIABLE}=1 shows where it is"
-    )
+    return code
 
 
 def traceback_tail(error: BaseException | None) -> str:

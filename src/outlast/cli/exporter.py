@@ -12,7 +12,7 @@ from outlast.base.http_server import url_of
 from outlast.cli.connect import check_exists, exists
 from outlast.cli.errors import say
 from outlast.cli.loop import run_loop
-from outlast.cli.options import Url, command
+from outlast.cli.options import Url
 from outlast.errors import ConfigError, StoreError, StoreUnavailable, text_of
 from outlast.store.backend import open_store, resolve_url
 from outlast.store.protocol import Store
@@ -23,11 +23,6 @@ if TYPE_CHECKING:
 PORT = 8012
 STATEMENT_SECONDS = 5.0  # that the server may spend on one statement
 _MISSING = "metrics need prometheus-client: pip install 'outlast[metrics]'"
-
-
-def add_to(group: typer.Typer) -> None:
-    """Add the command."""
-    command(group, "exporter")(exporter)
 
 
 def exporter(

@@ -8,8 +8,7 @@ something else.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Literal
+from collections.abc import Collection, Mapping, Sequence
 
 from rich.table import Table
 from rich.text import Text
@@ -18,53 +17,41 @@ GAP = 2  # characters between columns
 FLEXIBLE_LEAST = 6  # characters: a narrower flexible column is not worth showing
 
 Cell = str | Text
-Kind = Literal["fixed", "number", "whole", "flexible"]
+Row = Mapping[str, Cell]
+"""Header -> cell. Cells are of the kinds that these headers name; the others are flexible."""
+NUMBERS = {"ID", "NO", "TOKEN", "PID", "JOB", "JOBS", "jobs", "TRIES", "REFUSED"}
+NUMBERS |= {"FIRED", "SKIPPED", "MISSED", "CLAIM TO END"}
+NUMBERS |= {"DUE", "OLDEST", "PAUSED", "SCHEDULED", "SUSPECTS", "RUNNING"}
+NUMBERS |= {"COMPLETED", "CANCELLED", "DEAD", "KEYS", "WAITING", "OF"}
+FIXED = {"STATE", "STATUS", "OUTCOME", "CHARGED", "PROGRESS", "VERB", "FROM"}
+FIXED |= {"WHEN", "NEXT", "LAST", "last", "DIED", "CLAIMED", "BEAT", "STARTED"}
+WHOLE = {"NAME", "LIMIT", "group", "as in"}
 
 
-@dataclass
-class Grid:
-    """Headers with the kinds of their columns, and rows of as many cells."""
+def table(rows: Sequence[Row], width: int, fixed: Collection[str] = FIXED) -> Table:
+    """Return rich's table, ``width`` characters wide. The first row has all headers; columns that
+    are empty are left out."""
 
-    columns: dict[str, Kind]
-    rows: list[tuple[Cell, ...]] = field(default_factory=list)
+    def least(header: str) -> int:
+        natural = max(len(header), *(len(row.get(header, "")) for row in rows))
+        return GAP + (min(natural, FLEXIBLE_LEAST) if header in flexible else natural)
 
-    def add(self, *cells: Cell) -> None:
-        """Add a row."""
-        self.rows.append(cells)
-
-    def table(self, width: int) -> Table:
-        """Return rich's table, ``width`` characters wide. Empty columns are left out."""
-        table = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style="dim")
-        kept = self._kept(width)
-        fits = sum(map(self._least, kept)) <= width + GAP
-        for at in kept:
-            header, kind = list(self.columns.items())[at]
-            table.add_column(
-                Text(header, no_wrap=True),
-                justify="right" if kind == "number" else "left",
-                no_wrap=kind in {"number", "whole"} or (fits and kind == "fixed"),
-                overflow="ellipsis",
-            )
-        for row in self.rows:
-            table.add_row(*(_one_line(row[at]) for at in kept))
-        return table
-
-    def _kept(self, width: int) -> list[int]:
-        """Return the columns that have content and fit."""
-        kinds = list(self.columns.values())
-        kept = [at for at in range(len(kinds)) if any(len(row[at]) for row in self.rows)]
-        while sum(map(self._least, kept)) > width + GAP:
-            flexible = [at for at in kept if kinds[at] == "flexible"]
-            if not flexible:
-                break
-            kept.remove(flexible[-1])
-        return kept
-
-    def _least(self, at: int) -> int:
-        """Return the least width of a column in characters, with its gap."""
-        header, kind = list(self.columns.items())[at]
-        natural = max(len(header), *(len(row[at]) for row in self.rows))
-        return GAP + (min(natural, FLEXIBLE_LEAST) if kind == "flexible" else natural)
+    kept = [header for header in rows[0] if any(len(row.get(header, "")) for row in rows)]
+    flexible = [header for header in kept if header not in {*NUMBERS, *WHOLE, *fixed}]
+    while flexible and sum(map(least, kept)) > width + GAP:
+        kept.remove(flexible.pop())
+    fits = sum(map(least, kept)) <= width + GAP
+    made = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style="dim")
+    for header in kept:
+        made.add_column(
+            Text(header, no_wrap=True),
+            justify="right" if header in NUMBERS else "left",
+            no_wrap=header in {*NUMBERS, *WHOLE} or (fits and header in fixed),
+            overflow="ellipsis",
+        )
+    for row in rows:
+        made.add_row(*(_one_line(row.get(header, "")) for header in kept))
+    return made
 
 
 def _one_line(cell: Cell) -> Text:

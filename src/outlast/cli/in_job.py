@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from outlast.cli.errors import NotSoError
-from outlast.cli.options import command
+from outlast.cli.options import option
 from outlast.errors import LostLease, UsageError, text_of
 from outlast.runner.shell.control_socket import (
     SOCKET_VARIABLE,
@@ -18,12 +18,6 @@ from outlast.runner.shell.control_socket import (
     ask,
     check_checkpoint,
 )
-
-
-def add_to(group: typer.Typer) -> None:
-    """Add the commands."""
-    command(group, "checkpoint")(checkpoint)
-    command(group, "report")(report)
 
 
 def checkpoint(
@@ -50,9 +44,7 @@ def report(
     message: Annotated[
         str | None, typer.Argument(metavar="MESSAGE", help="A text for people.")
     ] = None,
-    stage: Annotated[
-        str | None, typer.Option("--stage", metavar="NAME", help="What it is doing now.")
-    ] = None,
+    stage: Annotated[str | None, option("--stage", "NAME", "What it is doing now.")] = None,
 ) -> None:
     """Report how far this command has got, for people to see.
 

@@ -5,11 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import Annotated
 
-import typer
-
 from outlast.base.text import safe, stamp
 from outlast.cli.connect import describe_missing, on_store
-from outlast.cli.options import JobId, Json, Url, command
+from outlast.cli.options import JobId, Json, Url, flag
 from outlast.errors import JobNotFound, UsageError
 from outlast.insight.documents import logs_document
 from outlast.model.job import ENDED
@@ -26,17 +24,9 @@ NOTHING_YET = "it has printed no whole line yet"
 NOTHING_AT_ALL = "it has printed nothing"
 
 
-def add_to(group: typer.Typer) -> None:
-    """Add the command."""
-    command(group, "logs")(logs)
-
-
 def logs(
     job_id: JobId,
-    follow: Annotated[
-        bool,
-        typer.Option("--follow", "-f", help="Go on until the job has ended.", show_default=False),
-    ] = False,
+    follow: Annotated[bool, flag("--follow", "Go on until the job has ended.", "-f")] = False,
     url: Url = None,
     json: Json = False,
 ) -> None:
@@ -52,7 +42,7 @@ def logs(
     """
     if follow and json:
         raise UsageError("--json is one document: it does not go with --follow")
-    printed = _Printed()
+    printed: dict[int, int] = {}
 
     async def work(store: Store) -> None:
         while True:
@@ -63,11 +53,11 @@ def logs(
             if json:
                 _write(job_id, kept)
             else:
-                printed.show(kept)
+                _print_new(kept, printed)
             if not follow or row.state in ENDED:
                 break
             await asyncio.sleep(LOOK_SECONDS)
-        if not json and printed.is_empty:
+        if not json and not printed:
             print(_describe_nothing(row))
 
     on_store(url, work)
@@ -79,28 +69,18 @@ def _describe_nothing(row: StoredJob) -> str:
     return NOTHING_AT_ALL if row.state in ENDED else NOTHING_YET
 
 
-class _Printed:
-    """Shows each line once."""
-
-    def __init__(self) -> None:
-        self._shown: dict[int, int] = {}  # lines shown of each attempt, dropped ones included
-
-    @property
-    def is_empty(self) -> bool:
-        return not self._shown
-
-    def show(self, kept: list[LogRow]) -> None:
-        for log in kept:
-            before = self._shown.get(log.token)
-            if before is None:
-                print(f"attempt {log.number} (token {log.token})")
-            missed = log.dropped - (before or 0)
-            if missed > 0:
-                print(f"… {missed} lines before these are not kept")
-            for line in log.lines[max(0, (before or 0) - log.dropped) :]:
-                print(f"{stamp(line.at)}  {safe(line.text)}")
-            self._shown[log.token] = log.dropped + len(log.lines)
-        print(end="", flush=True)
+def _print_new(kept: list[LogRow], printed: dict[int, int]) -> None:
+    """Print each line once. ``printed``: token -> lines printed, with those that were dropped."""
+    for log in kept:
+        before = printed.get(log.token, 0)
+        if log.token not in printed:
+            print(f"attempt {log.number} (token {log.token})")
+        if log.dropped > before:
+            print(f"… {log.dropped - before} lines before these are not kept")
+        for line in log.lines[max(0, before - log.dropped) :]:
+            print(f"{stamp(line.at)}  {safe(line.text)}")
+        printed[log.token] = log.dropped + len(log.lines)
+    print(end="", flush=True)
 
 
 def _write(job_id: int, kept: list[LogRow]) -> None:

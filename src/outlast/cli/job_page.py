@@ -1,7 +1,7 @@
 """``outlast job``: show all about one job, for an engineer who has to understand its crash.
 
-From top to bottom: the job's identity, its state and what happens next, its remaining budgets, its
-saved data; then each attempt on one line, and the evidence of the failed ones.
+From top to bottom: the job's identity, why it is where it is and what happens next, its remaining
+budgets, its saved data; then each attempt on one line, and the evidence of the failed ones.
 """
 
 from __future__ import annotations
@@ -13,21 +13,20 @@ from rich.padding import Padding
 from rich.text import Text
 
 from outlast.base.text import ago, count_of, line, lines, pretty, span, stamp
-from outlast.cli.attempts import ATTEMPTS, GAP, MESSAGE_MAX, evidence, timeline
-from outlast.cli.grid import Grid
+from outlast.cli.attempts import GAP, MESSAGE_MAX, evidence, timeline
+from outlast.cli.grid import table
 from outlast.cli.show import bar, format_progress, word
-from outlast.insight.availability import list_alive
-from outlast.insight.pauses import name_of, pause_of
+from outlast.insight.why import why
 from outlast.model.crash import Crash
 from outlast.model.fingerprint import own_stack
-from outlast.model.job import ALONE_IN_RUNNER, ALONE_IN_WORKER, State
+from outlast.model.job import State
 from outlast.payload.payloads import show_stored
 from outlast.store.rows import AttemptRow, StoredJob
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from outlast.insight.queries import JobDetails
+    from outlast.insight.explanation import JobDetails
 
 ATTEMPTS_SHOWN, REPORTS_SHOWN = 100, 10
 VALUE_LINES = 20  # of arguments, checkpoint, result
@@ -66,7 +65,9 @@ class Page:
 
     def _standing(self) -> None:
         row, now = self._row, self._all.now
-        self._field("next", what_next(self._all))
+        answer = why(self._all)
+        self._field("why", " ".join(answer.sentences))
+        self._field("next", " ".join(answer.moves))
         self._field("budgets", self._budgets())
         self._field("queue", _placed(row))
         if row.policy.schedule is not None:
@@ -126,18 +127,14 @@ class Page:
         entries = timeline(self._row, self._all.attempts, self._all.now)
         dropped = self._all.attempts[-1].dropped if self._all.attempts else 0
         kept = f", {dropped:,} of them kept as a number only" if dropped else ""
-        number = sum(entry[0] != GAP for entry in entries) + dropped
+        number = sum(entry["NO"] != GAP for entry in entries) + dropped
         self._heading(count_of(number, "attempt") + kept if entries else "no attempts yet")
         if not entries:
             return
         if len(entries) > ATTEMPTS_SHOWN:
             self._out.print(f"  the last {ATTEMPTS_SHOWN} of them; --json has all", style="dim")
-        made = Grid(ATTEMPTS)
-        for entry in entries[-ATTEMPTS_SHOWN:]:
-            made.add(*entry)
-        self._out.print(
-            Padding(made.table(self._out.width - INDENT), (0, 0, 0, INDENT), expand=False)
-        )
+        made = table(entries[-ATTEMPTS_SHOWN:], self._out.width - INDENT)
+        self._out.print(Padding(made, (0, 0, 0, INDENT), expand=False))
         for one in self._all.attempts[-ATTEMPTS_SHOWN:]:
             if one.crash is None and one.message:  # else its report shows the message
                 said = f"attempt {one.number}, {line(one.outcome, 60)}: "
@@ -225,55 +222,3 @@ def _budget(what: str, used: int, option: str, most: int) -> Text:
 def _limits(row: StoredJob) -> str:
     limits = (("timeout", row.policy.timeout), ("stall timeout", row.policy.stall_timeout))
     return "".join(f"   {name} {span(most)}" for name, most in limits if most is not None)
-
-
-def what_next(details: JobDetails) -> str:
-    """Return what will happen to the job, and what a person can do about it."""
-    row, now = details.row, details.now
-    if row.state is State.RUNNING:
-        return _while_astray(details) if details.astray else _while_running(row, now)
-    if row.state is State.QUEUED:
-        return _while_queued(details)
-    if row.state is State.DEAD:
-        return f"nothing; `outlast requeue {row.id}` runs it again with fresh budgets"
-    if row.state is State.CANCELLED:
-        return f"nothing; `outlast requeue {row.id}` revives it"
-    return "nothing: it is done"
-
-
-def _while_astray(details: JobDetails) -> str:
-    gone = "is gone" if details.phase == "orphaned" else "has been silent for its whole lease"
-    others = list_alive(details.workers, details.now)
-    then = "another worker gives the job back to the queue"
-    left = then if others else "no worker is alive to give the job back to the queue: start one"
-    return f"its worker {gone}; {left}"
-
-
-def _while_running(row: StoredJob, now: float) -> str:
-    if row.cancel_requested:
-        return "it was asked to stop, and is cancelled once it does"
-    if row.hard_deadline is None:
-        return "it runs to its end; no timeout is set"
-    left = row.hard_deadline - now
-    return f"it is ended in {span(left)} at the latest" if left > 0 else "it is past its limit"
-
-
-def _while_queued(details: JobDetails) -> str:
-    row, now = details.row, details.now
-    if row.waiting:
-        again = f"attempt {row.attempt_count + 1} " if row.attempt_count else ""
-        return f"{again}due in {span(row.run_at - now)}{_alone(row, ', then runs ')}"
-    pause = pause_of(row, details.pauses)
-    if pause is not None:
-        return f"it waits: {name_of(pause.kind, pause.name)} is paused; `outlast why {row.id}`"
-    if details.phase == "unservable":
-        return f"it waits: no active worker knows the task {line(row.task, 50)!r} in its queue"
-    return f"it runs as soon as a worker has a free slot{_alone(row, ', ')}"
-
-
-def _alone(row: StoredJob, lead: str) -> str:
-    if row.solo == ALONE_IN_WORKER:
-        return f"{lead}alone in its worker: two that ran it were lost"
-    if row.solo == ALONE_IN_RUNNER:
-        return f"{lead}alone or with fewer others: the runner that it shared has died"
-    return ""

@@ -11,9 +11,8 @@ import typer
 
 from outlast.base.clock import SYSTEM
 from outlast.cli.application import load
-from outlast.cli.bulk import DryRun, act_on_all, describe_unchanged
-from outlast.cli.connect import closing, describe_missing, describe_place, exists, on_store
-from outlast.cli.errors import NotSoError
+from outlast.cli.bulk import DryRun, act_on_all, tell_each
+from outlast.cli.connect import closing, describe_missing, exists, on_store
 from outlast.cli.loop import run_loop
 from outlast.cli.options import (
     Application,
@@ -25,77 +24,54 @@ from outlast.cli.options import (
     JobIds,
     Json,
     Keep,
+    Key,
     Label,
+    Owner,
+    Priority,
     Queue,
     SomeIds,
     TaskName,
     Tenant,
     Url,
-    command,
-    with_flag,
+    flag,
+    naming_flags,
+    option,
 )
 from outlast.cli.who import me
 from outlast.client.app import App
 from outlast.client.job import Job
 from outlast.client.task import Task
-from outlast.errors import BadArguments, ConfigError, JobNotFound, UsageError, text_of
+from outlast.errors import BadArguments, JobNotFound, UsageError, text_of
 from outlast.insight.acting import Verb, cancel_jobs, requeue_jobs
 from outlast.insight.bulk import STATES, BulkFilter
 from outlast.insight.documents import SCHEMA, job_document
 from outlast.insight.queries import read_details
 from outlast.model.job import State
+from outlast.store.backend import describe_place
 from outlast.store.protocol import Store
-from outlast.store.values import Cancelled, Requeued
 
 QUOTED_MAX = 60  # characters of an argument that is shown again as JSON
 _NAMED = re.compile(r"([^\W\d]\w*)=(.*)", re.DOTALL)
-_PLACEMENT = ("delay", "expires", "queue", "priority", "key", "tenant", "keep", "labels")
-
-CANCELLED = {
-    Cancelled.CANCELLED: "cancelled",
-    Cancelled.REQUESTED: "asked to stop",
-}
-
-
-def add_to(group: typer.Typer) -> None:
-    """Add the commands."""
-    command(group, "enqueue")(enqueue)
-    command(group, "job")(job)
-    command(group, "cancel")(cancel)
-    command(group, "requeue")(requeue)
 
 
 def enqueue(
     app: Application,
     task: Annotated[str, typer.Argument(metavar="TASK", help="The task's name.")],
     arguments: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="JSON", help="Its arguments: JSON, or NAME=JSON."),
+        list[str] | None, typer.Argument(metavar="JSON", help="Its arguments: JSON, or NAME=JSON.")
     ] = None,
     url: AppUrl = None,
     delay: Delay = None,
     expires: Expires = None,
     queue: Annotated[
-        str | None,
-        typer.Option("--queue", metavar="NAME", help="The queue. Default: the task's own."),
+        str | None, option("--queue", "NAME", "The queue. Default: the task's own.")
     ] = None,
-    priority: Annotated[
-        int | None, typer.Option("--priority", metavar="N", help="-100 to 100, larger first.")
-    ] = None,
-    key: Annotated[
-        str | None,
-        typer.Option(
-            "--key", metavar="KEY", help="Enqueue nothing while a job with this key is unfinished."
-        ),
-    ] = None,
-    tenant: Annotated[
-        str | None,
-        typer.Option("--tenant", metavar="NAME", help="The customer or project whose job it is."),
-    ] = None,
+    priority: Priority = None,
+    key: Key = None,
+    tenant: Owner = None,
     keep: Keep = None,
     label: Annotated[
-        list[str] | None,
-        typer.Option("--label", metavar="NAME", help="A name to find it by; may be repeated."),
+        list[str] | None, option("--label", "NAME", "A name to find it by; may be repeated.")
     ] = None,
     json: Json = False,
 ) -> None:
@@ -115,27 +91,29 @@ def enqueue(
     application = load(app)
     if url is not None:
         application.url = url
-    positional, named = arguments_for(application.find(task), arguments or [])
-    placement: dict[str, Any] = dict(
-        zip(
-            _PLACEMENT,
-            (delay, expires, queue, priority, key, tenant, keep, label or None),
-            strict=True,
-        )
-    )
+    found = application.find(task)
+    positional, named = arguments_for(found, arguments or [])
+    placement = {
+        "delay": delay,
+        "expires": expires,
+        "queue": queue,
+        "priority": priority,
+        "key": key,
+        "tenant": tenant,
+        "keep": keep,
+        "labels": label or None,
+    }
     made = not exists(application.url)
-    stored = run_loop(lambda: _enqueue(application, task, positional, named, placement))
+    stored = run_loop(lambda: store_call(application, found, placement, *positional, **named))
     tell_enqueued(stored, application.url, key, made=made, json=json)
 
 
-async def _enqueue(
-    app: App, name: str, args: list[Any], kwargs: dict[str, Any], placement: dict[str, Any]
+async def store_call(
+    app: App, task: Task[..., Any], placement: dict[str, Any], *args: Any, **kwargs: Any
 ) -> Job[Any]:
-    task = app.find(name)
-    try:
+    """Enqueue a call of a task, and close the application."""
+    with naming_flags(placement):
         placed = task.using(**placement)
-    except ConfigError as error:
-        raise with_flag(error, _PLACEMENT) from error
     async with closing(app):
         return await placed.enqueue(*args, **kwargs)
 
@@ -214,12 +192,7 @@ def _quoted(text: str) -> str:
 
 def job(
     job_id: JobId,
-    stacks: Annotated[
-        bool,
-        typer.Option(
-            "--stacks", help="Show the stacks of all threads of a crash.", show_default=False
-        ),
-    ] = False,
+    stacks: Annotated[bool, flag("--stacks", "Show the stacks of all threads of a crash.")] = False,
     url: Url = None,
     json: Json = False,
 ) -> None:
@@ -240,16 +213,7 @@ def job(
     from outlast.cli.show import console, print_json
 
     if json:
-        print_json(
-            job_document(
-                found.row,
-                found.attempts,
-                found.served,
-                found.refusals,
-                found.astray,
-                found.pauses,
-            )
-        )
+        print_json(job_document(found.row, found.attempts, found.phase, found.refusals))
     else:
         Page(console(), found, stacks=stacks).write()
 
@@ -262,9 +226,7 @@ def cancel(
     label: Label = None,
     state: Annotated[
         str | None,
-        typer.Option(
-            "--state", metavar="STATE", help="Of a filter: queued jobs (the default), or running."
-        ),
+        option("--state", "STATE", "Of a filter: queued jobs (the default), or running."),
     ] = None,
     dry_run: DryRun = False,
     url: Url = None,
@@ -296,33 +258,13 @@ def cancel(
     if state is not None or dry_run:
         raise UsageError("--state and --dry-run are for filters: jobs that are named are known")
     ids = list(dict.fromkeys(job_ids))
-
-    async def work(store: Store) -> list[str]:
-        refused = []
-        async for answers in cancel_jobs(store, ids, me()):
-            refused += _tell_cancelled(answers, url)
-        return refused
-
-    refuse(on_store(url, work, reads=False))
+    on_store(url, lambda store: tell_each(store, cancel_jobs(store, ids, me())), reads=False)
 
 
 def _state_to_cancel(word: str | None) -> State:
     if word not in (None, *STATES[Verb.CANCEL]):
         raise UsageError(f"--state {word!r}: jobs can be cancelled that are queued or running")
     return State(word or State.QUEUED)
-
-
-def _tell_cancelled(answers: dict[int, Cancelled | None], url: str | None) -> list[str]:
-    """Print the cancelled jobs; return the others, with the reasons."""
-    refused = []
-    for one, answer in answers.items():
-        if answer is None:
-            refused.append(describe_missing(one, url))
-        elif answer in CANCELLED:
-            print(f"job {one} {CANCELLED[answer]}")
-        else:
-            refused.append(describe_unchanged(one, answer))
-    return refused
 
 
 def requeue(job_ids: JobIds, from_scratch: FromScratch = False, url: Url = None) -> None:
@@ -337,29 +279,7 @@ def requeue(job_ids: JobIds, from_scratch: FromScratch = False, url: Url = None)
     """
     ids = list(dict.fromkeys(job_ids))
 
-    async def work(store: Store) -> list[str]:
-        refused = []
-        async for answers in requeue_jobs(store, ids, me(), from_scratch=from_scratch):
-            refused += tell_requeued(answers, url)
-        return refused
+    async def work(store: Store) -> None:
+        await tell_each(store, requeue_jobs(store, ids, me(), from_scratch=from_scratch))
 
-    refuse(on_store(url, work, reads=False))
-
-
-def tell_requeued(answers: dict[int, Requeued | None], url: str | None) -> list[str]:
-    """Print the requeued jobs; return the others, with the reasons."""
-    refused = []
-    for one, answer in answers.items():
-        if answer is None:
-            refused.append(describe_missing(one, url))
-        elif answer is Requeued.REQUEUED:
-            print(f"job {one} requeued")
-        else:
-            refused.append(describe_unchanged(one, answer))
-    return refused
-
-
-def refuse(reasons: list[str]) -> None:
-    """Raise NotSoError, with a line for each reason, if there is one."""
-    if reasons:
-        raise NotSoError("\noutlast: ".join(reasons))
+    on_store(url, work, reads=False)

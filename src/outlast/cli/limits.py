@@ -10,8 +10,8 @@ from outlast.base.clock import SYSTEM
 from outlast.base.text import line, span
 from outlast.cli.connect import on_store
 from outlast.cli.errors import NotSoError
-from outlast.cli.grid import Grid
-from outlast.cli.options import Json, Url, command
+from outlast.cli.grid import table
+from outlast.cli.options import Json, Url, make_group, option
 from outlast.cli.who import me
 from outlast.client.limits import limit_not_found, make_set_limit
 from outlast.insight.acting import note_of
@@ -20,25 +20,29 @@ from outlast.store.limits import Hold, LimitRow, PermitRow, SetLimit
 from outlast.store.protocol import Store
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The limit, as the code calls it.")]
-Key = Annotated[
-    str | None,
-    typer.Option("--key", metavar="KEY", help="Of this tenant or limit key alone."),
-]
+Key = Annotated[str | None, option("--key", "KEY", "Of this tenant or limit key alone.")]
 
 
-def add_to(group: typer.Typer) -> None:
-    """Add the commands."""
-    limits = typer.Typer(no_args_is_help=False, invoke_without_command=True)
-    limits.callback()(show_all)
-    command(limits, "show")(show)
-    command(limits, "set")(set_)
-    command(limits, "hold")(hold)
-    command(limits, "reset")(reset)
-    group.add_typer(limits, name="limits", help="Show and change limits over the whole fleet.")
+HELP = """List limits over the whole fleet, or show, set, hold or reset one.
+
+A limit allows so many running jobs at once, so many starts in a time, or both; the code declares
+it. What is set here wins over the code, on all workers, until it is reset.
+
+Examples:
+    outlast limits
+    outlast limits show openai
+    outlast limits set openai --running 40
+    outlast limits hold openai 300
+"""
 
 
-def show_all(context: typer.Context, url: Url = None, json: Json = False) -> None:
-    """List all limits: what they allow, how much is in use, and what waits for them."""
+def group() -> typer.Typer:
+    """Return the group of commands."""
+    return make_group(HELP, show, set_, hold, reset, default=limits)
+
+
+def limits(context: typer.Context, url: Url = None, json: Json = False) -> None:
+    """List limits, unless a command follows."""
     if context.invoked_subcommand is not None:
         return
     found = on_store(url, lambda store: store.inspector.limits())
@@ -50,27 +54,19 @@ def show_all(context: typer.Context, url: Url = None, json: Json = False) -> Non
     if not found:
         print("there are no limits: app.limit(…) in the code declares one")
         return
-    grid = Grid(
-        {
-            "limit": "whole",
-            "allows": "flexible",
-            "running": "number",
-            "keys": "number",
-            "waiting": "number",
-            "state": "flexible",
-        }
-    )
-    for row in found:
-        grid.add(
-            line(row.name),
-            spec_text(row),
-            str(row.used),
-            str(row.permits),
-            str(row.blocked),
-            _state(row),
-        )
     out = console()
-    out.print(grid.table(out.width))
+    rows = [
+        {
+            "LIMIT": line(row.name),
+            "ALLOWS": spec_text(row),
+            "RUNNING": str(row.used),
+            "KEYS": str(row.permits),
+            "WAITING": str(row.blocked),
+            "STATE": _state(row),
+        }
+        for row in found
+    ]
+    out.print(table(rows, out.width, fixed=()))
 
 
 def show(name: Name, url: Url = None, json: Json = False) -> None:
@@ -89,26 +85,24 @@ def show(name: Name, url: Url = None, json: Json = False) -> None:
     out.print(f"{line(row.name)}: {spec_text(row)}")
     if state := _state(row):
         out.print(state)
-    grid = Grid({"key": "flexible", "running": "number", "of": "number", "waiting": "number"})
-    for permit in permits:
-        cap = "" if permit.running is None else str(permit.running)
-        key = line(permit.key) or "all"
-        grid.add(key, str(permit.used - permit.noted), cap, str(permit.blocked))
-    out.print(grid.table(out.width))
+    rows = [
+        {
+            "KEY": line(permit.key) or "all",
+            "RUNNING": str(permit.used - permit.noted),
+            "OF": "" if permit.running is None else str(permit.running),
+            "WAITING": str(permit.blocked),
+        }
+        for permit in permits
+    ]
+    if rows:
+        out.print(table(rows, out.width))
 
 
 def set_(
     name: Name,
-    running: Annotated[
-        int | None,
-        typer.Option("--running", metavar="N", help="At once; 0: none starts."),
-    ] = None,
-    rate: Annotated[
-        str | None, typer.Option("--rate", metavar="N/TIME", help="Starts, as in 600/min or 5/s.")
-    ] = None,
-    burst: Annotated[
-        float | None, typer.Option("--burst", metavar="N", help="Starts at once under the rate.")
-    ] = None,
+    running: Annotated[int | None, option("--running", "N", "At once; 0: none starts.")] = None,
+    rate: Annotated[str | None, option("--rate", "N/TIME", "Starts, as in 600/min or 5/s.")] = None,
+    burst: Annotated[float | None, option("--burst", "N", "Starts at once under the rate.")] = None,
     key: Key = None,
     url: Url = None,
 ) -> None:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
 from outlast.base.clock import SYSTEM
 from outlast.base.text import stamp
-from outlast.cli.connect import describe_place, on_store
+from outlast.cli.connect import on_store
 from outlast.cli.options import (
     Before,
     Error,
@@ -20,35 +18,28 @@ from outlast.cli.options import (
     TaskName,
     Tenant,
     Url,
-    command,
+    option,
 )
 from outlast.cli.unknown_names import tell_unknown
 from outlast.errors import UsageError
 from outlast.insight.documents import listed_document
 from outlast.insight.queries import JobList, list_jobs, read_whole, state_of
-from outlast.store.backend import resolve_url
+from outlast.store.backend import describe_place, resolve_url
 from outlast.store.protocol import Store
 from outlast.store.rows import JobFilter
 from outlast.store.searching import SEARCH_MAX, Texts, is_searchable
 
 
-def add_to(group: typer.Typer) -> None:
-    """Add the command."""
-    command(group, "jobs")(jobs)
-
-
 def jobs(
     state: Annotated[
-        str | None,
-        typer.Option("--state", metavar="STATE", help="Only jobs in this state or phase."),
+        str | None, option("--state", "STATE", "Only jobs in this state or phase.")
     ] = None,
     queue: Queue = None,
     task: TaskName = None,
     tenant: Tenant = None,
     label: Label = None,
     args: Annotated[
-        str | None,
-        typer.Option("--args", metavar="TEXT", help="Only jobs with this text in their arguments."),
+        str | None, option("--args", "TEXT", "Only jobs with this text in their arguments.")
     ] = None,
     error: Error = None,
     since: Since = None,
@@ -98,7 +89,7 @@ def jobs(
     async def work(store: Store) -> JobList:
         found = await list_jobs(store, which, state, now, texts=texts)
         if not found.rows and before is None:
-            await tell_unknown(store, queue=queue, task=task, tenant=tenant, label=label)
+            await tell_unknown(store, which)
         if json:
             await _write(store, found)
         return found
@@ -116,7 +107,7 @@ async def _write(store: Store, found: JobList) -> None:
 
     made = JsonList()
     async for row in read_whole(store, [row.id for row in found.rows]):
-        made.add(listed_document(row, found.served, found.astray, found.pauses))
+        made.add(listed_document(row, found.phase_of(row)))
     made.end(next_before=found.before)
 
 

@@ -79,33 +79,22 @@ class LogWriter:
                 continue
             if not write_all(self._fd, self._text(entry)):
                 return
-            self._tell_dropped()
-
-    def _tell_dropped(self) -> None:
-        if self.dropped and self._queue.qsize() < self._queue.maxsize // 2:
-            count, self.dropped = self.dropped, 0
-            write_all(
-                self._fd, self._text({"level": "warning", "event": "log_dropped", "entries": count})
-            )
+            if self.dropped and self._queue.qsize() < self._queue.maxsize // 2:
+                count, self.dropped = self.dropped, 0
+                lost = {"level": "warning", "event": "log_dropped", "entries": count}
+                write_all(self._fd, self._text(lost))
 
     def _text(self, entry: Entry | str) -> bytes:
+        """Return what is written, without the logins of URLs: a driver's error may name one."""
         if not isinstance(entry, str):
-            entry = self._line(entry)
+            try:
+                for key, value in entry.items():
+                    if isinstance(value, str):
+                        entry[key] = hide_logins(value)
+                entry = f"{self._render(entry)}\n"
+            except Exception as error:
+                entry = f"outlast: an entry of the log cannot be shown: {text_of(error)}\n"
         return entry.encode("utf-8", "backslashreplace")
-
-    def _line(self, entry: Entry) -> str:
-        try:
-            return f"{self._render(_without_logins(entry))}\n"
-        except Exception as error:
-            return f"outlast: an entry of the log cannot be shown: {text_of(error)}\n"
-
-
-def _without_logins(entry: Entry) -> Entry:
-    """Hide the logins of URLs in the texts of an entry: a driver's error may name one."""
-    for key, value in entry.items():
-        if isinstance(value, str):
-            entry[key] = hide_logins(value)
-    return entry
 
 
 class Thinned:
@@ -134,25 +123,19 @@ class Thinned:
         """Return how many of ``count`` events may be logged; count the others as left out."""
         if name not in ROUTINE:
             return count
-        self._look()
+        now = self._clock.boot()
+        if now - self._since >= 1.0:
+            self._since, self._told = now, [0, 0]
+            left_out, self._left_out = self._left_out, 0
+            if left_out:
+                structlog.get_logger("outlast").info("log_thinned", entries=left_out)
         taken = min(count, ROUTINE_MAX - self._told[ROUTINE[name]])
         self._left_out += count - taken
         return taken
 
-    def _look(self) -> None:
-        now = self._clock.boot()
-        if now - self._since >= 1.0:
-            self._next_second(now)
-
-    def _next_second(self, now: float) -> None:
-        self._since, self._told = now, [0, 0]
-        left_out, self._left_out = self._left_out, 0
-        if left_out:
-            structlog.get_logger("outlast").info("log_thinned", entries=left_out)
-
 
 class _Bridge(logging.Handler):
-    """Sends warnings of the standard library's logging (asyncio's, the stores') the same way."""
+    """Sends messages of the standard library's logging (asyncio's, the stores') the same way."""
 
     def emit(self, record: logging.LogRecord) -> None:
         """Hand over one record."""
@@ -165,7 +148,9 @@ class _Bridge(logging.Handler):
 
 def start_log(*, as_json: bool) -> LogWriter:
     """Configure structlog for this process, listen to all events, and return their writer."""
-    writer = LogWriter(_json if as_json else text_renderer(colors=_colours(STDERR)), STDERR)
+    colors = os.isatty(STDERR) and not os.environ.get("NO_COLOR") and sys.platform != "win32"
+    writer = LogWriter(_json if as_json else text_renderer(colors=colors), STDERR)
+    form = "iso" if as_json else "%H:%M:%S"  # in UTC for programs, in local time for people
 
     def hand_over(logger: Any, method: str, entry: Entry) -> Entry:
         writer.put(entry)
@@ -174,35 +159,21 @@ def start_log(*, as_json: bool) -> LogWriter:
     structlog.configure(
         processors=[
             structlog.processors.add_log_level,
-            _stamp(as_json=as_json),
+            structlog.processors.TimeStamper(fmt=form, utc=as_json),
             hand_over,
         ],
         cache_logger_on_first_use=True,
     )
     subscribe(Thinned(structlog_writer()))
-    root = logging.getLogger()
-    root.addHandler(_Bridge(logging.WARNING))
+    level = logging.DEBUG if os.environ.get("OUTLAST_LOG") == "debug" else logging.WARNING
+    logging.getLogger("outlast").setLevel(level)
+    logging.getLogger().addHandler(_Bridge(level))
     logging.captureWarnings(capture=True)
     return writer
 
 
-def _stamp(*, as_json: bool) -> structlog.processors.TimeStamper:
-    """Return a timestamper: in UTC for programs, or in local time for people."""
-    if as_json:
-        return structlog.processors.TimeStamper(fmt="iso", utc=True)
-    return structlog.processors.TimeStamper(fmt="%H:%M:%S", utc=False)
-
-
-def _colours(fd: int) -> bool:
-    return os.isatty(fd) and not os.environ.get("NO_COLOR") and sys.platform != "win32"
-
-
 def _json(entry: Entry) -> str:
     return json.dumps(entry, default=str)
-
-
-def _safe(value: Any) -> Any:
-    return safe(value) if isinstance(value, str) else value
 
 
 def text_renderer(*, colors: bool) -> Renderer:
@@ -210,7 +181,11 @@ def text_renderer(*, colors: bool) -> Renderer:
     renderer = structlog.dev.ConsoleRenderer(colors=colors, pad_event_to=24)
 
     def render(entry: Entry) -> str:
-        told = {name: value for name, value in entry.items() if value is not None}
-        return str(renderer(None, "", {safe(name): _safe(value) for name, value in told.items()}))
+        told = {
+            safe(name): safe(value) if isinstance(value, str) else value
+            for name, value in entry.items()
+            if value is not None
+        }
+        return str(renderer(None, "", told))
 
     return render

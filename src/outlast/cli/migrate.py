@@ -4,52 +4,30 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
 from outlast.base.clock import SYSTEM
 from outlast.base.text import count_of, safe
-from outlast.cli.connect import describe_place, exists
+from outlast.cli.connect import exists
 from outlast.cli.errors import NotSoError
 from outlast.cli.loop import run_loop
-from outlast.cli.options import Url, command
+from outlast.cli.options import Url, flag, option
 from outlast.errors import UsageError
 from outlast.insight.acting import raise_tokens
-from outlast.store.backend import file_of, open_store, resolve_url
-from outlast.store.protocol import Store
+from outlast.store.backend import describe_place, file_of, open_store, resolve_url
 from outlast.store.values import MAY, Migration, Purpose
-
-
-def add_to(group: typer.Typer) -> None:
-    """Add the command."""
-    command(group, "migrate")(migrate)
 
 
 def migrate(
     check: Annotated[
-        bool,
-        typer.Option(
-            "--check", help="Change nothing; exit 1 if a migration is due.", show_default=False
-        ),
+        bool, flag("--check", "Change nothing; exit 1 if a migration is due.")
     ] = False,
     after_restore: Annotated[
-        bool,
-        typer.Option(
-            "--after-restore",
-            help="Also raise the tokens, as after a restored backup.",
-            show_default=False,
-        ),
+        bool, flag("--after-restore", "Also raise the tokens, as after a restored backup.")
     ] = False,
     grant: Annotated[
-        str | None,
-        typer.Option(
-            "--grant", metavar="ROLE", help="Also grant this PostgreSQL role what it needs."
-        ),
+        str | None, option("--grant", "ROLE", "Also grant this PostgreSQL role what it needs.")
     ] = None,
     only: Annotated[
-        Purpose,
-        typer.Option(
-            "--only", metavar="worker|enqueue|produce|view", help="What the role of --grant is for."
-        ),
+        Purpose, option("--only", "worker|enqueue|produce|view", "What the role of --grant is for.")
     ] = Purpose.WORKER,
     url: Url = None,
 ) -> None:
@@ -103,33 +81,22 @@ async def _migrate(url: str, role: str | None, purpose: Purpose, after_restore: 
     store = open_store(url)
     try:
         applied = await store.migrate()
-        _tell_applied(url, applied, made=made)
+        origin = " (a new file)" if made and file_of(url) else ""
+        did = f": applied {_named(applied)}" if applied else " is up to date: nothing to do"
+        print(f"{describe_place(url)}{origin}{did}")
         if after_restore:
-            await _raise_tokens(store)
+            raised = await raise_tokens(store, SYSTEM.wall())
+            print(
+                f"tokens go on above {raised.above}; the last one that was issued is"
+                f" {raised.issued}"
+            )
         if role is not None:
-            _tell_granted(role, purpose, await store.grant(role, purpose))
+            for each in await store.grant(role, purpose):
+                print(f"granted to {safe(role)}: {each}")
+            print(f"{safe(role)} may {MAY[purpose]}")
     finally:
         await store.close()
 
 
-def _tell_applied(url: str, applied: list[Migration], *, made: bool) -> None:
-    origin = " (a new file)" if made and file_of(url) else ""
-    if applied:
-        print(f"{describe_place(url)}{origin}: applied {_named(applied)}")
-    else:
-        print(f"{describe_place(url)} is up to date: nothing to do")
-
-
-def _tell_granted(role: str, purpose: Purpose, granted: list[str]) -> None:
-    for each in granted:
-        print(f"granted to {safe(role)}: {each}")
-    print(f"{safe(role)} may {MAY[purpose]}")
-
-
 def _named(steps: list[Migration]) -> str:
     return ", ".join(f"{step.number:04} {step.name}" for step in steps)
-
-
-async def _raise_tokens(store: Store) -> None:
-    raised = await raise_tokens(store, SYSTEM.wall())
-    print(f"tokens go on above {raised.above}; the last one that was issued is {raised.issued}")

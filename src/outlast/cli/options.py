@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
-from typing import Annotated, Any, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Annotated, Any
 
 import typer
 
 from outlast.base.config import parse_seconds
 from outlast.errors import ConfigError, UsageError, text_of
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 LIMIT_MAX = 10_000  # rows of a table
 ID_MAX = 2**63 - 1
@@ -34,9 +33,24 @@ def _read_seconds(text: str) -> float:
         raise typer.BadParameter(text_of(error)) from error
 
 
-def span(flag: str, text: str) -> Any:
+def option(name: str, metavar: str, text: str, **more: Any) -> Any:
+    """Return an option with a value."""
+    return typer.Option(name, metavar=metavar, help=text, **more)
+
+
+def flag(name: str, text: str, *short: str) -> Any:
+    """Return an option without a value, which is off by default."""
+    return typer.Option(name, *short, help=text, show_default=False)
+
+
+def span(name: str, text: str) -> Any:
     """Return an option that is a span of time, in seconds or with a unit; its type is float."""
-    return typer.Option(flag, metavar="TIME", parser=_read_seconds, help=text)
+    return option(name, "TIME", text, parser=_read_seconds)
+
+
+def _inherit(context: typer.Context, url: str | None) -> str | None:
+    """Return the option, by default that of the group: ``outlast schedules --url URL show``."""
+    return url if url is not None or context.parent is None else context.parent.params.get("url")
 
 
 Application = Annotated[
@@ -44,90 +58,76 @@ Application = Annotated[
 ]
 Url = Annotated[
     str | None,
-    typer.Option(
+    option(
         "--url",
-        metavar="URL",
-        help="The store. Default: $OUTLAST_URL, else sqlite:///outlast.db.",
-        show_default=False,
+        "URL",
+        "The store. Default: $OUTLAST_URL, else sqlite:///outlast.db.",
+        callback=_inherit,
     ),
 ]
-AppUrl = Annotated[
-    str | None,
-    typer.Option(
-        "--url",
-        metavar="URL",
-        help="The store. Default: the application's own.",
-        show_default=False,
-    ),
-]
-Json = Annotated[
-    bool, typer.Option("--json", help="Print one JSON document, for programs.", show_default=False)
-]
+AppUrl = Annotated[str | None, option("--url", "URL", "The store. Default: the application's own.")]
+Json = Annotated[bool, flag("--json", "Print one JSON document, for programs.")]
 JobId = Annotated[int, typer.Argument(metavar="ID", callback=_check, help="The job's number.")]
 JobIds = Annotated[
     list[int], typer.Argument(metavar="ID", callback=_check, help="The jobs' numbers.")
 ]
 SomeIds = Annotated[
-    list[int] | None,
-    typer.Argument(metavar="ID", callback=_check, help="The jobs' numbers."),
+    list[int] | None, typer.Argument(metavar="ID", callback=_check, help="The jobs' numbers.")
 ]
-Queue = Annotated[
-    str | None, typer.Option("--queue", metavar="NAME", help="Only jobs of this queue.")
-]
-TaskName = Annotated[
-    str | None, typer.Option("--task", metavar="NAME", help="Only jobs of this task.")
-]
-Tenant = Annotated[
-    str | None, typer.Option("--tenant", metavar="NAME", help="Only jobs of this tenant.")
-]
-Label = Annotated[
-    str | None, typer.Option("--label", metavar="NAME", help="Only jobs with this label.")
-]
+Queue = Annotated[str | None, option("--queue", "NAME", "Only jobs of this queue.")]
+TaskName = Annotated[str | None, option("--task", "NAME", "Only jobs of this task.")]
+Tenant = Annotated[str | None, option("--tenant", "NAME", "Only jobs of this tenant.")]
+Label = Annotated[str | None, option("--label", "NAME", "Only jobs with this label.")]
 Delay = Annotated[float | None, span("--delay", "Due after this time, as in 90 (seconds) or 15m.")]
 Expires = Annotated[
     float | None,
     span("--expires", "Cancel the job if its first attempt has not begun after this time."),
+]
+Priority = Annotated[int | None, option("--priority", "N", "-100 to 100, larger first.")]
+Key = Annotated[
+    str | None,
+    option("--key", "KEY", "Enqueue nothing while a job with this key is unfinished."),
+]
+Owner = Annotated[
+    str | None, option("--tenant", "NAME", "The customer or project whose job it is.")
 ]
 Keep = Annotated[
     float | None, span("--keep", "Delete its row after this time from its end; 0: at its end.")
 ]
 Error = Annotated[
     str | None,
-    typer.Option(
-        "--error", metavar="TEXT", help="Only jobs with this text (no pattern) in what went wrong."
-    ),
+    option("--error", "TEXT", "Only jobs with this text (no pattern) in what went wrong."),
 ]
 Since = Annotated[
     float | None, span("--since", "Only jobs with which something happened in this time, as 2h.")
 ]
-Limit = Annotated[
-    int, typer.Option("--limit", metavar="N", min=1, max=LIMIT_MAX, help="Show at most N.")
-]
+Limit = Annotated[int, option("--limit", "N", "Show at most N.", min=1, max=LIMIT_MAX)]
 Before = Annotated[
-    int | None,
-    typer.Option(
-        "--before",
-        metavar="ID",
-        callback=_check,
-        help="Only jobs with smaller numbers.",
-        show_default=False,
-    ),
+    int | None, option("--before", "ID", "Only jobs with smaller numbers.", callback=_check)
 ]
-FromScratch = Annotated[
-    bool,
-    typer.Option("--from-scratch", help="Forget the checkpoint: start over.", show_default=False),
-]
+FromScratch = Annotated[bool, flag("--from-scratch", "Forget the checkpoint: start over.")]
 
 
-def command(group: typer.Typer, name: str, **settings: Any) -> Callable[[F], F]:
-    """Add a function to a group, its docstring laid out as the help."""
+def add_command(to: typer.Typer, function: Callable[..., Any], **settings: Any) -> None:
+    """Add a function as the command of its name, with its docstring laid out as the help."""
+    name = function.__name__.strip("_").replace("_", "-")
+    to.command(name, help=lay_out(function.__doc__ or ""), **settings)(function)
 
-    def add(function: F) -> F:
-        text = lay_out(function.__doc__ or "")
-        group.command(name, help=text, **settings)(function)
-        return function
 
-    return add
+def make_group(
+    text: str, *functions: Callable[..., Any], default: Callable[..., Any] | None = None
+) -> typer.Typer:
+    """Return a group of commands. ``text``: its help; ``default``: runs before each of them, and
+    alone if none is named."""
+    made = typer.Typer(
+        help=lay_out(text),
+        no_args_is_help=default is None,
+        invoke_without_command=default is not None,
+        callback=default,
+    )
+    for function in functions:
+        add_command(made, function)
+    return made
 
 
 def advise(context: typer.Context, text: str) -> str:
@@ -152,11 +152,19 @@ def _paragraph(text: str) -> str:
     return text if text.startswith("    ") else " ".join(text.split())
 
 
-def with_flag(error: ConfigError | UsageError, names: tuple[str, ...]) -> UsageError:
-    """Return the error with the option's flag in front instead of the setting's name."""
-    text = text_of(error)
-    for name in names:
-        if text.startswith(f"{name} "):
-            flag = "--" + name.replace("_", "-")
-            return UsageError(flag + text.removeprefix(name))
-    return UsageError(text)
+@contextmanager
+def naming_flags(names: Iterable[str], about: Mapping[str, str] | None = None) -> Iterator[None]:
+    """Turn a ConfigError about one of these settings into a UsageError that names its flag.
+    ``about``: how other errors begin -> the flag."""
+    try:
+        yield
+    except ConfigError as error:
+        text = text_of(error)
+        for start, name in (about or {}).items():
+            if text.startswith(start):
+                raise UsageError(f"{name}: {text}") from error
+        for name in names:
+            if text.startswith(f"{name} "):
+                text = f"--{name.replace('_', '-')}{text.removeprefix(name)}"
+                break
+        raise UsageError(text) from error

@@ -10,7 +10,7 @@ from outlast.base.clock import SYSTEM
 from outlast.base.text import count_of, line, safe
 from outlast.cli.connect import on_store
 from outlast.cli.errors import NotSoError, say
-from outlast.cli.options import Json, Url, command, span
+from outlast.cli.options import Json, Url, flag, option, span
 from outlast.cli.who import me, whoami
 from outlast.client.pauses import check_text, make_pause
 from outlast.errors import UsageError
@@ -41,30 +41,12 @@ Name = Annotated[
 ]
 
 
-def add_to(group: typer.Typer) -> None:
-    """Add the commands."""
-    command(group, "pause")(pause)
-    command(group, "resume")(resume)
-    command(group, "pauses")(pauses)
-
-
 def pause(
     kind: Kind,
     name: Name = None,
-    reason: Annotated[
-        str | None,
-        typer.Option("--reason", metavar="TEXT", help="Why, for others.", show_default=False),
-    ] = None,
-    by: Annotated[
-        str | None,
-        typer.Option(
-            "--by", metavar="WHO", help="Who does it. Default: USER@HOST.", show_default=False
-        ),
-    ] = None,
-    stop: Annotated[
-        bool,
-        typer.Option("--stop", help="Also ask what runs to stop, uncharged.", show_default=False),
-    ] = False,
+    reason: Annotated[str | None, option("--reason", "TEXT", "Why, for others.")] = None,
+    by: Annotated[str | None, option("--by", "WHO", "Who does it. Default: USER@HOST.")] = None,
+    stop: Annotated[bool, flag("--stop", "Also ask what runs to stop, uncharged.")] = False,
     wait: Annotated[
         float | None,
         span("--wait", "How long workers have to acknowledge it, as in 30 or 1m. Default: 10 s."),

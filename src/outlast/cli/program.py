@@ -24,42 +24,43 @@ from outlast.cli.errors import (
     say,
     tell,
 )
-from outlast.cli.options import lay_out
+from outlast.cli.options import add_command, lay_out
 
-COMMANDS = (
-    "worker",
-    "jobs",
-    "job_logs",
-    "listing",
-    "run_task",
-    "run",
-    "in_job",
-    "why",
-    "stack",
-    "dead",
-    "workers",
-    "schedules",
-    "pauses",
-    "limits",
-    "actions",
-    "migrate",
-    "stats",
-    "exporter",
-    "doctor",
-    "verify",
-    "web",
-    "completion",
-    "dev",
-    "demo",
-)
-ALONE = {
+COMMANDS = {
     "worker": "worker",
+    "enqueue": "jobs",
+    "job": "jobs",
+    "cancel": "jobs",
+    "requeue": "jobs",
+    "logs": "job_logs",
+    "jobs": "listing",
+    "run-task": "run_task",
+    "run": "run",
     "checkpoint": "in_job",
     "report": "in_job",
-    "web": "web",
+    "why": "why",
+    "stack": "stack",
+    "dead": "dead",
+    "workers": "workers",
+    "schedules": "schedules",
+    "pause": "pauses",
+    "resume": "pauses",
+    "pauses": "pauses",
+    "limits": "limits",
+    "actions": "actions",
+    "migrate": "migrate",
+    "stats": "stats",
     "exporter": "exporter",
+    "doctor": "doctor",
+    "verify": "verify",
+    "web": "web",
+    "completion": "completion",
+    "dev": "dev",
+    "demo": "demo",
 }
-"""Command -> the module that it is in, where no other one is loaded."""
+"""Command -> the module that defines it: a function of this name, or ``group``."""
+ALONE = {"worker", "checkpoint", "report", "web", "exporter"}
+"""Commands for which no other one is loaded."""
 _COMMAND = re.compile(r"(`|^ +)outlast ([a-z-]+)(?: shop\.jobs:app)?", re.MULTILINE)
 BROKEN_PIPE = 141  # as a shell says it: 128 + SIGPIPE
 OUTPUT_ERRORS = {errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
@@ -106,8 +107,13 @@ def build(argv: Sequence[str]) -> typer.Typer:
     )
     root.callback()(options)
     wanted = next((each for each in argv if each[:1] != "-"), "")
-    for module in (ALONE[wanted],) if wanted in ALONE else COMMANDS:
-        importlib.import_module(f"outlast.cli.{module}").add_to(root)
+    for name in (wanted,) if wanted in ALONE else COMMANDS:
+        module = importlib.import_module(f"outlast.cli.{COMMANDS[name]}")
+        if hasattr(module, "group"):
+            root.add_typer(module.group(), name=name)
+        else:
+            behind = {"allow_interspersed_args": name != "run"}  # the others belong to its command
+            add_command(root, getattr(module, name.replace("-", "_")), context_settings=behind)
     return root
 
 

@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from outlast.base.config import WorkerSettings
 from outlast.base.text import count_of, span
-from outlast.cli.connect import describe_place
 from outlast.events import subscribe
 from outlast.model.job import SHELL_TASK
-from outlast.store.backend import file_of
+from outlast.store.backend import describe_place, file_of
 
 if TYPE_CHECKING:
     from outlast.cli.application import Found
@@ -24,7 +23,12 @@ def introduce_once_ready(writer: LogWriter, facts: dict[str, Any], *, as_json: b
     def listen(name: str, fields: dict[str, Any]) -> None:
         if name == "runner_ready":
             unsubscribe()
-            _introduce(writer, facts, as_json=as_json)
+            if as_json:
+                import structlog
+
+                structlog.get_logger("outlast").info("worker_ready", **facts)
+            else:
+                writer.put(introduction(facts))
 
     unsubscribe = subscribe(listen)
 
@@ -56,15 +60,6 @@ def collect_facts(
     }
 
 
-def _introduce(writer: LogWriter, facts: dict[str, Any], *, as_json: bool) -> None:
-    if as_json:
-        import structlog
-
-        structlog.get_logger("outlast").info("worker_ready", **facts)
-        return
-    writer.put(introduction(facts))
-
-
 def introduction(facts: dict[str, Any]) -> str:
     """Return the text that a worker prints once it is ready."""
     origin = {True: " (a new file)", False: " (an existing one)", None: ""}[facts["new_file"]]
@@ -80,7 +75,8 @@ def introduction(facts: dict[str, Any]) -> str:
         "tags": ", ".join(facts["tags"]),
         "tasks": (", ".join(tasks[:TASKS_SHOWN]) + more) or "none",
     }
-    rows |= {"not here": _list_unservable(facts["lacks"])}
+    lacks = [f"{name} (needs {', '.join(tags)})" for name, tags in sorted(facts["lacks"].items())]
+    rows["not here"] = ", ".join(lacks[:TASKS_SHOWN]) + (" …" if lacks[TASKS_SHOWN:] else "")
     body = "".join(f"  {name:<9} {value}\n" for name, value in rows.items() if value)
     return f"{facts['application']} is ready. Ctrl-C drains, a second one stops at once.\n{body}"
 
@@ -94,8 +90,3 @@ def _kept(facts: dict[str, Any]) -> str:
         for name, what in named.items()
         if facts[f"keep_{name}"] != getattr(usual, f"keep_{name}")
     )
-
-
-def _list_unservable(lacks: dict[str, list[str]]) -> str:
-    told = [f"{name} (needs {', '.join(tags)})" for name, tags in sorted(lacks.items())]
-    return ", ".join(told[:TASKS_SHOWN]) + (" …" if len(told) > TASKS_SHOWN else "")

@@ -9,67 +9,53 @@ from typing import Annotated, Any
 
 import typer
 
-from outlast.cli.connect import closing, exists
+from outlast.cli.connect import exists
 from outlast.cli.errors import say
-from outlast.cli.jobs import tell_enqueued
+from outlast.cli.jobs import store_call, tell_enqueued
 from outlast.cli.loop import run_loop
-from outlast.cli.options import Delay, Expires, Json, Keep, Url, command, span, with_flag
+from outlast.cli.options import (
+    Delay,
+    Expires,
+    Json,
+    Keep,
+    Key,
+    Owner,
+    Priority,
+    Url,
+    flag,
+    naming_flags,
+    option,
+    span,
+)
 from outlast.cli.wait import end_of
 from outlast.client.app import App
-from outlast.client.job import Job
-from outlast.errors import ConfigError, JobNotFound, OutlastError, UsageError
+from outlast.errors import JobNotFound, OutlastError, UsageError
 from outlast.runner.shell.task import add_to as add_task
-
-_OPTIONS = ("delay", "expires", "queue", "priority", "key", "tenant", "keep", "timeout", "retries")
-
-
-def add_to(group: typer.Typer) -> None:
-    """Add the command."""
-    behind = {"allow_interspersed_args": False}  # options after the command belong to it
-    command(group, "run", context_settings=behind)(run)
 
 
 def run(
     argv: Annotated[list[str], typer.Argument(metavar="CMD ARG…", help="The command.")],
-    queue: Annotated[
-        str | None, typer.Option("--queue", metavar="NAME", help="The queue. Default: default.")
-    ] = None,
-    key: Annotated[
-        str | None,
-        typer.Option(
-            "--key", metavar="KEY", help="Enqueue nothing while a job with this key is unfinished."
-        ),
-    ] = None,
+    queue: Annotated[str | None, option("--queue", "NAME", "The queue. Default: default.")] = None,
+    key: Key = None,
     timeout: Annotated[
         float | None, span("--timeout", "End an attempt after this time, as in 1h. Default: never.")
     ] = None,
     retries: Annotated[
-        int | None,
-        typer.Option("--retries", metavar="N", help="Failures that are retried. Default: 3."),
+        int | None, option("--retries", "N", "Failures that are retried. Default: 3.")
     ] = None,
     delay: Delay = None,
     expires: Expires = None,
-    priority: Annotated[
-        int | None, typer.Option("--priority", metavar="N", help="-100 to 100, larger first.")
-    ] = None,
-    tenant: Annotated[
-        str | None,
-        typer.Option("--tenant", metavar="NAME", help="The customer or project whose job it is."),
-    ] = None,
+    priority: Priority = None,
+    tenant: Owner = None,
     keep: Keep = None,
     cwd: Annotated[
-        str | None,
-        typer.Option("--cwd", metavar="DIR", help="The working directory. Default: the worker's."),
+        str | None, option("--cwd", "DIR", "The working directory. Default: the worker's.")
     ] = None,
     output: Annotated[
-        str | None,
-        typer.Option("--output", metavar="FILE", help="Append its output to this file."),
+        str | None, option("--output", "FILE", "Append its output to this file.")
     ] = None,
     wait: Annotated[
-        bool,
-        typer.Option(
-            "--wait", help="Wait, show its progress, and return its exit code.", show_default=False
-        ),
+        bool, flag("--wait", "Wait, show its progress, and return its exit code.")
     ] = False,
     url: Url = None,
     json: Json = False,
@@ -89,8 +75,10 @@ def run(
         raise UsageError("--wait shows progress to people; --json is for programs: choose one")
     app = App(url)
     made = not exists(app.url)
-    limits = {"timeout": timeout, "retries": retries}
-    placement: dict[str, Any] = {
+    limits: dict[str, Any] = {"timeout": timeout, "retries": retries}
+    with naming_flags(limits):
+        task = add_task(app, **{name: value for name, value in limits.items() if value is not None})
+    placement = {
         "delay": delay,
         "expires": expires,
         "queue": queue,
@@ -100,24 +88,11 @@ def run(
         "keep": keep,
     }
     arguments = {"argv": argv, "cwd": _absolute(cwd), "output": _absolute(output)}
-    stored = run_loop(lambda: _enqueue(app, limits, placement, arguments))
+    given = {name: value for name, value in arguments.items() if value is not None}
+    stored = run_loop(lambda: store_call(app, task, placement, **given))
     with contextlib.redirect_stdout(sys.stderr if wait else sys.stdout):
         tell_enqueued(stored, app.url, key, made=made, json=json)
     return _wait(app, stored.id) if wait else None
-
-
-async def _enqueue(
-    app: App, limits: dict[str, Any], placement: dict[str, Any], arguments: dict[str, Any]
-) -> Job[Any]:
-    try:
-        given = {name: value for name, value in limits.items() if value is not None}
-        placed = add_task(app, **given).using(**placement)
-    except ConfigError as error:
-        raise with_flag(error, _OPTIONS) from error
-    async with closing(app):
-        return await placed.enqueue(
-            **{name: value for name, value in arguments.items() if value is not None}
-        )
 
 
 def _absolute(path: str | None) -> str | None:

@@ -17,7 +17,7 @@ from outlast.cli.connect import closing
 from outlast.cli.errors import NotSoError, say
 from outlast.cli.jobs import arguments_for
 from outlast.cli.loop import run_loop
-from outlast.cli.options import Application, AppUrl, command
+from outlast.cli.options import Application, AppUrl, flag, option
 from outlast.errors import BadArguments, UsageError, text_of
 from outlast.model.lifecycle import Outcome, OutcomeKind
 from outlast.payload.codec import encode_return
@@ -33,25 +33,16 @@ SHOWN_MAX = 200  # characters of a checkpoint
 _CALLER = "outlast/runner/here.py"
 
 
-def add_to(group: typer.Typer) -> None:
-    """Add the command."""
-    command(group, "run-task")(run_task)
-
-
 def run_task(
     app: Application,
     task: Annotated[str, typer.Argument(metavar="TASK", help="The task's name.")],
     arguments: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="JSON", help="Its arguments: JSON, or NAME=JSON."),
+        list[str] | None, typer.Argument(metavar="JSON", help="Its arguments: JSON, or NAME=JSON.")
     ] = None,
     checkpoint: Annotated[
-        str | None,
-        typer.Option("--checkpoint", metavar="JSON", help="Go on from this checkpoint."),
+        str | None, option("--checkpoint", "JSON", "Go on from this checkpoint.")
     ] = None,
-    debug: Annotated[
-        bool, typer.Option("--pdb", help="Debug what it raises.", show_default=False)
-    ] = False,
+    debug: Annotated[bool, flag("--pdb", "Debug what it raises.")] = False,
     url: AppUrl = None,
 ) -> None:
     """Run one call of a task here and now, without a queue.

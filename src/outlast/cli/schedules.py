@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 from json import dumps
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from outlast.base.clock import SYSTEM
 from outlast.base.text import ago, count_of, line, pretty, span, stamp
 from outlast.cli.connect import on_store
-from outlast.cli.options import Json, Url, command, lay_out
+from outlast.cli.options import Json, Url, flag, make_group, option
 from outlast.cli.who import me
 from outlast.errors import UsageError
 from outlast.insight.acting import delete_schedule, note_backfill, pause_schedule, trigger_schedule
@@ -32,27 +32,9 @@ from outlast.store.protocol import Store
 from outlast.store.schedules import ScheduleRow
 from outlast.store.values import NewJob
 
-if TYPE_CHECKING:
-    from outlast.cli.grid import Kind
-
 NAME_MAX = 60
 NEXT_SHOWN = 10
 ZONE_AT_END = "%Y-%m-%d %H:%M:%S %Z"
-
-TABLE: dict[str, Kind] = {
-    "NAME": "whole",
-    "STATE": "fixed",
-    "NEXT": "fixed",
-    "WHEN": "flexible",
-    "TASK": "flexible",
-    "QUEUE": "flexible",
-    "LAST": "fixed",
-    "JOB": "number",
-    "FIRED": "number",
-    "SKIPPED": "number",
-    "MISSED": "number",
-    "FROM": "fixed",
-}
 
 HELP = """List schedules, or pause, resume, trigger, backfill or delete some.
 
@@ -70,33 +52,21 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="The schedule.")]
 Names = Annotated[list[str], typer.Argument(metavar="NAME", help="The schedules.")]
 
 
-def add_to(group: typer.Typer) -> None:
-    """Add the group."""
-    made = typer.Typer(help=lay_out(HELP), invoke_without_command=True)
-    made.callback()(schedules)
-    for name, function in (
-        ("list", list_),
-        ("show", show),
-        ("pause", pause),
-        ("resume", resume),
-        ("trigger", trigger),
-        ("backfill", backfill),
-        ("delete", delete),
-    ):
-        command(made, name)(function)
-    group.add_typer(made, name="schedules")
+def group() -> typer.Typer:
+    """Return the group of commands."""
+    parts = (list_, show, pause, resume, trigger, backfill, delete)
+    return make_group(HELP, *parts, default=schedules)
 
 
 def schedules(context: typer.Context, url: Url = None, json: Json = False) -> None:
-    """List schedules, unless a command follows: it finds the URL in the context."""
-    context.obj = url
+    """List schedules, unless a command follows."""
     if context.invoked_subcommand is None:
-        list_(context, json=json)
+        list_(url, json)
     elif json:
         raise UsageError(f"write --json after {context.invoked_subcommand}")
 
 
-def list_(context: typer.Context, url: Url = None, json: Json = False) -> None:
+def list_(url: Url = None, json: Json = False) -> None:
     """List all schedules by name.
 
     Schedules of code that no worker declares any more are shown as undeclared, and removed after
@@ -106,7 +76,7 @@ def list_(context: typer.Context, url: Url = None, json: Json = False) -> None:
         outlast schedules list
         outlast schedules list --json
     """
-    rows = on_store(_place(context, url), read_schedules)
+    rows = on_store(url, read_schedules)
     from outlast.cli.show import console, print_json
 
     if json:
@@ -117,34 +87,34 @@ def list_(context: typer.Context, url: Url = None, json: Json = False) -> None:
 
 
 def _table(rows: Sequence[ScheduleRow], width: int) -> Any:
-    from outlast.cli.grid import Grid
+    from outlast.cli.grid import FIXED, Row, table
     from outlast.cli.show import word
 
-    made, now = Grid(TABLE), SYSTEM.wall()
-    for row in rows:
-        shown = schedule_of(row)
-        made.add(
-            line(shown.name, NAME_MAX * 4),
-            word(shown.state),
-            ago(_seconds(shown.next_tick), now),
-            line(_when(shown), NAME_MAX),
-            line(shown.task or "", NAME_MAX),
-            line(shown.queue or "", NAME_MAX),
-            ago(row.last_tick, now),
-            "" if row.last_job is None else str(row.last_job),
-            str(row.fired),
-            str(row.skipped or ""),
-            str(row.missed or ""),
-            line(shown.origin.replace("_", " ")),
-        )
-    return made.table(width)
+    now = SYSTEM.wall()
+    shown: list[Row] = [
+        {
+            "NAME": line(one.name, NAME_MAX * 4),
+            "STATE": word(one.state),
+            "NEXT": "" if one.next_tick is None else ago(one.next_tick.timestamp(), now),
+            "WHEN": line(_when(one), NAME_MAX),
+            "TASK": line(one.task, NAME_MAX),
+            "QUEUE": line(one.queue, NAME_MAX),
+            "LAST": ago(row.last_tick, now),
+            "JOB": "" if row.last_job is None else str(row.last_job),
+            "FIRED": str(row.fired),
+            "SKIPPED": str(row.skipped or ""),
+            "MISSED": str(row.missed or ""),
+            "FROM": line(one.origin.replace("_", " ")),
+        }
+        for row, one in ((row, schedule_of(row)) for row in rows)
+    ]
+    return table(shown, width, FIXED - {"WHEN"})
 
 
 def show(
-    context: typer.Context,
     name: Name,
     count: Annotated[
-        int, typer.Option("--next", metavar="N", min=0, max=NEXT_MAX, help="Show N ticks to come.")
+        int, option("--next", "N", "Show N ticks to come.", min=0, max=NEXT_MAX)
     ] = NEXT_SHOWN,
     url: Url = None,
     json: Json = False,
@@ -157,7 +127,7 @@ def show(
         outlast schedules show nightly
         outlast schedules show nightly --next 3 --json
     """
-    row = on_store(_place(context, url), lambda store: read_schedule(store, name))
+    row = on_store(url, lambda store: read_schedule(store, name))
     shown = schedule_of(row)
     ticks = [] if shown.malformed else next_ticks(row, SYSTEM.wall(), count)
     from outlast.cli.show import console, print_json
@@ -176,11 +146,12 @@ def show(
 
 def _fields(row: ScheduleRow, shown: Schedule) -> list[tuple[str, str]]:
     now = SYSTEM.wall()
+    overlap, catch_up = line(row.overlap, NAME_MAX), line(row.catch_up, NAME_MAX)
     fields = [
         ("schedule", f"{line(shown.name, 200)}  {shown.state}"),
         ("when", line(shown.malformed or _when(shown), 400)),
         ("calls", _call(row, shown)),
-        ("rules", _rules(row)),
+        ("rules", f"overlap {overlap}, catch up {catch_up}, grace {span(row.grace)}"),
         ("origin", _origin(shown)),
         ("ticks", f"{row.fired} fired, {row.skipped} skipped, {row.missed} missed"),
     ]
@@ -192,11 +163,6 @@ def _fields(row: ScheduleRow, shown: Schedule) -> list[tuple[str, str]]:
         behind = f" behind job {row.last_skip_job}" if row.last_skip_job else ""
         fields.append(("skipped", f"{ago(row.last_skip, now)}, {stamp(row.last_skip)}{behind}"))
     return fields
-
-
-def _rules(row: ScheduleRow) -> str:
-    overlap, catch_up = line(row.overlap, NAME_MAX), line(row.catch_up, NAME_MAX)
-    return f"overlap {overlap}, catch up {catch_up}, grace {span(row.grace)}"
 
 
 def _call(row: ScheduleRow, shown: Schedule) -> str:
@@ -221,7 +187,7 @@ def _when(shown: Schedule) -> str:
     return "" if shown.cron is None else f"{shown.cron} in {shown.zone}{spread}"
 
 
-def pause(context: typer.Context, names: Names, url: Url = None) -> None:
+def pause(names: Names, url: Url = None) -> None:
     """Stop schedules from firing until they are resumed.
 
     Their jobs go on. This works for schedules of code, too.
@@ -229,10 +195,10 @@ def pause(context: typer.Context, names: Names, url: Url = None) -> None:
     Examples:
         outlast schedules pause nightly
     """
-    _pause(_place(context, url), names, paused=True)
+    _pause(url, names, paused=True)
 
 
-def resume(context: typer.Context, names: Names, url: Url = None) -> None:
+def resume(names: Names, url: Url = None) -> None:
     """Let paused schedules fire again.
 
     They go on with the first tick after now: ticks that passed meanwhile are not caught up on.
@@ -240,7 +206,7 @@ def resume(context: typer.Context, names: Names, url: Url = None) -> None:
     Examples:
         outlast schedules resume nightly
     """
-    _pause(_place(context, url), names, paused=False)
+    _pause(url, names, paused=False)
 
 
 def _pause(url: str | None, names: Sequence[str], *, paused: bool) -> None:
@@ -252,7 +218,7 @@ def _pause(url: str | None, names: Sequence[str], *, paused: bool) -> None:
     on_store(url, work, reads=False)
 
 
-def trigger(context: typer.Context, name: Name, url: Url = None, json: Json = False) -> None:
+def trigger(name: Name, url: Url = None, json: Json = False) -> None:
     """Enqueue a schedule's call now, even while it is paused.
 
     With overlap skip, if the job of an earlier tick is unfinished, that job is named instead.
@@ -265,7 +231,7 @@ def trigger(context: typer.Context, name: Name, url: Url = None, json: Json = Fa
         stored = await trigger_schedule(store, name, SYSTEM.wall(), me())
         return stored.job_id, stored.created
 
-    job_id, created = on_store(_place(context, url), work, reads=False)
+    job_id, created = on_store(url, work, reads=False)
     from outlast.cli.show import print_json
 
     if json:
@@ -277,19 +243,10 @@ def trigger(context: typer.Context, name: Name, url: Url = None, json: Json = Fa
 
 
 def backfill(
-    context: typer.Context,
     name: Name,
-    start: Annotated[
-        str,
-        typer.Option("--from", metavar="TIME", help="The first instant, such as 2026-03-01."),
-    ],
-    end: Annotated[
-        str,
-        typer.Option("--to", metavar="TIME", help="The first instant that is no longer included."),
-    ],
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only show the ticks.", show_default=False)
-    ] = False,
+    start: Annotated[str, option("--from", "TIME", "The first instant, such as 2026-03-01.")],
+    end: Annotated[str, option("--to", "TIME", "The first instant that is no longer included.")],
+    dry_run: Annotated[bool, flag("--dry-run", "Only show the ticks.")] = False,
     url: Url = None,
 ) -> None:
     """Enqueue a job for each tick of a time, whether or not those ticks had jobs.
@@ -310,7 +267,7 @@ def backfill(
         else:
             await _enqueue(store, jobs, name)
 
-    on_store(_place(context, url), work, reads=dry_run)
+    on_store(url, work, reads=dry_run)
 
 
 def _show_dry(row: ScheduleRow, jobs: Sequence[NewJob]) -> None:
@@ -343,7 +300,7 @@ def _local(row: ScheduleRow, tick: float) -> str:
     return spec_of(row).local(tick).strftime(f"%a {ZONE_AT_END}")
 
 
-def delete(context: typer.Context, names: Names, url: Url = None) -> None:
+def delete(names: Names, url: Url = None) -> None:
     """Delete schedules that were created at run time, or that no code declares any more.
 
     Their jobs stay. To delete a schedule that code declares, change the code; `outlast schedules
@@ -358,12 +315,4 @@ def delete(context: typer.Context, names: Names, url: Url = None) -> None:
             await delete_schedule(store, name, by=me())
             print(f"schedule {line(name, 200)} is deleted", flush=True)
 
-    on_store(_place(context, url), work, reads=False)
-
-
-def _place(context: typer.Context, url: str | None) -> str | None:
-    return context.obj if url is None else url
-
-
-def _seconds(at: datetime | None) -> float | None:
-    return None if at is None else at.timestamp()
+    on_store(url, work, reads=False)

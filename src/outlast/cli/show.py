@@ -13,10 +13,10 @@ from rich.console import Console, RenderableType
 from rich.text import Text
 
 from outlast.base.text import ago, line, rough
-from outlast.cli.grid import Grid, Kind
+from outlast.cli.grid import Row, table
 from outlast.insight.availability import health, unheard
 from outlast.insight.calls import describe_call
-from outlast.insight.documents import SCHEMA, phase_of, proof_of_life
+from outlast.insight.documents import SCHEMA, proof_of_life
 from outlast.insight.queries import JobList
 from outlast.model.crash import Progress
 from outlast.model.job import SHELL_TASK, State
@@ -29,77 +29,16 @@ BEATS_LATE = 3
 ARGUMENTS_MAX = 60
 
 STYLES = {
-    "queued": "cyan",
-    "scheduled": "cyan",
-    "retrying": "yellow",
-    "unservable": "magenta",
-    "suspect": "yellow",
-    "in line": "cyan",
-    "stopping": "yellow",
-    "overdue": "red",
-    "silent": "red",
-    "orphaned": "bold red",
-    "no workers": "magenta",
-    "lacks tags": "magenta",
-    "queue not served": "magenta",
-    "running": "bold blue",
-    "completed": "green",
-    "dead": "bold red",
-    "cancelled": "dim",
-    "active": "green",
-    "paused": "yellow",
-    "undeclared": "magenta",
-    "malformed": "bold red",
-    "draining": "yellow",
-    "stopped": "dim",
-    "lost": "bold red",
+    "cyan": ("queued", "scheduled", "in line"),
+    "yellow": ("retrying", "suspect", "stopping", "paused", "draining"),
+    "magenta": ("unservable", "no workers", "lacks tags", "queue not served", "undeclared"),
+    "red": ("overdue", "silent"),
+    "bold red": ("orphaned", "dead", "malformed", "lost"),
+    "bold blue": ("running",),
+    "green": ("completed", "active"),
+    "dim": ("cancelled", "stopped"),
 }
-
-JOBS: dict[str, Kind] = {
-    "ID": "number",
-    "STATE": "fixed",
-    "TASK": "flexible",
-    "ARGUMENTS": "flexible",
-    "QUEUE": "flexible",
-    "TENANT": "flexible",
-    "PROGRESS": "fixed",
-    "TRIES": "number",
-    "WHEN": "fixed",
-    "DOING": "flexible",
-}
-DEAD: dict[str, Kind] = {
-    "ID": "number",
-    "TASK": "flexible",
-    "QUEUE": "flexible",
-    "DIED": "fixed",
-    "TRIES": "number",
-    "WHY": "flexible",
-}
-WORKERS: dict[str, Kind] = {
-    "NAME": "whole",
-    "STATUS": "fixed",
-    "HOST": "flexible",
-    "PID": "number",
-    "RELEASE": "flexible",
-    "QUEUES": "flexible",
-    "TAGS": "flexible",
-    "JOBS": "number",
-    "REFUSED": "number",
-    "BEAT": "fixed",
-    "STARTED": "fixed",
-    "PRESENCE": "flexible",
-    "TASKS": "flexible",
-}
-GONE: dict[str, Kind] = {
-    "NAME": "whole",
-    "STATUS": "fixed",
-    "WHEN": "fixed",
-    "FOUND BY": "flexible",
-    "REFUSED": "number",
-    "HOST": "flexible",
-    "PID": "number",
-    "RELEASE": "flexible",
-}
+STYLE_OF = {word: style for style, words in STYLES.items() for word in words}
 
 
 def console() -> Console:
@@ -147,7 +86,7 @@ class JsonList:
 
 def word(phase: str) -> Text:
     """Return a state or phase in its colour."""
-    return Text(phase, style=STYLES.get(phase, ""))
+    return Text(phase, style=STYLE_OF.get(phase, ""))
 
 
 def bar(progress: Progress | None, *, cells: int = BAR_CELLS, ascii_only: bool = False) -> Text:
@@ -164,21 +103,22 @@ def bar(progress: Progress | None, *, cells: int = BAR_CELLS, ascii_only: bool =
 
 def jobs_table(out: Console, found: JobList, now: float) -> RenderableType:
     """Return the list of jobs."""
-    made = Grid(JOBS)
-    for row in found.rows:
-        made.add(
-            str(row.id),
-            word(phase_of(row, found.served, found.astray, found.pauses)),
-            "a command" if row.task == SHELL_TASK else line(row.task, NAME_MAX),
-            line(describe_call(row.task, row.args), ARGUMENTS_MAX),
-            line(row.queue, NAME_MAX),
-            line(row.tenant, NAME_MAX),
-            bar(row.progress, ascii_only=out.options.ascii_only) if _moves(row) else "",
-            str(row.attempt_count),
-            when(row, now),
-            _doing(row),
-        )
-    return made.table(out.width)
+    rows: list[Row] = [
+        {
+            "ID": str(row.id),
+            "STATE": word(found.phase_of(row)),
+            "TASK": "a command" if row.task == SHELL_TASK else line(row.task, NAME_MAX),
+            "ARGUMENTS": line(describe_call(row.task, row.args), ARGUMENTS_MAX),
+            "QUEUE": line(row.queue, NAME_MAX),
+            "TENANT": line(row.tenant, NAME_MAX),
+            "PROGRESS": bar(row.progress, ascii_only=out.options.ascii_only) if _moves(row) else "",
+            "TRIES": str(row.attempt_count),
+            "WHEN": when(row, now),
+            "DOING": _doing(row),
+        }
+        for row in found.rows
+    ]
+    return table(rows, out.width)
 
 
 def _doing(row: StoredJob) -> Text:
@@ -192,63 +132,66 @@ def _moves(row: StoredJob) -> bool:
 
 
 def dead_table(
-    out: Console, rows: Sequence[tuple[StoredJob, str | None]], now: float
+    out: Console, dead: Sequence[tuple[StoredJob, str | None]], now: float
 ) -> RenderableType:
     """Return the list of dead jobs, each with its cause of death."""
-    made = Grid(DEAD)
-    for row, why in rows:
-        made.add(
-            str(row.id),
-            line(row.task, NAME_MAX),
-            line(row.queue, NAME_MAX),
-            ago(row.ended_at, now),
-            str(row.attempt_count),
-            Text(line(why, 120), style="red"),
-        )
-    return made.table(out.width)
+    rows: list[Row] = [
+        {
+            "ID": str(row.id),
+            "TASK": line(row.task, NAME_MAX),
+            "QUEUE": line(row.queue, NAME_MAX),
+            "DIED": ago(row.ended_at, now),
+            "TRIES": str(row.attempt_count),
+            "WHY": Text(line(why, 120), style="red"),
+        }
+        for row, why in dead
+    ]
+    return table(rows, out.width)
 
 
 def workers_table(
-    out: Console, rows: Sequence[WorkerRow], refused: Mapping[str, int], now: float
+    out: Console, workers: Sequence[WorkerRow], refused: Mapping[str, int], now: float
 ) -> RenderableType:
     """Return the list of present workers; a worker that was asked to drain is shown as draining."""
-    made = Grid(WORKERS)
-    for row in rows:
-        made.add(
-            line(row.name, NAME_MAX),
-            _status(row, now),
-            line(row.host, NAME_MAX),
-            str(row.pid),
-            line(row.release or "", NAME_MAX),
-            line(", ".join(row.queues), NAME_MAX) or "all",
-            line(", ".join(row.tags), NAME_MAX),
-            str(row.running),
-            _refused(row, refused),
-            _beat(row, now),
-            ago(row.started_at, now),
-            _presence(row),
-            line(", ".join(row.tasks), 120),
-        )
-    return made.table(out.width)
+    rows: list[Row] = [
+        {
+            "NAME": line(row.name, NAME_MAX),
+            "STATUS": _status(row, now),
+            "HOST": line(row.host, NAME_MAX),
+            "PID": str(row.pid),
+            "RELEASE": line(row.release, NAME_MAX),
+            "QUEUES": line(", ".join(row.queues), NAME_MAX) or "all",
+            "TAGS": line(", ".join(row.tags), NAME_MAX),
+            "JOBS": str(row.running),
+            "REFUSED": str(refused.get(row.name) or ""),
+            "BEAT": _beat(row, now),
+            "STARTED": ago(row.started_at, now),
+            "PRESENCE": _presence(row),
+            "TASKS": line(", ".join(row.tasks), 120),
+        }
+        for row in workers
+    ]
+    return table(rows, out.width)
 
 
 def gone_table(
-    out: Console, rows: Sequence[WorkerRow], refused: Mapping[str, int], now: float
+    out: Console, workers: Sequence[WorkerRow], refused: Mapping[str, int], now: float
 ) -> RenderableType:
     """Return the list of workers that are gone, with how the loss of lost ones was detected."""
-    made = Grid(GONE)
-    for row in rows:
-        made.add(
-            line(row.name, NAME_MAX),
-            word(row.status.value),
-            ago(row.stopped_at, now),
-            line(row.cause or row.failing or "", NAME_MAX),
-            _refused(row, refused),
-            line(row.host, NAME_MAX),
-            str(row.pid),
-            line(row.release or "", NAME_MAX),
-        )
-    return made.table(out.width)
+    rows: list[Row] = [
+        {
+            "NAME": line(row.name, NAME_MAX),
+            "STATUS": word(row.status.value),
+            "WHEN": ago(row.stopped_at, now),
+            "FOUND BY": line(row.cause or row.failing, NAME_MAX),
+            "REFUSED": str(refused.get(row.name) or ""),
+            "HOST": line(row.host, NAME_MAX),
+            "PID": str(row.pid),
+            "RELEASE": line(row.release, NAME_MAX),
+        }
+        for row in workers
+    ]
+    return table(rows, out.width)
 
 
 def _status(row: WorkerRow, now: float) -> Text:
@@ -257,11 +200,6 @@ def _status(row: WorkerRow, now: float) -> Text:
     if row.malformed is not None:
         return Text("malformed", style="bold red")
     return word("draining" if row.drain_requested else row.status.value)
-
-
-def _refused(row: WorkerRow, refused: Mapping[str, int]) -> str:
-    """Return how many of a worker's writes were refused lately; "" if none: the column goes."""
-    return str(refused[row.name]) if refused.get(row.name) else ""
 
 
 def _presence(row: WorkerRow) -> Text:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from outlast.base.clock import SYSTEM
 from outlast.base.text import ago, line, safe
 from outlast.cli.connect import describe_missing, on_store
 from outlast.cli.errors import NotSoError
-from outlast.cli.options import JobId, Json, Url, command, span
+from outlast.cli.options import JobId, Json, Url, span
 from outlast.cli.who import me
 from outlast.errors import JobNotFound, text_of
 from outlast.insight.acting import Refused
@@ -16,14 +16,6 @@ from outlast.insight.documents import SCHEMA, stack_document
 from outlast.insight.stacks import WAIT_SECONDS, NoStack, ask_for_stack, wait_for_stack
 from outlast.store.protocol import Store
 from outlast.store.rows import StoredJob
-
-if TYPE_CHECKING:
-    import typer
-
-
-def add_to(group: typer.Typer) -> None:
-    """Add the command."""
-    command(group, "stack")(stack)
 
 
 def stack(

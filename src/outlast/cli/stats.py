@@ -6,15 +6,13 @@ import json as jsons
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from outlast.base.clock import SYSTEM
 from outlast.base.text import line, rough
 from outlast.cli.connect import on_store
-from outlast.cli.grid import Grid, Kind
-from outlast.cli.options import Json, Url, command
+from outlast.cli.grid import FIXED, Row, table
+from outlast.cli.options import Json, Url, flag
 from outlast.insight.queries import read_workers
-from outlast.insight.stats import stats_document
+from outlast.insight.stats import COUNTS, stats_document
 from outlast.store.protocol import Store
 
 if TYPE_CHECKING:
@@ -23,37 +21,10 @@ if TYPE_CHECKING:
 EVERY_SECONDS = 2.0
 NAME_MAX = 60
 UNSERVABLE_SHOWN = 20
-QUEUES: dict[str, Kind] = {
-    "QUEUE": "flexible",
-    "DUE": "number",
-    "OLDEST": "number",
-    "PAUSED": "number",
-    "SCHEDULED": "number",
-    "SUSPECTS": "number",
-    "RUNNING": "number",
-    "COMPLETED": "number",
-    "CANCELLED": "number",
-    "DEAD": "number",
-}
-_COLUMNS = ("paused", "scheduled", "suspects", "running", "completed", "cancelled", "dead")
-UNSERVABLE: dict[str, Kind] = {
-    "TASK": "flexible",
-    "QUEUE": "flexible",
-    "DUE": "number",
-    "REASON": "fixed",
-}
-
-
-def add_to(group: typer.Typer) -> None:
-    """Add the command."""
-    command(group, "stats")(stats)
 
 
 def stats(
-    watch: Annotated[
-        bool,
-        typer.Option("--watch", help="Refresh every 2 s, until Ctrl-C.", show_default=False),
-    ] = False,
+    watch: Annotated[bool, flag("--watch", "Refresh every 2 s, until Ctrl-C.")] = False,
     url: Url = None,
     json: Json = False,
 ) -> None:
@@ -101,17 +72,22 @@ def _show(document: dict[str, Any], *, watch: bool, json: bool) -> None:
 
 
 def _tables(out: Console, document: dict[str, Any]) -> None:
-    queues = Grid(QUEUES)
-    for one in document["queues"]:
-        oldest = one["oldest_due_seconds"]
-        shown = (_number(one, name) for name in _COLUMNS)
-        age = "" if oldest is None else rough(oldest)
-        queues.add(line(one["queue"], NAME_MAX), _number(one, "due"), age, *shown)
-    out.print(queues.table(out.width) if queues.rows else "no jobs")
+    rows = [_row(one) for one in document["queues"]]
+    out.print(table(rows, out.width) if rows else "no jobs")
     _unservable(out, document["unservable"])
     out.print()
     for text in _lines(document):
         out.print(text, soft_wrap=True)
+
+
+def _row(one: dict[str, Any]) -> Row:
+    oldest = one["oldest_due_seconds"]
+    return {
+        "QUEUE": line(one["queue"], NAME_MAX),
+        "DUE": _number(one, "due"),
+        "OLDEST": "" if oldest is None else rough(oldest),
+        **{name.upper(): _number(one, name) for name in COUNTS if name != "due"},
+    }
 
 
 def _number(one: dict[str, Any], name: str) -> str:
@@ -121,13 +97,17 @@ def _number(one: dict[str, Any], name: str) -> str:
 def _unservable(out: Console, entries: list[dict[str, Any]]) -> None:
     if not entries:
         return
-    waiting = Grid(UNSERVABLE)
-    for one in entries[:UNSERVABLE_SHOWN]:
-        names = (line(one["task"], NAME_MAX), line(one["queue"], NAME_MAX))
-        due = f"{one['due']}{'+' if one['at_least'] else ''}"
-        waiting.add(*names, due, one["reason"].replace("_", " "))
+    rows = [
+        {
+            "TASK": line(one["task"], NAME_MAX),
+            "QUEUE": line(one["queue"], NAME_MAX),
+            "DUE": f"{one['due']}{'+' if one['at_least'] else ''}",
+            "REASON": one["reason"].replace("_", " "),
+        }
+        for one in entries[:UNSERVABLE_SHOWN]
+    ]
     out.print("\nno worker can take", style="bold magenta")
-    out.print(waiting.table(out.width))
+    out.print(table(rows, out.width, FIXED | {"REASON"}))
     if len(entries) > UNSERVABLE_SHOWN:
         hidden = len(entries) - UNSERVABLE_SHOWN
         out.print(f"and {hidden} more; --json has all", style="dim")

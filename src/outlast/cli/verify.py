@@ -8,25 +8,18 @@ import typer
 
 from outlast.base.clock import SYSTEM
 from outlast.base.text import count_of
-from outlast.cli.connect import describe_place, on_store
+from outlast.cli.connect import on_store
 from outlast.cli.errors import DONE, NOT_SO
-from outlast.cli.options import Json, Url, command
+from outlast.cli.options import Json, Url, option
 from outlast.insight.verify import RULES, Verified, document, promise_of
 from outlast.insight.verify import verify as check
-from outlast.store.backend import resolve_url
+from outlast.store.backend import describe_place, resolve_url
 
 PROGRESS_SECONDS = 2.0  # between two lines of progress
 
 
-def add_to(group: typer.Typer) -> None:
-    """Add the command."""
-    command(group, "verify")(verify)
-
-
 def verify(
-    findings: Annotated[
-        int, typer.Option("--limit", metavar="N", min=1, help="Stop after N findings.")
-    ] = 100,
+    findings: Annotated[int, option("--limit", "N", "Stop after N findings.", min=1)] = 100,
     url: Url = None,
     json: Json = False,
 ) -> None:

@@ -11,11 +11,11 @@ import typer
 
 from outlast.base.http_server import is_loopback
 from outlast.base.passwords import read_secret
-from outlast.cli.connect import check_exists, describe_place
+from outlast.cli.connect import check_exists
 from outlast.cli.loop import run_loop
-from outlast.cli.options import Url, command
+from outlast.cli.options import Url, flag, option
 from outlast.errors import ConfigError, UsageError
-from outlast.store.backend import open_store, resolve_url
+from outlast.store.backend import describe_place, open_store, resolve_url
 
 if TYPE_CHECKING:
     from outlast.web.session import Network
@@ -25,84 +25,53 @@ PAGE_NEEDS = ("starlette", "jinja2", "uvicorn", "prometheus_client")
 WAYS_IN = "--password-file FILE, --user-header NAME (behind a proxy) or --no-auth"
 
 
-def add_to(group: typer.Typer) -> None:
-    """Add the command."""
-    command(group, "web")(web)
-
-
 def web(
     url: Url = None,
-    host: Annotated[
-        str, typer.Option("--host", metavar="ADDRESS", help="The address to listen on.")
-    ] = "127.0.0.1",
+    host: Annotated[str, option("--host", "ADDRESS", "The address to listen on.")] = "127.0.0.1",
     port: Annotated[
-        int,
-        typer.Option(
-            "--port", metavar="N", min=0, max=65_535, help="The port; 0: any that is free."
-        ),
+        int, option("--port", "N", "The port; 0: any that is free.", min=0, max=65_535)
     ] = PORT,
-    read_only: Annotated[
-        bool, typer.Option("--read-only", help="Change nothing.", show_default=False)
-    ] = False,
-    name: Annotated[
-        str, typer.Option("--name", metavar="NAME", help="The name of this place, as PROD.")
-    ] = "",
-    colour: Annotated[
-        str, typer.Option("--colour", metavar="COLOUR", help="Its colour, as red.")
-    ] = "",
+    read_only: Annotated[bool, flag("--read-only", "Change nothing.")] = False,
+    name: Annotated[str, option("--name", "NAME", "The name of this place, as PROD.")] = "",
+    colour: Annotated[str, option("--colour", "COLOUR", "Its colour, as red.")] = "",
     hide: Annotated[
-        str | None,
-        typer.Option("--hide", metavar="REGEX", help="Do not show what matches, in payloads."),
+        str | None, option("--hide", "REGEX", "Do not show what matches, in payloads.")
     ] = None,
     hide_key: Annotated[
         list[str] | None,
-        typer.Option(
-            "--hide-key", metavar="NAME", help="Do not show values under this key, as *token*."
-        ),
+        option("--hide-key", "NAME", "Do not show values under this key, as *token*."),
     ] = None,
     password_file: Annotated[
         Path | None,
-        typer.Option(
-            "--password-file", metavar="FILE", help="Users and hashes of their passwords, mode 600."
-        ),
+        option("--password-file", "FILE", "Users and hashes of their passwords, mode 600."),
     ] = None,
     add_user: Annotated[
         str | None,
-        typer.Option(
+        option(
             "--add-user",
-            metavar="NAME",
-            help="Ask for a password, write its hash into --password-file, and end.",
+            "NAME",
+            "Ask for a password, write its hash into --password-file, and end.",
         ),
     ] = None,
     user_header: Annotated[
-        str | None,
-        typer.Option(
-            "--user-header", metavar="NAME", help="A header in which a proxy names the user."
-        ),
+        str | None, option("--user-header", "NAME", "A header in which a proxy names the user.")
     ] = None,
     proxy: Annotated[
         list[str] | None,
-        typer.Option(
-            "--proxy",
-            metavar="NETWORK",
-            help="Where your proxy is. Default for --user-header: this host.",
-        ),
+        option("--proxy", "NETWORK", "Where your proxy is. Default for --user-header: this host."),
     ] = None,
     proxy_secret: Annotated[
         Path | None,
-        typer.Option(
+        option(
             "--proxy-secret",
-            metavar="FILE",
-            help="What your proxy sends as X-Outlast-Proxy, mode 600. Without it, --user-header"
+            "FILE",
+            "What your proxy sends as X-Outlast-Proxy, mode 600. Without it, --user-header"
             " trusts each process on --proxy.",
         ),
     ] = None,
-    no_auth: Annotated[
-        bool, typer.Option("--no-auth", help="Let everyone in.", show_default=False)
-    ] = False,
+    no_auth: Annotated[bool, flag("--no-auth", "Let everyone in.")] = False,
     allow_host: Annotated[
-        list[str] | None,
-        typer.Option("--allow-host", metavar="NAME", help="A name by which browsers reach it."),
+        list[str] | None, option("--allow-host", "NAME", "A name by which browsers reach it.")
     ] = None,
 ) -> None:
     """Serve the page: what needs attention, jobs, why each is where it is, and what moves it.

@@ -6,18 +6,13 @@ import msgspec
 import typer  # noqa: TC002  (typer reads the annotations)
 
 from outlast.base.clock import SYSTEM
+from outlast.base.text import count_of
 from outlast.cli.connect import describe_missing, on_store
-from outlast.cli.options import JobId, Json, Url, advise, command
+from outlast.cli.options import JobId, Json, Url, advise
 from outlast.errors import JobNotFound
-from outlast.insight.queries import read_why_facts
-from outlast.insight.sentences import count_text
+from outlast.insight.queries import read_details
 from outlast.insight.why import why as explained
 from outlast.insight.why import why_document
-
-
-def add_to(group: typer.Typer) -> None:
-    """Add the command."""
-    command(group, "why")(why)
 
 
 def why(context: typer.Context, job_id: JobId, url: Url = None, json: Json = False) -> None:
@@ -30,7 +25,7 @@ def why(context: typer.Context, job_id: JobId, url: Url = None, json: Json = Fal
         outlast why 17
         outlast why 17 --json
     """
-    about = on_store(url, lambda store: read_why_facts(store, job_id, SYSTEM.wall()))
+    about = on_store(url, lambda store: read_details(store, job_id, SYSTEM.wall()))
     if about is None:
         raise JobNotFound(describe_missing(job_id, url))
     answer = explained(about)
@@ -48,6 +43,6 @@ def why(context: typer.Context, job_id: JobId, url: Url = None, json: Json = Fal
     for move in answer.moves:
         out.print(f"-> {move}", style="bold", soft_wrap=True)
     if answer.others:
-        others = count_text(answer.others, "other job")
+        others = count_of(answer.others, f"{'or more ' if answer.at_least else ''}other job")
         verb = "is" if answer.others == 1 else "are"
         out.print(f"\n{others} {verb} in the same position.", style="dim")

@@ -8,56 +8,43 @@ import importlib.util
 import os
 import signal
 import sys
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from outlast.base.config import WorkerSettings, parse_size, worker_settings
 from outlast.base.credentials import hide_logins
 from outlast.cli.application import Found, start_check
 from outlast.cli.connect import exists
 from outlast.cli.errors import AppImportError, traceback_tail
-from outlast.cli.loop import LoopFactory, run_loop
-from outlast.cli.options import AppUrl, command, with_flag
+from outlast.cli.loop import run_loop
+from outlast.cli.options import AppUrl, flag, naming_flags, option, span
 from outlast.cli.ready import collect_facts, introduce_once_ready
-from outlast.cli.worker_flags import (
-    Concurrency,
-    DrainTimeout,
-    Format,
-    Heartbeat,
-    Instance,
-    KeepCompleted,
-    KeepDead,
-    KeepWorkers,
-    Lease,
-    LogFormat,
-    Logs,
-    MaxJobs,
-    MaxRss,
-    MaybeApplication,
-    Name,
-    NoPresence,
-    ProbeHost,
-    ProbePort,
-    Queues,
-    Redact,
-    Reload,
-    Runners,
-    Setup,
-    Shell,
-    Tags,
-    WakeupUrl,
-)
 from outlast.errors import ApplicationError, ConfigError, UsageError, describe, text_of
 from outlast.events import emit
 from outlast.store.backend import open_store, resolve_url
 
 if TYPE_CHECKING:
-    import typer
-
-    from outlast.cli.logs import LogWriter
     from outlast.worker.runners.output import OnLine
 
 NO_APPLICATION = "outlast.runner.shell.task:app"
+
+
+class LogFormat(StrEnum):
+    """How the log is written to stderr."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+Queues = Annotated[str | None, option("--queues", "a,b", "The queues to serve. Default: all.")]
+Runners = Annotated[
+    int | None, option("--runners", "N", "Child processes. Default: processors, at most 4.")
+]
+Concurrency = Annotated[
+    int | None, option("--concurrency", "N", "Async attempts per runner. Default: 10.")
+]
 _ABOUT = {
     "a queue ": "--queues",
     "a tag ": "--tags",
@@ -67,38 +54,125 @@ _ABOUT = {
 }
 
 
-def add_to(group: typer.Typer) -> None:
-    """Add the command."""
-    command(group, "worker")(worker)
-
-
 def worker(
-    app: MaybeApplication = None,
+    app: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="MODULE:APP", help="Your application, as in shop.jobs:app.", show_default=False
+        ),
+    ] = None,
     url: AppUrl = None,
     queues: Queues = None,
-    tags: Tags = None,
+    tags: Annotated[
+        str | None, option("--tags", "a,b", "What it offers to tasks that require it: gpu,eu.")
+    ] = None,
     runners: Runners = None,
     concurrency: Concurrency = None,
-    heartbeat: Heartbeat = None,
-    lease: Lease = None,
-    drain_timeout: DrainTimeout = None,
-    keep_completed: KeepCompleted = None,
-    keep_workers: KeepWorkers = None,
-    keep_dead: KeepDead = None,
-    max_rss: MaxRss = None,
-    max_jobs_per_runner: MaxJobs = None,
-    redact: Redact = None,
-    name: Name = None,
-    instance: Instance = None,
-    no_presence: NoPresence = False,
-    shell: Shell = False,
-    probe_port: ProbePort = None,
-    probe_host: ProbeHost = None,
-    setup: Setup = None,
-    wakeup: WakeupUrl = None,
-    reload: Reload = False,
-    logs: Logs = False,
-    log_format: Format = LogFormat.TEXT,
+    heartbeat: Annotated[
+        float | None, span("--heartbeat", "Time between lease renewals. Default: 2s.")
+    ] = None,
+    lease: Annotated[
+        float | None, span("--lease", "Time of silence until others take over. Default: 60s.")
+    ] = None,
+    drain_timeout: Annotated[
+        float | None, span("--drain-timeout", "Time to finish attempts at a stop. Default: 25s.")
+    ] = None,
+    keep_completed: Annotated[
+        float | None,
+        span(
+            "--keep-completed", "Delete completed and cancelled jobs after this time. Default: 7d."
+        ),
+    ] = None,
+    keep_workers: Annotated[
+        float | None,
+        span("--keep-workers", "Delete rows of gone workers after this time. Default: 7d."),
+    ] = None,
+    keep_dead: Annotated[
+        float | None, span("--keep-dead", "Delete dead jobs after this time. Default: never.")
+    ] = None,
+    max_rss: Annotated[
+        str | None,
+        option("--max-rss", "SIZE", "Memory, as in 500M, at which a runner is replaced."),
+    ] = None,
+    max_jobs_per_runner: Annotated[
+        int | None,
+        option("--max-jobs-per-runner", "N", "Attempts after which a runner is replaced."),
+    ] = None,
+    redact: Annotated[
+        list[str] | None,
+        option("--redact", "REGEX", "Hide matches in crash reports. May be repeated."),
+    ] = None,
+    name: Annotated[
+        str | None, option("--name", "NAME", "Its name in lists. Default: host-pid-random.")
+    ] = None,
+    instance: Annotated[
+        str | None,
+        option(
+            "--instance",
+            "NAME",
+            "A name that only one live worker has, such as a StatefulSet's pod.",
+            envvar="OUTLAST_INSTANCE",
+        ),
+    ] = None,
+    no_presence: Annotated[
+        bool, flag("--no-presence", "Hold no PostgreSQL lock that shows other hosts its death.")
+    ] = False,
+    shell: Annotated[
+        bool,
+        flag(
+            "--shell",
+            "Also run commands (outlast run): every client that enqueues can execute anything.",
+        ),
+    ] = False,
+    probe_port: Annotated[
+        int | None,
+        option(
+            "--probe-port",
+            "N",
+            "Answer /livez, /readyz, /startupz over HTTP. Default: $OUTLAST_PROBE_PORT, or not.",
+            envvar="OUTLAST_PROBE_PORT",
+            show_envvar=False,
+        ),
+    ] = None,
+    probe_host: Annotated[
+        str | None, option("--probe-host", "ADDRESS", "The address of that port. Default: all.")
+    ] = None,
+    setup: Annotated[
+        str | None,
+        option(
+            "--setup",
+            "MODULE:FUNCTION",
+            "Call this once in the worker's own process: it sets up traces or error reports.",
+        ),
+    ] = None,
+    wakeup: Annotated[
+        str | None,
+        option(
+            "--wakeup",
+            "URL",
+            "A messenger, nats:// or amqp://, that announces jobs. Default: the application's.",
+            envvar="OUTLAST_WAKEUP",
+            show_envvar=False,
+        ),
+    ] = None,
+    reload: Annotated[
+        bool,
+        flag(
+            "--reload", "Replace the runners when code of the application changes. For development."
+        ),
+    ] = False,
+    logs: Annotated[bool, flag("--logs", "Keep what each job prints (outlast logs).")] = False,
+    log_format: Annotated[
+        LogFormat,
+        option(
+            "--log-format",
+            "text|json",
+            "How to write the log. Default: $OUTLAST_LOG_FORMAT, else text.",
+            envvar="OUTLAST_LOG_FORMAT",
+            show_default=False,
+            show_envvar=False,
+        ),
+    ] = LogFormat.TEXT,
 ) -> None:
     """Run jobs until told to stop.
 
@@ -125,7 +199,11 @@ def worker(
         outlast worker shop.jobs:app --reload
         outlast worker --shell
     """
-    _refuse_windows()
+    if sys.platform == "win32":
+        raise UsageError(
+            "a worker needs Linux or macOS: Windows has neither flock nor process groups."
+            " Use WSL, or async with app.worker() for development"
+        )
     if reload:
         prepare_reload(app)
     settings = settings_of(
@@ -139,7 +217,7 @@ def worker(
         keep_completed=keep_completed,
         keep_workers=keep_workers,
         keep_dead=keep_dead,
-        max_rss=None if max_rss is None else _size(max_rss),
+        max_rss=None if max_rss is None else parse_size("--max-rss", max_rss),
         max_jobs_per_runner=max_jobs_per_runner,
         redact=redact,
         name=name,
@@ -149,24 +227,28 @@ def worker(
         probe_port=probe_port,
         probe_host=probe_host,
     )
-    app = _application(app, shell=shell)
+    if app is None and not shell:
+        raise UsageError("name your application, MODULE:APP; or run commands alone, with --shell")
+    app = app or NO_APPLICATION
     as_json = log_format is LogFormat.JSON
+    on_line = _to_log if as_json else None  # else output goes to stderr unchanged
     with contextlib.ExitStack() as until_the_end:
-        with start_check(app, _to_log if as_json else None) as look:
+        with start_check(app, on_line) as look:
             _load_the_rest(url)  # while the child imports the application
-            log = until_the_end.enter_context(_log(as_json=as_json))
+            writer = importlib.import_module("outlast.cli.logs").start_log(as_json=as_json)
+            until_the_end.callback(writer.close)
             found = look.wait()
         if setup is not None:
             run_setup(setup)
         address = resolve_url(found.url if url is None else url)
-        folders = found.folders if reload else []
-        _run(app, address, wakeup or found.wakeup, settings, found, log, folders, logs=logs)
-
-
-def _application(app: str | None, *, shell: bool) -> str:
-    if app is None and not shell:
-        raise UsageError("name your application, MODULE:APP; or run commands alone, with --shell")
-    return app or NO_APPLICATION
+        messenger = wakeup or found.wakeup
+        if messenger is not None:
+            importlib.import_module("outlast.wakeup").check_messenger(messenger, address)
+        if any(hide_logins(each) != each for each in sys.argv):
+            emit("secret_in_arguments")
+        facts = collect_facts(app, address, settings, found, made=not exists(address))
+        introduce_once_ready(writer, facts, as_json=as_json)
+        _run(app, address, settings, messenger, found, on_line, reload=reload, logs=logs)
 
 
 def prepare_reload(app: str | None) -> None:
@@ -204,25 +286,8 @@ def _to_log(pid: int, text: str, job: tuple[int, str] | None = None) -> None:
 
 def settings_of(**given: Any) -> WorkerSettings:
     """Return the settings given on the command line. UsageError names the flag."""
-    try:
+    with naming_flags(WorkerSettings.__struct_fields__, _ABOUT):
         return worker_settings(**{key: value for key, value in given.items() if value is not None})
-    except ConfigError as error:
-        raise _with_flag(error) from error
-
-
-def _with_flag(error: ConfigError) -> UsageError:
-    """Return the error with the wrong flag in front."""
-    for start, flag in _ABOUT.items():
-        if str(error).startswith(start):
-            return UsageError(f"{flag}: {text_of(error)}")
-    return with_flag(error, WorkerSettings.__struct_fields__)
-
-
-def _size(text: str) -> int:
-    try:
-        return parse_size("--max-rss", text)
-    except ConfigError as error:
-        raise UsageError(text_of(error)) from error
 
 
 def _names(flag: str, text: str) -> list[str]:
@@ -232,76 +297,36 @@ def _names(flag: str, text: str) -> list[str]:
     return names
 
 
-def _refuse_windows() -> None:
-    if sys.platform == "win32":
-        raise UsageError(
-            "a worker needs Linux or macOS: Windows has neither flock nor process groups."
-            " Use WSL, or async with app.worker() for development"
-        )
-
-
-class Log(NamedTuple):
-    """The log of this worker. ``on_line`` receives the application's output, line by line; None:
-    the output goes to stderr unchanged."""
-
-    writer: LogWriter
-    on_line: OnLine | None
-
-
-@contextlib.contextmanager
-def _log(*, as_json: bool) -> Iterator[Log]:
-    from outlast.cli.logs import start_log
-
-    writer = start_log(as_json=as_json)
-    try:
-        yield Log(writer, _to_log if as_json else None)
-    finally:
-        writer.close()
-
-
 def _run(
     app: str,
     url: str,
-    wakeup: str | None,
     settings: WorkerSettings,
+    messenger: str | None,
     found: Found,
-    log: Log,
-    folders: list[str],
+    on_line: OnLine | None,
     *,
+    reload: bool,
     logs: bool,
 ) -> None:
-    from outlast.wakeup import check_messenger
     from outlast.worker.assemble import run_worker
 
-    if wakeup is not None:
-        check_messenger(wakeup, url)
-    if any(hide_logins(each) != each for each in sys.argv):
-        emit("secret_in_arguments")
-    facts = collect_facts(app, url, settings, found, made=not exists(url))
-    introduce_once_ready(log.writer, facts, as_json=log.on_line is not None)
+    try:
+        loop_factory = importlib.import_module("uvloop").new_event_loop  # faster, if installed
+    except ImportError:
+        loop_factory = None
     run_loop(
         lambda: run_worker(
             app,
             url,
             settings,
-            wakeup=wakeup,
-            on_line=log.on_line,
-            reload=folders,
+            wakeup=messenger,
+            on_line=on_line,
+            reload=found.folders if reload else [],
             logs=logs,
             known_queues=found.queues,
         ),
-        _loop_factory(),
+        loop_factory,
     )
-
-
-def _loop_factory() -> LoopFactory | None:
-    """Return uvloop's loop, which is faster, if it is installed."""
-    try:
-        uvloop = importlib.import_module("uvloop")
-    except ImportError:
-        return None
-    factory: LoopFactory = uvloop.new_event_loop
-    return factory
 
 
 def run_setup(spec: str) -> None:

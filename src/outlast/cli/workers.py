@@ -12,7 +12,7 @@ from outlast.base.clock import SYSTEM
 from outlast.base.text import count_of, line, since, span
 from outlast.cli.connect import on_store
 from outlast.cli.errors import NotSoError
-from outlast.cli.options import Json, Url, command, lay_out
+from outlast.cli.options import Json, Url, flag, make_group
 from outlast.cli.who import me
 from outlast.errors import UsageError, text_of
 from outlast.insight.acting import CannotDrain, ask_to_drain, follow_drain
@@ -38,27 +38,18 @@ Examples:
 """
 
 
-def add_to(group: typer.Typer) -> None:
-    """Add the group."""
-    made = typer.Typer(help=lay_out(HELP), invoke_without_command=True)
-    made.callback()(workers)
-    command(made, "drain")(drain)
-    group.add_typer(made, name="workers")
+def group() -> typer.Typer:
+    """Return the group of commands."""
+    return make_group(HELP, drain, default=workers)
 
 
 def workers(
     context: typer.Context,
-    every: Annotated[
-        bool,
-        typer.Option(
-            "--all", help="Show all that are gone, not only the latest.", show_default=False
-        ),
-    ] = False,
+    every: Annotated[bool, flag("--all", "Show all that are gone, not only the latest.")] = False,
     url: Url = None,
     json: Json = False,
 ) -> None:
-    """List workers, unless a command follows: it finds the URL in the context."""
-    context.obj = url
+    """List workers, unless a command follows."""
     if context.invoked_subcommand is not None:
         if every or json:
             raise UsageError(f"options of the list do not go with {context.invoked_subcommand}")
@@ -124,16 +115,11 @@ def _counts(rows: Sequence[WorkerRow]) -> str:
 
 
 def drain(
-    context: typer.Context,
     names: Annotated[
         list[str] | None, typer.Argument(metavar="NAME", help="Names or ids of workers.")
     ] = None,
-    every: Annotated[
-        bool, typer.Option("--all", help="All workers of this store.", show_default=False)
-    ] = False,
-    wait: Annotated[
-        bool, typer.Option("--wait", help="Wait until they have left.", show_default=False)
-    ] = False,
+    every: Annotated[bool, flag("--all", "All workers of this store.")] = False,
+    wait: Annotated[bool, flag("--wait", "Wait until they have left.")] = False,
     url: Url = None,
 ) -> None:
     """Ask workers to take no more jobs, let running ones finish, and exit.
@@ -150,8 +136,7 @@ def drain(
     """
     if bool(names) == every:
         raise UsageError("name the workers to drain, or give --all for all of them")
-    address = context.obj if url is None else url
-    on_store(address, lambda store: _drain(store, names, wait=wait), reads=False)
+    on_store(url, lambda store: _drain(store, names, wait=wait), reads=False)
 
 
 async def _drain(store: Store, names: Sequence[str] | None, *, wait: bool) -> None:

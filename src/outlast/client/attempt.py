@@ -56,7 +56,11 @@ class Link(Protocol):
     """An attempt's connection to its worker. Repeats saves that are answered ``busy``."""
 
     store_id: str
-    worker_id: int
+
+    @property
+    def worker_id(self) -> int:
+        """The id of the worker."""
+        ...
 
     def report(self, token: int, progress: Progress) -> None:
         """Pass on progress, from any thread, without blocking."""

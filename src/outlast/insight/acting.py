@@ -18,6 +18,7 @@ from outlast.errors import JobNotFound, OutlastError, UsageError
 from outlast.insight.availability import holds
 from outlast.insight.queries import no_schedule, read_schedule
 from outlast.insight.schedules import job_now
+from outlast.insight.sentences import list_some
 from outlast.model.job import State
 from outlast.store.actions import Note
 from outlast.store.protocol import Store
@@ -92,17 +93,14 @@ def note_of(verb: str, by: By | None, target: str) -> Note | None:
 
 def name_jobs(ids: Sequence[int]) -> str:
     """Return ``job 17``, or ``jobs 17, 18``."""
-    if len(ids) == 1:
-        return f"job {ids[0]}"
-    more = f" and {len(ids) - NAMED_MAX} more" if len(ids) > NAMED_MAX else ""
-    return f"jobs {', '.join(map(str, ids[:NAMED_MAX]))}{more}"
+    return f"job{'' if len(ids) == 1 else 's'} {list_some(list(map(str, ids)), NAMED_MAX)}"
 
 
 def name_workers(rows: Sequence[WorkerRow]) -> str:
     """Return ``worker w1 (3)``, or several."""
     told = ", ".join(f"{row.name} ({row.id})" for row in rows[:NAMED_MAX])
     more = f" and {len(rows) - NAMED_MAX} more" if len(rows) > NAMED_MAX else ""
-    return f"{'worker' if len(rows) == 1 else 'workers'} {told}{more}"
+    return f"worker{'' if len(rows) == 1 else 's'} {told}{more}"
 
 
 async def act_on_job(

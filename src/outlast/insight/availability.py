@@ -93,8 +93,9 @@ def hindrance(live: Iterable[WorkerRow], queue: str, task: str) -> str | None:
     """Return why none of these live workers takes jobs of this task from this queue, as a position
     of ``outlast why``; None if one does."""
     left = list(live)
-    if any(_takes(one, queue, task) for one in left):  # the usual case: the first one does
-        return None
+    for one in left:  # the usual case: the first one takes them
+        if serves(one, queue) and not drains(one) and not takes_nothing(one) and knows(one, task):
+            return None
     if not left:
         return "no_workers"
     knowing = [one for one in left if knows(one, task)]
@@ -104,8 +105,3 @@ def hindrance(live: Iterable[WorkerRow], queue: str, task: str) -> str | None:
     if not serving:
         return "queue_not_served"
     return "draining" if all(map(drains, serving)) else "failing"
-
-
-def _takes(one: WorkerRow, queue: str, task: str) -> bool:
-    takes = serves(one, queue) and not drains(one) and not takes_nothing(one)
-    return takes and knows(one, task)

@@ -29,7 +29,7 @@ from outlast.store.actions import (
     Overtaken,
 )
 from outlast.store.protocol import Store
-from outlast.store.rows import AttemptRow, JobFilter, JobIds, StoredJob
+from outlast.store.rows import JobFilter, JobIds, StoredJob
 from outlast.store.searching import Texts
 from outlast.store.values import Cancelled, Requeued
 
@@ -79,6 +79,12 @@ class BulkFilter(
     since: float | None = None
     from_scratch: bool = False
 
+    @property
+    def texts(self) -> Texts | None:
+        """The texts that the jobs contain, if any are asked for."""
+        wanted = Texts(args=self.args, error=self.error)
+        return None if self.args is None and self.error is None else wanted
+
 
 class Preview(msgspec.Struct, frozen=True, kw_only=True):
     """The matching jobs, as a person has seen them; ``begin`` acts on these and no others.
@@ -108,7 +114,7 @@ class MoreThanExpected(Refused):
 async def preview(store: Store, verb: Verb, which: BulkFilter) -> Preview:
     """Return the jobs that the act would change. Never writes; bounded. Raises UsageError."""
     as_of = await store.inspector.now()
-    found = await _look(store, _job_filter(verb, which), which, as_of)
+    found = await _look(store, job_filter(verb, which), which, as_of)
     return Preview(
         verb=verb,
         filter=which,
@@ -126,7 +132,7 @@ async def begin(store: Store, seen: Preview, by: By) -> int:
     Raises UsageError, and MoreThanExpected if the preview showed all matching jobs and more match
     now.
     """
-    wanted = _job_filter(seen.verb, seen.filter, seen.up_to_id + 1)
+    wanted = job_filter(seen.verb, seen.filter, seen.up_to_id + 1)
     found = await _look(store, wanted, seen.filter, seen.as_of)
     if len(found.ids) > seen.count and not seen.at_least:
         raise MoreThanExpected(
@@ -144,7 +150,7 @@ async def begin(store: Store, seen: Preview, by: By) -> int:
         Note(
             actor=by.actor,
             verb=seen.verb,
-            target=_name(found),
+            target=f"all that match{_describe(found)}",
             job_id=found.ids[0] if is_one else None,
             filter=written,
             reason=by.reason,
@@ -153,13 +159,10 @@ async def begin(store: Store, seen: Preview, by: By) -> int:
     )
 
 
-def _name(found: JobIds) -> str:
-    """Describe the matching jobs in words, the newest by their numbers."""
-    if not found.ids:
-        return "all that match"
+def _describe(found: JobIds) -> str:
     has_more = len(found.ids) > NAMED_MAX or found.before is not None
     more = " and older ones" if has_more else ""
-    return f"all that match ({name_jobs(found.ids[:NAMED_MAX])}{more})"
+    return f" ({name_jobs(found.ids[:NAMED_MAX])}{more})" if found.ids else ""
 
 
 async def read_action(store: Store, action_id: int) -> ActionRow | None:
@@ -226,9 +229,10 @@ class _Search:
 
 async def _take_step(store: Store, row: ActionRow, search: _Search) -> Unchanged:
     verb, which, before, as_of = _orders_of(row)
-    wanted = _job_filter(verb, which, before)
+    wanted = job_filter(verb, which, before)
     ids, then = await search.next(store, wanted)
-    chosen = await _judge(store, ids, wanted, which, as_of)
+    holding = await look_through(store, ids, which.texts)
+    chosen = await _match(store, holding.ids, wanted, which, as_of)
     step = BulkStep(action_id=row.id, before_id=before, then=then)
     if chosen:
         return await _do(store, verb, which, chosen, step)
@@ -274,7 +278,9 @@ def read_filter(text: str | bytes) -> BulkFilter:
         raise UsageError(f"the filter cannot be read: {text_of(error)}") from error
 
 
-def _job_filter(verb: Verb, which: BulkFilter, before_id: int | None = None) -> JobFilter:
+def job_filter(verb: Verb, which: BulkFilter, before_id: int | None = None) -> JobFilter:
+    """Return a bulk action's filter as one of the store's, texts and times aside. UsageError if the
+    state is none that the act is for."""
     state = which.state or STATES[verb][0]
     if state not in STATES[verb]:
         words = " or ".join(STATES[verb])
@@ -305,46 +311,28 @@ async def _look(store: Store, wanted: JobFilter, which: BulkFilter, as_of: float
     ids, before = seen.ids, seen.before
     if len(ids) > JUDGED_MAX:
         ids, before = ids[:JUDGED_MAX], ids[JUDGED_MAX - 1]
-    holding = await look_through(store, ids, _texts_of(which), SEARCHED_BYTES)
+    holding = await look_through(store, ids, which.texts, SEARCHED_BYTES)
     before = before if holding.before is None else holding.before
     parts = [holding.ids[at : at + STEP] for at in range(0, len(holding.ids), STEP)]
     rows = [row for part in parts for row in await _match(store, part, wanted, which, as_of)]
     return JobIds(ids=[row.id for row in rows], before=before)
 
 
-async def _judge(
-    store: Store, ids: Sequence[int], wanted: JobFilter, which: BulkFilter, as_of: float
-) -> list[StoredJob]:
-    """Return the jobs that match, and matched when they were counted."""
-    seen = await look_through(store, ids, _texts_of(which))
-    return await _match(store, seen.ids, wanted, which, as_of)
-
-
-def _texts_of(which: BulkFilter) -> Texts | None:
-    if which.args is None and which.error is None:
-        return None
-    return Texts(args=which.args, error=which.error)
-
-
 async def _match(
     store: Store, ids: Sequence[int], wanted: JobFilter, which: BulkFilter, as_of: float
 ) -> list[StoredJob]:
-    """Return the jobs that match, texts aside."""
+    """Return the jobs that match, texts aside, and came into their state by ``as_of``, and not
+    before the filter's ``since``."""
+
+    def came_at(row: StoredJob) -> float:
+        return row.ended_at or row.started_at or row.requeued_at or row.enqueued_at
+
+    earliest = which.since or 0.0
     rows = await store.inspector.jobs_of(ids, 0)
-    rows = [row for row in rows if row.state is wanted.state and _is_in_time(row, which, as_of)]
+    rows = [row for row in rows if row.state is wanted.state and earliest <= came_at(row) <= as_of]
     came_back = [row.id for row in rows if row.state is State.QUEUED and row.token is not None]
     if not came_back:
         return rows
-    last = {row.id: attempt for row, attempt in await store.inspector.last_attempts(came_back, 0)}
-    return [row for row in rows if _was_back(last.get(row.id), as_of)]
-
-
-def _is_in_time(row: StoredJob, which: BulkFilter, as_of: float) -> bool:
-    """Whether a job came into its state by ``as_of``, and not before the filter's ``since``."""
-    last = row.ended_at or row.started_at or row.requeued_at or row.enqueued_at
-    return (which.since or 0.0) <= last <= as_of
-
-
-def _was_back(attempt: AttemptRow | None, as_of: float) -> bool:
-    """Whether a queued job had come back from its last attempt by ``as_of``."""
-    return attempt is None or attempt.ended_at is None or attempt.ended_at <= as_of
+    last = await store.inspector.last_attempts(came_back, 0)
+    late = {row.id for row, attempt in last if attempt is not None and attempt.ended_at > as_of}
+    return [row for row in rows if row.id not in late]

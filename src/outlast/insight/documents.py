@@ -13,7 +13,7 @@ import msgspec
 
 from outlast.insight.availability import health
 from outlast.insight.row import moment, plain
-from outlast.model.crash import Charge, Crash, Progress
+from outlast.model.crash import Charge, Progress
 from outlast.model.job import State
 from outlast.model.pause import NO_PAUSES, Pauses
 from outlast.store.evidence import EndedAttempt
@@ -56,10 +56,8 @@ def phase_of(
 def job_document(
     row: StoredJob,
     attempts: Iterable[AttemptRow],
-    served: Served | None = None,
+    phase: str | None = None,
     refusals: Iterable[RefusalRow] = (),
-    astray: Mapping[int, str] | None = None,
-    pauses: Pauses = NO_PAUSES,
 ) -> Document:
     """Return everything about one job: its kept attempts in the order of their tokens
     (``attempts_dropped`` counts the others), and the refused writes of attempts that had lost it,
@@ -67,23 +65,13 @@ def job_document(
     closed = list(attempts)
     return {
         "schema": SCHEMA,
-        **_job(row, served, astray, pauses),
+        **listed_document(row, phase),
         "stack": stack_document(row),
         "error": error_of(row, closed[-1] if closed else None),
         "attempts": [_attempt(one) for one in closed] + _open_attempt(row, closed),
         "attempts_dropped": closed[-1].dropped if closed else 0,
         "refusals": [_refusal(one) for one in refusals],
     }
-
-
-def listed_document(
-    row: StoredJob,
-    served: Served | None = None,
-    astray: Mapping[int, str] | None = None,
-    pauses: Pauses = NO_PAUSES,
-) -> Document:
-    """Return one job of a list, without its attempts."""
-    return _job(row, served, astray, pauses)
 
 
 def dead_document(row: StoredJob, last: AttemptRow | None) -> Document:
@@ -125,13 +113,8 @@ def stack_document(row: StoredJob) -> Document | None:
     stack = row.stack
     if stack is None:
         return None
-    return {
-        "token": stack.token,
-        "asked": stack.asked,
-        "at": iso(row.stack_at),
-        "line": stack.line,
-        "text": stack.text,
-    }
+    at = iso(row.stack_at)
+    return {**_same(stack, "token", "asked"), "at": at, **_same(stack, "line", "text")}
 
 
 def workers_document(
@@ -163,38 +146,21 @@ def iso(seconds: float | None) -> str | None:
     return None if at is None else at.isoformat(timespec="microseconds")
 
 
-def _job(
-    row: StoredJob,
-    served: Served | None,
-    astray: Mapping[int, str] | None,
-    pauses: Pauses,
-) -> Document:
+def listed_document(row: StoredJob, phase: str | None = None) -> Document:
+    """Return one job of a list, without its attempts. ``phase``: by default, what the row alone
+    shows."""
     return {
-        "id": row.id,
-        "task": row.task,
-        "queue": row.queue,
+        **_same(row, "id", "task", "queue"),
         "state": row.state.value,
-        "phase": phase_of(row, served, astray, pauses),
-        "priority": row.priority,
-        "attempt_count": row.attempt_count,
-        "failures": row.failures,
-        "losses": row.losses,
-        "solo": row.solo,
-        "token": row.token,
-        "worker": row.worker,
-        "key": row.key,
-        "tenant": row.tenant,
-        "run_at": iso(row.run_at),
-        "enqueued_at": iso(row.enqueued_at),
-        "requeued_at": iso(row.requeued_at),
-        "expires_at": iso(row.expires_at),
-        "started_at": iso(row.started_at),
-        "ended_at": iso(row.ended_at),
-        "cancel_requested": row.cancel_requested,
-        "reason": row.reason,
+        "phase": phase or phase_of(row),
+        **_same(row, "priority", "attempt_count", "failures", "losses", "solo", "token", "worker"),
+        **_same(row, "key", "tenant"),
+        **_times(row, "run_at", "enqueued_at", "requeued_at", "expires_at"),
+        **_times(row, "started_at", "ended_at"),
+        **_same(row, "cancel_requested", "reason"),
         "progress": _progress(row.progress),
         "checkpoint": plain(row.checkpoint),
-        "checkpoint_at": iso(row.checkpoint_at),
+        **_times(row, "checkpoint_at"),
         "keep": row.policy.keep,
         "meta": plain(row.policy.meta),
         "labels": list(row.policy.labels),
@@ -204,33 +170,32 @@ def _job(
     }
 
 
+def _same(row: msgspec.Struct, *names: str) -> Document:
+    """Return fields of a row as they are."""
+    return {name: getattr(row, name) for name in names}
+
+
+def _times(row: msgspec.Struct, *names: str) -> Document:
+    """Return times of a row as texts."""
+    return {name: iso(getattr(row, name)) for name in names}
+
+
 def _attempt(row: AttemptRow) -> Document:
     return {
-        "token": row.token,
-        "number": row.number,
-        "worker": row.worker,
-        "host": row.host,
-        "pid": row.pid,
-        "outcome": row.outcome,
+        **_same(row, "token", "number", "worker", "host", "pid", "outcome"),
         "charged": None if row.charge == Charge.NONE else row.charge,
-        "started_at": iso(row.started_at),
-        "ended_at": iso(row.ended_at),
+        **_times(row, "started_at", "ended_at"),
         "message": row.message,
         "progress": _progress(row.progress),
         "checkpoint_age": row.checkpoint_age,
-        "crash": _crash(row.crash),
+        "crash": msgspec.to_builtins(row.crash),
         "malformed": row.malformed,
     }
 
 
 def _refusal(row: RefusalRow) -> Document:
-    return {
-        "token": row.token,
-        "worker": row.worker,
-        "verb": row.verb,
-        "at": iso(row.at),
-        "late_by": row.late_by,
-    }
+    names = ("token", "worker", "verb")
+    return {**_same(row, *names), **_times(row, "at"), "late_by": row.late_by}
 
 
 def _open_attempt(row: StoredJob, closed: list[AttemptRow]) -> list[Document]:
@@ -256,29 +221,15 @@ def _open_attempt(row: StoredJob, closed: list[AttemptRow]) -> list[Document]:
 
 def _worker(row: WorkerRow) -> Document:
     return {
-        "id": row.id,
-        "name": row.name,
-        "host": row.host,
-        "pid": row.pid,
+        **_same(row, "id", "name", "host", "pid"),
         "status": row.status.value,
-        "drain_requested": row.drain_requested,
-        "instance": row.instance,
-        "queues": row.queues,
-        "tags": row.tags,
-        "tasks": row.tasks,
-        "lacks": row.lacks,
-        "running": row.running,
-        "heartbeat_at": iso(row.heartbeat_at),
-        "lease_expires_at": iso(row.lease_expires_at),
-        "started_at": iso(row.started_at),
-        "stopped_at": iso(row.stopped_at),
+        **_same(row, "drain_requested", "instance", "queues", "tags", "tasks", "lacks", "running"),
+        **_times(row, "heartbeat_at", "lease_expires_at", "started_at", "stopped_at"),
         "cause": row.cause,
         "presence": proof_of_life(row),
-        "presence_off": row.presence_off,
-        "wakeup": row.wakeup,
+        **_same(row, "presence_off", "wakeup"),
         "failing": _failing(row),
-        "release": row.release,
-        "malformed": row.malformed,
+        **_same(row, "release", "malformed"),
     }
 
 
@@ -297,18 +248,4 @@ def proof_of_life(row: WorkerRow) -> str | None:
 
 
 def _progress(progress: Progress | None) -> Document | None:
-    if progress is None:
-        return None
-    return {
-        "fraction": progress.fraction,
-        "stage": progress.stage,
-        "message": progress.message,
-        "waits_for": progress.waits_for,
-    }
-
-
-def _crash(crash: Crash | None) -> Document | None:
-    if crash is None:
-        return None
-    document: Document = msgspec.to_builtins(crash)
-    return document
+    return None if progress is None else msgspec.structs.asdict(progress)

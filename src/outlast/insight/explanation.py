@@ -6,34 +6,69 @@ from collections.abc import Sequence
 
 import msgspec
 
-from outlast.model.pause import Pause
+from outlast.insight.availability import astray
+from outlast.insight.documents import phase_of
+from outlast.model.crash import Progress
+from outlast.model.job import State
+from outlast.model.pause import Pause, Pauses
 from outlast.store.limits import StreamPlace
-from outlast.store.rows import AttemptRow, Held, StoredJob, WorkerRow
-from outlast.store.statistics import Place
+from outlast.store.rows import AttemptRow, Held, RefusalRow, Served, StoredJob, WorkerRow
+from outlast.store.statistics import PLACE_MAX, Place
 
 
-class WhyFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """The facts about one job. ``attempts`` are its closed attempts by token; ``now`` is in seconds
+class JobDetails(msgspec.Struct, frozen=True, kw_only=True):
+    """All facts about one job. ``attempts`` are its closed attempts by token; ``now`` is in seconds
     since 1970. ``held``: running jobs, as many as were read. ``stream``: where it waits for limits
-    or its turn, if it does. ``may_tell_others``: whether the answer may count and name other jobs;
+    or its turn, if it does. ``may_tell_others``: whether an answer may count and name other jobs;
     they may belong to other tenants."""
 
     row: StoredJob
     attempts: Sequence[AttemptRow]
     workers: Sequence[WorkerRow]
-    place: Place
     now: float
+    refusals: Sequence[RefusalRow] = ()
+    served: Served | None = None
+    place: Place = Place()
     held: Sequence[Held] = ()
     pauses: Sequence[Pause] = ()
     stream: StreamPlace | None = None
     may_tell_others: bool = True
 
+    @property
+    def progress(self) -> tuple[Progress | None, int | None]:
+        """The last report, and, if an earlier attempt made it, the number of that attempt."""
+        told = [one for one in self.attempts if one.progress is not None]
+        if self.row.progress is not None or self.row.state is not State.RUNNING or not told:
+            return self.row.progress, None
+        return told[-1].progress, told[-1].number
+
+    @property
+    def phase(self) -> str:
+        """The job's phase, in words for people."""
+        strays = astray([self.row], self.workers, self.now) if self.workers else {}
+        return phase_of(self.row, self.served, strays, Pauses(self.pauses))
+
+    @property
+    def pause(self) -> Pause | None:
+        """The pause that the job is under, if any."""
+        return Pauses(self.pauses).find(self.row.queue, self.row.task, self.row.tenant)
+
 
 class Explanation(msgspec.Struct, frozen=True, kw_only=True):
-    """Why a job is where it is, and what comes next. ``others``: how many jobs are in the same
-    position (PLACE_MAX: that many or more)."""
+    """Why a job is where it is, and what comes next. ``alike``: how many jobs are in the same
+    position, with this one, as far as they were counted."""
 
     position: str
     sentences: list[str]
     moves: list[str]
-    others: int = 0
+    alike: int = 0
+
+    @property
+    def others(self) -> int:
+        """How many other jobs are in the same position."""
+        return max(0, self.alike - 1)
+
+    @property
+    def at_least(self) -> bool:
+        """Whether there may be more of them: counting has stopped."""
+        return self.alike >= PLACE_MAX

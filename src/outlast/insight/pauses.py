@@ -16,11 +16,12 @@ import msgspec
 from outlast.base.clock import SYSTEM
 from outlast.base.text import line, since, stamp
 from outlast.insight.acting import By, note_of
+from outlast.insight.availability import holds
 from outlast.insight.documents import SCHEMA, Document, iso
 from outlast.insight.liveness import with_proof
-from outlast.model.pause import NO_PAUSES, Pause, PauseKind, Pauses, is_acknowledged
+from outlast.model.pause import Pause, PauseKind, is_acknowledged
 from outlast.store.protocol import Store
-from outlast.store.rows import JobFilter, StoredJob, WorkerRow, WorkerStatus
+from outlast.store.rows import JobFilter, WorkerRow
 from outlast.store.values import NewPause
 
 WAIT_SECONDS = 10.0  # for workers to acknowledge, by default
@@ -40,7 +41,7 @@ class PauseList(msgspec.Struct, frozen=True):
         return [
             one
             for one in self.workers
-            if one.status in {WorkerStatus.ACTIVE, WorkerStatus.DRAINING}
+            if holds(one)
             and not one.lock_free
             and not is_acknowledged(pause.id, one.acknowledged_pauses)
         ]
@@ -118,11 +119,6 @@ def describe(pause: Pause, now: float) -> str:
     what = name_of(pause.kind, pause.name)
     lasts = f"{since(pause.paused_at, now)} (since {stamp(pause.paused_at)})"
     return f"{what[:1].upper()}{what[1:]} has been paused {lasts}{by}{reason}."
-
-
-def pause_of(row: StoredJob, pauses: Pauses = NO_PAUSES) -> Pause | None:
-    """Return the pause that a job is under, if any."""
-    return pauses.find(row.queue, row.task, row.tenant)
 
 
 # -- as documents

@@ -6,19 +6,19 @@ The command line, a page and a test call the same functions, and each formats th
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
 from math import inf
 from typing import Any, NamedTuple
 
 import msgspec
 
-from outlast.errors import ScheduleNotFound, UsageError
+from outlast.errors import NotPermitted, ScheduleNotFound, UsageError
 from outlast.insight.availability import astray
 from outlast.insight.documents import phase_of
-from outlast.insight.explanation import WhyFacts
+from outlast.insight.explanation import JobDetails
 from outlast.insight.liveness import with_proof
-from outlast.model.crash import Progress
 from outlast.model.job import State
-from outlast.model.pause import Pause, Pauses
+from outlast.model.pause import Pauses
 from outlast.payload.option_words import describe_state
 from outlast.store.listing import LOOK_ROWS, find
 from outlast.store.protocol import Store
@@ -75,42 +75,6 @@ def state_of(word: str | None, asked_by: str) -> State | None:
     )
 
 
-class JobDetails(msgspec.Struct, frozen=True):
-    """All facts about one job. ``now`` is in seconds since 1970."""
-
-    row: StoredJob
-    attempts: list[AttemptRow]
-    refusals: list[RefusalRow]
-    served: Served
-    now: float
-    workers: list[WorkerRow] = []
-    paused: list[Pause] = []
-
-    @property
-    def pauses(self) -> Pauses:
-        """The pauses in force."""
-        return Pauses(self.paused)
-
-    @property
-    def progress(self) -> tuple[Progress | None, int | None]:
-        """The last report, and, if an earlier attempt made it, the number of that attempt."""
-        told = [one for one in self.attempts if one.progress is not None]
-        if self.row.progress is not None or self.row.state is not State.RUNNING or not told:
-            return self.row.progress, None
-        return told[-1].progress, told[-1].number
-
-    @property
-    def astray(self) -> dict[int, str]:
-        """The job, if its state is running though no worker runs it any more (see
-        ``availability``)."""
-        return astray([self.row], self.workers, self.now) if self.workers else {}
-
-    @property
-    def phase(self) -> str:
-        """The job's phase, in words for people."""
-        return phase_of(self.row, self.served, self.astray, self.pauses)
-
-
 class JobList(NamedTuple):
     """Jobs of a list: long arguments are cut, results and checkpoints are left out. ``astray``:
     running jobs that no worker runs (see ``availability``). ``before``: jobs with smaller ids were
@@ -123,6 +87,10 @@ class JobList(NamedTuple):
     pauses: Pauses
     before: int | None = None
     back_to: float | None = None
+
+    def phase_of(self, row: StoredJob) -> str:
+        """Return the phase of one of the jobs, as this row shows it."""
+        return phase_of(row, self.served, self.astray, self.pauses)
 
 
 class WorkerList(NamedTuple):
@@ -142,24 +110,6 @@ async def list_workers(store: Store) -> WorkerList:
     return WorkerList(await read_workers(store), await store.inspector.refusals(limit=REFUSALS_MAX))
 
 
-async def read_why_facts(store: Store, job_id: int, now: float) -> WhyFacts | None:
-    """Return the facts that ``why`` needs about a job; None: there is no such job."""
-    inspector = store.inspector
-    row = await inspector.job(job_id)
-    if row is None:
-        return None
-    return WhyFacts(
-        row=row,
-        attempts=await inspector.attempts(job_id),
-        workers=await read_workers(store),
-        place=await inspector.place(job_id) or Place(),
-        now=now,
-        held=await inspector.held() if row.state is State.QUEUED else [],
-        stream=await inspector.stream_place(job_id) if row.state is State.QUEUED else None,
-        pauses=await inspector.pauses(),
-    )
-
-
 async def read_details(
     store: Store, job_id: int, now: float, text_max: int | None = None
 ) -> JobDetails | None:
@@ -169,14 +119,20 @@ async def read_details(
     row = await inspector.job(job_id, text_max)
     if row is None:
         return None
+    refusals: list[RefusalRow] = []
+    with suppress(NotPermitted):  # a role that only enqueues may read all else
+        refusals = await inspector.refusals(job_id)
     return JobDetails(
         row=row,
         attempts=await inspector.attempts(job_id),
-        refusals=await inspector.refusals(job_id),
+        refusals=refusals,
         served=await inspector.served(),
-        now=now,
         workers=await read_workers(store),
-        paused=await inspector.pauses(),
+        place=await inspector.place(job_id) or Place(),
+        held=await inspector.held() if row.state is State.QUEUED else [],
+        stream=await inspector.stream_place(job_id) if row.state is State.QUEUED else None,
+        pauses=await inspector.pauses(),
+        now=now,
     )
 
 

@@ -79,12 +79,12 @@ class QueueView(msgspec.Struct, frozen=True, kw_only=True):
 def list_queues(seen: Overview, lately: Collection[str] = ()) -> list[QueueView]:
     """Return, by name, the queues that have jobs, a pause, or a worker that names them, and the
     queues that were busy ``lately``."""
-    statistics, workers, pauses = seen.statistics, seen.workers, seen.pauses
+    statistics, workers, pauses = seen.statistics, seen.workers, Pauses(seen.pauses)
     counted = {one["queue"]: one for one in seen.stats["queues"]}
     live = list_alive(workers, statistics.now)
     named = {queue for one in live for queue in one.queues}
-    paused = {one.name for one in pauses if one.kind == "queue"}
-    lanes = group(list_lanes(statistics, live, Pauses(pauses)), lambda one: one.queue)
+    paused = {one.name for one in pauses.listed if one.kind == "queue"}
+    lanes = group(list_lanes(statistics, live, pauses), lambda one: one.queue)
     done = group(statistics.ended, lambda one: one.queue)
     return [
         _queue(
@@ -132,7 +132,7 @@ def _queue(
     per_minute: float,
     lanes: list[LaneView],
     live: Sequence[WorkerRow],
-    pauses: Sequence[Pause],
+    pauses: Pauses,
 ) -> QueueView:
     told: dict[str, object] = counted or _NOTHING
     counts = {key: value for key, value in told.items() if type(value) is int}
@@ -146,15 +146,10 @@ def _queue(
         oldest=oldest if isinstance(oldest, float) else None,
         per_minute=per_minute,
         to_empty=to_empty,
-        pause=_pause_of(name, pauses),
+        pause=pauses.find(name, "", None),
         lanes=lanes,
         workers=[one for one in live if serves(one, name) and not drains(one)],
     )
-
-
-def _pause_of(name: str, pauses: Sequence[Pause]) -> Pause | None:
-    held = [one for one in pauses if one.kind == "all" or (one.kind, one.name) == ("queue", name)]
-    return held[0] if held else None
 
 
 def _rate(ended: Iterable[EndedJobs]) -> float:

@@ -26,6 +26,8 @@ from outlast.store.values import NewJob
 BACKFILL_MAX = 10_000  # jobs of one backfill
 NEXT_MAX = 1_000  # ticks that are shown
 _WHEN = ("cron", "every", "zone", "jitter")
+_SAME = {"name", "overlap", "catch_up", "grace", "origin", "paused", "declared"}
+_SAME |= {"last_job", "fired", "skipped", "missed", "last_skip_job"}
 
 
 class Schedule(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,25 +92,14 @@ def schedule_of(row: ScheduleRow, payloads: Payloads = PLAIN) -> Schedule:
     when: dict[str, Any] = {name: getattr(spec, name, None) for name in _WHEN}
     runs = malformed is None and row.declared and not row.paused
     return Schedule(
-        name=row.name,
+        **{name: getattr(row, name) for name in _SAME},
+        **when,
         task=None if call is None else call.task,
         queue=None if call is None else call.queue,
         args=None if call is None else read_payload("args", call.args, payloads),
-        **when,
-        overlap=row.overlap,
-        catch_up=row.catch_up,
-        grace=row.grace,
-        origin=row.origin,
-        paused=row.paused,
-        declared=row.declared,
         next_tick=moment(spec.next_after(row.since)) if spec and runs else None,
         last_tick=moment(row.last_tick),
-        last_job=row.last_job,
-        fired=row.fired,
-        skipped=row.skipped,
-        missed=row.missed,
         last_skip=moment(row.last_skip),
-        last_skip_job=row.last_skip_job,
         malformed=malformed,
     )
 

@@ -17,11 +17,16 @@ NAME_MAX = 60
 SAID_MAX = 200
 
 
+def list_some(names: Sequence[str], most: int = NAMES_SHOWN) -> str:
+    """Return the first of these foreign names, and how many more there are."""
+    shown = ", ".join(line(name, NAME_MAX) for name in names[:most])
+    return f"{shown} and {len(names) - most} more" if names[most:] else shown
+
+
 def join_names(workers: Sequence[WorkerRow]) -> str:
     """Return the names of some workers, bounded."""
-    names = ", ".join(line(one.name, NAME_MAX) for one in workers[:NAMES_SHOWN])
-    more = f" and {len(workers) - NAMES_SHOWN} more" if workers[NAMES_SHOWN:] else ""
-    return f"worker {names}" if len(workers) == 1 else f"workers {names}{more}"
+    names = list_some([one.name for one in workers])
+    return f"worker{'' if len(workers) == 1 else 's'} {names}"
 
 
 def quote(text: str) -> str:
@@ -105,9 +110,7 @@ HOLD_NO_SLOTS = (
 
 def describe_waits(held: Sequence[Held]) -> str:
     """Return which jobs wait for which."""
-    pairs = [f"job {one.job_id} for job {one.waits_for}" for one in held[:NAMES_SHOWN]]
-    more = f" and {len(held) - NAMES_SHOWN} more" if held[NAMES_SHOWN:] else ""
-    return ", ".join(pairs) + more
+    return list_some([f"job {one.job_id} for job {one.waits_for}" for one in held])
 
 
 def count_text(number: int, noun: str) -> str:

@@ -140,14 +140,12 @@ def _queue(
 
 def _scanned(statistics: Statistics) -> set[str]:
     """Return the counts that cover only a part of all queues together, since that part was full."""
-    most = statistics.most
-    names = ("running", "suspects", "dead")
-    full = {name for name in names if _is_full(getattr(statistics, name), most)}
-    return full | ({"completed", "cancelled"} if _is_full(statistics.ended, most) else set())
 
+    def is_full(numbers: Iterable[QueueCount | EndedJobs]) -> bool:
+        return sum(one.number for one in numbers) >= statistics.most
 
-def _is_full(numbers: Iterable[QueueCount | EndedJobs], most: int) -> bool:
-    return sum(one.number for one in numbers) >= most
+    full = {n for n in ("running", "suspects", "dead") if is_full(getattr(statistics, n))}
+    return full | ({"completed", "cancelled"} if is_full(statistics.ended) else set())
 
 
 def _unservable(statistics: Statistics, workers: Sequence[WorkerRow]) -> list[Document]:

@@ -63,13 +63,14 @@ def list_tasks(
 ) -> list[TaskView]:
     """Return the tasks that wait, that live workers know, or that ran lately, by name."""
     live = list_alive(workers, statistics.now)
-    lanes = group(list_lanes(statistics, live, Pauses(pauses)), lambda one: one.task)
+    held = Pauses(pauses)
+    lanes = group(list_lanes(statistics, live, held), lambda one: one.task)
     series = {one.name: one for one in history.series}
     known = {task for one in live for task in (*one.tasks, *one.lacks)}
     names = {*series, *known, *lanes, *(one.name for one in pauses if one.kind == "task")}
     able = _find_able(live)
     return [
-        _task(name, series.get(name), lanes.get(name, []), able.get(name, []), live, pauses)
+        _task(name, series.get(name), lanes.get(name, []), able.get(name, []), live, held)
         for name in sorted(names)
     ]
 
@@ -90,15 +91,14 @@ def _task(
     lanes: list[LaneView],
     able: list[WorkerRow],
     live: Sequence[WorkerRow],
-    pauses: Sequence[Pause],
+    pauses: Pauses,
 ) -> TaskView:
-    held = [one for one in pauses if one.kind == "all" or (one.kind, one.name) == ("task", name)]
     return TaskView(
         name=name,
         series=series,
         lanes=lanes,
         due=sum(one.due for one in lanes),
-        pause=held[0] if held else None,
+        pause=pauses.find("", name, None),
         workers=able,
         lacking=[one for one in live if name in one.lacks],
         releases=Counter(one.release for one in able).most_common(),

@@ -3,14 +3,16 @@ Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+
+import msgspec
 
 from outlast.base.text import count_of, line, since, span, stamp
 from outlast.insight.availability import drains, knows, list_alive, serves
-from outlast.insight.explanation import Explanation, WhyFacts
-from outlast.insight.hindrances import Standing, describe_hindrance
+from outlast.insight.explanation import Explanation, JobDetails
+from outlast.insight.hindrances import describe_hindrance
 from outlast.insight.limits import explain
-from outlast.insight.pauses import command_to_resume, describe, pause_of
+from outlast.insight.pauses import command_to_resume, describe
 from outlast.insight.sentences import (
     HOLD_NO_SLOTS,
     NAME_MAX,
@@ -23,79 +25,72 @@ from outlast.insight.sentences import (
     join_names,
 )
 from outlast.model.crash import Charge, CrashKind
-from outlast.model.pause import PauseKind, Pauses
+from outlast.model.pause import PauseKind
 from outlast.store.rows import WorkerRow
 
 
-def explain_waiting(about: WhyFacts) -> Explanation:
+def explain_waiting(about: JobDetails) -> Explanation:
     """Return why a queued job waits, and what it waits for."""
-    row = about.row
-    if not row.waiting:
-        return _due(about)
-    again = row.failures > 0 or row.losses > 0
-    if row.solo:
-        position, others = "suspect", about.place.suspects
-    elif again:
-        position, others = "retrying", about.place.retrying
-    else:
-        position, others = "scheduled", about.place.waiting - about.place.retrying
-    sentences = _past(about) if again else []
-    sentences += _suspicion(about) + _repeated(about)
-    number = f"Attempt {row.attempt_count + 1} is due" if row.attempt_count else "It is due"
-    sentences.append(f"{number} in {span(row.run_at - about.now)}, at {stamp(row.run_at)}.")
-    standing = _describe_pause(about) or describe_hindrance(about)
-    sentences += standing[1] if standing else []
-    then = standing[2] if standing else ["A worker takes it when it is due."]
-    return Explanation(
-        position=position, sentences=sentences, moves=then, others=max(0, others - 1)
-    )
-
-
-def _due(about: WhyFacts) -> Explanation:
-    row = about.row
-    past = (_past(about) if row.failures or row.losses else []) + _suspicion(about)
-    past += _repeated(about)
-    standing = _describe_pause(about) or describe_hindrance(about)
-    if standing is not None:
-        position, sentences, moves, others = standing
-        return Explanation(
-            position=position, sentences=past + sentences, moves=moves, others=others
-        )
+    row, place = about.row, about.place
+    came_back = row.failures > 0 or row.losses > 0
+    past = (_past(about) if came_back else []) + _suspicion(about) + _repeated(about)
+    blocked = _describe_pause(about) or describe_hindrance(about)
+    if row.waiting:
+        number = f"Attempt {row.attempt_count + 1} is due" if row.attempt_count else "It is due"
+        past.append(f"{number} in {span(row.run_at - about.now)}, at {stamp(row.run_at)}.")
+        moves = ["A worker takes it when it is due."]
+        if blocked is not None:
+            past, moves = past + blocked.sentences, blocked.moves
+        if row.solo:
+            position, alike = "suspect", place.suspects
+        elif came_back:
+            position, alike = "retrying", place.retrying
+        else:
+            position, alike = "scheduled", place.waiting - place.retrying
+        return Explanation(position=position, sentences=past, moves=moves, alike=alike)
+    if blocked is not None:
+        return msgspec.structs.replace(blocked, sentences=past + blocked.sentences)
     if row.solo:
         alone = "has a runner to spare" if row.solo == 1 else "runs nothing else"
         moves = [f"A worker that {alone}."]
-        others = max(0, about.place.suspects - 1)
-        return Explanation(position="suspect", sentences=past, moves=moves, others=others)
+        return Explanation(position="suspect", sentences=past, moves=moves, alike=place.suspects)
     if about.stream is not None:
         position, sentences, moves = explain(about.stream, about.now, tells=about.may_tell_others)
         if position:
-            lasts = f"It has been due {since(row.run_at, about.now)}."
-            others = about.stream.ahead
-            return Explanation(
-                position=position, sentences=[*past, lasts, *sentences], moves=moves, others=others
-            )
+            past += [f"It has been due {since(row.run_at, about.now)}.", *sentences]
+            alike = about.stream.ahead + 1
+            return Explanation(position=position, sentences=past, moves=moves, alike=alike)
         past += sentences
-    able = _able(about)
-    before = about.place.before if about.may_tell_others else 0
-    sentences = _describe_line(about, able)
-    if held := _held(about, able):
-        said = "Every job that runs there waits for another and holds its slot"
-        said += f": {held}." if about.may_tell_others else "."
-        return Explanation(
-            position="slots_held",
-            sentences=[*past, *sentences, said],
-            moves=[HOLD_NO_SLOTS],
-            others=max(0, about.place.due_here - 1),
-        )
-    first = "" if not before else ", after those before it"
-    moves = [
-        f"A worker takes it once it has a free slot{first}; more workers would take it sooner."
+    return _in_line(about, past)
+
+
+def _in_line(about: JobDetails, past: list[str]) -> Explanation:
+    """Return why a job waits that some workers could take."""
+    row = about.row
+    able = [
+        one
+        for one in list_alive(about.workers, about.now)
+        if knows(one, row.task) and serves(one, row.queue) and not drains(one)
     ]
-    others = max(0, about.place.due_here - 1)
-    return Explanation(position="in_line", sentences=past + sentences, moves=moves, others=others)
+    load = sum(one.running for one in able)
+    ids = {one.id for one in able}
+    there = [one for one in about.held if one.worker_id in ids]
+    sentences = past + _describe_line(about, able, load)
+    if there and len(there) >= load and all(one.waits_for is not None for one in there):
+        waits = f": {describe_waits(there)}" if about.may_tell_others else ""
+        sentences.append(f"Every job that runs there waits for another and holds its slot{waits}.")
+        position, move = "slots_held", HOLD_NO_SLOTS
+    else:
+        first = ", after those before it" if about.place.before and about.may_tell_others else ""
+        position = "in_line"
+        move = (
+            f"A worker takes it once it has a free slot{first}; more workers would take it sooner."
+        )
+    alike = about.place.due_here
+    return Explanation(position=position, sentences=sentences, moves=[move], alike=alike)
 
 
-def _describe_line(about: WhyFacts, able: Sequence[WorkerRow]) -> list[str]:
+def _describe_line(about: JobDetails, able: Sequence[WorkerRow], load: int) -> list[str]:
     """Say since when a job has been due, and who can take it."""
     lasts = f"It has been due {since(about.row.run_at, about.now)}"
     takers = f"{capitalize(join_names(able))} can take it"
@@ -103,29 +98,21 @@ def _describe_line(about: WhyFacts, able: Sequence[WorkerRow]) -> list[str]:
         return [f"{lasts}.", f"{takers}."]
     before = about.place.before
     line_up = f"{count_text(before, 'job')} before it" if before else "nothing before it"
-    runs = f"{'runs' if len(able) == 1 else 'run'} {count_of(_load(able), 'attempt')} now"
+    runs = f"{'runs' if len(able) == 1 else 'run'} {count_of(load, 'attempt')} now"
     return [f"{lasts}, with {line_up} in its queue.", f"{takers} and {runs}."]
 
 
-def _describe_pause(about: WhyFacts) -> Standing | None:
-    pause = pause_of(about.row, Pauses(about.pauses))
+def _describe_pause(about: JobDetails) -> Explanation | None:
+    pause = about.pause
     if pause is None:
         return None
-    others = about.place.due_alike if pause.kind is PauseKind.TASK else about.place.due_here
+    alike = about.place.due_alike if pause.kind is PauseKind.TASK else about.place.due_here
+    sentences = [describe(pause, about.now)]
     moves = [f"`{command_to_resume(pause)}` lets it start again."]
-    return "paused", [describe(pause, about.now)], moves, max(0, others - 1)
+    return Explanation(position="paused", sentences=sentences, moves=moves, alike=alike)
 
 
-def _held(about: WhyFacts, able: Sequence[WorkerRow]) -> str:
-    """Return which jobs wait for which if all attempts of these workers wait; otherwise ""."""
-    ids = {one.id for one in able}
-    there = [one for one in about.held if one.worker_id in ids]
-    if not there or len(there) < _load(able) or any(one.waits_for is None for one in there):
-        return ""
-    return describe_waits(there)
-
-
-def _past(about: WhyFacts) -> list[str]:
+def _past(about: JobDetails) -> list[str]:
     row, policy = about.row, about.row.policy
     budgets = (
         f"It has used {row.failures} of {count_of(policy.retries, 'failure')}"
@@ -134,7 +121,7 @@ def _past(about: WhyFacts) -> list[str]:
     return [*describe_last_end(about.attempts), budgets]
 
 
-def _suspicion(about: WhyFacts) -> list[str]:
+def _suspicion(about: JobDetails) -> list[str]:
     row = about.row
     if not row.solo:
         return []
@@ -152,7 +139,7 @@ def _suspicion(about: WhyFacts) -> list[str]:
     ]
 
 
-def _repeated(about: WhyFacts) -> list[str]:
+def _repeated(about: JobDetails) -> list[str]:
     """Say how many times in a row it came back in the same way, without being charged for it."""
     last = about.attempts[-1] if about.attempts else None
     if last is None or last.charge != Charge.NONE:
@@ -167,16 +154,3 @@ def _repeated(about: WhyFacts) -> list[str]:
             "It waits for a release that can; the pause between tries grows to 10 minutes.",
         ]
     return [f"It was {line(last.outcome, NAME_MAX)} {times} in a row."] if last.repeats > 1 else []
-
-
-def _able(about: WhyFacts) -> list[WorkerRow]:
-    row = about.row
-    return [
-        one
-        for one in list_alive(about.workers, about.now)
-        if knows(one, row.task) and serves(one, row.queue) and not drains(one)
-    ]
-
-
-def _load(workers: Iterable[WorkerRow]) -> int:
-    return sum(one.running for one in workers)

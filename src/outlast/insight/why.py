@@ -12,7 +12,7 @@ import msgspec
 from outlast.base.text import line, since, span, stamp
 from outlast.insight.availability import dead, holds, list_alive, silent, unheard
 from outlast.insight.documents import SCHEMA, Document
-from outlast.insight.explanation import Explanation, WhyFacts
+from outlast.insight.explanation import Explanation, JobDetails
 from outlast.insight.row import moment
 from outlast.insight.sentences import (
     SAID_MAX,
@@ -32,40 +32,13 @@ from outlast.insight.waiting import explain_waiting
 from outlast.model.job import State
 from outlast.model.lifecycle import OutcomeKind
 from outlast.store.rows import EXPIRED, StoredJob, WorkerRow
-from outlast.store.statistics import PLACE_MAX
-
-POSITIONS = {
-    "completed": "it is done",
-    "cancelled": "it was cancelled",
-    "expired": "it was cancelled, since it had not begun by the time at which it expires",
-    "dead": "it used up a budget, or no retry could help",
-    "running": "a worker runs it",
-    "stopping": "it runs, and was asked to stop",
-    "overdue": "it runs past its timeout, and its worker ends it",
-    "silent": "it runs, but its worker has not been heard of for its whole lease",
-    "orphaned": "it is marked as running, but its worker is gone",
-    "scheduled": "it waits for its time",
-    "retrying": "it waits out the pause after a failure or a loss",
-    "suspect": "it waits to be run alone",
-    "paused": "it is due, but its queue, its task, its tenant or everything is paused",
-    "no_workers": "it is due, but no worker is alive",
-    "unservable": "it is due, but no live worker knows its task",
-    "lacks_tags": "it is due, but the workers that know its task lack a tag that it requires",
-    "queue_not_served": "it is due, but no worker that knows its task serves its queue",
-    "draining": "it is due, but all workers that could take it are stopping",
-    "failing": "it is due, but the workers that could take it fail to take jobs",
-    "slots_held": "it is due, but the jobs that run there hold their slots and wait for others",
-    "limited": "it is due, but a limit that it is under is full",
-    "throttled": "it is due, but the rate of a limit, or a hold on it, lets nothing start now",
-    "in_line": "it is due, and a worker takes it as soon as it has a free slot",
-}
 
 
-def why(about: WhyFacts) -> Explanation:
+def why(about: JobDetails) -> Explanation:
     """Return why a job is where it is; for a schedule's job, first its tick."""
     answer = _why(about)
     if not about.may_tell_others:
-        answer = msgspec.structs.replace(answer, others=0)
+        answer = msgspec.structs.replace(answer, alike=0)
     policy = about.row.policy
     if policy.schedule is None or policy.tick is None:
         return answer
@@ -75,7 +48,7 @@ def why(about: WhyFacts) -> Explanation:
     return msgspec.structs.replace(answer, sentences=[said, *answer.sentences])
 
 
-def _why(about: WhyFacts) -> Explanation:
+def _why(about: JobDetails) -> Explanation:
     row = about.row
     if row.state is State.RUNNING:
         return _running(about)
@@ -106,11 +79,11 @@ def why_document(row: StoredJob, answer: Explanation) -> Document:
         "others": answer.others,
         "schedule": row.policy.schedule,
         "tick": msgspec.to_builtins(moment(row.policy.tick)),
-        "others_at_least": answer.others >= PLACE_MAX,
+        "others_at_least": answer.at_least,
     }
 
 
-def _with_expiry(about: WhyFacts, answer: Explanation) -> Explanation:
+def _with_expiry(about: JobDetails, answer: Explanation) -> Explanation:
     """Return the answer with the time at which the job expires, if it does."""
     end = about.row.expires_at
     if end is None:
@@ -124,14 +97,14 @@ def _with_expiry(about: WhyFacts, answer: Explanation) -> Explanation:
 # -- it has ended
 
 
-def _expired(about: WhyFacts) -> Explanation:
+def _expired(about: JobDetails) -> Explanation:
     row = about.row
     limit = f"it was to begin by {stamp(row.expires_at)}, and had not"
     said = f"It expired {at_time(row.ended_at, about.now)}, {tries(row)}: {limit}."
     return Explanation(position="expired", sentences=[said], moves=_requeue(about))
 
 
-def _cancelled(about: WhyFacts) -> Explanation:
+def _cancelled(about: JobDetails) -> Explanation:
     row, last = about.row, about.attempts[-1:]
     said = [f"It was cancelled {at_time(row.ended_at, about.now)}, {tries(row)}."]
     if last and last[0].message:  # where it was, or why it gave up
@@ -139,7 +112,7 @@ def _cancelled(about: WhyFacts) -> Explanation:
     return Explanation(position="cancelled", sentences=said, moves=_requeue(about))
 
 
-def _dead(about: WhyFacts) -> Explanation:
+def _dead(about: JobDetails) -> Explanation:
     row, policy = about.row, about.row.policy
     again = " since it was requeued" if row.requeued_at is not None else ""
     if row.failures > policy.retries:
@@ -157,17 +130,17 @@ def _dead(about: WhyFacts) -> Explanation:
         position="dead",
         sentences=[f"{died}: {cause}.", *describe_last_end(about.attempts)],
         moves=_requeue(about),
-        others=max(0, about.place.dead_alike - 1),
+        alike=about.place.dead_alike,
     )
 
 
-def _handed_back(about: WhyFacts) -> str:
+def _handed_back(about: JobDetails) -> str:
     """Say how many of its attempts were handed back, and so are charged to no budget."""
     released = sum(one.repeats for one in about.attempts if one.outcome == OutcomeKind.RELEASED)
     return f", {released} of them handed back uncharged" if released else ""
 
 
-def _requeue(about: WhyFacts) -> list[str]:
+def _requeue(about: JobDetails) -> list[str]:
     row = about.row
     holder = about.place.key_holder
     if holder is not None:
@@ -184,35 +157,33 @@ def _requeue(about: WhyFacts) -> list[str]:
 # -- it runs
 
 
-def _running(about: WhyFacts) -> Explanation:
+def _running(about: JobDetails) -> Explanation:
     row = about.row
     mine = next((one for one in about.workers if one.id == row.worker_id), None)
-    others = max(0, about.place.beside - 1)
+    alike = about.place.beside
     if mine is None or not holds(mine) or dead(mine):
         return Explanation(
             position="orphaned",
             sentences=[f"{_runs(about)}, but {describe_gone(mine, about.now)}: it is an orphan."],
             moves=_reclaimers(about),
-            others=others,
+            alike=alike,
         )
     if silent(mine, about.now):
         late = span(unheard(mine, about.now))
         said = f"{_runs(about)}, but nothing was heard of that worker for {late}."
         ends = f"Its lease is {span(mine.lease)}: it is found gone, unless it comes back."
         moves = _reclaimers(about, besides=mine)
-        return Explanation(position="silent", sentences=[said, ends], moves=moves, others=others)
+        return Explanation(position="silent", sentences=[said, ends], moves=moves, alike=alike)
     sentences = [f"{_runs(about)}.", beats(mine, about.now), *_progress(row)]
     sentences += [fails(mine, about.now)] if mine.failing else []
     if row.progress is not None and row.progress.waits_for is not None:
         waits_for = row.progress.waits_for
         sentences.append(f"It waits for the result of job {waits_for}, and holds its slot.")
     position, standing, moves = _its_end(about)
-    return Explanation(
-        position=position, sentences=sentences + standing, moves=moves, others=others
-    )
+    return Explanation(position=position, sentences=sentences + standing, moves=moves, alike=alike)
 
 
-def _its_end(about: WhyFacts) -> tuple[str, list[str], list[str]]:
+def _its_end(about: JobDetails) -> tuple[str, list[str], list[str]]:
     """Return what will end an attempt whose worker is well: position, sentences, moves."""
     row = about.row
     left = None if row.hard_deadline is None else row.hard_deadline - about.now
@@ -236,14 +207,14 @@ def _its_end(about: WhyFacts) -> tuple[str, list[str], list[str]]:
     )
 
 
-def _runs(about: WhyFacts) -> str:
+def _runs(about: JobDetails) -> str:
     row = about.row
     number = f"Attempt {row.attempt_count} (token {row.token})"
     lasts = since(row.started_at, about.now)
     return f"{number} has been running {lasts}{by_worker(row.worker, row.host)}"
 
 
-def _reclaimers(about: WhyFacts, besides: WorkerRow | None = None) -> list[str]:
+def _reclaimers(about: JobDetails, besides: WorkerRow | None = None) -> list[str]:
     others = [
         one
         for one in list_alive(about.workers, about.now)

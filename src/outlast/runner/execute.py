@@ -17,7 +17,7 @@ import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import msgspec
 
@@ -37,7 +37,7 @@ from outlast.payload.codec import encode_result, encode_return
 from outlast.payload.payloads import PLAIN
 from outlast.runner.coroutine_stacks import stack_of
 from outlast.runner.outcomes import cut_short, excuse, judge, make_crashed, make_dead
-from outlast.runner.protocol import End
+from outlast.runner.protocol import Began, End, FunctionsEnded, StackAtLimit
 from outlast.runner.stacks import call_marked, run_marked
 from outlast.runner.task_reuse import ReusedTasks, is_as
 from outlast.runner.threads import Threads
@@ -69,26 +69,14 @@ class ExecutorLink(Link, Protocol):
         still reported: if not, no attempt may begin."""
         ...
 
-    def report_begun(self, attempts: list[tuple[int, float]]) -> None:
-        """Note that the code of these attempts began that many seconds ago."""
-        ...
-
-    def report_returned(self, tokens: list[int]) -> None:
-        """Note that the functions of these attempts have ended; hooks around them still run."""
-        ...
-
-    def report_stack(self, token: int, stack: str) -> None:
-        """Note where an attempt's coroutine stands at its limit."""
+    def send(self, frame: Began | FunctionsEnded | StackAtLimit) -> None:
+        """Pass on what the worker should know of running attempts."""
         ...
 
 
-class Idle(NamedTuple):
-    """No attempt runs any more: ``token`` ended last, ``others`` have run since the executor was
-    last idle. ``in_loop``: whether their code has run in the event loop."""
-
-    token: int
-    others: int
-    in_loop: bool
+# called when no attempt runs any more: the token that ended last, how many others have run since
+# the executor was last idle, and whether code of any of them has run in the event loop
+OnIdle = Callable[[int, int, bool], None]
 
 
 class Executor:
@@ -102,11 +90,11 @@ class Executor:
         *,
         clock: Clock,
         threads: int,
-        on_idle: Callable[[Idle], None] = lambda _: None,
+        on_idle: OnIdle | None = None,
         make_attempt: Callable[..., Attempt] = Attempt,
     ) -> None:
-        """``on_idle`` is called when no attempt runs any more, before the last end is reported.
-        ``make_attempt`` takes the arguments of ``Attempt``."""
+        """``on_idle`` is called before the last end is reported. ``make_attempt`` takes the
+        arguments of ``Attempt``."""
         self._app = app
         self._on_idle = on_idle
         self._make_attempt = make_attempt
@@ -136,7 +124,7 @@ class Executor:
         self._over: dict[int, bool] = {}  # ended functions -> whether that was reported
 
     def expect(self, tokens: Iterable[int]) -> None:
-        """Note, in any thread, attempts that will be started: until then they can be recalled."""
+        """Note, in any thread, attempts that will be started: they can be recalled already."""
         self._expected.update(tokens)
 
     def recall(self, tokens: Sequence[int]) -> list[int]:
@@ -153,6 +141,7 @@ class Executor:
         for claimed in attempts:
             if claimed.token not in self._tasks:
                 self._tasks[claimed.token] = None
+                self._expected.add(claimed.token)
                 self._line.append(claimed)
         self._fill_slots()
 
@@ -180,9 +169,11 @@ class Executor:
         """Let another attempt begin: with the loop's next turn, so that ends of this turn are sent
         together, or at once if all attempts have ended."""
         self._held -= 1
+        if not self._line:
+            return
         if not self._held:
             self._fill_slots()
-        elif self._line and not self._filling:
+        elif not self._filling:
             self._filling = True
             self._loop.call_soon(self._fill_slots)
 
@@ -207,7 +198,7 @@ class Executor:
         attempt._stop(reason)  # noqa: SLF001
         if task is not None and self._app.find(attempt.task).is_async:
             if reason in LIMITS and (stack := stack_of(task)):
-                self._link.report_stack(token, stack)
+                self._link.send(StackAtLimit(token, stack))
             self._loop.call_soon(self._cancel, token)
 
     def _cancel(self, token: int) -> None:
@@ -248,7 +239,7 @@ class Executor:
         now, begun = self._clock.boot(), self._begun
         self._begun = {}
         if told := [(token, now - at) for token, at in begun.items() if token in self._tasks]:
-            self._link.report_begun(told)
+            self._link.send(Began(told))
 
     def _note_over(self, token: int) -> None:
         """Note that the function of an attempt has ended, though hooks around it may still run."""
@@ -261,7 +252,7 @@ class Executor:
     def _tell_over(self) -> None:
         if over := [token for token, told in self._over.items() if not told]:
             self._over.update(dict.fromkeys(over, True))
-            self._link.report_returned(over)
+            self._link.send(FunctionsEnded(over))
 
     def close(self) -> None:
         """Let go of the threads. Attempts must have ended, or their ends no longer matter."""
@@ -316,10 +307,10 @@ class Executor:
             self._tell_end(attempt, outcome)
         self._ran += 1
         if not self._tasks:
-            idle = Idle(attempt.token, self._ran - 1, self._in_loop)
+            if self._on_idle is not None:
+                with contextlib.suppress(Exception):  # it must not keep the end back
+                    self._on_idle(attempt.token, self._ran - 1, self._in_loop)
             self._ran, self._in_loop = 0, False
-            with contextlib.suppress(Exception):  # it must not keep the end back
-                self._on_idle(idle)
         end = End(attempt.token, outcome, attempt.completed_in)
         self._link.report_end(end, is_last=not self._tasks)
         self._free_slot()
@@ -465,29 +456,36 @@ class Executor:
         else:
             self._end(attempt, outcome)
 
-    def _noting_over(self, token: int, fn: Callable[..., Any]) -> Callable[..., Any]:
-        """Wrap a plain function so that it notes, from its thread, that it has ended."""
-
-        def call(*args: Any, **kwargs: Any) -> Any:
-            try:
-                return fn(*args, **kwargs)
-            finally:
-                if self._forks == forks.generation:
-                    self._loop.call_soon_threadsafe(self._note_over, token)
-
-        return call
-
     async def _in_thread(
-        self, token: int, fn: Callable[..., Any], around: list[Any], args: Any, kwargs: Any
+        self, token: int, fn: Callable[..., Any], inner: list[Any], args: Any, kwargs: Any
     ) -> Any:
+        """Call a plain function inside its hooks, as ``_call`` does, in a thread."""
         ended: asyncio.Future[_Returned] = self._loop.create_future()
         context = contextvars.copy_context()
+
+        def call() -> Any:
+            raised: BaseException | None = None
+            try:
+                with contextlib.ExitStack() as stack:
+                    try:
+                        for manager in inner:
+                            stack.enter_context(manager)
+                        return fn(*args, **kwargs)
+                    except BaseException as error:
+                        raised = error
+                        raise
+                    finally:
+                        if self._forks == forks.generation:
+                            self._loop.call_soon_threadsafe(self._note_over, token)
+                assert raised is not None
+                raise raised
+            finally:
+                raised = None
 
         def work() -> _Returned:
             # an exception is handed back as a value: a Verdict must not end the thread
             try:
-                within = (around, self._noting_over(token, fn), args, kwargs)
-                value = context.run(call_marked, token, _call_within, within)
+                value = context.run(call_marked, token, call)
             except BaseException as error:
                 self._leave_if_forked(error)
                 return None, error
@@ -499,24 +497,6 @@ class Executor:
         if error is not None:
             raise error
         return value
-
-
-def _call_within(around: Any, fn: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-    """Call a plain function inside its hooks, as ``Executor._call`` does, in a thread."""
-    raised: BaseException | None = None
-    try:
-        with contextlib.ExitStack() as stack:
-            try:
-                for manager in around:
-                    stack.enter_context(manager)
-                return fn(*args, **kwargs)
-            except BaseException as error:
-                raised = error
-                raise
-        assert raised is not None
-        raise raised
-    finally:
-        raised = None
 
 
 def _set(future: asyncio.Future[_Returned], returned: _Returned) -> None:

@@ -9,14 +9,13 @@ from __future__ import annotations
 import asyncio
 import contextvars
 from collections.abc import Callable, Coroutine
-from contextlib import AbstractContextManager, AsyncExitStack, ExitStack
+from contextlib import AbstractContextManager, AsyncExitStack, suppress
 from typing import Any, NamedTuple, NoReturn
 
 from outlast.base.clock import SYSTEM
 from outlast.client.app import App
 from outlast.client.attempt import Attempt
 from outlast.client.attempt_context import set_current
-from outlast.client.hooks import Context
 from outlast.client.task import Call
 from outlast.errors import UsageError
 from outlast.model.crash import Progress
@@ -99,68 +98,45 @@ def make_attempt(call: Call[Any], listener: Listener, checkpoint: str | None = N
 
 def run_here(app: App, call: Call[Any], attempt: Attempt, run_loop: RunLoop) -> Returned:
     """Call the task inside the application's hooks; return the value or exception of the task, or
-    the exception of a hook. ``run_loop`` runs a coroutine if one is needed. KeyboardInterrupt is
-    raised."""
-    here = _Here(app, call, attempt)
+    the exception of a hook. A hook that swallows the task's exception does not undo it.
+    ``run_loop`` runs a coroutine if one is needed. KeyboardInterrupt is raised."""
+    task = call.task
+    args, kwargs = task.signature.decode(call.job.args)
+    lifespan = None if app.lifespan_fn is None else app.lifespan_fn(app)
+    arounds = [around(attempt) for around in app.around_fns]
+    contexts = arounds if lifespan is None else [lifespan, *arounds]
+    are_plain = all(isinstance(each, AbstractContextManager) for each in contexts)
+    needs_loop = task.is_async or not are_plain
+    value: Any = None
+    failed: BaseException | None = None
+
+    async def run() -> None:
+        nonlocal value, failed
+        async with AsyncExitStack() as stack:
+            if lifespan is not None:
+                attempt.resources = await entered(stack, lifespan)
+            set_current(attempt)
+            for around in arounds:
+                await entered(stack, around)
+            try:
+                if task.is_async:
+                    value = await task.fn(*args, **kwargs)
+                elif needs_loop:
+                    value = await asyncio.to_thread(task.fn, *args, **kwargs)
+                else:
+                    value = task.fn(*args, **kwargs)
+            except BaseException as error:
+                failed = error
+                raise
+
     try:
-        if here.needs_loop:
-            run_loop(here.run_in_loop)
-        else:
-            contextvars.copy_context().run(here.run)
+        if needs_loop:
+            run_loop(run)
+        else:  # it waits for nothing, and so it ends with its first step, in this thread
+            with suppress(StopIteration):
+                contextvars.copy_context().run(run().send, None)
     except KeyboardInterrupt:
         raise
     except BaseException as error:
-        return Returned(error=here.error or error)
-    return Returned(here.value, here.error)
-
-
-class _Here:
-    """One call and its end: a hook that swallows the task's exception does not undo it."""
-
-    def __init__(self, app: App, call: Call[Any], attempt: Attempt) -> None:
-        self._task = call.task
-        self._args, self._kwargs = call.task.signature.decode(call.job.args)
-        self._attempt = attempt
-        self._lifespan: Context | None = None if app.lifespan_fn is None else app.lifespan_fn(app)
-        self._arounds = [around(attempt) for around in app.around_fns]
-        self.value: Any = None
-        self.error: BaseException | None = None
-
-    @property
-    def needs_loop(self) -> bool:
-        contexts = [*self._arounds, *([] if self._lifespan is None else [self._lifespan])]
-        are_plain = all(isinstance(each, AbstractContextManager) for each in contexts)
-        return self._task.is_async or not are_plain
-
-    def run(self) -> None:
-        with ExitStack() as stack:
-            if isinstance(self._lifespan, AbstractContextManager):
-                self._attempt.resources = stack.enter_context(self._lifespan)
-            set_current(self._attempt)
-            for around in self._arounds:
-                assert isinstance(around, AbstractContextManager)
-                stack.enter_context(around)
-            self._call()
-
-    async def run_in_loop(self) -> None:
-        async with AsyncExitStack() as stack:
-            if self._lifespan is not None:
-                self._attempt.resources = await entered(stack, self._lifespan)
-            set_current(self._attempt)
-            for around in self._arounds:
-                await entered(stack, around)
-            await (self._await() if self._task.is_async else asyncio.to_thread(self._call))
-
-    def _call(self) -> None:
-        try:
-            self.value = self._task.fn(*self._args, **self._kwargs)
-        except BaseException as error:
-            self.error = error
-            raise
-
-    async def _await(self) -> None:
-        try:
-            self.value = await self._task.fn(*self._args, **self._kwargs)
-        except BaseException as error:
-            self.error = error
-            raise
+        return Returned(error=failed or error)
+    return Returned(value, failed)

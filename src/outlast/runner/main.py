@@ -29,7 +29,7 @@ from outlast.model.crash import TEXT_MAX, CrashKind, Progress, clean
 from outlast.runner import interruptions
 from outlast.runner.application import load_app
 from outlast.runner.channel import Channel
-from outlast.runner.execute import RECALLED, Executor, Idle, enter_lifespan
+from outlast.runner.execute import RECALLED, Executor, enter_lifespan
 from outlast.runner.garbage import keep_what_is_loaded
 from outlast.runner.outcomes import make_crashed
 from outlast.runner.printing import flush_tagged, tag_output
@@ -122,17 +122,9 @@ class WorkerLink:
         takes its cancellation back."""
         return not (self._closed or (self._serving is not None and self._serving.cancelling()))
 
-    def report_begun(self, attempts: list[tuple[int, float]]) -> None:
-        """Tell the worker that the code of these attempts began that many seconds ago."""
-        self._channel.send(Began(attempts))
-
-    def report_returned(self, tokens: list[int]) -> None:
-        """Tell the worker that the functions of these attempts have ended."""
-        self._channel.send(FunctionsEnded(tokens))
-
-    def report_stack(self, token: int, stack: str) -> None:
-        """Tell the worker where an attempt's coroutine stands at its limit."""
-        self._channel.send(StackAtLimit(token, stack))
+    def send(self, frame: Began | FunctionsEnded | StackAtLimit) -> None:
+        """Tell the worker about running attempts."""
+        self._channel.send(frame)
 
     def send_ends(self) -> bool:
         """Send the reported ends; return whether ends are reported at all."""
@@ -185,7 +177,8 @@ class Runner:
             async with contextlib.AsyncExitStack() as stack:
                 self._start(await enter_lifespan(self._app, stack))
                 await asyncio.sleep(0)  # if a lifespan has cancelled this task, it fails here
-                self._serve()
+                self._channel.start(self._on_frame)
+                self._channel.send(announcement(self._app))
                 await self._until_quit()
         except BaseException as error:
             if not self._broken_off:
@@ -206,10 +199,6 @@ class Runner:
         interruptions.watch(self._executor.note_signal)
         self._state = ProcessState()
         keep_what_is_loaded()
-
-    def _serve(self) -> None:
-        self._channel.start(self._on_frame)
-        self._channel.send(announcement(self._app))
 
     async def _until_quit(self) -> None:
         try:
@@ -239,11 +228,11 @@ class Runner:
         self._channel.send(ApplicationFailed(message, stack))
         _exit(BROKEN)
 
-    def _restore(self, idle: Idle) -> None:
+    def _restore(self, token: int, others: int, in_loop: bool) -> None:  # noqa: FBT001
         """Restore what tasks have changed in this process, and report it before the end, so that
         nothing else runs here meanwhile."""
-        if changes := self._state.restore(signals=idle.in_loop):
-            self._channel.send(Restored(idle.token, idle.others, changes))
+        if changes := self._state.restore(signals=in_loop):
+            self._channel.send(Restored(token, others, changes))
 
     def _on_frame(self, frame: ToRunner) -> None:
         """Pass a frame on to the loop. Attempts that have not begun are taken back at once: neither
@@ -311,7 +300,9 @@ def main(descriptor: int) -> int:
         hide = settings.make_hide()
         if channel.started:
             _exit(BROKEN, f"{LEFT_BADLY}: {hide(describe(error))}\n{_own_traceback(error, hide)}")
-        channel.send(ApplicationFailed(_message(error, hide), _own_traceback(error, hide)))
+        is_ours = isinstance(error, ApplicationError)
+        message = text_of(error) if is_ours else f"the application cannot start: {describe(error)}"
+        channel.send(ApplicationFailed(clean(hide(message)), _own_traceback(error, hide)))
         _exit(BROKEN)
     return 0
 
@@ -374,12 +365,6 @@ def _prepare(settings: RunnerSettings) -> None:
     sys.setswitchinterval(SWITCH_SECONDS)
     tag_output(current_token)
     mark_records()
-
-
-def _message(error: BaseException, hide: Callable[[str], str]) -> str:
-    if isinstance(error, ApplicationError):
-        return clean(hide(text_of(error)))
-    return clean(hide(f"the application cannot start: {describe(error)}"))
 
 
 def _own_traceback(error: BaseException, hide: Callable[[str], str]) -> str:

@@ -184,27 +184,22 @@ _OBEYED = {
 
 def _report(kind: CrashKind, error: BaseException, hide: Hide) -> Crash:
     """Return the report, redacted before it is cut: no pattern matches a piece of a secret."""
-    words = _OBEYED.get(kind) or describe(error)
-    if isinstance(error, CommandFailed):
-        return _report_on_command(kind, error, hide)
-    crash = Crash(
-        kind=kind,
-        message=words,
-        exception=type(error).__qualname__,
-        traceback="".join(_lines(error)),
-    )
-    return bound(redact(crash, hide))
-
-
-def _report_on_command(kind: CrashKind, error: CommandFailed, hide: Hide) -> Crash:
-    """Return the report on a command, without a Python traceback, which would not help."""
-    crash = Crash(
-        kind=kind,
-        message=_OBEYED.get(kind, text_of(error)),
-        exit_code=error.exit_code,
-        signal=error.signal,
-        output=error.output,
-    )
+    words = _OBEYED.get(kind)
+    if isinstance(error, CommandFailed):  # a Python traceback would not help
+        crash = Crash(
+            kind=kind,
+            message=words or text_of(error),
+            exit_code=error.exit_code,
+            signal=error.signal,
+            output=error.output,
+        )
+    else:
+        crash = Crash(
+            kind=kind,
+            message=words or describe(error),
+            exception=type(error).__qualname__,
+            traceback="".join(_lines(error)),
+        )
     return bound(redact(crash, hide))
 
 

@@ -101,49 +101,35 @@ def _deaf() -> None:
         signal.signal(number, signal.SIG_IGN)
 
 
-class _Orders:
-    """The worker's orders: its runners' sessions, until when they may continue, and whether the
-    worker leaves by itself."""
-
-    def __init__(self) -> None:
-        self.sessions: set[int] = set()
-        self.until = float("inf")
-        self.leaves = False
-
-    def obey(self, line: str) -> None:
-        verb, _, value = line.partition(" ")
-        if verb == "add":
-            self.sessions.add(int(value))
-        elif verb == "drop":
-            self.sessions.discard(int(value))
-        elif verb == "until":
-            self.until = float(value)
-        elif verb == "quit":
-            self.leaves = True
-
-
 def hold(pipe: int) -> bool:
     """Obey the pipe until it ends; leave no process behind. Return whether the worker died without
     ``quit`` and no process of its runners is left, as far as could be seen."""
-    orders = _Orders()
-    sessions = orders.sessions
+    sessions: set[int] = set()  # of the worker's runners
+    until = float("inf")
+    leaves = False  # whether the worker leaves by itself
     is_certain = True
     buffer = b""
     while True:
-        left = orders.until - time.clock_gettime(_CLOCK)
+        left = until - time.clock_gettime(_CLOCK)
         if left <= 0 and sessions:
             is_certain = _end(sessions) and is_certain
-        wait = LOOK_SECONDS if sessions else None
-        if sessions and left < LOOK_SECONDS:
-            wait = max(0.0, left)
+        wait = max(0.0, min(left, LOOK_SECONDS)) if sessions else None
         if not select.select([pipe], [], [], wait)[0]:
             continue
         data = os.read(pipe, 65536)
         if not data:
-            return _end(sessions) and is_certain and not orders.leaves
+            return _end(sessions) and is_certain and not leaves
         *lines, buffer = (buffer + data).split(b"\n")
         for line in lines:
-            orders.obey(line.decode())
+            verb, _, value = line.decode().partition(" ")
+            if verb == "add":
+                sessions.add(int(value))
+            elif verb == "drop":
+                sessions.discard(int(value))
+            elif verb == "until":
+                until = float(value)
+            elif verb == "quit":
+                leaves = True
 
 
 def _become(will: int) -> None:

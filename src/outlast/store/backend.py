@@ -35,10 +35,15 @@ class StoreOptions(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         clock: where "now" comes from.
         connections: to a server, at most, per event loop; reserved: how many of them are for a
-            worker's own trips; idle_seconds: how long others stay open without being used.
-        notify: whether enqueuing wakes idle workers.
-        statement_timeout: seconds that a server may work on one statement.
-        pooler: a transaction pooler may stand between.
+            worker's own trips (its exchange, its registration), and for nothing else: neither
+            waits for the other; idle_seconds: how long others stay open without being used, None:
+            they are kept.
+        notify: whether enqueuing wakes idle workers (NOTIFY takes a global lock at commit).
+        statement_timeout: seconds that a server may work on one statement; keep it below the
+            lease. connect_timeout: seconds for a new connection.
+        busy_timeout: seconds that a call waits for the write lock of a file.
+        pooler: a transaction pooler stands between: nothing is kept in the session, neither
+            settings nor prepared statements. One that refuses our settings is recognised by that.
         read_only: never make a file or a schema, never write.
         application: the name of its sessions in lists of the server's sessions.
         lock: the lock file of the worker that beats here; it may carry the beat.
@@ -52,11 +57,16 @@ class StoreOptions(msgspec.Struct, frozen=True, kw_only=True):
     idle_seconds: float | None = None
     notify: bool = True
     statement_timeout: float = 30.0
+    connect_timeout: float = 10.0
+    busy_timeout: float = 30.0
     pooler: bool = False
     read_only: bool = False
     application: str = "outlast"
     lock: LockFile | None = None
     durable: bool = True
+
+
+DEFAULTS = StoreOptions()
 
 
 class Connect(Protocol):
@@ -182,6 +192,12 @@ def file_of(url: str) -> Path | None:
     """Return the absolute path of the file that a URL names; None if it names a server."""
     find_file = backend_of(url).find_file
     return None if find_file is None else find_file(url)
+
+
+def describe_place(url: str) -> str:
+    """Return where the store is, for people: the file's absolute path, or the redacted URL."""
+    file = file_of(url)
+    return redact(url) if file is None else str(file)
 
 
 def _unknown(url: str) -> ConfigError:

@@ -8,7 +8,8 @@ that any store takes. Nothing of a refused batch was written, so halves can be s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
 
 import msgspec
 
@@ -16,6 +17,28 @@ from outlast.errors import BadData
 from outlast.model.lifecycle import Transition
 from outlast.store.protocol import Store
 from outlast.store.values import Answer, ClaimRequest, Exchanged, WorkerRef
+
+T = TypeVar("T")
+A = TypeVar("A")
+
+
+async def bisecting(
+    call: Callable[[Sequence[T]], Awaitable[Sequence[A]]],
+    items: Sequence[T],
+    refused: Callable[[T, BadData], A],
+) -> list[A]:
+    """Return the answers of ``call``, one for each item, in their order. Items that the store
+    refuses are sent in halves; ``refused`` returns the answer for one that it refuses alone."""
+    if not items:
+        return []
+    try:
+        return list(await call(items))
+    except BadData as error:
+        if len(items) == 1:
+            return [refused(items[0], error)]
+    middle = len(items) // 2
+    first = await bisecting(call, items[:middle], refused)
+    return first + await bisecting(call, items[middle:], refused)
 
 
 async def exchange_bisecting(

@@ -22,7 +22,6 @@ from outlast.model.job import JobFacts, Policy
 from outlast.model.lease import DeathCause
 from outlast.model.pause import Pause, PauseKind
 from outlast.store.actions import ActionRow, ActionState, Counts
-from outlast.store.rows import Held
 from outlast.store.stacks import Stack
 from outlast.store.values import Orphan
 
@@ -129,11 +128,6 @@ def progress_of(text: str | None) -> Progress | None:
     return msgspec.structs.replace(progress, waits_for=None)
 
 
-def cause_of(text: str | None) -> DeathCause | None:
-    """Return why a worker was found gone; None if it left by itself, or for an unknown cause."""
-    return DeathCause(text) if text in set(DeathCause) else None
-
-
 def orphan_of(row: Mapping[str, Any]) -> Orphan:
     """Return an orphan from the columns of its job and its worker."""
     counts = {name: count_of(row[name]) for name in ("failures", "losses")}
@@ -143,14 +137,8 @@ def orphan_of(row: Mapping[str, Any]) -> Orphan:
         facts=struct_of(JobFacts, row, policy=policy_of(row["policy"]), **counts),
         attempts=count_of(row["attempts"]),
         progress=progress_of(row["progress"]),
-        cause=cause_of(row["cause"]),
+        cause=DeathCause(row["cause"]) if row["cause"] in set(DeathCause) else None,
     )
-
-
-def held_of(job_id: int, worker_id: int, progress: str | None) -> Held:
-    """Return a running job as its row shows it."""
-    told = progress_of(progress)
-    return Held(job_id, worker_id, None if told is None else told.waits_for)
 
 
 def crash_of(text: str | None) -> Crash | None:
@@ -176,12 +164,12 @@ def lacks_of(text: str) -> dict[str, list[str]]:
 
 def find_malformed(values: Mapping[str, Any]) -> str | None:
     """Return the names of the columns among these that hold an unreadable text."""
-    wrong = [name for name, reader in _READERS.items() if _is_malformed(values.get(name), reader)]
+    wrong = [
+        name
+        for name, reader in _READERS.items()
+        if values.get(name) is not None and _read(values[name], reader) is None
+    ]
     return ", ".join(wrong) or None
-
-
-def _is_malformed(text: str | None, reader: Callable[[str], object]) -> bool:
-    return text is not None and _read(text, reader) is None
 
 
 def _read(text: str | None, reader: Callable[[str], T]) -> T | None:

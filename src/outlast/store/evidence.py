@@ -5,9 +5,6 @@ Each look reads a bounded number of rows by an index, the newest first, and repo
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
-
 import msgspec
 
 DEAD_LOOKED_AT = 4_000  # dead jobs, in their index: each may still have to be looked up
@@ -107,31 +104,3 @@ class Suspect(msgspec.Struct, frozen=True, kw_only=True):
     solo: int
     losses: int
     tenant: str | None = None
-
-
-def groups_of(groups: Sequence[DeadGroup], looked_at: int, rows: int) -> DeadGroups:
-    """Return the result of a look that was to read ``rows`` rows and one group too many."""
-    return DeadGroups(
-        groups=list(groups[:GROUPS_MAX]),
-        looked_at=looked_at,
-        full=looked_at >= rows,
-        more=len(groups) > GROUPS_MAX,
-    )
-
-
-def attempts_of(
-    found: Sequence[EndedAttempt],
-    which: AttemptFilter,
-    *,
-    token: int | None,
-    number: int,
-    back_to: float | None,
-) -> EndedAttempts:
-    """Return the result of a look. ``token``: the least that was looked at; ``number``: how many
-    were; ``back_to``: when the oldest ended."""
-    if len(found) >= which.limit:
-        return EndedAttempts(rows=list(found), before=found[-1].token, back_to=found[-1].ended_at)
-    if back_to is not None and not math.isfinite(back_to):
-        back_to = None
-    more = number >= ROWS_LOOKED_AT
-    return EndedAttempts(rows=list(found), before=token if more else None, back_to=back_to)

@@ -36,6 +36,21 @@ def ok(name: str, sentence: str) -> Finding:
     return Finding(level=Level.OK, name=name, sentence=sentence)
 
 
+def hint(name: str, sentence: str, mend: str) -> Finding:
+    """Return a finding that may be left as it is."""
+    return Finding(level=Level.HINT, name=name, sentence=sentence, mend=mend)
+
+
+def warning(name: str, sentence: str, mend: str) -> Finding:
+    """Return a finding that can do harm."""
+    return Finding(level=Level.WARNING, name=name, sentence=sentence, mend=mend)
+
+
+def problem(name: str, sentence: str, mend: str) -> Finding:
+    """Return a finding that does harm."""
+    return Finding(level=Level.PROBLEM, name=name, sentence=sentence, mend=mend)
+
+
 class CheckContext(msgspec.Struct, frozen=True, kw_only=True):
     """Facts beside a store's own. ``now`` is this machine's time, in seconds since 1970;
     ``asked_at``: its time when the facts were read; ``workers``: how many are alive."""

@@ -5,9 +5,6 @@ One page is one snapshot: a job and its attempts are never read with an end in b
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable
-
 import msgspec
 
 from outlast.model.job import Policy, State
@@ -62,19 +59,3 @@ class HistoryPage(msgspec.Struct, frozen=True, kw_only=True):
     strays: list[AttemptPast]
     token_last: int
     next_after: int | None
-
-
-def page_of(
-    jobs: list[JobPast], attempts: Iterable[AttemptPast], token_last: int, limit: int
-) -> HistoryPage:
-    """Return a page from the rows of one snapshot; ``attempts`` are of the jobs' range of ids."""
-    by_job: dict[int, list[AttemptPast]] = defaultdict(list)
-    for attempt in attempts:
-        by_job[attempt.job_id].append(attempt)
-    whole = [msgspec.structs.replace(job, attempts=by_job.pop(job.id, [])) for job in jobs]
-    return HistoryPage(
-        jobs=whole,
-        strays=[attempt for left in by_job.values() for attempt in left],
-        token_last=token_last,
-        next_after=jobs[-1].id if len(jobs) == limit else None,
-    )

@@ -9,6 +9,7 @@ store's own inspector.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -26,7 +27,6 @@ from outlast.store.columns import (
     crash_of,
     find_malformed,
     finite,
-    held_of,
     lacks_of,
     names_of,
     pause_of,
@@ -48,11 +48,9 @@ from outlast.store.evidence import (
     EndedAttempt,
     EndedAttempts,
     Suspect,
-    attempts_of,
-    groups_of,
 )
 from outlast.store.finding import Environment
-from outlast.store.history import HISTORY_PAGE, AttemptPast, HistoryPage, JobPast, page_of
+from outlast.store.history import HISTORY_PAGE, AttemptPast, HistoryPage, JobPast
 from outlast.store.limits import (
     PERMITS_SHOWN,
     Forgotten,
@@ -238,8 +236,13 @@ class Inspector(ABC):
         if all(one is None for one in among.values()):
             name, most = "dead_groups", DEAD_LOOKED_AT
         rows = await self._bounded("evidence", name, rows=most, groups=GROUPS_MAX + 1, **among)
-        groups = [struct_of(DeadGroup, finite(row)) for row in rows]
-        return groups_of(groups, rows[0]["looked_at"] if rows else 0, most)
+        looked_at = rows[0]["looked_at"] if rows else 0
+        return DeadGroups(
+            groups=[struct_of(DeadGroup, finite(row)) for row in rows[:GROUPS_MAX]],
+            looked_at=looked_at,
+            full=looked_at >= most,
+            more=len(rows) > GROUPS_MAX,
+        )
 
     async def ended_attempts(self, which: AttemptFilter) -> EndedAttempts:
         """Return ended attempts, newest token first, of the next ROWS_LOOKED_AT."""
@@ -250,8 +253,13 @@ class Inspector(ABC):
             (floor,) = await rows(
                 "evidence", "ended_floor", before=values["before"], rows=ROWS_LOOKED_AT
             )
-            found = await rows("evidence", "ended", floor=floor["token"], **values)
-            return attempts_of([EndedAttempt(**finite(row)) for row in found], which, **floor)
+            read = await rows("evidence", "ended", floor=floor["token"], **values)
+            found = [EndedAttempt(**finite(row)) for row in read]
+            if len(found) >= which.limit:
+                last = found[-1]
+                return EndedAttempts(rows=found, before=last.token, back_to=last.ended_at)
+            before = floor["token"] if floor["number"] >= ROWS_LOOKED_AT else None
+            return EndedAttempts(rows=found, before=before, back_to=finite(floor)["back_to"])
 
         return await self._look(look)
 
@@ -276,12 +284,14 @@ class Inspector(ABC):
 
         async def look(rows: Rows) -> HistoryPage:
             found = await rows("inspect", "history_jobs", after=after_id, limit=limit)
-            jobs = [_past(row) for row in found]
-            last = jobs[-1].id if len(jobs) == limit else None
-            attempts = await rows("inspect", "history_attempts", after=after_id, last=last)
+            last = found[-1]["id"] if len(found) == limit else None
+            attempts: dict[int, list[AttemptPast]] = defaultdict(list)
+            for row in await rows("inspect", "history_attempts", after=after_id, last=last):
+                attempts[row["job_id"]].append(struct_of(AttemptPast, row))
             (token,) = await rows("inspect", "token_last")
-            past = [struct_of(AttemptPast, row) for row in attempts]
-            return page_of(jobs, past, token["token"], limit)
+            jobs = [_past(row, attempts.pop(row["id"], [])) for row in found]
+            strays = [attempt for left in attempts.values() for attempt in left]
+            return HistoryPage(jobs=jobs, strays=strays, token_last=token["token"], next_after=last)
 
         return await self._look(look)
 
@@ -295,7 +305,12 @@ class Inspector(ABC):
 
     async def held(self, limit: int = HELD_MAX) -> list[Held]:
         """Return running jobs by worker, at most ``limit``."""
-        return [held_of(**row) for row in await self._rows("inspect", "held", limit=limit)]
+        rows = await self._rows("inspect", "held", limit=limit)
+        told = [progress_of(row["progress"]) for row in rows]
+        return [
+            Held(row["job_id"], row["worker_id"], None if progress is None else progress.waits_for)
+            for row, progress in zip(rows, told, strict=True)
+        ]
 
     async def served(self) -> Served:
         """Return the queues and tasks that active workers serve."""
@@ -413,7 +428,7 @@ def _last_attempt(row: Row) -> AttemptRow | None:
     return _attempt({name: row[f"last_{name}"] for name in _ATTEMPT})
 
 
-def _past(row: Row) -> JobPast:
+def _past(row: Row, attempts: list[AttemptPast]) -> JobPast:
     status = row["worker_status"]
     return struct_of(
         JobPast,
@@ -421,6 +436,7 @@ def _past(row: Row) -> JobPast:
         state=State(row["state"]),
         policy=policy_of(row["policy"]),
         worker_status=None if status is None else WorkerStatus(status),
+        attempts=attempts,
     )
 
 

@@ -23,7 +23,8 @@ import os
 import re
 import stat
 import tempfile
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from enum import StrEnum
 from pathlib import Path
 from typing import Self
@@ -201,16 +202,9 @@ def remove(path: str | Path | None, device: int | None, inode: int | None) -> No
     """
     if path is None or _read(path, device, inode, 0) is None:
         return
-    fd = _open_same(path, device, inode)
-    if fd is None:
-        return
-    try:
-        with suppress(OSError):
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if os.lstat(path).st_ino == inode:
-                os.unlink(path)
-    finally:
-        os.close(fd)
+    with _looking(path, device, inode) as found, suppress(OSError):
+        if found is Probe.FREE and os.lstat(path).st_ino == inode:
+            os.unlink(path)
 
 
 def probe(
@@ -225,19 +219,31 @@ def probe(
     """
     if path is None or (boot is not None and boot != boot_id()):
         return Probe.UNKNOWN
+    with _looking(path, device, inode) as found:
+        return found
+
+
+@contextmanager
+def _looking(path: str | Path, device: int | None, inode: int | None) -> Iterator[Probe]:
+    """Find out whether a lock is held; one that is free is held by this process meanwhile."""
     fd = _open_same(path, device, inode)
     if fd is None:
-        return Probe.UNKNOWN
+        yield Probe.UNKNOWN
+        return
+    try:
+        yield _lock_alone(fd)
+    finally:
+        os.close(fd)
+
+
+def _lock_alone(fd: int) -> Probe:
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return Probe.HELD
     except OSError:
         return Probe.UNKNOWN
-    else:
-        return Probe.FREE
-    finally:
-        os.close(fd)
+    return Probe.FREE
 
 
 def directory_for(file: Path | None) -> Path:

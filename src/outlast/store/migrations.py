@@ -23,6 +23,7 @@ from importlib.resources.abc import Traversable
 import msgspec
 
 from outlast.errors import SchemaMismatch
+from outlast.store.values import Migration
 
 PROGRAM_VERSION = "0.1"
 """The minor version of this program, as ``compatible_from`` is compared with it."""
@@ -143,6 +144,14 @@ def check_usable(steps: Sequence[Step], applied: Sequence[Applied]) -> None:
             f"the schema of this store lacks {names}: run `outlast migrate` (it is safe while"
             " older workers run)"
         )
+
+
+def known(steps: Sequence[Step], applied: Sequence[Applied]) -> list[Migration]:
+    """Return all steps that this program or the store knows, in order, applied or not."""
+    names = {row.number: row.name for row in applied}
+    names |= {step.number: step.name for step in steps}
+    at = {row.number: row.applied_at for row in applied}
+    return [Migration(number, names[number], at.get(number)) for number in sorted(names)]
 
 
 def _version(text: str) -> tuple[int, ...]:

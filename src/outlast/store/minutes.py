@@ -123,25 +123,22 @@ class Minutes(msgspec.Struct, frozen=True, kw_only=True):
 
 _DURATIONS = [f"d{number}" for number in range(1, BUCKETS + 1)]
 _WAITS = [f"w{number}" for number in range(1, BUCKETS + 1)]
-_PLAIN = ("kind", "queue", "task", "outcome", "jobs", "firsts", "seconds", "waited")
 
 
 def columns_of(counted: Counted) -> dict[str, Any]:
     """Return the counts by the names of the columns in outlast_minutes."""
-    plain = {name: getattr(counted, name) for name in _PLAIN}
-    return (
-        plain
-        | dict(zip(_DURATIONS, counted.durations, strict=True))
-        | dict(zip(_WAITS, counted.waits, strict=True))
-    )
+    columns = msgspec.structs.asdict(counted)
+    durations, waits = columns.pop("durations"), columns.pop("waits")
+    buckets = zip((*_DURATIONS, *_WAITS), (*durations, *waits), strict=True)
+    return columns | dict(buckets)
 
 
 def counted_of(row: Mapping[str, Any]) -> Counted:
     """Return the counts of a row."""
+    plain = {name: row[name] for name in Counted.__struct_fields__ if name in row}
+    plain |= {"seconds": float(row["seconds"]), "waited": float(row["waited"])}
     return Counted(
-        **{name: row[name] for name in ("kind", "queue", "task", "outcome", "jobs", "firsts")},
-        seconds=float(row["seconds"]),
-        waited=float(row["waited"]),
+        **plain,
         durations=[row[name] for name in _DURATIONS],
         waits=[row[name] for name in _WAITS],
     )

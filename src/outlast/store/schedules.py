@@ -10,9 +10,9 @@ its text goes in and comes out unchanged.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from enum import StrEnum
 from hashlib import sha256
+from typing import Any
 
 import msgspec
 
@@ -73,11 +73,19 @@ def call_text(call: NewJob) -> str:
         raise BadData(f"not a text that can be stored: {text_of(error)}") from error
 
 
-def check_storable(schedules: Sequence[NewSchedule]) -> None:
-    """Raise BadData for texts that not every store holds."""
-    for each in schedules:
-        if "\0" in each.name or "\0" in each.spec:
-            raise BadData("the name or the spec of a schedule holds a NUL character")
+def columns_of(new: NewSchedule) -> dict[str, Any]:
+    """Return the columns of a schedule that is put. BadData for a text that no store takes."""
+    if "\0" in new.name or "\0" in new.spec:
+        raise BadData("the name or the spec of a schedule holds a NUL character")
+    return {
+        "name": new.name,
+        "call": call_text(new.call),
+        "spec": new.spec,
+        "overlap": new.overlap.value,
+        "catch_up": new.catch_up.value,
+        "grace": new.grace,
+        "version": new.version,
+    }
 
 
 class Put(StrEnum):
@@ -158,6 +166,28 @@ class FireAnswer(msgspec.Struct, frozen=True, kw_only=True):
     won: bool
     jobs: list[int | None] = []
     in_the_way: int | None = None
+
+
+def fired_columns(firing: Firing, answer: FireAnswer) -> dict[str, Any]:
+    """Return what a firing that was won changes on the row of its schedule."""
+    ticks = [job.policy.tick for job in firing.jobs]
+    jobs = list(zip(ticks, answer.jobs, strict=True))
+    fired = [(tick, job_id) for tick, job_id in jobs if job_id is not None]
+    skipped = [tick for tick, job_id in jobs if job_id is None]
+    last_tick, last_job = fired[-1] if fired else (None, None)
+    return {
+        "name": firing.name,
+        "since": firing.since,
+        "then": firing.then,
+        "last_tick": last_tick,
+        "last_job": last_job,
+        "fired": len(fired),
+        "skipped": len(skipped),
+        "missed": firing.missed,
+        "last_skip": skipped[-1] if skipped else None,
+        "in_the_way": answer.in_the_way,
+        "owed": firing.owed,
+    }
 
 
 class ScheduleRow(msgspec.Struct, frozen=True, kw_only=True):

@@ -88,7 +88,7 @@ class Messenger(Listening):
         super().__init__(kind)
         self._patience = ANSWER_SECONDS + QUEUE_SECONDS * queues
         self.inbox = inbox
-        self._knows: Callable[[str], bool] = _any_task
+        self._knows: Callable[[str], bool] = lambda task: True
         self._make = make
         self._clock = clock
         self._backoff = Backoff(clock)
@@ -101,14 +101,9 @@ class Messenger(Listening):
         self._telling = asyncio.Event()
         self._tried = asyncio.Event()  # set once the first connection is made or has failed
 
-    async def start(
-        self,
-        on_wake: Callable[[str], None] = lambda payload: None,
-        knows: Callable[[str], bool] | None = None,
-    ) -> None:
-        """Begin to connect. A message for a task that ``knows`` denies goes on to other workers."""
-        self._knows = knows or _any_task
-        await super().start(on_wake)
+    def leave_others(self, knows: Callable[[str], bool]) -> None:
+        """Leave messages for tasks that ``knows`` denies to other workers."""
+        self._knows = knows
 
     async def announce(self, notices: Sequence[Notice]) -> bool:
         """Publish after a commit; return whether the messenger has all notices. Never raises: the
@@ -276,10 +271,6 @@ class Messenger(Listening):
             await self._strangers.give_back(delivery, free_slots)
             return None
         return notice
-
-
-def _any_task(task: str) -> bool:
-    return True
 
 
 async def _first_of(*coroutines: Coroutine[None, None, None]) -> None:

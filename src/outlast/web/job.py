@@ -6,8 +6,8 @@ import msgspec
 from starlette.responses import PlainTextResponse, Response
 
 from outlast.base.text import lines
-from outlast.insight.explanation import Explanation, WhyFacts
-from outlast.insight.queries import JobDetails, read_details
+from outlast.insight.explanation import Explanation, JobDetails
+from outlast.insight.queries import read_details
 from outlast.insight.stacks import AskedStack, find_unanswered
 from outlast.insight.why import why
 from outlast.model.fingerprint import find_line, own_stack
@@ -16,7 +16,6 @@ from outlast.payload.payloads import is_encrypted
 from outlast.store.actions import ActionRow
 from outlast.store.protocol import Store
 from outlast.store.rows import StoredJob
-from outlast.store.statistics import Place
 from outlast.web.access import Right
 from outlast.web.endpoint import Endpoints
 from outlast.web.job_logs import LINE_MAX, LINES_SHOWN, read_logs, show_log
@@ -44,7 +43,6 @@ class JobPage(msgspec.Struct, frozen=True):
 
     row: StoredJob
     details: JobDetails
-    about: WhyFacts
     actions: list[ActionRow] = []
 
 
@@ -58,19 +56,8 @@ async def read_page(store: Store, job_id: int, now: float) -> JobPage | None:
     details = await read_details(store, job_id, now, text_max=SHOWN_MAX + 1)
     if details is None:
         return None
-    is_queued = details.row.state is State.QUEUED
-    facts = WhyFacts(
-        row=details.row,
-        attempts=details.attempts,
-        workers=details.workers,
-        place=await store.inspector.place(job_id) or Place(),
-        now=now,
-        held=await store.inspector.held() if is_queued else [],
-        stream=await store.inspector.stream_place(job_id) if is_queued else None,
-        pauses=details.paused,
-    )
     actions = await store.inspector.actions(ACTIONS_SHOWN, job_id=job_id)
-    return JobPage(details.row, details, facts, actions)
+    return JobPage(details.row, details, actions)
 
 
 @ENDPOINTS.at("/jobs/{job_id:int}", by_tenant=True)
@@ -85,7 +72,7 @@ async def show_job(visit: Visit) -> Response:
         "job.html",
         row=row,
         phase=details.phase,
-        answer=explain(visit, found.about),
+        answer=explain(visit, details),
         attempts=list(reversed(kept)),
         attempts_hidden=len(attempts) - len(kept),
         dropped=details.attempts[-1].dropped if details.attempts else 0,
@@ -110,7 +97,7 @@ async def show_job(visit: Visit) -> Response:
     )
 
 
-def explain(visit: Visit, about: WhyFacts) -> Explanation:
+def explain(visit: Visit, about: JobDetails) -> Explanation:
     """Return why a job is where it is; for users of one tenant, without facts about others."""
     alone = visit.access.tenant is not None
     return why(msgspec.structs.replace(about, may_tell_others=not alone))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from starlette.responses import Response
 
-from outlast.insight.documents import error_of, phase_of
+from outlast.insight.documents import error_of
 from outlast.insight.lookup import look_up
 from outlast.insight.queries import PHASES, JobList, SearchBounds, list_jobs
 from outlast.model.job import State
@@ -45,10 +45,7 @@ async def show_jobs(visit: Visit) -> Response:
     found, errors = await visit.ask(("jobs", which, asked.phase, texts), look)
     return visit.show(
         "jobs.html",
-        rows=[
-            (row, phase_of(row, found.served, found.astray, found.pauses), *_last_time(row))
-            for row in found.rows
-        ],
+        rows=[(row, found.phase_of(row), *_last_time(row)) for row in found.rows],
         errors=errors,
         asked=asked,
         query=query_of(visit, asked),

@@ -10,7 +10,7 @@ from outlast.base.text import count_of
 from outlast.insight.deaths import DeathGroup, read_largest_groups
 from outlast.insight.doctor import Locks
 from outlast.insight.doctor.finding import Facts
-from outlast.insight.doctor.schedules import SCHEDULES
+from outlast.insight.doctor.store import SCHEDULES
 from outlast.insight.doctor.workers import CHECKS
 from outlast.insight.history import Series, read_history
 from outlast.insight.overview import Overview, read_overview

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import msgspec
 
-from outlast.insight.queries import JobDetails
+from outlast.insight.explanation import JobDetails
 from outlast.model.crash import Charge
 from outlast.model.job import State
 from outlast.store.rows import AttemptRow, RefusalRow, StoredJob

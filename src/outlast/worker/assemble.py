@@ -9,6 +9,7 @@ import os
 import signal
 import socket
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
 
@@ -30,14 +31,13 @@ from outlast.store.values import NewWorker
 from outlast.store.wakeup import Wakeup
 from outlast.wakeup import open_messenger
 from outlast.worker.base import Pool, no_tether
-from outlast.worker.claims.ledger import Ledger
 from outlast.worker.lease.last_will import leave_will
 from outlast.worker.maintenance.pid1 import Pid1
 from outlast.worker.probes.server import open_probes
 from outlast.worker.runners.memory import find_cgroup
-from outlast.worker.runners.output import KeptOutput, Lines, OnLine, Output
+from outlast.worker.runners.output import Lines, OnLine, OnOutput, Output
 from outlast.worker.runners.pool import RunnerPool
-from outlast.worker.runners.process import OutputSink, RunnerOwner, RunnerProcess
+from outlast.worker.runners.process import RunnerOwner, RunnerProcess
 from outlast.worker.runners.recycling import Recycling
 from outlast.worker.runners.reload import CodeWatch
 from outlast.worker.runners.tether import Tether
@@ -55,41 +55,6 @@ ROWS_LOOKED_AT = 1_000  # when checking whether a queue has jobs
 def unique_name(clock: Clock = SYSTEM) -> str:
     """Return ``hostname-pid-random``."""
     return f"{socket.gethostname()}-{os.getpid()}-{int(clock.random() * 16**6):06x}"
-
-
-async def open_main_store(
-    url: str, lease: float, wakeup: str | None = None, **options: Any
-) -> Store:
-    """Open the store for a worker's main loop. With a messenger it sends no NOTIFY.
-
-    It has two connections: one is reserved for the exchange, the other serves the reaper and all
-    other duties: their statements wait for no row lock, and the pruner's batches are short. The
-    second connection is open only while a worker watches, or has other work than running jobs.
-    ``options``: further options of the store.
-    """
-    store = open_store(
-        url,
-        connections=2,
-        reserved=1,
-        idle_seconds=IDLE_SECONDS,
-        notify=wakeup is None,
-        statement_timeout=_statement_timeout(lease),
-        **options,
-    )
-    await store.open()
-    return store
-
-
-def _statement_timeout(lease: float) -> float:
-    """Return the seconds for a statement: the server's work after the lease's end is useless."""
-    return min(STATEMENT_SECONDS_MAX, lease / 2)
-
-
-async def open_beating_store(url: str, lease: float, lock: LockFile | None) -> Store:
-    """Open a separate store for the heartbeat."""
-    store = open_store(url, statement_timeout=_statement_timeout(lease), lock=lock)
-    await store.open()
-    return store
 
 
 async def wakeup_for(
@@ -112,7 +77,7 @@ def presence_for(url: str, settings: WorkerSettings) -> PresenceLock | None:
     return open_presence(url, max(PRESENCE_SECONDS_MIN, settings.heartbeat))
 
 
-def lock_for(url: str, name: str) -> LockFile | None:
+def _make_lock(url: str, name: str) -> LockFile | None:
     """Return this worker's lock file, or None (with an event) if none can be made."""
     try:
         return LockFile.create(directory_for(file_of(url)), name)
@@ -142,30 +107,19 @@ def new_worker(
     )
 
 
+@dataclass(eq=False, kw_only=True)
 class WorkerParts:
     """The resources opened before a worker and closed after it: its store and its lock file."""
 
-    def __init__(
-        self,
-        name: str,
-        url: str,
-        settings: WorkerSettings,
-        *,
-        store: Store,
-        wakeup: Wakeup,
-        lock: LockFile | None,
-        hide_secrets: Callable[[str], str],
-        clock: Clock,
-    ) -> None:
-        self.name = name
-        self.url = url
-        self.settings = settings
-        self.store = store
-        self.lock = lock
-        self.clock = clock
-        self._wakeup = wakeup
-        self._hide_secrets = hide_secrets
-        self._worker: Worker | None = None
+    name: str
+    url: str
+    settings: WorkerSettings
+    store: Store
+    wakeup: Wakeup
+    lock: LockFile | None
+    hide_secrets: Callable[[str], str]
+    clock: Clock
+    _worker: Worker | None = None
 
     def make_worker(
         self,
@@ -174,19 +128,25 @@ class WorkerParts:
         make_duties: Callable[[Pool], Sequence[Duty]] = lambda _: (),
     ) -> Worker:
         """Return the worker, not started. Call it once."""
-        lease, lock = self.settings.lease, self.lock
+        seconds = _statement_timeout(self.settings.lease)
+
+        async def open_beating_store() -> Store:
+            store = open_store(self.url, statement_timeout=seconds, lock=self.lock)
+            await store.open()
+            return store
+
         self._worker = Worker(
-            new_worker(self.name, self.settings, lock),
+            new_worker(self.name, self.settings, self.lock),
             self.settings,
             make_pool,
             store=self.store,
-            open_beating_store=functools.partial(open_beating_store, self.url, lease, lock),
-            wakeup=self._wakeup,
+            open_beating_store=open_beating_store,
+            wakeup=self.wakeup,
             clock=self.clock,
             hold_until=hold_until,
             presence=presence_for(self.url, self.settings),
-            lock=lock,
-            hide_secrets=self._hide_secrets,
+            lock=self.lock,
+            hide_secrets=self.hide_secrets,
             make_duties=make_duties,
         )
         return self._worker
@@ -197,21 +157,42 @@ class WorkerParts:
         return self._worker is None or self._worker.registration.has_left
 
 
+def _statement_timeout(lease: float) -> float:
+    """Return the seconds for a statement: the server's work after the lease's end is useless."""
+    return min(STATEMENT_SECONDS_MAX, lease / 2)
+
+
 @contextlib.asynccontextmanager
 async def open_parts(
     url: str, wakeup: str | None, settings: WorkerSettings, clock: Clock, **options: Any
 ) -> AsyncIterator[WorkerParts]:
     """Open the resources of a worker, with runners or in process, for the length of a block.
-    ``options``: further options of its store."""
+    ``options``: further options of its store.
+
+    The store has two connections: one is reserved for the exchange, the other serves the reaper and
+    all other duties: their statements wait for no row lock, and the pruner's batches are short. The
+    second connection is open only while a worker watches, or has other work than running jobs. With
+    a messenger the store sends no NOTIFY.
+    """
     name = settings.name or unique_name()
-    store = await open_main_store(url, settings.lease, wakeup, clock=clock, **options)
-    lock = lock_for(url, name)
+    store = open_store(
+        url,
+        connections=2,
+        reserved=1,
+        idle_seconds=IDLE_SECONDS,
+        notify=wakeup is None,
+        statement_timeout=_statement_timeout(settings.lease),
+        clock=clock,
+        **options,
+    )
+    await store.open()
+    lock = _make_lock(url, name)
     parts: WorkerParts | None = None
     try:
         parts = WorkerParts(
-            name,
-            url,
-            settings,
+            name=name,
+            url=url,
+            settings=settings,
             store=store,
             wakeup=await wakeup_for(url, wakeup, store, settings, clock),
             lock=lock,
@@ -249,23 +230,48 @@ async def run_worker(
     """
     async with contextlib.AsyncExitStack() as stack:
         vitals = await stack.enter_async_context(open_probes(settings, clock))
-        make_sink = _sink_maker(on_line, stack)
         parts = await stack.enter_async_context(open_parts(url, wakeup, settings, clock))
         tether = _start_tether(parts, stack, notify=wakeup is None)
-        configured = await _configure_runner(app, wakeup, parts)
-        fds = () if parts.lock is None else (parts.lock.runners_fd,)
+        lock_fd = None if parts.lock is None else parts.lock.runners_fd
+        configured = RunnerSettings(
+            app=app,
+            stacks=PLACEHOLDER_FD,
+            concurrency=settings.concurrency,
+            store_id=await parts.store.store_id(),
+            url=parts.url,
+            lock=lock_fd,
+            shell=settings.shell,
+            wakeup=wakeup,
+            redact=settings.redact,
+        )
 
         def make_pool(worker: Worker) -> RunnerPool:
             if logs:
                 worker.checkpoints.logs.keep_all()
-            sink = KeptOutput(make_sink(worker.ledger).write, worker.checkpoints.logs.add)
+            pass_on: OnOutput
+            if on_line is None:
+                pass_on = stack.enter_context(contextlib.closing(Output())).write
+            else:
+                pass_on = Lines(on_line, worker.ledger.job_of).write
+            keep = worker.checkpoints.logs.add
+
+            def take_output(pid: int, data: bytes, token: int | None) -> None:
+                pass_on(pid, data, token)
+                if token is not None:
+                    keep(token, data)
+
             make = functools.partial(
-                RunnerProcess, configured, clock=clock, output=sink, shared_fds=fds
+                RunnerProcess,
+                configured,
+                clock=clock,
+                output=take_output,
+                shared_fds=() if lock_fd is None else (lock_fd,),
             )
             return make_runner_pool(worker, make, settings, tether, clock)
 
         def make_duties(pool: Pool) -> list[Duty]:
-            return [*_duties_of_process_1(tether), *_duties_of_reload(pool, reload, stack)]
+            pid1 = [Pid1(tether.children)] if os.getpid() == 1 else []
+            return [*pid1, *_duties_of_reload(pool, reload, stack)]
 
         await tell_unknown_queues(parts.store, settings.queues, known_queues)
         worker = parts.make_worker(make_pool, tether.hold_until, make_duties)
@@ -285,30 +291,6 @@ def _start_tether(parts: WorkerParts, stack: contextlib.AsyncExitStack, *, notif
     return tether
 
 
-def _sink_maker(
-    on_line: OnLine | None, stack: contextlib.AsyncExitStack
-) -> Callable[[Ledger], OutputSink]:
-    """Return the factory of the sink for runners' output, for a worker with this ledger."""
-    if on_line is not None:
-        return lambda ledger: Lines(on_line, ledger.job_of)
-    output = stack.enter_context(contextlib.closing(Output()))
-    return lambda ledger: output
-
-
-async def _configure_runner(app: str, wakeup: str | None, parts: WorkerParts) -> RunnerSettings:
-    return RunnerSettings(
-        app=app,
-        stacks=PLACEHOLDER_FD,
-        concurrency=parts.settings.concurrency,
-        store_id=await parts.store.store_id(),
-        url=parts.url,
-        lock=None if parts.lock is None else parts.lock.runners_fd,
-        shell=parts.settings.shell,
-        wakeup=wakeup,
-        redact=parts.settings.redact,
-    )
-
-
 def _duties_of_reload(
     pool: Pool, folders: Sequence[str], stack: contextlib.AsyncExitStack
 ) -> list[Duty]:
@@ -319,10 +301,6 @@ def _duties_of_reload(
     watch.start()
     stack.callback(watch.close)
     return [reloader]
-
-
-def _duties_of_process_1(tether: Tether) -> list[Duty]:
-    return [Pid1(tether.children)] if os.getpid() == 1 else []
 
 
 def make_runner_pool(

@@ -168,10 +168,6 @@ class Pool(Protocol):
         """The duty that holds attempts to their limits."""
         ...
 
-    def note_registration(self, worker_id: int) -> None:
-        """Note the worker's current registration, whose id attempts show."""
-        ...
-
     async def close(self) -> None:
         """End all runners of attempts; none is left afterwards."""
         ...
@@ -226,6 +222,11 @@ class Owner(Protocol):
 
 class PoolOwner(Protocol):
     """The worker as seen by its pool, and by the pool's supervisor and watchdog."""
+
+    @property
+    def me(self) -> WorkerRef:
+        """The current registration, whose id attempts show."""
+        ...
 
     def is_trusted(self) -> bool:
         """Whether attempts may continue under the current lease."""

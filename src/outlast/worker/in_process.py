@@ -29,15 +29,14 @@ from outlast.runner.channel import IN_CHILD
 from outlast.runner.coroutine_stacks import stacks_here
 from outlast.runner.execute import Executor, enter_lifespan
 from outlast.runner.main import announcement
-from outlast.runner.protocol import End, Reported
+from outlast.runner.protocol import Began, End, FunctionsEnded, Reported, StackAtLimit
 from outlast.runner.stacks import own_first
 from outlast.store.limits import NewLimit
 from outlast.store.protocol import CLAIMS_MAX
 from outlast.store.schedules import NewSchedule
 from outlast.store.values import Answer, Claimed, ClaimRequest, Save
 from outlast.worker.assemble import open_parts
-from outlast.worker.base import WAITS, CheckpointSink, PoolOwner
-from outlast.worker.claims.ledger import Ledger
+from outlast.worker.base import WAITS
 from outlast.worker.claims.prefetch import HORIZON_SECONDS, Prefetch, linger
 from outlast.worker.probes.server import open_probes
 from outlast.worker.runners.exits import make_crash
@@ -50,27 +49,22 @@ from outlast.worker.worker import Worker
 class LocalLink:
     """The link of attempts to their worker, by direct calls."""
 
-    def __init__(
-        self,
-        ledger: Ledger,
-        checkpoints: CheckpointSink,
-        note_freed: Callable[[int], None],
-        store_id: str,
-    ) -> None:
-        self._ledger = ledger
-        self._checkpoints = checkpoints
+    def __init__(self, worker: Worker, note_freed: Callable[[int], None], store_id: str) -> None:
+        self._worker = worker
+        self._ledger = worker.ledger
+        self._checkpoints = worker.checkpoints
         self._note_freed = note_freed
         self._loop = asyncio.get_running_loop()
         self.store_id = store_id
-        self.worker_id = 0
-        self.hide = ledger.hide
+        self.hide = worker.ledger.hide
         self._ends: dict[int, End] = {}  # ends of this turn of the loop
         self._reports: dict[int, Progress] = {}  # reports that the loop has not seen yet
         self._forks = forks.generation
 
-    def note_registration(self, worker_id: int) -> None:
-        """Note the id that attempts show."""
-        self.worker_id = worker_id
+    @property
+    def worker_id(self) -> int:
+        """The id that attempts show."""
+        return self._worker.me.worker_id
 
     def report(self, token: int, progress: Progress) -> None:
         """Note progress, from any thread."""
@@ -127,21 +121,16 @@ class LocalLink:
         self._ledger.end_all(ends.values())
         self._note_freed(len(ends))
 
-    def report_begun(self, attempts: list[tuple[int, float]]) -> None:
-        """Note that the code of these attempts began that many seconds ago."""
-        for token, ago in attempts:
-            self._ledger.note_begun(token, ago)
-
-    def report_returned(self, tokens: list[int]) -> None:
-        """Note that the functions of these attempts have ended."""
-        for token in tokens:
-            self._ledger.note_returned(token)
-
-    def report_stack(self, token: int, stack: str) -> None:
-        """Note where a coroutine stands at its limit."""
-        running = self._ledger.running.get(token)
-        if running is not None:
-            running.stack = stack
+    def send(self, frame: Began | FunctionsEnded | StackAtLimit) -> None:
+        """Note what the executor says of running attempts."""
+        if isinstance(frame, Began):
+            for token, ago in frame.attempts:
+                self._ledger.note_begun(token, ago)
+        elif isinstance(frame, FunctionsEnded):
+            for token in frame.tokens:
+                self._ledger.note_returned(token)
+        elif (running := self._ledger.running.get(frame.token)) is not None:
+            running.stack = frame.stack
 
 
 def _set(future: asyncio.Future[str], word: str) -> None:
@@ -161,37 +150,44 @@ class LocalHooks(msgspec.Struct, frozen=True):
 NO_HOOKS = LocalHooks()
 
 
-class LocalStarter:
-    """The ``AttemptStarter`` of a worker in process; its executor runs plain functions in threads.
+class LocalPool:
+    """The ``Pool`` of a worker in process, and its ``AttemptStarter`` and ``AttemptControl``.
 
-    A placed attempt has a slot from the loop's next turn on.
+    Its executor runs attempts; there are no processes to keep or to kill, so nothing is ended by
+    force. A placed attempt has a slot from the loop's next turn on.
     """
 
     exclusive_from = ALONE_IN_RUNNER
+    has_started = is_ready = True  # the lifespan was entered earlier
+    runner_control = None
+    keeper = None
 
     def __init__(
         self,
-        owner: PoolOwner,
         app: App,
-        ledger: Ledger,
-        checkpoints: CheckpointSink,
         resources: Any,
         store_id: str,
         settings: WorkerSettings,
         clock: Clock,
-        hooks: LocalHooks,
+        worker: Worker,
+        hooks: LocalHooks = NO_HOOKS,
     ) -> None:
-        self._owner = owner
-        self._ledger = ledger
-        self._settings = settings
+        self._owner = worker
+        self._ledger = worker.ledger
+        self._slots = settings.concurrency
+        self._queues = list(settings.queues)
         self._clock = clock
+        self._loop = asyncio.get_running_loop()
+        self._turning = False  # whether the loop's next turn fills the slots
+        self._freed = 0
         hello = announcement(app)
         serves, self._lacks = split_by_tags(hello.tasks, settings.tags)
         self._schedules = hello.schedules
         self._limits = hello.limits
         self._tasks = sorted(serves)
-        self.link = LocalLink(ledger, checkpoints, self.note_freed, store_id)
-        self.executor = Executor(
+        self.link = LocalLink(worker, self.note_freed, store_id)
+        self.prefetch = Prefetch(worker.ledger, clock, hooks.horizon)
+        self._executor = Executor(
             app,
             self.link,
             resources,
@@ -199,10 +195,15 @@ class LocalStarter:
             threads=settings.concurrency,
             make_attempt=hooks.make_attempt,
         )
-        self.prefetch = Prefetch(ledger, clock, hooks.horizon)
-        self._loop = asyncio.get_running_loop()
-        self._turning = False  # whether the loop's next turn fills the slots
-        self._freed = 0
+        self.starter = self.control = self
+        self.watchdog = Watchdog(worker, worker.ledger, self, self, None, clock)
+
+    async def close(self) -> None:
+        """Let go of the threads."""
+        self.end_all("the worker stopped")
+        self._executor.close()
+
+    # -- claims and starts ---------------------------------------------------------------------
 
     def tasks(self) -> list[str]:
         """Return the application's tasks, less those in ``lacks``."""
@@ -224,22 +225,21 @@ class LocalStarter:
         """Return requests for the free slots. A slot given to an attempt that begins with the
         loop's next turn is not free: another worker could run a job at once that would wait here
         for the slot."""
-        held = len(self._ledger.running) + unanswered
-        free = self._settings.concurrency + self.prefetch.most() - held
+        free = self._slots + self.prefetch.most() - len(self._ledger.running) - unanswered
         if free <= 0 or not self._tasks:
             return []
-        limit = min(free, self.prefetch.part(self._settings.concurrency), CLAIMS_MAX)
-        return [ClaimRequest(self._tasks, limit, list(self._settings.queues))]
+        limit = min(free, self.prefetch.part(self._slots), CLAIMS_MAX)
+        return [ClaimRequest(self._tasks, limit, self._queues)]
 
     def make_exclusive_request(self, solo: int) -> ClaimRequest | None:
         """Return the request for one suspect: here it runs only as the sole attempt."""
-        return ClaimRequest(self._tasks, 1, list(self._settings.queues), solo)
+        return ClaimRequest(self._tasks, 1, self._queues, solo)
 
     def start(self, attempts: list[Running]) -> None:
         """Start claimed attempts, as far as slots are free, with the loop's next turn: by then the
         next exchange is under way, and they run meanwhile."""
         self.prefetch.line_up(attempts)
-        self._fill_soon()
+        self.note_freed(0)
 
     def linger(self) -> float:
         """Return the seconds that the next exchange may wait without an idle slot."""
@@ -261,55 +261,41 @@ class LocalStarter:
     def note_freed(self, slots: int) -> None:
         """Refill the slots of ended attempts, with the loop's next turn."""
         self._freed += slots
-        self._fill_soon()
-
-    def _count_free(self) -> int:
-        running = len(self._ledger.running) - len(self.prefetch)
-        return self._settings.concurrency - running
-
-    def _fill_soon(self) -> None:
         if not self._turning:
             self._turning = True
             self._loop.call_soon(self._fill)
+
+    def _count_free(self) -> int:
+        return self._slots - len(self._ledger.running) + len(self.prefetch)
 
     def _fill(self) -> None:
         """Give free slots to waiting attempts, if attempts may begin at all."""
         self._turning = False
         freed, self._freed = self._freed, 0
         self.prefetch.note_freed(freed)
-        if self.prefetch and not self._owner.may_begin():
-            self.give_back("the worker takes no more")
-        begins = self.prefetch.take(max(0, self._count_free()))
-        if not begins:
+        if not self.prefetch:
             return
-        now = self._clock.boot()
-        tokens = [running.token for running in begins]
-        self._owner.note_begin(max(tokens))
-        self.executor.expect(tokens)
-        for running in begins:
-            running.started_at = running.last_sign_at = now
-        self.executor.start([running.claimed for running in begins])
+        if not self._owner.may_begin():
+            self.give_back("the worker takes no more")
+            return
+        if begins := self.prefetch.take(max(0, self._count_free())):
+            self._owner.note_begin(max([running.token for running in begins]))
+            now = self._clock.boot()
+            for running in begins:
+                running.started_at = running.last_sign_at = now
+            self._executor.start([running.claimed for running in begins])
 
-
-class LocalControl:
-    """The ``AttemptControl`` of a worker in process: nothing is ended by force."""
-
-    def __init__(self, ledger: Ledger, starter: LocalStarter, clock: Clock) -> None:
-        self._ledger = ledger
-        self._prefetch = starter.prefetch
-        self._executor = starter.executor
-        self._link = starter.link
-        self._clock = clock
+    # -- stops ---------------------------------------------------------------------------------
 
     def has(self, token: int) -> bool:
         """Whether the executor has this attempt, or it waits for a slot."""
-        runs = self._executor.runs(token) or self._link.has_ended(token)
-        return runs or token in self._prefetch
+        runs = self._executor.runs(token) or self.link.has_ended(token)
+        return runs or token in self.prefetch
 
     def stop(self, token: int, reason: str) -> None:
         """Take an attempt back if it has not begun, else ask it to stop."""
-        if token in self._prefetch:
-            self._prefetch.stop(token, reason)
+        if token in self.prefetch:
+            self.prefetch.stop(token, reason)
         running = self._ledger.running.get(token)
         if running is not None and running.stop_reason is None:
             running.stop_reason, running.stopped_at = reason, self._clock.boot()
@@ -319,14 +305,14 @@ class LocalControl:
     def recall(self, reason: str, which: Callable[[Claimed], bool] | None = None) -> bool:
         """Take back attempts that have not begun: all, or those that ``which`` selects. The
         executor reports the ends of those that had a slot."""
-        self._prefetch.give_back(reason, which)
+        self.prefetch.give_back(reason, which)
         running = self._ledger.running.values()
         self._executor.recall([e.token for e in running if which is None or which(e.claimed)])
         return True
 
     async def find_stack(self, token: int) -> str:
         """Return the stacks of this process, the attempt's own first."""
-        if token in self._prefetch:
+        if token in self.prefetch:
             return WAITS
         if not self._executor.runs(token):
             return ""
@@ -334,55 +320,13 @@ class LocalControl:
 
     def end_all(self, reason: str, spare: Collection[int] = ()) -> None:
         """Hand back attempts that still run; their code continues, and its writes are refused."""
-        self._prefetch.give_back(reason)
-        self._link.flush()
+        self.prefetch.give_back(reason)
+        self.link.flush()
         outcome = Outcome(kind=OutcomeKind.RELEASED, message=f"in process: {reason}")
         if reason == "lease_lost":
             outcome = make_crash(CrashKind.LOST_LEASE, "the worker's lease ended")
         for token in self._ledger.running.keys() - set(spare):
             self._ledger.end(token, outcome)
-
-
-class LocalPool:
-    """The ``Pool`` of a worker in process: there are no processes to keep or to kill."""
-
-    has_started = is_ready = True  # the lifespan was entered earlier
-
-    def __init__(
-        self,
-        app: App,
-        resources: Any,
-        store_id: str,
-        settings: WorkerSettings,
-        clock: Clock,
-        worker: Worker,
-        hooks: LocalHooks = NO_HOOKS,
-    ) -> None:
-        ledger = worker.ledger
-        self.starter = LocalStarter(
-            worker,
-            app,
-            ledger,
-            worker.checkpoints,
-            resources,
-            store_id,
-            settings,
-            clock,
-            hooks,
-        )
-        self.control = LocalControl(ledger, self.starter, clock)
-        self.runner_control = None
-        self.keeper = None
-        self.watchdog = Watchdog(worker, ledger, self.starter, self.control, None, clock)
-
-    def note_registration(self, worker_id: int) -> None:
-        """Note the id that attempts show."""
-        self.starter.link.note_registration(worker_id)
-
-    async def close(self) -> None:
-        """Let go of the threads."""
-        self.control.end_all("the worker stopped")
-        self.starter.executor.close()
 
 
 @contextlib.asynccontextmanager

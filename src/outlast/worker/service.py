@@ -38,6 +38,7 @@ class Nudge:
     def __init__(self) -> None:
         self.is_given = False
         self._waiter: asyncio.Future[None] | None = None  # the wait between two runs
+        self._timer: asyncio.TimerHandle | None = None
 
     def give(self) -> None:
         """Let the next run start now."""
@@ -48,24 +49,24 @@ class Nudge:
         """Begin the requested run: nudges from now on are for the next one."""
         self.is_given = False
 
-    async def wait(self, seconds: float | None) -> None:
-        """Wait for a nudge, for at most ``seconds``.
+    def wait(self, seconds: float | None) -> asyncio.Future[None]:
+        """Return a future that is done at a nudge, and after ``seconds`` at the latest.
 
         It takes fewer steps than an event under a timeout: a waiting duty has left the processor's
         caches, and each step is expensive after a wake-up.
         """
-        if self.is_given:
-            return
         loop = asyncio.get_running_loop()
         self._waiter = loop.create_future()
-        timer = None if seconds is None else loop.call_at(loop.time() + seconds, self._wake)
-        try:
-            await self._waiter
-        finally:
-            if timer is not None:
-                timer.cancel()
+        if self.is_given:
+            self._waiter.set_result(None)
+        elif seconds is not None:
+            self._timer = loop.call_at(loop.time() + seconds, self._wake)
+        return self._waiter
 
     def _wake(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
@@ -86,6 +87,31 @@ class Nudges:
         self.stacks = Nudge()
 
 
+class Throttle:
+    """Lets one report through in TELL_SECONDS, with the number of what it stands for."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._count = 0
+        self._open_at = clock.boot()
+
+    @property
+    def is_at_rest(self) -> bool:
+        """Whether a new one would do the same: it could be forgotten."""
+        return not self._count and self._clock.boot() >= self._open_at
+
+    def count(self, *, is_new: bool = False) -> int:
+        """Count one more; return the number to report, or 0 while it is too early. ``is_new``:
+        report it in any case."""
+        self._count += 1
+        now = self._clock.boot()
+        if now < self._open_at and not is_new:
+            return 0
+        count, self._count = self._count, 0
+        self._open_at = now + TELL_SECONDS
+        return count
+
+
 class Service:
     """Runs one duty until it is stopped; survives the duty's errors, with a growing pause."""
 
@@ -103,9 +129,8 @@ class Service:
         self._task: asyncio.Task[None] | None = None
         self._failures = 0
         self._told: set[str] = set()  # reported errors of this outage
-        self._told_at = clock.boot()
-        self._untold = 0  # failures since the last report
-        self._failure: Failure | None = None
+        self._throttle = Throttle(clock)
+        self.failure: Failure | None = None  # the last one that is remembered: see ``find_failure``
         self._failed_at = clock.boot()
 
     @property
@@ -115,11 +140,11 @@ class Service:
 
     def find_failure(self) -> Failure | None:
         """Return why the duty fails, and since when; None while it works."""
-        if self._failure is None or self._failures:
-            return self._failure
+        if self.failure is None or self._failures:
+            return self.failure
         if self._clock.boot() - self._failed_at >= CALM_SECONDS:
-            self._failure = None
-        return self._failure
+            self.failure = None
+        return self.failure
 
     def start(self) -> None:
         """Begin, in the running loop."""
@@ -144,49 +169,39 @@ class Service:
 
     async def _loop(self) -> None:
         while True:
-            pause = await self._attempt()
-            if self._task is None:  # stopped, and another error has replaced the cancellation
+            self._nudge.take()
+            pause, back_off = None, 0.0
+            try:
+                pause = await self.duty.run_once()
+            except Exception as error:
+                back_off = self._note_failure(error)
+            if self._task is None:  # stopped, and no cancellation came out of the run
                 return
-            if self._failures:  # a nudge does not shorten a back-off
-                await self._clock.sleep(pause or BACKOFF_FIRST)
-            elif pause is None or pause > 0:
+            if back_off:  # a nudge does not shorten it
+                await self._clock.sleep(back_off)
+                continue
+            if self._failures:
+                self._failures, self._throttle = 0, Throttle(self._clock)
+                self._told.clear()
+                emit("store_recovered", duty=self.duty.name)
+            if pause is None or pause > 0:
                 await self._nudge.wait(pause)
             # otherwise run before everything that is ready by now: the duty itself awaits the store
 
-    async def _attempt(self) -> float | None:
-        self._nudge.take()
-        try:
-            pause = await self.duty.run_once()
-        except Exception as error:
-            return self._note_failure(error)
-        if self._failures:
-            self._failures = self._untold = 0
-            self._told.clear()
-            emit("store_recovered", duty=self.duty.name)
-        return pause
-
     def _note_failure(self, error: Exception) -> float:
-        self._remember(error)
-        self._failures += 1
-        if isinstance(error, StoreError):
-            self._tell_outage(describe(error))
-        else:
-            emit("duty_failed", duty=self.duty.name, error=describe(error))
-        return min(BACKOFF_MAX, BACKOFF_FIRST * 2.0 ** min(self._failures - 1, 10))
-
-    def _tell_outage(self, error: str) -> None:
-        """Report an error that is new in this outage; report others once a minute, with the number
-        of tries that have failed since."""
-        now = self._clock.boot()
-        self._untold += 1
-        is_new = error not in self._told and len(self._told) < TOLD_MAX
-        if is_new or now - self._told_at >= TELL_SECONDS:
-            emit("store_unavailable", duty=self.duty.name, error=error, count=self._untold)
-            self._told.add(error)
-            self._told_at, self._untold = now, 0
-
-    def _remember(self, error: Exception) -> None:
+        """Report a failure; return the pause. Of an outage, each error is reported when it is new,
+        and others once a minute, with the number of tries that have failed since."""
         now, before = self._clock.boot(), self.find_failure()
         if before is None or type(before.error) is not type(error):
-            self._failure = Failure(error, now if before is None else before.since)
+            self.failure = Failure(error, now if before is None else before.since)
         self._failed_at = now
+        self._failures += 1
+        text = describe(error)
+        if not isinstance(error, StoreError):
+            emit("duty_failed", duty=self.duty.name, error=text)
+        else:
+            is_new = text not in self._told and len(self._told) < TOLD_MAX
+            if count := self._throttle.count(is_new=is_new):
+                emit("store_unavailable", duty=self.duty.name, error=text, count=count)
+                self._told.add(text)
+        return min(BACKOFF_MAX, BACKOFF_FIRST * 2.0 ** min(self._failures - 1, 10))

@@ -19,24 +19,27 @@ from outlast.store.protocol import ServerStore, Store
 from outlast.store.rows import WorkerStatus
 from outlast.store.values import Beat, NewWorker, Snapshot, WorkerRef, WorkerSeen
 from outlast.store.wakeup import Wakeup
+from outlast.wakeup.inbox import Inbox
+from outlast.wakeup.messenger import Messenger
 from outlast.worker.base import Pool, no_tether
 from outlast.worker.claims.checkpoints import CheckpointWriter
 from outlast.worker.claims.evidence import Evidence
 from outlast.worker.claims.exchange import RECONCILE_SECONDS, Exchange
 from outlast.worker.claims.ledger import Ledger
 from outlast.worker.claims.pauses import PauseKeeper
-from outlast.worker.claims.peers import is_among_many
 from outlast.worker.claims.stacks import StackShower
-from outlast.worker.claims.wake_turns import PeerCount, WakeTurns, is_request
+from outlast.worker.claims.wake_turns import PeerCount, WakeTurns, is_among_many, is_request
 from outlast.worker.condition import Condition
 from outlast.worker.lease.heartbeat import Heartbeat
 from outlast.worker.lease.presence import PresenceKeeper
 from outlast.worker.lease.registration import LEAVE_SECONDS, STOP_GRACE_SECONDS, Registration
-from outlast.worker.maintenance.announcer import Announcer
+from outlast.worker.maintenance.announcer import Announcer, Passed
+from outlast.worker.maintenance.deadlines import Deadlines
 from outlast.worker.maintenance.expirer import Expirer
+from outlast.worker.maintenance.looks import OwnLooks
 from outlast.worker.maintenance.minutes import MinuteWriter
-from outlast.worker.maintenance.pruner import make_pruner
-from outlast.worker.maintenance.reaper import make_reaper
+from outlast.worker.maintenance.pruner import Pruner
+from outlast.worker.maintenance.reaper import Reaper
 from outlast.worker.maintenance.scheduler import Scheduler
 from outlast.worker.service import Duty, Nudge, Nudges, Service
 
@@ -71,7 +74,7 @@ class Worker:
         self._store, self._wakeup, self._presence, self._lock = store, wakeup, presence, lock
         self._stop_asked, self._stop_now = asyncio.Event(), asyncio.Event()
         self._failure: BaseException | None = None
-        self.nudges = Nudges()
+        self.nudges = nudges = Nudges()
         evidence = Evidence(
             clock,
             worker=new.name,
@@ -80,114 +83,117 @@ class Worker:
             redact=settings.redact,
             hide_secrets=hide_secrets,
         )
-        self.ledger = Ledger(clock, self.nudges.exchange, evidence)
-        self.checkpoints = CheckpointWriter(store, self.ledger, self.nudges.checkpoints)
-        self.pool = make_pool(self)
-        self.registration = self._make_registration(hold_until)
-        self._pauses = PauseKeeper(self, store, self.ledger, self.nudges.pauses, clock)
-        self.heartbeat = Heartbeat(
-            open_beating_store,
-            self.me,
-            self.registration.terms,
-            clock=clock,
-            on_beat=self._take_beat,
-            lock=lock,
-        )
-        self._shower = StackShower(store, self.ledger, self.pool, self.nudges.stacks, clock)
-        self._announcer = self._make_announcer()
-        self._turns = WakeTurns(
-            self.look_for_work, new.queues, self.pool.starter.tasks, self.nudges.turns, clock
-        )
-        self._exchange = self._make_exchange()
-        self._keeper = self._make_presence_keeper()
-        eased, counters = is_among_many(wakeup, self._turns), self.ledger.counters
-        self._reaper = make_reaper(
-            self, store, lambda: self.me, new.boot_id, clock, eased, counters
-        )
-        self._minutes = MinuteWriter(store, counters, lambda: self.me, clock)
-        self._scheduler = Scheduler(self, store, self.pool.starter, self.nudges.scheduler, clock)
-        self._condition = Condition(clock, self.registration.terms.lease / 2, evidence.hide)
-        more = map(self._serve, make_duties(self.pool))
-        self.services = {each.name: each for each in (*self._make_services(), *more)}
-
-    # -- its parts -----------------------------------------------------------------------------
-
-    def _make_registration(self, hold_until: Callable[[float], None]) -> Registration:
-        return Registration(
+        self.ledger = ledger = Ledger(clock, nudges.exchange, evidence)
+        self.checkpoints = CheckpointWriter(store, ledger, nudges.checkpoints)
+        self.pool = pool = make_pool(self)
+        terms = lease_terms(settings)
+        health = None if wakeup is None else wakeup.health
+        self.registration = registration = Registration(
             self,
-            self._new,
-            lease_terms(self.settings),
-            store=self._store,
-            ledger=self.ledger,
-            pool=self.pool,
-            clock=self._clock,
+            new,
+            terms,
+            store=store,
+            ledger=ledger,
+            pool=pool,
+            clock=clock,
             hold_until=hold_until,
+            health=health,
+        )
+        self.heartbeat = Heartbeat(
+            open_beating_store, self.me, terms, clock=clock, on_beat=self._take_beat, lock=lock
         )
 
-    def _make_announcer(self) -> Announcer:
-        return Announcer(
-            self._wakeup,
-            self._store,
-            self._new,
-            lambda: self.me,
-            self.pool.starter,
-            poll=self.settings.poll,
-            clock=self._clock,
-        )
+        def me() -> WorkerRef:
+            return registration.me
 
-    def _make_exchange(self) -> Exchange:
-        return Exchange(
-            self._store,
-            self.ledger,
-            self.pool,
-            self.registration,
+        self._announcer: Announcer | None = None
+        inbox = None
+        if isinstance(wakeup, Messenger) and isinstance(store, ServerStore):
+            wakeup.leave_others(lambda task: task in pool.starter.tasks())
+            self._announcer = Announcer(wakeup, store, new, me, poll=settings.poll, clock=clock)
+            inbox = wakeup.inbox
+        self._pauses = PauseKeeper(self, store, ledger, nudges.pauses, clock)
+        self._shower = StackShower(store, ledger, pool, nudges.stacks, clock)
+        self._turns = turns = WakeTurns(
+            self.look_for_work, new.queues, pool.starter.tasks, nudges.turns, clock
+        )
+        self._exchange = Exchange(
+            store,
+            ledger,
+            pool,
+            registration,
             self.checkpoints,
-            clock=self._clock,
-            poll=self.settings.poll,
-            look_every=self.registration.terms.heartbeat,
-            reconcile_every=max(RECONCILE_SECONDS, self.registration.terms.heartbeat),
-            patience=patience(self.registration.terms.lease),
-            turns=self._turns,
-            inbox=self._announcer.inbox,
-            health=None if self._wakeup is None else self._wakeup.health,
+            clock=clock,
+            poll=settings.poll,
+            look_every=terms.heartbeat,
+            reconcile_every=max(RECONCILE_SECONDS, terms.heartbeat),
+            patience=patience(terms.lease),
+            turns=turns,
+            inbox=inbox,
+            health=health,
             pauses=self._pauses,
         )
-
-    def _make_presence_keeper(self) -> PresenceKeeper | None:
-        if self._presence is None:
-            return None
-        nudge, terms = self.nudges.presence, self.registration.terms
-        return PresenceKeeper(
-            self._presence, self._store, lambda: self.me, nudge, terms, clock=self._clock
+        self._keeper: PresenceKeeper | None = None
+        if presence is not None:
+            self._keeper = PresenceKeeper(presence, store, me, nudges.presence, terms, clock=clock)
+        self._reaper = Reaper(
+            self,
+            store,
+            lambda: registration.me.worker_id,
+            clock=clock,
+            deadlines=Deadlines(store, clock, ledger.counters),
+            looks=OwnLooks(
+                store, me, new.boot_id, clock=clock, is_eased=lambda: is_among_many(health, turns)
+            ),
+            counters=ledger.counters,
         )
+        self._minutes = MinuteWriter(store, ledger.counters, me, clock)
+        self._scheduler = Scheduler(self, store, pool.starter, nudges.scheduler, clock)
+        self._condition = Condition(clock, terms.lease / 2, evidence.hide)
+        self.services = {
+            duty.name: Service(duty, clock, self.fail, nudge)
+            for duty, nudge in (
+                *self._list_duties(me, inbox),
+                *((each, None) for each in make_duties(pool)),
+            )
+        }
 
-    def _make_services(self) -> Iterator[Service]:
-        """Yield the service of each duty, in the order of their start."""
+    def _list_duties(
+        self, me: Callable[[], WorkerRef], inbox: Inbox | None
+    ) -> Iterator[tuple[Duty, Nudge | None]]:
+        """Yield the duties in the order of their start, with the nudges of those that have one."""
+        store, clock, settings, nudges = self._store, self._clock, self.settings, self.nudges
         if self.pool.keeper is not None:
-            yield self._serve(self.pool.keeper, self.nudges.pool)
-        yield self._serve(self._pauses, self.nudges.pauses)
-        yield self._serve(self._exchange, self.nudges.exchange)
-        yield self._serve(self._turns, self.nudges.turns)
-        if isinstance(self._store, ServerStore):
-            yield self._serve(PeerCount(self._store, lambda: self.me, self._turns))
-        yield self._serve(self.registration, self.nudges.registration)
-        yield self._serve(self.checkpoints, self.nudges.checkpoints)
-        yield self._serve(self.checkpoints.logs, self.checkpoints.logs.nudge)
-        yield self._serve(self._shower, self.nudges.stacks)
-        yield self._serve(self.pool.watchdog)
+            yield self.pool.keeper, nudges.pool
+        yield self._pauses, nudges.pauses
+        yield self._exchange, nudges.exchange
+        yield self._turns, nudges.turns
+        if isinstance(store, ServerStore):
+            yield PeerCount(store, me, self._turns), None
+        yield self.registration, nudges.registration
+        yield self.checkpoints, nudges.checkpoints
+        yield self.checkpoints.logs, self.checkpoints.logs.nudge
+        yield self._shower, nudges.stacks
+        yield self.pool.watchdog, None
         if self._keeper is not None:
-            yield self._serve(self._keeper, self.nudges.presence)
-        yield self._serve(self._reaper, self._reaper.nudge)
-        for duty in self._announcer.duties():
-            sweeps = duty is self._announcer.sweeper
-            yield self._serve(duty, self.nudges.sweeper if sweeps else None)
-        yield self._serve(self._scheduler, self.nudges.scheduler)
-        yield self._serve(Expirer(self._store, self._exchange, self._clock, self._turns))
-        yield self._serve(make_pruner(self._store, self.settings, self._clock, self._turns))
-        yield self._serve(self._minutes)
-
-    def _serve(self, duty: Duty, nudge: Nudge | None = None) -> Service:
-        return Service(duty, self._clock, self.fail, nudge)
+            yield self._keeper, nudges.presence
+        yield self._reaper, self._reaper.nudge
+        if self._announcer is not None:
+            yield self._announcer, nudges.sweeper
+        if inbox is not None and isinstance(store, ServerStore):
+            yield Passed(store, inbox, me), None
+        yield self._scheduler, nudges.scheduler
+        yield Expirer(store, self._exchange, clock, self._turns), None
+        pruner = Pruner(
+            store,
+            keep_jobs=settings.keep_completed,
+            keep_workers=settings.keep_workers,
+            keep_dead=settings.keep_dead,
+            clock=clock,
+            kind=self._turns,
+        )
+        yield pruner, None
+        yield self._minutes, None
 
     @property
     def me(self) -> WorkerRef:
@@ -217,7 +223,8 @@ class Worker:
         try:
             for service in self.services.values():
                 service.start()
-            await self._announcer.start(self._take_wakeup)
+            if self._wakeup is not None:
+                await self._wakeup.start(self._take_wakeup)
         except BaseException:  # cancelled, too: further beats would keep its jobs from others
             await self.leave()
             raise
@@ -254,7 +261,7 @@ class Worker:
 
     async def leave(self) -> None:
         """End everything, the registration last."""
-        if self._wakeup is not None and self._announcer.inbox is None:
+        if self._wakeup is not None and self._announcer is None:
             await self._wakeup.close()
         self.registration.stop_coming_back()
         if self.pool.keeper is not None:
@@ -266,12 +273,13 @@ class Worker:
         self.checkpoints.close()
         await self._minutes.write_last()
         await self.heartbeat.stop()
-        await self.registration.leave()
+        await self.registration.set_status(WorkerStatus.STOPPED)
         if self._lock is not None:
             self._lock.end_all()
         if self._presence is not None:  # only now: a live row without presence looks like a death
             await self._presence.release()
-        await self._announcer.leave()
+        if self._announcer is not None:
+            await self._announcer.leave()
         emit("worker_stopped", worker=self._new.name, worker_id=self.me.worker_id)
 
     # -- its registration and its beats --------------------------------------------------------
@@ -286,8 +294,10 @@ class Worker:
     def _take_beat(self, asked_at: float, me: WorkerRef, beat: Beat) -> None:
         if not self.registration.take_beat(asked_at, me, beat):
             return
-        status = WorkerStatus.DRAINING if self.registration.draining else WorkerStatus.ACTIVE
-        self._announcer.tell("heartbeat", status=status.value, running=len(self.ledger.running))
+        if self._announcer is not None:
+            status = WorkerStatus.DRAINING if self.registration.draining else WorkerStatus.ACTIVE
+            running = len(self.ledger.running)
+            self._announcer.tell("heartbeat", status=status.value, running=running)
         for _, token in beat.cancels:
             self.pool.control.stop(token, "cancel")
         if beat.drain:
@@ -295,12 +305,10 @@ class Worker:
         self._shower.take(beat.stacks)
         if beat.peek is not None:
             self._reaper.take_peek(beat.peek)
-        self._look_at_duties()
-
-    def _look_at_duties(self) -> None:
-        """Report a failing duty with the next beat; leave if it has failed for too long."""
+        # report a failing duty with the next beat; leave if it has failed for too long
         self._condition.note_beat()
-        failures = {name: each.find_failure() for name, each in self.services.items()}
+        failing = [each for each in self.services.values() if each.failure is not None]
+        failures = {each.name: each.find_failure() for each in failing}
         self.heartbeat.report(self._condition.find_trouble(failures))
         if (end := self._condition.find_end(failures)) is not None:
             self.give_up(end.error, self._clock.boot() - end.since)
@@ -370,12 +378,14 @@ class Worker:
     def note_reclaimed(self, applied: list[Transition]) -> None:
         """Look for reclaimed jobs here, and announce them to other workers."""
         self.look_for_work()
-        self._announcer.announce_reclaimed(applied)
-        self.nudges.sweeper.give()
+        if self._announcer is not None:
+            self._announcer.note_reclaimed(applied)
+            self.nudges.sweeper.give()
 
     def note_reaped(self, gone: WorkerSeen, cause: DeathCause) -> None:
         """Tell watchers of a worker that is gone."""
-        self._announcer.tell_reaped(gone, cause)
+        if self._announcer is not None:
+            self._announcer.tell_reaped(gone, cause)
 
     # -- the end -------------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from outlast.base.text import ago, cut, line, lines, pretty, rough, safe, size, span
-from outlast.cli.grid import Grid
+from outlast.cli.grid import table
 
 
 @pytest.mark.parametrize(
@@ -87,33 +87,32 @@ def test_stored_json_is_laid_out_and_bounded() -> None:
 
 
 def test_a_grid_cuts_texts_before_it_cuts_numbers() -> None:
-    grid = Grid({"ID": "number", "TASK": "flexible", "EMPTY": "flexible", "STATE": "fixed"})
-    grid.add("123456789", "a long name of a task " * 3, "", "unservable")
+    task = "a long name of a task " * 3
+    row = {"ID": "123456789", "TASK": task, "EMPTY": "", "STATE": "unservable"}
     out = Console(width=40, record=True, file=None, highlight=False)
     with out.capture() as captured:
-        out.print(grid.table(40))
-    head, row = captured.get().splitlines()
+        out.print(table([row], 40))
+    head, shown = captured.get().splitlines()
     assert "EMPTY" not in head
-    assert row.startswith("123456789  a long")
-    assert row.rstrip().endswith("…  unservable")
-    assert len(row) <= 40
+    assert shown.startswith("123456789  a long")
+    assert shown.rstrip().endswith("…  unservable")
+    assert len(shown) <= 40
 
 
 def test_a_grid_without_room_drops_its_last_texts() -> None:
-    grid = Grid({"ID": "number", "TASK": "flexible", "NOTE": "flexible", "STATE": "fixed"})
-    grid.add("123456789", "a long name of a task", "a long note", "unservable")
-    assert [str(column.header) for column in grid.table(30).columns] == ["ID", "TASK", "STATE"]
-    assert [str(column.header) for column in grid.table(20).columns] == ["ID", "STATE"]
+    names = {"TASK": "a long name of a task", "NOTE": "a long note"}
+    rows = [{"ID": "123456789", **names, "STATE": "unservable"}]
+    assert [str(column.header) for column in table(rows, 30).columns] == ["ID", "TASK", "STATE"]
+    assert [str(column.header) for column in table(rows, 20).columns] == ["ID", "STATE"]
 
 
 def test_a_grid_never_cuts_a_number() -> None:
-    grid = Grid({"TOKEN": "number", "OUTCOME": "fixed", "PID": "number"})
-    grid.add("1790000000000001", "completion_not_committed", "31337")
+    row = {"TOKEN": "1790000000000001", "OUTCOME": "completion_not_committed", "PID": "31337"}
     out = Console(width=36, highlight=False)
     with out.capture() as captured:
-        out.print(grid.table(36))
-    row = captured.get().splitlines()[1]
-    assert row.split() == ["1790000000000001", "completion…", "31337"]
+        out.print(table([row], 36))
+    shown = captured.get().splitlines()[1]
+    assert shown.split() == ["1790000000000001", "completion…", "31337"]
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,7 @@ from examples.census.picture import (
     write_pictures,
 )
 
+pytestmark = pytest.mark.slow  # drawing takes much, and an example alone draws
 START, DAY = 1_600_000_000, 86_400
 
 

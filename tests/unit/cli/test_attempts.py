@@ -62,11 +62,11 @@ def test_dropped_attempts_are_shown_as_a_number_between_kept_ones():
     numbers = [1, 2, 1_983, 1_984, 2_000]
     kept = [msgspec.structs.replace(ATTEMPT, number=number, token=number) for number in numbers]
     shown = timeline(job(attempt_count=2_001, token=2_001), kept, 10.0)
-    assert [(entry[0], str(entry[2])) for entry in shown if entry[0] == GAP] == [
+    assert [(entry["NO"], str(entry["OUTCOME"])) for entry in shown if entry["NO"] == GAP] == [
         (GAP, "1,980 more"),
         (GAP, "15 more"),
     ]
-    assert [entry[0] for entry in shown if entry[0] != GAP] == [str(number) for number in numbers]
+    assert [entry["NO"] for entry in shown if entry["NO"] != GAP] == [str(each) for each in numbers]
 
 
 @pytest.mark.parametrize(

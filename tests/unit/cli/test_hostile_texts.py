@@ -19,8 +19,8 @@ from outlast.cli.wait import _end
 from outlast.cli.workers import _called
 from outlast.insight.deaths import DeathGroup
 from outlast.insight.doctor import Facts, Locks, examine
-from outlast.insight.explanation import WhyFacts
-from outlast.insight.queries import JobDetails, JobList
+from outlast.insight.explanation import JobDetails
+from outlast.insight.queries import JobList
 from outlast.insight.why import why
 from outlast.model.crash import Crash, CrashKind, MemoryEvidence, Progress
 from outlast.model.job import SHELL_TASK, State
@@ -85,7 +85,9 @@ def shown(draw: Any) -> str:
 def test_the_page_of_a_job_and_the_lists_show_escapes_and_send_none(state: State) -> None:
     row = job_in(state)
     for attempts in (ATTEMPTS, ATTEMPTS[:2], ATTEMPTS[:1]):
-        details = JobDetails(row, attempts, REFUSALS, Served([]), NOW, [WORKER])
+        details = JobDetails(
+            row=row, attempts=attempts, refusals=REFUSALS, workers=[WORKER], now=NOW
+        )
         text = shown(page_of(details))
         assert "\\x1b" in text
         assert not RAW & set(text)
@@ -129,7 +131,7 @@ def page_of(details: JobDetails) -> Any:
 def test_why_shows_escapes_and_sends_none(state: State, count: int) -> None:
     for row in (job_in(state), msgspec.structs.replace(job_in(state), solo=1, waiting=True)):
         for workers in ([], [WORKER], [msgspec.structs.replace(WORKER, tasks=[row.task])]):
-            about = WhyFacts(
+            about = JobDetails(
                 row=row, attempts=ATTEMPTS[:count], workers=workers, place=Place(), now=NOW
             )
             answer = why(about)
@@ -150,7 +152,7 @@ def test_an_unreadable_row_is_shown_raw_and_hides_no_other(text: str) -> None:
     found = JobList(rows, Served([]), {}, NO_PAUSES)
     listed = shown(lambda out: out.print(jobs_table(out, found, NOW)))
     assert listed.count("completed") == 2
-    assert text[:8] in shown(page_of(JobDetails(row, [], [], Served([]), NOW)))
+    assert text[:8] in shown(page_of(JobDetails(row=row, attempts=[], workers=[], now=NOW)))
     assert _end(command, []).output == []
 
 

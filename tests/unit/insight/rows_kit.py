@@ -11,6 +11,23 @@ from outlast.model.job import Policy, State
 from outlast.store.rows import AttemptRow, StoredJob, WorkerRow, WorkerStatus
 
 NOW = 1_893_456_000.0
+
+
+def names(text: str) -> set[str]:
+    return set(text.split())
+
+
+JOB = names(
+    """id task queue state phase priority attempt_count failures losses token worker key tenant
+    run_at enqueued_at expires_at reason meta keep labels started_at ended_at progress checkpoint
+    args result solo"""
+)
+"""What programs find in the document of a job, at least; below, of an attempt and a worker."""
+ATTEMPT = names("token number worker host pid outcome charged started_at ended_at crash")
+WORKER = names(
+    """id name host pid status queues tasks running heartbeat_at lease_expires_at started_at
+    presence presence_off wakeup release"""
+)
 FAILED = AttemptRow(
     job_id=7,
     token=70,

@@ -17,7 +17,8 @@ from outlast.insight.documents import (
 )
 from outlast.model.crash import Crash, CrashKind, MemoryEvidence, Progress
 from outlast.model.job import Policy, State
-from outlast.store.rows import AttemptRow, Served, StoredJob, WorkerRow, WorkerStatus
+from outlast.store.rows import AttemptRow, Served, StoredJob, WorkerStatus
+from tests.unit.insight.rows_kit import ATTEMPT, JOB, NOW, WORKER, worker
 
 ROW = StoredJob(
     id=7,
@@ -104,34 +105,10 @@ def test_without_what_is_served_nothing_is_called_unservable():
 
 
 def test_a_job_is_shown_with_all_that_the_contract_names():
-    document = job_document(ROW, [CLOSED], MAIL)
+    document = job_document(ROW, [CLOSED])
     assert next(iter(document)) == "schema"
     assert document["schema"] == 1
-    assert set(document) >= {
-        "id",
-        "task",
-        "queue",
-        "state",
-        "phase",
-        "priority",
-        "attempt_count",
-        "failures",
-        "losses",
-        "token",
-        "worker",
-        "key",
-        "tenant",
-        "run_at",
-        "enqueued_at",
-        "started_at",
-        "ended_at",
-        "progress",
-        "checkpoint",
-        "args",
-        "result",
-        "error",
-        "attempts",
-    }
+    assert set(document) >= JOB | {"error", "attempts"}
     assert document["args"] == {"to": "a\x00"}
     assert document["checkpoint"] == {"commit": 400}
     said = {"fraction": 0.4, "stage": "counting", "message": "commit 400", "waits_for": None}
@@ -144,19 +121,7 @@ def test_a_job_is_shown_with_all_that_the_contract_names():
 
 def test_the_attempts_are_the_closed_ones_and_the_one_that_runs():
     closed, running = job_document(ROW, [CLOSED])["attempts"]
-    names = [
-        "token",
-        "number",
-        "worker",
-        "host",
-        "pid",
-        "outcome",
-        "charged",
-        "started_at",
-        "ended_at",
-        "crash",
-    ]
-    assert set(closed) >= set(names)
+    assert set(closed) >= ATTEMPT
     assert set(closed) == set(running)
     assert (closed["token"], closed["outcome"], closed["charged"]) == (70, "signalled", "failure")
     assert closed["crash"] == {"kind": "signalled", "message": "SIGKILL", "signal": "SIGKILL"}
@@ -199,49 +164,16 @@ def test_a_damaged_value_is_shown_as_it_is():
 
 
 def test_a_listed_job_is_shown_without_attempts():
-    document = listed_document(ROW, MAIL)
+    document = listed_document(ROW)
     assert document["id"] == ROW.id
     assert not {"schema", "attempts", "error", "refusals"} & set(document)
 
 
 def test_workers_are_shown_with_all_that_the_contract_names():
-    worker = WorkerRow(
-        id=3,
-        name="w-2",
-        host="h",
-        pid=5,
-        status=WorkerStatus.DRAINING,
-        epoch=1,
-        beat=9,
-        heartbeat=2.0,
-        lease=60.0,
-        queues=[],
-        tasks=["mail"],
-        running=1,
-        started_at=0.0,
-        heartbeat_at=1.0,
-        lease_expires_at=61.0,
-        lock_path="/run/w-2.lock",
-    )
-    document = workers_document([worker], 2.0)
+    row = worker(3, status=WorkerStatus.DRAINING, lock_path="/run/w-2.lock")
+    document = workers_document([row], NOW)
     (shown,) = document["workers"]
-    assert set(shown) >= {
-        "id",
-        "name",
-        "host",
-        "pid",
-        "status",
-        "queues",
-        "tasks",
-        "running",
-        "heartbeat_at",
-        "lease_expires_at",
-        "started_at",
-        "presence",
-        "presence_off",
-        "wakeup",
-        "release",
-    }
+    assert set(shown) >= WORKER
     assert (shown["status"], shown["presence"]) == ("draining", "lock_file")
     assert shown["presence_off"] is None
     json.dumps(document)

@@ -21,7 +21,7 @@ from outlast.insight.verify import (
 )
 from outlast.model.job import Policy, State
 from outlast.model.pause import Pause, PauseKind
-from outlast.store.history import AttemptPast, HistoryPage, JobPast, page_of
+from outlast.store.history import AttemptPast, HistoryPage, JobPast
 from outlast.store.limits import Forgotten, Miscounted
 from outlast.store.rows import WorkerStatus
 
@@ -215,7 +215,9 @@ def test_an_orphan_is_a_doubt() -> None:
 
 
 def test_evidence_without_its_job_is_a_violation() -> None:
-    page = page_of([completed(attempts=[])], [*completed().attempts, attempt(3, 1, job_id=2)], 9, 5)
+    page = HistoryPage(
+        jobs=[completed()], strays=[attempt(3, 1, job_id=2)], token_last=9, next_after=None
+    )
     (finding,) = findings_in(page)
     assert (finding.rule, finding.job_id) == ("evidence_of_a_job", 2)
     assert promise_of(finding.rule).endswith(".")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -10,8 +12,8 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from outlast.insight.explanation import Explanation, WhyFacts
-from outlast.insight.why import POSITIONS, why, why_document
+from outlast.insight.explanation import Explanation, JobDetails
+from outlast.insight.why import why, why_document
 from outlast.model.crash import Crash, CrashKind, Progress
 from outlast.model.job import Policy, State
 from outlast.model.pause import Pause, PauseKind
@@ -24,7 +26,7 @@ from tests.unit.insight.rows_kit import FAILED, KILLED, NOW, RELEASED, job, runn
 def asked(row: StoredJob, *workers: WorkerRow, **more: Any) -> Explanation:
     known = {name: more.pop(name, []) for name in ("attempts", "held", "pauses")}
     known["stream"] = more.pop("stream", None)
-    return why(WhyFacts(row=row, workers=workers, place=Place(**more), now=NOW, **known))
+    return why(JobDetails(row=row, workers=workers, place=Place(**more), now=NOW, **known))
 
 
 def pause(kind: str, name: str = "", **fields: Any) -> Pause:
@@ -325,6 +327,9 @@ CASES: list[tuple[str, Explanation, list[str], int]] = [
 ]  # fmt: skip
 
 
+POSITIONS = {case[0] for case in CASES}
+
+
 @pytest.mark.parametrize(
     ("position", "answer", "words", "others"),
     CASES,
@@ -341,8 +346,11 @@ def test_a_job_is_explained(
     assert answer.moves
 
 
-def test_every_position_has_an_example_here() -> None:
-    assert {case[0] for case in CASES} == set(POSITIONS)
+def test_every_position_has_an_example_here_and_a_row_in_the_docs() -> None:
+    docs = (Path(__file__).parents[3] / "docs" / "operating.md").read_text()
+    (table,) = re.findall(r"^\| position \|.*\n((?:\|.*\n)+)", docs, re.MULTILINE)
+    rows = [line.split("|")[1] for line in table.splitlines()[1:]]
+    assert {name for row in rows for name in re.findall(r"`(\w+)`", row)} == POSITIONS
 
 
 def test_a_job_of_a_schedule_says_first_for_which_tick_it_is() -> None:
@@ -356,7 +364,7 @@ def test_a_job_of_a_schedule_says_first_for_which_tick_it_is() -> None:
 
 
 def test_the_document_has_stable_names() -> None:
-    answer = asked(job(), worker(), due_here=PLACE_MAX + 1)
+    answer = asked(job(), worker(), due_here=PLACE_MAX)
     document = why_document(job(), answer)
     assert set(document) == {
         "schema", "id", "task", "queue", "state",
@@ -413,7 +421,7 @@ WORKERS = st.builds(
 @given(ROWS, st.lists(WORKERS, max_size=3), NUMBERS, st.sampled_from([[], [FAILED, RELEASED]]))
 def test_every_row_gets_an_explanation(row, workers, number, attempts) -> None:
     place = dict.fromkeys(Place.__struct_fields__[:9], number)
-    about = WhyFacts(row=row, attempts=attempts, workers=workers, place=Place(**place), now=NOW)
+    about = JobDetails(row=row, attempts=attempts, workers=workers, place=Place(**place), now=NOW)
     answer = why(about)
     assert answer.position in POSITIONS
     assert answer.sentences

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from outlast.insight.explanation import WhyFacts
+from outlast.insight.explanation import JobDetails
 from outlast.insight.why import why
 from outlast.store.rows import StoredJob
 from outlast.store.statistics import Place
@@ -28,6 +28,6 @@ from tests.unit.insight.rows_kit import NOW, job, worker
     ids=["to come", "past"],
 )
 def test_a_queued_job_says_when_it_expires(row: StoredJob, position: str, said: str) -> None:
-    answer = why(WhyFacts(row=row, attempts=[], workers=[worker()], place=Place(), now=NOW))
+    answer = why(JobDetails(row=row, attempts=[], workers=[worker()], place=Place(), now=NOW))
     assert answer.position == position
     assert answer.sentences[-1] == said

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 
 import pytest
 
@@ -10,7 +11,7 @@ import outlast
 from outlast.model.crash import CrashKind
 from outlast.model.lifecycle import Outcome
 from outlast.runner.execute import Executor
-from outlast.runner.protocol import End
+from outlast.runner.protocol import Began, End, FunctionsEnded
 from outlast.store.values import Answer
 from tests.manual_clock import ManualClock
 from tests.unit.worker.worker_kit import claimed
@@ -49,14 +50,13 @@ class FakeLink:
         self.sent = len(self.ends)
         return self.tells
 
-    def report_begun(self, attempts) -> None:
-        self.begun += attempts
-
-    def report_returned(self, tokens) -> None:
-        self.returned += tokens
-
-    def report_stack(self, token, stack) -> None:
-        self.stacks.append((token, stack))
+    def send(self, frame) -> None:
+        if isinstance(frame, Began):
+            self.begun += frame.attempts
+        elif isinstance(frame, FunctionsEnded):
+            self.returned += frame.tokens
+        else:
+            self.stacks.append((frame.token, frame.stack))
 
 
 class Bench:
@@ -81,6 +81,14 @@ class Bench:
         self.link.ends.clear()
         return end
 
+    async def ends(self, count: int) -> list[End]:
+        """Wait until that many attempts have ended."""
+        async with asyncio.timeout(60):
+            while len(self.link.ends) < count:
+                await self.link.told.wait()
+                self.link.told.clear()
+        return self.link.ends
+
     async def outcome(self, task, args: str = "{}", **fields) -> Outcome:
         self.start(task, args=args, **fields)
         return (await self.end()).outcome
@@ -97,18 +105,20 @@ def kind_of(outcome: Outcome) -> CrashKind | None:
     return None if outcome.crash is None else outcome.crash.kind
 
 
-def raiser(bench: Bench, error: BaseException, *, plain: bool):
+def as_task(bench: Bench, fn, *, plain: bool, **options):
+    """Register a function as a task: as it is, or as a coroutine that calls it."""
+
+    @functools.wraps(fn)
+    async def run(*args, **kwargs):
+        return fn(*args, **kwargs)
+
+    return bench.app.task(name=fn.__name__, **options)(fn if plain else run)
+
+
+def raiser(bench: Bench, error: BaseException, *, plain: bool, **options):
     """A task that raises this."""
-    if plain:
 
-        @bench.app.task(name="raises")
-        def raises() -> None:
-            raise error
-
-        return raises
-
-    @bench.app.task(name="raises")
-    async def raises_async() -> None:
+    def raises() -> None:
         raise error
 
-    return raises_async
+    return as_task(bench, raises, plain=plain, **options)

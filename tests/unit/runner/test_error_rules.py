@@ -12,7 +12,7 @@ from outlast.client.attempt import StopReason
 from outlast.model.crash import CrashKind
 from outlast.model.lifecycle import Outcome, OutcomeKind
 from tests.unit.runner import execute_kit
-from tests.unit.runner.execute_kit import Bench, kind_of
+from tests.unit.runner.execute_kit import Bench, as_task, kind_of, raiser
 
 bench = execute_kit.bench
 CRASHED, DEAD = OutcomeKind.CRASHED, OutcomeKind.DEAD
@@ -28,19 +28,7 @@ class Odd(FileNotFoundError):
 
 async def end_of(bench: Bench, error: BaseException, *, plain: bool = False, **options) -> Outcome:
     """How an attempt ends whose task has these options and raises this."""
-    failures = options.pop("failures", 0)
-    if plain:
-
-        @bench.app.task(name="raises", **options)
-        def raises() -> None:
-            raise error
-    else:
-
-        @bench.app.task(name="raises", **options)
-        async def raises() -> None:
-            raise error
-
-    return await bench.outcome(raises, failures=failures)
+    return await bench.outcome(raiser(bench, error, plain=plain, **options))
 
 
 @pytest.mark.parametrize("plain", [False, True])
@@ -103,15 +91,11 @@ async def test_an_error_of_what_runs_around_an_attempt_counts(bench, plain):
         yield
         raise ValueError("at the end")
 
-    @bench.app.task(dead_on=ValueError)
-    async def works() -> None:
-        pass
+    def works() -> None:
+        """Return normally."""
 
-    @bench.app.task(dead_on=ValueError)
-    def works_plainly() -> None:
-        pass
-
-    assert (await bench.outcome(works_plainly if plain else works)).kind is DEAD
+    task = as_task(bench, works, plain=plain, dead_on=ValueError)
+    assert (await bench.outcome(task)).kind is DEAD
 
 
 async def test_an_attempt_that_was_asked_to_stop_is_judged_by_that(bench):

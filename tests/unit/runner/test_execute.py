@@ -17,7 +17,7 @@ from outlast.model.job import Policy
 from outlast.model.lifecycle import OutcomeKind
 from outlast.store.values import Answer
 from tests.unit.runner import execute_kit
-from tests.unit.runner.execute_kit import kind_of, raiser
+from tests.unit.runner.execute_kit import as_task, kind_of, raiser
 
 bench = execute_kit.bench
 
@@ -43,11 +43,7 @@ async def test_the_loop_is_woken_for_each_plain_function_that_returns(bench):
         assert (await bench.outcome(double, f'{{"n":{n}}}')).result == str(2 * n)
     for token in range(20):
         bench.start(double, token, f'{{"n":{token}}}')
-    async with asyncio.timeout(60):
-        while len(bench.link.ends) < 20:
-            await bench.link.told.wait()
-            bench.link.told.clear()
-    assert sorted(end.token for end in bench.link.ends) == list(range(20))
+    assert sorted(end.token for end in await bench.ends(20)) == list(range(20))
 
 
 async def test_a_plain_function_runs_in_a_thread_with_its_attempt_and_context(bench):
@@ -80,11 +76,7 @@ async def test_plain_functions_see_no_context_of_each_other(bench):
 
     for token in range(50):
         bench.start(look, token, f'{{"n":{token}}}')
-    async with asyncio.timeout(60):
-        while len(bench.link.ends) < 50:
-            await bench.link.told.wait()
-            bench.link.told.clear()
-    seen = {end.token: end.outcome.result for end in bench.link.ends}
+    seen = {end.token: end.outcome.result for end in await bench.ends(50)}
     assert seen == {token: f'[{token},"none"]' for token in range(50)}
 
 
@@ -119,9 +111,11 @@ async def test_concurrent_attempts_each_see_their_own_current_attempt(bench):
         bench.start(mine, token)
     await asyncio.sleep(0)
     gate.set()
-    while len(bench.link.ends) < 3:
-        await asyncio.sleep(0)
-    assert {end.token: end.outcome.result for end in bench.link.ends} == {1: "1", 2: "2", 3: "3"}
+    assert {end.token: end.outcome.result for end in await bench.ends(3)} == {
+        1: "1",
+        2: "2",
+        3: "3",
+    }
 
 
 async def test_the_deadline_is_the_timeout_from_now(bench):
@@ -169,15 +163,11 @@ async def test_a_result_that_does_not_fit_its_annotation_is_kept_and_named(
 ):
     """Its work is done: to repeat it would repeat its effects, with the same result."""
 
-    async def returns():
+    def returns():
         return value
 
-    def returns_plainly():
-        return value
-
-    fn = returns_plainly if plain else returns
-    fn.__annotations__["return"] = annotation
-    outcome = await bench.outcome(bench.app.task(name="returns")(fn))
+    returns.__annotations__["return"] = annotation
+    outcome = await bench.outcome(as_task(bench, returns, plain=plain))
     assert (outcome.kind, outcome.result) == (OutcomeKind.COMPLETED, stored)
     assert says in outcome.message
     assert bool(says) == bool(outcome.message)
@@ -233,7 +223,7 @@ async def test_the_report_of_an_error_begins_in_the_user_s_own_code(bench):
     assert crash is not None
     assert (crash.exception, crash.message) == ("ValueError", "ValueError: boom")
     assert crash.traceback is not None
-    assert "raises_async" in crash.traceback
+    assert " in raises\n" in crash.traceback
     assert "runner/execute.py" not in crash.traceback
 
 
@@ -325,20 +315,12 @@ async def test_a_signal_excuses_only_what_ran_and_failed(bench):
 async def test_an_attempt_that_waited_until_its_job_expired_does_not_begin(bench, plain):
     """In its worker, or here behind code that blocks: a claim is no start."""
     ran: list[int] = []
-    decorate = bench.app.task(name="offer")
-    if plain:
 
-        @decorate
-        def offer() -> None:
-            ran.append(1)
-    else:
+    def offer() -> None:
+        ran.append(1)
 
-        @decorate
-        async def offer() -> None:
-            ran.append(1)
-
-    now = bench.executor._clock.boot()
-    outcome = await bench.outcome(offer, begin_by=now)
+    task, now = as_task(bench, offer, plain=plain), bench.executor._clock.boot()
+    outcome = await bench.outcome(task, begin_by=now)
     assert (outcome.kind, outcome.began, ran) == (OutcomeKind.RELEASED, False, [])
-    outcome = await bench.outcome(offer, begin_by=now + 1.0)
+    outcome = await bench.outcome(task, begin_by=now + 1.0)
     assert (outcome.kind, ran) == (OutcomeKind.COMPLETED, [1])

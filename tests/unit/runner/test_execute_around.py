@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 from typing import Any
 
@@ -12,35 +13,21 @@ import outlast
 from outlast.model.crash import CrashKind
 from outlast.model.lifecycle import OutcomeKind
 from outlast.store.values import Answer
-from tests.unit.runner.execute_kit import Bench, kind_of, raiser
+from tests.unit.runner import execute_kit
+from tests.unit.runner.execute_kit import Bench, as_task, kind_of, raiser
 
+bench = execute_kit.bench
 both = pytest.mark.parametrize("plain", [False, True], ids=["async", "plain"])
-
-
-@pytest.fixture
-async def bench():
-    bench = Bench()
-    yield bench
-    bench.executor.close()
 
 
 def worker(bench: Bench, ran: list[str], *, plain: bool) -> Any:
     """A task that just works."""
-    if plain:
 
-        @bench.app.task(name="works")
-        def works() -> int:
-            ran.append("task")
-            return 42
-
-        return works
-
-    @bench.app.task(name="works")
-    async def works_async() -> int:
+    def works() -> int:
         ran.append("task")
         return 42
 
-    return works_async
+    return as_task(bench, works, plain=plain)
 
 
 def as_async(fn: Any) -> Any:
@@ -97,10 +84,8 @@ def swallows(attempt):
 
 
 async def swallows_async(attempt):
-    try:
+    with contextlib.suppress(BaseException):
         yield
-    except BaseException:
-        """As if all were well."""
 
 
 @both
@@ -171,10 +156,7 @@ async def test_a_variable_that_an_around_sets_is_there_for_the_task_and_set_back
     def look() -> None:
         seen.append(tenant.get())
 
-    async def look_async() -> None:
-        look()
-
-    task = bench.app.task(name="looks")(look if plain else look_async)
+    task = as_task(bench, look, plain=plain)
     for _ in range(2):
         assert (await bench.outcome(task)).kind is OutcomeKind.COMPLETED
     assert seen == ["t" if plain else "t!"] * 2

@@ -12,14 +12,10 @@ import outlast
 from outlast.model.crash import CrashKind
 from outlast.model.job import Policy
 from outlast.model.lifecycle import OutcomeKind
-from tests.unit.runner.execute_kit import Bench, kind_of, raiser
+from tests.unit.runner import execute_kit
+from tests.unit.runner.execute_kit import kind_of, raiser
 
-
-@pytest.fixture
-async def bench():
-    bench = Bench()
-    yield bench
-    bench.executor.close()
+bench = execute_kit.bench
 
 
 class Unmade(outlast.Snooze):

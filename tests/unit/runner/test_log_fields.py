@@ -12,7 +12,7 @@ import structlog
 import outlast
 from outlast.client.log_fields import mark_records
 from tests.unit.runner import execute_kit
-from tests.unit.runner.execute_kit import Bench
+from tests.unit.runner.execute_kit import Bench, as_task
 
 bench = execute_kit.bench
 
@@ -33,22 +33,11 @@ def fields(record: logging.LogRecord) -> tuple[object, ...]:
 async def test_a_record_has_job_token_and_task(
     bench: Bench, marked: pytest.LogCaptureFixture, plain: bool
 ) -> None:
-    def tell() -> None:
+    def sell() -> None:
         logging.getLogger("shop").warning("sold out", extra={"task": "mine", "job_id": "mine"})
 
-    if plain:
-
-        @bench.app.task(name="sell")
-        def sell() -> None:
-            tell()
-    else:
-
-        @bench.app.task(name="sell")
-        async def sell() -> None:
-            tell()
-
-    await bench.outcome(sell)
-    tell()
+    await bench.outcome(as_task(bench, sell, plain=plain))
+    sell()
     inside, outside = (fields(record) for record in marked.records if record.name == "shop")
     assert inside == (1, 1, "sell")
     assert outside == (None, None, None)

@@ -165,30 +165,6 @@ def test_a_frame_above_the_limit_is_not_sent(monkeypatch):
         pack(Stop(1, "x" * 100))
 
 
-@given(st.binary(max_size=300))
-def test_any_bytes_are_frames_or_a_frame_error(data):
-    unpacker = Unpacker(TO_WORKER, limit=200)
-    try:
-        frames = list(unpacker.feed(data))
-    except FrameError:
-        return
-    assert all(
-        isinstance(frame, Hello | ApplicationFailed | AttemptsEnded | SaveRequest | Reported)
-        for frame in frames
-    )
-
-
-@given(st.sampled_from(TO_WORKER_FRAMES), st.data())
-def test_any_damage_to_a_frame_is_another_frame_or_a_frame_error(frame, data):
-    stream = bytearray(pack(frame))
-    at = data.draw(st.integers(4, len(stream) - 1))
-    stream[at] = data.draw(st.integers(0, 255))
-    try:
-        list(Unpacker(TO_WORKER).feed(bytes(stream)))
-    except FrameError:
-        return
-
-
 # -------------------------------------------------------------------------------- batches
 
 sizes = st.lists(st.integers(0, BATCH_BYTES + 1000) | st.integers(0, 100), max_size=12)

@@ -11,19 +11,14 @@ from typing import Any
 import pytest
 
 import outlast
-from outlast.client.attempt import StopReason
 from outlast.model.crash import LIMITS, CrashKind
 from outlast.model.job import Policy
 from outlast.model.lifecycle import Outcome, OutcomeKind
 from outlast.runner.stacks import line_of
-from tests.unit.runner.execute_kit import Bench, kind_of
+from tests.unit.runner import execute_kit
+from tests.unit.runner.execute_kit import Bench, as_task, kind_of
 
-
-@pytest.fixture
-async def bench():
-    bench = Bench()
-    yield bench
-    bench.executor.close()
+bench = execute_kit.bench
 
 
 STOPS = [
@@ -70,25 +65,6 @@ async def test_an_attempt_that_is_stopped_before_its_first_step_ends_as_well(
 
     bench.start(waits)
     bench.executor.stop(1, reason)
-    outcome = (await bench.end()).outcome
-    assert (outcome.kind, kind_of(outcome)) == (kind, crash)
-
-
-@pytest.mark.parametrize(("reason", "kind", "crash"), STOPS)
-async def test_a_plain_function_can_check_and_stop(bench, reason, kind, crash):
-    started, stopped = threading.Event(), threading.Event()
-
-    @bench.app.task
-    def looks() -> None:
-        started.set()
-        stopped.wait(60)
-        if outlast.current().stop_reason == StopReason(reason):
-            raise RuntimeError("I was told to stop")
-
-    bench.start(looks)
-    await asyncio.to_thread(started.wait, 60)
-    bench.executor.stop(1, reason)
-    stopped.set()
     outcome = (await bench.end()).outcome
     assert (outcome.kind, kind_of(outcome)) == (kind, crash)
 
@@ -283,6 +259,12 @@ def raising(error: BaseException) -> Body:
     return body
 
 
+@pytest.mark.parametrize(("reason", "kind", "crash"), STOPS)
+async def test_a_plain_function_can_check_and_stop(bench, reason, kind, crash):
+    outcome = await stopped_plain(bench, raising(RuntimeError("I was told to stop")), reason)
+    assert (outcome.kind, kind_of(outcome)) == (kind, crash)
+
+
 VERDICTS = [outlast.Cancel("why"), outlast.Dead("why"), outlast.Retry(after=7.0)]
 
 
@@ -340,14 +322,10 @@ async def test_what_runs_around_a_function_that_has_returned_is_not_cancelled(
         over.set()
         await go_on.wait()
 
-    async def returns() -> int:
+    def returns() -> int:
         return 7
 
-    def returns_at_once() -> int:
-        return 7
-
-    task = bench.app.task(returns if is_async else returns_at_once)
-    bench.start(task, policy=Policy(timeout=3.0))
+    bench.start(as_task(bench, returns, plain=not is_async), policy=Policy(timeout=3.0))
     await over.wait()
     while not bench.link.returned:
         await asyncio.sleep(0)

@@ -22,7 +22,7 @@ from outlast.errors import ConfigError
 from outlast.model.lifecycle import OutcomeKind
 from outlast.runner import task_reuse
 from outlast.runner.task_reuse import TURN_MAX
-from tests.unit.runner.execute_kit import Bench
+from tests.unit.runner.execute_kit import Bench, as_task
 from tests.unit.worker.worker_kit import claimed
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -45,11 +45,7 @@ async def bench():
 
 
 async def ends(bench: Bench, count: int) -> list[OutcomeKind]:
-    async with asyncio.timeout(60):
-        while len(bench.link.ends) < count:
-            await bench.link.told.wait()
-            bench.link.told.clear()
-    return [end.outcome.kind for end in bench.link.ends]
+    return [end.outcome.kind for end in await bench.ends(count)]
 
 
 def start(bench: Bench, *names: str) -> None:
@@ -122,15 +118,11 @@ async def test_attempts_find_the_context_in_which_the_executor_was_made(plain):
     bench = Bench()
     BOUND.set("by other code")
 
-    @bench.app.task
     def looks() -> None:
         found.append(BOUND.get())
 
-    @bench.app.task
-    async def looks_async() -> None:
-        found.append(BOUND.get())
-
-    start(bench, "looks" if plain else "looks_async")
+    as_task(bench, looks, plain=plain)
+    start(bench, "looks")
     assert await ends(bench, 1) == [OutcomeKind.COMPLETED]
     assert found == ["by the lifespan"]
     bench.executor.close()

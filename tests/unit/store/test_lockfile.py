@@ -30,12 +30,6 @@ def named(lock: LockFile) -> tuple[Path, int, int]:
 # ------------------------------------------------------------------- begun attempts
 
 
-def test_a_new_lock_file_knows_no_begun_attempt(lock: LockFile):
-    assert lockfile.read_begun(*named(lock)) is None
-    lock.begin(7)
-    assert lockfile.read_begun(*named(lock)) == 7
-
-
 def test_a_lock_file_holds_the_newest_begun_token_and_the_beat(lock: LockFile):
     for token in (7, 9, 8):
         lock.begin(token)

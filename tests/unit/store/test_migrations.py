@@ -34,44 +34,6 @@ def applied(step: Step, **changes: str) -> Applied:
     return Applied(step.number, step.name, row["checksum"], row["compatible_from"], 0.0)
 
 
-def test_pending_are_the_steps_that_the_store_lacks_in_order() -> None:
-    one, two, three = steps(3)
-    assert pending([one, two, three], [applied(two)]) == [one, three]
-
-
-def test_a_store_with_all_steps_is_usable() -> None:
-    known = steps(2)
-    check_usable(known, [applied(step) for step in known])
-
-
-def test_a_store_that_lacks_a_step_asks_for_migrate() -> None:
-    known = steps(2)
-    with pytest.raises(SchemaMismatch, match="outlast migrate"):
-        check_usable(known, [applied(known[0])])
-
-
-def test_a_store_that_lacks_a_step_may_be_migrated() -> None:
-    known = steps(2)
-    check_history(known, [applied(known[0])])
-
-
-def test_a_changed_step_is_refused() -> None:
-    (step,) = steps(1)
-    with pytest.raises(SchemaMismatch, match="another build"):
-        check_history([step], [applied(step, checksum="0" * 64)])
-
-
-def test_a_newer_schema_that_still_serves_this_program_is_usable() -> None:
-    one, two = steps(2)
-    check_usable([one], [applied(one), applied(two)])
-
-
-def test_a_newer_schema_that_no_longer_serves_this_program_is_refused() -> None:
-    one, two = steps(2)
-    with pytest.raises(SchemaMismatch, match="install a newer Outlast"):
-        check_usable([one], [applied(one), applied(two, compatible_from="99.0")])
-
-
 @pytest.mark.parametrize("version", ["0.0.9", "0.1", "0"])
 def test_versions_compare_by_number(version: str) -> None:
     (step,) = steps(1)

@@ -7,8 +7,8 @@ import pytest
 from outlast.events import subscribe
 from outlast.store.values import ClaimRequest, WorkerRef
 from outlast.wakeup.inbox import PASSED_MAX, Inbox
-from outlast.worker.maintenance import sweeper
-from outlast.worker.maintenance.sweeper import Passed
+from outlast.worker.maintenance import announcer
+from outlast.worker.maintenance.announcer import Passed
 from tests.unit.worker.worker_kit import claimed
 
 FREE_SLOTS = [ClaimRequest(tasks=["work"], limit=10)]
@@ -52,7 +52,7 @@ class Elsewhere:
 async def test_a_running_attempt_is_reported_once_for_many_messages(
     monkeypatch: pytest.MonkeyPatch,
 ):
-    monkeypatch.setattr(sweeper, "TOLD_MAX", 3)
+    monkeypatch.setattr(announcer, "TOLD_MAX", 3)
     inbox = Inbox()
     passed = Passed(Elsewhere(), inbox, lambda: WorkerRef(1, 1))  # type: ignore[arg-type]
     told: list[int] = []

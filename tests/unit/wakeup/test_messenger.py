@@ -115,7 +115,8 @@ async def started(broker: Any) -> AsyncIterator[Stage]:
     unsubscribe = subscribe(
         lambda name, fields: stage.told.append(fields) if name == "notice_rejected" else None
     )
-    await stage.messenger.start(stage.wake, knows)
+    stage.messenger.leave_others(knows)
+    await stage.messenger.start(stage.wake)
     try:
         await stage.until(lambda: stage.messenger.health.known)
         yield stage
@@ -225,7 +226,8 @@ async def test_a_driver_that_swallows_a_cancellation_does_not_block_the_end(
     broker = Deaf(verb)
     stage = Stage(broker, ManualClock())
     before = asyncio.all_tasks()
-    await stage.messenger.start(stage.wake, knows)
+    stage.messenger.leave_others(knows)
+    await stage.messenger.start(stage.wake)
     if verb == "close":
         await stage.until(lambda: stage.messenger.health.good)
     else:
@@ -317,7 +319,8 @@ async def test_close_within_any_turn_of_the_start_ends_it(moment: int) -> None:
     broker = Line()
     stage = Stage(broker, ManualClock())
     before = asyncio.all_tasks()
-    await stage.messenger.start(stage.wake, knows)
+    stage.messenger.leave_others(knows)
+    await stage.messenger.start(stage.wake)
     for _ in range(moment):
         await asyncio.sleep(0)
     await asyncio.wait_for(stage.messenger.close(), 30)

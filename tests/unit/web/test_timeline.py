@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from outlast.insight.queries import JobDetails
+from outlast.insight.explanation import JobDetails
 from outlast.model.job import Policy, State
-from outlast.store.rows import AttemptRow, RefusalRow, Served, StoredJob
+from outlast.store.rows import AttemptRow, RefusalRow, StoredJob
 from outlast.web.timeline import BARS_MAX, WIDTH, draw_timeline
 
 
@@ -27,7 +27,7 @@ def details(
         id=1, task="t", queue="q", priority=0, attempt_count=len(attempts), failures=0, losses=0,
         waiting=False, args="{}", policy=Policy(), run_at=0.0, enqueued_at=0.0, **values,
     )  # fmt: skip
-    return JobDetails(row, list(attempts), list(refusals), Served([]), now)
+    return JobDetails(row=row, attempts=attempts, refusals=refusals, workers=[], now=now)
 
 
 def test_nothing_is_drawn_of_a_job_that_was_never_tried() -> None:

@@ -36,16 +36,6 @@ class Owner(FakeOwner):
         self.checkpoints = None
 
 
-class Slots:
-    """Counts the slots that come free."""
-
-    def __init__(self) -> None:
-        self.freed = 0
-
-    def note_freed(self, slots: int) -> None:
-        self.freed += slots
-
-
 class Stage:
     """A pool of four slots and what its task has begun."""
 
@@ -193,16 +183,17 @@ async def test_a_report_just_before_an_end_is_handled_before_it() -> None:
     """The first end schedules the callback that reports ends, before the second one's report."""
     clock = ManualClock()
     ledger = new_ledger(clock)
-    checkpoints: Any = CheckpointWriter(mock.Mock(), ledger, Nudge())
-    slots = Slots()
-    link = LocalLink(ledger, checkpoints, slots.note_freed, "store")
+    worker: Any = Owner(ledger)
+    worker.checkpoints = CheckpointWriter(mock.Mock(), ledger, Nudge())
+    freed: list[int] = []
+    link = LocalLink(worker, freed.append, "store")
     first, second = ledger.claim([claimed(1), claimed(2)])
     link.report_end(End(first.token, COMPLETED))
     link.report(second.token, Progress(1.0))
     link.report_end(End(second.token, COMPLETED))
     await asyncio.sleep(0)
     assert second.progress == Progress(1.0)
-    assert slots.freed == 2
+    assert freed == [2]
     assert len(ledger.take(10)) == 2
 
 

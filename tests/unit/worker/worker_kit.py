@@ -12,6 +12,7 @@ from outlast.model.crash import Crash, CrashKind
 from outlast.model.job import Policy
 from outlast.model.lease import DeathCause
 from outlast.model.lifecycle import Outcome, OutcomeKind, Transition
+from outlast.store.limits import NewLimit
 from outlast.store.peeks import Peek
 from outlast.store.schedules import NewSchedule
 from outlast.store.values import (
@@ -188,7 +189,6 @@ class FakePool:
         self.ledger = ledger
         self.slots = slots
         self.has_started = self.is_ready = True
-        self.worker_id = 0
         self.has_recalled = True
         self.recalled: list[int] = []  # at the last call
         self.declared: list[NewSchedule] = []
@@ -206,9 +206,6 @@ class FakePool:
         self.given_up: list[set[int]] = []
         self.forgotten: set[int] = set()  # attempts without a runner
 
-    def note_registration(self, worker_id: int) -> None:
-        self.worker_id = worker_id
-
     def tasks(self) -> list[str]:
         return ["t"]
 
@@ -217,6 +214,9 @@ class FakePool:
 
     def schedules(self) -> list[NewSchedule]:
         return self.declared
+
+    def limits(self) -> list[NewLimit]:
+        return []
 
     def make_requests(self, unanswered: int) -> list[ClaimRequest]:
         free = self.slots - len(self.ledger.running) - unanswered

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 
 from outlast.base.credentials import hide_logins
@@ -13,7 +13,7 @@ from outlast.errors import ConfigError
 from outlast.insight.doctor.finding import Exposure, Facts, MessengerUrl
 from outlast.store.backend import backend_of
 from outlast.store.environment import is_here, owner_unless_own
-from outlast.store.finding import Finding, Level, ok
+from outlast.store.finding import Finding, hint, ok, warning
 from outlast.wakeup import address
 from outlast.wakeup.kinds import TLS_SCHEMES
 
@@ -28,33 +28,22 @@ def look_at(
     the environment show. Connects to nothing."""
     read_route = backend_of(url).read_route
     way = None if read_route is None else read_route(url, environ)
-    keys = [*([] if way is None else way.keys), *_keys_of(wakeup)]
+    keys = [] if way is None else [*way.keys]
+    messenger = None
+    with suppress(ConfigError):
+        to = address.parse(wakeup or "")
+        keys += [to.settings[name] for name in ("creds", "nkey", "tls_key") if name in to.settings]
+        if not all(is_here(host) for host, _ in to.hosts):
+            login = bool(to.user or to.password)
+            messenger = MessengerUrl(place=to.place, secured=to.secured, login=login)
     found = {path: _mode(path) for path in keys if path}
     return Exposure(
         in_arguments=any(hide_logins(each) != each for each in arguments),
         route=way,
-        messenger=_messenger(wakeup),
+        messenger=messenger,
         keys={path: mode for path, mode in found.items() if mode & 0o077},
         owners={path: owner for path in found if (owner := owner_unless_own(path))},
     )
-
-
-def _messenger(wakeup: str | None) -> MessengerUrl | None:
-    """Return the messenger's URL if it is on another host, else None."""
-    try:
-        to = address.parse(wakeup or "")
-    except ConfigError:
-        return None
-    if all(is_here(host) for host, _ in to.hosts):
-        return None
-    return MessengerUrl(place=to.place, secured=to.secured, login=bool(to.user or to.password))
-
-
-def _keys_of(wakeup: str | None) -> list[str]:
-    with suppress(ConfigError):
-        settings = address.parse(wakeup).settings if wakeup else {}
-        return [settings[name] for name in ("creds", "nkey", "tls_key") if name in settings]
-    return []
 
 
 def _mode(path: str) -> int:
@@ -79,24 +68,23 @@ def messenger(facts: Facts) -> Iterator[Finding]:
         yield ok("messenger_tls", f"{line(found.place, PATH_MAX)} has to show a certificate first.")
         return
     what = "its login, and the names of queues and tasks" if found.login else "queues and tasks"
-    yield Finding(
-        level=Level.WARNING if found.login else Level.HINT,
-        name="messenger_tls",
-        sentence=f"The messenger is on another host ({line(found.place, PATH_MAX)}), without TLS:"
+    level = warning if found.login else hint
+    yield level(
+        "messenger_tls",
+        f"The messenger is on another host ({line(found.place, PATH_MAX)}), without TLS:"
         f" anyone who reads along has {what}.",
-        mend=f"Write {_TLS} in the URL, with ?tls_ca=PATH for an authority of your own.",
+        f"Write {_TLS} in the URL, with ?tls_ca=PATH for an authority of your own.",
     )
 
 
 def arguments(facts: Facts) -> Iterator[Finding]:
     """Whether the command line of this command shows a password to other users."""
     if facts.exposure.in_arguments:
-        yield Finding(
-            level=Level.WARNING,
-            name="secret_in_arguments",
-            sentence="The arguments of this command hold a password, which every user of this"
+        yield warning(
+            "secret_in_arguments",
+            "The arguments of this command hold a password, which every user of this"
             " machine can read, and the shell keeps.",
-            mend="Set it in the environment instead: OUTLAST_URL, OUTLAST_WAKEUP; or ~/.pgpass.",
+            "Set it in the environment instead: OUTLAST_URL, OUTLAST_WAKEUP; or ~/.pgpass.",
         )
 
 
@@ -105,13 +93,11 @@ def keys(facts: Facts) -> Iterator[Finding]:
     for path, mode in facts.exposure.keys.items():
         owner = facts.exposure.owners.get(path)
         who = f"As {line(owner, 60)}, whose file it is, or as root: " if owner else ""
-        yield Finding(
-            level=Level.WARNING,
-            name="key_file",
-            sentence=f"Users beside the owner can use the key in {line(path, PATH_MAX)}"
-            f" ({mode:04o}).",
-            mend=f"{who}chmod go-rwx {line(path, PATH_MAX)}",
+        yield warning(
+            "key_file",
+            f"Users beside the owner can use the key in {line(path, PATH_MAX)} ({mode:04o}).",
+            f"{who}chmod go-rwx {line(path, PATH_MAX)}",
         )
 
 
-EXPOSURE: tuple[Callable[[Facts], Iterator[Finding]], ...] = (route, messenger, arguments, keys)
+EXPOSURE = (route, messenger, arguments, keys)

@@ -29,7 +29,11 @@ async def gather(
     seen: dict[str, Any] = {}
     try:
         await check_exists(store)
-        await _read(store, seen)
+        await read_environment(store, seen)
+        await store.open()
+        await read_contents(store, seen)
+        died = await store.inspector.jobs(JobFilter(state=State.DEAD, limit=DEAD_LOOKED_AT))
+        seen["malformed"] = {row.id: row.malformed for row in died if row.malformed is not None}
         if encrypted:
             seen["unencrypted"] = await store.inspector.unencrypted()
     except SchemaMismatch as error:
@@ -37,33 +41,26 @@ async def gather(
     except NotPermitted as error:
         seen["denied"] = text_of(error)
         with contextlib.suppress(StoreError):
-            await _read_environment_of_producer(store, seen)
+            # a producer's role may not read the schema's version
+            limited = (await store.inspector.environment()).limited_to is not None
+            if limited and "environment" not in seen:
+                await read_environment(store, seen)
     except StoreError as error:
         seen["error"] = text_of(error)
     return seen
 
 
-async def _read(store: Store, seen: dict[str, Any]) -> None:
-    await _read_environment(store, seen)
-    await store.open()
+async def read_environment(store: Store, seen: dict[str, Any]) -> None:
+    """Read the environment, and our clock halfway through, to compare it with the store's."""
+    before = SYSTEM.wall()
+    seen["environment"] = await store.inspector.environment()
+    seen["asked_at"] = (before + SYSTEM.wall()) / 2
+
+
+async def read_contents(store: Store, seen: dict[str, Any]) -> None:
+    """Read the facts about workers, what waits for them, and schedules, one after the other."""
     seen["workers"] = await read_workers(store)
     seen["pauses"] = await store.inspector.pauses()
     seen["held"] = await store.inspector.held()
     seen["statistics"] = await store.inspector.statistics()
     seen["schedules"] = await store.inspector.schedules(SCHEDULES_LOOKED_AT)
-    died = await store.inspector.jobs(JobFilter(state=State.DEAD, limit=DEAD_LOOKED_AT))
-    seen["malformed"] = {row.id: row.malformed for row in died if row.malformed is not None}
-
-
-async def _read_environment_of_producer(store: Store, seen: dict[str, Any]) -> None:
-    """Read the environment for a role with some privileges, but none to read the schema's
-    version."""
-    if "environment" not in seen and (await store.inspector.environment()).limited_to is not None:
-        await _read_environment(store, seen)
-
-
-async def _read_environment(store: Store, seen: dict[str, Any]) -> None:
-    """Read the environment, and our clock halfway through, to compare it with the store's."""
-    before = SYSTEM.wall()
-    seen["environment"] = await store.inspector.environment()
-    seen["asked_at"] = (before + SYSTEM.wall()) / 2

@@ -1,23 +1,22 @@
-"""Check this machine (the directory of lock files, Kubernetes) and the application."""
+"""Check this machine: the directory of lock files, Kubernetes."""
 
 from __future__ import annotations
 
 import os
 import stat
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from outlast.base.text import line
-from outlast.insight.doctor.finding import Application, Facts, Locks
+from outlast.insight.doctor.finding import Facts, Locks
 from outlast.store.backend import file_of
 from outlast.store.environment import owner_unless_own
-from outlast.store.finding import Finding, Level, ok
+from outlast.store.finding import Finding, hint, ok, problem, warning
 from outlast.store.lockfile import directory_for, is_trusted, refuses
 
 TMPFILES = ("/etc/tmpfiles.d", "/run/tmpfiles.d", "/usr/lib/tmpfiles.d")
 AGE_FIELD = 5  # of a line of tmpfiles.d: type path mode user group age argument
-NAMES_SHOWN = 10
 OWN_DIRECTORY = "Set OUTLAST_RUN_DIR to a directory of the workers' user on a local disk."
 OWN_FILE = (
     "Keep the file where its directory, and the one of lock files beside it, belong to the workers'"
@@ -53,10 +52,8 @@ def _cleaner(path: Path, folders: Iterable[str]) -> str | None:
     for file in (file for folder in folders for file in sorted(Path(folder).glob("*.conf"))):
         for text in _lines(file):
             fields = text.split()
-            if fields[1:2] == [str(temporary)] and fields[AGE_FIELD : AGE_FIELD + 1] not in (
-                [],
-                ["-"],
-            ):
+            is_aged = fields[AGE_FIELD : AGE_FIELD + 1] not in ([], ["-"])
+            if fields[1:2] == [str(temporary)] and is_aged:
                 return f"{file}: {text}"
     return None
 
@@ -74,17 +71,17 @@ def lock_directory(facts: Facts) -> Iterator[Finding]:
     choose = OWN_FILE if locks.beside else OWN_DIRECTORY
     if locks.network is not None:
         said = f"{locks.path} is on {locks.network}, whose locks prove nothing."
-        yield Finding(level=Level.PROBLEM, name="lock_directory", sentence=said, mend=choose)
+        yield problem("lock_directory", said, choose)
     elif (locks.mode or 0) & (stat.S_IWOTH | stat.S_ISVTX) == stat.S_IWOTH:
         said = f"Everybody may delete files in {_whose(locks)}, the proof of a worker's death."
         mend = choose if locks.owner else f"chmod o-w {locks.path}"
-        yield Finding(level=Level.WARNING, name="lock_directory", sentence=said, mend=mend)
+        yield warning("lock_directory", said, mend)
     elif not locks.writable:
         said = f"A worker of this user can make no lock file in {_whose(locks)}."
-        yield Finding(level=Level.WARNING, name="lock_directory", sentence=said, mend=choose)
+        yield warning("lock_directory", said, choose)
     elif locks.cleaned_by is not None:
         said = f"Old files in {locks.path} are deleted ({line(locks.cleaned_by, 120)})."
-        yield Finding(level=Level.HINT, name="lock_directory", sentence=said, mend=choose)
+        yield hint("lock_directory", said, choose)
     else:
         made = "" if locks.mode is not None else " (the first worker makes it)"
         yield ok("lock_directory", f"Lock files are in {locks.path}{made}.")
@@ -97,44 +94,11 @@ def _whose(locks: Locks) -> str:
 def drain(facts: Facts) -> Iterator[Finding]:
     """Remind people of the time that a platform gives a process to stop."""
     if facts.kubernetes:
-        yield Finding(
-            level=Level.HINT,
-            name="drain_timeout",
-            sentence="This is Kubernetes, which kills a pod 30 s after it was asked to stop.",
-            mend="Keep terminationGracePeriodSeconds a few seconds above --drain-timeout (25).",
+        yield hint(
+            "drain_timeout",
+            "This is Kubernetes, which kills a pod 30 s after it was asked to stop.",
+            "Keep terminationGracePeriodSeconds a few seconds above --drain-timeout (25).",
         )
-
-
-def application(facts: Facts) -> Iterator[Finding]:
-    """Whether the application imports, and has the tasks of all waiting jobs."""
-    found = facts.application
-    if found is None:
-        return
-    if found.error is not None:
-        mend = "Workers of this release cannot run anything: fix the import."
-        said = f"{found.spec} does not import: {line(found.error, 300)}"
-        yield Finding(level=Level.PROBLEM, name="application", sentence=said, mend=mend)
-        return
-    yield ok("application", f"{found.spec} imports; its tasks are {_listed(found.tasks)}.")
-    yield from _unknown(found, facts)
-
-
-def _unknown(found: Application, facts: Facts) -> Iterator[Finding]:
-    queued = (
-        {lane.task for lane in facts.statistics.lanes} if facts.statistics is not None else set()
-    )
-    if missing := sorted(queued - {*found.tasks, *found.aliases}):
-        yield Finding(
-            level=Level.WARNING,
-            name="unknown_tasks",
-            sentence=f"Jobs are due of tasks that {found.spec} does not have: {_listed(missing)}.",
-            mend="Give its tasks these names as aliases, or keep a worker that knows them.",
-        )
-
-
-def _listed(names: list[str]) -> str:
-    shown = ", ".join(line(name, 60) for name in names[:NAMES_SHOWN]) or "none"
-    return f"{shown} and {len(names) - NAMES_SHOWN} more" if names[NAMES_SHOWN:] else shown
 
 
 def in_kubernetes() -> bool:
@@ -142,4 +106,4 @@ def in_kubernetes() -> bool:
     return "KUBERNETES_SERVICE_HOST" in os.environ
 
 
-HERE: tuple[Callable[[Facts], Iterator[Finding]], ...] = (lock_directory, drain, application)
+HERE = (lock_directory, drain)

@@ -9,12 +9,11 @@ from outlast.insight.availability import dead, duty_of, health, hindrance, list_
 from outlast.insight.doctor.finding import Facts
 from outlast.insight.doctor.store import GRANT
 from outlast.insight.pauses import command_to_resume, describe
-from outlast.insight.sentences import HOLD_NO_SLOTS, describe_waits
-from outlast.store.finding import Finding, Level, ok
+from outlast.insight.sentences import HOLD_NO_SLOTS, describe_waits, list_some, quote
+from outlast.store.finding import Finding, hint, ok, problem, warning
 from outlast.store.rows import WorkerRow, WorkerStatus
 
 HOUR, DAY = 3_600.0, 86_400.0
-NAMES_SHOWN = 5
 NAME_MAX = 60
 LEASE_SHORT, LEASE_LONG = 10.0, 300.0  # seconds
 NO_INOTIFY = (
@@ -41,28 +40,24 @@ def workers(facts: Facts) -> Iterator[Finding]:
         waiting = facts.statistics is not None and (
             facts.statistics.lanes or facts.statistics.running
         )
-        yield Finding(
-            level=Level.PROBLEM if waiting else Level.WARNING,
-            name="workers",
-            sentence="No worker is alive" + (", and jobs wait for one." if waiting else "."),
-            mend="Start one: `outlast worker MODULE:APP`.",
+        level, also = (problem, ", and jobs wait for one") if waiting else (warning, "")
+        yield level(
+            "workers", f"No worker is alive{also}.", "Start one: `outlast worker MODULE:APP`."
         )
     killed = [one for one in facts.workers if dead(one)]
     if killed:
         held = count_of(sum(one.running for one in killed), "job")
-        yield Finding(
-            level=Level.WARNING,
-            name="dead_workers",
-            sentence=f"Their lock files are free, so these are dead: {_named(killed)}.",
-            mend=f"A live worker gives their {held} back" + ("." if live else ": start one."),
+        yield warning(
+            "dead_workers",
+            f"Their lock files are free, so these are dead: {_named(killed)}.",
+            f"A live worker gives their {held} back" + ("." if live else ": start one."),
         )
     quiet = [one for one in facts.workers if health(one, facts.now) == "silent"]
     if quiet:
-        yield Finding(
-            level=Level.WARNING,
-            name="silent_workers",
-            sentence=f"Nothing was heard of {_named(quiet)} for a whole lease.",
-            mend="Any live worker finds them gone and gives their jobs back; see that one runs.",
+        yield warning(
+            "silent_workers",
+            f"Nothing was heard of {_named(quiet)} for a whole lease.",
+            "Any live worker finds them gone and gives their jobs back; see that one runs.",
         )
 
 
@@ -75,11 +70,10 @@ def lost(facts: Facts) -> Iterator[Finding]:
     ]
     if gone:
         count = f"{count_of(len(gone), 'worker')} {'was' if len(gone) == 1 else 'were'}"
-        yield Finding(
-            level=Level.WARNING,
-            name="lost_workers",
-            sentence=f"In the last hour {count} lost: {_named(gone)}.",
-            mend="Look at their logs, and for kills by the kernel (dmesg) or by the platform.",
+        yield warning(
+            "lost_workers",
+            f"In the last hour {count} lost: {_named(gone)}.",
+            "Look at their logs, and for kills by the kernel (dmesg) or by the platform.",
         )
 
 
@@ -87,11 +81,10 @@ def pauses(facts: Facts) -> Iterator[Finding]:
     """Whether something has been paused for long: usually it was forgotten."""
     for pause in facts.pauses:
         if facts.now - pause.paused_at > DAY:
-            yield Finding(
-                level=Level.WARNING,
-                name="long_paused",
-                sentence=describe(pause, facts.now),
-                mend=f"If that was forgotten: `{command_to_resume(pause)}`.",
+            yield warning(
+                "long_paused",
+                describe(pause, facts.now),
+                f"If that was forgotten: `{command_to_resume(pause)}`.",
             )
 
 
@@ -99,23 +92,20 @@ def releases(facts: Facts) -> Iterator[Finding]:
     """Whether workers of several releases run side by side."""
     found = sorted({one.release for one in list_alive(facts.workers, facts.now) if one.release})
     if len(found) > 1:
-        names = ", ".join(line(name, NAME_MAX) for name in found[:NAMES_SHOWN])
-        yield Finding(
-            level=Level.HINT,
-            name="releases",
-            sentence=f"Workers of {len(found)} releases are alive: {names}.",
-            mend="Normal during a rollout; after it, restart the workers of the old release.",
+        yield hint(
+            "releases",
+            f"Workers of {len(found)} releases are alive: {list_some(found)}.",
+            "Normal during a rollout; after it, restart the workers of the old release.",
         )
 
 
 def presence(facts: Facts) -> Iterator[Finding]:
     """Whether live workers go without a presence, and why."""
     for reason, those in _by(facts, lambda one: one.presence_off):
-        yield Finding(
-            level=Level.WARNING,
-            name="presence",
-            sentence=f"Presence is off for {_named(those)}: {line(reason, 200)}.",
-            mend="Their death on another host is noticed by lease only, until that is fixed.",
+        yield warning(
+            "presence",
+            f"Presence is off for {_named(those)}: {line(reason, 200)}.",
+            "Their death on another host is noticed by lease only, until that is fixed.",
         )
 
 
@@ -125,18 +115,14 @@ def wakeups(facts: Facts) -> Iterator[Finding]:
         kind, is_ill, trouble = words.partition(": ")
         if "; " in kind:
             note = words.partition("; ")[2]
-            yield Finding(
-                level=Level.HINT,
-                name="wakeup",
-                sentence=f"inotify does not wake {_named(those)}: {line(note, 200)}.",
-                mend=NO_INOTIFY,
+            yield hint(
+                "wakeup", f"inotify does not wake {_named(those)}: {line(note, 200)}.", NO_INOTIFY
             )
         elif is_ill:
-            yield Finding(
-                level=Level.WARNING,
-                name="wakeup",
-                sentence=f"No wake-ups by {kind} reach {_named(those)}: {line(trouble, 200)}.",
-                mend="They find jobs by polling, about a second later, until that is fixed.",
+            yield warning(
+                "wakeup",
+                f"No wake-ups by {kind} reach {_named(those)}: {line(trouble, 200)}.",
+                "They find jobs by polling, about a second later, until that is fixed.",
             )
 
 
@@ -148,12 +134,12 @@ def failing(facts: Facts) -> Iterator[Finding]:
         idle = takes_nothing(one)
         what = "No job is taken or handed in" if idle else f"A duty ({duty_of(one)}) fails"
         refused = error.startswith("NotPermitted")
-        yield Finding(
-            level=Level.PROBLEM if idle else Level.WARNING,
-            name="failing_duty",
-            sentence=f"{what} on {_named(those)}, {since(one.failing_since, facts.now)}:"
+        level = problem if idle else warning
+        yield level(
+            "failing_duty",
+            f"{what} on {_named(those)}, {since(one.failing_since, facts.now)}:"
             f" {line(error, 300)}.",
-            mend=GRANT if refused else "Look at the log of that worker; it tries again by itself.",
+            GRANT if refused else "Look at the log of that worker; it tries again by itself.",
         )
 
 
@@ -166,11 +152,10 @@ def leases(facts: Facts) -> Iterator[Finding]:
     ):
         if odd:
             terms = span(odd[0].lease)
-            yield Finding(
-                level=Level.HINT,
-                name="leases",
-                sentence=f"The lease of {_named(odd)} is {terms}: {harm}.",
-                mend="--lease 60 --heartbeat 2 are the defaults.",
+            yield hint(
+                "leases",
+                f"The lease of {_named(odd)} is {terms}: {harm}.",
+                "--lease 60 --heartbeat 2 are the defaults.",
             )
 
 
@@ -178,12 +163,11 @@ def slots_held(facts: Facts) -> Iterator[Finding]:
     """Whether jobs are due while all running attempts wait for other jobs."""
     due = facts.statistics is not None and facts.statistics.lanes
     if due and facts.held and all(one.waits_for is not None for one in facts.held):
-        yield Finding(
-            level=Level.WARNING,
-            name="slots_held",
-            sentence="Jobs are due, and each running job waits for another and holds its slot:"
+        yield warning(
+            "slots_held",
+            "Jobs are due, and each running job waits for another and holds its slot:"
             f" {describe_waits(facts.held)}.",
-            mend=HOLD_NO_SLOTS,
+            HOLD_NO_SLOTS,
         )
 
 
@@ -194,12 +178,11 @@ def unservable(facts: Facts) -> Iterator[Finding]:
     for lane in lanes:
         reason = hindrance(live, lane.queue, lane.task)
         if reason is not None:
-            yield Finding(
-                level=Level.WARNING,
-                name=reason,
-                sentence=f"No live worker can take {count_of(lane.number, 'job')} of the task"
-                f" '{line(lane.task, NAME_MAX)}' in the queue '{line(lane.queue, NAME_MAX)}'.",
-                mend=FIXES[reason],
+            yield warning(
+                reason,
+                f"No live worker can take {count_of(lane.number, 'job')} of the task"
+                f" {quote(lane.task)} in the queue {quote(lane.queue)}.",
+                FIXES[reason],
             )
 
 
@@ -207,13 +190,12 @@ def undecodable(facts: Facts) -> Iterator[Finding]:
     """Whether jobs wait for a release that can decode them."""
     for one in [] if facts.statistics is None else facts.statistics.undecodable:
         release = f", last by release {line(one.release, NAME_MAX)}" if one.release else ""
-        yield Finding(
-            level=Level.WARNING,
-            name="undecodable",
-            sentence=f"{count_of(one.number, 'job')} of the task '{line(one.task, NAME_MAX)}' in"
-            f" the queue '{line(one.queue, NAME_MAX)}' could not be decoded: up to"
+        yield warning(
+            "undecodable",
+            f"{count_of(one.number, 'job')} of the task {quote(one.task)} in"
+            f" the queue {quote(one.queue)} could not be decoded: up to"
             f" {count_of(one.repeats, 'time')} in a row{release}.",
-            mend="Start a worker of a release that has this task with these arguments, or `outlast"
+            "Start a worker of a release that has this task with these arguments, or `outlast"
             " cancel` the jobs; until then they are tried again every 10 minutes or sooner.",
         )
 
@@ -221,23 +203,21 @@ def undecodable(facts: Facts) -> Iterator[Finding]:
 def malformed(facts: Facts) -> Iterator[Finding]:
     """Whether rows hold values that Outlast does not write."""
     if facts.malformed:
-        ids = ", ".join(str(job_id) for job_id in list(facts.malformed)[:NAMES_SHOWN])
+        ids = list_some(list(map(str, facts.malformed)))
         columns = ", ".join(sorted(set(facts.malformed.values())))
-        yield Finding(
-            level=Level.WARNING,
-            name="malformed_jobs",
-            sentence=f"{count_of(len(facts.malformed), 'dead job')} cannot be read"
-            f" ({line(columns, 100)}): {ids}{_and_more(len(facts.malformed))}.",
-            mend="`outlast job ID` names the columns: fix the row and `outlast requeue ID`, or"
+        yield warning(
+            "malformed_jobs",
+            f"{count_of(len(facts.malformed), 'dead job')} cannot be read"
+            f" ({line(columns, 100)}): {ids}.",
+            "`outlast job ID` names the columns: fix the row and `outlast requeue ID`, or"
             f" `outlast dead discard ID`. {FIND_WRITER}",
         )
     if odd := [one for one in facts.workers if one.malformed is not None]:
         columns = ", ".join(sorted({one.malformed or "" for one in odd}))
-        yield Finding(
-            level=Level.WARNING,
-            name="malformed_workers",
-            sentence=f"The rows of {_named(odd)} cannot be read: {line(columns, 100)}.",
-            mend=f"Restart that worker; if there is none, delete the row. {FIND_WRITER}",
+        yield warning(
+            "malformed_workers",
+            f"The rows of {_named(odd)} cannot be read: {line(columns, 100)}.",
+            f"Restart that worker; if there is none, delete the row. {FIND_WRITER}",
         )
 
 
@@ -253,15 +233,10 @@ def _by(
 
 
 def _named(some: Sequence[WorkerRow]) -> str:
-    names = ", ".join(line(one.name, NAME_MAX) for one in some[:NAMES_SHOWN])
-    return f"{names}{_and_more(len(some))}"
+    return list_some([one.name for one in some])
 
 
-def _and_more(number: int) -> str:
-    return f" and {number - NAMES_SHOWN} more" if number > NAMES_SHOWN else ""
-
-
-CHECKS: tuple[Callable[[Facts], Iterator[Finding]], ...] = (
+CHECKS = (
     workers,
     lost,
     releases,

@@ -96,7 +96,8 @@ class ControlSocket:
             self._folder = tempfile.mkdtemp(prefix="outlast-")
             self.address = os.path.join(self._folder, "control")
         self._server = await asyncio.get_running_loop().create_unix_server(
-            self._caller, path=_path(self.address)
+            lambda: _Caller(asyncio.StreamReader(REQUEST_MAX), self._serve, self._refusal),
+            path=_path(self.address),
         )
         return self
 
@@ -105,9 +106,6 @@ class ControlSocket:
             self._server.close()
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
-
-    def _caller(self) -> asyncio.Protocol:
-        return _Caller(asyncio.StreamReader(REQUEST_MAX), self._serve, self._refusal)
 
     def _refusal(self, peer: Any) -> Reply | None:
         """Return the reply to a caller that is not served, before anything is read from it."""
@@ -131,24 +129,23 @@ class ControlSocket:
             writer.close()
 
     async def _reply(self, line: bytes) -> Reply:
+        attempt = self._attempt
         try:
-            await self._handle(_requests.decode(line))
+            request = _requests.decode(line)
         except _NOT_UNDERSTOOD as error:
             return Reply("UsageError", f"not understood: {text_of(error)}")
+        try:
+            if request.token != attempt.token:
+                raise LostLease(f"token {request.token} is not the current one of this runner")
+            if isinstance(request, ReportRequest):
+                attempt.report(request.fraction, request.message, stage=request.stage)
+            else:
+                check_checkpoint(request.value)
+                await attempt.save(request.value)
         except Exception as error:
             kind = next((name for name, one in _ERRORS.items() if isinstance(error, one)), None)
             return Reply(kind or "StoreUnavailable", text_of(error))
         return Reply()
-
-    async def _handle(self, request: CheckpointRequest | ReportRequest) -> None:
-        attempt = self._attempt
-        if request.token != attempt.token:
-            raise LostLease(f"token {request.token} is not the current one of this runner")
-        if isinstance(request, ReportRequest):
-            attempt.report(request.fraction, request.message, stage=request.stage)
-        else:
-            check_checkpoint(request.value)
-            await attempt.save(request.value)
 
 
 class _Caller(asyncio.StreamReaderProtocol):

@@ -2,6 +2,7 @@
 
 backend.py       its entry among the kinds of stores
 store.py         PostgresStore: the verbs
+verbs.py         what its verbs share
 workers.py       its verbs about workers: rows, leases, and the jobs of lost workers
 schedules.py     its verbs about schedules
 actions.py       its verbs for acts of people

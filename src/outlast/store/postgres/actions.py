@@ -13,9 +13,9 @@ from outlast.model.pause import Pause, PauseKind
 from outlast.store.actions import BulkStep, Counts, More, Note, Record, Tokens
 from outlast.store.columns import pause_of
 from outlast.store.postgres.enqueue import enqueue
-from outlast.store.postgres.pool import Connections
 from outlast.store.postgres.records import move, write_note, write_record
 from outlast.store.postgres.session import Transaction
+from outlast.store.postgres.verbs import Verbs
 from outlast.store.statements import statements
 from outlast.store.values import Cancelled, Enqueued, NewJob, NewPause, Requeued
 
@@ -29,11 +29,8 @@ Rows = list[Any]
 _HELD = "held"  # the row of a job is locked by another session
 
 
-class PostgresActionVerbs:
+class PostgresActionVerbs(Verbs):
     """The verbs of ``PostgresStore`` for acts of people."""
-
-    _connections: Connections
-    notify: bool
 
     async def cancel(
         self, job_ids: Sequence[int], *, tokens: Tokens | None = None, record: Record | None = None
@@ -115,11 +112,11 @@ class PostgresActionVerbs:
         return pause_of(rows[0]) if rows else None
 
     async def trigger(self, job: NewJob, *, record: Record | None = None) -> Enqueued:
-        (stored,) = await self._connections.run_notifying(
-            lambda connection, may_notify: _do(
+        (stored,) = await self._notifying(
+            lambda connection, notify: _do(
                 connection,
                 record,
-                lambda it: enqueue(it, [job], notify=self.notify and may_notify),
+                lambda it: enqueue(it, [job], notify=notify),
                 lambda made: {"enqueued": 1} if made[0].created else {},
             ),
             kind=Transaction.COMMITTED,
@@ -135,11 +132,7 @@ class PostgresActionVerbs:
         )
 
     async def stop_action(self, action_id: int) -> bool:
-        return bool(
-            await self._connections.run(
-                lambda connection: connection.fetch(_ACTIONS["stop"], action_id)
-            )
-        )
+        return bool(await self._fetch(_ACTIONS["stop"], action_id))
 
     async def _on_jobs(
         self,
@@ -174,10 +167,8 @@ class PostgresActionVerbs:
         locks: bool = False,
     ) -> Rows:
         kind = Transaction.COMMITTED if locks or record is not None else None
-        return await self._connections.run_notifying(
-            lambda connection, may_notify: _do(
-                connection, record, lambda it: deed(it, self.notify and may_notify), count
-            ),
+        return await self._notifying(
+            lambda connection, notify: _do(connection, record, lambda it: deed(it, notify), count),
             kind=kind,
         )
 

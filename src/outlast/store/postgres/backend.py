@@ -25,18 +25,7 @@ def _open_store(url: str, options: StoreOptions) -> PostgresStore:
         raise ConfigError(
             "PostgreSQL needs the driver asyncpg: pip install 'outlast[postgres]'"
         ) from error
-    return PostgresStore(
-        url,
-        connections=options.connections,
-        reserved=options.reserved,
-        idle_seconds=options.idle_seconds,
-        notify=options.notify,
-        statement_timeout=options.statement_timeout,
-        pooler=options.pooler,
-        read_only=options.read_only,
-        application=options.application,
-        clock=options.clock,
-    )
+    return PostgresStore(url, options)
 
 
 def _open_wakeup(url: str, clock: Clock) -> SharedWakeup:

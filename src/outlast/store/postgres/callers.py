@@ -103,6 +103,9 @@ class _OnPostgres:
     """The verbs on a connection to PostgreSQL."""
 
     def __init__(self, driver: ForeignDriver, *, notify: bool, clock: Clock) -> None:
+        from outlast.store.postgres import store
+
+        self._store = store
         self._driver = driver
         self._notify = notify
         self.begin = driver.begin
@@ -110,38 +113,30 @@ class _OnPostgres:
 
     async def store_id(self, *, refresh: bool = False) -> str | None:
         """Return the id of the schema, asked once per session, or ``refresh``."""
-        from outlast.store.postgres import store as postgres
-
         session = await self._driver.session()
         known = _store_ids.get(session)
         if known is None or refresh:
             _refuse_bytes(session)
             with self._driver.errors:
-                known = await postgres.store_id_on(self._driver)
+                known = await self._store.store_id_on(self._driver)
             if known is not None:
                 _store_ids[session] = known
         return known
 
     async def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
         """Store jobs in the open transaction; without one they are stored at once."""
-        from outlast.store.postgres import store as postgres
-
         with self._driver.errors:
-            return await postgres.enqueue_on(self._driver, jobs, notify=self._notify)
+            return await self._store.enqueue_on(self._driver, jobs, notify=self._notify)
 
     async def put_schedules(self, schedules: Sequence[NewSchedule]) -> list[Put]:
         """Put schedules in the open transaction; without one they are put at once."""
-        from outlast.store.postgres import store as postgres
-
         with self._driver.errors:
-            return await postgres.put_on(self._driver, schedules)
+            return await self._store.put_on(self._driver, schedules)
 
     async def complete(self, job_id: int, token: int, result: Any) -> bool:
         """Complete the attempt in the open transaction."""
-        from outlast.store.postgres import store as postgres
-
         with self._driver.errors:
-            return await postgres.complete_on(self._driver, job_id, token, result)
+            return await self._store.complete_on(self._driver, job_id, token, result)
 
 
 def _defers_commit(connection: Any) -> bool:

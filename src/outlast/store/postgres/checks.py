@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import msgspec
 
 from outlast.base.text import line, span
-from outlast.store.finding import CheckContext, Finding, Level, ok
+from outlast.store.finding import CheckContext, Finding, hint, ok, problem, warning
 
 OLDEST = 140_000
 CONNECTIONS_OF_A_WORKER = 5  # exchange and reads 2, heartbeat 1, wake-ups 1, presence 1
@@ -71,273 +71,190 @@ class PostgresFacts(msgspec.Struct, frozen=True, kw_only=True):
 
     def check(self, context: CheckContext) -> Iterator[Finding]:
         """Yield findings, good and bad."""
-        return (one for check in CHECKS for one in check(self, context))
+        yield from self._check_server()
+        yield from self._check_role()
+        yield from self._check_durability()
+        yield from self._check_other_roles()
+        yield from self._check_connections(context)
+        yield from self._check_tables()
+        yield from self._check_transactions()
 
+    def _check_server(self) -> Iterator[Finding]:
+        """Whether this server is new enough, and takes writes."""
+        name = f"PostgreSQL {self.version // 10_000}.{self.version % 10_000}"
+        if self.version < OLDEST:
+            mend = f"Outlast is made for {OLDEST // 10_000} and later: upgrade the server."
+            yield problem("version", f"This is {name}.", mend)
+        else:
+            yield ok("version", f"This is {name}.")
+        if self.standby:
+            yield problem(
+                "standby",
+                "This server is a standby: it takes no writes, so no worker can run here.",
+                "Name the primary (for several hosts: ?target_session_attrs=read-write).",
+            )
 
-def version(server: PostgresFacts, _context: CheckContext) -> Iterator[Finding]:
-    """Whether this server is new enough."""
-    name = f"PostgreSQL {server.version // 10_000}.{server.version % 10_000}"
-    if server.version < OLDEST:
-        mend = f"Outlast is made for {OLDEST // 10_000} and later: upgrade the server."
-        yield Finding(level=Level.PROBLEM, name="version", sentence=f"This is {name}.", mend=mend)
-    else:
-        yield ok("version", f"This is {name}.")
+    def _check_role(self) -> Iterator[Finding]:
+        """Whether the role of this command fits its purpose and may do no more than it has to."""
+        if self.limited_to is not None:
+            said = f"The role {self.role} may {self.limited_to}, and is not for workers."
+            yield ok("privileges", said)
+        elif self.lacking:
+            more = len(self.lacking) - NAMED_MAX
+            yield warning(
+                "privileges",
+                f"As the role {self.role} no worker can start, since it lacks"
+                f" {', '.join(self.lacking[:NAMED_MAX])}{f' and {more} more' if more > 0 else ''}.",
+                "If workers are to use this role, run as the owner of the tables:"
+                f" `outlast migrate --grant {self.role}`.",
+            )
+        else:
+            yield ok("privileges", f"The role {self.role} may do all that a worker does.")
+        if self.superuser or self.owner:
+            may = "read and change all of the server" if self.superuser else "change the tables"
+            what = "is a superuser" if self.superuser else "owns the tables"
+            yield (warning if self.superuser else hint)(
+                "role",
+                f"The role {self.role} {what}: if workers use it, any task can {may}.",
+                "Give workers a role that owns nothing: CREATE ROLE worker LOGIN PASSWORD '…'; run"
+                " `outlast migrate --grant worker` as the owner, and use it in the workers' URL.",
+            )
+        for name in self.open_schemas:
+            yield warning(
+                "open_schema",
+                f"Every role may create in the schema {name} of the search_path: a function or an"
+                " operator that is put there can run as the roles of workers and clients.",
+                f"REVOKE CREATE ON SCHEMA {name} FROM PUBLIC, and GRANT it to those that need it.",
+            )
+        if not self.open_schemas:
+            said = "Only named roles may create in the schemas of the search_path."
+            yield ok("open_schema", said)
 
+    def _check_durability(self) -> Iterator[Finding]:
+        """Whether a commit survives a crash of the server."""
+        where = "postgresql.conf, or the role"
+        if self.fsync == "off":
+            harm = "fsync is off: a crash of its host can destroy the database."
+            yield problem("fsync", harm, "Set fsync = on (postgresql.conf).")
+        if self.full_page_writes == "off":
+            harm = "a page that was half written in a crash stays damaged"
+            mend = f"Set full_page_writes = on ({where})."
+            yield warning("full_page_writes", f"full_page_writes is off: {harm}.", mend)
+        if self.synchronous_commit == "off":
+            harm = "a crash of the server loses the last moment, also of jobs that were accepted"
+            mend = f"Set synchronous_commit = on ({where})."
+            yield warning("synchronous_commit", f"synchronous_commit is off: {harm}.", mend)
+        if "off" not in {self.fsync, self.full_page_writes, self.synchronous_commit}:
+            yield ok("durability", "fsync, full_page_writes and synchronous_commit are on.")
 
-def durability(server: PostgresFacts, _context: CheckContext) -> Iterator[Finding]:
-    """Whether a commit survives a crash of the server."""
-    settings = (
-        ("fsync", server.fsync, Level.PROBLEM, "a crash of its host can destroy the database"),
-        ("full_page_writes", server.full_page_writes, Level.WARNING,
-         "a page that was half written in a crash stays damaged"),
-        ("synchronous_commit", server.synchronous_commit, Level.WARNING,
-         "a crash of the server loses the last moment, also of jobs that were accepted"),
-    )  # fmt: skip
-    bad = [each for each in settings if each[1] == "off"]
-    for name, _, level, harm in bad:
-        where = "postgresql.conf" if level is not Level.WARNING else "postgresql.conf, or the role"
-        mend = f"Set {name} = on ({where})."
-        yield Finding(level=level, name=name, sentence=f"{name} is off: {harm}.", mend=mend)
-    if not bad:
-        yield ok("durability", "fsync, full_page_writes and synchronous_commit are on.")
-
-
-def unlogged(server: PostgresFacts, _context: CheckContext) -> Iterator[Finding]:
-    """Whether a crash would empty some tables."""
-    for name in server.unlogged:
-        yield Finding(
-            level=Level.PROBLEM,
-            name="unlogged",
-            sentence=f"{name} is unlogged: a crash of the server empties it.",
-            mend=f"ALTER TABLE {name} SET LOGGED.",
+    def _check_other_roles(self) -> Iterator[Finding]:
+        """Whether a worker may terminate the session of a dead worker that holds its row, and
+        whether roles may connect that have nothing to do with the jobs."""
+        harm = (
+            "a dead worker's session that waits for its client to read cannot be ended by the"
+            " others, and the jobs of that worker wait until the server gives the connection up"
         )
+        if self.track_activities == "off":
+            said = f"track_activities is off: {harm}."
+            yield warning("stuck_sessions", said, "Set track_activities = on.")
+        if len(self.worker_roles) > 1:
+            said = f"Workers connect as several roles ({_some(self.worker_roles)}): {harm}."
+            yield warning("stuck_sessions", said, "Let all workers of a store connect as one role.")
+        if self.strangers:
+            yield hint(
+                "strangers",
+                f"Roles without rights on the jobs may connect ({_some(self.strangers)}): they can"
+                " hear the names of queues (LISTEN) and take locks that Outlast needs.",
+                "REVOKE CONNECT ON DATABASE … FROM PUBLIC; then grant it to those who need it.",
+            )
 
-
-def encoding(server: PostgresFacts, _context: CheckContext) -> Iterator[Finding]:
-    """Whether the database can hold every text."""
-    if server.encoding != "UTF8":
-        yield Finding(
-            level=Level.WARNING,
-            name="encoding",
-            sentence=f"The encoding of this database is {server.encoding}: arguments, results and"
-            " reports with characters that it lacks are refused.",
-            mend="Move Outlast to a database with ENCODING 'UTF8'.",
+    def _check_connections(self, context: CheckContext) -> Iterator[Finding]:
+        """Whether a pooler stands between, and whether there are enough connections for workers.
+        Report how far the clocks are apart; nothing depends on it."""
+        if self.pooled:
+            yield warning(
+                "pooler",
+                "A pooler stands between: no lock of a session can show that a worker lives.",
+                "Give workers the server's own address; until then a lease notices a dead host.",
+            )
+        else:
+            yield ok("pooler", "No pooler stands between.")
+        left = self.connections_max - self.connections
+        said = (
+            f"{self.connections} of {self.connections_max} connections are in use, at most"
+            f" {context.workers * CONNECTIONS_OF_A_WORKER} of them by the {context.workers} live"
+            " workers."
         )
+        mend = f"Raise max_connections; one more worker takes up to {CONNECTIONS_OF_A_WORKER}."
+        if left < CONNECTIONS_OF_A_WORKER:
+            yield problem("connections", said, mend)
+        elif self.connections > CROWDED * self.connections_max:
+            yield warning("connections", said, mend)
+        else:
+            yield ok("connections", said)
+        apart = self.clock - (context.now if context.asked_at is None else context.asked_at)
+        way = "ahead of" if apart > 0 else "behind"
+        said = f"The server's clock is {span(abs(apart))} {way} ours; nothing depends on it."
+        yield ok("clock", said)
 
+    def _check_tables(self) -> Iterator[Finding]:
+        """Whether tables outlast a crash, hold every text, and are cleaned of dead rows."""
+        for name in self.unlogged:
+            said = f"{name} is unlogged: a crash of the server empties it."
+            yield problem("unlogged", said, f"ALTER TABLE {name} SET LOGGED.")
+        if self.encoding != "UTF8":
+            yield warning(
+                "encoding",
+                f"The encoding of this database is {self.encoding}: arguments, results and reports"
+                " with characters that it lacks are refused.",
+                "Move Outlast to a database with ENCODING 'UTF8'.",
+            )
+        harm = "claims become slower with every job that was ever run"
+        if self.autovacuum == "off":
+            said = f"autovacuum is off for the whole server: {harm}."
+            yield warning("autovacuum", said, "Set autovacuum = on.")
+        elif self.not_vacuumed:
+            said = f"autovacuum is off for {', '.join(self.not_vacuumed)}: {harm}."
+            mend = f"ALTER TABLE {self.not_vacuumed[0]} RESET (autovacuum_enabled), and so on."
+            yield warning("autovacuum", said, mend)
+        else:
+            yield ok("autovacuum", "autovacuum is on.")
 
-def standby(server: PostgresFacts, _context: CheckContext) -> Iterator[Finding]:
-    """Whether the server takes writes."""
-    if server.standby:
-        yield Finding(
-            level=Level.PROBLEM,
-            name="standby",
-            sentence="This server is a standby: it takes no writes, so no worker can run here.",
-            mend="Name the primary (for several hosts: ?target_session_attrs=read-write).",
-        )
-
-
-def privileges(server: PostgresFacts, _context: CheckContext) -> Iterator[Finding]:
-    """Whether the role of this command may do what a worker does, or fits another purpose."""
-    if server.limited_to is not None:
-        told = f"The role {server.role} may {server.limited_to}, and is not for workers."
-        yield ok("privileges", told)
-    elif server.lacking:
-        told = ", ".join(server.lacking[:NAMED_MAX])
-        more = len(server.lacking) - NAMED_MAX
-        yield Finding(
-            level=Level.WARNING,
-            name="privileges",
-            sentence=f"As the role {server.role} no worker can start, since it lacks"
-            f" {told}{f' and {more} more' if more > 0 else ''}.",
-            mend="If workers are to use this role, run as the owner of the tables:"
-            f" `outlast migrate --grant {server.role}`.",
-        )
-    else:
-        yield ok("privileges", f"The role {server.role} may do all that a worker does.")
-
-
-def stuck_sessions(server: PostgresFacts, _context: CheckContext) -> Iterator[Finding]:
-    """Whether a worker may terminate the session of a dead worker that holds its row."""
-    harm = (
-        "a dead worker's session that waits for its client to read cannot be ended by the others,"
-        " and the jobs of that worker wait until the server gives the connection up"
-    )
-    if server.track_activities == "off":
-        yield Finding(
-            level=Level.WARNING,
-            name="stuck_sessions",
-            sentence=f"track_activities is off: {harm}.",
-            mend="Set track_activities = on.",
-        )
-    if len(server.worker_roles) > 1:
-        yield Finding(
-            level=Level.WARNING,
-            name="stuck_sessions",
-            sentence=f"Workers connect as several roles ({_some(server.worker_roles)}): {harm}.",
-            mend="Let all workers of a store connect as one role.",
-        )
-
-
-def strangers(server: PostgresFacts, _context: CheckContext) -> Iterator[Finding]:
-    """Whether roles may connect that have nothing to do with the jobs."""
-    if server.strangers:
-        yield Finding(
-            level=Level.HINT,
-            name="strangers",
-            sentence=f"Roles without rights on the jobs may connect ({_some(server.strangers)}):"
-            " they can hear the names of queues (LISTEN) and take locks that Outlast needs.",
-            mend="REVOKE CONNECT ON DATABASE … FROM PUBLIC; then grant it to those who need it.",
-        )
+    def _check_transactions(self) -> Iterator[Finding]:
+        """Whether a transaction keeps dead rows from being cleaned away, and whether wake-ups stand
+        in the way of commits."""
+        oldest, prepared = self.oldest_transaction, self.oldest_prepared
+        if oldest is not None and oldest > LONG_TRANSACTION:
+            yield warning(
+                "long_transaction",
+                f"A transaction of this database has been open for {span(oldest)}: dead rows pile"
+                " up behind it, and claims become slower.",
+                "Find it in pg_stat_activity by xact_start, and end it;"
+                " idle_in_transaction_session_timeout prevents the next one.",
+            )
+        if self.prepared and prepared is not None and prepared > LONG_PREPARED:
+            yield warning(
+                "prepared_transactions",
+                f"{self.prepared} prepared transactions wait, the oldest for {span(prepared)}: they"
+                " hold their locks, and dead rows pile up behind them.",
+                "Find them in pg_prepared_xacts; COMMIT PREPARED or ROLLBACK PREPARED each.",
+            )
+        if self.two_phase:
+            yield hint(
+                "two_phase",
+                "This server allows prepared transactions, and PostgreSQL refuses to prepare one"
+                " that has sent a notification.",
+                "If you enqueue in such transactions: outlast.App(…, notify=False).",
+            )
+        if self.notify_queue > NOTIFY_FULL:
+            yield warning(
+                "notify_queue",
+                f"The queue of notifications is {int(self.notify_queue * 100)}% full; once it is,"
+                " commits that notify fail.",
+                "A session that listens has been in a transaction for too long: end it.",
+            )
 
 
 def _some(names: list[str]) -> str:
     told = ", ".join(line(name, 63) for name in names[:NAMED_MAX])
     return f"{told} and others" if len(names) > NAMED_MAX else told
-
-
-def role(server: PostgresFacts, _context: CheckContext) -> Iterator[Finding]:
-    """Whether the role of this command may do more than a worker has to."""
-    if server.superuser or server.owner:
-        may = "read and change all of the server" if server.superuser else "change the tables"
-        what = "is a superuser" if server.superuser else "owns the tables"
-        yield Finding(
-            level=Level.WARNING if server.superuser else Level.HINT,
-            name="role",
-            sentence=f"The role {server.role} {what}: if workers use it, any task can {may}.",
-            mend="Give workers a role that owns nothing: CREATE ROLE worker LOGIN PASSWORD '…';"
-            " run `outlast migrate --grant worker` as the owner, and use it in the workers' URL.",
-        )
-
-
-def open_schema(server: PostgresFacts, _context: CheckContext) -> Iterator[Finding]:
-    """Whether unrelated roles may create objects where our names are looked up."""
-    for name in server.open_schemas:
-        yield Finding(
-            level=Level.WARNING,
-            name="open_schema",
-            sentence=f"Every role may create in the schema {name} of the search_path: a function or"
-            " an operator that is put there can run as the roles of workers and clients.",
-            mend=f"REVOKE CREATE ON SCHEMA {name} FROM PUBLIC, and GRANT it to those that need it.",
-        )
-    if not server.open_schemas:
-        yield ok("open_schema", "Only named roles may create in the schemas of the search_path.")
-
-
-def pooler(server: PostgresFacts, _context: CheckContext) -> Iterator[Finding]:
-    """Whether a pooler stands between."""
-    if server.pooled:
-        yield Finding(
-            level=Level.WARNING,
-            name="pooler",
-            sentence="A pooler stands between: no lock of a session can show that a worker lives.",
-            mend="Give workers the server's own address; until then a lease notices a dead host.",
-        )
-    else:
-        yield ok("pooler", "No pooler stands between.")
-
-
-def connections(server: PostgresFacts, context: CheckContext) -> Iterator[Finding]:
-    """Check that there are enough connections for workers."""
-    left = server.connections_max - server.connections
-    workers = context.workers
-    said = (
-        f"{server.connections} of {server.connections_max} connections are in use, at most"
-        f" {workers * CONNECTIONS_OF_A_WORKER} of them by the {workers} live workers."
-    )
-    if left < CONNECTIONS_OF_A_WORKER or server.connections > CROWDED * server.connections_max:
-        level = Level.PROBLEM if left < CONNECTIONS_OF_A_WORKER else Level.WARNING
-        mend = f"Raise max_connections; one more worker takes up to {CONNECTIONS_OF_A_WORKER}."
-        yield Finding(level=level, name="connections", sentence=said, mend=mend)
-    else:
-        yield ok("connections", said)
-
-
-def clock(server: PostgresFacts, context: CheckContext) -> Iterator[Finding]:
-    """Report how far the clocks are apart; nothing depends on it."""
-    apart = server.clock - (context.now if context.asked_at is None else context.asked_at)
-    way = "ahead of" if apart > 0 else "behind"
-    yield ok(
-        "clock", f"The server's clock is {span(abs(apart))} {way} ours; nothing depends on it."
-    )
-
-
-def vacuum(server: PostgresFacts, _context: CheckContext) -> Iterator[Finding]:
-    """Whether dead rows are cleaned away."""
-    if server.autovacuum == "off":
-        said, mend = "autovacuum is off for the whole server", "Set autovacuum = on."
-    elif server.not_vacuumed:
-        said = f"autovacuum is off for {', '.join(server.not_vacuumed)}"
-        mend = f"ALTER TABLE {server.not_vacuumed[0]} RESET (autovacuum_enabled), and so on."
-    else:
-        yield ok("autovacuum", "autovacuum is on.")
-        return
-    sentence = f"{said}: claims become slower with every job that was ever run."
-    yield Finding(level=Level.WARNING, name="autovacuum", sentence=sentence, mend=mend)
-
-
-def transactions(server: PostgresFacts, _context: CheckContext) -> Iterator[Finding]:
-    """Whether an open transaction keeps dead rows from being cleaned away."""
-    oldest = server.oldest_transaction
-    if oldest is not None and oldest > LONG_TRANSACTION:
-        yield Finding(
-            level=Level.WARNING,
-            name="long_transaction",
-            sentence=f"A transaction of this database has been open for {span(oldest)}: dead rows"
-            " pile up behind it, and claims become slower.",
-            mend="Find it in pg_stat_activity by xact_start, and end it;"
-            " idle_in_transaction_session_timeout prevents the next one.",
-        )
-
-
-def two_phase(server: PostgresFacts, _context: CheckContext) -> Iterator[Finding]:
-    """Whether prepared transactions are left over, or cannot be used with wake-ups."""
-    oldest = server.oldest_prepared
-    if server.prepared and oldest is not None and oldest > LONG_PREPARED:
-        yield Finding(
-            level=Level.WARNING,
-            name="prepared_transactions",
-            sentence=f"{server.prepared} prepared transactions wait, the oldest for {span(oldest)}:"
-            " they hold their locks, and dead rows pile up behind them.",
-            mend="Find them in pg_prepared_xacts; COMMIT PREPARED or ROLLBACK PREPARED each.",
-        )
-    if server.two_phase:
-        yield Finding(
-            level=Level.HINT,
-            name="two_phase",
-            sentence="This server allows prepared transactions, and PostgreSQL refuses to prepare"
-            " one that has sent a notification.",
-            mend="If you enqueue in such transactions: outlast.App(…, notify=False).",
-        )
-
-
-def notifications(server: PostgresFacts, _context: CheckContext) -> Iterator[Finding]:
-    """Whether a listening session does not read."""
-    if server.notify_queue > NOTIFY_FULL:
-        yield Finding(
-            level=Level.WARNING,
-            name="notify_queue",
-            sentence=f"The queue of notifications is {int(server.notify_queue * 100)}% full; once"
-            " it is, commits that notify fail.",
-            mend="A session that listens has been in a transaction for too long: end it.",
-        )
-
-
-CHECKS: tuple[Callable[[PostgresFacts, CheckContext], Iterator[Finding]], ...] = (
-    version,
-    standby,
-    privileges,
-    role,
-    open_schema,
-    durability,
-    stuck_sessions,
-    strangers,
-    pooler,
-    connections,
-    clock,
-    unlogged,
-    encoding,
-    vacuum,
-    transactions,
-    two_phase,
-    notifications,
-)

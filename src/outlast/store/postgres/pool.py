@@ -18,7 +18,8 @@ from weakref import WeakKeyDictionary, ref
 
 from outlast.base.credentials import make_hider, redact
 from outlast.errors import SchemaMismatch, StoreCorrupt, StoreUnavailable, text_of
-from outlast.store.postgres.connection import Settings, connect
+from outlast.store.backend import DEFAULTS, StoreOptions
+from outlast.store.postgres.connection import connect
 from outlast.store.postgres.errors import (
     TROUBLE,
     Collision,
@@ -127,8 +128,8 @@ class _Checkout:
         """Begin the requested transaction; behind a pooler, always begin one."""
         if is_pooled(self._connection):
             self._kind = self._kind or Transaction.COMMITTED
-            settings, path = self._connections.settings, path_of(self._connection)
-            timeout, read_only = settings.statement_timeout, settings.read_only
+            options, path = self._connections.options, path_of(self._connection)
+            timeout, read_only = options.statement_timeout, options.read_only
             await self._command(begin_text(self._kind, timeout, path, read_only=read_only))
         elif self._kind is not None:
             await self._command(begin_text(self._kind))
@@ -166,15 +167,16 @@ class _Checkout:
 
 
 class Connections:
-    """At most ``settings.connections`` per event loop, opened when needed.
+    """At most ``options.connections`` per event loop, opened when needed.
 
     Statements are planned again each time, since a plan made on an empty table must not outlive
     that. If there may be several connections, some keep plans, for statements whose plan never
     depends on the contents of the tables.
     """
 
-    def __init__(self, settings: Settings) -> None:
-        self.settings = settings
+    def __init__(self, url: str, options: StoreOptions = DEFAULTS) -> None:
+        self.url = url
+        self.options = options
         self._pid = os.getpid()
         self._loop_pools: WeakKeyDictionary[asyncio.AbstractEventLoop, _LoopPool] = (
             WeakKeyDictionary()
@@ -234,7 +236,7 @@ class Connections:
         caller gets the cancellation, even if the driver's own clean-up (a rollback on a connection
         that is gone) has put another error in its place.
         """
-        keeps_plans = keeps_plans and self.settings.connections > 1
+        keeps_plans = keeps_plans and self.options.connections > 1
         return _Checkout(self, keeps_plans=keeps_plans, own=own, kind=kind)
 
     async def close(self) -> None:
@@ -265,14 +267,14 @@ class Connections:
         loop_pool = self._loop_pools.get(loop)
         if loop_pool is None:
             loop_pool = self._loop_pools[loop] = _LoopPool(
-                self.settings.connections, self.settings.reserved
+                self.options.connections, self.options.reserved
             )
         self._last = (ref(loop), loop_pool)
         return loop_pool
 
     def close_when_idle(self, loop_pool: _LoopPool) -> None:
         """Close replanning connections once none of them has been used for ``idle_seconds``."""
-        seconds = self.settings.idle_seconds
+        seconds = self.options.idle_seconds
         if seconds is None:
             return
         loop = asyncio.get_running_loop()
@@ -299,15 +301,13 @@ class Connections:
     async def connect(self, *, keeps_plans: bool) -> Any:
         """Open one more. Raises StoreUnavailable."""
         try:
-            return await connect(self.settings, keeps_plans=keeps_plans)
+            return await connect(self.url, self.options, keeps_plans=keeps_plans)
         except Exception as error:
             mapped = translate(error)
             if mapped is None:
                 raise
-            text = make_hider(self.settings.url)(text_of(error))
-            raise StoreUnavailable(
-                f"cannot connect to {redact(self.settings.url)}: {text}"
-            ) from error
+            text = make_hider(self.url)(text_of(error))
+            raise StoreUnavailable(f"cannot connect to {redact(self.url)}: {text}") from error
 
 
 def _is_clean(error: BaseException, mapped: Exception | None) -> bool:

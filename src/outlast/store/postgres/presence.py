@@ -15,7 +15,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from outlast.store.postgres.connection import Settings, check_url, connect
+from outlast.store.backend import StoreOptions
+from outlast.store.postgres.connection import connect
 from outlast.store.postgres.errors import translate
 from outlast.store.postgres.session import Transaction, begin_text, in_transaction, path_of
 from outlast.store.postgres.shared_wakeup import borrow_session
@@ -38,7 +39,8 @@ class PostgresPresence:
 
     def __init__(self, url: str, *, patience: float) -> None:
         self._on_lost: Callable[[], None] = _do_nothing
-        self._settings = Settings(url=check_url(url), connect_timeout=patience, pooler=True)
+        self._url = url
+        self._options = StoreOptions(connect_timeout=patience, pooler=True, application=NAME)
         self._patience = patience
         self._session: Session | None = None
 
@@ -83,8 +85,8 @@ class PostgresPresence:
     async def _connected(self) -> Session:
         if self._session is None or self._session.connection.is_closed():
             seconds = min(BORROW_SECONDS, self._patience / 2)
-            session = await borrow_session(self._settings.url, seconds)
-            self._session = session or Session(await connect(self._settings, application=NAME))
+            session = await borrow_session(self._url, seconds)
+            self._session = session or Session(await connect(self._url, self._options))
             self._session.connection.add_termination_listener(self._ended)
             if session is not None:
                 async with session.turn:

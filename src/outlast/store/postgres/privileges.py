@@ -31,33 +31,40 @@ _SCHEDULED = (
     "since,next_tick,owed,last_tick,last_job,fired,skipped,missed,last_skip,last_skip_job"
 )
 
+_OF_A_WORKER = {
+    "outlast_jobs": _ALL,
+    "outlast_attempts": "SELECT INSERT DELETE",
+    "outlast_labels": "SELECT INSERT DELETE",
+    "outlast_logs": _ALL,
+    "outlast_workers": _ALL,
+    "outlast_schedules": _ALL,
+    "outlast_refusals": _ALL,  # its rows are locked before they are deleted
+    "outlast_pauses": _ALL,
+    "outlast_minutes": _ALL,
+    "outlast_actions": _ALL,
+    "outlast_limits": _ALL,
+    "outlast_permits": _ALL,
+    "outlast_streams": _ALL,
+    "outlast_notices": _ALL,
+    "outlast_schema": "SELECT",
+    "outlast_incarnation": "SELECT INSERT UPDATE",
+    "outlast_history": "SELECT",
+    "outlast_pauses_id_seq": "USAGE",
+    "outlast_position_seq": "USAGE SELECT",
+    "outlast_token_seq": "USAGE SELECT UPDATE",
+    "outlast_turn_seq": "USAGE",
+    "outlast_watch_1_seq": "USAGE UPDATE",
+    "outlast_watch_2_seq": "USAGE UPDATE",
+    "outlast_watch_3_seq": "USAGE UPDATE",
+}
+_UNREAD = (
+    "outlast_pauses_id_seq",
+    "outlast_turn_seq",
+    "outlast_watch_",
+)  # sequences that no page shows
+
 _NEEDED: dict[Purpose, Mapping[str, str]] = {
-    Purpose.WORKER: {
-        "outlast_jobs": _ALL,
-        "outlast_attempts": "SELECT INSERT DELETE",
-        "outlast_labels": "SELECT INSERT DELETE",
-        "outlast_logs": _ALL,
-        "outlast_workers": _ALL,
-        "outlast_schedules": _ALL,
-        "outlast_refusals": _ALL,  # its rows are locked before they are deleted
-        "outlast_pauses": _ALL,
-        "outlast_minutes": _ALL,
-        "outlast_actions": _ALL,
-        "outlast_limits": _ALL,
-        "outlast_permits": _ALL,
-        "outlast_streams": _ALL,
-        "outlast_notices": _ALL,
-        "outlast_schema": "SELECT",
-        "outlast_incarnation": "SELECT INSERT UPDATE",
-        "outlast_history": "SELECT",
-        "outlast_pauses_id_seq": "USAGE",
-        "outlast_position_seq": "USAGE SELECT",
-        "outlast_token_seq": "USAGE SELECT UPDATE",
-        "outlast_turn_seq": "USAGE",
-        "outlast_watch_1_seq": "USAGE UPDATE",
-        "outlast_watch_2_seq": "USAGE UPDATE",
-        "outlast_watch_3_seq": "USAGE UPDATE",
-    },
+    Purpose.WORKER: _OF_A_WORKER,
     Purpose.ENQUEUE: {
         "outlast_jobs": f"SELECT INSERT({_ENQUEUED})",
         "outlast_attempts": "SELECT",
@@ -70,27 +77,7 @@ _NEEDED: dict[Purpose, Mapping[str, str]] = {
         "outlast_position_seq": "USAGE",
     },
     Purpose.PRODUCE: {},
-    Purpose.VIEW: {
-        "outlast_jobs": "SELECT",
-        "outlast_attempts": "SELECT",
-        "outlast_labels": "SELECT",
-        "outlast_workers": "SELECT",
-        "outlast_schedules": "SELECT",
-        "outlast_refusals": "SELECT",
-        "outlast_pauses": "SELECT",
-        "outlast_minutes": "SELECT",
-        "outlast_actions": "SELECT",
-        "outlast_logs": "SELECT",
-        "outlast_limits": "SELECT",
-        "outlast_permits": "SELECT",
-        "outlast_streams": "SELECT",
-        "outlast_notices": "SELECT",
-        "outlast_schema": "SELECT",
-        "outlast_incarnation": "SELECT",
-        "outlast_history": "SELECT",
-        "outlast_position_seq": "SELECT",
-        "outlast_token_seq": "SELECT",
-    },
+    Purpose.VIEW: {name: "SELECT" for name in _OF_A_WORKER if not name.startswith(_UNREAD)},
 }
 
 _ONCE_GRANTED: Mapping[Purpose, Mapping[str, str]] = {

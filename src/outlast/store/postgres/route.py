@@ -11,7 +11,7 @@ import msgspec
 
 from outlast.base.text import line
 from outlast.store.environment import is_here
-from outlast.store.finding import Finding, Level, ok
+from outlast.store.finding import Finding, hint, ok, warning
 
 PROVEN = ("verify-ca", "verify-full")
 VERIFY = (
@@ -36,17 +36,14 @@ class PostgresRoute(msgspec.Struct, frozen=True, kw_only=True):
         if mode in PROVEN or (mode == "require" and self.authority):
             yield ok("tls", f"PostgreSQL has to show a certificate first (sslmode={mode}).")
         elif mode == "require":
-            said = (
-                "sslmode=require accepts any certificate: the server that answers gets the"
-                " password."
-            )
-            yield Finding(level=Level.HINT, name="tls", sentence=said, mend=VERIFY)
+            said = "sslmode=require accepts any certificate: the server that answers gets the"
+            yield hint("tls", f"{said} password.", VERIFY)
         else:
             said = (
                 f"PostgreSQL is on another host, and sslmode={line(mode, 20)} goes in clear where"
                 " the server offers no TLS: the password, and all that jobs are given."
             )
-            yield Finding(level=Level.WARNING, name="tls", sentence=said, mend=VERIFY)
+            yield warning("tls", said, VERIFY)
 
 
 def read_route(url: str, environ: Mapping[str, str]) -> PostgresRoute:

@@ -10,9 +10,9 @@ from outlast.store.actions import Record
 from outlast.store.batches import split
 from outlast.store.postgres.enqueue import find_holders, store_unless_taken
 from outlast.store.postgres.errors import LockHeld
-from outlast.store.postgres.pool import Connections
 from outlast.store.postgres.records import write_record
 from outlast.store.postgres.session import Transaction
+from outlast.store.postgres.verbs import Verbs
 from outlast.store.schedules import (
     AHEAD_SECONDS,
     DECLARED_SECONDS,
@@ -30,8 +30,8 @@ from outlast.store.schedules import (
     NewSchedule,
     Origin,
     Put,
-    call_text,
-    check_storable,
+    columns_of,
+    fired_columns,
 )
 from outlast.store.statements import statements
 
@@ -40,11 +40,8 @@ _SQL = statements("postgres", "schedules")
 _DUE = DueSchedule.__struct_fields__
 
 
-class PostgresScheduleVerbs:
+class PostgresScheduleVerbs(Verbs):
     """The verbs of ``PostgresStore`` about schedules."""
-
-    _connections: Connections
-    notify: bool
 
     async def put_schedules(
         self, schedules: Sequence[NewSchedule], origin: Origin = Origin.RUN_TIME
@@ -54,7 +51,7 @@ class PostgresScheduleVerbs:
         )
 
     async def delete_schedule(self, name: str) -> Deleted:
-        rows = await self._rows(_SQL["delete"], name, DECLARED_SECONDS)
+        rows = await self._fetch(_SQL["delete"], name, DECLARED_SECONDS)
         return Deleted(rows[0][0])
 
     async def pause_schedule(
@@ -72,7 +69,7 @@ class PostgresScheduleVerbs:
     async def due_schedules(
         self, limit: int = DUE_MAX, after: tuple[float, str] = FIRST_PAGE
     ) -> DueSchedules:
-        rows = await self._rows(_SQL["due"], limit, *after)
+        rows = await self._fetch(_SQL["due"], limit, *after)
         return DueSchedules(
             now=rows[0]["now"],
             next_tick=rows[0]["first_after"],
@@ -86,8 +83,8 @@ class PostgresScheduleVerbs:
     async def fire(self, firings: Sequence[Firing]) -> list[FireAnswer]:
         """Fires in halves if another transaction holds the key of a job."""
         try:
-            return await self._connections.run_notifying(
-                lambda it, may_notify: _fire(it, firings, notify=self.notify and may_notify),
+            return await self._notifying(
+                lambda it, notify: _fire(it, firings, notify=notify),
                 kind=Transaction.COMMITTED,
             )
         except LockHeld:
@@ -97,13 +94,7 @@ class PostgresScheduleVerbs:
         return [*await self.fire(firings[:middle]), *await self.fire(firings[middle:])]
 
     async def note_undeclared(self, names: Sequence[str]) -> int:
-        return len(await self._rows(_SQL["undeclared"], list(names), DECLARED_SECONDS))
-
-    async def _rows(self, statement: str, *values: Any) -> list[Any]:
-        rows: list[Any] = await self._connections.run(
-            lambda connection: connection.fetch(statement, *values)
-        )
-        return rows
+        return len(await self._fetch(_SQL["undeclared"], list(names), DECLARED_SECONDS))
 
 
 async def put(
@@ -111,8 +102,7 @@ async def put(
 ) -> list[Put]:
     """Store schedules in the transaction of the connection, in the order of their names, so that
     two callers that put the same ones wait in the same order."""
-    check_storable(schedules)
-    rows = sorted(map(_columns, schedules), key=itemgetter(0))
+    rows = sorted((tuple(columns_of(each).values()) for each in schedules), key=itemgetter(0))
     answers: dict[str, str] = {}
     for part in split(rows, _weigh):
         found = await connection.fetch(
@@ -127,11 +117,6 @@ async def put(
         )
         answers |= {row["name"]: row["answer"] for row in found}
     return [Put(answers[each.name]) for each in schedules]
-
-
-def _columns(new: NewSchedule) -> tuple[Any, ...]:
-    rules = (new.overlap.value, new.catch_up.value, new.grace)
-    return (new.name, call_text(new.call), new.spec, *rules, new.version)
 
 
 def _weigh(columns: tuple[Any, ...]) -> tuple[int, int]:
@@ -159,29 +144,6 @@ async def _fire(connection: Any, firings: Sequence[Firing], *, notify: bool) -> 
         name: FireAnswer(won=True, jobs=each, in_the_way=holders.get(keys.get(name)))
         for name, each in ids.items()
     }
-    await _move_on(connection, [(won[name], answer) for name, answer in answers.items()])
+    rows = [fired_columns(won[name], answer).values() for name, answer in answers.items()]
+    await connection.fetch(_SQL["fired"], *map(list, zip(*rows, strict=True)))
     return [answers.get(each.name, FireAnswer(won=False)) for each in firings]
-
-
-async def _move_on(connection: Any, done: Sequence[tuple[Firing, FireAnswer]]) -> None:
-    columns = zip(*[_counted(firing, answer) for firing, answer in done], strict=True)
-    await connection.fetch(_SQL["fired"], *map(list, columns))
-
-
-def _counted(firing: Firing, answer: FireAnswer) -> tuple[Any, ...]:
-    ticks = [job.policy.tick for job in firing.jobs]
-    fired = [(n, job_id) for n, job_id in enumerate(answer.jobs) if job_id is not None]
-    skipped = [n for n, job_id in enumerate(answer.jobs) if job_id is None]
-    return (
-        firing.name,
-        firing.since,
-        firing.then,
-        ticks[fired[-1][0]] if fired else None,
-        fired[-1][1] if fired else None,
-        len(fired),
-        len(skipped),
-        firing.missed,
-        ticks[skipped[-1]] if skipped else None,
-        answer.in_the_way,
-        firing.owed,
-    )

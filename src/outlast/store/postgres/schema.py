@@ -17,6 +17,7 @@ from outlast.store.migrations import (
     check_history,
     check_noted,
     check_usable,
+    known,
     load,
     pending,
 )
@@ -71,15 +72,7 @@ class PostgresSchema:
     async def migrations(self) -> list[Migration]:
         """Return all steps that this program or the store knows, applied or not."""
         async with self._connections.use() as connection:
-            applied = {row.number: row for row in await _applied(connection)}
-        known = {step.number: step.name for step in self._steps}
-        names = {number: row.name for number, row in applied.items()} | known
-        return [
-            Migration(
-                number, names[number], applied[number].applied_at if number in applied else None
-            )
-            for number in sorted(names)
-        ]
+            return known(self._steps, await _applied(connection))
 
     async def store_id(self) -> str:
         """Return the id of this schema."""
@@ -100,7 +93,7 @@ class PostgresSchema:
     async def _take_turn(self, connection: Any) -> None:
         """Wait until no other migrator is at work. If that takes too long, raise StoreUnavailable,
         which names the other session."""
-        give_up_at = SYSTEM.boot() + self._connections.settings.statement_timeout
+        give_up_at = SYSTEM.boot() + self._connections.options.statement_timeout
         while not await connection.fetchval(_SQL["lock"]):
             if SYSTEM.boot() >= give_up_at:
                 holders = await connection.fetch(_SQL["lock_holders"])

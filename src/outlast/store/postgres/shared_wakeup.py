@@ -11,7 +11,6 @@ from collections.abc import Callable
 from weakref import WeakKeyDictionary
 
 from outlast.base.clock import SYSTEM, Clock
-from outlast.store.postgres.connection import check_url
 from outlast.store.postgres.wakeup import PostgresWakeup, Session
 from outlast.store.wakeup import Health
 
@@ -43,7 +42,7 @@ class SharedWakeup:
 
     def __init__(self, url: str, clock: Clock = SYSTEM) -> None:
         self.health = Health("notify")
-        self._url = check_url(url)
+        self._url = url
         self._clock = clock
         self._session: _Shared | None = None
 

@@ -12,14 +12,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, TypeVar
 
-from outlast.base.clock import SYSTEM, Clock
+import msgspec
+
+from outlast.base.clock import SYSTEM
+from outlast.base.credentials import check_encoded
 from outlast.errors import StoreUnavailable
 from outlast.model.lifecycle import Transition
+from outlast.store.backend import DEFAULTS, StoreOptions
 from outlast.store.inspector import Inspector
 from outlast.store.logs import LOGS_KEPT, JobLog, lines_text
 from outlast.store.minutes import HOUR_SECONDS, MINUTE_SECONDS, WORKER_SECONDS, Counted, columns_of
 from outlast.store.postgres.actions import PostgresActionVerbs
-from outlast.store.postgres.connection import Settings, check_url
 from outlast.store.postgres.enqueue import create_with_key, enqueue, find_unfinished, has_keys
 from outlast.store.postgres.errors import foreign_errors, has_no_place
 from outlast.store.postgres.exchange import PostgresExchange
@@ -67,45 +70,14 @@ class PostgresStore(WorkerVerbs, PostgresActionVerbs, PostgresScheduleVerbs, Pos
     Args:
         url: ``postgresql://`` or ``postgres://``. Tables are found by the role's search_path,
             which ``?options=-csearch_path%3Dname`` can set.
-        connections: how many are open at most, per event loop.
-        reserved: how many of them are for a worker's own trips (its exchange, its registration),
-            and for nothing else: neither waits for the other.
-        idle_seconds: after which others are closed that were not used; None: they are kept.
-        notify: whether listeners are woken (NOTIFY takes a global lock at commit).
-        statement_timeout, connect_timeout: seconds; keep the first below the lease.
-        pooler: a transaction pooler stands between: keep nothing in the session.
-        read_only: all transactions only read; the server refuses what would write.
-        application: how the sessions are called in ``pg_stat_activity``.
+        options: for opening it; ``more``: changes to them.
     """
 
-    def __init__(
-        self,
-        url: str,
-        *,
-        connections: int = 1,
-        reserved: int = 0,
-        idle_seconds: float | None = None,
-        notify: bool = True,
-        statement_timeout: float = 30.0,
-        connect_timeout: float = 10.0,
-        pooler: bool = False,
-        read_only: bool = False,
-        application: str = "outlast",
-        clock: Clock = SYSTEM,
-    ) -> None:
-        self.url = check_url(url)
-        settings = Settings(
-            url=url,
-            connections=connections,
-            reserved=reserved,
-            idle_seconds=idle_seconds,
-            statement_timeout=statement_timeout,
-            connect_timeout=connect_timeout,
-            pooler=pooler,
-            read_only=read_only,
-            application=application,
-        )
-        super().__init__(Connections(settings), notify=notify)
+    def __init__(self, url: str, options: StoreOptions = DEFAULTS, **more: Any) -> None:
+        self.url = check_encoded(url)
+        options = msgspec.structs.replace(options, **more)
+        clock, notify = options.clock, options.notify
+        super().__init__(Connections(url, options), notify=notify)
         self._exchange = PostgresExchange(self._connections, clock, notify=notify)
         self._schema = PostgresSchema(self._connections)
         self._pruning = Pruning(self._connections)
@@ -117,7 +89,7 @@ class PostgresStore(WorkerVerbs, PostgresActionVerbs, PostgresScheduleVerbs, Pos
         """A worker waits for its first session if the server has no place for one: other workers
         that start at the same time give up their fourth session as soon as they see how many they
         are."""
-        give_up_at = SYSTEM.boot() + (PLACE_SECONDS if self._connections.settings.reserved else 0)
+        give_up_at = SYSTEM.boot() + (PLACE_SECONDS if self._connections.options.reserved else 0)
         while True:
             try:
                 return await self._schema.ensure()
@@ -153,16 +125,15 @@ class PostgresStore(WorkerVerbs, PostgresActionVerbs, PostgresScheduleVerbs, Pos
             if stored is not None:
                 return [stored]
         with_keys = has_keys(jobs)
-        return await self._connections.run_notifying(
-            lambda it, may_notify: enqueue(it, jobs, notify=self.notify and may_notify),
+        return await self._notifying(
+            lambda it, notify: enqueue(it, jobs, notify=notify),
             keeps_plans=not with_keys,
             kind=Transaction.COMMITTED if with_keys and len(jobs) > 1 else None,
         )
 
     async def _enqueue_with_key(self, job: NewJob) -> Enqueued | None:
-        created = await self._connections.run_notifying(
-            lambda it, may_notify: create_with_key(it, job, notify=self.notify and may_notify),
-            keeps_plans=True,
+        created = await self._notifying(
+            lambda it, notify: create_with_key(it, job, notify=notify), keeps_plans=True
         )
         if created is not None:
             return created

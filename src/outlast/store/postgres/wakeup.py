@@ -23,7 +23,8 @@ from contextlib import nullcontext, suppress
 from typing import Any
 
 from outlast.base.clock import SYSTEM, Clock
-from outlast.store.postgres.connection import Settings, check_url, connect
+from outlast.store.backend import StoreOptions
+from outlast.store.postgres.connection import connect
 from outlast.store.postgres.session import Transaction, begin_text, in_transaction, path_of
 from outlast.store.statements import statements
 from outlast.store.wakeup import Backoff, Listening
@@ -52,7 +53,8 @@ class PostgresWakeup(Listening):
 
     def __init__(self, url: str, clock: Clock = SYSTEM) -> None:
         super().__init__("notify")
-        self._settings = Settings(url=check_url(url))
+        self._url = url
+        self._options = StoreOptions(application="outlast wakeup")
         self._clock = clock
         self._backoff = Backoff(clock)
         self._echo = asyncio.Event()
@@ -88,7 +90,7 @@ class PostgresWakeup(Listening):
 
     async def _listen(self) -> None:
         """Listen until the connection is lost or an echo does not come back."""
-        connection = await connect(self._settings, application="outlast wakeup")
+        connection = await connect(self._url, self._options)
         session = Session(connection)
         try:
             self._lost = asyncio.Event()

@@ -12,13 +12,13 @@ from outlast.errors import StoreUnavailable
 from outlast.model.job import State
 from outlast.model.lease import DeathCause, Presence
 from outlast.model.lifecycle import Transition, as_applied
-from outlast.store.columns import orphan_of, policy_of, seconds_of
+from outlast.store.columns import orphan_of, policy_of, seconds_of, struct_of
 from outlast.store.lockfile import directory_for, place_in
 from outlast.store.peeks import Neighbour, Peek
-from outlast.store.postgres.pool import Connections
 from outlast.store.postgres.privileges import check_may_serve
 from outlast.store.postgres.session import Transaction
 from outlast.store.postgres.statements import Pair, ends_text, pair_of, to_json
+from outlast.store.postgres.verbs import Verbs
 from outlast.store.protocol import ORPHANS_MAX, OVERDUE_MAX
 from outlast.store.rows import WorkerStatus
 from outlast.store.stacks import asks_of
@@ -46,12 +46,8 @@ _watches_of = msgspec.json.Decoder(tuple[int, ...]).decode
 _neighbours_of = msgspec.json.Decoder(list[tuple[int, str, int | None, int | None]]).decode
 
 
-class WorkerVerbs:
-    """The verbs of ``PostgresStore`` about workers. ``notify``: whether listeners are woken."""
-
-    def __init__(self, connections: Connections, *, notify: bool) -> None:
-        self._connections = connections
-        self.notify = notify
+class WorkerVerbs(Verbs):
+    """The verbs of ``PostgresStore`` about workers."""
 
     # -- a worker's own
 
@@ -108,7 +104,9 @@ class WorkerVerbs:
         await self._fetch(_WORKERS["tell_wakeup"], me.worker_id, words, me.registration)
 
     async def count_peers(self, me: WorkerRef) -> int:
-        rows = await self._fetch_own(_WORKERS["count_peers"], me.worker_id, me.registration)
+        """Over the connection of the exchange of an idle worker, which keeps plans."""
+        which = (me.worker_id, me.registration)
+        rows = await self._fetch(_WORKERS["count_peers"], *which, own=True, keeps_plans=True)
         return int(rows[0][0])
 
     async def tell_failing(self, me: WorkerRef, failing: Failing | None) -> None:
@@ -128,10 +126,8 @@ class WorkerVerbs:
 
     async def reconcile(self, me: WorkerRef, held: Collection[int]) -> list[Pair]:
         which = (me.worker_id, me.epoch, list(held))
-        rows = await self._connections.run_notifying(
-            lambda it, may_notify: it.fetch(
-                _RECLAIM["reconcile"], *which, self.notify and may_notify, me.registration
-            ),
+        rows = await self._notifying(
+            lambda it, notify: it.fetch(_RECLAIM["reconcile"], *which, notify, me.registration),
             keeps_plans=True,
             own=True,
         )
@@ -165,10 +161,8 @@ class WorkerVerbs:
 
     async def tell_gone(self, lock: LockIdentity, begun: int | None) -> int:
         which = (lock.boot_id, lock.path, lock.device, lock.inode)
-        rows = await self._connections.run_notifying(
-            lambda it, may_notify: it.fetch(
-                _WORKERS["tell_gone"], *which, begun, self.notify and may_notify
-            )
+        rows = await self._notifying(
+            lambda it, notify: it.fetch(_WORKERS["tell_gone"], *which, begun, notify)
         )
         return len(rows)
 
@@ -194,7 +188,7 @@ class WorkerVerbs:
         limit: int = ORPHANS_MAX,
         only: Collection[Pair] | None = None,
     ) -> list[Transition]:
-        async def close(connection: Any, may_notify: bool) -> list[Transition]:  # noqa: FBT001
+        async def close(connection: Any, notify: bool) -> list[Transition]:  # noqa: FBT001
             if only is None:
                 rows = await connection.fetch(_RECLAIM["orphans"], limit)
             else:
@@ -202,14 +196,13 @@ class WorkerVerbs:
             if not rows:
                 return []
             decided = [decide(orphan_of(row)) for row in rows]
-            notify = self.notify and may_notify
             closed = await connection.fetch(_RECLAIM["close"], ends_text(decided), notify)
             states = {(row["job_id"], row["token"]): State(row["state"]) for row in closed}
             return [
                 as_applied(one, states[pair]) for one in decided if (pair := pair_of(one)) in states
             ]
 
-        return await self._connections.run_notifying(close, kind=Transaction.COMMITTED)
+        return await self._notifying(close, kind=Transaction.COMMITTED)
 
     async def overdue(self, slack: float, limit: int = OVERDUE_MAX) -> list[OverdueAttempt]:
         rows = await self._fetch(_RECLAIM["overdue"], slack, limit)
@@ -219,20 +212,6 @@ class WorkerVerbs:
         return [
             row["token"] for row in await self._fetch(_RECLAIM["superseded"], *_columns(attempts))
         ]
-
-    async def _fetch(self, statement: str, *values: Any, own: bool = False) -> list[Any]:
-        rows: list[Any] = await self._connections.run(
-            lambda connection: connection.fetch(statement, *values), own=own
-        )
-        return rows
-
-    async def _fetch_own(self, statement: str, *values: Any) -> list[Any]:
-        """Run an occasional read of an idle worker over the connection of its exchange, which keeps
-        plans: for calls of functions, and for statements that read a small table whole anyway."""
-        rows: list[Any] = await self._connections.run(
-            lambda connection: connection.fetch(statement, *values), keeps_plans=True, own=True
-        )
-        return rows
 
 
 def _peek_of(row: Any) -> Peek:
@@ -252,10 +231,14 @@ def _peek_of(row: Any) -> Peek:
 
 
 def _seen(row: Any, locks: Path) -> WorkerSeen:
-    values = {name: row[name] for name in WorkerSeen.__struct_fields__ if name != "begun"}
-    values |= {name: seconds_of(values[name]) for name in ("heartbeat", "lease")}
-    values |= {"lock_path": place_in(locks, values["lock_path"])}
-    return WorkerSeen(**{**values, "presence": Presence(values["presence"])})
+    return struct_of(
+        WorkerSeen,
+        row,
+        heartbeat=seconds_of(row["heartbeat"]),
+        lease=seconds_of(row["lease"]),
+        lock_path=place_in(locks, row["lock_path"]),
+        presence=Presence(row["presence"]),
+    )
 
 
 def _columns(pairs: Collection[Pair]) -> tuple[list[int], list[int]]:

@@ -16,13 +16,7 @@ if TYPE_CHECKING:
 def _open_store(url: str, options: StoreOptions) -> SqliteStore:
     from outlast.store.sqlite.store import SqliteStore
 
-    return SqliteStore(
-        url,
-        clock=options.clock,
-        read_only=options.read_only,
-        lock=options.lock,
-        durable=options.durable,
-    )
+    return SqliteStore(url, options)
 
 
 def _open_wakeup(url: str, clock: Clock) -> SqliteWakeup:

@@ -49,6 +49,9 @@ class _OnSqlite:
     """The verbs on a connection to SQLite."""
 
     def __init__(self, driver: ForeignDriver, *, notify: bool, clock: Clock) -> None:
+        from outlast.store.sqlite import store
+
+        self._store = store
         self._driver = driver
         self._clock = clock
         self.begin = driver.begin
@@ -57,32 +60,24 @@ class _OnSqlite:
     async def store_id(self, *, refresh: bool = False) -> str | None:
         """Return the id of the schema, read each time, since these connection objects cannot hold a
         note."""
-        from outlast.store.sqlite import store as sqlite
-
         lock = await self._driver.in_transaction()
-        return await self._driver.run(lambda cursor: sqlite.store_id_on(cursor, lock=lock))
+        return await self._driver.run(lambda cursor: self._store.store_id_on(cursor, lock=lock))
 
     async def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
         """Store jobs in the open transaction, in one that the driver opens, or at once."""
-        from outlast.store.sqlite import store as sqlite
-
         now = self._clock.wall()
-        return await self._driver.run(lambda cursor: sqlite.enqueue_on(cursor, jobs, now))
+        return await self._driver.run(lambda cursor: self._store.enqueue_on(cursor, jobs, now))
 
     async def put_schedules(self, schedules: Sequence[NewSchedule]) -> list[Put]:
         """Put schedules in the open transaction."""
-        from outlast.store.sqlite import store as sqlite
-
         now = self._clock.wall()
-        return await self._driver.run(lambda cursor: sqlite.put_on(cursor, schedules, now))
+        return await self._driver.run(lambda cursor: self._store.put_on(cursor, schedules, now))
 
     async def complete(self, job_id: int, token: int, result: Any) -> bool:
         """Complete the attempt in the open transaction."""
-        from outlast.store.sqlite import store as sqlite
-
         now = self._clock.wall()
         return await self._driver.run(
-            lambda cursor: sqlite.complete_on(cursor, job_id, token, result, now)
+            lambda cursor: self._store.complete_on(cursor, job_id, token, result, now)
         )
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import stat
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 
 import msgspec
 
 from outlast.base.text import line, size
-from outlast.store.finding import CheckContext, Finding, Level, ok
+from outlast.store.finding import CheckContext, Finding, hint, ok, problem, warning
 
 FREE_LEAST = 100 * 1024**2  # bytes
 FREE_GOOD = 1024**3
@@ -43,133 +43,93 @@ class SqliteFacts(msgspec.Struct, frozen=True, kw_only=True):
 
     def check(self, context: CheckContext) -> Iterator[Finding]:
         """Yield findings, good and bad."""
-        return (one for check in CHECKS for one in check(self))
+        yield from self._check_durability()
+        yield from self._check_access()
+        yield from self._check_space()
 
+    def _check_durability(self) -> Iterator[Finding]:
+        """Whether a commit is on the disk when it returns, whether the SQLite library is known to
+        damage files, and whether locks can be trusted where the file is."""
+        for fault in self.faults:
+            mend = "Install a newer libsqlite3, or a Python that brings one."
+            yield warning("sqlite_library", f"{fault}.", mend)
+        if not self.faults:
+            said = f"SQLite {self.version} has no known fault that matters."
+            yield ok("sqlite_library", said)
+        if self.journal_mode != "wal":
+            yield problem(
+                "durability",
+                f"The file is in {self.journal_mode!r} mode, where readers block writers.",
+                f"`sqlite3 {self.path} 'PRAGMA journal_mode=wal'`; the program that changed it must"
+                " stop.",
+            )
+        elif self.synchronous is not None and self.synchronous < SYNCHRONOUS_FULL:
+            yield problem(
+                "durability",
+                "A commit may be lost with the power: synchronous is below FULL.",
+                "This SQLite library refuses PRAGMA synchronous=FULL: use another build.",
+            )
+        else:
+            yield ok("durability", "WAL mode; each commit is synced to the disk.")
+        if self.network is not None:
+            said = f"The file is on {self.network}, where SQLite's locks are not safe."
+            yield problem("file_system", said, "Move it to a local disk, or use PostgreSQL.")
+        else:
+            yield ok("file_system", "The file is on a local disk.")
 
-def library(facts: SqliteFacts) -> Iterator[Finding]:
-    """Whether the SQLite library is known to damage files."""
-    for fault in facts.faults:
-        mend = "Install a newer libsqlite3, or a Python that brings one."
-        yield Finding(level=Level.WARNING, name="sqlite_library", sentence=f"{fault}.", mend=mend)
-    if not facts.faults:
-        yield ok("sqlite_library", f"SQLite {facts.version} has no known fault that matters.")
+    def _check_access(self) -> Iterator[Finding]:
+        """Whether this user may write the file, and whether others can read or replace it, or hold
+        locks on it."""
+        if not self.writable:
+            yield problem(
+                "writable",
+                f"This user may not write {self.path} and the directory that it is in.",
+                "Run workers as the file's owner, or give this user write permission on both.",
+            )
+        harm = "can read what jobs are given and hold locks on"
+        if to_all := self._open_to(0o007):
+            said = f"Every user of this machine {harm} {_modes(to_all)}."
+            yield warning("private", said, f"{self._as_owner(to_all)}chmod o-rwx on these.")
+        elif to_group := self._open_to(0o070):
+            mend = f"{self._as_owner(to_group)}chmod go-rwx on these, or leave it so."
+            yield hint("private", f"The file's group {harm} {_modes(to_group)}.", mend)
+        else:
+            yield ok("private", "The file and its locks are their owner's alone.")
+        if self.directory_mode & stat.S_IWOTH and not self.directory_mode & stat.S_ISVTX:
+            yield warning(
+                "replaceable",
+                "Every user of this machine can delete or replace the file: its directory has the"
+                f" mode {self.directory_mode:04o}.",
+                "Move the file to a directory that only its users may write to.",
+            )
 
+    def _open_to(self, users: int) -> dict[str, int]:
+        return {path: mode for path, mode in self.open_to.items() if mode & users}
 
-def durability(facts: SqliteFacts) -> Iterator[Finding]:
-    """Whether a commit is on the disk when it returns."""
-    if facts.journal_mode != "wal":
-        yield Finding(
-            level=Level.PROBLEM,
-            name="durability",
-            sentence=f"The file is in {facts.journal_mode!r} mode, where readers block writers.",
-            mend=f"`sqlite3 {facts.path} 'PRAGMA journal_mode=wal'`; "
-            "the program that changed it must stop.",
-        )
-    elif facts.synchronous is not None and facts.synchronous < SYNCHRONOUS_FULL:
-        yield Finding(
-            level=Level.PROBLEM,
-            name="durability",
-            sentence="A commit may be lost with the power: synchronous is below FULL.",
-            mend="This SQLite library refuses PRAGMA synchronous=FULL: use another build.",
-        )
-    else:
-        yield ok("durability", "WAL mode; each commit is synced to the disk.")
+    def _as_owner(self, paths: Iterable[str]) -> str:
+        """Return which owner has to fix files of another user; nothing if they are this user's."""
+        owners = sorted({self.owners[path] for path in paths if path in self.owners})
+        named = ", ".join(line(name, 60) for name in owners)
+        return f"They are not this user's: as {named}, or as root, " if owners else ""
 
-
-def file_system(facts: SqliteFacts) -> Iterator[Finding]:
-    """Whether locks can be trusted where the file is."""
-    if facts.network is not None:
-        yield Finding(
-            level=Level.PROBLEM,
-            name="file_system",
-            sentence=f"The file is on {facts.network}, where SQLite's locks are not safe.",
-            mend="Move it to a local disk, or use PostgreSQL.",
-        )
-    else:
-        yield ok("file_system", "The file is on a local disk.")
-
-
-def writable(facts: SqliteFacts) -> Iterator[Finding]:
-    """Whether this user may write the file and its directory."""
-    if not facts.writable:
-        yield Finding(
-            level=Level.PROBLEM,
-            name="writable",
-            sentence=f"This user may not write {facts.path} and the directory that it is in.",
-            mend="Run workers as the file's owner, or give this user write permission on both.",
-        )
-
-
-def private(facts: SqliteFacts) -> Iterator[Finding]:
-    """Whether users beside the file's owner can read it, or hold locks on it."""
-    for all_of_them, who in ((0o007, "Every user of this machine"), (0o070, "The file's group")):
-        wide = {path: mode for path, mode in facts.open_to.items() if mode & all_of_them}
-        if not wide:
-            continue
-        named = ", ".join(f"{line(path, 200)} ({mode:04o})" for path, mode in wide.items())
-        strangers = all_of_them == 0o007  # noqa: PLR2004
-        change = "chmod o-rwx on these." if strangers else "chmod go-rwx on these, or leave it so."
-        yield Finding(
-            level=Level.WARNING if strangers else Level.HINT,
-            name="private",
-            sentence=f"{who} can read what jobs are given and hold locks on {named}.",
-            mend=f"{_as_owner(facts, wide)}{change}",
-        )
-        return
-    yield ok("private", "The file and its locks are their owner's alone.")
-
-
-def _as_owner(facts: SqliteFacts, paths: Iterable[str]) -> str:
-    """Return which owner has to fix files of another user; nothing if they belong to this user."""
-    owners = sorted({facts.owners[path] for path in paths if path in facts.owners})
-    if not owners:
-        return ""
-    named = ", ".join(line(name, 60) for name in owners)
-    return f"They are not this user's: as {named}, or as root, "
-
-
-def replaceable(facts: SqliteFacts) -> Iterator[Finding]:
-    """Whether every user can replace this file by another one."""
-    if facts.directory_mode & stat.S_IWOTH and not facts.directory_mode & stat.S_ISVTX:
-        yield Finding(
-            level=Level.WARNING,
-            name="replaceable",
-            sentence="Every user of this machine can delete or replace the file: its directory has"
-            f" the mode {facts.directory_mode:04o}.",
-            mend="Move the file to a directory that only its users may write to.",
-        )
-
-
-def disk(facts: SqliteFacts) -> Iterator[Finding]:
-    """Check that there is space on the disk."""
-    free = f"{size(facts.free_bytes)} are free on the disk of the file."
-    if facts.free_bytes < FREE_GOOD:
-        level = Level.PROBLEM if facts.free_bytes < FREE_LEAST else Level.WARNING
+    def _check_space(self) -> Iterator[Finding]:
+        """Whether there is space on the disk, and the log of the file is moved back into it."""
+        free = f"{size(self.free_bytes)} are free on the disk of the file."
         mend = "Make room: a full disk stops every commit, and with it every worker."
-        yield Finding(level=level, name="disk", sentence=free, mend=mend)
-    else:
-        yield ok("disk", free)
+        if self.free_bytes < FREE_LEAST:
+            yield problem("disk", free, mend)
+        elif self.free_bytes < FREE_GOOD:
+            yield warning("disk", free, mend)
+        else:
+            yield ok("disk", free)
+        if self.wal_bytes > WAL_LARGE:
+            yield warning(
+                "wal",
+                f"The write-ahead log has grown to {size(self.wal_bytes)}.",
+                "Some program keeps a read transaction open on the file: end it. The commits that"
+                " follow make the log short again.",
+            )
 
 
-def wal(facts: SqliteFacts) -> Iterator[Finding]:
-    """Whether the log of the file is moved back into it."""
-    if facts.wal_bytes > WAL_LARGE:
-        yield Finding(
-            level=Level.WARNING,
-            name="wal",
-            sentence=f"The write-ahead log has grown to {size(facts.wal_bytes)}.",
-            mend="Some program keeps a read transaction open on the file: end it. The commits that"
-            " follow make the log short again.",
-        )
-
-
-CHECKS: tuple[Callable[[SqliteFacts], Iterator[Finding]], ...] = (
-    library,
-    durability,
-    file_system,
-    writable,
-    private,
-    replaceable,
-    disk,
-    wal,
-)
+def _modes(paths: dict[str, int]) -> str:
+    return ", ".join(f"{line(path, 200)} ({mode:04o})" for path, mode in paths.items())

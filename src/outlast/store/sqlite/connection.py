@@ -24,16 +24,19 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from sqlite3 import Cursor
+from types import CoroutineType
+from typing import Any, Concatenate, ParamSpec, TypeAlias, TypeVar
 
-from outlast.base.clock import Clock
 from outlast.base.forks import at_fork
 from outlast.errors import ConfigError, StoreUnavailable
+from outlast.store.backend import StoreOptions
 from outlast.store.paths import is_there, mode_of
 from outlast.store.sqlite.errors import is_busy, translate
 from outlast.store.sqlite.thread import OneThread
 from outlast.store.statements import statements
 
+P = ParamSpec("P")
 T = TypeVar("T")
 ROUND_SECONDS = 0.05  # sqlite3's own wait; more patience is more rounds of it
 
@@ -49,55 +52,48 @@ OPEN_TRIES = 3  # if the file at the path is just being replaced
 
 Place = tuple[int, int]  # device and inode
 _text = partial(str, encoding="utf-8", errors="replace")
-Work = Callable[[sqlite3.Cursor, float], T]  # with a cursor and the time
+Work = Callable[[Cursor, float], T]  # with a cursor and the time
+Verb: TypeAlias = "Callable[Concatenate[Any, P], CoroutineType[Any, Any, T]]"
 
 
 class SqliteConnection:
     """A lazily opened connection, and the one thread that uses it.
 
-    ``patience`` is how many seconds a call waits for locks of others. Calls may come from any event
-    loop; they run one after the other. ``durable``: whether a commit waits for the disk.
+    Calls may come from any event loop; they run one after the other.
     """
 
-    def __init__(
-        self,
-        path: Path,
-        *,
-        clock: Clock,
-        patience: float,
-        read_only: bool,
-        durable: bool = True,
-    ) -> None:
+    def __init__(self, path: Path, options: StoreOptions) -> None:
         self.path = path
-        self._clock = clock
-        self._rounds = max(1, round(patience / ROUND_SECONDS))
-        self._read_only = read_only
-        self._durable = durable
+        self.options = options
+        self._clock = options.clock
+        self._rounds = max(1, round(options.busy_timeout / ROUND_SECONDS))
         self._connection: sqlite3.Connection | None = None
         self._place: Place | None = None  # of the file that is open
-        self._executor: OneThread | None = None
+        self.executor: OneThread | None = None
         self._closing = False
-        self._lock = threading.RLock()
+        self.lock = threading.RLock()
         with _forking:
             _alive.add(self)
 
     async def run(self, job: Callable[[], T]) -> T:
         """Run a function on the thread. Raises Outlast's errors."""
-        if self._executor is None:
-            self._executor, self._closing = OneThread("outlast-sqlite"), False
-        return await asyncio.get_running_loop().run_in_executor(self._executor, self._guard, job)
+        if self.executor is None:
+            self.executor, self._closing = OneThread("outlast-sqlite"), False
+        return await asyncio.get_running_loop().run_in_executor(self.executor, self._guard, job)
 
-    async def read(self, work: Callable[[sqlite3.Cursor], T]) -> T:
-        """Run statements that only read, without the write lock."""
+    async def read(self, work: Work[T]) -> T:
+        """Run ``work(cursor, now)``, which only reads, without the write lock."""
         return await self.run(lambda: self.read_now(work))
 
     async def write(self, work: Work[T]) -> T:
         """Run ``work(cursor, now)`` in one transaction under the write lock, all or nothing."""
         return await self.run(lambda: self.write_now(work))
 
-    def read_now(self, work: Callable[[sqlite3.Cursor], T]) -> T:
+    def read_now(self, work: Work[T]) -> T:
         """As ``read``, on the thread itself."""
-        return self._patiently(lambda: work(self.connect().cursor()), self._rounds)
+        return self._patiently(
+            lambda: work(self.connect().cursor(), self._clock.wall()), self._rounds
+        )
 
     def write_now(self, work: Work[T], *, brief: bool = False) -> T:
         """As ``write``, on the thread itself; ``brief``: give up after one round."""
@@ -115,9 +111,9 @@ class SqliteConnection:
         if self._connection is not None:
             self._check_place("nothing was done")
             return self._connection
-        mode = "ro" if self._read_only else "rwc" if create else "rw"
+        mode = "ro" if self.options.read_only else "rwc" if create else "rw"
         connection, place = _opened(self.path, mode)
-        if not self._durable:
+        if not self.options.durable:
             connection.execute(_SESSION["off"])
         self._connection, self._place = connection, place
         return connection
@@ -140,7 +136,7 @@ class SqliteConnection:
         """Close the connection and end the thread. Safe to call twice. A call that waits for the
         locks of others gives up."""
         self._closing = True
-        executor, self._executor = self._executor, None
+        executor, self.executor = self.executor, None
         if executor is not None:
             loop = asyncio.get_running_loop()
             try:
@@ -149,22 +145,8 @@ class SqliteConnection:
                 self._guard(self.disconnect)
             executor.shutdown()
 
-    def before_fork(self) -> None:
-        """Wait for calls under way, then leave nothing open that a child would inherit."""
-        self._lock.acquire()
-        self.disconnect()
-
-    def after_fork_in_parent(self) -> None:
-        """Go on."""
-        self._lock.release()
-
-    def after_fork_in_child(self) -> None:
-        """Start over, since the thread does not exist in the child."""
-        self._lock = threading.RLock()
-        self._executor = None
-
     def _guard(self, job: Callable[[], T]) -> T:
-        with self._lock:
+        with self.lock:
             try:
                 return job()
             except Exception as error:
@@ -190,7 +172,7 @@ class SqliteConnection:
         self._check_place("what was written last may be lost")
         return result
 
-    def _bracket(self, cursor: sqlite3.Cursor, work: Work[T]) -> T:
+    def _bracket(self, cursor: Cursor, work: Work[T]) -> T:
         cursor.execute(_SESSION["begin"])
         try:
             result = work(cursor, self._clock.wall())
@@ -326,23 +308,47 @@ def check_path(path: Path, *, must_exist: bool) -> None:
         raise StoreUnavailable(f"{path} cannot be read by this user")
 
 
+def writes(verb: Callable[Concatenate[Cursor, float, P], T]) -> Verb[P, T]:
+    """Return the verb of a store that runs ``verb(cursor, now, …)`` as ``write`` does."""
+
+    async def call(store: Any, /, *args: P.args, **named: P.kwargs) -> T:
+        connection: SqliteConnection = store._connection  # noqa: SLF001
+        return await connection.write(lambda cursor, now: verb(cursor, now, *args, **named))
+
+    return call  # type: ignore[return-value]  # mypy takes it for any Coroutine
+
+
+def reads(verb: Callable[Concatenate[Cursor, float, P], T]) -> Verb[P, T]:
+    """Return the verb of a store that runs ``verb(cursor, now, …)`` as ``read`` does."""
+
+    async def call(store: Any, /, *args: P.args, **named: P.kwargs) -> T:
+        connection: SqliteConnection = store._connection  # noqa: SLF001
+        return await connection.read(lambda cursor, now: verb(cursor, now, *args, **named))
+
+    return call  # type: ignore[return-value]
+
+
 def _before_fork() -> None:
+    """Wait for calls under way, then leave nothing open that a child would inherit."""
     _forking.acquire()
     _held[:] = _alive
     for connection in _held:
-        connection.before_fork()
+        connection.lock.acquire()
+        connection.disconnect()
 
 
 def _after_fork_in_parent() -> None:
     for connection in _held:
-        connection.after_fork_in_parent()
+        connection.lock.release()
     _held.clear()
     _forking.release()
 
 
 def _after_fork_in_child() -> None:
+    """Start over, since the threads do not exist in the child."""
     for connection in _held:
-        connection.after_fork_in_child()
+        connection.lock = threading.RLock()
+        connection.executor = None
     _held.clear()
     _forking.release()
 

@@ -8,7 +8,7 @@ import stat
 from contextlib import suppress
 from pathlib import Path
 
-from outlast.base.clock import Clock
+from outlast.store.backend import StoreOptions
 from outlast.store.environment import owner_unless_own
 from outlast.store.lockfile import refuses
 from outlast.store.sqlite import library
@@ -19,7 +19,7 @@ from outlast.store.statements import statements
 _SQL = statements("sqlite", "environment")
 
 
-async def environment(connection: SqliteConnection, clock: Clock) -> SqliteFacts:
+async def environment(connection: SqliteConnection) -> SqliteFacts:
     """Return the facts. Changes nothing: a file that is not in WAL mode is left as it is."""
     path = connection.path
     mode = await _pragma(connection, "journal_mode")
@@ -32,7 +32,7 @@ async def environment(connection: SqliteConnection, clock: Clock) -> SqliteFacts
         faults=library.check(),
         path=str(path),
         journal_mode=mode,
-        synchronous=int(await _as_worker(path, clock)) if sound else None,
+        synchronous=int(await _as_worker(path)) if sound else None,
         writable=writable,
         free_bytes=disk.f_bavail * disk.f_frsize,
         wal_bytes=_size(path.with_name(f"{path.name}-wal")),
@@ -43,9 +43,9 @@ async def environment(connection: SqliteConnection, clock: Clock) -> SqliteFacts
     )
 
 
-async def _as_worker(path: Path, clock: Clock) -> str:
+async def _as_worker(path: Path) -> str:
     """Return the durability of a connection that is opened as a worker opens it."""
-    own = SqliteConnection(path, clock=clock, patience=1.0, read_only=False)
+    own = SqliteConnection(path, StoreOptions(busy_timeout=1.0))
     try:
         return await _pragma(own, "synchronous")
     finally:
@@ -53,7 +53,7 @@ async def _as_worker(path: Path, clock: Clock) -> str:
 
 
 async def _pragma(connection: SqliteConnection, name: str) -> str:
-    return str(await connection.read(lambda cursor: cursor.execute(_SQL[name]).fetchone()[0]))
+    return str(await connection.read(lambda cursor, _: cursor.execute(_SQL[name]).fetchone()[0]))
 
 
 def _open_to(path: Path) -> dict[str, int]:

@@ -8,7 +8,6 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from outlast.base.clock import Clock
 from outlast.store.finding import Environment
 from outlast.store.inspector import Inspector
 from outlast.store.listing import is_long
@@ -25,18 +24,17 @@ _SNAPSHOT = statements("sqlite", "session")
 class SqliteInspector(Inspector):
     """The ``Inspector`` of a SQLite store."""
 
-    def __init__(self, connection: SqliteConnection, clock: Clock) -> None:
+    def __init__(self, connection: SqliteConnection) -> None:
         self._connection = connection
-        self._clock = clock
         self._file = connection.path
 
     async def _rows(self, topic: str, name: str, /, **values: Any) -> list[Row]:
-        now = self._clock.wall()
-        return await self._connection.read(lambda it: fetch(it, topic, name, values | {"now": now}))
+        return await self._connection.read(
+            lambda cursor, now: fetch(cursor, topic, name, values | {"now": now})
+        )
 
     async def _look(self, look: Callable[[Rows], Awaitable[T]]) -> T:
-        now = self._clock.wall()
-        return await self._connection.read(lambda cursor: look_at(cursor, now, look))
+        return await self._connection.read(lambda cursor, now: look_at(cursor, now, look))
 
     async def _kind_of_list(self, rows: Rows, which: JobFilter, values: dict[str, Any]) -> str:
         """No index holds the tenant, so a filter by tenant walks the rows."""
@@ -47,8 +45,9 @@ class SqliteInspector(Inspector):
         self, ids: Sequence[int], texts: Texts, size_max: int = LOOK_BYTES
     ) -> Searched:
         values = msgspec.structs.asdict(texts) | {"ids": sorted(ids, reverse=True)}
-        values["now"] = self._clock.wall()
-        return await self._connection.read(lambda cursor: _search(cursor, values, size_max))
+        return await self._connection.read(
+            lambda cursor, now: _search(cursor, values | {"now": now}, size_max)
+        )
 
     async def wanted(self, queue: str) -> int:
         return await self._look(lambda rows: count_wanted(rows, queue))
@@ -56,7 +55,7 @@ class SqliteInspector(Inspector):
     async def environment(self) -> Environment:
         from outlast.store.sqlite.environment import environment
 
-        return await environment(self._connection, self._clock)
+        return await environment(self._connection)
 
 
 def look_at(cursor: Cursor, now: float, look: Callable[[Rows], Awaitable[T]]) -> T:

@@ -285,14 +285,7 @@ def checkpoint(cursor: Cursor, now: float, saves: Sequence[Save]) -> list[Answer
 
 
 def _save(cursor: Cursor, now: float, save: Save) -> Answer:
-    values = {
-        "value": save.value,
-        "number": save.number,
-        "losses": save.losses,
-        "now": now,
-        "job_id": save.job_id,
-        "token": save.token,
-    }
+    values = msgspec.structs.asdict(save) | {"now": now}
     if cursor.execute(_JOBS["checkpoint"], values).rowcount:
         return Answer.ACCEPTED
     if cursor.execute(_JOBS["is_current"], (save.job_id, save.token)).fetchone():
@@ -302,31 +295,24 @@ def _save(cursor: Cursor, now: float, save: Save) -> Answer:
 
 def progress(cursor: Cursor, _: float, reports: Sequence[Report]) -> list[Answer]:
     """Note progress, guarded by token; refusals are not recorded."""
-    return [Answer.ACCEPTED if _report(cursor, report) else Answer.REFUSED for report in reports]
+    answers = []
+    for report in reports:
+        values = (_encode(report.progress).decode(), report.job_id, report.token)
+        is_noted = cursor.execute(_JOBS["progress"], values).rowcount
+        answers.append(Answer.ACCEPTED if is_noted else Answer.REFUSED)
+    return answers
 
 
-def _report(cursor: Cursor, report: Report) -> int:
-    values = (_encode(report.progress).decode(), report.job_id, report.token)
-    return cursor.execute(_JOBS["progress"], values).rowcount
-
-
-def keep_logs(cursor: Cursor, now: float, logs: Sequence[JobLog]) -> set[int]:
+def keep_logs(cursor: Cursor, _: float, logs: Sequence[JobLog]) -> set[int]:
     """Replace the kept lines of running attempts; return the tokens for which it was done."""
-    return {each.token for each in logs if _keep_log(cursor, each)}
-
-
-def _keep_log(cursor: Cursor, log: JobLog) -> bool:
-    values = {
-        "job_id": log.job_id,
-        "token": log.token,
-        "number": log.number,
-        "printed": log.printed,
-        "lines": lines_text(log.lines),
-    }
-    is_kept: bool = cursor.execute(_JOBS["keep_logs"], values).rowcount == 1
-    if is_kept:
-        cursor.execute(_JOBS["trim_logs"], {"job_id": log.job_id, "kept": LOGS_KEPT})
-    return is_kept
+    kept = set()
+    for log in logs:
+        values = msgspec.structs.asdict(log)
+        values |= {"printed": log.printed, "lines": lines_text(log.lines)}
+        if cursor.execute(_JOBS["keep_logs"], values).rowcount:
+            cursor.execute(_JOBS["trim_logs"], {"job_id": log.job_id, "kept": LOGS_KEPT})
+            kept.add(log.token)
+    return kept
 
 
 def keep_stack(cursor: Cursor, now: float, job_id: int, stack: Stack) -> bool:
@@ -347,35 +333,33 @@ def ask_stack(cursor: Cursor, _: float, job_id: int, token: int, seen: str, then
 
 def cancel(cursor: Cursor, now: float, job_ids: Sequence[int]) -> dict[int, Cancelled]:
     """Cancel queued jobs, ask running ones."""
-    found = ((job_id, _cancel_one(cursor, now, job_id)) for job_id in job_ids)
-    return {job_id: what for job_id, what in found if what is not None}
-
-
-def _cancel_one(cursor: Cursor, now: float, job_id: int) -> Cancelled | None:
-    if cursor.execute(_JOBS["end_queued"], {"now": now, "id": job_id}).rowcount:
-        forget_unkept(cursor, [job_id])
-        return Cancelled.CANCELLED
-    if cursor.execute(_JOBS["ask_running"], (job_id,)).rowcount:
-        return Cancelled.REQUESTED
-    return Cancelled.ENDED if _is(cursor, "exists", job_id) else None
+    answers = {}
+    for job_id in job_ids:
+        if cursor.execute(_JOBS["end_queued"], {"now": now, "id": job_id}).rowcount:
+            forget_unkept(cursor, [job_id])
+            answers[job_id] = Cancelled.CANCELLED
+        elif cursor.execute(_JOBS["ask_running"], (job_id,)).rowcount:
+            answers[job_id] = Cancelled.REQUESTED
+        elif _is(cursor, "exists", job_id):
+            answers[job_id] = Cancelled.ENDED
+    return answers
 
 
 def requeue(
     cursor: Cursor, now: float, job_ids: Sequence[int], *, from_scratch: bool
 ) -> dict[int, Requeued]:
     """Requeue dead and cancelled jobs, in the order of their ids."""
-    found = (
-        (job_id, _requeue_one(cursor, now, job_id, from_scratch=from_scratch))
-        for job_id in sorted(set(job_ids))
-    )
-    return {job_id: what for job_id, what in found if what is not None}
+    answers = {}
+    for job_id in sorted(set(job_ids)):
+        row = cursor.execute(_JOBS["ended_as"], (job_id,)).fetchone()
+        if row is not None:
+            answers[job_id] = _requeue(cursor, now, job_id, *row, from_scratch=from_scratch)
+    return answers
 
 
-def _requeue_one(cursor: Cursor, now: float, job_id: int, *, from_scratch: bool) -> Requeued | None:
-    row = cursor.execute(_JOBS["ended_as"], (job_id,)).fetchone()
-    if row is None:
-        return None
-    state, key = row
+def _requeue(
+    cursor: Cursor, now: float, job_id: int, state: str, key: str | None, *, from_scratch: bool
+) -> Requeued:
     if state == "completed":
         return Requeued.COMPLETED
     if state in {"queued", "running"}:

@@ -10,14 +10,8 @@ Version = tuple[int, int, int]
 
 OLDEST: Version = (3, 37, 0)  # STRICT tables
 
-WAL_FAULTS: list[tuple[str, Version, list[Version]]] = [
-    # (what, first release that has it, releases that fix it: one per line of releases)
-    (
-        "WAL-reset fault (it can very rarely damage a file: sqlite.org/wal.html#walresetbug)",
-        (3, 7, 0),
-        [(3, 44, 6), (3, 50, 7), (3, 51, 3)],
-    ),
-]
+WAL_RESET = "WAL-reset fault (it can very rarely damage a file: sqlite.org/wal.html#walresetbug)"
+MENDED: list[Version] = [(3, 44, 6), (3, 50, 7), (3, 51, 3)]  # in each line of releases
 
 
 def check(version: Version = sqlite3.sqlite_version_info) -> list[str]:
@@ -27,18 +21,12 @@ def check(version: Version = sqlite3.sqlite_version_info) -> list[str]:
             f"SQLite {_text(version)} is too old: Outlast needs {_text(OLDEST)} or later (install a"
             " newer Python or libsqlite3)"
         )
-    return [
-        f"SQLite {_text(version)} has a known {what}; fixed in"
-        f" {', '.join(map(_text, fixed_in))} and later: a newer libsqlite3 is advised"
-        for what, since, fixed_in in WAL_FAULTS
-        if since <= version and not _is_fixed(version, fixed_in)
-    ]
-
-
-def _is_fixed(version: Version, fixed_in: list[Version]) -> bool:
-    return version >= max(fixed_in) or any(
-        version[:2] == fix[:2] and version >= fix for fix in fixed_in
-    )
+    line = [each for each in MENDED if each[:2] == version[:2]]
+    if version >= min(line or [MENDED[-1]]):
+        return []
+    fixed_in = ", ".join(map(_text, MENDED))
+    fault = f"SQLite {_text(version)} has a known {WAL_RESET}"
+    return [f"{fault}; fixed in {fixed_in} and later: a newer libsqlite3 is advised"]
 
 
 def _text(version: Version) -> str:

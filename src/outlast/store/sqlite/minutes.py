@@ -8,6 +8,7 @@ from sqlite3 import Cursor
 import msgspec
 
 from outlast.store.minutes import HOUR_SECONDS, MINUTE_SECONDS, WORKER_SECONDS, Counted, columns_of
+from outlast.store.protocol import PRUNE_MAX
 from outlast.store.statements import statements
 
 _SQL = statements("sqlite", "minutes")
@@ -27,7 +28,7 @@ def note_minute(
     cursor.executemany(_SQL["note"], [columns_of(each) | mine for each in counted])
 
 
-def merge_minutes(cursor: Cursor, now: float, limit: int) -> int:
+def merge_minutes(cursor: Cursor, now: float, limit: int = PRUNE_MAX) -> int:
     """Add up rows that are old enough, and delete rows that are too old; return how many were
     removed."""
     count = 0

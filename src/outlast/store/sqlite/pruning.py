@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from outlast.store.actions import ACTIONS_SECONDS
+from outlast.store.protocol import PRUNE_MAX
 from outlast.store.schedules import UNDECLARED_SECONDS
 from outlast.store.statements import statements
 
@@ -40,12 +41,15 @@ def forget_unkept(cursor: Cursor, job_ids: Sequence[int]) -> None:
 def prune(
     cursor: Cursor,
     now: float,
+    *,
     jobs_older_than: float,
     workers_older_than: float,
-    dead_older_than: float | None,
-    limit: int,
+    dead_older_than: float | None = None,
+    limit: int = PRUNE_MAX,
+    onward: bool = False,
 ) -> int:
-    """Delete what ended long ago, at most ``limit`` jobs and workers together."""
+    """Delete what ended long ago, at most ``limit`` jobs and workers together. A search from the
+    oldest meets no deleted rows here, so ``onward`` changes nothing."""
     values = {
         "now": now,
         "before": now - jobs_older_than,

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from sqlite3 import Cursor
 from typing import Any, NamedTuple
 
-from outlast.base.clock import Clock
 from outlast.model.schedule_owed import owe
 from outlast.store.actions import Record
 from outlast.store.schedules import (
@@ -28,10 +27,10 @@ from outlast.store.schedules import (
     NewSchedule,
     Origin,
     Put,
-    call_text,
-    check_storable,
+    columns_of,
+    fired_columns,
 )
-from outlast.store.sqlite.connection import SqliteConnection
+from outlast.store.sqlite.connection import reads, writes
 from outlast.store.sqlite.jobs import clear_errors, enqueue_unless_taken, one_commit
 from outlast.store.sqlite.lanes import draw
 from outlast.store.sqlite.records import write_record
@@ -41,71 +40,26 @@ _SQL = statements("sqlite", "schedules")
 _DUE = DueSchedule.__struct_fields__
 
 
-class SqliteScheduleVerbs:
-    """The verbs of ``SqliteStore`` about schedules."""
-
-    _connection: SqliteConnection
-    _clock: Clock
-
-    async def put_schedules(
-        self, schedules: Sequence[NewSchedule], origin: Origin = Origin.RUN_TIME
-    ) -> list[Put]:
-        return await self._connection.write(lambda cursor, now: put(cursor, now, schedules, origin))
-
-    async def delete_schedule(self, name: str) -> Deleted:
-        return await self._connection.write(lambda cursor, now: _delete(cursor, now, name))
-
-    async def pause_schedule(
-        self, name: str, *, paused: bool, record: Record | None = None
-    ) -> bool:
-        def work(cursor: Cursor, now: float) -> bool:
-            if known := _pause(cursor, now, name, paused=paused):
-                write_record(cursor, now, record, {"paused" if paused else "resumed": 1})
-            return known
-
-        return await self._connection.write(work)
-
-    async def due_schedules(
-        self, limit: int = DUE_MAX, after: tuple[float, str] = FIRST_PAGE
-    ) -> DueSchedules:
-        return await self._connection.read(
-            lambda cursor: _due(cursor, self._clock.wall(), limit, after)
-        )
-
-    async def fire(self, firings: Sequence[Firing]) -> list[FireAnswer]:
-        return await self._connection.write(
-            lambda cursor, now: [_fire(cursor, now, each) for each in firings]
-        )
-
-    async def note_undeclared(self, names: Sequence[str]) -> int:
-        return await self._connection.write(lambda cursor, now: _undeclared(cursor, now, names))
-
-
 def put_on(cursor: Any, schedules: Sequence[NewSchedule], now: float) -> list[Put]:
     """Put schedules in the transaction that is open or that sqlite3 opens; in autocommit mode, in a
     new one."""
     with clear_errors(), one_commit(cursor):
-        return put(cursor, now, schedules, Origin.RUN_TIME)
+        return put(cursor, now, schedules)
 
 
-def put(cursor: Any, now: float, schedules: Sequence[NewSchedule], origin: Origin) -> list[Put]:
+def put(
+    cursor: Any,
+    now: float,
+    schedules: Sequence[NewSchedule],
+    origin: Origin = Origin.RUN_TIME,
+) -> list[Put]:
     """Store schedules, all or none."""
-    check_storable(schedules)
     return [_put(cursor, now, each, origin) for each in schedules]
 
 
 def _put(cursor: Any, now: float, new: NewSchedule, origin: Origin) -> Put:
-    values = {
-        "name": new.name,
-        "call": call_text(new.call),
-        "spec": new.spec,
-        "overlap": new.overlap.value,
-        "catch_up": new.catch_up.value,
-        "grace": new.grace,
-        "origin": origin.value,
-        "version": new.version,
-        "declared_at": now if origin is Origin.CODE else None,
-    }
+    declared_at = now if origin is Origin.CODE else None
+    values = columns_of(new) | {"origin": origin.value, "declared_at": declared_at}
     found = cursor.execute(_SQL["look"], (new.name,)).fetchone()
     row = None if found is None else _Row._make((*_texts(found[:5]), *found[5:]))
     if row is None or row.origin == DELETED:
@@ -171,13 +125,20 @@ def _delete(cursor: Cursor, now: float, name: str) -> Deleted:
     return Deleted.DECLARED if known else Deleted.UNKNOWN
 
 
-def _pause(cursor: Cursor, now: float, name: str, *, paused: bool) -> bool:
+def _pause(
+    cursor: Cursor, now: float, name: str, *, paused: bool, record: Record | None = None
+) -> bool:
     values = {"name": name, "now": now, "paused": int(paused), "owed": OWED_MAX}
     values["revision"] = draw(cursor, "position", 1)[0]
-    return cursor.execute(_SQL["pause"], values).rowcount == 1
+    known = cursor.execute(_SQL["pause"], values).rowcount == 1
+    if known:
+        write_record(cursor, now, record, {"paused" if paused else "resumed": 1})
+    return known
 
 
-def _due(cursor: Cursor, now: float, limit: int, after: tuple[float, str]) -> DueSchedules:
+def _due(
+    cursor: Cursor, now: float, limit: int = DUE_MAX, after: tuple[float, str] = FIRST_PAGE
+) -> DueSchedules:
     values = {"now": now, "tick": after[0], "name": after[1], "limit": limit}
     rows = cursor.execute(_SQL["due"], values).fetchall()
     first = cursor.execute(_SQL["first_after"], (now,)).fetchone()
@@ -194,41 +155,35 @@ def next_tick_in(cursor: Cursor, now: float) -> float | None:
     return None if row is None else float(row[0] - now)
 
 
+def fire(cursor: Cursor, now: float, firings: Sequence[Firing]) -> list[FireAnswer]:
+    """Move on the schedules that stand where they were seen, with the jobs of their ticks."""
+    return [_fire(cursor, now, each) for each in firings]
+
+
 def _fire(cursor: Cursor, now: float, firing: Firing) -> FireAnswer:
     stands = (firing.name, firing.next_tick, firing.revision)
     if cursor.execute(_SQL["stands"], stands).fetchone() is None:
         return FireAnswer(won=False)
     stored = [enqueue_unless_taken(cursor, now, job) for job in firing.jobs]
-    jobs = [job_id for job_id, _ in stored]
-    taken = [n for n, job_id in enumerate(jobs) if job_id is None]
-    ids = [job_id for job_id in jobs if job_id is not None]
-    ticks = [job.policy.tick for job in firing.jobs]
-    in_the_way = stored[taken[-1]][1] if taken else None
-    cursor.execute(
-        _SQL["fired"],
-        {
-            "name": firing.name,
-            "since": firing.since,
-            "then": firing.then,
-            "owed": firing.owed,
-            "last_tick": _last(ticks, jobs),
-            "last_job": max(ids, default=None),
-            "fired": len(ids),
-            "skipped": len(taken),
-            "missed": firing.missed,
-            "last_skip": ticks[taken[-1]] if taken else None,
-            "in_the_way": in_the_way,
-        },
+    taken = [holder for job_id, holder in stored if job_id is None]
+    answer = FireAnswer(
+        won=True, jobs=[job_id for job_id, _ in stored], in_the_way=taken[-1] if taken else None
     )
-    return FireAnswer(won=True, jobs=jobs, in_the_way=in_the_way)
-
-
-def _last(ticks: Sequence[float | None], jobs: Sequence[int | None]) -> float | None:
-    """Return the last tick that has a job."""
-    fired = [tick for tick, job_id in zip(ticks, jobs, strict=True) if job_id is not None]
-    return fired[-1] if fired else None
+    cursor.execute(_SQL["fired"], fired_columns(firing, answer))
+    return answer
 
 
 def _undeclared(cursor: Cursor, now: float, names: Sequence[str]) -> int:
     values = [{"name": name, "now": now, "fresh": DECLARED_SECONDS} for name in names]
     return cursor.executemany(_SQL["undeclared"], values).rowcount if values else 0
+
+
+class SqliteScheduleVerbs:
+    """The verbs of ``SqliteStore`` about schedules."""
+
+    put_schedules = writes(put)
+    delete_schedule = writes(_delete)
+    pause_schedule = writes(_pause)
+    due_schedules = reads(_due)
+    fire = writes(fire)
+    note_undeclared = writes(_undeclared)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from sqlite3 import Cursor
 
 from outlast.store.migrations import Applied, Step, check_history, check_noted, load, pending
@@ -14,7 +14,7 @@ _SQL = statements("sqlite", "migrate")
 DIALECT = "sqlite"
 
 
-def applied(cursor: Cursor) -> list[Applied]:
+def applied(cursor: Cursor, _: float = 0.0) -> list[Applied]:
     """Return the steps on this file; none if it has no Outlast schema. SchemaMismatch if its tables
     exist without a record of the steps that made them."""
     has_schema, has_jobs = cursor.execute(_SQL["tables"]).fetchone()
@@ -36,17 +36,6 @@ def migrate(cursor: Cursor, now: float) -> list[Migration]:
     for step in missing:
         _apply(cursor, step, now)
     return [Migration(step.number, step.name, now) for step in missing]
-
-
-def known(rows: Sequence[Applied]) -> list[Migration]:
-    """Return all steps of this program with when they were applied, and newer ones."""
-    at = {row.number: row for row in rows}
-    mine = [
-        Migration(step.number, step.name, at[step.number].applied_at if step.number in at else None)
-        for step in load(DIALECT)
-    ]
-    newer = [Migration(row.number, row.name, row.applied_at) for row in rows[len(mine) :]]
-    return mine + newer
 
 
 def _apply(cursor: Cursor, step: Step, now: float) -> None:

@@ -19,8 +19,9 @@ from outlast.model.crash import Charge
 from outlast.model.job import State
 from outlast.model.lease import DeathCause
 from outlast.model.lifecycle import OutcomeKind, Transition, as_applied
-from outlast.store.columns import orphan_of, policy_of
+from outlast.store.columns import orphan_of, policy_of, struct_of
 from outlast.store.lockfile import LockFile, place_in, read_beat
+from outlast.store.protocol import OVERDUE_MAX
 from outlast.store.rows import WorkerStatus
 from outlast.store.sqlite.exchange import apply, cancels_of, worker_status
 from outlast.store.sqlite.inspector import fetch
@@ -28,7 +29,7 @@ from outlast.store.sqlite.lanes import draw
 from outlast.store.sqlite.pauses import version_of
 from outlast.store.sqlite.schedules import next_tick_in
 from outlast.store.stacks import asks_of
-from outlast.store.statements import statements
+from outlast.store.statements import Row, statements
 from outlast.store.values import (
     Beat,
     Failing,
@@ -192,7 +193,7 @@ def observe(cursor: Cursor, now: float, slack: float, locks: Path) -> Snapshot:
     """Look once at all live workers, by row and by file in the directory ``locks``, and at what no
     worker looks after."""
     return Snapshot(
-        workers=[_seen(row, now, locks) for row in cursor.execute(_WORKERS["observe"]).fetchall()],
+        workers=[_seen(row, now, locks) for row in fetch(cursor, "workers", "observe", {})],
         orphans=bool(orphans(cursor, now, 1)),
         overdue=bool(overdue(cursor, now, slack, 1)),
         now=now,
@@ -201,22 +202,11 @@ def observe(cursor: Cursor, now: float, slack: float, locks: Path) -> Snapshot:
     )
 
 
-def _seen(row: tuple[Any, ...], now: float, locks: Path) -> WorkerSeen:
-    path = place_in(locks, row[7])
-    return WorkerSeen(
-        worker_id=row[0],
-        name=row[1],
-        host=row[2],
-        boot_id=row[3],
-        beat=_newest(row[4], path, row[8], row[9]),
-        heartbeat=row[5],
-        lease=row[6],
-        lock_path=path,
-        lock_device=row[8],
-        lock_inode=row[9],
-        age=now - row[10],
-        told_gone=bool(row[11]),
-    )
+def _seen(row: Row, now: float, locks: Path) -> WorkerSeen:
+    path = place_in(locks, row["lock_path"])
+    beat = _newest(row["beat"], path, row["lock_device"], row["lock_inode"])
+    age = now - row["heartbeat_at"]
+    return struct_of(WorkerSeen, row, beat=beat, lock_path=path, age=age)
 
 
 def _newest(beat: int, path: str | None, device: int | None, inode: int | None) -> int:
@@ -229,7 +219,9 @@ def tell_gone(cursor: Cursor, _: float, lock: LockIdentity, begun: int | None) -
     return cursor.execute(_WORKERS["tell_gone"], values).rowcount
 
 
-def reap(cursor: Cursor, now: float, gone: WorkerSeen, cause: DeathCause) -> bool:
+def reap(
+    cursor: Cursor, now: float, gone: WorkerSeen, cause: DeathCause = DeathCause.SILENCE
+) -> bool:
     """Mark a worker lost, and why, if its counter still stands where it was seen."""
     row = cursor.execute(_WORKERS["beat_of"], (gone.worker_id,)).fetchone()
     if row is None:
@@ -249,35 +241,20 @@ def reconcile(
     """Release the worker's running jobs whose tokens it does not hold."""
     if worker_status(cursor, me) not in {"active", "draining"}:
         return []
-    rows = cursor.execute(_RECLAIM["held_by"], (me.worker_id,)).fetchall()
-    unknown = [row for row in rows if row[1] not in held]
-    apply(cursor, now, [_released(*row) for row in unknown])
-    return [(row[0], row[1]) for row in unknown]
-
-
-def _released(
-    job_id: int,
-    token: int,
-    failures: int,
-    losses: int,
-    solo: int,
-    incident: int | None,
-    cohort: int | None,
-) -> Transition:
-    return Transition(
-        job_id=job_id,
-        token=token,
-        state=State.QUEUED,
-        outcome=OutcomeKind.RELEASED.value,
-        charge=Charge.NONE,
-        failures=failures,
-        losses=losses,
-        message="its worker did not hold it",
-        began=False,
-        solo=solo,
-        incident=incident,
-        cohort=cohort,
-    )
+    ends = [
+        Transition(
+            **row,
+            state=State.QUEUED,
+            outcome=OutcomeKind.RELEASED.value,
+            charge=Charge.NONE,
+            message="its worker did not hold it",
+            began=False,
+        )
+        for row in fetch(cursor, "reclaim", "held_by", {"id": me.worker_id})
+        if row["token"] not in held
+    ]
+    apply(cursor, now, ends)
+    return [(end.job_id, end.token) for end in ends]
 
 
 def orphans(cursor: Cursor, now: float, limit: int) -> list[Orphan]:
@@ -295,14 +272,16 @@ def facts_of(
     return [orphan_of(row) for row in islice(found, limit)]
 
 
-def overdue(cursor: Cursor, now: float, slack: float, limit: int) -> list[OverdueAttempt]:
+def overdue(
+    cursor: Cursor, now: float, slack: float, limit: int = OVERDUE_MAX
+) -> list[OverdueAttempt]:
     """Return running attempts past their hard deadline by more than ``slack`` seconds."""
     values = {"now": now, "slack": slack, "limit": limit}
     rows = cursor.execute(_RECLAIM["overdue"], values).fetchall()
     return [OverdueAttempt(row[0], row[1], row[2], row[3], policy_of(row[4])) for row in rows]
 
 
-def superseded(cursor: Cursor, attempts: Collection[tuple[int, int]]) -> list[int]:
+def superseded(cursor: Cursor, _: float, attempts: Collection[tuple[int, int]]) -> list[int]:
     """Return the tokens of the attempts that are no longer current."""
     is_current = _RECLAIM["current"]
     return [pair[1] for pair in attempts if cursor.execute(is_current, pair).fetchone() is None]

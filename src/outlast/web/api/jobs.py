@@ -6,7 +6,8 @@ import msgspec
 from starlette.responses import Response
 
 from outlast.insight.documents import Document, job_document, listed_document, logs_document
-from outlast.insight.queries import JobDetails, list_jobs, read_details, read_why_facts, state_of
+from outlast.insight.explanation import JobDetails
+from outlast.insight.queries import list_jobs, read_details, state_of
 from outlast.insight.why import why_document
 from outlast.store.rows import JobFilter, StoredJob
 from outlast.web.access import Right
@@ -59,7 +60,7 @@ async def show_jobs(visit: Visit) -> Document:
     jobs = []
     for whole in found.rows:
         row, head = _listed(visit, whole)
-        shown = listed_document(row, found.served, found.astray, found.pauses)
+        shown = listed_document(row, found.phase_of(row))
         jobs.append(mark_hidden(visit, {**shown, "args_head": head}))
     return {"jobs": jobs, "next_before": found.before}
 
@@ -84,9 +85,7 @@ def mark_hidden(visit: Visit, document: Document) -> Document:
 async def show_job(visit: Visit) -> Document:
     """All about one job; as `outlast job ID --json`."""
     found = await find_details(visit)
-    document = job_document(
-        found.row, found.attempts, found.served, found.refusals, found.astray, found.pauses
-    )
+    document = job_document(found.row, found.attempts, found.phase, found.refusals)
     return mark_hidden(visit, document)
 
 
@@ -108,9 +107,7 @@ async def find_details(visit: Visit) -> JobDetails:
 @ROUTES.at("/jobs/{job_id:int}/why", by_tenant=True)
 async def show_why(visit: Visit) -> Document:
     """Why it is there, and what would move it; as `outlast why ID --json`."""
-    about = await visit.ask_job(
-        "api why", lambda store, job_id: read_why_facts(store, job_id, visit.now)
-    )
+    about = await find_details(visit)
     return why_document(about.row, explain(visit, about))
 
 

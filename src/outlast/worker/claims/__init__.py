@@ -4,12 +4,10 @@ exchange.py     the hot path: hands in ends and claims the next jobs in one roun
 ledger.py       holds every token from its claim to the store's answer about its end
 evidence.py     completes the crash report of an attempt, and redacts it
 pacing.py       decides when the next trip is made
-peers.py        whether enough workers serve the same that each may peek rarely
 prefetch.py     holds attempts that are claimed before there is a slot for them
 pauses.py       starts no paused job, and acknowledges pauses
 wake_turns.py   lets few of many idle workers follow a wake-up
 exclusive.py    empties the worker for a job that needs it alone
-superseded.py   stops attempts that another worker has closed
 checkpoints.py  writes checkpoints and progress to the store, many in one trip
 job_logs.py     writes the output of attempts to the store
 stacks.py       shows where attempts are, when a person asks

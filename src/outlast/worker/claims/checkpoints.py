@@ -16,6 +16,7 @@ from itertools import accumulate
 from outlast.errors import BadData, text_of
 from outlast.events import emit
 from outlast.runner.protocol import Reported
+from outlast.store.bisect import bisecting
 from outlast.store.protocol import Store
 from outlast.store.values import TRIP_BYTES, Answer, Report, Save
 from outlast.worker.claims.job_logs import JobLogs
@@ -81,29 +82,25 @@ class CheckpointWriter:
         """
         waiting = len(self._saves)
         while waiting > 0:
-            batch = self._saves[: self._fitting(min(waiting, SAVES_MAX))]
+            sizes = accumulate(
+                len(save.value) for save, _ in self._saves[: min(waiting, SAVES_MAX)]
+            )
+            batch = self._saves[: max(1, sum(size <= TRIP_BYTES for size in sizes))]
             waiting -= len(batch)
             busy = await self._save(batch)
             self._saves = [*self._saves[len(batch) :], *busy]
         if self._saves or self._reports:
-            await self._report_running()
+            held = self._ledger.held()  # the last progress of ended attempts comes with their ends
+            self._reports = {token: one for token, one in self._reports.items() if token in held}
+            await self._report(self._ledger.running.keys())
             return BUSY_PAUSE_SECONDS if self._saves else FLUSH_SECONDS
         self._rests = True
         return None
 
-    async def _report_running(self) -> None:
-        held = self._ledger.held()  # the last progress of ended attempts is written with their ends
-        self._reports = {token: one for token, one in self._reports.items() if token in held}
-        await self._report(self._ledger.running.keys())
-
-    def _fitting(self, count: int) -> int:
-        """Return how many of the first saves fit into one trip: at least one."""
-        sizes = accumulate(len(save.value) for save, _ in self._saves[:count])
-        return max(1, sum(size <= TRIP_BYTES for size in sizes))
-
     async def _save(self, batch: list[tuple[Save, Reply]]) -> list[tuple[Save, Reply]]:
         wanted = [save for save, _ in batch if save.token in self._ledger.running]
-        answers = dict(zip(wanted, await self._answers(wanted), strict=True))
+        answered = await bisecting(self._store.checkpoint, wanted, lambda save, error: REJECTED)
+        answers = dict(zip(wanted, answered, strict=True))
         busy = []
         for save, reply in batch:
             answer = answers.get(save, Answer.REFUSED)  # its attempt has ended meanwhile
@@ -118,26 +115,9 @@ class CheckpointWriter:
             reply(str(answer))
         return busy
 
-    async def _answers(self, saves: list[Save]) -> list[Answer | str]:
-        if not saves:
-            return []
-        try:
-            return list(await self._store.checkpoint(saves))
-        except BadData:
-            return await self._one_by_one(saves)
-
-    async def _one_by_one(self, saves: list[Save]) -> list[Answer | str]:
-        answers: list[Answer | str] = []
-        for save in saves:
-            try:
-                answers += await self._store.checkpoint([save])
-            except BadData:
-                answers.append(REJECTED)
-        return answers
-
     async def report_last(self, tokens: Iterable[int]) -> None:
         """Write the last progress and lines of these attempts, before their ends are handed in."""
-        if not (self._reports or self._writing.locked() or self.logs.is_pending):
+        if not (self._reports or self._writing.locked() or self.logs.kept):
             return
         ended = set(tokens)
         with suppress(Exception):  # any error: the end matters more, and meets the same error

@@ -67,7 +67,11 @@ class Evidence:
         crash = self._complete(outcome.crash, running)
         was_cancelled = outcome.kind is OutcomeKind.CANCELLED  # cancelled, and had to be killed
         if running.claimed.task != SHELL_TASK and (crash.kind in LIMITS or was_cancelled):
-            crash = _add_line(crash, running)
+            # the stacks, the attempt's own first, and its line belong to the report of a stop
+            stacks = own_first(f"{running.stack}\n\n{crash.stacks or ''}", running.token)
+            line = line_of(stacks, running.token)
+            said = f"{crash.message}; it was at {line}" if line else crash.message
+            crash = msgspec.structs.replace(crash, stacks=stacks or None, message=said)
         crash = bound(redact(crash, self.hide))
         message = crash.message if was_cancelled else message
         return msgspec.structs.replace(outcome, crash=crash, message=message)
@@ -89,14 +93,6 @@ class Evidence:
         if running.claimed.task == SHELL_TASK:  # the stacks only show Outlast's code, which waits
             return msgspec.structs.replace(crash, stacks=None)
         return crash
-
-
-def _add_line(crash: Crash, running: Running) -> Crash:
-    """Add the stacks, the attempt's own first, and its line to the report of a stop."""
-    stacks = own_first(f"{running.stack}\n\n{crash.stacks or ''}", running.token)
-    line = line_of(stacks, running.token)
-    message = f"{crash.message}; it was at {line}" if line else crash.message
-    return msgspec.structs.replace(crash, stacks=stacks or None, message=message)
 
 
 @functools.cache

@@ -31,10 +31,9 @@ from outlast.worker.base import Pool
 from outlast.worker.claims.checkpoints import CheckpointWriter
 from outlast.worker.claims.exclusive import ExclusiveClaim
 from outlast.worker.claims.ledger import Ledger
-from outlast.worker.claims.pacing import Pacing
+from outlast.worker.claims.pacing import BUSY_PAUSE_SECONDS, Pacing, Reason
 from outlast.worker.claims.pauses import PauseKeeper
 from outlast.worker.claims.prefetch import WAIT_SECONDS_MAX
-from outlast.worker.claims.superseded import SupersededAttempts
 from outlast.worker.claims.trip_bytes import TripBytes, size_of, size_of_all, size_of_claimed
 from outlast.worker.claims.wake_turns import WakeTurns
 from outlast.worker.running import Running
@@ -42,7 +41,6 @@ from outlast.worker.running import Running
 T = TypeVar("T")
 Asked = tuple[WorkerRef, Pauses]
 
-BUSY_PAUSE_SECONDS = 0.05  # before an end with a locked row is sent again
 RECONCILE_SECONDS = 30.0  # between two reconciliations, if no reply was lost
 LEFT_OPEN_SECONDS = 60.0  # then the open transaction of an ended attempt counts as forgotten
 
@@ -104,7 +102,9 @@ class Exchange:
         self._bytes = TripBytes(patience)
         self._broken = False
         self._reconciled_at = clock.boot()
-        self._superseded = SupersededAttempts(store, ledger, pool, clock, look_every)
+        self._look_every = look_every
+        self._looked_at = clock.boot()
+        self._superseded: set[int] = set()  # attempts asked to stop; killed at the next check
         self._exclusive = ExclusiveClaim(ledger, clock, pool.starter.exclusive_from)
 
     def hint(self) -> None:
@@ -125,8 +125,9 @@ class Exchange:
     async def _look(self) -> float:
         if self._broken:
             await self._reconnect()
-        if self._superseded.is_due():
-            await self._guard(self._superseded.look())
+        if self._clock.boot() - self._looked_at >= self._look_every:
+            self._looked_at = self._clock.boot()
+            await self._stop_superseded()
         ended = [] if self._bytes.doubts else self._ledger.take(OUTCOMES_MAX, self._bytes.limit)
         alone = self._bytes.is_alone(ended)
         requests = [] if alone else self._choose_requests(ended)
@@ -136,7 +137,8 @@ class Exchange:
                 self._inbox.offer(0)
             await self._reconcile_when_due()
             return self._pacing.rest()
-        asked_as = self._asked()
+        pauses = NO_PAUSES if self._pauses is None else self._pauses.pauses
+        asked_as = self._holder.me, pauses
         reply = await self._trip(ended, requests)
         if alone:  # it carried no claim requests
             self._pacing.hint()
@@ -146,36 +148,41 @@ class Exchange:
             self._broken = True  # a partly processed reply counts as lost
             raise
 
-    def _asked(self) -> Asked:
-        """Return the registration under which a trip is made, and the pauses known by then."""
-        return self._holder.me, NO_PAUSES if self._pauses is None else self._pauses.pauses
-
-    def _gather(self) -> float:
-        """Return how long ends may gather before the next trip; further ends do not shorten it."""
-        pause = 0.0 if len(self._ledger.ended) >= OUTCOMES_MAX else self._starter.linger()
-        self._ledger.gather(wanted=pause > 0)
-        return pause
+    async def _stop_superseded(self) -> None:
+        """Stop attempts that another worker has closed: ask them, and kill those found before. This
+        is not left to the watchdog: the other worker closes an attempt because that is stuck."""
+        held = [(each.claimed.job_id, each.token) for each in self._ledger.running.values()]
+        lost = await self._guard(self._store.superseded(held)) if held else []
+        for token in lost:
+            running = self._ledger.running.get(token)
+            if token in self._superseded:
+                if self._runner_control is not None:
+                    self._runner_control.kill(token)
+            elif running is not None:
+                emit("attempt_superseded", job_id=running.claimed.job_id, token=token)
+                self._control.stop(token, "lease_lost")
+        self._superseded = set(lost)
 
     def _choose_requests(self, ended: list[Transition]) -> list[ClaimRequest]:
         if not self._holder.may_claim() or (not ended and self._pacing.is_at_ease()):
             return []
         if self._pauses is not None and not self._pauses.is_known():
             return []
-        requests = self._exclusive.choose(self._make_requests, self._starter.make_exclusive_request)
+        requests = self._exclusive.choose(
+            lambda: self._starter.make_requests(len(self._ledger.ended)),
+            self._starter.make_exclusive_request,
+        )
         requests = requests if self._pauses is None else self._pauses.narrow(requests)
         if ended or self._exclusive.asked or self._pacing.is_poll_due():
             return requests
         # a full worker does not follow each hint of ordinary work
         return [] if all(each.solo == ALONE_IN_RUNNER for each in requests) else requests
 
-    def _make_requests(self) -> list[ClaimRequest]:
-        return self._starter.make_requests(len(self._ledger.ended))
-
     async def _trip(self, ended: list[Transition], requests: list[ClaimRequest]) -> Exchanged:
-        self._pacing.note_asked()
+        self._pacing.note_asked(has_ends=bool(ended))
         requests = self._inbox.add_names(requests)
-        if self._bytes.limit != TRIP_BYTES:
-            requests = [_bounded(request, self._bytes.limit) for request in requests]
+        if (most := self._bytes.limit) != TRIP_BYTES:
+            requests = [msgspec.structs.replace(each, bytes_max=most) for each in requests]
         if requests:
             requests = self._follow_wakeups(ended, requests)
         try:
@@ -186,7 +193,11 @@ class Exchange:
                     self._store, self._holder.me, ended, requests, self._ledger.reject
                 )
         except TimeoutError:
-            self._note_timeout(ended)
+            if self._bytes.note_timeout(ended):
+                size = size_of(ended[0])
+                message = f"{size:,} bytes did not reach the store in {self._patience:g} s"
+                ended = [self._ledger.reject(ended[0], message)]
+            self._note_break(ended)
             raise StoreUnavailable(f"no answer within {self._patience:g} s") from None
         except BaseException:
             self._note_break(ended)
@@ -211,12 +222,6 @@ class Exchange:
             return requests
         first = msgspec.structs.replace(requests[0], followed=followed, news=news)
         return [first, *requests[1:]]
-
-    def _note_timeout(self, ended: list[Transition]) -> None:
-        if self._bytes.note_timeout(ended):
-            message = f"{size_of(ended[0]):,} bytes did not reach the store in {self._patience:g} s"
-            ended = [self._ledger.reject(ended[0], message)]
-        self._note_break(ended)
 
     def _note_break(self, ended: list[Transition]) -> None:
         self._broken = True
@@ -298,7 +303,7 @@ class Exchange:
 
     def _pause(self, requests: list[ClaimRequest], reply: Exchanged) -> float:
         if Answer.BUSY in reply.answers:
-            return BUSY_PAUSE_SECONDS
+            return self._pacing.wait(BUSY_PAUSE_SECONDS, Reason.ENDS)
         asked = ordinary = 0
         for request in requests:
             asked += 0 if request.solo else request.limit
@@ -307,7 +312,10 @@ class Exchange:
         self._inbox.offer(asked - ordinary)
         is_filled = asked and ordinary >= asked
         if self._pacing.is_hinted or self._ledger.ended or reply.cut or is_filled:
-            return self._gather()
+            # ends gather for so long; further ends do not shorten it
+            linger = 0.0 if len(self._ledger.ended) >= OUTCOMES_MAX else self._starter.linger()
+            self._ledger.gather(wanted=linger > 0)
+            return self._pacing.wait(linger, Reason.MORE)
         return self._pacing.take_reply(
             reply, has_looked=bool(requests), is_running=bool(self._ledger.running)
         )
@@ -340,11 +348,6 @@ class Exchange:
         except StoreError:
             self._broken = True
             raise
-
-
-def _bounded(request: ClaimRequest, most: int) -> ClaimRequest:
-    """Return the request with a bound in bytes."""
-    return msgspec.structs.replace(request, bytes_max=most)
 
 
 def _expiring(claimed: Claimed, asked_at: float) -> Claimed:

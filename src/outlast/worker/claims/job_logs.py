@@ -19,6 +19,7 @@ from outlast.errors import BadData, text_of
 from outlast.events import emit
 from outlast.model.crash import REDACTED, clean
 from outlast.runner.tail import last_state
+from outlast.store.batches import split
 from outlast.store.logs import JobLog, LogLine
 from outlast.store.protocol import Store
 from outlast.store.values import TRIP_BYTES, Claimed
@@ -96,7 +97,7 @@ class JobLogs:
         self._ledger = ledger
         self._clock = clock
         self._everything = False
-        self._kept: dict[int, _Kept] = {}
+        self.kept: dict[int, _Kept] = {}  # by token, until the end of the attempt is handed in
         self._changed: set[int] = set()
         self._writing = asyncio.Lock()
         self.nudge = Nudge()
@@ -111,7 +112,7 @@ class JobLogs:
         running = self._ledger.running.get(token)
         if running is None or not (self._everything or running.claimed.policy.logs):
             return
-        kept = self._kept.setdefault(token, _Kept(running.claimed))
+        kept = self.kept.setdefault(token, _Kept(running.claimed))
         if self._rests:
             self._rests = False
             self.nudge.give()
@@ -120,33 +121,28 @@ class JobLogs:
             kept.put(LogLine(round(now, 3), clean(self._ledger.hide(text), LINE_MAX)))
             self._changed.add(token)
 
-    @property
-    def is_pending(self) -> bool:
-        """Whether there are lines to write, or attempts to forget."""
-        return bool(self._kept)
-
     async def run_once(self) -> float | None:
         """Write the new output of running attempts; forget attempts that ended."""
-        if not self._kept:
+        if not self.kept:
             self._rests = True
             return None
         held = self._ledger.held()
-        self._kept = {token: kept for token, kept in self._kept.items() if token in held}
-        self._changed &= self._kept.keys()
+        self.kept = {token: kept for token, kept in self.kept.items() if token in held}
+        self._changed &= self.kept.keys()
         await self._write(self._ledger.running.keys())
         return WRITE_SECONDS
 
     async def write_last(self, tokens: AbstractSet[int]) -> None:
         """Write the last lines of attempts whose ends are about to be handed in."""
-        if tokens & self._kept.keys():
+        if tokens & self.kept.keys():
             await self._write(tokens)
-            for token in tokens & self._kept.keys():
-                del self._kept[token]
+            for token in tokens & self.kept.keys():
+                del self.kept[token]
 
     async def _write(self, tokens: AbstractSet[int]) -> None:
         async with self._writing:
-            wanted = sorted(self._changed & tokens & self._kept.keys())
-            for logs in _in_trips([self._log_of(token) for token in wanted]):
+            wanted = sorted(self._changed & tokens & self.kept.keys())
+            for logs in split(map(self._log_of, wanted), _weigh, TRIP_BYTES):
                 told = {log.token for log in logs}
                 self._changed -= told
                 try:
@@ -160,19 +156,9 @@ class JobLogs:
                     self._changed |= told - kept  # locked for a moment, or no longer current
 
     def _log_of(self, token: int) -> JobLog:
-        kept = self._kept[token]
+        kept = self.kept[token]
         return JobLog(kept.job_id, token, kept.number, list(kept.lines), kept.dropped)
 
 
-def _in_trips(logs: list[JobLog]) -> Iterator[list[JobLog]]:
-    """Yield logs in parts of about TRIP_BYTES."""
-    part: list[JobLog] = []
-    size = 0
-    for log in logs:
-        size += sum(len(line.text) for line in log.lines)
-        part.append(log)
-        if size > TRIP_BYTES:
-            yield part
-            part, size = [], 0
-    if part:
-        yield part
+def _weigh(log: JobLog) -> tuple[int, int]:
+    return 1, sum(len(line.text) for line in log.lines)

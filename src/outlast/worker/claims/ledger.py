@@ -139,7 +139,13 @@ class Ledger:
         if outcome.kind is not _COMPLETED or outcome.message:
             outcome = self._evidence.add(running, outcome)
             if outcome.kind is _COMPLETED and count_wanted("result_mismatched", 1):
-                _tell_mismatch(running, outcome.message)
+                emit(
+                    "result_mismatched",
+                    job_id=running.claimed.job_id,
+                    token=token,
+                    task=running.claimed.task,
+                    error=outcome.message,
+                )
         transition = decide(running.facts(), outcome, self._clock.random)
         running.ended_at = now
         self._unanswered[token] = running
@@ -168,14 +174,6 @@ class Ledger:
             state=str(transition.state),
             seconds=round(ended_at - running.started_at, 3),
         )
-
-    def _tell_dead(self, running: Running, transition: Transition, answer: Answer) -> None:
-        """Report a job that died by this end, unless the store refused the end."""
-        completed_itself = answer is Answer.ALREADY and transition.token in self._unknown
-        if transition.state is not _DEAD or answer is _REFUSED or completed_itself:
-            return
-        claimed = running.claimed
-        tell_dead(transition, task=claimed.task, queue=claimed.queue, attempts=claimed.number)
 
     def take(self, limit: int, bytes_max: int | None = None) -> list[Transition]:
         """Return the oldest ends to hand in: at most ``limit`` ends and ``bytes_max`` bytes, but at
@@ -212,12 +210,20 @@ class Ledger:
                 continue
             running = self._unanswered.pop(token, None)
             if running is not None and answer is not _REFUSED:
-                outcome = transition.outcome
-                if self._unknown or self._rejected:
-                    outcome = self._outcome_of(transition, answer)
+                outcome = self._rejected.get(token, transition).outcome
+                if answer is Answer.ALREADY and token in self._unknown:
+                    outcome = _COMPLETED.value
                 accepted.append((running, outcome))
             if running is not None and (transition.state is _DEAD or self._rejected):
-                self._tell_dead(running, self._rejected.pop(token, transition), answer)
+                final = self._rejected.pop(token, transition)
+                completed_itself = answer is Answer.ALREADY and token in self._unknown
+                if final.state is _DEAD and answer is not _REFUSED and not completed_itself:
+                    tell_dead(
+                        final,
+                        task=running.claimed.task,
+                        queue=running.claimed.queue,
+                        attempts=running.claimed.number,
+                    )
             if self._busy_since or self._in_transaction:  # most attempts are in neither set
                 self._busy_since.pop(token, None)
                 self._in_transaction.discard(token)
@@ -227,12 +233,6 @@ class Ledger:
                 self.counters.note_refusal("end")
                 emit("attempt_refused", job_id=transition.job_id, token=token)
         self.counters.note_ends(accepted)
-
-    def _outcome_of(self, transition: Transition, answer: Answer) -> str:
-        """Return how an attempt ended, after the store's answer."""
-        if answer is Answer.ALREADY and transition.token in self._unknown:
-            return _COMPLETED.value
-        return self._rejected.get(transition.token, transition).outcome
 
     def find_left_open(self, seconds: float) -> list[tuple[Transition, float]]:
         """Return the ends after a ``complete_in`` that have been ``busy`` for that long, each
@@ -322,17 +322,6 @@ class Ledger:
             running.progress = kept
             running.last_sign_at = self._clock.boot()
         return kept
-
-
-def _tell_mismatch(running: Running, error: str) -> None:
-    claimed = running.claimed
-    emit(
-        "result_mismatched",
-        job_id=claimed.job_id,
-        token=running.token,
-        task=claimed.task,
-        error=error,
-    )
 
 
 def _tell_failed(running: Running, transition: Transition) -> None:

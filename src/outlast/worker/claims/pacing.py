@@ -6,10 +6,14 @@ due before the next one. Otherwise it requests work at the due time in the last 
 poll, since each hint may be lost. It polls less often if something else would show new work: peeks,
 a wake-up that notices each write by itself, or a healthy messenger.
 
-``wake_turns`` decides which of many idle workers follows a hint.
+The log of ``outlast.trips`` gives the reason of each trip, at debug level. ``wake_turns`` decides
+which of many idle workers follows a hint.
 """
 
 from __future__ import annotations
+
+import logging
+from enum import StrEnum
 
 from outlast.base.clock import Clock
 from outlast.model.lease import LOOK_SECONDS
@@ -22,6 +26,22 @@ from outlast.worker.claims.wake_turns import WakeTurns
 POLL_FACTOR_WHERE_SHOWN = 5.0  # peeks, or a wake-up that notices writes, show new and due jobs
 POLL_FACTOR_WITH_MESSENGER = 10.0
 PAUSE_SECONDS_MIN = 0.001
+BUSY_PAUSE_SECONDS = 0.05  # before an end with a locked row is sent again
+
+_log = logging.getLogger("outlast.trips")
+
+
+class Reason(StrEnum):
+    """Why a trip is made."""
+
+    HINT = "hint"  # a wake-up, or another part of the worker, said that there may be work
+    POSITION = "position"  # a peek has shown a new position
+    DUE = "due"  # a job falls due
+    SEARCH = "search"  # the store has more to search, by its last reply
+    POLL = "poll"
+    CHECK = "check"  # attempts run, or the messenger may have fallen silent
+    ENDS = "ends"  # attempts have ended, or the row of an end was locked
+    MORE = "more"  # the last reply filled all slots, or was cut: there may be more jobs
 
 
 class Pacing:
@@ -55,10 +75,11 @@ class Pacing:
         self._peeked_at = self._look_at = clock.boot()
         self.asked_at = clock.boot() - poll  # when the last trip began
         self.is_hinted = False  # new work may exist: the next run makes a trip even if it is early
+        self.reason = Reason.POLL  # why the next trip is made
 
-    def hint(self) -> None:
-        """Note that new work may exist."""
-        self.is_hinted = True
+    def hint(self, reason: Reason = Reason.HINT) -> None:
+        """Note that new work may exist: the next run makes a trip even if it is early."""
+        self.is_hinted, self.reason = True, reason
 
     def take_peek(self, peek: Peek) -> bool:
         """Act on a peek at the store; return whether to make a trip now. If a messenger announces
@@ -68,15 +89,19 @@ class Pacing:
         before_at, self._peeked_at = self._peeked_at, self._clock.boot()
         before, self._drawn = self._drawn, peek.drawn
         rest = max(LOOK_SECONDS, self._peeked_at - before_at)  # until the next peek
-        is_new = before is None or (
+        if before is None or (
             before != peek.drawn and self._turns.hear_of_look(before, peek.drawn)
-        )
-        if is_new or (peek.next_due is not None and peek.next_due <= rest):
-            self.hint()
+        ):
+            self.hint(Reason.POSITION)
+        elif peek.next_due is not None and peek.next_due <= rest:
+            self.hint(Reason.DUE)
         return self.is_hinted
 
-    def note_asked(self) -> None:
+    def note_asked(self, *, has_ends: bool = False) -> None:
         """Note that a trip begins, which covers all hints up to now."""
+        if has_ends and not self.is_hinted:
+            self.reason = Reason.ENDS
+        _log.debug("a trip to the store: %s", self.reason)
         self.is_hinted = False
         self.asked_at = self._look_at = self._clock.boot()
 
@@ -90,7 +115,14 @@ class Pacing:
 
     def rest(self) -> float:
         """Return the pause after a run without a trip."""
-        return min(self._poll, self._look_every)
+        return self.wait(min(self._poll, self._look_every), Reason.POLL)
+
+    def wait(self, seconds: float, reason: Reason) -> float:
+        """Return the pause before the next trip, which is made for this reason unless a hint comes
+        first."""
+        if not self.is_hinted:
+            self.reason = reason
+        return seconds
 
     def take_reply(self, reply: Exchanged, *, has_looked: bool, is_running: bool) -> float:
         """Return the pause after a reply that requires no further trip at once.
@@ -100,14 +132,15 @@ class Pacing:
             has_looked: whether that trip requested work.
             is_running: whether attempts run, whose holders are checked every ``look_every``.
         """
-        due = self._poll_seconds()
-        for soon in (reply.next_due, reply.next_look):
-            due = due if soon is None else min(due, soon)
+        due, reason = self._poll_seconds(), Reason.POLL
+        for soon, why in ((reply.next_due, Reason.DUE), (reply.next_look, Reason.SEARCH)):
+            if soon is not None and soon < due:
+                due, reason = soon, why
         if has_looked:
             self._look_at += due
-        if is_running or self._is_announced():  # the messenger may also fall silent
-            due = min(due, self._look_every)
-        return max(PAUSE_SECONDS_MIN, due)
+        if (is_running or self._is_announced()) and self._look_every < due:
+            due, reason = self._look_every, Reason.CHECK  # the messenger may also fall silent
+        return self.wait(max(PAUSE_SECONDS_MIN, due), reason)
 
     def _poll_seconds(self) -> float:
         if self._is_announced():

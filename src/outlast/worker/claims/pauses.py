@@ -83,9 +83,12 @@ class PauseKeeper:
         if self._known != row:
             self._known = row
             self._owner.look_for_work()
-        if self._told != (row, pauses.version) and not self._recall():
-            return RECALL_SECONDS
-        await self._acknowledge(row, pauses.version)
+        if self._told != (row, pauses.version):
+            recall = self._owner.pool.control.recall
+            if not recall(STOP_REASON, lambda claimed: not self.may_start(claimed)):
+                return RECALL_SECONDS
+            await self._store.acknowledge_pauses(self._owner.me, pauses.version)
+            self._told = row, pauses.version
         return 0.001 if self._is_due() else READ_SECONDS
 
     def _is_due(self) -> bool:
@@ -93,11 +96,6 @@ class PauseKeeper:
         late = self._clock.boot() >= self._seen_at + READ_SECONDS
         told = self._told == (self._known, self.pauses.version)
         return changed or late or not told or not self.is_known()
-
-    async def _acknowledge(self, row: Row, version: str) -> None:
-        if self._told != (row, version):
-            await self._store.acknowledge_pauses(self._owner.me, version)
-            self._told = row, version
 
     def _apply(self, pauses: Pauses) -> None:
         """Apply the pauses: from now on no paused job is given to a runner."""
@@ -112,11 +110,6 @@ class PauseKeeper:
                 self._owner.pool.control.stop(token, STOP_REASON)
         self._owner.look_for_work()  # for work that was resumed
 
-    def _recall(self) -> bool:
-        """Take back paused jobs that have not begun; return whether that is done."""
-        control = self._owner.pool.control
-        return control.recall(STOP_REASON, lambda claimed: not self.may_start(claimed))
-
     def may_start(self, claimed: Claimed) -> bool:
         """Whether no pause applies to this job."""
         return not _is_under(self.pauses, claimed)
@@ -125,16 +118,18 @@ class PauseKeeper:
         """Return claim requests without paused queues, tasks and tenants."""
         if not self.pauses.listed:
             return list(requests)
-        narrowed = (self._narrow(request) for request in requests)
-        return [request for request in narrowed if request.tasks and not self.pauses.has_all]
-
-    def _narrow(self, request: ClaimRequest) -> ClaimRequest:
-        return msgspec.structs.replace(
-            request,
-            tasks=[task for task in request.tasks if task not in self.pauses.tasks],
-            not_queues=tuple(sorted(self.pauses.queues)),
-            not_tenants=tuple(sorted(self.pauses.tenants)),
-        )
+        if self.pauses.has_all:
+            return []
+        narrowed = [
+            msgspec.structs.replace(
+                request,
+                tasks=[task for task in request.tasks if task not in self.pauses.tasks],
+                not_queues=tuple(sorted(self.pauses.queues)),
+                not_tenants=tuple(sorted(self.pauses.tenants)),
+            )
+            for request in requests
+        ]
+        return [request for request in narrowed if request.tasks]
 
     def choose(self, attempts: Iterable[Running]) -> list[Running]:
         """Return the attempts that may start."""

@@ -55,17 +55,13 @@ class StackShower:
         asked, self._asked = self._asked, {}
         running = {token: each for token, each in self._ledger.running.items() if token in asked}
         found = await asyncio.gather(*map(self._control.find_stack, running))
-        for each, text in zip(running.values(), found, strict=True):
-            if text:
-                await self._keep(
-                    each.claimed, self._make_stack(each.token, asked[each.token], text)
-                )
-
-    def _make_stack(self, token: int, number: int, found: str) -> Stack:
-        text = clean(self._ledger.hide(found), TEXT_MAX)
-        line = line_of(text, token)
-        line = None if line is None else clean(line)
-        return Stack(token=token, asked=number, text=text, line=line)
+        for each, shown in zip(running.values(), found, strict=True):
+            if shown:
+                text = clean(self._ledger.hide(shown), TEXT_MAX)
+                line = line_of(text, each.token)
+                line = None if line is None else clean(line)
+                stack = Stack(token=each.token, asked=asked[each.token], text=text, line=line)
+                await self._keep(each.claimed, stack)
 
     async def _keep(self, claimed: Claimed, stack: Stack) -> None:
         for _ in range(TRIES):

@@ -25,6 +25,7 @@ from outlast.base.clock import Clock
 from outlast.model.lease import LOOK_SECONDS
 from outlast.store.protocol import ServerStore
 from outlast.store.values import ClaimRequest, FollowedWakeups, WorkerRef
+from outlast.store.wakeup import Health
 from outlast.worker.service import Nudge
 
 STEP_SECONDS_MIN, STEP_SECONDS_MAX = 0.008, 0.064  # for a claim to be made and heard of
@@ -34,6 +35,7 @@ NEWS_MAX, NAME_MAX = 10_000, 1_000  # queues named until the next trip; characte
 TOLD_MAX = 100  # queues in one answer: a notification has 8000 bytes
 SEEN_SECONDS = 3 * LOOK_SECONDS  # in which a peek at already followed positions is no news
 NUMBER_MAX = 2**63
+EASED_PEERS = 10  # workers of a kind whose rare peeks together are frequent enough
 COUNT_SECONDS_MIN, COUNT_SECONDS_MAX = 1.0, 60.0  # between two counts of peers
 
 
@@ -190,6 +192,12 @@ def _number(text: str) -> int:
     """Return the number, 0 for any other text."""
     number = int(text) if text.isascii() and text.isdecimal() and len(text) < 20 else 0  # noqa: PLR2004
     return number if number < NUMBER_MAX else 0
+
+
+def is_among_many(health: Health | None, kind: WakeTurns) -> bool:
+    """Return whether a worker may peek rarely: it hears of new work by its wake-up, and enough
+    others of its kind peek, too."""
+    return health is not None and health.good and kind.peers >= EASED_PEERS
 
 
 class PeerCount:

@@ -71,7 +71,11 @@ class Heartbeat:
 
     def start(self) -> None:
         """Begin beating, on a separate thread."""
-        self._thread = threading.Thread(target=self._run, name="outlast-heartbeat", daemon=True)
+        self._thread = threading.Thread(
+            target=lambda: asyncio.run(self._beat_until_stopped()),
+            name="outlast-heartbeat",
+            daemon=True,
+        )
         self._thread.start()
 
     def call_soon(self, call: Callable[[], object]) -> None:
@@ -104,24 +108,26 @@ class Heartbeat:
         asked_at = self._clock.boot()
         if self._lock is not None:
             self._lock.hold()
-        pause = await self._beat(asked_at)
+        pause = min(RETRY_SECONDS_MAX, self._terms.heartbeat)
+        self._tell_main(self._note_main_turn)
+        if self._clock.boot() - self._main_turned_at < self._terms.lease / 2:
+            try:
+                await self._beat(asked_at, self.me)
+                pause = self._terms.heartbeat
+            except Exception as error:  # any error: a thread that ended would never beat again
+                await self._note_miss(error)
         return max(PAUSE_SECONDS_MIN, pause - (self._clock.boot() - asked_at))
 
-    async def _beat(self, asked_at: float) -> float:
-        if not self._main_turns():
-            return min(RETRY_SECONDS_MAX, self._terms.heartbeat)
-        me = self.me
-        try:
-            async with asyncio.timeout(self._terms.lease / 3):
-                beat = await (await self._connect()).heartbeat(me)
-        except Exception as error:  # any error: a thread that ended would never beat again
-            return await self._note_miss(error)
+    async def _beat(self, asked_at: float, me: WorkerRef) -> None:
+        async with asyncio.timeout(self._terms.lease / 3):
+            if self._store is None:
+                self._store = await self._open_store()
+            beat = await self._store.heartbeat(me)
         if self._failing:
             self._failing = False
             emit("store_recovered", duty=self.name)
         self._tell_main(self._on_beat, asked_at, me, beat)
         await self._tell_trouble(me)
-        return self._terms.heartbeat
 
     async def _tell_trouble(self, me: WorkerRef) -> None:
         """Write changed trouble to the row. If that fails, the next beat tries again."""
@@ -137,10 +143,6 @@ class Heartbeat:
                 await self._store.tell_failing(me, failing)
                 self._told = me.worker_id, trouble
 
-    def _main_turns(self) -> bool:
-        self._tell_main(self._note_main_turn)
-        return self._clock.boot() - self._main_turned_at < self._terms.lease / 2
-
     def _note_main_turn(self) -> None:
         self._main_turned_at = self._clock.boot()
 
@@ -150,22 +152,13 @@ class Heartbeat:
         except RuntimeError:  # the main loop is closed: this process ends
             self._stopping = True
 
-    async def _connect(self) -> Store:
-        if self._store is None:
-            self._store = await self._open_store()
-        return self._store
-
-    async def _note_miss(self, error: BaseException) -> float:
+    async def _note_miss(self, error: Exception) -> None:
         if not self._failing:
             self._failing = True
             emit("store_unavailable", duty=self.name, error=describe(error), count=1)
         if self._store is not None:
             with contextlib.suppress(Exception):
                 await self._store.drop_connections()
-        return min(RETRY_SECONDS_MAX, self._terms.heartbeat)
-
-    def _run(self) -> None:
-        asyncio.run(self._beat_until_stopped())
 
     async def _beat_until_stopped(self) -> None:
         self._loop, self._nudged = asyncio.get_running_loop(), asyncio.Event()

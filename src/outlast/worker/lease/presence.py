@@ -58,36 +58,26 @@ class PresenceKeeper:
     async def run_once(self) -> float:
         """Take or prove the lock; return the seconds until the next time."""
         me = self._me()
-        if me.worker_id != self._worker_id:
-            await self._begin(me)
-        reason = await self._try_to_hold(me)
-        if reason is None:
-            return self._note_held(me)
-        return await self._note_lacking(me, reason)
-
-    def is_lost(self, workers: Iterable[WorkerSeen]) -> bool:
-        """Whether a scan shows this worker's lock as absent while this duty believes to hold it."""
-        own = [each for each in workers if each.worker_id == self._worker_id]
-        return self._held and any(each.presence is not Seen.HELD for each in own)
-
-    async def _begin(self, me: WorkerRef) -> None:
-        """Release the lock of an earlier registration: each registration has its own."""
-        await self._lock.release()
-        self._worker_id, self._held = me.worker_id, False
-        self._lacking_since = self._told = None
-
-    async def _try_to_hold(self, me: WorkerRef) -> str | None:
+        if me.worker_id != self._worker_id:  # each registration has its own lock
+            await self._lock.release()
+            self._worker_id, self._held = me.worker_id, False
+            self._lacking_since = self._told = None
         try:
-            return await self._lock.hold(me, self._nudge.give)
+            reason = await self._lock.hold(me, self._nudge.give)
         except StoreError as error:
-            return text_of(error)
-
-    def _note_held(self, me: WorkerRef) -> float:
+            reason = text_of(error)
+        if reason is not None:
+            return await self._note_lacking(me, reason)
         if not self._held:
             self._held = True
             emit("presence_taken", worker_id=me.worker_id)
         self._lacking_since = self._told = None
         return PROVE_BEATS * self._terms.heartbeat
+
+    def is_lost(self, workers: Iterable[WorkerSeen]) -> bool:
+        """Whether a scan shows this worker's lock as absent while this duty believes to hold it."""
+        own = [each for each in workers if each.worker_id == self._worker_id]
+        return self._held and any(each.presence is not Seen.HELD for each in own)
 
     async def _note_lacking(self, me: WorkerRef, reason: str) -> float:
         self._held = False
@@ -96,15 +86,10 @@ class PresenceKeeper:
             self._lacking_since = now
         if now - self._lacking_since < OFF_AFTER_SECONDS:
             return RETRY_SECONDS
-        if reason != self._told and await self._tell(me, reason):
-            self._told = reason
-            emit("presence_off", worker_id=me.worker_id, reason=reason)
+        if reason != self._told:
+            with suppress(StoreError, TimeoutError):
+                async with asyncio.timeout(TELL_SECONDS):
+                    await self._store.presence_off(me, reason)
+                self._told = reason
+                emit("presence_off", worker_id=me.worker_id, reason=reason)
         return RETRY_SECONDS if self._told is None else self._terms.heartbeat
-
-    async def _tell(self, me: WorkerRef, reason: str) -> bool:
-        """Note on the row that there is no presence; return whether the store answered."""
-        with suppress(StoreError, TimeoutError):
-            async with asyncio.timeout(TELL_SECONDS):
-                await self._store.presence_off(me, reason)
-            return True
-        return False

@@ -22,6 +22,7 @@ from outlast.model.lease import PATIENCE_SECONDS_MAX, DeathCause, LeaseTerms, Tr
 from outlast.store.protocol import Store
 from outlast.store.rows import WorkerStatus
 from outlast.store.values import Beat, NewWorker, WorkerRef
+from outlast.store.wakeup import Health
 from outlast.worker.base import KILL_SECONDS, Owner, Pool
 from outlast.worker.claims.ledger import Ledger
 from outlast.worker.condition import GIVE_UP_SECONDS
@@ -29,14 +30,15 @@ from outlast.worker.condition import GIVE_UP_SECONDS
 STOP_GRACE_SECONDS = 2.0  # for attempts that are asked to stop
 LEAVE_SECONDS = 5.0  # for the last ends to be handed in
 REVIVE_PAUSE_SECONDS = 0.2
+HEALTH_SECONDS = 2.0  # between two checks of the wake-up's health
 LOST = "the store says that it is lost"
 
 
 class Registration:
     """The row of one worker, and its right to run the jobs that it has claimed.
 
-    ``hold_until`` sets until when runners may live. This class is also the duty that writes the
-    known tasks to the row.
+    ``hold_until`` sets until when runners may live; ``health`` is the wake-up's, if there is one.
+    This class is also the duty that writes the known tasks and that health to the row.
     """
 
     name = "registration"
@@ -52,8 +54,11 @@ class Registration:
         pool: Pool,
         clock: Clock,
         hold_until: Callable[[float], None],
+        health: Health | None = None,
     ) -> None:
         self._owner = owner
+        self._health = health
+        self._told_health = (0, "")  # on which row, in which words
         self._new = new
         self._store = store
         self._ledger = ledger
@@ -138,16 +143,22 @@ class Registration:
             registration=f"{who.name}/{who.boot_id}/{who.pid}/{now:.9f}/{self.me.worker_id}",
         )
 
-    async def run_once(self) -> None:
-        """Write the known tasks to the row, if they have changed."""
+    async def run_once(self) -> float | None:
+        """Write the known tasks and the health of the wake-up to the row, if they have changed."""
         known = tasks, lacks = self._pool.starter.tasks(), self._pool.starter.lacks()
         if (tasks or lacks) and known != self._announced:
             await self._store.announce(self.me, tasks, lacks)
             self._announced = known
+        if self._health is None:
+            return None
+        me, health = self.me, str(self._health)
+        if self._health.known and (me.worker_id, health) != self._told_health:
+            await self._store.tell_wakeup(me, health)
+            self._told_health = me.worker_id, health
+        return HEALTH_SECONDS
 
     def _take_row(self, me: WorkerRef) -> None:
         self.me = me
-        self._pool.note_registration(me.worker_id)
         self._owner.note_registration()
 
     def take_beat(self, asked_at: float, me: WorkerRef, beat: Beat) -> bool:
@@ -257,39 +268,31 @@ class Registration:
 
     async def _note_failed_return(self, error: Exception) -> None:
         """Prepare another try after any error: without it the worker would stay fenced."""
+        now = self._clock.boot()
         if isinstance(error, (StoreUnavailable, TimeoutError)):
             self._refused_at = None
-        else:
-            self._note_refusal(error)
-        with contextlib.suppress(Exception):
-            await self._store.drop_connections()
-
-    def _note_refusal(self, error: Exception) -> None:
-        now = self._clock.boot()
-        if self._refused_at is None:
+        elif self._refused_at is None:
             self._refused_at = now
             emit("duty_failed", duty="registration", error=describe(error))
-        if now - self._refused_at >= GIVE_UP_SECONDS:
+        elif now - self._refused_at >= GIVE_UP_SECONDS:
             self._owner.give_up(error, now - self._refused_at)
+        with contextlib.suppress(Exception):
+            await self._store.drop_connections()
 
     def stop_coming_back(self) -> None:
         """Do not register again if the lease is lost: the worker leaves."""
         if self._reviving is not None:
             self._reviving.cancel()
 
-    async def leave(self) -> None:
-        """Write to the row that the worker has stopped."""
-        self.has_left = await self.set_status(WorkerStatus.STOPPED)
-
-    async def set_status(self, status: WorkerStatus) -> bool:
-        """Write the worker's status to the row; return whether the store has answered."""
+    async def set_status(self, status: WorkerStatus) -> None:
+        """Write the worker's status to the row, if the store answers."""
         try:
             async with asyncio.timeout(LEAVE_SECONDS):
                 await self._store.set_status(self.me, status)
         except (StoreError, TimeoutError) as error:
             emit("store_unavailable", duty="status", error=text_of(error), count=1)
-            return False
-        return True
+        else:
+            self.has_left = status is WorkerStatus.STOPPED
 
 
 class Isolation:

@@ -8,7 +8,6 @@ pruner.py     deletes jobs and workers that ended long ago, in bounded batches
 minutes.py    writes the worker's counts once a minute
 scheduler.py  fires due schedules, and declares the schedules of the code
 firing.py     makes the plan of a due schedule, and the jobs of its ticks
-sweeper.py    announces jobs that wait unpublished
-announcer.py  publishes jobs and this worker's state to its messenger
+announcer.py  publishes jobs that wait unpublished, and this worker's state, to its messenger
 pid1.py       waits for adopted children where the worker is process 1
 """

@@ -68,7 +68,14 @@ class Deadlines:
         if not due:
             return False
         closed = await reclaim_and_tell(self._store, self._decide, self._counters, only=due)
-        _tell_overdue(closed)
+        for transition in closed:
+            emit(
+                "attempt_overdue",
+                job_id=transition.job_id,
+                token=transition.token,
+                state=transition.state.value,
+                reason=transition.message,
+            )
         return bool(closed)
 
     def _is_due(self, late: OverdueAttempt, worker: WorkerSeen) -> bool:
@@ -87,14 +94,3 @@ class Deadlines:
         crash = orphan.crash(CrashKind.TIMEOUT, message)
         outcome = Outcome(kind=OutcomeKind.CRASHED, crash=crash, message=message)
         return decide(orphan.facts, outcome, self._clock.random)
-
-
-def _tell_overdue(closed: list[Transition]) -> None:
-    for transition in closed:
-        emit(
-            "attempt_overdue",
-            job_id=transition.job_id,
-            token=transition.token,
-            state=transition.state.value,
-            reason=transition.message,
-        )

@@ -6,8 +6,7 @@ from outlast.base.clock import Clock
 from outlast.events import emit
 from outlast.store.protocol import EXPIRE_MAX, Store
 from outlast.worker.claims.exchange import Exchange
-from outlast.worker.claims.peers import EASED_PEERS
-from outlast.worker.claims.wake_turns import WakeTurns
+from outlast.worker.claims.wake_turns import EASED_PEERS, WakeTurns
 
 EXPIRE_SECONDS = 10.0  # between two checks; an exchange that claims checks as well
 

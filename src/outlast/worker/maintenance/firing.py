@@ -19,7 +19,17 @@ def firing_of(due: DueSchedule, now: float) -> Firing:
     spec = _spec_of(due.spec)
     owed, left = count_owed(due.owed, _spec_of)
     if left:
-        return _part_of_what_is_owed(due, owed, left)
+        # count a part of the owed ticks and leave the rest to the next run: it is due at once, with
+        # a new next_tick, so that no worker that has seen the old one counts the part again
+        return Firing(
+            name=due.name,
+            revision=due.revision,
+            next_tick=due.next_tick,
+            since=due.since,
+            then=math.nextafter(due.next_tick, math.inf),
+            missed=owed,
+            owed=left,
+        )
     call = msgspec.json.decode(due.call, type=NewJob)
     what: TickPlan = plan(spec, due.since, now, CatchUp(due.catch_up), due.grace)
     overlap = Overlap(due.overlap)
@@ -31,20 +41,6 @@ def firing_of(due: DueSchedule, now: float) -> Firing:
         then=what.then,
         jobs=[_job_of(due.name, call, spec, tick, overlap) for tick in what.ticks],
         missed=owed + what.missed,
-    )
-
-
-def _part_of_what_is_owed(due: DueSchedule, counted: int, left: str) -> Firing:
-    """Count a part of the owed ticks and leave the rest to the next run: it is due at once, with a
-    new next_tick, so that no worker that has seen the old one counts the part again."""
-    return Firing(
-        name=due.name,
-        revision=due.revision,
-        next_tick=due.next_tick,
-        since=due.since,
-        then=math.nextafter(due.next_tick, math.inf),
-        missed=counted,
-        owed=left,
     )
 
 

@@ -20,7 +20,8 @@ from outlast.store.lockfile import Probe, probe
 from outlast.store.peeks import Peek
 from outlast.store.protocol import Store
 from outlast.store.values import WorkerRef
-from outlast.worker.claims.peers import EASED_SECONDS, never
+
+EASED_SECONDS = 2.25  # between two rare peeks: a heartbeat is 2 s by default
 
 
 class OwnLooks:
@@ -34,7 +35,7 @@ class OwnLooks:
         boot_id: str,
         *,
         clock: Clock,
-        is_eased: Callable[[], bool] = never,
+        is_eased: Callable[[], bool] = lambda: False,
     ) -> None:
         self._store = store
         self._me = me
@@ -50,12 +51,13 @@ class OwnLooks:
         """Peek at the store, unless that was done lately, and leave a mark if a watch was free;
         return the new peek, if any."""
         peek = None
-        if self._clock.boot() - self._peeked_at >= self._peek_seconds():
+        is_rare = self._may_peek_rarely() and not self._watch.doubts()
+        if self._clock.boot() - self._peeked_at >= (EASED_SECONDS if is_rare else LOOK_SECONDS / 2):
             peek = await self._store.peek(self._me())
             self.take(peek)
         if self._has_stepped_in:
             self._has_stepped_in = False
-            await self._leave_mark()
+            await self.leave_mark()
         return peek
 
     def take(self, peek: Peek) -> bool:
@@ -71,33 +73,26 @@ class OwnLooks:
             LOOK_SECONDS / 2 if self._may_peek_rarely() and self._watch.doubts() else LOOK_SECONDS
         )
 
-    def _peek_seconds(self) -> float:
-        if self._may_peek_rarely() and not self._watch.doubts():
-            return EASED_SECONDS
-        return LOOK_SECONDS / 2
-
     def _may_peek_rarely(self) -> bool:
         return self._is_eased() and not self._watch.is_on
 
     def are_wanted(self) -> bool:
         """Whether this worker should scan all workers, after the last peek."""
-        return not self._peek.watches or self._watch.is_on or self._has_free_neighbour()
+        return (
+            not self._peek.watches
+            or self._watch.is_on
+            or any(
+                probe(each.lock_path, each.lock_device, each.lock_inode, self._boot_id)
+                is Probe.FREE
+                for each in self._peek.neighbours
+            )
+        )
 
-    async def note_success(self) -> None:
-        """Leave a mark after a successful scan, if this worker keeps a watch."""
+    async def leave_mark(self) -> None:
+        """Leave a mark, if this worker keeps a watch: also after each successful scan."""
         if self._watch.place is not None:
-            await self._leave_mark()
+            await self._store.keep_watch(self._watch.place, self._watch.next_mark())
 
     def forget(self) -> None:
         """Start over: a peek or a scan has failed."""
         self._watch.forget()
-
-    async def _leave_mark(self) -> None:
-        if self._watch.place is not None:
-            await self._store.keep_watch(self._watch.place, self._watch.next_mark())
-
-    def _has_free_neighbour(self) -> bool:
-        return any(
-            probe(each.lock_path, each.lock_device, each.lock_inode, self._boot_id) is Probe.FREE
-            for each in self._peek.neighbours
-        )

@@ -6,7 +6,6 @@ Each batch is bounded in rows, and roughly in time.
 from __future__ import annotations
 
 from outlast.base.clock import Clock
-from outlast.base.config import WorkerSettings
 from outlast.errors import StoreError
 from outlast.events import emit
 from outlast.store.protocol import PRUNE_MAX, Store
@@ -101,15 +100,3 @@ class Pruner:
         elif self._limit > 1:
             self._slow = seconds
             self._limit //= 2
-
-
-def make_pruner(store: Store, settings: WorkerSettings, clock: Clock, kind: WakeTurns) -> Pruner:
-    """Return the duty for a worker with these settings."""
-    return Pruner(
-        store,
-        keep_jobs=settings.keep_completed,
-        keep_workers=settings.keep_workers,
-        keep_dead=settings.keep_dead,
-        clock=clock,
-        kind=kind,
-    )

@@ -21,7 +21,7 @@ there are.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 import msgspec
 
@@ -35,42 +35,15 @@ from outlast.store import lockfile
 from outlast.store.lockfile import Probe, probe
 from outlast.store.peeks import Peek
 from outlast.store.protocol import ORPHANS_MAX, Store
-from outlast.store.values import Orphan, Snapshot, WorkerRef, WorkerSeen
+from outlast.store.values import Orphan, Snapshot, WorkerSeen
 from outlast.worker.base import Owner
 from outlast.worker.claims.counters import Counters
 from outlast.worker.claims.dead_jobs import reclaim_and_tell
 from outlast.worker.maintenance.deadlines import SLACK_SECONDS, Deadlines
 from outlast.worker.maintenance.looks import OwnLooks
-from outlast.worker.service import Nudge
+from outlast.worker.service import Nudge, Throttle
 
-TELL_AGAIN_SECONDS = 60.0  # between two reports of a worker that still cannot be reaped
 UNKNOWN = "it is no longer registered as alive"
-
-
-class ReapFailures:
-    """The workers that cannot be reaped. Each is reported at the second failure in a row (a row may
-    be locked for an instant), and then once in TELL_AGAIN_SECONDS."""
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._tell_at: dict[int, float] = {}
-
-    def is_news(self, worker_id: int) -> bool:
-        """Note a failure; return whether to report it."""
-        now = self._clock.boot()
-        before = self._tell_at.setdefault(worker_id, now)
-        if before == now or now < before:
-            return False
-        self._tell_at[worker_id] = now + TELL_AGAIN_SECONDS
-        return True
-
-    def note_success(self, worker_id: int) -> None:
-        """Note that reaping this worker did not fail."""
-        self._tell_at.pop(worker_id, None)
-
-    def keep(self, worker_ids: Iterable[int]) -> None:
-        """Forget all workers except these."""
-        self._tell_at = {each: self._tell_at[each] for each in worker_ids if each in self._tell_at}
 
 
 class Reaper:
@@ -102,7 +75,7 @@ class Reaper:
         self._observer = Observer()
         self._presence = PresenceObserver()
         self._incarnation: str | None = None  # of the database, in the last scan
-        self._failing = ReapFailures(clock)
+        self._failing: dict[int, Throttle] = {}  # worker that cannot be reaped -> its reports
         self._first = True  # whether nothing has been reconciled yet
 
     async def run_once(self) -> float:
@@ -113,16 +86,22 @@ class Reaper:
         asked_at = self._clock.boot()
         look = await self._look()
         reaped = await self._reap(look.workers, asked_at)
-        failed = [
-            error
-            for error in (await self._rescue(look, reaped), await self._close_overdue(look))
-            if error is not None
-        ]
+        failed: StoreError | None = None
+        try:
+            if reaped or look.orphans or self._first:
+                await self._reconcile()
+        except StoreError as error:
+            failed = error
+        try:
+            if self._deadlines is not None and await self._deadlines.take_look(look):
+                self._owner.look_for_work()
+        except StoreError as error:
+            failed = failed or error
         self._owner.take_look(look)
-        if failed:
-            raise failed[0]
+        if failed is not None:
+            raise failed
         if self._looks is not None:
-            await self._looks.note_success()
+            await self._looks.leave_mark()
         soon = self._presence.pause or LOOK_SECONDS
         return min([LOOK_SECONDS, soon, *(each.lease * LOOK_FRACTION for each in look.workers)])
 
@@ -153,22 +132,6 @@ class Reaper:
             self._incarnation = look.incarnation
         return look
 
-    async def _rescue(self, look: Snapshot, reaped: int) -> StoreError | None:
-        try:
-            if reaped or look.orphans or self._first:
-                await self._reconcile()
-        except StoreError as error:
-            return error
-        return None
-
-    async def _close_overdue(self, look: Snapshot) -> StoreError | None:
-        try:
-            if self._deadlines is not None and await self._deadlines.take_look(look):
-                self._owner.look_for_work()
-        except StoreError as error:
-            return error
-        return None
-
     def _forget(self) -> None:
         if self._looks is not None:
             self._looks.forget()
@@ -180,16 +143,30 @@ class Reaper:
     async def _reap(self, seen: list[WorkerSeen], asked_at: float) -> int:
         now = self._clock.boot()
         others = [each for each in seen if each.worker_id != self._own_id()]
-        self._failing.keep(each.worker_id for each in others)
+        self._failing = {
+            each.worker_id: self._failing[each.worker_id]
+            for each in others
+            if each.worker_id in self._failing
+        }
         signs = [each.sign() for each in others]
         silent = {sign.worker_id for sign in self._observer.look(now, signs)}
         absent = {sign.worker_id for sign in self._presence.look(asked_at, now, signs)}
         count = 0
         for each in others:
             cause = self._cause_of_death(each, silent, absent)
-            if cause and await self._try_to_reap(_add_begun(each, cause), cause):
+            gone = each
+            if cause is DeathCause.LOCK_FILE:  # its note can no longer be written
+                begun = lockfile.read_begun(each.lock_path, each.lock_device, each.lock_inode)
+                gone = msgspec.structs.replace(each, begun=begun)
+            if cause and await self._try_to_reap(gone, cause):
                 count += 1
-                _tell_reaped(each, cause)
+                emit(
+                    "worker_reaped",
+                    worker=each.name,
+                    worker_id=each.worker_id,
+                    cause=cause.value,
+                    age=None if each.age is None else round(each.age, 3),
+                )
                 self._counters.note_death(cause)
                 self._owner.note_reaped(each, cause)
                 if cause is DeathCause.LOCK_FILE:
@@ -203,11 +180,15 @@ class Reaper:
         try:
             reaped = await self._store.reap(gone, cause)
         except StoreError as error:
-            if self._failing.is_news(gone.worker_id):
+            # from the second failure in a row on: a row may be locked for an instant
+            throttle = self._failing.get(gone.worker_id)
+            if throttle is None:
+                self._failing[gone.worker_id] = Throttle(self._clock)
+            elif throttle.count():
                 said = text_of(error)
                 emit("reap_failed", worker=gone.name, worker_id=gone.worker_id, error=said)
             return False
-        self._failing.note_success(gone.worker_id)
+        self._failing.pop(gone.worker_id, None)
         return reaped
 
     @staticmethod
@@ -224,14 +205,8 @@ class Reaper:
 
     async def _reconcile(self) -> None:
         """Reclaim orphans; the first call handles those that the worker finds at its start."""
-        count = await self._reclaim()
-        if self._first:
-            self._first = False
-            emit("reconciliation_complete", orphaned_count=count)
-
-    async def _reclaim(self) -> int:
-        count = 0
-        while True:
+        count, is_full = 0, True
+        while is_full:
             applied = await reclaim_and_tell(self._store, self._decide, self._counters)
             count += len(applied)
             if applied and self._first:
@@ -248,8 +223,10 @@ class Reaper:
                 )
             if applied:
                 self._owner.note_reclaimed(applied)
-            if len(applied) < ORPHANS_MAX:
-                return count
+            is_full = len(applied) >= ORPHANS_MAX
+        if self._first:
+            self._first = False
+            emit("reconciliation_complete", orphaned_count=count)
 
     def _decide(self, orphan: Orphan) -> Transition:
         why = UNKNOWN if orphan.cause is None else orphan.cause.sentence
@@ -268,42 +245,3 @@ class Reaper:
             proven=orphan.cause is not None and orphan.cause.proven,
         )
         return decide(orphan.facts, outcome, self._clock.random)
-
-
-def make_reaper(
-    owner: Owner,
-    store: Store,
-    me: Callable[[], WorkerRef],
-    boot_id: str,
-    clock: Clock,
-    is_eased: Callable[[], bool],
-    counters: Counters,
-) -> Reaper:
-    """Return the duty, which shares scans with other workers, and closes overdue attempts."""
-    return Reaper(
-        owner,
-        store,
-        lambda: me().worker_id,
-        clock=clock,
-        deadlines=Deadlines(store, clock, counters),
-        looks=OwnLooks(store, me, boot_id, clock=clock, is_eased=is_eased),
-        counters=counters,
-    )
-
-
-def _add_begun(gone: WorkerSeen, cause: DeathCause) -> WorkerSeen:
-    """Return it with its lock file's note of begun attempts, once it can no longer be written."""
-    if cause is not DeathCause.LOCK_FILE:
-        return gone
-    begun = lockfile.read_begun(gone.lock_path, gone.lock_device, gone.lock_inode)
-    return msgspec.structs.replace(gone, begun=begun)
-
-
-def _tell_reaped(gone: WorkerSeen, cause: DeathCause) -> None:
-    emit(
-        "worker_reaped",
-        worker=gone.name,
-        worker_id=gone.worker_id,
-        cause=cause.value,
-        age=None if gone.age is None else round(gone.age, 3),
-    )

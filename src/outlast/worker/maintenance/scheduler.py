@@ -10,15 +10,15 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Sequence
 from typing import Protocol
 
 import msgspec
 
 from outlast.base.clock import Clock
-from outlast.errors import BadData, ConfigError, describe
+from outlast.errors import ConfigError, describe
 from outlast.events import emit
 from outlast.store.batches import split
+from outlast.store.bisect import bisecting
 from outlast.store.limits import NewLimit
 from outlast.store.peeks import Peek
 from outlast.store.protocol import Store
@@ -37,13 +37,12 @@ from outlast.store.schedules import (
 from outlast.store.values import Snapshot
 from outlast.worker.base import Owner
 from outlast.worker.maintenance.firing import firing_of
-from outlast.worker.service import Nudge
+from outlast.worker.service import Nudge, Throttle
 
 DECLARE_SECONDS = DECLARED_SECONDS / 3  # between two declarations of the code's schedules
 HELD_SECONDS = 1.0  # the same, if another transaction held one of them
 SPREAD_SECONDS = 0.01  # within which workers wake for the same tick
 WAIT_SECONDS = 1.0  # for a trusted lease
-TELL_AGAIN_SECONDS = 60.0  # between two reports of a schedule that cannot be fired
 _BAD = (ConfigError, msgspec.MsgspecError, ValueError, ArithmeticError, RecursionError)
 
 
@@ -84,7 +83,8 @@ class Scheduler:
         self._versions: dict[str, str] = {}  # of these, by name
         self._limits: list[NewLimit] = []  # the last ones that were declared
         self._answers: dict[str, Put] = {}
-        self._told = _Told(clock)
+        self._throttles: dict[tuple[str, str], Throttle] = {}  # by event and schedule
+        self._cleaning = Throttle(clock)  # of those, once a minute
 
     def take_look(self, look: Snapshot | Peek) -> None:
         """Note when the next schedule is due, and wait no longer than that."""
@@ -126,27 +126,19 @@ class Scheduler:
         same = declared == self._declared
         if same and (not declared or self._clock.boot() < self._declare_at):
             return
-        answers = await self._put(declared)
-        for each, answer in answers:
-            self._tell_declared(each.name, answer)
+        answers = await bisecting(
+            lambda some: self._store.put_schedules(some, Origin.CODE),
+            declared,
+            lambda one, error: self._refuse(one.name, error),
+        )
+        for each, answer in zip(declared, answers, strict=True):
+            if answer is not None:
+                self._tell_declared(each.name, answer)
         if not same:
             self._declared = declared
             self._versions = {each.name: each.version for each in declared}
-        is_held = any(answer is Put.HELD for _, answer in answers)
-        self._declare_at = self._clock.boot() + (HELD_SECONDS if is_held else DECLARE_SECONDS)
-
-    async def _put(self, declared: Sequence[NewSchedule]) -> list[tuple[NewSchedule, Put]]:
-        """Declare in one commit, or one by one if the store refuses one of them."""
-        if not declared:
-            return []
-        try:
-            answers = await self._store.put_schedules(declared, Origin.CODE)
-        except BadData as error:
-            if len(declared) == 1:
-                self._tell_failed(declared[0].name, error)
-                return []
-            return [one for each in declared for one in await self._put([each])]
-        return list(zip(declared, answers, strict=True))
+        pause = HELD_SECONDS if Put.HELD in answers else DECLARE_SECONDS
+        self._declare_at = self._clock.boot() + pause
 
     def _tell_declared(self, name: str, answer: Put) -> None:
         before, self._answers[name] = self._answers.get(name), answer
@@ -178,11 +170,21 @@ class Scheduler:
         firings: list[tuple[DueSchedule, Firing]] = []
         for each in filter(self._is_ours, page.schedules):
             await asyncio.sleep(0)  # after an outage a schedule may have hundreds of ticks to count
-            if (planned := self._decide(each, page.now)) is not None:
-                firings.append((each, planned))
+            try:
+                firings.append((each, firing_of(each, page.now)))
+            except (
+                _BAD
+            ) as error:  # perhaps of a later release: another worker may be able to read it
+                self._refuse(each.name, error)
         for part in split(firings, _weigh):
-            for due, firing, answer in await self._fire(part):
-                self._take_answer(due, firing, answer, page.now)
+            answers = await bisecting(
+                lambda some: self._store.fire([firing for _, firing in some]),
+                part,
+                lambda one, error: self._refuse(one[0].name, error),
+            )
+            for (due, firing), answer in zip(part, answers, strict=True):
+                if answer is not None and answer.won:
+                    self._take_answer(due, firing, answer, page.now)
         stale = [each.name for each in page.schedules if self._is_stale(each, page.now)]
         if stale and (count := await self._store.note_undeclared(stale)):
             emit("schedules_asleep", count=count)
@@ -195,38 +197,13 @@ class Scheduler:
             return False
         return abs(now - due.declared_at) > DECLARED_SECONDS
 
-    def _decide(self, due: DueSchedule, now: float) -> Firing | None:
-        try:
-            return firing_of(due, now)
-        except _BAD as error:  # perhaps of a later release: another worker may be able to read it
-            self._tell_failed(due.name, error)
-            return None
-
-    def _tell_failed(self, name: str, error: BaseException) -> None:
-        if self._told.count(("failed", name)):
+    def _refuse(self, name: str, error: BaseException) -> None:
+        if self._count("failed", name):
             emit("schedule_failed", schedule=name, error=describe(error))
-
-    async def _fire(
-        self, firings: Sequence[tuple[DueSchedule, Firing]]
-    ) -> list[tuple[DueSchedule, Firing, FireAnswer]]:
-        """Fire in one commit, or in halves if the store refuses a part of it."""
-        if not firings:
-            return []
-        try:
-            answers = await self._store.fire([firing for _, firing in firings])
-        except BadData as error:
-            if len(firings) == 1:
-                self._tell_failed(firings[0][0].name, error)
-                return []
-            middle = len(firings) // 2
-            return [*await self._fire(firings[:middle]), *await self._fire(firings[middle:])]
-        return [(*each, answer) for each, answer in zip(firings, answers, strict=True)]
 
     def _take_answer(
         self, due: DueSchedule, firing: Firing, answer: FireAnswer, now: float
     ) -> None:
-        if not answer.won:
-            return
         if firing.then is not None:
             self._expect(firing.then - now)
         if firing.missed:
@@ -241,32 +218,16 @@ class Scheduler:
         if any(job_id is not None for job_id in answer.jobs):
             self._owner.look_for_work()
 
+    def _count(self, event: str, name: str) -> int:
+        """Count an event of a schedule; return the number to report, if it is time."""
+        if self._cleaning.count():
+            kept = [(key, each) for key, each in self._throttles.items() if not each.is_at_rest]
+            self._throttles = dict(kept)
+        return self._throttles.setdefault((event, name), Throttle(self._clock)).count()
+
     def _tell_skipped(self, name: str, tick: float, in_the_way: int | None) -> None:
-        if ticks := self._told.count(("skipped", name)):
+        if ticks := self._count("skipped", name):
             emit("schedule_skipped", schedule=name, tick=tick, in_the_way=in_the_way, ticks=ticks)
-
-
-class _Told:
-    """The events about each schedule in the last minute, and how often each has recurred since."""
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._again: dict[tuple[str, str], tuple[float, int]] = {}  # next report at, recurrences
-        self._clean_at = 0.0
-
-    def count(self, what: tuple[str, str]) -> int:
-        """Count one more; return the number to report, or 0 if it was reported a moment ago."""
-        now = self._clock.boot()
-        if now >= self._clean_at:
-            old = now - TELL_AGAIN_SECONDS
-            self._again = {each: one for each, one in self._again.items() if one[0] > old}
-            self._clean_at = now + TELL_AGAIN_SECONDS
-        at, times = self._again.get(what, (now, 0))
-        if at > now:
-            self._again[what] = at, times + 1
-            return 0
-        self._again[what] = now + TELL_AGAIN_SECONDS, 0
-        return times + 1
 
 
 def _weigh(fired: tuple[DueSchedule, Firing]) -> tuple[int, int]:

@@ -38,7 +38,9 @@ class ProbeServer:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopped = asyncio.Event()
         self._started = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="outlast-probes", daemon=True)
+        self._thread = threading.Thread(
+            target=lambda: asyncio.run(self._serve()), name="outlast-probes", daemon=True
+        )
 
     def start(self) -> None:
         """Begin to answer."""
@@ -51,9 +53,6 @@ class ProbeServer:
             with contextlib.suppress(RuntimeError):  # the loop has ended
                 self._loop.call_soon_threadsafe(self._stopped.set)
         await asyncio.to_thread(self._thread.join, CLOSE_SECONDS)
-
-    def _run(self) -> None:
-        asyncio.run(self._serve())
 
     async def _serve(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -78,13 +77,10 @@ class ProbeServer:
             return make_response(404, f"there are {', '.join(self._probes)}")
         health = judge()
         if path == "/livez":
-            self._tell_change(health)
+            if self._was_live and not health.is_well:
+                emit("liveness_failed", reason=health.text)
+            self._was_live = health.is_well
         return make_response(200 if health.is_well else 503, health.text)
-
-    def _tell_change(self, health: ProbeAnswer) -> None:
-        if self._was_live and not health.is_well:
-            emit("liveness_failed", reason=health.text)
-        self._was_live = health.is_well
 
 
 @contextlib.asynccontextmanager
@@ -97,7 +93,13 @@ async def open_probes(settings: WorkerSettings, clock: Clock) -> AsyncIterator[V
     if settings.probe_port is None:
         yield vitals
         return
-    listening = _listen(settings.probe_host, settings.probe_port)
+    host, port = settings.probe_host, settings.probe_port
+    try:
+        listening = listen(host, port)
+    except OSError as error:
+        why = error.strerror or type(error).__name__
+        where = port if host is None else f"{host}:{port}"
+        raise ConfigError(f"probe_port {where} cannot be used: {why}") from error
     server = ProbeServer(listening, vitals, clock)
     server.start()
     emit("probes_answered", port=listening.getsockname()[1])
@@ -105,12 +107,3 @@ async def open_probes(settings: WorkerSettings, clock: Clock) -> AsyncIterator[V
         yield vitals
     finally:
         await server.close()
-
-
-def _listen(host: str | None, port: int) -> socket.socket:
-    try:
-        return listen(host, port)
-    except OSError as error:
-        why = error.strerror or type(error).__name__
-        where = port if host is None else f"{host}:{port}"
-        raise ConfigError(f"probe_port {where} cannot be used: {why}") from error

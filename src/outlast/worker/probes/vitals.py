@@ -60,20 +60,16 @@ class TurnWatch:
         return self._silent if self._waits else 0.0
 
 
-def _never() -> bool:
-    return False
-
-
 class Vitals:
     """Judges one worker for its probes, from any thread. Made on its loop, before the worker."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._watches = [TurnWatch("event loop", asyncio.get_running_loop().call_soon_threadsafe)]
-        self._is_tether_lost: Callable[[], bool] = _never
+        self._is_tether_lost: Callable[[], bool] = lambda: False
         self._worker: Worker | None = None
 
-    def attach(self, worker: Worker, is_tether_lost: Callable[[], bool] = _never) -> None:
+    def attach(self, worker: Worker, is_tether_lost: Callable[[], bool] = lambda: False) -> None:
         """Judge this worker from now on."""
         self._is_tether_lost = is_tether_lost
         self._watches.append(TurnWatch("heartbeat's thread", worker.heartbeat.call_soon))

@@ -8,7 +8,6 @@ processes.py       lists the processes of a runner or a command
 state.py           the pool's notes on one runner
 assignment.py      decides which runner takes which attempt
 process.py         one runner: its start, messages, kill, and the evidence of its exit
-startup.py         watches runners until they have imported the application
 exits.py           turns the exit of a runner into the outcome of each attempt in it
 watchdog.py        enforces the limits of attempts, and kills those that ignore a stop
 responsiveness.py  checks whether a runner's event loop turns, and which attempt blocks it

@@ -40,26 +40,32 @@ NO_LINE = Line(0, inf)
 
 
 class Assignment:
-    """The rules of one pool, for any list of its runners."""
+    """The rules of one pool, of ``size`` runners that take up to ``concurrency`` attempts each.
+
+    Attributes:
+        runners: all runners of the pool, always the same list.
+    """
 
     def __init__(self, *, size: int, concurrency: int, queues: list[str]) -> None:
-        self._size = size
-        self._concurrency = concurrency
+        self.size = size
+        self.concurrency = concurrency
         self._queues = queues
+        self.runners: list[RunnerProcess] = []
         self._cohort: RunnerProcess | None = None
 
-    def active(self, runners: Sequence[RunnerProcess]) -> list[RunnerProcess]:
+    def active(self) -> list[RunnerProcess]:
         """Return the runners that take ordinary work: busy ones stay, additional ones wait."""
-        return self._fit(runners)[: self._size]
+        return self._fit()[: self.size]
 
-    def runner_of_suspects(self, runners: Sequence[RunnerProcess]) -> RunnerProcess | None:
+    def runner_of_suspects(self) -> RunnerProcess | None:
         """Return the runner in which suspects run now."""
         runner = self._cohort
-        return runner if runner is not None and runner in runners and runner.tokens else None
+        return runner if runner is not None and runner in self.runners and runner.tokens else None
+
+    # -- requests ------------------------------------------------------------------------------
 
     def make_requests(
         self,
-        runners: Sequence[RunnerProcess],
         unanswered: int,
         alone: int = 0,
         shared: int = 0,
@@ -71,108 +77,92 @@ class Assignment:
         ones. ``alone`` and ``shared`` more attempts of each kind may wait for a place, but at most
         ``part`` shared ones are requested. ``spare``: a plain function may take that runner if
         async tasks fill the others."""
-        fit = self._fit(runners)
-        active = fit[: self._size]
+        fit = self._fit()
+        active, spares = fit[: self.size], fit[self.size :]
         own = _own(active)
         sharing = {name for runner in active for name in runner.tasks} - own
-        idle, slots = self._free(active, own)
-        alone += spare * (len(self._idle(fit)) - idle)
+        idle = sum(not runner.tokens for runner in active)
+        slots = sum(
+            self.concurrency - len(runner.tokens)
+            for runner in active
+            if not runner.exclusive and (runner.tokens or not own)
+        )
+        if spare:
+            alone += len(self._idle(fit)) - idle
         to_share = min(slots + shared, unanswered + part)
         places = [(own | sharing, idle), (own, alone), (sharing, to_share)]
-        ordinary = [
+        requests = [
             ClaimRequest(sorted(tasks), min(limit - unanswered, CLAIMS_MAX), self._queues)
             for tasks, limit in (places if own else places[2:])
             if tasks and limit > unanswered
         ]
-        if self.runner_of_suspects(runners) is None:
-            spares = [runner for runner in fit[self._size :] if not runner.tokens]
-            ordinary += self._make_suspects_request(spares)
-        return ordinary
+        if self.runner_of_suspects() is None:
+            known = next((runner.tasks for runner in spares if not runner.tokens), None)
+            if known:
+                most = min(self.concurrency, CLAIMS_MAX)
+                requests.append(ClaimRequest(sorted(known), most, self._queues, ALONE_IN_RUNNER))
+        return requests
 
-    def count_idle(self, runners: Sequence[RunnerProcess]) -> int:
+    def make_exclusive_request(self) -> ClaimRequest | None:
+        """Return the request for one job that needs the whole worker."""
+        tasks = {name for runner in self.active() for name in runner.tasks}
+        return ClaimRequest(sorted(tasks), 1, self._queues, ALONE_IN_WORKER) if tasks else None
+
+    def count_idle(self) -> int:
         """Return the number of plain functions that may begin now."""
-        return len(self._idle(self._fit(runners)))
+        return len(self._idle(self._fit()))
 
-    def _idle(self, fit: Sequence[RunnerProcess]) -> list[RunnerProcess]:
-        """Return the runners in which plain functions may begin: the idle ones or the spare, if
-        async tasks fill all the others."""
-        active, spares = fit[: self._size], fit[self._size :]
-        if _is_crowded(active):
-            return [runner for runner in spares[:1] if not runner.tokens]
-        return [runner for runner in active if not runner.tokens]
-
-    def _free(self, active: Sequence[RunnerProcess], own: set[str]) -> tuple[int, int]:
-        slots = (
-            self._concurrency - len(runner.tokens)
-            for runner in active
-            if not runner.exclusive and (runner.tokens or not own)
-        )
-        return sum(not runner.tokens for runner in active), sum(slots)
-
-    def places_to_share(self, runners: Sequence[RunnerProcess], line: Line = NO_LINE) -> int:
+    def places_to_share(self, line: Line) -> int:
         """Return the number of attempts that could share a runner with others, idle runners
         included. A line is filled once half of it is empty, so that many attempts are sent
         together."""
         places = 0
-        for runner in self.active(runners):
+        for runner in self.active():
             if not runner.exclusive:
-                free = self._concurrency - len(runner.tokens)
+                free = self.concurrency - len(runner.tokens)
                 room = free + line.places * (runner.ended_at >= line.since)
                 places += room if free > 0 or 2 * room >= line.places else 0
         return max(0, places)
 
-    def find_line(self, runner: RunnerProcess) -> list[int]:
-        """Return the attempts that wait in a runner for one of its slots."""
-        return runner.find_line(self._concurrency)
-
-    def crowds_out(self, runners: Sequence[RunnerProcess]) -> bool:
+    def crowds_out(self) -> bool:
         """Whether async tasks leave no runner to plain functions: no runner is idle or runs one."""
-        active = self.active(runners)
+        active = self.active()
         return bool(_own(active)) and _is_crowded(active)
 
-    def is_overfull(self, runners: Sequence[RunnerProcess]) -> bool:
+    def is_overfull(self) -> bool:
         """Whether a plain function runs beyond the pool's size."""
-        return any(runner.tokens for runner in self._fit(runners)[self._size :])
+        return any(runner.tokens for runner in self._fit()[self.size :])
 
-    def has_own_runner(self, runners: Sequence[RunnerProcess], task: str) -> bool | None:
+    def has_own_runner(self, task: str) -> bool | None:
         """Whether attempts of this task have a runner to themselves; None if no runner knows it."""
-        active = self.active(runners)
+        active = self.active()
         if not any(task in runner.tasks for runner in active):
             return None
         return task in _own(active)
 
-    def make_exclusive_request(self, runners: Sequence[RunnerProcess]) -> ClaimRequest | None:
-        """Return the request for one job that needs the whole worker."""
-        tasks = {name for runner in self.active(runners) for name in runner.tasks}
-        return ClaimRequest(sorted(tasks), 1, self._queues, ALONE_IN_WORKER) if tasks else None
+    # -- claimed attempts ----------------------------------------------------------------------
 
-    def place(
-        self,
-        runners: Sequence[RunnerProcess],
-        attempts: Sequence[Running],
-        line: Line = NO_LINE,
-    ) -> Plan:
+    def place(self, attempts: Sequence[Running], line: Line) -> Plan:
         """Assign attempts to runners, which hold their tokens from now on; some may fit nowhere."""
         suspects = [each for each in attempts if each.claimed.solo == ALONE_IN_RUNNER]
         others = [each for each in attempts if each.claimed.solo != ALONE_IN_RUNNER]
         plan: Plan = {}
-        fit = self._fit(runners)
-        active, idle = fit[: self._size], self._idle(fit)
-        own = _own(active)
-        if own:
+        fit = self._fit()
+        active, idle = fit[: self.size], self._idle(fit)
+        if own := _own(active):
             alone = [each for each in others if each.claimed.task in own]
             others = [each for each in others if each.claimed.task not in own]
             for running in alone:
-                self._put(plan, self._choose_idle(idle, running.claimed.task), running)
-        rest = self._share_out(plan, active, others, self._concurrency, packed=bool(own))
+                task = running.claimed.task
+                free = (each for each in idle if task in each.tasks and not each.tokens)
+                self._put(plan, next(free, None), running)
+        rest = self._share_out(plan, active, others, self.concurrency, packed=bool(own))
         if rest and line.places:
-            full = [each for each in active if len(each.tokens) >= self._concurrency]
+            full = [each for each in active if len(each.tokens) >= self.concurrency]
             quick = [each for each in full if each.ended_at >= line.since]
-            self._share_out(plan, quick, rest, self._concurrency + line.places, packed=False)
+            self._share_out(plan, quick, rest, self.concurrency + line.places, packed=False)
         if suspects:
-            self._cohort = next(
-                (each for each in self._fit(runners)[::-1] if not each.tokens), None
-            )
+            self._cohort = next((each for each in self._fit()[::-1] if not each.tokens), None)
         for running in suspects:
             self._put(plan, self._cohort, running)
         return plan
@@ -237,31 +227,27 @@ class Assignment:
     def _put(plan: Plan, runner: RunnerProcess | None, running: Running) -> None:
         if runner is not None and (alone := runner.tasks.get(running.claimed.task)) is not None:
             runner.take([running.claimed.token])
-            if alone:
-                runner.reserve()
+            runner.exclusive = runner.exclusive or alone
             plan.setdefault(runner, []).append(running)
 
-    def _make_suspects_request(self, spare: Sequence[RunnerProcess]) -> list[ClaimRequest]:
-        if not spare or not spare[0].tasks:
-            return []
-        limit = min(self._concurrency, CLAIMS_MAX)
-        return [ClaimRequest(sorted(spare[0].tasks), limit, self._queues, ALONE_IN_RUNNER)]
+    # -- runners -------------------------------------------------------------------------------
 
-    def _fit(self, runners: Sequence[RunnerProcess]) -> list[RunnerProcess]:
-        cohort = self.runner_of_suspects(runners)
+    def _fit(self) -> list[RunnerProcess]:
+        """Return the runners that may take attempts, the busy ones first. The cohort's may not."""
+        cohort = self.runner_of_suspects()
         ready = [
             each
-            for each in runners
-            if each.ready
-            and each is not cohort
-            and not (each.kill_reason or each.retiring or each.gone)
+            for each in self.runners
+            if each.takes_attempts and not each.gone and each is not cohort
         ]
         return sorted(ready, key=lambda runner: (not runner.tokens, runner.exclusive))
 
-    @staticmethod
-    def _choose_idle(active: Sequence[RunnerProcess], task: str) -> RunnerProcess | None:
-        idle = (runner for runner in active if task in runner.tasks and not runner.tokens)
-        return next(idle, None)
+    def _idle(self, fit: Sequence[RunnerProcess]) -> list[RunnerProcess]:
+        """Return the runners in which plain functions may begin: the idle ones or the spare, if
+        async tasks fill all the others."""
+        active, spares = fit[: self.size], fit[self.size :]
+        candidates = spares[:1] if _is_crowded(active) else active
+        return [runner for runner in candidates if not runner.tokens]
 
 
 def _is_crowded(active: Sequence[RunnerProcess]) -> bool:

@@ -23,7 +23,7 @@ from outlast.runner.stacks import current_attempt
 from outlast.worker.runners.process import Death
 from outlast.worker.runners.recycling import MAX_RSS, describe
 from outlast.worker.runners.responsiveness import UNANSWERED
-from outlast.worker.runners.startup import LIFESPAN
+from outlast.worker.runners.supervisor import LIFESPAN
 from outlast.worker.running import Running
 
 SUPERSEDED = "superseded"  # reason of a kill: an attempt in the runner is no longer current
@@ -116,12 +116,10 @@ def make_crash(
     kind: CrashKind, message: str, death: Death | None = None, neighbours: list[int] | None = None
 ) -> Outcome:
     """Return a crashed outcome with the evidence of the process's death."""
-    if death is None:
-        crash = Crash(kind=kind, message=message)
-    else:
-        crash = Crash(
-            kind=kind,
-            message=message,
+    crash = Crash(kind=kind, message=message)
+    if death is not None:
+        crash = msgspec.structs.replace(
+            crash,
             exit_code=death.exit_code,
             signal=death.signal,
             rss_peak_bytes=death.rss_peak_bytes,

@@ -18,6 +18,7 @@ CLOSE_SECONDS = 0.5
 RETRY_SECONDS = 0.5
 JobName = tuple[int, str]  # id and task
 OnLine = Callable[[int, str, JobName | None], None]
+OnOutput = Callable[[int, bytes, int | None], None]  # pid, a chunk, its writer if known
 LINE_BYTES_MAX = 8_192  # a longer line comes in pieces
 QUEUE_BYTES_MAX = 8_000_000  # above that, output is dropped rather than waited for
 
@@ -68,22 +69,6 @@ def write_all(fd: int, data: bytes) -> bool:
         except OSError:
             return False
     return True
-
-
-class KeptOutput:
-    """Passes on runners' output, and hands output that is known to be an attempt's to ``keep``."""
-
-    def __init__(
-        self, write: Callable[[int, bytes, int | None], None], keep: Callable[[int, bytes], None]
-    ) -> None:
-        self._write = write
-        self._keep = keep
-
-    def write(self, pid: int, data: bytes, token: int | None = None) -> None:
-        """Take a chunk of a runner's output."""
-        self._write(pid, data, token)
-        if token is not None:
-            self._keep(token, data)
 
 
 class Lines:

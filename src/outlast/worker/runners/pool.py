@@ -93,7 +93,6 @@ class RunnerPool:
             self._assignment,
             recycling,
             tether,
-            size=size,
             tags=tags,
             clock=clock,
         )
@@ -106,8 +105,6 @@ class RunnerPool:
             self._supervisor,
             self._assignment,
             self._prefetches,
-            size=size,
-            concurrency=concurrency,
             line_max=0 if recycling.has_limits else LINE_MAX,
             clock=clock,
         )
@@ -131,10 +128,6 @@ class RunnerPool:
     def make_reloader(self) -> Reloader:
         """Return the duty that replaces the runners when the code has changed."""
         return Reloader(self._supervisor, self.control, self._clock)
-
-    def note_registration(self, worker_id: int) -> None:
-        """Note the id that attempts show."""
-        self.starter.note_registration(worker_id)
 
     async def close(self) -> None:
         """Ask idle runners to exit; kill those that do not, and wait until all are gone."""
@@ -238,15 +231,13 @@ class RunnerPool:
         return msgspec.structs.replace(end, outcome=outcome)
 
     def _tell_restored(self, runner: RunnerProcess, frame: Restored) -> None:
-        running = self._ledger.running.get(frame.token)
-        if running is None or frame.token not in runner.tokens:
-            return
-        if count_wanted("runner_restored", 1):
+        job = self._ledger.job_of(frame.token) if frame.token in runner.tokens else None
+        if job is not None and count_wanted("runner_restored", 1):
             emit(
                 "runner_restored",
-                job_id=running.claimed.job_id,
+                job_id=job[0],
                 token=frame.token,
-                task=running.claimed.task,
+                task=job[1],
                 others=frame.others,
                 pid=runner.pid,
                 changes=frame.changes,
@@ -284,7 +275,7 @@ class RunnerPool:
     def _end_attempts(self, runner: RunnerProcess, death: Death) -> None:
         ledger = self._ledger.running
         # after an unreadable frame no end is known: any attempt may have begun
-        waited = set() if death.complaint else set(self._assignment.find_line(runner))
+        waited = set() if death.complaint else set(runner.find_line(self._assignment.concurrency))
         for token in waited & ledger.keys():
             self._ledger.end(token, _NOT_BEGUN)
         attempts = [ledger[token] for token in sorted(runner.tokens & ledger.keys() - waited)]

@@ -40,6 +40,7 @@ from outlast.runner.protocol import (
 )
 from outlast.runner.settings import STACKS_SIGNAL, RunnerSettings
 from outlast.runner.tether import groups_of, kill_group
+from outlast.worker.runners.output import OnOutput
 from outlast.worker.runners.printed import Printed
 from outlast.worker.runners.state import RunnerState
 
@@ -85,14 +86,6 @@ class RunnerOwner(Protocol):
         ...
 
 
-class OutputSink(Protocol):
-    """Receives runners' output."""
-
-    def write(self, pid: int, data: bytes, token: int | None = None) -> None:
-        """Take a chunk of output of the runner with this pid; ``token``: its writer, if known."""
-        ...
-
-
 class _Frames(asyncio.Protocol):
     """Passes on the data from the socket; ``ended`` is set at its end."""
 
@@ -116,14 +109,14 @@ class RunnerProcess(RunnerState):
         owner: RunnerOwner,
         *,
         clock: Clock,
-        output: OutputSink,
+        output: OnOutput,
         shared_fds: tuple[int, ...] = (),
     ) -> None:
         super().__init__(clock.boot())
         self._settings = settings
         self._owner = owner
         self._clock = clock
-        self._sink = output
+        self._on_output = output
         self._shared_fds = shared_fds
         self._unpacker = Unpacker(TO_WORKER)
         self._stacks = bytearray()
@@ -156,18 +149,18 @@ class RunnerProcess(RunnerState):
         self._stacks_pipe = Pipe(stacks_read, self._on_stacks)
         self._output = Pipe(output_read, self._on_lines)
         try:
-            await self._listen(ours)
+            loop = asyncio.get_running_loop()
+            self._frames = _Frames(self._on_data)
+            self._transport, _ = await loop.create_connection(lambda: self._frames, sock=ours)
+            self._transport.write(pack(Configure(self._settings)))
             self._wait_on_thread()
         except BaseException:  # without a thread nothing would wait for this process
-            self._abandon(ours)
+            kill_group(self.pid)
+            self._process.wait()
+            ours.close() if self._transport is None else self._transport.abort()
+            self._stacks_pipe.close()
+            self._output.close()
             raise
-
-    def _abandon(self, sock: socket.socket) -> None:
-        kill_group(self.pid)
-        self._process.wait()
-        sock.close() if self._transport is None else self._transport.abort()
-        self._stacks_pipe.close()
-        self._output.close()
 
     @property
     def gone(self) -> bool:
@@ -264,12 +257,6 @@ class RunnerProcess(RunnerState):
             inherited = int(score.read_text())
             score.write_text(str(min(OOM_SCORE_MAX, inherited + OOM_SCORE_ABOVE)))
 
-    async def _listen(self, sock: socket.socket) -> None:
-        loop = asyncio.get_running_loop()
-        self._frames = _Frames(self._on_data)
-        self._transport, _ = await loop.create_connection(lambda: self._frames, sock=sock)
-        self._transport.write(pack(Configure(self._settings)))
-
     def _on_data(self, data: bytes) -> None:
         self._output.drain()  # read output that was written before a frame before the frame
         if self._complaint is not None:
@@ -287,7 +274,7 @@ class RunnerProcess(RunnerState):
 
     def _on_lines(self, data: bytes) -> None:
         for token, text in self._printed.take(data):
-            self._sink.write(self.pid, text, token)
+            self._on_output(self.pid, text, token)
 
     def lines_of(self, token: int, since: float) -> list[str]:
         """Return the last lines of an attempt that began at ``since``."""
@@ -296,33 +283,23 @@ class RunnerProcess(RunnerState):
     def forget(self, tokens: Collection[int]) -> None:
         """Forget the output of these attempts, which have ended."""
         for token in self._printed.forget(tokens):
-            self._sink.write(
-                self.pid, b"\n", token
-            )  # the output of other writers begins on a new line
+            self._on_output(self.pid, b"\n", token)  # other writers begin on a new line
 
     def _wait_on_thread(self) -> None:
         loop = asyncio.get_running_loop()
 
         def wait() -> None:
-            status, usage = self._wait_for_exit()
+            status, usage, code = None, None, 0
             try:
+                _, status, usage = os.wait4(self.pid, 0)
+                code = os.waitstatus_to_exitcode(status)
+            except OSError as error:  # other code has waited for it: a death all the same
+                emit("runner_not_waited_for", pid=self.pid, error=text_of(error))
+            self._process.returncode = code  # else Popen would wait for it, too
+            with contextlib.suppress(RuntimeError):  # the loop is closed: the worker has ended
                 loop.call_soon_threadsafe(self._note_exit, status, usage)
-            except RuntimeError:  # the loop is closed: the worker has ended
-                return
 
         threading.Thread(target=wait, name=f"outlast-wait-{self.pid}", daemon=True).start()
-
-    def _wait_for_exit(self) -> tuple[int | None, Any]:
-        """Return status and usage of the ended process, or None if they are lost, for example
-        because other code in this process has waited for it. That is a death all the same."""
-        try:
-            _, status, usage = os.wait4(self.pid, 0)
-        except OSError as error:
-            emit("runner_not_waited_for", pid=self.pid, error=text_of(error))
-            self._process.returncode = 0  # else Popen would wait for it, too
-            return None, None
-        self._process.returncode = os.waitstatus_to_exitcode(status)
-        return status, usage
 
     def _note_exit(self, status: int | None, usage: Any) -> None:
         self._ending = asyncio.create_task(self._wind_up(status, usage))
@@ -367,7 +344,7 @@ class RunnerProcess(RunnerState):
 
     def _death(self, status: int | None, usage: Any) -> Death:
         for token in self._printed.unfinished():
-            self._sink.write(self.pid, b"\n", token)
+            self._on_output(self.pid, b"\n", token)
         code = None if status is None else os.waitstatus_to_exitcode(status)
         unit = 1 if sys.platform == "darwin" else 1024  # ru_maxrss
         return Death(

@@ -51,11 +51,6 @@ class Recycling:
         """Whether limits replace runners by what they have run: then each attempt counts."""
         return self._max_rss is not None or self._max_jobs is not None
 
-    def is_missing_one(self, runners: Sequence[RunnerProcess], beside: int = 0) -> bool:
-        """Whether another runner has to be started. Only runners that take work count; the wanted
-        number is the pool's size, its spare and ``beside``."""
-        return sum(each.retiring is None for each in runners) < self._size + 1 + beside
-
     async def look(
         self, runners: Sequence[RunnerProcess], kill: Callable[[RunnerProcess, str], None]
     ) -> float | None:
@@ -66,9 +61,11 @@ class Recycling:
             self._next_look_at = self._clock.boot() + LOOK_SECONDS
             self._oom.look()
             await self._weigh(runners, kill)
+            now = self._clock.boot()
             for runner in runners:
                 self.dismiss(runner)
-                self._end_late(runner, kill)
+                if runner.quit_at is not None and now - runner.quit_at >= QUIT_SECONDS:
+                    kill(runner, "recycled")
         return max(0.0, self._next_look_at - self._clock.boot())
 
     async def _weigh(
@@ -79,7 +76,7 @@ class Recycling:
         left = {runner: set(runner.left_by) for runner in runners}
         sizes = await asyncio.to_thread(self._read)  # hundreds of small files
         for runner in runners:
-            runner.weigh(sizes.get(runner.pid, 0))
+            runner.rss = sizes.get(runner.pid, 0)
             if runner.rss <= self._max_rss:
                 runner.left_by.difference_update(left.get(runner, ()))
             if runner.tokens and runner.rss > self._max_rss * FAR_ABOVE:
@@ -92,7 +89,7 @@ class Recycling:
         if self._max_rss is None:
             return False
         runner.left_by.update(jobs)
-        runner.weigh(max(runner.rss, read_resident_of(runner.pid)))
+        runner.rss = max(runner.rss, read_resident_of(runner.pid))
         return runner.rss > self._max_rss
 
     def retire(self, runners: Sequence[RunnerProcess]) -> bool:
@@ -108,8 +105,16 @@ class Recycling:
         for runner in runners:
             reason = self._reason(runner, runners)
             if reason is not None:
-                self._retire(runner, reason)
-                retired = True
+                retired, runner.retiring = True, reason
+                rss = runner.rss or read_resident_of(runner.pid)
+                emit(
+                    "runner_recycled",
+                    pid=runner.pid,
+                    reason=reason,
+                    rss=rss,
+                    attempts=runner.taken,
+                )
+                self.dismiss(runner)
         return retired
 
     def _reason(self, runner: RunnerProcess, runners: Sequence[RunnerProcess]) -> str | None:
@@ -125,22 +130,11 @@ class Recycling:
             return MAX_JOBS if fit > self._size else None
         return None
 
-    def _retire(self, runner: RunnerProcess, reason: str) -> None:
-        runner.retire(reason)
-        rss = runner.rss or read_resident_of(runner.pid)
-        emit("runner_recycled", pid=runner.pid, reason=reason, rss=rss, attempts=runner.taken)
-        self.dismiss(runner)
-
     def dismiss(self, runner: RunnerProcess) -> None:
         """Ask a retiring runner to leave once it is empty."""
         if runner.retiring is not None and not runner.tokens and runner.quit_at is None:
-            runner.note_quit(self._clock.boot())
+            runner.quit_at = self._clock.boot()
             runner.quit()
-
-    def _end_late(self, runner: RunnerProcess, kill: Callable[[RunnerProcess, str], None]) -> None:
-        """Kill a runner that was asked to leave and does not."""
-        if runner.quit_at is not None and self._clock.boot() - runner.quit_at >= QUIT_SECONDS:
-            kill(runner, "recycled")
 
     def complain_at_rest(self, runner: RunnerProcess) -> str | None:
         """Return a complaint if a runner is above the limit before it has run anything."""

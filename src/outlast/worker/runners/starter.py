@@ -15,7 +15,7 @@ from outlast.model.lifecycle import Outcome, OutcomeKind
 from outlast.runner.protocol import FrameError, Run, in_batches
 from outlast.store.limits import NewLimit
 from outlast.store.schedules import NewSchedule
-from outlast.store.values import Claimed, ClaimRequest
+from outlast.store.values import ClaimRequest
 from outlast.worker.base import PoolOwner
 from outlast.worker.claims.ledger import Ledger
 from outlast.worker.claims.prefetch import TURN_EVERY_SECONDS, WAIT_SECONDS_MAX, Prefetch, linger
@@ -61,49 +61,37 @@ class RunnerStarter:
         assignment: Assignment,
         prefetches: Prefetches,
         *,
-        size: int,
-        concurrency: int,
-        line_max: int = LINE_MAX,
+        line_max: int,
         clock: Clock,
     ) -> None:
         self._owner = owner
         self._ledger = ledger
         self._supervisor = supervisor
-        self._runners = supervisor.runners
         self._assignment = assignment
         self._prefetches = prefetches
-        self._size = size
-        self._slots = size * concurrency
-        self._line_max = line_max if concurrency < line_max else 0
+        self._slots = assignment.size * assignment.concurrency
+        self._line_max = line_max if assignment.concurrency < line_max else 0
         self._clock = clock
-        self._worker_id = 0
         self._next_turn_at = clock.boot() + TURN_EVERY_SECONDS
-
-    def note_registration(self, worker_id: int) -> None:
-        """Note the id that attempts show."""
-        self._worker_id = worker_id
 
     def tasks(self) -> list[str]:
         """Return the names that the active runners have announced, less those in ``lacks``."""
-        return sorted({name for runner in self._active() for name in runner.tasks})
+        return sorted({name for runner in self._assignment.active() for name in runner.tasks})
 
     def lacks(self) -> dict[str, list[str]]:
         """Return the announced tasks that this worker's tags do not allow."""
-        active = self._active()
+        active = self._assignment.active()
         return {name: runner.lacks[name] for runner in active for name in sorted(runner.lacks)}
 
     def schedules(self) -> list[NewSchedule]:
         """Return the schedules that the newest active runner declares."""
-        active = self._active()
+        active = self._assignment.active()
         return active[-1].schedules if active else []
 
     def limits(self) -> list[NewLimit]:
         """Return the limits that the newest active runner declares."""
-        active = self._active()
+        active = self._assignment.active()
         return active[-1].limits if active else []
-
-    def _active(self) -> list[RunnerProcess]:
-        return self._assignment.active(self._runners)
 
     # -- requests ------------------------------------------------------------------------------
 
@@ -111,23 +99,16 @@ class RunnerStarter:
         """Return requests for jobs that fit now or may wait, and for suspects while a spare runner
         is ready to take them."""
         alone, shared = (prefetch.grant() for prefetch in self._prefetches)
-        part, spare = self._prefetches.shared.part(self._slots), self._is_turn()
-        return self._assignment.make_requests(
-            self._runners, unanswered, alone, shared, part, spare=spare
-        )
-
-    def _is_turn(self) -> bool:
-        """Whether to request a plain function for the spare now: a request costs a search."""
-        if self._clock.boot() < self._next_turn_at or not self._assignment.crowds_out(
-            self._runners
-        ):
-            return False
-        self._next_turn_at = self._clock.boot() + TURN_EVERY_SECONDS
-        return True
+        part, now = self._prefetches.shared.part(self._slots), self._clock.boot()
+        # a plain function for the spare is requested now and then: a request costs a search
+        spare = now >= self._next_turn_at and self._assignment.crowds_out()
+        if spare:
+            self._next_turn_at = now + TURN_EVERY_SECONDS
+        return self._assignment.make_requests(unanswered, alone, shared, part, spare=spare)
 
     def make_exclusive_request(self, solo: int) -> ClaimRequest | None:
         """Return the request for one job that needs this whole worker."""
-        return self._assignment.make_exclusive_request(self._runners)
+        return self._assignment.make_exclusive_request()
 
     # -- claimed attempts ----------------------------------------------------------------------
 
@@ -141,14 +122,14 @@ class RunnerStarter:
 
     def _replace_spare(self, *, is_taken: bool = False) -> None:
         """Let another spare be started if suspects or a plain function have taken the last one."""
-        if is_taken or self._assignment.is_overfull(self._runners):
+        if is_taken or self._assignment.is_overfull():
             self._owner.note_pool_change()
 
     def _send_all(self, attempts: list[Running]) -> list[Running]:
         """Send attempts to runners; return those that fit nowhere."""
         if not attempts:
             return []
-        plan = self._assignment.place(self._runners, attempts, self._line())
+        plan = self._assignment.place(attempts, self._line())
         for runner, its in plan.items():
             self._begin(runner, its)
         if sum(map(len, plan.values())) == len(attempts):
@@ -158,7 +139,7 @@ class RunnerStarter:
 
     def _keep_waiting(self, attempts: list[Running]) -> None:
         names = {running.claimed.task for running in attempts}
-        own = {name: self._assignment.has_own_runner(self._runners, name) for name in names}
+        own = {name: self._assignment.has_own_runner(name) for name in names}
         for running in attempts:
             alone = own[running.claimed.task]
             prefetch = self._prefetches.alone if alone else self._prefetches.shared
@@ -167,21 +148,18 @@ class RunnerStarter:
 
     def _begin(self, runner: RunnerProcess, attempts: list[Running]) -> None:
         self._owner.note_begin(max([running.token for running in attempts]))  # before any can begin
-        runner.count(len(attempts))
+        runner.taken += len(attempts)
         now, pid, release, python = self._clock.boot(), runner.pid, runner.release, runner.python
         for running in attempts:
             running.started_at = running.last_sign_at = now
             running.pid, running.release, running.python = pid, release, python
         for batch in in_batches([running.claimed for running in attempts]):
-            self._send(runner, batch)
-
-    def _send(self, runner: RunnerProcess, batch: list[Claimed]) -> None:
-        try:
-            runner.send(Run(self._worker_id, batch))
-        except FrameError as error:  # a row that another program has written
-            for claimed in batch:
-                runner.let_go([claimed.token])
-                self._ledger.end(claimed.token, make_crash(CrashKind.ERROR, text_of(error)))
+            try:
+                runner.send(Run(self._owner.me.worker_id, batch))
+            except FrameError as error:  # a row that another program has written
+                for claimed in batch:
+                    runner.let_go([claimed.token])
+                    self._ledger.end(claimed.token, make_crash(CrashKind.ERROR, text_of(error)))
 
     # -- waiting attempts ----------------------------------------------------------------------
 
@@ -195,12 +173,12 @@ class RunnerStarter:
         alone, shared = self._prefetches
         left: list[Running] = []
         if alone:
-            idle = self._assignment.count_idle(self._runners)
+            idle = self._assignment.count_idle()
             left += self._send_all(alone.take(idle))
             if idle:
                 self._replace_spare()
         if shared:
-            places = self._assignment.places_to_share(self._runners, self._line())
+            places = self._assignment.places_to_share(self._line())
             left += self._send_all(shared.take(places))
         for running in left:
             self._ledger.end(running.token, _NO_PLACE)
@@ -212,14 +190,15 @@ class RunnerStarter:
 
     def count_waiting(self) -> int:
         """Return how many attempts were claimed and have not begun."""
-        lines = (len(self._assignment.find_line(runner)) for runner in self._runners)
+        most = self._assignment.concurrency
+        lines = (len(runner.find_line(most)) for runner in self._assignment.runners)
         return sum(map(len, self._prefetches)) + sum(lines)
 
     def _line(self) -> Line:
         """Return how many may wait in a runner: none, unless attempts end quickly."""
         if not self._line_max:
             return NO_LINE
-        places = self._prefetches.shared.expect(LINE_SECONDS) // self._size
+        places = self._prefetches.shared.expect(LINE_SECONDS) // self._assignment.size
         return Line(min(places, self._line_max), self._clock.boot() - QUICK_SECONDS)
 
     def give_back(self, reason: str) -> None:
@@ -232,16 +211,9 @@ class RunnerStarter:
         self.refill()
         for prefetch in self._prefetches:
             prefetch.give_back_late()
-        for runner in self._runners:
-            self._recall_late(runner)
-
-    def _recall_late(self, runner: RunnerProcess) -> None:
-        """Recall attempts that have waited in a runner for too long; its loop may be blocked."""
-        since = self._clock.boot() - WAIT_SECONDS_MAX
-        running = self._ledger.running
-        late = [
-            token
-            for token in self._assignment.find_line(runner)
-            if token in running and running[token].started_at <= since
-        ]
-        runner.recall(late)
+        # a runner whose loop is blocked begins none of those that wait in it
+        since, running = self._clock.boot() - WAIT_SECONDS_MAX, self._ledger.running
+        for runner in self._assignment.runners:
+            waiting = runner.find_line(self._assignment.concurrency)
+            held = (running[token] for token in waiting if token in running)
+            runner.recall([each.token for each in held if each.started_at <= since])

@@ -55,10 +55,6 @@ class RunnerState:
         """Whether it is ready and not leaving."""
         return self.ready and self.retiring is None and self.kill_reason is None
 
-    def reserve(self) -> None:
-        """Reserve it for its assigned attempt, until that has ended."""
-        self.exclusive = True
-
     def take(self, tokens: Collection[int]) -> None:
         """Note that these attempts are assigned to it, in their order."""
         self.tokens.update(tokens)
@@ -95,22 +91,6 @@ class RunnerState:
         self.recalling.difference_update(tokens)
         self.begun |= self.tokens.intersection(tokens)
 
-    def count(self, attempts: int) -> None:
-        """Count attempts that begin in it."""
-        self.taken += attempts
-
-    def weigh(self, rss: int) -> None:
-        """Note its resident bytes."""
-        self.rss = rss
-
-    def retire(self, reason: str) -> None:
-        """Give it no more attempts."""
-        self.retiring = reason
-
     def doom(self, reason: str | None) -> None:
         """Note why it is killed; the first reason stays."""
         self.kill_reason = self.kill_reason or reason
-
-    def note_quit(self, now: float) -> None:
-        """Note that it was asked to leave."""
-        self.quit_at = now

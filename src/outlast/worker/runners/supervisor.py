@@ -21,13 +21,18 @@ from outlast.worker.base import KILL_SECONDS, PoolOwner
 from outlast.worker.runners.assignment import Assignment
 from outlast.worker.runners.process import QUIT_SECONDS, Death, RunnerProcess
 from outlast.worker.runners.recycling import Recycling
-from outlast.worker.runners.startup import LIFESPAN, START_SECONDS_MAX, TOO_LATE, StartupWatch
 from outlast.worker.runners.tether import Tether
 
 START_BACKOFF_FIRST, START_BACKOFF_MAX = 0.5, 30.0  # seconds
 # of work without a death comes the spare: its start takes 0.3 s of a core
 SPARE_AFTER_SECONDS = 2.0
 
+LOOK_SECONDS = 1.0  # between two checks of runners that start
+SLOW_SECONDS = 60.0  # of a start: then an event reports it, with the line at which it stands
+START_SECONDS_MAX = 300.0  # of a start: then the runner is killed
+
+TOO_LATE = "startup"  # reason of a kill: the start took too long
+LIFESPAN = "lifespan"  # reason of a kill: the application's lifespan has failed
 RELOAD = "reload"  # reason to replace runners with older code
 UNKILLABLE = "unkillable"  # reason to give no attempts to a killed runner that does not end
 
@@ -45,7 +50,6 @@ class RunnerSupervisor:
         recycling: Recycling,
         tether: Tether,
         *,
-        size: int,
         tags: Collection[str],
         clock: Clock,
     ) -> None:
@@ -54,10 +58,11 @@ class RunnerSupervisor:
         self._assignment = assignment
         self._recycling = recycling
         self._tether = tether
-        self._size = size
+        self.runners = assignment.runners
+        self._size = assignment.size
         self._tags = tags
         self._clock = clock
-        self._startup = StartupWatch(clock)
+        self._slow: set[int] = set()  # pids of starting runners that were reported
         self._complaints: dict[int, ApplicationFailed] = {}  # by pid: why it could not start
         self._starts_failed = 0
         self._next_start_at = 0.0
@@ -65,7 +70,6 @@ class RunnerSupervisor:
         self._on_trial = False  # whether the first runner with changed code has yet to become ready
         self._spare_at = 0.0  # when the spare may be started, once a runner was ready
         self._killings: set[asyncio.Task[None]] = set()
-        self.runners: list[RunnerProcess] = []  # always the same list: the pool reads it, too
         self.closing = False
 
     # -- their number --------------------------------------------------------------------------
@@ -75,7 +79,7 @@ class RunnerSupervisor:
         recycling. Return the seconds until the next run; None: until something happens."""
         pauses = [
             await self._fill(),
-            await self._startup.look(self.runners),
+            await self._look_at_starts(),
             await self._recycling.look(self.runners, self.kill),
         ]
         self.retire_worn()
@@ -83,7 +87,7 @@ class RunnerSupervisor:
 
     async def _fill(self) -> float | None:
         while not (self.closing or self._owner.is_draining()) and self._is_missing_one():
-            is_spare = not self._recycling.is_missing_one(self.runners, -1)
+            is_spare = self._count_staying() >= self._size
             wait = max(self._next_start_at, is_spare * self._spare_at) - self._clock.boot()
             if wait > 0:
                 return None if wait == inf else wait
@@ -97,11 +101,14 @@ class RunnerSupervisor:
         function that async tasks have crowded out."""
         if not self.ever_ready and len(self.runners) >= self._size:
             return False
-        if self._on_trial and any(each.retiring is None for each in self.runners):
+        if self._on_trial and self._count_staying():
             return False
-        beside = int(self._assignment.runner_of_suspects(self.runners) is not None)
-        beside += self._assignment.is_overfull(self.runners)
-        return self._recycling.is_missing_one(self.runners, beside)
+        beside = int(self._assignment.runner_of_suspects() is not None)
+        beside += self._assignment.is_overfull()
+        return self._count_staying() < self._size + 1 + beside
+
+    def _count_staying(self) -> int:
+        return sum(runner.retiring is None for runner in self.runners)
 
     def retire_worn(self) -> None:
         """Retire runners that are due for recycling, unless there is no replacement."""
@@ -113,7 +120,7 @@ class RunnerSupervisor:
         caller decides when the others end. A single runner tries the new code first."""
         for runner in self.runners:
             if runner.retiring != UNKILLABLE:
-                runner.retire(RELOAD)
+                runner.retiring = RELOAD
             if runner.ready:
                 self._recycling.dismiss(runner)
             else:
@@ -123,6 +130,21 @@ class RunnerSupervisor:
         self._owner.note_pool_change()
 
     # -- starts --------------------------------------------------------------------------------
+
+    async def _look_at_starts(self) -> float | None:
+        """Report runners that start slowly, and kill very late ones: code that hangs while it is
+        imported, or in the lifespan, hangs before there is an attempt whose limit could end it."""
+        starting = [each for each in self.runners if not (each.ready or each.kill_reason)]
+        self._slow &= {runner.pid for runner in starting}
+        for runner in starting:
+            age = self._clock.boot() - runner.started_at
+            if age >= START_SECONDS_MAX:
+                runner.kill(TOO_LATE)
+            elif age >= SLOW_SECONDS and runner.pid not in self._slow:
+                self._slow.add(runner.pid)
+                stacks = await runner.ask_for_stacks()
+                emit("runner_slow", pid=runner.pid, seconds=round(age, 3), stacks=stacks)
+        return LOOK_SECONDS if starting else None
 
     async def _spawn(self) -> None:
         runner = self._make()
@@ -183,12 +205,6 @@ class RunnerSupervisor:
         self._next_start_at = self._clock.boot() + pause
         emit("runner_restart_delayed", seconds=pause, error=error, stack=stack)
 
-    def _tell_if_late(self, runner: RunnerProcess, death: Death) -> None:
-        """Report where a runner stood that was killed because it did not leave."""
-        if runner.quit_at is not None and runner.kill_reason is not None:
-            seconds = round(self._clock.boot() - runner.quit_at, 3)
-            emit("runner_slow", pid=runner.pid, seconds=seconds, stacks=death.stacks)
-
     # -- deaths --------------------------------------------------------------------------------
 
     def kill(self, runner: RunnerProcess, reason: str) -> None:
@@ -217,7 +233,9 @@ class RunnerSupervisor:
             attempts=len(runner.tokens),
             killed_for=runner.kill_reason,
         )
-        self._tell_if_late(runner, death)
+        if runner.quit_at is not None and runner.kill_reason is not None:  # it did not leave
+            seconds = round(self._clock.boot() - runner.quit_at, 3)
+            emit("runner_slow", pid=runner.pid, seconds=seconds, stacks=death.stacks)
         complaint = self._complaints.pop(runner.pid, None)
         if not runner.ready or complaint is not None:
             self._delay_next_start(death, complaint, runner.kill_reason)
@@ -231,7 +249,7 @@ class RunnerSupervisor:
         for runner in self.runners:
             if runner.kill_reason is not None and not runner.tokens.isdisjoint(tokens):
                 _tell_unkillable(runner)
-                runner.retire(UNKILLABLE)
+                runner.retiring = UNKILLABLE
         self._owner.note_pool_change()
 
     async def close(self) -> None:
@@ -242,7 +260,7 @@ class RunnerSupervisor:
         self.closing = True
         for runner in self.runners:
             if runner.ready and not runner.tokens:
-                runner.note_quit(self._clock.boot())
+                runner.quit_at = self._clock.boot()
                 runner.quit()
             else:
                 runner.kill("stop")

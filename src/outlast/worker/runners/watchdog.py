@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 LOOK_SECONDS = 0.25
 LOOK_SOON_SECONDS = 0.05  # while an answer or stacks are awaited to judge a limit
-LOOK_IDLE_SECONDS = 0.5  # while nothing runs, in runners; credit for lateness needs nearer looks
+LOOK_IDLE_SECONDS = 0.5  # while nothing runs
 UNRESPONSIVE_SECONDS = 1.0  # of silence; a runner that receives no request gets no longer grace
 UNHELD_SECONDS = 5.0  # after which an attempt that no runner has is given back
 PATIENCE_SECONDS = 5.0  # less than what reapers add to a deadline: they must not come first
@@ -78,13 +78,11 @@ class Watchdog:
         self._pending = False
         if self._loops is not None:
             self._loops.look_at_loops()
-        else:
+        elif self._ledger.running:
             self._credit_lateness(now)
-        pause = LOOK_SECONDS if self._loops is None else LOOK_IDLE_SECONDS
-        if self._ledger.running:
-            pause = self._look_at_attempts(now)
+        self._next_look_at = now + LOOK_SECONDS  # even if idle: attempts may begin meanwhile
+        pause = self._look_at_attempts(now) if self._ledger.running else LOOK_IDLE_SECONDS
         self._waits.look()
-        self._next_look_at = now + pause
         return pause
 
     def _look_at_attempts(self, now: float) -> float:
@@ -228,14 +226,24 @@ class Waits:
 
     def look(self) -> None:
         """Check once."""
-        now = self._clock.boot()
-        if not self._all_wait() or self._has_free_slot():
+        running = list(self._ledger.running.values())
+        waiting = [
+            each for each in running if each.progress and each.progress.waits_for is not None
+        ]
+        if not running or len(waiting) < len(running) or self._has_free_slot():
             self._since, self._told = None, False
             return
+        now = self._clock.boot()
         self._since = now if self._since is None else self._since
         if not self._told and now - self._since >= HELD_SECONDS:
             self._told = True
-            self._tell()
+            one = min(running, key=lambda each: each.claimed.job_id)
+            emit(
+                "slots_held_by_waiting",
+                running=len(running),
+                job_id=one.claimed.job_id,
+                waits_for=one.progress and one.progress.waits_for,
+            )
 
     def _has_free_slot(self) -> bool:
         """Whether a task like the waiting ones could begin. If async tasks fill all runners, the
@@ -243,18 +251,3 @@ class Waits:
         waiting = {each.claimed.task for each in self._ledger.running.values()}
         requests = self._starter.make_requests(0)
         return any(not request.solo and waiting & {*request.tasks} for request in requests)
-
-    def _all_wait(self) -> bool:
-        running = self._ledger.running.values()
-        return bool(running) and all(
-            each.progress is not None and each.progress.waits_for is not None for each in running
-        )
-
-    def _tell(self) -> None:
-        one = min(self._ledger.running.values(), key=lambda each: each.claimed.job_id)
-        emit(
-            "slots_held_by_waiting",
-            running=len(self._ledger.running),
-            job_id=one.claimed.job_id,
-            waits_for=None if one.progress is None else one.progress.waits_for,
-        )

@@ -108,7 +108,7 @@ async def test_other_users_are_not_served(door, link, monkeypatch):
     # the module's own: threads of this process unpack, too
     stranger = SimpleNamespace(calcsize=struct.calcsize, unpack=lambda *_: (1, 999, 999))
     monkeypatch.setattr(module, "struct", stranger)
-    assert b"own user" in await asyncio.to_thread(hear, door.address)
+    assert b"own user" in await asyncio.to_thread(exchange, door.address)
     assert link.saves == []
 
 
@@ -137,22 +137,19 @@ async def test_nothing_is_sent_to_another_user_who_has_taken_the_name(tmp_path, 
     assert heard == [b""]
 
 
-def hear(address: str) -> bytes:
-    """Send nothing; return what comes."""
+def exchange(address: str, sent: bytes = b"") -> bytes:
+    """Send bytes, which may be no whole line; return what comes back, b"" at the end."""
     with socket.socket(socket.AF_UNIX) as door:
-        door.connect(module._path(address))
-        return door.recv(65_536)
-
-
-def exchange(address: str, line: bytes) -> bytes:
-    """Send bytes; return all that comes back."""
-    with socket.socket(socket.AF_UNIX) as door:
+        door.settimeout(SECONDS)
         door.connect(module._path(address))
         try:
-            door.sendall(line)
+            if sent:
+                door.sendall(sent)
+        except BrokenPipeError:  # refused before it was read
+            pass
+        with contextlib.suppress(ConnectionResetError):
             return door.recv(65_536)
-        except (BrokenPipeError, ConnectionResetError):
-            return b""
+        return b""
 
 
 @pytest.mark.parametrize("answer", [b"nonsense\n", b"[]\n", b"[" * 5_000 + b"\n", b"\xff\n"])
@@ -179,30 +176,19 @@ def test_errors_map_to_their_names_on_the_wire():
     assert module._ERRORS["UsageError"] is UsageError
 
 
-def heard_at(address: str, sent: bytes = b"") -> bytes:
-    """Return the answer to a caller that has sent no whole line."""
-    with socket.socket(socket.AF_UNIX) as door:
-        door.settimeout(SECONDS)
-        door.connect(module._path(address))
-        with contextlib.suppress(BrokenPipeError):
-            door.sendall(sent)
-        with door.makefile("rb") as answer:
-            return answer.readline()
-
-
 async def test_no_byte_of_another_user_is_read(door, monkeypatch):
     """Their connections, of two megabytes each, would exhaust the runner's memory."""
     monkeypatch.setattr(module, "_same_user", lambda peer: False)
     read: list[bytes] = []
     monkeypatch.setattr(module._Caller, "data_received", lambda self, data: read.append(data))
     for sent in (b"", b"x" * 50_000):
-        assert b"own user" in await asyncio.to_thread(heard_at, door.address, sent)
+        assert b"own user" in await asyncio.to_thread(exchange, door.address, sent)
     assert read == []
 
 
 async def test_a_silent_caller_is_disconnected(door, link, monkeypatch):
     monkeypatch.setattr(module, "REQUEST_SECONDS", 0.05)
-    assert await asyncio.to_thread(heard_at, door.address, b"half a li") == b""
+    assert await asyncio.to_thread(exchange, door.address, b"half a li") == b""
     await say(door, ReportRequest(TOKEN, 1.0))
 
 

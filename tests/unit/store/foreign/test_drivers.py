@@ -28,13 +28,6 @@ def application(url: str) -> outlast.App:
     return app
 
 
-def jobs_in(path: str) -> int:
-    with sqlite3.connect(path) as connection:
-        count: int = connection.execute("SELECT count(*) FROM outlast_jobs").fetchone()[0]
-    connection.close()
-    return count
-
-
 # --------------------------------------------------------------------------------- sqlite3
 
 
@@ -43,36 +36,14 @@ def lite(sqlite_url):
     """An application, and a separate connection to its file."""
     app = application(sqlite_url)
     app.tasks["mail"].enqueue_sync("first")
-    path = sqlite_url.removeprefix("sqlite:///")
-    connection = sqlite3.connect(path)
-    connection.execute("CREATE TABLE orders (id INTEGER)")
-    yield app, path, connection
+    connection = sqlite3.connect(sqlite_url.removeprefix("sqlite:///"))
+    yield app, connection
     connection.close()
     app.close_sync()
 
 
-def test_a_job_is_stored_when_the_callers_sqlite_transaction_commits(lite):
-    app, path, connection = lite
-    connection.execute("INSERT INTO orders VALUES (1)")
-    job = app.tasks["mail"].using(connection=connection).enqueue_sync("a")
-    assert jobs_in(path) == 1
-    connection.commit()
-    assert jobs_in(path) == 2
-    assert app.get_sync(job.id).row.args == {"to": "a"}
-
-
-def test_a_job_is_gone_when_the_callers_sqlite_transaction_rolls_back(lite):
-    app, path, connection = lite
-    mail = app.tasks["mail"].using(connection=connection)
-    connection.execute("INSERT INTO orders VALUES (1)")
-    jobs = app.enqueue_many_sync([mail.call("a"), mail.call("b")])
-    assert len(jobs) == 2
-    connection.rollback()
-    assert jobs_in(path) == 1
-
-
 def test_calls_on_different_connections_are_refused(lite):
-    app, _, connection = lite
+    app, connection = lite
     mail = app.tasks["mail"]
     with pytest.raises(UsageError, match="same connection"):
         app.enqueue_many_sync([mail.using(connection=connection).call("a"), mail.call("b")])
@@ -82,7 +53,7 @@ def test_calls_on_different_connections_are_refused(lite):
     "connection", [5, "postgresql://", threading.Lock()], ids=["int", "url", "lock"]
 )
 def test_an_unknown_kind_of_connection_names_the_known_ones(lite, connection):
-    app, _, _ = lite
+    app, _ = lite
     with pytest.raises(
         ConnectionMismatch, match=r"sqlite3.*asyncpg.*psycopg 3.*SQLAlchemy.*Django"
     ):

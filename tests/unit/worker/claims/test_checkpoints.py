@@ -125,7 +125,7 @@ async def test_a_checkpoint_that_the_store_refuses_fails_alone(desk):
     for token in (1, 2, 3):
         desk.save(token)
     bad = BadData("a NUL byte")
-    desk.store.saves = [bad, [Answer.ACCEPTED], bad, [Answer.ACCEPTED]]
+    desk.store.saves = [bad, [Answer.ACCEPTED], bad, bad, [Answer.ACCEPTED]]
     await desk.checkpoints.run_once()
     assert desk.answers == [(1, "accepted"), (2, "rejected"), (3, "accepted")]
 

@@ -9,8 +9,7 @@ from outlast.store.peeks import Peek
 from outlast.store.values import Answer, ClaimRequest, Exchanged
 from outlast.store.wakeup import Health
 from outlast.wakeup.inbox import Inbox
-from outlast.worker.claims.exchange import BUSY_PAUSE_SECONDS
-from outlast.worker.claims.pacing import POLL_FACTOR_WHERE_SHOWN
+from outlast.worker.claims.pacing import BUSY_PAUSE_SECONDS, POLL_FACTOR_WHERE_SHOWN
 from tests.unit.worker.claims import exchange_kit
 from tests.unit.worker.claims.exchange_kit import LOOK, POLL, Bench
 from tests.unit.worker.worker_kit import COMPLETED, accepted, claimed
@@ -22,29 +21,50 @@ bench = exchange_kit.bench
 
 
 @pytest.mark.parametrize(
-    ("reply", "pause"),
+    ("reply", "pause", "reason"),
     [
-        (accepted(0), POLL),
-        (accepted(0, next_due=0.3), 0.3),
-        (accepted(0, next_due=0.0), 0.001),
-        (accepted(0, next_due=500.0), POLL),
-        (accepted(0, next_due=500.0, next_look=0.2), 0.2),
-        (accepted(0, claimed=[claimed(n) for n in range(1, 11)]), 0.0),
-        (accepted(0, claimed=[claimed(1)]), POLL),
+        (accepted(0), POLL, "poll"),
+        (accepted(0, next_due=0.3), 0.3, "due"),
+        (accepted(0, next_due=0.0), 0.001, "due"),
+        (accepted(0, next_due=500.0), POLL, "poll"),
+        (accepted(0, next_due=500.0, next_look=0.2), 0.2, "search"),
+        (accepted(0, claimed=[claimed(n) for n in range(1, 11)]), 0.0, "more"),
+        (accepted(0, claimed=[claimed(1)]), POLL, "poll"),
     ],
     ids=[
         "nothing",
         "due soon",
         "due now",
         "due late",
-        "look soon",
+        "search soon",
         "as many as asked",
         "fewer than asked",
     ],
 )
-async def test_it_looks_again_when_there_may_be_more(bench, reply, pause):
+async def test_it_looks_again_when_there_may_be_more(bench, reply, pause, reason):
     bench.store.script = [reply]
     assert await bench.exchange.run_once() == pause
+    assert bench.exchange._pacing.reason == reason
+
+
+async def test_the_log_gives_the_reason_of_each_trip(bench, caplog):
+    caplog.set_level("DEBUG", "outlast.trips")
+    bench.store.script = [Exchanged(valid=True, answers=[Answer.BUSY])]
+    bench.ends(1)
+    await bench.exchange.run_once()
+    await bench.exchange.run_once()
+    bench.exchange.hint()
+    await bench.exchange.run_once()
+    bench.exchange.take_peek(Peek(drawn=7))
+    await bench.exchange.run_once()
+    bench.exchange.take_peek(Peek(drawn=7, next_due=0.1))
+    await bench.exchange.run_once()
+    await bench.exchange.run_once()
+    bench.ledger.claim([claimed(2)])
+    await bench.exchange.run_once()
+    await bench.exchange.run_once()
+    told = [record.args[0] for record in caplog.records]
+    assert told == ["ends", "ends", "hint", "position", "due", "poll", "poll", "check"]
 
 
 async def test_a_hint_during_a_trip_is_not_forgotten(bench):

@@ -53,7 +53,7 @@ def desk() -> Desk:
 async def test_only_what_is_asked_for_is_kept_and_written_when_it_grows(desk: Desk) -> None:
     desk.logs.add(2, b"not kept\n")
     desk.logs.add(99, b"not known\n")
-    assert not desk.logs.is_pending
+    assert not desk.logs.kept
     desk.logs.add(1, b"one\ntw")
     await desk.logs.run_once()
     assert desk.shelf.last() == {1: ["one"]}
@@ -107,7 +107,7 @@ async def test_the_last_lines_are_written_before_the_end_is_handed_in(desk: Desk
     desk.ledger.end(1, COMPLETED)
     await desk.checkpoints.report_last(iter([1, 2]))
     assert desk.shelf.last() == {1: ["at the end"]}
-    assert not desk.logs.is_pending
+    assert not desk.logs.kept
     await desk.checkpoints.report_last([1])
     assert len(desk.shelf.written) == 1
 
@@ -142,14 +142,14 @@ async def test_an_end_that_is_handed_in_again_keeps_no_other_lines_back(desk: De
     desk.logs.add(2, b"two\n")
     await desk.checkpoints.report_last([1, 2])
     assert desk.shelf.last() == {2: ["two"]}
-    assert not desk.logs.is_pending
+    assert not desk.logs.kept
 
 
 async def test_attempts_that_are_gone_are_forgotten(desk: Desk) -> None:
     desk.logs.add(1, b"one\n")
     desk.ledger.running.clear()  # its lease is lost
     await desk.logs.run_once()
-    assert not desk.logs.is_pending
+    assert not desk.logs.kept
     assert desk.shelf.written == []
 
 

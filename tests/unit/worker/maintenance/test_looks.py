@@ -12,7 +12,7 @@ from outlast.store.lockfile import boot_id
 from outlast.store.peeks import Neighbour, Peek
 from outlast.store.values import WorkerRef
 from outlast.store.wakeup import Listening
-from outlast.worker.claims.peers import EASED_PEERS, is_among_many
+from outlast.worker.claims.wake_turns import EASED_PEERS, is_among_many
 from outlast.worker.maintenance.looks import OwnLooks
 from outlast.worker.maintenance.reaper import Reaper
 from tests.manual_clock import ManualClock
@@ -247,10 +247,9 @@ async def test_peeks_are_rare_only_where_new_work_is_heard_of_and_many_peek():
 
     wakeup = Listening("notify")
     kind: Any = Kind()
-    is_eased = is_among_many(wakeup, kind)
     seen = []
     for peers, good in ((EASED_PEERS - 1, True), (EASED_PEERS, False), (EASED_PEERS, True)):
         kind.peers, wakeup.health.good = peers, good
-        seen.append(is_eased())
+        seen.append(is_among_many(wakeup.health, kind))
     assert seen == [False, False, True]
-    assert not is_among_many(None, kind)(), "no wake-up"
+    assert not is_among_many(None, kind), "no wake-up"

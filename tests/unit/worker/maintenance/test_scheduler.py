@@ -108,7 +108,7 @@ async def test_skips_are_told_once_a_minute_with_their_number(team: Team) -> Non
     assert (await team.row()).skipped == 200
     await team.finish_all()
     await team.work(600.0, step=1.0)
-    assert len(team.workers[0]._told._again) <= 2, "what is long past is forgotten"
+    assert len(team.workers[0]._throttles) <= 2, "what is long past is forgotten"
 
 
 @pytest.mark.parametrize(

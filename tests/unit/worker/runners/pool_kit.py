@@ -163,6 +163,13 @@ class Bench:
         self.clock.advance(SPARE_AFTER_SECONDS)
         await self.pool.keeper.run_once()
 
+    async def starting(self, **tasks: bool) -> Self:
+        """Spawn the first runners; let each greet if there are tasks."""
+        await self.pool.keeper.run_once()
+        for runner in self.runners if tasks else ():
+            runner.greets(**tasks)
+        return self
+
     async def ready(self, **tasks: bool) -> Self:
         """Spawn all runners, the spare last, and let each greet with these tasks."""
         for _ in range(2):
@@ -180,6 +187,11 @@ class Bench:
         return [
             request for request in self.pool.starter.make_requests(unanswered) if not request.solo
         ]
+
+    def runner(self, token: int) -> FakeRunner:
+        """Return the runner that has this attempt."""
+        (found,) = [runner for runner in self.runners if token in runner.tokens]
+        return found
 
     def place(self, *attempts: Claimed) -> None:
         self.pool.starter.start(self.ledger.claim(attempts))

@@ -33,7 +33,7 @@ class Child(RunnerProcess):
     """Runs a few lines of Python instead of a runner."""
 
     def __init__(self, code: str, stage: Stage) -> None:
-        super().__init__(SETTINGS, stage, clock=SYSTEM, output=stage)
+        super().__init__(SETTINGS, stage, clock=SYSTEM, output=stage.write)
         self._code = HEAD + code
 
     def _spawn(self, sock: int, stacks: int, output: int) -> None:

@@ -173,10 +173,6 @@ def test_a_kill_while_the_count_rose_is_explained_with_the_figures(watched):
     assert seen.cgroup == str(watched.cgroup.folder)
 
 
-def test_a_kill_while_the_count_stood_is_not_explained(watched):
-    assert watched.watch.explain(KILLED) is None
-
-
 @pytest.mark.parametrize("how", [{"signal": "SIGSEGV"}, {"exit_code": 1}], ids=str)
 def test_what_was_not_killed_is_not_explained(watched, how):
     watched.count(1)
@@ -190,16 +186,15 @@ def test_one_kill_by_the_kernel_explains_one_death(watched):
     assert watched.watch.explain(KILLED) is None
 
 
-def test_a_death_reported_late_is_explained_by_the_earlier_count(watched):
-    watched.count(1)
-    watched.pass_(WINDOW_SECONDS - 1)
-    assert watched.watch.explain(KILLED) is not None
-
-
-def test_an_older_kill_of_another_process_explains_no_death(watched):
-    watched.count(1)
-    watched.pass_(WINDOW_SECONDS + 2)
-    assert watched.watch.explain(KILLED) is None
+@pytest.mark.parametrize(
+    ("kills", "seconds", "explained"),
+    [(0, 0, False), (1, WINDOW_SECONDS - 1, True), (1, WINDOW_SECONDS + 2, False)],
+    ids=["none", "a death reported late", "an older kill of another process"],
+)
+def test_a_kill_within_the_window_explains_a_death(watched, kills, seconds, explained):
+    watched.count(kills)
+    watched.pass_(seconds)
+    assert (watched.watch.explain(KILLED) is not None) is explained
 
 
 def test_a_counter_that_has_gone_explains_nothing(watched):

@@ -31,15 +31,13 @@ SECONDS = 60.0
 async def test_an_end_is_taken_from_the_runner_that_runs_the_attempt_only():
     bench = await Bench().ready()
     bench.place(own(1), own(2))
-    first = bench.pool.control.runner_of(1)
-    second = bench.pool.control.runner_of(2)
-    assert first is not None
-    assert second is not None
-    second.says(AttemptsEnded([End(1, COMPLETED), End(99, COMPLETED)]))  # type: ignore[attr-defined]
+    first = bench.runner(1)
+    second = bench.runner(2)
+    second.says(AttemptsEnded([End(1, COMPLETED), End(99, COMPLETED)]))
     assert bench.ends() == []
     assert first.tokens == {1}
-    first.says(AttemptsEnded([End(1, COMPLETED)]))  # type: ignore[attr-defined]
-    first.says(AttemptsEnded([End(1, COMPLETED)]))  # type: ignore[attr-defined]
+    first.says(AttemptsEnded([End(1, COMPLETED)]))
+    first.says(AttemptsEnded([End(1, COMPLETED)]))
     assert bench.outcomes() == ["completed"]
     assert not first.exclusive
 
@@ -47,14 +45,13 @@ async def test_an_end_is_taken_from_the_runner_that_runs_the_attempt_only():
 async def test_saves_and_reports_are_taken_from_the_runner_that_runs_the_attempt_only():
     bench = await Bench().ready()
     bench.place(own(1), own(2))
-    runner = bench.pool.control.runner_of(2)
-    assert runner is not None
+    runner = bench.runner(2)
     for token in (1, 2, 99):
-        runner.says(SaveRequest(1, token, 1, "1"))  # type: ignore[attr-defined]
-        runner.says(Reported(token, Progress(0.5)))  # type: ignore[attr-defined]
+        runner.says(SaveRequest(1, token, 1, "1"))
+        runner.says(Reported(token, Progress(0.5)))
     assert bench.checkpoints.saves == [2]
     assert bench.checkpoints.reports == [2]
-    answers = [frame for frame in runner.sent if isinstance(frame, Saved)]  # type: ignore[attr-defined]
+    answers = [frame for frame in runner.sent if isinstance(frame, Saved)]
     refused = Saved(1, "refused")  # a thread that outlived its attempt must not wait
     assert answers == [refused, Saved(1, "accepted"), refused]
 
@@ -65,32 +62,31 @@ async def test_the_first_reason_to_stop_stays():
     bench.pool.control.stop(1, "timeout")
     bench.pool.control.stop(1, "cancel")
     bench.pool.control.stop(99, "cancel")
-    runner = bench.pool.control.runner_of(1)
-    assert [f for f in runner.sent if isinstance(f, Stop)] == [Stop(1, "timeout")]  # type: ignore[union-attr]
+    runner = bench.runner(1)
+    assert [f for f in runner.sent if isinstance(f, Stop)] == [Stop(1, "timeout")]
     assert bench.ledger.running[1].stop_reason == "timeout"
 
 
 async def test_a_kill_is_for_the_reason_of_the_attempt_and_is_done_once():
     bench = await Bench().ready()
     bench.place(own(1))
-    runner = bench.pool.control.runner_of(1)
-    assert runner is not None
+    runner = bench.runner(1)
     bench.pool.control.stop(1, "timeout")
     bench.pool.control.kill(1)
     bench.pool.control.kill(1)
     bench.pool.control.kill(99)
     await bench.clock.run_for(1)
     assert runner.kill_reason == "timeout"
-    assert len(runner.kills) == 1  # type: ignore[attr-defined]
+    assert len(runner.kills) == 1
 
 
 async def test_a_runner_that_is_being_killed_gets_no_more_work_and_the_spare_steps_in():
     bench = await Bench(size=1).ready()
     bench.place(shared(1))
-    runner = bench.pool.control.runner_of(1)
+    runner = bench.runner(1)
     bench.pool.control.kill(1)
     bench.place(shared(2))
-    assert bench.pool.control.runner_of(2) not in {None, runner}
+    assert bench.runner(2) not in {None, runner}
 
 
 async def test_only_runners_with_work_are_killed_when_all_attempts_are_to_end():
@@ -103,7 +99,7 @@ async def test_only_runners_with_work_are_killed_when_all_attempts_are_to_end():
 async def test_a_killed_runner_that_goes_on_is_reported_once_and_replaced():
     bench = await Bench(size=1).ready()
     bench.place(own(1))
-    stuck = bench.pool.control.runner_of(1)
+    stuck = bench.runner(1)
     with heard() as names:
         bench.pool.control.give_up({1})
         await bench.pool.keeper.run_once()
@@ -115,7 +111,7 @@ async def test_a_killed_runner_that_goes_on_is_reported_once_and_replaced():
             bench.pool.control.give_up({1})
         await bench.pool.keeper.run_once()
     assert names == ["runner_unkillable", "runner_started"]
-    stuck.dies(signal="SIGKILL")  # type: ignore[union-attr]
+    stuck.dies(signal="SIGKILL")
     assert [end.token for end in bench.ends()] == [1]
 
 
@@ -139,7 +135,7 @@ async def test_the_attempts_of_a_dead_runner_end_and_those_of_the_others_go_on()
 async def test_an_attempt_alone_in_its_runner_is_charged():
     bench = await Bench().ready()
     bench.place(own(1))
-    bench.pool.control.runner_of(1).dies(exit_code=3)  # type: ignore[union-attr]
+    bench.runner(1).dies(exit_code=3)
     assert bench.outcomes() == ["exited"]
 
 
@@ -147,10 +143,10 @@ async def test_listeners_hear_of_the_attempts_of_a_dead_runner_and_of_no_others(
     heard: list[ForeignEnd] = []
     bench = await Bench().ready()
     bench.place(own(1), own(2))
-    killed, other = (bench.pool.control.runner_of(token) for token in (1, 2))
+    killed, other = (bench.runner(token) for token in (1, 2))
     stop = listen(heard.append)
-    killed.dies(signal="SIGKILL")  # type: ignore[union-attr]
-    other.says(AttemptsEnded([End(2, COMPLETED)]))  # type: ignore[union-attr]
+    killed.dies(signal="SIGKILL")
+    other.says(AttemptsEnded([End(2, COMPLETED)]))
     stop()
     (end,) = heard
     assert (end.token, end.outcome, end.resumed) == (1, "signalled", False)
@@ -162,9 +158,9 @@ async def test_listeners_hear_of_the_attempts_of_a_dead_runner_and_of_no_others(
 async def test_an_end_reported_before_the_death_counts():
     bench = await Bench().ready()
     bench.place(own(1))
-    runner = bench.pool.control.runner_of(1)
-    runner.says(AttemptsEnded([End(1, COMPLETED)]))  # type: ignore[union-attr]
-    runner.dies(exit_code=3)  # type: ignore[union-attr]
+    runner = bench.runner(1)
+    runner.says(AttemptsEnded([End(1, COMPLETED)]))
+    runner.dies(exit_code=3)
     assert bench.outcomes() == ["completed"]
 
 
@@ -172,7 +168,7 @@ async def test_under_a_lost_lease_a_death_is_a_lost_lease():
     bench = await Bench().ready()
     bench.place(own(1))
     bench.owner.trusted = False
-    bench.pool.control.runner_of(1).dies(signal="SIGKILL")  # type: ignore[union-attr]
+    bench.runner(1).dies(signal="SIGKILL")
     assert bench.outcomes() == ["lost_lease"]
 
 
@@ -180,7 +176,7 @@ async def test_during_a_drain_a_signal_from_outside_is_an_interruption():
     bench = await Bench().ready()
     bench.place(own(1))
     bench.owner.draining = True
-    bench.pool.control.runner_of(1).dies(signal="SIGKILL")  # type: ignore[union-attr]
+    bench.runner(1).dies(signal="SIGKILL")
     assert bench.outcomes() == ["released"]
 
 
@@ -190,7 +186,7 @@ async def test_the_report_has_the_versions_of_the_runner():
     for runner in bench.runners:
         runner.says(Hello([TaskInfo(OWN, own_runner=True)], "2026.12", "3.99"))
     bench.place(own(1))
-    bench.pool.control.runner_of(1).dies(exit_code=3)  # type: ignore[union-attr]
+    bench.runner(1).dies(exit_code=3)
     (end,) = bench.ends()
     assert end.crash is not None
     assert (end.crash.release, end.crash.python) == ("2026.12", "3.99")
@@ -204,8 +200,7 @@ async def test_at_the_end_idle_runners_leave_and_the_others_are_killed():
     await bench.pool.keeper.run_once()
     bench.place(own(1))
     runners = list(bench.runners)
-    busy = bench.pool.control.runner_of(1)
-    assert busy is not None
+    busy = bench.runner(1)
 
     async def all_die(seconds: float) -> None:
         for runner in runners:
@@ -214,7 +209,7 @@ async def test_at_the_end_idle_runners_leave_and_the_others_are_killed():
     bench.clock.sleep = all_die  # type: ignore[method-assign]
     await bench.pool.close()
     assert [runner.quits for runner in runners if runner.pid != busy.pid] == [1, 1]
-    assert busy.kills == ["stop"]  # type: ignore[attr-defined]
+    assert busy.kills == ["stop"]
     assert bench.outcomes() == ["released"]
     await bench.pool.keeper.run_once()
     assert bench.runners == []
@@ -257,11 +252,11 @@ async def test_a_runner_that_cannot_be_killed_does_not_hold_up_the_end():
 async def test_one_process_is_killed_by_its_pid_and_its_attempts_are_released():
     bench = await Bench().ready()
     bench.place(own(1), own(2))
-    runner = bench.pool.control.runner_of(1)
+    runner = bench.runner(1)
     bench.pool.control.kill_process(99_999, "transaction_left_open")
-    bench.pool.control.kill_process(runner.pid, "transaction_left_open")  # type: ignore[union-attr]
+    bench.pool.control.kill_process(runner.pid, "transaction_left_open")
     assert [each.kills for each in bench.runners if each.kills] == [["transaction_left_open"]]
-    runner.dies(signal="SIGKILL")  # type: ignore[union-attr]
+    runner.dies(signal="SIGKILL")
     assert bench.outcomes() == ["released"]
 
 

@@ -11,10 +11,6 @@ from tests.unit.worker.runners.pool_kit import Bench, FakeRunner, own, shared
 from tests.unit.worker.worker_kit import crash, heard_fields
 
 
-def runner_of(bench: Bench, token: int) -> FakeRunner:
-    return next(runner for runner in bench.runners if token in runner.tokens)
-
-
 def reports(bench: Bench) -> list[Crash]:
     crashes = [end.crash for end in bench.ends()]
     assert None not in crashes
@@ -33,7 +29,7 @@ async def test_at_a_limit_the_stacks_are_asked_for_and_otherwise_at_the_kill():
     bench.place(own(1), own(2))
     bench.pool.control.stop(1, "timeout")
     bench.pool.control.stop(2, "cancel")
-    first, second = (runner_of(bench, token) for token in (1, 2))
+    first, second = (bench.runner(token) for token in (1, 2))
     assert (first.dumps, second.dumps) == (1, 0)
     bench.pool.control.kill(1)
     assert first.kills == [None]  # at once: what it could show is here
@@ -43,7 +39,7 @@ async def test_only_an_attempt_that_stops_at_a_limit_has_the_stacks_in_its_repor
     bench = await Bench().ready()
     bench.place(own(1), own(2))
     for token, reason in ((1, "timeout"), (2, "cancel")):
-        runner = runner_of(bench, token)
+        runner = bench.runner(token)
         runner.dump = dump_of(token)
         bench.pool.control.stop(token, reason)
         kind = CrashKind.TIMEOUT if token == 1 else CrashKind.ERROR
@@ -57,7 +53,7 @@ async def test_only_an_attempt_that_stops_at_a_limit_has_the_stacks_in_its_repor
 async def test_what_a_cancel_had_to_kill_is_reported_as_cancelled_with_its_stack():
     bench = await Bench().ready()
     bench.place(own(1))
-    runner = runner_of(bench, 1)
+    runner = bench.runner(1)
     bench.pool.control.stop(1, "cancel")
     runner.kill_reason = "cancel"
     with heard_fields() as told:
@@ -73,7 +69,7 @@ async def test_what_a_cancel_had_to_kill_is_reported_as_cancelled_with_its_stack
 async def test_process_changes_left_by_a_task_are_reported_with_its_name():
     bench = await Bench().ready()
     bench.place(own(1))
-    runner = runner_of(bench, 1)
+    runner = bench.runner(1)
     with heard_fields() as told:
         runner.says(Restored(2, 0, ["of no attempt"]))
         runner.says(Restored(1, 3, ["umask"]))
@@ -95,7 +91,7 @@ async def test_process_changes_left_by_a_task_are_reported_with_its_name():
 async def test_the_stack_of_the_coroutine_comes_first_also_after_a_kill():
     bench = await Bench().ready()
     bench.place(shared(1))
-    runner = runner_of(bench, 1)
+    runner = bench.runner(1)
     runner.says(StackAtLimit(2, "of no attempt"))
     runner.says(StackAtLimit(1, dump_of(1).replace("hangs", "awaits")))
     bench.pool.control.stop(1, "timeout")
@@ -127,7 +123,7 @@ async def test_an_attempt_that_is_deaf_to_a_pause_is_killed_after_its_grace_and_
     bench.place(
         shared(1, policy=Policy(timeout=10.0, stall_timeout=9.0, cancel_grace=5.0)), shared(2)
     )
-    runner = runner_of(bench, 1)
+    runner = bench.runner(1)
     await look(bench, 8.0)
     bench.pool.control.stop(1, "pause")
     await look(bench, 4.0)
@@ -148,7 +144,7 @@ async def test_a_limit_that_passes_while_the_worker_drains_is_charged_unless_the
 ):
     bench = await Bench(size=1).ready()
     bench.place(shared(1, policy=Policy(timeout=10.0, retries=0)), shared(2))
-    runner = runner_of(bench, 1)
+    runner = bench.runner(1)
     bench.owner.draining = True
     if first == "drain":
         bench.pool.control.stop(1, "drain")

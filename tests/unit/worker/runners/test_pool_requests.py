@@ -102,7 +102,7 @@ async def test_a_plain_function_that_waited_for_the_spare_has_another_one_starte
     bench = await Bench().ready()
     bench.place(*(shared(n) for n in range(1, SIZE * CONCURRENCY + 1)))
     bench.place(own(10))  # async tasks fill all others
-    spare = next(runner for runner in bench.runners if 10 in runner.tokens)
+    spare = bench.runner(10)
     bench.pool._prefetches.alone._granted = 1
     bench.place(own(11))
     assert bench.pool.starter.count_waiting() == 1
@@ -134,9 +134,7 @@ async def test_a_task_known_only_to_a_busy_runner_is_released_with_a_pause():
     bench = await Bench().ready(own=True)
     bench.runners[0].greets(own=True, new=True)
     bench.place(own(1))
-    busy = bench.pool.control.runner_of(1)
-    assert busy is not None
-    assert "new" in busy.tasks
+    assert "new" in bench.runner(1).tasks
     bench.place(claimed(2, "new"))
     (end,) = bench.ends()
     assert (end.outcome, end.failures) == ("released", 0)

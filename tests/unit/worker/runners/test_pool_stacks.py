@@ -13,7 +13,7 @@ from outlast.worker.base import SHOW_SECONDS_MAX, WAITS
 from outlast.worker.runners.control import COMMAND, SILENT
 from outlast.worker.runners.processes import PROCESSES_MAX, Process, _lines, describe_session
 from tests.unit.worker.runners.pool_kit import Bench, FakeRunner, shared
-from tests.unit.worker.runners.test_pool_limits import dump_of, runner_of
+from tests.unit.worker.runners.test_pool_limits import dump_of
 
 STACK = dump_of(1).strip()
 
@@ -32,7 +32,7 @@ async def found(bench: Bench, token: int, runner: FakeRunner | None = None, *say
 async def test_the_stack_of_the_coroutine_comes_before_those_of_the_threads() -> None:
     bench = await Bench().ready()
     bench.place(shared(1), shared(2))
-    runner = runner_of(bench, 1)
+    runner = bench.runner(1)
     runner.dump = f"{dump_of(2)}\n\n{dump_of(1)}"
     awaits = dump_of(1).replace("hangs", "awaits")
     text = await found(bench, 1, runner, StackShown(99, "of no attempt"), StackShown(1, awaits))
@@ -46,15 +46,15 @@ async def test_the_stack_of_the_coroutine_comes_before_those_of_the_threads() ->
 async def test_a_loop_that_does_not_turn_is_not_waited_for_longer() -> None:
     bench = await Bench().ready()
     bench.place(shared(1))
-    runner_of(bench, 1).dump = dump_of(1)
+    bench.runner(1).dump = dump_of(1)
     assert await found(bench, 1) == STACK
 
 
 async def test_what_shows_nothing_is_told() -> None:
     bench = await Bench().ready()
     bench.place(shared(1), shared(2))
-    runner, control = runner_of(bench, 1), bench.pool.control
-    runner_of(bench, 2).tokens.discard(2)
+    runner, control = bench.runner(1), bench.pool.control
+    bench.runner(2).tokens.discard(2)
     assert await control.find_stack(2) == WAITS
     assert await control.find_stack(99) == ""
     assert (await found(bench, 1)).startswith(SILENT)

@@ -9,11 +9,13 @@ import pytest
 from outlast import events
 from outlast.runner.protocol import ApplicationFailed
 from outlast.store.values import ClaimRequest
-from outlast.worker.runners.startup import LOOK_SECONDS
 from outlast.worker.runners.supervisor import (
+    LOOK_SECONDS,
+    SLOW_SECONDS,
     SPARE_AFTER_SECONDS,
     START_BACKOFF_FIRST,
     START_BACKOFF_MAX,
+    START_SECONDS_MAX,
 )
 from tests.unit.worker.runners.pool_kit import OWN, SIZE, Bench, own
 from tests.unit.worker.worker_kit import heard
@@ -32,8 +34,7 @@ async def test_the_pool_keeps_its_size_and_one_warm_spare():
 
 
 async def test_a_runner_that_is_not_ready_gets_no_work():
-    bench = Bench()
-    await bench.pool.keeper.run_once()
+    bench = await Bench().starting()
     assert bench.requests(0) == []
     assert bench.pool.starter.tasks() == []
     bench.runners[1].greets(own=True)
@@ -55,8 +56,7 @@ async def test_the_spare_gets_no_work_until_it_replaces_a_dead_one():
 
 async def test_a_runner_that_is_late_does_not_make_the_spare_work_beside_it():
     """Two of three have taken work; the third, first in the list, becomes ready only now."""
-    bench = Bench()
-    await bench.pool.keeper.run_once()
+    bench = await Bench().starting()
     bench.runners[1].greets(own=True, shared=False)
     await bench.when_spare_is_due()
     bench.runners[2].greets(own=True, shared=False)
@@ -65,12 +65,51 @@ async def test_a_runner_that_is_late_does_not_make_the_spare_work_beside_it():
     assert bench.requests(0) == []
 
 
-# ------------------------------------------------------------------------- failed starts
+# ------------------------------------------------------------------ slow and failed starts
+
+
+async def test_a_late_runner_is_reported_once_with_its_stacks():
+    bench = Bench(size=1)
+    assert await bench.pool.keeper.run_once() == LOOK_SECONDS
+    ready = bench.runners[0]
+    ready.greets()
+    await bench.when_spare_is_due()
+    late = bench.runners[1]
+    late.started_at = bench.clock.boot()
+    with heard() as names:
+        bench.clock.advance(SLOW_SECONDS - 0.1)
+        await bench.pool.keeper.run_once()
+        assert names == []
+        bench.clock.advance(0.1)
+        for _ in range(3):
+            assert await bench.pool.keeper.run_once() == LOOK_SECONDS
+    assert names == ["runner_slow"]
+    assert (late.asked, ready.asked) == (1, 0)
+    assert late.kills == []
+    late.greets()
+    assert await bench.pool.keeper.run_once() is None
+
+
+async def test_a_very_late_runner_is_killed_and_the_next_one_waits_for_the_back_off():
+    bench = await Bench(size=1).starting()
+    ready = bench.runners[0]
+    ready.greets()
+    await bench.when_spare_is_due()
+    late = bench.runners[1]
+    bench.clock.advance(START_SECONDS_MAX)
+    for _ in range(3):
+        await bench.pool.keeper.run_once()
+    assert (late.kills, ready.kills) == (["startup"], [])
+    late.dies(signal="SIGKILL")
+    assert await bench.pool.keeper.run_once() == START_BACKOFF_FIRST
+    assert bench.owner.failures == []
+    bench.clock.advance(START_BACKOFF_FIRST)
+    await bench.pool.keeper.run_once()
+    assert len(bench.runners) == 2
 
 
 async def test_runners_that_die_at_their_start_are_replaced_with_back_off():
-    bench = Bench(size=1)
-    await bench.pool.keeper.run_once()
+    bench = await Bench(size=1).starting()
     bench.runners[0].greets()
     await bench.when_spare_is_due()
     waits: list[float] = []
@@ -89,8 +128,7 @@ async def test_runners_that_die_at_their_start_are_replaced_with_back_off():
 
 
 async def test_the_spare_starts_after_the_first_work():
-    bench = Bench()
-    await bench.pool.keeper.run_once()
+    bench = await Bench().starting()
     bench.runners[0].greets()
     bench.clock.advance(SPARE_AFTER_SECONDS / 4)
     bench.runners[1].greets()
@@ -102,28 +140,21 @@ async def test_the_spare_starts_after_the_first_work():
 
 
 async def test_after_a_death_the_spare_does_not_wait():
-    bench = Bench()
-    await bench.pool.keeper.run_once()
-    for runner in bench.runners:
-        runner.greets()
+    bench = await Bench().starting(own=True)
     bench.runners[0].dies(signal="SIGKILL")
     await bench.pool.keeper.run_once()
     assert len(bench.runners) == SIZE + 1
 
 
 async def test_a_runner_that_retires_early_is_replaced_at_once():
-    bench = Bench()
-    await bench.pool.keeper.run_once()
-    for runner in bench.runners:
-        runner.greets()
+    bench = await Bench().starting(own=True)
     bench.runners[0].retiring = "max_rss"
     await bench.pool.keeper.run_once()
     assert len(bench.runners) == SIZE + 1, "the old one and two that work"
 
 
 async def test_a_successful_start_ends_the_back_off():
-    bench = Bench(size=1)
-    await bench.pool.keeper.run_once()
+    bench = await Bench(size=1).starting()
     for _ in range(2):
         bench.runners[0].dies(exit_code=1)
         bench.clock.advance(START_BACKOFF_MAX)
@@ -135,8 +166,7 @@ async def test_a_successful_start_ends_the_back_off():
 
 
 async def test_an_application_that_cannot_be_imported_ends_the_worker_with_its_error():
-    bench = Bench()
-    await bench.pool.keeper.run_once()
+    bench = await Bench().starting()
     for runner in list(bench.runners):
         runner.says(ApplicationFailed("no module named 'shop'", "Traceback ..."))
         runner.dies(exit_code=3)
@@ -192,8 +222,7 @@ async def test_the_error_of_a_failed_start_is_not_reported_for_the_next():
 
 
 async def test_a_runner_that_is_stopped_while_it_starts_has_not_died():
-    bench = Bench()
-    await bench.pool.keeper.run_once()
+    bench = await Bench().starting()
     starting = bench.runners[0]
     assert not starting.ready
     closing = asyncio.create_task(bench.pool.close())

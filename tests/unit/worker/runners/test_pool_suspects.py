@@ -27,10 +27,7 @@ async def test_the_spare_takes_a_cohort_while_other_runners_are_busy():
 
 
 async def test_without_a_ready_spare_suspects_wait():
-    bench = Bench()
-    await bench.pool.keeper.run_once()
-    for runner in bench.runners:
-        runner.greets(shared=False)
+    bench = await Bench().starting(shared=False)
     await bench.when_spare_is_due()
     assert solo_requests(bench) == []
     bench.runners[SIZE].greets(shared=False)
@@ -41,7 +38,7 @@ async def test_a_cohort_runs_in_one_idle_runner_and_another_spare_starts():
     bench = await Bench().ready(shared=False)
     before = bench.owner.changes
     bench.place(shared(1), suspect(2), suspect(3))
-    (cohort,) = [runner for runner in bench.runners if 2 in runner.tokens]
+    cohort = bench.runner(2)
     assert cohort.tokens == {2, 3}
     assert bench.owner.changes > before, "the pool is told to look"
     await bench.pool.keeper.run_once()
@@ -53,7 +50,7 @@ async def test_a_cohort_runs_in_one_idle_runner_and_another_spare_starts():
 async def test_a_runner_with_suspects_takes_no_other_attempts():
     bench = await Bench().ready(shared=False)
     bench.place(suspect(1))
-    (cohort,) = [runner for runner in bench.runners if runner.tokens]
+    cohort = bench.runner(1)
     assert [request.limit for request in bench.requests(0)] == [SIZE * CONCURRENCY]
     bench.place(*(shared(n) for n in range(10, 10 + SIZE * CONCURRENCY)))
     assert cohort.tokens == {1}
@@ -63,7 +60,7 @@ async def test_a_runner_with_suspects_takes_no_other_attempts():
 async def test_its_runner_is_a_spare_again_when_the_cohort_has_ended():
     bench = await Bench().ready(shared=False)
     bench.place(suspect(1))
-    (cohort,) = [runner for runner in bench.runners if runner.tokens]
+    cohort = bench.runner(1)
     cohort.says(AttemptsEnded([End(1, COMPLETED)]))
     assert len(solo_requests(bench)) == 1
 
@@ -87,7 +84,7 @@ async def test_a_member_whose_task_the_spare_does_not_know_is_handed_back():
 async def test_those_that_died_together_go_back_as_suspects_of_one_incident():
     bench = await Bench().ready(shared=False)
     bench.place(*(shared(n) for n in range(1, 1 + SIZE * CONCURRENCY)))
-    (runner,) = [each for each in bench.runners if 1 in each.tokens]
+    runner = bench.runner(1)
     tokens = sorted(runner.tokens)
     runner.dies(exit_code=1)
     ends = {end.token: end for end in bench.ends()}
@@ -101,8 +98,7 @@ async def test_those_that_died_together_go_back_as_suspects_of_one_incident():
 async def test_a_suspect_that_dies_alone_is_charged_and_clears_its_incident():
     bench = await Bench().ready(shared=False)
     bench.place(suspect(7, incident=3), shared(8))
-    (runner,) = [each for each in bench.runners if 7 in each.tokens]
-    runner.dies(signal="SIGSEGV")
+    bench.runner(7).dies(signal="SIGSEGV")
     (end,) = bench.ends()
     assert (end.outcome, end.failures, end.clears, end.solo) == ("signalled", 1, 3, 1)
     await bench.pool.keeper.run_once()
@@ -113,5 +109,5 @@ async def test_a_job_that_needs_the_worker_runs_in_an_ordinary_runner():
     bench = await Bench().ready(shared=False)
     assert bench.pool.starter.make_exclusive_request(2) == ClaimRequest([SHARED], 1, [], solo=2)
     bench.place(suspect(1, solo=ALONE_IN_WORKER))
-    assert bench.pool.control.runner_of(1) is not None
+    assert bench.runner(1).ready
     assert len(bench.runners) == SIZE + 1

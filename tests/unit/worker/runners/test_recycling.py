@@ -36,11 +36,6 @@ class Worn(Bench):
         self.scales = Scales()
         super().__init__(size, read=self.scales, max_rss=max_rss, **limits)
 
-    def runner(self, token: int) -> FakeRunner:
-        found = self.pool.control.runner_of(token)
-        assert isinstance(found, FakeRunner)
-        return found
-
     def ends_well(self, token: int) -> None:
         self.runner(token).says(AttemptsEnded([End(token, COMPLETED)]))
 
@@ -50,12 +45,12 @@ class Worn(Bench):
         await self.pool.keeper.run_once()
 
     def first(self) -> FakeRunner:
-        found = self.pool.starter._active()[0]
+        found = self.pool._assignment.active()[0]
         assert isinstance(found, FakeRunner)
         return found
 
     def at_work(self) -> set[int]:
-        return {runner.pid for runner in self.pool.starter._active()}
+        return {runner.pid for runner in self.pool._assignment.active()}
 
 
 # --------------------------------------------------------------------------- after a number of jobs

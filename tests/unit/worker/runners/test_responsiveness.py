@@ -10,8 +10,7 @@ from outlast.model.job import Policy
 from outlast.runner.protocol import FunctionsEnded, Ping, Pong, Reported, Stop
 from outlast.worker.runners.responsiveness import BLOCKED_SECONDS, CREDIT_SECONDS_MAX
 from outlast.worker.runners.watchdog import PATIENCE_SECONDS
-from tests.unit.worker.runners.pool_kit import SHARED, Bench, FakeRunner
-from tests.unit.worker.worker_kit import claimed
+from tests.unit.worker.runners.pool_kit import SHARED, Bench, FakeRunner, shared
 
 LOOK = 0.25
 
@@ -38,15 +37,10 @@ class Watch:
     def runner(self) -> FakeRunner:
         return self.bench.runners[0]
 
-    async def run(self, **policies: Policy) -> None:
+    async def run(self, *policies: Policy) -> None:
         """Place attempts 1, 2, … with these policies in one runner."""
         await self.bench.ready(**{SHARED: False})
-        self.bench.place(
-            *(
-                claimed(token, SHARED, policy=policy)
-                for token, policy in enumerate(policies.values(), 1)
-            )
-        )
+        self.bench.place(*(shared(token, policy=one) for token, one in enumerate(policies, 1)))
         assert len(self.runner.tokens) == len(policies)
 
     async def look(self) -> None:
@@ -64,6 +58,11 @@ class Watch:
         for _ in range(round(seconds / LOOK)):
             self.clock.advance(LOOK)
             await self.look()
+
+    async def blocked_by(self, token: int, seconds: float) -> None:
+        """Let this attempt block the loop for so long, or longer."""
+        self.blocked, self.runner.dump = True, dump_of(token)
+        await self.after(seconds)
 
     def stops(self) -> list[tuple[int, str]]:
         return [
@@ -86,7 +85,7 @@ FREE = Policy()
 
 
 async def test_a_responsive_loop_is_probed_once_a_second_without_events(watch):
-    await watch.run(a=FREE)
+    await watch.run(FREE)
     await watch.after(60)
     assert 55 <= sum(isinstance(frame, Ping) for frame in watch.runner.sent) <= 61
     assert watch.runner.dumps == 0
@@ -100,10 +99,9 @@ async def test_a_runner_without_work_is_not_asked(watch):
 
 
 async def test_a_blocked_loop_and_its_end_are_each_reported_once_with_the_line(watch):
-    await watch.run(a=FREE, b=FREE)
+    await watch.run(FREE, FREE)
     await watch.after(2)
-    watch.blocked, watch.runner.dump = True, dump_of(2)
-    await watch.after(4)
+    await watch.blocked_by(2, 4)
     assert watch.events("loop_blocked") == []
     await watch.after(20)
     (told,) = watch.events("loop_blocked")
@@ -121,7 +119,7 @@ async def test_a_blocked_loop_and_its_end_are_each_reported_once_with_the_line(w
 
 
 async def test_a_worker_that_slept_blames_no_attempt_for_missing_answers(watch):
-    await watch.run(a=Policy(unresponsive_timeout=10.0))
+    await watch.run(Policy(unresponsive_timeout=10.0))
     watch.blocked = True
     watch.runner.dump = dump_of(1)
     await watch.after(1)
@@ -133,10 +131,9 @@ async def test_a_worker_that_slept_blames_no_attempt_for_missing_answers(watch):
 
 
 async def test_an_attempt_that_blocks_too_long_is_unresponsive_and_gets_a_second_at_most(watch):
-    await watch.run(a=FREE, b=Policy(unresponsive_timeout=8.0, cancel_grace=60.0))
+    await watch.run(FREE, Policy(unresponsive_timeout=8.0, cancel_grace=60.0))
     await watch.after(2)
-    watch.blocked, watch.runner.dump = True, dump_of(2)
-    await watch.after(7)
+    await watch.blocked_by(2, 7)
     assert watch.stops() == []
     await watch.after(3)
     assert watch.stops() == [(2, "unresponsive")]
@@ -149,42 +146,20 @@ async def test_an_attempt_that_blocks_too_long_is_unresponsive_and_gets_a_second
     assert "blocks" in culprit.message
 
 
-async def test_attempts_behind_a_blocked_loop_are_not_unresponsive(watch):
-    policy = Policy(unresponsive_timeout=8.0)
-    await watch.run(a=policy, b=policy)
-    await watch.after(2)
-    watch.blocked, watch.runner.dump = True, dump_of(2)
-    await watch.after(10)
-    assert watch.stops() == [(2, "unresponsive")]
-
-
 async def test_a_runner_that_is_being_killed_is_not_probed(watch):
-    await watch.run(a=Policy(timeout=3.0), b=FREE)
+    await watch.run(Policy(timeout=3.0), FREE)
     await watch.after(1)
-    watch.blocked, watch.runner.dump = True, dump_of(2)
-    await watch.after(BLOCKED_SECONDS + 3)
+    await watch.blocked_by(2, BLOCKED_SECONDS + 3)
     assert watch.runner.kill_reason == "unresponsive"
     sent, dumps = len(watch.runner.sent), watch.runner.dumps
     await watch.after(10)
     assert (len(watch.runner.sent), watch.runner.dumps) == (sent, dumps)
 
 
-async def test_a_blocking_attempt_past_its_limit_is_ended_soon(watch):
-    await watch.run(a=FREE, b=Policy(timeout=3.0))
-    await watch.after(1)
-    watch.blocked, watch.runner.dump = True, dump_of(2)
-    await watch.after(3)
-    assert watch.stops() == [(2, "timeout")]
-    assert [each["line"] for each in watch.events("loop_blocked")] == [
-        'File "user.py", line 5 in blocks'
-    ]
-
-
 async def test_attempts_behind_a_blocked_loop_are_not_stopped_at_their_limit(watch):
-    await watch.run(a=Policy(timeout=3.0), b=Policy(timeout=7.0))
+    await watch.run(Policy(timeout=3.0), Policy(timeout=7.0))
     await watch.after(1)
-    watch.blocked, watch.runner.dump = True, dump_of(2)
-    await watch.after(5)
+    await watch.blocked_by(2, 5)
     assert watch.stops() == []
     await watch.after(3)
     assert watch.stops() == [(2, "timeout")]  # its own limit
@@ -194,10 +169,9 @@ async def test_attempts_behind_a_blocked_loop_are_not_stopped_at_their_limit(wat
 
 
 async def test_neighbours_limits_end_a_blocker_without_one(watch):
-    await watch.run(a=Policy(timeout=3.0), b=FREE)
+    await watch.run(Policy(timeout=3.0), FREE)
     await watch.after(1)
-    watch.blocked, watch.runner.dump = True, dump_of(2)
-    await watch.after(BLOCKED_SECONDS + 1)
+    await watch.blocked_by(2, BLOCKED_SECONDS + 1)
     assert watch.stops() == [(2, "unresponsive")]
     await watch.after(1.5)
     watch.runner.dies(signal="SIGKILL")
@@ -206,18 +180,28 @@ async def test_neighbours_limits_end_a_blocker_without_one(watch):
     assert (culprit.outcome, culprit.charge) == ("unresponsive", "failure")
 
 
-async def test_a_blocker_with_a_long_limit_is_ended_earlier_for_its_neighbours(watch):
-    await watch.run(a=Policy(timeout=3.0), b=Policy(timeout=3600.0))
+@pytest.mark.parametrize(
+    ("waits", "blocks", "seconds", "reason"),
+    [
+        (Policy(unresponsive_timeout=8.0), Policy(unresponsive_timeout=8.0), 8.0, "unresponsive"),
+        (Policy(timeout=3.0), Policy(timeout=3600.0), 2 + PATIENCE_SECONDS, "unresponsive"),
+        (FREE, Policy(timeout=3.0), 2.0, "timeout"),
+    ],
+    ids=["both alike", "a long limit, and a neighbour's", "its own limit"],
+)
+async def test_only_the_one_that_blocks_is_ended(watch, waits, blocks, seconds, reason):
+    await watch.run(waits, blocks)
     await watch.after(1)
-    watch.blocked, watch.runner.dump = True, dump_of(2)
-    await watch.after(2 + PATIENCE_SECONDS - 0.5)
+    await watch.blocked_by(2, seconds - 0.5)
     assert watch.stops() == []
-    await watch.after(1.5)
-    assert watch.stops() == [(2, "unresponsive")]
+    await watch.after(2)
+    assert watch.stops() == [(2, reason)]
+    line = 'File "user.py", line 5 in blocks'
+    assert [each["line"] for each in watch.events("loop_blocked")] == [line]
 
 
 async def test_without_a_known_blocker_all_are_bystanders(watch):
-    await watch.run(a=Policy(timeout=3.0), b=FREE)
+    await watch.run(Policy(timeout=3.0), FREE)
     await watch.after(1)
     watch.blocked = True  # and it shows no stacks, as a stopped process
     await watch.after(BLOCKED_SECONDS + 3)
@@ -228,7 +212,7 @@ async def test_without_a_known_blocker_all_are_bystanders(watch):
 
 
 async def test_alone_in_its_runner_an_attempt_needs_no_mark_to_be_named(watch):
-    await watch.run(a=Policy(timeout=3.0))
+    await watch.run(Policy(timeout=3.0))
     await watch.after(1)
     watch.blocked, watch.runner.dump = True, "Current thread 0x1\n  File x, line 1 in select\n"
     await watch.after(3.5)
@@ -236,10 +220,9 @@ async def test_alone_in_its_runner_an_attempt_needs_no_mark_to_be_named(watch):
 
 
 async def test_a_neighbour_regains_the_blocked_time(watch):
-    await watch.run(a=Policy(timeout=10.0), b=FREE)
+    await watch.run(Policy(timeout=10.0), FREE)
     await watch.after(2)
-    watch.blocked, watch.runner.dump = True, dump_of(2)
-    await watch.after(4)
+    await watch.blocked_by(2, 4)
     watch.blocked = False
     await watch.after(7)
     assert watch.stops() == []
@@ -249,10 +232,9 @@ async def test_a_neighbour_regains_the_blocked_time(watch):
 
 async def test_a_neighbour_that_was_blocked_for_longer_than_reapers_allow_is_given_back(watch):
     """By then any worker would close it as overdue, and charge it."""
-    await watch.run(a=Policy(timeout=10.0), b=Policy(timeout=3600.0))
+    await watch.run(Policy(timeout=10.0), Policy(timeout=3600.0))
     await watch.after(2)
-    watch.blocked, watch.runner.dump = True, dump_of(2)
-    await watch.after(9)
+    await watch.blocked_by(2, 9)
     watch.blocked = False
     await watch.after(10 + CREDIT_SECONDS_MAX - 11 - LOOK)
     assert watch.stops() == []
@@ -265,7 +247,7 @@ async def test_a_neighbour_that_was_blocked_for_longer_than_reapers_allow_is_giv
 
 async def test_where_no_attempt_can_be_named_none_regains_more_than_the_bound(watch):
     """The one that blocks may be any of them."""
-    await watch.run(a=Policy(timeout=20.0), b=FREE)
+    await watch.run(Policy(timeout=20.0), FREE)
     await watch.after(2)
     watch.blocked = True
     await watch.after(12)
@@ -280,10 +262,9 @@ async def test_limits_count_from_the_start_of_the_code_not_from_the_hand_over(wa
     await watch.bench.ready(**{SHARED: False})
     watch.runner.waits = True
     limits = Policy(timeout=10.0, stall_timeout=6.0)
-    watch.bench.place(claimed(1, SHARED), claimed(2, SHARED, policy=limits))
+    watch.bench.place(shared(1), shared(2, policy=limits))
     watch.runner.begins(1)
-    watch.blocked, watch.runner.dump = True, dump_of(1)
-    await watch.after(4)
+    await watch.blocked_by(1, 4)
     watch.blocked = False
     watch.runner.begins(2)
     await watch.after(5)
@@ -299,7 +280,7 @@ async def test_limits_count_from_the_start_of_the_code_not_from_the_hand_over(wa
 async def test_an_attempt_that_did_not_begin_in_time_is_given_back_uncharged(watch):
     await watch.bench.ready(**{SHARED: False})
     watch.runner.waits = True
-    watch.bench.place(claimed(1, SHARED, policy=Policy(timeout=3.0)))
+    watch.bench.place(shared(1, policy=Policy(timeout=3.0)))
     await watch.after(3 + CREDIT_SECONDS_MAX - LOOK)
     assert watch.stops() == []
     await watch.after(1)
@@ -310,14 +291,13 @@ async def test_an_attempt_that_blocks_before_its_start_was_told_is_charged_at_it
     await watch.bench.ready(**{SHARED: False})
     watch.runner.waits = True
     policy = Policy(timeout=3.0)
-    watch.bench.place(claimed(1, SHARED, policy=policy), claimed(2, SHARED, policy=policy))
-    watch.blocked, watch.runner.dump = True, dump_of(2)
-    await watch.after(4)
+    watch.bench.place(shared(1, policy=policy), shared(2, policy=policy))
+    await watch.blocked_by(2, 4)
     assert watch.stops() == [(2, "timeout")]
 
 
 async def test_the_timeout_does_not_count_once_the_function_has_ended(watch):
-    await watch.run(a=Policy(timeout=3.0))
+    await watch.run(Policy(timeout=3.0))
     await watch.after(2)
     watch.runner.says(FunctionsEnded([1]))
     await watch.after(1 + CREDIT_SECONDS_MAX - LOOK)
@@ -328,10 +308,9 @@ async def test_the_timeout_does_not_count_once_the_function_has_ended(watch):
 
 async def test_a_slow_answer_delays_a_stop_and_blames_no_attempt(watch):
     """As on a machine short of processor time."""
-    await watch.run(a=Policy(timeout=3.0), b=FREE)
+    await watch.run(Policy(timeout=3.0), FREE)
     await watch.after(2.5)
-    watch.blocked, watch.runner.dump = True, dump_of(2)
-    await watch.after(4)
+    await watch.blocked_by(2, 4)
     assert watch.stops() == []
     watch.blocked = False
     await watch.after(4)
@@ -339,7 +318,7 @@ async def test_a_slow_answer_delays_a_stop_and_blames_no_attempt(watch):
 
 
 async def test_an_answer_to_another_question_counts_for_nothing(watch):
-    await watch.run(a=FREE)
+    await watch.run(FREE)
     watch.blocked = True
     await watch.after(2)
     watch.runner.says(Pong(99))

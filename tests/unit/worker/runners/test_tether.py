@@ -210,15 +210,22 @@ def test_a_group_that_never_was_is_empty_and_can_be_killed():
     kill_group(2**22 + 1)
 
 
-def test_a_group_is_killed_again_and_again_until_it_is_empty(monkeypatch):
-    """A process may fork while its group is being killed."""
+@pytest.mark.parametrize("sees", [True, False], ids=["a process forks", "nothing can be seen"])
+def test_a_group_is_killed_again_until_it_is_seen_to_be_empty(monkeypatch, sees):
     kills: list[int] = []
+
+    def look(sids: object) -> set[int]:
+        if len(kills) >= 4:
+            return set()
+        if sees:
+            return {7}
+        raise OSError(errno.ENFILE, "Too many open files in system")
+
     monkeypatch.setattr(child, "kill_group", kills.append)
-    monkeypatch.setattr(child, "groups_of", lambda sids: set() if len(kills) >= 4 else {7})
+    monkeypatch.setattr(child, "groups_of", look)
     named = {7}
     child._end(named)
-    assert kills == [7, 7, 7, 7]
-    assert named == set()
+    assert (kills, named) == ([7, 7, 7, 7], set())
 
 
 def test_messages_may_be_split_anywhere(groups):
@@ -296,20 +303,6 @@ def test_out_of_descriptors_a_process_does_not_count_as_gone(groups, monkeypatch
         patched.setattr(child, "open", full, raising=False)
         with pytest.raises(OSError, match="Too many"):
             groups_of({groups[0].pgid})
-
-
-def test_a_group_is_killed_again_until_it_can_be_seen_to_be_empty(monkeypatch):
-    kills: list[int] = []
-
-    def look(sids: object) -> set[int]:
-        if len(kills) < 4:
-            raise OSError(errno.ENFILE, "Too many open files in system")
-        return set()
-
-    monkeypatch.setattr(child, "kill_group", kills.append)
-    monkeypatch.setattr(child, "groups_of", look)
-    child._end({7})
-    assert kills == [7, 7, 7, 7]
 
 
 def test_its_children_are_the_process_itself_and_the_runners_on_it(

@@ -31,6 +31,7 @@ SELECT 1 WHERE NOT EXISTS (
     WHERE id = ? AND (token = ? AND state IN ('running', 'completed')) IS NOT TRUE)
 -- name: held_by
 -- A worker's running jobs, to reconcile what it holds with what the store says it holds.
-SELECT id, token, failures, losses, solo, incident, cohort FROM outlast_jobs WHERE worker_id = ? ORDER BY id
+SELECT id AS job_id, token, failures, losses, solo, incident, cohort FROM outlast_jobs
+WHERE worker_id = :id ORDER BY id
 -- name: state
 SELECT state FROM outlast_jobs WHERE id = ?

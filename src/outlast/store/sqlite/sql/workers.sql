@@ -93,8 +93,8 @@ RETURNING drain_requested, stacks
 --
 -- "tell_gone" notes that a tether has found the lock of its worker free. That is true of these rows at any later
 -- time, and of no others, since each worker has its own lock file.
-SELECT id, name, host, boot_id, beat, heartbeat, lease, lock_path, lock_device, lock_inode,
-       heartbeat_at, coalesce(cause = 'tether', 0)
+SELECT id AS worker_id, name, host, boot_id, beat, heartbeat, lease, lock_path, lock_device, lock_inode,
+       heartbeat_at, coalesce(cause = 'tether', 0) AS told_gone
 FROM outlast_workers WHERE status IN ('active', 'draining') ORDER BY id
 -- name: beat_of
 SELECT beat FROM outlast_workers WHERE id = ? AND status IN ('active', 'draining')

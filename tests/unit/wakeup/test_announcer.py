@@ -5,11 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
+
+from outlast.model.job import JobFacts
+from outlast.model.lifecycle import Outcome, OutcomeKind, decide
 from outlast.store.unpublished import RunBy, UnpublishedBatch
 from outlast.store.values import WorkerRef
 from outlast.wakeup.messenger import Messenger
-from outlast.worker.maintenance.sweeper import RECLAIMED_MAX, Sweeper
+from outlast.worker.maintenance.announcer import RECLAIMED_MAX, Announcer
 from tests.manual_clock import ManualClock
+from tests.unit.worker.stage_kit import NEW
 
 
 class Nothing:
@@ -30,8 +35,10 @@ async def test_reasons_of_reclaimed_jobs_are_bounded_while_the_messenger_is_away
     clock = ManualClock()
     messenger = Messenger(unused, "amqp", inbox=None, clock=clock)  # not started
     store: Any = Nothing()
-    sweeper = Sweeper(store, messenger, poll=1.0, clock=clock)
-    for number in range(RECLAIMED_MAX + 5):
-        sweeper.note_reclaimed(number, "gone")
-    assert await sweeper.run_once() == 1.0
-    assert list(sweeper._reclaimed) == list(range(5, RECLAIMED_MAX + 5))
+    announcer = Announcer(messenger, store, NEW, lambda: WorkerRef(1, 1), poll=1.0, clock=clock)
+    end = Outcome(kind=OutcomeKind.RELEASED, message="gone")
+    back = decide(JobFacts(job_id=0, token=0), end, clock.random)
+    ids = range(RECLAIMED_MAX + 5)
+    announcer.note_reclaimed([msgspec.structs.replace(back, job_id=each) for each in ids])
+    assert await announcer.run_once() == 1.0
+    assert list(announcer._reclaimed) == list(range(5, RECLAIMED_MAX + 5))
