@@ -9,11 +9,13 @@ from __future__ import annotations
 import pytest
 
 from outlast.errors import BadData
+from outlast.insight.verify import COUNTED, WATCHED, verify
 from outlast.model.job import Policy, State
 from outlast.model.lifecycle import OutcomeKind
 from outlast.store.limits import Hold, SetLimit
 from outlast.store.protocol import Store
 from outlast.store.values import Answer
+from tests.conformance.hostile_kit import raw
 from tests.conformance.kit import Hands, crashed, ended, enqueued, eventually, job, lost_worker
 from tests.conformance.limits_kit import declare, held, limited, need, permit
 
@@ -295,3 +297,22 @@ async def test_where_a_job_waits_is_told_with_its_holders(store: Store, hands: H
     assert [(job_id, worker) for job_id, worker, _ in place.holders] == [(holder, "w1")]
     assert await store.inspector.stream_place(holder) is None
     assert waiting != behind
+
+
+async def test_verify_finds_a_permit_that_is_miscounted_and_a_stream_that_is_forgotten(
+    store: Store, hands: Hands
+) -> None:
+    await declare(store, running=1)
+    await enqueued(store, *[limited(need("a"))] * 2)
+    await hands.claim()
+    await hands.claim()
+    assert (await verify(store.inspector)).findings == []
+    async with raw(store.url) as file:
+        await file.run("UPDATE outlast_permits SET used = 0")
+    found = {finding.rule for finding in (await verify(store.inspector)).violations}
+    assert found == {COUNTED, WATCHED}
+    async with raw(store.url) as file:
+        await file.run("UPDATE outlast_permits SET used = 1")
+        await file.run("UPDATE outlast_streams SET blocked = NULL, idle = (1 = 1)")
+    found = {finding.rule for finding in (await verify(store.inspector)).violations}
+    assert found == {WATCHED}

@@ -67,7 +67,8 @@ def _show(verified: Verified, where: str) -> None:
     out = console()
     for finding in verified.findings:
         word = "doubt" if finding.doubt else "VIOLATION"
-        out.print(f"{word}  job {finding.job_id}  {finding.rule}: {finding.sentence}", markup=False)
+        of = "" if finding.job_id is None else f"job {finding.job_id}  "
+        out.print(f"{word}  {of}{finding.rule}: {finding.sentence}", markup=False)
         if not finding.doubt:
             out.print(f"    {promise_of(finding.rule)}", style="dim", markup=False)
     out.print(f"{where}: {verdict(verified)}", markup=False)

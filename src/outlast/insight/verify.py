@@ -74,10 +74,39 @@ async def verify(
         verified.findings.extend(paused)
         on_page(verified)
         if page.next_after is None:
+            verified.findings.extend(await _check_limits(inspector))
             break
         after = page.next_after
     del verified.findings[findings_max:]
     return verified
+
+
+COUNTED, WATCHED = "permits_are_counted", "no_stream_is_forgotten"  # the names of rules
+
+
+async def _check_limits(inspector: Inspector) -> list[HistoryFinding]:
+    """Return what is wrong with limits now: each statement reads one snapshot."""
+    wrong = [
+        HistoryFinding(
+            rule=COUNTED,
+            sentence=f"the permit {_permit(each.name, each.key)} counts {each.counted or 0} running"
+            f" attempts, but there are {each.holders}",
+        )
+        for each in await inspector.miscounted()
+    ]
+    return wrong + [
+        HistoryFinding(
+            rule=WATCHED,
+            sentence=f"due jobs of the task {each.task!r} in the queue {each.queue!r} wait"
+            + (f" for {_permit(each.name, each.key)}, which has room" if each.name else "")
+            + ", and no worker would look at them",
+        )
+        for each in await inspector.forgotten()
+    ]
+
+
+def _permit(name: str | None, key: str | None) -> str:
+    return f"{name!r} of {key!r}" if key else repr(name or "(unknown)")
 
 
 def findings_in(page: HistoryPage) -> Iterator[HistoryFinding]:
@@ -302,6 +331,10 @@ def promise_of(rule: str) -> str:
     check = RULES.get(rule)
     if rule == PAUSED:
         return "Nothing of a pause starts once workers have acknowledged it."
+    if rule == COUNTED:
+        return "A permit counts exactly the attempts that run under it."
+    if rule == WATCHED:
+        return "A job that may start under its limits is looked at."
     if rule == LastTicks.rule:
         return "A tick of a schedule has at most one job, and ticks rise from job to job."
     if check is None:
@@ -315,7 +348,7 @@ def document(verified: Verified, rules: Sequence[str] = tuple(RULES)) -> dict[st
         "schema": 1,
         "jobs": verified.jobs,
         "attempts": verified.attempts,
-        "rules": [*rules, LastTicks.rule, PAUSED, "evidence_of_a_job"],
+        "rules": [*rules, LastTicks.rule, PAUSED, COUNTED, WATCHED, "evidence_of_a_job"],
         "violations": len(verified.violations),
         "findings": [msgspec.structs.asdict(finding) for finding in verified.findings],
     }

@@ -53,7 +53,14 @@ from outlast.store.evidence import (
 )
 from outlast.store.finding import Environment
 from outlast.store.history import HISTORY_PAGE, AttemptPast, HistoryPage, JobPast, page_of
-from outlast.store.limits import PERMITS_SHOWN, LimitRow, PermitRow, StreamPlace
+from outlast.store.limits import (
+    PERMITS_SHOWN,
+    Forgotten,
+    LimitRow,
+    Miscounted,
+    PermitRow,
+    StreamPlace,
+)
 from outlast.store.listing import find, find_ids
 from outlast.store.lockfile import directory_for, place_in
 from outlast.store.logs import LogRow, log_of
@@ -337,6 +344,17 @@ class Inspector(ABC):
         """Return where a queued job stands in its stream, in numbers up to ``most``; None if it is
         in none, or not in it now: running, ended or not due."""
         return await self._look(lambda rows: _stream_place(rows, job_id, most))
+
+    async def miscounted(self, most: int = PERMITS_SHOWN) -> list[Miscounted]:
+        """Return permits whose count is not that of the running attempts under them: there are
+        none."""
+        rows = await self._rows("limits", "miscounted", most=most)
+        return [struct_of(Miscounted, row) for row in rows]
+
+    async def forgotten(self, most: int = PERMITS_SHOWN) -> list[Forgotten]:
+        """Return streams with due jobs that no worker would look at: there are none."""
+        rows = await self._rows("limits", "forgotten", most=most)
+        return [struct_of(Forgotten, row) for row in rows]
 
     # -- counters, and the time
 

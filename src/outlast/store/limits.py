@@ -125,3 +125,22 @@ class StreamPlace(msgspec.Struct, frozen=True, kw_only=True):
     blocked_by: PermitRow | None = None
     limit: LimitRow | None = None
     holders: list[tuple[int, str, float]] = []
+
+
+class Miscounted(msgspec.Struct, frozen=True, kw_only=True):
+    """A permit that counts other than the attempts that run under it; without a row, no name."""
+
+    name: str | None
+    key: str | None
+    counted: int | None
+    holders: int
+
+
+class Forgotten(msgspec.Struct, frozen=True, kw_only=True):
+    """A stream with due jobs that no worker would look at; ``name``: of the limit that blocks it,
+    though it has room."""
+
+    task: str
+    queue: str
+    name: str | None
+    key: str | None

@@ -22,6 +22,7 @@ from outlast.insight.verify import (
 from outlast.model.job import Policy, State
 from outlast.model.pause import Pause, PauseKind
 from outlast.store.history import AttemptPast, HistoryPage, JobPast, page_of
+from outlast.store.limits import Forgotten, Miscounted
 from outlast.store.rows import WorkerStatus
 
 
@@ -233,6 +234,12 @@ class Pages:
 
     async def pauses(self) -> list[Pause]:
         return self.paused
+
+    async def miscounted(self) -> list[Miscounted]:
+        return []
+
+    async def forgotten(self) -> list[Forgotten]:
+        return []
 
 
 async def test_pages_are_read_until_enough_findings_are_collected() -> None:

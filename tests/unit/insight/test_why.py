@@ -15,6 +15,7 @@ from outlast.insight.why import POSITIONS, why, why_document
 from outlast.model.crash import Crash, CrashKind, Progress
 from outlast.model.job import Policy, State
 from outlast.model.pause import Pause, PauseKind
+from outlast.store.limits import LimitRow, PermitRow, StreamPlace
 from outlast.store.rows import Held, StoredJob, WorkerRow, WorkerStatus
 from outlast.store.statistics import PLACE_MAX, Place
 from tests.unit.insight.rows_kit import FAILED, KILLED, NOW, RELEASED, job, running, worker
@@ -22,11 +23,20 @@ from tests.unit.insight.rows_kit import FAILED, KILLED, NOW, RELEASED, job, runn
 
 def asked(row: StoredJob, *workers: WorkerRow, **more: Any) -> Explanation:
     known = {name: more.pop(name, []) for name in ("attempts", "held", "pauses")}
+    known["stream"] = more.pop("stream", None)
     return why(WhyFacts(row=row, workers=workers, place=Place(**more), now=NOW, **known))
 
 
 def pause(kind: str, name: str = "", **fields: Any) -> Pause:
     return Pause(id=1, kind=PauseKind(kind), name=name, paused_at=NOW - 90, **fields)
+
+
+def stream(*, blocked: bool = True, **fields: Any) -> StreamPlace:
+    permit = PermitRow(id=1, name="openai", key="", running=20, **({"used": 0} | fields))
+    limit = LimitRow(name="openai", running=20, spacing=0.2)
+    return StreamPlace(
+        ahead=3, turn=0, idle=False, blocked_by=permit if blocked else None, limit=limit
+    )
 
 
 def said(answer: Explanation) -> str:
@@ -72,6 +82,19 @@ CASES: list[tuple[str, Explanation, list[str], int]] = [
         ],
         2,
     ),
+    (
+        "limited",
+        asked(job(), worker(), stream=stream(used=20)),
+        ["It waits for 'openai': 20 of 20 run.", "outlast limits set openai --running N"],
+        3,
+    ),
+    (
+        "throttled",
+        asked(job(), worker(), stream=stream(used=1, opens_at=NOW + 2)),
+        ["It waits for the rate of 'openai', 5/s.", "The next starts in 2 s."],
+        3,
+    ),
+    ("in_line", asked(job(), worker(), stream=stream(blocked=False)), ["It takes turns: 3"], 0),
     ("in_line", asked(job(), worker(running=2), held=[Held(12, 1, 14), Held(13, 1)]), ["It"], 0),
     ("in_line", asked(job(), worker(running=2), held=[Held(12, 1, 14)]), ["It"], 0),
     ("in_line", asked(job(), worker(running=1), worker(2), held=[Held(12, 1, 14)]), ["It"], 0),

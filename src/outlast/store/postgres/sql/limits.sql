@@ -102,3 +102,39 @@ FROM (SELECT id, stream, worker_id, started_at FROM outlast_jobs WHERE worker_id
 JOIN outlast_streams s ON s.id = j.stream AND :permit = ANY (s.permits)
 LEFT JOIN outlast_workers w ON w.id = j.worker_id
 ORDER BY j.started_at, j.id LIMIT :most
+
+-- name: miscounted
+-- Permits whose count is not that of the running attempts under them, in one snapshot: used, without the ends that are
+-- noted. Reads all running jobs and all notices, for `outlast verify`.
+WITH held AS MATERIALIZED (
+    SELECT n.permit, count(*) AS holders
+    FROM outlast_jobs j JOIN outlast_streams s ON s.id = j.stream CROSS JOIN LATERAL unnest(s.permits) AS n (permit)
+    WHERE j.worker_id IS NOT NULL AND j.stream IS NOT NULL GROUP BY n.permit
+), noted AS MATERIALIZED (
+    SELECT n.permit, sum(e.ended) AS ended
+    FROM outlast_notices e JOIN outlast_streams s ON s.id = e.stream CROSS JOIN LATERAL unnest(s.permits) AS n (permit)
+    GROUP BY n.permit)
+SELECT p.name, p.key, p.used - coalesce(n.ended, 0)::bigint AS counted, coalesce(h.holders, 0) AS holders
+FROM outlast_permits p FULL JOIN held h ON h.permit = p.id LEFT JOIN noted n ON n.permit = p.id
+WHERE coalesce(p.used, 0) - coalesce(n.ended, 0) <> coalesce(h.holders, 0)
+ORDER BY p.name, p.key LIMIT :most
+
+-- name: forgotten
+-- Streams with due jobs that no exchange would look at: idle although a job of them has a place, or blocked by a permit
+-- that has room, without a notice, an instant at which it opens, or an open stream that needs it. In one snapshot, for
+-- `outlast verify`.
+SELECT s.task, s.queue, p.name, p.key
+FROM outlast_streams s LEFT JOIN outlast_permits p ON p.id = s.blocked LEFT JOIN outlast_limits l ON l.name = p.name
+WHERE EXISTS (SELECT FROM outlast_jobs j
+              WHERE j.task = s.task AND j.queue = s.queue AND (-j.priority) = s.rank AND j.stream = s.id
+                AND j.position IS NOT NULL)
+  AND NOT EXISTS (SELECT FROM outlast_notices n WHERE n.stream = s.id OR n.permit = s.blocked)
+  AND (s.idle OR s.blocked IS NOT NULL AND p.opens_at IS NULL
+       AND p.used < coalesce(p.own_running, l.running, 2147483647) AND l.name IS NOT NULL
+       AND greatest(p.held_until, l.held_until, 0) <= extract(epoch FROM statement_timestamp())
+       AND s.costs[array_position(s.permits, p.id)] <= CASE WHEN l.spacing IS NULL THEN 1e9 ELSE l.burst END
+       AND NOT EXISTS (SELECT FROM outlast_notices n JOIN outlast_streams o ON o.id = n.stream
+                       WHERE p.id = ANY (o.permits))
+       AND NOT EXISTS (SELECT FROM outlast_streams o
+                       WHERE o.blocked IS NULL AND NOT o.idle AND p.id = ANY (o.permits)))
+ORDER BY s.task, s.queue LIMIT :most

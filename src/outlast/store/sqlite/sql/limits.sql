@@ -232,3 +232,31 @@ FROM outlast_jobs AS j INDEXED BY outlast_jobs_worker LEFT JOIN outlast_workers 
 WHERE j.worker_id IS NOT NULL AND j.stream IS NOT NULL
   AND EXISTS (SELECT 1 FROM json_each(j.needs) AS e WHERE json_extract(j.needs, e.fullkey || '[0]') = :permit)
 ORDER BY j.started_at, j.token LIMIT :most
+-- name: miscounted
+-- Permits whose count is not that of the running attempts under them, for `outlast verify`.
+SELECT p.name, p.key, p.used AS counted, coalesce(h.holders, 0) AS holders
+FROM outlast_permits AS p LEFT JOIN (
+    SELECT json_extract(j.needs, e.fullkey || '[0]') AS permit, count(*) AS holders
+    FROM outlast_jobs AS j INDEXED BY outlast_jobs_worker CROSS JOIN json_each(j.needs) AS e
+    WHERE j.worker_id IS NOT NULL AND j.stream IS NOT NULL GROUP BY 1) AS h ON h.permit = p.id
+WHERE p.used <> coalesce(h.holders, 0)
+ORDER BY p.name, p.key LIMIT :most
+-- name: forgotten
+-- Streams with due jobs that no exchange would look at: idle although a job of them has a place, or blocked by a permit
+-- that has room, without a mark, an instant at which it opens, or an open stream that needs it. For `outlast verify`.
+SELECT s.task, s.queue, p.name, p.key
+FROM outlast_streams AS s LEFT JOIN outlast_permits AS p ON p.id = s.blocked
+LEFT JOIN outlast_limits AS l ON l.name = p.name
+WHERE EXISTS (SELECT 1 FROM outlast_jobs AS j INDEXED BY outlast_jobs_stream
+              WHERE j.stream = s.id AND j.stream IS NOT NULL AND j.position IS NOT NULL)
+  AND (s.idle OR s.blocked IS NOT NULL AND p.opens_at IS NULL AND p.freed = 0 AND l.name IS NOT NULL
+       AND p.used < coalesce(p.own_running, l.running, 2147483647)
+       AND coalesce(p.held_until, 0) <= :now AND coalesce(l.held_until, 0) <= :now
+       AND (l.spacing IS NULL OR NOT EXISTS (
+           SELECT 1 FROM json_each(s.needs) AS e
+           WHERE json_extract(s.needs, e.fullkey || '[0]') = p.id
+             AND coalesce(json_extract(s.needs, e.fullkey || '[3]'), 1) > l.burst))
+       AND NOT EXISTS (SELECT 1 FROM outlast_streams AS o CROSS JOIN json_each(o.needs) AS e
+                       WHERE o.blocked IS NULL AND o.idle = 0
+                         AND json_extract(o.needs, e.fullkey || '[0]') = p.id))
+ORDER BY s.task, s.queue LIMIT :most

@@ -1,0 +1,123 @@
+"""Limits as tasks meet them, with a worker in process on each store."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+import outlast
+from outlast.insight.verify import verify
+from outlast.store.protocol import Store
+from tests.app import in_process_kit
+from tests.app.in_process_kit import DEADLINE, has_state, row_of, until
+
+app = in_process_kit.app
+store = in_process_kit.store
+
+
+async def test_no_more_than_the_limit_run_at_once_and_all_run(
+    app: outlast.App, store: Store
+) -> None:
+    heavy = app.limit("heavy", running=2)
+    now = most = 0
+
+    @app.task(limits=[heavy])
+    async def work() -> None:
+        nonlocal now, most
+        now += 1
+        most = max(most, now)
+        await asyncio.sleep(0)
+        now -= 1
+
+    async with app.worker(concurrency=10):
+        jobs = await app.enqueue_many([work.call() for _ in range(40)])
+        await asyncio.gather(*(job.result(timeout=DEADLINE) for job in jobs))
+    assert most <= 2
+    assert (await verify(store.inspector)).findings == []
+
+
+async def test_a_429_holds_the_limit_and_the_job_runs_again_uncharged(app: outlast.App) -> None:
+    api = app.limit("api", rate="1000/s", burst=1000)
+    calls = 0
+
+    @app.task(limits=[api])
+    async def fetch() -> int:
+        nonlocal calls
+        calls += 1
+        if calls == 1:
+            raise outlast.Throttled(api, after=0.3)
+        return calls
+
+    async with app.worker():
+        first = await fetch.enqueue()
+        assert await first.result(timeout=DEADLINE) == 2
+        row = await row_of(first)
+        assert (row.attempt_count, row.failures, row.losses) == (2, 0, 0)
+        (limit,) = await app.limits.list()
+        assert limit.held_until is None or limit.held_until <= row.started_at.timestamp()  # type: ignore[union-attr]
+
+
+async def test_what_was_spent_holds_up_the_next(app: outlast.App) -> None:
+    tokens = app.limit("tokens", rate="10/s", burst=10)
+
+    @app.task(limits=[tokens])
+    async def ask() -> None:
+        await tokens.spend(10_000)
+
+    @app.task
+    async def other() -> None:
+        with pytest.raises(outlast.UsageError, match="is not under .* 'tokens'"):
+            await tokens.spend(1)
+
+    async with app.worker():
+        first = await ask.enqueue()
+        await first.result(timeout=DEADLINE)
+        await (await other.enqueue()).result(timeout=DEADLINE)
+        second = await ask.enqueue()
+        third = await other.enqueue()
+        await third.result(timeout=DEADLINE)
+        assert await has_state(second, "queued")
+
+
+async def test_a_raised_limit_lets_waiting_jobs_start(app: outlast.App) -> None:
+    gate = app.limit("gate", running=0)
+
+    @app.task(limits=[gate])
+    async def work() -> int:
+        return 7
+
+    async with app.worker():
+        job = await work.enqueue()
+
+        async def is_known() -> bool:
+            return bool(await app.limits.list())
+
+        await until(is_known)
+        assert await has_state(job, "queued")
+        await app.limits.set("gate", running=1)
+        assert await job.result(timeout=DEADLINE) == 7
+        (limit,) = await app.limits.list()
+        assert (limit.running, limit.declared) == (1, outlast.LimitSpec(running=0))
+        await app.limits.reset("gate")
+        with pytest.raises(outlast.LimitNotFound, match="called 'gaet'"):
+            await app.limits.hold("gaet", 5)
+
+
+async def test_each_call_has_its_twin_for_plain_code(app: outlast.App) -> None:
+    app.limit("gate", running=1)
+    async with app.worker():
+
+        async def is_known() -> bool:
+            return bool(await app.limits.list())
+
+        await until(is_known)
+
+    def plainly() -> list[str]:
+        app.limits.set_sync("gate", running=3)
+        app.limits.hold_sync("gate", 60)
+        app.limits.reset_sync("gate")
+        assert app.limits.permits_sync("gate") is not None
+        return [limit.name for limit in app.limits.list_sync()]
+
+    assert await asyncio.to_thread(plainly) == ["gate"]
