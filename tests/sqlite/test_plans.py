@@ -44,8 +44,8 @@ def claim(cursor: sqlite3.Cursor, me: WorkerRef, limit: int) -> list[Claimed]:
 
 
 def statements_of_a_trip(cursor: sqlite3.Cursor, me: WorkerRef, size: int) -> list[str]:
-    """Hand in and claim ``count`` jobs; return the verbs of the statements in their order. A trigger
-    shows its statement once more for each row."""
+    """Hand in and claim ``count`` jobs; return the verbs of the statements in their order. With a
+    trigger a statement is shown once more for each row."""
     ends = [ended(one, OutcomeKind.COMPLETED, result="1") for one in claim(cursor, me, size)]
     seen: list[str] = []
     cursor.connection.set_trace_callback(seen.append)

@@ -250,7 +250,8 @@ SELECT s.task, s.queue, p.name, p.key
 FROM outlast_streams AS s LEFT JOIN outlast_permits AS p ON p.id = s.blocked
 LEFT JOIN outlast_limits AS l ON l.name = p.name
 WHERE EXISTS (SELECT 1 FROM outlast_jobs AS j INDEXED BY outlast_jobs_stream
-              WHERE j.stream = s.id AND j.stream IS NOT NULL AND j.position IS NOT NULL)
+              WHERE j.task = s.task AND j.queue = s.queue AND j.priority = -s.rank AND j.stream = s.id
+                AND j.stream IS NOT NULL AND j.position IS NOT NULL)
   AND (s.idle OR s.blocked IS NOT NULL AND p.opens_at IS NULL AND p.freed = 0 AND l.name IS NOT NULL
        AND p.used < coalesce(p.own_running, l.running, 2147483647)
        AND coalesce(p.held_until, 0) <= :now AND coalesce(l.held_until, 0) <= :now
