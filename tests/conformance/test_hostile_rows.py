@@ -6,6 +6,7 @@ import contextlib
 import json
 from pathlib import Path
 
+import msgspec
 import pytest
 
 import outlast
@@ -16,14 +17,26 @@ from outlast.insight.verify import verify
 from outlast.model.crash import CrashKind
 from outlast.model.job import Policy, State
 from outlast.model.lifecycle import OutcomeKind
+from outlast.model.limits import LimitSpec
 from outlast.model.pause import PauseKind
 from outlast.store.actions import Bulk, Note
+from outlast.store.limits import Hold, NewLimit, SetLimit
 from outlast.store.protocol import Store
 from outlast.store.rows import JobFilter
 from outlast.store.schedules import Put
 from outlast.store.values import Answer, NewPause
 from tests.conformance.hostile_kit import raw, shows, victims, works_on
-from tests.conformance.kit import Hands, crashed, ended, enqueued, job, lost_worker, reap
+from tests.conformance.kit import (
+    Hands,
+    crashed,
+    ended,
+    enqueued,
+    eventually,
+    job,
+    lost_worker,
+    reap,
+)
+from tests.conformance.limits_kit import declare, limited, need
 from tests.conformance.schedules_kit import fire_one, firing, put_one, schedule
 
 pytestmark = pytest.mark.slow_on("postgres")
@@ -59,7 +72,21 @@ ACTIONS = [
     "expected", "up_to_id", "as_of", "before_id", "moved_at",
 ]  # fmt: skip
 LOGS = ["token", "job_id", "number", "printed", "lines"]
+LIMITS = [
+    "name", "declared", "declared_at", "own", "running", "spacing", "burst", "per", "held_until",
+]  # fmt: skip
+PERMITS = [
+    "id", "name", "key", "used", "tat", "touched_at", "held_until", "own_running", "opens_at",
+    "freed",
+]  # fmt: skip
+STREAMS = [
+    "id", "task", "queue", "rank", "needs", "tenant", "turn", "blocked", "idle", "touched_at",
+    "permits", "costs",
+]  # fmt: skip
 TABLES = {
+    "outlast_limits": LIMITS,
+    "outlast_permits": PERMITS,
+    "outlast_streams": STREAMS,
     "outlast_logs": LOGS,
     "outlast_labels": LABELS,
     "outlast_jobs": JOBS,
@@ -221,6 +248,50 @@ async def test_no_value_in_a_labels_row_stops_workers_or_lists(
     assert ids[-1] in (await store.inspector.job_ids(JobFilter(label="a"))).ids
     await works_on(store)
     await shows(store, ids)
+
+
+@pytest.mark.parametrize(
+    ("table", "column"),
+    [
+        (table, column)
+        for table in ("outlast_limits", "outlast_permits", "outlast_streams")
+        for column in TABLES[table]
+    ],
+)
+async def test_no_value_in_a_limits_rows_stops_others_or_documents(
+    store_url: str, store: Store, table: str, column: str
+) -> None:
+    hands = await Hands.on(store)
+    async with raw(store_url) as file:
+        names = [f"bad{n}" for n in range(len(file.values))]
+        specs = [NewLimit(name, LimitSpec(running=1, spacing=0.001)) for name in names]
+        await store.declare_limits(specs)
+        jobs = [limited(need(name), tenant=name) for name in names]
+        ids = await enqueued(store, *jobs, *jobs)
+        held = await hands.claim(len(jobs))
+        while len(held) < len(jobs):
+            held += await hands.claim(len(jobs) - len(held))
+        await hands.claim()
+        for job, value in zip(jobs, file.values, strict=True):
+            which = f"id = {job.stream}" if table == "outlast_streams" else f"name = '{job.tenant}'"
+            await file.run(f"UPDATE {table} SET {column} = {value} WHERE {which}")
+    answers = await hands.hand_in(*[ended(one) for one in held])
+    assert set(answers) == {Answer.ACCEPTED}
+    await hands.claim()
+    await declare(store, "sound", running=1)
+    (sound,) = await enqueued(store, limited(need("sound"), queue="of-the-sound"))
+    (taken,) = await eventually(lambda: hands.claim(1, queues=["of-the-sound"]))
+    assert taken.job_id == sound
+    await works_on(store)
+    await shows(store, ids)
+    for row in await store.inspector.limits():
+        json.dumps(msgspec.to_builtins(await store.inspector.permits(row.name)), allow_nan=False)
+        await store.set_limit(SetLimit(name=row.name, running=2))
+        await store.hold_limit(Hold(row.name, "", 1.0))
+    for job_id in ids:
+        await store.inspector.stream_place(job_id)
+    await verify(store.inspector)
+    await store.prune(jobs_older_than=0.0, workers_older_than=0.0)
 
 
 DEEP = '{"retries":' + "[" * 5_000

@@ -6,10 +6,13 @@ import contextlib
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from outlast.errors import BadData
 from outlast.model.crash import Progress
+from outlast.model.limits import LimitSpec
 from outlast.model.pause import PauseKind
 from outlast.store.actions import BulkStep, Note, Overtaken
 from outlast.store.evidence import AttemptFilter
+from outlast.store.limits import Hold, NewLimit, SetLimit
 from outlast.store.logs import JobLog, LogLine
 from outlast.store.minutes import Counted
 from outlast.store.protocol import Store
@@ -43,6 +46,11 @@ async def _fire(hands: Hands, _: Claimed) -> None:
 async def _take_step(hands: Hands, _: Claimed) -> None:
     with contextlib.suppress(Overtaken):
         await hands.store.take_step(BulkStep(action_id=1, before_id=1, then=None), {})
+
+
+async def _spend(hands: Hands, held: Claimed) -> None:
+    with contextlib.suppress(BadData):  # the job is under no limit
+        await hands.store.spend(*_pair(held), "a", 1.0)
 
 
 def _log_of(held: Claimed) -> JobLog:
@@ -90,6 +98,12 @@ WRITES: dict[str, Verb] = {
     "pause": lambda hands, _: hands.store.pause(NewPause(kind=PauseKind.QUEUE, name="q")),
     "resume": lambda hands, _: hands.store.resume(PauseKind.QUEUE, "q"),
     "acknowledge_pauses": lambda hands, _: hands.store.acknowledge_pauses(hands.me, "1"),
+    "declare_limits": lambda hands, _: hands.store.declare_limits(
+        [NewLimit("b", LimitSpec(running=1))]
+    ),
+    "set_limit": lambda hands, _: hands.store.set_limit(SetLimit(name="a", running=2)),
+    "hold_limit": lambda hands, _: hands.store.hold_limit(Hold("a", "", 1.0)),
+    "spend": _spend,
     "note_minute": lambda hands, _: hands.store.note_minute(1, 1, [Counted(kind="attempt")]),
     "merge_minutes": lambda hands, _: hands.store.merge_minutes(),
     "raise_tokens": lambda hands, held: hands.store.raise_tokens(held.token),
@@ -122,6 +136,11 @@ READS: dict[str, Verb] = {
     "place": lambda hands, held: hands.store.inspector.place(held.job_id),
     "statistics": lambda hands, _: hands.store.inspector.statistics(),
     "pauses": lambda hands, _: hands.store.inspector.pauses(),
+    "limits": lambda hands, _: hands.store.inspector.limits(),
+    "permits": lambda hands, _: hands.store.inspector.permits("a"),
+    "stream_place": lambda hands, held: hands.store.inspector.stream_place(held.job_id),
+    "miscounted": lambda hands, _: hands.store.inspector.miscounted(),
+    "forgotten": lambda hands, _: hands.store.inspector.forgotten(),
     "actions": lambda hands, _: hands.store.inspector.actions(),
     "running_actions": lambda hands, _: hands.store.inspector.running_actions(),
     "served": lambda hands, _: hands.store.inspector.served(),
@@ -146,8 +165,10 @@ ALL = {**WRITES, **READS}
 
 
 async def holding(store: Store) -> tuple[Hands, Claimed]:
-    """Return a worker and the job that it holds; another one waits, and a schedule is due."""
+    """Return a worker and the job that it holds; another one waits, a schedule is due, and there is
+    a limit."""
     hands = await Hands.on(store)
+    await store.declare_limits([NewLimit("a", LimitSpec(running=1))])
     await store.put_schedules([schedule()])
     await store.enqueue([job(), job()])
     return hands, await hands.claim_one()
@@ -165,4 +186,5 @@ async def all_of(store: Store) -> list[Any]:
         await store.inspector.refusals(),
         await store.inspector.counts(),
         await store.inspector.actions(),
+        await store.inspector.limits(),
     ]

@@ -184,15 +184,15 @@ def share_out(
     share = max(1, places // max(1, len(needs)))
     shared: list[tuple[int, int | None]] = []
     for each in needs:
-        rooms = [(need.permit, left[need.permit].room(need.cost)) for need in each]
-        full = next(((permit, room) for permit, room in rooms if room.starts <= 0), None)
+        found = [(need.permit, left[need.permit].room(need.cost)) for need in each]
+        full = next(((permit, room) for permit, room in found if room.starts <= 0), None)
         if full is not None:
             permit, room = full
             if room.opens_in is not None:
                 left[permit].held_for = room.opens_in
             shared.append((0, permit))
             continue
-        count = min([share, places, *(room.starts for _, room in rooms)])
+        count = min([share, places, *(room.starts for _, room in found)])
         for need in each:
             left[need.permit].take(count, need.cost)
         places -= count

@@ -95,14 +95,14 @@ class SqliteActionVerbs:
         return await self._act(
             record,
             lambda cursor, now: limits.set_limit(cursor, now, new),
-            lambda is_set: {"set": 1} if is_set else {},
+            lambda is_set: {"changed": 1} if is_set else {},
         )
 
     async def hold_limit(self, hold: Hold, *, record: Record | None = None) -> bool:
         return await self._act(
             record,
             lambda cursor, now: limits.hold_limit(cursor, now, hold),
-            lambda is_held: {"held": 1} if is_held else {},
+            lambda is_held: {"changed": 1} if is_held else {},
         )
 
     async def trigger(self, job: NewJob, *, record: Record | None = None) -> Enqueued:

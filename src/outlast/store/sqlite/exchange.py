@@ -221,7 +221,7 @@ def _joins_the_line(end: Transition) -> bool:
 # ------------------------------------------------------------------------ what runs next
 
 
-class Look(msgspec.Struct, gc=False):
+class Probes(msgspec.Struct, gc=False):
     """What waits, seen at one look.
 
     Attributes:
@@ -239,10 +239,11 @@ class Look(msgspec.Struct, gc=False):
     streams: bool
 
 
-def waiting(cursor: Cursor, now: float) -> Look:
+def waiting(cursor: Cursor, now: float) -> Probes:
     """Return what waits, by one probe each."""
-    *found, opens, marked = cursor.execute(_SQL["waiting"], {"now": now}).fetchone()
-    return Look(*found, opens, bool(marked) or (opens is not None and opens <= now))
+    solo, soonest, expires, opens, marked = cursor.execute(_SQL["waiting"], {"now": now}).fetchone()
+    is_open = bool(marked) or (opens is not None and opens <= now)
+    return Probes(solo, soonest, expires, opens, is_open)
 
 
 def expire(cursor: Cursor, now: float, limit: int) -> int:
@@ -391,7 +392,7 @@ def _make_claimed(
 
 
 def seconds_to_next(
-    cursor: Cursor, now: float, requests: Sequence[ClaimRequest], basket: Basket, look: Look
+    cursor: Cursor, now: float, requests: Sequence[ClaimRequest], basket: Basket, look: Probes
 ) -> float | None:
     """Return in how many seconds the next job falls due for which a request has places, or the next
     suspect; or in how many a permit opens that such jobs wait for."""

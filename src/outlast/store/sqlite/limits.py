@@ -13,7 +13,7 @@ import msgspec
 from outlast.errors import BadData
 from outlast.model.lifecycle import Transition
 from outlast.model.limits import LimitSpec, needs_of, permit_id, seconds_ahead, spec_of
-from outlast.store.limits import DECLARED_SECONDS, Hold, NewLimit, SetLimit
+from outlast.store.limits import DECLARED_SECONDS, Hold, NewLimit, SetLimit, in_force, with_own
 from outlast.store.sqlite.refusals import refuse
 from outlast.store.statements import statements
 from outlast.store.values import Answer
@@ -56,13 +56,9 @@ def set_limit(cursor: Cursor, _: float, new: SetLimit) -> bool:
         return True
     if new.reset:
         cursor.execute(_SQL["reset_keys"], {"name": new.name})
-    before = {} if new.reset else _fields(row[1])
-    own = before | {
-        name: value
-        for name in ("running", "spacing", "burst")
-        if (value := getattr(new, name)) is not None
-    }
-    text = _encode(own).decode() if own else None
+    before = None if new.reset else spec_of(row[1])
+    own = with_own(spec_of(row[0]), before, new)
+    text = None if own is None else _text(own)
     cursor.execute(_SQL["set"], {"name": new.name, "own": text})
     _bring_into_force(cursor, new.name)
     cursor.execute(_SQL["mark"], {"name": new.name})
@@ -117,18 +113,8 @@ def spend(cursor: Cursor, now: float, job_id: int, token: int, name: str, cost: 
 def _bring_into_force(cursor: Cursor, name: str) -> bool:
     """Compute what holds from what the code and a person say; return whether that is new."""
     declared, own, _ = cursor.execute(_SQL["limit"], {"name": name}).fetchone()
-    spec = spec_of(declared) or LimitSpec()
-    values = msgspec.structs.asdict(spec) | _fields(own) | {"name": name, "per": spec.per}
+    values = msgspec.structs.asdict(in_force(spec_of(declared), spec_of(own))) | {"name": name}
     return cursor.execute(_SQL["bring_into_force"], values).rowcount == 1
-
-
-def _fields(own: str | None) -> dict[str, Any]:
-    """Return the fields that a person has set; LimitSpec would not tell one that was set to its
-    default."""
-    if spec_of(own) is None:
-        return {}
-    fields: dict[str, Any] = msgspec.json.decode(own or "{}")
-    return fields
 
 
 def _make_permit(cursor: Cursor, name: str, key: str) -> int:

@@ -12,7 +12,9 @@ from typing import Any
 
 import msgspec
 
+from outlast.model.limits import needs_of
 from outlast.store.actions import ACTIONS_SECONDS
+from outlast.store.limits import IDLE_SECONDS
 from outlast.store.protocol import PRUNE_MAX
 from outlast.store.schedules import UNDECLARED_SECONDS
 from outlast.store.statements import statements
@@ -60,5 +62,21 @@ def prune(
     jobs = forget(cursor, [job_id for (job_id,) in old])
     cursor.execute(_PRUNE["schedules"], (now - UNDECLARED_SECONDS, limit))
     cursor.execute(_PRUNE["actions"], (now - ACTIONS_SECONDS, limit))
+    _prune_streams(cursor, now, limit)
     gone = cursor.execute(_PRUNE["workers"], (now - workers_older_than, limit - jobs))
     return jobs + gone.rowcount
+
+
+def _prune_streams(cursor: Cursor, now: float, limit: int) -> None:
+    """Delete streams that have long been idle, and their permits."""
+    idle = cursor.execute(_PRUNE["streams"], (now - IDLE_SECONDS, limit)).fetchall()
+    if not idle:
+        return
+    needs = {stream: {need.permit for need in needs_of(text)} for stream, text in idle}
+    permits = _encode(sorted(set().union(*needs.values()))).decode()
+    used = {permit for (permit,) in cursor.execute(_PRUNE["used"], {"permits": permits})}
+    unused = [stream for stream, of_it in needs.items() if not of_it & used]
+    rest = [stream for stream in needs if stream not in unused]
+    cursor.execute(_PRUNE["permits"], {"permits": permits, "now": now})
+    cursor.execute(_PRUNE["unused_streams"], {"streams": _encode(unused).decode()})
+    cursor.execute(_PRUNE["used_streams"], {"streams": _encode(rest).decode(), "now": now})

@@ -26,7 +26,7 @@ from outlast.store.statements import statements
 from outlast.store.turns import Turns
 from outlast.store.values import ClaimRequest
 
-LOOK_MIN = 100  # streams that a round looks at, where so many are open
+LOOK_MIN = 100  # streams that a round looks at, if that many are open
 OPEN_MIN = 10  # blocked streams of a permit that are read at once
 ROUNDS_MAX = 20  # of one exchange; the next one follows at once
 STREAM = 18  # where a row of first_of_streams has its stream

@@ -88,10 +88,11 @@ FROM (
            CAST(j.tenant AS TEXT) AS tenant, CAST(j.checkpoint AS TEXT) AS checkpoint,
            length(CAST(j.args AS BLOB)) + coalesce(length(CAST(j.checkpoint AS BLOB)), 0) AS bytes,
            j.run_at, j.expires_at, j.stream, CAST(j.needs AS TEXT) AS needs
-    FROM json_each(:streams) AS e CROSS JOIN outlast_jobs AS j
-    WHERE j.id IN (
+    FROM json_each(:streams) AS e CROSS JOIN outlast_streams AS s CROSS JOIN outlast_jobs AS j
+    WHERE s.id = e.value AND j.id IN (
         SELECT n.id FROM outlast_jobs AS n INDEXED BY outlast_jobs_stream
-        WHERE n.stream IS NOT NULL AND n.position IS NOT NULL AND n.stream = e.value /* of any tenant */
+        WHERE n.position IS NOT NULL AND n.stream IS NOT NULL AND n.task = s.task AND n.queue = s.queue
+          AND n.priority = -s.rank AND n.stream = s.id /* of any tenant */
         ORDER BY n.position LIMIT :most))
 -- name: note_looks
 -- Write what became of the streams that were looked at, [id, turn, blocked]. Those without a job that has a position
@@ -101,9 +102,9 @@ UPDATE outlast_streams AS s
 SET turn = json_extract(e.value, '$[1]'), touched_at = :now,
     blocked = CASE WHEN e.waits THEN json_extract(e.value, '$[2]') END, idle = NOT e.waits
 FROM (SELECT value, EXISTS (SELECT 1 FROM outlast_jobs AS j INDEXED BY outlast_jobs_stream
-                            WHERE j.stream = json_extract(value, '$[0]') AND j.stream IS NOT NULL
-                              AND j.position IS NOT NULL) AS waits
-      FROM json_each(:streams)) AS e
+                            WHERE j.task = o.task AND j.queue = o.queue AND j.priority = -o.rank AND j.stream = o.id
+                              AND j.stream IS NOT NULL AND j.position IS NOT NULL) AS waits
+      FROM json_each(:streams) CROSS JOIN outlast_streams AS o WHERE o.id = json_extract(value, '$[0]')) AS e
 WHERE s.id = json_extract(e.value, '$[0]')
   AND (s.turn <> json_extract(e.value, '$[1]') OR json_extract(e.value, '$[2]') IS NOT NULL OR NOT e.waits)
 RETURNING id
@@ -215,7 +216,8 @@ WHERE p.id = :permit
 -- Each count uses one index and stops at :most.
 SELECT (SELECT count(*) FROM (
             SELECT 1 FROM outlast_jobs AS o INDEXED BY outlast_jobs_stream
-            WHERE o.stream IS NOT NULL AND o.position IS NOT NULL AND o.stream = j.stream AND o.position < j.position
+            WHERE o.position IS NOT NULL AND o.stream IS NOT NULL AND o.task = j.task AND o.queue = j.queue
+              AND o.priority = j.priority AND o.stream = j.stream AND o.position < j.position
             LIMIT :most)) AS ahead,
        (SELECT count(*) FROM (
             SELECT 1 FROM outlast_streams AS o INDEXED BY outlast_streams_open
@@ -248,7 +250,8 @@ SELECT s.task, s.queue, p.name, p.key
 FROM outlast_streams AS s LEFT JOIN outlast_permits AS p ON p.id = s.blocked
 LEFT JOIN outlast_limits AS l ON l.name = p.name
 WHERE EXISTS (SELECT 1 FROM outlast_jobs AS j INDEXED BY outlast_jobs_stream
-              WHERE j.stream = s.id AND j.stream IS NOT NULL AND j.position IS NOT NULL)
+              WHERE j.task = s.task AND j.queue = s.queue AND j.priority = -s.rank AND j.stream = s.id
+                AND j.stream IS NOT NULL AND j.position IS NOT NULL)
   AND (s.idle OR s.blocked IS NOT NULL AND p.opens_at IS NULL AND p.freed = 0 AND l.name IS NOT NULL
        AND p.used < coalesce(p.own_running, l.running, 2147483647)
        AND coalesce(p.held_until, 0) <= :now AND coalesce(l.held_until, 0) <= :now

@@ -126,12 +126,11 @@ CREATE TABLE outlast_jobs (
     CONSTRAINT outlast_jobs_needs CHECK (
         CASE WHEN stream IS NULL THEN needs IS NULL ELSE json_valid(needs) AND json_type(needs) = 'array' END)
 ) STRICT;
--- It includes stream, as all columns of a query have to be in an index that spares the rows. That of streams includes
--- what lists and counts need.
+-- It includes stream, as all columns of a query have to be in an index that spares the rows.
 CREATE INDEX outlast_jobs_line ON outlast_jobs (task, queue, priority DESC, position, stream)
     WHERE position IS NOT NULL AND stream IS NULL;
-CREATE INDEX outlast_jobs_stream ON outlast_jobs (stream, position, queue, task, run_at)
-    WHERE stream IS NOT NULL AND position IS NOT NULL;
+CREATE INDEX outlast_jobs_stream ON outlast_jobs (task, queue, priority DESC, stream, position)
+    WHERE position IS NOT NULL AND stream IS NOT NULL;
 CREATE INDEX outlast_jobs_run_at ON outlast_jobs (run_at)
     WHERE state = 'queued' AND position IS NULL AND solo = 0;
 CREATE INDEX outlast_jobs_due ON outlast_jobs (queue, run_at, task)

@@ -12,6 +12,14 @@ lane (task) AS (
     SELECT (SELECT o.task FROM outlast_jobs AS o INDEXED BY outlast_jobs_line
             WHERE o.position IS NOT NULL AND o.stream IS NULL AND o.task > lane.task ORDER BY o.task LIMIT 1)
     FROM lane WHERE lane.task IS NOT NULL LIMIT 1000
+),
+among (task) AS (
+    SELECT (SELECT o.task FROM outlast_jobs AS o INDEXED BY outlast_jobs_stream
+            WHERE o.position IS NOT NULL AND o.stream IS NOT NULL ORDER BY o.task LIMIT 1)
+    UNION ALL
+    SELECT (SELECT o.task FROM outlast_jobs AS o INDEXED BY outlast_jobs_stream
+            WHERE o.position IS NOT NULL AND o.stream IS NOT NULL AND o.task > among.task ORDER BY o.task LIMIT 1)
+    FROM among WHERE among.task IS NOT NULL LIMIT 1000
 )
 SELECT (SELECT count(*) FROM (
             SELECT 1 FROM lane CROSS JOIN outlast_jobs AS o INDEXED BY outlast_jobs_line
@@ -32,18 +40,20 @@ SELECT (SELECT count(*) FROM (
                 WHERE o.queue = me.queue AND o.task = lane.task AND o.position IS NOT NULL AND o.stream IS NULL
                 LIMIT :most)
             UNION ALL
-            SELECT 1 FROM (SELECT o.queue FROM outlast_jobs AS o INDEXED BY outlast_jobs_stream
-                           WHERE o.position IS NOT NULL AND o.stream IS NOT NULL LIMIT :most) AS s
-            WHERE s.queue = me.queue
+            SELECT * FROM (
+                SELECT 1 FROM among CROSS JOIN outlast_jobs AS o INDEXED BY outlast_jobs_stream
+                WHERE o.queue = me.queue AND o.task = among.task AND o.position IS NOT NULL AND o.stream IS NOT NULL
+                LIMIT :most)
             LIMIT :most)) AS due_here,
        (SELECT count(*) FROM (
             SELECT * FROM (
                 SELECT 1 FROM outlast_jobs AS o INDEXED BY outlast_jobs_line
                 WHERE o.queue = me.queue AND o.task = me.task AND o.position IS NOT NULL AND o.stream IS NULL LIMIT :most)
             UNION ALL
-            SELECT 1 FROM (SELECT o.queue, o.task FROM outlast_jobs AS o INDEXED BY outlast_jobs_stream
-                           WHERE o.position IS NOT NULL AND o.stream IS NOT NULL LIMIT :most) AS s
-            WHERE s.queue = me.queue AND s.task = me.task
+            SELECT * FROM (
+                SELECT 1 FROM outlast_jobs AS o INDEXED BY outlast_jobs_stream
+                WHERE o.queue = me.queue AND o.task = me.task AND o.position IS NOT NULL AND o.stream IS NOT NULL
+                LIMIT :most)
             LIMIT :most)) AS due_alike,
        (SELECT count(*) FROM (
             SELECT 1 FROM outlast_jobs AS o INDEXED BY outlast_jobs_due

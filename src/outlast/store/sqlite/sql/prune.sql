@@ -3,6 +3,9 @@
 -- Dead jobs stay until they are discarded, unless the caller limits how long they are kept. A gone worker stays while
 -- any job still runs under its id, so that the evidence of a reclaim can name it. The row of a schedule goes a week
 -- after it was deleted or last declared by code, unless a person has paused it; records of actions go after 90 days.
+--
+-- Streams that have been idle for a day go, and with them permits that no attempt holds and that say nothing: a row that
+-- is missing is a permit that has not been used. A later job makes both again. Streams of a permit in use stay.
 
 -- name: jobs
 -- Jobs that ended long ago, jobs whose own retention (keep) is over, and dead jobs, unless :dead_before is NULL.
@@ -43,3 +46,18 @@ DELETE FROM outlast_schedules WHERE name IN (
 -- Actions under way stay.
 DELETE FROM outlast_actions WHERE id IN (
     SELECT id FROM outlast_actions WHERE at < ? AND state <> 'running' ORDER BY id LIMIT ?)
+-- name: streams
+SELECT id, CAST(needs AS TEXT) FROM outlast_streams INDEXED BY outlast_streams_idle
+WHERE idle = 1 AND touched_at < ? ORDER BY touched_at LIMIT ?
+-- name: permits
+DELETE FROM outlast_permits
+WHERE id IN (SELECT e.value FROM json_each(:permits) AS e) AND used = 0 AND own_running IS NULL AND freed = 0
+  AND opens_at IS NULL AND max(tat, touched_at, coalesce(held_until, 0)) < :now
+  AND NOT EXISTS (SELECT 1 FROM outlast_streams AS s WHERE s.blocked = outlast_permits.id)
+-- name: used
+SELECT id FROM outlast_permits WHERE id IN (SELECT e.value FROM json_each(:permits) AS e) AND used > 0
+-- name: unused_streams
+DELETE FROM outlast_streams WHERE id IN (SELECT e.value FROM json_each(:streams) AS e)
+-- name: used_streams
+-- Look at them again in a day.
+UPDATE outlast_streams SET touched_at = :now WHERE id IN (SELECT e.value FROM json_each(:streams) AS e)

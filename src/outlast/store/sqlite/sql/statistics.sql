@@ -3,7 +3,8 @@
 
 -- name: lanes
 -- The line by task and queue: the query steps from the head of one lane to the next by index, at a cost that does not
--- depend on their lengths. A lane is a queue, a task and a priority; the oldest job is the head of one of them.
+-- depend on their lengths. A lane is a queue, a task and a priority; the oldest job is the head of one of them. Jobs in
+-- streams count as well; the oldest of a priority is then that of its first stream.
 WITH RECURSIVE head (id) AS (
     SELECT (SELECT id FROM outlast_jobs INDEXED BY outlast_jobs_line
             WHERE position IS NOT NULL AND stream IS NULL ORDER BY task, queue, priority DESC, position LIMIT 1)
@@ -20,22 +21,42 @@ WITH RECURSIVE head (id) AS (
          WHERE n.position IS NOT NULL AND n.stream IS NULL AND n.task > c.task
          ORDER BY n.task, n.queue, n.priority DESC, n.position LIMIT 1))
     FROM head JOIN outlast_jobs AS c ON c.id = head.id LIMIT :lanes
-)
-SELECT j.queue, j.task, min(j.run_at) AS oldest, (SELECT count(*) FROM head WHERE id IS NOT NULL) AS heads
-FROM head JOIN outlast_jobs AS j ON j.id = head.id GROUP BY j.queue, j.task
+),
+first (id) AS (
+    SELECT (SELECT id FROM outlast_jobs INDEXED BY outlast_jobs_stream
+            WHERE position IS NOT NULL AND stream IS NOT NULL
+            ORDER BY task, queue, priority DESC, stream, position LIMIT 1)
+    UNION ALL
+    SELECT coalesce(
+        (SELECT n.id FROM outlast_jobs AS n INDEXED BY outlast_jobs_stream
+         WHERE n.position IS NOT NULL AND n.stream IS NOT NULL AND n.queue = c.queue AND n.task = c.task
+           AND n.priority < c.priority
+         ORDER BY n.priority DESC, n.stream, n.position LIMIT 1),
+        (SELECT n.id FROM outlast_jobs AS n INDEXED BY outlast_jobs_stream
+         WHERE n.position IS NOT NULL AND n.stream IS NOT NULL AND n.task = c.task AND n.queue > c.queue
+         ORDER BY n.queue, n.priority DESC, n.stream, n.position LIMIT 1),
+        (SELECT n.id FROM outlast_jobs AS n INDEXED BY outlast_jobs_stream
+         WHERE n.position IS NOT NULL AND n.stream IS NOT NULL AND n.task > c.task
+         ORDER BY n.task, n.queue, n.priority DESC, n.stream, n.position LIMIT 1))
+    FROM first JOIN outlast_jobs AS c ON c.id = first.id LIMIT :lanes
+),
+seen (id) AS (SELECT id FROM head WHERE id IS NOT NULL UNION ALL SELECT id FROM first WHERE id IS NOT NULL LIMIT :lanes)
+SELECT j.queue, j.task, min(j.run_at) AS oldest, (SELECT count(*) FROM seen) AS heads
+FROM seen JOIN outlast_jobs AS j ON j.id = seen.id GROUP BY j.queue, j.task
 -- name: count_lanes
 -- Count up to :most jobs for each pair of queue and task (at the same index of two lists).
 SELECT q.value AS queue, t.value AS task,
        (SELECT count(*) FROM (
-            SELECT 1 FROM outlast_jobs AS o INDEXED BY outlast_jobs_line
-            WHERE o.queue = q.value AND o.task = t.value AND o.position IS NOT NULL AND o.stream IS NULL LIMIT :most)) AS number
+            SELECT * FROM (
+                SELECT 1 FROM outlast_jobs AS o INDEXED BY outlast_jobs_line
+                WHERE o.queue = q.value AND o.task = t.value AND o.position IS NOT NULL AND o.stream IS NULL LIMIT :most)
+            UNION ALL
+            SELECT * FROM (
+                SELECT 1 FROM outlast_jobs AS o INDEXED BY outlast_jobs_stream
+                WHERE o.queue = q.value AND o.task = t.value AND o.position IS NOT NULL AND o.stream IS NOT NULL
+                LIMIT :most)
+            LIMIT :most)) AS number
 FROM json_each(:queues) AS q JOIN json_each(:tasks) AS t ON t.key = q.key
--- name: streams
--- The jobs of streams, :most of them at most.
-SELECT queue, task, count(*) AS number, min(run_at) AS oldest FROM (
-    SELECT queue, task, run_at FROM outlast_jobs INDEXED BY outlast_jobs_stream
-    WHERE stream IS NOT NULL AND position IS NOT NULL LIMIT :most)
-GROUP BY queue, task
 -- name: waiting
 -- The queues that have jobs outside the line, :lanes of them at most, and the due time of the oldest due job of each.
 WITH RECURSIVE q (queue) AS (

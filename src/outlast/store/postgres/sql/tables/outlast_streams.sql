@@ -45,7 +45,7 @@ CREATE TABLE outlast_permits (
     name        text COLLATE "C" NOT NULL,
     key         text NOT NULL,
     CONSTRAINT outlast_permits_sound CHECK (
-        own_running >= 0 AND greatest(tat, touched_at, held_until, opens_at) <= 1e15
+        used BETWEEN -1000000000 AND 1000000000 AND own_running >= 0 AND greatest(tat, touched_at, held_until, opens_at) <= 1e15
         AND least(tat, touched_at, held_until, opens_at) >= 0)
 ) WITH (fillfactor = 40);
 CREATE INDEX outlast_permits_opens ON outlast_permits (opens_at) WHERE opens_at IS NOT NULL;
