@@ -43,7 +43,7 @@ class SetLimit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def in_force(declared: LimitSpec | None, own: LimitSpec | None) -> LimitSpec:
-    """Return what holds of a limit: what a person has set, where it is set, else what the code says.
+    """Return what holds: what a person has set, where it is set, else what the code says.
     ``per`` is always the code's."""
     spec = declared or LimitSpec(running=0)
     if own is None:
