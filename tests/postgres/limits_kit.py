@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Any
 
 from outlast.base.clock import SYSTEM
-from outlast.errors import OutlastError, StoreUnavailable
-from outlast.model.job import State
+from outlast.errors import StoreUnavailable
 from outlast.model.lifecycle import OutcomeKind
 from outlast.store.postgres.store import PostgresStore
 from outlast.store.values import Claimed
@@ -61,19 +60,21 @@ async def broken_laws(session: Any) -> dict[str, list[str]]:
 class Fleet:
     """Workers that end and claim at random, each on sessions of its own, which may be killed."""
 
-    def __init__(self, url: str, seed: int, places: int = 8) -> None:
-        self._url = url
+    def __init__(self, store: PostgresStore, seed: int, places: int = 8) -> None:
+        self._store = store
+        self._url = store.url
         self._dice = random.Random(seed)
         self._places = places
         self.stopped = False
         self.ended = 0
         self.broken = 0
+        self.errors: list[str] = []
 
     async def work(self, name: str) -> None:
         """Claim and end until stopped; then hand in what is left."""
         store = PostgresStore(self._url, connections=2, application=f"fleet-{name}")
-        await store.open()
-        hands = await Hands.on(store, name, lease=600.0, heartbeat=100.0)
+        registered = await Hands.on(self._store, name, lease=600.0, heartbeat=100.0)
+        hands = Hands(store, registered.me)
         held: list[Claimed] = []
         try:
             while not (self.stopped and not held):
@@ -88,7 +89,8 @@ class Fleet:
         limit = limit and self._dice.randint(1, limit)
         try:
             reply = await hands.exchange(*done, limit=limit)
-        except StoreUnavailable:
+        except StoreUnavailable as error:
+            self.errors.append(str(error))
             self.broken += 1
             return await self._recover(store, hands, held)
         self.ended += count
@@ -119,7 +121,7 @@ class Fleet:
             return []
 
 
-async def drained(store: PostgresStore, url: str, session: Any, seconds: float = 60.0) -> None:
+async def drained(store: PostgresStore, session: Any, seconds: float = 60.0) -> None:
     """Return once all jobs have completed, by one worker that ends whatever it gets."""
     hands = await Hands.on(store, "last", lease=600.0, heartbeat=100.0)
     until = SYSTEM.boot() + seconds
@@ -144,6 +146,3 @@ async def watched(session: Any, is_over: Callable[[], bool], seen: list[dict[str
         if found:
             seen.append(found)
         await asyncio.sleep(0.02)
-
-
-__all__ = ["Fleet", "OutlastError", "State", "broken_laws", "drained", "watched", "Awaitable"]

@@ -41,12 +41,12 @@ async def _declare(store: PostgresStore) -> None:
 @pytest.mark.parametrize("seed", [1, 2])
 @pytest.mark.parametrize("trouble", ["none", "changes", "kills"])
 async def test_the_laws_hold_while_sessions_race(
-    store: PostgresStore, store_url: str, session: Any, watcher: Any, trouble: str, seed: int
+    store: PostgresStore, session: Any, watcher: Any, trouble: str, seed: int
 ) -> None:
     dice = random.Random(seed)
     await _declare(store)
     await _enqueue(store, dice, 400)
-    fleet = Fleet(store_url, seed)
+    fleet = Fleet(store, seed)
     seen: list[dict[str, Any]] = []
     until = SYSTEM.boot() + SECONDS
     tasks = [asyncio.create_task(fleet.work(f"w{n}")) for n in range(4)]
@@ -72,8 +72,8 @@ async def test_the_laws_hold_while_sessions_race(
             await store.set_limit(SetLimit(name=name, reset=True))
     assert [each for each in seen if each] == []
     assert fleet.ended > 100
-    assert (fleet.broken > 0) == (trouble == "kills")
-    await drained(store, store_url, session)
+    assert (fleet.broken > 0) == (trouble == "kills"), fleet.errors
+    await drained(store, session)
     await drained_notices(store, session)
     assert await broken_laws(session) == {}
     assert await session.fetchval("SELECT sum(used) FROM outlast_permits") == 0
