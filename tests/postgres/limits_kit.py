@@ -16,30 +16,35 @@ from tests.conformance.kit import Hands, ended
 
 LAWS = """
 WITH run AS (
-    SELECT u.permit, count(*) AS number FROM outlast_jobs j JOIN outlast_streams s ON s.id = j.stream
+    SELECT u.permit, count(*) AS number
+    FROM outlast_jobs j JOIN outlast_streams s ON s.id = j.stream
     CROSS JOIN LATERAL unnest(s.permits) AS u (permit) WHERE j.state = 'running' GROUP BY u.permit
 ), note AS (
-    SELECT u.permit, sum(n.ended) AS number FROM outlast_notices n JOIN outlast_streams s ON s.id = n.stream
+    SELECT u.permit, sum(n.ended) AS number
+    FROM outlast_notices n JOIN outlast_streams s ON s.id = n.stream
     CROSS JOIN LATERAL unnest(s.permits) AS u (permit) GROUP BY u.permit
 ), permit AS (
     SELECT p.*, coalesce(r.number, 0) AS running, coalesce(n.number, 0) AS noted,
            coalesce(p.own_running, l.running) AS cap, l.name IS NOT NULL AS is_known,
-           extract(epoch FROM clock_timestamp()) AS now, l.held_until AS limit_held, l.spacing, l.burst
+           extract(epoch FROM clock_timestamp()) AS now, l.held_until AS limit_held, l.spacing,
+           l.burst
     FROM outlast_permits p LEFT JOIN run r ON r.permit = p.id LEFT JOIN note n ON n.permit = p.id
     LEFT JOIN outlast_limits l ON l.name = p.name
 )
-SELECT ARRAY(SELECT format('%s %s: used %s, noted %s, running %s', p.name, p.key, p.used, p.noted, p.running)
+SELECT ARRAY(SELECT format('%s %s: %s - %s <> %s', p.name, p.key, p.used, p.noted, p.running)
              FROM permit p WHERE p.used - p.noted <> p.running) AS "L1",
        ARRAY(SELECT format('%s %s: %s of %s run', p.name, p.key, p.running, p.cap)
              FROM permit p WHERE p.running > p.cap) AS "L2",
        ARRAY(SELECT format('%s: idle with jobs', s.id) FROM outlast_streams s
-             WHERE s.idle AND EXISTS (SELECT FROM outlast_jobs j WHERE j.stream = s.id AND j.position IS NOT NULL)
+             WHERE s.idle AND EXISTS (
+                 SELECT FROM outlast_jobs j WHERE j.stream = s.id AND j.position IS NOT NULL)
                AND NOT EXISTS (SELECT FROM outlast_notices n WHERE n.stream = s.id AND n.arrived)
              UNION ALL
              SELECT format('%s: unknown, with jobs', j.stream) FROM outlast_jobs j
              WHERE j.stream IS NOT NULL AND j.position IS NOT NULL
                AND NOT EXISTS (SELECT FROM outlast_streams s WHERE s.id = j.stream)
-               AND NOT EXISTS (SELECT FROM outlast_notices n WHERE n.stream = j.stream AND n.arrived)
+               AND NOT EXISTS (
+                   SELECT FROM outlast_notices n WHERE n.stream = j.stream AND n.arrived)
              UNION ALL
              SELECT format('%s %s: has room and blocks %s', p.name, p.key, s.id)
              FROM permit p JOIN outlast_streams s ON s.blocked = p.id

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 from typing import Any
 
-import asyncpg
 import pytest
 
 from outlast.base.clock import SYSTEM
+from outlast.model.limits import permit_id
 from outlast.store.limits import Hold, SetLimit
 from outlast.store.postgres.store import PostgresStore
-from tests.conformance.kit import Hands, ended, enqueued
-from tests.conformance.limits_kit import declare, limited, need, permit
+from outlast.store.values import Answer
+from tests.conformance.kit import Hands, ended, enqueued, eventually, job
+from tests.conformance.limits_kit import declare, held, limited, need, permit
+from tests.postgres.kit import blocked, exchange_on
 from tests.postgres.limits_kit import Fleet, broken_laws, drained, watched
 
 SECONDS = 4.0
@@ -84,3 +87,163 @@ async def drained_notices(store: PostgresStore, session: Any) -> None:
     hands = await Hands.on(store, "folds")
     while await session.fetchval("SELECT count(*) FROM outlast_notices"):
         await hands.claim(1)
+
+
+# -- each rule, with the other side of the race held open
+
+
+async def test_an_exchange_waits_for_no_row_that_limits_need(
+    store: PostgresStore, hands: Hands, session: Any
+) -> None:
+    await declare(store, running=2)
+    ids = await enqueued(store, *[limited(need("a"))] * 4)
+    one, free = await hands.claim_one(), 0
+    for table in ("outlast_permits", "outlast_streams", "outlast_limits", "outlast_notices"):
+        await enqueued(store, job())
+        async with session.transaction():
+            await session.fetch(f"SELECT FROM {table} FOR UPDATE")
+            reply = await hands.exchange(limit=1)
+        await hands.hand_in(*map(ended, reply.claimed))
+        free += len(reply.claimed)
+    assert free >= 2  # streams and permits are passed over
+    async with session.transaction():
+        await session.fetch("SELECT FROM outlast_permits FOR UPDATE")
+        reply = await hands.exchange(ended(one), limit=5)
+        assert not {each.job_id for each in reply.claimed} & {*ids}
+        assert reply.next_due is not None
+        assert reply.next_due < 0.1
+    await hands.claim(5)
+    assert await held(store) == 2
+
+
+async def test_a_notice_stays_while_its_permit_is_locked(
+    store: PostgresStore, hands: Hands, session: Any
+) -> None:
+    await declare(store, running=1)
+    ids = await enqueued(store, *[limited(need("a"))] * 2)
+    one = await hands.claim_one()
+    async with session.transaction():
+        await session.fetch("SELECT FROM outlast_permits FOR UPDATE")
+        assert (await hands.exchange(ended(one), limit=1)).claimed == []
+        assert (await permit(store)).noted == 1
+        assert await hands.claim() == []
+    assert [each.job_id for each in await hands.claim()] == ids[1:]
+
+
+async def test_an_arrival_stays_noted_while_its_stream_is_being_marked_idle(
+    store: PostgresStore, hands: Hands, session: Any
+) -> None:
+    await declare(store, running=5)
+    await enqueued(store, limited(need("a")))
+    await hands.claim()
+    await session.execute("UPDATE outlast_streams SET idle = false")
+    async with session.transaction():
+        await session.execute("UPDATE outlast_streams SET idle = true")
+        ids = await enqueued(store, limited(need("a")))
+        assert await hands.claim() == []
+    assert [each.job_id for each in await hands.claim()] == ids
+
+
+async def test_a_changed_limit_waits_for_the_exchange_that_has_read_it(
+    store: PostgresStore, other_store: PostgresStore, hands: Hands, session: Any, watcher: Any
+) -> None:
+    await declare(store, running=1)
+    await enqueued(store, *[limited(need("a"))] * 3)
+    other = await Hands.on(other_store, "other")
+    async with session.transaction():
+        await exchange_on(session, hands, limit=1)
+        changing = asyncio.create_task(store.set_limit(SetLimit(name="a", running=3)))
+        await blocked(watcher)
+        assert await other.claim() == []  # waits for nobody
+    assert await changing
+    assert len(await other.claim()) == 2
+
+
+async def test_a_permit_left_with_room_opens_what_it_blocks(
+    store: PostgresStore, hands: Hands
+) -> None:
+    first, other = sorted("ab", key=lambda name: permit_id(name, ""))
+    for name in (first, other):
+        await declare(store, name, running=1)
+    await enqueued(store, limited(need(first)))
+    one = await hands.claim_one()
+    await enqueued(store, limited(need(other)))
+    await hands.claim_one()
+    await enqueued(store, limited(need(first), need(other)), limited(need(first), priority=-1))
+    assert await hands.claim() == []
+    assert (await permit(store, first)).blocked == 2
+    await hands.exchange(ended(one), limit=5)  # opens the first stream, which waits for the other
+    assert (await permit(store, other)).blocked == 1
+    assert len(await hands.claim()) == 1
+    assert await held(store, first) == 1
+
+
+async def test_a_stream_that_no_worker_serves_holds_no_permit(
+    store: PostgresStore, hands: Hands
+) -> None:
+    await declare(store, running=1)
+    await enqueued(store, limited(need("a")))
+    one = await hands.claim_one()
+    await enqueued(store, *[limited(need("a"), task=f"app.none{n}") for n in range(3)])
+    await hands.claim(tasks=[f"app.none{n}" for n in range(3)])
+    (job_id,) = await enqueued(store, limited(need("a")))
+    await hands.claim()
+    assert (await permit(store)).blocked == 4
+    assert await hands.hand_in(ended(one)) == [Answer.ACCEPTED]
+    assert [each.job_id for each in await hands.claim()] == [job_id]
+
+
+async def test_a_reply_holds_few_bytes_of_jobs_under_limits(
+    store: PostgresStore, hands: Hands
+) -> None:
+    await declare(store, running=10)
+    args = json.dumps({"x": "x" * 40_000})
+    ids = await enqueued(store, *[limited(need("a"), args=args)] * 3)
+    reply = await hands.exchange(limit=10)
+    assert [each.job_id for each in reply.claimed] == ids[:1]
+    assert reply.next_due == 0
+    large = json.dumps({"x": "x" * 100_000})
+    (last,) = await enqueued(store, limited(need("a"), args=large, priority=9))
+    assert [each.job_id for each in await hands.claim()] == [last]
+    assert await held(store) == 2
+
+
+async def test_a_dear_job_is_not_held_up_for_good_by_cheap_ones(
+    store: PostgresStore, hands: Hands
+) -> None:
+    await declare(store, spacing=0.02, burst=5.0)
+    await enqueued(store, *[limited(need("a"))] * 500)
+    await hands.claim(3)
+    (dear,) = await enqueued(store, limited(need("a", cost=5.0)))
+    got: list[int] = []
+
+    async def take() -> bool:
+        got.extend(each.job_id for each in await hands.claim(3))
+        return dear in got
+
+    await eventually(take)
+    assert len(got) < 50
+
+
+async def test_what_nobody_uses_is_deleted_and_made_again(
+    store: PostgresStore, hands: Hands, session: Any
+) -> None:
+    await declare(store, running=2, per="limit_key")
+    await enqueued(store, *[limited(need("a", f"k{n}")) for n in range(3)])
+    claimed = await hands.claim()
+    await hands.hand_in(*map(ended, claimed[:2]))
+    await hands.claim()
+    aged = "touched_at = touched_at - 90000"
+    await session.execute(f"UPDATE outlast_streams SET idle = true, {aged}")
+    await session.execute(f"UPDATE outlast_permits SET {aged}, tat = 0")
+    await store.prune(jobs_older_than=9e9, workers_older_than=9e9)
+    counts = (
+        "SELECT (SELECT count(*) FROM outlast_streams), (SELECT sum(used) FROM outlast_permits)"
+    )
+    assert tuple(await session.fetchrow(counts)) == (1, 1)
+    await hands.hand_in(ended(claimed[2]))
+    await enqueued(store, *[limited(need("a", f"k{n}")) for n in range(3)])
+    assert len(await hands.claim()) == 3
+    await session.execute("DELETE FROM outlast_permits WHERE used = 1")
+    await enqueued(store, *[limited(need("a", f"k{n}")) for n in range(3)])
+    assert await eventually(hands.claim)

@@ -49,10 +49,11 @@ BEGIN
             UPDATE outlast_streams s SET idle = false, touched_at = p_now WHERE s.id = ANY (v_idle);
         END IF;
         IF cardinality(v_free) < cardinality(v_arrived) THEN
-            SELECT array_agg(n.stream) AS ids, array_agg(n.task) AS tasks, array_agg(n.queue) AS queues,
-                   array_agg(n.rank) AS ranks, array_agg(n.fair) AS fairs
+            SELECT array_agg(n.stream ORDER BY n.id) AS ids, array_agg(n.task ORDER BY n.id) AS tasks,
+                   array_agg(n.queue ORDER BY n.id) AS queues, array_agg(n.rank ORDER BY n.id) AS ranks,
+                   array_agg(n.fair ORDER BY n.id) AS fairs
             INTO v_new
-            FROM (SELECT DISTINCT ON (n.stream) n.stream, n.task, n.queue, n.rank, n.fair
+            FROM (SELECT DISTINCT ON (n.stream) n.id, n.stream, n.task, n.queue, n.rank, n.fair
                   FROM unnest(v_all.rows) AS r (row) JOIN outlast_notices n ON n.ctid = r.row
                   WHERE n.arrived AND n.stream IS NOT NULL
                     AND NOT EXISTS (SELECT FROM outlast_streams s WHERE s.id = n.stream)
