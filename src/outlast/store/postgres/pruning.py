@@ -6,6 +6,7 @@ from math import inf
 from typing import Any
 
 from outlast.store.actions import ACTIONS_SECONDS
+from outlast.store.limits import IDLE_SECONDS
 from outlast.store.postgres.pool import Connections
 from outlast.store.postgres.session import Transaction
 from outlast.store.schedules import UNDECLARED_SECONDS
@@ -35,7 +36,7 @@ class Pruning:
         async def work(connection: Any) -> tuple[int, Any]:
             await connection.execute(_SESSION["by_index"])
             found = await connection.fetchrow(_PRUNE["jobs"], limit, jobs, dead, *after)
-            spans = (UNDECLARED_SECONDS, ACTIONS_SECONDS)
+            spans = (UNDECLARED_SECONDS, ACTIONS_SECONDS, IDLE_SECONDS)
             left = limit - found["gone"]
             gone = await connection.fetchval(_PRUNE["workers"], workers, left, *spans)
             return found["gone"] + gone, found

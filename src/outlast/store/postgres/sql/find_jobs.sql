@@ -63,37 +63,64 @@ WHERE id <= :last
 ORDER BY id DESC LIMIT :limit
 
 -- name: lined
--- Find the tasks that have jobs of the queue in the line, and how many probes that took, :probes at most: for each
+-- Find the tasks that have jobs of the queue in the line or in streams, and how many probes that took, :probes at most: for each
 -- task, one probe goes to where the queue stands or would stand in it, and one to the next task.
 WITH RECURSIVE t AS (
-    (SELECT task, queue FROM outlast_jobs WHERE position IS NOT NULL
+    (SELECT task, queue FROM outlast_jobs WHERE position IS NOT NULL AND stream IS NULL
      ORDER BY task, queue, (-priority), position LIMIT 1)
     UNION ALL
     SELECT n.task, n.queue
     FROM t CROSS JOIN LATERAL (
         (SELECT o.task, o.queue FROM outlast_jobs o
-         WHERE t.queue < :queue::text AND o.position IS NOT NULL AND (o.task, o.queue) >= (t.task, :queue)
+         WHERE t.queue < :queue::text AND o.position IS NOT NULL AND o.stream IS NULL
+           AND (o.task, o.queue) >= (t.task, :queue)
          ORDER BY o.task, o.queue, (-o.priority), o.position LIMIT 1)
         UNION ALL
         (SELECT o.task, o.queue FROM outlast_jobs o
-         WHERE t.queue >= :queue AND o.position IS NOT NULL AND o.task > t.task
-         ORDER BY o.task, o.queue, (-o.priority), o.position LIMIT 1)) n)
-SELECT coalesce(array_agg(task) FILTER (WHERE queue = :queue), '{}') AS tasks, count(*) AS probes
-FROM (SELECT * FROM t LIMIT :probes) s
+         WHERE t.queue >= :queue AND o.position IS NOT NULL AND o.stream IS NULL AND o.task > t.task
+         ORDER BY o.task, o.queue, (-o.priority), o.position LIMIT 1)) n
+), s AS (
+    (SELECT task, queue FROM outlast_jobs WHERE position IS NOT NULL AND stream IS NOT NULL
+     ORDER BY task, queue, (-priority), stream, position LIMIT 1)
+    UNION ALL
+    SELECT n.task, n.queue
+    FROM s CROSS JOIN LATERAL (
+        (SELECT o.task, o.queue FROM outlast_jobs o
+         WHERE s.queue < :queue AND o.position IS NOT NULL AND o.stream IS NOT NULL
+           AND (o.task, o.queue) >= (s.task, :queue)
+         ORDER BY o.task, o.queue, (-o.priority), o.stream, o.position LIMIT 1)
+        UNION ALL
+        (SELECT o.task, o.queue FROM outlast_jobs o
+         WHERE s.queue >= :queue AND o.position IS NOT NULL AND o.stream IS NOT NULL AND o.task > s.task
+         ORDER BY o.task, o.queue, (-o.priority), o.stream, o.position LIMIT 1)) n)
+SELECT coalesce(array_agg(DISTINCT task) FILTER (WHERE queue = :queue), '{}') AS tasks, count(*) AS probes
+FROM ((SELECT * FROM t LIMIT :probes) UNION ALL (SELECT * FROM s LIMIT :probes)) b
 
 -- name: queued
--- Queued jobs: jobs in the line, jobs that wait for their time, and suspects, each by the index that holds only these
--- (as in `running`). In the line only :tasks are read, and only :queue if it is given (tasks NULL: the whole line);
+-- Queued jobs: jobs in the line or in streams, jobs that wait for their time, and suspects, each by the index that holds
+-- only these (as in `running`). In the line and in streams only :tasks are read, and only :queue if it is given (tasks NULL: the whole line);
 -- of the jobs that wait for their time, only :queue.
 SELECT id FROM (
     (SELECT id, queue, task, tenant FROM outlast_jobs
-     WHERE position IS NOT NULL AND :tasks::text[] IS NULL AND (:part::text IS NULL OR :part = 'line')
+     WHERE position IS NOT NULL AND stream IS NULL AND :tasks::text[] IS NULL AND (:part::text IS NULL OR :part = 'line')
      ORDER BY task, queue, (-priority), position OFFSET 0)
+    UNION ALL
+    (SELECT id, queue, task, tenant FROM outlast_jobs
+     WHERE position IS NOT NULL AND stream IS NOT NULL AND :tasks IS NULL AND (:part IS NULL OR :part = 'line')
+     ORDER BY task, queue, (-priority), stream, position OFFSET 0)
     UNION ALL
     (SELECT o.id, o.queue, o.task, o.tenant FROM unnest(:tasks) AS t (task) CROSS JOIN LATERAL (
          SELECT * FROM outlast_jobs o
-         WHERE o.position IS NOT NULL AND o.task = t.task COLLATE "C" AND (:queue::text IS NULL OR o.queue = :queue)
+         WHERE o.position IS NOT NULL AND o.stream IS NULL AND o.task = t.task COLLATE "C"
+           AND (:queue::text IS NULL OR o.queue = :queue)
          ORDER BY o.task, o.queue, (-o.priority), o.position OFFSET 0) o
+     WHERE :part IS NULL OR :part = 'line')
+    UNION ALL
+    (SELECT o.id, o.queue, o.task, o.tenant FROM unnest(:tasks) AS t (task) CROSS JOIN LATERAL (
+         SELECT * FROM outlast_jobs o
+         WHERE o.position IS NOT NULL AND o.stream IS NOT NULL AND o.task = t.task COLLATE "C"
+           AND (:queue IS NULL OR o.queue = :queue)
+         ORDER BY o.task, o.queue, (-o.priority), o.stream, o.position OFFSET 0) o
      WHERE :part IS NULL OR :part = 'line')
     UNION ALL
     (SELECT id, queue, task, tenant FROM outlast_jobs
@@ -115,13 +142,26 @@ ORDER BY id DESC LIMIT :limit
 SELECT count(*) >= :rows AS is_long FROM (
     SELECT FROM (
         (SELECT FROM outlast_jobs
-         WHERE position IS NOT NULL AND :tasks::text[] IS NULL AND (:part::text IS NULL OR :part = 'line')
+         WHERE position IS NOT NULL AND stream IS NULL AND :tasks::text[] IS NULL
+           AND (:part::text IS NULL OR :part = 'line')
          ORDER BY task, queue, (-priority), position LIMIT :rows::bigint)
+        UNION ALL
+        (SELECT FROM outlast_jobs
+         WHERE position IS NOT NULL AND stream IS NOT NULL AND :tasks IS NULL AND (:part IS NULL OR :part = 'line')
+         ORDER BY task, queue, (-priority), stream, position LIMIT :rows)
         UNION ALL
         (SELECT FROM unnest(:tasks) AS t (task) CROSS JOIN LATERAL (
              SELECT FROM outlast_jobs o
-             WHERE o.position IS NOT NULL AND o.task = t.task COLLATE "C" AND (:queue::text IS NULL OR o.queue = :queue)
+             WHERE o.position IS NOT NULL AND o.stream IS NULL AND o.task = t.task COLLATE "C"
+               AND (:queue::text IS NULL OR o.queue = :queue)
              ORDER BY o.task, o.queue, (-o.priority), o.position LIMIT :rows) o
+         WHERE :part IS NULL OR :part = 'line' LIMIT :rows)
+        UNION ALL
+        (SELECT FROM unnest(:tasks) AS t (task) CROSS JOIN LATERAL (
+             SELECT FROM outlast_jobs o
+             WHERE o.position IS NOT NULL AND o.stream IS NOT NULL AND o.task = t.task COLLATE "C"
+               AND (:queue IS NULL OR o.queue = :queue)
+             ORDER BY o.task, o.queue, (-o.priority), o.stream, o.position LIMIT :rows) o
          WHERE :part IS NULL OR :part = 'line' LIMIT :rows)
         UNION ALL
         (SELECT FROM outlast_jobs

@@ -176,7 +176,11 @@ SELECT task, count(*) AS looked_at,
 FROM (
     SELECT * FROM (
         (SELECT task, args, checkpoint FROM outlast_jobs
-         WHERE position IS NOT NULL ORDER BY task, queue, (-priority), position LIMIT :most)
+         WHERE position IS NOT NULL AND stream IS NULL ORDER BY task, queue, (-priority), position LIMIT :most)
+        UNION ALL
+        (SELECT task, args, checkpoint FROM outlast_jobs
+         WHERE position IS NOT NULL AND stream IS NOT NULL
+         ORDER BY task, queue, (-priority), stream, position LIMIT :most)
         UNION ALL
         (SELECT task, args, checkpoint FROM outlast_jobs
          WHERE state = 'queued' AND position IS NULL AND solo = 0 ORDER BY queue, run_at LIMIT :most)

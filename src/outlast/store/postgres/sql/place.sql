@@ -1,21 +1,21 @@
 -- name: place
--- Show where a job stands among the others. Each count uses one index and stops at :most. That also holds for the
+-- Show where a job stands among the others (`stream_place` of limits.sql does so for a job in a stream). Each count uses one index and stops at :most. That also holds for the
 -- count of its queue's line: the tasks with jobs in it are found by a probe or two for each task that waits (1,000
 -- probes at most), and counted one by one until there are :most jobs. The ORDER BY inside a count is that of the
 -- index, which makes any other plan more expensive. Reads only; one snapshot.
 WITH RECURSIVE mine AS MATERIALIZED (SELECT queue FROM outlast_jobs WHERE id = :id),
 t AS (
-    (SELECT task, queue FROM outlast_jobs WHERE position IS NOT NULL
+    (SELECT task, queue FROM outlast_jobs WHERE position IS NOT NULL AND stream IS NULL
      ORDER BY task, queue, (-priority), position LIMIT 1)
     UNION ALL
     SELECT n.task, n.queue
     FROM t CROSS JOIN mine CROSS JOIN LATERAL (
         (SELECT o.task, o.queue FROM outlast_jobs o
-         WHERE t.queue < mine.queue AND o.position IS NOT NULL AND (o.task, o.queue) >= (t.task, mine.queue)
+         WHERE t.queue < mine.queue AND o.position IS NOT NULL AND o.stream IS NULL AND (o.task, o.queue) >= (t.task, mine.queue)
          ORDER BY o.task, o.queue, (-o.priority), o.position LIMIT 1)
         UNION ALL
         (SELECT o.task, o.queue FROM outlast_jobs o
-         WHERE t.queue >= mine.queue AND o.position IS NOT NULL AND o.task > t.task
+         WHERE t.queue >= mine.queue AND o.position IS NOT NULL AND o.stream IS NULL AND o.task > t.task
          ORDER BY o.task, o.queue, (-o.priority), o.position LIMIT 1)) n
 ), lined AS MATERIALIZED (
     SELECT s.task FROM (SELECT * FROM t LIMIT 1000) s CROSS JOIN mine WHERE s.queue = mine.queue)
@@ -23,24 +23,24 @@ SELECT (SELECT count(*) FROM (
             SELECT FROM lined CROSS JOIN LATERAL (
                 (SELECT FROM outlast_jobs o
                  WHERE o.queue = j.queue AND o.task = lined.task AND (-o.priority) < (-j.priority)
-                   AND o.position IS NOT NULL
+                   AND o.position IS NOT NULL AND o.stream IS NULL
                  ORDER BY o.task, o.queue, (-o.priority), o.position LIMIT :most)
                 UNION ALL
                 (SELECT FROM outlast_jobs o
                  WHERE o.queue = j.queue AND o.task = lined.task AND (-o.priority) = (-j.priority)
-                   AND o.position < coalesce(j.position, 9223372036854775807)
+                   AND o.stream IS NULL AND o.position < coalesce(j.position, 9223372036854775807)
                  ORDER BY o.task, o.queue, (-o.priority), o.position LIMIT :most)) c LIMIT :most) c) AS before,
        (SELECT count(*) FROM (
-            SELECT FROM outlast_jobs o WHERE o.position IS NOT NULL
+            SELECT FROM outlast_jobs o WHERE o.position IS NOT NULL AND o.stream IS NULL
             ORDER BY o.task, o.queue, (-o.priority), o.position LIMIT :most) c) AS due,
        (SELECT count(*) FROM (
             SELECT FROM lined CROSS JOIN LATERAL (
                 SELECT FROM outlast_jobs o
-                WHERE o.queue = j.queue AND o.task = lined.task AND o.position IS NOT NULL
+                WHERE o.queue = j.queue AND o.task = lined.task AND o.position IS NOT NULL AND o.stream IS NULL
                 ORDER BY o.task, o.queue, (-o.priority), o.position LIMIT :most) c LIMIT :most) c) AS due_here,
        (SELECT count(*) FROM (
             SELECT FROM outlast_jobs o
-            WHERE o.queue = j.queue AND o.task = j.task AND o.position IS NOT NULL
+            WHERE o.queue = j.queue AND o.task = j.task AND o.position IS NOT NULL AND o.stream IS NULL
             ORDER BY o.task, o.queue, (-o.priority), o.position LIMIT :most) c) AS due_alike,
        w.waiting, w.retrying,
        (SELECT count(*) FILTER (WHERE c.queue = j.queue) FROM (

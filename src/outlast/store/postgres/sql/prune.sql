@@ -46,6 +46,10 @@ SELECT (SELECT count(*) FROM found) AS gone,
 --   * schedules that no code has declared for $3 seconds (one that a person has paused stays), or that were deleted
 --     that long ago. A schedule that is declared or put at this moment is locked, and skipped.
 --   * records of what people did more than $4 seconds ago, except actions under way.
+--   * streams that are idle since $5 seconds ago, and their permits that nobody holds. An attempt that runs, or whose
+--     end no exchange has folded yet, is counted in each permit of its stream, which then stays; whoever starts one
+--     locks the stream and writes touched_at, so that the row is passed over, or no longer old when the lock re-checks
+--     it. A job that arrives at this moment leaves a notice, and its exchange makes the rows again.
 WITH old AS MATERIALIZED (
     SELECT w.id FROM outlast_workers w
     WHERE w.status IN ('stopped', 'lost')
@@ -66,5 +70,21 @@ WITH old AS MATERIALIZED (
         SELECT r.id FROM outlast_actions r
         WHERE r.state <> 'running' AND r.at < statement_timestamp() - $4::float8 * interval '1 second'
         ORDER BY r.id LIMIT $2::integer FOR UPDATE SKIP LOCKED) f
-    WHERE a.id = f.id)
+    WHERE a.id = f.id
+), resting AS MATERIALIZED (
+    SELECT s.id, s.permits FROM outlast_streams s
+    WHERE s.idle AND s.touched_at < extract(epoch FROM statement_timestamp()) - $5::float8
+      AND NOT EXISTS (SELECT FROM outlast_permits p WHERE p.id = ANY (s.permits) AND p.used <> 0)
+    ORDER BY s.touched_at LIMIT $2::integer FOR UPDATE SKIP LOCKED
+), rested AS (
+    DELETE FROM outlast_streams s USING resting r WHERE s.id = r.id
+), free AS MATERIALIZED (
+    SELECT p.id FROM outlast_permits p
+    WHERE p.id = ANY (ARRAY(SELECT DISTINCT u FROM resting r, unnest(r.permits) AS u)) AND p.used = 0
+      AND p.own_running IS NULL AND num_nonnulls(p.held_until, p.opens_at) = 0
+      AND greatest(p.touched_at, p.tat) < extract(epoch FROM statement_timestamp()) - $5::float8
+      AND NOT EXISTS (SELECT FROM outlast_streams s WHERE s.blocked = p.id)
+    FOR UPDATE SKIP LOCKED
+), freed AS (
+    DELETE FROM outlast_permits p USING free f WHERE p.id = f.id)
 SELECT count(*) FROM gone

@@ -3,29 +3,49 @@
 -- name: lanes
 -- The line by queue and task, with the oldest due time of each, at a cost that does not depend on its length: the
 -- query steps from the head of one lane to the next by index, one probe each, :lanes probes at most. A queue and a
--- task have one head for each priority; heads is the number of heads read. Reads only.
+-- task have one head for each priority; heads is the number of heads read. Jobs in
+-- streams count as well; the oldest of a priority is then that of its first stream. Reads only.
 WITH RECURSIVE head AS (
-    (SELECT queue, task, -priority AS rank, run_at FROM outlast_jobs WHERE position IS NOT NULL
+    (SELECT queue, task, -priority AS rank, run_at FROM outlast_jobs WHERE position IS NOT NULL AND stream IS NULL
      ORDER BY task, queue, (-priority), position LIMIT 1)
     UNION ALL
     SELECT n.queue, n.task, n.rank, n.run_at
     FROM head h CROSS JOIN LATERAL (
         SELECT j.queue, j.task, -j.priority AS rank, j.run_at FROM outlast_jobs j
-        WHERE j.position IS NOT NULL
+        WHERE j.position IS NOT NULL AND j.stream IS NULL
           AND (j.task, j.queue, (-j.priority)) > (h.task, h.queue, h.rank)
         ORDER BY j.task, j.queue, (-j.priority), j.position LIMIT 1) n
-), seen AS MATERIALIZED (SELECT * FROM head LIMIT :lanes)
+), stream AS (
+    (SELECT queue, task, -priority AS rank, run_at FROM outlast_jobs WHERE position IS NOT NULL AND stream IS NOT NULL
+     ORDER BY task, queue, (-priority), stream, position LIMIT 1)
+    UNION ALL
+    SELECT n.queue, n.task, n.rank, n.run_at
+    FROM stream h CROSS JOIN LATERAL (
+        SELECT j.queue, j.task, -j.priority AS rank, j.run_at FROM outlast_jobs j
+        WHERE j.position IS NOT NULL AND j.stream IS NOT NULL
+          AND (j.task, j.queue, (-j.priority)) > (h.task, h.queue, h.rank)
+        ORDER BY j.task, j.queue, (-j.priority), j.stream, j.position LIMIT 1) n
+), seen AS MATERIALIZED (
+    SELECT * FROM ((SELECT * FROM head LIMIT :lanes) UNION ALL (SELECT * FROM stream LIMIT :lanes)) s LIMIT :lanes)
 SELECT queue, task, extract(epoch FROM min(run_at))::float8 AS oldest, (SELECT count(*) FROM seen) AS heads
 FROM seen GROUP BY queue, task
 
 -- name: count_lanes
--- Count the jobs in the line of each of these pairs of queue and task (at the same index of two lists), by index, up
+-- Count the jobs in the line, and in streams, of each of these pairs of queue and task (at the same index of two lists), by index, up
 -- to :most in each. Reads only.
 SELECT l.queue, l.task,
        (SELECT count(*) FROM (
-            SELECT FROM outlast_jobs o
-            WHERE o.queue = l.queue COLLATE "C" AND o.task = l.task COLLATE "C" AND o.position IS NOT NULL
-            ORDER BY o.task, o.queue, (-o.priority), o.position LIMIT :most) c) AS number
+            SELECT FROM (
+                (SELECT FROM outlast_jobs o
+                 WHERE o.queue = l.queue COLLATE "C" AND o.task = l.task COLLATE "C" AND o.position IS NOT NULL
+                   AND o.stream IS NULL
+                 ORDER BY o.task, o.queue, (-o.priority), o.position LIMIT :most)
+                UNION ALL
+                (SELECT FROM outlast_jobs o
+                 WHERE o.queue = l.queue COLLATE "C" AND o.task = l.task COLLATE "C" AND o.position IS NOT NULL
+                   AND o.stream IS NOT NULL
+                 ORDER BY o.task, o.queue, (-o.priority), o.stream, o.position LIMIT :most)) b
+            LIMIT :most) c) AS number
 FROM unnest(:queues::text[], :tasks::text[]) AS l (queue, task)
 
 -- name: waiting

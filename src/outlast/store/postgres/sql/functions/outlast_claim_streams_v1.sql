@@ -174,6 +174,7 @@ BEGIN
 
     -- count what starts, and see which permits are full then
     v_taken := array_fill(0, ARRAY[cardinality(s.ids)]);
+    v_blocked := array_fill(NULL::bigint, ARRAY[cardinality(s.ids)]);
     FOREACH v_step IN ARRAY coalesce(j.streams, '{}')::integer[] LOOP
         v_taken[v_step] := v_taken[v_step] + 1;
     END LOOP;
@@ -195,7 +196,6 @@ BEGIN
                               THEN v_now + o.held_until - greatest(v_now, o.touched_at) END
         FROM unnest(p.ids, v_count, v_ahead) AS u (id, count, ahead)
         WHERE o.id = ANY (ARRAY[u.id]) AND u.count > 0;
-        v_blocked := array_fill(NULL::bigint, ARRAY[cardinality(s.ids)]);
         FOR i IN 1..cardinality(n.streams) LOOP
             v_step := v_at[i];
             CONTINUE WHEN v_step IS NULL OR v_blocked[n.streams[i]] IS NOT NULL OR NOT v_known[n.streams[i]];

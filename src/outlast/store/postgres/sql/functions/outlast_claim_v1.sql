@@ -88,7 +88,7 @@ DECLARE
     v_order bigint[] := '{}'; v_places bigint[] := '{}';
     v_at double precision; v_notices boolean; v_streams boolean; v_timed boolean; v_served text[] := '{}'; v_served_queues text[] := '{}';
     v_folded record; v_opened bigint[] := '{}'; v_permits bigint[] := '{}'; v_open boolean; v_stream_left integer; v_rounds integer; v_last boolean;
-    v_is_stream boolean; v_stream_bytes bigint := 65536; v_contended boolean := false; v_shown bigint[] := '{}';
+    v_is_stream boolean; v_stream_bytes bigint := 65536; v_contended boolean := false; v_stayed boolean; v_shown bigint[] := '{}';
     v_drawn bigint := CASE WHEN p_wakes IS NOT NULL THEN coalesce(pg_sequence_last_value('outlast_position_seq'), 0) END;
 BEGIN
     v_soonest := outlast_first_due_v1(v_now);
@@ -172,6 +172,7 @@ BEGIN
                 v_opened := v_opened || v_folded.opened;
                 v_streams := true;
                 v_notices := false;
+                v_stayed := v_folded.stayed;
             END IF;
         END IF;
         v_open := v_solo = 0 AND v_streams;
@@ -299,7 +300,8 @@ BEGIN
     END IF;
     IF v_streams OR v_timed THEN
         v_due := outlast_next_opening_v1(v_served, v_now);
-        v_next_due := least(v_next_due, v_due, CASE WHEN v_contended THEN v_now + (2 + 6 * random()) * interval '1 ms' END);
+        v_next_due := least(v_next_due, v_due, CASE WHEN v_contended THEN v_now + (2 + 6 * random()) * interval '1 ms'
+                 WHEN v_stayed THEN v_now + (10 + 30 * random()) * interval '1 ms' END);
     END IF;
     IF p_notify AND v_opened <> '{}' THEN PERFORM outlast_notify_streams_v1(v_opened); END IF;
 

@@ -1,6 +1,7 @@
 -- Fold notices: do what they say to the streams and permits that can be locked, and delete them. Returns the permits
--- that are locked now, which the caller looks at before its commit (outlast_leave_permits_v1), and the streams that
--- were opened. p_tasks, p_queues (empty: all), p_not_queues: what the caller may claim. Runs inside outlast_claim_v1,
+-- that are locked now, which the caller looks at before its commit (outlast_leave_permits_v1), the streams that they
+-- blocked and that are open now, and whether anything stays to be folded. (Arrivals are announced by whoever put them
+-- into their streams.) p_tasks, p_queues (empty: all), p_not_queues: what the caller may claim. Runs inside outlast_claim_v1,
 -- under the planner settings of outlast_exchange_v1.
 --
 -- Nothing here waits. A notice is folded whole or stays: rows of streams, permits and notices that another session
@@ -23,7 +24,7 @@
 -- that notices of rows that stay locked hide no others.
 CREATE FUNCTION outlast_fold_v1(
     p_now double precision, p_most integer, p_tasks text[], p_queues text[], p_not_queues text[],
-    OUT permits bigint[], OUT opened bigint[])
+    OUT permits bigint[], OUT opened bigint[], OUT stayed boolean)
 LANGUAGE plpgsql
 AS $$
 #variable_conflict use_column
@@ -33,6 +34,7 @@ DECLARE
 BEGIN
     permits := '{}';
     opened := '{}';
+    stayed := false;
     SELECT array_agg(n.ctid) AS rows, array_agg(n.stream) AS streams, array_agg(n.permit) AS permits,
            array_agg(n.ended) AS ended, array_agg(n.unstarted) AS unstarted, array_agg(n.arrived) AS arrived,
            array_agg(n.spent) AS spent, array_agg(n.held_until) AS held, bool_or(n.arrived) AS any_arrived
@@ -49,10 +51,11 @@ BEGIN
             UPDATE outlast_streams s SET idle = false, touched_at = p_now WHERE s.id = ANY (v_idle);
         END IF;
         IF cardinality(v_free) < cardinality(v_arrived) THEN
-            SELECT array_agg(n.stream) AS ids, array_agg(n.task) AS tasks, array_agg(n.queue) AS queues,
-                   array_agg(n.rank) AS ranks, array_agg(n.fair) AS fairs
+            SELECT array_agg(n.stream ORDER BY n.id) AS ids, array_agg(n.task ORDER BY n.id) AS tasks,
+                   array_agg(n.queue ORDER BY n.id) AS queues, array_agg(n.rank ORDER BY n.id) AS ranks,
+                   array_agg(n.fair ORDER BY n.id) AS fairs
             INTO v_new
-            FROM (SELECT DISTINCT ON (n.stream) n.stream, n.task, n.queue, n.rank, n.fair
+            FROM (SELECT DISTINCT ON (n.stream) n.id, n.stream, n.task, n.queue, n.rank, n.fair
                   FROM unnest(v_all.rows) AS r (row) JOIN outlast_notices n ON n.ctid = r.row
                   WHERE n.arrived AND n.stream IS NOT NULL
                     AND NOT EXISTS (SELECT FROM outlast_streams s WHERE s.id = n.stream)
@@ -151,6 +154,7 @@ BEGIN
         END LOOP;
     END IF;
 
+    stayed := v_stay <> '{}' OR v_held <> '{}';
     IF v_all.rows IS NULL THEN RETURN; END IF;
     IF v_stay = '{}' AND v_held = '{}' THEN
         DELETE FROM outlast_notices n WHERE n.ctid = ANY (v_all.rows);

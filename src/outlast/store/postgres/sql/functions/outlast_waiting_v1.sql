@@ -1,5 +1,5 @@
 -- Find the jobs that nothing has announced: the first jobs of each task in each queue's line that no worker has taken
--- for p_grace seconds, and due jobs outside the line, that is scheduled jobs that were not put into it and suspects.
+-- for p_grace seconds, the first job of each open stream (p_limit of them), and due jobs outside the line, that is scheduled jobs that were not put into it and suspects.
 --
 -- Of the line, p_limit jobs of each task and queue are read, or fewer, so that all together are 10,000 or one of
 -- each: jobs of a task that is paused, or that no worker serves, hide no others of their queue. Of the due scheduled
@@ -29,14 +29,14 @@ BEGIN
             ORDER BY j.run_at LIMIT 1), NULL::bigint;
     RETURN QUERY
     WITH RECURSIVE lane (task, queue, rank) AS (
-        (SELECT j.task, j.queue, -j.priority FROM outlast_jobs j WHERE j.position IS NOT NULL
+        (SELECT j.task, j.queue, -j.priority FROM outlast_jobs j WHERE j.position IS NOT NULL AND j.stream IS NULL
          ORDER BY j.task, j.queue, (-j.priority), j.position LIMIT 1)
         UNION ALL
         SELECT n.task, n.queue, n.rank
         FROM lane l
         CROSS JOIN LATERAL (
             SELECT j.task, j.queue, -j.priority AS rank FROM outlast_jobs j
-            WHERE j.position IS NOT NULL
+            WHERE j.position IS NOT NULL AND j.stream IS NULL
               AND (j.task, j.queue, (-j.priority)) > (l.task, l.queue, l.rank)
             ORDER BY j.task, j.queue, (-j.priority), j.position LIMIT 1) n
     ), share AS (
@@ -47,7 +47,7 @@ BEGIN
         CROSS JOIN LATERAL (
             SELECT j.* FROM outlast_jobs j
             WHERE j.task = l.task AND j.queue = l.queue AND (-j.priority) = l.rank
-              AND j.position IS NOT NULL
+              AND j.position IS NOT NULL AND j.stream IS NULL
             ORDER BY j.task, j.queue, (-j.priority), j.position LIMIT (SELECT s.most FROM share s)) h)
     SELECT f.id, f.queue, f.task, coalesce(f.token, 0), outlast_seconds_v1(v_now, f.run_at), f.position
     FROM head f
@@ -68,6 +68,16 @@ BEGIN
     FROM (SELECT j.* FROM outlast_jobs j
           WHERE j.state = 'queued' AND j.solo > 0
           ORDER BY j.solo, j.queue, j.task, j.priority DESC, j.run_at LIMIT p_limit) f
-    WHERE f.run_at <= v_now;
+    WHERE f.run_at <= v_now
+    UNION ALL
+    SELECT f.id, f.queue, f.task, coalesce(f.token, 0), outlast_seconds_v1(v_now, f.run_at), f.position
+    FROM (SELECT * FROM outlast_streams s WHERE s.blocked IS NULL AND NOT s.idle
+          ORDER BY s.task, s.queue, s.rank, s.turn LIMIT p_limit) s
+    CROSS JOIN LATERAL (
+        SELECT j.* FROM outlast_jobs j
+        WHERE j.task = s.task AND j.queue = s.queue AND (-j.priority) = s.rank AND j.stream = s.id
+          AND j.position IS NOT NULL
+        ORDER BY j.task, j.queue, (-j.priority), j.stream, j.position LIMIT 1) f
+    WHERE f.run_at <= v_now - v_grace;
 END
 $$;

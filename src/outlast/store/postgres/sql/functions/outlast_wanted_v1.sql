@@ -3,6 +3,7 @@
 -- for. Any program may call it. It reads only; each count uses one index and stops at its bound, so that a call reads
 -- a few ten thousand entries at most, however many jobs wait.
 --
+-- Of jobs under limits, those in open streams are counted: of a limit that is full, no further worker would start one.
 -- Jobs of a paused queue or task are left out. So are jobs that no worker could take, however many workers there
 -- were: if workers serve the queue, and no live worker of the queue and none among the last thousand rows of workers
 -- has announced the job's task. (If no worker serves the queue, all jobs are counted: a fleet that was scaled to zero
@@ -44,17 +45,17 @@ BEGIN
         -- Find the tasks that have jobs of the queue in the line: for each task, one probe goes to where the queue
         -- stands or would stand in it, and one to the next task.
         WITH RECURSIVE t (task, queue, place) AS (
-            (SELECT j.task, j.queue, 1 FROM outlast_jobs j WHERE j.position IS NOT NULL
+            (SELECT j.task, j.queue, 1 FROM outlast_jobs j WHERE j.position IS NOT NULL AND j.stream IS NULL
              ORDER BY j.task, j.queue, (-j.priority), j.position LIMIT 1)
             UNION ALL
             SELECT n.task, n.queue, t.place + 1
             FROM t CROSS JOIN LATERAL (
                 (SELECT j.task, j.queue FROM outlast_jobs j
-                 WHERE t.queue < p_queue AND j.position IS NOT NULL AND (j.task, j.queue) >= (t.task, p_queue)
+                 WHERE t.queue < p_queue AND j.position IS NOT NULL AND j.stream IS NULL AND (j.task, j.queue) >= (t.task, p_queue)
                  ORDER BY j.task, j.queue, (-j.priority), j.position LIMIT 1)
                 UNION ALL
                 (SELECT j.task, j.queue FROM outlast_jobs j
-                 WHERE t.queue >= p_queue AND j.position IS NOT NULL AND j.task > t.task
+                 WHERE t.queue >= p_queue AND j.position IS NOT NULL AND j.stream IS NULL AND j.task > t.task
                  ORDER BY j.task, j.queue, (-j.priority), j.position LIMIT 1)) n
             WHERE t.place < v_steps)
         SELECT array_agg(t.task) INTO v_lined FROM t WHERE t.queue = p_queue;
@@ -66,11 +67,24 @@ BEGIN
                 SELECT FROM unnest(v_served) s (tasks) WHERE strpos(s.tasks, v_name) > 0);
             SELECT count(*) INTO v_part FROM (
                 SELECT FROM outlast_jobs j
-                WHERE j.task = v_task AND j.queue = p_queue AND j.position IS NOT NULL
+                WHERE j.task = v_task AND j.queue = p_queue AND j.position IS NOT NULL AND j.stream IS NULL
                 ORDER BY j.task, j.queue, (-j.priority), j.position LIMIT v_most - v_count) c;
             v_count := v_count + v_part;
         END LOOP;
 
+        IF v_count < v_most THEN
+            SELECT v_count + count(*) INTO v_count FROM (
+                SELECT FROM (SELECT * FROM outlast_streams s WHERE s.blocked IS NULL AND NOT s.idle
+                             ORDER BY s.task, s.queue, s.rank, s.turn LIMIT v_most) s
+                CROSS JOIN LATERAL (
+                    SELECT FROM outlast_jobs j
+                    WHERE j.task = s.task AND j.queue = s.queue AND (-j.priority) = s.rank AND j.stream = s.id
+                      AND j.position IS NOT NULL
+                    ORDER BY j.task, j.queue, (-j.priority), j.stream, j.position LIMIT v_most) j
+                WHERE s.queue = p_queue AND s.task <> ALL (v_paused) AND (NOT v_is_served OR EXISTS (
+                    SELECT FROM unnest(v_served) t (tasks) WHERE strpos(t.tasks, to_json(s.task)::text) > 0))
+                LIMIT v_most - v_count) c;
+        END IF;
         IF v_count < v_most THEN
             SELECT v_count + count(*) INTO v_count FROM (
                 SELECT j.task FROM outlast_jobs j

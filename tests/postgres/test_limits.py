@@ -1,0 +1,255 @@
+"""Limits on PostgreSQL under real concurrent sessions: the laws hold at every moment."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import random
+from typing import Any
+
+import pytest
+
+from outlast.base.clock import SYSTEM
+from outlast.model.limits import permit_id
+from outlast.store.limits import Hold, SetLimit
+from outlast.store.postgres.store import PostgresStore
+from outlast.store.values import Answer
+from tests.conformance.kit import Hands, ended, enqueued, eventually, job
+from tests.conformance.limits_kit import declare, held, limited, need, permit
+from tests.postgres.kit import blocked, exchange_on
+from tests.postgres.limits_kit import Fleet, broken_laws, drained, watched
+
+SECONDS = 4.0
+
+
+async def _enqueue(store: PostgresStore, dice: random.Random, count: int) -> None:
+    """Jobs of few streams that share permits, some of them with a rate."""
+    kinds = [
+        [need("all"), need("key", f"k{n}")] if n % 3 else [need("key", f"k{n}")] for n in range(12)
+    ] + [[need("all"), need("rate")], []]
+    jobs = []
+    for _ in range(count):
+        needs = dice.choice(kinds)
+        tenant = None if needs else f"t{dice.randint(1, 3)}"
+        jobs.append(limited(*needs, fair=tenant, tenant=tenant, priority=dice.choice([0, 0, 5])))
+    await enqueued(store, *jobs)
+
+
+async def _declare(store: PostgresStore) -> None:
+    await declare(store, "all", running=9)
+    await declare(store, "key", running=2, per="limit_key")
+    await declare(store, "rate", spacing=0.005, burst=5.0)
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("trouble", ["none", "changes", "kills"])
+async def test_the_laws_hold_while_sessions_race(
+    store: PostgresStore, session: Any, watcher: Any, trouble: str, seed: int
+) -> None:
+    dice = random.Random(seed)
+    await _declare(store)
+    await _enqueue(store, dice, 400)
+    fleet = Fleet(store, seed)
+    seen: list[dict[str, Any]] = []
+    until = SYSTEM.boot() + SECONDS
+    tasks = [asyncio.create_task(fleet.work(f"w{n}")) for n in range(4)]
+    watching = asyncio.create_task(watched(watcher, lambda: fleet.stopped, seen))
+    while SYSTEM.boot() < until:
+        await _enqueue(store, dice, dice.randint(1, 30))
+        if trouble == "changes":
+            name, most = dice.choice([("all", 12), ("key", 3)])
+            await store.set_limit(SetLimit(name=name, running=dice.randint(1, most)))
+            await store.hold_limit(Hold("key", f"k{dice.randint(0, 11)}", dice.choice([0.0, 0.05])))
+        if trouble == "kills":
+            await session.execute(
+                "SELECT pg_terminate_backend(pid) FROM (SELECT pid FROM pg_stat_activity"
+                " WHERE datname = current_database() AND application_name LIKE 'fleet-%'"
+                " ORDER BY random() LIMIT 1) one"
+            )
+        await asyncio.sleep(dice.random() * 0.1)
+    fleet.stopped = True
+    await asyncio.gather(*tasks, watching)
+    if trouble == "changes":
+        seen = [{law: each[law] for law in each if law != "L2"} for each in seen]
+        for name in ("all", "key"):
+            await store.set_limit(SetLimit(name=name, reset=True))
+    assert [each for each in seen if each] == []
+    assert fleet.ended > 100
+    assert (fleet.broken > 0) == (trouble == "kills"), fleet.errors
+    await drained(store, session)
+    await drained_notices(store, session)
+    assert await broken_laws(session) == {}
+    assert await session.fetchval("SELECT sum(used) FROM outlast_permits") == 0
+
+
+async def drained_notices(store: PostgresStore, session: Any) -> None:
+    """Fold what the last ends have left."""
+    hands = await Hands.on(store, "folds")
+    while await session.fetchval("SELECT count(*) FROM outlast_notices"):
+        await hands.claim(1)
+
+
+# -- each rule, with the other side of the race held open
+
+
+async def test_an_exchange_waits_for_no_row_that_limits_need(
+    store: PostgresStore, hands: Hands, session: Any
+) -> None:
+    await declare(store, running=2)
+    ids = await enqueued(store, *[limited(need("a"))] * 4)
+    one, free = await hands.claim_one(), 0
+    for table in ("outlast_permits", "outlast_streams", "outlast_limits", "outlast_notices"):
+        await enqueued(store, job())
+        async with session.transaction():
+            await session.fetch(f"SELECT FROM {table} FOR UPDATE")
+            reply = await hands.exchange(limit=1)
+        await hands.hand_in(*map(ended, reply.claimed))
+        free += len(reply.claimed)
+    assert free >= 2  # streams and permits are passed over
+    async with session.transaction():
+        await session.fetch("SELECT FROM outlast_permits FOR UPDATE")
+        reply = await hands.exchange(ended(one), limit=5)
+        assert not {each.job_id for each in reply.claimed} & {*ids}
+        assert reply.next_due is not None
+        assert reply.next_due < 0.1
+    await hands.claim(5)
+    assert await held(store) == 2
+
+
+async def test_a_notice_stays_while_its_permit_is_locked(
+    store: PostgresStore, hands: Hands, session: Any
+) -> None:
+    await declare(store, running=1)
+    ids = await enqueued(store, *[limited(need("a"))] * 2)
+    one = await hands.claim_one()
+    async with session.transaction():
+        await session.fetch("SELECT FROM outlast_permits FOR UPDATE")
+        assert (await hands.exchange(ended(one), limit=1)).claimed == []
+        assert (await permit(store)).noted == 1
+        assert await hands.claim() == []
+    assert [each.job_id for each in await hands.claim()] == ids[1:]
+
+
+async def test_an_arrival_stays_noted_while_its_stream_is_being_marked_idle(
+    store: PostgresStore, hands: Hands, session: Any
+) -> None:
+    await declare(store, running=5)
+    await enqueued(store, limited(need("a")))
+    await hands.claim()
+    await session.execute("UPDATE outlast_streams SET idle = false")
+    async with session.transaction():
+        await session.execute("UPDATE outlast_streams SET idle = true")
+        ids = await enqueued(store, limited(need("a")))
+        assert await hands.claim() == []
+    assert [each.job_id for each in await hands.claim()] == ids
+
+
+async def test_a_changed_limit_waits_for_the_exchange_that_has_read_it(
+    store: PostgresStore, other_store: PostgresStore, hands: Hands, session: Any, watcher: Any
+) -> None:
+    await declare(store, running=1)
+    await enqueued(store, *[limited(need("a"))] * 4)
+    other = await Hands.on(other_store, "other")
+    await hands.hand_in(ended(await hands.claim_one()))
+    await other.exchange(*map(ended, await other.claim(1)))
+    await enqueued(store, limited(need("a")))
+    async with session.transaction():
+        await exchange_on(session, hands, limit=1)
+        changing = asyncio.create_task(store.set_limit(SetLimit(name="a", running=3)))
+        await blocked(watcher)
+        assert await other.claim() == []  # waits for nobody
+    assert await changing
+    assert len(await other.claim()) == 2
+
+
+async def test_a_permit_left_with_room_opens_what_it_blocks(
+    store: PostgresStore, hands: Hands
+) -> None:
+    first, other = sorted("ab", key=lambda name: permit_id(name, ""))
+    for name in (first, other):
+        await declare(store, name, running=1)
+    await enqueued(store, limited(need(first)))
+    one = await hands.claim_one()
+    await enqueued(store, limited(need(other)))
+    await hands.claim_one()
+    await enqueued(store, limited(need(first), need(other)), limited(need(first), priority=-1))
+    assert await hands.claim() == []
+    assert (await permit(store, first)).blocked == 2
+    await hands.exchange(ended(one), limit=5)  # opens the first stream, which waits for the other
+    assert (await permit(store, other)).blocked == 1
+    assert len(await hands.claim()) == 1
+    assert await held(store, first) == 1
+
+
+async def test_a_stream_that_no_worker_serves_holds_no_permit(
+    store: PostgresStore, hands: Hands
+) -> None:
+    await declare(store, running=1)
+    await enqueued(store, limited(need("a")))
+    one = await hands.claim_one()
+    await enqueued(store, *[limited(need("a"), task=f"app.none{n}") for n in range(3)])
+    await hands.claim(tasks=[f"app.none{n}" for n in range(3)])
+    (job_id,) = await enqueued(store, limited(need("a"), priority=1))
+    await hands.claim()
+    assert (await permit(store)).blocked == 4
+    assert await hands.hand_in(ended(one)) == [Answer.ACCEPTED]
+    assert [each.job_id for each in await hands.claim()] == [job_id]
+
+
+async def test_a_reply_holds_few_bytes_of_jobs_under_limits(
+    store: PostgresStore, hands: Hands
+) -> None:
+    await declare(store, running=10)
+    args = json.dumps({"x": "x" * 40_000})
+    ids = await enqueued(store, *[limited(need("a"), args=args)] * 3)
+    reply = await hands.exchange(limit=10)
+    assert [each.job_id for each in reply.claimed] == ids[:1]
+    assert reply.next_due == 0
+    large = json.dumps({"x": "x" * 100_000})
+    (last,) = await enqueued(store, limited(need("a"), args=large, priority=9))
+    assert [each.job_id for each in await hands.claim()] == [last]
+    assert await held(store) == 2
+
+
+async def test_a_dear_job_is_not_held_up_for_good_by_cheap_ones(
+    store: PostgresStore, hands: Hands
+) -> None:
+    await declare(store, spacing=0.1, burst=5.0)
+    await enqueued(store, *[limited(need("a"))] * 500)
+    await hands.claim(3)
+    (dear,) = await enqueued(store, limited(need("a", cost=5.0)))
+    got: list[int] = []
+    tenants = itertools.count()
+
+    async def take() -> bool:
+        await enqueued(store, limited(need("a"), fair=f"t{next(tenants)}"))  # a stream that is open
+        got.extend(each.job_id for each in await hands.claim(3))
+        return dear in got
+
+    await eventually(take)
+    assert len(got) < 30
+
+
+async def test_what_nobody_uses_is_deleted_and_made_again(
+    store: PostgresStore, hands: Hands, session: Any
+) -> None:
+    await declare(store, running=2, per="limit_key")
+    await enqueued(store, *[limited(need("a", f"k{n}")) for n in range(3)])
+    claimed = await hands.claim()
+    await hands.hand_in(*map(ended, claimed[:2]))
+    await hands.claim()
+    aged = "touched_at = touched_at - 90000"
+    await session.execute(f"UPDATE outlast_streams SET idle = true, {aged}")
+    await session.execute(f"UPDATE outlast_permits SET {aged}, tat = 0")
+    await store.prune(jobs_older_than=9e9, workers_older_than=9e9)
+    counts = (
+        "SELECT (SELECT count(*) FROM outlast_streams), (SELECT sum(used) FROM outlast_permits)"
+    )
+    assert tuple(await session.fetchrow(counts)) == (1, 1)
+    await hands.hand_in(ended(claimed[2]))
+    await enqueued(store, *[limited(need("a", f"k{n}")) for n in range(3)])
+    assert len(await hands.claim()) == 3
+    await session.execute("DELETE FROM outlast_permits WHERE used = 1")
+    await enqueued(store, *[limited(need("a", f"k{n}")) for n in range(3)])
+    assert await eventually(hands.claim)
