@@ -25,8 +25,7 @@ Key = Annotated[str | None, option("--key", "KEY", "Of this tenant or limit key 
 
 HELP = """List limits over the whole fleet, or show, set, hold or reset one.
 
-A limit allows so many running jobs at once, so many starts in a time, or both; the code declares
-it. What is set here wins over the code, on all workers, until it is reset.
+A limit bounds how many jobs run at once, how many start in a time, or both; the code declares it. What is set here wins over the code, on all workers, until it is reset.
 
 Examples:
     outlast limits
