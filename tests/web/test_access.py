@@ -107,6 +107,11 @@ PAGES = {
     ("POST", "/schedules/pause"): post("/schedules/pause", "pause", name="nightly"),
     ("POST", "/schedules/resume"): post("/schedules/resume", "pause", name="nightly"),
     ("POST", "/schedules/trigger"): post("/schedules/trigger", "trigger", name="nightly"),
+    ("GET", "/limits"): get("/limits"),
+    ("GET", "/limits/limit"): get("/limits/limit?name=heavy"),
+    ("POST", "/limits/set"): post("/limits/set", "limit", name="heavy", running="3"),
+    ("POST", "/limits/reset"): post("/limits/reset", "limit", name="heavy"),
+    ("POST", "/limits/hold"): post("/limits/hold", "limit", name="heavy", seconds="9"),
     ("GET", "/{path:path}"): get("/no/such/page", by_tenant=True),
 }
 SCHEDULE = "/schedules/{name:path}"
@@ -133,6 +138,11 @@ CALLS = {
     ("POST", f"{SCHEDULE}/pause"): post("/schedules/nightly/pause", "pause"),
     ("POST", f"{SCHEDULE}/resume"): post("/schedules/nightly/resume", "pause"),
     ("POST", f"{SCHEDULE}/trigger"): post("/schedules/nightly/trigger", "trigger"),
+    ("GET", "/limits"): get("/limits"),
+    ("GET", "/limits/{name:path}"): get("/limits/heavy"),
+    ("POST", "/limits/{name:path}/set"): post("/limits/heavy/set", "limit", running=3),
+    ("POST", "/limits/{name:path}/reset"): post("/limits/heavy/reset", "limit"),
+    ("POST", "/limits/{name:path}/hold"): post("/limits/heavy/hold", "limit", seconds=9),
     ("GET", "/refusals"): get("/refusals"),
     ("GET", "/doctor"): get("/doctor"),
     ("GET", "/history"): get("/history"),

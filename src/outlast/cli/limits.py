@@ -9,15 +9,14 @@ import typer
 from outlast.base.clock import SYSTEM
 from outlast.base.text import line, span
 from outlast.cli.connect import on_store
-from outlast.cli.errors import NotSoError
 from outlast.cli.grid import table
 from outlast.cli.options import Json, Url, make_group, option
 from outlast.cli.who import me
-from outlast.client.limits import limit_not_found, make_set_limit
-from outlast.insight.acting import note_of
+from outlast.client.limits import make_set_limit
+from outlast.insight.acting import hold_limit, set_limit
 from outlast.insight.limits import limit_document, limits_document, spec_text
-from outlast.store.limits import Hold, LimitRow, PermitRow, SetLimit
-from outlast.store.protocol import Store
+from outlast.insight.queries import read_one_limit
+from outlast.store.limits import Hold, LimitRow, SetLimit
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The limit, as the code calls it.")]
 Key = Annotated[str | None, option("--key", "KEY", "Of this tenant or limit key alone.")]
@@ -25,7 +24,8 @@ Key = Annotated[str | None, option("--key", "KEY", "Of this tenant or limit key 
 
 HELP = """List limits over the whole fleet, or show, set, hold or reset one.
 
-A limit bounds how many jobs run at once, how many start in a time, or both; the code declares it. What is set here wins over the code, on all workers, until it is reset.
+A limit bounds how many jobs run at once, how many start in a time, or both; the code declares it.
+What is set here wins over the code, on all workers, until it is reset.
 
 Examples:
     outlast limits
@@ -74,7 +74,7 @@ def show(name: Name, url: Url = None, json: Json = False) -> None:
     Examples:
         outlast limits show openai
     """
-    row, permits = on_store(url, lambda store: _read(store, name))
+    row, permits = on_store(url, lambda store: read_one_limit(store, name))
     from outlast.cli.show import console, print_json
 
     if json:
@@ -116,7 +116,7 @@ def set_(
         outlast limits set account --key acme --running 10
     """
     new = make_set_limit(name, key=key, running=running, rate=rate, burst=burst)
-    _set(url, new, "set_limit")
+    on_store(url, lambda store: set_limit(store, new, me()), reads=False)
     print(
         f"{line(name)} is set: `outlast limits reset {line(name)}` goes back to what the code says"
     )
@@ -128,7 +128,8 @@ def reset(name: Name, key: Key = None, url: Url = None) -> None:
     Examples:
         outlast limits reset openai
     """
-    _set(url, SetLimit(name=name, key=key, reset=True), "reset_limit")
+    new = SetLimit(name=name, key=key, reset=True)
+    on_store(url, lambda store: set_limit(store, new, me()), reads=False)
     print(f"{line(name)} is as the code says")
 
 
@@ -145,29 +146,13 @@ def hold(
         outlast limits hold host --key example.org 60
         outlast limits hold openai 0
     """
-    record = note_of("hold_limit", me(), line(name))
     held = Hold(name, key or "", seconds)
-    if not on_store(url, lambda store: store.hold_limit(held, record=record), reads=False):
-        raise limit_not_found(name)
+    on_store(url, lambda store: hold_limit(store, held, me()), reads=False)
     print(
         f"nothing under {line(name)} starts for {span(seconds)}"
         if seconds
         else f"{line(name)} is let go"
     )
-
-
-def _set(url: str | None, new: SetLimit, verb: str) -> None:
-    target = new.name if new.key is None else f"{new.name} of {new.key}"
-    record = note_of(verb, me(), line(target))
-    if not on_store(url, lambda store: store.set_limit(new, record=record), reads=False):
-        raise limit_not_found(new.name)
-
-
-async def _read(store: Store, name: str) -> tuple[LimitRow, list[PermitRow]]:
-    for row in await store.inspector.limits():
-        if row.name == name:
-            return row, await store.inspector.permits(name)
-    raise NotSoError(f"there is no limit called {name!r}: `outlast limits` lists them")
 
 
 def _state(row: LimitRow) -> str:

@@ -13,7 +13,8 @@ from outlast.base.config import check_key, check_name, check_seconds, check_whol
 from outlast.base.sync import blocking
 from outlast.client.error_rules import Seconds
 from outlast.client.stores import StoreProvider
-from outlast.errors import BadData, ConfigError, LimitNotFound, UsageError, text_of
+from outlast.errors import BadData, ConfigError, UsageError, text_of
+from outlast.insight.acting import hold_limit, set_limit
 from outlast.model.limits import (
     COST_MAX,
     KEY_MAX,
@@ -349,8 +350,7 @@ class Limits:
         ``key``: of this tenant or limit key alone. Raises LimitNotFound.
         """
         held = Hold(name, key or "", check_seconds("seconds", seconds))
-        if not await self._stores.ask(lambda store: store.hold_limit(held)):
-            raise limit_not_found(name)
+        await self._stores.ask(lambda store: hold_limit(store, held, None))
 
     hold_sync = blocking(hold)
 
@@ -367,10 +367,4 @@ class Limits:
     permits_sync = blocking(permits)
 
     async def _set(self, new: SetLimit) -> None:
-        if not await self._stores.ask(lambda store: store.set_limit(new)):
-            raise limit_not_found(new.name)
-
-
-def limit_not_found(name: str) -> LimitNotFound:
-    """Return the error for a limit that the store does not know."""
-    return LimitNotFound(f"there is no limit called {name!r}: workers announce those of their code")
+        await self._stores.ask(lambda store: set_limit(store, new, None))

@@ -16,11 +16,12 @@ import msgspec
 from outlast.base.text import count_of
 from outlast.errors import JobNotFound, OutlastError, UsageError
 from outlast.insight.availability import holds
-from outlast.insight.queries import no_schedule, read_schedule
+from outlast.insight.queries import no_limit, no_schedule, read_schedule
 from outlast.insight.schedules import job_now
 from outlast.insight.sentences import list_some
 from outlast.model.job import State
 from outlast.store.actions import Note
+from outlast.store.limits import Hold, SetLimit
 from outlast.store.protocol import Store
 from outlast.store.rows import StoredJob, WorkerRow, WorkerStatus
 from outlast.store.schedules import Deleted
@@ -300,3 +301,19 @@ def declared_by_code(name: str, what: str) -> UsageError:
         f"schedule {name!r} is declared by the code of an application: {what} it there"
         f" (`outlast schedules pause {name}` stops it meanwhile)"
     )
+
+
+async def set_limit(store: Store, new: SetLimit, by: By | None) -> None:
+    """Set a limit or a key of it, or reset it; LimitNotFound."""
+    target = new.name if new.key is None else f"{new.name} of {new.key}"
+    record = note_of("reset limit" if new.reset else "set limit", by, target)
+    if not await store.set_limit(new, record=record):
+        raise no_limit(new.name)
+
+
+async def hold_limit(store: Store, hold: Hold, by: By | None) -> None:
+    """Let nothing start under a limit for a while, or let it go; LimitNotFound."""
+    target = f"{hold.name} of {hold.key}" if hold.key else hold.name
+    verb = f"hold limit for {hold.seconds:g} s" if hold.seconds else "let limit go"
+    if not await store.hold_limit(hold, record=note_of(verb, by, target)):
+        raise no_limit(hold.name)

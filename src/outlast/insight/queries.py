@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from outlast.errors import NotPermitted, ScheduleNotFound, UsageError
+from outlast.errors import LimitNotFound, NotPermitted, ScheduleNotFound, UsageError
 from outlast.insight.availability import astray
 from outlast.insight.documents import phase_of
 from outlast.insight.explanation import JobDetails
@@ -20,6 +20,7 @@ from outlast.insight.liveness import with_proof
 from outlast.model.job import State
 from outlast.model.pause import Pauses
 from outlast.payload.option_words import describe_state
+from outlast.store.limits import LimitRow, PermitRow
 from outlast.store.listing import LOOK_ROWS, find
 from outlast.store.protocol import Store
 from outlast.store.rows import (
@@ -287,3 +288,16 @@ async def read_schedules(store: Store) -> list[ScheduleRow]:
 def no_schedule(name: str) -> ScheduleNotFound:
     """Return the error for a schedule that does not exist."""
     return ScheduleNotFound(f"there is no schedule {name!r}: `outlast schedules` lists them")
+
+
+async def read_one_limit(store: Store, name: str) -> tuple[LimitRow, list[PermitRow]]:
+    """Return a limit and its busiest permits; LimitNotFound if there is none of that name."""
+    for row in await store.inspector.limits():
+        if row.name == name:
+            return row, await store.inspector.permits(name)
+    raise no_limit(name)
+
+
+def no_limit(name: str) -> LimitNotFound:
+    """Return the error for an unknown limit."""
+    return LimitNotFound(f"there is no limit {name!r}: `outlast limits` lists them")

@@ -16,6 +16,7 @@ from outlast.errors import (
     BadData,
     ConfigError,
     JobNotFound,
+    LimitNotFound,
     NotPermitted,
     OutlastError,
     ScheduleNotFound,
@@ -64,6 +65,7 @@ class WebRefusal(OutlastError):
 _KINDS: tuple[tuple[type[OutlastError], int, str], ...] = (
     (JobNotFound, 404, "No such job"),
     (ScheduleNotFound, 404, "No such schedule"),
+    (LimitNotFound, 404, "No such limit"),
     (BadData, 400, "Not valid"),
     (UsageError, 400, "Not valid"),
     (ConfigError, 400, "Not valid"),

@@ -37,6 +37,7 @@ NAVIGATION: list[MenuEntry] = [
     MenuEntry("/tasks", "Tasks"),
     MenuEntry("/workers", "Workers"),
     MenuEntry("/schedules", "Schedules"),
+    MenuEntry("/limits", "Limits"),
     MenuEntry("/refusals", "Refusals"),
     MenuEntry("/actions", "Actions"),
     MenuEntry("/system", "System"),

@@ -4,11 +4,24 @@ from __future__ import annotations
 
 import msgspec
 
+from outlast.base.config import check_seconds
+from outlast.client.limits import make_set_limit
 from outlast.client.pauses import make_pause
-from outlast.insight.acting import By, Verb, ask_to_drain, pause_schedule, trigger_schedule
+from outlast.insight.acting import (
+    By,
+    Verb,
+    ask_to_drain,
+    hold_limit,
+    pause_schedule,
+    set_limit,
+    trigger_schedule,
+)
 from outlast.insight.documents import Document
+from outlast.insight.limits import limit_document
 from outlast.insight.pauses import name_of, pause_and_wait, pause_document, resume
+from outlast.insight.queries import read_one_limit
 from outlast.model.pause import PauseKind
+from outlast.store.limits import Hold, SetLimit
 from outlast.web.access import Right
 from outlast.web.api.route import ApiRoutes
 from outlast.web.job_actions import act_on_named, ask_where
@@ -51,6 +64,28 @@ class PauseAct(Act, frozen=True, kw_only=True, forbid_unknown_fields=True):
     kind: PauseKind
     name: str = ""
     stop: bool = False
+
+
+class LimitAct(Act, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What to set of a limit: ``running`` attempts at once, a ``rate`` such as 600/min, its
+    ``burst``. ``key``: of this tenant or limit key alone."""
+
+    key: str | None = None
+    running: int | None = None
+    rate: str | None = None
+    burst: float | None = None
+
+
+class KeyAct(Act, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """An act on a limit, or on one ``key`` of it."""
+
+    key: str | None = None
+
+
+class HoldAct(KeyAct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A hold on a limit, in seconds; 0 ends it."""
+
+    seconds: float
 
 
 SUMMARIES = {
@@ -151,3 +186,39 @@ async def trigger(visit: Visit, sent: Act) -> Document:
     by = sent.by(visit)
     stored = await visit.act(lambda store: trigger_schedule(store, name, visit.now, by))
     return {"id": stored.job_id, "created": stored.created}
+
+
+@ROUTES.at("/limits/{name:path}/set", Right.LIMIT, body=LimitAct)
+async def change_limit(visit: Visit, sent: LimitAct) -> Document:
+    """Set a limit until it is reset; it wins over the code on all workers."""
+    new = make_set_limit(
+        visit.request.path_params["name"],
+        key=sent.key,
+        running=sent.running,
+        rate=sent.rate,
+        burst=sent.burst,
+    )
+    return await _change_limit(visit, new, sent.by(visit))
+
+
+@ROUTES.at("/limits/{name:path}/reset", Right.LIMIT, body=KeyAct)
+async def reset_limit(visit: Visit, sent: KeyAct) -> Document:
+    """Go back to what the code says."""
+    new = SetLimit(name=visit.request.path_params["name"], key=sent.key, reset=True)
+    return await _change_limit(visit, new, sent.by(visit))
+
+
+@ROUTES.at("/limits/{name:path}/hold", Right.LIMIT, body=HoldAct)
+async def hold(visit: Visit, sent: HoldAct) -> Document:
+    """Let nothing start under a limit for some seconds."""
+    name: str = visit.request.path_params["name"]
+    seconds = check_seconds("seconds", sent.seconds)
+    held, by = Hold(name, sent.key or "", seconds), sent.by(visit)
+    await visit.act(lambda store: hold_limit(store, held, by))
+    return {"name": name, "key": sent.key, "seconds": seconds}
+
+
+async def _change_limit(visit: Visit, new: SetLimit, by: By) -> Document:
+    await visit.act(lambda store: set_limit(store, new, by))
+    row, _ = await visit.ask(("limit", new.name), lambda store: read_one_limit(store, new.name))
+    return limit_document(row, [])

@@ -10,9 +10,10 @@ from outlast.insight.documents import (
     refused_since,
     workers_document,
 )
+from outlast.insight.limits import limit_document, limits_document
 from outlast.insight.overview import read_overview
 from outlast.insight.pauses import pauses_document, read_pauses
-from outlast.insight.queries import list_workers
+from outlast.insight.queries import list_workers, read_one_limit
 from outlast.insight.records import action_document, actions_document, list_actions
 from outlast.insight.schedules import schedules_document
 from outlast.insight.system import read_system
@@ -56,6 +57,20 @@ async def show_schedules(visit: Visit) -> Document:
         ("api schedules", limit, after), lambda store: store.inspector.schedules(limit, after)
     )
     return {**schedules_document(rows), "next_after": rows[-1].name if len(rows) == limit else None}
+
+
+@ROUTES.at("/limits")
+async def show_limits(visit: Visit) -> Document:
+    """Limits by name; as `outlast limits --json`."""
+    return limits_document(await visit.ask("limits", lambda store: store.inspector.limits()))
+
+
+@ROUTES.at("/limits/{name:path}")
+async def show_limit(visit: Visit) -> Document:
+    """One limit with its busiest keys; as `outlast limits show NAME --json`."""
+    name: str = visit.request.path_params["name"]
+    found = await visit.ask(("limit", name), lambda store: read_one_limit(store, name))
+    return limit_document(*found)
 
 
 @ROUTES.at("/refusals", query=PAGE)

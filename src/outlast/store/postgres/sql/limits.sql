@@ -47,12 +47,14 @@ SELECT answer FROM outlast_judge_v1(ARRAY[$1::bigint], ARRAY[$2::bigint], ARRAY[
 
 -- name: limits
 -- All limits, by name, with what runs under them and how many streams wait for one of their permits (1,000 of each
--- permit at most). Reads only.
-SELECT l.name, l.declared, l.own, l.running, l.spacing, l.burst, l.per, l.held_until,
+-- permit at most). A hold that no exchange has folded yet is read from its notice. Reads only.
+SELECT l.name, l.declared, l.own, l.running, l.spacing, l.burst, l.per, greatest(l.held_until, p.held_until) AS held_until,
        coalesce(p.permits, 0) AS permits, coalesce(p.used, 0) AS used, coalesce(p.blocked, 0) AS blocked
 FROM outlast_limits l
 LEFT JOIN LATERAL (
     SELECT count(*) AS permits, sum(o.used)::bigint AS used,
+           max(coalesce((SELECT n.held_until FROM outlast_notices n WHERE n.permit = o.id AND n.held_until IS NOT NULL
+                         ORDER BY n.id DESC LIMIT 1), o.held_until)) FILTER (WHERE l.per IS NULL) AS held_until,
            sum((SELECT count(*) FROM (SELECT FROM outlast_streams s WHERE s.blocked = o.id LIMIT 1000) c))::bigint AS blocked
     FROM outlast_permits o WHERE o.name = l.name) p ON true
 ORDER BY l.name
@@ -60,7 +62,9 @@ ORDER BY l.name
 -- name: permits
 -- Permits of a limit, those with the most running attempts first. noted: ends that no exchange has folded yet; one
 -- snapshot, so used - noted is the number of running attempts. Reads only.
-SELECT p.id, p.name, p.key, coalesce(p.own_running, l.running) AS running, p.used, p.tat, p.held_until, p.opens_at,
+SELECT p.id, p.name, p.key, coalesce(p.own_running, l.running) AS running, p.used, p.tat, p.opens_at,
+       coalesce((SELECT n.held_until FROM outlast_notices n WHERE n.permit = p.id AND n.held_until IS NOT NULL
+                 ORDER BY n.id DESC LIMIT 1), p.held_until) AS held_until,
        coalesce((SELECT sum(n.ended)::bigint FROM outlast_notices n JOIN outlast_streams s ON s.id = n.stream
                  WHERE n.ended <> 0 AND p.id = ANY (s.permits)), 0) AS noted,
        (SELECT count(*) FROM (SELECT FROM outlast_streams s WHERE s.blocked = p.id LIMIT 1000) c) AS blocked
@@ -70,7 +74,9 @@ ORDER BY p.used DESC, p.id
 
 -- name: permit
 -- One permit, as in `permits`. Reads only.
-SELECT p.id, p.name, p.key, coalesce(p.own_running, l.running) AS running, p.used, p.tat, p.held_until, p.opens_at,
+SELECT p.id, p.name, p.key, coalesce(p.own_running, l.running) AS running, p.used, p.tat, p.opens_at,
+       coalesce((SELECT n.held_until FROM outlast_notices n WHERE n.permit = p.id AND n.held_until IS NOT NULL
+                 ORDER BY n.id DESC LIMIT 1), p.held_until) AS held_until,
        coalesce((SELECT sum(n.ended)::bigint FROM outlast_notices n JOIN outlast_streams s ON s.id = n.stream
                  WHERE n.ended <> 0 AND p.id = ANY (s.permits)), 0) AS noted,
        (SELECT count(*) FROM (SELECT FROM outlast_streams s WHERE s.blocked = p.id LIMIT 1000) c) AS blocked
