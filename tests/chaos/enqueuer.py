@@ -1,4 +1,5 @@
-"""``python -m tests.chaos.enqueuer NAME FOLDER SEED``: a program that enqueues until SIGTERM.
+"""``python -m tests.chaos.enqueuer NAME FOLDER SEED``: a program that enqueues until SIGTERM, and
+that looks now and then whether the permits of limits count what runs.
 
 What the store has accepted goes to the program's ledger. What got no answer is enqueued again; the
 key makes that safe. While there is a file ``brake`` in the folder it waits.
@@ -20,7 +21,7 @@ import asyncpg
 
 import outlast
 from harness.journal import boot
-from tests.chaos.tasks import any_call, app
+from tests.chaos.tasks import BUSY, KEYED, KEYS, PACED, any_call, app
 from tests.crash.payments import transaction
 
 ANSWER_SECONDS = 5.0  # how long it waits for the store
@@ -56,6 +57,8 @@ class Enqueuer:
             self.cancel: 5,
             self.requeue: 5,
             self.pause: 2,
+            self.look_at_limits: 5,
+            self.change_limit: 3,
         }
         while True:
             await asyncio.sleep(self._rng.uniform(0, PAUSE))
@@ -110,6 +113,34 @@ class Enqueuer:
         while not await self._resumes(task):
             await asyncio.sleep(0.2)
 
+    async def look_at_limits(self) -> None:
+        """Look whether a permit counts other attempts than those that run, or more than it may.
+        Each statement reads one snapshot."""
+        try:
+            async with asyncio.timeout(ANSWER_SECONDS):
+                wrong = await app.stores.ask(lambda store: store.inspector.miscounted())
+                permits = await app.limits.permits(KEYED.name)
+        except UNANSWERED:
+            return
+        above = [each for each in permits if each.used - each.noted > (KEYED.spec.running or 0)]
+        if wrong or above:
+            with (self._folder / f"limits-{self._name}").open("a") as file:
+                file.write(json.dumps({"wrong": str(wrong), "above": str(above)}) + "\n")
+
+    async def change_limit(self) -> None:
+        """Change a limit, reset it, or hold another one for a moment."""
+        try:
+            async with asyncio.timeout(ANSWER_SECONDS):
+                which = self._rng.random()
+                if which < 0.5:
+                    await app.limits.set(BUSY.name, running=self._rng.randint(2, 12))
+                elif which < 0.7:
+                    await app.limits.reset(BUSY.name)
+                else:
+                    await app.limits.hold(PACED.name, self._rng.choice([0, 0.5, 2]))
+        except (*UNANSWERED, outlast.LimitNotFound):
+            return
+
     async def _resumes(self, task: str) -> bool:
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
@@ -150,6 +181,8 @@ class Enqueuer:
             placement["expires"] = placement.get("delay", 0) + self._rng.uniform(0.5, 8)
         if self._rng.random() < 0.1:
             placement["priority"] = self._rng.randint(-5, 5)
+        if KEYED in task.limits:
+            placement["limit_keys"] = {KEYED.name: str(self._rng.randrange(KEYS))}
         return task.using(**placement).call(*arguments)
 
     def _key(self) -> str:

@@ -27,6 +27,10 @@ BULK = (
     20_000 if app.url.startswith("sqlite") else 700_000
 )  # bytes: a file is on a small disk, and base64 needs a third more
 SOON: dict[str, Any] = {"backoff_first": 0.1, "backoff_max": 1.0}
+KEYED = app.limit("keyed", running=2, per="limit_key")
+BUSY = app.limit("busy", running=8)  # changed while the storm goes on
+PACED = app.limit("paced", rate="60/s", burst=5)
+KEYS = 6
 
 
 class Unlucky(Exception):
@@ -51,7 +55,7 @@ def done(attempt: outlast.Attempt) -> dict[str, Any]:
     return {"token": attempt.token}
 
 
-@app.task(**SOON)
+@app.task(limits=[KEYED], **SOON)
 async def quick(seconds: float) -> dict[str, Any]:
     attempt, _ = begin()
     await asyncio.sleep(seconds)
@@ -65,7 +69,7 @@ def plain(seconds: float) -> dict[str, Any]:
     return done(attempt)
 
 
-@app.task(**SOON)
+@app.task(limits=[KEYED, BUSY], **SOON)
 async def steps(upto: int, pause: float) -> dict[str, Any]:
     attempt, step = begin()
     for number in range(step + 1, upto + 1):
@@ -76,7 +80,7 @@ async def steps(upto: int, pause: float) -> dict[str, Any]:
     return done(attempt)
 
 
-@app.task(**SOON)
+@app.task(limits=[BUSY], **SOON)
 def plain_steps(upto: int, pause: float) -> dict[str, Any]:
     attempt, step = begin()
     for number in range(step + 1, upto + 1):
@@ -104,7 +108,7 @@ async def deaf_steps(upto: int, pause: float) -> dict[str, Any]:
     return done(attempt)
 
 
-@app.task(timeout=3, retries=0, **SOON)
+@app.task(limits=[PACED], timeout=3, retries=0, **SOON)
 async def brief(seconds: float) -> dict[str, Any]:
     """Ends well within its timeout, unless its runner is stopped meanwhile."""
     attempt, _ = begin()
@@ -112,7 +116,7 @@ async def brief(seconds: float) -> dict[str, Any]:
     return done(attempt)
 
 
-@app.task(**SOON)
+@app.task(limits=[KEYED], **SOON)
 async def bulky(data: str, seconds: float) -> dict[str, Any]:
     """Its arguments are more than what the kernel keeps for a client that does not read."""
     attempt, _ = begin()
@@ -120,15 +124,17 @@ async def bulky(data: str, seconds: float) -> dict[str, Any]:
     return done(attempt)
 
 
-@app.task(**SOON)
+@app.task(limits=[PACED], **SOON)
 async def snoozes(seconds: float) -> dict[str, Any]:
     attempt, _ = begin()
+    if attempt.number % 3 == 1 and random.random() < 0.3:
+        raise outlast.Throttled(PACED, after=seconds / 3)
     if attempt.number % 3 == 1:
         raise outlast.Snooze(seconds)
     return done(attempt)
 
 
-@app.task(**SOON)
+@app.task(limits=[KEYED], **SOON)
 async def pays(seconds: float) -> dict[str, Any]:
     """Its effect and its completion are one transaction.
 
@@ -143,7 +149,7 @@ async def pays(seconds: float) -> dict[str, Any]:
     return done(attempt)
 
 
-@app.task(retries=4, **SOON)
+@app.task(fair="tenant", retries=4, **SOON)
 async def fails(chance: float) -> dict[str, Any]:
     attempt, _ = begin()
     await asyncio.sleep(0.05)
@@ -154,7 +160,7 @@ async def fails(chance: float) -> dict[str, Any]:
     return done(attempt)
 
 
-@app.task(retries=4, **SOON)
+@app.task(limits=[BUSY], retries=4, **SOON)
 async def crashes(chance: float) -> dict[str, Any]:
     """Kills its runner, and so all attempts in it."""
     attempt, _ = begin()

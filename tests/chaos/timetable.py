@@ -14,7 +14,7 @@ from outlast.model.schedule_plan import CatchUp, Overlap
 from outlast.store.protocol import Store
 from outlast.store.rows import StoredJob
 from outlast.store.schedules import NewSchedule, ScheduleRow
-from tests.chaos.tasks import quick
+from tests.chaos.tasks import KEYED, quick
 
 EVERY_MAX = 10  # seconds
 KINDS = [(Overlap.ALLOW, CatchUp.ALL), (Overlap.SKIP, CatchUp.LAST), (Overlap.ALLOW, CatchUp.NONE)]
@@ -34,7 +34,7 @@ class Timetable:
         for n in range(number):
             overlap, catch_up = KINDS[n % len(KINDS)]
             spec = msgspec.json.encode(Spec(every=1 + n % EVERY_MAX)).decode()
-            call = quick.call(0.01).job
+            call = quick.using(limit_keys={KEYED.name: "ticks"}).call(0.01).job
             new = NewSchedule(
                 name=f"s{n:03}", call=call, spec=spec, overlap=overlap, catch_up=catch_up
             )

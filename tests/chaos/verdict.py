@@ -65,6 +65,7 @@ async def verdict_of(ground: Ground, nemesis: Nemesis, quiet: float) -> Verdict:
             *(f"a duty failed: {line}" for line in failed_duties(scene.folder)),
             *judge.blamed(events),
             *ground.timetable.violations(run.jobs),
+            *(f"LIMITS {line}" for line in lines_of(scene.folder, "limits-*")),
         ],
         jobs=Counter(job.state.value for job in run.jobs),
         tasks=Counter(job.task for job in run.jobs),
