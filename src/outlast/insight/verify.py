@@ -326,6 +326,9 @@ RULES: dict[str, Callable[[JobPast, int], Found]] = {
 """Name of the rule -> its check; the docstring is what it holds the store to."""
 
 
+RULE_NAMES = (*RULES, LastTicks.rule, PAUSED, COUNTED, WATCHED, "evidence_of_a_job")
+
+
 def promise_of(rule: str) -> str:
     """Return in one sentence what a rule holds the store to."""
     check = RULES.get(rule)
@@ -342,13 +345,13 @@ def promise_of(rule: str) -> str:
     return " ".join((check.__doc__ or "").split())
 
 
-def document(verified: Verified, rules: Sequence[str] = tuple(RULES)) -> dict[str, object]:
+def document(verified: Verified) -> dict[str, object]:
     """Return the JSON document of ``outlast verify --json``."""
     return {
         "schema": 1,
         "jobs": verified.jobs,
         "attempts": verified.attempts,
-        "rules": [*rules, LastTicks.rule, PAUSED, COUNTED, WATCHED, "evidence_of_a_job"],
+        "rules": list(RULE_NAMES),
         "violations": len(verified.violations),
         "findings": [msgspec.structs.asdict(finding) for finding in verified.findings],
     }
