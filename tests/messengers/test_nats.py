@@ -191,7 +191,7 @@ async def test_workers_with_a_messenger_count_each_other_and_peek_rarely(
         workers = [one, two, three]
         await shop.until(lambda: all(each._turns.peers == 3 for each in workers), "a count")
         assert all(each._wakeup is not None for each in workers)
-        assert all(is_among_many(each._wakeup.health, each._turns) for each in workers)  # type: ignore[union-attr]
+        assert all(is_among_many(each._wakeup, each._turns) for each in workers)
         await shop.work.enqueue(7)
         await shop.completed(1)
         assert other._turns.peers == 1

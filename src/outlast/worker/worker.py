@@ -97,7 +97,7 @@ class Worker:
             pool=pool,
             clock=clock,
             hold_until=hold_until,
-            health=health,
+            wakeup=wakeup,
         )
         self.heartbeat = Heartbeat(
             open_beating_store, self.me, terms, clock=clock, on_beat=self._take_beat, lock=lock
@@ -143,7 +143,7 @@ class Worker:
             clock=clock,
             deadlines=Deadlines(store, clock, ledger.counters),
             looks=OwnLooks(
-                store, me, new.boot_id, clock=clock, is_eased=lambda: is_among_many(health, turns)
+                store, me, new.boot_id, clock=clock, is_eased=lambda: is_among_many(wakeup, turns)
             ),
             counters=ledger.counters,
         )

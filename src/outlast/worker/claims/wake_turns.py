@@ -25,7 +25,7 @@ from outlast.base.clock import Clock
 from outlast.model.lease import LOOK_SECONDS
 from outlast.store.protocol import ServerStore
 from outlast.store.values import ClaimRequest, FollowedWakeups, WorkerRef
-from outlast.store.wakeup import Health
+from outlast.store.wakeup import Wakeup
 from outlast.worker.service import Nudge
 
 STEP_SECONDS_MIN, STEP_SECONDS_MAX = 0.008, 0.064  # for a claim to be made and heard of
@@ -194,10 +194,10 @@ def _number(text: str) -> int:
     return number if number < NUMBER_MAX else 0
 
 
-def is_among_many(health: Health | None, kind: WakeTurns) -> bool:
+def is_among_many(wakeup: Wakeup | None, kind: WakeTurns) -> bool:
     """Return whether a worker may peek rarely: it hears of new work by its wake-up, and enough
     others of its kind peek, too."""
-    return health is not None and health.good and kind.peers >= EASED_PEERS
+    return wakeup is not None and wakeup.health.good and kind.peers >= EASED_PEERS
 
 
 class PeerCount:

@@ -22,7 +22,7 @@ from outlast.model.lease import PATIENCE_SECONDS_MAX, DeathCause, LeaseTerms, Tr
 from outlast.store.protocol import Store
 from outlast.store.rows import WorkerStatus
 from outlast.store.values import Beat, NewWorker, WorkerRef
-from outlast.store.wakeup import Health
+from outlast.store.wakeup import Wakeup
 from outlast.worker.base import KILL_SECONDS, Owner, Pool
 from outlast.worker.claims.ledger import Ledger
 from outlast.worker.condition import GIVE_UP_SECONDS
@@ -37,7 +37,8 @@ LOST = "the store says that it is lost"
 class Registration:
     """The row of one worker, and its right to run the jobs that it has claimed.
 
-    ``hold_until`` sets until when runners may live; ``health`` is the wake-up's, if there is one.
+    ``hold_until`` sets until when runners may live; ``wakeup`` is what wakes it, if
+    anything does; its health is read anew each time, since a shared session brings its own.
     This class is also the duty that writes the known tasks and that health to the row.
     """
 
@@ -54,10 +55,10 @@ class Registration:
         pool: Pool,
         clock: Clock,
         hold_until: Callable[[float], None],
-        health: Health | None = None,
+        wakeup: Wakeup | None = None,
     ) -> None:
         self._owner = owner
-        self._health = health
+        self._wakeup = wakeup
         self._told_health = (0, "")  # on which row, in which words
         self._new = new
         self._store = store
@@ -149,12 +150,12 @@ class Registration:
         if (tasks or lacks) and known != self._announced:
             await self._store.announce(self.me, tasks, lacks)
             self._announced = known
-        if self._health is None:
+        if self._wakeup is None:
             return None
-        me, health = self.me, str(self._health)
-        if self._health.known and (me.worker_id, health) != self._told_health:
-            await self._store.tell_wakeup(me, health)
-            self._told_health = me.worker_id, health
+        me, health = self.me, self._wakeup.health
+        if health.known and (me.worker_id, str(health)) != self._told_health:
+            await self._store.tell_wakeup(me, str(health))
+            self._told_health = me.worker_id, str(health)
         return HEALTH_SECONDS
 
     def _take_row(self, me: WorkerRef) -> None:

@@ -250,6 +250,6 @@ async def test_peeks_are_rare_only_where_new_work_is_heard_of_and_many_peek():
     seen = []
     for peers, good in ((EASED_PEERS - 1, True), (EASED_PEERS, False), (EASED_PEERS, True)):
         kind.peers, wakeup.health.good = peers, good
-        seen.append(is_among_many(wakeup.health, kind))
+        seen.append(is_among_many(wakeup, kind))
     assert seen == [False, False, True]
     assert not is_among_many(None, kind), "no wake-up"
