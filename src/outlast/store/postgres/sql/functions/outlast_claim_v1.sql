@@ -47,7 +47,8 @@
 --    carry it in time; the first job is sent regardless of its size. Rows that were locked beyond the bound stay
 --    queued. Other claims skip them until this transaction commits, which takes no longer than sending such a reply.
 --    Streams: jobs under limits, and those of tasks whose tenants take turns, stand in no lane. Half of the places go to
---    streams, the line gets the rest, and streams again what the line has left (outlast_claim_streams_v1). The notices
+--    streams, the line gets the rest, and streams again what the line has left (outlast_claim_streams_v1); all of them,
+--    if the line looks empty. Of an odd place chance decides, so that single places go to both. The notices
 --    of what has ended and arrived are folded before that (outlast_fold_v1). One look shows whether there is any notice,
 --    open stream or limit that opens by time; most exchanges of a store without limits do nothing more.
 -- 4  Claim suspects, for requests that ask for them (solo > 0; outlast_next_suspects_v1). Suspects have no position
@@ -88,7 +89,7 @@ DECLARE
     v_order bigint[] := '{}'; v_places bigint[] := '{}';
     v_at double precision; v_notices boolean; v_streams boolean; v_timed boolean; v_served text[] := '{}'; v_served_queues text[] := '{}';
     v_folded record; v_opened bigint[] := '{}'; v_permits bigint[] := '{}'; v_open boolean; v_stream_left integer; v_rounds integer; v_last boolean;
-    v_is_stream boolean; v_stream_bytes bigint := 65536; v_contended boolean := false; v_stayed boolean; v_shown bigint[] := '{}';
+    v_is_stream boolean; v_stream_bytes bigint := 65536; v_contended boolean := false; v_stayed boolean; v_passed bigint[] := '{}'; v_shown bigint[] := '{}';
     v_drawn bigint := CASE WHEN p_wakes IS NOT NULL THEN coalesce(pg_sequence_last_value('outlast_position_seq'), 0) END;
 BEGIN
     v_soonest := outlast_first_due_v1(v_now);
@@ -176,7 +177,24 @@ BEGIN
             END IF;
         END IF;
         v_open := v_solo = 0 AND v_streams;
-        v_stream_left := CASE WHEN v_open THEN (v_left + (random() < 0.5)::integer) / 2 ELSE 0 END;
+        v_stream_left := 0;
+        IF v_open THEN
+            v_stream_left := CASE
+                WHEN v_unknown AND cardinality(p_lane_queues) > 0 OR p_look_to IS NOT NULL OR p_searches[v_room] <> 1 OR EXISTS (
+                    SELECT FROM unnest(v_tasks) AS t (task)
+                    CROSS JOIN LATERAL (
+                        SELECT FROM outlast_jobs j
+                        WHERE cardinality(p_lane_queues) = 0 AND j.task = t.task AND j.position IS NOT NULL AND j.stream IS NULL
+                        ORDER BY j.task, j.queue, (-j.priority), j.position LIMIT 1) p
+                    UNION ALL
+                    SELECT FROM unnest(p_lane_tasks, p_lane_queues, p_lane_ranks, p_lane_floors) AS k (task, queue, rank, low)
+                    CROSS JOIN LATERAL (
+                        SELECT FROM outlast_jobs j
+                        WHERE j.task = k.task AND j.queue = k.queue AND (-j.priority) = k.rank AND j.position >= k.low
+                          AND j.stream IS NULL
+                        ORDER BY j.task, j.queue, (-j.priority), j.position LIMIT 1) p)
+                THEN (v_left + (random() < 0.5)::integer) / 2 ELSE v_left END;
+        END IF;
         v_rounds := 4;
         v_last := false;
 
@@ -191,11 +209,12 @@ BEGIN
             v_is_stream := v_open AND v_stream_left > 0;
             IF v_is_stream THEN  -- 3
                 v_next := outlast_claim_streams_v1(
-                    v_tasks, v_queues, p_not_queues, p_not_tenants, v_stream_left,
+                    v_tasks, v_queues, p_not_queues, p_not_tenants, v_passed, v_stream_left,
                     least(v_stream_bytes, p_bytes_max - v_bytes),
                     CASE WHEN v_claimed = 0 THEN 9223372036854775807 WHEN v_stream_bytes < 65536 THEN 0
                          ELSE p_bytes_max - v_bytes END);
                 v_permits := v_permits || v_next.permits;
+                v_passed := v_passed || v_next.passed;
                 v_contended := v_contended OR v_next.contended;
                 v_started := v_next.started;
                 v_rounds := v_rounds - 1;

@@ -46,7 +46,7 @@ BEGIN
                            WHERE u.arrived AND u.stream IS NOT NULL);
         SELECT coalesce(array_agg(l.id), '{}'), array_agg(l.id) FILTER (WHERE l.idle) INTO v_free, v_idle
         FROM (SELECT s.id, s.idle FROM unnest(v_arrived) AS u (id) JOIN outlast_streams s ON s.id = ANY (ARRAY[u.id])
-              ORDER BY s.id FOR NO KEY UPDATE OF s SKIP LOCKED) l;
+              FOR NO KEY UPDATE OF s SKIP LOCKED) l;
         IF v_idle IS NOT NULL THEN
             UPDATE outlast_streams s SET idle = false, touched_at = p_now WHERE s.id = ANY (v_idle);
         END IF;
@@ -82,7 +82,7 @@ BEGIN
     IF v_targets <> '{}' THEN
         permits := ARRAY(
             SELECT p.id FROM unnest(v_targets) AS u (id) JOIN outlast_permits p ON p.id = ANY (ARRAY[u.id])
-            ORDER BY p.id FOR NO KEY UPDATE OF p SKIP LOCKED);
+            FOR NO KEY UPDATE OF p SKIP LOCKED);
         IF cardinality(permits) < cardinality(v_targets) THEN
             v_held := ARRAY(SELECT p.id FROM unnest(v_targets) AS u (id) JOIN outlast_permits p ON p.id = ANY (ARRAY[u.id])
                             WHERE p.id <> ALL (permits));
@@ -116,8 +116,8 @@ BEGIN
                     WHERE u.permit IS NOT NULL
                     UNION ALL
                     SELECT u, 0, 0, NULL, 0 FROM unnest(permits) AS u) c
-              GROUP BY c.permit) c
-        WHERE p.id = ANY (ARRAY[c.permit]) AND p.id = ANY (permits)
+              WHERE c.permit = ANY (permits) GROUP BY c.permit) c
+        WHERE p.id = ANY (ARRAY[c.permit])
           AND (c.ended <> 0 OR c.spent <> 0 OR c.held IS NOT NULL OR p.opens_at IS NOT NULL OR p.touched_at > p_now + 1);
 
         -- open streams that permits with room block: by turn; and such as the caller can claim, if these are none
@@ -144,8 +144,8 @@ BEGIN
                       ORDER BY c.turn LIMIT greatest(0, t.room)) b) f;
             EXIT WHEN v_open.streams IS NULL;
             v_more := ARRAY(SELECT s.id FROM unnest(v_open.streams, v_open.permits) AS u (stream, permit)
-                            JOIN outlast_streams s ON s.id = ANY (ARRAY[u.stream]) AND s.blocked = u.permit
-                            ORDER BY s.id FOR NO KEY UPDATE OF s SKIP LOCKED);
+                            JOIN outlast_streams s ON s.id = ANY (ARRAY[u.stream]) AND coalesce(s.blocked, 0) = u.permit
+                            FOR NO KEY UPDATE OF s SKIP LOCKED);
             UPDATE outlast_streams s SET blocked = NULL WHERE s.id = ANY (v_more);
             opened := opened || v_more;
             v_look := ARRAY(SELECT u.permit FROM unnest(v_open.permits, v_open.own) AS u (permit, own)
