@@ -1,7 +1,7 @@
 """Jobs under limits: how many run at once, how many start in a span, whose turn it is.
 
 Laws (docs/limits.md): a permit's count is that of running attempts (L1), never above its cap unless
-that was lowered (L2), and whatever may start is started (L3).
+that was lowered (L2), and all that may start is started (L3).
 """
 
 from __future__ import annotations
@@ -241,7 +241,7 @@ async def test_paused_jobs_of_a_high_priority_hold_up_none_of_a_lower(
     assert len(await hands.claim()) == 3
 
 
-async def test_a_retry_waits_without_its_permit_and_takes_it_anew(
+async def test_a_retry_waits_without_its_permit_and_takes_it_again(
     store: Store, hands: Hands
 ) -> None:
     await declare(store, running=1)

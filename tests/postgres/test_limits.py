@@ -158,7 +158,7 @@ async def test_a_changed_limit_waits_for_the_exchange_that_has_read_it(
         await exchange_on(session, hands, limit=1)
         changing = asyncio.create_task(store.set_limit(SetLimit(name="a", running=3)))
         await blocked(watcher)
-        assert await other.claim() == []  # waits for nobody
+        assert await other.claim() == []  # waits for no one
     assert await changing
     assert len(await other.claim()) == 2
 
@@ -231,7 +231,7 @@ async def test_a_dear_job_is_not_held_up_for_good_by_cheap_ones(
     assert len(got) < 30
 
 
-async def test_what_nobody_uses_is_deleted_and_made_again(
+async def test_unused_rows_are_deleted_and_made_again(
     store: PostgresStore, hands: Hands, session: Any
 ) -> None:
     await declare(store, running=2, per="limit_key")

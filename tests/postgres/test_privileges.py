@@ -17,6 +17,7 @@ from outlast.model.job import Policy, State
 from outlast.model.pause import PauseKind
 from outlast.store.actions import Bulk, BulkStep, Note
 from outlast.store.evidence import AttemptFilter
+from outlast.store.limits import Hold, SetLimit
 from outlast.store.minutes import Counted
 from outlast.store.postgres import privileges
 from outlast.store.postgres.presence import PostgresPresence
@@ -39,6 +40,8 @@ from tests.conformance.kit import (
     lost_worker,
     new_worker,
 )
+from tests.conformance.limits_kit import declare as declare_limit
+from tests.conformance.limits_kit import limited, need
 from tests.conformance.schedules_kit import declare, due_one, fire_one, firing, put_one
 from tests.conformance.verbs_kit import LOCK, WRITES
 
@@ -197,6 +200,7 @@ async def _all_of_an_operator(store: PostgresStore) -> None:
     await store.request_drain([last.me.worker_id])
     await store.cancel([row.id for row in rows])
     await _all_of_schedules(store)
+    await _all_of_limits(store)
     await _all_of_actions(store)
     await store.expire()
     await store.prune(jobs_older_than=-1, workers_older_than=-1, dead_older_than=-1)
@@ -229,6 +233,24 @@ async def _all_of_schedules(store: PostgresStore) -> None:
     await store.inspector.schedules()
     await store.inspector.schedule("other")
     await store.delete_schedule("other")
+
+
+async def _all_of_limits(store: PostgresStore) -> None:
+    await declare_limit(store, running=1)
+    await store._fetch(statements("postgres", "limits")["renew"], "a")
+    await store.set_limit(SetLimit(name="a", key="acme", running=1))
+    await store.set_limit(SetLimit(name="a", running=1))
+    await store.hold_limit(Hold("a", "", 0.0))
+    hands = await Hands.on(store, "limited")
+    await store.enqueue([limited(need("a")), limited(need("a"), delay=60.0)])
+    (one,) = await eventually(lambda: hands.claim(1))
+    await store.spend(one.job_id, one.token, "a", 1.0)
+    await store.spend(one.job_id, one.token + 1, "a", 1.0)
+    (job_id,) = await enqueued(store, limited(need("a")))
+    await hands.claim()
+    assert await store.inspector.stream_place(job_id)
+    assert await store.inspector.permits("a")
+    await hands.hand_in(ended(one))
 
 
 async def _count(store: PostgresStore) -> None:
@@ -524,5 +546,6 @@ async def test_every_table_and_sequence_is_granted_or_excluded(pg_url: str, sess
         "outlast_workers_id_seq",
         "outlast_refusals_id_seq",
         "outlast_actions_id_seq",
+        "outlast_notices_id_seq",
     }
     assert {row["relname"] for row in found} - drawn_by_the_table == named

@@ -1,6 +1,6 @@
 -- Fold notices: do what they say to the streams and permits that can be locked, and delete them. Returns the permits
 -- that are locked now, which the caller looks at before its commit (outlast_leave_permits_v1), the streams that they
--- blocked and that are open now, and whether anything stays to be folded. (Arrivals are announced by whoever put them
+-- blocked and that are open now, and whether anything stays to be folded. (Arrivals are announced where they are put
 -- into their streams.) p_tasks, p_queues (empty: all), p_not_queues: what the caller may claim. Runs inside outlast_claim_v1,
 -- under the planner settings of outlast_exchange_v1.
 --
