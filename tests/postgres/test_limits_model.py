@@ -1,4 +1,4 @@
-"""The SQL of limits and the pure rules of ``model/limits.py`` agree, whatever the numbers."""
+"""The SQL of limits and the pure rules of ``model/limits.py`` agree for all numbers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from outlast.store.postgres.store import PostgresStore
 from tests.conformance.kit import Hands, enqueued
 from tests.conformance.limits_kit import declare, limited, need
 
-ROOMS = """SELECT outlast_room_v1(
+LEFT = """SELECT outlast_room_v1(
     CASE WHEN u.running IS NULL THEN 1000000000 ELSE greatest(0, u.running - u.used) END,
     u.spacing, u.burst, u.ahead, u.cost)
 FROM unnest($1::integer[], $2::integer[], $3::float8[], $4::float8[], $5::float8[], $6::float8[])
@@ -34,14 +34,14 @@ def _case(dice: random.Random) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("seed", range(4))
-async def test_rooms_are_those_of_the_model(store: PostgresStore, session: Any, seed: int) -> None:
+async def test_a_permit_leaves_what_the_model_says(store: PostgresStore, session: Any, seed: int) -> None:
     dice = random.Random(seed)
     cases = [_case(dice) for _ in range(3_000)]
     columns = [
         [case[name] for case in cases]
         for name in ("running", "used", "spacing", "burst", "ahead", "cost")
     ]
-    found = [row[0] for row in await session.fetch(ROOMS, *columns)]
+    found = [row[0] for row in await session.fetch(LEFT, *columns)]
     expected = [min(UNLIMITED, room_of(**case, held_for=0.0).starts) for case in cases]
     wrong = [
         (case, one, other)
