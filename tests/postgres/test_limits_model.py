@@ -34,7 +34,9 @@ def _case(dice: random.Random) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("seed", range(4))
-async def test_a_permit_leaves_what_the_model_says(store: PostgresStore, session: Any, seed: int) -> None:
+async def test_a_permit_leaves_what_the_model_says(
+    store: PostgresStore, session: Any, seed: int
+) -> None:
     dice = random.Random(seed)
     cases = [_case(dice) for _ in range(3_000)]
     columns = [

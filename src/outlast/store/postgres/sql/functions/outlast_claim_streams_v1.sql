@@ -37,7 +37,8 @@ DECLARE
     s record; n record; p record; v_names text[]; j record;
     v_free integer[]; v_ahead double precision[]; v_at integer[]; v_quota integer[]; v_taken integer[];
     v_blocked bigint[]; v_known boolean[]; v_count integer[];
-    v_left integer := p_limit; v_share integer; v_room integer; v_step integer; v_need integer := 1; v_one integer; v_starts integer;
+    v_left integer := p_limit; v_share integer; v_room integer; v_step integer; v_need integer := 1; v_one integer;
+    v_starts integer;
 BEGIN
     permits := '{}';
     contended := false;
@@ -83,7 +84,8 @@ BEGIN
     INTO s
     FROM (SELECT o.id, o.task, o.queue, o.rank, o.needs, k.seen, k.first
           FROM (SELECT k.id, k.first, count(*) OVER () AS seen FROM candidate k ORDER BY k.first DESC, k.nth, k.turn) k
-          JOIN outlast_streams o ON o.id = ANY (ARRAY[k.id]) AND coalesce(o.blocked, 0) = 0 AND NOT coalesce(o.idle, false)
+          JOIN outlast_streams o ON o.id = ANY (ARRAY[k.id])
+              AND coalesce(o.blocked, 0) = 0 AND NOT coalesce(o.idle, false)  -- coalesce: by id alone
           LIMIT p_limit FOR NO KEY UPDATE OF o SKIP LOCKED) l;
     IF cardinality(p_queues) = 0 AND coalesce(s.reached, '') <> v_from THEN
         PERFORM set_config('outlast.streams_from', coalesce(s.reached, ''), false);
@@ -210,19 +212,19 @@ BEGIN
         END LOOP;
     END IF;
     WITH seen AS (
-    UPDATE outlast_streams o
-    SET turn = CASE WHEN u.quota > 0 THEN nextval('outlast_turn_seq') ELSE o.turn END, touched_at = v_now,
-        idle = u.idle, blocked = CASE WHEN NOT u.idle THEN u.blocked END
-    FROM (SELECT u.*, u.quota > 0 AND u.taken >= (
-                     SELECT count(*) FROM (
-                         SELECT FROM outlast_jobs w
-                         WHERE w.task = u.task AND w.queue = u.queue AND (-w.priority) = u.rank AND w.stream = u.id
-                           AND w.position IS NOT NULL
-                         ORDER BY w.task, w.queue, (-w.priority), w.stream, w.position LIMIT u.taken + 1) w) AS idle
-          FROM unnest(s.ids, s.tasks, s.queues, s.ranks, v_quota, v_taken, v_blocked)
-               AS u (id, task, queue, rank, quota, taken, blocked)) u
-    WHERE o.id = ANY (ARRAY[u.id]) AND (u.quota > 0 OR u.blocked IS NOT NULL)
-    RETURNING o.id, u.taken < u.quota AND NOT u.idle AS passed)
+        UPDATE outlast_streams o
+        SET turn = CASE WHEN u.quota > 0 THEN nextval('outlast_turn_seq') ELSE o.turn END, touched_at = v_now,
+            idle = u.idle, blocked = CASE WHEN NOT u.idle THEN u.blocked END
+        FROM (SELECT u.*, u.quota > 0 AND u.taken >= (
+                         SELECT count(*) FROM (
+                             SELECT FROM outlast_jobs w
+                             WHERE w.task = u.task AND w.queue = u.queue AND (-w.priority) = u.rank AND w.stream = u.id
+                               AND w.position IS NOT NULL
+                             ORDER BY w.task, w.queue, (-w.priority), w.stream, w.position LIMIT u.taken + 1) w) AS idle
+              FROM unnest(s.ids, s.tasks, s.queues, s.ranks, v_quota, v_taken, v_blocked)
+                   AS u (id, task, queue, rank, quota, taken, blocked)) u
+        WHERE o.id = ANY (ARRAY[u.id]) AND (u.quota > 0 OR u.blocked IS NOT NULL)
+        RETURNING o.id, u.taken < u.quota AND NOT u.idle AS passed)
     SELECT coalesce(array_agg(n.id) FILTER (WHERE n.passed), '{}') INTO passed FROM seen n;
     more := ids IS NOT NULL OR num_nonnulls(VARIADIC v_blocked) > 0 OR passed <> '{}';
     IF false = ANY (v_known) THEN

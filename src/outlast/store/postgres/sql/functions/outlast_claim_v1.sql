@@ -87,8 +87,9 @@ DECLARE
     v_next record; v_count integer; v_claimed integer := 0; v_bytes bigint := 0; v_cut boolean := false;
     v_counts integer[] := array_fill(0, ARRAY[cardinality(p_limits)]);
     v_order bigint[] := '{}'; v_places bigint[] := '{}';
-    v_at double precision; v_notices boolean; v_streams boolean; v_timed boolean; v_served text[] := '{}'; v_served_queues text[] := '{}';
-    v_folded record; v_opened bigint[] := '{}'; v_permits bigint[] := '{}'; v_open boolean; v_stream_left integer; v_rounds integer; v_last boolean;
+    v_at double precision; v_notices boolean; v_streams boolean; v_timed boolean;
+    v_served text[] := '{}'; v_served_queues text[] := '{}'; v_folded record; v_opened bigint[] := '{}';
+    v_permits bigint[] := '{}'; v_open boolean; v_stream_left integer; v_rounds integer; v_last boolean;
     v_is_stream boolean; v_stream_bytes bigint := 65536; v_contended boolean := false; v_stayed boolean; v_passed bigint[] := '{}'; v_shown bigint[] := '{}';
     v_drawn bigint := CASE WHEN p_wakes IS NOT NULL THEN coalesce(pg_sequence_last_value('outlast_position_seq'), 0) END;
 BEGIN
@@ -167,24 +168,27 @@ BEGIN
                 v_unknown := v_unknown OR v_due_ids IS NOT NULL;
                 v_runnable := v_runnable || v_due_ids;
             END IF;
-            IF v_notices OR v_due_ids IS NOT NULL THEN
-                v_folded := outlast_fold_v1(v_at, 500, v_served, coalesce(v_served_queues, '{}'), p_not_queues);
-                v_permits := v_permits || v_folded.permits;
-                v_opened := v_opened || v_folded.opened;
-                v_streams := true;
-                v_notices := false;
-                v_stayed := v_folded.stayed;
-            END IF;
+        END IF;
+        IF v_notices OR v_due_ids IS NOT NULL AND EXISTS (SELECT FROM outlast_notices) THEN  -- 3
+            v_folded := outlast_fold_v1(v_at, 500, v_served, coalesce(v_served_queues, '{}'), p_not_queues);
+            v_permits := v_permits || v_folded.permits;
+            v_opened := v_opened || v_folded.opened;
+            v_stayed := v_folded.stayed;
+            v_streams := true;
+            v_notices := false;
+            v_due_ids := NULL;
         END IF;
         v_open := v_solo = 0 AND v_streams;
         v_stream_left := 0;
         IF v_open THEN
             v_stream_left := CASE
-                WHEN v_unknown AND cardinality(p_lane_queues) > 0 OR p_look_to IS NOT NULL OR p_searches[v_room] <> 1 OR EXISTS (
+                WHEN v_unknown AND cardinality(p_lane_queues) > 0 OR p_look_to IS NOT NULL OR p_searches[v_room] <> 1
+                    OR EXISTS (
                     SELECT FROM unnest(v_tasks) AS t (task)
                     CROSS JOIN LATERAL (
                         SELECT FROM outlast_jobs j
-                        WHERE cardinality(p_lane_queues) = 0 AND j.task = t.task AND j.position IS NOT NULL AND j.stream IS NULL
+                        WHERE cardinality(p_lane_queues) = 0 AND j.task = t.task AND j.position IS NOT NULL
+                          AND j.stream IS NULL
                         ORDER BY j.task, j.queue, (-j.priority), j.position LIMIT 1) p
                     UNION ALL
                     SELECT FROM unnest(p_lane_tasks, p_lane_queues, p_lane_ranks, p_lane_floors) AS k (task, queue, rank, low)
