@@ -90,7 +90,8 @@ DECLARE
     v_at double precision; v_notices boolean; v_streams boolean; v_timed boolean;
     v_served text[] := '{}'; v_served_queues text[] := '{}'; v_folded record; v_opened bigint[] := '{}';
     v_permits bigint[] := '{}'; v_open boolean; v_stream_left integer; v_rounds integer; v_last boolean;
-    v_is_stream boolean; v_stream_bytes bigint := 65536; v_contended boolean := false; v_stayed boolean; v_passed bigint[] := '{}'; v_shown bigint[] := '{}';
+    v_is_stream boolean; v_stream_bytes bigint := 65536; v_contended boolean := false; v_stayed boolean;
+    v_has_places boolean := false; v_passed bigint[] := '{}'; v_shown bigint[] := '{}';
     v_drawn bigint := CASE WHEN p_wakes IS NOT NULL THEN coalesce(pg_sequence_last_value('outlast_position_seq'), 0) END;
 BEGIN
     v_soonest := outlast_first_due_v1(v_now);
@@ -170,10 +171,14 @@ BEGIN
             END IF;
         END IF;
         IF v_notices OR v_due_ids IS NOT NULL AND EXISTS (SELECT FROM outlast_notices) THEN  -- 3
-            v_folded := outlast_fold_v1(v_at, 500, v_served, coalesce(v_served_queues, '{}'), p_not_queues);
-            v_permits := v_permits || v_folded.permits;
-            v_opened := v_opened || v_folded.opened;
-            v_stayed := v_folded.stayed;
+            FOR v_try IN 1..3 LOOP
+                v_folded := outlast_fold_v1(v_at, 500, v_served, coalesce(v_served_queues, '{}'), p_not_queues);
+                v_permits := v_permits || v_folded.permits;
+                v_opened := v_opened || v_folded.opened;
+                v_stayed := v_folded.stayed;
+                EXIT WHEN NOT v_folded.more;
+            END LOOP;
+            IF v_folded.more THEN v_next_due := v_now; END IF;
             v_streams := true;
             v_notices := false;
             v_due_ids := NULL;
@@ -317,11 +322,12 @@ BEGIN
             EXIT WHEN NOT v_open OR v_stream_left <= 0;
         END LOOP;
         IF v_left > 0 AND v_due IS NOT NULL THEN v_next_due := least(v_next_due, v_due); END IF;
+        v_has_places := v_has_places OR v_left > 0;
     END LOOP;
     IF v_permits <> '{}' THEN
         PERFORM outlast_leave_permits_v1(ARRAY(SELECT DISTINCT u FROM unnest(v_permits) AS u));
     END IF;
-    IF v_streams OR v_timed THEN
+    IF v_has_places AND (v_streams OR v_timed) THEN
         v_due := outlast_next_opening_v1(v_served, v_now);
         v_next_due := least(v_next_due, v_due, CASE WHEN v_contended THEN v_now + (2 + 6 * random()) * interval '1 ms'
                  WHEN v_stayed THEN v_now + (10 + 30 * random()) * interval '1 ms' END);

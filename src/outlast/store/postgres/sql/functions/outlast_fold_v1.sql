@@ -1,6 +1,7 @@
 -- Fold notices: do what they say to the streams and permits that can be locked, and delete them. Returns the permits
 -- that are locked now, which the caller looks at before its commit (outlast_leave_permits_v1), the streams that they
--- blocked and that are open now, and whether anything stays to be folded. (Arrivals are announced where they are put
+-- blocked and that are open now, whether anything stays that is held elsewhere, and whether there may
+-- be more than p_most. (Arrivals are announced where they are put
 -- into their streams.) p_tasks, p_queues (empty: all), p_not_queues: what the caller may claim. Runs inside outlast_claim_v1,
 -- under the planner settings of outlast_exchange_v1.
 --
@@ -24,7 +25,7 @@
 -- that notices of rows that stay locked hide no others.
 CREATE FUNCTION outlast_fold_v1(
     p_now double precision, p_most integer, p_tasks text[], p_queues text[], p_not_queues text[],
-    OUT permits bigint[], OUT opened bigint[], OUT stayed boolean)
+    OUT permits bigint[], OUT opened bigint[], OUT stayed boolean, OUT more boolean)
 LANGUAGE plpgsql
 AS $$
 #variable_conflict use_column
@@ -35,6 +36,7 @@ BEGIN
     permits := '{}';
     opened := '{}';
     stayed := false;
+    more := false;
     SELECT array_agg(n.ctid) AS rows, array_agg(n.stream) AS streams, array_agg(n.permit) AS permits,
            array_agg(n.ended) AS ended, array_agg(n.unstarted) AS unstarted, array_agg(n.arrived) AS arrived,
            array_agg(n.spent) AS spent, array_agg(n.held_until) AS held, bool_or(n.arrived) AS any_arrived
@@ -155,6 +157,7 @@ BEGIN
     END IF;
 
     stayed := v_stay <> '{}' OR v_held <> '{}';
+    more := coalesce(cardinality(v_all.rows), 0) >= p_most;
     IF v_all.rows IS NULL THEN RETURN; END IF;
     IF v_stay = '{}' AND v_held = '{}' THEN
         DELETE FROM outlast_notices n WHERE n.ctid = ANY (v_all.rows);
