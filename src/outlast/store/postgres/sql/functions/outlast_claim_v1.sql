@@ -114,10 +114,7 @@ BEGIN
             ORDER BY j.expires_at LIMIT 1),
            (SELECT j.solo FROM outlast_jobs j WHERE j.state = 'queued' AND j.solo > 0
             ORDER BY j.solo DESC LIMIT 1),
-           EXISTS (SELECT FROM outlast_notices) OR EXISTS (
-               SELECT FROM (SELECT p.opens_at, p.touched_at FROM outlast_permits p WHERE p.opens_at IS NOT NULL
-                            ORDER BY p.opens_at LIMIT 10) p
-               WHERE p.opens_at <= v_at OR p.touched_at > v_at + 1),
+           EXISTS (SELECT FROM outlast_notices),
            EXISTS (SELECT FROM outlast_streams s WHERE s.blocked IS NULL AND NOT s.idle),
            EXISTS (SELECT FROM outlast_permits p WHERE p.opens_at IS NOT NULL),
            CASE WHEN v_wanted = '{}' THEN false WHEN cardinality(p_lane_queues) > 0 THEN EXISTS (
@@ -145,6 +142,12 @@ BEGIN
                ELSE true END  -- a caller that knows no lanes searches once
     INTO v_expires, v_most_solo, v_notices, v_streams, v_timed, v_unknown;
     v_walked := pg_stat_get_xact_tuples_returned(v_line) - v_line_read;
+    IF v_timed AND NOT v_notices THEN
+        v_notices := EXISTS (
+            SELECT FROM (SELECT p.opens_at, p.touched_at FROM outlast_permits p WHERE p.opens_at IS NOT NULL
+                         ORDER BY p.opens_at LIMIT 10) p
+            WHERE p.opens_at <= v_at OR p.touched_at > v_at + 1);
+    END IF;
     -- 1
     IF pg_stat_get_xact_tuples_returned(v_index) - v_read > 1000 THEN
         PERFORM outlast_keep_floor_v1(v_index, v_from, v_expires, v_now, v_read);
