@@ -246,7 +246,18 @@ async def test_the_order_within_a_stream_is_that_of_the_line(store: Store, hands
     assert [each.job_id for each in await hands.claim(2)] == later
 
 
-async def test_a_retry_waits_without_its_permit_and_takes_another(
+async def test_paused_jobs_of_a_high_priority_hold_up_none_of_a_lower(
+    store: Store, hands: Hands
+) -> None:
+    await declare(store, running=10)
+    await enqueued(store, *[limited(need("a"), tenant="acme", priority=5)] * 3)
+    (later,) = await enqueued(store, limited(need("a")))
+    got = await hands.claim(2, not_tenants=["acme"])
+    assert [each.job_id for each in got] == [later]
+    assert len(await hands.claim()) == 3
+
+
+async def test_a_retry_waits_without_its_permit_and_takes_it_again(
     store: Store, hands: Hands
 ) -> None:
     await declare(store, running=1)

@@ -127,7 +127,7 @@ class Fleet:
 
 
 async def drained(store: PostgresStore, session: Any, seconds: float = 60.0) -> None:
-    """Return once all jobs have completed, by one worker that ends whatever it gets."""
+    """Return once all jobs have completed, by one worker that ends all that it gets."""
     hands = await Hands.on(store, "last", lease=600.0, heartbeat=100.0)
     until = SYSTEM.boot() + seconds
     held: list[Claimed] = []

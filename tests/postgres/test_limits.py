@@ -11,11 +11,13 @@ from typing import Any
 import pytest
 
 from outlast.base.clock import SYSTEM
+from outlast.model.crash import CrashKind
 from outlast.model.limits import permit_id
+from outlast.model.suspects import Suspicion
 from outlast.store.limits import Hold, SetLimit
 from outlast.store.postgres.store import PostgresStore
 from outlast.store.values import Answer
-from tests.conformance.kit import Hands, ended, enqueued, eventually, job
+from tests.conformance.kit import Hands, crashed, ended, enqueued, eventually, job
 from tests.conformance.limits_kit import declare, held, limited, need, permit
 from tests.postgres.kit import blocked, exchange_on
 from tests.postgres.limits_kit import Fleet, broken_laws, drained, watched
@@ -158,7 +160,7 @@ async def test_a_changed_limit_waits_for_the_exchange_that_has_read_it(
         await exchange_on(session, hands, limit=1)
         changing = asyncio.create_task(store.set_limit(SetLimit(name="a", running=3)))
         await blocked(watcher)
-        assert await other.claim() == []  # waits for nobody
+        assert await other.claim() == []  # waits for no one
     assert await changing
     assert len(await other.claim()) == 2
 
@@ -231,7 +233,7 @@ async def test_a_dear_job_is_not_held_up_for_good_by_cheap_ones(
     assert len(got) < 30
 
 
-async def test_what_nobody_uses_is_deleted_and_made_again(
+async def test_unused_rows_are_deleted_and_made_again(
     store: PostgresStore, hands: Hands, session: Any
 ) -> None:
     await declare(store, running=2, per="limit_key")
@@ -253,3 +255,52 @@ async def test_what_nobody_uses_is_deleted_and_made_again(
     await session.execute("DELETE FROM outlast_permits WHERE used = 1")
     await enqueued(store, *[limited(need("a", f"k{n}")) for n in range(3)])
     assert await eventually(hands.claim)
+
+
+async def test_suspects_need_their_permits_and_give_way_to_others(
+    store: PostgresStore, hands: Hands, session: Any
+) -> None:
+    await declare(store, running=2)
+    ids = await enqueued(store, *[limited(need("a"), priority=9)] * 2, job())
+    claimed = await hands.claim()
+    assert len(claimed) == 3
+    ends = [
+        crashed(one, CrashKind.BYSTANDER, suspicion=Suspicion(1, one.job_id)) for one in claimed
+    ]
+    await hands.hand_in(*ends)
+    await store.set_limit(SetLimit(name="a", running=1))
+    first = await hands.exchange(limit=9, solo=1)
+    assert len(first.claimed) == 1
+    assert await held(store) == 1
+    second = await hands.exchange(limit=9, solo=1)  # the other suspect of the limit waits
+    assert [each.job_id for each in (*first.claimed, *second.claimed)] == [ids[0], ids[2]]
+    third = await hands.exchange(limit=9, solo=1)
+    assert third.claimed == []
+    assert third.solo_waiting == 0
+    assert third.next_due is not None
+    assert 0 < third.next_due <= 1
+    assert (await store.peek(hands.me)).next_due == pytest.approx(1, abs=0.5)
+    await hands.hand_in(ended(first.claimed[0]))
+    async with session.transaction():
+        await session.fetch("SELECT FROM outlast_permits FOR UPDATE")
+        assert await hands.claim(9, solo=1) == []
+    await hands.claim()
+    assert [each.job_id for each in await hands.claim(9, solo=1)] == [ids[1]]
+    assert await held(store) == 1
+    assert await broken_laws(session) == {}
+
+
+async def test_a_worker_that_only_peeks_learns_of_notices_and_of_what_opens(
+    store: PostgresStore, hands: Hands
+) -> None:
+    await declare(store, running=1)
+    await enqueued(store, *[limited(need("a"))] * 2)
+    one = await hands.claim_one()
+    assert (await store.peek(hands.me)).next_due is None
+    await hands.hand_in(ended(one))
+    assert (await store.peek(hands.me)).next_due == pytest.approx(0, abs=0.5)
+    await hands.claim()
+    await declare(store, "b", spacing=30.0)
+    await enqueued(store, *[limited(need("b"))] * 2)
+    await hands.claim(2)
+    assert (await store.peek(hands.me)).next_due == pytest.approx(30, abs=2)

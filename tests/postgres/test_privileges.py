@@ -15,6 +15,7 @@ from outlast.errors import ConfigError, NotPermitted, StoreUnavailable
 from outlast.model.job import Policy, State
 from outlast.store.actions import Bulk, BulkStep, Note
 from outlast.store.inspector import Inspector
+from outlast.store.limits import Hold, SetLimit
 from outlast.store.postgres import privileges
 from outlast.store.postgres.presence import PostgresPresence
 from outlast.store.postgres.statements import numbered
@@ -34,6 +35,8 @@ from tests.conformance.kit import (
     lost_worker,
     new_worker,
 )
+from tests.conformance.limits_kit import declare as declare_limit
+from tests.conformance.limits_kit import limited, need
 from tests.conformance.schedules_kit import due_one, fire_one, firing, put_one
 from tests.conformance.verbs_kit import ALL, NO_TRIP_TO_A_FILE, holding
 
@@ -133,6 +136,25 @@ async def _reap_beside(store: PostgresStore, session: Any) -> None:
     await hands.vanish()
 
 
+async def _all_of_limits(store: PostgresStore) -> None:
+    await declare_limit(store, running=1)
+    await store._fetch(statements("postgres", "limits")["renew"], "a")
+    await store.set_limit(SetLimit(name="a", key="acme", running=1))
+    await store.set_limit(SetLimit(name="a", running=1))
+    await store.hold_limit(Hold("a", "", 0.0))
+    hands = await Hands.on(store, "limited")
+    mine = {"task": "app.limited"}
+    await store.enqueue([limited(need("a"), **mine), limited(need("a"), delay=60.0, **mine)])
+    (one,) = await eventually(lambda: hands.claim(1, tasks=["app.limited"]))
+    await store.spend(one.job_id, one.token, "a", 1.0)
+    await store.spend(one.job_id, one.token + 1, "a", 1.0)
+    (job_id,) = await enqueued(store, limited(need("a"), **mine))
+    await hands.claim(tasks=["app.limited"])
+    assert await store.inspector.stream_place(job_id)
+    assert await store.inspector.permits("a")
+    await hands.hand_in(ended(one))
+
+
 async def _more_of_a_worker(store: PostgresStore, hands: Hands) -> None:
     """Statements, and branches of functions, that the verbs of the kit do not reach."""
     other = await Hands.on(store, "w2", instance="i", registration="r", token_seen=1_000)
@@ -154,6 +176,7 @@ async def _more_of_a_worker(store: PostgresStore, hands: Hands) -> None:
     step = BulkStep(action_id=await store.note(bulk), before_id=10, then=9)
     await store.cancel([third.job_id], tokens={third.job_id: third.token}, record=step)
     await store.requeue([third.job_id])
+    await _all_of_limits(store)
     await store.prune(jobs_older_than=-1, workers_older_than=-1, dead_older_than=-1)
     for _ in range(3):  # up to the hours, and away
         await store._fetch(MERGE_MINUTES, 100, -7_200, -7_200, -7_200)
@@ -412,5 +435,6 @@ async def test_every_table_and_sequence_is_granted_or_excluded(pg_url: str, sess
         "outlast_workers_id_seq",
         "outlast_refusals_id_seq",
         "outlast_actions_id_seq",
+        "outlast_notices_id_seq",
     }
     assert {row["relname"] for row in found} - drawn_by_the_table == named

@@ -5,6 +5,7 @@ store.py         PostgresStore: the verbs
 verbs.py         what its verbs share
 workers.py       its verbs about workers: rows, leases, and the jobs of lost workers
 schedules.py     its verbs about schedules
+limits.py        its verbs about limits
 actions.py       its verbs for acts of people
 records.py       the records of acts of people
 exchange.py      the hot path: hand in ends and claim what is next, in one round trip

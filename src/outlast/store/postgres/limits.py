@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from outlast.errors import BadData
@@ -35,13 +35,14 @@ class PostgresLimitVerbs:
             row = known.get(limit.name)
             if row is not None and spec_of(row["declared"]) == limit.spec:
                 if not 0 <= row["age"] < DECLARED_SECONDS:
-                    await self._connections.run(
-                        lambda it, name=limit.name: it.fetch(_SQL["renew"], name)
-                    )
+                    await self._on_one(_renew, limit)
                 continue
-            await self._connections.run(
-                lambda it, limit=limit: _declare(it, limit), kind=Transaction.COMMITTED
-            )
+            await self._on_one(_declare, limit)
+
+    async def _on_one(
+        self, deed: Callable[[Any, NewLimit], Awaitable[None]], limit: NewLimit
+    ) -> None:
+        await self._connections.run(lambda it: deed(it, limit), kind=Transaction.COMMITTED)
 
     async def set_limit(self, new: SetLimit, *, record: Record | None = None) -> bool:
         async def work(connection: Any) -> bool:
@@ -76,6 +77,10 @@ class PostgresLimitVerbs:
             return Answer(row["answer"])
 
         return await self._connections.run(work)
+
+
+async def _renew(connection: Any, limit: NewLimit) -> None:
+    await connection.fetch(_SQL["renew"], limit.name)
 
 
 async def _declare(connection: Any, limit: NewLimit) -> None:

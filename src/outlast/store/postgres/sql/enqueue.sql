@@ -6,7 +6,7 @@
 -- which the jobs were given. Rows that no other session can see yet race with nothing. A due job gets its position in
 -- the line; another gets none until an exchange finds it due. Times count from the statement, not from the caller's
 -- transaction, which may have been open for long. For each stream that due jobs join, one notice is appended: it is
--- there when the jobs are, and makes an exchange look at the stream, whatever other sessions do to its row meanwhile.
+-- there when the jobs are, and makes an exchange look at the stream; other sessions may hold its row meanwhile.
 WITH inserted AS (
     INSERT INTO outlast_jobs (
         task, queue, args, priority, run_at, enqueued_at, position, tenant, policy, timeout, expires_at, keep, stream,

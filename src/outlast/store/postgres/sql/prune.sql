@@ -46,9 +46,9 @@ SELECT (SELECT count(*) FROM found) AS gone,
 --   * schedules that no code has declared for $3 seconds (one that a person has paused stays), or that were deleted
 --     that long ago. A schedule that is declared or put at this moment is locked, and skipped.
 --   * records of what people did more than $4 seconds ago, except actions under way.
---   * streams that are idle since $5 seconds ago, and their permits that nobody holds. An attempt that runs, or whose
---     end no exchange has folded yet, is counted in each permit of its stream, which then stays; whoever starts one
---     locks the stream and writes touched_at, so that the row is passed over, or no longer old when the lock re-checks
+--   * streams that are idle since $5 seconds ago, and their permits that no attempt holds. An attempt that runs, or whose
+--     end no exchange has folded yet, is counted in each permit of its stream, which then stays; the start of
+--     one locks the stream and writes touched_at, so that the row is passed over, or no longer old when the lock re-checks
 --     it. A job that arrives at this moment leaves a notice, and its exchange makes the rows again.
 WITH old AS MATERIALIZED (
     SELECT w.id FROM outlast_workers w

@@ -3,7 +3,9 @@
 -- starts exactly the returned rows, in this transaction, with `started` as the time of their start.
 --
 -- Order: the first stream of each queue by rank and turn, then the second of each, and so on; in each of these rounds
--- by turn. A stream that started something goes to the end of the turns. So a queue with streams of high priority
+-- by turn. Streams of a lower priority than the first of their queue get only what the others leave; if these give
+-- less than they were offered (their jobs are paused, or locked), the next round passes over them (p_passed). A stream
+-- that started something goes to the end of the turns. So a queue with streams of high priority
 -- starves no other, and a tenant with a million jobs holds up the others by one turn. At most 256 pairs of task and
 -- queue are looked at; if there may be more, the next call in this session goes on behind them.
 --
@@ -21,10 +23,11 @@
 --     bytes of such jobs (p_bytes_max); they are locked, but not taken. (The first one is taken up to p_first_max bytes.)
 --   * A late worker, a reap: they change jobs that are running, not these.
 CREATE FUNCTION outlast_claim_streams_v1(
-    p_tasks text[], p_queues text[], p_not_queues text[], p_not_tenants text[], p_limit integer,
+    p_tasks text[], p_queues text[], p_not_queues text[], p_not_tenants text[], p_passed bigint[], p_limit integer,
     p_bytes_max bigint, p_first_max bigint,
     OUT ids bigint[], OUT rows tid[], OUT positions bigint[], OUT bytes bigint, OUT started timestamptz,
-    OUT permits bigint[], OUT contended boolean, OUT cut boolean, OUT more boolean)
+    OUT permits bigint[], OUT contended boolean, OUT cut boolean, OUT more boolean,
+    OUT passed bigint[])
 LANGUAGE plpgsql
 AS $$
 #variable_conflict use_column
@@ -34,12 +37,14 @@ DECLARE
     s record; n record; p record; v_names text[]; j record;
     v_free integer[]; v_ahead double precision[]; v_at integer[]; v_quota integer[]; v_taken integer[];
     v_blocked bigint[]; v_known boolean[]; v_count integer[];
-    v_left integer := p_limit; v_share integer; v_room integer; v_step integer; v_need integer := 1; v_one integer; v_starts integer;
+    v_left integer := p_limit; v_share integer; v_room integer; v_step integer; v_need integer := 1; v_one integer;
+    v_starts integer;
 BEGIN
     permits := '{}';
     contended := false;
     cut := false;
     more := false;
+    passed := '{}';
     SELECT NULL::bigint[] AS ids, NULL::text[] AS names, NULL::float8[] AS spacing, NULL::float8[] AS burst,
            NULL::float8[] AS ahead, NULL::integer[] AS free INTO p;
     -- the streams
@@ -63,22 +68,24 @@ BEGIN
         UNION ALL
         SELECT t.task, q.queue FROM unnest(p_tasks) AS t (task), (SELECT DISTINCT u FROM unnest(p_queues) AS u) AS q (queue)
     ), candidate AS MATERIALIZED (
-        SELECT h.id, row_number() OVER (PARTITION BY h.queue ORDER BY h.rank, h.turn) AS nth, h.turn
+        SELECT h.id, h.rank = min(h.rank) OVER (PARTITION BY h.queue) AS first,
+               row_number() OVER (PARTITION BY h.queue ORDER BY h.rank, h.turn) AS nth, h.turn
         FROM (SELECT a.task, a.queue FROM area a WHERE a.queue <> ALL (p_not_queues) ORDER BY a.queue LIMIT 256) a
         CROSS JOIN LATERAL (
             SELECT o.id, o.queue, o.rank, o.turn FROM outlast_streams o
             WHERE o.task = a.task AND o.queue = a.queue AND o.blocked IS NULL AND NOT o.idle
-              AND (o.tenant IS NULL OR o.tenant <> ALL (p_not_tenants))
+              AND (o.tenant IS NULL OR o.tenant <> ALL (p_not_tenants)) AND o.id <> ALL (p_passed)
             ORDER BY o.task, o.queue, o.rank, o.turn LIMIT 2 * p_limit) h
-        ORDER BY 2, 3 LIMIT 2 * p_limit)
+        ORDER BY first DESC, nth, h.turn LIMIT 2 * p_limit)
     SELECT array_agg(l.id) AS ids, array_agg(l.task) AS tasks, array_agg(l.queue) AS queues, array_agg(l.rank) AS ranks,
-           array_agg(l.needs) AS needs, coalesce(max(l.seen), (SELECT count(*) FROM candidate)) AS seen,
+           array_agg(l.needs) AS needs, count(*) FILTER (WHERE l.first)::integer AS firsts, coalesce(max(l.seen), (SELECT count(*) FROM candidate)) AS seen,
            (SELECT CASE WHEN count(*) >= 256 THEN max(a.queue) END
             FROM (SELECT a.queue FROM area a ORDER BY a.queue LIMIT 256) a) AS reached
     INTO s
-    FROM (SELECT o.id, o.task, o.queue, o.rank, o.needs, k.seen
-          FROM (SELECT k.id, count(*) OVER () AS seen FROM candidate k ORDER BY k.nth, k.turn) k
-          JOIN outlast_streams o ON o.id = ANY (ARRAY[k.id]) AND o.blocked IS NULL AND NOT o.idle
+    FROM (SELECT o.id, o.task, o.queue, o.rank, o.needs, k.seen, k.first
+          FROM (SELECT k.id, k.first, count(*) OVER () AS seen FROM candidate k ORDER BY k.first DESC, k.nth, k.turn) k
+          JOIN outlast_streams o ON o.id = ANY (ARRAY[k.id])
+              AND coalesce(o.blocked, 0) = 0 AND NOT coalesce(o.idle, false)  -- coalesce: by id alone
           LIMIT p_limit FOR NO KEY UPDATE OF o SKIP LOCKED) l;
     IF cardinality(p_queues) = 0 AND coalesce(s.reached, '') <> v_from THEN
         PERFORM set_config('outlast.streams_from', coalesce(s.reached, ''), false);
@@ -95,9 +102,9 @@ BEGIN
           CROSS JOIN LATERAL unnest(o.permits, o.costs) AS f (permit, cost)) f;
     IF n.permits IS NOT NULL THEN
         SELECT array_agg(l.id) AS ids, array_agg(l.name) AS names INTO p
-        FROM (SELECT o.id, o.name FROM outlast_permits o
-              WHERE o.id = ANY (ARRAY(SELECT DISTINCT u FROM unnest(n.permits) AS u))
-              ORDER BY o.id FOR NO KEY UPDATE SKIP LOCKED) l;
+        FROM (SELECT o.id, o.name FROM (SELECT DISTINCT u.id FROM unnest(n.permits) AS u (id)) u
+              JOIN outlast_permits o ON o.id = ANY (ARRAY[u.id])
+              FOR NO KEY UPDATE OF o SKIP LOCKED) l;
         permits := coalesce(p.ids, '{}');
         v_names := ARRAY(SELECT u.name FROM (SELECT DISTINCT u.name FROM unnest(p.names) AS u (name)) u
                          WHERE pg_try_advisory_xact_lock_shared(outlast_limit_lock_v1(u.name)));
@@ -109,13 +116,13 @@ BEGIN
         INTO p
         FROM unnest(p.ids) AS u (id) JOIN outlast_permits o ON o.id = ANY (ARRAY[u.id])
         LEFT JOIN outlast_limits l ON l.name = o.name
-        WHERE o.name = ANY (v_names);
+        WHERE coalesce(o.name, '') = ANY (v_names);  -- coalesce: by id alone
     END IF;
 
     -- share the places out by turn (share_out in model/limits.py)
     v_free := p.free;
     v_ahead := p.ahead;
-    v_share := greatest(1, p_limit / cardinality(s.ids));
+    v_share := greatest(1, p_limit / greatest(1, s.firsts));
     FOR i IN 1..cardinality(s.ids) LOOP
         v_room := least(v_share, v_left);
         v_known[i] := true;
@@ -204,19 +211,22 @@ BEGIN
             END IF;
         END LOOP;
     END IF;
-    UPDATE outlast_streams o
-    SET turn = CASE WHEN u.quota > 0 THEN nextval('outlast_turn_seq') ELSE o.turn END, touched_at = v_now,
-        idle = u.idle, blocked = CASE WHEN NOT u.idle THEN u.blocked END
-    FROM (SELECT u.*, u.quota > 0 AND u.taken >= (
-                     SELECT count(*) FROM (
-                         SELECT FROM outlast_jobs w
-                         WHERE w.task = u.task AND w.queue = u.queue AND (-w.priority) = u.rank AND w.stream = u.id
-                           AND w.position IS NOT NULL
-                         ORDER BY w.task, w.queue, (-w.priority), w.stream, w.position LIMIT u.taken + 1) w) AS idle
-          FROM unnest(s.ids, s.tasks, s.queues, s.ranks, v_quota, v_taken, v_blocked)
-               AS u (id, task, queue, rank, quota, taken, blocked)) u
-    WHERE o.id = ANY (ARRAY[u.id]) AND (u.quota > 0 OR u.blocked IS NOT NULL);
-    more := ids IS NOT NULL OR num_nonnulls(VARIADIC v_blocked) > 0;
+    WITH seen AS (
+        UPDATE outlast_streams o
+        SET turn = CASE WHEN u.quota > 0 THEN nextval('outlast_turn_seq') ELSE o.turn END, touched_at = v_now,
+            idle = u.idle, blocked = CASE WHEN NOT u.idle THEN u.blocked END
+        FROM (SELECT u.*, u.quota > 0 AND u.taken >= (
+                         SELECT count(*) FROM (
+                             SELECT FROM outlast_jobs w
+                             WHERE w.task = u.task AND w.queue = u.queue AND (-w.priority) = u.rank AND w.stream = u.id
+                               AND w.position IS NOT NULL
+                             ORDER BY w.task, w.queue, (-w.priority), w.stream, w.position LIMIT u.taken + 1) w) AS idle
+              FROM unnest(s.ids, s.tasks, s.queues, s.ranks, v_quota, v_taken, v_blocked)
+                   AS u (id, task, queue, rank, quota, taken, blocked)) u
+        WHERE o.id = ANY (ARRAY[u.id]) AND (u.quota > 0 OR u.blocked IS NOT NULL)
+        RETURNING o.id, u.taken < u.quota AND NOT u.idle AS passed)
+    SELECT coalesce(array_agg(n.id) FILTER (WHERE n.passed), '{}') INTO passed FROM seen n;
+    more := ids IS NOT NULL OR num_nonnulls(VARIADIC v_blocked) > 0 OR passed <> '{}';
     IF false = ANY (v_known) THEN
         PERFORM outlast_make_permits_v1(s.needs, v_now);
     END IF;

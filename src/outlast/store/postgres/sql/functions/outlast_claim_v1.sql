@@ -47,7 +47,8 @@
 --    carry it in time; the first job is sent regardless of its size. Rows that were locked beyond the bound stay
 --    queued. Other claims skip them until this transaction commits, which takes no longer than sending such a reply.
 --    Streams: jobs under limits, and those of tasks whose tenants take turns, stand in no lane. Half of the places go to
---    streams, the line gets the rest, and streams again what the line has left (outlast_claim_streams_v1). The notices
+--    streams, the line gets the rest, and streams again what the line has left (outlast_claim_streams_v1); all of them,
+--    if the line looks empty. Of an odd place chance decides, so that single places go to both. The notices
 --    of what has ended and arrived are folded before that (outlast_fold_v1). One look shows whether there is any notice,
 --    open stream or limit that opens by time; most exchanges of a store without limits do nothing more.
 -- 4  Claim suspects, for requests that ask for them (solo > 0; outlast_next_suspects_v1). Suspects have no position
@@ -86,9 +87,11 @@ DECLARE
     v_next record; v_count integer; v_claimed integer := 0; v_bytes bigint := 0; v_cut boolean := false;
     v_counts integer[] := array_fill(0, ARRAY[cardinality(p_limits)]);
     v_order bigint[] := '{}'; v_places bigint[] := '{}';
-    v_at double precision; v_notices boolean; v_streams boolean; v_timed boolean; v_served text[] := '{}'; v_served_queues text[] := '{}';
-    v_folded record; v_opened bigint[] := '{}'; v_permits bigint[] := '{}'; v_open boolean; v_stream_left integer; v_rounds integer; v_last boolean;
-    v_is_stream boolean; v_stream_bytes bigint := 65536; v_contended boolean := false; v_stayed boolean; v_shown bigint[] := '{}';
+    v_at double precision; v_notices boolean; v_streams boolean; v_timed boolean;
+    v_served text[] := '{}'; v_served_queues text[] := '{}'; v_folded record; v_opened bigint[] := '{}';
+    v_permits bigint[] := '{}'; v_open boolean; v_stream_left integer; v_rounds integer; v_last boolean;
+    v_is_stream boolean; v_stream_bytes bigint := 65536; v_contended boolean := false; v_stayed boolean;
+    v_has_places boolean := false; v_passed bigint[] := '{}'; v_shown bigint[] := '{}';
     v_drawn bigint := CASE WHEN p_wakes IS NOT NULL THEN coalesce(pg_sequence_last_value('outlast_position_seq'), 0) END;
 BEGIN
     v_soonest := outlast_first_due_v1(v_now);
@@ -111,10 +114,7 @@ BEGIN
             ORDER BY j.expires_at LIMIT 1),
            (SELECT j.solo FROM outlast_jobs j WHERE j.state = 'queued' AND j.solo > 0
             ORDER BY j.solo DESC LIMIT 1),
-           EXISTS (SELECT FROM outlast_notices) OR EXISTS (
-               SELECT FROM (SELECT p.opens_at, p.touched_at FROM outlast_permits p WHERE p.opens_at IS NOT NULL
-                            ORDER BY p.opens_at LIMIT 10) p
-               WHERE p.opens_at <= v_at OR p.touched_at > v_at + 1),
+           EXISTS (SELECT FROM outlast_notices),
            EXISTS (SELECT FROM outlast_streams s WHERE s.blocked IS NULL AND NOT s.idle),
            EXISTS (SELECT FROM outlast_permits p WHERE p.opens_at IS NOT NULL),
            CASE WHEN v_wanted = '{}' THEN false WHEN cardinality(p_lane_queues) > 0 THEN EXISTS (
@@ -142,6 +142,12 @@ BEGIN
                ELSE true END  -- a caller that knows no lanes searches once
     INTO v_expires, v_most_solo, v_notices, v_streams, v_timed, v_unknown;
     v_walked := pg_stat_get_xact_tuples_returned(v_line) - v_line_read;
+    IF v_timed AND NOT v_notices THEN
+        v_notices := EXISTS (
+            SELECT FROM (SELECT p.opens_at, p.touched_at FROM outlast_permits p WHERE p.opens_at IS NOT NULL
+                         ORDER BY p.opens_at LIMIT 10) p
+            WHERE p.opens_at <= v_at OR p.touched_at > v_at + 1);
+    END IF;
     -- 1
     IF pg_stat_get_xact_tuples_returned(v_index) - v_read > 1000 THEN
         PERFORM outlast_keep_floor_v1(v_index, v_from, v_expires, v_now, v_read);
@@ -166,17 +172,41 @@ BEGIN
                 v_unknown := v_unknown OR v_due_ids IS NOT NULL;
                 v_runnable := v_runnable || v_due_ids;
             END IF;
-            IF v_notices OR v_due_ids IS NOT NULL THEN
+        END IF;
+        IF v_notices OR v_due_ids IS NOT NULL AND EXISTS (SELECT FROM outlast_notices) THEN  -- 3
+            FOR v_try IN 1..3 LOOP
                 v_folded := outlast_fold_v1(v_at, 500, v_served, coalesce(v_served_queues, '{}'), p_not_queues);
                 v_permits := v_permits || v_folded.permits;
                 v_opened := v_opened || v_folded.opened;
-                v_streams := true;
-                v_notices := false;
                 v_stayed := v_folded.stayed;
-            END IF;
+                EXIT WHEN NOT v_folded.more;
+            END LOOP;
+            IF v_folded.more THEN v_next_due := v_now; END IF;
+            v_streams := true;
+            v_notices := false;
+            v_due_ids := NULL;
         END IF;
         v_open := v_solo = 0 AND v_streams;
-        v_stream_left := CASE WHEN v_open THEN (v_left + (random() < 0.5)::integer) / 2 ELSE 0 END;
+        v_stream_left := 0;
+        IF v_open THEN
+            v_stream_left := CASE
+                WHEN v_unknown AND cardinality(p_lane_queues) > 0 OR p_look_to IS NOT NULL OR p_searches[v_room] <> 1
+                    OR EXISTS (
+                    SELECT FROM unnest(v_tasks) AS t (task)
+                    CROSS JOIN LATERAL (
+                        SELECT FROM outlast_jobs j
+                        WHERE cardinality(p_lane_queues) = 0 AND j.task = t.task AND j.position IS NOT NULL
+                          AND j.stream IS NULL
+                        ORDER BY j.task, j.queue, (-j.priority), j.position LIMIT 1) p
+                    UNION ALL
+                    SELECT FROM unnest(p_lane_tasks, p_lane_queues, p_lane_ranks, p_lane_floors) AS k (task, queue, rank, low)
+                    CROSS JOIN LATERAL (
+                        SELECT FROM outlast_jobs j
+                        WHERE j.task = k.task AND j.queue = k.queue AND (-j.priority) = k.rank AND j.position >= k.low
+                          AND j.stream IS NULL
+                        ORDER BY j.task, j.queue, (-j.priority), j.position LIMIT 1) p)
+                THEN (v_left + (random() < 0.5)::integer) / 2 ELSE v_left END;
+        END IF;
         v_rounds := 4;
         v_last := false;
 
@@ -191,11 +221,12 @@ BEGIN
             v_is_stream := v_open AND v_stream_left > 0;
             IF v_is_stream THEN  -- 3
                 v_next := outlast_claim_streams_v1(
-                    v_tasks, v_queues, p_not_queues, p_not_tenants, v_stream_left,
+                    v_tasks, v_queues, p_not_queues, p_not_tenants, v_passed, v_stream_left,
                     least(v_stream_bytes, p_bytes_max - v_bytes),
                     CASE WHEN v_claimed = 0 THEN 9223372036854775807 WHEN v_stream_bytes < 65536 THEN 0
                          ELSE p_bytes_max - v_bytes END);
                 v_permits := v_permits || v_next.permits;
+                v_passed := v_passed || v_next.passed;
                 v_contended := v_contended OR v_next.contended;
                 v_started := v_next.started;
                 v_rounds := v_rounds - 1;
@@ -294,11 +325,12 @@ BEGIN
             EXIT WHEN NOT v_open OR v_stream_left <= 0;
         END LOOP;
         IF v_left > 0 AND v_due IS NOT NULL THEN v_next_due := least(v_next_due, v_due); END IF;
+        v_has_places := v_has_places OR v_left > 0;
     END LOOP;
     IF v_permits <> '{}' THEN
         PERFORM outlast_leave_permits_v1(ARRAY(SELECT DISTINCT u FROM unnest(v_permits) AS u));
     END IF;
-    IF v_streams OR v_timed THEN
+    IF v_has_places AND (v_streams OR v_timed) THEN
         v_due := outlast_next_opening_v1(v_served, v_now);
         v_next_due := least(v_next_due, v_due, CASE WHEN v_contended THEN v_now + (2 + 6 * random()) * interval '1 ms'
                  WHEN v_stayed THEN v_now + (10 + 30 * random()) * interval '1 ms' END);

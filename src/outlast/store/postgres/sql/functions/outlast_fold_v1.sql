@@ -1,6 +1,7 @@
 -- Fold notices: do what they say to the streams and permits that can be locked, and delete them. Returns the permits
 -- that are locked now, which the caller looks at before its commit (outlast_leave_permits_v1), the streams that they
--- blocked and that are open now, and whether anything stays to be folded. (Arrivals are announced by whoever put them
+-- blocked and that are open now, whether anything stays that is held elsewhere, and whether there may
+-- be more than p_most. (Arrivals are announced where they are put
 -- into their streams.) p_tasks, p_queues (empty: all), p_not_queues: what the caller may claim. Runs inside outlast_claim_v1,
 -- under the planner settings of outlast_exchange_v1.
 --
@@ -24,7 +25,7 @@
 -- that notices of rows that stay locked hide no others.
 CREATE FUNCTION outlast_fold_v1(
     p_now double precision, p_most integer, p_tasks text[], p_queues text[], p_not_queues text[],
-    OUT permits bigint[], OUT opened bigint[], OUT stayed boolean)
+    OUT permits bigint[], OUT opened bigint[], OUT stayed boolean, OUT more boolean)
 LANGUAGE plpgsql
 AS $$
 #variable_conflict use_column
@@ -35,6 +36,7 @@ BEGIN
     permits := '{}';
     opened := '{}';
     stayed := false;
+    more := false;
     SELECT array_agg(n.ctid) AS rows, array_agg(n.stream) AS streams, array_agg(n.permit) AS permits,
            array_agg(n.ended) AS ended, array_agg(n.unstarted) AS unstarted, array_agg(n.arrived) AS arrived,
            array_agg(n.spent) AS spent, array_agg(n.held_until) AS held, bool_or(n.arrived) AS any_arrived
@@ -46,7 +48,7 @@ BEGIN
                            WHERE u.arrived AND u.stream IS NOT NULL);
         SELECT coalesce(array_agg(l.id), '{}'), array_agg(l.id) FILTER (WHERE l.idle) INTO v_free, v_idle
         FROM (SELECT s.id, s.idle FROM unnest(v_arrived) AS u (id) JOIN outlast_streams s ON s.id = ANY (ARRAY[u.id])
-              ORDER BY s.id FOR NO KEY UPDATE OF s SKIP LOCKED) l;
+              FOR NO KEY UPDATE OF s SKIP LOCKED) l;
         IF v_idle IS NOT NULL THEN
             UPDATE outlast_streams s SET idle = false, touched_at = p_now WHERE s.id = ANY (v_idle);
         END IF;
@@ -82,7 +84,7 @@ BEGIN
     IF v_targets <> '{}' THEN
         permits := ARRAY(
             SELECT p.id FROM unnest(v_targets) AS u (id) JOIN outlast_permits p ON p.id = ANY (ARRAY[u.id])
-            ORDER BY p.id FOR NO KEY UPDATE OF p SKIP LOCKED);
+            FOR NO KEY UPDATE OF p SKIP LOCKED);
         IF cardinality(permits) < cardinality(v_targets) THEN
             v_held := ARRAY(SELECT p.id FROM unnest(v_targets) AS u (id) JOIN outlast_permits p ON p.id = ANY (ARRAY[u.id])
                             WHERE p.id <> ALL (permits));
@@ -116,8 +118,8 @@ BEGIN
                     WHERE u.permit IS NOT NULL
                     UNION ALL
                     SELECT u, 0, 0, NULL, 0 FROM unnest(permits) AS u) c
-              GROUP BY c.permit) c
-        WHERE p.id = ANY (ARRAY[c.permit]) AND p.id = ANY (permits)
+              WHERE c.permit = ANY (permits) GROUP BY c.permit) c
+        WHERE p.id = ANY (ARRAY[c.permit])
           AND (c.ended <> 0 OR c.spent <> 0 OR c.held IS NOT NULL OR p.opens_at IS NOT NULL OR p.touched_at > p_now + 1);
 
         -- open streams that permits with room block: by turn; and such as the caller can claim, if these are none
@@ -144,8 +146,8 @@ BEGIN
                       ORDER BY c.turn LIMIT greatest(0, t.room)) b) f;
             EXIT WHEN v_open.streams IS NULL;
             v_more := ARRAY(SELECT s.id FROM unnest(v_open.streams, v_open.permits) AS u (stream, permit)
-                            JOIN outlast_streams s ON s.id = ANY (ARRAY[u.stream]) AND s.blocked = u.permit
-                            ORDER BY s.id FOR NO KEY UPDATE OF s SKIP LOCKED);
+                            JOIN outlast_streams s ON s.id = ANY (ARRAY[u.stream]) AND coalesce(s.blocked, 0) = u.permit
+                            FOR NO KEY UPDATE OF s SKIP LOCKED);
             UPDATE outlast_streams s SET blocked = NULL WHERE s.id = ANY (v_more);
             opened := opened || v_more;
             v_look := ARRAY(SELECT u.permit FROM unnest(v_open.permits, v_open.own) AS u (permit, own)
@@ -155,6 +157,7 @@ BEGIN
     END IF;
 
     stayed := v_stay <> '{}' OR v_held <> '{}';
+    more := coalesce(cardinality(v_all.rows), 0) >= p_most;
     IF v_all.rows IS NULL THEN RETURN; END IF;
     IF v_stay = '{}' AND v_held = '{}' THEN
         DELETE FROM outlast_notices n WHERE n.ctid = ANY (v_all.rows);

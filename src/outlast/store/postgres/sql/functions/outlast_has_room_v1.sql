@@ -1,5 +1,5 @@
 -- Whether all permits of a stream have room for one more start now (true for a job without a stream). Reads without
--- locks: it says which suspects are worth a look. Whoever starts one looks again under the permits' locks.
+-- locks: it says which suspects are worth a look. The start of one looks again under the permits' locks.
 CREATE FUNCTION outlast_has_room_v1(p_stream bigint, p_now double precision) RETURNS boolean
 LANGUAGE plpgsql
 AS $$

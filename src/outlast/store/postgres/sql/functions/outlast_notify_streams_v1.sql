@@ -8,7 +8,7 @@ BEGIN
     PERFORM pg_notify(outlast_channel_v1(), 'jobs:' || q.first || ':' || q.count || ':' || left(q.queue, 1000))
     FROM (SELECT s.queue, min(j.position) AS first, count(*)
           FROM unnest(p_ids) AS u (id)
-          JOIN outlast_streams s ON s.id = ANY (ARRAY[u.id]) AND s.blocked IS NULL AND NOT s.idle
+          JOIN outlast_streams s ON s.id = ANY (ARRAY[u.id]) AND coalesce(s.blocked, 0) = 0 AND NOT coalesce(s.idle, false)
           CROSS JOIN LATERAL (
               SELECT j.position FROM outlast_jobs j
               WHERE j.task = s.task AND j.queue = s.queue AND (-j.priority) = s.rank AND j.stream = s.id

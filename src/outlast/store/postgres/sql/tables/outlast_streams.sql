@@ -11,7 +11,7 @@
 --
 -- A stream is open unless it is idle (it has no job that is due) or blocked, by a permit that is full. The rule that
 -- keeps jobs from being forgotten: a stream is marked blocked only under the lock of that permit, by an exchange at
--- whose commit it is full; whoever locks a permit and leaves it with room for a stream that it blocks leaves a
+-- whose commit it is full; a transaction that locks a permit and leaves it with room for a stream that it blocks leaves a
 -- notice, or writes opens_at; and a stream is marked idle only under its own lock, where a fresh statement sees none
 -- of its jobs.
 --
