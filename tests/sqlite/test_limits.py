@@ -71,7 +71,8 @@ async def test_a_worker_without_places_leaves_a_permit_to_others(
 async def test_an_idle_exchange_writes_nothing(store: SqliteStore, hands: Hands) -> None:
     """Each commit wakes all workers: two of them would keep each other awake."""
     await declare(store, running=1, spacing=100.0)
-    await enqueued(store, *[limited(need("a"))] * 2, limited(fair="t1", tenant="t1"))
+    await enqueued(store, *[limited(need("a"))] * 2)
+    await enqueued(store, limited(fair="t1", tenant="t1"), limited(tenant="t1"))
     await hands.claim(50, not_tenants=["t1"])
     before = await store._connection.run(_changes_of(store))
     reply = await hands.exchange(limit=5, not_tenants=["t1"])
