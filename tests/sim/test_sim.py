@@ -16,6 +16,8 @@ from tests.sim.acting import TWINS as ACTING_TWINS
 from tests.sim.caught import KNOWN, REACHED_BY
 from tests.sim.expiring import KNOWN as EXPIRING_KNOWN
 from tests.sim.expiring import TWINS as EXPIRING_TWINS
+from tests.sim.limiting import KNOWN as LIMITING_KNOWN
+from tests.sim.limiting import TWINS as LIMITING_TWINS
 from tests.sim.loop import PROCESS, Process, SimLoop, Stuck
 from tests.sim.nemesis import THEMES
 from tests.sim.pausing import KNOWN as PAUSING_KNOWN
@@ -112,6 +114,24 @@ def test_an_expiry_without_a_guard_is_noticed(twin: str) -> None:
         "what has expired holds no key",
         "what has expired is taken back",
     )
+    assert any(f": {law}" in done.stdout for law in laws), done.stdout + done.stderr
+
+
+@pytest.mark.timeout(400)
+def test_permits_count_what_runs() -> None:
+    done = run("tests.sim.limiting", "1", "6")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "6 seeds, 0 violations" in done.stdout
+    assert ", 0 jobs under limits" not in done.stdout
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("twin", LIMITING_TWINS)
+def test_a_limit_without_a_guard_is_noticed(twin: str) -> None:
+    first = LIMITING_KNOWN[twin]
+    done = run("tests.sim.limiting", str(first), str(first + 60), twin)
+    assert done.returncode == 1, done.stdout + done.stderr
+    laws = ("permits count what runs", "no stream is forgotten")
     assert any(f": {law}" in done.stdout for law in laws), done.stdout + done.stderr
 
 
