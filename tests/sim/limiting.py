@@ -19,8 +19,8 @@ from outlast.base.clock import seeded
 from outlast.errors import StoreError
 from outlast.model.limits import LimitSpec, Need, Per, needs_text, permit_id, stream_id
 from outlast.store.limits import NewLimit
-from outlast.store.sqlite import exchange as sqlite_exchange
 from outlast.store.sqlite import jobs as sqlite_jobs
+from outlast.store.sqlite import refusals
 from outlast.store.sqlite import streams as sqlite_streams
 from outlast.store.statements import statements
 from outlast.store.values import NewJob
@@ -111,13 +111,13 @@ _OF_A_JOB = """UPDATE outlast_permits SET used = max(0, used + ?) WHERE id IN (
 
 
 def _settled_twice() -> Patches:
-    real = sqlite_exchange.judge
+    real = refusals.judge
 
     def judge(cursor: Any, now: float, job_id: int, *args: Any, **named: Any) -> Any:
         cursor.execute(_OF_A_JOB, (-1, job_id))
         return real(cursor, now, job_id, *args, **named)
 
-    yield mock.patch.object(sqlite_exchange, "judge", judge)
+    yield mock.patch("outlast.store.sqlite.exchange.judge", judge)
 
 
 def _taken_in_the_queue() -> Patches:
