@@ -238,7 +238,9 @@ TWINS: Twins = {
         1,
     ),
     "claims do not look at what they meet": (
-        lambda: [mock.patch.object(sqlite_exchange, "_keep_unexpired", lambda _, __, found: found)],
+        lambda: [
+            mock.patch.object(sqlite_exchange.Basket, "_keep_unexpired", lambda _, found: found)
+        ],
         3,
     ),
     "what has begun expires all the same": (

@@ -90,6 +90,9 @@ class Need(msgspec.Struct, frozen=True, array_like=True, gc=False):
     cost: float = 1.0
 
 
+_needs = msgspec.json.Decoder(list[Need]).decode
+
+
 class Room(msgspec.Struct, frozen=True, gc=False):
     """What a permit has left at some moment.
 
@@ -227,7 +230,7 @@ def needs_text(needs: Sequence[Need]) -> str:
 def needs_of(text: str | None) -> list[Need]:
     """Return what a row says that its job needs; nothing where the row cannot be read."""
     try:
-        return msgspec.json.decode(text or "[]", type=list[Need])
+        return _needs(text or "[]")
     except (msgspec.DecodeError, UnicodeError):
         return []
 

@@ -38,6 +38,7 @@ _SESSION = statements("sqlite", "session")
 _encode = msgspec.json.Encoder().encode
 TEXT_MAX = 10_000_000  # characters; SQLite takes a text of 1e9 bytes
 COMMON = 14  # values of a row that similar jobs share, before the arguments and the key
+TENANT, STREAM = 7, 10  # where these are among them, the latter with what the jobs need
 
 
 # --------------------------------------------------- also on a connection of the caller's
@@ -149,9 +150,13 @@ def enqueue(cursor: Cursor, now: float, jobs: Sequence[NewJob]) -> list[Enqueued
     for alike in _alike(jobs):
         first = jobs[alike[0]]
         common = _row(job_id, position, now, first)[:COMMON]
-        cursor.execute(_ENQUEUE["insert"], (*common, _args(jobs, alike)))
+        if first.stream is None:
+            cursor.execute(_ENQUEUE["insert"], (*common, _args(jobs, alike)))
+        else:
+            common = (*common[:TENANT], *common[TENANT + 1 : STREAM], *common[STREAM + 2 :])
+            cursor.execute(_ENQUEUE["insert_limited"], (*common, _limited_args(jobs, alike)))
         _label(cursor, first, *(job_id + n for n in alike))
-        _arrive(cursor, now, first)
+    _arrive(cursor, now, jobs)
     return [Enqueued(job_id + n, created=True) for n in range(len(jobs))]
 
 
@@ -172,8 +177,10 @@ def _alike(jobs: Sequence[NewJob]) -> Iterable[list[int]]:
     length = 0
     for n, job in enumerate(jobs):
         length += len(job.args)
-        common = (job.task, job.queue, job.priority, job.delay, job.run_at, job.tenant)
-        key = (*common, job.expires, job.expires_at, id(job.policy), job.stream, length // TEXT_MAX)
+        is_limited = job.stream is not None
+        tenant = None if is_limited else job.tenant
+        common = (job.task, job.queue, job.priority, job.delay, job.run_at, tenant, is_limited)
+        key = (*common, job.expires, job.expires_at, id(job.policy), length // TEXT_MAX)
         places.setdefault(key, []).append(n)
     return places.values()
 
@@ -185,19 +192,17 @@ def _label(cursor: Cursor, job: NewJob, *job_ids: int) -> None:
         cursor.executemany(_ENQUEUE["label"], rows)
 
 
-def _arrive(cursor: Cursor, now: float, job: NewJob) -> None:
-    """Open the stream of jobs that were stored, if they wait in one."""
-    if job.stream is not None:
-        values = {
-            "stream": job.stream,
-            "task": job.task,
-            "queue": job.queue,
-            "rank": -job.priority,
-            "needs": job.needs,
-            "tenant": job.fair,
-            "due": _due(job, now) <= now,
-            "now": now,
-        }
+def _arrive(cursor: Cursor, now: float, jobs: Sequence[NewJob]) -> None:
+    """Open the streams of jobs that were stored; most jobs wait in none."""
+    streams: dict[int, tuple[Any, ...]] = {}
+    for job in jobs:
+        if job.stream is not None:
+            due = _due(job, now) <= now or (job.stream in streams and streams[job.stream][-1])
+            rank = -job.priority
+            row = (job.stream, job.task, job.queue, rank, job.needs, job.fair, due)
+            streams[job.stream] = row
+    if streams:
+        values = {"streams": _encode(list(streams.values())).decode(), "now": now}
         cursor.execute(_ENQUEUE["arrive"], values)
 
 
@@ -207,9 +212,20 @@ def _due(job: NewJob, now: float) -> float:
 
 def _args(jobs: Sequence[NewJob], places: Iterable[int]) -> str:
     args = {str(n): jobs[n].args for n in places}
-    if any("\0" in text for text in args.values()):
-        raise BadData("arguments hold a NUL character")  # SQLite's JSON ends at it
+    _refuse_nul(args.values())
     return _encode(args).decode()
+
+
+def _limited_args(jobs: Sequence[NewJob], places: Iterable[int]) -> str:
+    chosen = {n: jobs[n] for n in places}
+    _refuse_nul(text for job in chosen.values() for text in (job.args, job.tenant or ""))
+    rows = {str(n): (job.args, job.tenant, job.stream, job.needs) for n, job in chosen.items()}
+    return _encode(rows).decode()
+
+
+def _refuse_nul(args: Iterable[str]) -> None:
+    if any("\0" in text for text in args):
+        raise BadData("arguments hold a NUL character")  # SQLite's JSON ends at it
 
 
 def _row(job_id: int, position: int, now: float, job: NewJob) -> tuple[Any, ...]:
@@ -251,7 +267,7 @@ def enqueue_unless_taken(cursor: Cursor, now: float, job: NewJob) -> tuple[int |
     row = _row(job_id, position, now, job)
     if cursor.execute(_ENQUEUE["insert_unless_key_taken"], row).rowcount == 1:
         _label(cursor, job, job_id)
-        _arrive(cursor, now, job)
+        _arrive(cursor, now, [job])
         return job_id, None
     values = {"key": job.key, "args": job.args}
     return None, cursor.execute(_ENQUEUE["key_holder"], values).fetchone()[0]
@@ -260,7 +276,7 @@ def enqueue_unless_taken(cursor: Cursor, now: float, job: NewJob) -> tuple[int |
 def _enqueue_one(cursor: Cursor, job: NewJob, row: tuple[Any, ...]) -> Enqueued:
     if cursor.execute(_ENQUEUE["insert_unless_key_taken"], row).rowcount == 1:
         _label(cursor, job, row[-4])
-        _arrive(cursor, row[4], job)
+        _arrive(cursor, row[4], [job])
         return Enqueued(row[-4], created=True)
     twice = _holder(cursor, job)  # the key of an earlier job in this call
     assert twice is not None

@@ -13,6 +13,14 @@ INSERT INTO outlast_jobs
      id, position, args)
 SELECT ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ? + CAST(key AS INTEGER), ? + CAST(key AS INTEGER), value
 FROM json_each(?)
+-- name: insert_limited
+-- As "insert", of jobs that wait in streams; they may also differ in these, in what they need and in their tenants.
+INSERT INTO outlast_jobs
+    (task, queue, priority, run_at, enqueued_at, policy, timeout, expires_at, keep, id, position, args,
+     tenant, stream, needs)
+SELECT ?, ?, ?, ?, ?, ?, ?, ?, ?, ? + CAST(key AS INTEGER), ? + CAST(key AS INTEGER), json_extract(value, '$[0]'),
+       json_extract(value, '$[1]'), json_extract(value, '$[2]'), json_extract(value, '$[3]')
+FROM json_each(?)
 -- name: insert_unless_key_taken
 INSERT INTO outlast_jobs
     (task, queue, priority, run_at, enqueued_at, policy, timeout, tenant, expires_at, keep, stream, needs,
@@ -20,14 +28,16 @@ INSERT INTO outlast_jobs
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (key) WHERE key IS NOT NULL AND ended_at IS NULL DO NOTHING
 -- name: arrive
--- Open the stream of jobs that were just stored, and make it if there is none. A stream of jobs that are not due yet
--- stays idle until one is. A claim marks a stream idle only under the write lock, when it sees none of its jobs: so
--- either it has seen these jobs, or they open it again here. A new stream's turn is behind those that have started
--- something so far, and before all that do so later.
+-- Open the streams of jobs that were just stored, and make those that are missing: [id, task, queue, rank, needs,
+-- tenant, whether a job is due]. A stream of jobs that are not due yet stays idle until one is. A claim marks a stream
+-- idle only under the write lock, when it sees none of its jobs: so either it has seen these jobs, or they open it again
+-- here. A new stream's turn is behind those that have started something so far, and before all that do so later.
 INSERT INTO outlast_streams (id, task, queue, rank, needs, tenant, turn, idle, touched_at)
-VALUES (:stream, :task, :queue, :rank, :needs, :tenant,
-        (SELECT value FROM outlast_sequences WHERE name = 'turn'), NOT :due, :now)
-ON CONFLICT (id) DO UPDATE SET idle = 0 WHERE idle = 1 AND :due
+SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]'), json_extract(value, '$[2]'),
+       json_extract(value, '$[3]'), json_extract(value, '$[4]'), json_extract(value, '$[5]'),
+       (SELECT value FROM outlast_sequences WHERE name = 'turn'), NOT json_extract(value, '$[6]'), :now
+FROM json_each(:streams) WHERE true
+ON CONFLICT (id) DO UPDATE SET idle = 0 WHERE idle = 1 AND excluded.idle = 0
 -- name: label
 INSERT INTO outlast_labels (job_id, label) VALUES (?, ?)
 -- name: free_keys

@@ -1,0 +1,155 @@
+"""``python -m tests.sim.limiting FIRST LAST [TWIN]``: seeds in which most jobs are under limits.
+
+The laws: a permit counts exactly the attempts that run under it (L1), never more than its limit
+allows (L2), and no job that may start waits where no worker looks (L3). They are judged by the
+tables' own rows after each verb, and once more at the end by ``outlast verify``; and all jobs end,
+as in every world. With the name of a twin, which lacks one guard, the first violation is printed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+from unittest import mock
+
+import msgspec
+
+from outlast.base.clock import seeded
+from outlast.errors import StoreError
+from outlast.model.limits import LimitSpec, Need, Per, needs_text, permit_id, stream_id
+from outlast.store.limits import NewLimit
+from outlast.store.sqlite import jobs as sqlite_jobs
+from outlast.store.sqlite import refusals
+from outlast.store.sqlite import streams as sqlite_streams
+from outlast.store.statements import statements
+from outlast.store.values import NewJob
+from tests.sim.chunks import Patches, Twins, play_kind
+from tests.sim.twins import without
+from tests.sim.witness import Witness
+from tests.sim.world import World
+
+SHARE = 0.8  # of the jobs that are under limits
+LIMITS = [
+    NewLimit("few", LimitSpec(running=2)),
+    NewLimit("each", LimitSpec(running=1, per=Per.LIMIT_KEY)),
+    NewLimit("paced", LimitSpec(spacing=0.3, burst=2.0)),
+]
+KINDS = [
+    (("few", ""),),
+    (("few", ""), ("each", "x")),
+    (("each", "x"),),
+    (("each", "y"), ("paced", "")),
+    (("paced", ""),),
+    (),  # tenants take turns
+]
+_SQL = statements("sqlite", "limits")
+_ABOVE = """SELECT p.name, p.key, p.used
+            FROM outlast_permits AS p JOIN outlast_limits AS l ON l.name = p.name
+            WHERE p.used > l.running"""
+
+
+class LimitingWorld(World):
+    """A world whose jobs are under limits."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed)
+        self._own_chance = seeded(seed * 104_729 + 7)  # the others' draws stay as they are
+        self.limited = 0
+
+    def _some_job(self, index: int) -> NewJob:
+        new = super()._some_job(index)
+        if self._own_chance() >= SHARE:
+            return new
+        self.limited += 1
+        kind = KINDS[int(self._own_chance() * len(KINDS))]
+        needs = [Need(permit_id(name, key), name, key) for name, key in kind]
+        fair = None if needs else f"t{int(3 * self._own_chance())}"
+        stream = stream_id(new.task, new.queue, new.priority, needs, fair)
+        return msgspec.structs.replace(new, stream=stream, needs=needs_text(needs), fair=fair)
+
+    async def _enqueue(self) -> None:
+        await self._declare()
+        await super()._enqueue()
+
+    async def _quiet(self) -> None:
+        """Declare once more, as workers do at each start: a failover may have lost it."""
+        self.plan.stop()
+        await self._declare()
+        await super()._quiet()
+
+    async def _declare(self) -> None:
+        while True:
+            try:
+                return await self.client.declare_limits(LIMITS)
+            except StoreError:
+                await asyncio.sleep(0.2)
+
+    def _stand_ins(self) -> Iterator[Any]:
+        yield from super()._stand_ins()
+        real = Witness.judge
+
+        def judge(witness: Any, *args: Any) -> None:
+            real(witness, *args)
+            self._judge_permits(witness)
+
+        yield mock.patch.object(Witness, "judge", judge)
+
+    def _judge_permits(self, witness: Any) -> None:
+        values = {"now": self.store_clock.wall(), "most": 5}
+        if wrong := witness._rows.execute(_SQL["miscounted"], values).fetchall():
+            witness.wrong("limits hold: permits count what runs", f"{wrong}")
+        if wrong := witness._rows.execute(_ABOVE).fetchall():
+            witness.wrong("no more run than a limit allows", f"{wrong}")
+        if wrong := witness._rows.execute(_SQL["forgotten"], values).fetchall():
+            witness.wrong("limits hold: no stream is forgotten", f"{wrong}")
+
+
+_OF_A_JOB = """UPDATE outlast_permits SET used = max(0, used + ?) WHERE id IN (
+    SELECT json_extract(j.needs, e.fullkey || '[0]')
+    FROM outlast_jobs AS j CROSS JOIN json_each(j.needs) AS e WHERE j.id = ?)"""
+
+
+def _settled_twice() -> Patches:
+    real = refusals.judge
+
+    def judge(cursor: Any, now: float, job_id: int, *args: Any, **named: Any) -> Any:
+        cursor.execute(_OF_A_JOB, (-1, job_id))
+        return real(cursor, now, job_id, *args, **named)
+
+    yield mock.patch("outlast.store.sqlite.exchange.judge", judge)
+
+
+def _taken_in_the_queue() -> Patches:
+    real = sqlite_jobs._enqueue_one
+
+    def enqueue_one(cursor: Any, job: Any, row: Any) -> Any:
+        made = real(cursor, job, row)
+        if made.created:
+            cursor.execute(_OF_A_JOB, (1, made.job_id))
+        return made
+
+    yield mock.patch.object(sqlite_jobs, "_enqueue_one", enqueue_one)
+
+
+def _idle_in_any_case() -> Patches:
+    blocked = (
+        "blocked = CASE WHEN e.waits THEN json_extract(e.value, '$[2]') END, idle = NOT e.waits"
+    )
+    yield without(sqlite_streams._SQL, "note_looks", blocked, "blocked = NULL, idle = 1")
+
+
+TWINS: Twins = {
+    "a refused end gives a permit back": (_settled_twice, 1),
+    "a permit is taken in the queue": (_taken_in_the_queue, 1),
+    "a stream is idle although jobs wait": (_idle_in_any_case, 3),
+}
+
+
+if __name__ == "__main__":
+    play_kind(
+        LimitingWorld,
+        TWINS,
+        lambda world: world.limited,
+        lambda limited: f"{sum(limited)} jobs under limits",
+    )
