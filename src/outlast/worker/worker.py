@@ -179,7 +179,7 @@ class Worker:
             yield self._keeper, nudges.presence
         yield self._reaper, self._reaper.nudge
         if self._announcer is not None:
-            yield self._announcer, nudges.sweeper
+            yield self._announcer, nudges.announcer
         if inbox is not None and isinstance(store, ServerStore):
             yield Passed(store, inbox, me), None
         yield self._scheduler, nudges.scheduler
@@ -380,7 +380,7 @@ class Worker:
         self.look_for_work()
         if self._announcer is not None:
             self._announcer.note_reclaimed(applied)
-            self.nudges.sweeper.give()
+            self.nudges.announcer.give()
 
     def note_reaped(self, gone: WorkerSeen, cause: DeathCause) -> None:
         """Tell watchers of a worker that is gone."""
