@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from outlast.base.text import line
-from outlast.insight.doctor.finding import Facts, Locks
+from outlast.insight.doctor.facts import Facts, Locks
 from outlast.store.backend import file_of
 from outlast.store.environment import owner_unless_own
 from outlast.store.finding import Finding, hint, ok, problem, warning
