@@ -29,10 +29,10 @@ presence.py     the lock that a live worker's session holds in the database: the
 lockfile.py     a worker's lock file: proof of its death on the same host, and its beat
 migrations.py   the rules of schema migrations; the stores run the SQL
 statements.py   loads the SQL files of the stores
+turns.py        which queue's turn it is
 postgres/       the store on PostgreSQL
 sqlite/         the store on SQLite
 foreign/        connections of the caller's own, for the caller's own transactions
-turns.py        which queue's turn it is
 """
 
 from __future__ import annotations

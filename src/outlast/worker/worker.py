@@ -369,7 +369,7 @@ class Worker:
             self.nudges.exchange.give()
 
     def take_look(self, look: Snapshot) -> None:
-        """Act on the reaper's snapshot: a due schedule, a pause, or a loss of the own presence."""
+        """Act on the reaper's snapshot: a due schedule, a pause, or a loss of its own presence."""
         self._scheduler.take_look(look)
         self._pauses.take_look(look.pauses)
         if self._keeper is not None and self._keeper.is_lost(look.workers):
