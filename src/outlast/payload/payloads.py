@@ -178,7 +178,8 @@ class Encryption:
             plain: bytes = cipher.decrypt(nonce, sealed, _bound_to(name, kind))
         except Exception:
             raise ValueError(
-                "not opened by the key of that id: it is another one, or the payload was changed"
+                "the key of that id does not decrypt it: it is another key, or the payload was"
+                " changed"
             ) from None
         return plain
 

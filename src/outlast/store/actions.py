@@ -152,7 +152,9 @@ def moved(
     text, state, before_id = standing
     if isinstance(step, BulkStep):
         if state != ActionState.RUNNING or before_id != step.before_id:
-            raise Overtaken(f"action {step.action_id} is {state}, or another process goes on")
+            raise Overtaken(
+                f"action {step.action_id} is {state}, or another process has taken this step"
+            )
         state = ActionState.RUNNING if step.then is not None else ActionState.DONE
         before_id = step.then
     counts = counts_of(str(text))
