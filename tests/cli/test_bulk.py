@@ -130,7 +130,7 @@ def test_jobs_that_wait_or_run_are_cancelled_by_a_filter(outlast: Outlast, store
     assert outlast("cancel", "--label", "none", "--tenant", "acme", "--url", url).code == 0
     outlast("cancel", "--queue", "slow", "--state", "dead", "--url", url).refused(2, "queued or")
     outlast("cancel", 1, "--queue", "slow", "--url", url).refused(2, "name the jobs")
-    outlast("cancel", 1, "--dry-run", "--url", url).refused(2, "are for filters")
+    outlast("cancel", 1, "--dry-run", "--url", url).refused(2, "go with a filter, not with job ids")
     left = outlast("jobs", "--state", "queued", "--json", "--url", url).json()["jobs"]
     assert [one["tenant"] for one in left] == ["acme"]
 
@@ -199,7 +199,7 @@ def test_a_terminal_shows_a_bar(dead, folder: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        (["17", "--dry-run"], "--dry-run is for filters"),
+        (["17", "--dry-run"], "--dry-run goes with a filter"),
         (["17", "--error", "late"], "name the dead jobs"),
         (["--dry-run"], "name the dead jobs"),
         (["--all", "--since", "1h"], "name the dead jobs"),

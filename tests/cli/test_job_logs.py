@@ -87,7 +87,7 @@ def test_a_job_s_lines_are_shown_while_it_runs_and_afterwards(
     assert "attempt 2" in followed
     shown = outlast("logs", 1, *URL).out
     assert "prints 1: from logging" in shown
-    assert "nothing of it is kept" in outlast("logs", 2, *URL).out
+    assert "no output of this job is kept" in outlast("logs", 2, *URL).out
 
 
 def test_a_job_that_has_ended_without_a_line_has_printed_nothing(

@@ -162,16 +162,16 @@ async def test_a_job_that_is_requeued_after_its_announcement_is_announced_again(
 ) -> None:
     """Within the duplicate window: each way into the queue is news."""
     async with shop.ready_worker(queues=["other"]) as worker:
-        sweeper = worker._announcer
-        assert sweeper is not None
+        announcer = worker._announcer
+        assert announcer is not None
         job_id = (await shop.store.enqueue([NewJob(task="work", args="{}")]))[0].job_id
-        await sweeper.sweep(0.0)
-        await sweeper.sweep(0.0)
+        await announcer.sweep(0.0)
+        await announcer.sweep(0.0)
         assert len(await first_announcements(shop, nats_server)) == 1
         for times in (2, 3):
             await shop.store.cancel([job_id])
             await shop.store.requeue([job_id])
-            await sweeper.sweep(0.0)
+            await announcer.sweep(0.0)
             assert len(await first_announcements(shop, nats_server)) == times
         async with shop.ready_worker(queues=["default"]):
             await shop.completed(1)

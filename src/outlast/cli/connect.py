@@ -1,6 +1,6 @@
 """Open a store for one command. Commands that do not enqueue create nothing: no file, no schema.
 
-A queue that a typing error in a path creates is worse than a refusal.
+Otherwise a typing error in a path would show an empty queue instead of an error.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ R = TypeVar("R")
 def on_store(url: str | None, work: Callable[[Store], Awaitable[R]], *, reads: bool = True) -> R:
     """Run ``work(store)`` on the store that the URL names, which must exist; return its result.
 
-    ``reads``: the work only reads, so a file that this user may not write will do.
+    ``reads``: the work only reads, so it needs no permission to write to the file.
     """
 
     async def there() -> R:
@@ -68,8 +68,8 @@ def exists(url: str) -> bool:
 
 
 def describe_missing(job_id: int, url: str | None) -> str:
-    """Return that this store has no such job, and which store that is. Rows of jobs that have ended
-    are deleted (docs/operating.md, "What is kept")."""
+    """Return the sentence that this store, which it names, has no such job. Rows of jobs that have
+    ended are deleted (docs/operating.md, "What is kept")."""
     return f"there is no job {job_id} in {describe_place(resolve_url(url))}, or no longer"
 
 

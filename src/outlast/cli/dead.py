@@ -222,7 +222,7 @@ def choose(
     if not job_ids:
         return None
     if dry_run:
-        raise UsageError("--dry-run is for filters and --all: jobs that are named are known")
+        raise UsageError("--dry-run goes with a filter or --all, not with job ids")
     return list(dict.fromkeys(job_ids))
 
 

@@ -17,8 +17,8 @@ from outlast.store.rows import StoredJob
 
 LOOK_SECONDS = 0.5
 NOTHING = (
-    "nothing of it is kept: @app.task(logs=True), or `outlast worker --logs`, keeps what a job"
-    " prints"
+    "no output of this job is kept: @app.task(logs=True), or `outlast worker --logs`, keeps what a"
+    " job prints"
 )
 NOTHING_YET = "it has printed no whole line yet"
 NOTHING_AT_ALL = "it has printed nothing"

@@ -199,8 +199,8 @@ def job(
     """Show all about one job, its attempts and their crash reports.
 
     It shows what happens next, what is left of its budgets, its progress, checkpoint, arguments and
-    result; then all attempts, with a crash report for each that failed: first the line of your
-    code, and of the stacks only the task's; --stacks shows all threads.
+    result; then all attempts, with a crash report for each that failed: each begins with the line
+    of your code and shows only the task's stack; --stacks shows all threads.
 
     Examples:
         outlast job 17
@@ -226,7 +226,9 @@ def cancel(
     label: Label = None,
     state: Annotated[
         str | None,
-        option("--state", "STATE", "Of a filter: queued jobs (the default), or running."),
+        option(
+            "--state", "STATE", "With a filter: cancel queued jobs (the default), or running ones."
+        ),
     ] = None,
     dry_run: DryRun = False,
     url: Url = None,
@@ -256,14 +258,14 @@ def cancel(
         act_on_all(url, Verb.CANCEL, which, None, dry_run=dry_run)
         return
     if state is not None or dry_run:
-        raise UsageError("--state and --dry-run are for filters: jobs that are named are known")
+        raise UsageError("--state and --dry-run go with a filter, not with job ids")
     ids = list(dict.fromkeys(job_ids))
     on_store(url, lambda store: tell_each(store, cancel_jobs(store, ids, me())), reads=False)
 
 
 def _state_to_cancel(word: str | None) -> State:
     if word not in (None, *STATES[Verb.CANCEL]):
-        raise UsageError(f"--state {word!r}: jobs can be cancelled that are queued or running")
+        raise UsageError(f"--state {word!r}: only queued or running jobs can be cancelled")
     return State(word or State.QUEUED)
 
 

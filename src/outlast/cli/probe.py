@@ -64,8 +64,9 @@ def libraries() -> tuple[str, ...]:
 
 
 def find_folders(modules: Iterable[object], installed: tuple[str, ...]) -> list[str]:
-    """Return the folders with code of these modules that is not ``installed``, none inside another:
-    a package's own folder, and the folder of a single module."""
+    """Return the folders with code of these modules that is not ``installed``. None of them lies
+    inside another. Of a package it is its own folder, of a single module the folder that holds it.
+    """
     files = [getattr(module, "__file__", None) for module in list(modules)]
     folders = {Path(file).resolve().parent for file in files if isinstance(file, str)}
     own = [each for each in folders if each.is_dir() and not _lies_in(each, installed)]

@@ -4,6 +4,7 @@
 The rules come from the code that runs the attempt, not from the row: a class cannot be stored. They
 judge each exception that leaves an attempt, including its ``around`` functions. They do not apply
 where an attempt ends without an exception (a limit, a death, a drain) or by the task's own verdict.
+``runner/outcomes.py`` applies them. The usual delay is ``delay_seconds`` in ``model/lifecycle.py``.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ Errors = type[BaseException] | Collection[type[BaseException]]
 """An exception's class, or several."""
 
 Backoff = Seconds | Sequence[Seconds] | Callable[[BaseException, int], Seconds | None]
-"""The pause before a retry: always the same, one for each failure, or a function of the exception
+"""The delay before a retry: always the same, one for each failure, or a function of the exception
 and the number of failures with it."""
 
 Pause = Callable[[BaseException, int], float | None]
@@ -31,7 +32,7 @@ OPTIONS = ("retry_on", "dead_on", "backoff")
 
 class ErrorRules(NamedTuple):
     """The rules of a task. ``retry_on`` None means every error; ``pause`` None means the usual
-    pause."""
+    delay."""
 
     retry_on: tuple[type[BaseException], ...] | None = None
     dead_on: tuple[type[BaseException], ...] = ()
@@ -62,13 +63,13 @@ class ErrorRules(NamedTuple):
 
     def find_pause(self, error: BaseException, failures: int) -> float | None:
         """Return the seconds until the next attempt after the ``failures``-th failure; None means
-        the usual pause. Raises what the task's own function raises, and ConfigError unless it
+        the usual delay. Raises what the task's own function raises, and ConfigError unless it
         returns a span of time."""
         return None if self.pause is None else self.pause(error, failures)
 
 
 EVERY_ERROR = ErrorRules()
-"""The rules of a task without any: every error is worth another attempt, while there are some."""
+"""The rules of a task without any: every error is worth another attempt while retries are left."""
 
 
 def leaves_of(error: BaseException) -> Iterator[BaseException]:

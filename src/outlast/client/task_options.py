@@ -73,7 +73,7 @@ class TaskOptions(TypedDict, total=False):
         backoff: the seconds before a retry after an error, instead of these two: one number, a list
             with one for each failure (the last counts for all later ones), or a function that takes
             the exception and the number of failures and returns seconds, or None for the usual
-            pause. Used exactly, without jitter.
+            delay. Used exactly, without jitter.
         retry_on: the exceptions that are worth another attempt; any other ends the job ``dead`` at
             once. Default: all. StoreUnavailable and errors outside ``Exception`` (such as
                 SystemExit) are always worth one, unless ``dead_on`` names them.

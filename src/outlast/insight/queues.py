@@ -53,8 +53,9 @@ class QueueView(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         counts: by the words of ``outlast stats``; ``at_least``: the counts that stopped at their
             bound.
-        oldest: for how many seconds the oldest due job has been; None: nothing is due.
-        per_minute: completed jobs, measured over the last minute or, if there were none, hour.
+        oldest: for how many seconds the oldest due job has been due; None: nothing is due.
+        per_minute: completed jobs, measured over the last minute or, if none completed in it, over
+            the last hour.
         to_empty: seconds until all due jobs are done at that rate; None: unknown.
         pause: the pause of this queue, or of everything.
         lanes: the lanes with due jobs. ``workers``: the workers that take jobs of this queue.

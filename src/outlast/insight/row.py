@@ -43,8 +43,9 @@ class JobRow(msgspec.Struct, frozen=True, kw_only=True):
         hard_deadline: when its timeout ends the running attempt.
         cancel_requested: whether it was asked to stop.
         progress: what the attempt last reported; ``checkpoint_at``: when the checkpoint was saved.
-        solo: 1 must run alone in a runner, 2 alone in its worker; ``incident`` and ``cohort`` name
-            the shared death of which it is suspected, and the suspects that run together with it.
+        solo: 1: it must run alone in a runner; 2: alone in a worker. ``incident`` and ``cohort``
+            name the shared death of which it is suspected, and the suspects that run together with
+            it.
         stack: the stack of an attempt from the last answer of its worker (``outlast stack``), at
             ``stack_at``; not in lists.
         malformed: columns that cannot be read, and are shown as empty.
@@ -94,8 +95,8 @@ class JobRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def row_of(stored: StoredJob, payloads: Payloads = PLAIN) -> JobRow:
-    """Return a job of the store as a program sees it: of a payload that ``payloads`` cannot read,
-    only how it is encoded."""
+    """Return a job of the store as a program sees it. Payloads that ``payloads`` cannot read are
+    shown by their encoding."""
     values = msgspec.structs.asdict(stored)
     values |= {
         name: read_payload(name, values[name], payloads)

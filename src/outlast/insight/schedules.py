@@ -1,4 +1,4 @@
-"""Show a schedule to programs and screens, and make the jobs that a person requests of it.
+"""Show a schedule to programs and screens, and make the jobs of triggers and backfills.
 
 Pure: it turns a row of the store into plain values, documents and jobs.
 """
@@ -45,8 +45,8 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
         next_tick: the first tick that has not been handled, in the past if it is late; None while
             the schedule is paused or not declared, or has no more ticks.
         last_tick: the last tick that has fired; ``last_job``: its job's id.
-        fired, skipped, missed: how many ticks; a skipped tick found the job of an earlier tick
-            unfinished: ``last_skip`` is the last skipped tick, ``last_skip_job`` that job.
+        fired, skipped, missed: the number of such ticks. ``last_skip``: the last skipped tick;
+            ``last_skip_job``: the unfinished job because of which it was skipped.
         malformed: why this host cannot read it, or None. Unreadable fields are None: ``cron``,
             ``every``, ``zone`` and ``jitter``, or ``task``, ``queue`` and ``args``.
     """
@@ -86,8 +86,8 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def schedule_of(row: ScheduleRow, payloads: Payloads = PLAIN) -> Schedule:
-    """Return a schedule of the store as a program sees it: of arguments that ``payloads`` cannot
-    read, only how they are encoded."""
+    """Return a schedule of the store as a program sees it. Arguments that ``payloads`` cannot read
+    are shown by their encoding."""
     spec, call, malformed = _read(row)
     when: dict[str, Any] = {name: getattr(spec, name, None) for name in _WHEN}
     runs = malformed is None and row.declared and not row.paused
@@ -147,8 +147,8 @@ def next_ticks(row: ScheduleRow, now: float, count: int) -> list[float]:
 
 def job_now(row: ScheduleRow, now: float) -> NewJob:
     """Return the job of a trigger: due at once, with this second as its tick. With
-    ``overlap="skip"`` it has the key of the ticks' jobs, so an unfinished job of a tick takes its
-    place."""
+    ``overlap="skip"`` it has the key of the ticks' jobs, so while the job of a tick is unfinished,
+    the trigger returns that job and stores none."""
     tick = float(math.floor(now))
     key = f"{TICKS_KEY}{row.name}" if row.overlap == Overlap.SKIP else None
     return _job_at(row, tick, key)

@@ -1,7 +1,7 @@
 """Defines the rules of a job's life as pure code, which has no I/O, clock or randomness.
 
 job.py        the states of a job, its limits, and the facts that a decision needs
-lifecycle.py  decides the next state of a job when an attempt ends, and which budget is charged
+lifecycle.py  decides a job's next state, the delay before its next attempt, and the budget charged
 crash.py      the crash report, bounded and redacted: why an attempt ended badly
 fingerprint.py  gives similar deaths one fingerprint, so that they can be counted and found
 suspects.py   chooses the suspects of a shared death, and the cohort that each runs with next

@@ -1,8 +1,10 @@
-"""Decides a job's next state when an attempt ends, and which budget is charged. No other code does.
+"""Decides a job's next state, the delay before its next attempt, and which budget is charged.
 
-``decide`` is pure. SQL only guards (id, token, state) and applies the decision, with one exception:
-where a cancel request arrived after the facts were read, the guard turns a move back to ``queued``
-into ``cancelled``.
+``decide`` is pure, and no other code decides this. SQL guards (id, token, state) and applies the
+decision. It changes it only for facts that arrived after they were read or that only the row knows:
+a cancel request turns a return to the queue into ``cancelled``; losses that a checkpoint forgave
+turn ``dead`` into a return; the delay doubles with ``doubles_to``, and ends before the expiry of a
+job that has not begun.
 
 The rules of blame. A death is charged to a job's ``retries`` only if the attempt was alone in the
 process that died: alone in its runner, which its worker shows by the kind of the crash, or alone in
@@ -25,8 +27,8 @@ from outlast.model.fingerprint import fingerprint_of
 from outlast.model.job import ALONE_IN_RUNNER, ALONE_IN_WORKER, JobFacts, Policy, State
 from outlast.model.suspects import Suspicion
 
-UNDECODABLE_PAUSE_SECONDS = 10.0  # the first; another release has time to take the job
-UNDECODABLE_PAUSE_MAX_SECONDS = 600.0  # the pause doubles up to this while no release can decode it
+UNDECODABLE_PAUSE_SECONDS = 10.0  # the first delay; another release has time to take the job
+UNDECODABLE_PAUSE_MAX_SECONDS = 600.0  # the delay doubles up to this while no release can decode it
 WORKER_LOSSES = 2  # workers lost without a new checkpoint, then a job gets one to itself
 DELAY_SECONDS_MAX = 100 * 365 * 86_400.0  # a hundred years: every store can hold it
 _DOUBLINGS_MAX = 60
@@ -67,9 +69,9 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=
 
 
 class Transition(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """The change to write, guarded by (job_id, token, running) and applied as it stands. Only
-    ``losses`` differs: the store adds to the losses on the row, since a save that this side has not
-    heard of may have reset them.
+    """The change to write, guarded by (job_id, token, running). The head of this file says where
+    the store changes it. A charged loss is added to the losses on the row, since a save that this
+    side has not heard of may have reset them.
 
     ``outcome`` is the word on the attempt's row: the crash kind, or the kind of the outcome.
     ``delay`` counts from the store's own time. ``solo``, ``incident`` and ``cohort`` say how the

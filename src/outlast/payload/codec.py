@@ -1,4 +1,4 @@
-"""Values and results as JSON text, checked against an annotation.
+"""Writes values and results as JSON text, and reads and checks them by an annotation.
 
 msgspec writes NaN and infinities as ``null``; they are refused here, since they would come back
 as None. Numbers and arrays of numpy are written as Python's numbers and lists of them. Text with
@@ -159,7 +159,8 @@ def from_json(what: str, text: bytes | str | msgspec.Raw, annotation: Any = Any)
 
 
 def check_fits(what: str, text: bytes, annotation: Any) -> None:
-    """Raise BadArguments as ``from_json`` does, with the values: the caller has given them."""
+    """Raise BadArguments as ``from_json`` does, but with the values in its message, since the
+    caller has given them."""
     try:
         make_decoder(annotation).decode(text)
     except Exception as error:

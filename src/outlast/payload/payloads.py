@@ -4,10 +4,10 @@ An encoded payload is also JSON text: a blank, then how to read it, then the dat
 
      ["outlast:payload",["zlib","aes-256-gcm:2026"],"BASE64"]
 
-No text that ``to_json`` makes begins with a blank, so nothing that a task stores looks like it; and
-arguments are never a list. It is read by the codecs that it names, not by those with which the
-application writes now: old payloads stay readable when the chain changes, as long as their keys are
-kept.
+No text that ``to_json`` makes begins with a blank, so no result or checkpoint looks like it; nor do
+arguments, which are never a list. An encoded payload is read by the codecs that it names, not by
+those with which the application writes now: old payloads stay readable when the chain changes, as
+long as their keys are kept.
 """
 
 from __future__ import annotations
@@ -116,8 +116,8 @@ class Encryption:
         self, keys: Mapping[str, str | bytes], *, write: bool = True, required: bool = False
     ) -> None:
         """Args:
-            keys: keys by id; the first one writes, all of them read. Each is 32 random bytes, or
-                their base64: ``Encryption.make_key()``.
+            keys: keys by id; the first one encrypts, all of them decrypt. Each is 32 random bytes,
+                or their base64: ``Encryption.make_key()``.
             write: whether new payloads are encrypted; False: old ones stay readable.
             required: whether payloads that no key has decrypted are refused with ``NotEncrypted``;
                 a job with such arguments or such a checkpoint is dead. Set it once all programs
@@ -178,7 +178,8 @@ class Encryption:
             plain: bytes = cipher.decrypt(nonce, sealed, _bound_to(name, kind))
         except Exception:
             raise ValueError(
-                "not opened by the key of that id: it is another one, or the payload was changed"
+                "the key of that id does not decrypt it: it is another key, or the payload was"
+                " changed"
             ) from None
         return plain
 
@@ -287,7 +288,8 @@ class Payloads:
 
 
 PLAIN = Payloads(())
-"""Of an application without codecs: writes nothing but JSON, and reads what is compressed."""
+"""The payloads of an application without codecs: they write plain JSON, and also read compressed
+payloads."""
 
 
 def make_payloads(codecs: Sequence[PayloadCodec]) -> Payloads:

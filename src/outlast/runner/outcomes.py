@@ -113,8 +113,8 @@ def _judge(error: BaseException, attempt: Attempt, rules: ErrorRules) -> Outcome
 def _delayed(
     outcome: Outcome, error: BaseException, attempt: Attempt, rules: ErrorRules
 ) -> Outcome:
-    """Return a failure with the pause that its task sets, unless the error itself requests one. If
-    the task's backoff function fails, the usual pause stays, and the report says so."""
+    """Return a failure with the delay that its task sets, unless the error itself requests one. If
+    the task's backoff function fails, the usual delay stays, and the report says so."""
     if rules.pause is None or outcome.delay is not None or outcome.crash is None:
         return outcome
     try:

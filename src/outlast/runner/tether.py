@@ -1,4 +1,5 @@
-"""Runs the tether: no runner outlives its worker's authority, nor do the runner's own children.
+"""Runs the tether, which kills the runners, and the processes that they started, once their worker
+may no longer run them.
 
 The tether is one small process per worker, started beside the runners from this file alone
 (standard library only, so it is up in a few milliseconds and does not depend on user code). Its
@@ -11,8 +12,8 @@ that session, in whichever group (a command has a separate one, a shell may give
 jobs); only ``setsid`` leaves it.
 
 If the worker has died and no process of its runners is left, the tether becomes the program that
-the worker's last will names (``worker/lease/last_will.py``), which lets the store know. Not after
-``quit``: then the worker leaves by itself.
+the worker's last will names (``worker/lease/last_will.py``), which lets the store know. It does not
+do so after ``quit``, since the worker then leaves in order.
 
 Lines on the pipe: ``add SID``, ``drop SID``, ``until BOOTTIME``, ``quit``.
 """
@@ -40,7 +41,7 @@ def groups_of(sids: Collection[int]) -> set[int]:
     """Return the process groups of these sessions that have a process left; zombies do not count.
     Raises OSError where that cannot be read, for example without a free descriptor.
 
-    Elsewhere than on Linux only the groups of the sessions' leaders are seen.
+    On systems other than Linux, only the groups of the sessions' leaders are seen.
     """
     if not sys.platform.startswith("linux"):
         return {sid for sid in sids if _group_is_there(sid)}
@@ -140,7 +141,7 @@ def _become(will: int) -> None:
 
     said = json.loads(os.pread(will, os.fstat(will).st_size, 0))
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as score:
-        score.write("1000")  # if memory has run out, no other process shall be killed for this one
+        score.write("1000")  # if memory runs out, the kernel ends this process, not another
     os.lseek(will, 0, os.SEEK_SET)
     os.dup2(will, 0)
     signal.alarm(WILL_SECONDS)

@@ -24,16 +24,16 @@ history.py      jobs with their closed attempts, page by page, for `outlast veri
 columns.py      JSON and numbers in columns, read the same way by all stores
 keys.py         the answer of an enqueue if an unfinished job has the key
 bisect.py       finds the one bad outcome in a batch, and ends its job
-unpublished.py  waiting jobs that were not announced to a messenger, for the sweeper
+unpublished.py  waiting jobs that were not announced to a messenger, for the announcer
 wakeup.py       a worker's wake-up: hints, and a report of its own health
 presence.py     the lock that a live worker's session holds in the database: the protocol
 lockfile.py     a worker's lock file: proof of its death on the same host, and its beat
 migrations.py   the rules of schema migrations; the stores run the SQL
 statements.py   loads the SQL files of the stores
+turns.py        which queue's turn it is
 postgres/       the store on PostgreSQL
 sqlite/         the store on SQLite
 foreign/        connections of the caller's own, for the caller's own transactions
-turns.py        which queue's turn it is
 """
 
 from __future__ import annotations

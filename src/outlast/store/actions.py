@@ -1,10 +1,10 @@
 """Defines acts of people on jobs, workers and schedules, and the record of who did what.
 
 A verb that is given a ``Note`` writes it in its own transaction: there is no act without its record
-and no record of an act that was not done. A program that acts for itself gives none.
+and no record of an act that was not done. A program that acts on its own passes no Note.
 
 An action on all jobs that match a filter is a row that records how far it has come. Each step
-advances that row, if it still stands where the process that takes the step has read it, and changes
+advances that row, if it is unchanged since the process that takes the step has read it, and changes
 jobs in the same commit. So any process may continue it, also several at once (docs/decisions/0067).
 """
 
@@ -23,7 +23,7 @@ NAME_MAX, TEXT_MAX, FILTER_MAX = 200, 1_000, 4_000  # characters in a note
 LAST_ID = 2**63 - 1
 
 Tokens = Mapping[int, int]
-"""Job id -> the token that is to be its last one; 0: it has none yet."""
+"""Job id -> the token that must still be its last one; 0: it has none yet."""
 
 
 class ActionState(StrEnum):
@@ -67,14 +67,14 @@ class BulkStep(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class More(msgspec.Struct, frozen=True, kw_only=True):
-    """Further results of a step that was taken before."""
+    """Counts to add for a step that was already taken."""
 
     action_id: int
 
 
 Record = Note | BulkStep | More
 Counts = dict[str, int]
-"""What became of it -> how many."""
+"""Result, such as ``requeued`` -> number of jobs."""
 CHANGES = frozenset(
     {
         "cancelled",
@@ -92,8 +92,8 @@ CHANGES = frozenset(
 
 
 class Overtaken(OutlastError):
-    """A bulk action does not stand where it was read: another process has taken this step, or it
-    was stopped. Nothing was done."""
+    """A bulk action has moved on since it was read: another process has taken this step, or it was
+    stopped. Nothing was done."""
 
 
 class ActionRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -162,7 +162,9 @@ def moved(
     text, state, before_id = standing
     if isinstance(step, BulkStep):
         if state != ActionState.RUNNING or before_id != step.before_id:
-            raise Overtaken(f"action {step.action_id} is {state}, or another process goes on")
+            raise Overtaken(
+                f"action {step.action_id} is {state}, or another process has taken this step"
+            )
         state = ActionState.RUNNING if step.then is not None else ActionState.DONE
         before_id = step.then
     counts = counts_of(str(text))

@@ -1,6 +1,6 @@
 """Defines the history of jobs and attempts that ``outlast verify`` checks, page by page.
 
-One page is one snapshot: a job and its attempts are never read with an end in between.
+One page is one snapshot: no attempt ends between the read of a job and that of its attempts.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Defines the verbs of a store; their arguments and results are in ``store.values``.
 
-There are two plain implementations (SQLite, PostgreSQL) and one conformance suite that knows only
-the protocols. Every write about an attempt carries (job id, token) and is refused unless that token
-is the job's current one and the job is running; a refused write changes nothing and is recorded.
+There are two implementations (SQLite, PostgreSQL). One conformance suite tests both, through these
+protocols alone. Every write about an attempt carries (job id, token) and is refused unless that
+token is the job's current one and the job is running; a refused write changes nothing and is
+recorded.
 """
 
 from __future__ import annotations
@@ -149,7 +150,7 @@ class Store(Protocol):
 
     async def tell_failing(self, me: WorkerRef, failing: Failing | None) -> None:
         """Write on this live worker's row which of its duties fails; None: none does. Never waits
-        for long, since the heartbeat's store runs it."""
+        for long, since it shares the heartbeat's connection."""
         ...
 
     async def acknowledge_pauses(self, me: WorkerRef, version: str) -> None:
@@ -173,7 +174,7 @@ class Store(Protocol):
 
     async def reconcile(self, me: WorkerRef, held: Collection[int]) -> list[tuple[int, int]]:
         """Release own running jobs whose token is not in ``held``; return (job id, token).
-        Nothing happens unless the row stands at this epoch."""
+        Nothing happens unless the worker's row has this epoch."""
         ...
 
     async def checkpoint(self, saves: Sequence[Save]) -> list[Answer]:
@@ -190,14 +191,14 @@ class Store(Protocol):
         ...
 
     async def observe(self, slack: float = 0.0) -> Snapshot:
-        """Look once at all active and draining workers, and at what no worker looks after: orphans,
-        and attempts more than ``slack`` seconds past their hard deadline."""
+        """Read all active and draining workers once, and what no worker takes care of: orphans, and
+        attempts more than ``slack`` seconds past their hard deadline."""
         ...
 
     async def reap(self, gone: WorkerSeen, cause: DeathCause = DeathCause.SILENCE) -> bool:
-        """Mark a worker lost, and why, if its counter still stands where it was seen; if presence
-        is the cause, only if that is still absent. Raises StoreUnavailable while its row is locked:
-        one worker must not delay the reaping of others."""
+        """Mark a worker lost, and why, if its counter has not changed since it was seen and, where
+        presence is the cause, if its presence is still absent. Raises StoreUnavailable while its
+        row is locked: one worker must not delay the reaping of others."""
         ...
 
     async def reclaim(
@@ -248,8 +249,7 @@ class Store(Protocol):
     async def keep_logs(self, logs: Sequence[JobLog]) -> set[int]:
         """Replace the kept lines of running attempts; return the tokens for which it was done. The
         others are no longer current, or their rows are locked, or more of their lines are kept
-        already (this write arrives late). Nothing is recorded of them: lines of an attempt that has
-        lost its job are worth no refusal."""
+        already (this write arrives late). No refusal is recorded for them."""
         ...
 
     # -- counters
@@ -276,8 +276,8 @@ class Store(Protocol):
 
     async def tell_gone(self, lock: LockIdentity, begun: int | None) -> int:
         """Write on the rows that name this lock file that their worker is gone: the lock was found
-        free, and ``begun`` was in the file. Looks show that, and workers that listen look at once;
-        they reap. Return how many live rows there are."""
+        free, and ``begun`` was in the file. Scans show that. Workers that listen scan at once, and
+        reap the worker. Return how many rows of live workers name the file."""
         ...
 
     # -- limits
@@ -321,8 +321,8 @@ class Store(Protocol):
         ...
 
     async def delete_schedule(self, name: str) -> Deleted:
-        """Delete a schedule, unless an active worker's code declares it. Its jobs stay, and for
-        UNDECLARED_SECONDS the record of up to when its ticks were accounted for."""
+        """Delete a schedule, unless an active worker's code declares it. Its jobs stay. The instant
+        up to which its ticks are accounted for is kept for UNDECLARED_SECONDS."""
         ...
 
     async def pause_schedule(
@@ -339,9 +339,10 @@ class Store(Protocol):
         ...
 
     async def fire(self, firings: Sequence[Firing]) -> list[FireAnswer]:
-        """Move on the schedules that stand where they were seen, each in one commit with the jobs
-        of its ticks; at most FIRE_MAX, of different schedules. Waits for no schedule's row: a
-        schedule whose row, or a key of whose jobs, another transaction holds is not won."""
+        """Advance the schedules whose rows are unchanged since they were read, each in one commit
+        with the jobs of its ticks; at most FIRE_MAX, of different schedules. Does not wait: a
+        schedule is not fired if another transaction holds its row, or the key of one of its jobs.
+        """
         ...
 
     async def note_undeclared(self, names: Sequence[str]) -> int:
@@ -372,8 +373,8 @@ class Store(Protocol):
         record: Record | None = None,
     ) -> dict[int, Requeued]:
         """Requeue dead or cancelled jobs with fresh budgets, under no suspicion (``from_scratch``:
-        without their checkpoint), in the order of their ids: of several with one key the first has
-        it. Tokens go on rising. Unknown ids are left out."""
+        without their checkpoint), in the order of their ids: if several have the same key, the
+        first one gets it. Tokens go on rising. Unknown ids are left out."""
         ...
 
     async def discard(
@@ -397,8 +398,8 @@ class Store(Protocol):
         self, job_id: int, token: int, *, seen: str, then: str, record: Record | None = None
     ) -> bool:
         """Ask the worker that runs this attempt for its stack (``store.stacks``): replace the
-        requests on its row, if these are the ones that were seen. False: they are not, or nothing
-        runs the attempt."""
+        requests on its row, if they are still ``seen``; ``then``: the new ones. False: they have
+        changed, or nothing runs the attempt."""
         ...
 
     async def pause(self, new: NewPause, *, record: Record | None = None) -> Pause:
@@ -453,8 +454,8 @@ class ServerStore(Protocol):
 class ForeignDriver(Protocol):
     """Access to a connection of the caller's own; it has ``fetch`` or ``run``, as its store needs.
 
-    begin: how people open a transaction there. errors: within this context, errors that the driver
-    raises reach the caller as its library has them.
+    begin: how people open a transaction there. errors: a context in which the driver's errors reach
+    the caller unchanged.
     """
 
     begin: str

@@ -24,7 +24,7 @@ from outlast.errors import ConfigError
 from outlast.store.backend import file_of
 from outlast.wakeup.address import Address, parse
 from outlast.wakeup.inbox import Inbox
-from outlast.wakeup.kinds import AMQP, KINDS, Kind
+from outlast.wakeup.kinds import AMQP, KINDS, NATS, Kind
 
 if TYPE_CHECKING:
     from outlast.wakeup.messenger import Broker, Messenger
@@ -81,6 +81,8 @@ def _import_broker(kind: Kind) -> MakeBroker:
         from outlast.wakeup.amqp import AmqpBroker
 
         return AmqpBroker
-    from outlast.wakeup.nats import NatsBroker
+    if kind is NATS:
+        from outlast.wakeup.nats import NatsBroker
 
-    return NatsBroker
+        return NatsBroker
+    raise NotImplementedError(f"no broker of kind {kind.name} is imported here")

@@ -21,7 +21,7 @@ PASSED_MAX = 100  # passed-over names that are remembered; further ones are forg
 
 
 class Inbox:
-    """All calls are from the worker's own loop."""
+    """The names of jobs that wait for an exchange. All calls are from the worker's own loop."""
 
     def __init__(self) -> None:
         self.healthy = False  # while true, polls without a hint may be rare
@@ -35,8 +35,8 @@ class Inbox:
     # -- the exchange's side
 
     def add_names(self, requests: Sequence[ClaimRequest]) -> list[ClaimRequest]:
-        """Return the requests with the waiting names; the names go back if no request is
-        ordinary."""
+        """Return the requests with the waiting names. The names go back to the messenger if no
+        request is for ordinary jobs."""
         if not self._waiting:
             return list(requests)
         if not any(each.limit and not each.solo for each in requests):
@@ -51,7 +51,8 @@ class Inbox:
         ]
 
     def settle(self, *, answered: bool, claimed: Sequence[Claimed] = ()) -> None:
-        """Settle the requested names: was the exchange answered, and which jobs did it claim?"""
+        """Settle the requested names. ``answered``: whether the store answered the exchange;
+        ``claimed``: the jobs that it claimed."""
         if not self._asked:
             return
         _resolve(self._asked, answered=answered)

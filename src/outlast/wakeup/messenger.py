@@ -102,7 +102,7 @@ class Messenger(Listening):
         self._tried = asyncio.Event()  # set once the first connection is made or has failed
 
     def leave_others(self, knows: Callable[[str], bool]) -> None:
-        """Leave messages for tasks that ``knows`` denies to other workers."""
+        """Leave a message to other workers if ``knows`` is false for its task."""
         self._knows = knows
 
     async def announce(self, notices: Sequence[Notice]) -> bool:

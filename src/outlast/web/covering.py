@@ -1,7 +1,7 @@
 """Remove from rows what a visitor may not see, as they are read, before any other code sees them.
 
-Sentences, documents and pages cut texts, fold them and put them together. So secrets have to be
-searched for in the texts as they are stored. A new page or document is covered automatically: it
+Sentences, documents and pages shorten, wrap and join texts. So secrets have to be searched for in
+the texts as they are stored. A new page or document is covered automatically: it
 has no other access to the store.
 """
 
@@ -23,14 +23,14 @@ from outlast.web.hiding import HIDDEN, Hiding
 T = TypeVar("T")
 
 PAYLOADS = {"args", "checkpoint", "result", "meta", "stack", "output", "lines"}
-"""Columns that are shown with the right ``payload`` alone, in rows and in the JSON of a row."""
+"""Columns shown only to visitors with the right ``payload``, in rows and in the JSON of a row."""
 _NAMES = {
     "actor", "boot_id", "catch_up", "charge", "fingerprint", "group", "acknowledged_pauses", "host",
     "instance", "kind", "lacks", "lock_path", "name", "origin", "outcome", "overlap",
     "paused_by", "presence", "queue", "queues", "release", "schedule", "spec", "stacks_asked",
     "state", "tags", "task", "tasks", "tenant", "verb", "version", "worker",
 }  # fmt: skip
-"""Columns that are compared, and never hidden: names, words of ours, and versions."""
+"""Columns that are never hidden, since code compares them: names, Outlast's own words, versions."""
 _JSON = {"call", "filter"}  # JSON columns that hold other columns
 _TEXTS = ("args", "checkpoint", "result")
 PIECE_BYTES = 3_900  # a longer line may go on in the next (``worker.claims.job_logs``)
@@ -86,8 +86,8 @@ class Covering:
         return msgspec.structs.replace(row, **changed) if changed else row
 
     def _json(self, name: str, text: str) -> str:
-        """Return JSON with the columns in it covered. A text that is no JSON is hidden without the
-        right, since its content is unknown."""
+        """Return JSON with the columns in it covered. A text that is no JSON is hidden from
+        visitors without the right, since its content is unknown."""
         try:
             told = self._cover("", msgspec.json.decode(text))
             if name == "filter" and "args" in told and not self._payload:

@@ -1,4 +1,5 @@
-"""Provide what all lists share: the filter in the URL, and pages by key (never by offset)."""
+"""Read the parameters that lists share from the URL: names to filter by, and the id at which a page
+begins (never an offset)."""
 
 from __future__ import annotations
 

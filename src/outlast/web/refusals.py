@@ -43,7 +43,7 @@ async def show_refusals(visit: Visit) -> Response:
 
 
 async def _read(visit: Visit, before: int | None) -> list[RefusalRow]:
-    """Return the newest refused writes, or the newest before one of them."""
+    """Return the newest refused writes, or the newest before this id."""
     return await visit.ask(
         ("refusals", before),
         lambda store: store.inspector.refusals(limit=REFUSALS_MAX, before_id=before),

@@ -116,13 +116,14 @@ class Visit:
                 async for part in self.request.stream():
                     body += part
                     if len(body) > BODY_MAX:
-                        said = f"What is sent here has {BODY_MAX} bytes at most."
+                        said = f"A request's body may have at most {BODY_MAX} bytes."
                         raise WebRefusal(413, "Too large", said)
         except TimeoutError:
             said = f"It took more than {BODY_SECONDS:.0f} s to send it."
             raise WebRefusal(408, "Too slow", said) from None
         except ClientDisconnect:
-            raise WebRefusal(400, "Not all of it", "The client left before all was sent.") from None
+            said = "The client left before it had sent the whole body."
+            raise WebRefusal(400, "Incomplete", said) from None
         return bytes(body)
 
     async def form(self) -> dict[str, str]:

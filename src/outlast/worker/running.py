@@ -35,8 +35,8 @@ class Running(msgspec.Struct, eq=False, gc=False):
     stopped_at: float | None = None
 
     def credit(self, seconds: float, now: float, most: float = math.inf) -> None:
-        """Advance its clocks by time in which it was kept from running; the clock of its timeout at
-        most to ``most`` seconds after it was given to its runner."""
+        """Advance its clocks by time in which it was kept from running. The clock of its timeout is
+        advanced to at most ``most`` seconds after it was given to its runner."""
         if self.began_at is not None:
             to = min(self.began_at + seconds, now, self.started_at + most)
             self.began_at = max(self.began_at, to)

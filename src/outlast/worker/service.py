@@ -81,7 +81,7 @@ class Nudges:
         self.checkpoints = Nudge()
         self.presence = Nudge()
         self.pauses = Nudge()
-        self.sweeper = Nudge()
+        self.announcer = Nudge()
         self.scheduler = Nudge()
         self.turns = Nudge()
         self.stacks = Nudge()

@@ -179,7 +179,7 @@ class Worker:
             yield self._keeper, nudges.presence
         yield self._reaper, self._reaper.nudge
         if self._announcer is not None:
-            yield self._announcer, nudges.sweeper
+            yield self._announcer, nudges.announcer
         if inbox is not None and isinstance(store, ServerStore):
             yield Passed(store, inbox, me), None
         yield self._scheduler, nudges.scheduler
@@ -369,7 +369,7 @@ class Worker:
             self.nudges.exchange.give()
 
     def take_look(self, look: Snapshot) -> None:
-        """Act on the reaper's snapshot: a due schedule, a pause, or a loss of the own presence."""
+        """Act on the reaper's snapshot: a due schedule, a pause, or a loss of its own presence."""
         self._scheduler.take_look(look)
         self._pauses.take_look(look.pauses)
         if self._keeper is not None and self._keeper.is_lost(look.workers):
@@ -380,7 +380,7 @@ class Worker:
         self.look_for_work()
         if self._announcer is not None:
             self._announcer.note_reclaimed(applied)
-            self.nudges.sweeper.give()
+            self.nudges.announcer.give()
 
     def note_reaped(self, gone: WorkerSeen, cause: DeathCause) -> None:
         """Tell watchers of a worker that is gone."""

@@ -226,7 +226,7 @@ CASES: list[tuple[Facts, str, str, str]] = [
     (exposed(in_arguments=True), "warning", "secret_in_arguments", "every user"),
     (exposed(keys={"/etc/nats.creds": 0o644}), "warning", "key_file", "/etc/nats.creds (0644)"),
     (locks(mode=0o777, owner="alice"), "warning", "lock_directory", "a directory of alice"),
-    (locks(writable=False, owner="alice"), "warning", "lock_directory", "can make no lock file"),
+    (locks(writable=False, owner="alice"), "warning", "lock_directory", "cannot create lock files"),
     (locks(network="nfs"), "problem", "lock_directory", "nfs"),
     (locks(mode=0o777), "warning", "lock_directory", "Everybody"),
     (locks(cleaned_by="tmp.conf: q /tmp 1777 root root 10d"), "hint", "lock_directory", "10d"),

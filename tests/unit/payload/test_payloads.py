@@ -82,7 +82,7 @@ def test_keys_are_rotated_and_old_payloads_stay_readable() -> None:
     [
         (PLAIN, r"aes-256-gcm:k, which is not in App\(payloads"),
         (chain(Encryption({"other": KEY})), "aes-256-gcm:k, which is not in"),
-        (chain(Encryption({"k": OTHER})), "not opened by the key of that id"),
+        (chain(Encryption({"k": OTHER})), "the key of that id does not decrypt it"),
     ],
 )
 def test_a_wrong_or_missing_key_is_told(reader: Payloads, why: str) -> None:

@@ -1,4 +1,4 @@
-"""The sweeper of a worker whose messenger is away."""
+"""The announcer of a worker whose messenger is away."""
 
 from __future__ import annotations
 

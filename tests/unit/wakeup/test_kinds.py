@@ -6,13 +6,14 @@ import re
 import tomllib
 from pathlib import Path
 
+import msgspec
 import pytest
 
 import outlast
 from outlast import wakeup
 from outlast.errors import ConfigError
 from outlast.wakeup.address import parse
-from outlast.wakeup.kinds import BY_SCHEME, KINDS, Kind
+from outlast.wakeup.kinds import BY_SCHEME, KINDS, NATS, Kind
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "messengers.md").read_text()
@@ -23,6 +24,12 @@ each_kind = pytest.mark.parametrize("kind", KINDS.values(), ids=lambda kind: kin
 @each_kind
 def test_a_kind_has_a_broker_of_its_own(kind: Kind) -> None:
     assert wakeup._broker(kind).__module__ == f"outlast.wakeup.{kind.name}"
+
+
+def test_a_kind_without_a_broker_does_not_get_that_of_another() -> None:
+    new = msgspec.structs.replace(NATS, name="new")
+    with pytest.raises(NotImplementedError, match="kind new"):
+        wakeup._broker(new)
 
 
 @each_kind

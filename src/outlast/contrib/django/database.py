@@ -28,7 +28,7 @@ _OF_DJANGO = (
     "connect_timeout",
     "client_encoding",
 )
-# The tables that identify the store, and hold the numbers that it has given.
+# The tables that identify the store, and hold the last numbers that it has issued.
 _KEPT = {"outlast_schema", "outlast_incarnation", "outlast_sequences"}
 _IN_TESTS = "memorydb_"  # in Django's name of such a database
 _HARMLESS = ("application_name", "keepalives", "keepalives_idle", "keepalives_interval")
@@ -118,7 +118,8 @@ def empty(alias: str) -> None:
 
 def begins_by_reading(connection: Any) -> bool:
     """Whether a transaction takes the write lock only at its first write, which fails if another
-    connection has written since its first read. Only Django's SQLite lets one choose."""
+    connection has written since its first read. Only Django's backend for SQLite has that option.
+    """
     mode = connection.settings_dict["OPTIONS"].get("transaction_mode") or "DEFERRED"
     return hasattr(connection, "transaction_modes") and str(mode).upper() == "DEFERRED"
 

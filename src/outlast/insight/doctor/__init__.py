@@ -2,7 +2,7 @@
 
 A check is a pure function that yields findings from the facts. No check changes anything.
 
-finding.py      the facts that checks read, and the document of their findings
+facts.py        the facts that checks read, and the document of their findings
 gather.py       reads these facts from a store, as far as it can be read
 store.py        any store: reachable, its schema, its own facts, its schedules
 workers.py      the workers, and jobs that wait for one
@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from outlast.insight.doctor.application import APPLICATION
 from outlast.insight.doctor.exposure import EXPOSURE, look_at
-from outlast.insight.doctor.finding import (
+from outlast.insight.doctor.facts import (
     Application,
     Exposure,
     Facts,

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from outlast.base.text import count_of, line
 from outlast.errors import UsageError
-from outlast.insight.doctor.finding import Application, Facts
+from outlast.insight.doctor.facts import Application, Facts
 from outlast.insight.schedules import call_of
 from outlast.insight.sentences import list_some
 from outlast.payload.payloads import is_encrypted

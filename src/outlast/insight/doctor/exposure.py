@@ -10,7 +10,7 @@ from contextlib import suppress
 from outlast.base.credentials import hide_logins
 from outlast.base.text import line
 from outlast.errors import ConfigError
-from outlast.insight.doctor.finding import Exposure, Facts, MessengerUrl
+from outlast.insight.doctor.facts import Exposure, Facts, MessengerUrl
 from outlast.store.backend import backend_of
 from outlast.store.environment import is_here, owner_unless_own
 from outlast.store.finding import Finding, hint, ok, warning

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from outlast.base.text import line
-from outlast.insight.doctor.finding import Facts, Locks
+from outlast.insight.doctor.facts import Facts, Locks
 from outlast.store.backend import file_of
 from outlast.store.environment import owner_unless_own
 from outlast.store.finding import Finding, hint, ok, problem, warning
@@ -19,9 +19,9 @@ TMPFILES = ("/etc/tmpfiles.d", "/run/tmpfiles.d", "/usr/lib/tmpfiles.d")
 AGE_FIELD = 5  # of a line of tmpfiles.d: type path mode user group age argument
 OWN_DIRECTORY = "Set OUTLAST_RUN_DIR to a directory of the workers' user on a local disk."
 OWN_FILE = (
-    "Keep the file where its directory, and the one of lock files beside it, belong to the workers'"
-    " user. To share it with a group, before its first use: install -d -m 2770 -g GROUP DIRECTORY;"
-    " install -m 660 -g GROUP /dev/null DIRECTORY/FILE."
+    "Keep the file in a directory that belongs to the workers' user, as must the directory of lock"
+    " files beside it. To share it with a group, before its first use: install -d -m 2770 -g GROUP"
+    " DIRECTORY; install -m 660 -g GROUP /dev/null DIRECTORY/FILE."
 )
 
 
@@ -77,7 +77,7 @@ def lock_directory(facts: Facts) -> Iterator[Finding]:
         mend = choose if locks.owner else f"chmod o-w {locks.path}"
         yield warning("lock_directory", said, mend)
     elif not locks.writable:
-        said = f"A worker of this user can make no lock file in {_whose(locks)}."
+        said = f"A worker that runs as this user cannot create lock files in {_whose(locks)}."
         yield warning("lock_directory", said, choose)
     elif locks.cleaned_by is not None:
         said = f"Old files in {locks.path} are deleted ({line(locks.cleaned_by, 120)})."

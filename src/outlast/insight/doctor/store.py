@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from outlast.base.text import line
 from outlast.insight.availability import list_alive
-from outlast.insight.doctor.finding import Facts
+from outlast.insight.doctor.facts import Facts
 from outlast.insight.schedules import falling_into_changes, find_malformed
 from outlast.store.finding import CheckContext, Finding, hint, ok, problem, warning
 

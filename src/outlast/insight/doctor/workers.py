@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from outlast.base.text import count_of, line, since, span
 from outlast.insight.availability import dead, duty_of, health, hindrance, list_alive, takes_nothing
-from outlast.insight.doctor.finding import Facts
+from outlast.insight.doctor.facts import Facts
 from outlast.insight.doctor.store import GRANT
 from outlast.insight.pauses import command_to_resume, describe
 from outlast.insight.sentences import HOLD_NO_SLOTS, describe_waits, list_some, quote

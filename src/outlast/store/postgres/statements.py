@@ -22,8 +22,8 @@ _NAMED = re.compile(r"(?<![:\w]):([a-z_]+)")
 
 @cache
 def numbered(topic: str, name: str) -> tuple[str, list[str]]:
-    """Return a statement whose named parameters are replaced by numbered ones, as the server wants
-    them, and the names in the order of these numbers."""
+    """Return a statement whose named parameters are replaced by numbered ones, which the server
+    requires, and the names in the order of these numbers."""
     text = statements("postgres", topic)[name]
     names = list(dict.fromkeys(_NAMED.findall(text)))
     return _NAMED.sub(lambda found: f"${names.index(found[1]) + 1}", text), names
@@ -86,7 +86,7 @@ def _end(transition: Transition) -> dict[str, Any]:
 
 def array_text(values: Iterable[int]) -> str:
     """Return numbers as PostgreSQL writes an array. For a list, the driver would look at each
-    element for a nested one, which costs more than all else that it does with it."""
+    element for a nested one, which costs more than everything else that it does with the list."""
     return f"{{{','.join(map(str, values))}}}"
 
 

@@ -29,6 +29,6 @@ schema.py       makes, checks and migrates the schema
 errors.py       turns errors of sqlite3 into Outlast's, each with advice
 url.py          parses a URL: a file, and how strict to be about its file system
 library.py      knows which SQLite libraries work, and which damage a database in WAL mode
-sql/            statements by topic and migrations; comments argue why they are right
 lanes.py        finds the jobs that are next, queue by queue
+sql/            statements by topic and migrations; comments argue why they are right
 """

@@ -18,10 +18,10 @@ SYNCHRONOUS_FULL = 2
 
 class SqliteFacts(msgspec.Struct, frozen=True, kw_only=True):
     """A SQLite file. ``synchronous`` is that of a worker's connection (2: FULL), None if this user
-    may not write; ``network`` is the kind of a file system that cannot be trusted. ``open_to``:
-    which of its files and directories users other than its owner can use -> their modes;
-    ``owners``: which of them belong to another user -> whose. ``directory_mode``: of the directory
-    that holds the file."""
+    may not write; ``network`` is the kind of its file system, if SQLite's locks cannot be
+    trusted there. ``open_to``: its files and directories that users other than their owner can use
+    -> their modes; ``owners``: those of them that belong to another user -> that user.
+    ``directory_mode``: of the directory that holds the file."""
 
     version: str
     faults: list[str]
@@ -38,7 +38,7 @@ class SqliteFacts(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def limited_to(self) -> str | None:
-        """Return nothing: a file has no roles."""
+        """Return None: a file has no roles."""
         return None
 
     def check(self, context: CheckContext) -> Iterator[Finding]:
@@ -113,7 +113,8 @@ class SqliteFacts(msgspec.Struct, frozen=True, kw_only=True):
         return f"They are not this user's: as {named}, or as root, " if owners else ""
 
     def _check_space(self) -> Iterator[Finding]:
-        """Whether there is space on the disk, and the log of the file is moved back into it."""
+        """Whether there is space on the disk, and whether the write-ahead log goes back into the
+        file."""
         free = f"{size(self.free_bytes)} are free on the disk of the file."
         mend = "Make room: a full disk stops every commit, and with it every worker."
         if self.free_bytes < FREE_LEAST:

@@ -6,7 +6,7 @@ These are functions of a cursor, inside the exchange's own write transaction
 The line is indexed by task, then by queue, and a worker asks for its own tasks: jobs of unknown
 tasks are never read, in however many queues they wait. Queues take turns. A claim starts behind the
 queue at which the last one has stopped, reads as many queues as it has places, and shares the
-places out among them; it does not matter how many more there are.
+places out among them; the number of other queues does not matter.
 """
 
 from __future__ import annotations
@@ -97,8 +97,8 @@ def _read_on(
 def _read_lanes(
     cursor: Cursor, listing: str, tasks: Collection[str], first: str, most: int
 ) -> list[Lane]:
-    """Return the lanes of the queues from this name on; if a task has more than ``most``, only up
-    to the queue to which the lanes of all tasks are known."""
+    """Return the lanes of the queues from this name on. If a task has more than ``most`` lanes,
+    stop at the last queue up to which the lanes of all tasks have been read."""
     values = {"tasks": _encode_names(tasks), "first": first, "most": most}
     lanes = [tuple(lane) for lane in _decode(cursor.execute(listing, values).fetchone()[0])]
     counts = Counter(task for _, task in lanes)
@@ -158,8 +158,9 @@ def _encode_text(values: Collection[object]) -> str:
 
 
 def line_up_due(cursor: Cursor, now: float, requests: Sequence[ClaimRequest]) -> bool:
-    """Give due scheduled jobs of these requests' queues their place in the line, those first that
-    have been due for longest; at most DUE_MAX. Return whether any of them waits in a stream."""
+    """Give due scheduled jobs of these requests' queues their place in the line; those that have
+    been due for longest come first; at most DUE_MAX. Return whether any of them waits in a
+    stream."""
     queues = _list_queues(requests)
     if queues is None:
         due = cursor.execute(_SQL["due"], (now, DUE_MAX)).fetchall()
@@ -189,7 +190,7 @@ def find_next_due(cursor: Cursor, requests: Sequence[ClaimRequest]) -> float | N
 
 
 def _list_queues(requests: Sequence[ClaimRequest]) -> set[str] | None:
-    """Return the queues of which requests want ordinary jobs; None: all queues."""
+    """Return the queues from which the requests want ordinary jobs; None: all queues."""
     ordinary = [request for request in requests if not request.solo]
     if not all(request.queues for request in ordinary):
         return None

@@ -12,6 +12,6 @@ checkpoints.py  writes checkpoints and progress to the store, many in one trip
 job_logs.py     writes the output of attempts to the store
 stacks.py       shows where attempts are, when a person asks
 trip_bytes.py   limits the bytes of one exchange, by trial
-dead_jobs.py    reports each job that died, once, and attempts whose process died
+dead_jobs.py    reclaims orphans; reports each job that died, once, and attempts whose process died
 counters.py     counts how attempts ended, in memory
 """

@@ -1,4 +1,6 @@
-"""Reports each dead job once, by the worker whose outcome the store accepted.
+"""Reclaims orphans (``reclaim_and_tell``), and reports each job that died, once.
+
+The worker whose outcome the store accepted reports it.
 
 A job dies by an end that its own worker hands in, or by a reaper's decision on an attempt that a
 worker left behind. A job that an operator gives up (``outlast dead discard``) is not reported.

@@ -1,10 +1,10 @@
 """Decides when the exchange makes its next trip to the store. No other code does.
 
-A worker requests work at once when it learns of some: by a notification, from the sweeper, or from
-a peek at the store, which shows that a position was drawn since the last peek or that a job falls
-due before the next one. Otherwise it requests work at the due time in the last reply, and at each
-poll, since each hint may be lost. It polls less often if something else would show new work: peeks,
-a wake-up that notices each write by itself, or a healthy messenger.
+A worker requests work at once when it learns of some: by a notification, from the announcer, or
+from a peek at the store, which shows that a position was drawn since the last peek or that a job
+falls due before the next one. Otherwise it requests work at the due time in the last reply, and at
+each poll, since each hint may be lost. It polls less often if something else would show new work:
+peeks, a wake-up that notices each write by itself, or a healthy messenger.
 
 The log of ``outlast.trips`` gives the reason of each trip, at debug level. ``wake_turns`` decides
 which of many idle workers follows a hint.

@@ -53,7 +53,7 @@ class Prefetch:
         return token in self._waiting
 
     def grant(self) -> int:
-        """Return how many more may be claimed now, and put here before the next call."""
+        """Return how many more may be claimed now. They have a place here until the next call."""
         self._granted = max(0, self.most() - len(self._waiting))
         return self._granted
 
@@ -131,9 +131,10 @@ class Prefetch:
                 self.stop(token, reason)
 
     def give_back_late(self, wait: float = WAIT_SECONDS_MAX, *, free: int = 0) -> None:
-        """Give back attempts that have waited too long and would wait longer, since slots became
-        slow. The waiting time alone does not decide, since the whole machine may have been slow:
-        attempts that will start soon at the current rate, or in one of the ``free`` slots, stay."""
+        """Give back attempts that have waited too long and would wait longer, because slots come
+        free more slowly than expected. The waiting time alone does not decide, since the whole
+        machine may have been slow: attempts that will start soon at the current rate, or in one of
+        the ``free`` slots, stay."""
         if not self._waiting:
             return
         now = self._clock.boot()
@@ -154,6 +155,7 @@ class Prefetch:
 
 
 def linger(*prefetches: Prefetch) -> float:
-    """Return the seconds for which ends may gather before the next trip without an idle slot."""
+    """Return the seconds for which ends may gather before the next trip, so short that no slot is
+    idle meanwhile."""
     spans = [span for each in prefetches if (span := each.span()) is not None]
     return min(LINGER_SECONDS_MAX, min(spans) / 2) if spans else 0.0

@@ -1,7 +1,8 @@
 """Holds a worker's presence lock: takes it at each registration and retakes a lost one at once.
 
 Each scan by a watching worker shows whether the lock is there, and the end of its session wakes
-this duty at once. So the duty only now and then proves that the lock still belongs to this session.
+this duty at once. So the duty only has to check now and then that the lock still belongs to this
+session.
 
 Presence only lets others notice a death sooner. A worker that cannot hold it loses nothing else: it
 notes this on its row, and other workers no longer judge by its presence.
@@ -26,7 +27,7 @@ from outlast.worker.service import Nudge
 RETRY_SECONDS = 0.25
 OFF_AFTER_SECONDS = 1.0  # the server may hold an ended session's lock for an instant
 PROVE_BEATS = 10  # heartbeats between two proofs
-TELL_SECONDS = 1.0  # for writing that to the row: the lock may be retaken meanwhile
+TELL_SECONDS = 1.0  # to write the reason to the row; short, since the lock may be retaken meanwhile
 
 
 class PresenceKeeper:
@@ -75,7 +76,8 @@ class PresenceKeeper:
         return PROVE_BEATS * self._terms.heartbeat
 
     def is_lost(self, workers: Iterable[WorkerSeen]) -> bool:
-        """Whether a scan shows this worker's lock as absent while this duty believes to hold it."""
+        """Whether a scan shows this worker's lock as absent while this duty believes that it holds
+        it."""
         own = [each for each in workers if each.worker_id == self._worker_id]
         return self._held and any(each.presence is not Seen.HELD for each in own)
 

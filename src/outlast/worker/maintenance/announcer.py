@@ -39,7 +39,7 @@ class Announcer:
     """The messenger of one worker, and the duty that publishes jobs that no worker has claimed, or
     whose worker is dead."""
 
-    name = "sweeper"
+    name = "announcer"
 
     def __init__(
         self,

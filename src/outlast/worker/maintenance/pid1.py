@@ -1,8 +1,8 @@
-"""Reaps adopted child processes if the worker is process 1 of a container.
+"""Waits for adopted child processes if the worker is process 1 of a container.
 
 Process 1 adopts a process whose parent has died. An init would wait for it; a worker as process 1
-has to do the same, or processes left behind by its runners fill the process table. Only as process
-1, and never in process: there the children belong to the caller.
+has to do the same, or processes left behind by its runners fill the process table. It runs only in
+a worker that is process 1, and never in ``app.worker()``, where the children belong to the caller.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ class Pid1:
     """The duty that waits for dead children that this process has not started.
 
     The code that started a child of the worker waits for that child: ``known`` names their pids. A
-    child that is not named yet has long been waited for by the second check, so only the second
-    check reaps.
+    child that has just been started may not be in ``known`` yet. By the next check its starter has
+    waited for it, so a dead child is waited for here only if two checks in a row have seen it.
     """
 
     name = "pid1"

@@ -5,14 +5,14 @@ scan at their start, and when they find the lock file of a neighbour free.
 
 Two kinds of evidence show a death. Either the host-local lock file is free (the kernel released it
 when the last process that held it died), as seen here or, on another host, by the worker's own
-tether, which notes it on the row; or the presence in the database is gone, with no beat for longer
-than one is due. Without such evidence the observer's rule decides (the beat counter stood still for
+tether, which notes it on the row; or its presence in the database is gone, and its next beat is
+overdue. Without such evidence the observer's rule decides (the beat counter stood still for
 that worker's own lease, on this process's own clock). The observer starts over after a failed scan,
 and after a scan that another incarnation of the database answers: neither an outage of the store
 nor the loss of beats in a failover ever counts as silence of a worker.
 
-The consequences of a scan are tried one by one. A failure stops none of the others and is tried
-again: a row that stays locked does not delay the rescue of other workers' jobs.
+The consequences of a scan are tried one by one. One that fails does not stop the others, and is
+tried again: a row that stays locked does not delay the rescue of other workers' jobs.
 
 One statement for each scan reads all this at once, and whether there are any orphans, or attempts
 past their hard deadline (``worker/maintenance/deadlines.py``): further statements follow only if
@@ -48,7 +48,7 @@ UNKNOWN = "it is no longer registered as alive"
 
 class Reaper:
     """The duty that cleans up after workers that are gone. ``own_id``: this worker's id. ``looks``
-    decides when this worker scans; without it, each run does. ``nudge`` lets the duty run before
+    decides when this worker scans; without it, each run scans. ``nudge`` lets the duty run before
     its time."""
 
     name = "reaper"
@@ -155,7 +155,7 @@ class Reaper:
         for each in others:
             cause = self._cause_of_death(each, silent, absent)
             gone = each
-            if cause is DeathCause.LOCK_FILE:  # its note can no longer be written
+            if cause is DeathCause.LOCK_FILE:  # the note in that file is final
                 begun = lockfile.read_begun(each.lock_path, each.lock_device, each.lock_inode)
                 gone = msgspec.structs.replace(each, begun=begun)
             if cause and await self._try_to_reap(gone, cause):

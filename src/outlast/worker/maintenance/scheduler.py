@@ -172,9 +172,8 @@ class Scheduler:
             await asyncio.sleep(0)  # after an outage a schedule may have hundreds of ticks to count
             try:
                 firings.append((each, firing_of(each, page.now)))
-            except (
-                _BAD
-            ) as error:  # perhaps of a later release: another worker may be able to read it
+            except _BAD as error:
+                # perhaps of a later release: another worker may be able to read it
                 self._refuse(each.name, error)
         for part in split(firings, _weigh):
             answers = await bisecting(

@@ -84,7 +84,8 @@ class RunnersControl:
         return answered
 
     async def find_stack(self, token: int) -> str:
-        """Return the stacks of an attempt's runner, its own first; for a command, its processes."""
+        """Return the stacks of an attempt's runner, the attempt's own first; for a command, return
+        its processes."""
         running, runner = self._ledger.running.get(token), self.runner_of(token)
         if running is None:
             return ""
@@ -100,8 +101,8 @@ class RunnersControl:
         return stacks or f"{SILENT}\n\n{describe_session(runner.pid)}"
 
     async def _until_shown(self, running: Running, runner: RunnerProcess) -> None:
-        """Wait until its loop and its threads have answered: the stacks are complete once they do
-        not grow any more. A blocked loop does not answer."""
+        """Wait until the runner's loop and its threads have answered: the stacks are complete once
+        they no longer grow. A blocked loop does not answer."""
         until, size = self._clock.boot() + SHOW_SECONDS_MAX, 0
         while not runner.gone and self._clock.boot() < until:
             await self._clock.sleep(SHOW_LOOK_SECONDS)

@@ -15,8 +15,8 @@ class RunnerState:
     """The pool's notes on one runner; the process itself is ``RunnerProcess``.
 
     ``started_at`` is on the boot clock. ``taken`` counts attempts since the start; ``rss`` is the
-    bytes of its process group, at the last check. ``left_by``: jobs that have left it since the
-    last check at which it was light; its memory may be theirs.
+    bytes of its process group, at the last check. ``left_by``: the jobs that have ended in it since
+    its memory was last found within ``max_rss``: they may have left that memory behind.
     """
 
     def __init__(self, started_at: float) -> None:
@@ -32,7 +32,8 @@ class RunnerState:
         self.tokens: set[int] = set()
         self._unended: dict[int, None] = {}  # running or waiting, in the order of assignment
         self.ended_at = float("-inf")  # when an attempt last ended in it
-        self.recalling: set[int] = set()  # tokens asked whether they have begun
+        # tokens about which the runner was asked whether they have begun
+        self.recalling: set[int] = set()
         self.begun: set[int] = set()  # tokens that have begun, of those that were asked
         self.exclusive = False  # whether its attempt shares it with no other
         self.taken = 0
@@ -43,7 +44,7 @@ class RunnerState:
         self.kill_reason: str | None = None
 
     def note_ready(self, hello: Hello, tags: Collection[str]) -> None:
-        """Take its announcement; a worker with these tags serves the tasks that they allow."""
+        """Note what the runner announced. Only tasks that these tags allow are served."""
         self.ready = True
         self.tasks, self.lacks = split_by_tags(hello.tasks, tags)
         self.schedules = hello.schedules
@@ -61,7 +62,8 @@ class RunnerState:
         self._unended.update(dict.fromkeys(tokens))
 
     def find_line(self, slots: int) -> list[int]:
-        """Return the attempts that wait in it behind ``slots`` others: none of these has begun."""
+        """Return the attempts that wait in the runner because its ``slots`` are taken. None of
+        them has begun."""
         return list(islice(self._unended, slots, None))
 
     def note_ended(self, tokens: Collection[int], now: float) -> None:

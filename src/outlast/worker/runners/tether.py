@@ -119,9 +119,8 @@ class Tether:
         self._close_pipe()
         try:
             self.start()
-        except (
-            OSError
-        ) as error:  # no free descriptor, or no free process: the next message tries again
+        except OSError as error:
+            # no free descriptor, or no free process: the next message tries again
             emit("tether_missing", error=text_of(error))
         else:
             emit("tether_restarted")

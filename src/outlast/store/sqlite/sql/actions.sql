@@ -1,9 +1,9 @@
 -- Actions of people, recorded in the transaction of the act: under the write lock, either both exist or neither.
 --
 -- A bulk action advances step by step. Two processes may take its next step at once: the second waits for the write
--- lock, then finds that before_id is not where it has read it, and changes nothing ("standing"). So no two steps act
--- on the same job, and a step whose process dies is taken again as a whole. The same check keeps a stopped action
--- from going on.
+-- lock, then finds that before_id is no longer the value that it has read (statement `standing`), and changes
+-- nothing. So no two steps act on the same job, and a step whose process dies is taken again as a whole. The same
+-- check keeps a stopped action from going on.
 
 -- name: note
 INSERT INTO outlast_actions (at, actor, verb, target, job_id, filter, reason, counts, state, expected,

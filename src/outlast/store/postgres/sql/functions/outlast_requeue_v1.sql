@@ -1,5 +1,5 @@
--- Requeue dead and cancelled jobs, one by one in the order of their ids. Their expiry is dropped, since this run was
--- asked for. The unique index on the keys of unfinished jobs decides a race with an enqueue of the same key; the
+-- Requeue dead and cancelled jobs, one by one in the order of their ids. Their expiry is dropped, since a person asked
+-- for this run. The unique index on the keys of unfinished jobs decides a race with an enqueue of the same key; the
 -- loser's row is left as it was. Tokens and the count of attempts go on rising, the budgets start again, suspicion
 -- ends.
 CREATE FUNCTION outlast_requeue_v1(p_ids bigint[], p_from_scratch boolean, p_notify boolean)

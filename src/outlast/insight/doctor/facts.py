@@ -38,8 +38,8 @@ class MessengerUrl(msgspec.Struct, frozen=True, kw_only=True):
 
 class Exposure(msgspec.Struct, frozen=True, kw_only=True):
     """What strangers could read. ``route``: the way to the store's server, None if it has none.
-    ``in_arguments``: a password was given as an argument. ``keys``: key files that not only their
-    owner can use -> their modes; ``owners``: the ones that belong to another user -> whose.
+    ``in_arguments``: a password was given as an argument. ``keys``: key files that others than
+    their owner can use -> their modes; ``owners``: key files of another user -> that user.
     """
 
     in_arguments: bool = False
