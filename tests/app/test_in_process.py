@@ -144,7 +144,7 @@ async def test_lines_that_cannot_be_written_hold_up_no_checkpoint(
         monkeypatch.setattr(worker._store, "keep_logs", keep_logs)
         job = await saves.enqueue()
         await begun.wait()
-        (token,) = worker.ledger.running
+        (token,) = worker.in_flight.running
         worker.checkpoints.logs.add(token, b"a line\n")  # as where a runner had printed it
         async with asyncio.timeout(DEADLINE):
             await stuck.wait()

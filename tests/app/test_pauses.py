@@ -186,7 +186,7 @@ async def test_work_that_a_pause_interrupts_about_its_commit_is_done_once(
     async with app.worker() as worker:
         job = await pays.enqueue()
         await begun.wait()
-        (token,) = worker.ledger.running
+        (token,) = worker.in_flight.running
         if is_committed:
             await app.pause(queue="slow", stop=True, wait=DEADLINE)
         else:  # on SQLite the task holds the write lock that a pause would need
@@ -201,7 +201,7 @@ async def test_work_that_a_pause_interrupts_about_its_commit_is_done_once(
 
 
 async def is_idle(worker: Worker) -> bool:
-    return worker.ledger.is_empty()
+    return worker.in_flight.is_empty()
 
 
 async def test_who_has_not_acknowledged_is_named(app: outlast.App, store: Store) -> None:

@@ -172,7 +172,7 @@ async def _a_worker_reads(chunks: list[bytes]) -> None:
     bench = await Bench().ready()
     bench.place(shared(1), shared(2), shared(3), shared(4))
     fake = busy(bench)
-    held, others = bench.ledger.held(), bench.ledger.held() - fake.tokens
+    held, others = bench.in_flight.held(), bench.in_flight.held() - fake.tokens
     reader = Reader(fake)
     for chunk in chunks:
         reader._on_data(chunk)
@@ -181,8 +181,8 @@ async def _a_worker_reads(chunks: list[bytes]) -> None:
         bench.pool.control.look_at_loops()
     _is_as_told(reader, reader.heard)
     reader.close()
-    assert bench.ledger.held() == held
-    assert others <= set(bench.ledger.running), "of another runner"
+    assert bench.in_flight.held() == held
+    assert others <= set(bench.in_flight.running), "of another runner"
     fake.dies(signal="SIGKILL")
     assert sorted(each.token for each in bench.ends()) == sorted(held - others)
 

@@ -139,7 +139,7 @@ class ExpiringWorld(PausingWorld):
         thread of its runner that reads goes on."""
         now, before = dog._clock.boot(), self._late.get(dog, Counter())
         late: Counter[int] = Counter()
-        for token, running in dog._ledger.running.items():
+        for token, running in dog._in_flight.running.items():
             by, runner = running.claimed.begin_by, dog._control.runner_of(token)
             stands = runner is not None and (runner.dead or runner.reader.stopped)
             begun = token in self._begun or (runner is not None and token in runner.begun)

@@ -29,7 +29,7 @@ from outlast.store.sqlite import workers as sqlite_workers
 from outlast.store.sqlite.connection import writes
 from outlast.store.sqlite.store import SqliteStore
 from outlast.store.values import Answer
-from outlast.worker.claims import exchange, ledger, trip_bytes
+from outlast.worker.claims import exchange, in_flight, trip_bytes
 from outlast.worker.lease import last_will, registration
 from outlast.worker.maintenance import firing, reaper
 from outlast.worker.runners import control, exits
@@ -132,7 +132,7 @@ def _uncounted() -> Iterable[Patch]:
 
 @twin("a slot is free before its answer", seed=111, theme="calls")
 def _early_slot() -> Iterable[Patch]:
-    yield mock.patch.object(ledger.Ledger, "held", lambda self: {*self.running})
+    yield mock.patch.object(in_flight.InFlight, "held", lambda self: {*self.running})
 
 
 @twin("a repeated end is refused", seed=207, theme="calls")
@@ -286,7 +286,7 @@ def _monotonic() -> Iterable[Patch]:
 @twin("a claim is started though the lease was lost meanwhile", seed=208, theme="beats")
 def _late_claim() -> Iterable[Patch]:
     def start(self: Any, claimed: Any, asked_as: Any) -> None:
-        self._starter.start(self._ledger.claim(claimed))
+        self._starter.start(self._in_flight.claim(claimed))
 
     yield mock.patch.object(exchange.Exchange, "_start", start)
 
@@ -341,7 +341,7 @@ def _no_time_of_day() -> Iterable[Patch]:
 
 @twin("a save that waits for the store is no sign of life", seed=39, theme="stalls")
 def _silent_save() -> Iterable[Patch]:
-    yield mock.patch.object(ledger.Ledger, "note_saving")
+    yield mock.patch.object(in_flight.InFlight, "note_saving")
 
 
 @twin("saves are compared as they are encoded", seed=41, theme="relapses")

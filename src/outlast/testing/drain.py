@@ -82,17 +82,21 @@ class _Steps:
 
     async def _work(self) -> None:
         """Exchange until a trip that hands in nothing also brings nothing."""
-        worker, ledger, nudge = self._worker, self._worker.ledger, self._worker.nudges.exchange
+        worker, in_flight, nudge = (
+            self._worker,
+            self._worker.in_flight,
+            self._worker.nudges.exchange,
+        )
         while not self._watch.is_cut_off:
-            was_empty = ledger.is_empty()
+            was_empty = in_flight.is_empty()
             worker.look_for_work()
             nudge.take()
             pause = await worker.services["exchange"].duty.run_once() or 0.0
-            if was_empty and ledger.is_empty() and pause > 0:
+            if was_empty and in_flight.is_empty() and pause > 0:
                 return
-            if not ledger.is_empty():
+            if not in_flight.is_empty():
                 await nudge.wait(pause)
-            for end in ledger.ended:
+            for end in in_flight.ended:
                 self._watch.note_end(end)
         await self._cut_off()
 
@@ -116,6 +120,6 @@ class _Steps:
                 await service.stop()
             await worker.pool.close()
             return
-        if not worker.ledger.is_empty():  # the test was interrupted
+        if not worker.in_flight.is_empty():  # the test was interrupted
             worker.services["exchange"].start()
         await worker.leave()

@@ -252,7 +252,7 @@ async def run_worker(
             if on_line is None:
                 pass_on = stack.enter_context(contextlib.closing(Output())).write
             else:
-                pass_on = Lines(on_line, worker.ledger.job_of).write
+                pass_on = Lines(on_line, worker.in_flight.job_of).write
             keep = worker.checkpoints.logs.add
 
             def take_output(pid: int, data: bytes, token: int | None) -> None:
@@ -314,7 +314,7 @@ def make_runner_pool(
     return RunnerPool(
         worker,
         make_runner,
-        worker.ledger,
+        worker.in_flight,
         worker.checkpoints,
         tether,
         size=settings.runners,

@@ -87,7 +87,7 @@ class AttemptStarter(Protocol):
 
 
 class AttemptControl(Protocol):
-    """Ends attempts, and shows where they are. Unknown tokens are fine; ends go to the ledger."""
+    """Ends attempts, and shows where they are. Unknown tokens are fine; ends go to ``InFlight``."""
 
     def has(self, token: int) -> bool:
         """Whether this attempt is running or waits for a slot."""

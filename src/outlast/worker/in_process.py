@@ -51,12 +51,12 @@ class LocalLink:
 
     def __init__(self, worker: Worker, note_freed: Callable[[int], None], store_id: str) -> None:
         self._worker = worker
-        self._ledger = worker.ledger
+        self._in_flight = worker.in_flight
         self._checkpoints = worker.checkpoints
         self._note_freed = note_freed
         self._loop = asyncio.get_running_loop()
         self.store_id = store_id
-        self.hide = worker.ledger.hide
+        self.hide = worker.in_flight.hide
         self._ends: dict[int, End] = {}  # ends of this turn of the loop
         self._reports: dict[int, Progress] = {}  # reports that the loop has not seen yet
         self._forks = forks.generation
@@ -74,7 +74,7 @@ class LocalLink:
     def _take_reports(self) -> None:
         while self._reports:  # one by one: threads may add more meanwhile
             token, progress = self._reports.popitem()
-            running = self._ledger.running.get(token)
+            running = self._in_flight.running.get(token)
             if running is not None:
                 self._checkpoints.report(running, Reported(token, progress))
 
@@ -83,7 +83,7 @@ class LocalLink:
     ) -> Answer:
         """Save a checkpoint; returns when the store has answered."""
         answered: asyncio.Future[str] = self._loop.create_future()
-        losses = self._ledger.losses_with_save(token, again=again)
+        losses = self._in_flight.losses_with_save(token, again=again)
         save = Save(job_id, token, number, value_json, losses)
         self._checkpoints.add(save, functools.partial(_set, answered))
         word = await answered
@@ -115,21 +115,21 @@ class LocalLink:
         return token in self._ends
 
     def flush(self) -> None:
-        """Pass the last reports, and then the ends, to the ledger."""
+        """Pass the last reports, and then the ends."""
         self._take_reports()
         ends, self._ends = self._ends, {}
-        self._ledger.end_all(ends.values())
+        self._in_flight.end_all(ends.values())
         self._note_freed(len(ends))
 
     def send(self, frame: Began | FunctionsEnded | StackAtLimit) -> None:
         """Note what the executor says of running attempts."""
         if isinstance(frame, Began):
             for token, ago in frame.attempts:
-                self._ledger.note_begun(token, ago)
+                self._in_flight.note_begun(token, ago)
         elif isinstance(frame, FunctionsEnded):
             for token in frame.tokens:
-                self._ledger.note_returned(token)
-        elif (running := self._ledger.running.get(frame.token)) is not None:
+                self._in_flight.note_returned(token)
+        elif (running := self._in_flight.running.get(frame.token)) is not None:
             running.stack = frame.stack
 
 
@@ -173,7 +173,7 @@ class LocalPool:
         hooks: LocalHooks = NO_HOOKS,
     ) -> None:
         self._owner = worker
-        self._ledger = worker.ledger
+        self._in_flight = worker.in_flight
         self._slots = settings.concurrency
         self._queues = list(settings.queues)
         self._clock = clock
@@ -186,7 +186,7 @@ class LocalPool:
         self._limits = hello.limits
         self._tasks = sorted(serves)
         self.link = LocalLink(worker, self.note_freed, store_id)
-        self.prefetch = Prefetch(worker.ledger, clock, hooks.horizon)
+        self.prefetch = Prefetch(worker.in_flight, clock, hooks.horizon)
         self._executor = Executor(
             app,
             self.link,
@@ -196,7 +196,7 @@ class LocalPool:
             make_attempt=hooks.make_attempt,
         )
         self.starter = self.control = self
-        self.watchdog = Watchdog(worker, worker.ledger, self, self, None, clock)
+        self.watchdog = Watchdog(worker, worker.in_flight, self, self, None, clock)
 
     async def close(self) -> None:
         """Let go of the threads."""
@@ -225,7 +225,7 @@ class LocalPool:
         """Return requests for the free slots. A slot given to an attempt that begins with the
         loop's next turn is not free: another worker could run a job at once that would wait here
         for the slot."""
-        free = self._slots + self.prefetch.most() - len(self._ledger.running) - unanswered
+        free = self._slots + self.prefetch.most() - len(self._in_flight.running) - unanswered
         if free <= 0 or not self._tasks:
             return []
         limit = min(free, self.prefetch.part(self._slots), CLAIMS_MAX)
@@ -266,7 +266,7 @@ class LocalPool:
             self._loop.call_soon(self._fill)
 
     def _count_free(self) -> int:
-        return self._slots - len(self._ledger.running) + len(self.prefetch)
+        return self._slots - len(self._in_flight.running) + len(self.prefetch)
 
     def _fill(self) -> None:
         """Give free slots to waiting attempts, if attempts may begin at all."""
@@ -296,7 +296,7 @@ class LocalPool:
         """Take an attempt back if it has not begun, else ask it to stop."""
         if token in self.prefetch:
             self.prefetch.stop(token, reason)
-        running = self._ledger.running.get(token)
+        running = self._in_flight.running.get(token)
         if running is not None and running.stop_reason is None:
             running.stop_reason, running.stopped_at = reason, self._clock.boot()
             self._executor.recall([token])
@@ -306,7 +306,7 @@ class LocalPool:
         """Take back attempts that have not begun: all, or those that ``which`` selects. The
         executor reports the ends of those that had a slot."""
         self.prefetch.give_back(reason, which)
-        running = self._ledger.running.values()
+        running = self._in_flight.running.values()
         self._executor.recall([e.token for e in running if which is None or which(e.claimed)])
         return True
 
@@ -325,8 +325,8 @@ class LocalPool:
         outcome = Outcome(kind=OutcomeKind.RELEASED, message=f"in process: {reason}")
         if reason == "lease_lost":
             outcome = make_crash(CrashKind.LOST_LEASE, "the worker's lease ended")
-        for token in self._ledger.running.keys() - set(spare):
-            self._ledger.end(token, outcome)
+        for token in self._in_flight.running.keys() - set(spare):
+            self._in_flight.end(token, outcome)
 
 
 @contextlib.asynccontextmanager

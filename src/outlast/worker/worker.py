@@ -25,7 +25,7 @@ from outlast.worker.base import Pool, no_tether
 from outlast.worker.claims.checkpoints import CheckpointWriter
 from outlast.worker.claims.evidence import Evidence
 from outlast.worker.claims.exchange import RECONCILE_SECONDS, Exchange
-from outlast.worker.claims.ledger import Ledger
+from outlast.worker.claims.in_flight import InFlight
 from outlast.worker.claims.pauses import PauseKeeper
 from outlast.worker.claims.stacks import StackShower
 from outlast.worker.claims.wake_turns import PeerCount, WakeTurns, is_among_many, is_request
@@ -50,7 +50,7 @@ class Worker:
     """One worker: ``run`` it until ``request_stop``.
 
     It makes its parts, and is the owner that they report to (``PoolOwner``, ``Owner``).
-    ``make_pool`` returns the pool that runs the attempts of a worker, which has its ledger and
+    ``make_pool`` returns the pool that runs the attempts of a worker, which has its InFlight and
     checkpoints by then; ``make_duties`` returns further duties.
     """
 
@@ -83,8 +83,8 @@ class Worker:
             redact=settings.redact,
             hide_secrets=hide_secrets,
         )
-        self.ledger = ledger = Ledger(clock, nudges.exchange, evidence)
-        self.checkpoints = CheckpointWriter(store, ledger, nudges.checkpoints)
+        self.in_flight = in_flight = InFlight(clock, nudges.exchange, evidence)
+        self.checkpoints = CheckpointWriter(store, in_flight, nudges.checkpoints)
         self.pool = pool = make_pool(self)
         terms = lease_terms(settings)
         health = None if wakeup is None else wakeup.health
@@ -93,7 +93,7 @@ class Worker:
             new,
             terms,
             store=store,
-            ledger=ledger,
+            in_flight=in_flight,
             pool=pool,
             clock=clock,
             hold_until=hold_until,
@@ -112,14 +112,14 @@ class Worker:
             wakeup.leave_others(lambda task: task in pool.starter.tasks())
             self._announcer = Announcer(wakeup, store, new, me, poll=settings.poll, clock=clock)
             inbox = wakeup.inbox
-        self._pauses = PauseKeeper(self, store, ledger, nudges.pauses, clock)
-        self._shower = StackShower(store, ledger, pool, nudges.stacks, clock)
+        self._pauses = PauseKeeper(self, store, in_flight, nudges.pauses, clock)
+        self._shower = StackShower(store, in_flight, pool, nudges.stacks, clock)
         self._turns = turns = WakeTurns(
             self.look_for_work, new.queues, pool.starter.tasks, nudges.turns, clock
         )
         self._exchange = Exchange(
             store,
-            ledger,
+            in_flight,
             pool,
             registration,
             self.checkpoints,
@@ -141,13 +141,13 @@ class Worker:
             store,
             lambda: registration.me.worker_id,
             clock=clock,
-            deadlines=Deadlines(store, clock, ledger.counters),
+            deadlines=Deadlines(store, clock, in_flight.counters),
             looks=OwnLooks(
                 store, me, new.boot_id, clock=clock, is_eased=lambda: is_among_many(wakeup, turns)
             ),
-            counters=ledger.counters,
+            counters=in_flight.counters,
         )
-        self._minutes = MinuteWriter(store, ledger.counters, me, clock)
+        self._minutes = MinuteWriter(store, in_flight.counters, me, clock)
         self._scheduler = Scheduler(self, store, pool.starter, nudges.scheduler, clock)
         self._condition = Condition(clock, terms.lease / 2, evidence.hide)
         self.services = {
@@ -296,7 +296,7 @@ class Worker:
             return
         if self._announcer is not None:
             status = WorkerStatus.DRAINING if self.registration.draining else WorkerStatus.ACTIVE
-            running = len(self.ledger.running)
+            running = len(self.in_flight.running)
             self._announcer.tell("heartbeat", status=status.value, running=running)
         for _, token in beat.cancels:
             self.pool.control.stop(token, "cancel")
@@ -392,17 +392,17 @@ class Worker:
     async def _drain(self) -> None:
         self.registration.drain()
         self.pool.control.recall("the worker is stopping")
-        emit("worker_draining", worker_id=self.me.worker_id, running=len(self.ledger.running))
+        emit("worker_draining", worker_id=self.me.worker_id, running=len(self.in_flight.running))
         await self.registration.set_status(WorkerStatus.DRAINING)
         await self._until_empty(self.settings.drain_timeout)
-        for token in list(self.ledger.running):
+        for token in list(self.in_flight.running):
             self.pool.control.stop(token, "drain")
         await self._until_empty(STOP_GRACE_SECONDS)
         self.pool.control.end_all("drain")
 
     async def _until_empty(self, seconds: float) -> None:
         deadline = self._clock.boot() + seconds
-        while not self.ledger.is_empty() and self._clock.boot() < deadline:
+        while not self.in_flight.is_empty() and self._clock.boot() < deadline:
             if self._stop_now.is_set():
                 return
             await self._clock.sleep(0.02)
@@ -410,6 +410,6 @@ class Worker:
     async def hand_in_the_rest(self) -> None:
         """Let the exchange hand in all ended attempts, within LEAVE_SECONDS."""
         deadline = self._clock.boot() + LEAVE_SECONDS
-        while not self.ledger.is_empty() and self._clock.boot() < deadline:
+        while not self.in_flight.is_empty() and self._clock.boot() < deadline:
             self.nudges.exchange.give()
             await self._clock.sleep(0.01)

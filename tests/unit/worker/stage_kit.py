@@ -12,7 +12,7 @@ from outlast.base.config import WorkerSettings
 from outlast.errors import StoreUnavailable
 from outlast.store.rows import WorkerStatus
 from outlast.store.values import Beat, NewWorker, Registered, Snapshot, WorkerRef
-from outlast.worker.claims.ledger import Ledger
+from outlast.worker.claims.in_flight import InFlight
 from outlast.worker.worker import Worker
 from tests.manual_clock import ManualClock
 from tests.unit.worker.worker_kit import FakePool, FakeStore
@@ -75,7 +75,7 @@ class Stage:
         self.worker = Worker(
             msgspec.structs.replace(NEW, queues=list(queues)),
             WorkerSettings(),
-            lambda worker: FakePool(worker.ledger),
+            lambda worker: FakePool(worker.in_flight),
             store=self.store,  # type: ignore[arg-type]
             open_beating_store=None,  # type: ignore[arg-type]
             wakeup=None,
@@ -88,8 +88,8 @@ class Stage:
         return self.worker.pool  # type: ignore[return-value]
 
     @property
-    def ledger(self) -> Ledger:
-        return self.worker.ledger
+    def in_flight(self) -> InFlight:
+        return self.worker.in_flight
 
     def beat(self, asked_at: float, *, renewed: bool = True, worker_id: int | None = None) -> None:
         me = self.worker.me if worker_id is None else WorkerRef(worker_id, 1)

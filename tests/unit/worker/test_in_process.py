@@ -14,13 +14,13 @@ from outlast.runner.protocol import End
 from outlast.runner.stacks import line_of
 from outlast.store.values import ClaimRequest
 from outlast.worker.claims.checkpoints import CheckpointWriter
-from outlast.worker.claims.ledger import Ledger
+from outlast.worker.claims.in_flight import InFlight
 from outlast.worker.claims.prefetch import HORIZON_SECONDS, RATE_SECONDS, WAIT_SECONDS_MAX
 from outlast.worker.in_process import LocalLink, LocalPool
 from outlast.worker.runners.watchdog import LOOK_SECONDS
 from outlast.worker.service import Nudge
 from tests.manual_clock import ManualClock
-from tests.unit.worker.worker_kit import COMPLETED, FakeOwner, claimed, new_ledger
+from tests.unit.worker.worker_kit import COMPLETED, FakeOwner, claimed, new_in_flight
 
 SLOTS = 4
 ENDS = 1_000  # in RATE_SECONDS
@@ -28,11 +28,11 @@ AHEAD = int(ENDS / RATE_SECONDS * HORIZON_SECONDS)
 
 
 class Owner(FakeOwner):
-    """A worker with a ledger, and a list of what was noted and begun."""
+    """A worker with attempts, and a list of what was noted and begun."""
 
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, in_flight: InFlight) -> None:
         super().__init__()
-        self.ledger = ledger
+        self.in_flight = in_flight
         self.checkpoints = None
 
 
@@ -54,14 +54,16 @@ class Stage:
             self.clock.advance(blocked)
 
         self.clock = ManualClock(boot=0.0)
-        self.ledger = new_ledger(self.clock)
-        self.owner = Owner(self.ledger)
+        self.in_flight = new_in_flight(self.clock)
+        self.owner = Owner(self.in_flight)
         settings = worker_settings(concurrency=SLOTS)
         worker: Any = self.owner
         self.pool = LocalPool(app, None, "store", settings, self.clock, worker)
 
     def place(self, *tokens: int, **fields: Any) -> None:
-        self.pool.starter.start(self.ledger.claim([claimed(token, **fields) for token in tokens]))
+        self.pool.starter.start(
+            self.in_flight.claim([claimed(token, **fields) for token in tokens])
+        )
 
     async def turns(self) -> None:
         for _ in range(5):
@@ -78,7 +80,7 @@ async def test_claimed_attempts_begin_in_a_later_turn_of_the_loop() -> None:
     assert stage.begun == [1, 2]
     stage.gate.set()
     await stage.turns()
-    assert [end.token for end in stage.ledger.take(10)] == [1, 2]
+    assert [end.token for end in stage.in_flight.take(10)] == [1, 2]
 
 
 async def test_the_start_of_an_attempt_is_noted_before_it_begins() -> None:
@@ -110,7 +112,7 @@ async def test_a_waiting_attempt_can_be_stopped_and_does_not_begin_without_trust
     stage.owner.trusted = False
     await stage.turns()
     assert stage.begun == []
-    assert [end.state for end in stage.ledger.take(10)] == [State.CANCELLED, State.QUEUED]
+    assert [end.state for end in stage.in_flight.take(10)] == [State.CANCELLED, State.QUEUED]
 
 
 async def test_where_an_attempt_is_names_the_line_of_its_await_and_of_all_threads() -> None:
@@ -145,7 +147,7 @@ async def test_an_attempt_with_a_slot_is_kept_through_a_pause_of_the_loop() -> N
     stage.place(*range(SLOTS + 1))
     stage.clock.advance(WAIT_SECONDS_MAX)
     stage.pool.starter.give_back_late()
-    assert [end.token for end in stage.ledger.take(10)] == [SLOTS], "it would go on waiting"
+    assert [end.token for end in stage.in_flight.take(10)] == [SLOTS], "it would go on waiting"
     await stage.turns()
     assert stage.begun == list(range(SLOTS))
 
@@ -164,37 +166,37 @@ def _limits(requests: list[ClaimRequest]) -> list[int]:
     return [request.limit for request in requests]
 
 
-async def test_an_ended_attempt_is_held_until_the_ledger_has_its_end() -> None:
+async def test_an_ended_attempt_is_held_until_its_worker_knows_its_end() -> None:
     """Otherwise the watchdog would give back, as not run, what has completed."""
     stage = Stage()
     stage.gate.set()
     stage.place(1)
     while not stage.pool.starter.link.has_ended(1):
         await asyncio.sleep(0)
-    assert 1 in stage.ledger.running
+    assert 1 in stage.in_flight.running
     assert stage.pool.control.has(1)
     stage.pool.control.end_all("the worker stopped")
-    assert [end.state for end in stage.ledger.take(10)] == [State.COMPLETED]
+    assert [end.state for end in stage.in_flight.take(10)] == [State.COMPLETED]
     await stage.turns()
-    assert stage.ledger.take(10) == []
+    assert stage.in_flight.take(10) == []
 
 
 async def test_a_report_just_before_an_end_is_handled_before_it() -> None:
     """The first end schedules the callback that reports ends, before the second one's report."""
     clock = ManualClock()
-    ledger = new_ledger(clock)
-    worker: Any = Owner(ledger)
-    worker.checkpoints = CheckpointWriter(mock.Mock(), ledger, Nudge())
+    in_flight = new_in_flight(clock)
+    worker: Any = Owner(in_flight)
+    worker.checkpoints = CheckpointWriter(mock.Mock(), in_flight, Nudge())
     freed: list[int] = []
     link = LocalLink(worker, freed.append, "store")
-    first, second = ledger.claim([claimed(1), claimed(2)])
+    first, second = in_flight.claim([claimed(1), claimed(2)])
     link.report_end(End(first.token, COMPLETED))
     link.report(second.token, Progress(1.0))
     link.report_end(End(second.token, COMPLETED))
     await asyncio.sleep(0)
     assert second.progress == Progress(1.0)
     assert freed == [2]
-    assert len(ledger.take(10)) == 2
+    assert len(in_flight.take(10)) == 2
 
 
 async def test_a_limit_that_passes_while_another_attempt_blocks_the_loop_charges_none() -> None:
@@ -206,11 +208,11 @@ async def test_a_limit_that_passes_while_another_attempt_blocks_the_loop_charges
     await stage.turns()
     assert stage.begun == [2, 3]
     await stage.pool.watchdog.run_once()
-    assert [each.stop_reason for each in stage.ledger.running.values()] == [None, None]
+    assert [each.stop_reason for each in stage.in_flight.running.values()] == [None, None]
     for _ in range(13):
         await stage.pool.watchdog.run_once()
         stage.clock.advance(LOOK_SECONDS)
-    assert [each.stop_reason for each in stage.ledger.running.values()] == ["timeout"] * 2
+    assert [each.stop_reason for each in stage.in_flight.running.values()] == ["timeout"] * 2
     await stage.turns()
 
 
@@ -223,11 +225,11 @@ async def test_an_attempt_regains_what_another_one_blocks_later_within_the_bound
     stage.place(3)
     await stage.turns()
     await stage.pool.watchdog.run_once()
-    assert stage.ledger.running[2].stop_reason is None
+    assert stage.in_flight.running[2].stop_reason is None
     for _ in range(16):
         await stage.pool.watchdog.run_once()
         stage.clock.advance(LOOK_SECONDS)
-    assert stage.ledger.running[2].stop_reason == "timeout"
+    assert stage.in_flight.running[2].stop_reason == "timeout"
     stage.gate.set()
     await stage.turns()
 
@@ -241,7 +243,7 @@ async def test_what_blocks_the_first_attempts_of_an_idle_worker_charges_no_short
     stage.place(3)
     await stage.turns()
     await stage.pool.watchdog.run_once()
-    assert stage.ledger.running[2].stop_reason is None
+    assert stage.in_flight.running[2].stop_reason is None
     stage.gate.set()
     await stage.turns()
 
@@ -254,9 +256,9 @@ async def test_an_attempt_regains_what_one_that_has_ended_has_blocked() -> None:
     await stage.pool.watchdog.run_once()
     stage.place(1, task="blocks")
     await stage.turns()
-    assert list(stage.ledger.running) == [2]
+    assert list(stage.in_flight.running) == [2]
     await stage.pool.watchdog.run_once()
-    assert stage.ledger.running[2].stop_reason is None
+    assert stage.in_flight.running[2].stop_reason is None
     stage.gate.set()
     await stage.turns()
 
@@ -268,5 +270,5 @@ async def test_alone_an_attempt_has_blocked_the_loop_itself() -> None:
     await stage.pool.watchdog.run_once()
     stage.clock.advance(4.0)
     await stage.pool.watchdog.run_once()
-    assert stage.ledger.running[1].stop_reason == "timeout"
+    assert stage.in_flight.running[1].stop_reason == "timeout"
     await stage.turns()

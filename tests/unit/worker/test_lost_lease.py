@@ -20,14 +20,14 @@ stage = stage_kit.stage
 
 async def test_a_lost_lease_stops_then_kills_every_attempt_then_registers_again(stage):
     for token in (1, 2):
-        stage.ledger.claim([claimed(token)])
+        stage.in_flight.claim([claimed(token)])
     with heard() as names:
         stage.loses()
         stage.loses()
     assert names == ["lease_lost"]
     assert stage.pool.stopped == [(1, "lease_lost"), (2, "lease_lost")]
     assert not stage.worker.registration.may_claim()
-    stage.ledger.end(1, COMPLETED)
+    stage.in_flight.end(1, COMPLETED)
     await stage.clock.run_for(53.0)
     assert stage.pool.killed_all == [], "they may go on until the tether ends"
     await stage.clock.run_for(1.1)
@@ -45,7 +45,7 @@ async def test_a_lost_lease_stops_then_kills_every_attempt_then_registers_again(
 
 async def test_a_worker_comes_back_although_a_runner_cannot_be_killed(stage):
     for token in (1, 2):
-        stage.ledger.claim([claimed(token)])
+        stage.in_flight.claim([claimed(token)])
     stage.pool.unkillable = {1}
     stage.beat(1.0, renewed=False)
     await stage.clock.run_for(STOP_GRACE_SECONDS + KILL_SECONDS - 0.1)
@@ -55,12 +55,12 @@ async def test_a_worker_comes_back_although_a_runner_cannot_be_killed(stage):
     await stage.clock.run_for(LEAVE_SECONDS)
     assert stage.worker.me == WorkerRef(2, 1)
     assert stage.worker.registration.may_claim()
-    assert 1 in stage.ledger.held(), "until it is gone"
+    assert 1 in stage.in_flight.held(), "until it is gone"
 
 
 async def test_a_lease_that_the_store_calls_lost_ends_at_once(stage):
     """The worker that took the jobs over may run them already."""
-    stage.ledger.claim([claimed(1)])
+    stage.in_flight.claim([claimed(1)])
     stage.beat(1.0, renewed=False)
     await stage.clock.run_for(STOP_GRACE_SECONDS - 0.1)
     assert stage.pool.killed_all == []
@@ -100,7 +100,7 @@ async def test_any_error_while_fenced_is_retried(stage):
 async def test_idle_runners_survive_an_outage_of_the_store(stage):
     """The tether is for attempts. Otherwise each new runner would be killed at its start, and
     the back-off of starts would outlast the outage."""
-    stage.ledger.claim([claimed(1)])
+    stage.in_flight.claim([claimed(1)])
     stage.store.away = True
     stage.loses()
     await stage.clock.run_for(53.0)
@@ -121,7 +121,7 @@ async def test_a_reconnect_that_finds_the_lease_lost_says_so_once(stage):
 
 
 async def test_a_beat_while_fenced_postpones_nothing(stage):
-    stage.ledger.claim([claimed(1)])
+    stage.in_flight.claim([claimed(1)])
     stage.loses()
     stage.clock.advance(20.0)
     stage.beat(20.0)

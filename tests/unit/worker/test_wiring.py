@@ -9,9 +9,9 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
 MODULES = sorted((ROOT / "src" / "outlast" / "worker").rglob("*.py"))
-# The record of an attempt, which the ledger and the pool write; that of a runner, which the parts
+# The record of an attempt, which InFlight and the pool write; that of a runner, which the parts
 # of its pool write; and Popen, told of its child's end.
-RECORDS = ("running", "self._ledger.running[frame.token]", "runner", "self._process")
+RECORDS = ("running", "self._in_flight.running[frame.token]", "runner", "self._process")
 
 
 def foreign_assignments(tree: ast.Module) -> list[str]:

@@ -181,7 +181,7 @@ async def test_a_worker_that_is_asked_where_a_job_is_beats_at_once(
 
 
 async def test_what_a_beat_asks_for_is_shown_by_a_duty(stage):
-    stage.ledger.claim([claimed(1)])
+    stage.in_flight.claim([claimed(1)])
     beat = Beat(renewed=True, stacks=[StackAsk(5, 1)])
     stage.worker._take_beat(stage.clock.boot(), stage.worker.me, beat)
     assert stage.worker.nudges.stacks.is_given
@@ -194,9 +194,9 @@ async def test_what_a_beat_asks_for_is_shown_by_a_duty(stage):
 )
 async def test_a_notification_cannot_end_a_worker(stage, payload):
     """Any client of the database can send it: requests are in the store only."""
-    stage.ledger.claim([claimed(1)])
+    stage.in_flight.claim([claimed(1)])
     stage.worker._take_wakeup(payload)
-    assert (stage.pool.stopped, list(stage.ledger.running)) == ([], [1])
+    assert (stage.pool.stopped, list(stage.in_flight.running)) == ([], [1])
     assert not stage.worker._stop_asked.is_set()
 
 

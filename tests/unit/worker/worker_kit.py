@@ -27,7 +27,7 @@ from outlast.store.values import (
     WorkerSeen,
 )
 from outlast.worker.claims.evidence import Evidence
-from outlast.worker.claims.ledger import Ledger
+from outlast.worker.claims.in_flight import InFlight
 from outlast.worker.runners.process import Death
 from outlast.worker.runners.responsiveness import Responsiveness
 from outlast.worker.running import Running
@@ -73,13 +73,13 @@ def death(**fields: Any) -> Death:
     return Death(**values)
 
 
-def new_ledger(
+def new_in_flight(
     clock: ManualClock | None = None, nudge: Nudge | None = None, **evidence: Any
-) -> Ledger:
+) -> InFlight:
     """``evidence``: of the worker, such as its ``redact``."""
     clock = clock or ManualClock()
     evidence = {"worker": "w1", "host": "h1", **evidence}
-    return Ledger(clock, nudge or Nudge(), Evidence(clock, **evidence))
+    return InFlight(clock, nudge or Nudge(), Evidence(clock, **evidence))
 
 
 class Idle:
@@ -182,11 +182,11 @@ class FakePool:
 
     exclusive_from = 2
 
-    def __init__(self, ledger: Ledger, slots: int = 10) -> None:
+    def __init__(self, in_flight: InFlight, slots: int = 10) -> None:
         self.starter = self.control = self.runner_control = self
         self.keeper = Idle("pool")
         self.watchdog = Idle("watchdog")
-        self.ledger = ledger
+        self.in_flight = in_flight
         self.slots = slots
         self.has_started = self.is_ready = True
         self.has_recalled = True
@@ -219,7 +219,7 @@ class FakePool:
         return []
 
     def make_requests(self, unanswered: int) -> list[ClaimRequest]:
-        free = self.slots - len(self.ledger.running) - unanswered
+        free = self.slots - len(self.in_flight.running) - unanswered
         return [ClaimRequest(["t"], free)] if free > 0 else []
 
     def make_exclusive_request(self, solo: int) -> ClaimRequest | None:
@@ -241,16 +241,16 @@ class FakePool:
         return 0
 
     def stop(self, token: int, reason: str) -> None:
-        running = self.ledger.running.get(token)
+        running = self.in_flight.running.get(token)
         if running is not None and running.stop_reason is None:
-            running.stop_reason, running.stopped_at = reason, self.ledger._clock.boot()
+            running.stop_reason, running.stopped_at = reason, self.in_flight._clock.boot()
             self.stopped.append((token, reason))
 
     def recall(self, reason: str, which: Callable[[Claimed], bool] | None = None) -> bool:
         if which is None:
             self.given_back.append(reason)
         else:
-            attempts = self.ledger.running.values()
+            attempts = self.in_flight.running.values()
             self.recalled = [each.token for each in attempts if which(each.claimed)]
         return self.has_recalled
 
@@ -275,8 +275,8 @@ class FakePool:
 
     def end_all(self, reason: str, spare: Collection[int] = ()) -> None:
         self.killed_all.append(reason)
-        for token in self.ledger.running.keys() - set(spare) - self.unkillable:
-            self.ledger.end(token, RELEASED)
+        for token in self.in_flight.running.keys() - set(spare) - self.unkillable:
+            self.in_flight.end(token, RELEASED)
 
     def give_up(self, tokens: Collection[int]) -> None:
         self.given_up.append(set(tokens))

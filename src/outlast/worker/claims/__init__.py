@@ -1,7 +1,7 @@
 """Claims jobs, holds them and reports their ends.
 
 exchange.py     the hot path: hands in ends and claims the next jobs in one round trip
-ledger.py       holds every token from its claim to the store's answer about its end
+in_flight.py    holds every token from its claim to the store's answer about its end
 evidence.py     completes the crash report of an attempt, and redacts it
 pacing.py       decides when the next trip is made
 prefetch.py     holds attempts that are claimed before there is a slot for them

@@ -19,8 +19,8 @@ from outlast.runner.protocol import Reported
 from outlast.store.bisect import bisecting
 from outlast.store.protocol import Store
 from outlast.store.values import TRIP_BYTES, Answer, Report, Save
+from outlast.worker.claims.in_flight import InFlight
 from outlast.worker.claims.job_logs import JobLogs
-from outlast.worker.claims.ledger import Ledger
 from outlast.worker.running import Running
 from outlast.worker.service import Nudge
 
@@ -38,20 +38,20 @@ class CheckpointWriter:
 
     name = "checkpoints"
 
-    def __init__(self, store: Store, ledger: Ledger, nudge: Nudge) -> None:
+    def __init__(self, store: Store, in_flight: InFlight, nudge: Nudge) -> None:
         self._store = store
-        self._ledger = ledger
+        self._in_flight = in_flight
         self._nudge = nudge
         self._saves: list[tuple[Save, Reply]] = []
         self._reports: dict[int, Report] = {}
         self._writing = asyncio.Lock()  # held while reports are under way
         self._rests = False  # whether idle until the next save or report
         self._closed = False
-        self.logs = JobLogs(store, ledger)
+        self.logs = JobLogs(store, in_flight)
 
     def report(self, running: Running, frame: Reported) -> None:
         """Note progress, to be written soon."""
-        kept = self._ledger.note_progress(frame.token, frame.progress)
+        kept = self._in_flight.note_progress(frame.token, frame.progress)
         report = Report(running.claimed.job_id, frame.token, kept)
         self._reports[frame.token] = report
         if self._rests:
@@ -63,7 +63,7 @@ class CheckpointWriter:
         if self._closed:
             reply(str(Answer.REFUSED))
             return
-        self._ledger.note_saving(save.token, save.number)
+        self._in_flight.note_saving(save.token, save.number)
         self._saves.append((save, reply))
         self._nudge.give()
 
@@ -90,28 +90,30 @@ class CheckpointWriter:
             busy = await self._save(batch)
             self._saves = [*self._saves[len(batch) :], *busy]
         if self._saves or self._reports:
-            held = self._ledger.held()  # the last progress of ended attempts comes with their ends
+            held = (
+                self._in_flight.held()
+            )  # the last progress of ended attempts comes with their ends
             self._reports = {token: one for token, one in self._reports.items() if token in held}
-            await self._report(self._ledger.running.keys())
+            await self._report(self._in_flight.running.keys())
             return BUSY_PAUSE_SECONDS if self._saves else FLUSH_SECONDS
         self._rests = True
         return None
 
     async def _save(self, batch: list[tuple[Save, Reply]]) -> list[tuple[Save, Reply]]:
-        wanted = [save for save, _ in batch if save.token in self._ledger.running]
+        wanted = [save for save, _ in batch if save.token in self._in_flight.running]
         answered = await bisecting(self._store.checkpoint, wanted, lambda save, error: REJECTED)
         answers = dict(zip(wanted, answered, strict=True))
         busy = []
         for save, reply in batch:
             answer = answers.get(save, Answer.REFUSED)  # its attempt has ended meanwhile
-            self._ledger.note_answer(save.token, save.number)
+            self._in_flight.note_answer(save.token, save.number)
             if answer is Answer.BUSY:
                 busy.append((save, reply))
                 continue
             if answer is Answer.REFUSED and save in answers:
-                self._ledger.counters.note_refusal("checkpoint")
+                self._in_flight.counters.note_refusal("checkpoint")
             if answer in (Answer.ACCEPTED, Answer.ALREADY):
-                self._ledger.note_save(save)
+                self._in_flight.note_save(save)
             reply(str(answer))
         return busy
 

@@ -30,7 +30,7 @@ from outlast.wakeup.inbox import Inbox
 from outlast.worker.base import Pool
 from outlast.worker.claims.checkpoints import CheckpointWriter
 from outlast.worker.claims.exclusive import ExclusiveClaim
-from outlast.worker.claims.ledger import Ledger
+from outlast.worker.claims.in_flight import InFlight
 from outlast.worker.claims.pacing import BUSY_PAUSE_SECONDS, Pacing, Reason
 from outlast.worker.claims.pauses import PauseKeeper
 from outlast.worker.claims.prefetch import WAIT_SECONDS_MAX
@@ -60,14 +60,14 @@ class Holder(Protocol):
 
 
 class Exchange:
-    """The duty that empties the ledger into the store and fills the pool from it."""
+    """The duty that hands in ends to the store and fills the pool from it."""
 
     name = "exchange"
 
     def __init__(
         self,
         store: Store,
-        ledger: Ledger,
+        in_flight: InFlight,
         pool: Pool,
         holder: Holder,
         checkpoints: CheckpointWriter,
@@ -83,7 +83,7 @@ class Exchange:
         pauses: PauseKeeper | None = None,
     ) -> None:
         self._store = store
-        self._ledger = ledger
+        self._in_flight = in_flight
         self._starter = pool.starter
         self._control = pool.control
         self._runner_control = pool.runner_control
@@ -105,7 +105,7 @@ class Exchange:
         self._look_every = look_every
         self._looked_at = clock.boot()
         self._superseded: set[int] = set()  # attempts asked to stop; killed at the next check
-        self._exclusive = ExclusiveClaim(ledger, clock, pool.starter.exclusive_from)
+        self._exclusive = ExclusiveClaim(in_flight, clock, pool.starter.exclusive_from)
 
     def hint(self) -> None:
         """Note that new work may exist: the next run makes a trip even if it is early."""
@@ -117,7 +117,7 @@ class Exchange:
 
     async def run_once(self) -> float:
         """Make one trip if there is an end to report or a slot to fill."""
-        self._ledger.gather(wanted=False)
+        self._in_flight.gather(wanted=False)
         self._starter.give_back_late()
         pause = await self._look()
         return min(pause, WAIT_SECONDS_MAX) if self._starter.count_waiting() else pause
@@ -128,7 +128,7 @@ class Exchange:
         if self._clock.boot() - self._looked_at >= self._look_every:
             self._looked_at = self._clock.boot()
             await self._stop_superseded()
-        ended = [] if self._bytes.doubts else self._ledger.take(OUTCOMES_MAX, self._bytes.limit)
+        ended = [] if self._bytes.doubts else self._in_flight.take(OUTCOMES_MAX, self._bytes.limit)
         alone = self._bytes.is_alone(ended)
         requests = [] if alone else self._choose_requests(ended)
         if not (ended or requests or self._bytes.doubts):
@@ -151,10 +151,10 @@ class Exchange:
     async def _stop_superseded(self) -> None:
         """Stop attempts that another worker has closed: ask them, and kill those found before. This
         is not left to the watchdog: the other worker closes an attempt because that is stuck."""
-        held = [(each.claimed.job_id, each.token) for each in self._ledger.running.values()]
+        held = [(each.claimed.job_id, each.token) for each in self._in_flight.running.values()]
         lost = await self._guard(self._store.superseded(held)) if held else []
         for token in lost:
-            running = self._ledger.running.get(token)
+            running = self._in_flight.running.get(token)
             if token in self._superseded:
                 if self._runner_control is not None:
                     self._runner_control.kill(token)
@@ -169,7 +169,7 @@ class Exchange:
         if self._pauses is not None and not self._pauses.is_known():
             return []
         requests = self._exclusive.choose(
-            lambda: self._starter.make_requests(len(self._ledger.ended)),
+            lambda: self._starter.make_requests(len(self._in_flight.ended)),
             self._starter.make_exclusive_request,
         )
         requests = requests if self._pauses is None else self._pauses.narrow(requests)
@@ -190,13 +190,13 @@ class Exchange:
                 await self._checkpoints.report_last(each.token for each in ended)
             async with asyncio.timeout(self._patience):
                 reply = await exchange_bisecting(
-                    self._store, self._holder.me, ended, requests, self._ledger.reject
+                    self._store, self._holder.me, ended, requests, self._in_flight.reject
                 )
         except TimeoutError:
             if self._bytes.note_timeout(ended):
                 size = size_of(ended[0])
                 message = f"{size:,} bytes did not reach the store in {self._patience:g} s"
-                ended = [self._ledger.reject(ended[0], message)]
+                ended = [self._in_flight.reject(ended[0], message)]
             self._note_break(ended)
             raise StoreUnavailable(f"no answer within {self._patience:g} s") from None
         except BaseException:
@@ -227,7 +227,7 @@ class Exchange:
         self._broken = True
         self._bytes.note_break()
         self._inbox.settle(answered=False)
-        self._ledger.give_back(ended)
+        self._in_flight.give_back(ended)
 
     async def _take_reply(
         self,
@@ -237,7 +237,7 @@ class Exchange:
         asked_as: Asked,
     ) -> float:
         if ended:
-            self._ledger.take_answers(ended, reply.answers)
+            self._in_flight.take_answers(ended, reply.answers)
         self._inbox.settle(answered=True, claimed=reply.claimed)
         self._close_what_was_left_open()
         if reply.claimed:
@@ -257,7 +257,7 @@ class Exchange:
     def _close_what_was_left_open(self) -> None:
         """End a runner whose ended attempt has left its own transaction open, which keeps the row
         locked: the database closes the transactions of an ended process."""
-        for transition, seconds in self._ledger.find_left_open(LEFT_OPEN_SECONDS):
+        for transition, seconds in self._in_flight.find_left_open(LEFT_OPEN_SECONDS):
             emit(
                 "transaction_left_open",
                 job_id=transition.job_id,
@@ -271,7 +271,7 @@ class Exchange:
     def _start(self, claimed: list[Claimed], asked_as: Asked) -> None:
         """Start the claimed attempts; give back those that may not begin any more."""
         asked_at = self._pacing.asked_at
-        attempts = self._ledger.claim(
+        attempts = self._in_flight.claim(
             [each if each.expires_in is None else _expiring(each, asked_at) for each in claimed]
         )
         # if a row cannot be read, its limits here are not the job's own
@@ -284,8 +284,8 @@ class Exchange:
         if len(starts) < len(attempts):
             for running in attempts:
                 if running not in starts:
-                    self._ledger.end(running.token, _end_unbegun(running.claimed))
-        self._ledger.tell_begun()
+                    self._in_flight.end(running.token, _end_unbegun(running.claimed))
+        self._in_flight.tell_begun()
 
     def _choose_starts(self, attempts: list[Running], asked_as: Asked) -> list[Running]:
         """Return the attempts that may start: none if the right to them ended while the reply came.
@@ -311,13 +311,13 @@ class Exchange:
             ordinary += not claimed.solo
         self._inbox.offer(asked - ordinary)
         is_filled = asked and ordinary >= asked
-        if self._pacing.is_hinted or self._ledger.ended or reply.cut or is_filled:
+        if self._pacing.is_hinted or self._in_flight.ended or reply.cut or is_filled:
             # ends gather for so long; further ends do not shorten it
-            linger = 0.0 if len(self._ledger.ended) >= OUTCOMES_MAX else self._starter.linger()
-            self._ledger.gather(wanted=linger > 0)
+            linger = 0.0 if len(self._in_flight.ended) >= OUTCOMES_MAX else self._starter.linger()
+            self._in_flight.gather(wanted=linger > 0)
             return self._pacing.wait(linger, Reason.MORE)
         return self._pacing.take_reply(
-            reply, has_looked=bool(requests), is_running=bool(self._ledger.running)
+            reply, has_looked=bool(requests), is_running=bool(self._in_flight.running)
         )
 
     async def _reconcile_when_due(self) -> None:
@@ -325,7 +325,7 @@ class Exchange:
             await self._reconcile()
 
     async def _reconcile(self) -> None:
-        released = await self._guard(self._store.reconcile(self._holder.me, self._ledger.held()))
+        released = await self._guard(self._store.reconcile(self._holder.me, self._in_flight.held()))
         self._reconciled_at = self._clock.boot()
         for job_id, token in released:
             emit("claim_reconciled", job_id=job_id, token=token)

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from outlast.base.clock import Clock
 from outlast.store.values import ClaimRequest, Exchanged
-from outlast.worker.claims.ledger import Ledger
+from outlast.worker.claims.in_flight import InFlight
 
 TURN_SECONDS = 10.0  # in which a busy worker takes no jobs, to become empty
 TURN_EVERY_SECONDS = 60.0  # between two such turns, at least
@@ -22,8 +22,8 @@ VAIN_SECONDS = 1.0  # pause if the job was gone: another worker has it
 class ExclusiveClaim:
     """Chooses an exchange's requests; ``least``: the smallest ``solo`` that needs the worker."""
 
-    def __init__(self, ledger: Ledger, clock: Clock, least: int) -> None:
-        self._ledger = ledger
+    def __init__(self, in_flight: InFlight, clock: Clock, least: int) -> None:
+        self._in_flight = in_flight
         self._clock = clock
         self._least = least
         self._waiting = 0
@@ -42,13 +42,17 @@ class ExclusiveClaim:
         if self.is_wanted() and (request := exclusive(self._waiting)):
             self.asked = True
             return [request]
-        if self._waiting and not self._ledger.is_empty() and self._clock.boot() < self._turn_until:
+        if (
+            self._waiting
+            and not self._in_flight.is_empty()
+            and self._clock.boot() < self._turn_until
+        ):
             return []
         return usual()
 
     def is_wanted(self) -> bool:
         """Whether the worker is empty and an exclusive job waits for it."""
-        if not self._waiting or not self._ledger.is_empty():
+        if not self._waiting or not self._in_flight.is_empty():
             return False
         return self._clock.boot() >= self._vain_until
 
@@ -66,11 +70,11 @@ class ExclusiveClaim:
 
     def _begin_turn(self) -> None:
         now = self._clock.boot()
-        started = (running.started_at for running in self._ledger.running.values())
+        started = (running.started_at for running in self._in_flight.running.values())
         if now >= self._next_turn_at and all(now - at < TURN_SECONDS for at in started):
             self._turn_until = now + TURN_SECONDS
             self._next_turn_at = now + TURN_EVERY_SECONDS
 
     def _is_taken(self) -> bool:
-        running = self._ledger.running
+        running = self._in_flight.running
         return len(running) == 1 and next(iter(running.values())).claimed.solo >= self._least

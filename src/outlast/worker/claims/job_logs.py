@@ -23,7 +23,7 @@ from outlast.store.batches import split
 from outlast.store.logs import JobLog, LogLine
 from outlast.store.protocol import Store
 from outlast.store.values import TRIP_BYTES, Claimed
-from outlast.worker.claims.ledger import Ledger
+from outlast.worker.claims.in_flight import InFlight
 from outlast.worker.service import Nudge
 
 WRITE_SECONDS = 0.5  # between two writes
@@ -92,9 +92,9 @@ class JobLogs:
 
     name = "logs"
 
-    def __init__(self, store: Store, ledger: Ledger, clock: Clock = SYSTEM) -> None:
+    def __init__(self, store: Store, in_flight: InFlight, clock: Clock = SYSTEM) -> None:
         self._store = store
-        self._ledger = ledger
+        self._in_flight = in_flight
         self._clock = clock
         self._everything = False
         self.kept: dict[int, _Kept] = {}  # by token, until the end of the attempt is handed in
@@ -109,7 +109,7 @@ class JobLogs:
 
     def add(self, token: int, data: bytes) -> None:
         """Take a chunk of an attempt's output."""
-        running = self._ledger.running.get(token)
+        running = self._in_flight.running.get(token)
         if running is None or not (self._everything or running.claimed.policy.logs):
             return
         kept = self.kept.setdefault(token, _Kept(running.claimed))
@@ -117,8 +117,8 @@ class JobLogs:
             self._rests = False
             self.nudge.give()
         now = self._clock.wall()
-        for text in kept.add(data, self._clock.boot(), self._ledger.hide):
-            kept.put(LogLine(round(now, 3), clean(self._ledger.hide(text), LINE_MAX)))
+        for text in kept.add(data, self._clock.boot(), self._in_flight.hide):
+            kept.put(LogLine(round(now, 3), clean(self._in_flight.hide(text), LINE_MAX)))
             self._changed.add(token)
 
     async def run_once(self) -> float | None:
@@ -126,10 +126,10 @@ class JobLogs:
         if not self.kept:
             self._rests = True
             return None
-        held = self._ledger.held()
+        held = self._in_flight.held()
         self.kept = {token: kept for token, kept in self.kept.items() if token in held}
         self._changed &= self.kept.keys()
-        await self._write(self._ledger.running.keys())
+        await self._write(self._in_flight.running.keys())
         return WRITE_SECONDS
 
     async def write_last(self, tokens: AbstractSet[int]) -> None:

@@ -20,7 +20,7 @@ from outlast.model.pause import NO_PAUSES, Pauses
 from outlast.store.protocol import Store
 from outlast.store.values import Claimed, ClaimRequest, WorkerRef
 from outlast.worker.base import Owner
-from outlast.worker.claims.ledger import Ledger
+from outlast.worker.claims.in_flight import InFlight
 from outlast.worker.running import Running
 from outlast.worker.service import Nudge
 
@@ -38,10 +38,10 @@ class PauseKeeper:
     name = "pauses"
 
     def __init__(
-        self, owner: Owner, store: Store, ledger: Ledger, nudge: Nudge, clock: Clock
+        self, owner: Owner, store: Store, in_flight: InFlight, nudge: Nudge, clock: Clock
     ) -> None:
         self._owner = owner
-        self._ledger = ledger
+        self._in_flight = in_flight
         self._store = store
         self._nudge = nudge
         self._clock = clock
@@ -105,7 +105,7 @@ class PauseKeeper:
         emit("pauses_changed", worker_id=self._owner.me.worker_id, pauses=len(pauses.listed))
         known = {pause.id for pause in before.listed}
         stops = Pauses(pause for pause in pauses.listed if pause.stop and pause.id not in known)
-        for token, running in list(self._ledger.running.items()):
+        for token, running in list(self._in_flight.running.items()):
             if _is_under(stops, running.claimed):
                 self._owner.pool.control.stop(token, STOP_REASON)
         self._owner.look_for_work()  # for work that was resumed

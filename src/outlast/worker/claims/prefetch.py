@@ -14,7 +14,7 @@ from itertools import islice, takewhile
 from outlast.base.clock import Clock
 from outlast.model.lifecycle import Outcome, OutcomeKind
 from outlast.store.values import Claimed
-from outlast.worker.claims.ledger import Ledger
+from outlast.worker.claims.in_flight import InFlight
 from outlast.worker.running import Running
 
 HORIZON_SECONDS = 0.06  # two round trips to the store, with a reserve
@@ -36,9 +36,9 @@ class Prefetch:
     """The waiting attempts of one kind, in the order of their claims: as many as will start within
     ``horizon`` seconds. 0: none is claimed without a slot."""
 
-    def __init__(self, ledger: Ledger, clock: Clock, horizon: float = HORIZON_SECONDS) -> None:
+    def __init__(self, in_flight: InFlight, clock: Clock, horizon: float = HORIZON_SECONDS) -> None:
         self._horizon = horizon
-        self._ledger = ledger
+        self._in_flight = in_flight
         self._clock = clock
         self._waiting: dict[int, Running] = {}
         self._granted = 0
@@ -114,7 +114,7 @@ class Prefetch:
         late = [one.token for one in expired if one.claimed.policy.timeout is not None]
         for token in late:
             del self._waiting[token]
-            self._ledger.end(token, _LATE)
+            self._in_flight.end(token, _LATE)
 
     def stop(self, token: int, reason: str) -> None:
         """End an attempt that has not begun, since it was asked to stop."""
@@ -122,7 +122,7 @@ class Prefetch:
         running.stop_reason = reason  # a cancel wins over the release
         message = f"stopped: {reason}"
         outcome = Outcome(kind=OutcomeKind.RELEASED, message=message, began=False)
-        self._ledger.end(token, outcome)
+        self._in_flight.end(token, outcome)
 
     def give_back(self, reason: str, which: Callable[[Claimed], bool] | None = None) -> None:
         """Give back all attempts, or those that ``which`` selects."""
@@ -143,7 +143,7 @@ class Prefetch:
             if now - running.started_at < wait:
                 return
             del self._waiting[running.token]
-            self._ledger.end(running.token, _LATE)
+            self._in_flight.end(running.token, _LATE)
 
     def _per_second(self) -> float:
         now = self._clock.boot()

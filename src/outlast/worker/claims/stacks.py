@@ -18,7 +18,7 @@ from outlast.store.protocol import Store
 from outlast.store.stacks import Stack, StackAsk
 from outlast.store.values import Claimed
 from outlast.worker.base import Pool
-from outlast.worker.claims.ledger import Ledger
+from outlast.worker.claims.in_flight import InFlight
 from outlast.worker.service import Nudge
 
 TRIES, TRY_SECONDS = 20, 0.05  # to write an answer whose row is locked, perhaps by the task itself
@@ -30,10 +30,10 @@ class StackShower:
     name = "stacks"
 
     def __init__(
-        self, store: Store, ledger: Ledger, pool: Pool, nudge: Nudge, clock: Clock
+        self, store: Store, in_flight: InFlight, pool: Pool, nudge: Nudge, clock: Clock
     ) -> None:
         self._store = store
-        self._ledger = ledger
+        self._in_flight = in_flight
         self._control = pool.control
         self._nudge = nudge
         self._clock = clock
@@ -53,11 +53,11 @@ class StackShower:
     async def run_once(self) -> None:
         """Answer the requests since the last time: read all stacks at once, write one by one."""
         asked, self._asked = self._asked, {}
-        running = {token: each for token, each in self._ledger.running.items() if token in asked}
+        running = {token: each for token, each in self._in_flight.running.items() if token in asked}
         found = await asyncio.gather(*map(self._control.find_stack, running))
         for each, shown in zip(running.values(), found, strict=True):
             if shown:
-                text = clean(self._ledger.hide(shown), TEXT_MAX)
+                text = clean(self._in_flight.hide(shown), TEXT_MAX)
                 line = line_of(text, each.token)
                 line = None if line is None else clean(line)
                 stack = Stack(token=each.token, asked=asked[each.token], text=text, line=line)
@@ -65,7 +65,7 @@ class StackShower:
 
     async def _keep(self, claimed: Claimed, stack: Stack) -> None:
         for _ in range(TRIES):
-            if claimed.token not in self._ledger.running:
+            if claimed.token not in self._in_flight.running:
                 return
             if await self._store.keep_stack(claimed.job_id, stack):
                 return

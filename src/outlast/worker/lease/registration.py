@@ -24,7 +24,7 @@ from outlast.store.rows import WorkerStatus
 from outlast.store.values import Beat, NewWorker, WorkerRef
 from outlast.store.wakeup import Wakeup
 from outlast.worker.base import KILL_SECONDS, Owner, Pool
-from outlast.worker.claims.ledger import Ledger
+from outlast.worker.claims.in_flight import InFlight
 from outlast.worker.condition import GIVE_UP_SECONDS
 
 STOP_GRACE_SECONDS = 2.0  # for attempts that are asked to stop
@@ -51,7 +51,7 @@ class Registration:
         terms: LeaseTerms,
         *,
         store: Store,
-        ledger: Ledger,
+        in_flight: InFlight,
         pool: Pool,
         clock: Clock,
         hold_until: Callable[[float], None],
@@ -62,7 +62,7 @@ class Registration:
         self._told_health = (0, "")  # on which row, in which words
         self._new = new
         self._store = store
-        self._ledger = ledger
+        self._in_flight = in_flight
         self._pool = pool
         self._clock = clock
         self._hold_until = hold_until
@@ -73,7 +73,7 @@ class Registration:
         self.draining = False
         self.has_left = True  # whether no row in the store says that this worker lives
         self._fenced = False
-        self._isolation = Isolation(ledger, keep=False)
+        self._isolation = Isolation(in_flight, keep=False)
         self._registering = asyncio.Lock()
         self._reviving: asyncio.Task[None] | None = None
         self._asked: NewWorker | None = None  # a registration without an answer yet
@@ -103,7 +103,7 @@ class Registration:
         async with self._registering:
             if self._fenced:
                 return False
-            me = await self._store.reconnect(self.me, self._ledger.token_seen)
+            me = await self._store.reconnect(self.me, self._in_flight.token_seen)
             if me is None:
                 self.lose(LOST, STOP_GRACE_SECONDS)
                 return False
@@ -123,7 +123,7 @@ class Registration:
         self._take_row(WorkerRef(registered.worker_id, registered.epoch, registered.registration))
         self.trust = Trust(self.terms, asked_at)
         self._hold_until(self.trust.kill_at)
-        self._ledger.counters.note_death(DeathCause.RESTARTED, registered.replaced)
+        self._in_flight.counters.note_death(DeathCause.RESTARTED, registered.replaced)
         emit(
             "worker_registered",
             worker=new.name,
@@ -140,7 +140,7 @@ class Registration:
             who,
             tasks=self._pool.starter.tasks(),
             lacks=self._pool.starter.lacks(),
-            token_seen=self._ledger.token_seen,
+            token_seen=self._in_flight.token_seen,
             registration=f"{who.name}/{who.boot_id}/{who.pid}/{now:.9f}/{self.me.worker_id}",
         )
 
@@ -189,10 +189,13 @@ class Registration:
             return
         self._fenced = True
         emit(
-            "lease_lost", worker_id=self.me.worker_id, reason=why, running=len(self._ledger.running)
+            "lease_lost",
+            worker_id=self.me.worker_id,
+            reason=why,
+            running=len(self._in_flight.running),
         )
         self._pool.starter.give_back("lease_lost")
-        self._isolation = Isolation(self._ledger, keep=keep)
+        self._isolation = Isolation(self._in_flight, keep=keep)
         for token in self._isolation.others():
             self._pool.control.stop(token, "lease_lost")
         kill_at = min(self.trust.kill_at, self._clock.boot() + grace)
@@ -235,7 +238,7 @@ class Registration:
         self.trust = Trust(self.terms, asked_at)
         self._hold_until(self.trust.kill_at)
         self._fenced = False
-        emit("lease_kept", worker_id=self.me.worker_id, running=len(self._ledger.running))
+        emit("lease_kept", worker_id=self.me.worker_id, running=len(self._in_flight.running))
         self._owner.look_for_work()
         return True
 
@@ -305,8 +308,8 @@ class Isolation:
     attempt may continue at all.
     """
 
-    def __init__(self, ledger: Ledger, *, keep: bool) -> None:
-        self._ledger = ledger
+    def __init__(self, in_flight: InFlight, *, keep: bool) -> None:
+        self._in_flight = in_flight
         self._keep = keep
         self._since = float("inf")
         self._answered = asyncio.Event()
@@ -316,7 +319,7 @@ class Isolation:
         """Return the tokens that continue."""
         return {
             running.token
-            for running in self._ledger.running.values()
+            for running in self._in_flight.running.values()
             if self._keep and running.claimed.policy.keep_running_when_isolated
         }
 
@@ -326,7 +329,7 @@ class Isolation:
 
     def others(self) -> set[int]:
         """Return the tokens that must end."""
-        return self._ledger.running.keys() - self.kept()
+        return self._in_flight.running.keys() - self.kept()
 
     def take_beat(self, asked_at: float, *, renewed: bool) -> None:
         """Take the answer to a beat. A beat requested before the others had ended is too old."""

@@ -11,7 +11,7 @@ from outlast.runner.protocol import ShowStack, Stop
 from outlast.runner.stacks import own_first
 from outlast.store.values import Claimed
 from outlast.worker.base import SHOW_SECONDS_MAX, WAITS
-from outlast.worker.claims.ledger import Ledger
+from outlast.worker.claims.in_flight import InFlight
 from outlast.worker.runners.exits import SUPERSEDED
 from outlast.worker.runners.process import RunnerProcess
 from outlast.worker.runners.processes import describe_session
@@ -33,13 +33,13 @@ class RunnersControl:
 
     def __init__(
         self,
-        ledger: Ledger,
+        in_flight: InFlight,
         supervisor: RunnerSupervisor,
         prefetches: Prefetches,
         monitor: ResponsivenessMonitor,
         clock: Clock,
     ) -> None:
-        self._ledger = ledger
+        self._in_flight = in_flight
         self._supervisor = supervisor
         self._runners = supervisor.runners
         self._prefetches = prefetches
@@ -61,7 +61,7 @@ class RunnersControl:
         for prefetch in self._prefetches:
             if token in prefetch:
                 prefetch.stop(token, reason)
-        running, runner = self._ledger.running.get(token), self.runner_of(token)
+        running, runner = self._in_flight.running.get(token), self.runner_of(token)
         if running is None or runner is None or running.stop_reason is not None:
             return
         running.stop_reason, running.stopped_at = reason, self._clock.boot()
@@ -74,7 +74,7 @@ class RunnersControl:
         whether all runners have answered."""
         for prefetch in self._prefetches:
             prefetch.give_back(reason, which)
-        running, answered = self._ledger.running, True
+        running, answered = self._in_flight.running, True
         for runner in self._runners:
             unsure = running.keys() & (runner.tokens - runner.begun)
             asked = {token for token in unsure if which is None or which(running[token].claimed)}
@@ -86,7 +86,7 @@ class RunnersControl:
     async def find_stack(self, token: int) -> str:
         """Return the stacks of an attempt's runner, the attempt's own first; for a command, return
         its processes."""
-        running, runner = self._ledger.running.get(token), self.runner_of(token)
+        running, runner = self._in_flight.running.get(token), self.runner_of(token)
         if running is None:
             return ""
         if runner is None:
@@ -122,7 +122,7 @@ class RunnersControl:
 
     def kill(self, token: int) -> None:
         """Kill the runner of an attempt, with the stacks of its threads."""
-        runner, running = self.runner_of(token), self._ledger.running.get(token)
+        runner, running = self.runner_of(token), self._in_flight.running.get(token)
         if runner is not None and running is not None:
             reason = running.stop_reason or "stop"
             # its neighbours stay leased, unless the worker trusts no lease (see exits.outcome_of)

@@ -37,7 +37,7 @@ from outlast.runner.protocol import (
 from outlast.store.values import Answer, Save
 from outlast.worker.base import CheckpointSink, PoolOwner
 from outlast.worker.claims.dead_jobs import tell_end_of_own
-from outlast.worker.claims.ledger import Ledger
+from outlast.worker.claims.in_flight import InFlight
 from outlast.worker.claims.prefetch import Prefetch
 from outlast.worker.runners.assignment import Assignment
 from outlast.worker.runners.control import RunnersControl
@@ -70,7 +70,7 @@ class RunnerPool:
         self,
         owner: PoolOwner,
         make: Callable[[RunnerOwner], RunnerProcess],
-        ledger: Ledger,
+        in_flight: InFlight,
         checkpoints: CheckpointSink,
         tether: Tether,
         *,
@@ -83,7 +83,7 @@ class RunnerPool:
     ) -> None:
         self._owner = owner
         self._clock = clock
-        self._ledger = ledger
+        self._in_flight = in_flight
         self._checkpoints = checkpoints
         self._recycling = recycling
         self._assignment = Assignment(size=size, concurrency=concurrency, queues=queues)
@@ -97,11 +97,11 @@ class RunnerPool:
             clock=clock,
         )
         self.runners = self._supervisor.runners
-        self._prefetches = Prefetches(Prefetch(ledger, clock), Prefetch(ledger, clock))
-        self._monitor = ResponsivenessMonitor(ledger, clock)
+        self._prefetches = Prefetches(Prefetch(in_flight, clock), Prefetch(in_flight, clock))
+        self._monitor = ResponsivenessMonitor(in_flight, clock)
         self.starter = RunnerStarter(
             owner,
-            ledger,
+            in_flight,
             self._supervisor,
             self._assignment,
             self._prefetches,
@@ -109,11 +109,11 @@ class RunnerPool:
             clock=clock,
         )
         self.control = RunnersControl(
-            ledger, self._supervisor, self._prefetches, self._monitor, clock
+            in_flight, self._supervisor, self._prefetches, self._monitor, clock
         )
         self.runner_control = self.control
         self.keeper = self._supervisor
-        self.watchdog = Watchdog(owner, ledger, self.starter, self.control, self.control, clock)
+        self.watchdog = Watchdog(owner, in_flight, self.starter, self.control, self.control, clock)
 
     @property
     def has_started(self) -> bool:
@@ -149,24 +149,24 @@ class RunnerPool:
         elif isinstance(frame, SaveRequest):
             self._take_save(runner, frame)
         elif isinstance(frame, Reported):
-            running = self._ledger.running.get(frame.token)
+            running = self._in_flight.running.get(frame.token)
             if running is not None and frame.token in runner.tokens:
                 self._checkpoints.report(running, frame)
         elif isinstance(frame, Began):
             for token, ago in frame.attempts:
                 if token in runner.tokens:
-                    self._ledger.note_begun(token, ago)
+                    self._in_flight.note_begun(token, ago)
         elif isinstance(frame, FunctionsEnded):
             for token in runner.tokens.intersection(frame.tokens):
-                self._ledger.note_returned(token)
+                self._in_flight.note_returned(token)
         elif isinstance(frame, Recalled):
             runner.note_recalled(frame.tokens)
         elif isinstance(frame, Pong):
             self._monitor.take_answer(runner, frame.seq)
         elif isinstance(frame, (StackAtLimit, StackShown)):
-            if frame.token in runner.tokens and frame.token in self._ledger.running:
+            if frame.token in runner.tokens and frame.token in self._in_flight.running:
                 field = "shown" if isinstance(frame, StackShown) else "stack"
-                setattr(self._ledger.running[frame.token], field, frame.stack)
+                setattr(self._in_flight.running[frame.token], field, frame.stack)
         elif isinstance(frame, Restored):
             self._tell_restored(runner, frame)
         elif isinstance(frame, Hello):
@@ -210,7 +210,7 @@ class RunnerPool:
                 self._add_evidence(end.token, runner)
         runner.let_go(ended)
         runner.forget(ended)
-        left = self._ledger.end_all(ends)
+        left = self._in_flight.end_all(ends)
         if self._recycling.note_left(runner, [running.claimed.job_id for running, _ in left]):
             self._supervisor.retire_worn()  # before another attempt begins there
         prefetch.note_freed(began)
@@ -225,13 +225,13 @@ class RunnerPool:
         if self._owner.is_draining():
             outcome = Outcome(kind=OutcomeKind.RELEASED, message=crash.message)
             return msgspec.structs.replace(end, outcome=outcome)
-        jobs = (self._ledger.job_of(token) for token in others)
+        jobs = (self._in_flight.job_of(token) for token in others)
         crash = msgspec.structs.replace(crash, neighbours=[job[0] for job in jobs if job])
         outcome = msgspec.structs.replace(end.outcome, crash=crash)
         return msgspec.structs.replace(end, outcome=outcome)
 
     def _tell_restored(self, runner: RunnerProcess, frame: Restored) -> None:
-        job = self._ledger.job_of(frame.token) if frame.token in runner.tokens else None
+        job = self._in_flight.job_of(frame.token) if frame.token in runner.tokens else None
         if job is not None and count_wanted("runner_restored", 1):
             emit(
                 "runner_restored",
@@ -245,7 +245,7 @@ class RunnerPool:
 
     def _add_evidence(self, token: int, runner: RunnerProcess) -> None:
         """Add to an attempt its output, and its stacks if it obeyed a stop at a limit."""
-        running = self._ledger.running.get(token)
+        running = self._in_flight.running.get(token)
         if running is None:
             return
         running.output = runner.lines_of(token, running.started_at)
@@ -253,14 +253,14 @@ class RunnerPool:
             running.stack = f"{running.stack}\n\n{runner.stacks()}"
 
     def _take_save(self, runner: RunnerProcess, frame: SaveRequest) -> None:
-        running = self._ledger.running.get(frame.token)
+        running = self._in_flight.running.get(frame.token)
         if running is None or frame.token not in runner.tokens:
             # from a task or thread that outlived its attempt: it must not wait forever
             runner.send(Saved(frame.seq, str(Answer.REFUSED)))
             return
         if not is_ours(frame.value):  # each later attempt would fail to read it
             raise FrameError("a frame with a checkpoint that is not JSON")
-        losses = self._ledger.losses_with_save(frame.token, again=frame.again)
+        losses = self._in_flight.losses_with_save(frame.token, again=frame.again)
         save = Save(running.claimed.job_id, frame.token, frame.number, frame.value, losses)
         self._checkpoints.add(save, lambda answer: runner.send(Saved(frame.seq, answer)))
 
@@ -273,12 +273,12 @@ class RunnerPool:
         self._owner.note_pool_change()
 
     def _end_attempts(self, runner: RunnerProcess, death: Death) -> None:
-        ledger = self._ledger.running
+        in_flight = self._in_flight.running
         # after an unreadable frame no end is known: any attempt may have begun
         waited = set() if death.complaint else set(runner.find_line(self._assignment.concurrency))
-        for token in waited & ledger.keys():
-            self._ledger.end(token, _NOT_BEGUN)
-        attempts = [ledger[token] for token in sorted(runner.tokens & ledger.keys() - waited)]
+        for token in waited & in_flight.keys():
+            self._in_flight.end(token, _NOT_BEGUN)
+        attempts = [in_flight[token] for token in sorted(runner.tokens & in_flight.keys() - waited)]
         jobs = [running.claimed.job_id for running in attempts]
         if runner.kill_reason == MAX_RSS:
             jobs += runner.left_by.difference(jobs)
@@ -294,7 +294,7 @@ class RunnerPool:
                 trusted=self._owner.is_trusted(),
                 draining=self._owner.is_draining(),
             )
-            transition = self._ledger.end(running.token, outcome)
+            transition = self._in_flight.end(running.token, outcome)
             if transition is not None:
                 tell_end_of_own(running, transition, self._clock.boot())
 

@@ -14,7 +14,7 @@ from outlast.base.clock import Clock
 from outlast.events import emit
 from outlast.runner.protocol import Ping
 from outlast.runner.stacks import current_attempt, line_of
-from outlast.worker.claims.ledger import Ledger
+from outlast.worker.claims.in_flight import InFlight
 from outlast.worker.runners.process import RunnerProcess
 
 PING_SECONDS = 1.0
@@ -30,9 +30,9 @@ UNANSWERED = "unanswered"
 class Responsiveness:
     """One runner's responsiveness. ``silent``: seconds, counted by checks, that a ping waits."""
 
-    def __init__(self, runner: RunnerProcess, ledger: Ledger, clock: Clock) -> None:
+    def __init__(self, runner: RunnerProcess, in_flight: InFlight, clock: Clock) -> None:
         self._runner = runner
-        self._ledger = ledger
+        self._in_flight = in_flight
         self._clock = clock
         self._seq = 0
         self._asking = False
@@ -115,7 +115,7 @@ class Responsiveness:
         if self._told:
             return
         self._told = True
-        running = None if self.named is None else self._ledger.running.get(self.named)
+        running = None if self.named is None else self._in_flight.running.get(self.named)
         emit(
             "loop_blocked",
             pid=self._runner.pid,
@@ -141,15 +141,15 @@ class Responsiveness:
         now = self._clock.boot()
         most = inf if self.named is not None else CREDIT_SECONDS_MAX  # it may be any attempt
         for token in self._runner.tokens - {self.named}:
-            if (running := self._ledger.running.get(token)) is not None:
+            if (running := self._in_flight.running.get(token)) is not None:
                 running.credit(self.silent, now, most)
 
 
 class ResponsivenessMonitor:
     """The responsiveness of all runners that have work."""
 
-    def __init__(self, ledger: Ledger, clock: Clock) -> None:
-        self._ledger = ledger
+    def __init__(self, in_flight: InFlight, clock: Clock) -> None:
+        self._in_flight = in_flight
         self._clock = clock
         self._of: dict[int, Responsiveness] = {}  # by pid
 
@@ -162,7 +162,7 @@ class ResponsivenessMonitor:
 
     def of(self, runner: RunnerProcess) -> Responsiveness:
         """Return the runner's responsiveness."""
-        return self._of.get(runner.pid) or Responsiveness(runner, self._ledger, self._clock)
+        return self._of.get(runner.pid) or Responsiveness(runner, self._in_flight, self._clock)
 
     def take_answer(self, runner: RunnerProcess, seq: int) -> None:
         """Take a runner's answer."""

@@ -17,7 +17,7 @@ from outlast.store.limits import NewLimit
 from outlast.store.schedules import NewSchedule
 from outlast.store.values import ClaimRequest
 from outlast.worker.base import PoolOwner
-from outlast.worker.claims.ledger import Ledger
+from outlast.worker.claims.in_flight import InFlight
 from outlast.worker.claims.prefetch import TURN_EVERY_SECONDS, WAIT_SECONDS_MAX, Prefetch, linger
 from outlast.worker.runners.assignment import NO_LINE, Assignment, Line
 from outlast.worker.runners.exits import make_crash
@@ -56,7 +56,7 @@ class RunnerStarter:
     def __init__(
         self,
         owner: PoolOwner,
-        ledger: Ledger,
+        in_flight: InFlight,
         supervisor: RunnerSupervisor,
         assignment: Assignment,
         prefetches: Prefetches,
@@ -65,7 +65,7 @@ class RunnerStarter:
         clock: Clock,
     ) -> None:
         self._owner = owner
-        self._ledger = ledger
+        self._in_flight = in_flight
         self._supervisor = supervisor
         self._assignment = assignment
         self._prefetches = prefetches
@@ -144,7 +144,7 @@ class RunnerStarter:
             alone = own[running.claimed.task]
             prefetch = self._prefetches.alone if alone else self._prefetches.shared
             if alone is None or running.claimed.solo or not prefetch.put(running):
-                self._ledger.end(running.token, _NO_PLACE)
+                self._in_flight.end(running.token, _NO_PLACE)
 
     def _begin(self, runner: RunnerProcess, attempts: list[Running]) -> None:
         self._owner.note_begin(max([running.token for running in attempts]))  # before any can begin
@@ -159,7 +159,7 @@ class RunnerStarter:
             except FrameError as error:  # a row that another program has written
                 for claimed in batch:
                     runner.let_go([claimed.token])
-                    self._ledger.end(claimed.token, make_crash(CrashKind.ERROR, text_of(error)))
+                    self._in_flight.end(claimed.token, make_crash(CrashKind.ERROR, text_of(error)))
 
     # -- waiting attempts ----------------------------------------------------------------------
 
@@ -181,7 +181,7 @@ class RunnerStarter:
             places = self._assignment.places_to_share(self._line())
             left += self._send_all(shared.take(places))
         for running in left:
-            self._ledger.end(running.token, _NO_PLACE)
+            self._in_flight.end(running.token, _NO_PLACE)
         self._supervisor.retire_worn()
 
     def linger(self) -> float:
@@ -212,7 +212,7 @@ class RunnerStarter:
         for prefetch in self._prefetches:
             prefetch.give_back_late()
         # a runner whose loop is blocked begins none of those that wait in it
-        since, running = self._clock.boot() - WAIT_SECONDS_MAX, self._ledger.running
+        since, running = self._clock.boot() - WAIT_SECONDS_MAX, self._in_flight.running
         for runner in self._assignment.runners:
             waiting = runner.find_line(self._assignment.concurrency)
             held = (running[token] for token in waiting if token in running)

@@ -23,7 +23,7 @@ from outlast.events import emit
 from outlast.model.lifecycle import Outcome, OutcomeKind
 from outlast.store.values import Claimed
 from outlast.worker.base import AttemptControl, AttemptStarter, PoolOwner
-from outlast.worker.claims.ledger import Ledger
+from outlast.worker.claims.in_flight import InFlight
 from outlast.worker.runners.responsiveness import (
     BLOCKED_SECONDS,
     CREDIT_SECONDS_MAX,
@@ -56,19 +56,19 @@ class Watchdog:
     def __init__(
         self,
         owner: PoolOwner,
-        ledger: Ledger,
+        in_flight: InFlight,
         starter: AttemptStarter,
         control: AttemptControl,
         loops: RunnersControl | None,
         clock: Clock,
     ) -> None:
         self._owner = owner
-        self._ledger = ledger
+        self._in_flight = in_flight
         self._control = control
         self._loops = loops
         self._clock = clock
         self._pending = False
-        self._waits = Waits(ledger, starter, clock)
+        self._waits = Waits(in_flight, starter, clock)
         self._next_look_at = clock.boot()
 
     async def run_once(self) -> float:
@@ -78,17 +78,17 @@ class Watchdog:
         self._pending = False
         if self._loops is not None:
             self._loops.look_at_loops()
-        elif self._ledger.running:
+        elif self._in_flight.running:
             self._credit_lateness(now)
         self._next_look_at = now + LOOK_SECONDS  # even if idle: attempts may begin meanwhile
-        pause = self._look_at_attempts(now) if self._ledger.running else LOOK_IDLE_SECONDS
+        pause = self._look_at_attempts(now) if self._in_flight.running else LOOK_IDLE_SECONDS
         self._waits.look()
         return pause
 
     def _look_at_attempts(self, now: float) -> float:
         """Hold each attempt to its limits; return the seconds until the next check."""
         self._control.recall("expired", lambda claimed: _has_expired(claimed, now))
-        for running in list(self._ledger.running.values()):
+        for running in list(self._in_flight.running.values()):
             self._judge(running, now)
         return LOOK_SOON_SECONDS if self._pending else LOOK_SECONDS
 
@@ -96,8 +96,8 @@ class Watchdog:
         """Leave out the lateness of this check, which runs in the loop of the attempts themselves:
         one of them has kept the others from running, and no check can show which one."""
         late = now - self._next_look_at
-        if late > LOOK_SECONDS and len(self._ledger.held()) > 1:  # one may have ended just now
-            for running in self._ledger.running.values():
+        if late > LOOK_SECONDS and len(self._in_flight.held()) > 1:  # one may have ended just now
+            for running in self._in_flight.running.values():
                 running.credit(late, now, CREDIT_SECONDS_MAX)
 
     def _judge(self, running: Running, now: float) -> None:
@@ -131,7 +131,7 @@ class Watchdog:
         if now - running.started_at < UNHELD_SECONDS:
             return
         emit("attempt_unheld", job_id=running.claimed.job_id, token=running.token)
-        self._ledger.end(running.token, Outcome(kind=OutcomeKind.RELEASED, message=UNHELD))
+        self._in_flight.end(running.token, Outcome(kind=OutcomeKind.RELEASED, message=UNHELD))
 
     def _is_unresponsive(self, running: Running, loop: Responsiveness) -> bool:
         limit = running.claimed.policy.unresponsive_timeout
@@ -158,7 +158,7 @@ class Watchdog:
 
     def _judge_blocker(self, loop: Responsiveness, overdue: float) -> None:
         loop.tell()
-        blocker = None if loop.named is None else self._ledger.running.get(loop.named)
+        blocker = None if loop.named is None else self._in_flight.running.get(loop.named)
         if blocker is None:
             loop.give_up()
         elif blocker.stopped_at is None and (
@@ -217,8 +217,8 @@ class Waits:
     forever. The worker cannot fix that; it emits an event.
     """
 
-    def __init__(self, ledger: Ledger, starter: AttemptStarter, clock: Clock) -> None:
-        self._ledger = ledger
+    def __init__(self, in_flight: InFlight, starter: AttemptStarter, clock: Clock) -> None:
+        self._in_flight = in_flight
         self._starter = starter
         self._clock = clock
         self._since: float | None = None
@@ -226,7 +226,7 @@ class Waits:
 
     def look(self) -> None:
         """Check once."""
-        running = list(self._ledger.running.values())
+        running = list(self._in_flight.running.values())
         waiting = [
             each for each in running if each.progress and each.progress.waits_for is not None
         ]
@@ -248,6 +248,6 @@ class Waits:
     def _has_free_slot(self) -> bool:
         """Whether a task like the waiting ones could begin. If async tasks fill all runners, the
         spare takes a plain function, which may not be the job that they wait for."""
-        waiting = {each.claimed.task for each in self._ledger.running.values()}
+        waiting = {each.claimed.task for each in self._in_flight.running.values()}
         requests = self._starter.make_requests(0)
         return any(not request.solo and waiting & {*request.tasks} for request in requests)

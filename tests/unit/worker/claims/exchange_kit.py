@@ -17,7 +17,7 @@ from tests.unit.worker.worker_kit import (
     FakePool,
     FakeStore,
     claimed,
-    new_ledger,
+    new_in_flight,
 )
 
 POLL, LOOK, RECONCILE = 1.0, 2.0, 30.0
@@ -53,14 +53,14 @@ class Bench:
         self.clock = ManualClock(boot=0.0)
         self.store = FakeStore()
         self.nudge = Nudge()
-        self.ledger = new_ledger(self.clock, self.nudge)
-        self.pool = FakePool(self.ledger, slots)
+        self.in_flight = new_in_flight(self.clock, self.nudge)
+        self.pool = FakePool(self.in_flight, slots)
         self.holder = Holder(self.store)
-        self.checkpoints = CheckpointWriter(self.store, self.ledger, Nudge())  # type: ignore[arg-type]
+        self.checkpoints = CheckpointWriter(self.store, self.in_flight, Nudge())  # type: ignore[arg-type]
         self.turns = WakeTurns(FakeOwner().look_for_work, [], self.pool.tasks, Nudge(), self.clock)
         self.exchange = Exchange(
             self.store,  # type: ignore[arg-type]
-            self.ledger,
+            self.in_flight,
             self.pool,
             self.holder,
             self.checkpoints,
@@ -75,8 +75,8 @@ class Bench:
 
     def ends(self, *tokens: int) -> None:
         for token in tokens:
-            self.ledger.claim([claimed(token)])
-            self.ledger.end(token, COMPLETED)
+            self.in_flight.claim([claimed(token)])
+            self.in_flight.end(token, COMPLETED)
 
     def handed_in(self) -> list[list[int]]:
         return [tokens for verb, (tokens, _) in self._exchanges() if tokens]

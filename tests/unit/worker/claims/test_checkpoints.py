@@ -18,21 +18,21 @@ from outlast.worker.claims.evidence import Evidence
 from outlast.worker.runners.watchdog import find_limit
 from outlast.worker.service import Nudge
 from tests.manual_clock import ManualClock
-from tests.unit.worker.worker_kit import COMPLETED, FakeStore, claimed, crash, heard, new_ledger
+from tests.unit.worker.worker_kit import COMPLETED, FakeStore, claimed, crash, heard, new_in_flight
 
 
 class Desk:
-    """A ledger with three running attempts, their checkpoint writer, and its answers."""
+    """Three attempts in flight, their checkpoint writer, and its answers."""
 
     def __init__(self) -> None:
         self.store = FakeStore()
         self.clock = ManualClock()
-        self.ledger = new_ledger(self.clock)
+        self.in_flight = new_in_flight(self.clock)
         self.nudge = Nudge()
-        self.checkpoints = CheckpointWriter(self.store, self.ledger, self.nudge)  # type: ignore[arg-type]
+        self.checkpoints = CheckpointWriter(self.store, self.in_flight, self.nudge)  # type: ignore[arg-type]
         self.answers: list[tuple[int, str]] = []
         for token in (1, 2, 3):
-            self.ledger.claim([claimed(token, losses=9)])
+            self.in_flight.claim([claimed(token, losses=9)])
 
     def save(self, token: int, number: int = 1, value: str = '{"n":1}') -> None:
         self.checkpoints.add(
@@ -42,17 +42,17 @@ class Desk:
     def limit(self, token: int) -> None:
         """Give an attempt that has begun a stall limit of five seconds."""
         policy = Policy(stall_timeout=5.0)
-        running = self.ledger.running[token]
+        running = self.in_flight.running[token]
         running.claimed = msgspec.structs.replace(running.claimed, policy=policy)
-        self.ledger.note_begun(token, 0.0)
+        self.in_flight.note_begun(token, 0.0)
 
     def report(self, token: int, fraction: float) -> None:
-        running = self.ledger.running[token]
+        running = self.in_flight.running[token]
         self.checkpoints.report(running, Reported(token, Progress(fraction)))
 
     def losses(self, token: int) -> int:
-        self.ledger.end(token, crash(CrashKind.LOST_LEASE))
-        return self.ledger.take(1)[0].losses
+        self.in_flight.end(token, crash(CrashKind.LOST_LEASE))
+        return self.in_flight.take(1)[0].losses
 
 
 @pytest.fixture
@@ -161,7 +161,7 @@ async def test_reports_are_written_at_once_and_then_now_and_then(desk):
 async def test_a_save_of_an_ended_attempt_is_answered_at_once(desk):
     desk.save(1)
     desk.save(2)
-    desk.ledger.end(1, COMPLETED)
+    desk.in_flight.end(1, COMPLETED)
     await desk.checkpoints.run_once()
     assert desk.store.calls == [("checkpoint", [(2, 1)])]
     assert desk.answers == [(1, "refused"), (2, "accepted")]
@@ -180,9 +180,9 @@ async def test_only_the_latest_report_of_each_attempt_is_written(desk):
 async def test_the_report_of_an_attempt_that_has_ended_is_left_to_its_end(desk):
     for token in (1, 2, 3):
         desk.report(token, 0.5)
-    desk.ledger.end(1, COMPLETED)
-    desk.ledger.end(2, COMPLETED)
-    desk.ledger.take_answers(desk.ledger.take(1), [Answer.ACCEPTED])
+    desk.in_flight.end(1, COMPLETED)
+    desk.in_flight.end(2, COMPLETED)
+    desk.in_flight.take_answers(desk.in_flight.take(1), [Answer.ACCEPTED])
     await desk.checkpoints.run_once()
     assert [report.token for report in desk.store.reports] == [3]
     await desk.checkpoints.report_last([2])
@@ -283,14 +283,14 @@ async def test_no_save_waits_for_a_worker_that_has_left(desk):
 
 
 async def test_progress_is_redacted_before_it_is_written(desk):
-    desk.ledger._evidence = Evidence(ManualClock(), redact=["s3cret"])
-    desk.checkpoints.report(desk.ledger.running[1], Reported(1, Progress(0.5, "a s3cret")))
+    desk.in_flight._evidence = Evidence(ManualClock(), redact=["s3cret"])
+    desk.checkpoints.report(desk.in_flight.running[1], Reported(1, Progress(0.5, "a s3cret")))
     assert desk.checkpoints._reports[1].progress == Progress(0.5, "a [redacted]")
 
 
 def stalls(desk, token: int = 1) -> bool:
     """Whether the stall limit of an attempt, of five seconds, has passed."""
-    running = desk.ledger.running[token]
+    running = desk.in_flight.running[token]
     reason, at = find_limit(running)
     return reason == "stalled" and desk.clock.boot() >= at
 

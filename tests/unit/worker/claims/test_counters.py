@@ -11,15 +11,15 @@ from outlast.store.minutes import BOUNDS, OTHER, Counted, CountKind
 from outlast.store.values import Answer
 from outlast.worker.claims import counters as counters_module
 from outlast.worker.claims.counters import Counters
-from outlast.worker.claims.ledger import Ledger
+from outlast.worker.claims.in_flight import InFlight
 from outlast.worker.running import Running
 from tests.manual_clock import ManualClock
-from tests.unit.worker.worker_kit import COMPLETED, RELEASED, claimed, crash, new_ledger
+from tests.unit.worker.worker_kit import COMPLETED, RELEASED, claimed, crash, new_in_flight
 
 
-def handed_in(ledger: Ledger, answer: Answer = Answer.ACCEPTED) -> None:
-    batch = ledger.take(100)
-    ledger.take_answers(batch, [answer] * len(batch))
+def handed_in(in_flight: InFlight, answer: Answer = Answer.ACCEPTED) -> None:
+    batch = in_flight.take(100)
+    in_flight.take_answers(batch, [answer] * len(batch))
 
 
 def named(counted: list[Counted]) -> dict[tuple[str, str, str], int]:
@@ -27,78 +27,78 @@ def named(counted: list[Counted]) -> dict[tuple[str, str, str], int]:
 
 
 def test_ends_are_counted_by_queue_task_and_outcome() -> None:
-    ledger = new_ledger()
-    ledger.claim([claimed(1), claimed(2, "u", queue="mail"), claimed(3), claimed(4)])
+    in_flight = new_in_flight()
+    in_flight.claim([claimed(1), claimed(2, "u", queue="mail"), claimed(3), claimed(4)])
     ends = [End(1, COMPLETED), End(2, COMPLETED), End(3, crash()), End(4, RELEASED)]
-    ledger.end_all(ends)
-    assert ledger.counters.take() == []  # the store has not answered yet
-    handed_in(ledger)
-    assert named(ledger.counters.take()) == {
+    in_flight.end_all(ends)
+    assert in_flight.counters.take() == []  # the store has not answered yet
+    handed_in(in_flight)
+    assert named(in_flight.counters.take()) == {
         ("default", "t", "completed"): 1,
         ("mail", "u", "completed"): 1,
         ("default", "t", "error"): 1,
         ("default", "t", "released"): 1,
     }
-    assert ledger.counters.take() == []
+    assert in_flight.counters.take() == []
 
 
 def test_how_long_an_attempt_ran_ends_with_its_end_and_not_with_the_answer() -> None:
     clock = ManualClock()
-    ledger = new_ledger(clock)
-    ledger.claim([claimed(1, waited=0.2), claimed(2, waited=-3.0, number=2)])
+    in_flight = new_in_flight(clock)
+    in_flight.claim([claimed(1, waited=0.2), claimed(2, waited=-3.0, number=2)])
     clock.advance(4.0)
-    ledger.end_all([End(1, COMPLETED), End(2, COMPLETED)])
+    in_flight.end_all([End(1, COMPLETED), End(2, COMPLETED)])
     clock.advance(1_000.0)
-    handed_in(ledger)
-    (counted,) = ledger.counters.take()
+    handed_in(in_flight)
+    (counted,) = in_flight.counters.take()
     assert (counted.jobs, counted.firsts, counted.seconds, counted.waited) == (2, 1, 8.0, 0.2)
     assert counted.durations[BOUNDS.index(5.0)] == 2
     assert [counted.waits[0], counted.waits[BOUNDS.index(0.25)]] == [1, 1]
 
 
 def test_a_refused_end_is_no_end_and_one_already_written_is_counted_once() -> None:
-    ledger = new_ledger()
-    ledger.claim([claimed(1), claimed(2)])
-    ledger.end(1, COMPLETED)
-    handed_in(ledger, Answer.REFUSED)
-    ledger.end(2, COMPLETED)
-    batch = ledger.take(1)
-    ledger.give_back(batch)  # the reply was lost
-    handed_in(ledger, Answer.ALREADY)
-    kinds = {(each.kind, each.outcome): each.jobs for each in ledger.counters.take()}
+    in_flight = new_in_flight()
+    in_flight.claim([claimed(1), claimed(2)])
+    in_flight.end(1, COMPLETED)
+    handed_in(in_flight, Answer.REFUSED)
+    in_flight.end(2, COMPLETED)
+    batch = in_flight.take(1)
+    in_flight.give_back(batch)  # the reply was lost
+    handed_in(in_flight, Answer.ALREADY)
+    kinds = {(each.kind, each.outcome): each.jobs for each in in_flight.counters.take()}
     assert kinds == {(CountKind.ATTEMPT, "completed"): 1, (CountKind.REFUSAL, "end"): 1}
 
 
 def test_a_busy_end_is_counted_when_it_is_accepted() -> None:
-    ledger = new_ledger()
-    ledger.claim([claimed(1)])
-    ledger.end(1, COMPLETED)
-    handed_in(ledger, Answer.BUSY)
-    assert ledger.counters.take() == []
-    handed_in(ledger)
-    assert named(ledger.counters.take()) == {("default", "t", "completed"): 1}
+    in_flight = new_in_flight()
+    in_flight.claim([claimed(1)])
+    in_flight.end(1, COMPLETED)
+    handed_in(in_flight, Answer.BUSY)
+    assert in_flight.counters.take() == []
+    handed_in(in_flight)
+    assert named(in_flight.counters.take()) == {("default", "t", "completed"): 1}
 
 
 def test_a_completion_in_the_task_s_own_transaction_counts_as_what_it_was() -> None:
-    ledger = new_ledger()
-    ledger.claim([claimed(1), claimed(2)])
-    ledger.end_all([End(token, COMPLETED, completed_in=True) for token in (1, 2)])
-    batch = ledger.take(2)
-    ledger.take_answers(batch, [Answer.ALREADY, Answer.ACCEPTED])
-    assert named(ledger.counters.take()) == {
+    in_flight = new_in_flight()
+    in_flight.claim([claimed(1), claimed(2)])
+    in_flight.end_all([End(token, COMPLETED, completed_in=True) for token in (1, 2)])
+    batch = in_flight.take(2)
+    in_flight.take_answers(batch, [Answer.ALREADY, Answer.ACCEPTED])
+    assert named(in_flight.counters.take()) == {
         ("default", "t", "completed"): 1,
         ("default", "t", "completion_not_committed"): 1,
     }
 
 
 def test_a_rejected_result_counts_as_that() -> None:
-    ledger = new_ledger()
-    ledger.claim([claimed(1)])
-    ledger.end(1, COMPLETED)
-    batch = ledger.take(1)
-    ledger.reject(batch[0])
-    ledger.take_answers(batch, [Answer.ACCEPTED])
-    assert named(ledger.counters.take()) == {("default", "t", "rejected_result"): 1}
+    in_flight = new_in_flight()
+    in_flight.claim([claimed(1)])
+    in_flight.end(1, COMPLETED)
+    batch = in_flight.take(1)
+    in_flight.reject(batch[0])
+    in_flight.take_answers(batch, [Answer.ACCEPTED])
+    assert named(in_flight.counters.take()) == {("default", "t", "rejected_result"): 1}
 
 
 def test_what_others_left_behind_counts_without_a_duration() -> None:

@@ -14,10 +14,10 @@ from outlast.model.lifecycle import Outcome, OutcomeKind, Transition, decide
 from outlast.store.values import Answer, Orphan
 from outlast.worker.claims.counters import Counters
 from outlast.worker.claims.dead_jobs import reclaim_and_tell, tell_end_of_orphan
-from outlast.worker.claims.ledger import Ledger
+from outlast.worker.claims.in_flight import InFlight
 from outlast.worker.foreign_ends import ForeignEnd, listen
 from tests.manual_clock import ManualClock
-from tests.unit.worker.worker_kit import COMPLETED, RELEASED, claimed, heard_fields, new_ledger
+from tests.unit.worker.worker_kit import COMPLETED, RELEASED, claimed, heard_fields, new_in_flight
 
 LAST = Policy(retries=0, max_losses=0)
 RAISED = Outcome(
@@ -28,25 +28,25 @@ DEAD = Outcome(kind=OutcomeKind.DEAD, message="no such customer")
 
 
 @pytest.fixture
-def ledger() -> Ledger:
-    return new_ledger(ManualClock(boot=0.0))
+def in_flight() -> InFlight:
+    return new_in_flight(ManualClock(boot=0.0))
 
 
 def told(events: list[Any], name: str = "job_dead") -> list[dict[str, Any]]:
     return [fields for each, fields in events if each == name]
 
 
-def hand_in(ledger: Ledger, *answers: Answer) -> None:
+def hand_in(in_flight: InFlight, *answers: Answer) -> None:
     for answer in answers:
-        ledger.take_answers(ledger.take(1), [answer])
+        in_flight.take_answers(in_flight.take(1), [answer])
 
 
-def test_a_death_is_reported_after_the_store_accepted_it(ledger):
+def test_a_death_is_reported_after_the_store_accepted_it(in_flight):
     with heard_fields() as events:
-        ledger.claim([claimed(7, policy=LAST, number=4, queue="mail")])
-        ledger.end(7, RAISED)
+        in_flight.claim([claimed(7, policy=LAST, number=4, queue="mail")])
+        in_flight.end(7, RAISED)
         assert told(events) == [], "the end may still be refused"
-        hand_in(ledger, Answer.BUSY, Answer.ACCEPTED)
+        hand_in(in_flight, Answer.BUSY, Answer.ACCEPTED)
     assert told(events) == [
         {
             "job_id": claimed(7).job_id,
@@ -72,19 +72,19 @@ def test_a_death_is_reported_after_the_store_accepted_it(ledger):
         (RELEASED, Answer.ACCEPTED, 0),
     ],
 )
-def test_only_accepted_deaths_are_reported(ledger, outcome, answer, deaths):
+def test_only_accepted_deaths_are_reported(in_flight, outcome, answer, deaths):
     with heard_fields() as events:
-        ledger.claim([claimed(7, policy=LAST)])
-        ledger.end(7, outcome)
-        hand_in(ledger, answer)
+        in_flight.claim([claimed(7, policy=LAST)])
+        in_flight.end(7, outcome)
+        hand_in(in_flight, answer)
     assert len(told(events)) == deaths
 
 
-def test_an_attempt_that_is_to_run_again_has_failed_and_not_died(ledger):
+def test_an_attempt_that_is_to_run_again_has_failed_and_not_died(in_flight):
     with heard_fields() as events:
-        ledger.claim([claimed(7, policy=Policy(retries=1))])
-        ledger.end(7, RAISED)
-        hand_in(ledger, Answer.ACCEPTED)
+        in_flight.claim([claimed(7, policy=Policy(retries=1))])
+        in_flight.end(7, RAISED)
+        hand_in(in_flight, Answer.ACCEPTED)
     (failed,) = told(events, "attempt_failed")
     assert (failed["kind"], failed["state"]) == ("error", "queued")
     assert failed["message"] == "ValueError: no page 7"
@@ -94,23 +94,23 @@ def test_an_attempt_that_is_to_run_again_has_failed_and_not_died(ledger):
 
 @pytest.mark.parametrize(("answer", "deaths"), [(Answer.ALREADY, 0), (Answer.ACCEPTED, 1)])
 def test_a_completion_in_its_own_transaction_is_no_death_if_it_was_committed(
-    ledger, answer, deaths
+    in_flight, answer, deaths
 ):
     with heard_fields() as events:
-        ledger.claim([claimed(7, policy=LAST)])
-        ledger.end(7, COMPLETED, completed_in=True)
+        in_flight.claim([claimed(7, policy=LAST)])
+        in_flight.end(7, COMPLETED, completed_in=True)
         assert told(events, "attempt_failed") == []
-        hand_in(ledger, answer)
+        hand_in(in_flight, answer)
     assert len(told(events)) == len(told(events, "attempt_failed")) == deaths
 
 
-def test_a_job_can_die_of_a_result_that_the_store_refuses(ledger):
+def test_a_job_can_die_of_a_result_that_the_store_refuses(in_flight):
     with heard_fields() as events:
-        ledger.claim([claimed(7, policy=LAST)])
-        ledger.end(7, COMPLETED)
-        (end,) = ledger.take(1)
-        ledger.reject(end)
-        ledger.take_answers([end], [Answer.ACCEPTED])
+        in_flight.claim([claimed(7, policy=LAST)])
+        in_flight.end(7, COMPLETED)
+        (end,) = in_flight.take(1)
+        in_flight.reject(end)
+        in_flight.take_answers([end], [Answer.ACCEPTED])
     (dead,) = told(events)
     assert dead["kind"] == "rejected_result"
 

@@ -28,7 +28,7 @@ async def test_ends_and_claims_go_in_one_trip(bench):
     await bench.exchange.run_once()
     assert bench.store.calls == [("exchange", ([1, 2], [ClaimRequest(["t"], 10)]))]
     assert bench.pool.placed == [3, 4]
-    assert bench.ledger.held() == {3, 4}
+    assert bench.in_flight.held() == {3, 4}
 
 
 async def test_claimed_attempts_begin_before_events_are_emitted(bench):
@@ -64,7 +64,7 @@ async def test_without_ends_and_free_slots_there_is_no_trip(bench):
 
 
 async def test_a_cancel_request_reaches_the_attempt(bench):
-    bench.ledger.claim([claimed(5)])
+    bench.in_flight.claim([claimed(5)])
     bench.store.script = [accepted(0, cancels=[(5, 5), (9, 9)])]
     await bench.exchange.run_once()
     assert bench.pool.stopped == [(5, "cancel")]
@@ -83,7 +83,7 @@ async def test_ends_are_handed_in_though_the_lease_is_lost_and_nothing_is_claime
     await bench.exchange.run_once()
     assert bench.store.verbs() == ["exchange", "drop_connections", "reconnect", "exchange"]
     assert bench.requests()[-1] == []
-    assert bench.ledger.is_empty()
+    assert bench.in_flight.is_empty()
 
 
 async def test_nothing_is_claimed_while_draining_or_fenced_but_ends_go_in(bench):
@@ -105,11 +105,11 @@ async def test_claims_received_after_the_lease_was_lost_are_not_started(bench):
     bench.store.script = [lost_meanwhile]
     await bench.exchange.run_once()
     assert bench.pool.placed == []
-    assert bench.ledger.held() == {5}, "until the store has taken it back"
-    (end,) = bench.ledger.ended
+    assert bench.in_flight.held() == {5}, "until the store has taken it back"
+    (end,) = bench.in_flight.ended
     assert (end.outcome, end.failures, end.losses) == ("released", 0, 0)
     await bench.exchange.run_once()
-    assert bench.ledger.is_empty()
+    assert bench.in_flight.is_empty()
 
 
 @pytest.mark.parametrize(
@@ -127,7 +127,7 @@ async def test_an_attempt_with_a_timeout_begins_in_time_or_is_released(bench, to
     bench.store.script = [late]
     await bench.exchange.run_once()
     assert bench.pool.placed == begun
-    given_back = [(end.token, end.outcome, end.charge) for end in bench.ledger.ended]
+    given_back = [(end.token, end.outcome, end.charge) for end in bench.in_flight.ended]
     assert given_back == ([] if 1 in begun else [(1, "released", "none")])
 
 
@@ -141,7 +141,7 @@ async def test_a_job_begins_by_the_time_that_was_left_when_it_was_asked_for(benc
 
     bench.store.script = [late]
     await bench.exchange.run_once()
-    by_token = {token: one.claimed.begin_by for token, one in bench.ledger.running.items()}
+    by_token = {token: one.claimed.begin_by for token, one in bench.in_flight.running.items()}
     assert by_token == {1: asked_at + 5.0, 2: None}
 
 
@@ -153,15 +153,15 @@ async def test_claims_of_an_earlier_registration_are_not_started(bench):
     bench.store.script = [registered_again]
     await bench.exchange.run_once()
     assert bench.pool.placed == []
-    assert [end.outcome for end in bench.ledger.ended] == ["released"]
+    assert [end.outcome for end in bench.in_flight.ended] == ["released"]
 
 
 # ------------------------------------------------------------- a transaction left open
 
 
 def left_open(bench, token, *, completed_in):
-    bench.ledger.claim([claimed(token)])[0].pid = 100 + token
-    bench.ledger.end(token, COMPLETED, completed_in=completed_in)
+    bench.in_flight.claim([claimed(token)])[0].pid = 100 + token
+    bench.in_flight.end(token, COMPLETED, completed_in=completed_in)
 
 
 async def test_a_runner_that_leaves_its_transaction_open_is_ended(bench):
@@ -183,8 +183,8 @@ async def test_a_runner_that_leaves_its_transaction_open_is_ended(bench):
     assert bench.pool.killed_processes == [(101, "transaction_left_open")] * 2
     assert names == ["transaction_left_open"] * 2
     await bench.exchange.run_once()
-    assert bench.ledger.is_empty()
-    assert bench.ledger.find_left_open(0.0) == []
+    assert bench.in_flight.is_empty()
+    assert bench.in_flight.find_left_open(0.0) == []
 
 
 async def test_an_empty_worker_claims_an_exclusive_job_at_once():
@@ -199,8 +199,8 @@ async def test_an_empty_worker_claims_an_exclusive_job_at_once():
 
 
 async def test_an_attempt_closed_by_another_worker_is_asked_to_stop_and_then_killed(bench):
-    bench.ledger.claim([claimed(3)])
-    bench.ledger.claim([claimed(4)])
+    bench.in_flight.claim([claimed(3)])
+    bench.in_flight.claim([claimed(4)])
     bench.store.lost = {4}
     with heard() as names:
         for _ in range(3):
@@ -217,9 +217,9 @@ async def test_an_attempt_closed_by_another_worker_is_asked_to_stop_and_then_kil
 
 
 async def test_the_last_report_of_an_attempt_goes_before_its_end(bench):
-    (running,) = bench.ledger.claim([claimed(1)])
+    (running,) = bench.in_flight.claim([claimed(1)])
     bench.checkpoints.report(running, Reported(1, Progress(1.0)))
-    bench.ledger.end(1, COMPLETED)
+    bench.in_flight.end(1, COMPLETED)
     await bench.exchange.run_once()
     assert bench.store.verbs() == ["progress", "exchange"]
 

@@ -22,11 +22,11 @@ bench = exchange_kit.bench
 
 async def test_after_a_trip_broke_off_its_ends_are_handed_in_again_once(bench):
     bench.ends(1, 2)
-    bench.ledger.claim([claimed(3)])
+    bench.in_flight.claim([claimed(3)])
     bench.store.script = [StoreUnavailable("the connection broke")]
     with pytest.raises(StoreUnavailable):
         await bench.exchange.run_once()
-    assert bench.ledger.held() == {1, 2, 3}
+    assert bench.in_flight.held() == {1, 2, 3}
     await bench.exchange.run_once()
     assert bench.store.verbs() == [
         "exchange",
@@ -37,7 +37,7 @@ async def test_after_a_trip_broke_off_its_ends_are_handed_in_again_once(bench):
     ]
     assert dict(bench.store.calls)["reconcile"] == {1, 2, 3}, "also ends that are not answered"
     assert bench.handed_in() == [[1, 2], [1, 2]]
-    assert bench.ledger.held() == {3}
+    assert bench.in_flight.held() == {3}
 
 
 async def test_a_claim_with_a_lost_reply_is_released_and_looked_for_at_once(bench):
@@ -62,7 +62,7 @@ async def test_a_store_that_does_not_answer_in_time_counts_as_broken_off():
     bench.store.exchange = hangs  # type: ignore[method-assign]
     with pytest.raises(StoreUnavailable, match="no answer within"):
         await bench.exchange.run_once()
-    assert [end.token for end in bench.ledger.ended] == [1]
+    assert [end.token for end in bench.in_flight.ended] == [1]
     del bench.store.exchange
     bench.exchange._patience = 20.0
     await bench.exchange.run_once()
@@ -74,7 +74,7 @@ async def test_a_trip_that_is_cancelled_gives_its_ends_back(bench):
     bench.store.script = [asyncio.CancelledError()]
     with pytest.raises(asyncio.CancelledError):
         await bench.exchange.run_once()
-    assert [end.token for end in bench.ledger.ended] == [1]
+    assert [end.token for end in bench.in_flight.ended] == [1]
 
 
 async def test_a_reconnect_that_breaks_off_is_tried_again_before_any_trip(bench):
@@ -108,14 +108,14 @@ async def test_a_refused_epoch_is_raised_again(bench):
 async def test_a_reply_that_was_processed_only_in_part_is_reconciled(bench, monkeypatch):
     bench.store.script = [Exchanged(valid=True, answers=[], claimed=[claimed(3)])]
     with monkeypatch.context() as patch, pytest.raises(RuntimeError):
-        patch.setattr(bench.ledger, "claim", mock.Mock(side_effect=RuntimeError("a fault")))
+        patch.setattr(bench.in_flight, "claim", mock.Mock(side_effect=RuntimeError("a fault")))
         await bench.exchange.run_once()
     await bench.exchange.run_once()
     assert bench.store.verbs()[1:4] == ["drop_connections", "reconnect", "reconcile"]
 
 
 async def test_claims_are_reconciled_from_time_to_time_and_when_nothing_else_is_under_way(bench):
-    bench.ledger.claim([claimed(3)])
+    bench.in_flight.claim([claimed(3)])
     await bench.exchange.run_once()
     assert bench.store.verbs() == ["exchange"]
     bench.clock.advance(RECONCILE)
@@ -152,7 +152,7 @@ async def test_one_refused_end_is_found_and_replaced_and_the_others_are_written(
     assert names == ["result_rejected"]
     assert sorted(end.token for end in accepted_ends) == [1, 2, 3, 4, 5, 6, 7]
     assert [end.token for end in accepted_ends if end.outcome == "rejected_result"] == [5]
-    assert bench.ledger.is_empty()
+    assert bench.in_flight.is_empty()
     assert bench.requests()[-1] == [ClaimRequest(["t"], 10)], "and the next jobs are claimed"
 
 
@@ -160,7 +160,7 @@ async def test_every_end_may_be_refused(bench):
     bench.ends(1, 2, 3)
     bench.store.poison = {1, 2, 3}
     await bench.exchange.run_once()
-    assert bench.ledger.is_empty()
+    assert bench.in_flight.is_empty()
 
 
 async def test_requests_that_the_store_refuses_end_the_trip_and_keep_the_ends(bench):
@@ -169,4 +169,4 @@ async def test_requests_that_the_store_refuses_end_the_trip_and_keep_the_ends(be
         await bench.exchange.run_once()
     bench.ends(1)
     await bench.exchange.run_once()
-    assert bench.ledger.is_empty()
+    assert bench.in_flight.is_empty()

@@ -60,7 +60,7 @@ async def test_the_log_gives_the_reason_of_each_trip(bench, caplog):
     bench.exchange.take_peek(Peek(drawn=7, next_due=0.1))
     await bench.exchange.run_once()
     await bench.exchange.run_once()
-    bench.ledger.claim([claimed(2)])
+    bench.in_flight.claim([claimed(2)])
     await bench.exchange.run_once()
     await bench.exchange.run_once()
     told = [record.args[0] for record in caplog.records]
@@ -81,10 +81,10 @@ async def test_a_busy_end_is_handed_in_again_after_a_short_pause(bench):
     bench.ends(1, 2)
     bench.store.script = [Exchanged(valid=True, answers=[Answer.BUSY, Answer.ACCEPTED])]
     assert await bench.exchange.run_once() == BUSY_PAUSE_SECONDS
-    assert bench.ledger.held() == {1}
+    assert bench.in_flight.held() == {1}
     await bench.exchange.run_once()
     assert bench.handed_in() == [[1, 2], [1]]
-    assert bench.ledger.is_empty()
+    assert bench.in_flight.is_empty()
 
 
 # ---------------------------------------------------------------------------- how often
@@ -114,7 +114,7 @@ async def test_an_idle_worker_makes_few_trips_where_its_wake_up_looks_for_writes
 
 async def test_a_busy_worker_checks_in_time_whether_attempts_were_superseded(bench):
     bench.exchange.take_peek(Peek(drawn=7))
-    bench.ledger.claim([claimed(3)])
+    bench.in_flight.claim([claimed(3)])
     assert await bench.exchange.run_once() == LOOK
 
 
@@ -180,7 +180,7 @@ async def test_ends_are_collected_while_enough_attempts_are_prefetched():
     bench.pool.lingers = 0.004
     bench.store.script = [accepted(0, claimed=[claimed(1)])]
     assert await bench.exchange.run_once() == 0.004, "the request was filled: go on, later"
-    bench.ledger.end(1, COMPLETED)
+    bench.in_flight.end(1, COMPLETED)
     assert not bench.nudge.is_given
     await bench.exchange.run_once()
     assert bench.handed_in() == [[1]]

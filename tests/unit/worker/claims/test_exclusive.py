@@ -13,7 +13,7 @@ from outlast.worker.claims.exclusive import (
     ExclusiveClaim,
 )
 from tests.manual_clock import ManualClock
-from tests.unit.worker.worker_kit import COMPLETED, accepted, claimed, new_ledger
+from tests.unit.worker.worker_kit import COMPLETED, accepted, claimed, new_in_flight
 
 USUAL = [ClaimRequest(["t"], 5)]
 ALONE = ClaimRequest(["t"], 1, solo=2)
@@ -23,8 +23,8 @@ WAITS = accepted(0, solo_waiting=2)
 class Bench:
     def __init__(self, least: int = ALONE_IN_WORKER) -> None:
         self.clock = ManualClock(boot=1000.0)
-        self.ledger = new_ledger(self.clock)
-        self.alone = ExclusiveClaim(self.ledger, self.clock, least)
+        self.in_flight = new_in_flight(self.clock)
+        self.alone = ExclusiveClaim(self.in_flight, self.clock, least)
 
     def requests(self) -> list[ClaimRequest]:
         return self.alone.choose(lambda: USUAL, lambda solo: ClaimRequest(["t"], 1, solo=solo))
@@ -34,12 +34,12 @@ class Bench:
         return self.alone.take_reply(self.requests(), reply)
 
     def runs(self, token: int, **fields) -> None:
-        self.ledger.claim([claimed(token, **fields)])
+        self.in_flight.claim([claimed(token, **fields)])
 
     def ends(self, token: int) -> None:
-        self.ledger.end(token, COMPLETED)
-        for end in self.ledger.take(1):
-            self.ledger.take_answers([end], ["accepted"])  # type: ignore[list-item]
+        self.in_flight.end(token, COMPLETED)
+        for end in self.in_flight.take(1):
+            self.in_flight.take_answers([end], ["accepted"])  # type: ignore[list-item]
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from outlast.worker.claims.checkpoints import CheckpointWriter
 from outlast.worker.claims.job_logs import CHARACTERS_MAX, LINE_MAX, LINES_MAX, JobLogs
 from outlast.worker.service import Nudge
 from tests.manual_clock import ManualClock
-from tests.unit.worker.worker_kit import COMPLETED, claimed, new_ledger
+from tests.unit.worker.worker_kit import COMPLETED, claimed, new_in_flight
 
 
 class Shelf:
@@ -39,9 +39,9 @@ class Desk:
 
     def __init__(self, **evidence: Any) -> None:
         self.shelf = Shelf()
-        self.ledger = new_ledger(**evidence)
-        self.ledger.claim([claimed(1, policy=Policy(logs=True)), claimed(2)])
-        self.checkpoints = CheckpointWriter(self.shelf, self.ledger, Nudge())  # type: ignore[arg-type]
+        self.in_flight = new_in_flight(**evidence)
+        self.in_flight.claim([claimed(1, policy=Policy(logs=True)), claimed(2)])
+        self.checkpoints = CheckpointWriter(self.shelf, self.in_flight, Nudge())  # type: ignore[arg-type]
         self.logs: JobLogs = self.checkpoints.logs
 
 
@@ -89,7 +89,7 @@ async def test_of_much_output_the_last_lines_are_kept(desk: Desk) -> None:
 async def test_of_a_progress_bar_its_state_is_kept_now_and_then(desk: Desk) -> None:
     """It is one line, for hours: nothing of it was kept until it ended, and then all of it."""
     clock = ManualClock()
-    logs = JobLogs(desk.shelf, desk.ledger, clock)  # type: ignore[arg-type]
+    logs = JobLogs(desk.shelf, desk.in_flight, clock)  # type: ignore[arg-type]
     for percent in range(100):
         logs.add(1, b"\r%3d%% %s" % (percent, b"#" * 500))
         clock.advance(1.0)
@@ -104,7 +104,7 @@ async def test_of_a_progress_bar_its_state_is_kept_now_and_then(desk: Desk) -> N
 
 async def test_the_last_lines_are_written_before_the_end_is_handed_in(desk: Desk) -> None:
     desk.logs.add(1, b"at the end\n")
-    desk.ledger.end(1, COMPLETED)
+    desk.in_flight.end(1, COMPLETED)
     await desk.checkpoints.report_last(iter([1, 2]))
     assert desk.shelf.last() == {1: ["at the end"]}
     assert not desk.logs.kept
@@ -115,7 +115,7 @@ async def test_the_last_lines_are_written_before_the_end_is_handed_in(desk: Desk
 async def test_an_end_does_not_wait_for_a_store_that_is_away(desk: Desk) -> None:
     desk.shelf.away = True
     desk.logs.add(1, b"lost\n")
-    desk.ledger.end(1, COMPLETED)
+    desk.in_flight.end(1, COMPLETED)
     await desk.checkpoints.report_last([1])
     assert desk.shelf.written == []
 
@@ -147,7 +147,7 @@ async def test_an_end_that_is_handed_in_again_keeps_no_other_lines_back(desk: De
 
 async def test_attempts_that_are_gone_are_forgotten(desk: Desk) -> None:
     desk.logs.add(1, b"one\n")
-    desk.ledger.running.clear()  # its lease is lost
+    desk.in_flight.running.clear()  # its lease is lost
     await desk.logs.run_once()
     assert not desk.logs.kept
     assert desk.shelf.written == []

@@ -34,10 +34,10 @@ class Paused(Bench):
         store: Any = self.store
         store.inspector, store.acknowledge_pauses = self, self.acknowledge_pauses
         self.pool.recall = self.recall  # type: ignore[method-assign]
-        self.keeper = PauseKeeper(self, store, self.ledger, self.nudged, self.clock)  # type: ignore[arg-type]
+        self.keeper = PauseKeeper(self, store, self.in_flight, self.nudged, self.clock)  # type: ignore[arg-type]
         self.exchange = Exchange(
             store,
-            self.ledger,
+            self.in_flight,
             self.pool,
             self.holder,
             self.checkpoints,
@@ -156,7 +156,7 @@ async def test_a_claim_under_way_while_it_is_paused_starts_nothing_of_it(
     everything = pause.kind is PauseKind.ALL
     assert bench.acknowledged() == ["", "1"]
     assert bench.pool.placed == ([] if everything else [2])
-    back = {each.token: each for each in bench.ledger.ended}
+    back = {each.token: each for each in bench.in_flight.ended}
     assert back.keys() == ({1, 2} if everything else {1})
     assert {(end.outcome, end.charge.value) for end in back.values()} == {("released", "none")}
 
@@ -193,7 +193,7 @@ async def test_a_pause_is_acknowledged_once_the_runners_have_answered(bench: Pau
 
 
 async def test_a_stop_is_heard_through_an_older_pause_of_the_same_jobs(bench: Paused) -> None:
-    bench.ledger.claim([claimed(1, queue="q")])
+    bench.in_flight.claim([claimed(1, queue="q")])
     bench.listed = [paused(1, "queue", "q")]
     await bench.keeper.run_once()
     assert bench.pool.stopped == []
@@ -205,7 +205,7 @@ async def test_a_stop_is_heard_through_an_older_pause_of_the_same_jobs(bench: Pa
 
 async def test_running_attempts_are_asked_to_stop_once_where_that_is_wanted(bench: Paused) -> None:
     jobs = [claimed(1, queue="q"), claimed(2), claimed(3, tenant="acme"), claimed(4, queue="r")]
-    bench.ledger.claim(jobs)
+    bench.in_flight.claim(jobs)
     bench.listed = [
         paused(1, "queue", "q", stop=True),
         paused(2, "tenant", "acme"),
@@ -213,7 +213,7 @@ async def test_running_attempts_are_asked_to_stop_once_where_that_is_wanted(benc
     ]
     await bench.keeper.run_once()
     assert bench.pool.stopped == [(1, "pause"), (4, "pause")]
-    bench.ledger.claim([claimed(5, queue="q")])  # as where a look shows it late
+    bench.in_flight.claim([claimed(5, queue="q")])  # as where a look shows it late
     bench.listed.append(paused(4, "task", "other"))
     bench.keeper.read_soon()
     await bench.keeper.run_once()

@@ -20,7 +20,7 @@ from outlast.worker.claims.prefetch import (
 from outlast.worker.runners import starter
 from tests.manual_clock import ManualClock
 from tests.unit.worker.runners.pool_kit import CONCURRENCY, OWN, SHARED, SIZE, Bench, own, shared
-from tests.unit.worker.worker_kit import COMPLETED, claimed, new_ledger
+from tests.unit.worker.worker_kit import COMPLETED, claimed, new_in_flight
 
 SLOTS = SIZE * CONCURRENCY
 RATE = 100 / RATE_SECONDS  # ends per second of a pool that has been busy
@@ -62,17 +62,17 @@ def ended(bench: Bench, *tokens: int) -> None:
 async def test_a_prefetched_attempt_with_a_timeout_does_not_begin_too_late() -> None:
     """As when its worker was stopped: the deadline on the row counts from the claim."""
     clock = ManualClock(boot=0.0)
-    ledger = new_ledger(clock)
+    in_flight = new_in_flight(clock)
     limited = Policy(timeout=3.0)
-    ahead = Prefetch(ledger, clock)
-    ahead.line_up(ledger.claim([claimed(1, policy=limited), claimed(2)]))
+    ahead = Prefetch(in_flight, clock)
+    ahead.line_up(in_flight.claim([claimed(1, policy=limited), claimed(2)]))
     clock.advance(TURN_SECONDS)
-    ahead.line_up(ledger.claim([claimed(3, policy=limited)]))
+    ahead.line_up(in_flight.claim([claimed(3, policy=limited)]))
     assert [running.token for running in ahead.take(0)] == []
     assert len(ahead) == 3
     clock.advance(0.1)
     assert [running.token for running in ahead.take(2)] == [2, 3]
-    (end,) = ledger.ended
+    (end,) = in_flight.ended
     assert (end.token, end.outcome, end.charge) == (1, "released", "none")
 
 
@@ -98,7 +98,7 @@ async def test_prefetched_attempts_start_in_order_as_slots_become_free() -> None
     started = [token for runner in bench.runners for token in runner.runs()]
     assert sorted(started) == list(range(SLOTS + 2))
     assert bench.pool.starter.count_waiting() == AHEAD - 2
-    assert bench.ledger.running[SLOTS].started_at == bench.clock.boot(), "it begins now"
+    assert bench.in_flight.running[SLOTS].started_at == bench.clock.boot(), "it begins now"
 
 
 async def test_plain_functions_wait_for_an_idle_runner() -> None:
@@ -135,7 +135,7 @@ async def test_prefetched_attempts_survive_the_death_of_a_runner() -> None:
         runner.dies(signal="SIGKILL")
     assert len(bench.ends()) == SLOTS
     assert bench.pool.starter.count_waiting() == AHEAD
-    assert all(bench.pool.control.has(token) for token in bench.ledger.running)
+    assert all(bench.pool.control.has(token) for token in bench.in_flight.running)
 
 
 async def test_stopping_a_prefetched_attempt_ends_it_at_once_uncharged() -> None:
@@ -195,20 +195,20 @@ async def test_prefetched_attempts_are_kept_while_slots_become_free() -> None:
 
 def test_ends_are_collected_only_while_enough_is_prefetched() -> None:
     clock = ManualClock(boot=0.0)
-    ledger = new_ledger(clock)
-    ahead, idle = Prefetch(ledger, clock), Prefetch(ledger, clock)
+    in_flight = new_in_flight(clock)
+    ahead, idle = Prefetch(in_flight, clock), Prefetch(in_flight, clock)
     assert linger(ahead, idle) == 0.0, "an idle pool hands in at once"
     ahead.note_freed(100)
     clock.advance(RATE_SECONDS)
     assert linger(ahead, idle) == 0.0, "its slots would become empty"
     assert ahead.grant() == AHEAD
     for token in range(10):
-        assert ahead.put(ledger.claim([claimed(token, OWN)])[0])
+        assert ahead.put(in_flight.claim([claimed(token, OWN)])[0])
     assert linger(ahead, idle) == pytest.approx(10 / RATE / 2)
     for token in range(10, AHEAD):
-        ahead.put(ledger.claim([claimed(token, OWN)])[0])
+        ahead.put(in_flight.claim([claimed(token, OWN)])[0])
     assert linger(ahead, idle) == LINGER_SECONDS_MAX
-    assert not ahead.put(ledger.claim([claimed(99, OWN)])[0]), "none was granted for it"
+    assert not ahead.put(in_flight.claim([claimed(99, OWN)])[0]), "none was granted for it"
 
 
 # ------------------------------------------------- plain functions beside a stream of async tasks

@@ -13,7 +13,7 @@ from outlast.store.stacks import Stack, StackAsk
 from outlast.worker.claims.stacks import TRIES, TRY_SECONDS, StackShower
 from outlast.worker.service import Nudge
 from tests.manual_clock import ManualClock
-from tests.unit.worker.worker_kit import COMPLETED, FakePool, claimed, new_ledger
+from tests.unit.worker.worker_kit import COMPLETED, FakePool, claimed, new_in_flight
 
 
 class Shelf:
@@ -39,13 +39,13 @@ class Desk:
 
     def __init__(self, **evidence: Any) -> None:
         self.shelf, self.nudge, self.clock = Shelf(), Nudge(), ManualClock(boot=0.0)
-        self.ledger = new_ledger(**evidence)
-        self.ledger.claim([claimed(1), claimed(2), claimed(3)])
-        self.pool = FakePool(self.ledger)
+        self.in_flight = new_in_flight(**evidence)
+        self.in_flight.claim([claimed(1), claimed(2), claimed(3)])
+        self.pool = FakePool(self.in_flight)
         self.pool.stacks = {token: f"the stack of {token}" for token in (1, 2, 3)}
         store: Any = self.shelf
         pool: Any = self.pool
-        self.shower = StackShower(store, self.ledger, pool, self.nudge, self.clock)
+        self.shower = StackShower(store, self.in_flight, pool, self.nudge, self.clock)
 
     async def runs(self, *asks: StackAsk) -> list[int]:
         """Take what a beat brings, and answer; return the tokens that were answered."""
@@ -79,7 +79,7 @@ async def test_of_several_for_one_attempt_the_last_number_is_answered(desk: Desk
 
 
 async def test_an_attempt_that_is_not_here_or_has_ended_is_not_answered(desk: Desk) -> None:
-    desk.ledger.end(2, COMPLETED)
+    desk.in_flight.end(2, COMPLETED)
     assert await desk.runs(StackAsk(10, 99), StackAsk(11, 2)) == []
     assert desk.pool.shown == []
     desk.pool.stacks[3] = ""  # it ends while its runner is asked

@@ -21,8 +21,8 @@ def bench():
 
 def large_ends(bench: Bench, *tokens: int, size: int = LARGE) -> None:
     for token in tokens:
-        bench.ledger.claim([claimed(token)])
-        bench.ledger.end(token, Outcome(kind=OutcomeKind.COMPLETED, result="x" * size))
+        bench.in_flight.claim([claimed(token)])
+        bench.in_flight.end(token, Outcome(kind=OutcomeKind.COMPLETED, result="x" * size))
 
 
 def bytes_asked(bench: Bench) -> list[int]:
@@ -38,7 +38,7 @@ async def breaks_off(bench: Bench, error: type[BaseException] = StoreUnavailable
 async def test_ends_go_in_trips_that_are_bounded_in_bytes(bench):
     large_ends(bench, *range(1, 10))
     bench.exchange._bytes.note_answer = lambda *_: None
-    while bench.ledger.ended:
+    while bench.in_flight.ended:
         await bench.exchange.run_once()
     assert bench.handed_in() == [[1, 2, 3, 4], [5, 6, 7, 8], [9]]
 
@@ -56,7 +56,7 @@ async def test_full_and_quick_trips_make_the_next_ones_larger_up_to_a_bound(benc
     for n in range(10):
         bench.store.script = [accepted(min(n, 1), claimed=[claimed(n, args=args)])]
         await bench.exchange.run_once()
-        bench.ledger.end(n, COMPLETED)
+        bench.in_flight.end(n, COMPLETED)
     asked = bytes_asked(bench)
     assert asked[:5] == [TRIP_BYTES, *[TRIP_BYTES * 2**n for n in (1, 2, 3, 4)]]
     assert asked[-1] == TRIP_BYTES_MAX
@@ -88,7 +88,7 @@ async def test_a_result_that_is_too_large_for_the_link_is_given_up_with_an_event
         await bench.exchange.run_once()
     assert bench.handed_in() == [[1]] * ALONE_TRIES + [[1, 2]]
     assert "result_rejected" not in names, "it was reported when it was given up"
-    assert bench.ledger.is_empty()
+    assert bench.in_flight.is_empty()
 
 
 async def test_an_outage_gives_up_no_result(bench):
@@ -100,4 +100,4 @@ async def test_an_outage_gives_up_no_result(bench):
     await bench.exchange.run_once()
     await bench.exchange.run_once()
     assert bench.handed_in() == [[1], [1]]
-    assert bench.ledger.is_empty()
+    assert bench.in_flight.is_empty()

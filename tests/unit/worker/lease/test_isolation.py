@@ -20,8 +20,8 @@ async def stage():
     """Attempt 1 is ordinary, attempt 2 kept; the lease of 60 s cannot be renewed."""
     stage = Stage()
     await stage.worker.registration.register()
-    stage.ledger.claim([claimed(1)])
-    stage.ledger.claim([claimed(2, policy=KEPT)])
+    stage.in_flight.claim([claimed(1)])
+    stage.in_flight.claim([claimed(2, policy=KEPT)])
     yield stage
     if stage.worker.registration._reviving is not None:
         stage.worker.registration._reviving.cancel()
@@ -44,7 +44,7 @@ async def test_ordinary_attempts_are_killed_before_the_tether_ends_which_then_ho
     assert stage.holds == [54.0]
     await stage.clock.run_for(0.2)  # 87.5 % of the lease: the tether kills all at 90 %
     assert stage.pool.killed_all == ["lease_lost"]
-    assert list(stage.ledger.running) == [2]
+    assert list(stage.in_flight.running) == [2]
     await stage.clock.run_for(1.0)
     assert stage.holds == [54.0, math.inf]
     assert not stage.worker.registration.may_claim()
@@ -61,7 +61,7 @@ async def test_a_lease_that_is_still_valid_continues_under_the_same_registration
     assert stage.worker.me.worker_id == 1
     assert stage.worker.registration.trust.asked_at == asked_at
     assert stage.holds[-1] == asked_at + 54.0
-    assert list(stage.ledger.running) == [2]
+    assert list(stage.in_flight.running) == [2]
     assert stage.pool.stopped == [(1, "lease_lost")]
 
 
@@ -71,7 +71,7 @@ async def test_a_lost_lease_ends_what_was_kept_and_registers_again(stage):
     await stage.clock.run_for(0.1)
     assert stage.pool.stopped == [(1, "lease_lost"), (2, "lease_lost")]
     await stage.clock.run_for(STOP_GRACE_SECONDS)
-    assert list(stage.ledger.running) == []
+    assert list(stage.in_flight.running) == []
     await stage.clock.run_for(10.0)
     assert stage.worker.me.worker_id == 2
 
@@ -88,22 +88,22 @@ async def test_an_answer_to_a_beat_from_before_the_isolation_does_not_count(stag
 
 async def test_what_was_kept_may_end_meanwhile_and_its_end_waits_for_the_store(stage):
     await isolate(stage)
-    stage.ledger.end(2, COMPLETED)
+    stage.in_flight.end(2, COMPLETED)
     stage.beat(stage.clock.boot())
     await stage.clock.run_for(0.5)
     assert stage.worker.registration.may_claim()
-    assert [end.token for end in stage.ledger.take(10)] == [1, 2]
+    assert [end.token for end in stage.in_flight.take(10)] == [1, 2]
 
 
 async def test_a_lease_that_the_store_calls_lost_ends_every_runner(stage):
     stage.beat(1.0, renewed=False)
     assert stage.pool.stopped == [(1, "lease_lost"), (2, "lease_lost")]
     await stage.clock.run_for(STOP_GRACE_SECONDS + 0.1)
-    assert list(stage.ledger.running) == []
+    assert list(stage.in_flight.running) == []
 
 
 async def test_without_attempts_to_keep_the_lease_is_lost_as_usual(stage):
-    stage.ledger.end(2, COMPLETED)
+    stage.in_flight.end(2, COMPLETED)
     await stage.clock.run_for(51.0)
     stage.worker.registration.lose("away", keep=True)
     await stage.clock.run_for(2.9)

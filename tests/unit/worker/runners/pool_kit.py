@@ -15,7 +15,7 @@ from outlast.worker.runners.recycling import Recycling
 from outlast.worker.runners.state import RunnerState
 from outlast.worker.runners.supervisor import SPARE_AFTER_SECONDS
 from tests.manual_clock import ManualClock
-from tests.unit.worker.worker_kit import FakeOwner, claimed, death, new_ledger
+from tests.unit.worker.worker_kit import FakeOwner, claimed, death, new_in_flight
 
 OWN, SHARED = "own", "shared"
 SIZE, CONCURRENCY = 2, 3
@@ -126,7 +126,7 @@ class FakeTether:
 
 
 class Bench:
-    """A pool with fake runners, its ledger, and its messages to the worker."""
+    """A pool with fake runners, its in_flight, and its messages to the worker."""
 
     def __init__(
         self,
@@ -136,14 +136,14 @@ class Bench:
         **limits: Any,
     ) -> None:
         self.clock = ManualClock(boot=0.0)
-        self.ledger = new_ledger(self.clock)
+        self.in_flight = new_in_flight(self.clock)
         self.checkpoints = SentCheckpoints()
         self.owner = FakeOwner()
         self.tether = FakeTether()
         self.pool = RunnerPool(
             self.owner,
             FakeRunner,  # type: ignore[arg-type]
-            self.ledger,
+            self.in_flight,
             self.checkpoints,
             self.tether,  # type: ignore[arg-type]
             size=size,
@@ -194,10 +194,10 @@ class Bench:
         return found
 
     def place(self, *attempts: Claimed) -> None:
-        self.pool.starter.start(self.ledger.claim(attempts))
+        self.pool.starter.start(self.in_flight.claim(attempts))
 
     def ends(self) -> list[Transition]:
-        return self.ledger.take(1000)
+        return self.in_flight.take(1000)
 
     def outcomes(self) -> list[str]:
         return [end.outcome for end in self.ends()]

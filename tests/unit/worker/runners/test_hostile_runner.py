@@ -83,15 +83,15 @@ def test_any_sequence_of_frames_leaves_each_attempt_one_end(said):
         bench = await Bench().ready()
         bench.place(shared(1), shared(2), shared(3), shared(4))
         runner = busy(bench)
-        held = bench.ledger.held()
+        held = bench.in_flight.held()
         others = held - runner.tokens
         for frame in said:
             with contextlib.suppress(FrameError):
                 runner.says(*Unpacker(TO_WORKER).feed(pack(frame)))
             bench.pool.starter.make_requests(0)
             bench.pool.control.look_at_loops()
-        assert bench.ledger.held() == held
-        assert others <= set(bench.ledger.running), "of another runner"
+        assert bench.in_flight.held() == held
+        assert others <= set(bench.in_flight.running), "of another runner"
         runner.dies(signal="SIGKILL")
         ended = [each.token for each in bench.ends()]
         assert sorted(ended) == sorted(held - others)
@@ -100,14 +100,14 @@ def test_any_sequence_of_frames_leaves_each_attempt_one_end(said):
 
 
 async def test_a_frame_with_an_invalid_end_is_refused_as_a_whole():
-    """An end that the runner has dropped must not be lost on its way into the ledger."""
+    """An end that the runner has dropped must not be lost on its way to the worker."""
     bench = await Bench().ready()
     bench.place(shared(1), shared(2))
     runner = busy(bench)
     bad = End(1, Outcome(kind=OutcomeKind.CRASHED))
     with pytest.raises(FrameError):
         runner.says(AttemptsEnded([End(2, COMPLETED), bad]))
-    assert runner.tokens == set(bench.ledger.running) == {1, 2}
+    assert runner.tokens == set(bench.in_flight.running) == {1, 2}
     runner.dies(signal="SIGKILL")
     assert bench.outcomes() == ["bystander", "bystander"]
 
@@ -154,4 +154,4 @@ async def test_a_result_that_is_no_json_is_refused_with_its_runner(text: str):
                 [End(2, COMPLETED), End(1, Outcome(kind=OutcomeKind.COMPLETED, result=text))]
             )
         )
-    assert runner.tokens == set(bench.ledger.running) == {1, 2}
+    assert runner.tokens == set(bench.in_flight.running) == {1, 2}

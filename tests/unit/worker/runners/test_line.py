@@ -66,7 +66,7 @@ async def test_slots_are_filled_before_any_line() -> None:
 async def test_a_line_is_filled_again_once_half_of_it_is_empty() -> None:
     bench, one, _ = await with_lines()
     bench.pool._prefetches.shared.line_up(
-        bench.ledger.claim([shared(n) for n in range(500, 500 + LINE_MAX)])
+        bench.in_flight.claim([shared(n) for n in range(500, 500 + LINE_MAX)])
     )
     sent = len(one.sent)
     end(one, *one.runs()[1 : LINE_MAX // 2])

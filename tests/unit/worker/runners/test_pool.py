@@ -64,7 +64,7 @@ async def test_the_first_reason_to_stop_stays():
     bench.pool.control.stop(99, "cancel")
     runner = bench.runner(1)
     assert [f for f in runner.sent if isinstance(f, Stop)] == [Stop(1, "timeout")]
-    assert bench.ledger.running[1].stop_reason == "timeout"
+    assert bench.in_flight.running[1].stop_reason == "timeout"
 
 
 async def test_a_kill_is_for_the_reason_of_the_attempt_and_is_done_once():
@@ -128,7 +128,7 @@ async def test_the_attempts_of_a_dead_runner_end_and_those_of_the_others_go_on()
     assert sorted(end.token for end in ends) == lost
     assert [end.outcome for end in ends] == ["bystander"] * 2
     assert [end.crash.neighbours for end in ends if end.crash] == [[lost[1]], [lost[0]]]
-    assert len(bench.ledger.running) == 1
+    assert len(bench.in_flight.running) == 1
     assert (victim.pid, False) in bench.tether.groups
 
 

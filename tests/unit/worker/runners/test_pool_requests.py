@@ -23,23 +23,23 @@ def histories(draw):
 
 def check(bench: Bench, size: int, concurrency: int) -> None:
     working = [r for r in bench.runners if r.tokens and r.kill_reason is None]
-    kinds = [{bench.ledger.running[token].claimed.solo for token in r.tokens} for r in working]
+    kinds = [{bench.in_flight.running[token].claimed.solo for token in r.tokens} for r in working]
     assert kinds.count({0}) <= size
     assert kinds.count({1}) <= 1, "one cohort at a time"
     assert {0, 1} not in kinds, "suspects have no neighbour"
     for runner, kind in zip(working, kinds, strict=True):
-        names = [bench.ledger.running[token].claimed.task for token in runner.tokens]
+        names = [bench.in_flight.running[token].claimed.task for token in runner.tokens]
         assert len(names) <= concurrency
         alone = OWN not in names or len(names) == 1
         assert alone or kind == {1}, "a plain function has its runner to itself"
     held = {token for runner in bench.runners for token in runner.tokens}
-    assert held == set(bench.ledger.running), "each attempt runs in one runner"
+    assert held == set(bench.in_flight.running), "each attempt runs in one runner"
 
 
 def claim(bench: Bench, tokens, pick: int) -> None:
     """Fill the requests as a store might: each up to its limit, with any mix of their tasks."""
     attempts = []
-    for request in bench.pool.starter.make_requests(len(bench.ledger.ended)):
+    for request in bench.pool.starter.make_requests(len(bench.in_flight.ended)):
         count = pick % (request.limit + 1) if pick < 5 else request.limit
         for _ in range(count):
             token = next(tokens)
@@ -67,7 +67,7 @@ async def step(bench: Bench, knows, tokens, verb: str, pick: int) -> None:
         if late:
             late[pick % len(late)].greets(**knows)
     for end in bench.ends():
-        bench.ledger._handed_in.pop(end.token)
+        bench.in_flight._handed_in.pop(end.token)
 
 
 @given(histories())

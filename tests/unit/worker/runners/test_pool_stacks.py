@@ -39,7 +39,7 @@ async def test_the_stack_of_the_coroutine_comes_before_those_of_the_threads() ->
     assert [" in awaits" in part for part in text.split("\n\n")] == [True, False, False]
     assert (runner.dumps, runner.sent[-1]) == (1, ShowStack(1))
     assert runner.kills == []
-    assert bench.ledger.running[1].stack == ""  # a later limit shows where it was then
+    assert bench.in_flight.running[1].stack == ""  # a later limit shows where it was then
     assert await found(bench, 1, runner, StackShown(1, "")) == f"{STACK}\n\n{dump_of(2).strip()}"
 
 
@@ -58,7 +58,7 @@ async def test_what_shows_nothing_is_told() -> None:
     assert await control.find_stack(2) == WAITS
     assert await control.find_stack(99) == ""
     assert (await found(bench, 1)).startswith(SILENT)
-    running = bench.ledger.running[1]
+    running = bench.in_flight.running[1]
     running.claimed = msgspec.structs.replace(running.claimed, task=SHELL_TASK)
     runner.dumps = 0
     assert (await found(bench, 1)).startswith(COMMAND)

@@ -270,7 +270,7 @@ async def test_limits_count_from_the_start_of_the_code_not_from_the_hand_over(wa
     await watch.after(5)
     assert watch.stops() == []
     watch.runner.says(Reported(2, Progress(0.5)))
-    watch.bench.ledger.note_progress(2, Progress(0.5))
+    watch.bench.in_flight.note_progress(2, Progress(0.5))
     await watch.after(4)
     assert watch.stops() == []
     await watch.after(1.5)

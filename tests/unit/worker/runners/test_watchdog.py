@@ -23,28 +23,28 @@ from tests.unit.worker.worker_kit import (
     claimed,
     heard,
     heard_fields,
-    new_ledger,
+    new_in_flight,
 )
 
 
 class Watch:
-    """A watchdog over a ledger and a fake pool. The lease is 60 s from second 0."""
+    """A watchdog over InFlight and a fake pool. The lease is 60 s from second 0."""
 
     def __init__(self) -> None:
         self.clock = ManualClock(boot=0.0)
-        self.ledger = new_ledger(self.clock)
-        self.pool = FakePool(self.ledger)
+        self.in_flight = new_in_flight(self.clock)
+        self.pool = FakePool(self.in_flight)
         self.owner = FakeOwner()
         loops: Any = self.pool
-        self.dog = Watchdog(self.owner, self.ledger, self.pool, self.pool, loops, self.clock)
+        self.dog = Watchdog(self.owner, self.in_flight, self.pool, self.pool, loops, self.clock)
 
     def run(self, token: int = 1, **policy) -> None:
-        self.ledger.claim([claimed(token, policy=Policy(**policy))])
-        self.ledger.note_begun(token, 0.0)
+        self.in_flight.claim([claimed(token, policy=Policy(**policy))])
+        self.in_flight.note_begun(token, 0.0)
 
     async def after(self, seconds: float) -> None:
         self.clock.advance(seconds)
-        pause = LOOK_SECONDS if self.ledger.running else LOOK_IDLE_SECONDS
+        pause = LOOK_SECONDS if self.in_flight.running else LOOK_IDLE_SECONDS
         assert await self.dog.run_once() == pause
 
 
@@ -62,7 +62,7 @@ async def test_without_limits_nothing_is_stopped(watch):
 
 async def test_what_has_expired_is_recalled(watch):
     """Where it has not begun: a runner that has begun it says so."""
-    watch.ledger.claim([claimed(1, begin_by=10.0), claimed(2, begin_by=20.0), claimed(3)])
+    watch.in_flight.claim([claimed(1, begin_by=10.0), claimed(2, begin_by=20.0), claimed(3)])
     await watch.after(9.9)
     assert watch.pool.recalled == []
     await watch.after(0.1)
@@ -77,7 +77,7 @@ async def test_an_attempt_without_a_runner_is_released(watch):
         assert names == []
         await watch.after(0.1)
     assert "attempt_unheld" in names
-    (end,) = watch.ledger.take(10)
+    (end,) = watch.in_flight.take(10)
     assert (end.token, end.outcome, end.charge) == (1, "released", "none")
 
 
@@ -96,10 +96,10 @@ async def test_progress_postpones_the_stall_limit_but_not_the_timeout(watch):
     watch.run(timeout=30.0, stall_timeout=10.0)
     for _ in range(2):
         await watch.after(9.0)
-        watch.ledger.note_save(Save(1, 1, 1, "1"))
+        watch.in_flight.note_save(Save(1, 1, 1, "1"))
     await watch.after(9.0)
     assert watch.pool.stopped == []
-    watch.ledger.note_save(Save(1, 1, 1, "1"))
+    watch.in_flight.note_save(Save(1, 1, 1, "1"))
     await watch.after(3.0)
     assert watch.pool.stopped == [(1, "timeout")]
 
@@ -135,7 +135,7 @@ async def test_only_the_culprit_is_stopped(watch):
 
 async def test_an_attempt_that_has_ended_is_left_alone(watch):
     watch.run(timeout=10.0)
-    watch.ledger.running.clear()
+    watch.in_flight.running.clear()
     await watch.after(100.0)
     assert watch.pool.stopped == []
 
@@ -151,7 +151,7 @@ async def test_slots_all_held_by_waiting_tasks_are_reported_once(watch):
     watch.run(1)
     watch.run(2)
     for token in (1, 2):
-        watch.ledger.note_progress(token, Progress(waits_for=token + 10))
+        watch.in_flight.note_progress(token, Progress(waits_for=token + 10))
     with heard_fields() as told:
         await watch.after(0.0)
         await watch.after(HELD_SECONDS - 0.1)
@@ -159,10 +159,10 @@ async def test_slots_all_held_by_waiting_tasks_are_reported_once(watch):
         for _ in range(10):
             await watch.after(0.1)
     assert told == [("slots_held_by_waiting", {"running": 2, "job_id": 1, "waits_for": 11})]
-    watch.ledger.note_progress(2, Progress())
+    watch.in_flight.note_progress(2, Progress())
     with heard_fields() as told:
         await watch.after(10.0)
-        watch.ledger.note_progress(2, Progress(waits_for=12))
+        watch.in_flight.note_progress(2, Progress(waits_for=12))
         await watch.after(0.0)
         assert told == []
         await watch.after(HELD_SECONDS)
@@ -174,20 +174,20 @@ async def test_slots_held_again_after_nothing_ran_are_reported_again(watch):
     watch.pool.slots = 1
     for token in (1, 2):
         watch.run(token)
-        watch.ledger.note_progress(token, Progress(waits_for=token + 10))
+        watch.in_flight.note_progress(token, Progress(waits_for=token + 10))
         with heard_fields() as told:
             await watch.after(LOOK_SECONDS)
             assert told == []
             await watch.after(HELD_SECONDS)
         assert [fields["waits_for"] for _, fields in told] == [token + 10]
-        watch.ledger.running.clear()
+        watch.in_flight.running.clear()
         await watch.after(LOOK_IDLE_SECONDS)
 
 
 async def test_waiting_beside_a_free_slot_is_not_reported(watch):
     watch.pool.slots = 2
     watch.run(1)
-    watch.ledger.note_progress(1, Progress(waits_for=11))
+    watch.in_flight.note_progress(1, Progress(waits_for=11))
     with heard() as names:
         for _ in range(10):
             await watch.after(10.0)

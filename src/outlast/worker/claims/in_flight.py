@@ -32,7 +32,7 @@ _COMPLETED, _BUSY, _REFUSED = OutcomeKind.COMPLETED, Answer.BUSY, Answer.REFUSED
 _DEAD, _CANCELLED = State.DEAD, OutcomeKind.CANCELLED
 
 
-class Ledger:
+class InFlight:
     """Tokens from claim to answer, and the ends that wait to be handed in, in their order.
 
     ``nudge`` is the exchange's, and is given when there are ends to hand in. ``evidence`` completes
