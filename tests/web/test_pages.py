@@ -175,7 +175,7 @@ async def test_a_filter_that_cannot_be_is_refused_with_what_to_write(store: Stor
         for query in ({"phase": "odd"}, {"before": "x"}, {"rows": "9999"}, {"before": "9" * 30}):
             answer = await page.get("/jobs", params=query)
             assert answer.status_code == 400, query
-            assert "is not a state or phase" in answer.text or "number of 1 to" in answer.text
+            assert "is not a state or phase" in answer.text or "number from 1 to" in answer.text
 
 
 async def test_a_job_is_found_by_its_id_its_token_its_key_and_a_worker_by_its_name(

@@ -249,7 +249,7 @@ def backfill(
     dry_run: Annotated[bool, flag("--dry-run", "Only show the ticks.")] = False,
     url: Url = None,
 ) -> None:
-    """Enqueue a job for each tick of a time, whether or not those ticks had jobs.
+    """Enqueue a job for each tick in a span of time, whether or not those ticks had jobs.
 
     Times are in ISO 8601. Without an offset they are local times in the schedule's zone. All jobs
     are due at once, and none of them waits for another. At most 10,000 at a time.

@@ -151,6 +151,6 @@ def _repeated(about: JobDetails) -> list[str]:
         because = f": {line(last.message, SAID_MAX).rstrip('.')}" if last.message else ""
         return [
             f"It could not be decoded {times} in a row{by}{because}.",
-            "It waits for a release that can; the pause between tries grows to 10 minutes.",
+            "It waits for a release that can; the delay between tries grows to 10 minutes.",
         ]
     return [f"It was {line(last.outcome, NAME_MAX)} {times} in a row."] if last.repeats > 1 else []

@@ -21,7 +21,7 @@ def mode_of(path: Path) -> int | None:
         return None
     except PermissionError as error:
         raise StoreUnavailable(
-            f"{path} cannot be reached by this user: it may not enter each of the directories"
+            f"{path} cannot be reached: this user may not enter one of the directories above it"
         ) from error
     except OSError as error:  # a name that is too long, a link to itself
         raise StoreUnavailable(f"{path} cannot be reached: {error.strerror}") from error

@@ -21,7 +21,7 @@ def read_number(query: Mapping[str, str], name: str, most: int = ID_MAX) -> int 
         return None
     number = int(text) if text.isascii() and text.isdigit() and len(text) <= DIGITS else 0
     if not 1 <= number <= most:
-        raise WebRefusal(400, "Not valid", f"{name}= has to be a number of 1 to {most}.")
+        raise WebRefusal(400, "Not valid", f"{name}= must be a whole number from 1 to {most}.")
     return number
 
 
@@ -29,7 +29,7 @@ def read_name(query: Mapping[str, str], name: str) -> str | None:
     """Return a name in the URL; None: it is missing."""
     text = query.get(name)
     if text is not None and len(text) > NAME_MAX:
-        raise WebRefusal(400, "Not valid", f"{name}= has {NAME_MAX} characters at most.")
+        raise WebRefusal(400, "Not valid", f"{name}= may have at most {NAME_MAX} characters.")
     return text
 
 
@@ -37,5 +37,5 @@ def require_name(query: Mapping[str, str], name: str) -> str:
     """Return a name that has to be in the URL."""
     found = read_name(query, name)
     if found is None:
-        raise WebRefusal(400, "Which one?", f"{name}= has to be in the address.")
+        raise WebRefusal(400, "Which one?", f"The address must contain {name}=.")
     return found

@@ -66,7 +66,7 @@ class SqliteFacts(msgspec.Struct, frozen=True, kw_only=True):
         elif self.synchronous is not None and self.synchronous < SYNCHRONOUS_FULL:
             yield problem(
                 "durability",
-                "A commit may be lost with the power: synchronous is below FULL.",
+                "A power failure may lose commits: synchronous is below FULL.",
                 "This SQLite library refuses PRAGMA synchronous=FULL: use another build.",
             )
         else:
