@@ -100,7 +100,7 @@ async def test_a_raised_limit_lets_waiting_jobs_start(app: outlast.App) -> None:
         (limit,) = await app.limits.list()
         assert (limit.running, limit.declared) == (1, outlast.LimitSpec(running=0))
         await app.limits.reset("gate")
-        with pytest.raises(outlast.LimitNotFound, match="called 'gaet'"):
+        with pytest.raises(outlast.LimitNotFound, match="no limit 'gaet'"):
             await app.limits.hold("gaet", 5)
 
 
