@@ -268,7 +268,7 @@ def _two_commits() -> Patches:
 
 TWINS: Twins = {
     "what died since is taken, too": (
-        lambda: [mock.patch.object(bulk, "came_at", return_value=0.0)],
+        lambda: [mock.patch.object(bulk, "_came_at", return_value=0.0)],
         5,
     ),
     "a job that has died again is the same": (

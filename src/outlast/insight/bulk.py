@@ -323,16 +323,17 @@ async def _match(
 ) -> list[StoredJob]:
     """Return the jobs that match, texts aside, and came into their state by ``as_of``, and not
     before the filter's ``since``."""
-
-    def came_at(row: StoredJob) -> float:
-        return row.ended_at or row.started_at or row.requeued_at or row.enqueued_at
-
     earliest = which.since or 0.0
     rows = await store.inspector.jobs_of(ids, 0)
-    rows = [row for row in rows if row.state is wanted.state and earliest <= came_at(row) <= as_of]
+    rows = [row for row in rows if row.state is wanted.state and earliest <= _came_at(row) <= as_of]
     came_back = [row.id for row in rows if row.state is State.QUEUED and row.token is not None]
     if not came_back:
         return rows
     last = await store.inspector.last_attempts(came_back, 0)
     late = {row.id for row, attempt in last if attempt is not None and attempt.ended_at > as_of}
     return [row for row in rows if row.id not in late]
+
+
+def _came_at(row: StoredJob) -> float:
+    """Return when a job came into its state."""
+    return row.ended_at or row.started_at or row.requeued_at or row.enqueued_at
