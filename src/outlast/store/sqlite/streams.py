@@ -44,6 +44,7 @@ class Taker(Protocol):
 
     def take(self, found: list[Row]) -> list[Row]:
         """Claim the first of these rows, as many as there is room for; return them."""
+        ...
 
 
 class _Head(msgspec.Struct, gc=False):
