@@ -18,6 +18,7 @@ from outlast.store.values import Answer
 from tests.conformance.hostile_kit import raw
 from tests.conformance.kit import Hands, crashed, ended, enqueued, eventually, job, lost_worker
 from tests.conformance.limits_kit import declare, held, limited, need, permit
+from tests.conformance.schedules_kit import due_one, fire_one, firing, put_one
 
 
 async def test_no_more_run_at_once_than_the_limit_allows(store: Store, hands: Hands) -> None:
@@ -327,3 +328,68 @@ async def test_verify_finds_a_permit_that_is_miscounted_and_a_stream_that_is_for
         await file.run("UPDATE outlast_streams SET blocked = NULL, idle = (1 = 1)")
     found = {finding.rule for finding in (await verify(store.inspector)).violations}
     assert found == {WATCHED}
+
+
+# -- beside other mechanisms
+
+
+async def test_a_job_that_expires_in_its_stream_takes_no_permit(store: Store, hands: Hands) -> None:
+    await declare(store, running=1)
+    late, good = await enqueued(
+        store, limited(need("a"), expires_at=1_000_000_000.0), limited(need("a"))
+    )
+    assert [each.job_id for each in await hands.claim()] == [good]
+    row = await store.inspector.job(late)
+    assert row is not None
+    assert row.state is State.CANCELLED
+    assert await held(store) == 1
+
+
+async def test_a_dead_job_that_is_requeued_waits_for_its_permit_again(
+    store: Store, hands: Hands
+) -> None:
+    await declare(store, running=1)
+    dead, other = await enqueued(store, *[limited(need("a"), policy=Policy(retries=0))] * 2)
+    one = await hands.claim_one()
+    await hands.hand_in(crashed(one))
+    assert [each.job_id for each in await hands.claim()] == [other]
+    await store.requeue([dead])
+    assert await hands.claim() == []
+    row = await store.inspector.job(other)
+    assert row is not None
+    await store.cancel([other])  # asked to stop: it holds its permit until it has
+    assert await hands.claim() == []
+    assert await held(store) == 1
+
+
+async def test_a_key_is_held_in_a_stream_as_in_the_line(store: Store, hands: Hands) -> None:
+    await declare(store, running=1)
+    first, again = await store.enqueue([limited(need("a"), key="k"), limited(need("a"), key="k")])
+    assert (again.job_id, again.created) == (first.job_id, False)
+    one = await hands.claim_one()
+    await hands.hand_in(ended(one))
+    (fresh,) = await store.enqueue([limited(need("a"), key="k")])
+    assert fresh.created
+    assert [each.job_id for each in await hands.claim()] == [fresh.job_id]
+
+
+async def test_a_delayed_job_joins_its_stream_when_it_is_due(store: Store, hands: Hands) -> None:
+    await declare(store, running=1)
+    (job_id,) = await enqueued(store, limited(need("a"), delay=0.05))
+    assert (await eventually(hands.claim))[0].job_id == job_id
+
+
+async def test_the_job_of_a_tick_is_under_the_limits_of_its_call(
+    store: Store, hands: Hands
+) -> None:
+    await declare(store, running=1)
+    await enqueued(store, limited(need("a")))
+    one = await hands.claim_one()
+    await put_one(store, call=limited(need("a")))
+    due = await due_one(store)
+    await fire_one(store, firing(due, due.since))
+    assert await hands.claim() == []
+    await hands.hand_in(ended(one))
+    (tick,) = await hands.claim()
+    assert tick.policy.schedule == "nightly"
+    assert await held(store) == 1
