@@ -80,6 +80,7 @@ MORE = (  # all others that read
     "actions",
     "actions --job {dead}",
     "pauses",
+    "limits",
 )
 LONG = "jobs --limit 10000 --json"  # writes 10,000 jobs, on a small store as well
 

@@ -23,6 +23,7 @@ GIVEN = {
     "ID": ["1"],
     "CMD ARG…": ["true"],
     "NAME": ["nightly"],
+    "SECONDS": ["5"],
     "queue|task|tenant|all": ["all"],
     "bash|zsh|fish": ["bash"],
 }
@@ -33,6 +34,7 @@ MORE = {
     "dead requeue": ["--all"],
     "dead discard": ["--all"],
     "workers drain": ["--all"],
+    "limits set": ["--running=3"],
     "pause": ["--wait=0"],  # workers here are rows alone, and acknowledge nothing
     "worker": ["shop:app"],
     "schedules backfill": ["--from", "2026-01-01", "--to", "2026-01-02"],
@@ -45,6 +47,7 @@ MAKERS = frozenset({"enqueue", "run", "migrate", "worker"})
 WRITERS = MAKERS | {
     *("cancel", "requeue", "dead requeue", "dead discard", "workers drain", "pause", "resume"),
     *(f"schedules {verb}" for verb in ("pause", "resume", "delete")),
+    *(f"limits {verb}" for verb in ("set", "hold", "reset")),
     "actions stop",
 }
 """Commands that may write. All others only read; a new one as well, unless it is named here."""
@@ -54,7 +57,14 @@ OF_A_SCHEDULE = frozenset(
 """They name one that is not there; two of them look for it before they write."""
 OF_AN_ACTION = frozenset({"actions stop", "actions resume"})
 """They name one that is not there, or not under way."""
-NOT_ABOUT_JOBS = OF_A_SCHEDULE | OF_AN_ACTION | {"schedules", "schedules list", "resume", "actions"}
+OF_A_LIMIT = frozenset(f"limits {verb}" for verb in ("show", "set", "hold", "reset"))
+"""They name one that is not there."""
+NOT_ABOUT_JOBS = (
+    OF_A_SCHEDULE
+    | OF_AN_ACTION
+    | OF_A_LIMIT
+    | {"schedules", "schedules list", "resume", "actions", "limits"}
+)
 NO_STORE = frozenset({"demo", "checkpoint", "report", "run-task"})
 SERVERS = frozenset({"dev", "exporter", "web"})
 """They go on while the store is broken, and say so to those who ask them: tests of their own."""

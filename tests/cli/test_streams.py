@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from tests.cli.assault import SECONDS, in_turn
-from tests.cli.attacks import OF_A_SCHEDULE, OF_AN_ACTION, Attack
+from tests.cli.attacks import OF_A_LIMIT, OF_A_SCHEDULE, OF_AN_ACTION, Attack
 from tests.cli.conftest import environment
 from tests.cli.forked import GONE, ForkServer
 from tests.cli.rows import populated
@@ -31,6 +31,7 @@ SAYS_NO = {
     "requeue",
     "pause",
     "stack",
+    *OF_A_LIMIT,
     *OF_A_SCHEDULE,
     *OF_AN_ACTION,
 }  # on stderr, to what is named here

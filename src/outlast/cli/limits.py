@@ -71,8 +71,11 @@ def limits(context: typer.Context, url: Url = None, json: Json = False) -> None:
 def show(name: Name, url: Url = None, json: Json = False) -> None:
     """Show one limit and its busiest keys.
 
+    A limit that is one for all has a single line, without a key.
+
     Examples:
         outlast limits show openai
+        outlast limits show openai --json
     """
     row, permits = on_store(url, lambda store: read_one_limit(store, name))
     from outlast.cli.show import console, print_json
@@ -125,8 +128,11 @@ def set_(
 def reset(name: Name, key: Key = None, url: Url = None) -> None:
     """Go back to what the code says: of one key, or of the limit and all its keys.
 
+    What the code of the newest worker declares is in force again, at once.
+
     Examples:
         outlast limits reset openai
+        outlast limits reset account --key acme
     """
     new = SetLimit(name=name, key=key, reset=True)
     on_store(url, lambda store: set_limit(store, new, me()), reads=False)
@@ -139,7 +145,9 @@ def hold(
     key: Key = None,
     url: Url = None,
 ) -> None:
-    """Let nothing start under a limit for some seconds; 0 ends that. What runs goes on.
+    """Let nothing start under a limit for some seconds; 0 ends that.
+
+    What runs goes on.
 
     Examples:
         outlast limits hold openai 300

@@ -58,6 +58,7 @@ class JobRecord(models.Model):
             ("discard_job", "Can discard dead jobs"),
             ("bulk_job", "Can act on all jobs of a filter"),
             ("pause_job", "Can pause queues, tasks and tenants"),
+            ("limit_job", "Can change limits"),
             ("drain_worker", "Can drain workers"),
         ],
     )

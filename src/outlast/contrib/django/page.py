@@ -42,6 +42,7 @@ PERMISSIONS = {
     Right.BULK: "outlast.bulk_job",
     Right.PAUSE: "outlast.pause_job",
     Right.TRIGGER: "outlast.trigger_schedule",
+    Right.LIMIT: "outlast.limit_job",
     Right.DRAIN: "outlast.drain_worker",
 }
 OF_SCHEDULES = ("schedules", "api/v1/schedules")  # addresses that show schedules, or act on them
