@@ -208,7 +208,7 @@ def test_each_command_of_a_user_who_may_not(
     (inside / NAME).chmod(mode)
     inside.chmod(folder)
     odd = {} if os.getuid() else {"user": STRANGER}
-    broken = READ_ONLY if (folder, mode) == (0o555, 0o444) else Broken((NAME, "by this user"))
+    broken = READ_ONLY if (folder, mode) == (0o555, 0o444) else Broken((NAME, "this user"))
     assault = Assault(fork_server, place, f"sqlite:///inside/{NAME}", broken)
     assault.run_each(folder + mode, **odd)
     inside.chmod(0o755)

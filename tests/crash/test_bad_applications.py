@@ -97,8 +97,8 @@ def noop(value):
     return value"""
 IMPATIENT = """
 import sys
-from outlast.worker.runners import startup
-startup.SLOW_SECONDS, startup.START_SECONDS_MAX = 3.0, 6.0
+from outlast.worker.runners import supervisor
+supervisor.SLOW_SECONDS, supervisor.START_SECONDS_MAX = 3.0, 6.0
 from outlast.cli import main
 sys.exit(main())"""
 
