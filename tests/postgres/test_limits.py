@@ -8,13 +8,14 @@ import json
 import random
 from typing import Any
 
+import asyncpg
 import pytest
 
 from outlast.base.clock import SYSTEM
 from outlast.model.crash import CrashKind
-from outlast.model.limits import permit_id
+from outlast.model.limits import LimitSpec, permit_id
 from outlast.model.suspects import Suspicion
-from outlast.store.limits import Hold, SetLimit
+from outlast.store.limits import Hold, NewLimit, SetLimit
 from outlast.store.postgres.store import PostgresStore
 from outlast.store.values import Answer
 from tests.conformance.kit import Hands, crashed, ended, enqueued, eventually, job
@@ -23,6 +24,8 @@ from tests.postgres.kit import blocked, exchange_on
 from tests.postgres.limits_kit import Fleet, broken_laws, drained, watched
 
 SECONDS = 4.0
+
+OWN = '{"running":40}'  # what a person sets
 
 
 async def _enqueue(store: PostgresStore, dice: random.Random, count: int) -> None:
@@ -93,6 +96,36 @@ async def drained_notices(store: PostgresStore, session: Any) -> None:
 
 
 # -- each rule, with the other side of the race held open
+
+
+async def test_a_declaration_puts_in_force_what_a_person_sets_meanwhile(
+    store: PostgresStore, session: Any, watcher: Any
+) -> None:
+    await declare(store, running=5)
+    other = await asyncpg.connect(store.url)
+    try:
+        async with other.transaction():
+            await other.execute("SELECT pg_advisory_xact_lock(outlast_limit_lock_v1('a'))")
+            await other.execute(
+                "SELECT outlast_set_limit_v1('a', 40, NULL, 1, NULL, NULL, $1)", OWN
+            )
+            declaring = asyncio.create_task(declare(store, running=7))
+            await blocked(watcher)
+        await declaring
+    finally:
+        await other.close()
+    (row,) = await store.inspector.limits()
+    assert (row.running, row.declared) == (40, LimitSpec(running=7))
+
+
+async def test_a_limit_whose_lock_is_held_is_left_to_a_later_declaration(
+    store: PostgresStore, session: Any
+) -> None:
+    async with session.transaction():
+        await session.execute("SELECT pg_advisory_xact_lock(outlast_limit_lock_v1('a'))")
+        assert not await store.declare_limits([NewLimit("a", LimitSpec(running=1))])
+    assert await store.inspector.limits() == []
+    assert await store.declare_limits([NewLimit("a", LimitSpec(running=1))])
 
 
 async def test_an_exchange_waits_for_no_row_that_limits_need(

@@ -12,9 +12,6 @@ import msgspec
 from outlast.model.limits import LimitSpec
 
 DECLARED_SECONDS = 60.0  # a younger declaration of the same limit is not written again
-STREAM_BYTES = (
-    64 * 1024
-)  # of payloads under limits in one reply: their permits are locked meanwhile
 FOLD_MAX = 500  # notices that one exchange folds
 IDLE_SECONDS = 86_400.0  # after which the rows of unused permits and streams are deleted
 PERMITS_SHOWN = 1_000

@@ -282,9 +282,10 @@ class Store(Protocol):
 
     # -- limits
 
-    async def declare_limits(self, limits: Sequence[NewLimit]) -> None:
-        """Store what the code says of these limits; what a person has set stays in force. Waits for
-        no row that another transaction holds: such a limit is declared by the next call. Streams
+    async def declare_limits(self, limits: Sequence[NewLimit]) -> bool:
+        """Store what the code says of these limits; what a person has set stays in force. Waits
+        for no row that another transaction holds. False: some are not declared for that reason;
+        call again. Streams
         that a changed limit leaves room for are opened by later exchanges."""
         ...
 

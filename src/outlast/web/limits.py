@@ -7,7 +7,7 @@ from starlette.responses import Response
 from outlast.client.limits import make_set_limit
 from outlast.errors import ConfigError
 from outlast.insight.acting import By, hold_limit, set_limit
-from outlast.insight.limits import rate_text, spec_text
+from outlast.insight.limits import spec_text
 from outlast.insight.queries import read_one_limit
 from outlast.store.limits import Hold, SetLimit
 from outlast.web.access import Right
@@ -30,9 +30,7 @@ async def show_limit(visit: Visit) -> Response:
     """Show one limit with its busiest keys."""
     name = require_name(visit.query, "name")
     row, permits = await visit.ask(("limit", name), lambda store: read_one_limit(store, name))
-    return visit.show(
-        "limit.html", row=row, permits=permits, spec_text=spec_text, rate_text=rate_text
-    )
+    return visit.show("limit.html", row=row, permits=permits, spec_text=spec_text)
 
 
 @ENDPOINTS.at("/limits/set", Right.LIMIT, "POST")

@@ -26,7 +26,10 @@ from outlast.payload.codec import to_json, too_large
 
 _BY_POSITION = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 OF_BACKENDS = {"database", "url"}
-OF_TASKS = TaskOptions.__annotations__.keys() - {"name", "queue", "priority", "aliases"}
+OF_TASKS = TaskOptions.__annotations__.keys() - {
+    *("name", "queue", "priority", "aliases"),  # the task says these
+    *("limits", "fair"),  # jobs of Django's own tasks wait in no stream
+}
 
 known: dict[str, Any] = {}
 """The tasks that Django has made, by the names that their jobs have."""

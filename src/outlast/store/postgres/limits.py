@@ -25,9 +25,10 @@ class PostgresLimitVerbs:
 
     _connections: Connections
 
-    async def declare_limits(self, limits: Sequence[NewLimit]) -> None:
+    async def declare_limits(self, limits: Sequence[NewLimit]) -> bool:
         if not limits:
-            return
+            return True
+        declared = True
         names = [limit.name for limit in limits]
         rows = await self._connections.run(lambda it: it.fetch(_SQL["known"], names))
         known = {row["name"]: row for row in rows}
@@ -37,12 +38,13 @@ class PostgresLimitVerbs:
                 if not 0 <= row["age"] < DECLARED_SECONDS:
                     await self._on_one(_renew, limit)
                 continue
-            await self._on_one(_declare, limit)
+            declared = await self._on_one(_declare, limit) and declared
+        return declared
 
     async def _on_one(
-        self, deed: Callable[[Any, NewLimit], Awaitable[None]], limit: NewLimit
-    ) -> None:
-        await self._connections.run(lambda it: deed(it, limit), kind=Transaction.COMMITTED)
+        self, deed: Callable[[Any, NewLimit], Awaitable[bool]], limit: NewLimit
+    ) -> bool:
+        return await self._connections.run(lambda it: deed(it, limit), kind=Transaction.COMMITTED)
 
     async def set_limit(self, new: SetLimit, *, record: Record | None = None) -> bool:
         async def work(connection: Any) -> bool:
@@ -79,15 +81,28 @@ class PostgresLimitVerbs:
         return await self._connections.run(work)
 
 
-async def _renew(connection: Any, limit: NewLimit) -> None:
+async def _renew(connection: Any, limit: NewLimit) -> bool:
     await connection.fetch(_SQL["renew"], limit.name)
+    return True
 
 
-async def _declare(connection: Any, limit: NewLimit) -> None:
-    rows = await connection.fetch(_SQL["known"], [limit.name])
-    own = spec_of(rows[0]["own"]) if rows else None
-    text = to_json(limit.spec)
-    await connection.fetch(_SQL["declare"], limit.name, text, *_columns(limit.spec, own))
+async def _declare(connection: Any, limit: NewLimit) -> bool:
+    """Declare a limit; return whether its lock was free in time. The lock comes with the first
+    write: if a person has set the limit since it was read, what they set is put in force."""
+    own, text = await _read_own(connection, limit.name), to_json(limit.spec)
+    while True:
+        columns = _columns(limit.spec, own)
+        rows = await connection.fetch(_SQL["declare"], limit.name, text, *columns)
+        if not rows[0][0]:
+            return False
+        before, own = own, await _read_own(connection, limit.name)  # under the lock
+        if own == before:
+            return True
+
+
+async def _read_own(connection: Any, name: str) -> LimitSpec | None:
+    rows = await connection.fetch(_SQL["known"], [name])
+    return spec_of(rows[0]["own"]) if rows else None
 
 
 async def _set(connection: Any, new: SetLimit) -> bool:

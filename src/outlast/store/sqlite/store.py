@@ -166,7 +166,7 @@ class SqliteStore(SqliteActionVerbs, SqliteScheduleVerbs):
 
     spend = writes(sqlite_limits.spend)
 
-    async def declare_limits(self, limits: Sequence[NewLimit]) -> None:
+    async def declare_limits(self, limits: Sequence[NewLimit]) -> bool:
         """Look first, without the write lock: workers say the same again and again, and a commit
         wakes all of them."""
         news = await self._connection.read(
@@ -176,6 +176,7 @@ class SqliteStore(SqliteActionVerbs, SqliteScheduleVerbs):
             await self._connection.write(
                 lambda cursor, now: sqlite_limits.declare_limits(cursor, now, news)
             )
+        return True
 
     # ---------------------------------------------------------------------- the workers
 

@@ -82,6 +82,7 @@ class Scheduler:
         self._declared: list[NewSchedule] = []  # the last ones
         self._versions: dict[str, str] = {}  # of these, by name
         self._limits: list[NewLimit] = []  # the last ones that were declared
+        self._limits_left = False  # another transaction held some of them
         self._answers: dict[str, Put] = {}
         self._throttles: dict[tuple[str, str], Throttle] = {}  # by event and schedule
         self._cleaning = Throttle(clock)  # of those, once a minute
@@ -109,6 +110,8 @@ class Scheduler:
 
     def _pause(self) -> float | None:
         until = min(self._due_at, self._declare_at if self._versions else math.inf)
+        if self._limits_left:
+            until = min(until, self._clock.boot() + HELD_SECONDS)
         return None if until == math.inf else max(0.001, until - self._clock.boot())
 
     # -- declared schedules --------------------------------------------------------------------
@@ -117,9 +120,9 @@ class Scheduler:
         """Declare limits once, and again when the code has changed: the newest declaration is in
         use."""
         limits = self._code.limits()
-        if limits != self._limits:
-            await self._store.declare_limits(limits)
-            self._limits = limits
+        self._limits_left = limits != self._limits
+        if self._limits_left and await self._store.declare_limits(limits):
+            self._limits, self._limits_left = limits, False
 
     async def _declare(self) -> None:
         declared = self._code.schedules()

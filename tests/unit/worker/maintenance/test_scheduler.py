@@ -8,17 +8,21 @@ from typing import Any
 import pytest
 
 from outlast.model.job import State
+from outlast.model.limits import LimitSpec
 from outlast.model.schedule import Spec
 from outlast.model.schedule_plan import CatchUp, Overlap
 from outlast.store import batches
+from outlast.store.limits import NewLimit
 from outlast.store.schedules import DECLARED_SECONDS, DUE_MAX, DueSchedule, Firing, Put
 from outlast.store.values import NewJob
 from outlast.worker.maintenance import scheduler
 from outlast.worker.maintenance.firing import firing_of
 from outlast.worker.maintenance.scheduler import DECLARE_SECONDS, HELD_SECONDS, Scheduler
+from outlast.worker.service import Nudge
+from tests.manual_clock import ManualClock
 from tests.unit.worker.maintenance import scheduler_kit
-from tests.unit.worker.maintenance.scheduler_kit import HOUR, NOON, Team, schedule
-from tests.unit.worker.worker_kit import heard, heard_fields
+from tests.unit.worker.maintenance.scheduler_kit import HOUR, NOON, Code, Team, schedule
+from tests.unit.worker.worker_kit import FakeOwner, heard, heard_fields
 
 team = scheduler_kit.team
 
@@ -313,3 +317,23 @@ async def test_what_is_fired_at_once_is_stored_in_parts_of_a_bounded_size(
     await team.work()
     assert team.asked.count("fire") == 5  # s0 s1, s2 s3, s4 t0, t1, t2
     assert len(await team.jobs()) == 5 * 3 + 3
+
+
+async def test_limits_that_another_transaction_held_are_declared_again_soon() -> None:
+    limits, asked = [NewLimit("a", LimitSpec(running=1))], []
+
+    class Held(Code):
+        def limits(self) -> list[NewLimit]:
+            return limits
+
+    class Holding:
+        async def declare_limits(self, told: list[NewLimit]) -> bool:
+            asked.append(told)
+            return len(asked) > 1
+
+    store: Any = Holding()
+    duty = Scheduler(FakeOwner(), store, Held([]), Nudge(), ManualClock())
+    assert await duty.run_once() == pytest.approx(HELD_SECONDS)
+    assert await duty.run_once() is None
+    assert await duty.run_once() is None
+    assert asked == [limits, limits]

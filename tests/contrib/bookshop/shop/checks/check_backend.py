@@ -279,6 +279,12 @@ class Settings(TestCase):
         with both, self.refused("more than one url"):
             tasks.count.enqueue()
 
+    def test_limits_are_refused_where_they_would_be_ignored(self):
+        with self.tasks_with(limits=[]), self.refused("have no limits"):
+            tasks.count.enqueue()
+        with self.tasks_with(fair="tenant"), self.refused("have no fair"):
+            tasks.count.enqueue()
+
     def refused(self, words: str) -> Any:
         return self.assertRaisesMessage(ImproperlyConfigured, words)
 
