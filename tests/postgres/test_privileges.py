@@ -49,7 +49,6 @@ BY_THE_OWNER = {
     ("migrate", "lock"),
     ("migrate", "lock_holders"),
     ("migrate", "note"),
-    ("environment", "once_granted"),
 }  # statements of `outlast migrate` itself
 
 
@@ -309,25 +308,6 @@ async def test_a_role_with_less_than_a_workers_rights_locks_no_table(
     await own.close()
     assert len(tables) > 10
     assert locked == []
-
-
-async def test_granting_again_takes_back_what_an_earlier_version_granted(
-    pg_url: str, role: str, session: Any
-) -> None:
-    wide = f"GRANT INSERT ON outlast_jobs TO {ROLE}; GRANT ALL ON outlast_schedules TO {ROLE}"
-    await session.execute(wide)
-    assert any(each.startswith("UPDATE (call, ") for each in await granted(pg_url, Purpose.ENQUEUE))
-    assert await granted(pg_url, Purpose.ENQUEUE) == []
-    may = "SELECT has_table_privilege($1, $2, $3)"
-    assert not await session.fetchval(may, ROLE, "outlast_schedules", "UPDATE, DELETE")
-    assert not await session.fetchval(may, ROLE, "outlast_jobs", "INSERT")
-    store = PostgresStore(role)
-    await store.open()
-    await store.enqueue([job()])
-    for _ in range(2):
-        await put_one(store)
-        await store.delete_schedule("nightly")
-    await store.close()
 
 
 async def test_a_workers_role_that_is_also_granted_to_enqueue_keeps_its_rights(

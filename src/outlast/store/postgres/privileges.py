@@ -83,11 +83,6 @@ _NEEDED: dict[Purpose, Mapping[str, str]] = {
     Purpose.VIEW: {name: "SELECT" for name in _OF_A_WORKER if not name.startswith(_UNREAD)},
 }
 
-_ONCE_GRANTED: Mapping[Purpose, Mapping[str, str]] = {
-    Purpose.ENQUEUE: {"outlast_jobs": "INSERT", "outlast_schedules": "UPDATE DELETE"}
-}
-"""What earlier versions granted on a whole table, and a purpose needs no longer."""
-
 _AS_OWNER = {
     Purpose.WORKER: "outlast_free_keys_v1",
     Purpose.ENQUEUE: "outlast_free_keys_v1",
@@ -124,17 +119,14 @@ def _split(privilege: str) -> tuple[str, str]:
 
 
 async def grant(connection: Any, role: str, purpose: Purpose) -> list[str]:
-    """Grant a role the privileges that it lacks, in the transaction of the connection; return
-    these. Privileges that an earlier version has granted for this purpose, and that it needs no
-    longer, are revoked, except from workers.
+    """Grant a role the privileges that it lacks, in the transaction of the connection, and return
+    them.
 
     Raises ConfigError for an unknown role, NotPermitted if this role may not grant it.
     """
     needed = await privileges(connection, role, purpose)
     if not needed:
         raise ConfigError(f"there is no role {role!r} on this server: CREATE ROLE makes one")
-    if await _revoke_once_granted(connection, role, purpose):
-        needed = await privileges(connection, role, purpose)
     lacking = [each for each in needed if not each.held]
     for each in lacking:
         await connection.execute(each.statement)
@@ -143,16 +135,6 @@ async def grant(connection: Any, role: str, purpose: Purpose) -> list[str]:
     if left:
         raise NotPermitted(f"this role may not grant {format_names(left)}: use the tables' owner")
     return [each.what for each in lacking]
-
-
-async def _revoke_once_granted(connection: Any, role: str, purpose: Purpose) -> bool:
-    names, revoked, _ = _in_columns(_ONCE_GRANTED.get(purpose, {}))
-    rows = await connection.fetch(_SQL["once_granted"], role, names, revoked)
-    if not rows or all(each.held for each in await privileges(connection, role, Purpose.WORKER)):
-        return False
-    for row in rows:
-        await connection.execute(row["statement"])
-    return True
 
 
 async def limited_to(connection: Any) -> str | None:
