@@ -21,6 +21,7 @@ HEAD = """
 import os, signal, socket, subprocess, sys, threading
 sock = socket.socket(fileno=int(sys.argv[1]))
 stacks = int(sys.argv[2])
+sock.recv(int.from_bytes(sock.recv(4, socket.MSG_WAITALL), "big"), socket.MSG_WAITALL)  # Configure
 def frame(body):
     sock.sendall(len(body).to_bytes(4, "big") + body)
 HELLO = bytes([0x94, 0xa5]) + b"Hello" + bytes([0x90, 0xc0, 0xa1]) + b"3"
