@@ -8,6 +8,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 DEV    := $(VENV)/.dev-installed
 DEMO   := $(VENV)/.demo-installed
+RELEASE := $(VENV)/.release-installed
 # Processes that run tests side by side: three for two processors, as tests wait a third of their
 # time for leases, servers and processes. `make test JOBS=0` runs one test after the other in one
 # process, which a debugger needs.
@@ -119,6 +120,10 @@ dist: $(DEV) ## build the sdist and the wheel
 	$(BIN)/python -m uv --no-config --quiet --offline --no-cache build --no-build-isolation \
 		--python $(BIN)/python --clear --out-dir $(DIST)
 
+.PHONY: release
+release: $(RELEASE) ## make a release in dist/, checked, the same bytes each time; publishes nothing
+	$(BIN)/python -m tools.release $(if $(REHEARSE),--rehearse)
+
 .PHONY: docs
 docs: $(DEV) ## build the pages as a site with search, into build/site
 	$(BIN)/python -m tools.site
@@ -164,6 +169,7 @@ UPGRADE ?=
 lock: $(DEV) ## pin all dependencies again (UPGRADE=--upgrade for newer versions)
 	$(COMPILE) $(UPGRADE) pyproject.toml requirements/build.in --all-extras --group dev -o requirements/dev.txt
 	$(COMPILE) pyproject.toml requirements/build.in --group demo -c requirements/dev.txt -o requirements/demo.txt
+	$(COMPILE) $(UPGRADE) pyproject.toml --group release -c requirements/dev.txt -o requirements/release.txt
 
 .PHONY: clean
 clean: ## remove what the other targets made
@@ -180,6 +186,10 @@ $(DEV): requirements/dev.txt pyproject.toml | $(BIN)/python
 	$(PIP) --require-hashes -r requirements/dev.txt
 	$(PIP) --no-deps --no-build-isolation -e .
 	@$(BYTES)
+	@touch $@
+
+$(RELEASE): requirements/release.txt $(DEV)
+	$(PIP) --require-hashes -r requirements/release.txt
 	@touch $@
 
 $(DEMO): requirements/demo.txt pyproject.toml | $(BIN)/python
