@@ -161,6 +161,14 @@ def worker(
             "--reload", "Replace the runners when code of the application changes. For development."
         ),
     ] = False,
+    until_empty: Annotated[
+        bool,
+        flag("--until-empty", "Exit once there is nothing left to claim: for cron, CI, KEDA."),
+    ] = False,
+    max_jobs: Annotated[
+        int | None,
+        option("--max-jobs", "N", "With --until-empty: run at most N attempts, then exit."),
+    ] = None,
     logs: Annotated[bool, flag("--logs", "Keep what each job prints (outlast logs).")] = False,
     log_format: Annotated[
         LogFormat,
@@ -186,6 +194,9 @@ def worker(
     have not ended after a second run again in the new code, uncharged. Code that cannot be imported
     is reported, and the next change is awaited.
 
+    With --until-empty it exits, code 0, once it runs nothing and the store has nothing for it.
+    What is due later (a retry in its back-off, a delayed job) or paused is left.
+
     The function of --setup is the only code of yours that the worker itself runs. Keep its module
     small, and apart from the application.
 
@@ -197,6 +208,7 @@ def worker(
         outlast worker shop.jobs:app --wakeup nats://broker
         outlast worker shop.jobs:app --log-format json --probe-port 8081
         outlast worker shop.jobs:app --reload
+        outlast worker shop.jobs:app --until-empty --max-jobs 100
         outlast worker --shell
     """
     if sys.platform == "win32":
@@ -206,6 +218,8 @@ def worker(
         )
     if reload:
         prepare_reload(app)
+    if max_jobs is not None and not (until_empty and max_jobs > 0):
+        raise UsageError("--max-jobs N, a whole number above 0, goes with --until-empty")
     settings = settings_of(
         queues=None if queues is None else _names("--queues", queues),
         tags=None if tags is None else _names("--tags", tags),
@@ -248,7 +262,18 @@ def worker(
             emit("secret_in_arguments")
         facts = collect_facts(app, address, settings, found, made=not exists(address))
         introduce_once_ready(writer, facts, as_json=as_json)
-        _run(app, address, settings, messenger, found, on_line, reload=reload, logs=logs)
+        _run(
+            app,
+            address,
+            settings,
+            messenger,
+            found,
+            on_line,
+            reload=reload,
+            logs=logs,
+            until_empty=until_empty,
+            max_jobs=max_jobs,
+        )
 
 
 def prepare_reload(app: str | None) -> None:
@@ -307,6 +332,8 @@ def _run(
     *,
     reload: bool,
     logs: bool,
+    until_empty: bool,
+    max_jobs: int | None,
 ) -> None:
     from outlast.worker.assemble import run_worker
 
@@ -323,6 +350,8 @@ def _run(
             on_line=on_line,
             reload=found.folders if reload else [],
             logs=logs,
+            until_empty=until_empty,
+            max_jobs=max_jobs,
             known_queues=found.queues,
         ),
         loop_factory,

@@ -216,6 +216,8 @@ async def run_worker(
     on_line: OnLine | None = None,
     reload: Sequence[str] = (),
     logs: bool = False,
+    until_empty: bool = False,
+    max_jobs: int | None = None,
     known_queues: Collection[str] = (),
     clock: Clock = SYSTEM,
 ) -> None:
@@ -224,9 +226,11 @@ async def run_worker(
     Output of runners goes to stderr unchanged, or line by line to ``on_line(pid, text, job)``;
     ``job`` is the id and task of the job that wrote the line, if known. ``reload``: folders with
     code of the application, at whose change the runners are replaced. ``logs``: keep the output of
-    every attempt in the store, not only if its task asks for that. ``known_queues``: the queues of
-    the application's tasks; the worker warns of other queues without a job. Raises ApplicationError
-    when the application cannot be imported, and the store's errors when it cannot be opened.
+    every attempt in the store, not only if its task asks for that. ``until_empty``: stop once there
+    is nothing left to claim; ``max_jobs``: or once this number of attempts was claimed.
+    ``known_queues``: the queues of the application's tasks; the worker warns of other queues
+    without a job. Raises ApplicationError when the application cannot be imported, and the store's
+    errors when it cannot be opened.
     """
     async with contextlib.AsyncExitStack() as stack:
         vitals = await stack.enter_async_context(open_probes(settings, clock))
@@ -275,6 +279,8 @@ async def run_worker(
 
         await tell_unknown_queues(parts.store, settings.queues, known_queues)
         worker = parts.make_worker(make_pool, tether.hold_until, make_duties)
+        if until_empty or max_jobs is not None:
+            worker.stop_when_empty(max_jobs)
         vitals.attach(worker, tether.is_lost)
         _obey_signals(worker)
         keep_what_is_loaded()

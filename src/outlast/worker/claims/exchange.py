@@ -35,6 +35,7 @@ from outlast.worker.claims.pacing import BUSY_PAUSE_SECONDS, Pacing, Reason
 from outlast.worker.claims.pauses import PauseKeeper
 from outlast.worker.claims.prefetch import WAIT_SECONDS_MAX
 from outlast.worker.claims.trip_bytes import TripBytes, size_of, size_of_all, size_of_claimed
+from outlast.worker.claims.until_empty import UntilEmpty
 from outlast.worker.claims.wake_turns import WakeTurns
 from outlast.worker.running import Running
 
@@ -106,6 +107,7 @@ class Exchange:
         self._looked_at = clock.boot()
         self._superseded: set[int] = set()  # attempts asked to stop; killed at the next check
         self._exclusive = ExclusiveClaim(in_flight, clock, pool.starter.exclusive_from)
+        self.until_empty: UntilEmpty | None = None  # for a worker that leaves then
 
     def hint(self) -> None:
         """Note that new work may exist: the next run makes a trip even if it is early."""
@@ -172,7 +174,12 @@ class Exchange:
             lambda: self._starter.make_requests(len(self._in_flight.ended)),
             self._starter.make_exclusive_request,
         )
+        wanted = bool(requests)
         requests = requests if self._pauses is None else self._pauses.narrow(requests)
+        if self.until_empty is not None:
+            requests = self.until_empty.narrow(requests)
+            if wanted and not requests and self._in_flight.is_empty():  # all is paused
+                self.until_empty.stop()
         if ended or self._exclusive.asked or self._pacing.is_poll_due():
             return requests
         # a full worker does not follow each hint of ordinary work
@@ -250,6 +257,8 @@ class Exchange:
             self._broken = True
             return 0.0
         again = self._exclusive.take_reply(requests, reply)
+        if self.until_empty is not None:
+            self.until_empty.take_reply(requests, reply, is_idle=self._in_flight.is_empty())
         if not reply.claimed:
             await self._reconcile_when_due()
         return 0.0 if again else self._pause(requests, reply)

@@ -1,0 +1,88 @@
+"""``outlast worker --until-empty``: runs what there is, and exits."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from outlast import App
+from tests.cli.conftest import Outlast
+from tests.cli.test_worker import SECONDS, worker
+
+MANY = 700  # queues: more than one exchange looks at
+
+
+NOTHING = """
+import outlast
+
+app = outlast.App()
+
+
+@app.task
+async def nap() -> None:
+    pass
+"""
+
+
+async def nap() -> None:
+    """Do nothing."""
+
+
+def states(outlast: Outlast, url: str) -> dict[int, str]:
+    document = outlast("jobs", "--limit", "9999", "--json", "--url", url).json()
+    return {job["id"]: job["state"] for job in document["jobs"]}
+
+
+def run_until_empty(folder: Path, url: str, *options: str) -> str:
+    options = ("--url", url, "--runners", "1", "--until-empty", *options)
+    with worker(folder, "shop:app", *options) as running:
+        assert running.process.wait(SECONDS) == 0, running.log.read_text()
+        return running.log.read_text()
+
+
+def test_a_worker_runs_what_there_is_and_exits(
+    outlast: Outlast, folder: Path, store_url: str
+) -> None:
+    for _ in range(3):
+        outlast("enqueue", "shop:app", "nap", "0.01", "--url", store_url)
+    outlast("enqueue", "shop:app", "nap", "0", "--delay", "1h", "--url", store_url)
+    run_until_empty(folder, store_url)
+    assert sorted(states(outlast, store_url).values()) == ["completed"] * 3 + ["queued"]
+    run_until_empty(folder, store_url)  # there is nothing now
+    assert sorted(states(outlast, store_url).values()) == ["completed"] * 3 + ["queued"]
+
+
+def test_a_worker_runs_no_more_attempts_than_it_may(
+    outlast: Outlast, folder: Path, store_url: str
+) -> None:
+    for _ in range(5):
+        outlast("enqueue", "shop:app", "nap", "0.01", "--url", store_url)
+    log = run_until_empty(folder, store_url, "--max-jobs", "2")
+    assert log.count("attempt_started") == 2
+    assert sorted(states(outlast, store_url).values()) == ["completed"] * 2 + ["queued"] * 3
+
+
+def test_a_worker_leaves_what_is_paused(outlast: Outlast, folder: Path, store_url: str) -> None:
+    outlast("enqueue", "shop:app", "nap", "0", "--url", store_url)
+    outlast("pause", "all", "--url", store_url)
+    run_until_empty(folder, store_url)
+    assert list(states(outlast, store_url).values()) == ["queued"]
+
+
+def test_a_worker_looks_at_all_queues_before_it_exits(
+    outlast: Outlast, folder: Path, store_url: str
+) -> None:
+    """Dead heads of many queues are no reason to leave."""
+    app = App(store_url)
+    task = app.task(nap)
+    calls = [task.using(queue=f"q{n:04}", delay=3600).call() for n in range(MANY)]
+    app.enqueue_many_sync([*calls, *(task.using(queue=f"z{n:04}").call() for n in range(MANY))])
+    app.close_sync()
+    (folder / "shop.py").write_text(NOTHING)
+    run_until_empty(folder, store_url)
+    ended = list(states(outlast, store_url).values())
+    assert ended.count("completed") == MANY
+
+
+def test_a_count_goes_with_until_empty(outlast: Outlast) -> None:
+    for options in (["--max-jobs", 3], ["--until-empty", "--max-jobs", 0]):
+        outlast("worker", "shop:app", *options).refused(2, "--max-jobs", "--until-empty")

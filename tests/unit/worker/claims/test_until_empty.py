@@ -1,0 +1,60 @@
+"""A worker that leaves once there is nothing left asks for its stop neither too early nor twice."""
+
+from __future__ import annotations
+
+import pytest
+
+from outlast.store.values import ClaimRequest, Exchanged
+from outlast.worker.claims.until_empty import SOON_SECONDS, UntilEmpty
+from tests.unit.worker.worker_kit import claimed
+
+REQUESTS = [ClaimRequest(["a"], 10), ClaimRequest(["b"], 2)]
+
+
+def reply(**fields) -> Exchanged:
+    return Exchanged(valid=True, answers=[], **fields)
+
+
+def stops(said: Exchanged, *, requests=REQUESTS, is_idle: bool = True, most=None) -> bool:
+    asked: list[int] = []
+    until = UntilEmpty(lambda: asked.append(1), most)
+    until.take_reply(requests, said, is_idle=is_idle)
+    return asked != []
+
+
+def test_a_worker_without_work_stops() -> None:
+    assert stops(reply())
+    assert stops(reply(next_due=SOON_SECONDS + 0.1)), "what is due later is left"
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"claimed": [claimed(1)]},
+        {"cut": True},
+        {"next_look": 0.0},
+        {"solo_waiting": 1},
+        {"next_due": SOON_SECONDS - 0.1},
+    ],
+    ids=str,
+)
+def test_a_worker_stays_where_there_may_be_more(fields) -> None:
+    assert not stops(reply(**fields))
+
+
+def test_a_worker_stays_while_it_runs_something_or_asked_for_nothing() -> None:
+    assert not stops(reply(), is_idle=False)
+    assert not stops(reply(), requests=[])
+
+
+def test_a_count_bounds_all_requests_together() -> None:
+    asked: list[int] = []
+    until = UntilEmpty(lambda: asked.append(1), 11)
+    assert [each.limit for each in until.narrow(REQUESTS)] == [10, 1]
+    until.take_reply(REQUESTS, reply(claimed=[claimed(n) for n in range(10)]), is_idle=False)
+    assert [each.limit for each in until.narrow(REQUESTS)] == [1]
+    until.take_reply(REQUESTS, reply(claimed=[claimed(11)]), is_idle=False)
+    assert until.narrow(REQUESTS) == []
+    assert asked == []
+    until.take_reply([], reply(), is_idle=True)
+    assert asked == [1]
