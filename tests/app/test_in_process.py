@@ -84,6 +84,65 @@ async def test_a_task_that_requires_tags_runs_only_where_they_are(app: outlast.A
         assert await job.result(timeout=DEADLINE) == "trained"
 
 
+async def test_attempts_use_no_more_than_their_worker_has(app: outlast.App, store: Store) -> None:
+    now: dict[str, int] = {"train": 0, "plain": 0}
+    most: dict[str, int] = {"train": 0, "plain": 0}
+    enough = asyncio.Event()
+
+    async def run(name: str) -> None:
+        now[name] += 1
+        most[name] = max(most[name], now[name])
+        if now == {"train": 2, "plain": 8}:
+            enough.set()
+        await asyncio.wait_for(enough.wait(), DEADLINE)
+        now[name] -= 1
+
+    @app.task(uses={"gpu": 1})
+    async def train() -> None:
+        await run("train")
+
+    @app.task
+    async def plain() -> None:
+        await run("plain")
+
+    jobs = [await train.enqueue() for _ in range(8)] + [await plain.enqueue() for _ in range(20)]
+    async with app.worker(has={"gpu": 2}, concurrency=10):
+        for job in jobs:
+            await job.result(timeout=DEADLINE)
+        (row,) = await store.inspector.workers()
+        assert row.tags == ["gpu=2"]
+    assert most["train"] == 2
+
+
+async def test_a_worker_with_too_few_units_runs_no_such_task(
+    app: outlast.App, store: Store
+) -> None:
+    @app.task(uses={"gpu": 2})
+    async def train() -> str:
+        return "trained"
+
+    @app.task
+    async def plain() -> None:
+        pass
+
+    job = await train.enqueue()
+    async with app.worker(has={"gpu": 1}):
+        await (await plain.enqueue()).result(timeout=DEADLINE)
+        assert await job.status() == "unservable"
+        (row,) = await store.inspector.workers()
+        assert row.lacks == {"train": ["gpu=2"]}
+    async with app.worker(has={"gpu": 3}):
+        assert await job.result(timeout=DEADLINE) == "trained"
+
+
+def test_units_that_cannot_work_are_refused(app: outlast.App) -> None:
+    for uses in ({"gpu": 0}, {"gpu": 1.5}, {"": 1}, ["gpu"], {"gpu": True}):
+        with pytest.raises(outlast.ConfigError, match="uses"):
+            app.task(uses=uses)(asyncio.sleep)  # type: ignore[arg-type]
+    with pytest.raises(outlast.ConfigError, match="has of gpu"):
+        app.worker(has={"gpu": -1})
+
+
 async def test_a_worker_that_may_serve_nothing_is_idle(app: outlast.App, store: Store) -> None:
     @app.task(requires=["gpu"])
     async def train() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+from collections.abc import Mapping
 from datetime import timedelta
 from math import isfinite, nan
 from typing import Any, TypedDict
@@ -31,6 +32,7 @@ PATTERNS_MAX = 100
 RSS_LEAST = 16 * 1024 * 1024  # bytes: less than any interpreter uses
 WEEK = 7 * 86_400.0
 
+UNITS_MAX = 1_000_000  # of what a worker has and tasks use
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}  # seconds
 _NOT_IN_NAMES = re.compile(r"[\s,\x00-\x1f\x7f\ud800-\udfff]")
 _NOT_IN_KEYS = re.compile(r"[\x00\ud800-\udfff]")
@@ -100,6 +102,18 @@ def check_whole(what: str, value: object, least: int, most: int) -> int:
     return value
 
 
+def check_units(what: str, units: object) -> dict[str, int]:
+    """Return numbers of units by their names, such as ``{"gpu": 2}``, or raise ConfigError."""
+    if not isinstance(units, Mapping):
+        raise ConfigError(
+            f'{what} must be numbers by name, such as {{"gpu": 1}}, not {_shown(units)}'
+        )
+    return {
+        check_name(f"a unit of {what}", name): check_whole(f"{what} of {name}", count, 1, UNITS_MAX)
+        for name, count in units.items()
+    }
+
+
 def parse_size(what: str, text: str) -> int:
     """Return bytes from a text such as 500M or 2G (K, M, G: powers of 1,024), or ConfigError."""
     found = re.fullmatch(r"(\d{1,15}(?:\.\d{1,6})?)([KMG]?)i?B?", text.strip(), re.IGNORECASE)
@@ -146,6 +160,8 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     Attributes:
         queues: the queues to serve; empty means all.
         tags: the tags of this worker; it takes no tasks that require any other tag.
+        has: what this worker has and its tasks use, such as ``{"gpu": 2}``: at no time do its
+            attempts use more. Counted by this worker alone.
         runners: child processes that run attempts.
         concurrency: attempts of async tasks at the same time in one runner.
         heartbeat, lease: seconds; the lease is at least three times the heartbeat.
@@ -173,6 +189,7 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
     queues: list[str] = []
     tags: list[str] = []
+    has: dict[str, int] = {}
     runners: int = msgspec.field(default_factory=default_runners)
     concurrency: int = 10
     heartbeat: float = 2.0
@@ -195,6 +212,7 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     def __post_init__(self) -> None:
         _check_names("queues", self.queues, "a queue", ["mail", "analysis"])
         _check_names("tags", self.tags, "a tag", ["gpu", "eu"])
+        check_units("has", self.has)
         if self.name is not None:
             check_name("the worker's name", self.name)
         if self.instance is not None:
@@ -231,6 +249,7 @@ class WorkerOptions(TypedDict, total=False):
 
     queues: list[str]
     tags: list[str]
+    has: dict[str, int]
     runners: int
     concurrency: int
     heartbeat: float

@@ -29,14 +29,16 @@ IMPORT_SECONDS_MAX = 300.0  # as for a runner's start
 
 class Found(msgspec.Struct, frozen=True):
     """The contents of an imported application; ``error`` is set if it does not import.
-    ``requires``: the tags that some of its tasks need; ``queues``: the queues of its tasks;
-    ``folders``: the folders of its own code; ``encryption``: ``Payloads.encryption``."""
+    ``requires``, ``uses``: the tags and units that some of its tasks need; ``queues``: the queues
+    of its tasks; ``folders``: the folders of its own code; ``encryption``:
+    ``Payloads.encryption``."""
 
     url: str = ""
     wakeup: str | None = None
     tasks: list[str] = []
     aliases: list[str] = []
     requires: dict[str, list[str]] = {}
+    uses: dict[str, dict[str, int]] = {}
     queues: list[str] = []
     folders: list[str] = []
     encryption: str = "none"

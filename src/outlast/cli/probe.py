@@ -46,6 +46,7 @@ def probe_application(spec: str) -> Found:
             tasks=sorted(app.tasks),
             aliases=aliases,
             requires=requires,
+            uses={name: task.uses for name, task in app.tasks.items() if task.uses},
             queues=sorted({task._placement.queue for task in app.tasks.values()}),  # noqa: SLF001
             folders=find_folders(sys.modules.values(), libraries()),
             encryption=app.stores.payloads.encryption,

@@ -37,10 +37,12 @@ def collect_facts(
     app: str, url: str, settings: WorkerSettings, found: Found, *, made: bool
 ) -> dict[str, Any]:
     """Return the facts that introduce a worker; ``made``: whether it creates its store's file."""
-    from outlast.worker.runners.tags import missing
+    from outlast.worker.runners.tags import lacking, missing
 
     needed = {name: missing(tags, settings.tags) for name, tags in found.requires.items()}
-    lacks = {name: tags for name, tags in needed.items() if tags}
+    for name, uses in found.uses.items():
+        needed.setdefault(name, []).extend(lacking(uses, settings.has))
+    lacks = {name: each for name, each in needed.items() if each}
     return {
         "application": app,
         "database": describe_place(url),

@@ -48,6 +48,7 @@ Concurrency = Annotated[
 _ABOUT = {
     "a queue ": "--queues",
     "a tag ": "--tags",
+    "a unit of has ": "--has",
     "the worker's name ": "--name",
     "the worker's instance ": "--instance",
     "a lease ": "--lease",
@@ -65,6 +66,10 @@ def worker(
     queues: Queues = None,
     tags: Annotated[
         str | None, option("--tags", "a,b", "What it offers to tasks that require it: gpu,eu.")
+    ] = None,
+    has: Annotated[
+        str | None,
+        option("--has", "a=N,b=N", "What its tasks use and it has, as in gpu=2: never more."),
     ] = None,
     runners: Runners = None,
     concurrency: Concurrency = None,
@@ -204,6 +209,7 @@ def worker(
         outlast worker shop.jobs:app
         outlast worker shop.jobs:app --queues mail,default --runners 4
         outlast worker shop.jobs:app --tags gpu,eu
+        outlast worker shop.jobs:app --has gpu=2
         outlast worker shop.jobs:app --url postgresql://app@db/shop
         outlast worker shop.jobs:app --wakeup nats://broker
         outlast worker shop.jobs:app --log-format json --probe-port 8081
@@ -223,6 +229,7 @@ def worker(
     settings = settings_of(
         queues=None if queues is None else _names("--queues", queues),
         tags=None if tags is None else _names("--tags", tags),
+        has=None if has is None else _units(has),
         runners=runners,
         concurrency=concurrency,
         heartbeat=heartbeat,
@@ -320,6 +327,16 @@ def _names(flag: str, text: str) -> list[str]:
     if not all(names):
         raise UsageError(f"{flag} takes names with commas between them, not {text!r}")
     return names
+
+
+def _units(text: str) -> dict[str, int]:
+    units: dict[str, int] = {}
+    for each in _names("--has", text):
+        name, _, count = each.partition("=")
+        if not count.isascii() or not count.isdigit():
+            raise UsageError(f"--has takes units and their numbers, as in gpu=2, not {each!r}")
+        units[name.strip()] = int(count)
+    return units
 
 
 def _run(

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 
 import msgspec
 
-from outlast.base.config import check_job_key, check_key, check_name, check_seconds
+from outlast.base.config import check_job_key, check_key, check_name, check_seconds, check_units
 from outlast.base.sync import blocking
 from outlast.client.error_rules import ErrorRules, Seconds, make_error_rules
 from outlast.client.job import Job
@@ -220,6 +220,7 @@ class Task(BoundTask[P, R]):
         is_async: whether it is an ``async def``.
         own_runner: whether an attempt has its runner process to itself.
         requires: the tags that a worker must have to run it.
+        uses: what an attempt uses of its worker's units.
         limits: the limits that its jobs are under.
         fair: ``"tenant"`` if tenants take turns, else None.
         returns: the return annotation, or Any.
@@ -232,6 +233,7 @@ class Task(BoundTask[P, R]):
     is_async: bool
     own_runner: bool
     requires: frozenset[str]
+    uses: dict[str, int]
     limits: tuple[Limit, ...]
     fair: str | None
     returns: Any
@@ -251,6 +253,7 @@ class Task(BoundTask[P, R]):
         self.requires = frozenset(
             check_names("requires", "a tag", options.get("requires", ()), "tags")
         )
+        self.uses = check_units("uses", options.get("uses") or {})
         self.limits = check_limits(options.get("limits", ()))
         self.fair = check_fair(options.get("fair"))
         self.signature = Signature(fn, self.name, max_payload, stores.payloads)

@@ -102,6 +102,9 @@ class TaskOptions(TypedDict, total=False):
         own_runner: whether an attempt has its runner process to itself; default, or None: yes
             for a plain function, no for an ``async def``.
         requires: tags such as ``["gpu"]``: only workers that have all of them run its jobs.
+        uses: what an attempt uses of its worker, such as ``{"gpu": 1}``: a worker that was told
+            what it has (``--has gpu=2``) runs no more at once than that allows, and others run
+            none.
         limits: what ``app.limit(…)`` has returned: its jobs start only as these allow, counted over
             all workers.
         fair: ``"tenant"``: tenants take turns, however many jobs one of them has waiting; default:
@@ -129,6 +132,7 @@ class TaskOptions(TypedDict, total=False):
     aliases: Sequence[str]
     own_runner: bool | None
     requires: Collection[str]
+    uses: Mapping[str, int] | None
     limits: Sequence[Limit]
     fair: Literal["tenant"] | None
 

@@ -268,7 +268,7 @@ class Runner:
 def announcement(app: App) -> Hello:
     """Return the frame that announces the tasks, schedules and limits of this application."""
     infos = [
-        TaskInfo(name, task.own_runner, sorted(task.requires))
+        TaskInfo(name, task.own_runner, sorted(task.requires), task.uses)
         for task in app.tasks.values()
         for name in (task.name, *task.aliases)
     ]

@@ -37,11 +37,12 @@ class _Frame(msgspec.Struct, frozen=True, array_like=True, tag=True):
 
 class TaskInfo(msgspec.Struct, frozen=True, array_like=True):
     """A task name under which a runner takes jobs, whether each of these has the runner to itself,
-    and the tags that the worker must have."""
+    the tags that the worker must have, and the units of it that each of these uses."""
 
     name: str
     own_runner: bool
     requires: list[str] = []
+    uses: dict[str, int] = {}
 
 
 class Configure(_Frame, frozen=True):

@@ -34,9 +34,15 @@ async def drain(app: App, watch: FaultWatch, concurrency: int) -> None:
 
 
 def _choose_settings(app: App, concurrency: int) -> WorkerSettings:
-    """Return the settings of a worker that has each tag, and so serves each task."""
+    """Return the settings of a worker that has each tag, and enough of each unit for one attempt of
+    each task: so it serves all of them."""
     tags = sorted({tag for task in app.tasks.values() for tag in task.requires})
-    return worker_settings(concurrency=concurrency, tags=tags, lease=LEASE_SECONDS, presence=False)
+    has: dict[str, int] = {}
+    for unit, count in (each for task in app.tasks.values() for each in task.uses.items()):
+        has[unit] = max(count, has.get(unit, 0))
+    return worker_settings(
+        concurrency=concurrency, tags=tags, has=has, lease=LEASE_SECONDS, presence=False
+    )
 
 
 class _Steps:

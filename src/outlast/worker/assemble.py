@@ -98,7 +98,7 @@ def new_worker(
         heartbeat=settings.heartbeat,
         lease=settings.lease,
         queues=list(settings.queues),
-        tags=list(settings.tags),
+        tags=[*settings.tags, *(f"{unit}={count}" for unit, count in settings.has.items())],
         instance=settings.instance,
         release=release or os.environ.get("OUTLAST_RELEASE"),
         lock_path=None if lock is None else str(lock.path),
@@ -327,6 +327,7 @@ def make_runner_pool(
         concurrency=settings.concurrency,
         queues=list(settings.queues),
         tags=settings.tags,
+        has=settings.has,
         clock=clock,
         recycling=Recycling(
             size=settings.runners,

@@ -8,7 +8,7 @@ three kinds of users: the exchange, which fills it (``AttemptStarter``); the par
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from typing import Protocol
 
 from outlast.model.lease import DeathCause
@@ -45,7 +45,12 @@ class AttemptStarter(Protocol):
         ...
 
     def lacks(self) -> dict[str, list[str]]:
-        """Return the tasks that may not be served here -> the tags that this worker lacks."""
+        """Return the tasks that may not be served here -> what this worker lacks for them."""
+        ...
+
+    def uses(self) -> Mapping[str, Mapping[str, int]]:
+        """Return what attempts use of the worker's units, by task; tasks that use nothing are not
+        in it."""
         ...
 
     def schedules(self) -> list[NewSchedule]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-from collections.abc import AsyncIterator, Callable, Collection
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from typing import Any
 
 import msgspec
@@ -181,7 +181,8 @@ class LocalPool:
         self._turning = False  # whether the loop's next turn fills the slots
         self._freed = 0
         hello = announcement(app)
-        serves, self._lacks = split_by_tags(hello.tasks, settings.tags)
+        serves, self._lacks = split_by_tags(hello.tasks, settings.tags, settings.has)
+        self._uses = {info.name: info.uses for info in hello.tasks if info.uses}
         self._schedules = hello.schedules
         self._limits = hello.limits
         self._tasks = sorted(serves)
@@ -210,8 +211,12 @@ class LocalPool:
         return self._tasks
 
     def lacks(self) -> dict[str, list[str]]:
-        """Return the tasks that this worker's tags do not allow."""
+        """Return the tasks for which this worker lacks tags or units."""
         return self._lacks
+
+    def uses(self) -> Mapping[str, Mapping[str, int]]:
+        """Return what attempts of the application's tasks use of the worker's units."""
+        return self._uses
 
     def schedules(self) -> list[NewSchedule]:
         """Return the schedules that the application declares."""

@@ -28,6 +28,7 @@ from outlast.worker.claims.exchange import RECONCILE_SECONDS, Exchange
 from outlast.worker.claims.in_flight import InFlight
 from outlast.worker.claims.pauses import PauseKeeper
 from outlast.worker.claims.stacks import StackShower
+from outlast.worker.claims.units import Units
 from outlast.worker.claims.until_empty import UntilEmpty
 from outlast.worker.claims.wake_turns import PeerCount, WakeTurns, is_among_many, is_request
 from outlast.worker.condition import Condition
@@ -133,6 +134,7 @@ class Worker:
             inbox=inbox,
             health=health,
             pauses=self._pauses,
+            units=Units(settings.has, pool.starter.uses, in_flight, clock),
         )
         self._keeper: PresenceKeeper | None = None
         if presence is not None:
@@ -239,7 +241,7 @@ class Worker:
 
     def stop_when_empty(self, most: int | None = None) -> None:
         """Drain once there is nothing left to claim, or ``most`` attempts were claimed."""
-        self._exchange.until_empty = UntilEmpty(self.request_drain, most)
+        self._exchange.stop_when_empty(UntilEmpty(self.request_drain, most))
 
     def request_drain(self) -> None:
         """Drain. Further calls change nothing: they do not stop the worker at once."""

@@ -212,6 +212,9 @@ class FakePool:
     def lacks(self) -> dict[str, list[str]]:
         return {}
 
+    def uses(self) -> dict[str, dict[str, int]]:
+        return {}
+
     def schedules(self) -> list[NewSchedule]:
         return self.declared
 

@@ -8,6 +8,7 @@ prefetch.py     holds attempts that are claimed before there is a slot for them
 pauses.py       starts no paused job, and acknowledges pauses
 wake_turns.py   lets few of many idle workers follow a wake-up
 exclusive.py    empties the worker for a job that needs it alone
+units.py        counts what a worker has and its tasks use, such as GPUs
 until_empty.py  stops a worker that has nothing left to claim, if it is to leave then
 checkpoints.py  writes checkpoints and progress to the store, many in one trip
 job_logs.py     writes the output of attempts to the store

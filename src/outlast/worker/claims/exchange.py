@@ -35,6 +35,7 @@ from outlast.worker.claims.pacing import BUSY_PAUSE_SECONDS, Pacing, Reason
 from outlast.worker.claims.pauses import PauseKeeper
 from outlast.worker.claims.prefetch import WAIT_SECONDS_MAX
 from outlast.worker.claims.trip_bytes import TripBytes, size_of, size_of_all, size_of_claimed
+from outlast.worker.claims.units import Units
 from outlast.worker.claims.until_empty import UntilEmpty
 from outlast.worker.claims.wake_turns import WakeTurns
 from outlast.worker.running import Running
@@ -82,6 +83,7 @@ class Exchange:
         inbox: Inbox | None = None,
         health: Health | None = None,
         pauses: PauseKeeper | None = None,
+        units: Units | None = None,
     ) -> None:
         self._store = store
         self._in_flight = in_flight
@@ -107,15 +109,25 @@ class Exchange:
         self._looked_at = clock.boot()
         self._superseded: set[int] = set()  # attempts asked to stop; killed at the next check
         self._exclusive = ExclusiveClaim(in_flight, clock, pool.starter.exclusive_from)
-        self.until_empty: UntilEmpty | None = None  # for a worker that leaves then
+        self._units = units
+        self._until_empty: UntilEmpty | None = None  # for a worker that leaves then
 
     def hint(self) -> None:
         """Note that new work may exist: the next run makes a trip even if it is early."""
         self._pacing.hint()
+        if self._units is not None:
+            self._units.hint()
+
+    def stop_when_empty(self, until: UntilEmpty) -> None:
+        """Narrow the requests from now on, and ask for a stop, as this decides."""
+        self._until_empty = until
 
     def take_peek(self, peek: Peek) -> bool:
         """Act on a peek at the store; return whether to make a trip now."""
-        return self._pacing.take_peek(peek)
+        is_early = self._pacing.take_peek(peek)
+        if is_early and self._units is not None:
+            self._units.hint()
+        return is_early
 
     async def run_once(self) -> float:
         """Make one trip if there is an end to report or a slot to fill."""
@@ -176,10 +188,12 @@ class Exchange:
         )
         wanted = bool(requests)
         requests = requests if self._pauses is None else self._pauses.narrow(requests)
-        if self.until_empty is not None:
-            requests = self.until_empty.narrow(requests)
+        if self._units is not None:
+            requests = self._units.narrow(requests)
+        if self._until_empty is not None:
+            requests = self._until_empty.narrow(requests)
             if wanted and not requests and self._in_flight.is_empty():  # all is paused
-                self.until_empty.stop()
+                self._until_empty.stop()
         if ended or self._exclusive.asked or self._pacing.is_poll_due():
             return requests
         # a full worker does not follow each hint of ordinary work
@@ -257,8 +271,10 @@ class Exchange:
             self._broken = True
             return 0.0
         again = self._exclusive.take_reply(requests, reply)
-        if self.until_empty is not None:
-            self.until_empty.take_reply(requests, reply, is_idle=self._in_flight.is_empty())
+        if self._units is not None and self._units.take_reply(reply):
+            again = True
+        if self._until_empty is not None and not again:
+            self._until_empty.take_reply(requests, reply, is_idle=self._in_flight.is_empty())
         if not reply.claimed:
             await self._reconcile_when_due()
         return 0.0 if again else self._pause(requests, reply)

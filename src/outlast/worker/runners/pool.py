@@ -7,7 +7,7 @@ ends these, and ``Watchdog`` holds them to their limits.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 
 import msgspec
@@ -48,6 +48,7 @@ from outlast.worker.runners.reload import Reloader
 from outlast.worker.runners.responsiveness import ResponsivenessMonitor
 from outlast.worker.runners.starter import LINE_MAX, Prefetches, RunnerStarter
 from outlast.worker.runners.supervisor import RunnerSupervisor
+from outlast.worker.runners.tags import NOTHING
 from outlast.worker.runners.tether import Tether
 from outlast.worker.runners.watchdog import Watchdog
 
@@ -80,6 +81,7 @@ class RunnerPool:
         clock: Clock,
         recycling: Recycling,
         tags: Collection[str] = (),
+        has: Mapping[str, int] = NOTHING,
     ) -> None:
         self._owner = owner
         self._clock = clock
@@ -94,6 +96,7 @@ class RunnerPool:
             recycling,
             tether,
             tags=tags,
+            has=has,
             clock=clock,
         )
         self.runners = self._supervisor.runners

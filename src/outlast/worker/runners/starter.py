@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from outlast.base.clock import Clock
@@ -79,9 +80,14 @@ class RunnerStarter:
         return sorted({name for runner in self._assignment.active() for name in runner.tasks})
 
     def lacks(self) -> dict[str, list[str]]:
-        """Return the announced tasks that this worker's tags do not allow."""
+        """Return the announced tasks for which this worker lacks tags or units."""
         active = self._assignment.active()
         return {name: runner.lacks[name] for runner in active for name in sorted(runner.lacks)}
+
+    def uses(self) -> Mapping[str, Mapping[str, int]]:
+        """Return what attempts of the newest active runner's tasks use of the worker's units."""
+        active = self._assignment.active()
+        return active[-1].uses if active else {}
 
     def schedules(self) -> list[NewSchedule]:
         """Return the schedules that the newest active runner declares."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from itertools import islice
 
 from outlast.runner.protocol import Hello
 from outlast.store.limits import NewLimit
 from outlast.store.schedules import NewSchedule
-from outlast.worker.runners.tags import split_by_tags
+from outlast.worker.runners.tags import NOTHING, split_by_tags
 
 
 class RunnerState:
@@ -25,6 +25,7 @@ class RunnerState:
         self.ready = False
         self.tasks: dict[str, bool] = {}  # name -> whether it has a runner to itself
         self.lacks: dict[str, list[str]] = {}
+        self.uses: dict[str, dict[str, int]] = {}
         self.schedules: list[NewSchedule] = []
         self.limits: list[NewLimit] = []
         self.release: str | None = None
@@ -43,10 +44,14 @@ class RunnerState:
         self.quit_at: float | None = None
         self.kill_reason: str | None = None
 
-    def note_ready(self, hello: Hello, tags: Collection[str]) -> None:
-        """Note what the runner announced. Only tasks that these tags allow are served."""
+    def note_ready(
+        self, hello: Hello, tags: Collection[str], has: Mapping[str, int] = NOTHING
+    ) -> None:
+        """Note what the runner announced. Only tasks are served for which the worker has the
+        tags and the units."""
         self.ready = True
-        self.tasks, self.lacks = split_by_tags(hello.tasks, tags)
+        self.tasks, self.lacks = split_by_tags(hello.tasks, tags, has)
+        self.uses = {info.name: info.uses for info in hello.tasks if info.uses}
         self.schedules = hello.schedules
         self.limits = hello.limits
         self.release, self.python = hello.release, hello.python

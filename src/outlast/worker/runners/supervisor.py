@@ -7,7 +7,7 @@ The pool decides what they run; this module only knows whether a runner has work
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from math import inf
 
 import msgspec
@@ -51,6 +51,7 @@ class RunnerSupervisor:
         tether: Tether,
         *,
         tags: Collection[str],
+        has: Mapping[str, int],
         clock: Clock,
     ) -> None:
         self._owner = owner
@@ -60,7 +61,7 @@ class RunnerSupervisor:
         self._tether = tether
         self.runners = assignment.runners
         self._size = assignment.size
-        self._tags = tags
+        self._tags, self._has = tags, has
         self._clock = clock
         self._slow: set[int] = set()  # pids of starting runners that were reported
         self._complaints: dict[int, ApplicationFailed] = {}  # by pid: why it could not start
@@ -156,7 +157,11 @@ class RunnerSupervisor:
     def take_hello(self, runner: RunnerProcess, frame: Hello) -> None:
         """Accept a runner as ready, with the tasks that it announces. Raises FrameError for a name
         that no store can hold: the store would refuse each exchange that requests it."""
-        if any("\x00" in text for info in frame.tasks for text in (info.name, *info.requires)):
+        if any(
+            "\x00" in text
+            for info in frame.tasks
+            for text in (info.name, *info.requires, *info.uses)
+        ):
             raise FrameError("a frame with a NUL in the name of a task")
         if any("\x00" in each.name + each.spec for each in frame.schedules):
             raise FrameError("a frame with a NUL in the name of a schedule")
@@ -165,7 +170,7 @@ class RunnerSupervisor:
         if not self.ever_ready and (complaint := self._recycling.complain_at_rest(runner)):
             self._owner.fail(ApplicationError(complaint))
             return
-        runner.note_ready(frame, self._tags)
+        runner.note_ready(frame, self._tags, self._has)
         self._on_trial = self._on_trial and runner.retiring is not None
         self._starts_failed = 0
         if not self.ever_ready:

@@ -1,0 +1,76 @@
+"""Units of a worker: its attempts never use more at once, and no place is kept for nothing."""
+
+from __future__ import annotations
+
+from outlast.model.job import ALONE_IN_RUNNER
+from outlast.store.values import ClaimRequest
+from outlast.worker.claims.units import LEFT_OUT_SECONDS, Units
+from tests.manual_clock import ManualClock
+from tests.unit.worker.worker_kit import COMPLETED, accepted, claimed, new_in_flight
+
+USES = {"train": {"gpu": 1}, "tune": {"gpu": 1}, "merge": {"gpu": 2, "disk": 1}}
+
+
+class Bench:
+    def __init__(self, uses=USES, **has: int) -> None:
+        self.clock = ManualClock(boot=1000.0)
+        self.in_flight = new_in_flight(self.clock)
+        self.units = Units(has, lambda: uses, self.in_flight, self.clock)
+
+    def asks(self, *tasks: str, limit: int = 10, solo: int = 0) -> dict[str, int]:
+        """Return the tasks of each request, with its limit."""
+        narrowed = self.units.narrow([ClaimRequest([*tasks], limit, solo=solo)])
+        return {"+".join(each.tasks): each.limit for each in narrowed}
+
+    def gives(self, *tasks: str) -> bool:
+        jobs = [claimed(n, task=task) for n, task in enumerate(tasks, len(self.in_flight.running))]
+        self.in_flight.claim(jobs)
+        return self.units.take_reply(accepted(0, claimed=jobs))
+
+
+def test_requests_without_such_tasks_stay_as_they_are() -> None:
+    request = [ClaimRequest(["mail"], 10)]
+    assert Bench({}).units.narrow(request) is request
+    assert Bench(gpu=2).units.narrow(request) == request
+
+
+def test_no_more_jobs_are_requested_than_there_are_units() -> None:
+    bench = Bench(gpu=2)
+    assert bench.asks("mail", "train", "tune") == {"train+tune": 2, "mail": 8}
+    bench.gives("train", "mail")
+    assert bench.asks("train") == {"train": 1}, "the other is in use"
+    bench.gives("train")
+    assert bench.asks("mail", "train", "tune") == {"mail": 10}
+    bench.in_flight.end(0, COMPLETED)
+    assert bench.asks("mail", "train", limit=1) == {"train": 1}
+
+
+def test_a_task_gets_all_units_that_it_uses_or_none() -> None:
+    assert Bench(gpu=5, disk=1).asks("merge") == {"merge": 1}
+    assert Bench(gpu=5).asks("merge") == {}
+    assert Bench(gpu=1, disk=9).asks("merge") == {}
+
+
+def test_suspects_use_units_too() -> None:
+    assert Bench(gpu=2).asks("train", limit=10, solo=ALONE_IN_RUNNER) == {"train": 2}
+
+
+def test_groups_take_turns() -> None:
+    bench = Bench(gpu=2, disk=1)
+    first = [next(iter(bench.asks("train", "merge"))) for _ in range(4)]
+    assert sorted(set(first)) == ["merge", "train"]
+
+
+def test_other_tasks_get_the_places_that_came_back_empty() -> None:
+    bench = Bench(gpu=2)
+    assert bench.asks("mail", "train", limit=2) == {"train": 2}
+    assert bench.gives("train"), "another trip is useful at once"
+    assert bench.asks("mail", "train", limit=1) == {"mail": 1}
+    assert not bench.gives("mail"), "it was left out: nothing of it was asked"
+    bench.clock.advance(LEFT_OUT_SECONDS)
+    assert bench.asks("mail", "train", limit=1) == {"train": 1}
+    assert bench.gives()
+    bench.units.hint()
+    assert bench.asks("mail", "train", limit=1) == {"train": 1}, "there may be a new one"
+    assert not bench.gives("train")
+    assert not bench.gives(), "a reply counts once"
