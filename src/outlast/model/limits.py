@@ -5,7 +5,7 @@ or limit key is one limit for each of these values. What is counted is a *permit
 part of it that one value has. A job that is under limits, or shares its task fairly with other
 tenants, does not wait in the common line. It waits in a *stream*, with all jobs of the same task,
 queue and priority that need the same permits at the same costs. Streams take turns; a stream of
-a tenant with a weight has so many turns in a row.
+a tenant with a weight has that many turns in a row.
 
 A permit's count changes only in the transaction that starts or ends an attempt. So a crash neither
 loses nor doubles a permit: an attempt holds its permits for exactly as long as its token is current

@@ -17,7 +17,7 @@
 --     by (model/limits.py, seconds_ahead). "marked" finds permits that would otherwise wait for the old time.
 --
 -- Streams stand in order by rank and turn. Each that starts something draws a new turn, behind all others; a stream of a
--- tenant with a weight once it has had so many turns (model/limits.py, served_after).
+-- tenant with a weight once it has had that many turns (model/limits.py, served_after).
 
 -- name: marked
 -- The permits that may have room for streams which they block.

@@ -15,7 +15,7 @@
 -- notice, or writes opens_at; and a stream is marked idle only under its own lock, where a fresh statement sees none
 -- of its jobs.
 --
--- A tenant with a weight (outlast_weights) has so many turns in a row; served: how many of them are over.
+-- A tenant with a weight (outlast_weights) has that many turns in a row; served: how many of them are over.
 --
 -- A notice says what is to be done to a stream or a permit by an exchange that can lock it. It is appended, by any
 -- transaction and without a lock, and deleted in the commit that does it. stream: this many attempts of it have ended
