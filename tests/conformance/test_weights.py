@@ -88,16 +88,16 @@ async def test_a_stream_that_a_due_job_makes_has_its_tenants_weight(
     store: Store, hands: Hands
 ) -> None:
     await store.set_weight(Weight("acme", 3))
-    later = [limited(fair="acme", tenant="acme", delay=0.5)] * 3
+    later = [limited(fair="acme", tenant="acme", delay=0.5)] * 9
     await enqueued(store, *later)
     async with raw(store.url) as file:  # as if it had been idle for a day
         for table in ("streams", *(["notices"] if store.url.startswith("postgres") else [])):
             await file.run(f"DELETE FROM outlast_{table}")
     got = await eventually(lambda: hands.claim(1))
-    await _waiting(store, 3, "beta")
-    while len(got) < 4:
+    await _waiting(store, 9, "beta")
+    while len(got) < 8:
         got += await hands.claim(1)
-    assert Counter(each.tenant for each in got) == {"acme": 3, "beta": 1}
+    assert Counter(each.tenant for each in got) == {"acme": 6, "beta": 2}
 
 
 @pytest.mark.parametrize("seed", range(3))
