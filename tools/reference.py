@@ -48,7 +48,17 @@ GROUPS = {
     "Tasks": ["TaskOptions", "Task", "AsyncTask", "PlainTask", "BoundTask", "Call"],
     "Jobs": ["Job", "JobRow", "State", "Policy", "Progress", "Cancelled", "Requeued"],
     "Schedules": ["ScheduleOptions", "Schedules", "Schedule"],
-    "Limits": ["LimitOptions", "Limit", "Limits", "LimitSpec", "Per", "LimitRow", "PermitRow"],
+    "Limits": [
+        "LimitOptions",
+        "Limit",
+        "Limits",
+        "LimitSpec",
+        "Per",
+        "LimitRow",
+        "PermitRow",
+        "Weights",
+        "Weight",
+    ],
     "Attempts": ["current", "Attempt", "StopReason", "add_job_fields"],
     "What a task raises": [
         "Verdict",

@@ -121,3 +121,21 @@ async def test_each_call_has_its_twin_for_plain_code(app: outlast.App) -> None:
         return [limit.name for limit in app.limits.list_sync()]
 
     assert await asyncio.to_thread(plainly) == ["gate"]
+
+
+async def test_weights_are_set_reset_and_listed(app: outlast.App) -> None:
+    await app.weights.set(tenant="acme", weight=3)
+    await app.weights.set("beta", 2)
+    assert await app.weights.list() == [outlast.Weight("acme", 3), outlast.Weight("beta", 2)]
+    await app.weights.reset("beta")
+    with pytest.raises(outlast.ConfigError, match="weight must be a whole number from 1 to 100"):
+        await app.weights.set("acme", 0)
+    with pytest.raises(outlast.ConfigError, match="tenant must be a text"):
+        await app.weights.set("", 3)
+
+    def plainly() -> list[outlast.Weight]:
+        app.weights.set_sync("zeta", 5)
+        app.weights.reset_sync("acme")
+        return list(app.weights.list_sync())
+
+    assert await asyncio.to_thread(plainly) == [outlast.Weight("zeta", 5)]

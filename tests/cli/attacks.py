@@ -24,6 +24,8 @@ GIVEN = {
     "CMD ARG…": ["true"],
     "NAME": ["nightly"],
     "SECONDS": ["5"],
+    "TENANT": ["acme"],
+    "WEIGHT": ["3"],
     "queue|task|tenant|all": ["all"],
     "bash|zsh|fish": ["bash"],
 }
@@ -48,6 +50,7 @@ WRITERS = MAKERS | {
     *("cancel", "requeue", "dead requeue", "dead discard", "workers drain", "pause", "resume"),
     *(f"schedules {verb}" for verb in ("pause", "resume", "delete")),
     *(f"limits {verb}" for verb in ("set", "hold", "reset")),
+    *("weight set", "weight reset"),
     "actions stop",
 }
 """Commands that may write. All others only read; a new one as well, unless it is named here."""
@@ -64,6 +67,7 @@ NOT_ABOUT_JOBS = (
     | OF_AN_ACTION
     | OF_A_LIMIT
     | {"schedules", "schedules list", "resume", "actions", "limits"}
+    | {"weight", "weight show", "weight set", "weight reset"}
 )
 NO_STORE = frozenset({"demo", "checkpoint", "report", "run-task"})
 SERVERS = frozenset({"dev", "exporter", "web"})

@@ -35,6 +35,7 @@ def test_all_commands_are_there() -> None:
         "schedules", "schedules list", "schedules show", "schedules pause", "schedules resume",
         "schedules trigger", "schedules backfill", "schedules delete", "web",
         "limits", "limits show", "limits set", "limits hold", "limits reset",
+        "weight", "weight show", "weight set", "weight reset",
         "run-task", "completion", "logs", "dev", "actions resume",
         "exporter", "stack",
     }  # fmt: skip

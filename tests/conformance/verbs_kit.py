@@ -12,7 +12,7 @@ from outlast.model.limits import LimitSpec
 from outlast.model.pause import PauseKind
 from outlast.store.actions import BulkStep, Note, Overtaken
 from outlast.store.evidence import AttemptFilter
-from outlast.store.limits import Hold, NewLimit, SetLimit
+from outlast.store.limits import Hold, NewLimit, SetLimit, Weight
 from outlast.store.logs import JobLog, LogLine
 from outlast.store.minutes import Counted
 from outlast.store.protocol import Store
@@ -103,6 +103,7 @@ WRITES: dict[str, Verb] = {
     ),
     "set_limit": lambda hands, _: hands.store.set_limit(SetLimit(name="a", running=2)),
     "hold_limit": lambda hands, _: hands.store.hold_limit(Hold("a", "", 1.0)),
+    "set_weight": lambda hands, _: hands.store.set_weight(Weight("acme", 3)),
     "spend": _spend,
     "note_minute": lambda hands, _: hands.store.note_minute(1, 1, [Counted(kind="attempt")]),
     "merge_minutes": lambda hands, _: hands.store.merge_minutes(),
@@ -137,6 +138,7 @@ READS: dict[str, Verb] = {
     "statistics": lambda hands, _: hands.store.inspector.statistics(),
     "pauses": lambda hands, _: hands.store.inspector.pauses(),
     "limits": lambda hands, _: hands.store.inspector.limits(),
+    "weights": lambda hands, _: hands.store.inspector.weights(),
     "permits": lambda hands, _: hands.store.inspector.permits("a"),
     "stream_place": lambda hands, held: hands.store.inspector.stream_place(held.job_id),
     "miscounted": lambda hands, _: hands.store.inspector.miscounted(),

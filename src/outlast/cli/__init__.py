@@ -29,6 +29,7 @@ unknown_names.py  names in a filter that do not exist
 workers.py      outlast workers
 pauses.py       outlast pause, resume and pauses
 limits.py       outlast limits
+weights.py      outlast weight
 actions.py      outlast actions
 who.py          the user who runs a command, for the record
 schedules.py    outlast schedules

@@ -47,6 +47,7 @@ COMMANDS = {
     "resume": "pauses",
     "pauses": "pauses",
     "limits": "limits",
+    "weight": "weights",
     "actions": "actions",
     "migrate": "migrate",
     "stats": "stats",

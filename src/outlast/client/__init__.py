@@ -13,6 +13,7 @@ attempt_context.py  which attempt runs here: ``outlast.current()``
 log_fields.py       job, token and task as fields of log records
 schedules.py        schedules of the code and of the store
 limits.py           limits of the code and of the store
+weights.py          weights of tenants that take turns
 pauses.py           pause and resume queues, tasks and tenants
 on_commit.py        jobs stored when a session of SQLAlchemy commits, in that commit
 stores.py           the application's URL, and a store for each event loop

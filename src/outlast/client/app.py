@@ -20,6 +20,7 @@ from outlast.client.schedules import ScheduleOptions, Schedules
 from outlast.client.stores import StoreProvider
 from outlast.client.task import AsyncTask, Call, PlainTask, Task, is_async, is_defined_again, submit
 from outlast.client.task_options import TaskOptions, check_known, refuse_unknown
+from outlast.client.weights import Weights
 from outlast.errors import ConfigError, UnknownTask, UsageError
 from outlast.insight.pauses import WAIT_SECONDS, pause_and_wait, read_pauses
 from outlast.model.job import SHELL_TASK
@@ -62,6 +63,7 @@ class App:
         max_payload: bytes of JSON that the arguments of a job, a result or a checkpoint may have.
         schedules: the schedules of the code and of the store: put, pause, trigger, list and so on.
         limits: the limits of the code and of the store: set, hold, reset, list.
+        weights: the weights of tenants that take turns: set, reset, list.
         lifespan_fn: called with the app, once per runner: makes a context manager; or None.
         around_fns: called with each attempt, outermost first: make context managers.
     """
@@ -70,6 +72,7 @@ class App:
     max_payload: int
     schedules: Schedules
     limits: Limits
+    weights: Weights
     lifespan_fn: Callable[[App], Context] | None
     around_fns: list[Callable[[Attempt], Context]]
     _provider: type[StoreProvider] = StoreProvider  # opens a store for each event loop
@@ -108,6 +111,7 @@ class App:
         self.tasks = {}
         self.schedules = Schedules(self.stores, self._returns)
         self.limits = Limits(self.stores)
+        self.weights = Weights(self.stores)
         self.lifespan_fn = None
         self.around_fns = []
         self._end_fns: list[Callable[[Attempt, Outcome], object]] = []  # of outlast.contrib

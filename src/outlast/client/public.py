@@ -11,6 +11,7 @@ from outlast.client.pauses import Paused
 from outlast.client.schedules import ScheduleOptions, Schedules
 from outlast.client.task import AsyncTask, BoundTask, Call, PlainTask, Task
 from outlast.client.task_options import TaskOptions
+from outlast.client.weights import Weights
 from outlast.errors import (
     ApplicationError,
     BadArguments,
@@ -49,7 +50,7 @@ from outlast.model.crash import Crash, CrashKind, MemoryEvidence, Progress
 from outlast.model.job import Policy, State
 from outlast.model.limits import LimitSpec, Per
 from outlast.payload.payloads import Compression, Encryption, PayloadCodec
-from outlast.store.limits import LimitRow, PermitRow
+from outlast.store.limits import LimitRow, PermitRow, Weight
 from outlast.store.values import Cancelled, Requeued
 
 __all__ = [
@@ -117,6 +118,8 @@ __all__ = [
     "UnknownTask",
     "UsageError",
     "Verdict",
+    "Weight",
+    "Weights",
     "WorkerOptions",
     "WorkerSettings",
     "__version__",

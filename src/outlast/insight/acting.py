@@ -21,7 +21,7 @@ from outlast.insight.schedules import job_now
 from outlast.insight.sentences import list_some
 from outlast.model.job import State
 from outlast.store.actions import Note
-from outlast.store.limits import Hold, SetLimit
+from outlast.store.limits import Hold, SetLimit, Weight
 from outlast.store.protocol import Store
 from outlast.store.rows import StoredJob, WorkerRow, WorkerStatus
 from outlast.store.schedules import Deleted
@@ -317,3 +317,9 @@ async def hold_limit(store: Store, hold: Hold, by: By | None) -> None:
     verb = f"hold limit for {hold.seconds:g} s" if hold.seconds else "let limit go"
     if not await store.hold_limit(hold, record=note_of(verb, by, target)):
         raise no_limit(hold.name)
+
+
+async def set_weight(store: Store, new: Weight, by: By | None) -> None:
+    """Set the weight of a tenant; 1 is that of all others."""
+    verb = f"set weight {new.weight}" if new.weight > 1 else "reset weight"
+    await store.set_weight(new, record=note_of(verb, by, f"tenant {new.tenant}"))

@@ -10,7 +10,7 @@ from outlast.base.text import count_of, line, span
 from outlast.insight.documents import SCHEMA, Document
 from outlast.insight.sentences import NAME_MAX, quote
 from outlast.model.limits import LimitSpec
-from outlast.store.limits import LimitRow, PermitRow, StreamPlace
+from outlast.store.limits import LimitRow, PermitRow, StreamPlace, Weight
 
 LIMITED, THROTTLED = "limited", "throttled"
 _UNITS = ((1.0, "s"), (60.0, "min"), (3_600.0, "h"), (86_400.0, "d"))
@@ -99,3 +99,8 @@ def limit_document(row: LimitRow, permits: Sequence[PermitRow]) -> Document:
         "limit": msgspec.to_builtins(row),
         "permits": [msgspec.to_builtins(permit) for permit in permits],
     }
+
+
+def weights_document(rows: Sequence[Weight]) -> Document:
+    """Return the weights of tenants as one JSON document."""
+    return {"schema": SCHEMA, "weights": [msgspec.to_builtins(row) for row in rows]}

@@ -53,11 +53,13 @@ from outlast.store.finding import Environment
 from outlast.store.history import HISTORY_PAGE, AttemptPast, HistoryPage, JobPast
 from outlast.store.limits import (
     PERMITS_SHOWN,
+    WEIGHTS_SHOWN,
     Forgotten,
     LimitRow,
     Miscounted,
     PermitRow,
     StreamPlace,
+    Weight,
 )
 from outlast.store.listing import find, find_ids
 from outlast.store.lockfile import directory_for, place_in
@@ -354,6 +356,11 @@ class Inspector(ABC):
         """Return permits of a limit, those with the most running attempts first."""
         rows = await self._rows("limits", "permits", name=name, most=most)
         return [struct_of(PermitRow, row) for row in rows]
+
+    async def weights(self, most: int = WEIGHTS_SHOWN) -> list[Weight]:
+        """Return tenants with a weight, those with the largest first."""
+        rows = await self._rows("limits", "weights", most=most)
+        return [struct_of(Weight, row) for row in rows]
 
     async def stream_place(self, job_id: int, most: int = PLACE_MAX) -> StreamPlace | None:
         """Return where a queued job stands in its stream, in numbers up to ``most``; None if it is

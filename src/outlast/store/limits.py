@@ -15,6 +15,7 @@ DECLARED_SECONDS = 60.0  # a younger declaration of the same limit is not writte
 FOLD_MAX = 500  # notices that one exchange folds
 IDLE_SECONDS = 86_400.0  # after which the rows of unused permits and streams are deleted
 PERMITS_SHOWN = 1_000
+WEIGHTS_SHOWN = 1_000
 
 
 class NewLimit(msgspec.Struct, frozen=True):
@@ -73,6 +74,14 @@ class Hold(msgspec.Struct, frozen=True):
     name: str
     key: str
     seconds: float
+
+
+class Weight(msgspec.Struct, frozen=True):
+    """Of how many turns in a row a tenant's streams have, where tenants take turns; 1: as many as
+    a tenant without a weight."""
+
+    tenant: str
+    weight: int
 
 
 class LimitRow(msgspec.Struct, frozen=True, kw_only=True):

@@ -17,7 +17,7 @@ from outlast.model.lifecycle import Transition
 from outlast.model.pause import Pause, PauseKind
 from outlast.store.actions import BulkStep, Counts, Note, Record, Tokens
 from outlast.store.inspector import Inspector
-from outlast.store.limits import Hold, NewLimit, SetLimit
+from outlast.store.limits import Hold, NewLimit, SetLimit, Weight
 from outlast.store.logs import JobLog
 from outlast.store.minutes import Counted
 from outlast.store.peeks import Peek
@@ -296,6 +296,10 @@ class Store(Protocol):
 
     async def hold_limit(self, hold: Hold, *, record: Record | None = None) -> bool:
         """Let nothing start under a permit for a while. False: there is no limit of that name."""
+        ...
+
+    async def set_weight(self, new: Weight, *, record: Record | None = None) -> None:
+        """Set the weight of a tenant. Claims read it as they look at its streams."""
         ...
 
     async def spend(self, job_id: int, token: int, name: str, cost: float) -> Answer:

@@ -1,12 +1,13 @@
-"""``/limits``: show what limits allow and what is in use; set, hold and reset one."""
+"""``/limits``: show what limits allow and what is in use; set, hold and reset one; weights."""
 
 from __future__ import annotations
 
 from starlette.responses import Response
 
 from outlast.client.limits import make_set_limit
+from outlast.client.weights import make_weight
 from outlast.errors import ConfigError
-from outlast.insight.acting import By, hold_limit, set_limit
+from outlast.insight.acting import By, hold_limit, set_limit, set_weight
 from outlast.insight.limits import spec_text
 from outlast.insight.queries import read_one_limit
 from outlast.store.limits import Hold, SetLimit
@@ -20,9 +21,10 @@ ENDPOINTS = Endpoints()
 
 @ENDPOINTS.at("/limits")
 async def show_limits(visit: Visit) -> Response:
-    """Show limits by name."""
+    """Show limits by name, and the weights of tenants."""
     rows = await visit.ask("limits", lambda store: store.inspector.limits())
-    return visit.show("limits.html", rows=rows, spec_text=spec_text)
+    weights = await visit.ask("weights", lambda store: store.inspector.weights())
+    return visit.show("limits.html", rows=rows, weights=weights, spec_text=spec_text)
 
 
 @ENDPOINTS.at("/limits/limit")
@@ -65,6 +67,15 @@ async def hold(visit: Visit) -> Response:
     held = Hold(form.get("name", ""), form.get("key", ""), float(seconds))
     await visit.act(lambda store: hold_limit(store, held, By(visit.access.user)))
     return visit.go("/limits/limit", name=held.name)
+
+
+@ENDPOINTS.at("/limits/weight", Right.LIMIT, "POST")
+async def weigh(visit: Visit) -> Response:
+    """Set the weight of a tenant; without one, it is that of all others."""
+    form = await visit.form()
+    new = make_weight(form.get("tenant"), _number("weight", form.get("weight") or "1"))
+    await visit.act(lambda store: set_weight(store, new, By(visit.access.user)))
+    return visit.go("/limits")
 
 
 def _number(what: str, text: str | None) -> int | None:

@@ -8,7 +8,15 @@ from typing import Any
 from outlast.errors import BadData
 from outlast.model.limits import LimitSpec, permit_id, spec_of
 from outlast.store.actions import Record
-from outlast.store.limits import DECLARED_SECONDS, Hold, NewLimit, SetLimit, in_force, with_own
+from outlast.store.limits import (
+    DECLARED_SECONDS,
+    Hold,
+    NewLimit,
+    SetLimit,
+    Weight,
+    in_force,
+    with_own,
+)
 from outlast.store.postgres.pool import Connections
 from outlast.store.postgres.records import write_record
 from outlast.store.postgres.session import Transaction
@@ -67,6 +75,16 @@ class PostgresLimitVerbs:
             return bool(rows[0][0])
 
         return await self._connections.run(work, kind=Transaction.COMMITTED)
+
+    async def set_weight(self, new: Weight, *, record: Record | None = None) -> None:
+        async def work(connection: Any) -> None:
+            if new.weight > 1:
+                await connection.fetch(_SQL["set_weight"], new.tenant, new.weight)
+            else:
+                await connection.fetch(_SQL["reset_weight"], new.tenant)
+            await write_record(connection, record, {"changed": 1})
+
+        await self._connections.run(work, kind=Transaction.COMMITTED)
 
     async def spend(self, job_id: int, token: int, name: str, cost: float) -> Answer:
         async def work(connection: Any) -> Answer:

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from outlast.model.pause import Pause, PauseKind
 from outlast.store.actions import BulkStep, Counts, Note, Record, Tokens
-from outlast.store.limits import Hold, SetLimit
+from outlast.store.limits import Hold, SetLimit, Weight
 from outlast.store.sqlite import jobs, limits, pauses, workers
 from outlast.store.sqlite.connection import SqliteConnection
 from outlast.store.sqlite.records import move, write_note, write_record
@@ -103,6 +103,13 @@ class SqliteActionVerbs:
             record,
             lambda cursor, now: limits.hold_limit(cursor, now, hold),
             lambda is_held: {"changed": 1} if is_held else {},
+        )
+
+    async def set_weight(self, new: Weight, *, record: Record | None = None) -> None:
+        await self._act(
+            record,
+            lambda cursor, now: limits.set_weight(cursor, now, new),
+            lambda _: {"changed": 1},
         )
 
     async def trigger(self, job: NewJob, *, record: Record | None = None) -> Enqueued:

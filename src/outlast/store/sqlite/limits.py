@@ -13,7 +13,15 @@ import msgspec
 from outlast.errors import BadData
 from outlast.model.lifecycle import Transition
 from outlast.model.limits import LimitSpec, needs_of, permit_id, seconds_ahead, spec_of
-from outlast.store.limits import DECLARED_SECONDS, Hold, NewLimit, SetLimit, in_force, with_own
+from outlast.store.limits import (
+    DECLARED_SECONDS,
+    Hold,
+    NewLimit,
+    SetLimit,
+    Weight,
+    in_force,
+    with_own,
+)
 from outlast.store.sqlite.refusals import refuse
 from outlast.store.statements import statements
 from outlast.store.values import Answer
@@ -79,6 +87,12 @@ def hold_limit(cursor: Cursor, now: float, hold: Hold) -> bool:
     cursor.execute(_SQL["hold"], values)
     cursor.execute(_SQL["mark_one"], values)
     return True
+
+
+def set_weight(cursor: Cursor, _: float, new: Weight) -> None:
+    """Set the weight of a tenant; that of all others, 1, has no row."""
+    values = {"tenant": new.tenant, "weight": new.weight}
+    cursor.execute(_SQL["set_weight" if new.weight > 1 else "reset_weight"], values)
 
 
 def throttle(cursor: Cursor, now: float, ended: Sequence[Transition]) -> None:

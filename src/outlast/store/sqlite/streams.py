@@ -18,7 +18,7 @@ from typing import Protocol
 
 import msgspec
 
-from outlast.model.limits import Need, needs_of, share_out
+from outlast.model.limits import Need, needs_of, served_after, share_of, share_out, turns_left
 from outlast.store.limits import FOLD_MAX
 from outlast.store.sqlite.lanes import LONG, Lane, Row, draw, for_tenants, read_stretches
 from outlast.store.sqlite.permits import Permits
@@ -48,12 +48,16 @@ class Taker(Protocol):
 
 
 class _Head(msgspec.Struct, gc=False):
-    """A stream under a look: up to ``count`` jobs of it may start."""
+    """A stream under a look: up to ``count`` jobs of it may start, ``share`` in each of its turns.
+    It has had ``served`` of the turns that its ``weight`` gives it."""
 
     stream: int
     turn: int
     needs: list[Need]
+    served: int
+    weight: int
     count: int = 0
+    share: int = 1
 
 
 class Streams:
@@ -123,9 +127,10 @@ class Streams:
         rows = self._cursor.execute(_SQL["first_streams"], values).fetchall()
         found: defaultdict[str, list[_Head]] = defaultdict(list)
         ranks: dict[str, int] = {}
-        for queue, rank, turn, stream, needs in sorted(rows, key=lambda r: (order[r[0]], *r[1:4])):
+        for row in sorted(rows, key=lambda r: (order[r[0]], *r[1:4])):
+            queue, rank, turn, stream, needs, served, weight = row
             if ranks.setdefault(queue, rank) == rank:
-                found[queue].append(_Head(stream, turn, needs_of(needs)))
+                found[queue].append(_Head(stream, turn, needs_of(needs), served, weight))
         return found
 
     def _share_out(self, looks: Mapping[str, list[_Head]], places: int) -> None:
@@ -134,9 +139,10 @@ class Streams:
         budgets = self._permits.copy_budgets()
         for done, streams in enumerate(looks.values()):
             share = ceil(places / (len(looks) - done))
-            shared = share_out([look.needs for look in streams], budgets, share)
+            turns = [turns_left(look.weight, look.served) for look in streams]
+            shared = share_out([look.needs for look in streams], budgets, share, turns)
             for look, (count, _) in zip(streams, shared, strict=True):
-                look.count = count
+                look.count, look.share = count, share_of(share, turns)
                 places -= count
                 for need in look.needs:
                     budgets[need.permit].take(count, need.cost)
@@ -158,21 +164,19 @@ class Streams:
         return sorted(rows, key=lambda row: (order[row[STREAM]], row[1]))
 
     def _note(self, looks: Sequence[_Head], started: Mapping[int, int]) -> None:
-        """Write what becomes of the streams: those that started something draw new turns, those
-        without a job are idle, and those with a permit that is full now are blocked by it. What
-        came first in turn and could not start also comes first for the time that it waits for."""
+        """Write what becomes of the streams: those that started something draw new turns, unless
+        their tenant's weight leaves them some; those without a job are idle, and those with a
+        permit that is full now are blocked by it. What came first in turn and could not start also
+        comes first for the time that it waits for."""
         waited = [look for look in looks if look.stream not in started]
         served = [look for look in looks if look.stream in started]
         blocked = {look.stream: self._permits.find_full(look.needs) for look in waited + served}
         turns = iter(draw(self._cursor, "turn", len(served)) if served else ())
-        rows = [
-            (
-                look.stream,
-                next(turns) if look.stream in started else look.turn,
-                blocked[look.stream],
-            )
-            for look in looks
-        ]
+        for look in served:
+            taken = started[look.stream]
+            look.served = served_after(look.weight, look.served, look.share, look.count, taken)
+            look.turn = look.turn if look.served else next(turns)
+        rows = [(look.stream, look.turn, blocked[look.stream], look.served) for look in looks]
         values = {"streams": _text(rows), "now": self._now}
         closed = {row[0] for row in self._cursor.execute(_SQL["note_looks"], values).fetchall()}
         self.seen.update(look.stream for look in looks)

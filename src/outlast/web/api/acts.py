@@ -7,6 +7,7 @@ import msgspec
 from outlast.base.config import check_seconds
 from outlast.client.limits import make_set_limit
 from outlast.client.pauses import make_pause
+from outlast.client.weights import make_weight
 from outlast.insight.acting import (
     By,
     Verb,
@@ -14,6 +15,7 @@ from outlast.insight.acting import (
     hold_limit,
     pause_schedule,
     set_limit,
+    set_weight,
     trigger_schedule,
 )
 from outlast.insight.documents import Document
@@ -86,6 +88,12 @@ class HoldAct(KeyAct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A hold on a limit, in seconds; 0 ends it."""
 
     seconds: float
+
+
+class WeightAct(Act, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The weight of a tenant: how many turns in a row it has; 1 is that of all others."""
+
+    weight: int
 
 
 SUMMARIES = {
@@ -222,3 +230,21 @@ async def _change_limit(visit: Visit, new: SetLimit, by: By) -> Document:
     await visit.act(lambda store: set_limit(store, new, by))
     row, _ = await visit.ask(("limit", new.name), lambda store: read_one_limit(store, new.name))
     return limit_document(row, [])
+
+
+@ROUTES.at("/weights/{name:path}/set", Right.LIMIT, body=WeightAct)
+async def change_weight(visit: Visit, sent: WeightAct) -> Document:
+    """Set the weight of a tenant."""
+    return await _change_weight(visit, sent.weight, sent.by(visit))
+
+
+@ROUTES.at("/weights/{name:path}/reset", Right.LIMIT, body=Act)
+async def reset_weight(visit: Visit, sent: Act) -> Document:
+    """Give a tenant the weight of all others again."""
+    return await _change_weight(visit, 1, sent.by(visit))
+
+
+async def _change_weight(visit: Visit, weight: int, by: By) -> Document:
+    new = make_weight(visit.request.path_params["name"], weight)
+    await visit.act(lambda store: set_weight(store, new, by))
+    return {"tenant": new.tenant, "weight": new.weight}

@@ -10,7 +10,7 @@ from outlast.insight.documents import (
     refused_since,
     workers_document,
 )
-from outlast.insight.limits import limit_document, limits_document
+from outlast.insight.limits import limit_document, limits_document, weights_document
 from outlast.insight.overview import read_overview
 from outlast.insight.pauses import pauses_document, read_pauses
 from outlast.insight.queries import list_workers, read_one_limit
@@ -71,6 +71,12 @@ async def show_limit(visit: Visit) -> Document:
     name: str = visit.request.path_params["name"]
     found = await visit.ask(("limit", name), lambda store: read_one_limit(store, name))
     return limit_document(*found)
+
+
+@ROUTES.at("/weights")
+async def show_weights(visit: Visit) -> Document:
+    """Tenants with a weight; as `outlast weight --json`."""
+    return weights_document(await visit.ask("weights", lambda store: store.inspector.weights()))
 
 
 @ROUTES.at("/refusals", query=PAGE)

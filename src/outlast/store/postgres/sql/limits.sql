@@ -28,6 +28,16 @@ SELECT outlast_set_permit_v1($1, $2, $3, $4)
 -- name: hold
 SELECT outlast_hold_limit_v1($1, $2, $3, $4)
 
+-- name: set_weight
+-- Set the weight of a tenant. Claims read it without a lock, as it was when their statement began, so this waits for
+-- no claim; of two changes at once, the second waits for the first.
+INSERT INTO outlast_weights (tenant, weight) VALUES ($1, $2)
+ON CONFLICT (tenant) DO UPDATE SET weight = excluded.weight
+
+-- name: reset_weight
+-- Give a tenant the weight of all that have no row, 1. As set_weight.
+DELETE FROM outlast_weights WHERE tenant = $1
+
 -- name: spend
 -- Note what a running attempt has spent of a rate beyond what it took at its start. Guarded by (id, token, running):
 -- an attempt that was closed or taken over notes nothing. The row is read without a lock; an end that commits at the
@@ -82,6 +92,10 @@ SELECT p.id, p.name, p.key, coalesce(p.own_running, l.running) AS running, p.use
        (SELECT count(*) FROM (SELECT FROM outlast_streams s WHERE s.blocked = p.id LIMIT 1000) c) AS blocked
 FROM outlast_permits p LEFT JOIN outlast_limits l ON l.name = p.name
 WHERE p.id = :permit
+
+-- name: weights
+-- Tenants with a weight, the largest first. Reads only.
+SELECT tenant, weight FROM outlast_weights ORDER BY weight DESC, tenant LIMIT :most
 
 -- name: stream_place
 -- Where a queued job stands in its stream, in numbers up to :most; no row: it is in none now. A stream that no exchange

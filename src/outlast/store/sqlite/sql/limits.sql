@@ -16,7 +16,8 @@
 --   * a clock that was set back: touched_at is then ahead of now, and the rate goes on from now with what it was ahead
 --     by (model/limits.py, seconds_ahead). "marked" finds permits that would otherwise wait for the old time.
 --
--- Streams stand in order by rank and turn. Each that starts something draws a new turn, behind all others.
+-- Streams stand in order by rank and turn. Each that starts something draws a new turn, behind all others; a stream of a
+-- tenant with a weight once it has had that many turns (model/limits.py, served_after).
 
 -- name: marked
 -- The permits that may have room for streams which they block.
@@ -67,7 +68,8 @@ WHERE EXISTS (SELECT 1 FROM outlast_streams AS n INDEXED BY outlast_streams_open
 -- name: first_streams
 -- The first :most open streams of each of these lanes, [queue, task], without those in :passed, whose jobs are all of
 -- tenants that the claim passes over.
-SELECT s.queue, s.rank, s.turn, s.id, CAST(s.needs AS TEXT)
+SELECT s.queue, s.rank, s.turn, s.id, CAST(s.needs AS TEXT), s.served,
+       coalesce((SELECT w.weight FROM outlast_weights AS w WHERE w.tenant = s.tenant), 1)
 FROM json_each(:lanes) AS e CROSS JOIN outlast_streams AS s
 WHERE s.id IN (
     SELECT n.id FROM outlast_streams AS n INDEXED BY outlast_streams_open
@@ -95,18 +97,18 @@ FROM (
           AND n.priority = -s.rank AND n.stream = s.id /* of any tenant */
         ORDER BY n.position LIMIT :most))
 -- name: note_looks
--- Write what became of the streams that were looked at, [id, turn, blocked]. Those without a job that has a position
+-- Write what became of the streams that were looked at, [id, turn, blocked, served]. Those without a job that has a position
 -- are idle, also if their jobs were cancelled; jobs of tenants that were passed over keep a stream open. Nothing is
 -- written of a stream that stays as it is: a commit would wake all workers.
 UPDATE outlast_streams AS s
-SET turn = json_extract(e.value, '$[1]'), touched_at = :now,
+SET turn = json_extract(e.value, '$[1]'), served = json_extract(e.value, '$[3]'), touched_at = :now,
     blocked = CASE WHEN e.waits THEN json_extract(e.value, '$[2]') END, idle = NOT e.waits
 FROM (SELECT value, EXISTS (SELECT 1 FROM outlast_jobs AS j INDEXED BY outlast_jobs_stream
                             WHERE j.task = o.task AND j.queue = o.queue AND j.priority = -o.rank AND j.stream = o.id
                               AND j.stream IS NOT NULL AND j.position IS NOT NULL) AS waits
       FROM json_each(:streams) CROSS JOIN outlast_streams AS o WHERE o.id = json_extract(value, '$[0]')) AS e
 WHERE s.id = json_extract(e.value, '$[0]')
-  AND (s.turn <> json_extract(e.value, '$[1]') OR json_extract(e.value, '$[2]') IS NOT NULL OR NOT e.waits)
+  AND (s.turn <> json_extract(e.value, '$[1]') OR s.served <> json_extract(e.value, '$[3]') OR json_extract(e.value, '$[2]') IS NOT NULL OR NOT e.waits)
 RETURNING id
 -- name: write_permits
 -- Write the permits that were looked at: [id, name, key, used, tat, held until, opens at, has room]. One that is left
@@ -174,6 +176,11 @@ SET held_until = max(:until, coalesce(held_until, :until)),
 WHERE id = :permit
 -- name: hold_all
 UPDATE outlast_limits SET held_until = :until WHERE name = :name
+-- name: set_weight
+INSERT INTO outlast_weights (tenant, weight) VALUES (:tenant, :weight)
+ON CONFLICT (tenant) DO UPDATE SET weight = excluded.weight
+-- name: reset_weight
+DELETE FROM outlast_weights WHERE tenant = :tenant
 -- name: needs
 -- What a running attempt needs. Guarded by (id, token, running): a late worker's finds no row.
 SELECT CAST(needs AS TEXT) FROM outlast_jobs WHERE id = :job_id AND token = :token AND state = 'running'
@@ -212,6 +219,8 @@ SELECT p.id, p.name, p.key, coalesce(p.own_running, l.running) AS running, p.use
        (SELECT count(*) FROM outlast_streams AS s INDEXED BY outlast_streams_blocked WHERE s.blocked = p.id) AS blocked
 FROM outlast_permits AS p LEFT JOIN outlast_limits AS l ON l.name = p.name
 WHERE p.id = :permit
+-- name: weights
+SELECT tenant, weight FROM outlast_weights ORDER BY weight DESC, tenant LIMIT :most
 -- name: stream_place
 -- Each count uses one index and stops at :most.
 SELECT (SELECT count(*) FROM (

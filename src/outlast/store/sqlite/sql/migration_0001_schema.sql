@@ -198,7 +198,8 @@ CREATE INDEX outlast_permits_freed ON outlast_permits (freed) WHERE freed = 1;
 
 -- Streams: jobs of one task, queue and priority (rank is its negative) that need the same permits at the same costs
 -- and, where tenants take turns, are of the same tenant. A row is made when the first job is enqueued or arrives.
--- turn: the streams with the lowest start next. blocked: the permit without room that holds it up. idle: no job of it
+-- turn: the streams with the lowest start next. served: how many turns in a row it has had there, if its tenant has a
+-- weight. blocked: the permit without room that holds it up. idle: no job of it
 -- has a position. A stream that is neither is open, and an exchange looks at it.
 CREATE TABLE outlast_streams (
     id         INTEGER PRIMARY KEY,
@@ -208,17 +209,24 @@ CREATE TABLE outlast_streams (
     needs      TEXT NOT NULL,
     tenant     TEXT,
     turn       INTEGER NOT NULL,
+    served     INTEGER NOT NULL DEFAULT 0,
     blocked    INTEGER,
     idle       INTEGER NOT NULL DEFAULT 0,
     touched_at REAL NOT NULL,
     CONSTRAINT outlast_streams_ranges CHECK (
-        rank BETWEEN -100 AND 100 AND turn >= 0 AND touched_at BETWEEN -1e15 AND 1e15
+        rank BETWEEN -100 AND 100 AND turn >= 0 AND served BETWEEN 0 AND 100 AND touched_at BETWEEN -1e15 AND 1e15
         AND (idle = 0 OR idle = 1 AND blocked IS NULL))
 ) STRICT;
 CREATE INDEX outlast_streams_open ON outlast_streams (task, queue, rank, turn, blocked, idle)
     WHERE blocked IS NULL AND idle = 0;
 CREATE INDEX outlast_streams_blocked ON outlast_streams (blocked, rank, turn) WHERE blocked IS NOT NULL;
 CREATE INDEX outlast_streams_idle ON outlast_streams (touched_at) WHERE idle = 1;
+
+-- How many turns in a row the streams of a tenant have; 1 where there is no row.
+CREATE TABLE outlast_weights (
+    tenant TEXT PRIMARY KEY,
+    weight INTEGER NOT NULL CHECK (weight BETWEEN 1 AND 100)
+) WITHOUT ROWID, STRICT;
 
 -- An attempt under limits gives its permits back in the transaction that ends it, with any verb. A refused end changes
 -- no row, and gives back nothing. Each end writes ended_at, also one that leads back to the queue, and a claim does not:
@@ -242,8 +250,8 @@ END;
 CREATE TRIGGER outlast_jobs_arrived AFTER UPDATE OF run_at ON outlast_jobs
 WHEN NEW.stream IS NOT NULL AND NEW.position IS NOT NULL AND OLD.position IS NULL
 BEGIN
-    INSERT INTO outlast_streams (id, task, queue, rank, needs, turn, touched_at)
-    VALUES (NEW.stream, NEW.task, NEW.queue, -NEW.priority, NEW.needs,
+    INSERT INTO outlast_streams (id, task, queue, rank, needs, tenant, turn, touched_at)
+    VALUES (NEW.stream, NEW.task, NEW.queue, -NEW.priority, NEW.needs, CASE WHEN NEW.needs = '[]' THEN NEW.tenant END,
             (SELECT value FROM outlast_sequences WHERE name = 'turn'), NEW.run_at)
     ON CONFLICT (id) DO UPDATE SET idle = 0 WHERE idle = 1;
 END;

@@ -5,7 +5,8 @@
 -- Order: the first stream of each queue by rank and turn, then the second of each, and so on; in each of these rounds
 -- by turn. Streams of a lower priority than the first of their queue get only what the others leave; if these give
 -- less than they were offered (their jobs are paused, or locked), the next round passes over them (p_passed). A stream
--- that started something goes to the end of the turns. So a queue with streams of high priority
+-- that started something goes to the end of the turns, and one of a tenant with a weight does so once it has had as many
+-- turns (served_after in model/limits.py). So a queue with streams of high priority
 -- starves no other, and a tenant with a million jobs holds up the others by one turn. At most 256 pairs of task and
 -- queue are looked at; if there may be more, the next call in this session goes on behind them.
 --
@@ -78,11 +79,14 @@ BEGIN
             ORDER BY o.task, o.queue, o.rank, o.turn LIMIT 2 * p_limit) h
         ORDER BY first DESC, nth, h.turn LIMIT 2 * p_limit)
     SELECT array_agg(l.id) AS ids, array_agg(l.task) AS tasks, array_agg(l.queue) AS queues, array_agg(l.rank) AS ranks,
-           array_agg(l.needs) AS needs, count(*) FILTER (WHERE l.first)::integer AS firsts, coalesce(max(l.seen), (SELECT count(*) FROM candidate)) AS seen,
+           array_agg(l.needs) AS needs, array_agg(l.served) AS served, array_agg(l.weight) AS weights,
+           sum(greatest(1, l.weight - l.served)) FILTER (WHERE l.first)::integer AS turns, coalesce(max(l.seen), (SELECT count(*) FROM candidate)) AS seen,
            (SELECT CASE WHEN count(*) >= 256 THEN max(a.queue) END
             FROM (SELECT a.queue FROM area a ORDER BY a.queue LIMIT 256) a) AS reached
     INTO s
-    FROM (SELECT o.id, o.task, o.queue, o.rank, o.needs, k.seen, k.first
+    FROM (SELECT o.id, o.task, o.queue, o.rank, o.needs, o.served, k.seen, k.first,
+                 CASE WHEN o.tenant IS NULL THEN 1
+                      ELSE coalesce((SELECT w.weight FROM outlast_weights w WHERE w.tenant = o.tenant), 1) END AS weight
           FROM (SELECT k.id, k.first, count(*) OVER () AS seen FROM candidate k ORDER BY k.first DESC, k.nth, k.turn) k
           JOIN outlast_streams o ON o.id = ANY (ARRAY[k.id])
               AND coalesce(o.blocked, 0) = 0 AND NOT coalesce(o.idle, false)  -- coalesce: by id alone
@@ -122,9 +126,9 @@ BEGIN
     -- share the places out by turn (share_out in model/limits.py)
     v_free := p.free;
     v_ahead := p.ahead;
-    v_share := greatest(1, p_limit / greatest(1, s.firsts));
+    v_share := greatest(1, p_limit / greatest(1, s.turns));
     FOR i IN 1..cardinality(s.ids) LOOP
-        v_room := least(v_share, v_left);
+        v_room := least(v_share * greatest(1, s.weights[i] - s.served[i]), v_left);
         v_known[i] := true;
         v_step := v_need;
         WHILE n.streams[v_step] = i LOOP
@@ -213,16 +217,19 @@ BEGIN
     END IF;
     WITH seen AS (
         UPDATE outlast_streams o
-        SET turn = CASE WHEN u.quota > 0 THEN nextval('outlast_turn_seq') ELSE o.turn END, touched_at = v_now,
-            idle = u.idle, blocked = CASE WHEN NOT u.idle THEN u.blocked END
-        FROM (SELECT u.*, u.quota > 0 AND u.taken >= (
+        SET turn = CASE WHEN u.quota > 0 AND u.had = 0 THEN nextval('outlast_turn_seq') ELSE o.turn END, served = u.had,
+            touched_at = v_now, idle = u.idle, blocked = CASE WHEN NOT u.idle THEN u.blocked END
+        FROM (SELECT u.*, CASE WHEN u.quota > 0 AND (u.taken < u.quota OR u.now_served >= u.weight) THEN 0
+                               ELSE u.now_served END AS had,
+                     u.quota > 0 AND u.taken >= (
                          SELECT count(*) FROM (
                              SELECT FROM outlast_jobs w
                              WHERE w.task = u.task AND w.queue = u.queue AND (-w.priority) = u.rank AND w.stream = u.id
                                AND w.position IS NOT NULL
                              ORDER BY w.task, w.queue, (-w.priority), w.stream, w.position LIMIT u.taken + 1) w) AS idle
-              FROM unnest(s.ids, s.tasks, s.queues, s.ranks, v_quota, v_taken, v_blocked)
-                   AS u (id, task, queue, rank, quota, taken, blocked)) u
+              FROM (SELECT u.*, u.served + (u.taken + v_share - 1) / v_share AS now_served
+                    FROM unnest(s.ids, s.tasks, s.queues, s.ranks, s.served, s.weights, v_quota, v_taken, v_blocked)
+                         AS u (id, task, queue, rank, served, weight, quota, taken, blocked)) u) u
         WHERE o.id = ANY (ARRAY[u.id]) AND (u.quota > 0 OR u.blocked IS NOT NULL)
         RETURNING o.id, u.taken < u.quota AND NOT u.idle AS passed)
     SELECT coalesce(array_agg(n.id) FILTER (WHERE n.passed), '{}') INTO passed FROM seen n;
