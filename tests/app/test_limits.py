@@ -139,3 +139,41 @@ async def test_weights_are_set_reset_and_listed(app: outlast.App) -> None:
         return list(app.weights.list_sync())
 
     assert await asyncio.to_thread(plainly) == [outlast.Weight("zeta", 5)]
+
+
+async def test_ordered_jobs_run_in_order_also_when_one_has_to_run_again(app: outlast.App) -> None:
+    turn = app.limit("turn", running=1, per="limit_key", ordered=True)
+    ran: list[tuple[str, int]] = []
+    failed: set[int] = set()
+
+    @app.task(limits=[turn], backoff_first=0.05, retries=5)
+    async def step(key: str, n: int) -> None:
+        if n % 3 == 0 and n not in failed:
+            failed.add(n)
+            raise RuntimeError("once more")
+        ran.append((key, n))
+
+    calls = [
+        step.using(limit_keys={"turn": key}).call(key, n) for n in range(8) for key in ("a", "b")
+    ]
+    async with app.worker(concurrency=10):
+        jobs = await app.enqueue_many(calls)
+        await asyncio.gather(*(job.result(timeout=DEADLINE) for job in jobs))
+    for key in ("a", "b"):
+        assert [n for its, n in ran if its == key] == list(range(8))
+
+
+def test_an_ordered_limit_that_cannot_keep_its_order_is_refused(app: outlast.App) -> None:
+    with pytest.raises(outlast.ConfigError, match="goes with running=1"):
+        app.limit("two", running=2, ordered=True)
+    with pytest.raises(outlast.ConfigError, match="ordered must be True or False"):
+        app.limit("odd", running=1, ordered="yes")  # type: ignore[arg-type]
+    turn = app.limit("turn", running=1, ordered=True)
+
+    @app.task(limits=[turn], priority=5)
+    async def step() -> None:
+        pass
+
+    step.using(priority=5).call()
+    with pytest.raises(outlast.ConfigError, match="its jobs have its own priority, 5"):
+        step.using(priority=6).call()

@@ -13,7 +13,8 @@ import pytest
 
 from outlast.base.clock import SYSTEM
 from outlast.model.crash import CrashKind
-from outlast.model.limits import LimitSpec, permit_id
+from outlast.model.lifecycle import OutcomeKind
+from outlast.model.limits import LimitSpec, Need, permit_id
 from outlast.model.suspects import Suspicion
 from outlast.store.limits import Hold, NewLimit, SetLimit
 from outlast.store.postgres.store import PostgresStore
@@ -288,6 +289,23 @@ async def test_unused_rows_are_deleted_and_made_again(
     await session.execute("DELETE FROM outlast_permits WHERE used = 1")
     await enqueued(store, *[limited(need("a", f"k{n}")) for n in range(3)])
     assert await eventually(hands.claim)
+
+
+async def test_a_stream_whose_job_waits_to_run_again_is_not_deleted(
+    store: PostgresStore, hands: Hands, session: Any
+) -> None:
+    """Its holder would be forgotten, and a later job would pass it."""
+    await declare(store, "o", running=1, ordered=True)
+    mine = Need(permit_id("o", ""), "o", "", 1.0, True)
+    await enqueued(store, limited(mine))
+    await hands.hand_in(ended(await hands.claim_one(), OutcomeKind.SNOOZED, delay=90_000.0))
+    await hands.claim()
+    aged = "touched_at = touched_at - 90000"
+    await session.execute(f"UPDATE outlast_streams SET {aged}")
+    await session.execute(f"UPDATE outlast_permits SET {aged}, tat = 0")
+    await store.prune(jobs_older_than=9e9, workers_older_than=9e9)
+    await enqueued(store, limited(mine))
+    assert await hands.claim() == []
 
 
 async def test_suspects_need_their_permits_and_give_way_to_others(

@@ -55,12 +55,16 @@ class LimitOptions(TypedDict, total=False):
         per: ``"tenant"``: each tenant has a count and a rate of its own; ``"limit_key"``: each
             key that the job brings, ``using(limit_keys={"host": "example.org"})``; default: one for
             all.
+        ordered: with ``running=1``: strict order. The next job of a task (with the same queue, and
+            the same tenant or key) starts when the last one has ended for good, also if that has to
+            wait to run again.
     """
 
     running: int | None
     rate: str | None
     burst: float | None
     per: Literal["tenant", "limit_key"] | None
+    ordered: bool
 
 
 class Limit:
@@ -126,11 +130,16 @@ def make_limit_spec(options: Mapping[str, object]) -> LimitSpec:
     if burst is not None and rate is None:
         raise ConfigError("burst belongs to a rate: give rate='600/min'")
     spacing = None if rate is None else parse_rate(str(rate))
+    if not isinstance(ordered := options.get("ordered", False), bool):
+        raise ConfigError(f"ordered must be True or False, not {ordered!r}")
+    if ordered and running != 1:
+        raise ConfigError("ordered=True goes with running=1: one job after the other")
     return LimitSpec(
         running=None if running is None else check_whole("running", running, 0, RUNNING_MAX),
         spacing=spacing,
         burst=_usual_burst(spacing) if burst is None else _check_burst(burst),
         per=_check_per(options.get("per")),
+        ordered=ordered,
     )
 
 
@@ -254,7 +263,13 @@ def find_needs(
                 f"a cost of {cost:g} is above the burst of {name!r}, {burst:g}: it never starts"
             )
     return [
-        Need(permit_id(each.name, key), each.name, key, costs.get(each.name, 1.0))
+        Need(
+            permit_id(each.name, key),
+            each.name,
+            key,
+            costs.get(each.name, 1.0),
+            each.spec.ordered,
+        )
         for each in limits
         for key in [_key_of(task, each, tenant, keys)]
     ]

@@ -285,6 +285,12 @@ def _in_stream(job: NewJob, task: Task[..., Any], placement: Placement) -> NewJo
     )
     if not needs and task.fair is None:
         return job
+    own = task._placement.priority  # noqa: SLF001
+    if job.priority != own and any(need.ordered for need in needs):
+        raise ConfigError(
+            f"{task.name} is under an ordered limit: its jobs have its own priority, {own},"
+            f" so that none passes another; this one has {job.priority}"
+        )
     fair = None if task.fair is None else job.tenant or ""
     stream = stream_id(job.task, job.queue, job.priority, needs, fair)
     return msgspec.structs.replace(job, stream=stream, needs=needs_text(needs), fair=fair)

@@ -40,6 +40,11 @@ def explain(place: StreamPlace, now: float, *, tells: bool) -> tuple[str, list[s
     """Return why a due job in a stream waits: position, sentences, moves. ``tells``: whether other
     jobs may be named. The position is "" if nothing but its turn holds it back."""
     permit = place.blocked_by
+    if place.holder is not None:
+        job = f"job {place.holder}" if tells else "another job"
+        said = f"It waits for {job}, which comes before it in its order and has not ended."
+        moves = [f"`outlast why {place.holder}` says what that waits for."] if tells else []
+        return LIMITED, [said, *_ahead(place)], moves
     if permit is None:
         return "", [_describe_turn(place)], []
     name = _name(permit)

@@ -57,12 +57,15 @@ class LimitSpec(
         spacing: seconds between two starts at the rate's full pace; None: no rate.
         burst: how many starts (or how much cost) may come at once under the rate.
         per: the kind of value that each have a count and a rate of their own; None: one for all.
+        ordered: the jobs of a task run one after the other, in the order of the line: the next one
+            starts when the last one has ended for good.
     """
 
     running: int | None = None
     spacing: float | None = None
     burst: float = 1.0
     per: Per | None = None
+    ordered: bool = False
 
 
 _spec = msgspec.json.Decoder(LimitSpec).decode
@@ -76,7 +79,7 @@ def spec_of(text: str | None) -> LimitSpec | None:
         return None
 
 
-class Need(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class Need(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True, gc=False):
     """One permit that a job needs. Kept on its row, as JSON.
 
     Attributes:
@@ -84,12 +87,14 @@ class Need(msgspec.Struct, frozen=True, array_like=True, gc=False):
         name: the limit's name.
         key: the tenant or limit key whose permit it is; "" for a limit that is one for all.
         cost: what a start takes of the rate.
+        ordered: whether the limit is ordered.
     """
 
     permit: int
     name: str
     key: str = ""
     cost: float = 1.0
+    ordered: bool = False
 
 
 _needs = msgspec.json.Decoder(list[Need]).decode
@@ -240,7 +245,7 @@ def permit_id(name: str, key: str) -> int:
 def stream_id(task: str, queue: str, priority: int, needs: Iterable[Need], fair: str | None) -> int:
     """Return the id of the stream in which such jobs wait. ``fair``: the tenant, if tenants take
     turns, else None."""
-    parts = [f"{need.permit}:{need.cost:g}" for need in needs]
+    parts = [f"{need.permit}:{need.cost:g}{':ordered' * need.ordered}" for need in needs]
     shared = "" if fair is None else f"t{fair}"
     return _hashed("stream", task, queue, str(priority), ",".join(sorted(parts)), shared)
 

@@ -474,7 +474,7 @@ async def _stream_place(rows: Rows, job_id: int, most: int) -> StreamPlace | Non
     if not found:
         return None
     place, permit = found[0], found[0]["blocked"]
-    if permit is None:
+    if permit is None or place["holder"] is not None:
         return struct_of(StreamPlace, place)
     permits = await rows("limits", "permit", permit=permit)
     holders = await rows("limits", "holders", permit=permit, most=NAMED_MAX)

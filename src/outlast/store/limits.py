@@ -123,11 +123,13 @@ class StreamPlace(msgspec.Struct, frozen=True, kw_only=True):
     """Where a queued job in a stream stands. ``ahead``: jobs before it in its stream. ``turn``: how
     many open streams of its task and queue have their turn before its own. ``blocked_by``: the
     permit that holds its stream up, with ``holders``, the running jobs under it (id, worker's name,
-    seconds), longest first."""
+    seconds), longest first. ``holder``: the job that has to end for good before another one of an
+    ordered stream starts."""
 
     ahead: int
     turn: int
     idle: bool
+    holder: int | None = None
     blocked_by: PermitRow | None = None
     limit: LimitRow | None = None
     holders: list[tuple[int, str, float]] = []

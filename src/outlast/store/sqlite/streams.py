@@ -28,6 +28,7 @@ from outlast.store.values import ClaimRequest
 
 LOOK_MIN = 100  # streams that a round looks at, if that many are open
 OPEN_MIN = 10  # blocked streams of a permit that are read at once
+OF_HOLDER = -2  # what blocks an ordered stream whose first job has begun and not ended for good
 ROUNDS_MAX = 20  # of one exchange; the next one follows at once
 STREAM = 18  # where a row of first_of_streams has its stream
 
@@ -49,15 +50,23 @@ class Taker(Protocol):
 
 class _Head(msgspec.Struct, gc=False):
     """A stream under a look: up to ``count`` jobs of it may start, ``share`` in each of its turns.
-    It has had ``served`` of the turns that its ``weight`` gives it."""
+    It has had ``served`` of the turns that its ``weight`` gives it. ``holder``: the job of an
+    ordered stream that has begun and not ended for good; ``waits``: that cannot start now."""
 
     stream: int
     turn: int
     needs: list[Need]
     served: int
     weight: int
+    holder: int | None = None
+    waits: int = 0
     count: int = 0
     share: int = 1
+
+    @property
+    def ordered(self) -> bool:
+        """Whether its jobs run one after the other."""
+        return any(need.ordered for need in self.needs)
 
 
 class Streams:
@@ -110,6 +119,10 @@ class Streams:
         self._permits.start(rows)
         if rows:
             turns.note_taken(request, rows[-1][4], streams=True)
+        for look in all_looks:
+            if look.ordered:
+                begun = (row[2] for row in rows if row[STREAM] == look.stream)
+                look.holder = next(begun, look.holder)
         self._note(all_looks, Counter(row[STREAM] for row in rows))
         return len(rows)
 
@@ -128,20 +141,22 @@ class Streams:
         found: defaultdict[str, list[_Head]] = defaultdict(list)
         ranks: dict[str, int] = {}
         for row in sorted(rows, key=lambda r: (order[r[0]], *r[1:4])):
-            queue, rank, turn, stream, needs, served, weight = row
+            queue, rank, turn, stream, needs, *rest = row
             if ranks.setdefault(queue, rank) == rank:
-                found[queue].append(_Head(stream, turn, needs_of(needs), served, weight))
+                found[queue].append(_Head(stream, turn, needs_of(needs), *rest))
         return found
 
     def _share_out(self, looks: Mapping[str, list[_Head]], places: int) -> None:
         """Set how many jobs of each stream may start: queues share the places out equally."""
         self._permits.read(n for each in looks.values() for look in each for n in look.needs)
         budgets = self._permits.copy_budgets()
-        for done, streams in enumerate(looks.values()):
+        for done, found in enumerate(looks.values()):
+            streams = [look for look in found if not look.waits]
             share = ceil(places / (len(looks) - done))
             turns = [turns_left(look.weight, look.served) for look in streams]
             shared = share_out([look.needs for look in streams], budgets, share, turns)
-            for look, (count, _) in zip(streams, shared, strict=True):
+            for look, (most, _) in zip(streams, shared, strict=True):
+                count = min(most, 1) if look.ordered else most
                 look.count, look.share = count, share_of(share, turns)
                 places -= count
                 for need in look.needs:
@@ -149,9 +164,9 @@ class Streams:
 
     def _read_jobs(self, request: ClaimRequest, looks: Sequence[_Head]) -> list[Row]:
         """Return the first jobs of these streams, as many of each as may start."""
-        by_count: defaultdict[int, list[int]] = defaultdict(list)
+        by_count: defaultdict[int, list[tuple[int, int | None]]] = defaultdict(list)
         for look in looks:
-            by_count[look.count].append(look.stream)
+            by_count[look.count].append((look.stream, look.holder))
         by_count.pop(0, None)
         statement = for_tenants(_SQL["first_of_streams"], request.not_tenants)
         rows: list[Row] = []
@@ -170,13 +185,21 @@ class Streams:
         comes first for the time that it waits for."""
         waited = [look for look in looks if look.stream not in started]
         served = [look for look in looks if look.stream in started]
-        blocked = {look.stream: self._permits.find_full(look.needs) for look in waited + served}
+        blocked = {
+            look.stream: OF_HOLDER
+            if look.ordered and (look.waits or look.stream in started)
+            else self._permits.find_full(look.needs)
+            for look in waited + served
+        }
         turns = iter(draw(self._cursor, "turn", len(served)) if served else ())
         for look in served:
             taken = started[look.stream]
             look.served = served_after(look.weight, look.served, look.share, look.count, taken)
             look.turn = look.turn if look.served else next(turns)
-        rows = [(look.stream, look.turn, blocked[look.stream], look.served) for look in looks]
+        rows = [
+            (look.stream, look.turn, blocked[look.stream], look.served, look.holder)
+            for look in looks
+        ]
         values = {"streams": _text(rows), "now": self._now}
         closed = {row[0] for row in self._cursor.execute(_SQL["note_looks"], values).fetchall()}
         self.seen.update(look.stream for look in looks)

@@ -110,7 +110,7 @@ SELECT (SELECT count(*) FROM (
             WHERE o.task = j.task AND o.queue = j.queue AND o.blocked IS NULL AND NOT o.idle
               AND (o.rank, o.turn) < (-j.priority, coalesce(s.turn, 9223372036854775807))
             ORDER BY o.task, o.queue, o.rank, o.turn LIMIT :most) c) AS turn,
-       coalesce(s.idle, false) AS idle, s.blocked
+       coalesce(s.idle, false) AS idle, s.blocked, CASE WHEN s.blocked = -2 THEN s.holder END AS holder
 FROM outlast_jobs j LEFT JOIN outlast_streams s ON s.id = j.stream
 WHERE j.id = :id AND j.position IS NOT NULL AND j.stream IS NOT NULL
 
@@ -149,7 +149,10 @@ WHERE EXISTS (SELECT FROM outlast_jobs j
               WHERE j.task = s.task AND j.queue = s.queue AND (-j.priority) = s.rank AND j.stream = s.id
                 AND j.position IS NOT NULL)
   AND NOT EXISTS (SELECT FROM outlast_notices n WHERE n.stream = s.id OR n.permit = s.blocked)
-  AND (s.idle OR s.blocked IS NOT NULL AND p.opens_at IS NULL
+  AND (s.idle OR s.blocked = -2 AND NOT EXISTS (
+           SELECT FROM outlast_jobs h
+           WHERE h.id = s.holder AND h.stream = s.id AND h.state IN ('queued', 'running') AND h.position IS NULL)
+       OR s.blocked IS NOT NULL AND p.opens_at IS NULL
        AND p.used < coalesce(p.own_running, l.running, 2147483647) AND l.name IS NOT NULL
        AND greatest(p.held_until, l.held_until, 0) <= extract(epoch FROM statement_timestamp())
        AND s.costs[array_position(s.permits, p.id)] <= CASE WHEN l.spacing IS NULL THEN 1e9 ELSE l.burst END

@@ -69,8 +69,10 @@ WHERE EXISTS (SELECT 1 FROM outlast_streams AS n INDEXED BY outlast_streams_open
 -- The first :most open streams of each of these lanes, [queue, task], without those in :passed, whose jobs are all of
 -- tenants that the claim passes over.
 SELECT s.queue, s.rank, s.turn, s.id, CAST(s.needs AS TEXT), s.served,
-       coalesce((SELECT w.weight FROM outlast_weights AS w WHERE w.tenant = s.tenant), 1)
+       coalesce((SELECT w.weight FROM outlast_weights AS w WHERE w.tenant = s.tenant), 1),
+       h.id, h.id IS NOT NULL AND h.position IS NULL
 FROM json_each(:lanes) AS e CROSS JOIN outlast_streams AS s
+LEFT JOIN outlast_jobs AS h ON h.id = s.holder AND h.stream = s.id AND h.state IN ('queued', 'running')
 WHERE s.id IN (
     SELECT n.id FROM outlast_streams AS n INDEXED BY outlast_streams_open
     WHERE n.blocked IS NULL AND n.idle = 0 AND n.queue = json_extract(e.value, '$[0]')
@@ -78,7 +80,7 @@ WHERE s.id IN (
       AND (n.tenant IS NULL OR n.tenant NOT IN (SELECT p.value FROM json_each(:tenants) AS p))
     ORDER BY n.rank, n.turn LIMIT :most)
 -- name: first_of_streams
--- The first :most jobs of each of these streams, in the columns of "first_of_lanes" of exchange.sql and those of a
+-- The first :most jobs of each of these streams, [stream, holder], or the holder alone if there is one, in the columns of "first_of_lanes" of exchange.sql and those of a
 -- suspect, with the stream and what the jobs need.
 SELECT json_group_array(json_array(
     rank, position, id, task, queue, CASE WHEN bytes <= :long THEN args END, attempt_count,
@@ -91,24 +93,27 @@ FROM (
            length(CAST(j.args AS BLOB)) + coalesce(length(CAST(j.checkpoint AS BLOB)), 0) AS bytes,
            j.run_at, j.expires_at, j.stream, CAST(j.needs AS TEXT) AS needs
     FROM json_each(:streams) AS e CROSS JOIN outlast_streams AS s CROSS JOIN outlast_jobs AS j
-    WHERE s.id = e.value AND j.id IN (
-        SELECT n.id FROM outlast_jobs AS n INDEXED BY outlast_jobs_stream
+    WHERE s.id = json_extract(e.value, '$[0]') AND j.id IN (
+        SELECT n.id FROM outlast_jobs AS n
+        WHERE n.id = json_extract(e.value, '$[1]') AND n.position IS NOT NULL AND n.stream = s.id /* of any tenant */
+        UNION ALL
+        SELECT f.id FROM (SELECT n.id FROM outlast_jobs AS n INDEXED BY outlast_jobs_stream
         WHERE n.position IS NOT NULL AND n.stream IS NOT NULL AND n.task = s.task AND n.queue = s.queue
-          AND n.priority = -s.rank AND n.stream = s.id /* of any tenant */
-        ORDER BY n.position LIMIT :most))
+          AND n.priority = -s.rank AND n.stream = s.id AND json_extract(e.value, '$[1]') IS NULL /* of any tenant */
+        ORDER BY n.position LIMIT :most) AS f))
 -- name: note_looks
--- Write what became of the streams that were looked at, [id, turn, blocked, served]. Those without a job that has a position
+-- Write what became of the streams that were looked at, [id, turn, blocked, served, holder]. Those without a job that has a position
 -- are idle, also if their jobs were cancelled; jobs of tenants that were passed over keep a stream open. Nothing is
 -- written of a stream that stays as it is: a commit would wake all workers.
 UPDATE outlast_streams AS s
 SET turn = json_extract(e.value, '$[1]'), served = json_extract(e.value, '$[3]'), touched_at = :now,
-    blocked = CASE WHEN e.waits THEN json_extract(e.value, '$[2]') END, idle = NOT e.waits
-FROM (SELECT value, EXISTS (SELECT 1 FROM outlast_jobs AS j INDEXED BY outlast_jobs_stream
+    holder = json_extract(e.value, '$[4]'), blocked = CASE WHEN e.waits THEN json_extract(e.value, '$[2]') END, idle = NOT e.waits
+FROM (SELECT value, json_extract(value, '$[2]') IS -2 OR EXISTS (SELECT 1 FROM outlast_jobs AS j INDEXED BY outlast_jobs_stream
                             WHERE j.task = o.task AND j.queue = o.queue AND j.priority = -o.rank AND j.stream = o.id
                               AND j.stream IS NOT NULL AND j.position IS NOT NULL) AS waits
       FROM json_each(:streams) CROSS JOIN outlast_streams AS o WHERE o.id = json_extract(value, '$[0]')) AS e
 WHERE s.id = json_extract(e.value, '$[0]')
-  AND (s.turn <> json_extract(e.value, '$[1]') OR s.served <> json_extract(e.value, '$[3]') OR json_extract(e.value, '$[2]') IS NOT NULL OR NOT e.waits)
+  AND (s.holder IS NOT json_extract(e.value, '$[4]') OR s.turn <> json_extract(e.value, '$[1]') OR s.served <> json_extract(e.value, '$[3]') OR json_extract(e.value, '$[2]') IS NOT NULL OR NOT e.waits)
 RETURNING id
 -- name: write_permits
 -- Write the permits that were looked at: [id, name, key, used, tat, held until, opens at, has room]. One that is left
@@ -233,7 +238,7 @@ SELECT (SELECT count(*) FROM (
             WHERE o.blocked IS NULL AND o.idle = 0 AND o.task = s.task AND o.queue = s.queue
               AND (o.rank < s.rank OR o.rank = s.rank AND o.turn < s.turn)
             LIMIT :most)) AS turn,
-       s.idle <> 0 AS idle, s.blocked
+       s.idle <> 0 AS idle, s.blocked, CASE WHEN s.blocked = -2 THEN s.holder END AS holder
 FROM outlast_jobs AS j JOIN outlast_streams AS s ON s.id = j.stream
 WHERE j.id = :id AND j.stream IS NOT NULL AND j.position IS NOT NULL
 -- name: holders
@@ -261,7 +266,10 @@ LEFT JOIN outlast_limits AS l ON l.name = p.name
 WHERE EXISTS (SELECT 1 FROM outlast_jobs AS j INDEXED BY outlast_jobs_stream
               WHERE j.task = s.task AND j.queue = s.queue AND j.priority = -s.rank AND j.stream = s.id
                 AND j.stream IS NOT NULL AND j.position IS NOT NULL)
-  AND (s.idle OR s.blocked IS NOT NULL AND p.opens_at IS NULL AND p.freed = 0 AND l.name IS NOT NULL
+  AND (s.idle OR s.blocked = -2 AND NOT EXISTS (
+           SELECT 1 FROM outlast_jobs AS h
+           WHERE h.id = s.holder AND h.stream = s.id AND h.state IN ('queued', 'running') AND h.position IS NULL)
+       OR s.blocked IS NOT NULL AND p.opens_at IS NULL AND p.freed = 0 AND l.name IS NOT NULL
        AND p.used < coalesce(p.own_running, l.running, 2147483647)
        AND coalesce(p.held_until, 0) <= :now AND coalesce(l.held_until, 0) <= :now
        AND (l.spacing IS NULL OR NOT EXISTS (

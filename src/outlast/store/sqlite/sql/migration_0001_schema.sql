@@ -200,7 +200,8 @@ CREATE INDEX outlast_permits_freed ON outlast_permits (freed) WHERE freed = 1;
 -- and, where tenants take turns, are of the same tenant. A row is made when the first job is enqueued or arrives.
 -- turn: the streams with the lowest start next. served: how many turns in a row it has had there, if its tenant has a
 -- weight. blocked: the permit without room that holds it up. idle: no job of it
--- has a position. A stream that is neither is open, and an exchange looks at it.
+-- has a position. In an ordered stream jobs run one after the other: holder is the job that has begun and not ended for
+-- good, and -2 in blocked says that the stream waits for it. A stream that is neither is open, and an exchange looks at it.
 CREATE TABLE outlast_streams (
     id         INTEGER PRIMARY KEY,
     task       TEXT NOT NULL,
@@ -210,6 +211,7 @@ CREATE TABLE outlast_streams (
     tenant     TEXT,
     turn       INTEGER NOT NULL,
     served     INTEGER NOT NULL DEFAULT 0,
+    holder     INTEGER,
     blocked    INTEGER,
     idle       INTEGER NOT NULL DEFAULT 0,
     touched_at REAL NOT NULL,
@@ -253,7 +255,19 @@ BEGIN
     INSERT INTO outlast_streams (id, task, queue, rank, needs, tenant, turn, touched_at)
     VALUES (NEW.stream, NEW.task, NEW.queue, -NEW.priority, NEW.needs, CASE WHEN NEW.needs = '[]' THEN NEW.tenant END,
             (SELECT value FROM outlast_sequences WHERE name = 'turn'), NEW.run_at)
-    ON CONFLICT (id) DO UPDATE SET idle = 0 WHERE idle = 1;
+    ON CONFLICT (id) DO UPDATE SET idle = 0, blocked = nullif(blocked, -2) WHERE idle = 1 OR blocked = -2;
+END;
+-- The end of an attempt, or of a job that waits to run again, opens an ordered stream (",true]" in what the job needs):
+-- its holder may be gone. The text may also occur in a key: then a stream is looked at once too often.
+CREATE TRIGGER outlast_jobs_order AFTER UPDATE OF ended_at ON outlast_jobs
+WHEN OLD.stream IS NOT NULL AND instr(OLD.needs, ',true]') > 0
+BEGIN
+    UPDATE outlast_streams SET blocked = NULL WHERE id = OLD.stream AND blocked = -2;
+END;
+CREATE TRIGGER outlast_jobs_order_gone AFTER DELETE ON outlast_jobs
+WHEN OLD.stream IS NOT NULL AND OLD.state = 'running' AND instr(OLD.needs, ',true]') > 0
+BEGIN
+    UPDATE outlast_streams SET blocked = NULL WHERE id = OLD.stream AND blocked = -2;
 END;
 
 -- The labels of jobs that have any (the policy holds them, too), to find jobs by label. They are deleted with the jobs.

@@ -23,6 +23,10 @@
 --   * A client that stops reading keeps these rows until its session ends, after statement_timeout. So a reply holds few
 --     bytes of such jobs (p_bytes_max); they are locked, but not taken. (The first one is taken up to p_first_max bytes.)
 --   * A late worker, a reap: they change jobs that are running, not these.
+--   * An ordered stream starts one job at a time. The job that has begun and not ended for good is its holder: only that
+--     may start, once it has a place, and until then the stream is blocked (-2), also if others wait in it. The holder's
+--     row is read here by a later statement than the one that has locked the stream. If its end, or its next place,
+--     commits after this read, its notice (outlast_notice_v1) is folded after this commit, as that needs the stream's row.
 CREATE FUNCTION outlast_claim_streams_v1(
     p_tasks text[], p_queues text[], p_not_queues text[], p_not_tenants text[], p_passed bigint[], p_limit integer,
     p_bytes_max bigint, p_first_max bigint,
@@ -39,7 +43,7 @@ DECLARE
     v_free integer[]; v_ahead double precision[]; v_at integer[]; v_quota integer[]; v_taken integer[];
     v_blocked bigint[]; v_known boolean[]; v_count integer[];
     v_left integer := p_limit; v_share integer; v_room integer; v_step integer; v_need integer := 1; v_one integer;
-    v_starts integer;
+    v_starts integer; v_holders bigint[]; v_waits boolean[]; v_begun bigint[];
 BEGIN
     permits := '{}';
     contended := false;
@@ -80,11 +84,12 @@ BEGIN
         ORDER BY first DESC, nth, h.turn LIMIT 2 * p_limit)
     SELECT array_agg(l.id) AS ids, array_agg(l.task) AS tasks, array_agg(l.queue) AS queues, array_agg(l.rank) AS ranks,
            array_agg(l.needs) AS needs, array_agg(l.served) AS served, array_agg(l.weight) AS weights,
+           array_agg(l.ordered) AS ordered, array_agg(l.holder) AS holders, bool_or(l.ordered) AS any_ordered,
            sum(greatest(1, l.weight - l.served)) FILTER (WHERE l.first)::integer AS turns, coalesce(max(l.seen), (SELECT count(*) FROM candidate)) AS seen,
            (SELECT CASE WHEN count(*) >= 256 THEN max(a.queue) END
             FROM (SELECT a.queue FROM area a ORDER BY a.queue LIMIT 256) a) AS reached
     INTO s
-    FROM (SELECT o.id, o.task, o.queue, o.rank, o.needs, o.served, k.seen, k.first,
+    FROM (SELECT o.id, o.task, o.queue, o.rank, o.needs, o.served, o.ordered, o.holder, k.seen, k.first,
                  CASE WHEN o.tenant IS NULL THEN 1
                       ELSE coalesce((SELECT w.weight FROM outlast_weights w WHERE w.tenant = o.tenant), 1) END AS weight
           FROM (SELECT k.id, k.first, count(*) OVER () AS seen FROM candidate k ORDER BY k.first DESC, k.nth, k.turn) k
@@ -96,6 +101,16 @@ BEGIN
     END IF;
     contended := coalesce(cardinality(s.ids), 0) < least(p_limit, s.seen);
     IF s.ids IS NULL THEN RETURN; END IF;
+    v_holders := array_fill(NULL::bigint, ARRAY[cardinality(s.ids)]);
+    v_waits := array_fill(false, ARRAY[cardinality(s.ids)]);
+    v_begun := v_holders;
+    IF s.any_ordered THEN
+        SELECT array_agg(j.id ORDER BY u.n), array_agg(coalesce(j.waits, false) ORDER BY u.n) INTO v_holders, v_waits
+        FROM unnest(s.ids, s.holders) WITH ORDINALITY AS u (id, holder, n)
+        LEFT JOIN LATERAL (
+            SELECT o.id, o.position IS NULL AS waits FROM outlast_jobs o
+            WHERE o.id = ANY (ARRAY[u.holder]) AND o.stream = u.id AND o.state IN ('queued', 'running')) j ON true;
+    END IF;
 
     -- what they need, flat, in the order of the streams; and the permits, with what these allow
     SELECT array_agg(f.permit ORDER BY f.n, f.permit) AS permits, array_agg(f.cost ORDER BY f.n, f.permit) AS costs,
@@ -129,6 +144,7 @@ BEGIN
     v_share := greatest(1, p_limit / greatest(1, s.turns));
     FOR i IN 1..cardinality(s.ids) LOOP
         v_room := least(v_share * greatest(1, s.weights[i] - s.served[i]), v_left);
+        IF s.ordered[i] THEN v_room := least(v_room, (NOT v_waits[i])::integer); END IF;
         v_known[i] := true;
         v_step := v_need;
         WHILE n.streams[v_step] = i LOOP
@@ -166,7 +182,8 @@ BEGIN
     FROM (SELECT l.id, l.row, l.position, l.stream, l.size,
                  sum(l.size) OVER read <= p_bytes_max OR row_number() OVER read = 1 AND l.size <= p_first_max AS fits
           FROM (SELECT o.id, o.row, o.position, o.size, u.n AS stream
-                FROM unnest(s.ids, s.tasks, s.queues, s.ranks, v_quota) WITH ORDINALITY AS u (id, task, queue, rank, quota, n)
+                FROM unnest(s.ids, s.tasks, s.queues, s.ranks, v_quota, v_holders) WITH ORDINALITY
+                     AS u (id, task, queue, rank, quota, holder, n)
                 CROSS JOIN LATERAL (
                     SELECT o.id, o.ctid AS row, o.position, octet_length(o.args) + coalesce(octet_length(o.checkpoint), 0) AS size
                     FROM outlast_jobs o
@@ -175,7 +192,18 @@ BEGIN
                       AND (o.expires_at IS NULL OR o.expires_at > started)
                     ORDER BY o.task, o.queue, (-o.priority), o.stream, o.position LIMIT u.quota
                     FOR NO KEY UPDATE SKIP LOCKED) o
-                WHERE u.quota > 0) l
+                WHERE u.quota > 0 AND u.holder IS NULL
+                UNION ALL
+                SELECT o.id, o.row, o.position, o.size, u.n
+                FROM unnest(s.ids, v_quota, v_holders) WITH ORDINALITY AS u (id, quota, holder, n)
+                CROSS JOIN LATERAL (
+                    SELECT o.id, o.ctid AS row, o.position, octet_length(o.args) + coalesce(octet_length(o.checkpoint), 0) AS size
+                    FROM outlast_jobs o
+                    WHERE o.id = ANY (ARRAY[u.holder]) AND o.stream = u.id AND o.position IS NOT NULL
+                      AND (o.tenant IS NULL OR o.tenant <> ALL (p_not_tenants))
+                      AND (o.expires_at IS NULL OR o.expires_at > started)
+                    FOR NO KEY UPDATE SKIP LOCKED) o
+                WHERE u.quota > 0 AND u.holder IS NOT NULL) l
           WINDOW read AS (ORDER BY l.stream, l.position)) l;
     ids := j.ids;
     rows := j.rows;
@@ -186,9 +214,16 @@ BEGIN
     -- count what starts, and see which permits are full then
     v_taken := array_fill(0, ARRAY[cardinality(s.ids)]);
     v_blocked := array_fill(NULL::bigint, ARRAY[cardinality(s.ids)]);
-    FOREACH v_step IN ARRAY coalesce(j.streams, '{}')::integer[] LOOP
+    FOR i IN 1..coalesce(cardinality(j.streams), 0) LOOP
+        v_step := j.streams[i];
         v_taken[v_step] := v_taken[v_step] + 1;
+        v_begun[v_step] := j.ids[i];
     END LOOP;
+    IF s.any_ordered THEN
+        FOR i IN 1..cardinality(s.ids) LOOP
+            IF s.ordered[i] AND (v_waits[i] OR v_taken[i] > 0) THEN v_blocked[i] := -2; END IF;
+        END LOOP;
+    END IF;
     IF p.ids IS NOT NULL THEN
         v_free := p.free;
         v_ahead := p.ahead;
@@ -218,18 +253,20 @@ BEGIN
     WITH seen AS (
         UPDATE outlast_streams o
         SET turn = CASE WHEN u.quota > 0 AND u.had = 0 THEN nextval('outlast_turn_seq') ELSE o.turn END, served = u.had,
-            touched_at = v_now, idle = u.idle, blocked = CASE WHEN NOT u.idle THEN u.blocked END
+            touched_at = v_now, idle = u.idle, holder = u.holder, blocked = CASE WHEN NOT u.idle THEN u.blocked END
         FROM (SELECT u.*, CASE WHEN u.quota > 0 AND (u.taken < u.quota OR u.now_served >= u.weight) THEN 0
                                ELSE u.now_served END AS had,
-                     u.quota > 0 AND u.taken >= (
+                     u.quota > 0 AND (u.blocked IS NULL OR u.blocked <> -2) AND u.taken >= (
                          SELECT count(*) FROM (
                              SELECT FROM outlast_jobs w
                              WHERE w.task = u.task AND w.queue = u.queue AND (-w.priority) = u.rank AND w.stream = u.id
                                AND w.position IS NOT NULL
                              ORDER BY w.task, w.queue, (-w.priority), w.stream, w.position LIMIT u.taken + 1) w) AS idle
               FROM (SELECT u.*, u.served + (u.taken + v_share - 1) / v_share AS now_served
-                    FROM unnest(s.ids, s.tasks, s.queues, s.ranks, s.served, s.weights, v_quota, v_taken, v_blocked)
-                         AS u (id, task, queue, rank, served, weight, quota, taken, blocked)) u) u
+                    FROM (SELECT u.*, CASE WHEN u.ordered THEN coalesce(u.begun, u.held) END AS holder
+                          FROM unnest(s.ids, s.tasks, s.queues, s.ranks, s.served, s.weights, v_quota, v_taken, v_blocked,
+                                      s.ordered, v_begun, v_holders)
+                               AS u (id, task, queue, rank, served, weight, quota, taken, blocked, ordered, begun, held)) u) u) u
         WHERE o.id = ANY (ARRAY[u.id]) AND (u.quota > 0 OR u.blocked IS NOT NULL)
         RETURNING o.id, u.taken < u.quota AND NOT u.idle AS passed)
     SELECT coalesce(array_agg(n.id) FILTER (WHERE n.passed), '{}') INTO passed FROM seen n;

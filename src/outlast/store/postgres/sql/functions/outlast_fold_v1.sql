@@ -46,11 +46,11 @@ BEGIN
     IF v_all.any_arrived THEN
         v_arrived := ARRAY(SELECT DISTINCT u.stream FROM unnest(v_all.streams, v_all.arrived) AS u (stream, arrived)
                            WHERE u.arrived AND u.stream IS NOT NULL);
-        SELECT coalesce(array_agg(l.id), '{}'), array_agg(l.id) FILTER (WHERE l.idle) INTO v_free, v_idle
-        FROM (SELECT s.id, s.idle FROM unnest(v_arrived) AS u (id) JOIN outlast_streams s ON s.id = ANY (ARRAY[u.id])
+        SELECT coalesce(array_agg(l.id), '{}'), array_agg(l.id) FILTER (WHERE l.idle OR l.blocked = -2) INTO v_free, v_idle
+        FROM (SELECT s.id, s.idle, s.blocked FROM unnest(v_arrived) AS u (id) JOIN outlast_streams s ON s.id = ANY (ARRAY[u.id])
               FOR NO KEY UPDATE OF s SKIP LOCKED) l;
         IF v_idle IS NOT NULL THEN
-            UPDATE outlast_streams s SET idle = false, touched_at = p_now WHERE s.id = ANY (v_idle);
+            UPDATE outlast_streams s SET idle = false, blocked = nullif(s.blocked, -2), touched_at = p_now WHERE s.id = ANY (v_idle);
         END IF;
         IF cardinality(v_free) < cardinality(v_arrived) THEN
             SELECT array_agg(n.stream ORDER BY n.id) AS ids, array_agg(n.task ORDER BY n.id) AS tasks,

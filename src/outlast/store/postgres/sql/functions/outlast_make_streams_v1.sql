@@ -28,9 +28,10 @@ BEGIN
 
     v_others := outlast_make_permits_v1(v_new.needs, p_now);
     WITH made AS (
-        INSERT INTO outlast_streams (id, task, queue, rank, tenant, turn, blocked, touched_at, permits, costs, needs)
+        INSERT INTO outlast_streams (id, task, queue, rank, tenant, turn, blocked, touched_at, permits, costs, needs, ordered)
         SELECT u.id, p_tasks[u.n], p_queues[u.n], p_ranks[u.n], u.tenant, nextval('outlast_turn_seq'),
-               CASE WHEN w.permits IS NULL THEN -1 END, p_now, coalesce(w.permits, '{}'), w.costs, coalesce(u.needs, '')
+               CASE WHEN w.permits IS NULL THEN -1 END, p_now, coalesce(w.permits, '{}'), w.costs, coalesce(u.needs, ''),
+               coalesce(strpos(u.needs, ',true]') > 0, false)
         FROM unnest(v_new.ids, v_new.ns, v_new.needs, v_new.tenants) AS u (id, n, needs, tenant)
         CROSS JOIN LATERAL (
             SELECT n.permits, CASE WHEN n.permits IS NULL THEN '{}' ELSE n.costs END AS costs

@@ -17,6 +17,9 @@
 --
 -- A tenant with a weight (outlast_weights) has that many turns in a row; served: how many of them are over.
 --
+-- In an ordered stream jobs run one after the other: holder is the job that has begun and not ended for good, and -2 in
+-- blocked says that the stream waits for it.
+--
 -- A notice says what is to be done to a stream or a permit by an exchange that can lock it. It is appended, by any
 -- transaction and without a lock, and deleted in the commit that does it. stream: this many attempts of it have ended
 -- (ended), have ended without having begun (unstarted), or a job of it has become due (arrived, with what finds that
@@ -60,6 +63,8 @@ CREATE TABLE outlast_streams (
     idle       boolean NOT NULL DEFAULT false,
     rank       smallint NOT NULL,
     served     smallint NOT NULL DEFAULT 0,
+    ordered    boolean NOT NULL DEFAULT false,
+    holder     bigint,
     task       text COLLATE "C" NOT NULL,
     queue      text COLLATE "C" NOT NULL,
     tenant     text,
