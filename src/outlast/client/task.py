@@ -21,6 +21,7 @@ from outlast.client.error_rules import ErrorRules, Seconds, make_error_rules
 from outlast.client.job import Job
 from outlast.client.limits import (
     Limit,
+    check_aging,
     check_fair,
     check_limits,
     find_needs,
@@ -107,7 +108,7 @@ class BoundTask(Generic[P, R]):
             policy=self._policy,
             aliases=task.aliases,
         )
-        is_plain = task.fair is None and not task.limits
+        is_plain = task.fair is None and not task.limits and task.aging is None
         if is_plain and placement.cost is None and placement.limit_keys is None:
             return job
         return _in_stream(job, task, placement)
@@ -222,6 +223,7 @@ class Task(BoundTask[P, R]):
         requires: the tags that a worker must have to run it.
         limits: the limits that its jobs are under.
         fair: ``"tenant"`` if tenants take turns, else None.
+        aging: seconds of waiting that a step of priority is worth; None: no waiting outweighs one.
         returns: the return annotation, or Any.
         policy: the limits that are copied to each job.
     """
@@ -234,6 +236,7 @@ class Task(BoundTask[P, R]):
     requires: frozenset[str]
     limits: tuple[Limit, ...]
     fair: str | None
+    aging: float | None
     returns: Any
     policy: Policy
 
@@ -253,6 +256,7 @@ class Task(BoundTask[P, R]):
         )
         self.limits = check_limits(options.get("limits", ()))
         self.fair = check_fair(options.get("fair"))
+        self.aging = check_aging(options.get("aging"))
         self.signature = Signature(fn, self.name, max_payload, stores.payloads)
         self.returns = self.signature.returns
         self.policy = make_policy(options)
@@ -272,7 +276,8 @@ class Task(BoundTask[P, R]):
 
 def _in_stream(job: NewJob, task: Task[..., Any], placement: Placement) -> NewJob:
     """Return a job with its stream and the permits that it needs. Tenants that take turns each have
-    a stream; jobs without a tenant share one."""
+    a stream; jobs without a tenant share one. Where waiting raises priorities, all of them share a
+    stream."""
     needs = find_needs(
         task.name,
         task.limits,
@@ -280,11 +285,15 @@ def _in_stream(job: NewJob, task: Task[..., Any], placement: Placement) -> NewJo
         costs=placement.cost or {},
         keys=placement.limit_keys or {},
     )
-    if not needs and task.fair is None:
+    if not needs and task.fair is None and task.aging is None:
         return job
     fair = None if task.fair is None else job.tenant or ""
-    stream = stream_id(job.task, job.queue, job.priority, needs, fair)
-    return msgspec.structs.replace(job, stream=stream, needs=needs_text(needs), fair=fair)
+    aged_by = None if task.aging is None else job.priority * task.aging
+    priority = job.priority if aged_by is None else None
+    stream = stream_id(job.task, job.queue, priority, needs, fair)
+    return msgspec.structs.replace(
+        job, stream=stream, needs=needs_text(needs), fair=fair, aged_by=aged_by
+    )
 
 
 class AsyncTask(Task[P, R]):

@@ -106,6 +106,9 @@ class TaskOptions(TypedDict, total=False):
             all workers.
         fair: ``"tenant"``: tenants take turns, however many jobs one of them has waiting; default:
             first come, first served.
+        aging: how many seconds of waiting a step of priority is worth: with 60, a job of priority 5
+            starts before one of priority 0 that waits for less than 5 minutes longer, and after one
+            that waits for more. Default: a higher priority always comes first.
     """
 
     name: str | None
@@ -131,6 +134,7 @@ class TaskOptions(TypedDict, total=False):
     requires: Collection[str]
     limits: Sequence[Limit]
     fair: Literal["tenant"] | None
+    aging: Seconds | None
 
 
 def check_known(options: Mapping[str, object]) -> None:

@@ -13,7 +13,7 @@ BEGIN
     IF TG_OP = 'UPDATE' AND OLD.position IS NULL AND NEW.position IS NOT NULL THEN
         INSERT INTO outlast_notices (stream, ended, arrived, task, queue, rank)
         VALUES (NEW.stream, (OLD.state = 'running' AND NEW.state <> 'running')::integer, true,
-                NEW.task, NEW.queue, -NEW.priority);
+                NEW.task, NEW.queue, CASE WHEN NEW.aged IS NULL THEN -NEW.priority ELSE 0 END);
     ELSE
         INSERT INTO outlast_notices (stream, ended) VALUES (OLD.stream, 1);
     END IF;
