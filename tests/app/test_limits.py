@@ -170,6 +170,9 @@ def test_an_ordered_limit_that_cannot_keep_its_order_is_refused(app: outlast.App
         app.limit("odd", running=1, ordered="yes")  # type: ignore[arg-type]
     turn = app.limit("turn", running=1, ordered=True)
 
+    with pytest.raises(outlast.ConfigError, match="aging lets jobs pass others"):
+        app.task(limits=[turn], aging=60)(asyncio.sleep)
+
     @app.task(limits=[turn], priority=5)
     async def step() -> None:
         pass

@@ -46,7 +46,7 @@ JOBS = [
     "losses",
     "solo", "incident", "cohort", "token", "worker_id", "completed_by", "started_at", "ended_at",
     "prune_at", "hard_deadline", "cancel_requested", "progress", "checkpoint", "checkpoint_number",
-    "checkpoint_at", "result", "fingerprint", "stack", "stack_at", "stream", "needs",
+    "checkpoint_at", "result", "fingerprint", "stack", "stack_at", "stream", "needs", "aged",
 ]  # fmt: skip
 ATTEMPTS = [
     "token", "job_id", "number", "worker_id", "worker", "host", "pid", "outcome", "charge",
@@ -81,7 +81,7 @@ PERMITS = [
 ]  # fmt: skip
 STREAMS = [
     "id", "task", "queue", "rank", "needs", "tenant", "turn", "blocked", "idle", "touched_at",
-    "permits", "costs",
+    "permits", "costs", "served",
 ]  # fmt: skip
 TABLES = {
     "outlast_limits": LIMITS,

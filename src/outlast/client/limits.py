@@ -219,6 +219,11 @@ def check_fair(fair: object) -> Literal["tenant"] | None:
     raise ConfigError(f"fair must be 'tenant' or None, not {fair!r}")
 
 
+def check_aging(aging: object) -> float | None:
+    """Return how many seconds of waiting a step of priority is worth, or raise ConfigError."""
+    return None if aging is None else check_seconds("aging", aging, above_zero=True)
+
+
 def make_costs(cost: object) -> dict[str, float]:
     """Return what a job takes of the rates of limits, by name, or raise ConfigError."""
     if not isinstance(cost, Mapping):

@@ -21,6 +21,7 @@ from outlast.client.error_rules import ErrorRules, Seconds, make_error_rules
 from outlast.client.job import Job
 from outlast.client.limits import (
     Limit,
+    check_aging,
     check_fair,
     check_limits,
     find_needs,
@@ -107,7 +108,7 @@ class BoundTask(Generic[P, R]):
             policy=self._policy,
             aliases=task.aliases,
         )
-        is_plain = task.fair is None and not task.limits
+        is_plain = task.fair is None and not task.limits and task.aging is None
         if is_plain and placement.cost is None and placement.limit_keys is None:
             return job
         return _in_stream(job, task, placement)
@@ -223,6 +224,7 @@ class Task(BoundTask[P, R]):
         uses: what an attempt uses of its worker's units.
         limits: the limits that its jobs are under.
         fair: ``"tenant"`` if tenants take turns, else None.
+        aging: seconds of waiting that a step of priority is worth; None: no waiting outweighs one.
         returns: the return annotation, or Any.
         policy: the limits that are copied to each job.
     """
@@ -236,6 +238,7 @@ class Task(BoundTask[P, R]):
     uses: dict[str, int]
     limits: tuple[Limit, ...]
     fair: str | None
+    aging: float | None
     returns: Any
     policy: Policy
 
@@ -256,6 +259,9 @@ class Task(BoundTask[P, R]):
         self.uses = check_units("uses", options.get("uses") or {})
         self.limits = check_limits(options.get("limits", ()))
         self.fair = check_fair(options.get("fair"))
+        self.aging = check_aging(options.get("aging"))
+        if self.aging is not None and any(each.spec.ordered for each in self.limits):
+            raise ConfigError("aging lets jobs pass others, and an ordered limit does not")
         self.signature = Signature(fn, self.name, max_payload, stores.payloads)
         self.returns = self.signature.returns
         self.policy = make_policy(options)
@@ -275,7 +281,8 @@ class Task(BoundTask[P, R]):
 
 def _in_stream(job: NewJob, task: Task[..., Any], placement: Placement) -> NewJob:
     """Return a job with its stream and the permits that it needs. Tenants that take turns each have
-    a stream; jobs without a tenant share one."""
+    a stream; jobs without a tenant share one. Where waiting raises priorities, all of them share a
+    stream."""
     needs = find_needs(
         task.name,
         task.limits,
@@ -283,7 +290,7 @@ def _in_stream(job: NewJob, task: Task[..., Any], placement: Placement) -> NewJo
         costs=placement.cost or {},
         keys=placement.limit_keys or {},
     )
-    if not needs and task.fair is None:
+    if not needs and task.fair is None and task.aging is None:
         return job
     own = task._placement.priority  # noqa: SLF001
     if job.priority != own and any(need.ordered for need in needs):
@@ -292,8 +299,12 @@ def _in_stream(job: NewJob, task: Task[..., Any], placement: Placement) -> NewJo
             f" so that none passes another; this one has {job.priority}"
         )
     fair = None if task.fair is None else job.tenant or ""
-    stream = stream_id(job.task, job.queue, job.priority, needs, fair)
-    return msgspec.structs.replace(job, stream=stream, needs=needs_text(needs), fair=fair)
+    aged_by = None if task.aging is None else job.priority * task.aging
+    priority = job.priority if aged_by is None else None
+    stream = stream_id(job.task, job.queue, priority, needs, fair)
+    return msgspec.structs.replace(
+        job, stream=stream, needs=needs_text(needs), fair=fair, aged_by=aged_by
+    )
 
 
 class AsyncTask(Task[P, R]):

@@ -109,6 +109,9 @@ class TaskOptions(TypedDict, total=False):
             all workers.
         fair: ``"tenant"``: tenants take turns, however many jobs one of them has waiting; default:
             first come, first served.
+        aging: how many seconds of waiting a step of priority is worth: with 60, a job of priority 5
+            starts before one of priority 0 that waits for less than 5 minutes longer, and after one
+            that waits for more. Default: a higher priority always comes first.
     """
 
     name: str | None
@@ -135,6 +138,7 @@ class TaskOptions(TypedDict, total=False):
     uses: Mapping[str, int] | None
     limits: Sequence[Limit]
     fair: Literal["tenant"] | None
+    aging: Seconds | None
 
 
 def check_known(options: Mapping[str, object]) -> None:

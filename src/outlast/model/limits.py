@@ -242,12 +242,22 @@ def permit_id(name: str, key: str) -> int:
     return _hashed("permit", name, key)
 
 
-def stream_id(task: str, queue: str, priority: int, needs: Iterable[Need], fair: str | None) -> int:
-    """Return the id of the stream in which such jobs wait. ``fair``: the tenant, if tenants take
-    turns, else None."""
+def stream_id(
+    task: str, queue: str, priority: int | None, needs: Iterable[Need], fair: str | None
+) -> int:
+    """Return the id of the stream in which such jobs wait. ``priority``: None if waiting
+    raises it: then all priorities wait in one stream. ``fair``: the tenant, if tenants take turns,
+    else None."""
     parts = [f"{need.permit}:{need.cost:g}{':ordered' * need.ordered}" for need in needs]
     shared = "" if fair is None else f"t{fair}"
-    return _hashed("stream", task, queue, str(priority), ",".join(sorted(parts)), shared)
+    return _hashed(
+        "stream",
+        task,
+        queue,
+        "" if priority is None else str(priority),
+        ",".join(sorted(parts)),
+        shared,
+    )
 
 
 def _hashed(*parts: str) -> int:

@@ -183,3 +183,18 @@ async def test_setting_what_cannot_work_is_refused(
 ) -> None:
     with pytest.raises(ConfigError, match=words):
         await app.limits.set("openai", **given)
+
+
+async def test_waiting_raises_priorities_of_a_task_with_aging(app: App) -> None:
+    @app.task(aging=60)
+    async def work() -> None: ...
+
+    low, high = (work.using(priority=n).call().job for n in (-1, 5))
+    assert (low.aged_by, high.aged_by) == (-60.0, 300.0)
+    assert (low.priority, high.priority) == (-1, 5)
+    assert low.stream == high.stream
+    assert low.needs == "[]"
+    wrongs: list[Any] = [0, -1, "1 min", True]
+    for wrong in wrongs:
+        with pytest.raises(ConfigError, match="aging must be"):
+            app.task(name="other", aging=wrong)(work.fn)

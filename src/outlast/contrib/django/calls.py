@@ -28,7 +28,7 @@ _BY_POSITION = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_
 OF_BACKENDS = {"database", "url"}
 OF_TASKS = TaskOptions.__annotations__.keys() - {
     *("name", "queue", "priority", "aliases"),  # the task says these
-    *("limits", "fair"),  # jobs of Django's own tasks wait in no stream
+    *("limits", "fair", "aging"),  # jobs of Django's own tasks wait in no stream
 }
 
 known: dict[str, Any] = {}

@@ -57,7 +57,7 @@ async def create_with_key(connection: Any, job: NewJob, *, notify: bool) -> Enqu
     """Store one job that has a key; None if an unfinished job has it."""
     if job.policy.labels or job.stream is not None:
         return (await _store_those_left(connection, [job], [None], notify=notify))[0]
-    values = [column[0] for column in job_columns([job])[:-3]]
+    values = [column[0] for column in job_columns([job])[:-4]]
     rows = await connection.fetch(_SQL["one_with_key"], *values, notify, job.key)
     return Enqueued(rows[0]["id"], True) if rows else None
 

@@ -22,7 +22,7 @@ _ALL = "SELECT INSERT UPDATE DELETE"
 # the columns that enqueuing sets: no id, state, token or worker, by which jobs are drawn or found
 _ENQUEUED = (
     "task,queue,args,priority,run_at,enqueued_at,position,tenant,policy,timeout,expires_at,keep,key,"
-    "stream,needs"
+    "stream,needs,aged"
 )
 # All columns of a schedule but its name. By columns, because a role that may update or delete in a
 # whole table may also lock it (LOCK TABLE), and every worker reads this one at every peek.

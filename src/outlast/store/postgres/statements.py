@@ -69,6 +69,7 @@ def job_columns(jobs: Sequence[NewJob]) -> list[list[Any]]:
         [job.stream for job in jobs],
         [job.needs for job in jobs],
         [job.fair for job in jobs],
+        [job.aged_by for job in jobs],
     ]
 
 

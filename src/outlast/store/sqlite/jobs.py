@@ -154,7 +154,7 @@ def enqueue(cursor: Cursor, now: float, jobs: Sequence[NewJob]) -> list[Enqueued
             cursor.execute(_ENQUEUE["insert"], (*common, _args(jobs, alike)))
         else:
             common = (*common[:TENANT], *common[TENANT + 1 : STREAM], *common[STREAM + 2 :])
-            cursor.execute(_ENQUEUE["insert_limited"], (*common, _limited_args(jobs, alike)))
+            cursor.execute(_ENQUEUE["insert_limited"], (*common, _limited_args(jobs, alike, now)))
         _label(cursor, first, *(job_id + n for n in alike))
     _arrive(cursor, now, jobs)
     return [Enqueued(job_id + n, created=True) for n in range(len(jobs))]
@@ -198,7 +198,7 @@ def _arrive(cursor: Cursor, now: float, jobs: Sequence[NewJob]) -> None:
     for job in jobs:
         if job.stream is not None:
             due = _due(job, now) <= now or (job.stream in streams and streams[job.stream][-1])
-            rank = -job.priority
+            rank = -job.priority if job.aged_by is None else 0
             row = (job.stream, job.task, job.queue, rank, job.needs, job.fair, due)
             streams[job.stream] = row
     if streams:
@@ -210,16 +210,24 @@ def _due(job: NewJob, now: float) -> float:
     return now + job.delay if job.run_at is None else job.run_at
 
 
+def _aged(job: NewJob, now: float) -> int | None:
+    """Return the place of a job in its stream, in milliseconds, if waiting raises its priority."""
+    return None if job.aged_by is None else round((_due(job, now) - job.aged_by) * 1000)
+
+
 def _args(jobs: Sequence[NewJob], places: Iterable[int]) -> str:
     args = {str(n): jobs[n].args for n in places}
     _refuse_nul(args.values())
     return _encode(args).decode()
 
 
-def _limited_args(jobs: Sequence[NewJob], places: Iterable[int]) -> str:
+def _limited_args(jobs: Sequence[NewJob], places: Iterable[int], now: float) -> str:
     chosen = {n: jobs[n] for n in places}
     _refuse_nul(text for job in chosen.values() for text in (job.args, job.tenant or ""))
-    rows = {str(n): (job.args, job.tenant, job.stream, job.needs) for n, job in chosen.items()}
+    rows = {
+        str(n): (job.args, job.tenant, job.stream, job.needs, _aged(job, now))
+        for n, job in chosen.items()
+    }
     return _encode(rows).decode()
 
 
@@ -250,6 +258,7 @@ def _row(job_id: int, position: int, now: float, job: NewJob) -> tuple[Any, ...]
         position if run_at <= now else None,
         job.args,
         job.key,
+        _aged(job, now),
     )
 
 
@@ -275,9 +284,9 @@ def enqueue_unless_taken(cursor: Cursor, now: float, job: NewJob) -> tuple[int |
 
 def _enqueue_one(cursor: Cursor, job: NewJob, row: tuple[Any, ...]) -> Enqueued:
     if cursor.execute(_ENQUEUE["insert_unless_key_taken"], row).rowcount == 1:
-        _label(cursor, job, row[-4])
+        _label(cursor, job, row[-5])
         _arrive(cursor, row[4], [job])
-        return Enqueued(row[-4], created=True)
+        return Enqueued(row[-5], created=True)
     twice = _holder(cursor, job)  # the key of an earlier job in this call
     assert twice is not None
     return twice

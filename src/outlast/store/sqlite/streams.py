@@ -176,7 +176,7 @@ class Streams:
                 values["tenants"] = _text(request.not_tenants)
             rows += _decode(self._cursor.execute(statement, values).fetchone()[0])
         order = {look.stream: place for place, look in enumerate(looks)}
-        return sorted(rows, key=lambda row: (order[row[STREAM]], row[1]))
+        return sorted(rows, key=lambda row: order[row[STREAM]])  # in their order within a stream
 
     def _note(self, looks: Sequence[_Head], started: Mapping[int, int]) -> None:
         """Write what becomes of the streams: those that started something draw new turns, unless

@@ -81,18 +81,18 @@ WITH RECURSIVE t AS (
          ORDER BY o.task, o.queue, (-o.priority), o.position LIMIT 1)) n
 ), s AS (
     (SELECT task, queue FROM outlast_jobs WHERE position IS NOT NULL AND stream IS NOT NULL
-     ORDER BY task, queue, (-priority), stream, position LIMIT 1)
+     ORDER BY task, queue, stream, coalesce(aged, position) LIMIT 1)
     UNION ALL
     SELECT n.task, n.queue
     FROM s CROSS JOIN LATERAL (
         (SELECT o.task, o.queue FROM outlast_jobs o
          WHERE s.queue < :queue AND o.position IS NOT NULL AND o.stream IS NOT NULL
            AND (o.task, o.queue) >= (s.task, :queue)
-         ORDER BY o.task, o.queue, (-o.priority), o.stream, o.position LIMIT 1)
+         ORDER BY o.task, o.queue, o.stream, coalesce(o.aged, o.position) LIMIT 1)
         UNION ALL
         (SELECT o.task, o.queue FROM outlast_jobs o
          WHERE s.queue >= :queue AND o.position IS NOT NULL AND o.stream IS NOT NULL AND o.task > s.task
-         ORDER BY o.task, o.queue, (-o.priority), o.stream, o.position LIMIT 1)) n)
+         ORDER BY o.task, o.queue, o.stream, coalesce(o.aged, o.position) LIMIT 1)) n)
 SELECT coalesce(array_agg(DISTINCT task) FILTER (WHERE queue = :queue), '{}') AS tasks, count(*) AS probes
 FROM ((SELECT * FROM t LIMIT :probes) UNION ALL (SELECT * FROM s LIMIT :probes)) b
 
@@ -107,7 +107,7 @@ SELECT id FROM (
     UNION ALL
     (SELECT id, queue, task, tenant FROM outlast_jobs
      WHERE position IS NOT NULL AND stream IS NOT NULL AND :tasks IS NULL AND (:part IS NULL OR :part = 'line')
-     ORDER BY task, queue, (-priority), stream, position OFFSET 0)
+     ORDER BY task, queue, stream, coalesce(aged, position) OFFSET 0)
     UNION ALL
     (SELECT o.id, o.queue, o.task, o.tenant FROM unnest(:tasks) AS t (task) CROSS JOIN LATERAL (
          SELECT * FROM outlast_jobs o
@@ -120,7 +120,7 @@ SELECT id FROM (
          SELECT * FROM outlast_jobs o
          WHERE o.position IS NOT NULL AND o.stream IS NOT NULL AND o.task = t.task COLLATE "C"
            AND (:queue IS NULL OR o.queue = :queue)
-         ORDER BY o.task, o.queue, (-o.priority), o.stream, o.position OFFSET 0) o
+         ORDER BY o.task, o.queue, o.stream, coalesce(o.aged, o.position) OFFSET 0) o
      WHERE :part IS NULL OR :part = 'line')
     UNION ALL
     (SELECT id, queue, task, tenant FROM outlast_jobs
@@ -148,7 +148,7 @@ SELECT count(*) >= :rows AS is_long FROM (
         UNION ALL
         (SELECT FROM outlast_jobs
          WHERE position IS NOT NULL AND stream IS NOT NULL AND :tasks IS NULL AND (:part IS NULL OR :part = 'line')
-         ORDER BY task, queue, (-priority), stream, position LIMIT :rows)
+         ORDER BY task, queue, stream, coalesce(aged, position) LIMIT :rows)
         UNION ALL
         (SELECT FROM unnest(:tasks) AS t (task) CROSS JOIN LATERAL (
              SELECT FROM outlast_jobs o
@@ -161,7 +161,7 @@ SELECT count(*) >= :rows AS is_long FROM (
              SELECT FROM outlast_jobs o
              WHERE o.position IS NOT NULL AND o.stream IS NOT NULL AND o.task = t.task COLLATE "C"
                AND (:queue IS NULL OR o.queue = :queue)
-             ORDER BY o.task, o.queue, (-o.priority), o.stream, o.position LIMIT :rows) o
+             ORDER BY o.task, o.queue, o.stream, coalesce(o.aged, o.position) LIMIT :rows) o
          WHERE :part IS NULL OR :part = 'line' LIMIT :rows)
         UNION ALL
         (SELECT FROM outlast_jobs

@@ -180,7 +180,7 @@ FROM (
         UNION ALL
         (SELECT task, args, checkpoint FROM outlast_jobs
          WHERE position IS NOT NULL AND stream IS NOT NULL
-         ORDER BY task, queue, (-priority), stream, position LIMIT :most)
+         ORDER BY task, queue, stream, coalesce(aged, position) LIMIT :most)
         UNION ALL
         (SELECT task, args, checkpoint FROM outlast_jobs
          WHERE state = 'queued' AND position IS NULL AND solo = 0 ORDER BY queue, run_at LIMIT :most)

@@ -102,13 +102,13 @@ SELECT tenant, weight FROM outlast_weights ORDER BY weight DESC, tenant LIMIT :m
 -- has met yet counts as open, behind all others. Reads only.
 SELECT (SELECT count(*) FROM (
             SELECT FROM outlast_jobs o
-            WHERE o.task = j.task AND o.queue = j.queue AND (-o.priority) = (-j.priority) AND o.stream = j.stream
-              AND o.position < j.position
-            ORDER BY o.task, o.queue, (-o.priority), o.stream, o.position LIMIT :most) c) AS ahead,
+            WHERE o.task = j.task AND o.queue = j.queue AND o.stream = j.stream AND o.position IS NOT NULL
+              AND coalesce(o.aged, o.position) < coalesce(j.aged, j.position)
+            ORDER BY o.task, o.queue, o.stream, coalesce(o.aged, o.position) LIMIT :most) c) AS ahead,
        (SELECT count(*) FROM (
             SELECT FROM outlast_streams o
             WHERE o.task = j.task AND o.queue = j.queue AND o.blocked IS NULL AND NOT o.idle
-              AND (o.rank, o.turn) < (-j.priority, coalesce(s.turn, 9223372036854775807))
+              AND (o.rank, o.turn) < (CASE WHEN j.aged IS NULL THEN -j.priority ELSE 0 END, coalesce(s.turn, 9223372036854775807))
             ORDER BY o.task, o.queue, o.rank, o.turn LIMIT :most) c) AS turn,
        coalesce(s.idle, false) AS idle, s.blocked, CASE WHEN s.blocked = -2 THEN s.holder END AS holder
 FROM outlast_jobs j LEFT JOIN outlast_streams s ON s.id = j.stream
@@ -146,7 +146,7 @@ ORDER BY p.name, p.key LIMIT :most
 SELECT s.task, s.queue, p.name, p.key
 FROM outlast_streams s LEFT JOIN outlast_permits p ON p.id = s.blocked LEFT JOIN outlast_limits l ON l.name = p.name
 WHERE EXISTS (SELECT FROM outlast_jobs j
-              WHERE j.task = s.task AND j.queue = s.queue AND (-j.priority) = s.rank AND j.stream = s.id
+              WHERE j.task = s.task AND j.queue = s.queue AND j.stream = s.id
                 AND j.position IS NOT NULL)
   AND NOT EXISTS (SELECT FROM outlast_notices n WHERE n.stream = s.id OR n.permit = s.blocked)
   AND (s.idle OR s.blocked = -2 AND NOT EXISTS (

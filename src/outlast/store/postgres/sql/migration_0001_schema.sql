@@ -11,7 +11,9 @@
 --
 -- A job that is under limits, or shares its task fairly (stream, and needs, its permits: tables/outlast_streams.sql),
 -- has its position in the same way, and is in no lane: each stream has its part of an index of its own. It begins as
--- that of the line does, so that readers for people look at both in the same way.
+-- that of the line does, so that readers for people look at both in the same way. aged: where waiting raises
+-- priorities, the time in milliseconds at which the job became due, less what its priority is worth: its place in its
+-- stream, instead of its position. It is computed once, from the server's clock, so no sweep changes it.
 --
 -- Scheduled jobs are indexed by their time over all queues, so that one look shows what is due, and by queue for
 -- requests that name queues. The wording of a statement decides which of the two it may use: abs(solo) for the first
@@ -84,6 +86,7 @@ CREATE TABLE outlast_jobs (
     incident          bigint,
     cohort            bigint,
     stream            bigint,
+    aged              bigint,
     failures          integer NOT NULL DEFAULT 0,
     losses            integer NOT NULL DEFAULT 0,
     priority          smallint NOT NULL DEFAULT 0,
@@ -125,7 +128,7 @@ CREATE TABLE outlast_jobs (
 ) WITH (fillfactor = 42);
 CREATE INDEX outlast_jobs_lane ON outlast_jobs (task, queue, (-priority), position)
     WHERE position IS NOT NULL AND stream IS NULL;
-CREATE INDEX outlast_jobs_stream ON outlast_jobs (task, queue, (-priority), stream, position)
+CREATE INDEX outlast_jobs_stream ON outlast_jobs (task, queue, stream, coalesce(aged, position))
     WHERE position IS NOT NULL AND stream IS NOT NULL;
 CREATE INDEX outlast_jobs_run_at ON outlast_jobs (run_at) WHERE state = 'queued' AND position IS NULL AND abs(solo) = 0;
 CREATE INDEX outlast_jobs_due ON outlast_jobs (queue, run_at) WHERE state = 'queued' AND position IS NULL AND solo = 0;

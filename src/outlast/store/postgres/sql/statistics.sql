@@ -4,7 +4,7 @@
 -- The line by queue and task, with the oldest due time of each, at a cost that does not depend on its length: the
 -- query steps from the head of one lane to the next by index, one probe each, :lanes probes at most. A queue and a
 -- task have one head for each priority; heads is the number of heads read. Jobs in
--- streams count as well; the oldest of a priority is then that of its first stream. Reads only.
+-- streams count as well; the oldest of a queue and a task is then that of its first stream. Reads only.
 WITH RECURSIVE head AS (
     (SELECT queue, task, -priority AS rank, run_at FROM outlast_jobs WHERE position IS NOT NULL AND stream IS NULL
      ORDER BY task, queue, (-priority), position LIMIT 1)
@@ -16,17 +16,16 @@ WITH RECURSIVE head AS (
           AND (j.task, j.queue, (-j.priority)) > (h.task, h.queue, h.rank)
         ORDER BY j.task, j.queue, (-j.priority), j.position LIMIT 1) n
 ), stream AS (
-    (SELECT queue, task, -priority AS rank, run_at FROM outlast_jobs WHERE position IS NOT NULL AND stream IS NOT NULL
-     ORDER BY task, queue, (-priority), stream, position LIMIT 1)
+    (SELECT queue, task, run_at FROM outlast_jobs WHERE position IS NOT NULL AND stream IS NOT NULL
+     ORDER BY task, queue, stream, coalesce(aged, position) LIMIT 1)
     UNION ALL
-    SELECT n.queue, n.task, n.rank, n.run_at
+    SELECT n.queue, n.task, n.run_at
     FROM stream h CROSS JOIN LATERAL (
-        SELECT j.queue, j.task, -j.priority AS rank, j.run_at FROM outlast_jobs j
-        WHERE j.position IS NOT NULL AND j.stream IS NOT NULL
-          AND (j.task, j.queue, (-j.priority)) > (h.task, h.queue, h.rank)
-        ORDER BY j.task, j.queue, (-j.priority), j.stream, j.position LIMIT 1) n
+        SELECT j.queue, j.task, j.run_at FROM outlast_jobs j
+        WHERE j.position IS NOT NULL AND j.stream IS NOT NULL AND (j.task, j.queue) > (h.task, h.queue)
+        ORDER BY j.task, j.queue, j.stream, coalesce(j.aged, j.position) LIMIT 1) n
 ), seen AS MATERIALIZED (
-    SELECT * FROM ((SELECT * FROM head LIMIT :lanes) UNION ALL (SELECT * FROM stream LIMIT :lanes)) s LIMIT :lanes)
+    SELECT * FROM ((SELECT queue, task, run_at FROM head LIMIT :lanes) UNION ALL (SELECT * FROM stream LIMIT :lanes)) s LIMIT :lanes)
 SELECT queue, task, extract(epoch FROM min(run_at))::float8 AS oldest, (SELECT count(*) FROM seen) AS heads
 FROM seen GROUP BY queue, task
 
@@ -44,7 +43,7 @@ SELECT l.queue, l.task,
                 (SELECT FROM outlast_jobs o
                  WHERE o.queue = l.queue COLLATE "C" AND o.task = l.task COLLATE "C" AND o.position IS NOT NULL
                    AND o.stream IS NOT NULL
-                 ORDER BY o.task, o.queue, (-o.priority), o.stream, o.position LIMIT :most)) b
+                 ORDER BY o.task, o.queue, o.stream, coalesce(o.aged, o.position) LIMIT :most)) b
             LIMIT :most) c) AS number
 FROM unnest(:queues::text[], :tasks::text[]) AS l (queue, task)
 

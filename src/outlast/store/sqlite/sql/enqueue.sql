@@ -17,15 +17,16 @@ FROM json_each(?)
 -- As "insert", of jobs that wait in streams; they may also differ in these, in what they need and in their tenants.
 INSERT INTO outlast_jobs
     (task, queue, priority, run_at, enqueued_at, policy, timeout, expires_at, keep, id, position, args,
-     tenant, stream, needs)
+     tenant, stream, needs, aged)
 SELECT ?, ?, ?, ?, ?, ?, ?, ?, ?, ? + CAST(key AS INTEGER), ? + CAST(key AS INTEGER), json_extract(value, '$[0]'),
-       json_extract(value, '$[1]'), json_extract(value, '$[2]'), json_extract(value, '$[3]')
+       json_extract(value, '$[1]'), json_extract(value, '$[2]'), json_extract(value, '$[3]'),
+       json_extract(value, '$[4]')
 FROM json_each(?)
 -- name: insert_unless_key_taken
 INSERT INTO outlast_jobs
     (task, queue, priority, run_at, enqueued_at, policy, timeout, tenant, expires_at, keep, stream, needs,
-     id, position, args, key)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+     id, position, args, key, aged)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (key) WHERE key IS NOT NULL AND ended_at IS NULL DO NOTHING
 -- name: arrive
 -- Open the streams of jobs that were just stored, and make those that are missing: [id, task, queue, rank, needs,

@@ -157,7 +157,7 @@ SELECT task, count(*) AS number FROM (
     SELECT s.task FROM outlast_streams AS s INDEXED BY outlast_streams_open
     CROSS JOIN outlast_jobs AS j INDEXED BY outlast_jobs_stream
     WHERE s.blocked IS NULL AND s.idle = 0 AND s.queue = :queue
-      AND j.task = s.task AND j.queue = s.queue AND j.priority = -s.rank AND j.stream = s.id
+      AND j.task = s.task AND j.queue = s.queue AND j.stream = s.id
       AND j.stream IS NOT NULL AND j.position IS NOT NULL
     LIMIT :most)
 GROUP BY task

@@ -80,14 +80,14 @@ WHERE s.id IN (
       AND (n.tenant IS NULL OR n.tenant NOT IN (SELECT p.value FROM json_each(:tenants) AS p))
     ORDER BY n.rank, n.turn LIMIT :most)
 -- name: first_of_streams
--- The first :most jobs of each of these streams, [stream, holder], or the holder alone if there is one, in the columns of "first_of_lanes" of exchange.sql and those of a
--- suspect, with the stream and what the jobs need.
+-- The first :most jobs of each of these streams, [stream, holder], or the holder alone if there is one, in the columns
+-- of "first_of_lanes" of exchange.sql and those of a suspect, with the stream and what the jobs need.
 SELECT json_group_array(json_array(
     rank, position, id, task, queue, CASE WHEN bytes <= :long THEN args END, attempt_count,
     failures, losses, policy, tenant, CASE WHEN bytes <= :long THEN checkpoint END, bytes, run_at,
     expires_at, 0, NULL, NULL, stream, needs))
 FROM (
-    SELECT -j.priority AS rank, j.position, j.id, j.task, j.queue, CAST(j.args AS TEXT) AS args,
+    SELECT s.rank, j.position, coalesce(j.aged, j.position) AS place, j.id, j.task, j.queue, CAST(j.args AS TEXT) AS args,
            j.attempt_count, j.failures, j.losses, CAST(j.policy AS TEXT) AS policy,
            CAST(j.tenant AS TEXT) AS tenant, CAST(j.checkpoint AS TEXT) AS checkpoint,
            length(CAST(j.args AS BLOB)) + coalesce(length(CAST(j.checkpoint AS BLOB)), 0) AS bytes,
@@ -99,8 +99,9 @@ FROM (
         UNION ALL
         SELECT f.id FROM (SELECT n.id FROM outlast_jobs AS n INDEXED BY outlast_jobs_stream
         WHERE n.position IS NOT NULL AND n.stream IS NOT NULL AND n.task = s.task AND n.queue = s.queue
-          AND n.priority = -s.rank AND n.stream = s.id AND json_extract(e.value, '$[1]') IS NULL /* of any tenant */
-        ORDER BY n.position LIMIT :most) AS f))
+          AND n.stream = s.id AND json_extract(e.value, '$[1]') IS NULL /* of any tenant */
+        ORDER BY coalesce(n.aged, n.position) LIMIT :most) AS f)
+    ORDER BY j.stream, place)
 -- name: note_looks
 -- Write what became of the streams that were looked at, [id, turn, blocked, served, holder]. Those without a job that has a position
 -- are idle, also if their jobs were cancelled; jobs of tenants that were passed over keep a stream open. Nothing is
@@ -109,7 +110,7 @@ UPDATE outlast_streams AS s
 SET turn = json_extract(e.value, '$[1]'), served = json_extract(e.value, '$[3]'), touched_at = :now,
     holder = json_extract(e.value, '$[4]'), blocked = CASE WHEN e.waits THEN json_extract(e.value, '$[2]') END, idle = NOT e.waits
 FROM (SELECT value, json_extract(value, '$[2]') IS -2 OR EXISTS (SELECT 1 FROM outlast_jobs AS j INDEXED BY outlast_jobs_stream
-                            WHERE j.task = o.task AND j.queue = o.queue AND j.priority = -o.rank AND j.stream = o.id
+                            WHERE j.task = o.task AND j.queue = o.queue AND j.stream = o.id
                               AND j.stream IS NOT NULL AND j.position IS NOT NULL) AS waits
       FROM json_each(:streams) CROSS JOIN outlast_streams AS o WHERE o.id = json_extract(value, '$[0]')) AS e
 WHERE s.id = json_extract(e.value, '$[0]')
@@ -231,7 +232,7 @@ SELECT tenant, weight FROM outlast_weights ORDER BY weight DESC, tenant LIMIT :m
 SELECT (SELECT count(*) FROM (
             SELECT 1 FROM outlast_jobs AS o INDEXED BY outlast_jobs_stream
             WHERE o.position IS NOT NULL AND o.stream IS NOT NULL AND o.task = j.task AND o.queue = j.queue
-              AND o.priority = j.priority AND o.stream = j.stream AND o.position < j.position
+              AND o.stream = j.stream AND coalesce(o.aged, o.position) < coalesce(j.aged, j.position)
             LIMIT :most)) AS ahead,
        (SELECT count(*) FROM (
             SELECT 1 FROM outlast_streams AS o INDEXED BY outlast_streams_open
@@ -264,7 +265,7 @@ SELECT s.task, s.queue, p.name, p.key
 FROM outlast_streams AS s LEFT JOIN outlast_permits AS p ON p.id = s.blocked
 LEFT JOIN outlast_limits AS l ON l.name = p.name
 WHERE EXISTS (SELECT 1 FROM outlast_jobs AS j INDEXED BY outlast_jobs_stream
-              WHERE j.task = s.task AND j.queue = s.queue AND j.priority = -s.rank AND j.stream = s.id
+              WHERE j.task = s.task AND j.queue = s.queue AND j.stream = s.id
                 AND j.stream IS NOT NULL AND j.position IS NOT NULL)
   AND (s.idle OR s.blocked = -2 AND NOT EXISTS (
            SELECT 1 FROM outlast_jobs AS h

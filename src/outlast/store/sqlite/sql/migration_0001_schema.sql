@@ -43,7 +43,9 @@
 --
 -- A job under limits, or of a task that its tenants share fairly, waits in a stream instead of the line: stream names
 -- it, and needs lists the permits that the job needs (model/limits.py), as JSON. Both are NULL for all others, and the
--- line holds no such job. limits.sql argues about streams and permits.
+-- line holds no such job. limits.sql argues about streams and permits. aged: where waiting raises priorities, the time
+-- in milliseconds at which the job became due, less what its priority is worth: its place in its stream, instead of
+-- its position.
 
 -- Ids, positions and tokens always rise, also past deleted rows, so they are never max(id) + 1.
 CREATE TABLE outlast_sequences (
@@ -94,6 +96,7 @@ CREATE TABLE outlast_jobs (
     stack             TEXT,
     stream            INTEGER,
     needs             TEXT,
+    aged              INTEGER,
     CONSTRAINT outlast_jobs_state CHECK (
         CASE state
             WHEN 'queued' THEN worker_id IS NULL AND ended_at IS NULL AND result IS NULL
@@ -129,7 +132,7 @@ CREATE TABLE outlast_jobs (
 -- It includes stream, as all columns of a query have to be in an index that spares the rows.
 CREATE INDEX outlast_jobs_line ON outlast_jobs (task, queue, priority DESC, position, stream)
     WHERE position IS NOT NULL AND stream IS NULL;
-CREATE INDEX outlast_jobs_stream ON outlast_jobs (task, queue, priority DESC, stream, position)
+CREATE INDEX outlast_jobs_stream ON outlast_jobs (task, queue, stream, coalesce(aged, position), position)
     WHERE position IS NOT NULL AND stream IS NOT NULL;
 CREATE INDEX outlast_jobs_run_at ON outlast_jobs (run_at)
     WHERE state = 'queued' AND position IS NULL AND solo = 0;
@@ -253,7 +256,8 @@ CREATE TRIGGER outlast_jobs_arrived AFTER UPDATE OF run_at ON outlast_jobs
 WHEN NEW.stream IS NOT NULL AND NEW.position IS NOT NULL AND OLD.position IS NULL
 BEGIN
     INSERT INTO outlast_streams (id, task, queue, rank, needs, tenant, turn, touched_at)
-    VALUES (NEW.stream, NEW.task, NEW.queue, -NEW.priority, NEW.needs, CASE WHEN NEW.needs = '[]' THEN NEW.tenant END,
+    VALUES (NEW.stream, NEW.task, NEW.queue, iif(NEW.aged IS NULL, -NEW.priority, 0), NEW.needs,
+            CASE WHEN NEW.needs = '[]' THEN NEW.tenant END,
             (SELECT value FROM outlast_sequences WHERE name = 'turn'), NEW.run_at)
     ON CONFLICT (id) DO UPDATE SET idle = 0, blocked = nullif(blocked, -2) WHERE idle = 1 OR blocked = -2;
 END;

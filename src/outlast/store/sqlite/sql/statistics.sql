@@ -4,7 +4,7 @@
 -- name: lanes
 -- The line by task and queue: the query steps from the head of one lane to the next by index, at a cost that does not
 -- depend on their lengths. A lane is a queue, a task and a priority; the oldest job is the head of one of them. Jobs in
--- streams count as well; the oldest of a priority is then that of its first stream.
+-- streams count as well; the oldest of a queue and a task is then that of its first stream.
 WITH RECURSIVE head (id) AS (
     SELECT (SELECT id FROM outlast_jobs INDEXED BY outlast_jobs_line
             WHERE position IS NOT NULL AND stream IS NULL ORDER BY task, queue, priority DESC, position LIMIT 1)
@@ -25,19 +25,15 @@ WITH RECURSIVE head (id) AS (
 first (id) AS (
     SELECT (SELECT id FROM outlast_jobs INDEXED BY outlast_jobs_stream
             WHERE position IS NOT NULL AND stream IS NOT NULL
-            ORDER BY task, queue, priority DESC, stream, position LIMIT 1)
+            ORDER BY task, queue, stream, coalesce(aged, position) LIMIT 1)
     UNION ALL
     SELECT coalesce(
         (SELECT n.id FROM outlast_jobs AS n INDEXED BY outlast_jobs_stream
-         WHERE n.position IS NOT NULL AND n.stream IS NOT NULL AND n.queue = c.queue AND n.task = c.task
-           AND n.priority < c.priority
-         ORDER BY n.priority DESC, n.stream, n.position LIMIT 1),
-        (SELECT n.id FROM outlast_jobs AS n INDEXED BY outlast_jobs_stream
          WHERE n.position IS NOT NULL AND n.stream IS NOT NULL AND n.task = c.task AND n.queue > c.queue
-         ORDER BY n.queue, n.priority DESC, n.stream, n.position LIMIT 1),
+         ORDER BY n.queue, n.stream, coalesce(n.aged, n.position) LIMIT 1),
         (SELECT n.id FROM outlast_jobs AS n INDEXED BY outlast_jobs_stream
          WHERE n.position IS NOT NULL AND n.stream IS NOT NULL AND n.task > c.task
-         ORDER BY n.task, n.queue, n.priority DESC, n.stream, n.position LIMIT 1))
+         ORDER BY n.task, n.queue, n.stream, coalesce(n.aged, n.position) LIMIT 1))
     FROM first JOIN outlast_jobs AS c ON c.id = first.id LIMIT :lanes
 ),
 seen (id) AS (SELECT id FROM head WHERE id IS NOT NULL UNION ALL SELECT id FROM first WHERE id IS NOT NULL LIMIT :lanes)

@@ -179,32 +179,32 @@ BEGIN
            array_agg(l.position) FILTER (WHERE l.fits) AS positions, array_agg(l.stream) FILTER (WHERE l.fits) AS streams,
            sum(l.size) FILTER (WHERE l.fits) AS bytes, bool_or(NOT l.fits) AS cut
     INTO j
-    FROM (SELECT l.id, l.row, l.position, l.stream, l.size,
+    FROM (SELECT l.id, l.row, l.position, l.place, l.stream, l.size,
                  sum(l.size) OVER read <= p_bytes_max OR row_number() OVER read = 1 AND l.size <= p_first_max AS fits
-          FROM (SELECT o.id, o.row, o.position, o.size, u.n AS stream
+          FROM (SELECT o.id, o.row, o.position, o.place, o.size, u.n AS stream
                 FROM unnest(s.ids, s.tasks, s.queues, s.ranks, v_quota, v_holders) WITH ORDINALITY
                      AS u (id, task, queue, rank, quota, holder, n)
                 CROSS JOIN LATERAL (
-                    SELECT o.id, o.ctid AS row, o.position, octet_length(o.args) + coalesce(octet_length(o.checkpoint), 0) AS size
+                    SELECT o.id, o.ctid AS row, o.position, coalesce(o.aged, o.position) AS place, octet_length(o.args) + coalesce(octet_length(o.checkpoint), 0) AS size
                     FROM outlast_jobs o
-                    WHERE o.task = u.task AND o.queue = u.queue AND (-o.priority) = u.rank AND o.stream = u.id
+                    WHERE o.task = u.task AND o.queue = u.queue AND o.stream = u.id
                       AND o.position IS NOT NULL AND (o.tenant IS NULL OR o.tenant <> ALL (p_not_tenants))
                       AND (o.expires_at IS NULL OR o.expires_at > started)
-                    ORDER BY o.task, o.queue, (-o.priority), o.stream, o.position LIMIT u.quota
+                    ORDER BY o.task, o.queue, o.stream, coalesce(o.aged, o.position) LIMIT u.quota
                     FOR NO KEY UPDATE SKIP LOCKED) o
                 WHERE u.quota > 0 AND u.holder IS NULL
                 UNION ALL
-                SELECT o.id, o.row, o.position, o.size, u.n
+                SELECT o.id, o.row, o.position, o.place, o.size, u.n
                 FROM unnest(s.ids, v_quota, v_holders) WITH ORDINALITY AS u (id, quota, holder, n)
                 CROSS JOIN LATERAL (
-                    SELECT o.id, o.ctid AS row, o.position, octet_length(o.args) + coalesce(octet_length(o.checkpoint), 0) AS size
+                    SELECT o.id, o.ctid AS row, o.position, o.position AS place, octet_length(o.args) + coalesce(octet_length(o.checkpoint), 0) AS size
                     FROM outlast_jobs o
                     WHERE o.id = ANY (ARRAY[u.holder]) AND o.stream = u.id AND o.position IS NOT NULL
                       AND (o.tenant IS NULL OR o.tenant <> ALL (p_not_tenants))
                       AND (o.expires_at IS NULL OR o.expires_at > started)
                     FOR NO KEY UPDATE SKIP LOCKED) o
                 WHERE u.quota > 0 AND u.holder IS NOT NULL) l
-          WINDOW read AS (ORDER BY l.stream, l.position)) l;
+          WINDOW read AS (ORDER BY l.stream, l.place)) l;
     ids := j.ids;
     rows := j.rows;
     positions := j.positions;
@@ -259,9 +259,9 @@ BEGIN
                      u.quota > 0 AND (u.blocked IS NULL OR u.blocked <> -2) AND u.taken >= (
                          SELECT count(*) FROM (
                              SELECT FROM outlast_jobs w
-                             WHERE w.task = u.task AND w.queue = u.queue AND (-w.priority) = u.rank AND w.stream = u.id
+                             WHERE w.task = u.task AND w.queue = u.queue AND w.stream = u.id
                                AND w.position IS NOT NULL
-                             ORDER BY w.task, w.queue, (-w.priority), w.stream, w.position LIMIT u.taken + 1) w) AS idle
+                             ORDER BY w.task, w.queue, w.stream, coalesce(w.aged, w.position) LIMIT u.taken + 1) w) AS idle
               FROM (SELECT u.*, u.served + (u.taken + v_share - 1) / v_share AS now_served
                     FROM (SELECT u.*, CASE WHEN u.ordered THEN coalesce(u.begun, u.held) END AS holder
                           FROM unnest(s.ids, s.tasks, s.queues, s.ranks, s.served, s.weights, v_quota, v_taken, v_blocked,

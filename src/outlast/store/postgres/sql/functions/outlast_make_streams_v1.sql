@@ -20,9 +20,9 @@ BEGIN
           FROM unnest(p_ids, p_tasks, p_queues, p_ranks, p_fairs) WITH ORDINALITY AS u (id, task, queue, rank, fair, n)
           CROSS JOIN LATERAL (
               SELECT j.needs, j.tenant FROM outlast_jobs j
-              WHERE j.task = u.task AND j.queue = u.queue AND (-j.priority) = u.rank AND j.stream = u.id
+              WHERE j.task = u.task AND j.queue = u.queue AND j.stream = u.id
                 AND j.position IS NOT NULL
-              ORDER BY j.task, j.queue, (-j.priority), j.stream, j.position LIMIT 1) j) f;
+              ORDER BY j.task, j.queue, j.stream, coalesce(j.aged, j.position) LIMIT 1) j) f;
     v_settled := ARRAY(SELECT u FROM unnest(p_ids) AS u WHERE u <> ALL (coalesce(v_new.ids, '{}')));
     IF v_new.ids IS NULL THEN RETURN v_settled; END IF;
 

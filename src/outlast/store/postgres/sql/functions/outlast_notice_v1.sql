@@ -17,7 +17,7 @@ BEGIN
     IF TG_OP = 'UPDATE' AND (OLD.position IS NULL AND NEW.position IS NOT NULL OR strpos(OLD.needs, ',true]') > 0) THEN
         INSERT INTO outlast_notices (stream, ended, arrived, task, queue, rank)
         VALUES (NEW.stream, (OLD.state = 'running' AND NEW.state <> 'running')::integer, true,
-                NEW.task, NEW.queue, -NEW.priority);
+                NEW.task, NEW.queue, CASE WHEN NEW.aged IS NULL THEN -NEW.priority ELSE 0 END);
     ELSIF TG_OP = 'DELETE' AND strpos(OLD.needs, ',true]') > 0 THEN
         INSERT INTO outlast_notices (stream, ended, arrived, task, queue, rank)
         VALUES (OLD.stream, 1, true, OLD.task, OLD.queue, -OLD.priority);

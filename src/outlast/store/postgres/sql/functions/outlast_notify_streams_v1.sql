@@ -11,9 +11,9 @@ BEGIN
           JOIN outlast_streams s ON s.id = ANY (ARRAY[u.id]) AND coalesce(s.blocked, 0) = 0 AND NOT coalesce(s.idle, false)
           CROSS JOIN LATERAL (
               SELECT j.position FROM outlast_jobs j
-              WHERE j.task = s.task AND j.queue = s.queue AND (-j.priority) = s.rank AND j.stream = s.id
+              WHERE j.task = s.task AND j.queue = s.queue AND j.stream = s.id
                 AND j.position IS NOT NULL
-              ORDER BY j.task, j.queue, (-j.priority), j.stream, j.position LIMIT 1) j
+              ORDER BY j.task, j.queue, j.stream, coalesce(j.aged, j.position) LIMIT 1) j
           GROUP BY s.queue) q;
 END
 $$;

@@ -75,9 +75,9 @@ BEGIN
           ORDER BY s.task, s.queue, s.rank, s.turn LIMIT p_limit) s
     CROSS JOIN LATERAL (
         SELECT j.* FROM outlast_jobs j
-        WHERE j.task = s.task AND j.queue = s.queue AND (-j.priority) = s.rank AND j.stream = s.id
+        WHERE j.task = s.task AND j.queue = s.queue AND j.stream = s.id
           AND j.position IS NOT NULL
-        ORDER BY j.task, j.queue, (-j.priority), j.stream, j.position LIMIT 1) f
+        ORDER BY j.task, j.queue, j.stream, coalesce(j.aged, j.position) LIMIT 1) f
     WHERE f.run_at <= v_now - v_grace;
 END
 $$;

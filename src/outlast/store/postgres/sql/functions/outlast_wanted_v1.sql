@@ -78,9 +78,9 @@ BEGIN
                              ORDER BY s.task, s.queue, s.rank, s.turn LIMIT v_most) s
                 CROSS JOIN LATERAL (
                     SELECT FROM outlast_jobs j
-                    WHERE j.task = s.task AND j.queue = s.queue AND (-j.priority) = s.rank AND j.stream = s.id
+                    WHERE j.task = s.task AND j.queue = s.queue AND j.stream = s.id
                       AND j.position IS NOT NULL
-                    ORDER BY j.task, j.queue, (-j.priority), j.stream, j.position LIMIT v_most) j
+                    ORDER BY j.task, j.queue, j.stream, coalesce(j.aged, j.position) LIMIT v_most) j
                 WHERE s.queue = p_queue AND s.task <> ALL (v_paused) AND (NOT v_is_served OR EXISTS (
                     SELECT FROM unnest(v_served) t (tasks) WHERE strpos(t.tasks, to_json(s.task)::text) > 0))
                 LIMIT v_most - v_count) c;
