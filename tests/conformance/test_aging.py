@@ -13,8 +13,9 @@ from outlast.model.lifecycle import OutcomeKind
 from outlast.model.limits import Need, needs_text, stream_id
 from outlast.store.protocol import Store
 from outlast.store.values import NewJob
+from tests.conformance.hostile_kit import raw
 from tests.conformance.kit import TASK, Hands, ended, enqueued, eventually
-from tests.conformance.limits_kit import declare, held, need
+from tests.conformance.limits_kit import declare, held, limited, need
 
 STEP = 60.0
 
@@ -106,6 +107,36 @@ async def test_aging_jobs_share_their_limits_and_none_is_forgotten(
     assert two.job_id == ids[2]
     assert [row.priority for row in await store.inspector.jobs_of(ids)] in ([0, 3, 0], [0, 0, 3])
     assert (await verify(store.inspector)).findings == []
+
+
+async def test_beside_other_streams_a_stream_of_aging_jobs_has_priority_0(
+    store: Store, hands: Hands
+) -> None:
+    now = await _now(store)
+    for name in ("a", "b"):
+        await declare(store, name, running=9)
+    ids = await enqueued(
+        store, aging(need("a"), now=now, priority=100), limited(need("b"), priority=1)
+    )
+    assert await _claimed(hands, 2) == ids[::-1]
+    ids = await enqueued(
+        store,
+        aging(need("a"), now=now + 0.2, priority=100),
+        limited(need("b"), delay=0.2, priority=1),
+    )
+    async with raw(store.url) as file:  # as if the streams had been idle for a day
+        for table in ("streams", *(["notices"] if store.url.startswith("postgres") else [])):
+            await file.run(f"DELETE FROM outlast_{table}")
+
+    await eventually(lambda: _is_due(store, ids[1]))
+    assert await _claimed(hands, 2) == ids[::-1]
+
+
+async def _is_due(store: Store, job_id: int) -> bool:
+    """Whether a job is due by now."""
+    row = await store.inspector.job(job_id)
+    assert row is not None
+    return await _now(store) > row.run_at
 
 
 async def _now(store: Store) -> float:
