@@ -21,7 +21,7 @@ import asyncpg
 
 import outlast
 from harness.journal import boot
-from tests.chaos.tasks import BUSY, KEYED, KEYS, PACED, any_call, app
+from tests.chaos.tasks import BUSY, KEYED, KEYS, PACED, TURN, any_call, app
 from tests.crash.payments import transaction
 
 ANSWER_SECONDS = 5.0  # how long it waits for the store
@@ -119,10 +119,14 @@ class Enqueuer:
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
                 wrong = await app.stores.ask(lambda store: store.inspector.miscounted())
-                permits = await app.limits.permits(KEYED.name)
+                permits = [
+                    (permit, limit.spec.running or 0)
+                    for limit in (KEYED, TURN)
+                    for permit in await app.limits.permits(limit.name)
+                ]
         except UNANSWERED:
             return
-        above = [each for each in permits if each.used - each.noted > (KEYED.spec.running or 0)]
+        above = [each for each, most in permits if each.used - each.noted > most]
         if wrong or above:
             with (self._folder / f"limits-{self._name}").open("a") as file:
                 file.write(json.dumps({"wrong": str(wrong), "above": str(above)}) + "\n")
@@ -179,10 +183,11 @@ class Enqueuer:
             placement["delay"] = self._rng.uniform(0.1, 3)
         if self._rng.random() < 0.15:
             placement["expires"] = placement.get("delay", 0) + self._rng.uniform(0.5, 8)
-        if self._rng.random() < 0.1:
+        if self._rng.random() < 0.1 and TURN not in task.limits:
             placement["priority"] = self._rng.randint(-5, 5)
-        if KEYED in task.limits:
-            placement["limit_keys"] = {KEYED.name: str(self._rng.randrange(KEYS))}
+        if keyed := [each for each in (KEYED, TURN) if each in task.limits]:
+            key = str(self._rng.randrange(KEYS))
+            placement["limit_keys"] = {each.name: key for each in keyed}
         return task.using(**placement).call(*arguments)
 
     def _key(self) -> str:

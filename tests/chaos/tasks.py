@@ -29,6 +29,7 @@ BULK = (
 SOON: dict[str, Any] = {"backoff_first": 0.1, "backoff_max": 1.0}
 KEYED = app.limit("keyed", running=2, per="limit_key")
 BUSY = app.limit("busy", running=8)  # changed while the storm goes on
+TURN = app.limit("turn", running=1, per="limit_key", ordered=True)
 PACED = app.limit("paced", rate="60/s", burst=5)
 KEYS = 6
 
@@ -69,7 +70,7 @@ def plain(seconds: float) -> dict[str, Any]:
     return done(attempt)
 
 
-@app.task(limits=[KEYED, BUSY], **SOON)
+@app.task(limits=[TURN, BUSY], **SOON)
 async def steps(upto: int, pause: float) -> dict[str, Any]:
     attempt, step = begin()
     for number in range(step + 1, upto + 1):
@@ -124,7 +125,7 @@ async def bulky(data: str, seconds: float) -> dict[str, Any]:
     return done(attempt)
 
 
-@app.task(limits=[PACED], **SOON)
+@app.task(limits=[PACED, TURN], **SOON)
 async def snoozes(seconds: float) -> dict[str, Any]:
     attempt, _ = begin()
     if attempt.number % 3 == 1 and random.random() < 0.3:
@@ -149,7 +150,7 @@ async def pays(seconds: float) -> dict[str, Any]:
     return done(attempt)
 
 
-@app.task(fair="tenant", retries=4, **SOON)
+@app.task(fair="tenant", aging=5, retries=4, **SOON)
 async def fails(chance: float) -> dict[str, Any]:
     attempt, _ = begin()
     await asyncio.sleep(0.05)
