@@ -107,7 +107,7 @@ async def test_a_blocked_job_is_never_tried(store: Store, hands: Hands) -> None:
     a retry that came ever later."""
     await declare(store, running=1)
     ids = await enqueued(store, *[limited(need("a"))] * 5)
-    order = []
+    order: list[int] = []
     for _ in ids:
         one = await hands.claim_one()
         for _ in range(3):

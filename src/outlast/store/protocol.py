@@ -17,7 +17,7 @@ from outlast.model.lifecycle import Transition
 from outlast.model.pause import Pause, PauseKind
 from outlast.store.actions import BulkStep, Counts, Note, Record, Tokens
 from outlast.store.inspector import Inspector
-from outlast.store.limits import Hold, NewLimit, SetLimit
+from outlast.store.limits import RECOUNT_SECONDS, Hold, Miscounted, NewLimit, SetLimit
 from outlast.store.logs import JobLog
 from outlast.store.minutes import Counted
 from outlast.store.peeks import Peek
@@ -296,6 +296,12 @@ class Store(Protocol):
 
     async def hold_limit(self, hold: Hold, *, record: Record | None = None) -> bool:
         """Let nothing start under a permit for a while. False: there is no limit of that name."""
+        ...
+
+    async def recount_limits(self, settled: float = RECOUNT_SECONDS) -> list[Miscounted]:
+        """Set right the permits that block streams and count other attempts than those that run,
+        if nothing has changed in ``settled`` seconds; return what they had counted. There are none,
+        unless rows were changed by other means."""
         ...
 
     async def spend(self, job_id: int, token: int, name: str, cost: float) -> Answer:

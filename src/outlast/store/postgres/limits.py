@@ -8,7 +8,17 @@ from typing import Any
 from outlast.errors import BadData
 from outlast.model.limits import LimitSpec, permit_id, spec_of
 from outlast.store.actions import Record
-from outlast.store.limits import DECLARED_SECONDS, Hold, NewLimit, SetLimit, in_force, with_own
+from outlast.store.columns import struct_of
+from outlast.store.limits import (
+    DECLARED_SECONDS,
+    RECOUNT_SECONDS,
+    Hold,
+    Miscounted,
+    NewLimit,
+    SetLimit,
+    in_force,
+    with_own,
+)
 from outlast.store.postgres.pool import Connections
 from outlast.store.postgres.records import write_record
 from outlast.store.postgres.session import Transaction
@@ -67,6 +77,12 @@ class PostgresLimitVerbs:
             return bool(rows[0][0])
 
         return await self._connections.run(work, kind=Transaction.COMMITTED)
+
+    async def recount_limits(self, settled: float = RECOUNT_SECONDS) -> list[Miscounted]:
+        rows = await self._connections.run(
+            lambda it: it.fetch(_SQL["recount"], settled), kind=Transaction.COMMITTED
+        )
+        return [struct_of(Miscounted, row) for row in rows]
 
     async def spend(self, job_id: int, token: int, name: str, cost: float) -> Answer:
         async def work(connection: Any) -> Answer:

@@ -13,7 +13,15 @@ import msgspec
 from outlast.errors import BadData
 from outlast.model.lifecycle import Transition
 from outlast.model.limits import LimitSpec, needs_of, permit_id, seconds_ahead, spec_of
-from outlast.store.limits import DECLARED_SECONDS, Hold, NewLimit, SetLimit, in_force, with_own
+from outlast.store.limits import (
+    DECLARED_SECONDS,
+    Hold,
+    Miscounted,
+    NewLimit,
+    SetLimit,
+    in_force,
+    with_own,
+)
 from outlast.store.sqlite.refusals import refuse
 from outlast.store.statements import statements
 from outlast.store.values import Answer
@@ -91,6 +99,20 @@ def throttle(cursor: Cursor, now: float, ended: Sequence[Transition]) -> None:
             values = {"permit": permit, "until": now + end.delay, "now": now}
             cursor.execute(_SQL["hold_longer"], values)
             cursor.execute(_SQL["mark_one"], values)
+
+
+def find_wrong(cursor: Cursor, now: float, settled: float) -> list[Any]:
+    """Return permits that do not count what runs."""
+    return cursor.execute(_SQL["wrong"], {"now": now, "settled": settled}).fetchall()
+
+
+def recount(cursor: Cursor, now: float, settled: float) -> list[Miscounted]:
+    """Set the counts of permits right."""
+    wrong = []
+    for permit, name, key, counted, holders in find_wrong(cursor, now, settled):
+        cursor.execute(_SQL["recount"], {"permit": permit, "used": holders, "now": now})
+        wrong.append(Miscounted(name=name, key=key, counted=counted, holders=holders))
+    return wrong
 
 
 def spend(cursor: Cursor, now: float, job_id: int, token: int, name: str, cost: float) -> Answer:
