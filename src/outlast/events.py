@@ -303,6 +303,12 @@ CATALOGUE: dict[str, Event] = {
         "error",
     ),
     "jobs_expired": Event("Queued jobs had not begun in time, and were cancelled.", ("rows",)),
+    "limit_recounted": Event(
+        "A permit of a limit counted other attempts than those that ran under it, and was set"
+        " right: this is never seen, unless rows were changed by other means.",
+        ("limit", "key", "counted", "running"),
+        "warning",
+    ),
     "jobs_pruned": Event("Old rows were deleted.", ("rows",)),
     # schedules
     "schedule_fired": Event(

@@ -330,6 +330,41 @@ async def test_verify_finds_a_permit_that_is_miscounted_and_a_stream_that_is_for
     assert found == {WATCHED}
 
 
+@pytest.mark.parametrize("wrong", [0, 5])
+async def test_a_permit_that_is_miscounted_is_counted_again_and_no_other(
+    store: Store, hands: Hands, wrong: int
+) -> None:
+    await declare(store, running=2)
+    await enqueued(store, *[limited(need("a"))] * 4)
+    one, _ = await hands.claim()
+    assert await hands.claim() == []
+    assert await store.recount_limits(-1.0) == []
+    async with raw(store.url) as file:
+        await file.run(f"UPDATE outlast_permits SET used = {wrong}")
+    assert await store.recount_limits() == []  # it has changed just now
+    (found,) = await store.recount_limits(-1.0)
+    assert (found.name, found.key, found.counted, found.holders) == ("a", "", wrong, 2)
+    assert await store.recount_limits(-1.0) == []
+    assert await hands.claim() == []
+    await hands.hand_in(ended(one))
+    assert await store.recount_limits(-1.0) == []  # the end is noted, and not folded
+    assert len(await hands.claim()) == 1
+    assert (await verify(store.inspector)).findings == []
+
+
+async def test_a_recount_starts_what_a_leaked_permit_held_up(store: Store, hands: Hands) -> None:
+    await declare(store, running=2)
+    ids = await enqueued(store, *[limited(need("a"))] * 3)
+    claimed = await hands.claim()
+    await hands.claim()
+    await hands.hand_in(*map(ended, claimed))
+    async with raw(store.url) as file:
+        await file.run("UPDATE outlast_permits SET used = used + 2")
+    await hands.claim()
+    assert [each.counted for each in await store.recount_limits(-1.0)] == [2]
+    assert [each.job_id for each in await hands.claim()] == ids[2:]
+
+
 # -- beside other mechanisms
 
 

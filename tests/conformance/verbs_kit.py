@@ -114,6 +114,7 @@ WRITES: dict[str, Verb] = {
     "stop_action": lambda hands, _: hands.store.stop_action(1),
 }
 READS: dict[str, Verb] = {
+    "recount_limits": lambda hands, _: hands.store.recount_limits(),  # writes where it has to
     "store_id": lambda hands, _: hands.store.store_id(),
     "observe": lambda hands, _: hands.store.observe(),
     "overdue": lambda hands, _: hands.store.overdue(0.0),

@@ -355,3 +355,89 @@ async def test_a_worker_that_only_peeks_learns_of_notices_and_of_what_opens(
     await enqueued(store, *[limited(need("b"))] * 2)
     await hands.claim(2)
     assert (await store.peek(hands.me)).next_due == pytest.approx(30, abs=2)
+
+
+# -- a clock that is set back, many queues, and a stream that is marked idle
+
+
+async def _set_clock_back(session: Any, seconds: float) -> None:
+    """Make all rows look as if they had been written that much later than now."""
+    await session.execute(
+        "UPDATE outlast_permits SET tat = tat + $1, touched_at = touched_at + $1,"
+        " opens_at = opens_at + $1, held_until = held_until + $1",
+        seconds,
+    )
+    await session.execute("UPDATE outlast_streams SET touched_at = touched_at + $1", seconds)
+
+
+@pytest.mark.parametrize("kind", ["rate", "hold"])
+async def test_a_clock_that_is_set_back_holds_up_neither_a_rate_nor_a_hold_for_longer(
+    store: PostgresStore, hands: Hands, session: Any, kind: str
+) -> None:
+    await declare(store, running=5, spacing=10.0 if kind == "rate" else None)
+    first, second = await enqueued(store, *[limited(need("a"))] * 2)
+    assert [each.job_id for each in await hands.claim(1)] == [first]
+    if kind == "hold":
+        await store.hold_limit(Hold("a", "", 10.0))
+    assert await hands.claim() == []
+    await _set_clock_back(session, 3_600.0)
+    reply = await hands.exchange(limit=5)
+    assert reply.claimed == []
+    assert reply.next_due == pytest.approx(10.0, abs=2.0)
+    row = await permit(store)
+    assert row.opens_at is not None
+    await session.execute("UPDATE outlast_permits SET tat = tat - 11, opens_at = opens_at - 11")
+    await session.execute("UPDATE outlast_permits SET held_until = held_until - 11")
+    assert [each.job_id for each in await hands.claim()] == [second]
+
+
+@pytest.mark.parametrize("named", [False, True])
+async def test_more_pairs_of_task_and_queue_than_a_look_reads_come_in_turn(
+    store: PostgresStore, hands: Hands, named: bool
+) -> None:
+    await declare(store, running=1_000)
+    queues = [f"q{number:03}" for number in range(300)]
+    paused = [limited(need("a"), tenant="acme", queue=each) for each in queues]
+    await enqueued(store, *paused)
+    (last,) = await enqueued(store, limited(need("a"), queue="q299"))
+    asked = {"not_tenants": ["acme"], "queues": queues if named else ()}
+    got = await eventually(lambda: hands.claim(20, **asked))
+    assert [each.job_id for each in got] == [last]
+
+
+async def test_few_open_streams_are_found_among_many_pairs_at_once(
+    store: PostgresStore, hands: Hands
+) -> None:
+    await declare(store, running=1_000)
+    queues = [f"q{number:03}" for number in range(300)]
+    (last,) = await enqueued(store, limited(need("a"), queue="q299"))
+    assert [each.job_id for each in await hands.claim(2, queues=queues)] == [last]
+
+
+async def test_a_stream_with_jobs_that_were_passed_over_is_not_marked_idle(
+    store: PostgresStore, hands: Hands, session: Any
+) -> None:
+    await declare(store, running=5)
+    ids = await enqueued(store, *[limited(need("a"), tenant="acme")] * 2, limited(need("a")))
+    async with session.transaction():  # its first job is locked, the second is paused
+        await session.execute("SELECT FROM outlast_jobs WHERE id = $1 FOR UPDATE", ids[0])
+        got = await hands.claim(not_tenants=["acme"])
+        assert [each.job_id for each in got] == ids[2:]
+        assert not await session.fetchval("SELECT idle FROM outlast_streams")
+    assert [each.job_id for each in await hands.claim()] == ids[:2]
+    assert await session.fetchval("SELECT idle FROM outlast_streams")
+
+
+async def test_a_job_that_comes_while_its_stream_is_being_marked_idle_is_started(
+    store: PostgresStore, other_store: PostgresStore, hands: Hands, session: Any, watcher: Any
+) -> None:
+    await declare(store, running=5)
+    await enqueued(store, limited(need("a")))
+    async with session.transaction():
+        await exchange_on(session, hands, limit=1)  # marks the stream idle; not committed
+        (following,) = await enqueued(other_store, limited(need("a")))
+        other = await Hands.on(other_store, "other")
+        assert await other.claim() == []
+    assert await session.fetchval("SELECT idle FROM outlast_streams")
+    assert [each.job_id for each in await other.claim()] == [following]
+    assert await broken_laws(session) == {}

@@ -16,6 +16,7 @@ FOLD_MAX = 500  # notices that one exchange folds
 IDLE_SECONDS = 86_400.0  # after which the rows of unused permits and streams are deleted
 PERMITS_SHOWN = 1_000
 WEIGHTS_SHOWN = 1_000
+RECOUNT_SECONDS = 10.0  # for which a permit that blocks streams has not changed
 
 
 class NewLimit(msgspec.Struct, frozen=True):

@@ -17,7 +17,7 @@ from outlast.model.lifecycle import Transition
 from outlast.model.pause import Pause, PauseKind
 from outlast.store.actions import BulkStep, Counts, Note, Record, Tokens
 from outlast.store.inspector import Inspector
-from outlast.store.limits import Hold, NewLimit, SetLimit, Weight
+from outlast.store.limits import RECOUNT_SECONDS, Hold, Miscounted, NewLimit, SetLimit, Weight
 from outlast.store.logs import JobLog
 from outlast.store.minutes import Counted
 from outlast.store.peeks import Peek
@@ -300,6 +300,12 @@ class Store(Protocol):
 
     async def set_weight(self, new: Weight, *, record: Record | None = None) -> None:
         """Set the weight of a tenant. Claims read it as they look at its streams."""
+        ...
+
+    async def recount_limits(self, settled: float = RECOUNT_SECONDS) -> list[Miscounted]:
+        """Set right the permits that block streams and count other attempts than those that run,
+        if nothing has changed in ``settled`` seconds; return what they had counted. There are none,
+        unless rows were changed by other means."""
         ...
 
     async def spend(self, job_id: int, token: int, name: str, cost: float) -> Answer:

@@ -8,9 +8,12 @@ from typing import Any
 from outlast.errors import BadData
 from outlast.model.limits import LimitSpec, permit_id, spec_of
 from outlast.store.actions import Record
+from outlast.store.columns import struct_of
 from outlast.store.limits import (
     DECLARED_SECONDS,
+    RECOUNT_SECONDS,
     Hold,
+    Miscounted,
     NewLimit,
     SetLimit,
     Weight,
@@ -85,6 +88,12 @@ class PostgresLimitVerbs:
             await write_record(connection, record, {"changed": 1})
 
         await self._connections.run(work, kind=Transaction.COMMITTED)
+
+    async def recount_limits(self, settled: float = RECOUNT_SECONDS) -> list[Miscounted]:
+        rows = await self._connections.run(
+            lambda it: it.fetch(_SQL["recount"], settled), kind=Transaction.COMMITTED
+        )
+        return [struct_of(Miscounted, row) for row in rows]
 
     async def spend(self, job_id: int, token: int, name: str, cost: float) -> Answer:
         async def work(connection: Any) -> Answer:

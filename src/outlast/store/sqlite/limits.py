@@ -16,6 +16,7 @@ from outlast.model.limits import LimitSpec, needs_of, permit_id, seconds_ahead, 
 from outlast.store.limits import (
     DECLARED_SECONDS,
     Hold,
+    Miscounted,
     NewLimit,
     SetLimit,
     Weight,
@@ -105,6 +106,20 @@ def throttle(cursor: Cursor, now: float, ended: Sequence[Transition]) -> None:
             values = {"permit": permit, "until": now + end.delay, "now": now}
             cursor.execute(_SQL["hold_longer"], values)
             cursor.execute(_SQL["mark_one"], values)
+
+
+def find_wrong(cursor: Cursor, now: float, settled: float) -> list[Any]:
+    """Return permits that do not count what runs."""
+    return cursor.execute(_SQL["wrong"], {"now": now, "settled": settled}).fetchall()
+
+
+def recount(cursor: Cursor, now: float, settled: float) -> list[Miscounted]:
+    """Set the counts of permits right."""
+    wrong = []
+    for permit, name, key, counted, holders in find_wrong(cursor, now, settled):
+        cursor.execute(_SQL["recount"], {"permit": permit, "used": holders, "now": now})
+        wrong.append(Miscounted(name=name, key=key, counted=counted, holders=holders))
+    return wrong
 
 
 def spend(cursor: Cursor, now: float, job_id: int, token: int, name: str, cost: float) -> Answer:

@@ -18,7 +18,7 @@ from outlast.errors import ConfigError
 from outlast.model.lifecycle import Transition
 from outlast.store.backend import DEFAULTS, StoreOptions
 from outlast.store.inspector import Inspector
-from outlast.store.limits import NewLimit
+from outlast.store.limits import RECOUNT_SECONDS, Miscounted, NewLimit
 from outlast.store.lockfile import directory_for, refuses
 from outlast.store.migrations import check_usable, known, load
 from outlast.store.paths import is_there
@@ -165,6 +165,15 @@ class SqliteStore(SqliteActionVerbs, SqliteScheduleVerbs):
     # ----------------------------------------------------------------------- the limits
 
     spend = writes(sqlite_limits.spend)
+
+    async def recount_limits(self, settled: float = RECOUNT_SECONDS) -> list[Miscounted]:
+        if not await self._connection.read(
+            lambda cursor, now: sqlite_limits.find_wrong(cursor, now, settled)
+        ):
+            return []
+        return await self._connection.write(
+            lambda cursor, now: sqlite_limits.recount(cursor, now, settled)
+        )
 
     async def declare_limits(self, limits: Sequence[NewLimit]) -> bool:
         """Look first, without the write lock: workers say the same again and again, and a commit

@@ -1,4 +1,5 @@
-"""Deletes jobs and workers that ended long ago and adds up the counts of workers, in batches.
+"""Deletes jobs and workers that ended long ago, adds up the counts of workers, in batches, and has
+the permits of limits recounted.
 
 Each batch is bounded in rows, and roughly in time.
 """
@@ -69,6 +70,14 @@ class Pruner:
         if not onward:
             self._full_look_at = began_at + FULL_LOOK_SECONDS
         merged = await self._store.merge_minutes(self._limit)
+        for wrong in await self._store.recount_limits():
+            emit(
+                "limit_recounted",
+                limit=wrong.name,
+                key=wrong.key,
+                counted=wrong.counted,
+                running=wrong.holders,
+            )
         more = gone >= self._limit or merged >= self._limit
         self._suit(self._clock.boot() - began_at, more=more)
         if gone:

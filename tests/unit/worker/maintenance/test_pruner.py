@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
+from outlast import events
 from outlast.errors import StoreUnavailable
+from outlast.store.limits import Miscounted
 from outlast.store.protocol import PRUNE_MAX
 from outlast.worker.maintenance.pruner import (
     BATCH_SECONDS,
@@ -24,6 +26,7 @@ class Rows:
     def __init__(self, clock: ManualClock) -> None:
         self.clock = clock
         self.left = 0
+        self.wrong: list[Miscounted] = []
         self.seconds = 0.0
         self.commit = 0.0
         self.looks: list[bool] = []  # of each batch: whether it went on where the last one stopped
@@ -42,6 +45,9 @@ class Rows:
 
     async def merge_minutes(self, limit: int) -> int:
         return 0
+
+    async def recount_limits(self) -> list[Miscounted]:
+        return self.wrong
 
 
 class Scene:
@@ -144,3 +150,14 @@ async def test_a_worker_that_has_drawn_the_lot_tries_until_it_has_pruned(scene: 
     for _ in range(20):
         with pytest.raises(StoreUnavailable):
             await scene.pruner.run_once()
+
+
+async def test_a_permit_that_was_miscounted_is_reported() -> None:
+    scene = Scene()
+    scene.rows.wrong = [Miscounted(name="api", key="", counted=2, holders=1)]
+    told: list[tuple[str, dict[str, Any]]] = []
+    end = events.subscribe(lambda name, fields: told.append((name, dict(fields))))
+    await scene.pruner.run_once()
+    end()
+    fields = {"limit": "api", "key": "", "counted": 2, "running": 1}
+    assert told == [("limit_recounted", fields)]

@@ -51,6 +51,9 @@ WITH asked AS (
 )
 SELECT permit FROM asked
 
+-- name: recount
+SELECT name, key, counted, holders FROM outlast_recount_v1($1)
+
 -- name: judge
 -- Answer a spending that found no running attempt.
 SELECT answer FROM outlast_judge_v1(ARRAY[$1::bigint], ARRAY[$2::bigint], ARRAY[NULL::text], 'spend', $3)

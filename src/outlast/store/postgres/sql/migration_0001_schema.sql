@@ -436,6 +436,8 @@ FOR EACH STATEMENT EXECUTE FUNCTION outlast_commit_locally_v1();
 \ir functions/outlast_set_limit_v1.sql
 \ir functions/outlast_set_permit_v1.sql
 \ir functions/outlast_hold_limit_v1.sql
+\ir functions/outlast_holders_v1.sql
+\ir functions/outlast_recount_v1.sql
 \ir functions/outlast_cancel_v1.sql
 \ir functions/outlast_requeue_v1.sql
 \ir functions/outlast_raise_tokens_v1.sql

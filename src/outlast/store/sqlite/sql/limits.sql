@@ -143,6 +143,19 @@ WHERE EXISTS (
                    WHERE s.blocked = p.id ORDER BY s.rank, s.turn LIMIT 100) AS b
     WHERE b.task IN (SELECT t.value FROM json_each(:tasks) AS t))
 
+-- name: wrong
+-- Permits that block streams and count other attempts than those that run under them, written :settled seconds ago.
+SELECT p.id, p.name, p.key, p.used, coalesce(h.holders, 0)
+FROM outlast_permits AS p LEFT JOIN (
+    SELECT json_extract(j.needs, e.fullkey || '[0]') AS permit, count(*) AS holders
+    FROM outlast_jobs AS j INDEXED BY outlast_jobs_worker CROSS JOIN json_each(j.needs) AS e
+    WHERE j.worker_id IS NOT NULL AND j.stream IS NOT NULL GROUP BY 1) AS h ON h.permit = p.id
+WHERE p.used <> coalesce(h.holders, 0) AND p.touched_at < :now - :settled
+  AND EXISTS (SELECT 1 FROM outlast_streams AS s INDEXED BY outlast_streams_blocked WHERE s.blocked = p.id)
+LIMIT 1000
+-- name: recount
+-- Set the count right under the write lock, and have the streams that the permit blocks looked at.
+UPDATE outlast_permits SET used = :used, freed = 1, touched_at = :now WHERE id = :permit
 -- name: is_declared
 -- Declare, set and hold limits, and take what is spent: these run under the write lock, so no exchange looks at a permit between the change and its mark: the next exchange
 -- opens the streams that a changed permit has room for. A mark where there is no room costs one look.

@@ -8,7 +8,7 @@
 -- that started something goes to the end of the turns, and one of a tenant with a weight does so once it has had as many
 -- turns (served_after in model/limits.py). So a queue with streams of high priority
 -- starves no other, and a tenant with a million jobs holds up the others by one turn. At most 256 pairs of task and
--- queue are looked at; if there may be more, the next call in this session goes on behind them.
+-- queue that have open streams are looked at; if there may be more, the next call in this session goes on behind them.
 --
 -- Nothing here waits: streams, permits and jobs that other sessions hold are passed over, and so are permits whose
 -- limit is being changed (outlast_limit_lock_v1). `contended` says so: the worker comes back in a few milliseconds.
@@ -71,7 +71,10 @@ BEGIN
     ), area AS MATERIALIZED (
         SELECT l.task, l.queue FROM lane l
         UNION ALL
-        SELECT t.task, q.queue FROM unnest(p_tasks) AS t (task), (SELECT DISTINCT u FROM unnest(p_queues) AS u) AS q (queue)
+        SELECT t.task, q.queue
+        FROM unnest(p_tasks) AS t (task), (SELECT DISTINCT u FROM unnest(p_queues) AS u WHERE u > v_from COLLATE "C") AS q (queue)
+        WHERE EXISTS (SELECT FROM outlast_streams o
+                      WHERE o.task = t.task AND o.queue = q.queue AND o.blocked IS NULL AND NOT o.idle)
     ), candidate AS MATERIALIZED (
         SELECT h.id, h.rank = min(h.rank) OVER (PARTITION BY h.queue) AS first,
                row_number() OVER (PARTITION BY h.queue ORDER BY h.rank, h.turn) AS nth, h.turn
@@ -96,11 +99,14 @@ BEGIN
           JOIN outlast_streams o ON o.id = ANY (ARRAY[k.id])
               AND coalesce(o.blocked, 0) = 0 AND NOT coalesce(o.idle, false)  -- coalesce: by id alone
           LIMIT p_limit FOR NO KEY UPDATE OF o SKIP LOCKED) l;
-    IF cardinality(p_queues) = 0 AND coalesce(s.reached, '') <> v_from THEN
+    IF coalesce(s.reached, '') <> v_from THEN
         PERFORM set_config('outlast.streams_from', coalesce(s.reached, ''), false);
     END IF;
     contended := coalesce(cardinality(s.ids), 0) < least(p_limit, s.seen);
-    IF s.ids IS NULL THEN RETURN; END IF;
+    IF s.ids IS NULL THEN
+        more := s.reached IS NULL AND v_from <> '';  -- the last pairs: the next round begins with the first
+        RETURN;
+    END IF;
     v_holders := array_fill(NULL::bigint, ARRAY[cardinality(s.ids)]);
     v_waits := array_fill(false, ARRAY[cardinality(s.ids)]);
     v_begun := v_holders;

@@ -19,7 +19,7 @@
 --   * A clock that was set back: what a permit has ahead of it, and how long it is held, counts from the time at which
 --     it was last written (touched_at), if that is later than now; the permit is then found here as if it had opened.
 --
--- A permit with room opens as many of the streams that it blocks, by turn. If the caller can claim none of them (no
+-- A permit with room opens as many of the streams that it blocks, by rank and turn. If the caller can claim none of them (no
 -- live worker may serve them, or their queue is paused), it opens as many that the caller can claim, of the next 500.
 -- If the fold meets as many notices as it takes at most, those that stay are appended again, one for each stream, so
 -- that notices of rows that stay locked hide no others.
@@ -122,7 +122,7 @@ BEGIN
         WHERE p.id = ANY (ARRAY[c.permit])
           AND (c.ended <> 0 OR c.spent <> 0 OR c.held IS NOT NULL OR p.opens_at IS NOT NULL OR p.touched_at > p_now + 1);
 
-        -- open streams that permits with room block: by turn; and such as the caller can claim, if these are none
+        -- open streams that permits with room block: by rank and turn; and such as the caller can claim, if these are none
         FOR v_own IN 0..1 LOOP
             SELECT array_agg(f.permit) AS permits, array_agg(f.stream) AS streams, array_agg(f.own) AS own INTO v_open
             FROM (SELECT t.id AS permit, b.id AS stream, b.own
@@ -133,17 +133,17 @@ BEGIN
                         WHERE greatest(p.held_until, l.held_until, 0) <= p_now) t
                   CROSS JOIN LATERAL (
                       SELECT c.id, c.own FROM (
-                          SELECT s.id, bool_and(s.fits OR s.cost > t.burst) OVER (ORDER BY s.turn) AS passed, s.fits, s.turn, s.own
-                          FROM (SELECT s.id, s.turn, s.costs[array_position(s.permits, t.id)] AS cost,
+                          SELECT s.id, bool_and(s.fits OR s.cost > t.burst) OVER (ORDER BY s.rank, s.turn) AS passed, s.fits, s.rank, s.turn, s.own
+                          FROM (SELECT s.id, s.rank, s.turn, s.costs[array_position(s.permits, t.id)] AS cost,
                                  s.task = ANY (p_tasks) AND (cardinality(p_queues) = 0 OR s.queue = ANY (p_queues))
                                      AND s.queue <> ALL (p_not_queues) AS own,
                                  outlast_room_v1(
                                      1, t.spacing, t.burst, t.ahead, s.costs[array_position(s.permits, t.id)]) > 0 AS fits
-                          FROM outlast_streams s WHERE s.blocked = t.id ORDER BY s.blocked, s.turn
+                          FROM outlast_streams s WHERE s.blocked = t.id ORDER BY s.blocked, s.rank, s.turn
                           LIMIT CASE WHEN t.room <= 0 THEN 0 WHEN v_own = 1 THEN p_most
                                      ELSE greatest(1, outlast_room_v1(t.room, t.spacing, t.burst, t.ahead, 1)) END) s) c
                       WHERE c.passed AND c.fits AND (v_own = 0 OR c.own)
-                      ORDER BY c.turn LIMIT greatest(0, t.room)) b) f;
+                      ORDER BY c.rank, c.turn LIMIT greatest(0, t.room)) b) f;
             EXIT WHEN v_open.streams IS NULL;
             v_more := ARRAY(SELECT s.id FROM unnest(v_open.streams, v_open.permits) AS u (stream, permit)
                             JOIN outlast_streams s ON s.id = ANY (ARRAY[u.stream]) AND coalesce(s.blocked, 0) = u.permit

@@ -4,7 +4,7 @@
 -- That keeps the rule that no permit with room blocks a stream unseen. The permits' rows are locked to the commit, so
 -- no other session can count under them, or block a stream by them, after this look. A stream that was opened but that
 -- no worker claims (its queue is paused, no worker serves it) holds no permit: the notice is there all the same, and the
--- next fold opens the streams behind it. Of streams that need different costs of a rate, the first by turn decides: as
+-- next fold opens the streams behind it. Of streams that need different costs of a rate, the first by rank and turn decides: as
 -- long as it waits for the rate, the others wait behind it, since a low cost would else hold up a high one for good.
 -- (A cost above the burst fits never, and holds up none.)
 CREATE FUNCTION outlast_leave_permits_v1(p_ids bigint[]) RETURNS void
@@ -25,10 +25,10 @@ BEGIN
         LEFT JOIN LATERAL (
             SELECT CASE WHEN t.spacing IS NULL THEN 0
                         ELSE greatest(0, t.ahead + c.cost * t.spacing - t.burst * t.spacing) END AS wait
-            FROM (SELECT s.turn, s.blocked, s.costs[array_position(s.permits, t.id)] AS cost FROM outlast_streams s
+            FROM (SELECT s.rank, s.turn, s.blocked, s.costs[array_position(s.permits, t.id)] AS cost FROM outlast_streams s
                   WHERE s.blocked = t.id) c
             WHERE t.spacing IS NULL OR c.cost <= t.burst
-            ORDER BY c.blocked, c.turn LIMIT CASE WHEN t.held IS NOT NULL OR t.free > 0 THEN 1 ELSE 0 END) b ON true
+            ORDER BY c.blocked, c.rank, c.turn LIMIT CASE WHEN t.held IS NOT NULL OR t.free > 0 THEN 1 ELSE 0 END) b ON true
     ), timed AS (
         UPDATE outlast_permits p SET opens_at = k.opens
         FROM look k WHERE p.id = ANY (ARRAY[k.id]) AND k.opens IS DISTINCT FROM k.opens_at

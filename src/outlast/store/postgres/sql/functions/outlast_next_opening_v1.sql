@@ -10,7 +10,7 @@ BEGIN
     SELECT min(p.opens_at) INTO v_opens
     FROM (SELECT p.id, p.opens_at FROM outlast_permits p WHERE p.opens_at IS NOT NULL ORDER BY p.opens_at LIMIT 100) p
     WHERE EXISTS (SELECT FROM (SELECT s.task FROM outlast_streams s WHERE s.blocked = p.id
-                               ORDER BY s.blocked, s.turn LIMIT 100) s WHERE s.task = ANY (p_tasks));
+                               ORDER BY s.blocked, s.rank, s.turn LIMIT 100) s WHERE s.task = ANY (p_tasks));
     RETURN CASE WHEN v_opens IS NOT NULL
                 THEN greatest(to_timestamp(least(v_opens, 1e11)), p_now + interval '20 ms') END;
 END
