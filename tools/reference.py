@@ -90,6 +90,7 @@ GROUPS = {
         "NotPermitted",
         "BadData",
         "KeyInUse",
+        "QueueFull",
         "JobNotFound",
         "ScheduleNotFound",
         "LimitNotFound",

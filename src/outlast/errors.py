@@ -136,6 +136,24 @@ class KeyInUse(OutlastError):
         self.key, self.task, self.job_id = key, task, job_id
 
 
+class QueueFull(OutlastError):
+    """As many jobs of a queue wait as ``app.queue(…, waiting_max=…)`` allows; nothing was enqueued.
+
+    Attributes:
+        queue: the queue.
+        waiting: how many of its jobs wait.
+        waiting_max: how many may.
+    """
+
+    queue: str
+    waiting: int
+    waiting_max: int
+
+    def __init__(self, message: str, *, queue: str, waiting: int, waiting_max: int) -> None:
+        super().__init__(message)
+        self.queue, self.waiting, self.waiting_max = queue, waiting, waiting_max
+
+
 class JobNotFound(OutlastError):
     """No job has that id."""
 

@@ -156,6 +156,7 @@ READS: dict[str, Verb] = {
     "suspects": lambda hands, _: hands.store.inspector.suspects(),
     "minutes": lambda hands, _: hands.store.inspector.minutes(3_600.0, 60),
     "wanted": lambda hands, _: hands.store.inspector.wanted("default"),
+    "waiting": lambda hands, _: hands.store.inspector.waiting("default", 10),
     "totals": lambda hands, _: hands.store.inspector.totals(),
     "unencrypted": lambda hands, _: hands.store.inspector.unencrypted(),
 }

@@ -31,6 +31,7 @@ from outlast.errors import (
     KeyInUse,
     LimitNotFound,
     OutlastError,
+    QueueFull,
     ScheduleNotFound,
     StoreError,
     UsageError,
@@ -54,6 +55,7 @@ _CODES: tuple[tuple[type[OutlastError], int], ...] = (
     (ScheduleNotFound, NOT_SO),
     (LimitNotFound, NOT_SO),
     (KeyInUse, NOT_SO),
+    (QueueFull, NOT_SO),
     (JobFailed, NOT_SO),
     (JobCancelled, NOT_SO),
 )

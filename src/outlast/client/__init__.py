@@ -14,6 +14,7 @@ log_fields.py       job, token and task as fields of log records
 schedules.py        schedules of the code and of the store
 limits.py           limits of the code and of the store
 weights.py          weights of tenants that take turns
+back_pressure.py    the most jobs of a queue that may wait
 pauses.py           pause and resume queues, tasks and tenants
 on_commit.py        jobs stored when a session of SQLAlchemy commits, in that commit
 stores.py           the application's URL, and a store for each event loop

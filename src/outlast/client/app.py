@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, Self, TypeVar, Unpack, overload
 
-from outlast.base.config import MAX_PAYLOAD, WorkerOptions, check_whole, worker_settings
+from outlast.base.config import MAX_PAYLOAD, WorkerOptions, check_name, check_whole, worker_settings
 from outlast.base.credentials import redact
 from outlast.base.forks import importing
 from outlast.base.sync import blocking
@@ -220,6 +220,18 @@ class App:
         """
         return self.limits._declare(name, options)  # noqa: SLF001
 
+    def queue(self, name: str, *, waiting_max: int) -> None:
+        """Let no more than ``waiting_max`` jobs of a queue wait, due or not: ``enqueue`` raises
+        QueueFull then, or waits for room with ``using(wait=10)``; ``enqueue_many`` raises it.
+
+        It holds for all that this application's code enqueues, and is exact to what all clients
+        enqueue in a second. Ticks of schedules and retries are never refused.
+
+        Raises ConfigError for a name or a number that cannot work.
+        """
+        maxima = self.stores.queues.maxima
+        maxima[check_name("a queue", name)] = check_whole("waiting_max", waiting_max, 1, 10**9)
+
     def lifespan(self, fn: F) -> F:
         """Run ``fn`` once per runner, around all its attempts: engines, models, clients.
 
@@ -256,6 +268,7 @@ class App:
 
         Raises:
             UsageError: a call has a task of another application, or another connection.
+            QueueFull: too many jobs of a queue wait (``app.queue``); nothing is stored.
             KeyInUse: an unfinished job of another task has one of the keys. That statement, up to
                 5,000 calls, is not stored, nor are later ones; ``error.stored`` has the jobs of
                 earlier statements.

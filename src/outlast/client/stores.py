@@ -20,6 +20,7 @@ from outlast.base.config import resolve_wakeup
 from outlast.base.credentials import redact
 from outlast.base.forks import importing
 from outlast.base.sync import hop, run_in_background
+from outlast.client.back_pressure import QueueMaxima
 from outlast.errors import StoreUnavailable, UsageError, text_of
 from outlast.payload.payloads import PLAIN, Payloads
 from outlast.store.backend import file_of, resolve_url
@@ -113,6 +114,7 @@ class StoreProvider:
         self._store_id: str | None = None
         self._is_replaced = False
         self.clock: Clock = SYSTEM
+        self.queues = QueueMaxima()
         _providers.add(self)
 
     @property
@@ -176,6 +178,16 @@ class StoreProvider:
             await sender(jobs, store)
 
         vars(self).update(enqueue=enqueue, enqueue_many=enqueue_many)
+
+    async def admit(self, jobs: Sequence[NewJob], wait: float = 0.0) -> None:
+        """Wait up to that many seconds for room in the queues of these jobs; QueueFull."""
+        if self.queues.maxima:
+            await self.queues.admit(
+                jobs,
+                lambda queue, most: self.ask(lambda store: store.inspector.waiting(queue, most)),
+                self.clock,
+                wait,
+            )
 
     async def enqueue(self, batch: Sequence[NewJob], connection: object = None) -> list[Enqueued]:
         """Store at most ENQUEUE_MAX jobs in their order, all or none: here, or in the caller's

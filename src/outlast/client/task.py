@@ -44,7 +44,7 @@ from outlast.client.task_options import (
     make_policy,
     refuse_unknown,
 )
-from outlast.errors import ConfigError, KeyInUse, text_of
+from outlast.errors import ConfigError, KeyInUse, UsageError, text_of
 from outlast.model.job import Policy
 from outlast.model.limits import needs_text, stream_id
 from outlast.payload.option_words import describe_attribute, describe_using_options
@@ -90,6 +90,8 @@ class BoundTask(Generic[P, R]):
 
         Raises BadArguments if the arguments do not fit, cannot be encoded or are too large.
         """
+        if self._placement.wait is not None:
+            raise UsageError("using(wait=…) is for enqueue: a call is not enqueued yet")
         return Call(self._task, self._job(args, kwargs), self._placement.connection)
 
     def _job(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> NewJob:
@@ -121,11 +123,13 @@ class BoundTask(Generic[P, R]):
         Raises:
             BadArguments: they do not fit, cannot be encoded or are too large; nothing is stored.
             KeyInUse: an unfinished job of another task has the key; nothing is stored.
+            QueueFull: too many jobs of its queue wait (``app.queue``); nothing is stored.
             StoreUnavailable: whether the job was stored is not known. With ``using(key=…)``
                 another call makes no second job, unless the first has ended by then.
         """
         task = self._task
         jobs = [self._job(args, kwargs)]
+        await task.stores.admit(jobs, self._placement.wait or 0.0)
         (one,) = await task.stores.enqueue(jobs, self._placement.connection)
         return job_of(task, one)
 
@@ -150,6 +154,7 @@ class BoundTask(Generic[P, R]):
         labels: Collection[str] | None = None,
         cost: Mapping[str, float] | None = None,
         limit_keys: Mapping[str, str] | None = None,
+        wait: Seconds | None = None,
         connection: Any = None,
     ) -> BoundTask[P, R]:
         """Return the same task with these options for its next jobs; None leaves one as it is.
@@ -175,6 +180,8 @@ class BoundTask(Generic[P, R]):
             cost: what its start takes of the rates of its task's limits, such as
                 ``{"openai": 3}``; 1 of each that is not named.
             limit_keys: its keys for limits ``per="limit_key"``: ``{"host": "example.org"}``.
+            wait: seconds to wait for room where ``app.queue(…, waiting_max=…)`` has none; default:
+                QueueFull at once. Not within a transaction of yours.
             connection: one of asyncpg, psycopg 3, SQLAlchemy 2, Django, ``sqlite3`` or
                 aiosqlite, on the application's own store: the job is part of its transaction.
 
@@ -194,6 +201,7 @@ class BoundTask(Generic[P, R]):
             "labels": None if labels is None else make_labels(labels),
             "cost": None if cost is None else make_costs(cost),
             "limit_keys": None if limit_keys is None else make_limit_keys(limit_keys),
+            "wait": None if wait is None else check_seconds("wait", wait),
             "connection": connection,
         }
         changes = {name: value for name, value in changes.items() if value is not None}
@@ -203,6 +211,10 @@ class BoundTask(Generic[P, R]):
             changes |= make_expiry(expires)
         placement = msgspec.structs.replace(self._placement, **changes)
         check_order(placement)
+        if placement.wait is not None and placement.connection is not None:
+            raise ConfigError(
+                "wait=… would hold your transaction open: enqueue without connection=…"
+            )
         return BoundTask(self._task, placement)
 
     if not TYPE_CHECKING:  # type checkers must not believe that any attribute exists
@@ -372,6 +384,7 @@ async def submit(stores: StoreProvider, calls: Sequence[Call[R]]) -> list[Job[R]
     """Store calls in their order; return their jobs. All have the same connection."""
     jobs: list[Job[R]] = []
     left = iter(calls)
+    await stores.admit([call.job for call in calls])
 
     def take(stored: list[Enqueued]) -> None:
         for one, call in zip(stored, left, strict=False):

@@ -48,6 +48,7 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True):
     labels: tuple[str, ...] | None = None
     cost: dict[str, float] | None = None
     limit_keys: dict[str, str] | None = None
+    wait: float | None = None
     connection: Any = None
 
     def adjust(self, policy: Policy) -> Policy:

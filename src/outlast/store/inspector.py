@@ -140,6 +140,11 @@ class Inspector(ABC):
         """Return how many jobs of a queue want a worker: due jobs that more workers would take, and
         running jobs; at most ``statistics.COUNT_MAX``. For autoscalers."""
 
+    async def waiting(self, queue: str, most: int) -> int:
+        """Return how many jobs of a queue are queued, due or not, up to ``most``. Suspects are left
+        out."""
+        return int((await self._rows("inspect", "waiting", queue=queue, most=most))[0]["number"])
+
     @abstractmethod
     async def environment(self) -> Environment:
         """Return facts about the store's server, or its file and disk. Works without a schema."""

@@ -153,6 +153,7 @@ class TaskBackend(api.BaseTaskBackend):
         )
 
     async def _store(self, job: NewJob) -> int:
+        await app.stores.admit([job])
         (stored,) = await app.stores.enqueue([job], connections[self.database])
         return stored.job_id
 

@@ -142,6 +142,41 @@ SELECT queue, state, count(*) AS number FROM outlast_jobs GROUP BY queue, state
 -- The head of the function defines what counts. Reads only.
 SELECT outlast_wanted_v1(:queue) AS number
 
+-- name: waiting
+-- Count the queued jobs of a queue, due or not, up to :most; suspects are left out. Each part uses one index and stops at
+-- :most; tasks are found by one probe each. Reads only.
+WITH RECURSIVE line (task) AS (
+    (SELECT j.task FROM outlast_jobs j WHERE j.position IS NOT NULL AND j.stream IS NULL
+     ORDER BY j.task, j.queue, (-j.priority), j.position LIMIT 1)
+    UNION ALL
+    SELECT n.task FROM line l CROSS JOIN LATERAL (
+        SELECT j.task FROM outlast_jobs j WHERE j.position IS NOT NULL AND j.stream IS NULL AND j.task > l.task
+        ORDER BY j.task, j.queue, (-j.priority), j.position LIMIT 1) n
+), streamed (task) AS (
+    (SELECT j.task FROM outlast_jobs j WHERE j.position IS NOT NULL AND j.stream IS NOT NULL
+     ORDER BY j.task, j.queue, j.stream, coalesce(j.aged, j.position) LIMIT 1)
+    UNION ALL
+    SELECT n.task FROM streamed l CROSS JOIN LATERAL (
+        SELECT j.task FROM outlast_jobs j WHERE j.position IS NOT NULL AND j.stream IS NOT NULL AND j.task > l.task
+        ORDER BY j.task, j.queue, j.stream, coalesce(j.aged, j.position) LIMIT 1) n
+)
+SELECT count(*) AS number FROM (
+    SELECT 1 FROM line l CROSS JOIN LATERAL (
+        SELECT FROM outlast_jobs j
+        WHERE j.task = l.task AND j.queue = :queue::text AND j.position IS NOT NULL AND j.stream IS NULL
+        ORDER BY j.task, j.queue, (-j.priority), j.position LIMIT :most::integer) a
+    UNION ALL
+    SELECT 1 FROM streamed l CROSS JOIN LATERAL (
+        SELECT FROM outlast_jobs j
+        WHERE j.task = l.task AND j.queue = :queue::text AND j.position IS NOT NULL AND j.stream IS NOT NULL
+        ORDER BY j.task, j.queue, j.stream, coalesce(j.aged, j.position) LIMIT :most::integer) b
+    UNION ALL
+    SELECT 1 FROM (
+        SELECT FROM outlast_jobs j
+        WHERE j.queue = :queue::text AND j.state = 'queued' AND j.position IS NULL AND j.solo = 0
+        ORDER BY j.queue, j.run_at LIMIT :most::integer) d
+    LIMIT :most::integer) c
+
 -- name: history_jobs
 -- Jobs by rising id, for the checker. Reads only, in the snapshot of its transaction.
 SELECT j.id, j.state, j.attempt_count, j.failures, j.losses, j.policy, j.solo, j.token,

@@ -127,6 +127,35 @@ SELECT :now AS now
 -- name: logs
 SELECT token, number, printed, lines FROM outlast_logs WHERE job_id = :job_id ORDER BY token
 
+-- name: waiting
+-- Count the queued jobs of a queue, due or not, up to :most; suspects are left out. Each part uses the index that it
+-- names and stops at :most; tasks are found by one probe each. Reads only.
+WITH RECURSIVE line (task) AS (
+    SELECT (SELECT task FROM outlast_jobs INDEXED BY outlast_jobs_line
+            WHERE position IS NOT NULL AND stream IS NULL ORDER BY task LIMIT 1)
+    UNION ALL
+    SELECT (SELECT n.task FROM outlast_jobs AS n INDEXED BY outlast_jobs_line
+            WHERE n.position IS NOT NULL AND n.stream IS NULL AND n.task > l.task ORDER BY n.task LIMIT 1)
+    FROM line AS l WHERE l.task IS NOT NULL
+), streamed (task) AS (
+    SELECT (SELECT task FROM outlast_jobs INDEXED BY outlast_jobs_stream
+            WHERE position IS NOT NULL AND stream IS NOT NULL ORDER BY task LIMIT 1)
+    UNION ALL
+    SELECT (SELECT n.task FROM outlast_jobs AS n INDEXED BY outlast_jobs_stream
+            WHERE n.position IS NOT NULL AND n.stream IS NOT NULL AND n.task > l.task ORDER BY n.task LIMIT 1)
+    FROM streamed AS l WHERE l.task IS NOT NULL
+)
+SELECT count(*) AS number FROM (
+    SELECT 1 FROM line AS l CROSS JOIN outlast_jobs AS j INDEXED BY outlast_jobs_line
+    WHERE j.task = l.task AND j.queue = :queue AND j.position IS NOT NULL AND j.stream IS NULL
+    UNION ALL
+    SELECT 1 FROM streamed AS l CROSS JOIN outlast_jobs AS j INDEXED BY outlast_jobs_stream
+    WHERE j.task = l.task AND j.queue = :queue AND j.position IS NOT NULL AND j.stream IS NOT NULL
+    UNION ALL
+    SELECT 1 FROM outlast_jobs INDEXED BY outlast_jobs_due
+    WHERE queue = :queue AND state = 'queued' AND position IS NULL AND solo = 0
+    LIMIT :most)
+
 -- name: wanted_paused
 -- Count the jobs of a queue that want a worker, as defined by postgres/sql/functions/outlast_wanted_v1.sql. Each
 -- statement uses the index that it names and stops at :most rows. Reads only, in one snapshot.
