@@ -81,7 +81,7 @@ PERMITS = [
 ]  # fmt: skip
 STREAMS = [
     "id", "task", "queue", "rank", "needs", "tenant", "turn", "blocked", "idle", "touched_at",
-    "permits", "costs", "served",
+    "permits", "costs", "served", "ordered", "holder",
 ]  # fmt: skip
 TABLES = {
     "outlast_limits": LIMITS,
