@@ -312,3 +312,66 @@ async def test_a_dead_job_that_is_requeued_goes_on_from_its_steps(app: outlast.A
         assert await job.result(timeout=DEADLINE) == 1
         assert (await row_of(job)).attempt_count == 2
     assert calls == [1]
+
+
+async def test_a_sleep_gives_the_slot_back_and_is_over_in_the_next_attempt(
+    app: outlast.App, store: Store
+) -> None:
+    calls: list[str] = []
+    numbers: list[int] = []
+
+    async def before() -> int:
+        calls.append("before")
+        return 1
+
+    @app.task(retries=0)
+    async def cools() -> str:
+        attempt = outlast.current()
+        numbers.append(attempt.number)
+        await attempt.step("before", before)
+        await attempt.sleep(0.2, "cool down")
+        return "cool"
+
+    async with app.worker():
+        job = await cools.enqueue()
+        assert await job.result(timeout=DEADLINE) == "cool"
+    assert (calls, (await row_of(job)).failures) == (["before"], 0)
+    slept = await store.inspector.attempts(job.id)
+    said = {(row.outcome, row.charge, row.message) for row in slept}
+    assert said == {("snoozed", "none", "it sleeps: cool down")}
+    assert numbers == list(range(1, len(slept) + 2))
+
+
+async def test_a_sleep_goes_on_in_an_attempt_that_comes_too_soon(
+    app: outlast.App, store: Store
+) -> None:
+    """Its attempt was lost between the step and the end, or a person has let the job run now."""
+
+    @app.task
+    def cools() -> None:
+        outlast.current().sleep_sync(3_600, "cool down")
+
+    async with app.worker():
+        job = await cools.enqueue()
+        await until(functools.partial(_slept, store, job.id, 1))
+        (step,) = await store.inspector.steps(job.id)
+        first = (await row_of(job)).run_at
+        await run_now(app.url or "", job.id)
+        await until(functools.partial(_slept, store, job.id, 2))
+        assert [step] == await store.inspector.steps(job.id)
+        second = (await row_of(job)).run_at
+    assert abs((second - first).total_seconds()) < 5
+
+
+async def _slept(store: Store, job_id: int, times: int) -> bool:
+    ended = await store.inspector.attempts(job_id)
+    return len([row for row in ended if row.outcome == "snoozed"]) >= times
+
+
+async def run_now(url: str, job_id: int) -> None:
+    """Make a job due that waits for its time."""
+    now = "0" if url.startswith("sqlite") else "clock_timestamp()"
+    async with transaction(url) as connection:
+        done = connection.execute(f"UPDATE outlast_jobs SET run_at = {now} WHERE id = {job_id}")
+        if asyncio.iscoroutine(done):
+            await done

@@ -11,7 +11,7 @@ import inspect
 import math
 import threading
 from collections.abc import Callable, Coroutine
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any, ParamSpec, Protocol, TypeVar, overload
 
@@ -23,7 +23,7 @@ from outlast.base.credentials import hide_logins
 from outlast.base.forks import importing
 from outlast.base.sync import blocking
 from outlast.client import steps
-from outlast.errors import LostLease, Stopped, StoreUnavailable, UsageError
+from outlast.errors import LostLease, Snooze, Stopped, StoreUnavailable, UsageError
 from outlast.insight.row import moment, plain
 from outlast.model.crash import Progress, clean
 from outlast.payload.codec import encode_payload, encode_result, from_json, to_json
@@ -470,6 +470,44 @@ class Attempt:
         steps.check_plain(function)
         kept: R = _step_in_sync(self, connection, name, function, *args, **kwargs)
         return kept
+
+    async def sleep(self, seconds: float | timedelta, name: str) -> None:
+        """Wait for some time without a slot: end this attempt uncharged, as ``Snooze`` does, and
+        run the job again then. In the attempt that begins after that, the same call returns at
+        once.
+
+        When it is over is kept as a step, by the first attempt that comes here, and compared with
+        the clock of the host. So a sleep goes on where it was after a crash, and never starts anew.
+        Code before it runs again: put what is to run once into steps.
+
+        Args:
+            seconds: how long, from the first call; or a timedelta.
+            name: names the sleep as a step, which it is.
+
+        Raises as ``step``, and Snooze, which ends the attempt: do not catch it.
+        """
+        length = Snooze(seconds).seconds
+
+        async def until() -> float:
+            return self._clock.wall() + length
+
+        self._sleep_until(name, await self.step(name, until))
+
+    def sleep_sync(self, seconds: float | timedelta, name: str) -> None:
+        """As ``sleep``, for plain functions."""
+        length = Snooze(seconds).seconds
+
+        def until() -> float:
+            return self._clock.wall() + length
+
+        self._sleep_until(name, self.step_sync(name, until))
+
+    def _sleep_until(self, name: str, until: float) -> None:
+        left = until - self._clock.wall()
+        if left > 0:
+            snooze = Snooze(left)
+            snooze.args = (f"it sleeps: {name}",)
+            raise snooze
 
     def _begin_step(self, name: str, function: Callable[..., Any], *, plain: bool = False) -> Any:
         """Take the name of a step; return the type of its value."""
