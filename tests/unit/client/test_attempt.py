@@ -66,14 +66,16 @@ def link():
     return FakeLink()
 
 
-def attempt_of(link: FakeLink, checkpoint: str | None = None, **options: Any) -> Attempt:
+def attempt_of(
+    link: FakeLink, checkpoint: str | None = None, number: int = 3, **options: Any
+) -> Attempt:
     claimed = Claimed(
         job_id=1,
         token=70,
         task="mail",
         queue="q",
         args="{}",
-        number=3,
+        number=number,
         failures=2,
         losses=0,
         policy=Policy(retries=2),
