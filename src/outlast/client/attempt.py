@@ -477,7 +477,7 @@ class Attempt:
         once.
 
         When it is over is kept as a step, by the first attempt that comes here, and compared with
-        the clock of the host. So a sleep goes on where it was after a crash, and does not begin again.
+        the clock of the host. So a sleep goes on after a crash, and does not begin again.
         Code before it runs again: put what is to run once into steps.
 
         Args:
