@@ -72,6 +72,7 @@ ACTIONS = [
     "expected", "up_to_id", "as_of", "before_id", "moved_at",
 ]  # fmt: skip
 LOGS = ["token", "job_id", "number", "printed", "lines"]
+STEPS = ["job_id", "name", "token", "value", "at"]
 LIMITS = [
     "name", "declared", "declared_at", "own", "running", "spacing", "burst", "per", "held_until",
 ]  # fmt: skip
@@ -88,6 +89,7 @@ TABLES = {
     "outlast_permits": PERMITS,
     "outlast_streams": STREAMS,
     "outlast_logs": LOGS,
+    "outlast_steps": STEPS,
     "outlast_labels": LABELS,
     "outlast_jobs": JOBS,
     "outlast_attempts": ATTEMPTS,

@@ -296,3 +296,24 @@ async def blocks_its_loop_until(path: str) -> None:
     begin()
     while not Path(path).exists():
         time.sleep(0.02)  # noqa: ASYNC251
+
+
+@app.task(backoff_first=0.01, backoff_max=0.02)
+async def draws_then_hangs(plainly: bool) -> str:
+    """Hangs in its first attempt, once it has kept what two steps return."""
+    attempt = begin()
+    cover = await attempt.step("cover", draws_async if not plainly else draws, "cover")
+    back = await attempt.step("back", draws, "back")
+    if attempt.number == 1:
+        note("kept", job=attempt.job_id)
+        await asyncio.sleep(3_600)
+    return f"{cover}, {back}"
+
+
+async def draws_async(what: str) -> str:
+    return draws(what)
+
+
+def draws(what: str) -> str:
+    note("drew", what=what)
+    return f"{what} of attempt {outlast.current().number}"

@@ -49,6 +49,20 @@ async def test_the_second_attempt_goes_on_from_the_checkpoint(stage: Scene) -> N
     assert row.losses == 0, "a checkpoint that advanced forgives the loss"
 
 
+@pytest.mark.short
+@pytest.mark.parametrize("plainly", [True, False])
+async def test_the_second_attempt_gets_the_values_of_the_steps(stage: Scene, plainly: bool) -> None:
+    holder = await stage.worker()
+    job = await stage.enqueue("draws_then_hangs", plainly=plainly)
+    await stage.noted(1, "kept")
+    await stage.worker()
+    holder.kill_tree()
+    row = await stage.ended(job)
+    assert (row.state, row.result) == (State.COMPLETED, '"cover of attempt 1, back of attempt 1"')
+    assert [entry["what"] for entry in await stage.noted(2, "drew")] == ["cover", "back"]
+    assert row.losses == 1, "the steps were kept before the loss"
+
+
 @pytest.mark.short("silence")
 async def test_without_lock_files_a_dead_worker_is_found_by_its_silence(
     stage: Scene, tmp_path_factory: pytest.TempPathFactory

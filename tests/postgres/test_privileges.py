@@ -19,12 +19,18 @@ from outlast.store.limits import Hold, SetLimit, Weight
 from outlast.store.postgres import privileges
 from outlast.store.postgres.presence import PostgresPresence
 from outlast.store.postgres.statements import numbered
-from outlast.store.postgres.store import PostgresStore, complete_on, enqueue_on, store_id_on
+from outlast.store.postgres.store import (
+    PostgresStore,
+    complete_on,
+    enqueue_on,
+    keep_step_on,
+    store_id_on,
+)
 from outlast.store.postgres.wakeup import PostgresWakeup
 from outlast.store.protocol import Store
 from outlast.store.rows import JobFilter
 from outlast.store.statements import statements
-from outlast.store.values import Purpose, Save
+from outlast.store.values import NamedStep, Purpose, Save
 from tests.conformance.kit import (
     Hands,
     crashed,
@@ -168,6 +174,9 @@ async def _more_of_a_worker(store: PostgresStore, hands: Hands) -> None:
     for _ in range(2):  # the second time they are answered again
         await other.exchange(ended(first), crashed(second))
     await store.checkpoint([Save(second.job_id, second.token, 2, "2")])
+    step_of_third = NamedStep(third.job_id, third.token, "cover", "1")
+    await store.keep_steps([step_of_third])
+    await store.find_steps([step_of_third])
     await store.count_peers(other.me)
     await store.waiting(0.0, 10)
     await store.list_run_elsewhere(hands.me, [third.job_id])
@@ -191,6 +200,7 @@ async def _more_of_a_reader(inspector: Inspector) -> None:
     await inspector.job_ids(JobFilter(label="a"))
     await inspector.dead_groups(JobFilter(tenant="acme"))
     await inspector.statistics()
+    await inspector.steps(1)
     await inspector.environment()
 
 
@@ -215,6 +225,8 @@ async def _beside(role: str) -> None:
     async with own.transaction():
         await enqueue_on(own, [job()])
         claimed = await eventually(lambda: hands.claim(1))
+        step = NamedStep(claimed[0].job_id, claimed[0].token, "cover", "1")
+        assert await keep_step_on(own, step)
         await complete_on(own, claimed[0].job_id, claimed[0].token, "null")
         await store.enqueue([job(policy=Policy(keep=0.0), priority=100)])
         claimed = await eventually(lambda: hands.claim(1))

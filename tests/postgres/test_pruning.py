@@ -22,7 +22,7 @@ FROM (SELECT n, now() - interval '9 days' + n * interval '1 ms' AS at
 KEPT = {"jobs": None, "kept": 1.0}
 
 
-GROWING = {"jobs", "attempts", "labels", "logs", "minutes"}
+GROWING = {"jobs", "attempts", "labels", "logs", "steps", "minutes"}
 RELOPTIONS = """
 SELECT c.relname, o.option_name, o.option_value::float8 AS value
 FROM pg_class c CROSS JOIN pg_options_to_table(c.reloptions) o

@@ -14,10 +14,10 @@ import pytest
 
 from outlast.errors import StoreUnavailable
 from outlast.model.job import Policy, State
-from outlast.store.postgres.store import PostgresStore, complete_on
+from outlast.store.postgres.store import PostgresStore, complete_on, keep_step_on
 from outlast.store.protocol import Store
 from outlast.store.statements import statements
-from outlast.store.values import Answer, Cancelled, ClaimRequest
+from outlast.store.values import Answer, Cancelled, ClaimRequest, NamedStep
 from tests.conformance.kit import TASK, Hands, ended, enqueued, job, lost_worker, row_of
 from tests.postgres.kit import blocked, exchange_on, function_replaced, until
 
@@ -301,3 +301,59 @@ async def test_an_enqueue_waits_for_what_holds_its_expired_key(
     await sweep.commit()
     first, _ = await enqueuing
     assert (first.created, first.job_id == job_id) == (True, False)
+
+
+# -- a step in the task's own transaction
+
+
+@pytest.mark.parametrize("commits", [True, False])
+async def test_a_reclaim_waits_for_the_commit_of_a_step_in_a_transaction(
+    store: PostgresStore, hands: Hands, session: Any, commits: bool
+) -> None:
+    await enqueued(store)
+    first = await hands.claim_one()
+    task = session.transaction()
+    await task.start()
+    kept = NamedStep(first.job_id, first.token, "book", '"order 1"')
+    assert await keep_step_on(session, kept)
+    await hands.vanish()
+    assert await store.reclaim(lost_worker) == []
+    await (task.commit if commits else task.rollback)()
+    assert len(await store.reclaim(lost_worker)) == 1
+    second = await (await Hands.on(store, "w2")).claim_one()
+    (found,) = await store.find_steps([NamedStep(second.job_id, second.token, "book")])
+    assert found.value == ('"order 1"' if commits else None)
+
+
+async def test_a_step_in_a_transaction_that_waited_for_a_reclaim_is_refused(
+    store: PostgresStore, hands: Hands, session: Any, watcher: Any
+) -> None:
+    await enqueued(store)
+    first = await hands.claim_one()
+    reclaims = session.transaction()
+    await reclaims.start()
+    await session.execute("SELECT FROM outlast_jobs FOR NO KEY UPDATE")
+    task = await asyncpg.connect(store.url)
+    async with task.transaction():
+        kept = NamedStep(first.job_id, first.token, "book", '"order 1"')
+        keeping = asyncio.create_task(keep_step_on(task, kept))
+        await blocked(watcher)
+        await session.execute("UPDATE outlast_jobs SET token = token + 1")
+        await reclaims.commit()
+        assert not await keeping
+    await task.close()
+    assert await store.inspector.steps(first.job_id) == []
+
+
+async def test_a_step_whose_row_is_locked_is_sent_again(
+    store: PostgresStore, hands: Hands, session: Any
+) -> None:
+    await enqueued(store)
+    claimed = await hands.claim_one()
+    step = NamedStep(claimed.job_id, claimed.token, "cover", "1")
+    holds = session.transaction()
+    await holds.start()
+    await session.execute("SELECT FROM outlast_jobs FOR NO KEY UPDATE")
+    assert await store.keep_steps([step]) == [Answer.BUSY]
+    await holds.rollback()
+    assert await store.keep_steps([step]) == [Answer.ACCEPTED]

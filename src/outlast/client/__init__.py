@@ -9,6 +9,7 @@ hooks.py            lifespan and around: generator functions as context managers
 job.py              the handle on one job: its result, its row, cancel and requeue
 looks.py            read the jobs for which a loop's calls wait, in one statement
 attempt.py          the attempt that a running task reads, reports to and saves with
+steps.py            checks, calls and encodes steps of attempts
 attempt_context.py  which attempt runs here: ``outlast.current()``
 log_fields.py       job, token and task as fields of log records
 schedules.py        schedules of the code and of the store

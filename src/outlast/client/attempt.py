@@ -7,12 +7,13 @@ changes nothing: it gets ``LostLease``.
 
 from __future__ import annotations
 
+import inspect
 import math
 import threading
-from collections.abc import Callable
-from datetime import UTC, datetime
+from collections.abc import Callable, Coroutine
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from typing import Any, Protocol, TypeVar
+from typing import Any, ParamSpec, Protocol, TypeVar, overload
 
 import msgspec
 
@@ -21,17 +22,19 @@ from outlast.base.config import MAX_PAYLOAD
 from outlast.base.credentials import hide_logins
 from outlast.base.forks import importing
 from outlast.base.sync import blocking
-from outlast.errors import LostLease, Stopped, StoreUnavailable, UsageError
+from outlast.client import steps
+from outlast.errors import LostLease, Snooze, Stopped, StoreUnavailable, UsageError
 from outlast.insight.row import moment, plain
 from outlast.model.crash import Progress, clean
 from outlast.payload.codec import encode_payload, encode_result, from_json, to_json
 from outlast.payload.payloads import PLAIN, Payloads
 from outlast.store.protocol import ForeignConnection
-from outlast.store.values import Answer, Claimed
+from outlast.store.values import Answer, Claimed, NamedStep, StepFound
 
 STAGE_MAX = 200  # characters
 
 R = TypeVar("R")
+P = ParamSpec("P")
 
 
 class StopReason(StrEnum):
@@ -79,6 +82,17 @@ class Link(Protocol):
         """As ``save``, from a thread without an event loop."""
         ...
 
+    async def step(self, job_id: int, token: int, name: str, value_json: str | None) -> StepFound:
+        """Keep the value of a step, or look for it (None); return once the store has answered.
+        Called on the link's own loop."""
+        ...
+
+    def step_blocking(
+        self, job_id: int, token: int, name: str, value_json: str | None
+    ) -> StepFound:
+        """As ``step``, from a thread without an event loop."""
+        ...
+
 
 class Attempt:
     """One execution of a job, named by its token.
@@ -112,6 +126,7 @@ class Attempt:
     _clock: Clock = SYSTEM
     _saves = 0
     _progress = Progress()  # the last report
+    _stepped = False  # whether it has kept a step
     _awaited: tuple[int, ...] = ()  # jobs whose results it waits for
     _stop_reason: StopReason | None = None
     _noticed = False  # whether the task knows that it is asked to stop
@@ -131,6 +146,7 @@ class Attempt:
         """``deadline`` is in seconds since 1970; ``returns`` is the task's return annotation.
         BadArguments for a checkpoint that ``payloads`` cannot read: the task must not begin."""
         self._link = link
+        self._steps: set[str] = set()  # names used
         self._claimed = claimed
         self.returns = returns
         self.max_payload = max_payload
@@ -285,14 +301,14 @@ class Attempt:
             BadArguments: the value cannot be encoded, or is too large.
         """
         text, stored, number = self._next_save(value)
-        again = text == self._went_on_from
+        again = text == self._went_on_from and not self._stepped
         answer = await self._link.save(self.job_id, self.token, number, stored, again=again)
         self._saved(answer, text, number)
 
     def save_sync(self, value: Any) -> None:
         """As ``save``, for plain functions: blocks until it is done."""
         text, stored, number = self._next_save(value)
-        again = text == self._went_on_from
+        again = text == self._went_on_from and not self._stepped
         answer = self._link.save_blocking(self.job_id, self.token, number, stored, again=again)
         self._saved(answer, text, number)
 
@@ -316,6 +332,215 @@ class Attempt:
             if number == self._saves:
                 self._checkpoint = text
 
+    @overload
+    async def step(
+        self,
+        name: str,
+        function: Callable[P, Coroutine[Any, Any, R]],
+        /,
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> R: ...
+    @overload
+    async def step(
+        self, name: str, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs
+    ) -> R: ...
+    async def step(
+        self, name: str, function: Callable[..., Any], /, *args: Any, **kwargs: Any
+    ) -> Any:
+        """Call ``function(*args, **kwargs)`` and keep its value: later attempts of the job get that
+        value, and the function is not called again.
+
+        The value is any JSON, of the type that the function is annotated to return. A plain
+        function runs in a thread. The function is called again only if its attempt was lost before
+        the value was kept: hand such work a key that makes repeats harmless, or use ``step_in``.
+
+        Args:
+            name: names the step within the job; each is used once in an attempt.
+            function: a plain or an ``async`` function; its exceptions are raised here.
+            *args: its arguments; they are not compared with those of earlier attempts.
+            **kwargs: likewise.
+
+        Raises:
+            LostLease: the attempt is no longer the current one; nothing was kept.
+            BadArguments: the value cannot be encoded, does not fit the annotation or is too large.
+            UsageError: the name was used before in this attempt, or cannot be a name.
+        """
+        returns = self._begin_step(name, function)
+        if self.number > 1:
+            found = self._found(await self._link.step(self.job_id, self.token, name, None))
+            if found is not None:
+                return steps.decode_step(name, found, returns, self._payloads)
+        try:
+            value = await steps.call(function, args, kwargs)
+            value, stored = self._encode_step(name, value, returns)
+        except BaseException:
+            self._steps.discard(name)
+            raise
+        self._kept(await self._link.step(self.job_id, self.token, name, stored))
+        return value
+
+    def step_sync(
+        self, name: str, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs
+    ) -> R:
+        """As ``step``, for plain functions: blocks until it is done."""
+        returns = self._begin_step(name, function, plain=True)
+        if self.number > 1:
+            found = self._found(self._link.step_blocking(self.job_id, self.token, name, None))
+            if found is not None:
+                kept: R = steps.decode_step(name, found, returns, self._payloads)
+                return kept
+        try:
+            value: R
+            value, stored = self._encode_step(name, function(*args, **kwargs), returns)
+        except BaseException:
+            self._steps.discard(name)
+            raise
+        self._kept(self._link.step_blocking(self.job_id, self.token, name, stored))
+        return value
+
+    @overload
+    async def step_in(
+        self,
+        connection: object,
+        name: str,
+        function: Callable[P, Coroutine[Any, Any, R]],
+        /,
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> R: ...
+    @overload
+    async def step_in(
+        self,
+        connection: object,
+        name: str,
+        function: Callable[P, R],
+        /,
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> R: ...
+    async def step_in(
+        self,
+        connection: object,
+        name: str,
+        function: Callable[..., Any],
+        /,
+        *args: Any,
+        **kwargs: Any,
+    ) -> Any:
+        """As ``step``, in the caller's own open transaction: what the function writes there and its
+        value are committed together, or not at all, and so exactly once.
+
+        A plain function is called in this thread, where the connection is. Commit soon, and keep
+        nothing else of this attempt in between: until the commit, the job's row is locked.
+        ``connection`` is of any kind that ``using(connection=…)`` takes, on the same store.
+
+        Raises as ``step``, and ConnectionMismatch as ``complete_in``; UsageError without an open
+        transaction. Let the transaction roll back.
+        """
+        returns = self._begin_step(name, function)
+        try:
+            foreign = await self._checked(connection, "step_in")
+            step = NamedStep(self.job_id, self.token, name)
+            if self.number > 1:
+                found = self._found(await foreign.find_step(step))
+                if found is not None:
+                    return steps.decode_step(name, found, returns, self._payloads)
+            value = function(*args, **kwargs)
+            value = await value if inspect.isawaitable(value) else value
+            value, stored = self._encode_step(name, value, returns)
+            if not await foreign.keep_step(msgspec.structs.replace(step, value=stored)):
+                raise self._lost("its step was refused")
+        except BaseException:
+            self._steps.discard(name)
+            raise
+        self._stepped = True
+        return value
+
+    def step_in_sync(
+        self,
+        connection: object,
+        name: str,
+        function: Callable[P, R],
+        /,
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> R:
+        """As ``step_in``, for plain functions."""
+        steps.check_plain(function)
+        kept: R = _step_in_sync(self, connection, name, function, *args, **kwargs)
+        return kept
+
+    async def sleep(self, seconds: float | timedelta, name: str) -> None:
+        """Wait for some time without a slot: end this attempt uncharged, as ``Snooze`` does, and
+        run the job again then. In the attempt that begins after that, the same call returns at
+        once.
+
+        When it is over is kept as a step, by the first attempt that comes here, and compared with
+        the clock of the host. So a sleep goes on after a crash, and does not begin again.
+        Code before it runs again: put what is to run once into steps.
+
+        Args:
+            seconds: how long, from the first call; or a timedelta.
+            name: names the sleep as a step, which it is.
+
+        Raises as ``step``, and Snooze, which ends the attempt: do not catch it.
+        """
+        length = Snooze(seconds).seconds
+
+        async def until() -> float:
+            return self._clock.wall() + length
+
+        self._sleep_until(name, await self.step(name, until))
+
+    def sleep_sync(self, seconds: float | timedelta, name: str) -> None:
+        """As ``sleep``, for plain functions."""
+        length = Snooze(seconds).seconds
+
+        def until() -> float:
+            return self._clock.wall() + length
+
+        self._sleep_until(name, self.step_sync(name, until))
+
+    def _sleep_until(self, name: str, until: float) -> None:
+        left = until - self._clock.wall()
+        if left > 0:
+            snooze = Snooze(left)
+            snooze.args = (f"it sleeps: {name}",)
+            raise snooze
+
+    def _begin_step(self, name: str, function: Callable[..., Any], *, plain: bool = False) -> Any:
+        """Take the name of a step; return the type of its value."""
+        steps.check_name(name)
+        if plain:
+            steps.check_plain(function)
+        if self.completed_in:
+            raise UsageError("this attempt was completed in your transaction: no step can follow")
+        returns = steps.returns_of(function)
+        with _lock:
+            if name in self._steps:
+                raise UsageError(
+                    f"the step {name!r} was begun before in this attempt: give each step its own"
+                    " name, such as one with a number"
+                )
+            self._steps.add(name)
+        return returns
+
+    def _encode_step(self, name: str, value: Any, returns: Any) -> tuple[Any, str]:
+        return steps.encode_step(name, value, returns, self.max_payload, self._payloads)
+
+    def _found(self, found: StepFound) -> str | None:
+        """Return what a look for a step has found; LostLease if the attempt is not current."""
+        if found.answer is Answer.REFUSED:
+            raise self._lost("its step was refused")
+        return found.value
+
+    def _kept(self, found: StepFound) -> None:
+        self._found(found)
+        if found.answer is Answer.BUSY:
+            raise StoreUnavailable("the job's row is locked: it is not known if the step is kept")
+        self._stepped = True
+
     async def complete_in(self, connection: object, result: Any = None) -> None:
         """Complete this attempt in the caller's own open transaction, and so exactly once.
 
@@ -338,13 +563,13 @@ class Attempt:
 
     complete_in_sync = blocking(complete_in)
 
-    async def _checked(self, connection: object) -> ForeignConnection:
+    async def _checked(self, connection: object, verb: str = "complete_in") -> ForeignConnection:
         with importing:
             from outlast.store.foreign.connection import checked
 
         foreign = await checked(connection, self._link.store_id, clock=self._clock)
         if not await foreign.in_transaction():
-            raise UsageError(f"complete_in needs an open transaction: {foreign.begin}")
+            raise UsageError(f"{verb} needs an open transaction: {foreign.begin}")
         return foreign
 
     def _lost(self, what: str) -> LostLease:
@@ -352,6 +577,9 @@ class Attempt:
             f"attempt {self.number} of job {self.job_id} (token {self.token}) is no longer the"
             f" current one: {what}"
         )
+
+
+_step_in_sync: Any = blocking(Attempt.step_in)
 
 
 def _fraction(value: Any) -> float | None:

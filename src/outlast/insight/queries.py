@@ -30,6 +30,7 @@ from outlast.store.rows import (
     Part,
     RefusalRow,
     Served,
+    StepRow,
     StoredJob,
     WorkerRow,
 )
@@ -121,8 +122,10 @@ async def read_details(
     if row is None:
         return None
     refusals: list[RefusalRow] = []
+    steps: list[StepRow] = []
     with suppress(NotPermitted):  # a role that only enqueues may read all else
         refusals = await inspector.refusals(job_id)
+        steps = await inspector.steps(job_id)
     return JobDetails(
         row=row,
         attempts=await inspector.attempts(job_id),
@@ -131,6 +134,7 @@ async def read_details(
         workers=await read_workers(store),
         place=await inspector.place(job_id) or Place(),
         held=await inspector.held() if row.state is State.QUEUED else [],
+        steps=steps,
         stream=await inspector.stream_place(job_id) if row.state is State.QUEUED else None,
         pauses=await inspector.pauses(),
         now=now,

@@ -36,7 +36,7 @@ from outlast.store.rows import EXPIRED, StoredJob, WorkerRow
 
 def why(about: JobDetails) -> Explanation:
     """Return why a job is where it is; for a schedule's job, first its tick."""
-    answer = _why(about)
+    answer = _with_steps(about, _why(about))
     if not about.may_tell_others:
         answer = msgspec.structs.replace(answer, alike=0)
     policy = about.row.policy
@@ -91,6 +91,18 @@ def _with_expiry(about: JobDetails, answer: Explanation) -> Explanation:
     said = f"It expires in {span(end - about.now)}, at {stamp(end)}, unless it has begun by then."
     if end <= about.now:
         said = f"It has expired, at {stamp(end)}: the next worker that looks cancels it."
+    return msgspec.structs.replace(answer, sentences=[*answer.sentences, said])
+
+
+def _with_steps(about: JobDetails, answer: Explanation) -> Explanation:
+    """Return the answer with the steps that are kept, and that no attempt will call again."""
+    if not about.steps or about.row.state is State.COMPLETED:
+        return answer
+    last, many = about.steps[-1], len(about.steps)
+    kept = f"{quote(last.name)} was kept {at_time(last.at, about.now)}"
+    said = f"Its step {kept}: it is not called again."
+    if many > 1:
+        said = f"Its {many} steps that are kept are not called again; the last, {kept}."
     return msgspec.structs.replace(answer, sentences=[*answer.sentences, said])
 
 
@@ -151,6 +163,7 @@ def _requeue(about: JobDetails) -> list[str]:
             )
         ]
     begin = "from its last checkpoint" if row.checkpoint is not None else "from the start"
+    begin = "with its steps kept" if row.checkpoint is None and about.steps else begin
     return [f"`outlast requeue {row.id}` runs it again with fresh budgets, {begin}."]
 
 

@@ -32,7 +32,12 @@ CODECS_MAX = 8
 KEY_BYTES, NONCE_BYTES = 32, 12
 HEAD_MAX = 2_000  # the first characters, which name the codecs
 _SEALED = "aes-256-gcm:"
-_KINDS = {"args": "the arguments", "result": "the result", "checkpoint": "the checkpoint"}
+_KINDS = {
+    "args": "the arguments",
+    "result": "the result",
+    "checkpoint": "the checkpoint",
+    "step": "the step",
+}
 
 _Step = Callable[[bytes, str], tuple[str, bytes] | None]
 _read = msgspec.json.Decoder(tuple[str, list[str], str])
@@ -49,7 +54,7 @@ class PayloadCodec(Protocol):
     def encode(self, data: bytes, kind: str) -> tuple[str, bytes] | None:
         """Return the name to store and the encoded bytes, or None to leave the data unchanged.
 
-        ``kind`` is ``args``, ``result`` or ``checkpoint``.
+        ``kind`` is ``args``, ``result``, ``checkpoint`` or ``step``.
         """
         ...
 

@@ -257,6 +257,12 @@ def _field(parameter: inspect.Parameter, annotation: Any, task: str) -> Field:
     return Field(parameter.name, parameter.kind, required, whole)
 
 
+def read_returns(fn: Callable[..., Any]) -> Any:
+    """Return the type that a function is annotated to return; Any if there is none, or if JSON
+    cannot be read as it."""
+    return _usable(read_annotations(fn).get("return", Any))
+
+
 def _usable(annotation: Any) -> Any:
     try:
         TypedDecoder(annotation)

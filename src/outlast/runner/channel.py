@@ -24,6 +24,7 @@ from outlast.runner.protocol import (
     FrameError,
     Saved,
     SaveRequest,
+    StepRequest,
     ToRunner,
     ToWorker,
     Unpacker,
@@ -53,6 +54,7 @@ class Channel:
         self._unsent: deque[bytes] = deque()
         self._numbers = itertools.count(1)
         self._saves: dict[int, Future[str]] = {}
+        self._steps: dict[int, Future[tuple[str, str | None]]] = {}
         self._on_frame: Callable[[ToRunner], None] | None = None
         self._forks = forks.generation
 
@@ -110,6 +112,14 @@ class Channel:
         self.send(SaveRequest(seq, token, number, value, again))
         return future
 
+    def step(self, token: int, name: str, value: str | None) -> Future[tuple[str, str | None]]:
+        """Keep a step, or look for it; the future holds the word of the answer and the value."""
+        future: Future[tuple[str, str | None]] = Future()
+        seq = next(self._numbers)
+        self._steps[seq] = future
+        self.send(StepRequest(seq, token, name, value))
+        return future
+
     def _read(self) -> None:
         unpacker = Unpacker(TO_RUNNER)
         try:
@@ -124,9 +134,11 @@ class Channel:
 
     def _handle(self, frame: ToRunner) -> None:
         if isinstance(frame, Saved):
-            future = self._saves.pop(frame.seq, None)
-            if future is not None and future.set_running_or_notify_cancel():
-                future.set_result(frame.answer)
+            save, step = self._saves.pop(frame.seq, None), self._steps.pop(frame.seq, None)
+            if save is not None and save.set_running_or_notify_cancel():
+                save.set_result(frame.answer)
+            if step is not None and step.set_running_or_notify_cancel():
+                step.set_result((frame.answer, frame.value))
         elif self._on_frame is not None:
             self._on_frame(frame)
 

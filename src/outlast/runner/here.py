@@ -20,7 +20,7 @@ from outlast.client.task import Call
 from outlast.errors import UsageError
 from outlast.model.crash import Progress
 from outlast.runner.execute import entered
-from outlast.store.values import Answer, Claimed
+from outlast.store.values import Answer, Claimed, StepFound
 
 RunLoop = Callable[[Callable[[], Coroutine[Any, Any, None]]], None]
 
@@ -40,8 +40,8 @@ class Returned(NamedTuple):
 
 
 class _Attempt(Attempt):
-    async def _checked(self, connection: object) -> NoReturn:
-        raise UsageError("there is no job here that complete_in could complete")
+    async def _checked(self, connection: object, verb: str = "complete_in") -> NoReturn:
+        raise UsageError(f"there is no job here for {verb}()")
 
 
 class _Link:
@@ -69,6 +69,16 @@ class _Link:
         """Pass a checkpoint to the listener, like ``save``."""
         self._listener.on_checkpoint(value_json)
         return Answer.ACCEPTED
+
+    async def step(self, job_id: int, token: int, name: str, value_json: str | None) -> StepFound:
+        """Accept a step, and drop it."""
+        return StepFound(Answer.ACCEPTED)
+
+    def step_blocking(
+        self, job_id: int, token: int, name: str, value_json: str | None
+    ) -> StepFound:
+        """As ``step``."""
+        return StepFound(Answer.ACCEPTED)
 
 
 def make_attempt(call: Call[Any], listener: Listener, checkpoint: str | None = None) -> Attempt:

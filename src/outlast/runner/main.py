@@ -59,7 +59,7 @@ from outlast.runner.protocol import (
 from outlast.runner.settings import STACKS_SIGNAL, RunnerSettings
 from outlast.runner.shell import task as shell
 from outlast.runner.tether import die_with_parent
-from outlast.store.values import Answer
+from outlast.store.values import Answer, StepFound
 
 ENDED_BY_A_TASK = "outlast: a task has ended the event loop of its runner\n"
 BROKEN = 3  # exit code of a runner that could not start or continue
@@ -100,6 +100,18 @@ class WorkerLink:
     ) -> Answer:
         """Save a checkpoint from a plain function's thread."""
         return _answer(self._channel.save(token, number, value_json, again=again).result())
+
+    async def step(self, job_id: int, token: int, name: str, value_json: str | None) -> StepFound:
+        """Keep a step, or look for it; returns when the store has answered."""
+        word, value = await asyncio.wrap_future(self._channel.step(token, name, value_json))
+        return StepFound(_answer(word, "step"), value)
+
+    def step_blocking(
+        self, job_id: int, token: int, name: str, value_json: str | None
+    ) -> StepFound:
+        """As ``step``, from a plain function's thread."""
+        word, value = self._channel.step(token, name, value_json).result()
+        return StepFound(_answer(word, "step"), value)
 
     def report_end(self, end: End, *, is_last: bool = False) -> None:
         """Tell the worker that an attempt ended; ends of one turn of the loop are sent together."""
@@ -148,11 +160,11 @@ class WorkerLink:
             self._channel.send(AttemptsEnded([End(end.token, outcome)]))
 
 
-def _answer(word: str) -> Answer:
+def _answer(word: str, what: str = "checkpoint") -> Answer:
     try:
         return Answer(word)
     except ValueError:
-        raise StoreUnavailable(f"the checkpoint was {word} by the store") from None
+        raise StoreUnavailable(f"the {what} was {word} by the store") from None
 
 
 class Runner:

@@ -72,10 +72,11 @@ class Recall(_Frame, frozen=True):
 
 
 class Saved(_Frame, frozen=True):
-    """Worker: the store's answer to a save."""
+    """Worker: the store's answer to a save or a step; ``value``: what a look has found."""
 
     seq: int
     answer: str
+    value: str | None = None
 
 
 class Ping(_Frame, frozen=True):
@@ -157,6 +158,16 @@ class SaveRequest(_Frame, frozen=True):
     again: bool = False
 
 
+class StepRequest(_Frame, frozen=True):
+    """Runner: keep the value of this step (JSON text), or look for it (None); answer with
+    ``seq``."""
+
+    seq: int
+    token: int
+    name: str
+    value: str | None
+
+
 class Reported(_Frame, frozen=True):
     """Runner: progress of an attempt."""
 
@@ -202,6 +213,7 @@ ToWorker = (
     | AttemptsEnded
     | Recalled
     | SaveRequest
+    | StepRequest
     | Reported
     | StackAtLimit
     | StackShown

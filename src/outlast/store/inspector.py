@@ -83,6 +83,7 @@ from outlast.store.rows import (
     JobIds,
     RefusalRow,
     Served,
+    StepRow,
     StoredJob,
     WorkerRow,
     WorkerStatus,
@@ -221,6 +222,11 @@ class Inspector(ABC):
         """Return the kept lines of a job's attempts, in the order of their tokens."""
         rows = await self._rows("inspect", "logs", job_id=job_id)
         return [log_of(*row.values()) for row in rows]
+
+    async def steps(self, job_id: int) -> list[StepRow]:
+        """Return the steps of a job that are kept, in their order."""
+        rows = await self._rows("inspect", "steps", job_id=job_id)
+        return [StepRow(**finite(row)) for row in rows]
 
     async def refusals(
         self, job_id: int | None = None, limit: int = 50, before_id: int | None = None

@@ -45,6 +45,7 @@ from outlast.store.values import (
     Failing,
     LockIdentity,
     Migration,
+    NamedStep,
     NewJob,
     NewPause,
     NewWorker,
@@ -56,6 +57,7 @@ from outlast.store.values import (
     Requeued,
     Save,
     Snapshot,
+    StepFound,
     WorkerRef,
     WorkerSeen,
 )
@@ -180,6 +182,15 @@ class Store(Protocol):
     async def checkpoint(self, saves: Sequence[Save]) -> list[Answer]:
         """Save checkpoints. ``already``: this number or a later one is saved. Each also sets the
         job's losses."""
+        ...
+
+    async def find_steps(self, steps: Sequence[NamedStep]) -> list[StepFound]:
+        """Look for the values of steps that an earlier attempt of the job has kept."""
+        ...
+
+    async def keep_steps(self, steps: Sequence[NamedStep]) -> list[Answer]:
+        """Keep values of steps, one for each (job, step). ``already``: it is kept. Each new value
+        forgives the job's losses."""
         ...
 
     async def progress(self, reports: Sequence[Report]) -> list[Answer]:
@@ -515,4 +526,12 @@ class ForeignConnection(Protocol):
 
     async def complete(self, job_id: int, token: int, result: Any) -> bool:
         """Complete the attempt in the caller's transaction. False: the token is stale."""
+        ...
+
+    async def find_step(self, step: NamedStep) -> StepFound:
+        """As Store.find_steps, for one, as the caller's transaction sees it."""
+        ...
+
+    async def keep_step(self, step: NamedStep) -> bool:
+        """Keep the value of a step in the caller's transaction. False: the token is stale."""
         ...

@@ -177,6 +177,16 @@ class Served:
         return any(not queues or queue in queues for queues in serve)
 
 
+class StepRow(msgspec.Struct, frozen=True):
+    """A step of a job that is kept: its name, the token of the attempt that kept it, when, and the
+    bytes of its value."""
+
+    name: str
+    token: int
+    at: float
+    bytes: int
+
+
 class RefusalRow(msgspec.Struct, frozen=True, kw_only=True):
     """A refused write: which worker tried it, the verb, and how many seconds late. ``worker`` is
     found by the token: None if nothing is known of that attempt. ``id`` rises with each refusal."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import StrEnum
+from typing import NamedTuple
 
 import msgspec
 
@@ -264,6 +265,23 @@ class Save(msgspec.Struct, frozen=True):
     number: int
     value: str
     losses: int = 0
+
+
+class NamedStep(msgspec.Struct, frozen=True):
+    """A step of an attempt, by its name, with its value to keep: JSON text. None: to look for."""
+
+    job_id: int
+    token: int
+    name: str
+    value: str | None = None
+
+
+class StepFound(NamedTuple):
+    """What a look for a step has found. ``already``: its value; ``accepted``: none is kept yet;
+    ``refused``: the attempt is no longer the current one."""
+
+    answer: Answer
+    value: str | None = None
 
 
 class Report(msgspec.Struct, frozen=True):

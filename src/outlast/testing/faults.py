@@ -8,7 +8,7 @@ and releases locks and connections, as the death of a process does. Its ``finall
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from enum import StrEnum
 from typing import Any
 
@@ -267,6 +267,11 @@ class WatchedAttempt(Attempt):
             raise
         drive(self._watch.after_save(self, self._saves))
 
-    async def _checked(self, connection: object) -> ForeignConnection:
+    def _begin_step(self, name: str, function: Callable[..., Any], *, plain: bool = False) -> Any:
+        """Begin a step, which resumes by itself."""
+        self.looked = True
+        return super()._begin_step(name, function, plain=plain)
+
+    async def _checked(self, connection: object, verb: str = "complete_in") -> ForeignConnection:
         self._watch.check_write(self)
-        return await super()._checked(connection)
+        return await super()._checked(connection, verb)

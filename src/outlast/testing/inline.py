@@ -17,7 +17,7 @@ from outlast.client.task import Call
 from outlast.errors import SyncInLoop, UsageError
 from outlast.model.crash import Progress
 from outlast.payload.codec import decode_result, encode_result, to_json
-from outlast.store.values import Answer, Claimed
+from outlast.store.values import Answer, Claimed, StepFound
 
 R = TypeVar("R")
 
@@ -100,8 +100,8 @@ def _result(call: Call[R], value: Any) -> R:
 
 
 class _InlineAttempt(Attempt):
-    async def _checked(self, connection: object) -> NoReturn:
-        raise UsageError("inline() has no job that a transaction could complete: use drain()")
+    async def _checked(self, connection: object, verb: str = "complete_in") -> NoReturn:
+        raise UsageError(f"inline() has no job for {verb}(): use drain()")
 
 
 class _NoWorker:
@@ -124,3 +124,13 @@ class _NoWorker:
     ) -> Answer:
         """As ``save``."""
         return Answer.ACCEPTED
+
+    async def step(self, job_id: int, token: int, name: str, value_json: str | None) -> StepFound:
+        """Accept a step, and drop it."""
+        return StepFound(Answer.ACCEPTED)
+
+    def step_blocking(
+        self, job_id: int, token: int, name: str, value_json: str | None
+    ) -> StepFound:
+        """As ``step``."""
+        return StepFound(Answer.ACCEPTED)

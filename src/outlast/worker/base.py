@@ -17,7 +17,15 @@ from outlast.runner.protocol import Reported
 from outlast.store.limits import NewLimit
 from outlast.store.peeks import Peek
 from outlast.store.schedules import NewSchedule
-from outlast.store.values import Claimed, ClaimRequest, Save, Snapshot, WorkerRef, WorkerSeen
+from outlast.store.values import (
+    Claimed,
+    ClaimRequest,
+    NamedStep,
+    Save,
+    Snapshot,
+    WorkerRef,
+    WorkerSeen,
+)
 from outlast.worker.running import Running
 from outlast.worker.service import Duty
 
@@ -267,6 +275,10 @@ class CheckpointSink(Protocol):
 
     def add(self, save: Save, reply: Callable[[str], None]) -> None:
         """Save a checkpoint; ``reply`` is called with the answer."""
+        ...
+
+    def add_step(self, step: NamedStep, reply: Callable[[str, str | None], None]) -> None:
+        """Keep a step, or look for it; ``reply`` is called with the answer and the value found."""
         ...
 
     def report(self, running: Running, frame: Reported) -> None:

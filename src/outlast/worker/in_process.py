@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import functools
 from collections.abc import AsyncIterator, Callable, Collection, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -34,7 +34,7 @@ from outlast.runner.stacks import own_first
 from outlast.store.limits import NewLimit
 from outlast.store.protocol import CLAIMS_MAX
 from outlast.store.schedules import NewSchedule
-from outlast.store.values import Answer, Claimed, ClaimRequest, Save
+from outlast.store.values import Answer, Claimed, ClaimRequest, NamedStep, Save, StepFound
 from outlast.worker.assemble import open_parts
 from outlast.worker.base import WAITS
 from outlast.worker.claims.prefetch import HORIZON_SECONDS, Prefetch, linger
@@ -44,6 +44,8 @@ from outlast.worker.runners.tags import split_by_tags
 from outlast.worker.runners.watchdog import Watchdog
 from outlast.worker.running import Running
 from outlast.worker.worker import Worker
+
+T = TypeVar("T")
 
 
 class LocalLink:
@@ -100,6 +102,25 @@ class LocalLink:
         call = self.save(job_id, token, number, value_json, again=again)
         return asyncio.run_coroutine_threadsafe(call, self._loop).result()
 
+    async def step(self, job_id: int, token: int, name: str, value_json: str | None) -> StepFound:
+        """Keep a step, or look for it; returns when the store has answered."""
+        answered: asyncio.Future[tuple[str, str | None]] = self._loop.create_future()
+        step = NamedStep(job_id, token, name, value_json)
+        self._checkpoints.add_step(step, lambda *found: _set(answered, found))
+        word, value = await answered
+        if word not in set(Answer):
+            raise StoreUnavailable(f"the step was {word} by the store")
+        return StepFound(Answer(word), value)
+
+    def step_blocking(
+        self, job_id: int, token: int, name: str, value_json: str | None
+    ) -> StepFound:
+        """As ``step``, from a plain function's thread. UsageError in a forked child."""
+        if self._forks != forks.generation:
+            raise UsageError(IN_CHILD)
+        call = self.step(job_id, token, name, value_json)
+        return asyncio.run_coroutine_threadsafe(call, self._loop).result()
+
     def report_end(self, end: End, *, is_last: bool = False) -> None:
         """Note an end; the ends of one turn of the loop are passed on together."""
         if not self._ends:
@@ -133,9 +154,9 @@ class LocalLink:
             running.stack = frame.stack
 
 
-def _set(future: asyncio.Future[str], word: str) -> None:
+def _set(future: asyncio.Future[T], answer: T) -> None:
     if not future.done():
-        future.set_result(word)
+        future.set_result(answer)
 
 
 class LocalHooks(msgspec.Struct, frozen=True):

@@ -27,7 +27,8 @@ class Running(msgspec.Struct, eq=False, gc=False):
     ended_at: float = 0.0
     began_at: float | None = None  # when its code began; only for attempts with a limit
     is_over: bool = False  # its function has ended; hooks around it may still run
-    saving: int | None = None  # the number of its last checkpoint that the store has not answered
+    # its last checkpoint (a number) or step (a name) that the store has not answered
+    saving: int | str | None = None
     stack: str = ""  # where it stood when it reached a limit
     shown: str | None = None  # where its coroutine stood when a person asked; None: no answer yet
     output: list[str] | None = None  # its last lines, if it ended badly

@@ -17,7 +17,7 @@ from outlast.errors import BadArguments, LostLease, NotInAttempt, StoreUnavailab
 from outlast.model.crash import Progress
 from outlast.model.job import Policy
 from outlast.payload.payloads import Encryption, Payloads
-from outlast.store.values import Answer, Claimed
+from outlast.store.values import Answer, Claimed, StepFound
 from tests.unit.interruptions_kit import call_at_each_line
 
 ODD = ["an object", "no number", "a lone surrogate", "too large"]
@@ -33,6 +33,7 @@ class FakeLink:
         self.reports: list[Progress] = []
         self.saves: list[tuple[int, int, int, str, bool]] = []
         self.answer = Answer.ACCEPTED
+        self.steps: dict[str, str] = {}
 
     def report(self, token: int, progress: Progress) -> None:
         self.reports.append(progress)
@@ -48,20 +49,33 @@ class FakeLink:
         self.saves.append((job_id, token, number, value_json, again))
         return self.answer
 
+    async def step(self, job_id: int, token: int, name: str, value_json: str | None) -> StepFound:
+        return self.step_blocking(job_id, token, name, value_json)
+
+    def step_blocking(
+        self, job_id: int, token: int, name: str, value_json: str | None
+    ) -> StepFound:
+        if value_json is not None:
+            self.steps[name] = value_json
+            return StepFound(self.answer)
+        return StepFound(self.answer, self.steps.get(name))
+
 
 @pytest.fixture
 def link():
     return FakeLink()
 
 
-def attempt_of(link: FakeLink, checkpoint: str | None = None, **options: Any) -> Attempt:
+def attempt_of(
+    link: FakeLink, checkpoint: str | None = None, number: int = 3, **options: Any
+) -> Attempt:
     claimed = Claimed(
         job_id=1,
         token=70,
         task="mail",
         queue="q",
         args="{}",
-        number=3,
+        number=number,
         failures=2,
         losses=0,
         policy=Policy(retries=2),

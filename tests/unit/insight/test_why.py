@@ -18,13 +18,13 @@ from outlast.model.crash import Crash, CrashKind, Progress
 from outlast.model.job import Policy, State
 from outlast.model.pause import Pause, PauseKind
 from outlast.store.limits import LimitRow, PermitRow, StreamPlace
-from outlast.store.rows import Held, StoredJob, WorkerRow, WorkerStatus
+from outlast.store.rows import Held, StepRow, StoredJob, WorkerRow, WorkerStatus
 from outlast.store.statistics import PLACE_MAX, Place
 from tests.unit.insight.rows_kit import FAILED, KILLED, NOW, RELEASED, job, running, worker
 
 
 def asked(row: StoredJob, *workers: WorkerRow, **more: Any) -> Explanation:
-    known = {name: more.pop(name, []) for name in ("attempts", "held", "pauses")}
+    known = {name: more.pop(name, []) for name in ("attempts", "held", "pauses", "steps")}
     known["stream"] = more.pop("stream", None)
     return why(JobDetails(row=row, workers=workers, place=Place(**more), now=NOW, **known))
 
@@ -104,6 +104,21 @@ CASES: list[tuple[str, Explanation, list[str], int]] = [
         "running",
         asked(running(progress=Progress(waits_for=9)), worker()),
         ["It waits for the result of job 9, and holds its slot."],
+        0,
+    ),
+    (
+        "running",
+        asked(running(), worker(), steps=[StepRow("cover", 7, NOW - 3, 9)]),
+        ["Its step 'cover' was kept 3 s ago (", "): it is not called again."],
+        0,
+    ),
+    (
+        "dead",
+        asked(
+            job(state=State.DEAD, ended_at=NOW - 1),
+            steps=[StepRow("cover", 7, NOW - 3, 9), StepRow("back", 7, NOW - 2, 9)],
+        ),
+        ["Its 2 steps that are kept are not called again; the last, 'back'", "its steps kept"],
         0,
     ),
     (

@@ -12,7 +12,7 @@ from outlast.model.crash import CrashKind
 from outlast.model.lifecycle import Outcome
 from outlast.runner.execute import Executor
 from outlast.runner.protocol import Began, End, FunctionsEnded
-from outlast.store.values import Answer
+from outlast.store.values import Answer, StepFound
 from tests.manual_clock import ManualClock
 from tests.unit.worker.worker_kit import claimed
 
@@ -41,6 +41,12 @@ class FakeLink:
 
     def save_blocking(self, job_id, token, number, value_json, *, again) -> Answer:
         return self.answer
+
+    async def step(self, job_id, token, name, value_json) -> StepFound:
+        return StepFound(self.answer)
+
+    def step_blocking(self, job_id, token, name, value_json) -> StepFound:
+        return StepFound(self.answer)
 
     def report_end(self, end: End, *, is_last: bool = False) -> None:
         self.ends.append(end)

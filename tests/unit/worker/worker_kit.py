@@ -20,9 +20,11 @@ from outlast.store.values import (
     Claimed,
     ClaimRequest,
     Exchanged,
+    NamedStep,
     Report,
     Save,
     Snapshot,
+    StepFound,
     WorkerRef,
     WorkerSeen,
 )
@@ -341,6 +343,17 @@ class FakeStore:
         if isinstance(step, BaseException):
             raise step
         return step
+
+    async def keep_steps(self, steps: Sequence[NamedStep]) -> list[Answer]:
+        self.calls.append(("keep_steps", [(step.token, step.name) for step in steps]))
+        step = self.saves.pop(0) if self.saves else [Answer.ACCEPTED] * len(steps)
+        if isinstance(step, BaseException):
+            raise step
+        return step
+
+    async def find_steps(self, steps: Sequence[NamedStep]) -> list[StepFound]:
+        self.calls.append(("find_steps", [(step.token, step.name) for step in steps]))
+        return [StepFound(Answer.ALREADY, '"kept"')] * len(steps)
 
     async def progress(self, reports: Sequence[Report]) -> list[Answer]:
         self.calls.append(("progress", [report.token for report in reports]))

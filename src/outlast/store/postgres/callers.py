@@ -20,7 +20,7 @@ from outlast.store.foreign.drivers import (
 )
 from outlast.store.protocol import ForeignDriver
 from outlast.store.schedules import NewSchedule, Put
-from outlast.store.values import Enqueued, NewJob
+from outlast.store.values import Enqueued, NamedStep, NewJob, StepFound
 
 _store_ids: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
 
@@ -137,6 +137,16 @@ class _OnPostgres:
         """Complete the attempt in the open transaction."""
         with self._driver.errors:
             return await self._store.complete_on(self._driver, job_id, token, result)
+
+    async def find_step(self, step: NamedStep) -> StepFound:
+        """Look for the value of a step in the open transaction."""
+        with self._driver.errors:
+            return (await self._store.find_steps_on(self._driver, [step]))[0]
+
+    async def keep_step(self, step: NamedStep) -> bool:
+        """Keep the value of a step in the open transaction."""
+        with self._driver.errors:
+            return await self._store.keep_step_on(self._driver, step)
 
 
 def _defers_commit(connection: Any) -> bool:

@@ -36,6 +36,7 @@ _OF_A_WORKER = {
     "outlast_attempts": "SELECT INSERT DELETE",
     "outlast_labels": "SELECT INSERT DELETE",
     "outlast_logs": _ALL,
+    "outlast_steps": "SELECT INSERT DELETE",
     "outlast_workers": _ALL,
     "outlast_schedules": _ALL,
     "outlast_refusals": _ALL,  # its rows are locked before they are deleted

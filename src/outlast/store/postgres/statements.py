@@ -13,7 +13,7 @@ from outlast.errors import BadData, text_of
 from outlast.model.job import Policy
 from outlast.model.lifecycle import Transition
 from outlast.store.statements import statements
-from outlast.store.values import NewJob, Report, Save
+from outlast.store.values import NamedStep, NewJob, Report, Save
 
 _encode = msgspec.json.Encoder().encode
 
@@ -32,7 +32,7 @@ def numbered(topic: str, name: str) -> tuple[str, list[str]]:
 Pair = tuple[int, int]  # a job's id and the token of an attempt, which guard each write about it
 
 
-def pair_of(item: Transition | Save | Report) -> Pair:
+def pair_of(item: Transition | Save | Report | NamedStep) -> Pair:
     """Return the id and token that guard a write."""
     return item.job_id, item.token
 

@@ -47,15 +47,18 @@ from outlast.store.values import (
     Enqueued,
     Exchanged,
     Migration,
+    NamedStep,
     NewJob,
     Purpose,
     Report,
     Save,
+    StepFound,
     WorkerRef,
 )
 
 _EXCHANGE = statements("postgres", "exchange")
 _JOBS = statements("postgres", "jobs")
+_STEPS = statements("postgres", "steps")
 _MIGRATE = statements("postgres", "migrate")
 _MINUTES = statements("postgres", "minutes")
 
@@ -165,6 +168,18 @@ class PostgresStore(WorkerVerbs, PostgresActionVerbs, PostgresScheduleVerbs, Pos
             for save in saves
         ]
 
+    async def find_steps(self, steps: Sequence[NamedStep]) -> list[StepFound]:
+        return _found(await self._fetch(_STEPS["find"], *_columns(steps)))
+
+    async def keep_steps(self, steps: Sequence[NamedStep]) -> list[Answer]:
+        values = [step.value for step in steps]
+        rows = await self._fetch(_STEPS["keep"], *_columns(steps), values, REFUSALS_KEPT)
+        answers = {(row[0], row[1], row[2]): Answer(row[3]) for row in rows}
+        return [
+            answers.get((*pair_of(step), step.name)) or answers[(*pair_of(step), None)]
+            for step in steps
+        ]
+
     async def progress(self, reports: Sequence[Report]) -> list[Answer]:
         """Of several for one attempt in the batch, the last is noted."""
         last = _last_of_each(reports)
@@ -259,6 +274,19 @@ async def complete_on(connection: Any, job_id: int, token: int, result: str | No
         return True
 
 
+async def find_steps_on(connection: Any, steps: Sequence[NamedStep]) -> list[StepFound]:
+    """As ``PostgresStore.find_steps``, as the caller's transaction sees it."""
+    with foreign_errors():
+        return _found(await connection.fetch(_STEPS["find"], *_columns(steps)))
+
+
+async def keep_step_on(connection: Any, step: NamedStep) -> bool:
+    """Keep the value of a step when the caller commits. False: the token is stale."""
+    values = (step.job_id, step.token, step.name, step.value)
+    with foreign_errors():
+        return bool(await connection.fetch(_STEPS["keep_in"], *values))
+
+
 async def store_id_on(connection: Any) -> str | None:
     """Return the id of the schema that the connection sees, or None; breaks no transaction."""
     tables = (await connection.fetch(_MIGRATE["tables"]))[0]
@@ -273,6 +301,23 @@ async def store_id_on(connection: Any) -> str | None:
 
 def _last_of_each(items: Iterable[T]) -> list[T]:
     return list({pair_of(item): item for item in items}.values())
+
+
+def _columns(steps: Sequence[NamedStep]) -> tuple[list[int], list[int], list[str]]:
+    return (
+        [step.job_id for step in steps],
+        [step.token for step in steps],
+        [step.name for step in steps],
+    )
+
+
+def _found(rows: Iterable[Any]) -> list[StepFound]:
+    return [
+        StepFound(Answer.REFUSED)
+        if not row["current"]
+        else StepFound(Answer.ACCEPTED if row["value"] is None else Answer.ALREADY, row["value"])
+        for row in rows
+    ]
 
 
 def _answers(rows: Iterable[Any]) -> dict[Pair, Answer]:

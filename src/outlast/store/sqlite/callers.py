@@ -11,7 +11,7 @@ from outlast.store.backend import Callers
 from outlast.store.foreign.drivers import Driver, need_loop, refuse_closed
 from outlast.store.protocol import ForeignDriver
 from outlast.store.schedules import NewSchedule, Put
-from outlast.store.values import Enqueued, NewJob
+from outlast.store.values import Enqueued, NamedStep, NewJob, StepFound
 
 T = TypeVar("T")
 
@@ -79,6 +79,15 @@ class _OnSqlite:
         return await self._driver.run(
             lambda cursor: self._store.complete_on(cursor, job_id, token, result, now)
         )
+
+    async def find_step(self, step: NamedStep) -> StepFound:
+        """Look for the value of a step in the open transaction."""
+        return await self._driver.run(lambda cursor: self._store.find_on(cursor, step))
+
+    async def keep_step(self, step: NamedStep) -> bool:
+        """Keep the value of a step in the open transaction."""
+        now = self._clock.wall()
+        return await self._driver.run(lambda cursor: self._store.keep_on(cursor, step, now))
 
 
 async def _migrate(driver: ForeignDriver, clock: Clock) -> object:

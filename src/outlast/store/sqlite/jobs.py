@@ -395,6 +395,8 @@ def _requeue(
     position = draw(cursor, "position", 1)[0]
     values = {"position": position, "now": now, "from_scratch": from_scratch, "id": job_id}
     cursor.execute(_JOBS["requeue"], values)
+    if from_scratch:
+        cursor.execute(_JOBS["drop_steps"], (job_id,))
     return Requeued.REQUEUED
 
 

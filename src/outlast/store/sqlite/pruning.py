@@ -24,13 +24,14 @@ _encode = msgspec.json.Encoder().encode
 
 
 def forget(cursor: Any, job_ids: Sequence[int]) -> int:
-    """Delete jobs with their attempts, labels and logs; return how many jobs."""
+    """Delete jobs with their attempts, labels, logs and steps; return how many jobs."""
     if not job_ids:
         return 0
     values = {"ids": _encode(list(job_ids)).decode()}
     cursor.execute(_PRUNE["attempts_of"], values)
     cursor.execute(_PRUNE["labels_of"], values)
     cursor.execute(_PRUNE["logs_of"], values)
+    cursor.execute(_PRUNE["steps_of"], values)
     return int(cursor.execute(_PRUNE["jobs_of"], values).rowcount)
 
 

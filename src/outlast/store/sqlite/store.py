@@ -25,7 +25,7 @@ from outlast.store.paths import is_there
 from outlast.store.peeks import Peek
 from outlast.store.protocol import EXPIRE_MAX, ORPHANS_MAX
 from outlast.store.sqlite import exchange as sqlite_exchange
-from outlast.store.sqlite import jobs, library, minutes, pauses, pruning, schema, workers
+from outlast.store.sqlite import jobs, library, minutes, pauses, pruning, schema, steps, workers
 from outlast.store.sqlite import limits as sqlite_limits
 from outlast.store.sqlite import url as sqlite_url
 from outlast.store.sqlite.actions import SqliteActionVerbs
@@ -33,6 +33,7 @@ from outlast.store.sqlite.connection import SqliteConnection, reads, writes
 from outlast.store.sqlite.inspector import SqliteInspector
 from outlast.store.sqlite.jobs import complete_on, enqueue_on, store_id, store_id_on
 from outlast.store.sqlite.schedules import SqliteScheduleVerbs, put_on
+from outlast.store.sqlite.steps import find_on, keep_on
 from outlast.store.turns import Turns
 from outlast.store.values import (
     Beat,
@@ -46,7 +47,15 @@ from outlast.store.values import (
     WorkerRef,
 )
 
-__all__ = ["SqliteStore", "complete_on", "enqueue_on", "put_on", "store_id_on"]
+__all__ = [
+    "SqliteStore",
+    "complete_on",
+    "enqueue_on",
+    "find_on",
+    "keep_on",
+    "put_on",
+    "store_id_on",
+]
 
 
 class SqliteStore(SqliteActionVerbs, SqliteScheduleVerbs):
@@ -140,6 +149,8 @@ class SqliteStore(SqliteActionVerbs, SqliteScheduleVerbs):
 
     enqueue = writes(jobs.enqueue)
     checkpoint = writes(jobs.checkpoint)
+    find_steps = reads(steps.find_steps)
+    keep_steps = writes(steps.keep_steps)
     progress = writes(jobs.progress)
     keep_logs = writes(jobs.keep_logs)
     keep_stack = writes(jobs.keep_stack)

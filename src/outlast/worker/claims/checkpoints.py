@@ -1,8 +1,9 @@
-"""Writes checkpoints and progress to the store, many in one trip.
+"""Writes checkpoints, steps and progress to the store, many in one trip.
 
-A checkpoint is answered only when the store has it. Only the latest progress counts: it is written
-at most a few times a second, and a last time just before the end of its attempt is handed in, since
-the store refuses it afterwards. No end waits long for that: lost progress costs nothing.
+A checkpoint or a step is answered only when the store has it. Only the latest progress counts: it
+is written at most a few times a second, and a last time just before the end of its attempt is
+handed in, since the store refuses it afterwards. No end waits long for that: lost progress costs
+nothing.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from outlast.events import emit
 from outlast.runner.protocol import Reported
 from outlast.store.bisect import bisecting
 from outlast.store.protocol import Store
-from outlast.store.values import TRIP_BYTES, Answer, Report, Save
+from outlast.store.values import TRIP_BYTES, Answer, NamedStep, Report, Save
 from outlast.worker.claims.in_flight import InFlight
 from outlast.worker.claims.job_logs import JobLogs
 from outlast.worker.running import Running
@@ -31,6 +32,8 @@ BUSY_PAUSE_SECONDS = 0.05
 REJECTED = "rejected"  # the answer if the store cannot take a checkpoint
 
 Reply = Callable[[str], None]
+Answered = tuple[str, str | None]  # the answer, and the value that a look has found
+Found = Callable[[str, str | None], None]
 
 
 class CheckpointWriter:
@@ -42,7 +45,7 @@ class CheckpointWriter:
         self._store = store
         self._in_flight = in_flight
         self._nudge = nudge
-        self._saves: list[tuple[Save, Reply]] = []
+        self._saves: list[tuple[Save | NamedStep, Found]] = []
         self._reports: dict[int, Report] = {}
         self._writing = asyncio.Lock()  # held while reports are under way
         self._rests = False  # whether idle until the next save or report
@@ -60,11 +63,18 @@ class CheckpointWriter:
 
     def add(self, save: Save, reply: Reply) -> None:
         """Save a checkpoint; ``reply`` is called with the answer."""
+        self._add(save, lambda answer, _: reply(answer))
+
+    def add_step(self, step: NamedStep, reply: Found) -> None:
+        """Keep a step, or look for it; ``reply`` is called with the answer and the value found."""
+        self._add(step, reply)
+
+    def _add(self, one: Save | NamedStep, reply: Found) -> None:
         if self._closed:
-            reply(str(Answer.REFUSED))
+            reply(str(Answer.REFUSED), None)
             return
-        self._in_flight.note_saving(save.token, save.number)
-        self._saves.append((save, reply))
+        self._in_flight.note_saving(one.token, _mark_of(one))
+        self._saves.append((one, reply))
         self._nudge.give()
 
     def close(self) -> None:
@@ -73,7 +83,7 @@ class CheckpointWriter:
         self._closed = True
         saves, self._saves = self._saves, []
         for _, reply in saves:
-            reply(str(Answer.REFUSED))
+            reply(str(Answer.REFUSED), None)
 
     async def run_once(self) -> float | None:
         """Write all pending saves, then the latest progress.
@@ -83,7 +93,7 @@ class CheckpointWriter:
         waiting = len(self._saves)
         while waiting > 0:
             sizes = accumulate(
-                len(save.value) for save, _ in self._saves[: min(waiting, SAVES_MAX)]
+                len(save.value or "") for save, _ in self._saves[: min(waiting, SAVES_MAX)]
             )
             batch = self._saves[: max(1, sum(size <= TRIP_BYTES for size in sizes))]
             waiting -= len(batch)
@@ -99,23 +109,51 @@ class CheckpointWriter:
         self._rests = True
         return None
 
-    async def _save(self, batch: list[tuple[Save, Reply]]) -> list[tuple[Save, Reply]]:
-        wanted = [save for save, _ in batch if save.token in self._in_flight.running]
-        answered = await bisecting(self._store.checkpoint, wanted, lambda save, error: REJECTED)
-        answers = dict(zip(wanted, answered, strict=True))
+    async def _save(
+        self, batch: list[tuple[Save | NamedStep, Found]]
+    ) -> list[tuple[Save | NamedStep, Found]]:
+        wanted = [one for one, _ in batch if one.token in self._in_flight.running]
+        answers = await self._write(wanted)
         busy = []
-        for save, reply in batch:
-            answer = answers.get(save, Answer.REFUSED)  # its attempt has ended meanwhile
-            self._in_flight.note_answer(save.token, save.number)
-            if answer is Answer.BUSY:
-                busy.append((save, reply))
+        for one, reply in batch:  # an attempt without an answer has ended meanwhile
+            answer, value = answers.get(one, (str(Answer.REFUSED), None))
+            self._in_flight.note_answer(one.token, _mark_of(one))
+            if answer == Answer.BUSY:
+                busy.append((one, reply))
                 continue
-            if answer is Answer.REFUSED and save in answers:
-                self._in_flight.counters.note_refusal("checkpoint")
+            if answer == Answer.REFUSED and one in answers:
+                self._in_flight.counters.note_refusal(
+                    "checkpoint" if isinstance(one, Save) else "step"
+                )
             if answer in (Answer.ACCEPTED, Answer.ALREADY):
-                self._in_flight.note_save(save)
-            reply(str(answer))
+                self._note_kept(one)
+            reply(str(answer), value)
         return busy
+
+    async def _write(
+        self, wanted: list[Save | NamedStep]
+    ) -> dict[Save | NamedStep, tuple[str, str | None]]:
+        """Write saves and steps, and look for steps; a trip for each kind that there is."""
+        saves = [one for one in wanted if isinstance(one, Save)]
+        steps = [one for one in wanted if isinstance(one, NamedStep)]
+        kept = [step for step in steps if step.value is not None]
+        looks = [step for step in steps if step.value is None]
+        found: dict[Save | NamedStep, Answered] = {}
+        if saves:
+            answers = await bisecting(self._store.checkpoint, saves, lambda save, error: REJECTED)
+            found |= {save: (answer, None) for save, answer in zip(saves, answers, strict=True)}
+        if kept:
+            answers = await bisecting(self._store.keep_steps, kept, lambda step, error: REJECTED)
+            found |= {step: (answer, None) for step, answer in zip(kept, answers, strict=True)}
+        if looks:
+            found |= dict(zip(looks, await self._store.find_steps(looks), strict=True))
+        return found
+
+    def _note_kept(self, one: Save | NamedStep) -> None:
+        if isinstance(one, Save):
+            self._in_flight.note_save(one)
+        elif one.value is not None:
+            self._in_flight.note_step(one.token)
 
     async def report_last(self, tokens: Iterable[int]) -> None:
         """Write the last progress and lines of these attempts, before their ends are handed in."""
@@ -139,3 +177,8 @@ class CheckpointWriter:
             except BaseException:
                 self._reports = {**reports, **self._reports}
                 raise
+
+
+def _mark_of(one: Save | NamedStep) -> int | str:
+    """Return what names a request among those of its attempt."""
+    return one.number if isinstance(one, Save) else one.name

@@ -274,18 +274,18 @@ class InFlight:
             running.is_over = True
             running.last_sign_at = self._clock.boot()
 
-    def note_saving(self, token: int, number: int) -> None:
-        """Note that an attempt saves, which is a sign of life. The store may keep it waiting now,
-        so its stall limit does not count until ``note_answer``."""
+    def note_saving(self, token: int, mark: int | str) -> None:
+        """Note that an attempt saves, or keeps a step, which is a sign of life. The store may keep
+        it waiting now, so its stall limit does not count until ``note_answer``."""
         running = self.running.get(token)
         if running is not None:
-            running.last_sign_at, running.saving = self._clock.boot(), number
+            running.last_sign_at, running.saving = self._clock.boot(), mark
 
-    def note_answer(self, token: int, number: int) -> None:
+    def note_answer(self, token: int, mark: int | str) -> None:
         """Note that the store has answered this save, even if the row was locked: the attempt
         itself may hold that lock."""
         running = self.running.get(token)
-        if running is not None and running.saving == number:
+        if running is not None and running.saving == mark:
             running.last_sign_at, running.saving = self._clock.boot(), None
 
     def losses_with_save(self, token: int, *, again: bool) -> int:
@@ -309,6 +309,12 @@ class InFlight:
         if running is not None:
             running.saved_at = running.last_sign_at = self._clock.boot()
             running.losses = save.losses
+
+    def note_step(self, token: int) -> None:
+        """Note a step that is kept: it has forgiven the job's losses."""
+        running = self.running.get(token)
+        if running is not None:
+            running.last_sign_at, running.losses = self._clock.boot(), 0
 
     def hide(self, text: str) -> str:
         """Return a text of an attempt as it is stored: without secrets."""

@@ -32,9 +32,10 @@ from outlast.runner.protocol import (
     SaveRequest,
     StackAtLimit,
     StackShown,
+    StepRequest,
     ToWorker,
 )
-from outlast.store.values import Answer, Save
+from outlast.store.values import Answer, NamedStep, Save
 from outlast.worker.base import CheckpointSink, PoolOwner
 from outlast.worker.claims.dead_jobs import tell_end_of_own
 from outlast.worker.claims.in_flight import InFlight
@@ -151,6 +152,8 @@ class RunnerPool:
             self._take_ends(runner, frame)
         elif isinstance(frame, SaveRequest):
             self._take_save(runner, frame)
+        elif isinstance(frame, StepRequest):
+            self._take_step(runner, frame)
         elif isinstance(frame, Reported):
             running = self._in_flight.running.get(frame.token)
             if running is not None and frame.token in runner.tokens:
@@ -266,6 +269,16 @@ class RunnerPool:
         losses = self._in_flight.losses_with_save(frame.token, again=frame.again)
         save = Save(running.claimed.job_id, frame.token, frame.number, frame.value, losses)
         self._checkpoints.add(save, lambda answer: runner.send(Saved(frame.seq, answer)))
+
+    def _take_step(self, runner: RunnerProcess, frame: StepRequest) -> None:
+        running = self._in_flight.running.get(frame.token)
+        if running is None or frame.token not in runner.tokens:
+            runner.send(Saved(frame.seq, str(Answer.REFUSED)))
+            return
+        if frame.value is not None and not is_ours(frame.value):
+            raise FrameError("a frame with a step that is not JSON")
+        step = NamedStep(running.claimed.job_id, frame.token, frame.name, frame.value)
+        self._checkpoints.add_step(step, lambda *found: runner.send(Saved(frame.seq, *found)))
 
     # -- the attempts of a dead runner ---------------------------------------------------------
 

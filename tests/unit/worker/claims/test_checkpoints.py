@@ -11,7 +11,7 @@ from outlast.errors import BadData, StoreUnavailable
 from outlast.model.crash import CrashKind, Progress
 from outlast.model.job import Policy
 from outlast.runner.protocol import Reported
-from outlast.store.values import Answer, Save
+from outlast.store.values import Answer, NamedStep, Save
 from outlast.worker.claims import checkpoints as module
 from outlast.worker.claims.checkpoints import CheckpointWriter
 from outlast.worker.claims.evidence import Evidence
@@ -31,6 +31,7 @@ class Desk:
         self.nudge = Nudge()
         self.checkpoints = CheckpointWriter(self.store, self.in_flight, self.nudge)  # type: ignore[arg-type]
         self.answers: list[tuple[int, str]] = []
+        self.found: list[tuple[int, str, str | None]] = []
         for token in (1, 2, 3):
             self.in_flight.claim([claimed(token, losses=9)])
 
@@ -38,6 +39,10 @@ class Desk:
         self.checkpoints.add(
             Save(token, token, number, value), lambda word: self.answers.append((token, word))
         )
+
+    def step(self, token: int, name: str = "cover", value: str | None = "1") -> None:
+        step = NamedStep(token, token, name, value)
+        self.checkpoints.add_step(step, lambda *found: self.found.append((token, *found)))
 
     def limit(self, token: int) -> None:
         """Give an attempt that has begun a stall limit of five seconds."""
@@ -337,3 +342,53 @@ async def test_a_save_whose_answer_comes_late_does_not_count_for_a_later_one(des
     desk.save(1, 3)
     desk.clock.advance(60.0)
     assert not stalls(desk)
+
+
+# ---------------------------------------------------------------------------------- steps
+
+
+async def test_saves_steps_and_looks_are_written_together_and_answered_each(desk):
+    desk.save(1)
+    desk.step(2)
+    desk.step(3, value=None)
+    desk.step(9)
+    await desk.checkpoints.run_once()
+    verbs = [verb for verb, _ in desk.store.calls]
+    assert verbs == ["checkpoint", "keep_steps", "find_steps"]
+    assert desk.answers == [(1, "accepted")]
+    assert desk.found == [(2, "accepted", None), (3, "already", '"kept"'), (9, "refused", None)]
+    assert [desk.losses(token) for token in (2, 3)] == [1, 10], "a look is no progress"
+
+
+async def test_a_step_that_the_store_cannot_take_harms_no_other(desk):
+    desk.store.saves = [BadData("NUL"), BadData("NUL"), [Answer.ACCEPTED]]
+    desk.step(1)
+    desk.step(2)
+    await desk.checkpoints.run_once()
+    assert desk.found == [(1, "rejected", None), (2, "accepted", None)]
+
+
+async def test_a_step_that_is_refused_is_counted_and_a_busy_one_is_sent_again(desk):
+    desk.store.saves = [[Answer.REFUSED, Answer.BUSY]]
+    desk.step(1)
+    desk.step(2)
+    await desk.checkpoints.run_once()
+    assert desk.found == [(1, "refused", None)]
+    await desk.checkpoints.run_once()
+    assert desk.found == [(1, "refused", None), (2, "accepted", None)]
+    desk.checkpoints.close()
+    desk.step(3)
+    assert desk.found[-1] == (3, "refused", None)
+
+
+async def test_an_attempt_that_waits_for_the_store_to_answer_a_step_does_not_stall(desk):
+    desk.limit(1)
+    desk.step(1)
+    desk.store.saves = [StoreUnavailable("away"), [Answer.ACCEPTED]]
+    with pytest.raises(StoreUnavailable):
+        await desk.checkpoints.run_once()
+    desk.clock.advance(60.0)
+    assert not stalls(desk)
+    await desk.checkpoints.run_once()
+    desk.clock.advance(5.1)
+    assert stalls(desk)

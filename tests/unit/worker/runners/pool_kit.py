@@ -8,7 +8,7 @@ from typing import Any, Self
 from outlast.model.lifecycle import Transition
 from outlast.runner import protocol
 from outlast.runner.protocol import Began, Hello, Run, TaskInfo
-from outlast.store.values import Claimed, ClaimRequest
+from outlast.store.values import Claimed, ClaimRequest, NamedStep
 from outlast.worker.runners.pool import RunnerPool
 from outlast.worker.runners.process import RunnerProcess
 from outlast.worker.runners.recycling import Recycling
@@ -102,11 +102,16 @@ class FakeRunner(RunnerState):
 class SentCheckpoints:
     def __init__(self) -> None:
         self.saves: list[int] = []
+        self.steps: list[NamedStep] = []
         self.reports: list[int] = []
 
     def add(self, save, reply) -> None:
         self.saves.append(save.token)
         reply("accepted")
+
+    def add_step(self, step, reply) -> None:
+        self.steps.append(step)
+        reply("accepted", None)
 
     def report(self, running, frame) -> None:
         self.reports.append(frame.token)

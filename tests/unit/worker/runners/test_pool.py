@@ -15,6 +15,7 @@ from outlast.runner.protocol import (
     Reported,
     Saved,
     SaveRequest,
+    StepRequest,
     Stop,
     TaskInfo,
 )
@@ -54,6 +55,17 @@ async def test_saves_and_reports_are_taken_from_the_runner_that_runs_the_attempt
     answers = [frame for frame in runner.sent if isinstance(frame, Saved)]
     refused = Saved(1, "refused")  # a thread that outlived its attempt must not wait
     assert answers == [refused, Saved(1, "accepted"), refused]
+
+
+async def test_a_step_is_taken_from_the_runner_that_runs_the_attempt_only():
+    bench = await Bench().ready()
+    bench.place(own(1), own(2))
+    runner = bench.runner(2)
+    for token in (1, 2, 99):
+        runner.says(StepRequest(1, token, "cover", "1"))
+    assert [step.token for step in bench.checkpoints.steps] == [2]
+    answers = [frame for frame in runner.sent if isinstance(frame, Saved)]
+    assert answers == [Saved(1, "refused"), Saved(1, "accepted"), Saved(1, "refused")]
 
 
 async def test_the_first_reason_to_stop_stays():

@@ -88,6 +88,9 @@ FROM outlast_attempts WHERE job_id = :job_id ORDER BY token
 -- name: logs
 -- The kept lines of a job's attempts, in the order of their tokens. Reads only.
 SELECT token, number, printed, lines FROM outlast_logs WHERE job_id = :job_id ORDER BY job_id, token
+-- name: steps
+-- The steps of a job that are kept, in their order, without their values.
+SELECT name, token, extract(epoch FROM at)::float8 AS at, octet_length(value) AS bytes FROM outlast_steps WHERE job_id = :job_id ORDER BY at, name
 
 -- name: workers
 -- Workers with the number of jobs that they hold: the live ones, and the :gone_max that have gone last, each by its

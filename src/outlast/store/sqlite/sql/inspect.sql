@@ -126,6 +126,9 @@ GROUP BY task ORDER BY task
 SELECT :now AS now
 -- name: logs
 SELECT token, number, printed, lines FROM outlast_logs WHERE job_id = :job_id ORDER BY token
+-- name: steps
+-- The steps of a job that are kept, in their order, without their values.
+SELECT CAST(name AS TEXT) AS name, token, at AS at, length(CAST(value AS BLOB)) AS bytes FROM outlast_steps WHERE job_id = :job_id ORDER BY at, name
 
 -- name: waiting
 -- Count the queued jobs of a queue, due or not, up to :most; suspects are left out. Each part uses the index that it

@@ -59,6 +59,9 @@ SET state = 'queued', position = :position, run_at = :now, requeued_at = :now, e
     checkpoint_at = CASE WHEN :from_scratch THEN NULL ELSE checkpoint_at END
 WHERE id = :id AND state IN ('dead', 'cancelled')
 
+-- name: drop_steps
+DELETE FROM outlast_steps WHERE job_id = ?
+
 -- name: is_dead
 -- A discarded job is deleted with its attempts, labels and logs (prune.sql), under the write lock: a job that was
 -- requeued before is no longer dead.

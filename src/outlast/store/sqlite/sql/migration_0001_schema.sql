@@ -325,6 +325,18 @@ CREATE TABLE outlast_logs (
 ) STRICT;
 CREATE INDEX outlast_logs_job ON outlast_logs (job_id, token);
 
+-- Values of steps, one for each (job, step); token: the attempt that has kept it. They stay for later attempts, also
+-- those of a job that is requeued (unless from scratch), and are deleted with their jobs. Rows never change.
+CREATE TABLE outlast_steps (
+    job_id INTEGER NOT NULL,
+    name   TEXT NOT NULL,
+    token  INTEGER NOT NULL,
+    value  TEXT NOT NULL,
+    at     REAL NOT NULL,
+    PRIMARY KEY (job_id, name),
+    CONSTRAINT outlast_steps_at CHECK (at BETWEEN -1e15 AND 1e15)
+) STRICT;
+
 CREATE TABLE outlast_workers (
     id               INTEGER PRIMARY KEY,
     name             TEXT NOT NULL,

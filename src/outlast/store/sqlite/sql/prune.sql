@@ -30,6 +30,8 @@ DELETE FROM outlast_attempts WHERE job_id IN (SELECT e.value FROM json_each(:ids
 DELETE FROM outlast_labels WHERE job_id IN (SELECT e.value FROM json_each(:ids) AS e)
 -- name: logs_of
 DELETE FROM outlast_logs WHERE job_id IN (SELECT e.value FROM json_each(:ids) AS e)
+-- name: steps_of
+DELETE FROM outlast_steps WHERE job_id IN (SELECT e.value FROM json_each(:ids) AS e)
 -- name: jobs_of
 DELETE FROM outlast_jobs WHERE id IN (SELECT e.value FROM json_each(:ids) AS e)
 -- name: workers

@@ -33,6 +33,7 @@ BEGIN
                     checkpoint = CASE WHEN p_from_scratch THEN NULL ELSE j.checkpoint END,
                     checkpoint_at = CASE WHEN p_from_scratch THEN NULL ELSE j.checkpoint_at END
                 WHERE j.id = v_id;
+                IF p_from_scratch THEN DELETE FROM outlast_steps s WHERE s.job_id = v_id; END IF;
                 v_revived := v_revived || v_id;
             EXCEPTION WHEN unique_violation THEN
                 answer := 'key_taken';

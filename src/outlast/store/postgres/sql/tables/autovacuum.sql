@@ -6,7 +6,7 @@ DO $$
 DECLARE
     v_table text;
 BEGIN
-    FOREACH v_table IN ARRAY '{jobs,attempts,labels,logs,minutes}'::text[] LOOP
+    FOREACH v_table IN ARRAY '{jobs,attempts,labels,logs,steps,minutes}'::text[] LOOP
         EXECUTE format('ALTER TABLE %I SET (
             autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_scale_factor = 0.05,
             autovacuum_vacuum_insert_threshold = 1000, autovacuum_vacuum_insert_scale_factor = 0.05,
