@@ -19,7 +19,15 @@ from outlast.store.protocol import Store
 from outlast.store.rows import JobFilter, WorkerStatus
 from outlast.store.searching import Texts
 from outlast.store.stacks import Stack
-from outlast.store.values import Claimed, ClaimRequest, LockIdentity, NewPause, Report, Save
+from outlast.store.values import (
+    Claimed,
+    ClaimRequest,
+    LockIdentity,
+    NamedStep,
+    NewPause,
+    Report,
+    Save,
+)
 from tests.conformance.kit import TASK, Hands, ended, job, lost_worker, new_worker
 from tests.conformance.schedules_kit import firing, schedule
 
@@ -83,6 +91,7 @@ WRITES: dict[str, Verb] = {
         [Report(*_pair(held), Progress(fraction=0.5))]
     ),
     "tell_gone": lambda hands, _: hands.store.tell_gone(LOCK, 1),
+    "keep_steps": lambda hands, held: hands.store.keep_steps([NamedStep(*_pair(held), "s", "1")]),
     "reap": _reap,
     "reclaim": lambda hands, held: hands.store.reclaim(lost_worker, only=[_pair(held)]),
     "cancel": lambda hands, held: hands.store.cancel([held.job_id]),
@@ -114,6 +123,7 @@ WRITES: dict[str, Verb] = {
     "stop_action": lambda hands, _: hands.store.stop_action(1),
 }
 READS: dict[str, Verb] = {
+    "find_steps": lambda hands, held: hands.store.find_steps([NamedStep(*_pair(held), "s")]),
     "recount_limits": lambda hands, _: hands.store.recount_limits(),  # writes where it has to
     "store_id": lambda hands, _: hands.store.store_id(),
     "observe": lambda hands, _: hands.store.observe(),
@@ -139,6 +149,7 @@ READS: dict[str, Verb] = {
     "statistics": lambda hands, _: hands.store.inspector.statistics(),
     "pauses": lambda hands, _: hands.store.inspector.pauses(),
     "limits": lambda hands, _: hands.store.inspector.limits(),
+    "steps": lambda hands, held: hands.store.inspector.steps(held.job_id),
     "weights": lambda hands, _: hands.store.inspector.weights(),
     "permits": lambda hands, _: hands.store.inspector.permits("a"),
     "stream_place": lambda hands, held: hands.store.inspector.stream_place(held.job_id),
