@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import sqlite3
 from datetime import datetime
 from pathlib import Path
 
@@ -52,6 +54,36 @@ def test_enqueue_uses_the_given_queue_priority_and_delay(outlast: Outlast, store
     assert job["reason"] is None
     assert "It expires in " in outlast("why", document["id"], "--url", store_url).out
     assert "expires" in outlast("job", document["id"], "--url", store_url).out
+
+
+LIMITED = """
+import outlast
+
+app = outlast.App("sqlite:///shop.db")
+host = app.limit("host", running=1, rate="60/min", burst=5, per="limit_key")
+
+
+@app.task(limits=[host])
+async def crawl(url: str) -> None:
+    pass
+"""
+
+
+def test_a_job_brings_its_keys_and_costs_for_limits(outlast: Outlast, folder: Path) -> None:
+    (folder / "shop.py").write_text(LIMITED)
+    enqueue = ("enqueue", "shop:app", "crawl", '"https://example.org/"')
+    said = outlast(*enqueue, "--limit-key", "host=example.org", "--cost", "host=3")
+    assert said.code == 0, said.err
+    with sqlite3.connect(folder / "shop.db") as file:
+        ((needs,),) = file.execute("SELECT needs FROM outlast_jobs")
+    ((_, name, key, cost, _),) = json.loads(needs)
+    assert (name, key, cost) == ("host", "example.org", 3.0)
+    outlast(*enqueue).refused(2, "host")
+    for wrong in (["--limit-key", "host"], ["--limit-key", "=k"], ["--limit-key", "host=a"] * 2):
+        outlast(*enqueue, *wrong).refused(2, "--limit-key takes LIMIT=VALUE, once")
+    right = ("--limit-key", "host=example.org")
+    outlast(*enqueue, *right, "--cost", "host=x").refused(2, "--cost takes numbers")
+    outlast(*enqueue, *right, "--cost", "host=9").refused(2, "above the burst")
 
 
 def test_a_key_is_enqueued_once(outlast: Outlast) -> None:

@@ -41,7 +41,7 @@ from outlast.cli.who import me
 from outlast.client.app import App
 from outlast.client.job import Job
 from outlast.client.task import Task
-from outlast.errors import BadArguments, JobNotFound, UsageError, text_of
+from outlast.errors import BadArguments, ConfigError, JobNotFound, UsageError, text_of
 from outlast.insight.acting import Verb, cancel_jobs, requeue_jobs
 from outlast.insight.bulk import STATES, BulkFilter
 from outlast.insight.documents import SCHEMA, job_document
@@ -73,6 +73,14 @@ def enqueue(
     label: Annotated[
         list[str] | None, option("--label", "NAME", "A name to find it by; may be repeated.")
     ] = None,
+    limit_key: Annotated[
+        list[str] | None,
+        option("--limit-key", "LIMIT=KEY", "Its key for a limit that has some; may be repeated."),
+    ] = None,
+    cost: Annotated[
+        list[str] | None,
+        option("--cost", "LIMIT=N", "What it takes of its rate. Default: 1. May be repeated."),
+    ] = None,
     json: Json = False,
 ) -> None:
     """Enqueue one call of a task.
@@ -86,6 +94,7 @@ def enqueue(
         outlast enqueue shop.jobs:app mail '"ada@example.org"'
         outlast enqueue shop.jobs:app render '"Emma"' pages=30 --delay 15m
         outlast enqueue shop.jobs:app render '{"book": "Emma", "pages": 30}'
+        outlast enqueue shop.jobs:app crawl '"https://example.org/"' --limit-key host=example.org
         outlast enqueue shop.jobs:app adjust -- -5
     """
     application = load(app)
@@ -102,10 +111,33 @@ def enqueue(
         "tenant": tenant,
         "keep": keep,
         "labels": label or None,
+        "limit_keys": _by_limit("--limit-key", limit_key or []) or None,
+        "cost": {
+            name: _number("--cost", each) for name, each in _by_limit("--cost", cost or []).items()
+        }
+        or None,
     }
     made = not exists(application.url)
     stored = run_loop(lambda: store_call(application, found, placement, *positional, **named))
     tell_enqueued(stored, application.url, key, made=made, json=json)
+
+
+def _by_limit(flag: str, given: list[str]) -> dict[str, str]:
+    """Return what is given as LIMIT=VALUE, by limit."""
+    found: dict[str, str] = {}
+    for each in given:
+        name, is_there, value = each.partition("=")
+        if not (name and is_there and value) or name in found:
+            raise UsageError(f"{flag} takes LIMIT=VALUE, once for each limit, not {each!r}")
+        found[name] = value
+    return found
+
+
+def _number(flag: str, text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise UsageError(f"{flag} takes numbers, as in openai=3, not {text!r}") from None
 
 
 async def store_call(
@@ -155,6 +187,8 @@ def _fits(task: Task[..., Any], args: list[Any], kwargs: dict[str, Any]) -> bool
         task.call(*args, **kwargs)
     except BadArguments:
         return False
+    except ConfigError:  # they fit; a limit lacks a tenant or a key, which the call itself has
+        return True
     return True
 
 

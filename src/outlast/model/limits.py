@@ -79,7 +79,7 @@ def spec_of(text: str | None) -> LimitSpec | None:
         return None
 
 
-class Need(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True, gc=False):
+class Need(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One permit that a job needs. Kept on its row, as JSON.
 
     Attributes:
