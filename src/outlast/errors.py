@@ -17,6 +17,7 @@ OutlastError
 │   ├── NotPermitted       the role lacks a privilege on the tables
 │   └── BadData            the store refuses a value (one row of a batch is bad)
 ├── KeyInUse               an unfinished job of another task has the key
+├── QueueFull              too many jobs of the queue wait
 ├── JobNotFound
 ├── ScheduleNotFound
 ├── LimitNotFound

@@ -102,3 +102,10 @@ def test_what_cannot_work_is_refused_where_it_is_written(app: outlast.App, mail:
         mail.using(wait=1).call(1)
     with pytest.raises(outlast.ConfigError, match="wait"):
         mail.using(wait=-1)
+
+
+async def test_enqueues_at_once_share_the_room(store: Store, mail: Any) -> None:
+    calls = (mail.enqueue(n) for n in range(50))
+    told = await asyncio.gather(*calls, return_exceptions=True)
+    assert sum(isinstance(each, outlast.QueueFull) for each in told) == 47
+    assert await store.inspector.waiting("mail", 100) == 3

@@ -345,3 +345,21 @@ def test_a_worker_on_an_event_loop_that_is_not_asyncio_s_says_so(sqlite_url: str
     entering: Any = outlast.App(sqlite_url).worker().__aenter__()
     with pytest.raises(outlast.UsageError, match="an event loop of asyncio"):
         entering.send(None)
+
+
+async def test_tasks_that_use_units_starve_no_others(app: outlast.App) -> None:
+    order: list[str] = []
+
+    @app.task(uses={"gpu": 1})
+    async def train() -> None:
+        order.append("train")
+
+    @app.task(priority=9)
+    async def urgent() -> None:
+        order.append("urgent")
+
+    await app.enqueue_many([train.call() for _ in range(200)])
+    job = await urgent.enqueue()
+    async with app.worker(has={"gpu": 100}, concurrency=4):
+        await job.result(timeout=DEADLINE)
+    assert order.index("urgent") < 40

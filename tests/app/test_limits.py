@@ -173,6 +173,20 @@ def test_an_ordered_limit_that_cannot_keep_its_order_is_refused(app: outlast.App
     with pytest.raises(outlast.ConfigError, match="aging lets jobs pass others"):
         app.task(limits=[turn], aging=60)(asyncio.sleep)
 
+    with pytest.raises(outlast.ConfigError, match="fair lets tenants pass others"):
+        app.task(limits=[turn], fair="tenant")(asyncio.sleep)
+    paced = app.limit("paced", rate="60/min", burst=5)
+    keyed = app.limit("keyed", running=3, per="limit_key")
+
+    @app.task(limits=[turn, paced, keyed])
+    async def parted() -> None:
+        pass
+
+    with pytest.raises(outlast.ConfigError, match="other costs would pass"):
+        parted.using(cost={"paced": 2}, limit_keys={"keyed": "k"}).call()
+    with pytest.raises(outlast.ConfigError, match="other keys of 'keyed' would pass"):
+        parted.using(limit_keys={"keyed": "k"}).call()
+
     @app.task(limits=[turn], priority=5)
     async def step() -> None:
         pass

@@ -225,7 +225,7 @@ class App:
         QueueFull then, or waits for room with ``using(wait=10)``; ``enqueue_many`` raises it.
 
         It holds for all that this application's code enqueues, and is exact to what all clients
-        enqueue in a second. Ticks of schedules and retries are never refused.
+        enqueue in a second. Ticks of schedules, retries and ``on_commit`` are never refused.
 
         Raises ConfigError for a name or a number that cannot work.
         """

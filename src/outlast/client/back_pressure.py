@@ -56,7 +56,8 @@ class QueueMaxima:
             await clock.sleep(min(LOOK_SECONDS, left))
             self._seen.pop(full.queue, None)
         for queue, number in wanted.items():
-            self._seen[queue].count += number
+            if queue in self._seen:  # another call may wait for a new count
+                self._seen[queue].count += number
 
     async def _find_full(
         self, wanted: Counter[str], count: Callable[[str, int], Awaitable[int]], clock: Clock
@@ -65,7 +66,10 @@ class QueueMaxima:
             most, seen = self.maxima[queue], self._seen.get(queue)
             if seen is None or clock.boot() - seen.at >= COUNT_SECONDS:
                 at = clock.boot()
-                seen = self._seen[queue] = _Seen(await count(queue, most), at)
+                counted = await count(queue, most)
+                if self._seen.get(queue) is seen:  # else another call has counted meanwhile
+                    self._seen[queue] = _Seen(counted, at)
+                seen = self._seen.get(queue) or _Seen(counted, at)
             if seen.count + number > most:
                 return QueueFull(
                     f"queue {queue!r} is full: {seen.count:,} jobs wait, at most {most:,} may"

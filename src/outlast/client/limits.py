@@ -246,6 +246,24 @@ def make_limit_keys(keys: object) -> dict[str, str]:
     return {str(name): str(key) for name, key in keys.items()}
 
 
+def _check_order(
+    task: str, limit: Limit, limits: Sequence[Limit], costs: Mapping[str, float]
+) -> None:
+    """Raise ConfigError for what would part the jobs of one key of an ordered limit into several
+    streams, which pass each other."""
+    if costs:
+        raise ConfigError(
+            f"{task} is under the ordered limit {limit.name!r}: jobs of other costs would pass"
+        )
+    for other in limits:
+        same = limit.spec.per is Per.TENANT is other.spec.per
+        if other is not limit and other.spec.per is not None and not same:
+            raise ConfigError(
+                f"{task} is under the ordered limit {limit.name!r}: jobs of other keys of"
+                f" {other.name!r} would pass"
+            )
+
+
 def find_needs(
     task: str,
     limits: Sequence[Limit],
@@ -267,6 +285,9 @@ def find_needs(
             raise ConfigError(
                 f"a cost of {cost:g} is above the burst of {name!r}, {burst:g}: it never starts"
             )
+    for each in limits:
+        if each.spec.ordered:
+            _check_order(task, each, limits, costs)
     return [
         Need(
             permit_id(each.name, key),

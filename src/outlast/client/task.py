@@ -46,7 +46,7 @@ from outlast.client.task_options import (
 )
 from outlast.errors import ConfigError, KeyInUse, UsageError, text_of
 from outlast.model.job import Policy
-from outlast.model.limits import needs_text, stream_id
+from outlast.model.limits import Per, needs_text, stream_id
 from outlast.payload.option_words import describe_attribute, describe_using_options
 from outlast.payload.signature import Signature
 from outlast.store.keys import NOTHING
@@ -274,6 +274,10 @@ class Task(BoundTask[P, R]):
         self.aging = check_aging(options.get("aging"))
         if self.aging is not None and any(each.spec.ordered for each in self.limits):
             raise ConfigError("aging lets jobs pass others, and an ordered limit does not")
+        if self.fair and any(e.spec.ordered and e.spec.per is not Per.TENANT for e in self.limits):
+            raise ConfigError(
+                "fair lets tenants pass others: the ordered limit must be per='tenant'"
+            )
         self.signature = Signature(fn, self.name, max_payload, stores.payloads)
         self.returns = self.signature.returns
         self.policy = make_policy(options)

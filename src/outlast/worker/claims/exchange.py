@@ -273,8 +273,9 @@ class Exchange:
         again = self._exclusive.take_reply(requests, reply)
         if self._units is not None and self._units.take_reply(reply):
             again = True
-        if self._until_empty is not None and not again:
-            self._until_empty.take_reply(requests, reply, is_idle=self._in_flight.is_empty())
+        if self._until_empty is not None:
+            is_idle = self._in_flight.is_empty() and not again
+            self._until_empty.take_reply(requests, reply, is_idle=is_idle)
         if not reply.claimed:
             await self._reconcile_when_due()
         return 0.0 if again else self._pause(requests, reply)

@@ -1,9 +1,10 @@
 """Counts what a worker has and its tasks use, such as GPUs: ``--has gpu=2``, ``uses={"gpu": 1}``.
 
-Units are counted on the worker alone, from the claim of an attempt to its end. A job that uses some
-is requested apart from others, and no more of them than there are free units for. So that these
-places are not kept empty while no such job waits, one that was asked for and not given is left out
-of the requests for a moment, in which the other tasks may have all places.
+Units are counted on the worker alone, from the claim of an attempt to its end. Jobs that use some
+are requested apart from others, and no more of them than there are free units for. Tasks with the
+same uses are a group, and so are those that use nothing: the groups take turns to come first, so
+that none of them starves the others; their priorities do not count here. A group of which there
+was no job is left out for a moment, in which the others may have its places.
 """
 
 from __future__ import annotations
@@ -40,7 +41,10 @@ class Units:
         self._clock = clock
         self._asked: dict[tuple[str, ...], int] = {}  # tasks -> how many jobs were requested
         self._left_out: dict[tuple[str, ...], float] = {}  # tasks -> until when
+        self._is_squeezed = False  # whether a group had fewer places than it could have used
         self._turn = 0
+        self._first: tuple[str, ...] = ()  # the tasks that came first in the last requests
+        self._first_at: dict[tuple[str, ...], int] = {}  # tasks -> the turn in which they did
 
     def hint(self) -> None:
         """Note that there may be new jobs, also such as use units."""
@@ -48,59 +52,55 @@ class Units:
 
     def narrow(self, requests: list[ClaimRequest]) -> list[ClaimRequest]:
         """Return the requests for no more jobs than there are units for."""
-        self._asked = {}
+        self._asked, self._is_squeezed = {}, False
         uses = self._uses()
         if not uses:
             return requests
         free = Counter(self._has)
         for running in self._in_flight.running.values():
             free.subtract(uses.get(running.claimed.task, {}))
-        self._turn += 1
+        self._first = ()
         return [each for request in requests for each in self._split(request, uses, free)]
 
     def _split(self, request: ClaimRequest, uses: Uses, free: Counter[str]) -> list[ClaimRequest]:
+        groups, now = self._group(request, uses), self._clock.boot()
+        others = [each for each in groups if now >= self._left_out.get(each, now)]
+        active = groups if request.solo else others or groups
         split, left = [], request.limit
-        for tasks in self._group(request, uses):
-            used = uses[tasks[0]]
-            most = min(left, *(free[unit] // count for unit, count in used.items()))
-            if most <= 0:
+        self._first = self._first or active[0]
+        for tasks in active:
+            used = uses.get(tasks[0], {})
+            fits = min([request.limit, *(free[unit] // count for unit, count in used.items())])
+            self._is_squeezed |= left < fits and len(others) > 1
+            if (most := min(left, fits)) <= 0:
                 continue
             free.subtract({unit: count * most for unit, count in used.items()})
             split.append(msgspec.structs.replace(request, tasks=[*tasks], limit=most))
             left -= most
-            if not request.solo:
+            if len(groups) > 1 and not request.solo:
                 self._asked[tasks] = self._asked.get(tasks, 0) + most
-        plain = [task for task in request.tasks if task not in uses]
-        if plain and left:
-            split.append(msgspec.structs.replace(request, tasks=plain, limit=left))
         return split
 
     def _group(self, request: ClaimRequest, uses: Uses) -> list[tuple[str, ...]]:
-        """Return the tasks of a request that use the same units, and are not left out now; each
-        time another group comes first."""
+        """Return the tasks of a request by what they use: first the group that has not come first
+        for longest."""
         groups: dict[tuple[tuple[str, int], ...], list[str]] = {}
         for task in request.tasks:
-            if task in uses:
-                groups.setdefault(tuple(sorted(uses[task].items())), []).append(task)
-        now = self._clock.boot()
-        named = [tuple(tasks) for _, tasks in sorted(groups.items())]
-        first = self._turn % len(named) if named else 0
-        return [
-            tasks
-            for tasks in named[first:] + named[:first]
-            if request.solo or now >= self._left_out.get(tasks, now)
-        ]
+            groups.setdefault(tuple(sorted(uses.get(task, {}).items())), []).append(task)
+        named = [tuple(tasks) for _, tasks in sorted(groups.items(), reverse=True)]
+        return sorted(named, key=lambda tasks: self._first_at.get(tasks, 0))
 
     def take_reply(self, reply: Exchanged) -> bool:
         """Note the reply to the narrowed requests. Return whether another trip is useful at once:
-        fewer jobs that use units were given than asked for, and other tasks may have the places."""
+        a group was given nothing, and others could have used its places."""
+        self._turn += 1
+        self._first_at[self._first] = self._turn
         given = Counter(each.task for each in reply.claimed if not each.solo)
-        short = [
-            tasks
-            for tasks, count in self._asked.items()
-            if sum(given[task] for task in tasks) < count
-        ]
+        empty = [each for each in self._asked if not any(given[task] for task in each)]
+        if reply.cut:
+            empty = []
         until = self._clock.boot() + LEFT_OUT_SECONDS
-        self._left_out.update(dict.fromkeys(short, until))
-        self._asked = {}
-        return bool(short)
+        self._left_out.update(dict.fromkeys(empty, until))
+        is_useful = bool(empty) and self._is_squeezed
+        self._asked, self._is_squeezed = {}, False
+        return is_useful
