@@ -58,8 +58,10 @@ class _Lane:
         self.next_at = 0.0
 
     def note_claimed(self, position: int, now: float) -> None:
-        """Note the highest position that one exchange has claimed. A job from below the floor does
-        not lower it: further ones are found in the same way."""
+        """Note the last position that one exchange has claimed in the lane: the highest one, since
+        claims take a lane in the order of its positions. What lies below is not looked at until the
+        next look below the floors. A job from there does not lower the floor: further ones are
+        found in the same way."""
         self.rise(now)
         if self.next <= self.floor < position:
             self.next, self.next_at = position, now
