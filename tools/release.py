@@ -131,7 +131,7 @@ def list_packages(wheel: Path, epoch: int) -> str:
     digest = sha256(wheel.read_bytes()).hexdigest()
     with TemporaryDirectory() as folder:
         of_wheel = _unpack_metadata(wheel, Path(folder))
-        found = {canonicalize_name(each.name): each for each in _needed(of_wheel, {"all"}, set())}
+        found = {canonicalize_name(each.name): each for each in needed(of_wheel, {"all"}, set())}
         components = [
             Component(
                 name=each.name,
@@ -165,7 +165,7 @@ def _unpack_metadata(wheel: Path, folder: Path) -> Distribution:
     return PathDistribution(folder / info.name)
 
 
-def _needed(one: Distribution, extras: set[str], seen: set[str]) -> Iterator[Distribution]:
+def needed(one: Distribution, extras: set[str], seen: set[str]) -> Iterator[Distribution]:
     """Yield what a distribution requires with these extras, and what that requires."""
     for requirement in map(Requirement, one.requires or ()):
         asked = f"{canonicalize_name(requirement.name)}{sorted(requirement.extras)}"
@@ -176,7 +176,7 @@ def _needed(one: Distribution, extras: set[str], seen: set[str]) -> Iterator[Dis
         seen.add(asked)
         found = one if requirement.name == one.name else distribution(requirement.name)
         yield found
-        yield from _needed(found, requirement.extras, seen)
+        yield from needed(found, requirement.extras, seen)
 
 
 def write_sums(files: list[Path], path: Path) -> None:

@@ -76,7 +76,7 @@ def test_a_job_brings_its_keys_and_costs_for_limits(outlast: Outlast, folder: Pa
     assert said.code == 0, said.err
     with sqlite3.connect(folder / "shop.db") as file:
         ((needs,),) = file.execute("SELECT needs FROM outlast_jobs")
-    ((_, name, key, cost, _),) = json.loads(needs)
+    ((_, name, key, cost),) = json.loads(needs)
     assert (name, key, cost) == ("host", "example.org", 3.0)
     outlast(*enqueue).refused(2, "host")
     for wrong in (["--limit-key", "host"], ["--limit-key", "=k"], ["--limit-key", "host=a"] * 2):

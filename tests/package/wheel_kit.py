@@ -6,12 +6,10 @@ import os
 import subprocess
 import sys
 import venv
-from collections.abc import Iterator
-from importlib.metadata import Distribution, distribution
+from importlib.metadata import Distribution
 from pathlib import Path
 
-from packaging.requirements import Requirement
-from packaging.utils import canonicalize_name
+from tools.release import needed
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "src" / "outlast"
@@ -65,28 +63,12 @@ class Installed:
         run(*UV, "pip", "install", "--no-deps", "--python", self.bin / "python", wheel, cwd=folder)
         (self.packages,) = (folder / "venv" / "lib").glob("python*/site-packages")
         (metadata,) = self.packages.glob("outlast-*.dist-info")
-        for each in _needed(Distribution.at(metadata), {*extras}, set()):
+        for each in needed(Distribution.at(metadata), {*extras}, set()):
             _link(each, self.packages)
 
     def run(self, command: str, *arguments: str, **more: str) -> str:
         """Run a command of the environment in a directory of its own; return what it prints."""
         return run(self.bin / command, *arguments, cwd=self.home, **more)
-
-
-def _needed(one: Distribution, extras: set[str], seen: set[str]) -> Iterator[Distribution]:
-    """Yield what a distribution requires with these extras, and what that requires."""
-    for requirement in map(Requirement, one.requires or ()):
-        asked = f"{canonicalize_name(requirement.name)}{sorted(requirement.extras)}"
-        if asked not in seen and _applies(requirement, extras):
-            seen.add(asked)
-            found = distribution(requirement.name)
-            yield found
-            yield from _needed(found, requirement.extras, seen)
-
-
-def _applies(requirement: Requirement, extras: set[str]) -> bool:
-    marker = requirement.marker
-    return marker is None or any(marker.evaluate({"extra": each}) for each in ("", *extras))
 
 
 def _link(one: Distribution, packages: Path) -> None:

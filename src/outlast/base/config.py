@@ -32,7 +32,7 @@ PATTERNS_MAX = 100
 RSS_LEAST = 16 * 1024 * 1024  # bytes: less than any interpreter uses
 WEEK = 7 * 86_400.0
 
-UNITS_MAX = 1_000_000  # of what a worker has and tasks use
+HAS_MAX = 1_000_000  # of one thing that a worker has and tasks use
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}  # seconds
 _NOT_IN_NAMES = re.compile(r"[\s,\x00-\x1f\x7f\ud800-\udfff]")
 _NOT_IN_KEYS = re.compile(r"[\x00\ud800-\udfff]")
@@ -109,7 +109,7 @@ def check_units(what: str, units: object) -> dict[str, int]:
             f'{what} must be numbers by name, such as {{"gpu": 1}}, not {_shown(units)}'
         )
     return {
-        check_name(f"a unit of {what}", name): check_whole(f"{what} of {name}", count, 1, UNITS_MAX)
+        check_name(f"a unit of {what}", name): check_whole(f"{what} of {name}", count, 1, HAS_MAX)
         for name, count in units.items()
     }
 

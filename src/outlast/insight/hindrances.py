@@ -55,6 +55,8 @@ def describe_hindrance(about: JobDetails) -> Explanation | None:
         case "lacks_tags":
             lacking = sorted({tag for one in live for tag in one.lacks.get(row.task, ())})
             noun = "the tag" if len(lacking) == 1 else "all of the tags"
+            if any("=" in each for each in lacking):  # what its tasks use: worker --has gpu=2
+                noun = "enough (--has) of"
             tags = f"{noun} {', '.join(map(quote, lacking[:NAMES_SHOWN]))}"
             said = f"No worker that knows the task {task} has {tags}."
             move = f"Start a worker that knows it and has {tags}."

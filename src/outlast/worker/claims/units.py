@@ -39,7 +39,7 @@ class Units:
         self._uses = uses
         self._in_flight = in_flight
         self._clock = clock
-        self._asked: dict[tuple[str, ...], int] = {}  # tasks -> how many jobs were requested
+        self._asked: set[tuple[str, ...]] = set()  # the groups of which jobs were requested
         self._left_out: dict[tuple[str, ...], float] = {}  # tasks -> until when
         self._is_squeezed = False  # whether a group had fewer places than it could have used
         self._turn = 0
@@ -52,7 +52,7 @@ class Units:
 
     def narrow(self, requests: list[ClaimRequest]) -> list[ClaimRequest]:
         """Return the requests for no more jobs than there are units for."""
-        self._asked, self._is_squeezed = {}, False
+        self._asked, self._is_squeezed = set(), False
         uses = self._uses()
         if not uses:
             return requests
@@ -78,7 +78,7 @@ class Units:
             split.append(msgspec.structs.replace(request, tasks=[*tasks], limit=most))
             left -= most
             if len(groups) > 1 and not request.solo:
-                self._asked[tasks] = self._asked.get(tasks, 0) + most
+                self._asked.add(tasks)
         return split
 
     def _group(self, request: ClaimRequest, uses: Uses) -> list[tuple[str, ...]]:
@@ -93,6 +93,8 @@ class Units:
     def take_reply(self, reply: Exchanged) -> bool:
         """Note the reply to the narrowed requests. Return whether another trip is useful at once:
         a group was given nothing, and others could have used its places."""
+        if not self._asked:
+            return False
         self._turn += 1
         self._first_at[self._first] = self._turn
         given = Counter(each.task for each in reply.claimed if not each.solo)
@@ -102,5 +104,5 @@ class Units:
         until = self._clock.boot() + LEFT_OUT_SECONDS
         self._left_out.update(dict.fromkeys(empty, until))
         is_useful = bool(empty) and self._is_squeezed
-        self._asked, self._is_squeezed = {}, False
+        self._asked, self._is_squeezed = set(), False
         return is_useful
