@@ -47,6 +47,7 @@ JOBS = [
     "solo", "incident", "cohort", "token", "worker_id", "completed_by", "started_at", "ended_at",
     "prune_at", "hard_deadline", "cancel_requested", "progress", "checkpoint", "checkpoint_number",
     "checkpoint_at", "result", "fingerprint", "stack", "stack_at", "stream", "needs", "aged",
+    "awaited",
 ]  # fmt: skip
 ATTEMPTS = [
     "token", "job_id", "number", "worker_id", "worker", "host", "pid", "outcome", "charge",
@@ -72,6 +73,7 @@ ACTIONS = [
     "expected", "up_to_id", "as_of", "before_id", "moved_at",
 ]  # fmt: skip
 LOGS = ["token", "job_id", "number", "printed", "lines"]
+DEPENDENCIES = ["job_id", "upstream_id", "wants", "state", "place"]
 STEPS = ["job_id", "name", "token", "value", "at"]
 LIMITS = [
     "name", "declared", "declared_at", "own", "running", "spacing", "burst", "per", "held_until",
@@ -90,6 +92,7 @@ TABLES = {
     "outlast_streams": STREAMS,
     "outlast_logs": LOGS,
     "outlast_steps": STEPS,
+    "outlast_dependencies": DEPENDENCIES,
     "outlast_labels": LABELS,
     "outlast_jobs": JOBS,
     "outlast_attempts": ATTEMPTS,

@@ -14,6 +14,7 @@ from outlast.model.lifecycle import OutcomeKind
 from outlast.store.listing import find
 from outlast.store.protocol import Store
 from outlast.store.rows import JobFilter, Part, StoredJob, WorkerStatus
+from outlast.store.values import Upstream
 from tests.conformance.kit import TASK, Hands, crashed, ended, enqueued, job
 
 LOOK = 3
@@ -39,6 +40,9 @@ async def some_of_each(store: Store, hands: Hands) -> list[StoredJob]:
             )
         elif end is not None:
             await hands.hand_in(*[ended(one, OutcomeKind(end)) for one in claimed])
+    first = await enqueued(store, job(delay=99.0))
+    waits = [msgspec.structs.replace(one, after=(Upstream(first[0]),)) for one in jobs]
+    await enqueued(store, *waits)
     return await store.inspector.jobs(JobFilter(limit=1_000))
 
 

@@ -150,6 +150,8 @@ READS: dict[str, Verb] = {
     "pauses": lambda hands, _: hands.store.inspector.pauses(),
     "limits": lambda hands, _: hands.store.inspector.limits(),
     "steps": lambda hands, held: hands.store.inspector.steps(held.job_id),
+    "dependencies": lambda hands, held: hands.store.inspector.dependencies(held.job_id),
+    "unresolved": lambda hands, _: hands.store.inspector.unresolved(),
     "weights": lambda hands, _: hands.store.inspector.weights(),
     "permits": lambda hands, _: hands.store.inspector.permits("a"),
     "stream_place": lambda hands, held: hands.store.inspector.stream_place(held.job_id),

@@ -30,7 +30,7 @@ from outlast.store.postgres.wakeup import PostgresWakeup
 from outlast.store.protocol import Store
 from outlast.store.rows import JobFilter
 from outlast.store.statements import statements
-from outlast.store.values import NamedStep, Purpose, Save
+from outlast.store.values import NamedStep, Purpose, Save, Upstream
 from tests.conformance.kit import (
     Hands,
     crashed,
@@ -177,6 +177,9 @@ async def _more_of_a_worker(store: PostgresStore, hands: Hands) -> None:
     step_of_third = NamedStep(third.job_id, third.token, "cover", "1")
     await store.keep_steps([step_of_third])
     await store.find_steps([step_of_third])
+    inputs = Policy(inputs=(("a", False),))
+    await store.enqueue([job(task="app.other", after=(Upstream(first.job_id),), policy=inputs)])
+    await other.claim(1, tasks=["app.other"])
     await store.count_peers(other.me)
     await store.waiting(0.0, 10)
     await store.list_run_elsewhere(hands.me, [third.job_id])
@@ -201,6 +204,8 @@ async def _more_of_a_reader(inspector: Inspector) -> None:
     await inspector.dead_groups(JobFilter(tenant="acme"))
     await inspector.statistics()
     await inspector.steps(1)
+    await inspector.dependencies(1)
+    await inspector.unresolved()
     await inspector.environment()
 
 
@@ -357,9 +362,7 @@ async def test_a_role_for_enqueuing_stops_a_schedule_by_its_key_until_that_job_e
     await store.close()
 
 
-@pytest.mark.parametrize(
-    "column", ["id", "token", "state", "worker_id", "ended_at", "solo", "result"]
-)
+@pytest.mark.parametrize("column", ["id", "token", "worker_id", "ended_at", "solo", "result"])
 async def test_a_role_for_enqueuing_names_no_id_and_no_part_of_a_run(
     pg_url: str, role: str, column: str
 ) -> None:
@@ -430,5 +433,6 @@ async def test_every_table_and_sequence_is_granted_or_excluded(pg_url: str, sess
         "outlast_refusals_id_seq",
         "outlast_actions_id_seq",
         "outlast_notices_id_seq",
+        "outlast_upstream_notices_id_seq",
     }
     assert {row["relname"] for row in found} - drawn_by_the_table == named

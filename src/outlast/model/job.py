@@ -17,9 +17,11 @@ TICKS_KEY, BACKFILL_KEY = "outlast:schedule:", "outlast:backfill:"
 
 
 class State(StrEnum):
-    """Where a job is. ``scheduled``, ``retrying`` and the like are phases of ``queued``."""
+    """Where a job is. ``scheduled`` and ``retrying`` are phases of ``queued``; a ``blocked``
+    job waits for others, upstream of it."""
 
     QUEUED = "queued"
+    BLOCKED = "blocked"
     RUNNING = "running"
     COMPLETED = "completed"
     DEAD = "dead"
@@ -30,12 +32,14 @@ ENDED = frozenset({State.COMPLETED, State.DEAD, State.CANCELLED})
 
 TRANSITIONS: dict[State, frozenset[State]] = {
     State.QUEUED: frozenset({State.RUNNING, State.CANCELLED}),
+    State.BLOCKED: frozenset({State.QUEUED, State.CANCELLED}),
     State.RUNNING: frozenset({State.QUEUED, State.COMPLETED, State.DEAD, State.CANCELLED}),
     State.COMPLETED: frozenset(),
     State.DEAD: frozenset({State.QUEUED}),
-    State.CANCELLED: frozenset({State.QUEUED}),
+    State.CANCELLED: frozenset({State.QUEUED, State.BLOCKED}),
 }
-"""The legal moves. From ``dead`` and ``cancelled`` only an operator's requeue leads back."""
+"""The legal moves. From ``dead`` and ``cancelled`` only an operator's requeue leads back; that of
+a dead job also leads back those that were cancelled because they waited for it."""
 
 
 class Policy(
@@ -61,6 +65,8 @@ class Policy(
         backfill: whether a person asked for that tick, which may have had a job before.
         meta: what the caller has noted on this job, a JSON object as text, or None.
         labels: names by which people find this job.
+        inputs: the parameters that get results of the jobs upstream, each with whether it gets a
+            list of all of them.
     """
 
     retries: int = 3
@@ -79,9 +85,10 @@ class Policy(
     backfill: bool = False
     meta: str | None = None
     labels: tuple[str, ...] = ()
+    inputs: tuple[tuple[str, bool], ...] = ()
 
 
-OF_ONE_JOB = frozenset({"schedule", "tick", "backfill", "meta", "labels"})
+OF_ONE_JOB = frozenset({"schedule", "tick", "backfill", "meta", "labels", "inputs"})
 """The fields of a policy that are no limit, and no option of a task."""
 
 

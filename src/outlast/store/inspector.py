@@ -77,7 +77,9 @@ from outlast.store.minutes import (
 from outlast.store.rows import (
     GONE_MAX,
     HELD_MAX,
+    UPSTREAM_SHOWN,
     AttemptRow,
+    DependencyRow,
     Held,
     JobFilter,
     JobIds,
@@ -85,6 +87,7 @@ from outlast.store.rows import (
     Served,
     StepRow,
     StoredJob,
+    Unresolved,
     WorkerRow,
     WorkerStatus,
 )
@@ -101,6 +104,7 @@ from outlast.store.statistics import (
     Statistics,
     Unencrypted,
 )
+from outlast.store.values import Wants
 
 T = TypeVar("T")
 
@@ -227,6 +231,17 @@ class Inspector(ABC):
         """Return the steps of a job that are kept, in their order."""
         rows = await self._rows("inspect", "steps", job_id=job_id)
         return [StepRow(**finite(row)) for row in rows]
+
+    async def dependencies(self, job_id: int, most: int = UPSTREAM_SHOWN) -> list[DependencyRow]:
+        """Return the jobs that a job waits or waited for, at most ``most``: first those that are
+        left, or have not ended as wanted."""
+        rows = await self._rows("inspect", "dependencies", job_id=job_id, most=most)
+        return [_dependency(row) for row in rows]
+
+    async def unresolved(self, most: int = UPSTREAM_SHOWN) -> list[Unresolved]:
+        """Return jobs whose state is not what they wait for: there are none."""
+        rows = await self._rows("inspect", "unresolved", most=most)
+        return [struct_of(Unresolved, row) for row in rows]
 
     async def refusals(
         self, job_id: int | None = None, limit: int = 50, before_id: int | None = None
@@ -478,6 +493,12 @@ def _limit(row: Row) -> LimitRow:
     texts = (row["declared"], row["own"])
     declared, own = (spec_of(text) for text in texts)
     return struct_of(LimitRow, row, declared=declared, own=own)
+
+
+def _dependency(row: Row) -> DependencyRow:
+    state = row["state"]
+    known = State(state) if state in set(State) else None
+    return struct_of(DependencyRow, row, wants=Wants(row["wants"]), state=known)
 
 
 async def _stream_place(rows: Rows, job_id: int, most: int) -> StreamPlace | None:

@@ -68,7 +68,7 @@ async def find_ids(rows: Rows, which: JobFilter, choose: Choose) -> JobIds:
 def _kind(which: JobFilter) -> str:
     if which.label is not None:
         return "label"
-    has_index = which.state in {State.QUEUED, State.RUNNING, State.DEAD}
+    has_index = which.state in {State.QUEUED, State.BLOCKED, State.RUNNING, State.DEAD}
     return str(which.state) if has_index else "all"
 
 

@@ -10,9 +10,11 @@ import msgspec
 from outlast.model.crash import Crash, Progress
 from outlast.model.job import Policy, State
 from outlast.store.stacks import Stack
+from outlast.store.values import Wants
 
-EXPIRED = "expired"  # a reason why a job was cancelled
+EXPIRED, UPSTREAM = "expired", "upstream"  # reasons why a job was cancelled
 HELD_MAX = 1_000  # running jobs that one look lists
+UPSTREAM_SHOWN = 20  # jobs that one waits for, that a look lists
 GONE_MAX = 200  # gone workers that one look lists
 
 
@@ -70,10 +72,16 @@ class StoredJob(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def reason(self) -> str | None:
-        """Why it was cancelled, if not by a person or by itself: ``expired``."""
+        """Why it was cancelled, if not by a person or by itself: ``expired``, or ``upstream``: a
+        job that it waited for has not ended as wanted."""
         if self.state is not State.CANCELLED or self.cancel_requested:
             return None
-        return None if self.started_at is not None or self.expires_at is None else EXPIRED
+        if self.started_at is not None:
+            return None
+        ended_at = self.ended_at or 0.0
+        if self.expires_at is not None and self.expires_at <= ended_at:
+            return EXPIRED
+        return None if self.attempt_count else UPSTREAM
 
 
 class Held(msgspec.Struct, frozen=True):
@@ -82,6 +90,28 @@ class Held(msgspec.Struct, frozen=True):
     job_id: int
     worker_id: int
     waits_for: int | None = None
+
+
+class DependencyRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A job that another one waits or waited for. ``wants``: how it has to end; ``is_met``,
+    ``has_failed``: whether it has ended so, or otherwise. ``task`` and ``state`` are None once its
+    row is deleted."""
+
+    job_id: int
+    wants: Wants
+    is_met: bool
+    has_failed: bool
+    task: str | None = None
+    state: State | None = None
+
+
+class Unresolved(msgspec.Struct, frozen=True, kw_only=True):
+    """A job whose state is not what it waits for: ``is_open`` though something is left, or blocked
+    though nothing is, or though no one would notice the end of ``upstream_id``."""
+
+    job_id: int
+    upstream_id: int | None
+    is_open: bool
 
 
 class AttemptRow(msgspec.Struct, frozen=True, kw_only=True):

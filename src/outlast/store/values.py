@@ -6,7 +6,7 @@ A value knows nothing of a store; ``store.rows`` has the values that people and 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from enum import StrEnum
+from enum import IntEnum, StrEnum
 from typing import NamedTuple
 
 import msgspec
@@ -52,6 +52,22 @@ MAY = {
 """What a role for each purpose may do, in words."""
 
 
+class Wants(IntEnum):
+    """How an upstream job has to end for a job that waits for it."""
+
+    COMPLETED = 0
+    ENDED = 1  # in whichever way
+    DEAD = 2
+
+
+class Upstream(NamedTuple):
+    """A job that a new one waits for: its id or, below zero, its place in the same call, counted
+    from -1 on. A job may wait only for jobs before it."""
+
+    job: int
+    wants: Wants = Wants.COMPLETED
+
+
 class NewJob(msgspec.Struct, frozen=True, kw_only=True):
     """A job to enqueue. ``args`` is JSON text. It is due ``delay`` seconds from the store's now, or
     at ``run_at`` (seconds since 1970). If it has not begun by ``expires`` seconds from the store's
@@ -59,7 +75,8 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
     ``stream``: where it waits if it is under limits or shares fairly (``model.limits``), with
     ``needs``, the permits that it needs, as JSON, and ``fair``, the tenant whose turn it takes.
     ``aged_by``: if waiting raises its priority, the seconds that its priority is worth; its place
-    in its stream is that of a job that became due earlier by as much."""
+    in its stream is that of a job that became due earlier by as much. ``after``: the jobs that it
+    waits for; it is blocked until they have ended as wanted."""
 
     task: str
     queue: str = "default"
@@ -77,6 +94,7 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
     needs: str | None = None
     fair: str | None = None
     aged_by: float | None = None
+    after: tuple[Upstream, ...] = ()
 
 
 class Enqueued(msgspec.Struct, frozen=True, gc=False):
@@ -207,6 +225,7 @@ class Claimed(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=Fal
     due for ``waited`` seconds. ``malformed``: why it must not run, if its row cannot be read.
     ``expires_in``: seconds from its claim until it expires, by the store's clock; its worker
     derives ``begin_by`` from that, the time on the host's boot clock from which it must not begin.
+    ``results``: those of the jobs upstream, as stored, if its policy names inputs.
     """
 
     job_id: int
@@ -228,6 +247,7 @@ class Claimed(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=Fal
     waited: float = 0.0
     expires_in: float | None = None
     begin_by: float | None = None
+    results: tuple[str | None, ...] | None = None
 
 
 class Exchanged(msgspec.Struct, frozen=True, kw_only=True):

@@ -10,6 +10,7 @@ from typing import Any
 from outlast.base.clock import Clock
 from outlast.errors import ConnectionMismatch
 from outlast.store.backend import Callers
+from outlast.store.dependencies import has_dependencies
 from outlast.store.foreign.drivers import (
     Driver,
     is_of,
@@ -125,6 +126,11 @@ class _OnPostgres:
 
     async def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
         """Store jobs in the open transaction; without one they are stored at once."""
+        if has_dependencies(jobs) and not await self.in_transaction():
+            raise ConnectionMismatch(
+                "jobs that wait for others are stored by several statements: open a transaction"
+                f" first, with {self.begin}"
+            )
         with self._driver.errors:
             return await self._store.enqueue_on(self._driver, jobs, notify=self._notify)
 

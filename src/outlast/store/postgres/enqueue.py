@@ -7,17 +7,28 @@ are due at once) are sent as their common columns and one text of all arguments.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from hashlib import sha256
 from typing import Any
 
 from outlast.errors import StoreUnavailable
+from outlast.store.dependencies import (
+    UNWATCHED,
+    WATCHED,
+    check_upstream,
+    find_awaited,
+    find_dependencies,
+    find_named,
+    has_dependencies,
+)
 from outlast.store.keys import check_batch, match_holder
 from outlast.store.postgres.statements import job_columns, policy_text, to_json
+from outlast.store.protocol import ENQUEUE_MAX
 from outlast.store.statements import statements
 from outlast.store.values import Enqueued, NewJob
 
 _SQL = statements("postgres", "enqueue")
+_DEPENDENCIES = statements("postgres", "dependencies")
 
 KEYED_TRIES = 10  # if the key's job ends between insert and look-up each time
 BETWEEN = "\x1f"  # arguments: a character that JSON has nowhere
@@ -38,6 +49,8 @@ async def enqueue(connection: Any, jobs: Sequence[NewJob], *, notify: bool) -> l
     """Store jobs in their order. Several jobs, of which some have keys, need a transaction."""
     if not jobs:
         return []
+    if has_dependencies(jobs):
+        return await _enqueue_dependent(connection, jobs, notify=notify)
     if has_keys(jobs):
         return await _enqueue_keyed(connection, jobs, notify=notify)
     alike = _alike(jobs)
@@ -57,7 +70,7 @@ async def create_with_key(connection: Any, job: NewJob, *, notify: bool) -> Enqu
     """Store one job that has a key; None if an unfinished job has it."""
     if job.policy.labels or job.stream is not None:
         return (await _store_those_left(connection, [job], [None], notify=notify))[0]
-    values = [column[0] for column in job_columns([job])[:-4]]
+    values = [column[0] for column in job_columns([job])[:-6]]
     rows = await connection.fetch(_SQL["one_with_key"], *values, notify, job.key)
     return Enqueued(rows[0]["id"], True) if rows else None
 
@@ -128,17 +141,43 @@ def _share_the_rest(jobs: Sequence[NewJob]) -> bool:
     )
 
 
-async def _enqueue_keyed(
+async def _enqueue_dependent(
     connection: Any, jobs: Sequence[NewJob], *, notify: bool
+) -> list[Enqueued]:
+    """Store jobs of which some wait for others, in the transaction that is open."""
+    named = find_named(jobs)
+    if named:
+        rows = await connection.fetch(_DEPENDENCIES["upstream"], named)
+        check_upstream(named, {row["id"]: row["keep"] for row in rows})
+    stored: list[Enqueued] = []
+    awaited = find_awaited(jobs)
+    for first in range(0, len(jobs), ENQUEUE_MAX):
+        part = jobs[first : first + ENQUEUE_MAX]
+        here = {place - first for place in awaited}
+        stored += await _enqueue_keyed(connection, part, notify=notify, awaited=here)
+    found = find_dependencies(jobs, stored)
+    await connection.fetch(
+        _DEPENDENCIES["depend"],
+        [each.job_id for each in found],
+        [each.upstream_id for each in found],
+        [int(each.wants) for each in found],
+        [WATCHED if each.is_new else UNWATCHED for each in found],
+        [each.place for each in found],
+    )
+    return stored
+
+
+async def _enqueue_keyed(
+    connection: Any, jobs: Sequence[NewJob], *, notify: bool, awaited: Container[int] = ()
 ) -> list[Enqueued]:
     """Look for the keys of several jobs before any of them is stored, so that KeyInUse leaves none
     behind; if another transaction commits a key in between, the next look finds it."""
     check_batch(jobs)
     found: list[Enqueued | None] = [None] * len(jobs)
-    if len(jobs) > 1:
+    if len(jobs) > 1 and has_keys(jobs):
         found = await find_unfinished(connection, jobs)
     for _ in range(KEYED_TRIES):
-        found = await _store_those_left(connection, jobs, found, notify=notify)
+        found = await _store_those_left(connection, jobs, found, notify=notify, awaited=awaited)
         if None in found:
             looked = await find_unfinished(connection, jobs)
             found = [one or other for one, other in zip(found, looked, strict=True)]
@@ -173,15 +212,22 @@ async def find_holders(connection: Any, keys: Sequence[str]) -> dict[str | None,
 
 
 async def _store_those_left(
-    connection: Any, jobs: Sequence[NewJob], found: Sequence[Enqueued | None], *, notify: bool
+    connection: Any,
+    jobs: Sequence[NewJob],
+    found: Sequence[Enqueued | None],
+    *,
+    notify: bool,
+    awaited: Container[int] = (),
 ) -> list[Enqueued | None]:
     """Store the jobs that are not found yet; None is left for jobs whose keys were taken."""
-    batch = [job for job, one in zip(jobs, found, strict=True) if one is None]
-    if not batch:
+    left = [place for place, one in enumerate(found) if one is None]
+    if not left:
         return list(found)
+    batch = [jobs[place] for place in left]
     keys = [job.key for job in batch]
     labels = [to_json(job.policy.labels) if job.policy.labels else None for job in batch]
-    values = (*job_columns(batch), notify, keys, labels)
+    here = {n for n, place in enumerate(left) if place in awaited}
+    values = (*job_columns(batch, here), notify, keys, labels)
     rows = iter(await connection.fetch(_SQL["keyed"], *values))
 
     def stored() -> Enqueued | None:

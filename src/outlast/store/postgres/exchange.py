@@ -17,6 +17,7 @@ from outlast.base.clock import Clock
 from outlast.model.job import Policy
 from outlast.model.lifecycle import OutcomeKind, Transition
 from outlast.store.columns import count_of, read_policy
+from outlast.store.dependencies import RESULTS_BYTES, add_results, find_needy
 from outlast.store.postgres.claim_floors import NO_LANES, ClaimFloors, LaneSearch, Search
 from outlast.store.postgres.pool import Connections
 from outlast.store.postgres.statements import Pair, array_text, ends_text, pair_of, texts_array_text
@@ -26,6 +27,7 @@ from outlast.store.turns import Turns
 from outlast.store.values import Answer, Claimed, ClaimRequest, Exchanged, WorkerRef, bytes_max
 
 _SQL = statements("postgres", "exchange")
+_RESULTS = statements("postgres", "dependencies")["results"]
 
 
 class _Head(msgspec.Struct):
@@ -114,10 +116,13 @@ class PostgresExchange:
     ) -> Exchanged:
         head, claim, rows = await self._ask(me, ended, requests)
         others = {(job_id, token): Answer(answer) for job_id, token, answer in head.others}
+        claimed = _make_all_claimed([row for row, _ in rows])
+        if needy := find_needy(claimed):
+            claimed = add_results(claimed, await self._find_results(needy))
         return Exchanged(
             valid=head.valid,
             answers=_all_but(others, ended),
-            claimed=_make_all_claimed([row for row, _ in rows]),
+            claimed=claimed,
             cancels=head.cancels,
             next_due=claim.next_due,
             solo_waiting=claim.solo_waiting,
@@ -125,6 +130,10 @@ class PostgresExchange:
             cut=claim.cut,
             expired=claim.expired,
         )
+
+    async def _find_results(self, job_ids: list[int]) -> list[tuple[int, str | None, int]]:
+        found = await self._connections.run(lambda it: it.fetch(_RESULTS, job_ids, RESULTS_BYTES))
+        return [(row["job_id"], row["result"], row["count"]) for row in found]
 
     async def _ask(
         self, me: WorkerRef, ended: Sequence[Transition], requests: Sequence[ClaimRequest]

@@ -19,10 +19,11 @@ _SQL = statements("postgres", "environment")
 
 NAMED_MAX = 8  # privileges named in an error
 _ALL = "SELECT INSERT UPDATE DELETE"
-# the columns that enqueuing sets: no id, state, token or worker, by which jobs are drawn or found
+# the columns that enqueuing sets: no id, token or worker, by which jobs are drawn or found, and of
+# the states, without these, a CHECK allows queued and blocked only
 _ENQUEUED = (
     "task,queue,args,priority,run_at,enqueued_at,position,tenant,policy,timeout,expires_at,keep,key,"
-    "stream,needs,aged"
+    "stream,needs,aged,state,awaited"
 )
 # All columns of a schedule but its name. By columns, because a role that may update or delete in a
 # whole table may also lock it (LOCK TABLE), and every worker reads this one at every peek.
@@ -48,6 +49,8 @@ _OF_A_WORKER = {
     "outlast_streams": _ALL,
     "outlast_notices": _ALL,
     "outlast_weights": _ALL,
+    "outlast_dependencies": _ALL,
+    "outlast_upstream_notices": _ALL,
     "outlast_schema": "SELECT",
     "outlast_incarnation": "SELECT INSERT UPDATE",
     "outlast_history": "SELECT",
@@ -76,6 +79,8 @@ _NEEDED: dict[Purpose, Mapping[str, str]] = {
         "outlast_streams": "SELECT",
         "outlast_weights": "SELECT",
         "outlast_notices": "SELECT INSERT(stream,arrived,task,queue,rank,fair)",
+        "outlast_dependencies": "SELECT INSERT",
+        "outlast_upstream_notices": "SELECT INSERT(job_id,is_new)",
         "outlast_workers": "SELECT",
         "outlast_schedules": f"SELECT INSERT UPDATE({_SCHEDULED})",
         "outlast_pauses": "SELECT",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from functools import cache, lru_cache
 from typing import Any
 
@@ -51,8 +51,9 @@ def policy_text(policy: Policy) -> str:
     return to_json(policy)
 
 
-def job_columns(jobs: Sequence[NewJob]) -> list[list[Any]]:
-    """Return jobs as the columns that enqueue.sql takes, without the keys."""
+def job_columns(jobs: Sequence[NewJob], awaited: Container[int] = ()) -> list[list[Any]]:
+    """Return jobs as the columns that enqueue.sql takes, without the keys. ``awaited``: the places
+    of those that others wait for."""
     return [
         [job.task for job in jobs],
         [job.queue for job in jobs],
@@ -70,6 +71,8 @@ def job_columns(jobs: Sequence[NewJob]) -> list[list[Any]]:
         [job.needs for job in jobs],
         [job.fair for job in jobs],
         [job.aged_by for job in jobs],
+        [bool(job.after) for job in jobs],
+        [place in awaited for place in range(len(jobs))],
     ]
 
 

@@ -19,6 +19,7 @@ from outlast.base.credentials import check_encoded
 from outlast.errors import StoreUnavailable
 from outlast.model.lifecycle import Transition
 from outlast.store.backend import DEFAULTS, StoreOptions
+from outlast.store.dependencies import has_dependencies
 from outlast.store.inspector import Inspector
 from outlast.store.logs import LOGS_KEPT, JobLog, lines_text
 from outlast.store.minutes import HOUR_SECONDS, MINUTE_SECONDS, WORKER_SECONDS, Counted, columns_of
@@ -123,15 +124,16 @@ class PostgresStore(WorkerVerbs, PostgresActionVerbs, PostgresScheduleVerbs, Pos
     # -- jobs
 
     async def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
-        if len(jobs) == 1 and jobs[0].key is not None:
+        dependent = has_dependencies(jobs)
+        if len(jobs) == 1 and jobs[0].key is not None and not dependent:
             stored = await self._enqueue_with_key(jobs[0])
             if stored is not None:
                 return [stored]
         with_keys = has_keys(jobs)
         return await self._notifying(
             lambda it, notify: enqueue(it, jobs, notify=notify),
-            keeps_plans=not with_keys,
-            kind=Transaction.COMMITTED if with_keys and len(jobs) > 1 else None,
+            keeps_plans=not with_keys and not dependent,
+            kind=Transaction.COMMITTED if dependent or (with_keys and len(jobs) > 1) else None,
         )
 
     async def _enqueue_with_key(self, job: NewJob) -> Enqueued | None:

@@ -21,6 +21,7 @@ from outlast.model.lifecycle import OutcomeKind, Transition
 from outlast.store.columns import count_of, read_policy
 from outlast.store.protocol import ATTEMPTS_KEPT_FIRST, ATTEMPTS_KEPT_LAST, CLAIMS_MAX, EXPIRE_MAX
 from outlast.store.sqlite import lanes, suspects
+from outlast.store.sqlite.dependencies import resolve, with_results
 from outlast.store.sqlite.lanes import Row, draw
 from outlast.store.sqlite.limits import throttle
 from outlast.store.sqlite.permits import Permits
@@ -59,19 +60,21 @@ def exchange(
         look = waiting(cursor, now)
         if look.expires is not None and look.expires <= now:
             expired = expire(cursor, now, EXPIRE_MAX)
+        unresolved = look.notices and resolve(cursor, now)
+        look.streams |= look.notices
         if look.soonest is not None and look.soonest <= now:
             look.streams |= lanes.line_up_due(cursor, now, requests)
         fit = [request for request in requests if request.solo <= look.solo]
         basket.some_expired = expired >= EXPIRE_MAX
         streams = Streams(cursor, now, fit, basket.permits) if look.streams else None
         claim(cursor, now, fit, turns or Turns(), basket, streams)
-        more = basket.some_expired or (streams is not None and streams.more)
+        more = basket.some_expired or unresolved or (streams is not None and streams.more)
         solo_waiting = suspects.find_waiting(cursor, now, requests, look.solo, basket.permits)
         next_due = 0.0 if more else seconds_to_next(cursor, now, requests, basket, look)
     return Exchanged(
         valid=status in {"active", "draining"},
         answers=answers,
-        claimed=basket.claimed,
+        claimed=with_results(cursor, basket.claimed),
         cancels=cancels_of(cursor, me.worker_id),
         next_due=next_due,
         solo_waiting=solo_waiting,
@@ -230,6 +233,7 @@ class Probes(msgspec.Struct, gc=False):
         expires: when the first queued job expires; None: none does.
         opens: when the first permit opens that misses only time; None: none does.
         streams: whether any stream is open, or a permit may have room for one that it blocks.
+        notices: whether the end of a job is noted for which others wait.
     """
 
     solo: int
@@ -237,13 +241,15 @@ class Probes(msgspec.Struct, gc=False):
     expires: float | None
     opens: float | None
     streams: bool
+    notices: bool
 
 
 def waiting(cursor: Cursor, now: float) -> Probes:
     """Return what waits, by one probe each."""
-    solo, soonest, expires, opens, marked = cursor.execute(_SQL["waiting"], {"now": now}).fetchone()
+    row = cursor.execute(_SQL["waiting"], {"now": now}).fetchone()
+    solo, soonest, expires, opens, marked, notices = row
     is_open = bool(marked) or (opens is not None and opens <= now)
-    return Probes(solo, soonest, expires, opens, is_open)
+    return Probes(solo, soonest, expires, opens, is_open, bool(notices))
 
 
 def expire(cursor: Cursor, now: float, limit: int) -> int:

@@ -18,9 +18,11 @@ import msgspec
 
 from outlast.errors import BadData, SchemaMismatch
 from outlast.model.job import Policy
+from outlast.store.dependencies import has_dependencies
 from outlast.store.keys import check_batch, match_holder
 from outlast.store.logs import LOGS_KEPT, JobLog, lines_text
 from outlast.store.protocol import ENQUEUE_MAX
+from outlast.store.sqlite.dependencies import check, depend, resolve
 from outlast.store.sqlite.errors import translate
 from outlast.store.sqlite.lanes import draw
 from outlast.store.sqlite.pruning import forget, forget_unkept
@@ -134,6 +136,16 @@ def defers_commit(connection: Any) -> bool:
 
 def enqueue(cursor: Cursor, now: float, jobs: Sequence[NewJob]) -> list[Enqueued]:
     """Store jobs in their order; for a key that an unfinished job holds, return that job."""
+    if has_dependencies(jobs):
+        check(cursor, jobs)
+        parts = range(0, len(jobs), ENQUEUE_MAX)
+        stored = [each for n in parts for each in _store(cursor, now, jobs[n : n + ENQUEUE_MAX])]
+        depend(cursor, jobs, stored)
+        return stored
+    return _store(cursor, now, jobs)
+
+
+def _store(cursor: Cursor, now: float, jobs: Sequence[NewJob]) -> list[Enqueued]:
     if len(jobs) > ENQUEUE_MAX:
         raise ValueError(f"{len(jobs)} jobs in one call: at most {ENQUEUE_MAX}")
     if not jobs:
@@ -379,6 +391,9 @@ def requeue(
         row = cursor.execute(_JOBS["ended_as"], (job_id,)).fetchone()
         if row is not None:
             answers[job_id] = _requeue(cursor, now, job_id, *row, from_scratch=from_scratch)
+    for _ in range(10):  # what was cancelled because it waited for one of them waits again
+        if not resolve(cursor, now):
+            break
     return answers
 
 
@@ -387,7 +402,7 @@ def _requeue(
 ) -> Requeued:
     if state == "completed":
         return Requeued.COMPLETED
-    if state in {"queued", "running"}:
+    if state in {"queued", "blocked", "running"}:
         return Requeued.NOT_ENDED
     free_keys(cursor, now, [key])
     if key is not None and cursor.execute(_JOBS["key_holder"], (key,)).fetchone():
@@ -395,6 +410,7 @@ def _requeue(
     position = draw(cursor, "position", 1)[0]
     values = {"position": position, "now": now, "from_scratch": from_scratch, "id": job_id}
     cursor.execute(_JOBS["requeue"], values)
+    cursor.execute(_JOBS["drop_dependencies"], (job_id,))
     if from_scratch:
         cursor.execute(_JOBS["drop_steps"], (job_id,))
     return Requeued.REQUEUED

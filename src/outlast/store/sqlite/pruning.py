@@ -24,7 +24,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 def forget(cursor: Any, job_ids: Sequence[int]) -> int:
-    """Delete jobs with their attempts, labels, logs and steps; return how many jobs."""
+    """Delete jobs and all that is stored about them; return how many jobs."""
     if not job_ids:
         return 0
     values = {"ids": _encode(list(job_ids)).decode()}
@@ -32,6 +32,7 @@ def forget(cursor: Any, job_ids: Sequence[int]) -> int:
     cursor.execute(_PRUNE["labels_of"], values)
     cursor.execute(_PRUNE["logs_of"], values)
     cursor.execute(_PRUNE["steps_of"], values)
+    cursor.execute(_PRUNE["dependencies_of"], values)
     return int(cursor.execute(_PRUNE["jobs_of"], values).rowcount)
 
 

@@ -10,21 +10,21 @@
 WITH inserted AS (
     INSERT INTO outlast_jobs (
         task, queue, args, priority, run_at, enqueued_at, position, tenant, policy, timeout, expires_at, keep, stream,
-        needs, aged)
+        needs, aged, state, awaited)
     SELECT n.task, n.queue, n.args, n.priority, n.due, statement_timestamp(),
-           CASE WHEN n.due <= statement_timestamp() THEN nextval('outlast_position_seq') END,
+           CASE WHEN n.due <= statement_timestamp() AND NOT n.waits THEN nextval('outlast_position_seq') END,
            n.tenant, n.policy, n.timeout, n.ends, n.keep, n.stream, n.needs,
-           ((extract(epoch FROM n.due) - n.aged_by) * 1000)::bigint
+           ((extract(epoch FROM n.due) - n.aged_by) * 1000)::bigint, CASE WHEN n.waits THEN 'blocked' ELSE 'queued' END, n.awaited
     FROM (SELECT h.*, coalesce(to_timestamp(h.run_at),
                                statement_timestamp() + h.delay * interval '1 second') AS due,
            coalesce(to_timestamp(h.expires_at),
                     statement_timestamp() + h.expires * interval '1 second') AS ends
           FROM unnest($1::text[], $2::text[], $3::text[], $4::smallint[], $5::float8[],
                       $6::float8[], $7::text[], $8::text[], $9::float8[], $10::float8[], $11::float8[],
-                      $12::float8[], $13::bigint[], $14::text[], $16::float8[])
+                      $12::float8[], $13::bigint[], $14::text[], $16::float8[], $17::boolean[], $18::boolean[])
                WITH ORDINALITY AS h (
                    task, queue, args, priority, delay, run_at, tenant, policy, timeout, expires, expires_at,
-                   keep, stream, needs, aged_by, ord)
+                   keep, stream, needs, aged_by, waits, awaited, ord)
           ORDER BY h.ord) n
     RETURNING id, queue, position, stream, task, CASE WHEN aged IS NULL THEN -priority ELSE 0 END AS rank
 ), arrived AS (
@@ -37,7 +37,7 @@ WITH inserted AS (
 ), noted AS MATERIALIZED (
     SELECT pg_notify(outlast_channel_v1(), 'jobs:' || q.first || ':' || q.count || ':' || left(q.queue, 1000))
     FROM (SELECT queue, min(position) AS first, count(*)
-          FROM inserted WHERE position IS NOT NULL AND $17 GROUP BY queue) q
+          FROM inserted WHERE position IS NOT NULL AND $19 GROUP BY queue) q
 )
 SELECT i.id FROM inserted i, (SELECT count(*) FROM noted) AS done ORDER BY i.id
 
@@ -91,7 +91,7 @@ RETURNING id,
          THEN pg_notify(outlast_channel_v1(), 'jobs:' || position || ':1:' || left(queue, 1000))::text END AS noted
 
 -- name: keyed
--- Store jobs of which some have keys or labels ($19: each job's labels as a JSON array, or NULL). If an unfinished
+-- Store jobs of which some have keys or labels ($21: each job's labels as a JSON array, or NULL). If an unfinished
 -- job has a key, nothing is inserted for it, and that job is neither locked nor touched. The caller looks it up
 -- afterwards, by a separate statement with its own snapshot, and comes back here if it has ended in between. The
 -- unique index decides between two enqueues of one key: the second waits for the first to commit.
@@ -107,19 +107,19 @@ WITH numbered AS MATERIALIZED (
                     statement_timestamp() + h.expires * interval '1 second') AS ends
     FROM unnest($1::text[], $2::text[], $3::text[], $4::smallint[], $5::float8[], $6::float8[],
                 $7::text[], $8::text[], $9::float8[], $10::float8[],
-                $11::float8[], $12::float8[], $13::bigint[], $14::text[], $15::text[], $16::float8[],
-                $18::text[], $19::text[])
+                $11::float8[], $12::float8[], $13::bigint[], $14::text[], $15::text[], $16::float8[], $17::boolean[],
+                $18::boolean[], $20::text[], $21::text[])
          WITH ORDINALITY AS h (
              task, queue, args, priority, delay, run_at, tenant, policy, timeout, expires, expires_at,
-             keep, stream, needs, fair, aged_by, key, labels, ord)
+             keep, stream, needs, fair, aged_by, waits, awaited, key, labels, ord)
 ), inserted AS (
     INSERT INTO outlast_jobs (
         task, queue, args, priority, run_at, enqueued_at, position, tenant, policy, timeout,
-        expires_at, keep, key, stream, needs, aged)
+        expires_at, keep, key, stream, needs, aged, state, awaited)
     SELECT n.task, n.queue, n.args, n.priority, n.due, statement_timestamp(),
-           CASE WHEN n.due <= statement_timestamp() THEN n.place END,
+           CASE WHEN n.due <= statement_timestamp() AND NOT n.waits THEN n.place END,
            n.tenant, n.policy, n.timeout, n.ends, n.keep, n.key, n.stream, n.needs,
-           ((extract(epoch FROM n.due) - n.aged_by) * 1000)::bigint
+           ((extract(epoch FROM n.due) - n.aged_by) * 1000)::bigint, CASE WHEN n.waits THEN 'blocked' ELSE 'queued' END, n.awaited
     FROM numbered n ORDER BY n.key, n.ord
     ON CONFLICT (key) WHERE key IS NOT NULL AND ended_at IS NULL DO NOTHING
     RETURNING id, key, queue, position, stream, task, CASE WHEN aged IS NULL THEN -priority ELSE 0 END AS rank
@@ -141,7 +141,7 @@ WITH numbered AS MATERIALIZED (
 ), noted AS MATERIALIZED (
     SELECT pg_notify(outlast_channel_v1(), 'jobs:' || q.first || ':' || q.count || ':' || left(q.queue, 1000))
     FROM (SELECT queue, min(position) AS first, count(*)
-          FROM inserted WHERE position IS NOT NULL AND $17 GROUP BY queue) q
+          FROM inserted WHERE position IS NOT NULL AND $19 GROUP BY queue) q
 )
 SELECT s.id, s.id IS NOT NULL AS created
 FROM numbered n LEFT JOIN stored s ON s.ord = n.ord, (SELECT count(*) FROM noted) AS done

@@ -62,6 +62,15 @@ WHERE id <= :last
   AND (:tenant::text IS NULL OR tenant = :tenant) AND (:worker_id::bigint IS NULL OR worker_id = :worker_id)
 ORDER BY id DESC LIMIT :limit
 
+-- name: blocked
+-- Jobs that wait for others, by the index that holds only these (as in `running`).
+SELECT id FROM (
+    SELECT id, queue, task, tenant FROM outlast_jobs WHERE state = 'blocked' AND id <= :last
+    ORDER BY id DESC OFFSET 0) j
+WHERE (:queue::text IS NULL OR queue = :queue) AND (:task::text IS NULL OR task = :task)
+  AND (:tenant::text IS NULL OR tenant = :tenant)
+ORDER BY id DESC LIMIT :limit
+
 -- name: lined
 -- Find the tasks that have jobs of the queue in the line or in streams, and how many probes that took, :probes at most: for each
 -- task, one probe goes to where the queue stands or would stand in it, and one to the next task.

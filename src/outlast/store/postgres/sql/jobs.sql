@@ -11,7 +11,7 @@ SET state = 'completed', ended_at = clock_timestamp(), result = $3, completed_by
     prune_at = CASE WHEN keep IS NOT NULL
                     THEN clock_timestamp() + least(keep, 1e9) * interval '1 second' END,
     worker_id = NULL, hard_deadline = NULL
-WHERE id = $1 AND token = $2 AND state = 'running' AND (keep IS NULL OR keep > 0)
+WHERE id = $1 AND token = $2 AND state = 'running' AND (keep IS NULL OR keep > 0 OR awaited)
 RETURNING id
 
 -- name: lock_unkept
@@ -19,7 +19,7 @@ RETURNING id
 -- own transaction (outlast_forget_v1). Guarded, and waiting for the row, as `complete` is. Two statements, so that
 -- the second sees what was committed while the first waited, such as lines that the attempt's worker has just
 -- written.
-SELECT id FROM outlast_jobs WHERE id = $1 AND token = $2 AND state = 'running' AND keep <= 0 FOR UPDATE
+SELECT id FROM outlast_jobs WHERE id = $1 AND token = $2 AND state = 'running' AND keep <= 0 AND NOT awaited FOR UPDATE
 
 -- name: forget
 SELECT outlast_forget_v1(ARRAY[$1::bigint])

@@ -52,6 +52,10 @@
 -- fails, and with which error. stacks: the attempts for which a worker is asked for a stack (store/stacks.py); NULL:
 -- its release cannot show one.
 --
+-- A job that waits for others is blocked (tables/outlast_dependencies.sql): it is in no line, and in none of the indexes
+-- of queued jobs, until outlast_resolve_v1 makes it queued. awaited: other jobs wait for this one, so its end, and a
+-- requeue after it, leaves a notice for them.
+--
 -- The one CHECK of a job is the last line of safety, below all functions. It refuses states that would lose a job
 -- (running without worker, token or start: never reclaimed), run it twice (a place in the line while it runs or after
 -- its end), keep it for good (an end without its time) or run a suspect in company (a suspect in the line), and a
@@ -92,6 +96,7 @@ CREATE TABLE outlast_jobs (
     priority          smallint NOT NULL DEFAULT 0,
     solo              smallint NOT NULL DEFAULT 0,
     cancel_requested  boolean NOT NULL DEFAULT false,
+    awaited           boolean NOT NULL DEFAULT false,
     task              text COLLATE "C" NOT NULL,
     queue             text COLLATE "C" NOT NULL,
     policy            text NOT NULL DEFAULT '{}',
@@ -119,7 +124,8 @@ CREATE TABLE outlast_jobs (
     stack             text,
     CONSTRAINT outlast_jobs_sound CHECK (
         state = ANY (CASE WHEN worker_id IS NOT NULL THEN '{running}'::text[]
-                          WHEN ended_at IS NULL THEN '{queued}'::text[]
+                          WHEN position IS NOT NULL THEN '{queued}'::text[]
+                          WHEN ended_at IS NULL THEN '{queued,blocked}'::text[]
                           ELSE '{completed,dead,cancelled}'::text[] END)
         AND num_nonnulls(worker_id, ended_at, position) <= 1
         AND (position IS NULL OR solo = 0)
@@ -134,7 +140,9 @@ CREATE INDEX outlast_jobs_run_at ON outlast_jobs (run_at) WHERE state = 'queued'
 CREATE INDEX outlast_jobs_due ON outlast_jobs (queue, run_at) WHERE state = 'queued' AND position IS NULL AND solo = 0;
 CREATE INDEX outlast_jobs_suspect ON outlast_jobs (solo, queue, task, priority DESC, run_at)
     WHERE state = 'queued' AND solo > 0;
-CREATE INDEX outlast_jobs_expires ON outlast_jobs (expires_at) WHERE expires_at IS NOT NULL AND state = 'queued';
+CREATE INDEX outlast_jobs_expires ON outlast_jobs (expires_at)
+    WHERE expires_at IS NOT NULL AND state IN ('queued', 'blocked');
+CREATE INDEX outlast_jobs_blocked ON outlast_jobs (id) WHERE state = 'blocked';
 CREATE INDEX outlast_jobs_incident ON outlast_jobs (incident) WHERE incident IS NOT NULL;
 CREATE INDEX outlast_jobs_deadline ON outlast_jobs (hard_deadline) WHERE hard_deadline IS NOT NULL;
 CREATE INDEX outlast_jobs_worker ON outlast_jobs (worker_id, cancel_requested) WHERE worker_id IS NOT NULL;
@@ -299,6 +307,7 @@ CREATE TABLE outlast_pauses (
 \ir tables/outlast_minutes.sql
 \ir tables/outlast_actions.sql
 \ir tables/outlast_streams.sql
+\ir tables/outlast_dependencies.sql
 \ir tables/autovacuum.sql
 -- One row for each applied migration; the first one holds the store's id, which is drawn once.
 CREATE TABLE outlast_schema (
@@ -391,6 +400,14 @@ EXECUTE FUNCTION outlast_notice_v1();
 \ir functions/outlast_notify_streams_v1.sql
 \ir functions/outlast_has_room_v1.sql
 \ir functions/outlast_take_suspects_v1.sql
+
+-- Jobs that wait for others: the notices of ends, and what follows from them.
+\ir functions/outlast_note_upstream_v1.sql
+CREATE TRIGGER outlast_jobs_awaited AFTER UPDATE ON outlast_jobs FOR EACH ROW
+WHEN (OLD.awaited AND (OLD.ended_at IS NULL) <> (NEW.ended_at IS NULL))
+EXECUTE FUNCTION outlast_note_upstream_v1();
+\ir functions/outlast_resolve_v1.sql
+\ir functions/outlast_is_over_v1.sql
 
 -- Hand in what has ended and claim what can run next, in one round trip and one commit.
 \ir functions/outlast_claim_v1.sql

@@ -10,6 +10,8 @@
 -- is not dead when the lock re-checks it, and stays. (The first ORDER BY names prune_at, which is NULL there, since
 -- the index begins with it.)
 --
+-- A job stays, with its result, while a job that waited for it has not ended (outlast_is_over_v1).
+--
 -- $4 to $6: the end or time from which each of the three is searched, in seconds since 1970: where the last batch
 -- stopped, or -infinity. Deleted rows stay in the index until vacuum removes them, and a search from the oldest walks
 -- over all of them. These bounds are only hints: the next search from the oldest finds what lies below them. Many
@@ -18,18 +20,18 @@ WITH old AS MATERIALIZED (
     SELECT id, ended_at AS at FROM outlast_jobs
     WHERE ended_at IS NOT NULL AND state <> 'dead' AND prune_at IS NULL
       AND ended_at < statement_timestamp() - least($2::float8, 1e9) * interval '1 second'
-      AND ended_at >= to_timestamp($4::float8)
+      AND ended_at >= to_timestamp($4::float8) AND (NOT awaited OR outlast_is_over_v1(id))
     ORDER BY prune_at, ended_at LIMIT $1::bigint FOR UPDATE SKIP LOCKED
 ), kept AS MATERIALIZED (
     SELECT id, prune_at AS at FROM outlast_jobs
     WHERE ended_at IS NOT NULL AND state <> 'dead' AND prune_at <= statement_timestamp()
-      AND prune_at >= to_timestamp($5::float8)
+      AND prune_at >= to_timestamp($5::float8) AND (NOT awaited OR outlast_is_over_v1(id))
     ORDER BY prune_at LIMIT $1 - (SELECT count(*) FROM old) FOR UPDATE SKIP LOCKED
 ), dead AS MATERIALIZED (
     SELECT id, ended_at AS at FROM outlast_jobs
     WHERE $3::float8 IS NOT NULL AND state = 'dead'
       AND ended_at < statement_timestamp() - least($3, 1e9) * interval '1 second'
-      AND ended_at >= to_timestamp($6::float8)
+      AND ended_at >= to_timestamp($6::float8) AND (NOT awaited OR outlast_is_over_v1(id))
     ORDER BY ended_at
     LIMIT $1 - (SELECT count(*) FROM old) - (SELECT count(*) FROM kept) FOR UPDATE SKIP LOCKED
 ), found AS MATERIALIZED (SELECT id FROM old UNION ALL SELECT id FROM kept UNION ALL SELECT id FROM dead)

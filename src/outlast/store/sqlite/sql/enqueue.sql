@@ -45,8 +45,8 @@ INSERT INTO outlast_labels (job_id, label) VALUES (?, ?)
 -- Free keys whose holder has expired without having begun: end that job, as in exchange.sql.
 UPDATE outlast_jobs SET state = 'cancelled', ended_at = :now, prune_at = :now + keep, position = NULL
 WHERE key IN (SELECT value FROM json_each(:keys)) AND key IS NOT NULL AND ended_at IS NULL
-  AND state = 'queued' AND expires_at <= :now
-RETURNING CASE WHEN keep <= 0 THEN id END
+  AND state IN ('queued', 'blocked') AND expires_at <= :now
+RETURNING CASE WHEN keep <= 0 AND NOT awaited THEN id END
 -- name: key_holder
 -- The task comes as bytes: a connection of the caller's may convert texts in its own way.
 SELECT id + 0, CAST(task AS BLOB), args = :args FROM outlast_jobs

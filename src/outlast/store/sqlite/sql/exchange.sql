@@ -37,13 +37,13 @@ SET state = 'completed', completed_by = worker_id, worker_id = NULL, hard_deadli
 FROM json_each(:results) AS e
 WHERE j.id = CAST(e.key AS INTEGER)
   AND token = CAST(substr(e.key, instr(e.key, ':') + 1) AS INTEGER) AND state = 'running'
-  AND (keep IS NULL OR keep > 0)
+  AND (keep IS NULL OR keep > 0 OR awaited)
 -- name: complete_away
 -- Find the current attempts among them whose jobs are kept for no time (keep = 0): these jobs are deleted instead.
 SELECT j.id FROM json_each(:results) AS e CROSS JOIN outlast_jobs AS j
 WHERE j.id = CAST(e.key AS INTEGER)
   AND j.token = CAST(substr(e.key, instr(e.key, ':') + 1) AS INTEGER) AND j.state = 'running'
-  AND j.keep <= 0
+  AND j.keep <= 0 AND NOT j.awaited
 -- name: keep_evidence
 INSERT INTO outlast_attempts
     (token, job_id, number, worker_id, worker, host, pid, outcome, charge, message,
@@ -124,24 +124,26 @@ UPDATE outlast_jobs SET position = ?, run_at = run_at WHERE id = ?
 -- name: waiting
 -- Return the largest kind of solo run that any suspect waits for, when the first scheduled job falls due, when the
 -- first of all queued jobs expires, when the first permit opens that only misses time, and whether any stream is open,
--- or any permit may have room for one that it blocks (limits.sql).
+-- or any permit may have room for one that it blocks (limits.sql); and whether the end of a job is noted for which
+-- others wait (dependencies.sql).
 SELECT coalesce((SELECT solo FROM outlast_jobs INDEXED BY outlast_jobs_suspect
                  WHERE state = 'queued' AND solo > 0 ORDER BY solo DESC LIMIT 1), 0),
        (SELECT min(run_at) FROM outlast_jobs INDEXED BY outlast_jobs_run_at
         WHERE state = 'queued' AND position IS NULL AND solo = 0),
        (SELECT min(expires_at) FROM outlast_jobs INDEXED BY outlast_jobs_expires
-        WHERE expires_at IS NOT NULL AND state = 'queued'),
+        WHERE expires_at IS NOT NULL AND state IN ('queued', 'blocked')),
        (SELECT min(opens_at) FROM outlast_permits INDEXED BY outlast_permits_opens WHERE opens_at IS NOT NULL),
        EXISTS (SELECT 1 FROM outlast_streams INDEXED BY outlast_streams_open WHERE blocked IS NULL AND idle = 0)
        OR EXISTS (SELECT 1 FROM outlast_permits INDEXED BY outlast_permits_freed WHERE freed = 1)
        OR EXISTS (SELECT 1 FROM outlast_permits INDEXED BY outlast_permits_ahead
-                  WHERE opens_at IS NOT NULL AND touched_at > :now + 1)
+                  WHERE opens_at IS NOT NULL AND touched_at > :now + 1),
+       EXISTS (SELECT 1 FROM outlast_upstream_notices)
 -- name: expire
 UPDATE outlast_jobs SET state = 'cancelled', ended_at = :now, prune_at = :now + keep, position = NULL
 WHERE id IN (SELECT id FROM outlast_jobs INDEXED BY outlast_jobs_expires
-             WHERE expires_at IS NOT NULL AND state = 'queued' AND expires_at <= :now
+             WHERE expires_at IS NOT NULL AND state IN ('queued', 'blocked') AND expires_at <= :now
              ORDER BY expires_at LIMIT :limit)
-RETURNING CASE WHEN keep <= 0 THEN id END
+RETURNING CASE WHEN keep <= 0 AND NOT awaited THEN id END
 -- name: begins_in_time
 SELECT e.value FROM json_each(:ids) AS e CROSS JOIN outlast_jobs AS j
 WHERE j.id = e.value AND (j.expires_at IS NULL OR j.expires_at > :now)

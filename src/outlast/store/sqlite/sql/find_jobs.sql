@@ -50,6 +50,12 @@ WHERE worker_id IS NOT NULL AND id <= :last AND (:worker_id IS NULL OR worker_id
   AND (:queue IS NULL OR queue = :queue) AND (:task IS NULL OR task = :task)
   AND (:tenant IS NULL OR tenant = :tenant)
 ORDER BY id DESC LIMIT :limit
+-- name: blocked
+SELECT id FROM outlast_jobs INDEXED BY outlast_jobs_blocked
+WHERE state = 'blocked' AND id <= :last
+  AND (:queue IS NULL OR queue = :queue) AND (:task IS NULL OR task = :task)
+  AND (:tenant IS NULL OR tenant = :tenant)
+ORDER BY id DESC LIMIT :limit
 -- name: queued
 SELECT id FROM (
     SELECT id FROM outlast_jobs INDEXED BY outlast_jobs_line

@@ -126,6 +126,28 @@ GROUP BY task ORDER BY task
 SELECT :now AS now
 -- name: logs
 SELECT token, number, printed, lines FROM outlast_logs WHERE job_id = :job_id ORDER BY token
+-- name: dependencies
+-- The jobs that a job waits or waited for, at most :most: first those that are left or have failed.
+SELECT d.upstream_id AS job_id, d.wants, d.state = 2 AS is_met, d.state = 3 AS has_failed, j.task, j.state
+FROM (SELECT * FROM outlast_dependencies WHERE job_id = :job_id ORDER BY state = 2, state DESC, place LIMIT :most) d
+LEFT JOIN outlast_jobs j ON j.id = d.upstream_id
+ORDER BY d.state = 2, d.state DESC, d.place
+-- name: unresolved
+-- Jobs whose state is not what they wait for, in one snapshot, for `outlast verify`: not blocked, and not cancelled, though
+-- something is left that they wait for; blocked though nothing is; or blocked by a job that has ended, is gone or is not
+-- awaited, without a notice about it.
+SELECT g.id AS job_id, d.upstream_id, true AS is_open
+FROM outlast_dependencies d JOIN outlast_jobs g ON g.id = d.job_id
+WHERE d.state <> 2 AND g.state NOT IN ('blocked', 'cancelled')
+UNION ALL
+SELECT g.id, NULL, false FROM outlast_jobs g
+WHERE g.state = 'blocked' AND NOT EXISTS (SELECT 1 FROM outlast_dependencies d WHERE d.job_id = g.id AND d.state <> 2)
+UNION ALL
+SELECT g.id, d.upstream_id, false
+FROM outlast_jobs g JOIN outlast_dependencies d ON d.job_id = g.id LEFT JOIN outlast_jobs j ON j.id = d.upstream_id
+WHERE g.state = 'blocked' AND d.state <> 2 AND (d.state <> 1 OR j.id IS NULL OR j.ended_at IS NOT NULL OR NOT j.awaited)
+  AND NOT EXISTS (SELECT 1 FROM outlast_upstream_notices n WHERE n.job_id = d.upstream_id)
+LIMIT :most
 -- name: steps
 -- The steps of a job that are kept, in their order, without their values.
 SELECT CAST(name AS TEXT) AS name, token, at AS at, length(CAST(value AS BLOB)) AS bytes FROM outlast_steps WHERE job_id = :job_id ORDER BY at, name

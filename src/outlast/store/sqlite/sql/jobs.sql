@@ -23,11 +23,11 @@ RETURNING value + 0
 UPDATE outlast_jobs
 SET state = 'completed', completed_by = worker_id, worker_id = NULL, hard_deadline = NULL,
     ended_at = :now, prune_at = :now + keep, result = :result
-WHERE id = :job_id AND token = :token AND state = 'running' AND (keep IS NULL OR keep > 0)
+WHERE id = :job_id AND token = :token AND state = 'running' AND (keep IS NULL OR keep > 0 OR awaited)
 -- name: is_kept
 -- False if the attempt is current and its job is kept for no time (keep = 0): then the job is deleted instead.
 SELECT NOT EXISTS (SELECT 1 FROM outlast_jobs
-                   WHERE id = :job_id AND token = :token AND state = 'running' AND keep <= 0)
+                   WHERE id = :job_id AND token = :token AND state = 'running' AND keep <= 0 AND NOT awaited)
 
 -- name: exists
 -- Cancel: a queued job ends at once, and a running one gets a request. Under the write lock a job is either still
@@ -38,7 +38,7 @@ SELECT state FROM outlast_jobs WHERE id = ?
 -- name: end_queued
 UPDATE outlast_jobs
 SET state = 'cancelled', ended_at = :now, prune_at = :now + keep, position = NULL, cancel_requested = 1
-WHERE id = :id AND state = 'queued'
+WHERE id = :id AND state IN ('queued', 'blocked')
 -- name: ask_running
 UPDATE outlast_jobs SET cancel_requested = 1 WHERE id = ? AND state = 'running'
 
@@ -59,6 +59,8 @@ SET state = 'queued', position = :position, run_at = :now, requeued_at = :now, e
     checkpoint_at = CASE WHEN :from_scratch THEN NULL ELSE checkpoint_at END
 WHERE id = :id AND state IN ('dead', 'cancelled')
 
+-- name: drop_dependencies
+UPDATE outlast_dependencies SET state = 2 WHERE job_id = ? AND state <> 2
 -- name: drop_steps
 DELETE FROM outlast_steps WHERE job_id = ?
 

@@ -86,6 +86,7 @@ CREATE TABLE outlast_jobs (
     prune_at          REAL,
     hard_deadline     REAL,
     cancel_requested  INTEGER NOT NULL DEFAULT 0,
+    awaited           INTEGER NOT NULL DEFAULT 0,
     progress          TEXT,
     checkpoint        TEXT,
     checkpoint_number INTEGER NOT NULL DEFAULT 0,
@@ -104,6 +105,7 @@ CREATE TABLE outlast_jobs (
                 AND started_at IS NOT NULL AND position IS NULL AND ended_at IS NULL
                 AND result IS NULL
             WHEN 'completed' THEN worker_id IS NULL AND position IS NULL AND ended_at IS NOT NULL
+            WHEN 'blocked' THEN worker_id IS NULL AND position IS NULL AND ended_at IS NULL AND result IS NULL
             WHEN 'dead' THEN worker_id IS NULL AND position IS NULL AND ended_at IS NOT NULL
                 AND result IS NULL
             WHEN 'cancelled' THEN worker_id IS NULL AND position IS NULL
@@ -125,7 +127,7 @@ CREATE TABLE outlast_jobs (
     CONSTRAINT outlast_jobs_saves CHECK (
         checkpoint_at BETWEEN -1e15 AND 1e15 AND stack_at BETWEEN -1e15 AND 1e15),
     CONSTRAINT outlast_jobs_solo CHECK (solo BETWEEN 0 AND 2 AND (solo = 0 OR position IS NULL)),
-    CONSTRAINT outlast_jobs_flags CHECK (cancel_requested = 0 OR cancel_requested = 1),
+    CONSTRAINT outlast_jobs_flags CHECK ((cancel_requested = 0 OR cancel_requested = 1) AND (awaited = 0 OR awaited = 1)),
     CONSTRAINT outlast_jobs_needs CHECK (
         CASE WHEN stream IS NULL THEN needs IS NULL ELSE json_valid(needs) AND json_type(needs) = 'array' END)
 ) STRICT;
@@ -141,7 +143,8 @@ CREATE INDEX outlast_jobs_due ON outlast_jobs (queue, run_at, task)
 CREATE INDEX outlast_jobs_suspect ON outlast_jobs (solo, queue, task, priority DESC, run_at)
     WHERE state = 'queued' AND solo > 0;
 CREATE INDEX outlast_jobs_expires ON outlast_jobs (expires_at)
-    WHERE expires_at IS NOT NULL AND state = 'queued';
+    WHERE expires_at IS NOT NULL AND state IN ('queued', 'blocked');
+CREATE INDEX outlast_jobs_blocked ON outlast_jobs (id) WHERE state = 'blocked';
 CREATE INDEX outlast_jobs_incident ON outlast_jobs (incident) WHERE incident IS NOT NULL;
 CREATE INDEX outlast_jobs_deadline ON outlast_jobs (hard_deadline) WHERE hard_deadline IS NOT NULL;
 CREATE INDEX outlast_jobs_worker ON outlast_jobs (worker_id) WHERE worker_id IS NOT NULL;
@@ -272,6 +275,30 @@ CREATE TRIGGER outlast_jobs_order_gone AFTER DELETE ON outlast_jobs
 WHEN OLD.stream IS NOT NULL AND OLD.state = 'running' AND instr(OLD.needs, ',true]') > 0
 BEGIN
     UPDATE outlast_streams SET blocked = NULL WHERE id = OLD.stream AND blocked = -2;
+END;
+
+-- What blocked jobs wait for: one row for each job (job_id) and each job upstream of it (upstream_id). wants: 0 it has
+-- to complete, 1 it has to end, 2 it has to die. state: 1 its end leaves a notice (awaited), 2 met, or no longer waited
+-- for, 3 failed: it has ended in another way (0 occurs on PostgreSQL only). place: where the upstream job stands among
+-- those of the job, which is the order of their results. Rows are deleted with their job. A blocked
+-- job becomes queued when all its rows are met, and is cancelled when one has failed (dependencies.sql).
+CREATE TABLE outlast_dependencies (
+    job_id      INTEGER NOT NULL,
+    upstream_id INTEGER NOT NULL,
+    wants       INTEGER NOT NULL,
+    state       INTEGER NOT NULL,
+    place       INTEGER NOT NULL,
+    PRIMARY KEY (job_id, place),
+    CONSTRAINT outlast_dependencies_sound CHECK (wants BETWEEN 0 AND 2 AND state BETWEEN 0 AND 3 AND job_id <> upstream_id)
+) WITHOUT ROWID, STRICT;
+CREATE INDEX outlast_dependencies_left ON outlast_dependencies (job_id, state) WHERE state <> 2;
+CREATE INDEX outlast_dependencies_upstream ON outlast_dependencies (upstream_id, state);
+-- "Look at this upstream job": it has ended, with whichever verb, or was requeued after its end.
+CREATE TABLE outlast_upstream_notices (id INTEGER PRIMARY KEY, job_id INTEGER NOT NULL) STRICT;
+CREATE TRIGGER outlast_jobs_awaited AFTER UPDATE OF ended_at ON outlast_jobs
+WHEN OLD.awaited = 1 AND (OLD.ended_at IS NULL) <> (NEW.ended_at IS NULL)
+BEGIN
+    INSERT INTO outlast_upstream_notices (job_id) VALUES (NEW.id);
 END;
 
 -- The labels of jobs that have any (the policy holds them, too), to find jobs by label. They are deleted with the jobs.

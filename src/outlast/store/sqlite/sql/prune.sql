@@ -8,22 +8,29 @@
 -- is missing is a permit that has not been used. A later job makes both again. Streams of a permit in use stay.
 
 -- name: jobs
--- Jobs that ended long ago, jobs whose own retention (keep) is over, and dead jobs, unless :dead_before is NULL.
+-- Jobs that ended long ago, jobs whose own retention (keep) is over, and dead jobs, unless :dead_before is NULL. A job stays, with its
+-- result, while a job that waited for it has not ended.
 SELECT id FROM (
     SELECT id FROM outlast_jobs INDEXED BY outlast_jobs_ended_at
-    WHERE ended_at IS NOT NULL AND state <> 'dead' AND prune_at IS NULL AND ended_at < :before
+    WHERE ended_at IS NOT NULL AND state <> 'dead' AND prune_at IS NULL AND ended_at < :before AND (NOT awaited OR NOT EXISTS (
+        SELECT 1 FROM outlast_dependencies AS d JOIN outlast_jobs AS g ON g.id = d.job_id
+        WHERE d.upstream_id = outlast_jobs.id AND g.ended_at IS NULL))
     ORDER BY prune_at, ended_at LIMIT :limit)
 UNION ALL
 SELECT id FROM (
     SELECT id FROM outlast_jobs INDEXED BY outlast_jobs_ended_at
-    WHERE ended_at IS NOT NULL AND state <> 'dead' AND prune_at <= :now ORDER BY prune_at LIMIT :limit)
+    WHERE ended_at IS NOT NULL AND state <> 'dead' AND prune_at <= :now AND (NOT awaited OR NOT EXISTS (
+        SELECT 1 FROM outlast_dependencies AS d JOIN outlast_jobs AS g ON g.id = d.job_id
+        WHERE d.upstream_id = outlast_jobs.id AND g.ended_at IS NULL)) ORDER BY prune_at LIMIT :limit)
 UNION ALL
 SELECT id FROM (
-    SELECT id FROM outlast_jobs WHERE state = 'dead' AND ended_at < :dead_before ORDER BY ended_at LIMIT :limit)
+    SELECT id FROM outlast_jobs WHERE state = 'dead' AND ended_at < :dead_before AND (NOT awaited OR NOT EXISTS (
+        SELECT 1 FROM outlast_dependencies AS d JOIN outlast_jobs AS g ON g.id = d.job_id
+        WHERE d.upstream_id = outlast_jobs.id AND g.ended_at IS NULL)) ORDER BY ended_at LIMIT :limit)
 LIMIT :limit
 -- name: unkept
 SELECT j.id FROM json_each(:ids) AS e CROSS JOIN outlast_jobs AS j
-WHERE j.id = e.value AND j.keep <= 0 AND j.state IN ('completed', 'cancelled')
+WHERE j.id = e.value AND j.keep <= 0 AND NOT j.awaited AND j.state IN ('completed', 'cancelled')
 -- name: attempts_of
 DELETE FROM outlast_attempts WHERE job_id IN (SELECT e.value FROM json_each(:ids) AS e)
 -- name: labels_of
@@ -32,6 +39,8 @@ DELETE FROM outlast_labels WHERE job_id IN (SELECT e.value FROM json_each(:ids) 
 DELETE FROM outlast_logs WHERE job_id IN (SELECT e.value FROM json_each(:ids) AS e)
 -- name: steps_of
 DELETE FROM outlast_steps WHERE job_id IN (SELECT e.value FROM json_each(:ids) AS e)
+-- name: dependencies_of
+DELETE FROM outlast_dependencies WHERE job_id IN (SELECT e.value FROM json_each(:ids) AS e)
 -- name: jobs_of
 DELETE FROM outlast_jobs WHERE id IN (SELECT e.value FROM json_each(:ids) AS e)
 -- name: workers

@@ -41,20 +41,20 @@ BEGIN
     WITH asked AS (
         UPDATE outlast_jobs j
         SET cancel_requested = true, position = NULL,
-            state = CASE WHEN j.state = 'queued' THEN 'cancelled' ELSE j.state END,
-            ended_at = CASE WHEN j.state = 'queued' THEN v_now END,
-            prune_at = CASE WHEN j.state = 'queued' AND j.keep IS NOT NULL
+            state = CASE WHEN j.state IN ('queued', 'blocked') THEN 'cancelled' ELSE j.state END,
+            ended_at = CASE WHEN j.state IN ('queued', 'blocked') THEN v_now END,
+            prune_at = CASE WHEN j.state IN ('queued', 'blocked') AND j.keep IS NOT NULL
                             THEN v_now + greatest(0, least(j.keep, 1e9)) * interval '1 second' END
-        WHERE j.id = ANY (v_free) AND j.state IN ('queued', 'running')
-        RETURNING j.id, j.state, j.keep)
-    SELECT array_agg(a.id) FILTER (WHERE a.state = 'cancelled' AND a.keep <= 0) INTO v_gone FROM asked a;
+        WHERE j.id = ANY (v_free) AND j.state IN ('queued', 'blocked', 'running')
+        RETURNING j.id, j.state = 'cancelled' AND j.keep <= 0 AND NOT j.awaited AS gone)
+    SELECT array_agg(a.id) FILTER (WHERE a.gone) INTO v_gone FROM asked a;
     IF v_gone IS NOT NULL THEN PERFORM outlast_forget_v1(v_gone); END IF;
 
     IF p_notify AND v_workers IS NOT NULL THEN
         PERFORM pg_notify(outlast_channel_v1(), 'cancel:' || w::text) FROM unnest(v_workers) AS w;
     END IF;
     RETURN QUERY
-    SELECT s.id, CASE s.state WHEN 'queued' THEN 'cancelled' WHEN 'running' THEN 'requested'
+    SELECT s.id, CASE s.state WHEN 'queued' THEN 'cancelled' WHEN 'blocked' THEN 'cancelled' WHEN 'running' THEN 'requested'
                               WHEN 'held' THEN 'held' ELSE 'ended' END
     FROM unnest(v_ids, v_states) AS s (id, state);
 END

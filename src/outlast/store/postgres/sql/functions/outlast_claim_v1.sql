@@ -50,7 +50,8 @@
 --    streams, the line gets the rest, and streams again what the line has left (outlast_claim_streams_v1); all of them,
 --    if the line looks empty. Of an odd place chance decides, so that single places go to both. The notices
 --    of what has ended and arrived are folded before that (outlast_fold_v1). One look shows whether there is any notice,
---    open stream or limit that opens by time; most exchanges of a store without limits do nothing more.
+--    open stream or limit that opens by time; notices about jobs for which others wait are done at the same place
+--    (outlast_resolve_v1); most exchanges of a store without limits do nothing more.
 -- 4  Claim suspects, for requests that ask for them (solo > 0; outlast_next_suspects_v1). Suspects have no position
 --    and are never in the line; their own index finds them, and in most exchanges one probe of it shows that there
 --    are none. The first due suspect decides the cohort. If another worker claims some jobs of that cohort at the
@@ -88,7 +89,7 @@ DECLARE
     v_counts integer[] := array_fill(0, ARRAY[cardinality(p_limits)]);
     v_order bigint[] := '{}'; v_places bigint[] := '{}';
     v_at double precision; v_notices boolean; v_streams boolean; v_timed boolean;
-    v_served text[] := '{}'; v_served_queues text[] := '{}'; v_folded record; v_opened bigint[] := '{}';
+    v_served text[] := '{}'; v_served_queues text[] := '{}'; v_folded record; v_resolved record; v_opened bigint[] := '{}';
     v_permits bigint[] := '{}'; v_open boolean; v_stream_left integer; v_rounds integer; v_last boolean;
     v_is_stream boolean; v_stream_bytes bigint := 65536; v_contended boolean := false; v_stayed boolean;
     v_has_places boolean := false; v_passed bigint[] := '{}'; v_shown bigint[] := '{}';
@@ -109,12 +110,12 @@ BEGIN
     -- a lane of a wanted task? (outlast_find_lanes_v1 defines the bounds of a gap.)
     v_line_read := pg_stat_get_xact_tuples_returned(v_line);
     SELECT (SELECT j.expires_at FROM outlast_jobs j
-            WHERE j.expires_at IS NOT NULL AND j.state = 'queued'
+            WHERE j.expires_at IS NOT NULL AND j.state IN ('queued', 'blocked')
               AND j.expires_at >= v_from AND j.expires_at <= v_now
             ORDER BY j.expires_at LIMIT 1),
            (SELECT j.solo FROM outlast_jobs j WHERE j.state = 'queued' AND j.solo > 0
             ORDER BY j.solo DESC LIMIT 1),
-           EXISTS (SELECT FROM outlast_notices),
+           EXISTS (SELECT FROM outlast_notices) OR EXISTS (SELECT FROM outlast_upstream_notices),
            EXISTS (SELECT FROM outlast_streams s WHERE s.blocked IS NULL AND NOT s.idle),
            EXISTS (SELECT FROM outlast_permits p WHERE p.opens_at IS NOT NULL),
            CASE WHEN v_wanted = '{}' THEN false WHEN cardinality(p_lane_queues) > 0 THEN EXISTS (
@@ -174,6 +175,13 @@ BEGIN
             END IF;
         END IF;
         IF v_notices OR v_due_ids IS NOT NULL AND EXISTS (SELECT FROM outlast_notices) THEN  -- 3
+            FOR v_try IN 1..3 LOOP
+                v_resolved := outlast_resolve_v1(500);
+                v_unknown := v_unknown OR v_resolved.ids IS NOT NULL;
+                v_runnable := v_runnable || v_resolved.ids;
+                EXIT WHEN NOT v_resolved.more;
+            END LOOP;
+            IF v_resolved.more THEN v_next_due := v_now; END IF;
             FOR v_try IN 1..3 LOOP
                 v_folded := outlast_fold_v1(v_at, 500, v_served, coalesce(v_served_queues, '{}'), p_not_queues);
                 v_permits := v_permits || v_folded.permits;

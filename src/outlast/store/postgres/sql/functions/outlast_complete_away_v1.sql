@@ -15,7 +15,7 @@ BEGIN
     SELECT array_agg(l.id), array_agg(l.token) INTO v_ids, v_tokens
     FROM (SELECT j.id, j.token FROM unnest(p_ids, p_tokens) AS h (job_id, token)
           JOIN outlast_jobs j ON j.id = ANY (ARRAY[h.job_id]) AND j.token = h.token AND j.state = 'running'
-          WHERE j.keep <= 0
+          WHERE j.keep <= 0 AND NOT j.awaited
           FOR UPDATE OF j SKIP LOCKED) l;
     IF v_ids IS NOT NULL THEN PERFORM outlast_forget_v1(v_ids); END IF;
     RETURN coalesce(v_tokens, '{}');

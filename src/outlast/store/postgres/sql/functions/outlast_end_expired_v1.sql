@@ -13,8 +13,8 @@ BEGIN
         UPDATE outlast_jobs j
         SET state = 'cancelled', ended_at = p_now, position = NULL,
             prune_at = CASE WHEN j.keep IS NOT NULL THEN p_now + greatest(0, least(j.keep, 1e9)) * interval '1 second' END
-        WHERE j.id = ANY (p_ids) RETURNING j.id, j.keep)
-    SELECT array_agg(e.id) FILTER (WHERE e.keep <= 0) INTO v_gone FROM expired e;
+        WHERE j.id = ANY (p_ids) RETURNING j.id, j.keep <= 0 AND NOT j.awaited AS gone)
+    SELECT array_agg(e.id) FILTER (WHERE e.gone) INTO v_gone FROM expired e;
     IF v_gone IS NOT NULL THEN PERFORM outlast_forget_v1(v_gone); END IF;
     RETURN cardinality(p_ids);
 END

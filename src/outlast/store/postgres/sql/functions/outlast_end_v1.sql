@@ -52,7 +52,7 @@ BEGIN
                     ELSE h.state END AS state,
                coalesce(h.began, true) AS began,
                greatest(0, least(coalesce(h.delay, 0), 1e9)) AS delay, h.doubles_to,
-               j.stream, CASE WHEN h.throttles IS NOT NULL THEN j.needs END AS needs, h.throttles, j.worker_id, j.started_at, j.keep, j.expires_at, greatest(0, j.attempt_count) AS attempt_count, j.progress, j.checkpoint_at
+               j.stream, CASE WHEN h.throttles IS NOT NULL THEN j.needs END AS needs, h.throttles, j.worker_id, j.started_at, j.keep, j.awaited, j.expires_at, greatest(0, j.attempt_count) AS attempt_count, j.progress, j.checkpoint_at
         FROM json_to_recordset(p_ends::json) AS h (
                  job_id bigint, token bigint, state text, outcome text, charge text,
                  failures integer, losses integer, delay double precision, result text,
@@ -102,7 +102,7 @@ BEGIN
             completed_by = CASE WHEN l.state = 'completed' THEN l.worker_id END
         FROM decided l
         WHERE j.id = ANY (ARRAY[l.job_id])
-        RETURNING l.*, l.keep <= 0 AND l.state IN ('completed', 'cancelled') AS gone
+        RETURNING l.*, l.keep <= 0 AND NOT l.awaited AND l.state IN ('completed', 'cancelled') AS gone
     ), evidence AS (
         INSERT INTO outlast_attempts (
             token, job_id, number, worker_id, worker, host, pid, outcome, charge, message,

@@ -24,7 +24,7 @@ DECLARE
 BEGIN
     SELECT array_agg(e.id) INTO v_ids
     FROM (SELECT j.id FROM outlast_jobs j
-          WHERE j.state = 'queued' AND j.expires_at IS NOT NULL
+          WHERE j.state IN ('queued', 'blocked') AND j.expires_at IS NOT NULL
             AND j.expires_at >= v_from AND j.expires_at <= v_now
           ORDER BY j.expires_at LIMIT p_limit
           FOR NO KEY UPDATE SKIP LOCKED) e;

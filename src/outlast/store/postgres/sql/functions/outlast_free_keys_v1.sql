@@ -23,7 +23,7 @@ BEGIN
     SELECT array_agg(e.id) INTO v_ids
     FROM (SELECT j.id FROM outlast_jobs j
           WHERE j.key = ANY (p_keys) AND j.key IS NOT NULL AND j.ended_at IS NULL
-            AND j.state = 'queued' AND j.expires_at <= v_now
+            AND j.state IN ('queued', 'blocked') AND j.expires_at <= v_now
           ORDER BY j.key FOR NO KEY UPDATE) e;
     RETURN outlast_end_expired_v1(v_ids, v_now);
 END

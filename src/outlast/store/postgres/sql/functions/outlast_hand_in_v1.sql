@@ -10,7 +10,7 @@
 -- which the update in the same statement does not see yet; the next try sees it. A row that stays locked for longer,
 -- for example by a task's own transaction, is answered busy.
 --
--- The completion leaves out jobs with keep = 0. If fewer jobs were completed than were handed in, these are deleted
+-- The completion leaves out jobs with keep = 0, unless others wait for them. If fewer jobs were completed than were handed in, these are deleted
 -- instead (outlast_complete_away_v1); exchanges without such jobs pay nothing for this. Ends that were not accepted
 -- are then looked at again and answered busy, already or refused (outlast_judge_v1).
 --
@@ -51,7 +51,7 @@ BEGIN
                 FROM unnest(p_done_ids, p_done_tokens, p_done_results)
                      AS h (job_id, token, result)
                 JOIN outlast_jobs j ON j.id = ANY (ARRAY[h.job_id]) AND j.token = h.token AND j.state = 'running'
-                WHERE j.keep IS NULL OR j.keep > 0
+                WHERE j.keep IS NULL OR j.keep > 0 OR j.awaited
                 FOR NO KEY UPDATE OF j SKIP LOCKED
             ), done AS (
                 UPDATE outlast_jobs j

@@ -1,7 +1,8 @@
 -- Requeue dead and cancelled jobs, one by one in the order of their ids. Their expiry is dropped, since a person asked
--- for this run. The unique index on the keys of unfinished jobs decides a race with an enqueue of the same key; the
+-- for this run, and so is what they wait for. The unique index on the keys of unfinished jobs decides a race with an enqueue of the same key; the
 -- loser's row is left as it was. Tokens and the count of attempts go on rising, the budgets start again, suspicion
--- ends.
+-- ends. What was cancelled because it waited for one of these jobs waits again (outlast_resolve_v1); what is left of that
+-- when rows are locked, the next exchange does.
 CREATE FUNCTION outlast_requeue_v1(p_ids bigint[], p_from_scratch boolean, p_notify boolean)
 RETURNS TABLE (job_id bigint, answer text)
 LANGUAGE plpgsql
@@ -15,9 +16,12 @@ DECLARE
     v_state text;
     v_key text;
     v_revived bigint[] := '{}';
+    v_awaited boolean := false;
+    v_one boolean;
+    v_resolved record;
 BEGIN
     FOREACH v_id IN ARRAY ARRAY(SELECT DISTINCT i FROM unnest(p_ids) AS i ORDER BY i) LOOP
-        SELECT j.state, j.key INTO v_state, v_key FROM outlast_jobs j WHERE j.id = v_id FOR NO KEY UPDATE;
+        SELECT j.state, j.key, j.awaited INTO v_state, v_key, v_one FROM outlast_jobs j WHERE j.id = v_id FOR NO KEY UPDATE;
         CONTINUE WHEN NOT FOUND;
         job_id := v_id;
         answer := CASE v_state WHEN 'dead' THEN 'requeued' WHEN 'cancelled' THEN 'requeued'
@@ -33,14 +37,23 @@ BEGIN
                     checkpoint = CASE WHEN p_from_scratch THEN NULL ELSE j.checkpoint END,
                     checkpoint_at = CASE WHEN p_from_scratch THEN NULL ELSE j.checkpoint_at END
                 WHERE j.id = v_id;
+                UPDATE outlast_dependencies d SET state = 2 WHERE d.job_id = v_id AND d.state <> 2;
                 IF p_from_scratch THEN DELETE FROM outlast_steps s WHERE s.job_id = v_id; END IF;
                 v_revived := v_revived || v_id;
+                v_awaited := v_awaited OR v_one;
             EXCEPTION WHEN unique_violation THEN
                 answer := 'key_taken';
             END;
         END IF;
         RETURN NEXT;
     END LOOP;
+    IF v_awaited THEN
+        FOR v_try IN 1..20 LOOP
+            v_resolved := outlast_resolve_v1(500);
+            v_revived := v_revived || coalesce(v_resolved.ids, '{}');
+            EXIT WHEN NOT v_resolved.more;
+        END LOOP;
+    END IF;
     IF p_notify THEN PERFORM outlast_notify_v1(v_revived); END IF;
 END
 $$;

@@ -1,0 +1,111 @@
+"""Says what new jobs wait for, in terms that both stores share. Pure.
+
+A job that waits for others, upstream of it, is blocked (``model.job``). The end of a job that is
+awaited leaves a notice in the same commit; the next exchange resolves it: it makes blocked jobs
+queued whose upstream jobs have all ended as wanted, and cancels those for which that can no longer
+happen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from outlast.errors import JobNotFound, UsageError
+from outlast.store.values import Claimed, Enqueued, NewJob, Wants
+
+RESOLVE_MAX = 500  # notices that one exchange does in a round
+UNWATCHED, WATCHED, MET, FAILED = range(4)  # states of a dependency
+RESULTS_BYTES = 16 * 1024**2  # of results that one attempt gets as arguments
+
+
+class Dependency(NamedTuple):
+    """What a stored job waits for. ``is_new``: the same call has stored the upstream job, whose
+    ``place`` is that among those of the job."""
+
+    job_id: int
+    upstream_id: int
+    wants: Wants
+    is_new: bool
+    place: int
+
+
+def has_dependencies(jobs: Sequence[NewJob]) -> bool:
+    """Whether some of these jobs wait for others."""
+    return any(job.after for job in jobs)
+
+
+def find_awaited(jobs: Sequence[NewJob]) -> set[int]:
+    """Return the places of the jobs that others of the same call wait for."""
+    return {-1 - each.job for job in jobs for each in job.after if each.job < 0}
+
+
+def find_named(jobs: Sequence[NewJob]) -> list[int]:
+    """Return the ids of stored jobs that some of these wait for."""
+    return sorted({each.job for job in jobs for each in job.after if each.job >= 0})
+
+
+def check_upstream(named: Sequence[int], keeps: Mapping[int, float | None]) -> None:
+    """Raise JobNotFound for a job that is not there, UsageError for one whose end leaves nothing.
+    ``keeps``: how long each that is there is kept."""
+    for job_id in named:
+        if job_id not in keeps:
+            raise JobNotFound(f"there is no job {job_id} to wait for: nothing was enqueued")
+        keep = keeps[job_id]
+        if keep is not None and keep <= 0:
+            raise UsageError(
+                f"no job can wait for job {job_id}, which is deleted as it ends (keep=0): enqueue"
+                " both in one call, or keep it for longer"
+            )
+
+
+def find_dependencies(jobs: Sequence[NewJob], stored: Sequence[Enqueued]) -> list[Dependency]:
+    """Return what the jobs that were stored wait for, each upstream job once; a job whose key an
+    unfinished job has was not stored, and what that one waits for stays as it is."""
+    found: dict[tuple[int, int], Dependency] = {}
+    for job, one in zip(jobs, stored, strict=True):
+        if not one.created:
+            continue
+        for place, (upstream, wants) in enumerate(job.after):
+            other = stored[-1 - upstream] if upstream < 0 else None
+            upstream_id = upstream if other is None else other.job_id
+            if upstream_id != one.job_id:
+                is_new = other is not None and other.created
+                pair = (one.job_id, upstream_id)
+                found.setdefault(pair, Dependency(*pair, wants, is_new, place))
+    return list(found.values())
+
+
+def find_needy(claimed: Sequence[Claimed]) -> list[int]:
+    """Return the ids of claimed jobs that get results of jobs upstream; mostly there are none."""
+    return [each.job_id for each in claimed if each.policy.inputs]
+
+
+def add_results(
+    claimed: Sequence[Claimed], rows: Sequence[tuple[int, str | None, int]]
+) -> list[Claimed]:
+    """Return claimed jobs with the results that they get. ``rows``: each job's, in their order,
+    with how many there are; fewer rows: they have more bytes than an attempt may get."""
+    found: dict[int, list[str | None]] = {}
+    counts: dict[int, int] = {}
+    for job_id, result, count in rows:
+        found.setdefault(job_id, []).append(result)
+        counts[job_id] = count
+    return [_with_results(each, found, counts) for each in claimed]
+
+
+def _with_results(
+    claimed: Claimed, found: Mapping[int, list[str | None]], counts: Mapping[int, int]
+) -> Claimed:
+    if not claimed.policy.inputs:
+        return claimed
+    results, count = found.get(claimed.job_id, []), counts.get(claimed.job_id)
+    if count is None or len(results) < count:
+        told = (
+            f"the results of the jobs that it waited for have more than {RESULTS_BYTES:,} bytes:"
+            " let them return less, such as the names of files"
+        )
+        return msgspec.structs.replace(claimed, malformed=claimed.malformed or told)
+    return msgspec.structs.replace(claimed, results=tuple(results))

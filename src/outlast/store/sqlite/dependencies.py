@@ -1,0 +1,99 @@
+"""Stores what blocked jobs wait for, and resolves it: plain functions of a cursor, under the write
+lock (sqlite/sql/dependencies.sql)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from outlast.model.job import State
+from outlast.store.dependencies import (
+    FAILED,
+    MET,
+    RESOLVE_MAX,
+    RESULTS_BYTES,
+    WATCHED,
+    add_results,
+    check_upstream,
+    find_dependencies,
+    find_named,
+    find_needy,
+)
+from outlast.store.sqlite.lanes import draw
+from outlast.store.sqlite.pruning import forget
+from outlast.store.statements import statements
+from outlast.store.values import Claimed, Enqueued, NewJob, Wants
+
+_SQL = statements("sqlite", "dependencies")
+_encode = msgspec.json.Encoder().encode
+_WANTED = {Wants.COMPLETED: State.COMPLETED.value, Wants.DEAD: State.DEAD.value}
+
+
+def check(cursor: Any, jobs: Sequence[NewJob]) -> None:
+    """Raise JobNotFound or UsageError for a stored job that none of these can wait for."""
+    named = find_named(jobs)
+    if named:
+        check_upstream(named, dict(cursor.execute(_SQL["upstream"], _ids(named)).fetchall()))
+
+
+def depend(cursor: Any, jobs: Sequence[NewJob], stored: Sequence[Enqueued]) -> None:
+    """Block jobs that were just stored, and note what they wait for."""
+    found = find_dependencies(jobs, stored)
+    upstream = _ids({each.upstream_id for each in found})
+    cursor.execute(_SQL["block"], _ids({each.job_id for each in found}))
+    cursor.execute(_SQL["await"], upstream)
+    rows = [(each.job_id, each.upstream_id, int(each.wants), each.place) for each in found]
+    cursor.executemany(_SQL["depend"], rows)
+    cursor.execute(_SQL["note_ended"], upstream)
+
+
+def with_results(cursor: Any, claimed: list[Claimed]) -> list[Claimed]:
+    """Return claimed jobs with the results of jobs upstream that they get; mostly none gets any."""
+    needy = find_needy(claimed)
+    if not needy:
+        return claimed
+    values = _ids(needy) | {"bytes": RESULTS_BYTES}
+    return add_results(claimed, cursor.execute(_SQL["results"], values).fetchall())
+
+
+def resolve(cursor: Any, now: float) -> bool:
+    """Do what notices say; return whether there may be more of them."""
+    for _ in range(3):
+        notices = cursor.execute(_SQL["notices"], {"most": RESOLVE_MAX}).fetchall()
+        if not notices:
+            return False
+        values = _ids({job_id for _, job_id in notices}) | {"most": RESOLVE_MAX}
+        pairs = cursor.execute(_SQL["pairs"], values).fetchall()
+        _change(cursor, now, pairs)
+        if len(pairs) < RESOLVE_MAX:  # otherwise these notices are not done
+            cursor.execute(_SQL["done"], (notices[-1][0],))
+    return True
+
+
+def _change(cursor: Any, now: float, pairs: Sequence[tuple[Any, ...]]) -> None:
+    if not pairs:
+        return
+    states, again = [], set()
+    for place, job_id, wants, ended, is_over, waits in pairs:
+        met = not waits or wants == Wants.ENDED or ended == _WANTED.get(wants)
+        states.append((WATCHED if not is_over else MET if met else FAILED, job_id, place))
+        if not is_over:
+            again.add(job_id)
+    cursor.executemany(_SQL["change"], states)
+    left = cursor.execute(_SQL["left"], _ids({pair[1] for pair in pairs})).fetchall()
+    failed = [job_id for job_id, has_failed, _ in left if has_failed]
+    if failed:
+        ended = cursor.execute(_SQL["fail"], _ids(failed) | {"now": now}).fetchall()
+        forget(cursor, [job_id for (job_id,) in ended if job_id is not None])
+    free = [job_id for job_id, has_failed, waits in left if not (has_failed or waits)]
+    if free:
+        position = draw(cursor, "position", len(free))[0]
+        cursor.execute(_SQL["open"], _ids(free) | {"now": now, "position": position})
+    if again:
+        cursor.execute(_SQL["wait_again"], _ids(again - set(failed)) | {"now": now})
+
+
+def _ids(ids: Iterable[int]) -> dict[str, Any]:
+    return {"ids": _encode(sorted(ids)).decode()}

@@ -1,0 +1,69 @@
+-- Store what blocked jobs wait for, and resolve it once that has ended. All of it runs under the write lock: an enqueue
+-- sees whether an upstream job has ended, and marks one that has not (awaited), so that its end leaves a notice in its own
+-- commit (the trigger outlast_jobs_awaited), also in a transaction of a caller. The next exchange does what notices say.
+-- So no end is missed; and a dependency changes its state once for each end or requeue of its upstream job, so none is
+-- counted twice.
+
+-- name: upstream
+SELECT id, keep FROM outlast_jobs WHERE id IN (SELECT e.value FROM json_each(:ids) AS e)
+-- name: block
+UPDATE outlast_jobs SET state = 'blocked', position = NULL WHERE id IN (SELECT e.value FROM json_each(:ids) AS e)
+-- name: await
+UPDATE outlast_jobs SET awaited = 1 WHERE id IN (SELECT e.value FROM json_each(:ids) AS e) AND awaited = 0
+-- name: depend
+INSERT INTO outlast_dependencies (job_id, upstream_id, wants, place, state) VALUES (?, ?, ?, ?, 1)
+-- name: note_ended
+-- Jobs that have ended already leave their notice now.
+INSERT INTO outlast_upstream_notices (job_id)
+SELECT j.id FROM json_each(:ids) AS e CROSS JOIN outlast_jobs AS j WHERE j.id = e.value AND j.ended_at IS NOT NULL
+
+-- name: notices
+SELECT id, job_id FROM outlast_upstream_notices ORDER BY id LIMIT :most
+-- name: pairs
+-- What changes, at most :most dependencies: those on jobs that have ended (or are no longer there), and those that a
+-- requeue takes back. [place, job, wants, the upstream job's state or NULL, whether it has ended, whether the job waits].
+-- A job waits if it is blocked, or was cancelled because of what it waited for.
+SELECT d.place, d.job_id, d.wants, j.state, j.id IS NULL OR j.ended_at IS NOT NULL,
+       g.state = 'blocked' OR (g.state = 'cancelled' AND NOT g.cancel_requested)
+FROM json_each(:ids) AS e
+LEFT JOIN outlast_jobs AS j ON j.id = e.value
+CROSS JOIN outlast_dependencies AS d INDEXED BY outlast_dependencies_upstream
+    ON d.upstream_id = e.value AND d.state = iif(j.id IS NULL OR j.ended_at IS NOT NULL, 1, 3)
+CROSS JOIN outlast_jobs AS g ON g.id = d.job_id
+LIMIT :most
+-- name: change
+UPDATE outlast_dependencies SET state = ? WHERE job_id = ? AND place = ?
+-- name: left
+-- For each of these jobs, whether anything has failed that it waited for, and whether anything else is left.
+SELECT e.value,
+       EXISTS (SELECT 1 FROM outlast_dependencies AS d INDEXED BY outlast_dependencies_left
+               WHERE d.job_id = e.value AND d.state <> 2 AND d.state = 3),
+       EXISTS (SELECT 1 FROM outlast_dependencies AS d INDEXED BY outlast_dependencies_left
+               WHERE d.job_id = e.value AND d.state <> 2 AND d.state < 2)
+FROM json_each(:ids) AS e
+-- name: fail
+UPDATE outlast_jobs SET state = 'cancelled', ended_at = :now, prune_at = :now + keep
+WHERE id IN (SELECT e.value FROM json_each(:ids) AS e) AND state = 'blocked'
+RETURNING CASE WHEN keep <= 0 AND NOT awaited THEN id END
+-- name: open
+-- Positions come one by one, in the order of the ids; a job that is due later gets none.
+UPDATE outlast_jobs
+SET state = 'queued', position = CASE WHEN run_at <= :now THEN :position + e.key END, run_at = max(run_at, :now)
+FROM json_each(:ids) AS e WHERE outlast_jobs.id = e.value AND outlast_jobs.state = 'blocked'
+-- name: wait_again
+-- Not if another job has the key by now.
+UPDATE OR IGNORE outlast_jobs SET state = 'blocked', ended_at = NULL, prune_at = NULL
+WHERE id IN (SELECT e.value FROM json_each(:ids) AS e) AND state = 'cancelled' AND NOT cancel_requested
+  AND (expires_at IS NULL OR expires_at > :now)
+-- name: done
+DELETE FROM outlast_upstream_notices WHERE id <= ?
+-- name: results
+-- The results that claimed jobs get of those that they waited for, in their order; of each job up to :bytes, and how many
+-- there are.
+SELECT f.job_id, CAST(f.result AS TEXT), f.count
+FROM (SELECT d.job_id, d.place, j.result, count(*) OVER (PARTITION BY d.job_id) AS count,
+             sum(coalesce(length(CAST(j.result AS BLOB)), 4)) OVER (PARTITION BY d.job_id ORDER BY d.place) AS total
+      FROM json_each(:ids) AS e CROSS JOIN outlast_dependencies AS d ON d.job_id = e.value
+      LEFT JOIN outlast_jobs AS j ON j.id = d.upstream_id) AS f
+WHERE f.total <= :bytes
+ORDER BY f.job_id, f.place

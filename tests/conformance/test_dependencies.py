@@ -1,0 +1,252 @@
+"""Jobs that wait for others run once, and not before the last of these has ended as wanted."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from outlast.errors import JobNotFound, UsageError
+from outlast.model.job import Policy
+from outlast.store.protocol import Store
+from outlast.store.values import Answer, Cancelled, Claimed, NewJob, Requeued, Upstream, Wants
+from tests.conformance.kit import Hands, crashed, ended, enqueued, job
+from tests.conformance.limits_kit import limited, need
+
+DIES = Policy(retries=0)
+
+
+def after(*upstream: int, wants: Wants = Wants.COMPLETED, **fields: Any) -> NewJob:
+    """A job that waits for these: ids, or places in the same call."""
+    return job(after=tuple(Upstream(each, wants) for each in upstream), **fields)
+
+
+async def states(store: Store, ids: Sequence[int]) -> list[str]:
+    rows = [await store.inspector.job(job_id) for job_id in ids]
+    return ["gone" if row is None else row.state.value for row in rows]
+
+
+async def drain(hands: Hands, *, dead: Sequence[int] = ()) -> list[int]:
+    """Run what can run, in the order of the claims; the jobs in ``dead`` die."""
+    order: list[int] = []
+    while got := await hands.claim(100):
+        order += [each.job_id for each in got]
+        ends = [crashed(each) if each.job_id in dead else ended(each) for each in got]
+        assert {*(await hands.hand_in(*ends))} == {Answer.ACCEPTED}
+    return order
+
+
+async def claim_one(hands: Hands, job_id: int) -> Claimed:
+    (one,) = await hands.claim(1)
+    assert one.job_id == job_id
+    return one
+
+
+async def test_a_chain_runs_link_by_link_in_the_exchange_of_each_end(
+    store: Store, hands: Hands
+) -> None:
+    ids = await enqueued(store, job(), after(-1), after(-2))
+    assert await states(store, ids) == ["queued", "blocked", "blocked"]
+    mine = await claim_one(hands, ids[0])
+    for job_id in ids[1:]:
+        reply = await hands.exchange(ended(mine), limit=10)
+        (mine,) = reply.claimed
+        assert mine.job_id == job_id
+    await hands.hand_in(ended(mine))
+    assert await states(store, ids) == ["completed"] * 3
+
+
+async def test_a_retry_is_no_end(store: Store, hands: Hands) -> None:
+    first, then = await enqueued(
+        store, job(policy=Policy(retries=1, backoff_first=0, backoff_max=0)), after(-1)
+    )
+    for _ in range(2):
+        mine = await claim_one(hands, first)
+        await hands.hand_in(crashed(mine))
+    assert await drain(hands) == []
+    assert await states(store, [first, then]) == ["dead", "cancelled"]
+
+
+async def test_a_death_cancels_all_that_can_no_longer_run(store: Store, hands: Hands) -> None:
+    ids = await enqueued(
+        store,
+        job(policy=DIES),
+        job(),
+        after(-1, -2),
+        after(-3),
+        after(-1, wants=Wants.ENDED),
+        after(-1, wants=Wants.DEAD),
+        after(-2, wants=Wants.DEAD),
+        after(-4, wants=Wants.ENDED),
+    )
+    dead, good, _, _, anyhow, alarm, _, last = ids
+    assert sorted(await drain(hands, dead=[dead])) == sorted([dead, good, anyhow, alarm, last])
+    assert await states(store, ids) == [
+        "dead",
+        "completed",
+        "cancelled",
+        "cancelled",
+        "completed",
+        "completed",
+        "cancelled",
+        "completed",
+    ]
+
+
+async def test_a_fan_of_any_size_opens_once_after_the_last_end(store: Store, hands: Hands) -> None:
+    count = 1_200
+    fan = [job()] * count
+    ids = await enqueued(store, *fan, after(*range(-count, 0)))
+    done = 0
+    while got := await hands.claim(500):
+        assert ids[-1] not in {each.job_id for each in got} or done == count
+        await hands.hand_in(*map(ended, got))
+        done += len(got)
+    assert done == count + 1
+    wide = await enqueued(store, job(), *[after(-1)] * count)
+    assert sorted(await drain(hands)) == sorted(wide)
+
+
+async def test_jobs_wait_for_those_that_are_there_already(store: Store, hands: Hands) -> None:
+    dead, done, runs, waits = await enqueued(store, job(policy=DIES), job(), job(), job())
+    got = {each.job_id: each for each in await hands.claim(3)}
+    await hands.hand_in(crashed(got[dead]), ended(got[done]))
+    ids = await enqueued(
+        store,
+        after(dead),
+        after(done),
+        after(runs),
+        after(waits),
+        after(done, runs, waits),
+        after(dead, wants=Wants.DEAD),
+    )
+    assert sorted(each.job_id for each in await hands.claim(3)) == sorted([waits, ids[1], ids[5]])
+    assert await states(store, ids) == [
+        "cancelled",
+        "running",
+        "blocked",
+        "blocked",
+        "blocked",
+        "running",
+    ]
+    reply = await hands.exchange(ended(got[runs]), limit=10)
+    assert [each.job_id for each in reply.claimed] == [ids[2]]
+
+
+async def test_what_cannot_be_waited_for_is_refused_and_nothing_is_stored(
+    store: Store, hands: Hands
+) -> None:
+    (fleeting,) = await enqueued(store, job(policy=Policy(keep=0.0)))
+    with pytest.raises(JobNotFound, match="no job 4711 to wait for"):
+        await store.enqueue([job(), after(4711)])
+    with pytest.raises(UsageError, match=f"job {fleeting}, which is deleted as it ends"):
+        await store.enqueue([job(), after(fleeting)])
+    assert await drain(hands) == [fleeting]
+
+
+async def test_a_job_that_others_wait_for_is_kept_until_they_have_ended(
+    store: Store, hands: Hands
+) -> None:
+    first, then = await enqueued(store, job(policy=Policy(keep=0.0)), after(-1))
+    await hands.hand_in(ended(await claim_one(hands, first)))
+    mine = await claim_one(hands, then)
+    await store.prune(jobs_older_than=0.0, workers_older_than=1e6)
+    assert await states(store, [first, then]) == ["completed", "running"]
+    await hands.hand_in(ended(mine))
+    await store.prune(jobs_older_than=0.0, workers_older_than=1e6)
+    assert await states(store, [first, then]) == ["gone", "gone"]
+
+
+async def test_a_requeue_upstream_takes_the_cancels_back(store: Store, hands: Hands) -> None:
+    first, then, last, stopped, _ = ids = await enqueued(
+        store, job(policy=DIES), after(-1), after(-2), after(-1), after(-1, key="k")
+    )
+    assert await store.cancel([stopped]) == {stopped: Cancelled.CANCELLED}
+    await drain(hands, dead=[first])
+    assert await states(store, ids) == ["dead"] + ["cancelled"] * 4
+    await enqueued(store, job(key="k", delay=1e6))
+    assert await store.requeue([first], from_scratch=False) == {first: Requeued.REQUEUED}
+    mine = await claim_one(hands, first)
+    assert await states(store, ids) == ["running", "blocked", "blocked", "cancelled", "cancelled"]
+    await hands.hand_in(ended(mine))
+    assert await drain(hands) == [then, last]
+
+
+async def test_two_failures_upstream_are_both_to_be_taken_back(store: Store, hands: Hands) -> None:
+    one, two, then = ids = await enqueued(store, job(policy=DIES), job(policy=DIES), after(-1, -2))
+    got = {each.job_id: each for each in await hands.claim(2)}
+    await hands.hand_in(crashed(got[one]))
+    assert await hands.claim(1) == []
+    await hands.hand_in(crashed(got[two]))
+    assert await hands.claim(1) == []
+    for job_id in (one, two):
+        await store.requeue([job_id], from_scratch=False)
+        mine = await claim_one(hands, job_id)
+        await hands.hand_in(ended(mine))
+    assert await drain(hands) == [then]
+    assert await states(store, ids) == ["completed"] * 3
+
+
+async def test_a_person_may_cancel_or_run_a_job_that_waits(store: Store, hands: Hands) -> None:
+    first, then = await enqueued(store, job(), after(-1))
+    mine = await claim_one(hands, first)
+    assert await store.cancel([then]) == {then: Cancelled.CANCELLED}
+    assert await store.requeue([then], from_scratch=False) == {then: Requeued.REQUEUED}
+    again = await claim_one(hands, then)
+    await hands.hand_in(ended(mine), ended(again))
+    assert await drain(hands) == []
+    assert await states(store, [first, then]) == ["completed", "completed"]
+
+
+async def test_a_blocked_job_expires_and_its_key_is_free_then(store: Store, hands: Hands) -> None:
+    first, then, last = await enqueued(store, job(), after(-1, expires=0.0, key="k"), after(-2))
+    mine = await claim_one(hands, first)
+    (new,) = await enqueued(store, job(key="k", delay=1e6))
+    assert new != then
+    assert await hands.claim(1) == []
+    assert await states(store, [first, then, last]) == ["running", "cancelled", "cancelled"]
+    await hands.hand_in(ended(mine))
+    assert await drain(hands) == []
+
+
+async def test_a_delay_counts_from_the_enqueue_and_a_limit_from_the_opening(
+    store: Store, hands: Hands
+) -> None:
+    first, later, under = await enqueued(
+        store,
+        job(),
+        after(-1, delay=1e6),
+        limited(need("a"), after=(Upstream(-1),)),
+    )
+    assert await drain(hands) == [first]
+    assert await states(store, [later, under]) == ["queued", "queued"]
+
+
+async def test_a_job_with_a_key_is_waited_for_wherever_it_came_from(
+    store: Store, hands: Hands
+) -> None:
+    (known,) = await enqueued(store, job(key="k"))
+    stored = await store.enqueue(
+        [job(key="k"), after(-1), after(-1, key="k2"), after(-3, key="k2")]
+    )
+    assert [each.created for each in stored] == [False, True, True, False]
+    assert (await drain(hands))[0] == known
+    assert await states(store, [each.job_id for each in stored]) == ["completed"] * 4
+
+
+async def test_ends_at_once_in_two_sessions_open_the_job_once(
+    store: Store, other_store: Store, hands: Hands
+) -> None:
+    other = Hands(other_store, hands.me)
+    for _ in range(30):
+        one, two, then = await enqueued(store, job(), job(), after(-1, -2))
+        got = {each.job_id: each for each in await hands.claim(2)}
+        replies = await asyncio.gather(
+            hands.exchange(ended(got[one]), limit=1), other.exchange(ended(got[two]), limit=1)
+        )
+        claimed = [each for reply in replies for each in reply.claimed]
+        claimed += await hands.claim(1)
+        assert [each.job_id for each in claimed] == [then]
+        await hands.hand_in(ended(claimed[0]))

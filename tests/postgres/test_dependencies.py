@@ -1,0 +1,90 @@
+"""Ends and enqueues of what waits for them, overlapped at their worst moments."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import asyncpg
+import pytest
+
+from outlast.model.job import State
+from outlast.store.postgres.store import complete_on, enqueue_on
+from outlast.store.protocol import Store
+from outlast.store.values import NewJob, Upstream
+from tests.conformance.kit import Hands, ended, enqueued, job, row_of
+
+
+def after(*upstream: int) -> NewJob:
+    return job(after=tuple(Upstream(each) for each in upstream))
+
+
+async def state_of(store: Store, job_id: int) -> State:
+    return (await row_of(store, job_id)).state
+
+
+async def test_an_end_within_an_enqueue_that_is_not_committed_yet_counts(
+    store: Store, hands: Hands, session: Any
+) -> None:
+    """Neither of the two sees the other's rows."""
+    (first,) = await enqueued(store)
+    mine = await hands.claim_one()
+    async with session.transaction():
+        (late,) = await enqueue_on(session, [after(first)])
+        await hands.hand_in(ended(mine))
+        assert await hands.claim(1) == []
+    assert (await hands.claim_one()).job_id == late.job_id
+
+
+async def test_an_enqueue_within_an_end_that_is_not_committed_yet_waits_for_it(
+    store: Store, hands: Hands, session: Any
+) -> None:
+    """The end began before anyone waited, so its transaction leaves no notice; the job is held."""
+    (first,) = await enqueued(store)
+    mine = await hands.claim_one()
+    async with session.transaction():
+        assert await complete_on(session, first, mine.token, "7")
+        (late,) = await enqueued(store, after(first))
+        assert await hands.claim(1) == []
+        assert await state_of(store, late) is State.BLOCKED
+    assert (await hands.claim_one()).job_id == late
+
+
+async def test_an_end_in_an_older_snapshot_fails_rather_than_to_miss_who_waits(
+    store: Store, hands: Hands, session: Any
+) -> None:
+    (first,) = await enqueued(store)
+    mine = await hands.claim_one()
+    with pytest.raises(asyncpg.SerializationError):
+        async with session.transaction(isolation="repeatable_read"):
+            await session.fetchval("SELECT 1")  # its snapshot
+            (late,) = await enqueued(store, after(first))
+            assert await hands.claim(1) == []  # the first look: the end will leave a notice
+            await complete_on(session, first, mine.token, "7")
+    await hands.hand_in(ended(mine))
+    assert (await hands.claim_one()).job_id == late
+
+
+async def test_a_session_that_holds_a_blocked_job_delays_no_other(
+    store: Store, hands: Hands, session: Any
+) -> None:
+    first, held, free = await enqueued(store, job(), after(-1), after(-1))
+    mine = await hands.claim_one()
+    async with session.transaction():
+        await session.fetch("SELECT FROM outlast_jobs WHERE id = $1 FOR UPDATE", held)
+        reply = await hands.exchange(ended(mine), limit=10)
+        assert [each.job_id for each in reply.claimed] == [free]
+    assert (await hands.claim_one()).job_id == held
+    assert await state_of(store, first) is State.COMPLETED
+
+
+async def test_an_upstream_job_that_is_gone_counts_as_ended_and_not_as_completed(
+    store: Store, hands: Hands, session: Any
+) -> None:
+    """It was pruned between the enqueue and the first look."""
+    (first,) = await enqueued(store)
+    await hands.hand_in(ended(await hands.claim_one()))
+    async with session.transaction():
+        (late,) = await enqueue_on(session, [after(first)])
+        assert await store.prune(jobs_older_than=0.0, workers_older_than=1e6) == 1
+    assert await hands.claim(1) == []
+    assert await state_of(store, late.job_id) is State.CANCELLED
