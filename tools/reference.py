@@ -47,6 +47,17 @@ GROUPS = {
     "The application": ["App", "TaskDecorator", "Paused"],
     "Tasks": ["TaskOptions", "Task", "AsyncTask", "PlainTask", "BoundTask", "Call"],
     "Jobs": ["Job", "JobRow", "State", "Policy", "Progress", "Cancelled", "Requeued"],
+    "Flows": [
+        "chain",
+        "group",
+        "FlowPart",
+        "Flow",
+        "FlowRun",
+        "RESULT",
+        "RESULTS",
+        "ended",
+        "AnyEnd",
+    ],
     "Schedules": ["ScheduleOptions", "Schedules", "Schedule"],
     "Limits": [
         "LimitOptions",

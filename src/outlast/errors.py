@@ -181,7 +181,8 @@ class JobCancelled(OutlastError):
     """The job was cancelled.
 
     Attributes:
-        reason: ``expired`` if it had not begun by the time at which it expires, else None.
+        reason: ``expired`` if it had not begun by the time at which it expires, ``upstream`` if a
+            job that it waited for has not ended as wanted, else None.
     """
 
     reason: str | None

@@ -13,6 +13,7 @@ import pytest
 
 from tests.sim.acting import TWINS as ACTING
 from tests.sim.expiring import TWINS as EXPIRING
+from tests.sim.flowing import TWINS as FLOWING
 from tests.sim.limiting import TWINS as LIMITING
 from tests.sim.loop import PROCESS, Process, SimLoop, Stuck
 from tests.sim.nemesis import THEMES
@@ -30,6 +31,7 @@ WORLDS = {
     "expiring": (EXPIRING, "what has", ", 0 jobs expired"),
     "acting": (ACTING, "an act is exactly what was ordered: ", ", 0 jobs changed"),
     "limiting": (LIMITING, "limits hold: ", ", 0 jobs under limits"),
+    "flowing": (FLOWING, "flows hold: ", ", 0 jobs that wait for others"),
 }
 AT_ONCE = 1  # the seed of the twins that `make test` plays, too
 ROOT = Path(__file__).resolve().parents[2]
@@ -80,6 +82,7 @@ def test_the_same_seed_gives_the_same_story() -> None:
         ("pausing", 8, 9),
         ("expiring", 1, 2),
         ("limiting", 1, 3),
+        ("flowing", 1, 4),
         ("acting", 4, 6),
         ("acting", 16, 16),
         ("acting", 36, 36),

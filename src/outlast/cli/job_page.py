@@ -80,7 +80,7 @@ class Page:
             ("enqueued", row.enqueued_at),
             ("requeued", row.requeued_at),
             ("due", row.run_at if row.waiting else None),
-            ("expires", row.expires_at if row.state is State.QUEUED else None),
+            ("expires", row.expires_at if row.state in {State.QUEUED, State.BLOCKED} else None),
             ("claimed", row.started_at),
             ("ended", row.ended_at),
         ):

@@ -6,6 +6,8 @@ task.py             functions as tasks: call them, enqueue them, set options
 task_options.py     the options of tasks and of their next jobs, and their checks
 error_rules.py      ``retry_on``, ``dead_on`` and ``backoff`` of a task
 hooks.py            lifespan and around: generator functions as context managers
+flow_parts.py       calls as parts of flows: what each waits for, RESULT
+flows.py            jobs that run after others: chain, group, a flow that was enqueued
 job.py              the handle on one job: its result, its row, cancel and requeue
 looks.py            read the jobs for which a loop's calls wait, in one statement
 attempt.py          the attempt that a running task reads, reports to and saves with

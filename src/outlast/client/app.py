@@ -12,13 +12,24 @@ from outlast.base.credentials import redact
 from outlast.base.forks import importing
 from outlast.base.sync import blocking
 from outlast.client.attempt import Attempt
+from outlast.client.flow_parts import FlowPart, check_part, plan_of
+from outlast.client.flows import FlowRun, add_label
 from outlast.client.hooks import Context, is_taking, make_context
 from outlast.client.job import Job, cancel, check_id, not_found, requeue
 from outlast.client.limits import Limit, LimitOptions, Limits
 from outlast.client.pauses import Paused, choose_target, describe_pause, make_pause
 from outlast.client.schedules import ScheduleOptions, Schedules
 from outlast.client.stores import StoreProvider
-from outlast.client.task import AsyncTask, Call, PlainTask, Task, is_async, is_defined_again, submit
+from outlast.client.task import (
+    AsyncTask,
+    Call,
+    PlainTask,
+    Task,
+    enqueue_plan,
+    is_async,
+    is_defined_again,
+    submit,
+)
 from outlast.client.task_options import TaskOptions, check_known, refuse_unknown
 from outlast.client.weights import Weights
 from outlast.errors import ConfigError, UnknownTask, UsageError
@@ -257,6 +268,31 @@ class App:
         is_taking(fn, "around", "the attempt", least=1)
         self.around_fns.append(enter)
         return fn
+
+    async def enqueue(
+        self, flow: FlowPart, *, name: str | None = None, connection: Any = None
+    ) -> FlowRun:
+        """Store all jobs of a flow, in one commit, and return them.
+
+        Args:
+            flow: what ``outlast.chain`` or ``outlast.group`` has returned.
+            name: a label for all its jobs, by which ``outlast jobs --label NAME`` finds them.
+            connection: as in ``task.using(connection=…)``; its transaction has to be open.
+
+        Raises:
+            UsageError: a call has a task of another application, or another connection; or RESULT
+                stands where no result can come from.
+            JobNotFound: a job that a call is to wait for (``using(after=…)``) is not there.
+            QueueFull, KeyInUse, StoreUnavailable: as ``task.enqueue``; nothing is stored.
+        """
+        check_part(flow)
+        plan, last = plan_of([flow])
+        if name is not None:
+            plan.jobs = add_label(plan.jobs, name)
+        jobs = await enqueue_plan(self.stores, plan, connection)
+        return FlowRun(self.stores, jobs, [jobs[place] for place in last])
+
+    enqueue_sync = blocking(enqueue)
 
     async def enqueue_many(self, calls: Iterable[Call[R]]) -> list[Job[R]]:
         """Store many calls in their order; return their jobs.

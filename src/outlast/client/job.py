@@ -17,7 +17,7 @@ from outlast.model.job import ENDED, State
 from outlast.model.pause import Pauses
 from outlast.payload.codec import decode_result
 from outlast.payload.option_words import describe_attribute
-from outlast.store.rows import EXPIRED
+from outlast.store.rows import EXPIRED, UPSTREAM
 from outlast.store.values import Cancelled, Requeued
 
 if TYPE_CHECKING:
@@ -104,8 +104,8 @@ class Job(Generic[R]):
     async def status(self) -> str:
         """Read the job again; return its phase, in words for people: ``queued``, ``scheduled``,
         ``retrying``, ``suspect`` (waits to be run alone), ``unservable`` (no active worker knows
-        the task, has the tags that it requires and serves the queue), ``paused``, ``running``,
-        ``completed``, ``dead`` or ``cancelled``."""
+        the task, has the tags that it requires and serves the queue), ``paused``, ``blocked``
+        (waits for other jobs), ``running``, ``completed``, ``dead`` or ``cancelled``."""
 
         async def look(store: Store) -> str:
             stored = await self._look(store)
@@ -124,7 +124,8 @@ class Job(Generic[R]):
 
         Raises:
             JobFailed: it is dead; ``.report`` is the crash report of its last attempt.
-            JobCancelled: it was cancelled; ``.reason`` is ``expired`` if it had not begun in time.
+            JobCancelled: it was cancelled; ``.reason`` is ``expired`` if it had not begun in time,
+                and ``upstream`` if a job that it waited for has not ended as wanted.
             TimeoutError: it has not ended by then; it goes on.
             ConfigError: ``timeout`` is not a span of time.
             JobNotFound: its row was deleted, which ``keep=0`` does when the job ends.
@@ -213,6 +214,12 @@ async def _raise_end(store: Store, row: StoredJob) -> NoReturn:
         if row.reason == EXPIRED:
             raise JobCancelled(
                 f"job {row.id} ({row.task}) expired: it had not begun in time", reason=EXPIRED
+            )
+        if row.reason == UPSTREAM:
+            raise JobCancelled(
+                f"job {row.id} ({row.task}) was cancelled: a job that it waited for has not ended"
+                f" as wanted (`outlast why {row.id}`)",
+                reason=UPSTREAM,
             )
         raise JobCancelled(f"job {row.id} ({row.task}) was cancelled{why}")
     how = f", {last.outcome}" if last and last.outcome != row.state else ""

@@ -76,7 +76,7 @@ def on_commit(stores: StoreProvider, session: object, call: Call[Any]) -> None:
     pending = _pending.get(found)
     if pending is None:
         pending = _pending[found] = _Pending()
-    pending.calls.append(_Waiting(call.job, stores, transaction))
+    pending.calls.append(_Waiting(call._alone("on_commit"), stores, transaction))  # noqa: SLF001
 
 
 def _session_of(given: Any) -> Any:

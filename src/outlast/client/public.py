@@ -4,6 +4,8 @@ from outlast.base.config import WorkerOptions, WorkerSettings
 from outlast.client.app import App, TaskDecorator
 from outlast.client.attempt import Attempt, StopReason
 from outlast.client.attempt_context import current
+from outlast.client.flow_parts import RESULT, RESULTS, AnyEnd, FlowPart, ended
+from outlast.client.flows import Flow, FlowRun, chain, group
 from outlast.client.job import Job
 from outlast.client.limits import Limit, LimitOptions, Limits
 from outlast.client.log_fields import add_job_fields
@@ -55,6 +57,9 @@ from outlast.store.limits import LimitRow, PermitRow, Weight
 from outlast.store.values import Cancelled, Requeued
 
 __all__ = [
+    "RESULT",
+    "RESULTS",
+    "AnyEnd",
     "App",
     "ApplicationError",
     "AsyncTask",
@@ -72,6 +77,9 @@ __all__ = [
     "CrashKind",
     "Dead",
     "Encryption",
+    "Flow",
+    "FlowPart",
+    "FlowRun",
     "Job",
     "JobCancelled",
     "JobFailed",
@@ -126,7 +134,10 @@ __all__ = [
     "WorkerSettings",
     "__version__",
     "add_job_fields",
+    "chain",
     "current",
+    "ended",
+    "group",
 ]
 
 __version__: str

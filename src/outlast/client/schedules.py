@@ -122,7 +122,8 @@ def _check_call(call: object, stores: StoreProvider, overlap: Overlap) -> NewJob
             "the call of a schedule has a key=…, which needs overlap='allow': with 'skip' its jobs"
             " have the schedule's own key"
         )
-    return msgspec.structs.replace(call.job, args=_encode_alike(call))
+    job = call._alone("a schedule")  # noqa: SLF001
+    return msgspec.structs.replace(job, args=_encode_alike(call))
 
 
 def _encode_alike(call: Call[Any]) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 
@@ -18,6 +18,15 @@ import msgspec
 from outlast.base.config import check_job_key, check_key, check_name, check_seconds, check_units
 from outlast.base.sync import blocking
 from outlast.client.error_rules import ErrorRules, Seconds, make_error_rules
+from outlast.client.flow_parts import (
+    AnyEnd,
+    FlowPart,
+    Plan,
+    check_part,
+    make_after,
+    plan_of,
+    take_inputs,
+)
 from outlast.client.job import Job
 from outlast.client.limits import (
     Limit,
@@ -50,7 +59,7 @@ from outlast.model.limits import Per, needs_text, stream_id
 from outlast.payload.option_words import describe_attribute, describe_using_options
 from outlast.payload.signature import Signature
 from outlast.store.keys import NOTHING
-from outlast.store.values import Enqueued, NewJob
+from outlast.store.values import Enqueued, NewJob, Upstream, Wants
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -58,7 +67,8 @@ R_co = TypeVar("R_co", covariant=True)
 
 
 class Call(Generic[R_co]):
-    """A checked and encoded call of a task, for ``app.enqueue_many``. Nothing is stored yet.
+    """A checked and encoded call of a task, for ``app.enqueue_many`` and flows. Nothing is stored
+    yet.
 
     Attributes:
         task: the task that it calls.
@@ -68,10 +78,23 @@ class Call(Generic[R_co]):
     task: Task[..., R_co]
     connection: Any
 
-    def __init__(self, task: Task[..., R_co], job: NewJob, connection: Any) -> None:
+    def __init__(self, task: Task[..., R_co], job: NewJob, placement: Placement) -> None:
         self.task = task
         self.job = job
-        self.connection = connection
+        self.connection = placement.connection
+        self.followers = placement.followers
+
+    def _lay(self, plan: Plan, upstream: tuple[Upstream, ...]) -> list[int]:
+        return plan.add_call(self, self.job, upstream, self.followers)
+
+    def _alone(self, where: str) -> NewJob:
+        """Return the job of a call that is to be enqueued by itself, or raise UsageError."""
+        if self.followers or self.job.after or self.job.policy.inputs:
+            raise UsageError(
+                f"{where} takes a call without others before or after it: enqueue the flow in the"
+                " task that it calls"
+            )
+        return self.job
 
     def __repr__(self) -> str:
         return f"<Call of {self.job.task} {self.job.args[:80]}>"
@@ -92,14 +115,17 @@ class BoundTask(Generic[P, R]):
         """
         if self._placement.wait is not None:
             raise UsageError("using(wait=…) is for enqueue: a call is not enqueued yet")
-        return Call(self._task, self._job(args, kwargs), self._placement.connection)
+        return Call(self._task, self._job(args, kwargs), self._placement)
 
     def _job(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> NewJob:
         task, placement = self._task, self._placement
+        bound, policy = task.signature.bind(args, kwargs), self._policy
+        if inputs := take_inputs(bound, task.name):
+            policy = msgspec.structs.replace(policy, inputs=inputs)
         job = NewJob(
             task=task.name,
             queue=placement.queue,
-            args=task.signature.encode(task.signature.bind(args, kwargs)),
+            args=task.signature.encode(bound),
             priority=placement.priority,
             delay=placement.delay,
             run_at=placement.run_at,
@@ -107,8 +133,9 @@ class BoundTask(Generic[P, R]):
             expires_at=placement.expires_at,
             key=placement.key,
             tenant=placement.tenant,
-            policy=self._policy,
+            policy=policy,
             aliases=task.aliases,
+            after=placement.after,
         )
         is_plain = task.fair is None and not task.limits and task.aging is None
         if is_plain and placement.cost is None and placement.limit_keys is None:
@@ -127,10 +154,12 @@ class BoundTask(Generic[P, R]):
             StoreUnavailable: whether the job was stored is not known. With ``using(key=…)``
                 another call makes no second job, unless the first has ended by then.
         """
-        task = self._task
+        task, placement = self._task, self._placement
         jobs = [self._job(args, kwargs)]
-        await task.stores.admit(jobs, self._placement.wait or 0.0)
-        (one,) = await task.stores.enqueue(jobs, self._placement.connection)
+        if placement.followers or placement.after or jobs[0].policy.inputs:
+            jobs = plan_of([Call(task, jobs[0], placement)])[0].jobs
+        await task.stores.admit(jobs, placement.wait or 0.0)
+        one, *_ = await task.stores.enqueue(jobs, placement.connection)
         return job_of(task, one)
 
     enqueue_sync = blocking(enqueue)
@@ -155,6 +184,9 @@ class BoundTask(Generic[P, R]):
         cost: Mapping[str, float] | None = None,
         limit_keys: Mapping[str, str] | None = None,
         wait: Seconds | None = None,
+        after: Iterable[Job[Any] | AnyEnd | int] | Job[Any] | AnyEnd | int | None = None,
+        then: FlowPart | None = None,
+        on_dead: FlowPart | None = None,
         connection: Any = None,
     ) -> BoundTask[P, R]:
         """Return the same task with these options for its next jobs; None leaves one as it is.
@@ -182,6 +214,11 @@ class BoundTask(Generic[P, R]):
             limit_keys: its keys for limits ``per="limit_key"``: ``{"host": "example.org"}``.
             wait: seconds to wait for room where ``app.queue(…, waiting_max=…)`` has none; default:
                 QueueFull at once. Not within a transaction of yours.
+            after: jobs, or their ids, that have to complete before it runs; if one of them dies or
+                is cancelled, so is it (``outlast.ended(job)``: however that one ends).
+            then: a call or flow that runs once it has completed; ``outlast.RESULT`` stands for its
+                result there.
+            on_dead: a call or flow that runs if it dies.
             connection: one of asyncpg, psycopg 3, SQLAlchemy 2, Django, ``sqlite3`` or
                 aiosqlite, on the application's own store: the job is part of its transaction.
 
@@ -202,6 +239,8 @@ class BoundTask(Generic[P, R]):
             "cost": None if cost is None else make_costs(cost),
             "limit_keys": None if limit_keys is None else make_limit_keys(limit_keys),
             "wait": None if wait is None else check_seconds("wait", wait),
+            "after": None if after is None else make_after(after, self._task.stores),
+            "followers": self._followed_by(then, on_dead),
             "connection": connection,
         }
         changes = {name: value for name, value in changes.items() if value is not None}
@@ -216,6 +255,17 @@ class BoundTask(Generic[P, R]):
                 "wait=… would hold your transaction open: enqueue without connection=…"
             )
         return BoundTask(self._task, placement)
+
+    def _followed_by(
+        self, then: FlowPart | None, on_dead: FlowPart | None
+    ) -> tuple[tuple[FlowPart, Wants], ...] | None:
+        """Return what follows its next jobs; a new ``then`` or ``on_dead`` replaces an earlier."""
+        found = {wants: part for part, wants in self._placement.followers}
+        for part, wants in ((then, Wants.COMPLETED), (on_dead, Wants.DEAD)):
+            if part is not None:
+                check_part(part)
+                found[wants] = part
+        return tuple((part, wants) for wants, part in found.items()) or None
 
     if not TYPE_CHECKING:  # type checkers must not believe that any attribute exists
 
@@ -372,6 +422,18 @@ def is_async(fn: Any) -> bool:
     return inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(type(fn).__call__)
 
 
+async def enqueue_plan(stores: StoreProvider, plan: Plan, connection: Any) -> list[Job[Any]]:
+    """Store the jobs of a plan, all or none, and return them in its order."""
+    for call in plan.calls:
+        if call.task.stores is not stores:
+            raise UsageError(f"{call.job.task} is a task of another application")
+        if call.connection is not None and call.connection is not connection:
+            raise UsageError("all calls must have the same connection=…, or none of them")
+    await stores.admit(plan.jobs)
+    stored = await stores.enqueue(plan.jobs, connection)
+    return [job_of(call.task, one) for call, one in zip(plan.calls, stored, strict=True)]
+
+
 def job_of(task: Task[..., R], stored: Enqueued) -> Job[R]:
     """Return the handle on the stored job, or on the unfinished job that has the key."""
     return Job(
@@ -386,6 +448,10 @@ def job_of(task: Task[..., R], stored: Enqueued) -> Job[R]:
 
 async def submit(stores: StoreProvider, calls: Sequence[Call[R]]) -> list[Job[R]]:
     """Store calls in their order; return their jobs. All have the same connection."""
+    if any(call.followers or call.job.after or call.job.policy.inputs for call in calls):
+        plan, places = plan_of(calls)
+        stored = await enqueue_plan(stores, plan, calls[0].connection)
+        return [stored[place] for place in places]
     jobs: list[Job[R]] = []
     left = iter(calls)
     await stores.admit([call.job for call in calls])

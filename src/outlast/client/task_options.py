@@ -21,6 +21,7 @@ from outlast.errors import BadArguments, ConfigError, text_of
 from outlast.model.job import OF_ONE_JOB, PRIORITY_MAX, PRIORITY_MIN, Policy
 from outlast.payload.codec import to_json
 from outlast.payload.option_words import describe_task_options
+from outlast.store.values import Upstream, Wants
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -33,7 +34,8 @@ BUDGET_MAX = 10_000  # of retries and losses
 
 
 class Placement(msgspec.Struct, frozen=True, kw_only=True):
-    """Where and when one job is to run. ``run_at`` and ``expires_at`` are in seconds since 1970."""
+    """Where and when one job is to run. ``run_at`` and ``expires_at`` are in seconds since 1970.
+    ``followers``: what runs after it, calls or flows, and after which of its ends."""
 
     queue: str = "default"
     priority: int = 0
@@ -49,6 +51,8 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True):
     cost: dict[str, float] | None = None
     limit_keys: dict[str, str] | None = None
     wait: float | None = None
+    after: tuple[Upstream, ...] = ()
+    followers: tuple[tuple[Any, Wants], ...] = ()
     connection: Any = None
 
     def adjust(self, policy: Policy) -> Policy:

@@ -44,7 +44,7 @@ PATIENCE = 5.0  # seconds without a step, after which another process may have d
 LOOK_SECONDS = 0.2  # between two reads of another process's progress
 
 STATES: dict[Verb, tuple[State, ...]] = {
-    Verb.CANCEL: (State.QUEUED, State.RUNNING),
+    Verb.CANCEL: (State.QUEUED, State.BLOCKED, State.RUNNING),
     Verb.REQUEUE: (State.DEAD, State.CANCELLED),
     Verb.DISCARD: (State.DEAD,),
 }

@@ -12,14 +12,24 @@ from outlast.model.crash import Progress
 from outlast.model.job import State
 from outlast.model.pause import Pause, Pauses
 from outlast.store.limits import StreamPlace
-from outlast.store.rows import AttemptRow, Held, RefusalRow, Served, StepRow, StoredJob, WorkerRow
+from outlast.store.rows import (
+    AttemptRow,
+    DependencyRow,
+    Held,
+    RefusalRow,
+    Served,
+    StepRow,
+    StoredJob,
+    WorkerRow,
+)
 from outlast.store.statistics import PLACE_MAX, Place
 
 
 class JobDetails(msgspec.Struct, frozen=True, kw_only=True):
     """All facts about one job. ``attempts`` are its closed attempts by token; ``now`` is in seconds
     since 1970. ``held``: running jobs, as many as were read. ``stream``: where it waits for limits
-    or its turn, if it does. ``steps``: those that are kept. ``may_tell_others``: whether an answer
+    or its turn, if it does. ``upstream``: the first jobs that it waits or waited for. ``steps``:
+    those that are kept. ``may_tell_others``: whether an answer
     may count and name other jobs; they may belong to other tenants."""
 
     row: StoredJob
@@ -32,6 +42,7 @@ class JobDetails(msgspec.Struct, frozen=True, kw_only=True):
     held: Sequence[Held] = ()
     pauses: Sequence[Pause] = ()
     stream: StreamPlace | None = None
+    upstream: Sequence[DependencyRow] = ()
     steps: Sequence[StepRow] = ()
     may_tell_others: bool = True
 

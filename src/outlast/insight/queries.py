@@ -24,7 +24,9 @@ from outlast.store.limits import LimitRow, PermitRow
 from outlast.store.listing import LOOK_ROWS, find
 from outlast.store.protocol import Store
 from outlast.store.rows import (
+    UPSTREAM,
     AttemptRow,
+    DependencyRow,
     JobFilter,
     JobIds,
     Part,
@@ -135,10 +137,17 @@ async def read_details(
         place=await inspector.place(job_id) or Place(),
         held=await inspector.held() if row.state is State.QUEUED else [],
         steps=steps,
+        upstream=await _read_upstream(store, row),
         stream=await inspector.stream_place(job_id) if row.state is State.QUEUED else None,
         pauses=await inspector.pauses(),
         now=now,
     )
+
+
+async def _read_upstream(store: Store, row: StoredJob) -> list[DependencyRow]:
+    if row.state is State.BLOCKED or row.reason == UPSTREAM:
+        return await store.inspector.dependencies(row.id)
+    return []
 
 
 class SearchBounds(NamedTuple):

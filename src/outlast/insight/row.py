@@ -29,7 +29,8 @@ class JobRow(msgspec.Struct, frozen=True, kw_only=True):
             All are plain JSON values (dict, list, str, int, float, bool, None); ``await
             job.result()`` is of the task's return type.
         policy: its limits: retries, timeouts and so on.
-        state: ``queued``, ``running``, ``completed``, ``dead`` or ``cancelled``; also a ``str``.
+        state: ``queued``, ``blocked`` (waits for other jobs), ``running``, ``completed``, ``dead``
+            or ``cancelled``; also a ``str``.
         waiting: whether it is queued, and not due before ``run_at``.
         attempt_count: how many attempts have begun; ``failures``, ``losses``: how much of its two
             budgets is used.
@@ -40,6 +41,8 @@ class JobRow(msgspec.Struct, frozen=True, kw_only=True):
         requeued_at: when it was last requeued after its end; None if it never was.
         expires_at: when it is cancelled unless it has begun; ``reason`` is then ``expired``. None
             again once it has begun and gone back to the queue.
+        reason: why it was cancelled, if not by a person or its task: ``expired``, or ``upstream``:
+            a job that it waited for has not ended as wanted.
         hard_deadline: when its timeout ends the running attempt.
         cancel_requested: whether it was asked to stop.
         progress: what the attempt last reported; ``checkpoint_at``: when the checkpoint was saved.

@@ -20,7 +20,7 @@ from outlast.model.lifecycle import OutcomeKind
 from outlast.model.pause import Pause, Pauses
 from outlast.store.history import AttemptPast, HistoryPage, JobPast
 from outlast.store.inspector import Inspector
-from outlast.store.rows import WorkerStatus
+from outlast.store.rows import Unresolved, WorkerStatus
 
 HOLDING = frozenset({WorkerStatus.ACTIVE, WorkerStatus.DRAINING})
 NUMBERS_SHOWN = 20
@@ -75,6 +75,7 @@ async def verify(
         on_page(verified)
         if page.next_after is None:
             verified.findings.extend(await _check_limits(inspector))
+            verified.findings.extend(await _check_dependencies(inspector))
             break
         after = page.next_after
     del verified.findings[findings_max:]
@@ -82,6 +83,7 @@ async def verify(
 
 
 COUNTED, WATCHED = "permits_are_counted", "no_stream_is_forgotten"  # the names of rules
+RESOLVED = "jobs_wait_for_those_upstream"
 
 
 async def _check_limits(inspector: Inspector) -> list[HistoryFinding]:
@@ -103,6 +105,21 @@ async def _check_limits(inspector: Inspector) -> list[HistoryFinding]:
         )
         for each in await inspector.forgotten()
     ]
+
+
+async def _check_dependencies(inspector: Inspector) -> list[HistoryFinding]:
+    return [
+        HistoryFinding(rule=RESOLVED, job_id=each.job_id, sentence=_unresolved(each))
+        for each in await inspector.unresolved()
+    ]
+
+
+def _unresolved(each: Unresolved) -> str:
+    if each.is_open:
+        return f"it did not wait for job {each.upstream_id}, which has not ended as wanted"
+    if each.upstream_id is None:
+        return "it is blocked, but waits for no job"
+    return f"it is blocked by job {each.upstream_id}, whose end nothing would tell it"
 
 
 def _permit(name: str | None, key: str | None) -> str:
@@ -326,7 +343,7 @@ RULES: dict[str, Callable[[JobPast, int], Found]] = {
 """Name of the rule -> its check; the docstring is what it holds the store to."""
 
 
-RULE_NAMES = (*RULES, LastTicks.rule, PAUSED, COUNTED, WATCHED, "evidence_of_a_job")
+RULE_NAMES = (*RULES, LastTicks.rule, PAUSED, COUNTED, WATCHED, RESOLVED, "evidence_of_a_job")
 
 
 def promise_of(rule: str) -> str:

@@ -31,7 +31,15 @@ from outlast.insight.sentences import (
 from outlast.insight.waiting import explain_waiting
 from outlast.model.job import State
 from outlast.model.lifecycle import OutcomeKind
-from outlast.store.rows import EXPIRED, StoredJob, WorkerRow
+from outlast.store.rows import (
+    EXPIRED,
+    UPSTREAM,
+    UPSTREAM_SHOWN,
+    DependencyRow,
+    StoredJob,
+    WorkerRow,
+)
+from outlast.store.values import Wants
 
 
 def why(about: JobDetails) -> Explanation:
@@ -54,10 +62,14 @@ def _why(about: JobDetails) -> Explanation:
         return _running(about)
     if row.state is State.QUEUED:
         return _with_expiry(about, explain_waiting(about))
+    if row.state is State.BLOCKED:
+        return _with_expiry(about, _blocked(about))
     if row.state is State.DEAD:
         return _dead(about)
     if row.state is State.CANCELLED and row.reason == EXPIRED:
         return _expired(about)
+    if row.state is State.CANCELLED and row.reason == UPSTREAM:
+        return _failed_upstream(about)
     if row.state is State.CANCELLED:
         return _cancelled(about)
     ended = at_time(row.ended_at, about.now)
@@ -104,6 +116,55 @@ def _with_steps(about: JobDetails, answer: Explanation) -> Explanation:
     if many > 1:
         said = f"Its {many} steps that are kept are not called again; the last, {kept}."
     return msgspec.structs.replace(answer, sentences=[*answer.sentences, said])
+
+
+# -- it waits for others
+
+_WANTED = {Wants.COMPLETED: "to complete", Wants.ENDED: "to end", Wants.DEAD: "to die"}
+
+
+def _blocked(about: JobDetails) -> Explanation:
+    left = [one for one in about.upstream if not one.is_met]
+    told = [f"{_name(about, one)} {_WANTED[one.wants]}" for one in left[:3]]
+    more = len(left) - len(told)
+    at_least = " or more" if len(left) >= UPSTREAM_SHOWN else ""
+    told += [f"{more}{at_least} more"] if more else []
+    said = f"It waits for {_listed(told)}." if told else "What it waited for has ended."
+    moves = ["The next worker that looks makes it queued."]
+    if left:
+        moves = [
+            "It becomes queued when all of them have ended so, and is cancelled once one cannot.",
+            f"`outlast why {left[0].job_id}` says where the first of them stands.",
+        ]
+    return Explanation(position="blocked", sentences=[said], moves=moves)
+
+
+def _listed(words: list[str]) -> str:
+    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
+
+
+def _failed_upstream(about: JobDetails) -> Explanation:
+    row = about.row
+    failed = next((one for one in about.upstream if one.has_failed), None)
+    said = f"It was cancelled {at_time(row.ended_at, about.now)}, since it waited for a job"
+    if failed is None:
+        return Explanation(
+            position="upstream",
+            sentences=[f"{said} that has not ended as wanted."],
+            moves=_requeue(about),
+        )
+    had = f"{said} {_WANTED[failed.wants]}: {_name(about, failed)}."
+    moves = [*_requeue(about), "It does not wait again then."]
+    if failed.state is State.DEAD:
+        again = f"`outlast requeue {failed.job_id}` runs that one again, and lets this one wait."
+        moves.insert(0, again)
+    return Explanation(position="upstream", sentences=[had], moves=moves)
+
+
+def _name(about: JobDetails, one: DependencyRow) -> str:
+    if not about.may_tell_others or one.task is None or one.state is None:
+        return f"job {one.job_id}" + (", which is no longer there," if one.task is None else "")
+    return f"job {one.job_id} ({quote(one.task)}, {one.state.value})"
 
 
 # -- it has ended

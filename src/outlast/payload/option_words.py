@@ -55,14 +55,18 @@ OF_CALLS = {
     },
 }
 OF_LINKS = {
-    "link": "the task itself enqueues the next, in the transaction of its end",
-    "link_error": "except in @app.around, or the event job_dead",
+    "chain": "outlast.chain(…)",
+    "chord": "outlast.group(…).then(…)",
+    "depends_on": "using(after=…)",
+    "link": "using(then=…)",
+    "link_error": "using(on_dead=…)",
 }
 OF_TASK_OBJECTS = {
     "apply": "to call it here, call it as a function",
     "apply_async": "using(…).enqueue(…)",
     "apply_async_on_commit": "using(connection=…).enqueue(…)",
-    "chunks": "app.enqueue_many(…)",
+    "chunks": "outlast.group(task.call(each) for each in …)",
+    "map": "outlast.group(task.call(each) for each in …)",
     "configure": "using(…)",
     "defer": "enqueue_sync(…)",
     "defer_async": "enqueue(…)",
@@ -70,7 +74,6 @@ OF_TASK_OBJECTS = {
     "delay_on_commit": "using(connection=…).enqueue(…), or app.on_commit(…)",
     "kicker": "using(…)",
     "kiq": "enqueue(…)",
-    "map": "app.enqueue_many(…)",
     "request": "outlast.current() in the task",
     "retry": "raise outlast.Retry(…) in the task",
     "s": "call(…)",
@@ -79,7 +82,7 @@ OF_TASK_OBJECTS = {
     "send_with_options": "using(…).enqueue(…)",
     "si": "call(…)",
     "signature": "call(…)",
-    "starmap": "app.enqueue_many(…)",
+    "starmap": "outlast.group(task.call(*each) for each in …)",
     "update_state": "outlast.current().report(…) in the task",
 }
 OF_JOBS = {

@@ -13,7 +13,7 @@ import inspect
 import sys
 import types
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -127,14 +127,19 @@ class Signature:
         what = f"the arguments of task {self.task} have"
         return encode_payload(what, "args", "pass", text, self.max_payload, self._payloads)
 
-    def decode(self, text: str) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Return (args, kwargs) to call the function with, as the annotated types.
+    def decode(
+        self, text: str, more: Mapping[str, str] | None = None
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Return (args, kwargs) to call the function with, as the annotated types. ``more``: JSON
+        texts of arguments that come from elsewhere.
 
         Raises BadArguments if they do not fit this release (unknown, missing or of another type) or
         were encoded by a codec or key that is unknown here; NotEncrypted if encryption is required
         and missing.
         """
         text = self._payloads.decode("args", text)
+        if more:
+            return self._decode_each(text, more)
         if text == "{}" and not self._required:
             return (), {}
         if self._whole is None:
@@ -150,13 +155,17 @@ class Signature:
         split = len(values) - len(self._by_name)
         return values[:split], dict(zip(self._by_name, values[split:], strict=True))
 
-    def _decode_each(self, text: str) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def _decode_each(
+        self, text: str, more: Mapping[str, str] | None = None
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         try:
             raw = _split.decode(text)
         except Exception as error:
             raise BadArguments(
                 f"the arguments of task {self.task} are not a JSON object"
             ) from error
+        for name, each in (more or {}).items():
+            raw[name] = msgspec.Raw(each)
         self._check_names(raw)
         args, kwargs = self._call({name: self._decode(name, raw[name]) for name in raw})
         if not self._named:  # otherwise the names suffice

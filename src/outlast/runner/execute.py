@@ -28,6 +28,7 @@ from outlast.base.credentials import hide_logins
 from outlast.client.app import App
 from outlast.client.attempt import Attempt, Link
 from outlast.client.attempt_context import set_current
+from outlast.client.flow_parts import read_inputs
 from outlast.client.hooks import Context
 from outlast.client.task import Task
 from outlast.errors import BadArguments, NotEncrypted, UnknownTask, describe, text_of
@@ -362,7 +363,8 @@ class Executor:
 
     def _prepare(self, claimed: Claimed) -> Prepared:
         task = self._app.find(claimed.task)
-        args, kwargs = task.signature.decode(claimed.args)
+        more = read_inputs(claimed, self._app.stores.payloads) if claimed.policy.inputs else None
+        args, kwargs = task.signature.decode(claimed.args, more)
         timeout = claimed.policy.timeout
         attempt = self._make_attempt(
             self._link,

@@ -47,7 +47,10 @@ NAVIGATION: list[MenuEntry] = [
 LINE_MAX = 70  # characters of JSON in one line
 
 MEANINGS = {
-    "wait": ("queued", "scheduled", "in_line", "due", "stopped", "expired", "snoozed", "released"),
+    "wait": (
+        "queued", "blocked", "scheduled", "in_line", "due", "stopped", "expired", "snoozed",
+        "released",
+    ),
     "run": ("running", "active", "well"),
     "good": ("completed", "done"),
     "care": (

@@ -10,6 +10,7 @@ import pytest
 import outlast
 import outlast.client.stores
 from outlast.client.task import Call
+from outlast.client.task_options import Placement
 from outlast.errors import JobNotFound, UnknownTask, UsageError
 from outlast.model.job import State
 from outlast.store.rows import JobFilter
@@ -122,7 +123,7 @@ async def test_handles_are_made_while_the_store_writes_the_next_batch(app, monke
 async def test_a_failed_batch_ends_the_call_and_earlier_batches_stay(app, monkeypatch):
     monkeypatch.setattr(outlast.client.stores, "ENQUEUE_MAX", 2)
     mail = app.tasks["mail"]
-    bad = Call(mail, msgspec.structs.replace(mail.call("x").job, priority=1_000), None)
+    bad = Call(mail, msgspec.structs.replace(mail.call("x").job, priority=1_000), Placement())
     with pytest.raises(outlast.OutlastError):
         await app.enqueue_many([mail.call("1"), mail.call("2"), bad, mail.call("4")])
     rows = await (await app.stores.store()).inspector.jobs(JobFilter())

@@ -183,7 +183,7 @@ async def test_a_dead_job_without_evidence_is_still_dead(clock):
 
 
 async def test_a_cancelled_job_says_why(clock):
-    store = FakeStore(State.QUEUED, State.CANCELLED)
+    store = FakeStore(State.QUEUED, State.CANCELLED, started_at=1.0)
     store.ended = [ended("cancelled", "not wanted")]
     with pytest.raises(JobCancelled, match="was cancelled: not wanted"):
         await job_of(store).result()

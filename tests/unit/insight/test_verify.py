@@ -23,7 +23,7 @@ from outlast.model.job import Policy, State
 from outlast.model.pause import Pause, PauseKind
 from outlast.store.history import AttemptPast, HistoryPage, JobPast
 from outlast.store.limits import Forgotten, Miscounted
-from outlast.store.rows import WorkerStatus
+from outlast.store.rows import Unresolved, WorkerStatus
 
 
 def attempt(token: int, number: int, **more: Any) -> AttemptPast:
@@ -241,6 +241,9 @@ class Pages:
         return []
 
     async def forgotten(self) -> list[Forgotten]:
+        return []
+
+    async def unresolved(self) -> list[Unresolved]:
         return []
 
 

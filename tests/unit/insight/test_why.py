@@ -18,19 +18,26 @@ from outlast.model.crash import Crash, CrashKind, Progress
 from outlast.model.job import Policy, State
 from outlast.model.pause import Pause, PauseKind
 from outlast.store.limits import LimitRow, PermitRow, StreamPlace
-from outlast.store.rows import Held, StepRow, StoredJob, WorkerRow, WorkerStatus
+from outlast.store.rows import DependencyRow, Held, StepRow, StoredJob, WorkerRow, WorkerStatus
 from outlast.store.statistics import PLACE_MAX, Place
+from outlast.store.values import Wants
 from tests.unit.insight.rows_kit import FAILED, KILLED, NOW, RELEASED, job, running, worker
 
 
 def asked(row: StoredJob, *workers: WorkerRow, **more: Any) -> Explanation:
-    known = {name: more.pop(name, []) for name in ("attempts", "held", "pauses", "steps")}
+    lists = ("attempts", "held", "pauses", "steps", "upstream")
+    known = {name: more.pop(name, []) for name in lists}
     known["stream"] = more.pop("stream", None)
     return why(JobDetails(row=row, workers=workers, place=Place(**more), now=NOW, **known))
 
 
 def pause(kind: str, name: str = "", **fields: Any) -> Pause:
     return Pause(id=1, kind=PauseKind(kind), name=name, paused_at=NOW - 90, **fields)
+
+
+def upstream(job_id: int, **fields: Any) -> DependencyRow:
+    values: dict[str, Any] = {"wants": Wants.COMPLETED, "is_met": False, "has_failed": False}
+    return DependencyRow(job_id=job_id, **(values | fields))
 
 
 def stream(*, blocked: bool = True, **fields: Any) -> StreamPlace:
@@ -97,6 +104,37 @@ CASES: list[tuple[str, Explanation, list[str], int]] = [
         3,
     ),
     ("in_line", asked(job(), worker(), stream=stream(blocked=False)), ["It takes turns: 3"], 0),
+    (
+        "blocked",
+        asked(
+            job(state=State.BLOCKED, expires_at=NOW + 60),
+            upstream=[
+                upstream(3, task="fetch", state=State.RUNNING),
+                *map(upstream, (4, 5, 6)),
+                upstream(2, is_met=True),
+            ],
+        ),
+        [
+            "It waits for job 3 ('fetch', running) to complete, job 4, which is no longer there,",
+            "and 1 more.",
+            "It expires in 1 min",
+            "`outlast why 3` says where the first of them stands.",
+        ],
+        0,
+    ),
+    (
+        "upstream",
+        asked(
+            job(state=State.CANCELLED, ended_at=NOW - 5),
+            upstream=[upstream(3, task="fetch", state=State.DEAD, has_failed=True)],
+        ),
+        [
+            "It was cancelled 5 s ago",
+            "since it waited for a job to complete: job 3 ('fetch', dead).",
+            "`outlast requeue 3` runs that one again, and lets this one wait.",
+        ],
+        0,
+    ),
     ("in_line", asked(job(), worker(running=2), held=[Held(12, 1, 14), Held(13, 1)]), ["It"], 0),
     ("in_line", asked(job(), worker(running=2), held=[Held(12, 1, 14)]), ["It"], 0),
     ("in_line", asked(job(), worker(running=1), worker(2), held=[Held(12, 1, 14)]), ["It"], 0),

@@ -70,12 +70,15 @@ def test_a_method_of_another_queue_is_answered_with_ours(app, name, says):
 @pytest.mark.parametrize(
     ("name", "says"),
     [
-        ("countdown", "using has no option countdown (here: using(delay=…)); there are: at, "),
+        (
+            "countdown",
+            "using has no option countdown (here: using(delay=…)); there are: after, ",
+        ),
         ("timeout", "timeout (here: @app.task(timeout=…))"),
         ("time_limit", "time_limit (here: in @app.task: timeout)"),
         ("retry", "retry (here: in @app.task: retries)"),
         ("ignore_result", "ignore_result (here: keep=0)"),
-        ("link", "link (here: the task itself enqueues the next"),
+        ("link", "link (here: using(then=…))"),
         ("prioritty", "prioritty (here: priority)"),
     ],
 )

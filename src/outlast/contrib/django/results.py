@@ -21,6 +21,7 @@ from outlast.model.lifecycle import OutcomeKind
 
 STATUSES = {
     State.QUEUED: api.TaskResultStatus.READY,
+    State.BLOCKED: api.TaskResultStatus.READY,
     State.RUNNING: api.TaskResultStatus.RUNNING,
     State.COMPLETED: api.TaskResultStatus.SUCCESSFUL,
     State.DEAD: api.TaskResultStatus.FAILED,

@@ -1,0 +1,174 @@
+"""Flows: chains, groups, what follows an end, and the results that jobs get of earlier ones."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
+import msgspec
+import pytest
+
+import outlast
+from outlast import RESULT, RESULTS, JobCancelled, State, UsageError, chain, group
+from tests.app import in_process_kit
+from tests.app.in_process_kit import DEADLINE, transaction
+
+app = in_process_kit.app
+store = in_process_kit.store
+
+NOWHERE = "sqlite:////nowhere/production.db"
+
+
+class Page(msgspec.Struct):
+    url: str
+    at: dt.date
+
+
+class Tasks:
+    """Some tasks, and what they have been called with."""
+
+    def __init__(self, app: outlast.App) -> None:
+        self.said: list[Any] = []
+
+        @app.task
+        async def fetch(url: str) -> Page:
+            return Page(url, dt.date(2030, 1, 2))
+
+        @app.task
+        def size(page: Page, *, unit: str = "b") -> str:
+            return f"{len(page.url)}{unit}"
+
+        @app.task
+        async def say(*words: str, what: Any = None) -> Any:
+            self.said.append((*words, what))
+            return what
+
+        @app.task(retries=0)
+        async def fail(url: str = "") -> str:
+            raise ValueError(url)
+
+        self.fetch, self.size, self.say, self.fail = fetch, size, say, fail
+
+
+@pytest.fixture
+def tasks(app: outlast.App) -> Tasks:
+    return Tasks(app)
+
+
+async def test_a_chain_hands_each_typed_result_on(app: outlast.App, tasks: Tasks) -> None:
+    links = [
+        tasks.fetch.call("abc"),
+        tasks.size.call(RESULT, unit="k"),
+        tasks.say.call("size", what=RESULT),
+    ]
+    run = await app.enqueue(chain(*links), name="sizes")
+    assert await run.progress() == {State.QUEUED: 1, State.BLOCKED: 2}
+    async with app.worker():
+        assert await run.result(DEADLINE) == "3k"
+    assert tasks.said == [("size", "3k")]
+    assert await run.progress() == {State.COMPLETED: 3}
+    assert [(await job.refresh()).policy.labels for job in run.jobs] == [("sizes",)] * 3
+
+
+async def test_a_group_ends_with_the_results_in_order(app: outlast.App, tasks: Tasks) -> None:
+    words = [f"w{number}" for number in range(30)]
+    inner = chain(tasks.fetch.call("abcd"), tasks.size.call(RESULT))
+    many = group([*(tasks.say.call(what=word) for word in words), inner])
+    run = await app.enqueue(many.then(tasks.say.call("all", what=RESULTS)))
+    side_by_side = await app.enqueue(group(map(tasks.fetch.call, ["a", "b"])))
+    async with app.worker():
+        assert await run.result(DEADLINE) == [*words, "4b"]
+        assert [
+            page["url"] if isinstance(page, dict) else page.url
+            for page in await side_by_side.result(DEADLINE)
+        ] == ["a", "b"]
+
+
+async def test_what_follows_a_call_depends_on_its_end(app: outlast.App, tasks: Tasks) -> None:
+    alarm, then = tasks.say.call("alarm"), tasks.say.call("then", what=RESULT)
+    good = await tasks.size.using(then=then, on_dead=alarm).enqueue(
+        Page("abc", dt.date(2030, 1, 2))
+    )
+    bad = (
+        await tasks.fail.using(then=then)
+        .using(on_dead=chain(alarm, tasks.say.call("after")))
+        .enqueue("u")
+    )
+    async with app.worker():
+        last = await tasks.say.using(after=outlast.ended(good.id + 1, bad.id + 3)).enqueue("last")
+        await last.result(DEADLINE)
+    assert tasks.said[-1] == ("last", None)
+    assert sorted(map(str, tasks.said[:-1])) == sorted(
+        map(str, [("then", "3b"), ("alarm", None), ("after", None)])
+    )
+
+
+async def test_a_dead_link_cancels_the_rest_until_a_retry(app: outlast.App, tasks: Tasks) -> None:
+    fails = [True]
+
+    @app.task(retries=0)
+    async def sometimes() -> int:
+        if fails.pop():
+            raise ValueError
+        return 7
+
+    run = await app.enqueue(
+        chain(sometimes.call(), tasks.say.call(what=RESULT), tasks.say.call(what=RESULT))
+    )
+    async with app.worker():
+        with pytest.raises(JobCancelled) as caught:
+            await run.result(DEADLINE)
+        assert caught.value.reason == "upstream"
+        fails.append(False)
+        assert await run.retry() == 1
+        assert await run.result(DEADLINE) == 7
+    assert await run.cancel() == 0
+
+
+async def test_a_flow_waits_in_the_callers_transaction(
+    app: outlast.App, tasks: Tasks, store: Any
+) -> None:
+    first = await tasks.fetch.enqueue("abc")
+    async with transaction(app.url) as connection:
+        run = await app.enqueue(
+            chain(tasks.say.call("one"), tasks.say.call("two")), connection=connection
+        )
+        late = await tasks.size.using(after=[first], connection=connection).enqueue(RESULT)
+    async with app.worker():
+        await run.result(DEADLINE)
+        assert await late.result(DEADLINE) == "3b"
+
+
+async def test_a_cancelled_flow_runs_nothing_more(app: outlast.App, tasks: Tasks) -> None:
+    run = await app.enqueue(chain(*[tasks.say.call("x")] * 3))
+    assert await run.cancel() == 3
+    assert await run.progress() == {State.CANCELLED: 3}
+
+
+async def test_a_mistake_is_refused_where_it_is_written(app: outlast.App, tasks: Tasks) -> None:
+    say, size = tasks.say, tasks.size
+    with pytest.raises(
+        UsageError, match=r"argument 'page' of task size stands for a result, and its job waits"
+    ):
+        await size.enqueue(RESULT)
+    with pytest.raises(UsageError, match="waits for 2 others: RESULTS is the list"):
+        await app.enqueue(group([say.call(), say.call()]).then(size.call(RESULT)))
+    with pytest.raises(UsageError, match="a dead job has none"):
+        await say.using(on_dead=size.call(RESULT)).enqueue()
+    with pytest.raises(
+        UsageError, match="holds RESULT or RESULTS, which stand for a whole argument"
+    ):
+        say.call(RESULT)
+    with pytest.raises(UsageError, match="a flow is made of calls"):
+        chain(say.call(), say)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="at least one call"):
+        group([])
+    with pytest.raises(outlast.ConfigError, match="after takes jobs, their ids"):
+        say.using(after="17")  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="a schedule takes a call without others"):
+        app.schedule("tick", say.using(then=say.call()).call(), every=60)
+    other = outlast.App(NOWHERE)
+    with pytest.raises(UsageError, match="of another application"):
+        await other.enqueue(chain(say.call()))
+    with pytest.raises(outlast.JobNotFound, match="no job 4711 to wait for"):
+        await say.using(after=[4711]).enqueue()
