@@ -12,6 +12,7 @@ from outlast.errors import BadData
 from outlast.insight.verify import COUNTED, WATCHED, verify
 from outlast.model.job import Policy, State
 from outlast.model.lifecycle import OutcomeKind
+from outlast.model.limits import Need, Per, permit_id
 from outlast.store.limits import Hold, SetLimit
 from outlast.store.protocol import Store
 from outlast.store.values import Answer
@@ -309,6 +310,36 @@ async def test_where_a_job_waits_is_told_with_its_holders(store: Store, hands: H
     assert [(job_id, worker) for job_id, worker, _ in place.holders] == [(holder, "w1")]
     assert await store.inspector.stream_place(holder) is None
     assert waiting != behind
+
+
+async def test_limits_are_listed_with_what_runs_and_what_waits(store: Store, hands: Hands) -> None:
+    await declare(store, "api", running=1)
+    await declare(store, "host", running=1, per=Per.LIMIT_KEY)
+    await declare(store, "turn", running=1, per=Per.LIMIT_KEY, ordered=True)
+    in_turn = Need(permit_id("turn", "k"), "turn", "k", ordered=True)
+    await enqueued(
+        store,
+        *[limited(need("api"))] * 4,
+        *[limited(need("host", key)) for key in "xyzzz"],
+        *[limited(in_turn)] * 3,
+        limited(need("gone")),
+        job(),
+    )
+    while await hands.claim():
+        pass
+    seen = {
+        row.name: (row.permits, row.used, row.waiting) for row in await store.inspector.limits()
+    }
+    assert seen == {"api": (1, 1, 3), "host": (3, 3, 2), "turn": (1, 1, 2), "gone": (0, 0, 1)}
+    gone = await store.inspector.limit("gone")
+    assert gone is not None
+    assert (gone.declared, gone.running) == (None, 0)
+    assert await store.inspector.limit("none") is None
+    assert {row.key: row.waiting for row in await store.inspector.permits("host")} == {
+        "x": 0,
+        "y": 0,
+        "z": 2,
+    }
 
 
 async def test_verify_finds_a_permit_that_is_miscounted_and_a_stream_that_is_forgotten(

@@ -149,6 +149,7 @@ READS: dict[str, Verb] = {
     "statistics": lambda hands, _: hands.store.inspector.statistics(),
     "pauses": lambda hands, _: hands.store.inspector.pauses(),
     "limits": lambda hands, _: hands.store.inspector.limits(),
+    "limit": lambda hands, _: hands.store.inspector.limit("a"),
     "steps": lambda hands, held: hands.store.inspector.steps(held.job_id),
     "weights": lambda hands, _: hands.store.inspector.weights(),
     "permits": lambda hands, _: hands.store.inspector.permits("a"),

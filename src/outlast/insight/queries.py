@@ -296,10 +296,10 @@ def no_schedule(name: str) -> ScheduleNotFound:
 
 async def read_one_limit(store: Store, name: str) -> tuple[LimitRow, list[PermitRow]]:
     """Return a limit and its busiest permits; LimitNotFound if there is none of that name."""
-    for row in await store.inspector.limits():
-        if row.name == name:
-            return row, await store.inspector.permits(name)
-    raise no_limit(name)
+    row = await store.inspector.limit(name)
+    if row is None:
+        raise no_limit(name)
+    return row, await store.inspector.permits(name)
 
 
 def no_limit(name: str) -> LimitNotFound:
