@@ -8,7 +8,7 @@ peeks.py        the values that each worker polls all the time
 rows.py         jobs, attempts, workers and refusals as they are read
 schedules.py    schedules: values
 limits.py       limits, permits and places in streams: values
-limit_counts.py what runs and waits under limits, in bounded numbers
+limit_counts.py  what runs and waits under limits, in bounded numbers
 actions.py      acts of people and their records: values
 batches.py      splits a large enqueue into statements of a bounded size
 listing.py      ids of jobs for a list, one bounded look after another
