@@ -5,14 +5,19 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from outlast.insight.queries import list_jobs
+from outlast.model.job import State
 from outlast.model.limits import permit_id
 from outlast.store.limits import BLOCKING_LOOKED_AT, PERMITS_SHOWN, WAITING_SHOWN
+from outlast.store.rows import JobFilter
 from outlast.store.statistics import STATISTICS_MAX
+from outlast.web.jobs import BOUNDS
 from tests.conformance.kit import new_worker
 from tests.conformance.limits_kit import declare
 from tests.postgres.plans_kit import Session, session
+from tests.postgres.test_plans_of_pages import MOST, largest
 
-KEYS = 20_000
+SHOWN = 30
 ROWS = 2 * STATISTICS_MAX + 3 * PERMITS_SHOWN
 API = permit_id("api", "")
 JOBS = """INSERT INTO outlast_jobs (task, queue, run_at, enqueued_at, args, position, stream, needs)
@@ -73,6 +78,19 @@ async def test_a_list_of_limits_stops_counting(pg_url: str) -> None:
         scans = await s.settled()
         tables = ("outlast_permits", "outlast_streams", "outlast_jobs")
         assert {one: read_of(scans, one) <= ROWS for one in tables} == dict.fromkeys(tables, True)
+
+
+async def test_jobs_that_wait_for_a_limit_are_listed_by_a_bounded_look(pg_url: str) -> None:
+    async with session(pg_url) as s:
+        await crowded(s)
+        await s.store.register(new_worker(tasks=["t"]))
+        for phase, number in (("limited", SHOWN), ("throttled", 0)):
+            s.plans.clear()
+            which = JobFilter(state=State.QUEUED, limit=SHOWN)
+            found = await list_jobs(s.store, which, phase, 1.0, BOUNDS)
+            assert len(found.rows) == number
+            assert found.before is not None
+            assert largest(await s.settled()) <= MOST
 
 
 async def test_the_busiest_keys_are_found_among_many(pg_url: str) -> None:

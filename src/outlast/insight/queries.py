@@ -54,11 +54,19 @@ PHASES = {
     "suspect": State.QUEUED,
     "unservable": State.QUEUED,
     "paused": State.QUEUED,
+    "limited": State.QUEUED,
+    "throttled": State.QUEUED,
     "orphaned": State.RUNNING,
     "silent": State.RUNNING,
 }
 """Phase -> the state that its jobs have."""
-PARTS = {"scheduled": Part.TIMED, "retrying": Part.TIMED, "suspect": Part.SUSPECTS}
+PARTS = {
+    "scheduled": Part.TIMED,
+    "retrying": Part.TIMED,
+    "suspect": Part.SUSPECTS,
+    "limited": Part.STREAMS,
+    "throttled": Part.STREAMS,
+}
 """Phase -> the part of the queue in which its jobs wait."""
 
 
