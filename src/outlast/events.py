@@ -303,6 +303,19 @@ CATALOGUE: dict[str, Event] = {
         "error",
     ),
     "jobs_expired": Event("Queued jobs had not begun in time, and were cancelled.", ("rows",)),
+    "limit_set": Event(
+        "A limit, or one key of it, was set at run time, which wins over the code: what is null"
+        " stays as it was. `spacing`: seconds between two starts; `by`: who did it, null for a"
+        " program. Emitted in the program that did it.",
+        ("limit", "key", "running", "spacing", "burst", "by"),
+    ),
+    "limit_reset": Event(
+        "A limit, or one key of it, is again as the code says.", ("limit", "key", "by")
+    ),
+    "limit_held": Event(
+        "Nothing under a limit, or one key of it, starts for this long; 0: it was let go.",
+        ("limit", "key", "seconds", "by"),
+    ),
     "limit_recounted": Event(
         "A permit of a limit counted other attempts than those that ran under it, and was set"
         " right: this is never seen, unless rows were changed by other means.",

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
 import outlast
+from outlast.events import subscribe
+from outlast.insight.acting import By, hold_limit
 from outlast.insight.verify import verify
+from outlast.model.limits import LimitSpec, Per
+from outlast.store.limits import Hold, NewLimit
 from outlast.store.protocol import Store
 from tests.app import in_process_kit
 from tests.app.in_process_kit import DEADLINE, has_state, row_of, until
@@ -121,6 +126,31 @@ async def test_each_call_has_its_twin_for_plain_code(app: outlast.App) -> None:
         return [limit.name for limit in app.limits.list_sync()]
 
     assert await asyncio.to_thread(plainly) == ["gate"]
+
+
+async def test_what_is_changed_at_run_time_is_an_event_in_the_program_that_does_it(
+    app: outlast.App, store: Store
+) -> None:
+    await store.declare_limits([NewLimit("api", LimitSpec(running=1, per=Per.TENANT))])
+    told: list[Any] = []
+    end = subscribe(lambda name, fields: told.append((name, *fields.values())))
+    try:
+        await app.limits.set("api", running=3, rate="5/s")
+        await app.limits.hold("api", 60, key="acme")
+        await hold_limit(store, Hold("api", "", 0.0), By("ada"))
+        await app.limits.reset("api", key="acme")
+        with pytest.raises(outlast.LimitNotFound):
+            await app.limits.set("apy", running=3)
+        with pytest.raises(outlast.LimitNotFound):
+            await app.limits.hold("apy", 1)
+    finally:
+        end()
+    assert told == [
+        ("limit_set", "api", None, 3, 0.2, 5.0, None),
+        ("limit_held", "api", "acme", 60.0, None),
+        ("limit_held", "api", None, 0.0, "ada"),
+        ("limit_reset", "api", "acme", None),
+    ]
 
 
 async def test_weights_are_set_reset_and_listed(app: outlast.App) -> None:

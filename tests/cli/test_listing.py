@@ -33,6 +33,7 @@ def test_jobs_are_listed_page_after_page(rows: Filled) -> None:
     assert nothing.json() == {"schema": 1, "jobs": [], "next_before": None}
     assert nothing.out == json.dumps(nothing.json(), indent=2) + "\n"
     rows("jobs", "--before", "0").refused(2, "0 is not")
+    assert rows("jobs", "--state", "limited", "--json").json()["jobs"] == []
 
 
 def test_a_search_that_ends_early_says_how_far_back_it_has_looked() -> None:

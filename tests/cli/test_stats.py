@@ -7,7 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+from outlast.cli.stats import _lines as describe
+from outlast.insight.stats import stats_document
 from tests.cli.conftest import Filled, environment
+from tests.metrics.kit import full_look
 from tests.unit.insight.rows_kit import names
 
 QUEUE_NAMES = names(
@@ -21,7 +24,7 @@ def test_stats_as_json_have_stable_names(filled: Filled) -> None:
     document = filled("stats", "--json").json()
     assert set(document) == names(
         "schema queues unservable pauses workers ill wakeups deactivations refusals completed"
-        " more_lanes"
+        " more_lanes limits"
     )
     assert document["schema"] == 1
     default, post = document["queues"]
@@ -60,6 +63,11 @@ def test_people_see_tables_and_a_few_lines(rows: Filled) -> None:
     assert any(line.startswith("old.name  default") for line in lines)
     assert "workers    1 active, 0 draining, 1 stopped, 0 lost; 0 lost in the last hour" in said.out
     assert "refused    1 writes in the last day" in said.out
+
+
+def test_limits_that_jobs_wait_for_are_a_line() -> None:
+    document = stats_document(full_look().statistics, [])
+    assert "limits     due jobs wait for api (7), gone (2+)" in describe(document)
 
 
 def test_watching_goes_on_until_it_is_interrupted(rows: Filled, folder: Path) -> None:

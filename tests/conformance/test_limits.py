@@ -8,12 +8,17 @@ from __future__ import annotations
 
 import pytest
 
+from outlast.base.clock import SYSTEM
 from outlast.errors import BadData
+from outlast.insight.limits import explain
+from outlast.insight.queries import list_jobs, read_details
 from outlast.insight.verify import COUNTED, WATCHED, verify
 from outlast.model.job import Policy, State
 from outlast.model.lifecycle import OutcomeKind
+from outlast.model.limits import Need, Per, permit_id
 from outlast.store.limits import Hold, SetLimit
 from outlast.store.protocol import Store
+from outlast.store.rows import JobFilter
 from outlast.store.values import Answer
 from tests.conformance.hostile_kit import raw
 from tests.conformance.kit import Hands, crashed, ended, enqueued, eventually, job, lost_worker
@@ -309,6 +314,78 @@ async def test_where_a_job_waits_is_told_with_its_holders(store: Store, hands: H
     assert [(job_id, worker) for job_id, worker, _ in place.holders] == [(holder, "w1")]
     assert await store.inspector.stream_place(holder) is None
     assert waiting != behind
+
+
+async def test_limits_are_listed_with_what_runs_and_what_waits(store: Store, hands: Hands) -> None:
+    await declare(store, "api", running=1)
+    await declare(store, "host", running=1, per=Per.LIMIT_KEY)
+    await declare(store, "turn", running=1, per=Per.LIMIT_KEY, ordered=True)
+    in_turn = Need(permit_id("turn", "k"), "turn", "k", ordered=True)
+    await enqueued(
+        store,
+        *[limited(need("api"))] * 4,
+        *[limited(need("host", key)) for key in "xyzzz"],
+        *[limited(in_turn)] * 3,
+        limited(need("gone")),
+        job(),
+    )
+    while await hands.claim():
+        pass
+    seen = {
+        row.name: (row.permits, row.used, row.waiting) for row in await store.inspector.limits()
+    }
+    assert seen == {"api": (1, 1, 3), "host": (3, 3, 2), "turn": (1, 1, 2), "gone": (0, 0, 1)}
+    gone = await store.inspector.limit("gone")
+    assert gone is not None
+    assert (gone.declared, gone.running) == (None, 0)
+    assert await store.inspector.limit("none") is None
+    assert {row.key: row.waiting for row in await store.inspector.permits("host")} == {
+        "x": 0,
+        "y": 0,
+        "z": 2,
+    }
+
+
+async def test_jobs_that_wait_for_a_limit_are_listed_by_their_phase(
+    store: Store, hands: Hands
+) -> None:
+    in_turn = Need(permit_id("turn", "k"), "turn", "k", ordered=True)
+    await declare(store, "turn", running=1, per=Per.LIMIT_KEY, ordered=True)
+    await declare(store, "full", running=1)
+    await declare(store, "both", running=1)
+    await declare(store, "rate", running=9, spacing=1_000.0)
+    await declare(store, "held", running=9)
+    await declare(store, "every", running=9, per=Per.LIMIT_KEY)
+    await store.hold_limit(Hold("held", "", 600.0))
+    await store.hold_limit(Hold("every", "", 600.0))
+    jobs = {"turn": in_turn, "every": need("every", "x")}
+    jobs |= {name: need(name) for name in ("full", "both", "rate", "held", "gone")}
+    first = dict(zip(jobs, await enqueued(store, *map(limited, jobs.values())), strict=True))
+    then = dict(zip(jobs, await enqueued(store, *map(limited, jobs.values())), strict=True))
+    others = await enqueued(store, job(), limited(need("full"), delay=60.0))
+    while await hands.claim(3):
+        pass
+    await store.hold_limit(Hold("both", "", 600.0))
+    await hands.claim()
+    wanted = {
+        "limited": [then["turn"], then["full"], first["gone"], then["gone"]],
+        "throttled": [
+            *(first[name] for name in ("held", "every")),
+            *(then[name] for name in ("both", "rate", "held", "every")),
+        ],
+    }
+    assert not {*others} & {*wanted["limited"], *wanted["throttled"]}
+    for phase, waiting in wanted.items():
+        which = JobFilter(state=State.QUEUED, limit=100)
+        found = await list_jobs(store, which, phase, SYSTEM.wall())
+        assert [row.id for row in found.rows] == sorted(waiting, reverse=True)
+        assert {found.phase_of(row) for row in found.rows} == {phase}
+        for job_id in waiting:
+            details = await read_details(store, job_id, SYSTEM.wall())
+            assert details is not None
+            assert details.stream is not None
+            said, _, _ = explain(details.stream, details.now, tells=True)  # as `outlast why`
+            assert (said, details.phase) == (phase, phase)
 
 
 async def test_verify_finds_a_permit_that_is_miscounted_and_a_stream_that_is_forgotten(

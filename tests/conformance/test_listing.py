@@ -16,6 +16,7 @@ from outlast.store.protocol import Store
 from outlast.store.rows import JobFilter, Part, StoredJob, WorkerStatus
 from outlast.store.values import Upstream
 from tests.conformance.kit import TASK, Hands, crashed, ended, enqueued, job
+from tests.conformance.limits_kit import limited, need
 
 LOOK = 3
 
@@ -89,6 +90,9 @@ async def test_parts_of_the_queue_are_told_apart(store: Store, hands: Hands) -> 
     assert parts[Part.SUSPECTS] == {row.id for row in rows if row.solo}
     assert parts[Part.TIMED] == {row.id for row in rows if row.waiting and not row.solo}
     assert parts[Part.LINE] == {row.id for row in rows if not row.waiting and not row.solo}
+    (in_stream,) = await enqueued(store, limited(need("a")))
+    which = JobFilter(state=State.QUEUED, part=Part.STREAMS, limit=100)
+    assert (await store.inspector.job_ids(which)).ids == [in_stream]
 
 
 async def test_scheduled_jobs_are_found_behind_any_number_of_newer_ones(

@@ -149,6 +149,7 @@ READS: dict[str, Verb] = {
     "statistics": lambda hands, _: hands.store.inspector.statistics(),
     "pauses": lambda hands, _: hands.store.inspector.pauses(),
     "limits": lambda hands, _: hands.store.inspector.limits(),
+    "limit": lambda hands, _: hands.store.inspector.limit("a"),
     "steps": lambda hands, held: hands.store.inspector.steps(held.job_id),
     "dependencies": lambda hands, held: hands.store.inspector.dependencies(held.job_id),
     "unresolved": lambda hands, _: hands.store.inspector.unresolved(),

@@ -9,6 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from outlast.metrics.collector import QUEUES_MAX, TASKS_MAX, LookCollector, Names
 from outlast.metrics.exporter import render
 from outlast.metrics.look import Look
+from outlast.store.limits import LimitRow
 from outlast.store.minutes import BUCKETS, Counted, CountKind
 from outlast.store.rows import WorkerRow, WorkerStatus
 from outlast.store.statistics import DueJobs, QueueCount, ScheduledJobs, Statistics
@@ -52,6 +53,11 @@ def full_look() -> Look:
             running=[QueueCount("q", 1)],
             suspects=[QueueCount("q", 4)],
             dead=[QueueCount("q", 5)],
+            limits=[
+                LimitRow(name="api", running=20, used=3, waiting=7),
+                LimitRow(name="gone", running=0, waiting=2, at_least=["waiting"]),
+                LimitRow(name="rate", spacing=0.1, used=1),
+            ],
         ),
         workers=[worker(tasks=["another"]), worker(2, tasks=[], wakeup="nats: no server")],
         pauses=[],

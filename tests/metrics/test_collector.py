@@ -6,8 +6,9 @@ import msgspec
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from outlast.metrics.collector import Names
+from outlast.metrics.collector import LIMITS_MAX, Names
 from outlast.model.pause import Pause, PauseKind
+from outlast.store.limits import LimitRow
 from outlast.store.rows import WorkerStatus
 from outlast.store.statistics import DueJobs, QueueCount
 from tests.metrics.kit import NOW, counted, full_look, page_of, samples, statistics, value, worker
@@ -44,6 +45,19 @@ def test_what_is_paused_is_not_due() -> None:
     assert value(page, "outlast_jobs", queue="q", state="due") == 0
     assert value(page, "outlast_jobs", queue="q", state="paused") == 3
     assert value(page, "outlast_queue_oldest_due_seconds", queue="q") == 0
+
+
+def test_limits_are_shown_by_name_alone() -> None:
+    page = page_of(full_look())
+    for limit, numbers in {"api": (3, 7, 0), "gone": (0, 2, 1), "rate": (1, 0, 0)}.items():
+        names = ("running", "waiting", "waiting_at_least")
+        assert numbers == tuple(value(page, f"outlast_limit_{n}", limit=limit) for n in names)
+    assert list(samples(page)["outlast_limit_cap"].values()) == [20, 0]
+    rows = [LimitRow(name=f"{n:03}", running=1, used=1, waiting=1) for n in range(LIMITS_MAX + 2)]
+    page = page_of(replaced(statistics=statistics(limits=rows)))
+    assert len(samples(page)["outlast_limit_running"]) == LIMITS_MAX + 1
+    assert value(page, "outlast_limit_waiting", limit="_other") == 2
+    assert len(samples(page)["outlast_limit_cap"]) == LIMITS_MAX
 
 
 def test_workers_are_shown_by_what_is_known_of_them() -> None:
@@ -132,7 +146,7 @@ def test_no_label_is_of_a_kind_without_a_bound() -> None:
     bounded = {"queue", "task", "state", "reason", "status", "kind", "outcome", "cause", "verb"}
     families = text_string_to_metric_families(page_of(full_look()))
     labels = {name for each in families for one in each.samples for name in one.labels}
-    assert labels == bounded | {"le", "version"}
+    assert labels == bounded | {"limit", "le", "version"}
 
 
 def test_a_store_that_is_away_shows_that_and_nothing_old() -> None:

@@ -19,6 +19,7 @@ from outlast.metrics.exporter import KEEP_SECONDS, Exporter, serving
 from outlast.metrics.look import Look, read_look
 from outlast.store.protocol import Store
 from tests.conformance.kit import TASK, Hands, ended, enqueued, job
+from tests.conformance.limits_kit import declare, limited, need
 from tests.manual_clock import ManualClock
 from tests.metrics.kit import counted, full_look, samples, value
 
@@ -87,7 +88,11 @@ async def test_a_reader_that_leaves_ends_no_look() -> None:
 
 async def test_a_look_at_a_real_store_shows_what_is_in_it(store: Store) -> None:
     hands = await Hands.on(store)
+    await declare(store, "api", running=1)
     await enqueued(store, *[job(queue="mail")] * 5, job(delay=600.0))
+    await enqueued(store, *[limited(need("api"), queue="calls")] * 3)
+    assert len(await hands.claim(3, queues=["calls"])) == 1
+    await hands.claim(3, queues=["calls"])
     claimed = await hands.claim(2, queues=["mail"])
     await hands.hand_in(ended(claimed[0]))
     await store.note_minute(hands.me.worker_id, 1, [counted(1, queue="mail", task=TASK)])
@@ -99,6 +104,9 @@ async def test_a_look_at_a_real_store_shows_what_is_in_it(store: Store) -> None:
     assert value(page, "outlast_jobs", queue="mail", state="due") == 3
     assert value(page, "outlast_jobs", queue="mail", state="running") == 1
     assert value(page, "outlast_jobs", queue="default", state="scheduled") == 1
+    assert value(page, "outlast_limit_cap", limit="api") == 1
+    assert value(page, "outlast_limit_running", limit="api") == 1
+    assert value(page, "outlast_limit_waiting", limit="api") == 2
     assert value(page, "outlast_workers", status="active") == 1
     assert value(page, "outlast_jobs_enqueued_total", queue="mail", task=TASK) == 1
 

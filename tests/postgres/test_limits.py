@@ -211,9 +211,9 @@ async def test_a_permit_left_with_room_opens_what_it_blocks(
     await hands.claim_one()
     await enqueued(store, limited(need(first), need(other)), limited(need(first), priority=-1))
     assert await hands.claim() == []
-    assert (await permit(store, first)).blocked == 2
+    assert (await permit(store, first)).waiting == 2
     await hands.exchange(ended(one), limit=5)  # opens the first stream, which waits for the other
-    assert (await permit(store, other)).blocked == 1
+    assert (await permit(store, other)).waiting == 1
     assert len(await hands.claim()) == 1
     assert await held(store, first) == 1
 
@@ -228,7 +228,7 @@ async def test_a_stream_that_no_worker_serves_holds_no_permit(
     await hands.claim(tasks=[f"app.none{n}" for n in range(3)])
     (job_id,) = await enqueued(store, limited(need("a"), priority=1))
     await hands.claim()
-    assert (await permit(store)).blocked == 4
+    assert (await permit(store)).waiting == 4
     assert await hands.hand_in(ended(one)) == [Answer.ACCEPTED]
     assert [each.job_id for each in await hands.claim()] == [job_id]
 

@@ -11,11 +11,14 @@ from typing import Any
 import pytest
 
 from outlast.model.lifecycle import OutcomeKind
+from outlast.model.limits import LimitSpec, Per
+from outlast.store.limits import BLOCKING_LOOKED_AT, PERMITS_SHOWN, NewLimit
+from outlast.store.shares import PROBE
 from outlast.store.sqlite import exchange, schema, workers
 from outlast.store.sqlite import jobs as sqlite_jobs
+from outlast.store.sqlite import limits as sqlite_limits
 from outlast.store.sqlite.lanes import DUE_MAX
 from outlast.store.statements import statements
-from outlast.store.statistics import PROBE
 from outlast.store.turns import Turns
 from outlast.store.values import Answer, Claimed, ClaimRequest, WorkerRef
 from tests.conformance.kit import TASK, ended, job, new_worker
@@ -275,3 +278,37 @@ def test_a_job_is_found_by_its_token_or_its_key_among_many_finished_ones(
     assert "USING INDEX outlast_jobs_worker" in plan_of
     assert "USING INDEX outlast_jobs_key (key=?)" in plan_of
     assert "SCAN outlast_jobs\n" not in plan_of + "\n"
+
+
+KEYS = """
+WITH RECURSIVE n (value) AS (SELECT 1 UNION ALL SELECT value + 1 FROM n WHERE value < 20000)
+INSERT INTO outlast_permits (id, name, key) SELECT value, 'host', 'k' || value FROM n"""
+BLOCKED = """
+INSERT INTO outlast_streams (id, task, queue, rank, needs, turn, touched_at, blocked)
+SELECT id, 't', 'q', 0, '[]', id, 0, id FROM outlast_permits"""
+BEHIND = """
+INSERT INTO outlast_jobs (task, queue, run_at, enqueued_at, args, position, stream, needs)
+SELECT 't', 'q', 0, 0, '{}', id, id, '[]' FROM outlast_streams"""
+
+
+async def test_what_people_read_of_limits_is_bounded(cursor: sqlite3.Cursor) -> None:
+    spec = LimitSpec(running=1, per=Per.LIMIT_KEY)
+    sqlite_limits.declare_limits(cursor, NOW, [NewLimit("host", spec)])
+    for statement in (KEYS, BLOCKED, BEHIND):
+        cursor.execute(statement)
+    count = [0]
+
+    def counts() -> None:
+        count[0] += 1_000
+
+    inspector = inspector_on(cursor, NOW)
+    cursor.connection.set_progress_handler(counts, 1_000)
+    (host,) = await inspector.limits()
+    of_list, count[0] = count[0], 0
+    permits = await inspector.permits("host")
+    cursor.connection.set_progress_handler(None, 0)
+    assert (host.permits, host.waiting) == (PERMITS_SHOWN, BLOCKING_LOOKED_AT)
+    assert host.at_least == ["permits", "waiting"]
+    assert [one.waiting for one in permits] == [1] * PERMITS_SHOWN
+    assert of_list < 150_000, "1,000 permits that block, and a job of each"
+    assert count[0] < 300_000

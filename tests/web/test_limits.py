@@ -46,6 +46,20 @@ async def test_a_limit_is_shown_set_held_and_reset(store: Store) -> None:
     ]
 
 
+async def test_jobs_that_wait_for_a_limit_are_listed(store: Store) -> None:
+    hands = await Hands.on(store)
+    await declare(store, "api", running=1)
+    _, waits = await enqueued(store, *[limited(need("api"))] * 2)
+    while await hands.claim():
+        pass
+    async with page_on(store.url) as page:
+        (row,) = (await read(page, "/jobs", state="limited"))["jobs"]
+        assert (row["id"], row["state"], row["phase"]) == (waits, "queued", "limited")
+        assert (await read(page, "/jobs", state="throttled"))["jobs"] == []
+        assert f">{waits}<" in await page.see("/jobs", phase="limited")
+        assert f">{waits}<" not in await page.see("/jobs", phase="throttled")
+
+
 async def test_programs_read_and_change_limits(store: Store) -> None:
     await declare(store, "api", running=5)
     async with page_on(store.url) as page:

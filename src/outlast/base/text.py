@@ -87,6 +87,11 @@ def count_of(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
+def at_least(number: int, more: object) -> str:
+    """Return a number: ``1,234``, or ``1,234+`` if there may be more."""
+    return f"{number:,}{'+' if more else ''}"
+
+
 def safe(text: str) -> str:
     """Return an untrusted text with all characters that could steer a terminal shown as escapes.
 

@@ -7,16 +7,16 @@ from typing import Annotated
 import typer
 
 from outlast.base.clock import SYSTEM
-from outlast.base.text import line, span
+from outlast.base.text import at_least, line, span
 from outlast.cli.connect import on_store
 from outlast.cli.grid import table
 from outlast.cli.options import Json, Url, make_group, option
 from outlast.cli.who import me
 from outlast.client.limits import make_set_limit
 from outlast.insight.acting import hold_limit, set_limit
-from outlast.insight.limits import limit_document, limits_document, spec_text
+from outlast.insight.limits import counted, limit_document, limits_document, spec_text
 from outlast.insight.queries import read_one_limit
-from outlast.store.limits import Hold, LimitRow, SetLimit
+from outlast.store.limits import WAITING_SHOWN, Hold, LimitRow, SetLimit
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The limit, as the code calls it.")]
 Key = Annotated[str | None, option("--key", "KEY", "Of this tenant or limit key alone.")]
@@ -58,9 +58,9 @@ def limits(context: typer.Context, url: Url = None, json: Json = False) -> None:
         {
             "LIMIT": line(row.name),
             "ALLOWS": spec_text(row),
-            "RUNNING": str(row.used),
-            "KEYS": str(row.permits),
-            "WAITING": str(row.blocked),
+            "RUNNING": counted(row, "used"),
+            "KEYS": counted(row, "permits"),
+            "WAITING": counted(row, "waiting"),
             "STATE": _state(row),
         }
         for row in found
@@ -92,7 +92,7 @@ def show(name: Name, url: Url = None, json: Json = False) -> None:
             "KEY": line(permit.key) or "all",
             "RUNNING": str(permit.used - permit.noted),
             "OF": "" if permit.running is None else str(permit.running),
-            "WAITING": str(permit.blocked),
+            "WAITING": at_least(permit.waiting, permit.waiting >= WAITING_SHOWN),
         }
         for permit in permits
     ]

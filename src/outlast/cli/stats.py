@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Annotated, Any
 
 from outlast.base.clock import SYSTEM
-from outlast.base.text import line, rough
+from outlast.base.text import at_least, line, rough
 from outlast.cli.connect import on_store
 from outlast.cli.grid import FIXED, Row, table
 from outlast.cli.options import Json, Url, flag
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 EVERY_SECONDS = 2.0
 NAME_MAX = 60
-UNSERVABLE_SHOWN = 20
+UNSERVABLE_SHOWN, LIMITS_SHOWN = 20, 5
 
 
 def stats(
@@ -122,13 +122,21 @@ def _lines(document: dict[str, Any]) -> list[str]:
     done, lost = document["completed"], document["deactivations"]
     minute, hour = _number(done, "minute"), _number(done, "hour")
     held = [_paused(each) for each in document["pauses"]]
+    limits = [_limit(each) for each in document["limits"]]
+    if len(limits) > LIMITS_SHOWN:
+        limits[LIMITS_SHOWN:] = [f"and {len(limits) - LIMITS_SHOWN} more"]
     return [
         *([f"paused     {'; '.join(held)}"] if held else []),
+        *([f"limits     due jobs wait for {', '.join(limits)}"] if limits else []),
         f"workers    {workers}; {lost['hour']} lost in the last hour, {lost['day']} in a day",
         *(left if ill["running"] else []),
         f"completed  {minute} in the last minute, {hour} in an hour",
         f"refused    {document['refusals']['day']} writes in the last day",
     ]
+
+
+def _limit(one: dict[str, Any]) -> str:
+    return f"{line(one['limit'], NAME_MAX)} ({at_least(one['waiting'], one['at_least'])})"
 
 
 def _paused(pause: dict[str, Any]) -> str:

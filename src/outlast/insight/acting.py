@@ -15,6 +15,7 @@ import msgspec
 
 from outlast.base.text import count_of
 from outlast.errors import JobNotFound, OutlastError, UsageError
+from outlast.events import emit
 from outlast.insight.availability import holds
 from outlast.insight.queries import no_limit, no_schedule, read_schedule
 from outlast.insight.schedules import job_now
@@ -304,19 +305,34 @@ def declared_by_code(name: str, what: str) -> UsageError:
 
 
 async def set_limit(store: Store, new: SetLimit, by: By | None) -> None:
-    """Set a limit or a key of it, or reset it; LimitNotFound."""
+    """Set a limit or a key of it, or reset it, and emit an event; LimitNotFound."""
     target = new.name if new.key is None else f"{new.name} of {new.key}"
     record = note_of("reset limit" if new.reset else "set limit", by, target)
     if not await store.set_limit(new, record=record):
         raise no_limit(new.name)
+    actor = None if by is None else by.actor
+    if new.reset:
+        emit("limit_reset", limit=new.name, key=new.key, by=actor)
+        return
+    emit(
+        "limit_set",
+        limit=new.name,
+        key=new.key,
+        running=new.running,
+        spacing=new.spacing,
+        burst=new.burst,
+        by=actor,
+    )
 
 
 async def hold_limit(store: Store, hold: Hold, by: By | None) -> None:
-    """Let nothing start under a limit for a while, or let it go; LimitNotFound."""
+    """Let nothing start under a limit for a while, or let it go; emit an event; LimitNotFound."""
     target = f"{hold.name} of {hold.key}" if hold.key else hold.name
     verb = f"hold limit for {hold.seconds:g} s" if hold.seconds else "let limit go"
     if not await store.hold_limit(hold, record=note_of(verb, by, target)):
         raise no_limit(hold.name)
+    actor = None if by is None else by.actor
+    emit("limit_held", limit=hold.name, key=hold.key or None, seconds=hold.seconds, by=actor)
 
 
 async def set_weight(store: Store, new: Weight, by: By | None) -> None:

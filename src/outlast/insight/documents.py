@@ -37,7 +37,8 @@ def phase_of(
     ``orphaned``, ``silent``) and for queued jobs: ``retrying`` waits after a failure or loss,
     ``scheduled`` waits for its time, ``unservable`` is due but no active worker knows its task, has
     the tags that it requires and serves its queue (only if ``served`` is given), ``suspect`` waits
-    to be run alone, ``paused`` is due and under one of the ``pauses``.
+    to be run alone, ``paused`` is due and under one of the ``pauses``, ``limited`` and
+    ``throttled`` are due and wait for a limit: that something ends, or for its rate or a hold.
     """
     if row.state is not State.QUEUED:
         return (astray or {}).get(row.id, row.state.value)
@@ -50,7 +51,7 @@ def phase_of(
         return "retrying" if row.failures or row.losses else "scheduled"
     if unserved:
         return "unservable"
-    return row.state.value
+    return row.held_back or row.state.value
 
 
 def job_document(

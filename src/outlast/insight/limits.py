@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from outlast.base.text import count_of, line, span
+from outlast.base.text import at_least, count_of, line, span
 from outlast.insight.documents import SCHEMA, Document
 from outlast.insight.sentences import NAME_MAX, quote
 from outlast.model.limits import LimitSpec
@@ -34,6 +34,12 @@ def spec_text(spec: LimitSpec | LimitRow) -> str:
         told.append(f"{rate_text(spec.spacing)} (burst {spec.burst:g})")
     per = f", for each {str(spec.per).replace('_', ' ')}" if spec.per else ""
     return (" and ".join(told) or "nothing is limited") + per
+
+
+def counted(row: LimitRow, name: str) -> str:
+    """Return one of a limit's numbers (``permits``, ``used``, ``waiting``): ``1,000+`` if there may
+    be more."""
+    return at_least(getattr(row, name), name in row.at_least)
 
 
 def explain(place: StreamPlace, now: float, *, tells: bool) -> tuple[str, list[str], list[str]]:

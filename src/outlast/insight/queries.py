@@ -56,11 +56,19 @@ PHASES = {
     "suspect": State.QUEUED,
     "unservable": State.QUEUED,
     "paused": State.QUEUED,
+    "limited": State.QUEUED,
+    "throttled": State.QUEUED,
     "orphaned": State.RUNNING,
     "silent": State.RUNNING,
 }
 """Phase -> the state that its jobs have."""
-PARTS = {"scheduled": Part.TIMED, "retrying": Part.TIMED, "suspect": Part.SUSPECTS}
+PARTS = {
+    "scheduled": Part.TIMED,
+    "retrying": Part.TIMED,
+    "suspect": Part.SUSPECTS,
+    "limited": Part.STREAMS,
+    "throttled": Part.STREAMS,
+}
 """Phase -> the part of the queue in which its jobs wait."""
 
 
@@ -305,10 +313,10 @@ def no_schedule(name: str) -> ScheduleNotFound:
 
 async def read_one_limit(store: Store, name: str) -> tuple[LimitRow, list[PermitRow]]:
     """Return a limit and its busiest permits; LimitNotFound if there is none of that name."""
-    for row in await store.inspector.limits():
-        if row.name == name:
-            return row, await store.inspector.permits(name)
-    raise no_limit(name)
+    row = await store.inspector.limit(name)
+    if row is None:
+        raise no_limit(name)
+    return row, await store.inspector.permits(name)
 
 
 def no_limit(name: str) -> LimitNotFound:

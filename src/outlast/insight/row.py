@@ -51,6 +51,8 @@ class JobRow(msgspec.Struct, frozen=True, kw_only=True):
             it.
         stack: the stack of an attempt from the last answer of its worker (``outlast stack``), at
             ``stack_at``; not in lists.
+        held_back: ``limited`` or ``throttled``: it is due, and waits for a limit: that something
+            ends, or for its rate or a hold.
         malformed: columns that cannot be read, and are shown as empty.
     """
 
@@ -88,6 +90,7 @@ class JobRow(msgspec.Struct, frozen=True, kw_only=True):
     cohort: int | None = None
     stack_at: datetime | None = None
     stack: str | None = None
+    held_back: str | None = None
     malformed: str | None = None
     reason: str | None = None
 

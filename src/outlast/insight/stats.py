@@ -8,6 +8,7 @@ from typing import Any
 from outlast.insight.availability import health, hindrance, list_alive
 from outlast.insight.documents import SCHEMA, Document, iso
 from outlast.model.pause import Pause, Pauses
+from outlast.store.limits import LimitRow
 from outlast.store.rows import WorkerRow, WorkerStatus
 from outlast.store.statistics import EndedJobs, QueueCount, Statistics
 
@@ -20,13 +21,15 @@ def stats_document(
     statistics: Statistics, workers: Sequence[WorkerRow], pauses: Sequence[Pause] = ()
 ) -> Document:
     """Return the statistics as one JSON document. Due jobs of a paused queue or task count as
-    ``paused``; jobs of a paused tenant are not distinguished. ``more_lanes``: there are more lanes,
+    ``paused``; jobs of a paused tenant are not distinguished. ``limits``: those that due jobs wait
+    for. ``more_lanes``: there are more lanes,
     perhaps of other queues, than were read."""
     return {
         "schema": SCHEMA,
         "queues": _queues(statistics, Pauses(pauses)),
         "more_lanes": statistics.more_lanes,
         "unservable": _unservable(statistics, workers),
+        "limits": [_limit(row) for row in statistics.limits if row.waiting],
         "pauses": [_pause(each) for each in pauses],
         "workers": {
             status.value: sum(one.status is status for one in workers) for status in WorkerStatus
@@ -72,6 +75,10 @@ def _completed(statistics: Statistics) -> Document:
     numbers: Document = {span: sum(getattr(one, span) for one in done) for span in spans}
     whole = {span: sum(getattr(one, span) for one in statistics.ended) for span in spans}
     return numbers | {"at_least": [span for span in spans if whole[span] >= statistics.most]}
+
+
+def _limit(row: LimitRow) -> Document:
+    return {"limit": row.name, "waiting": row.waiting, "at_least": "waiting" in row.at_least}
 
 
 def _pause(pause: Pause) -> Document:

@@ -32,7 +32,7 @@ STATES = {
     "running": "running",
     "dead": "dead",
 }
-QUEUES_MAX, TASKS_MAX = 200, 500
+QUEUES_MAX, TASKS_MAX, LIMITS_MAX = 200, 500, 200
 NAME_MAX = 200  # characters of a name
 
 
@@ -54,6 +54,7 @@ class LookCollector:
     def collect(self) -> Iterator[Metric]:
         """Yield the families."""
         yield from self._jobs()
+        yield from self._limits()
         yield from self._workers()
         yield from self._totals()
 
@@ -91,6 +92,28 @@ class LookCollector:
             unservable[*labels, row["reason"]] += row["due"]
         words = "Due jobs that no worker takes, and why: a position of `outlast why`."
         return _gauge("outlast_unservable_jobs", words, ("queue", "task", "reason"), unservable)
+
+    def _limits(self) -> Iterator[Metric]:
+        names = Names(LIMITS_MAX)
+        running: Counter[Labels] = Counter()
+        waiting: Counter[Labels] = Counter()
+        at_least: Counter[Labels] = Counter()
+        caps: dict[Labels, int] = {}
+        for row in self._look.statistics.limits:
+            label = (names.label(row.name),)
+            running[label] += row.used
+            waiting[label] += row.waiting
+            at_least[label] |= "waiting" in row.at_least
+            if row.running is not None and label != (OTHER,):
+                caps[label] = row.running
+        words = "Attempts that run under a limit, of all its keys."
+        yield _gauge("outlast_limit_running", words, ("limit",), running)
+        words = "How many attempts may run at once under a limit: of each key, where it has keys."
+        yield _gauge("outlast_limit_cap", words, ("limit",), caps)
+        words = "Due jobs that wait for a limit."
+        yield _gauge("outlast_limit_waiting", words, ("limit",), waiting)
+        words = "1 where outlast_limit_waiting stopped counting at its bound: there may be more."
+        yield _gauge("outlast_limit_waiting_at_least", words, ("limit",), at_least)
 
     def _workers(self) -> Iterator[Metric]:
         now = self._look.statistics.now

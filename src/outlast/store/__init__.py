@@ -8,6 +8,7 @@ peeks.py        the values that each worker polls all the time
 rows.py         jobs, attempts, workers and refusals as they are read
 schedules.py    schedules: values
 limits.py       limits, permits and places in streams: values
+limit_counts.py  what runs and waits under limits, in bounded numbers
 actions.py      acts of people and their records: values
 batches.py      splits a large enqueue into statements of a bounded size
 listing.py      ids of jobs for a list, one bounded look after another
@@ -15,6 +16,7 @@ logs.py         lines that attempts have printed: values
 stacks.py       requests for stacks of running jobs, and the answers: values
 searching.py    a search by texts in jobs: values
 statistics.py   numbers that a store counts for people, each of them bounded
+shares.py       shares a budget of rows among many counts
 evidence.py     bad ends: dead jobs in groups, ended attempts, suspects: values
 minutes.py      counters of workers: values
 finding.py      findings of the doctor, and the protocols by which a store checks its own facts

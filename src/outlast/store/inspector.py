@@ -17,7 +17,6 @@ from typing import Any, TypeVar
 import msgspec
 
 from outlast.model.job import State
-from outlast.model.limits import spec_of
 from outlast.model.pause import Pause
 from outlast.store import statistics
 from outlast.store.actions import LAST_ID, ActionRow
@@ -51,8 +50,11 @@ from outlast.store.evidence import (
 )
 from outlast.store.finding import Environment
 from outlast.store.history import HISTORY_PAGE, AttemptPast, HistoryPage, JobPast
+from outlast.store.limit_counts import count_limits, find_blocking, limit_of, read_limits
 from outlast.store.limits import (
     PERMITS_SHOWN,
+    RUNNING_LOOKED_AT,
+    WAITING_SHOWN,
     WEIGHTS_SHOWN,
     Forgotten,
     LimitRow,
@@ -375,13 +377,18 @@ class Inspector(ABC):
     # -- limits
 
     async def limits(self) -> list[LimitRow]:
-        """Return all limits, by name."""
-        return [_limit(row) for row in await self._rows("limits", "limits")]
+        """Return limits by name, with bounded numbers of what runs and waits under each."""
+        return await self._look(lambda rows: count_limits(rows, STATISTICS_MAX))
+
+    async def limit(self, name: str) -> LimitRow | None:
+        """Return one limit, as ``limits`` does."""
+        found = await self._look(lambda rows: count_limits(rows, STATISTICS_MAX, name))
+        return found[0] if found else None
 
     async def permits(self, name: str, most: int = PERMITS_SHOWN) -> list[PermitRow]:
-        """Return permits of a limit, those with the most running attempts first."""
-        rows = await self._rows("limits", "permits", name=name, most=most)
-        return [struct_of(PermitRow, row) for row in rows]
+        """Return permits of a limit, those with the most running attempts first. If there are more
+        than ``most``: those that are in use or waited for, of bounded looks, before others."""
+        return await self._look(lambda rows: _permits(rows, name, most))
 
     async def weights(self, most: int = WEIGHTS_SHOWN) -> list[Weight]:
         """Return tenants with a weight, those with the largest first."""
@@ -489,10 +496,16 @@ def _worker(row: Row, locks: Path) -> WorkerRow:
     )
 
 
-def _limit(row: Row) -> LimitRow:
-    texts = (row["declared"], row["own"])
-    declared, own = (spec_of(text) for text in texts)
-    return struct_of(LimitRow, row, declared=declared, own=own)
+async def _permits(rows: Rows, name: str, most: int) -> list[PermitRow]:
+    blocking, _ = await find_blocking(rows)
+    values = {
+        "name": name,
+        "most": most,
+        "blocking": blocking.get(name, []),
+        "rows": RUNNING_LOOKED_AT,
+        "waiting": WAITING_SHOWN,
+    }
+    return [struct_of(PermitRow, row) for row in await rows("limits", "permits", **values)]
 
 
 def _dependency(row: Row) -> DependencyRow:
@@ -511,12 +524,12 @@ async def _stream_place(rows: Rows, job_id: int, most: int) -> StreamPlace | Non
     permits = await rows("limits", "permit", permit=permit)
     holders = await rows("limits", "holders", permit=permit, most=NAMED_MAX)
     name = permits[0]["name"] if permits else ""
-    limits = [row for row in await rows("limits", "limits") if row["name"] == name]
+    limits = await read_limits(rows, name)
     return struct_of(
         StreamPlace,
         place,
         blocked_by=struct_of(PermitRow, permits[0]) if permits else None,
-        limit=_limit(limits[0]) if limits else None,
+        limit=limit_of(limits[0]) if limits else None,
         holders=[(row["id"], row["worker"], row["seconds"]) for row in holders],
     )
 

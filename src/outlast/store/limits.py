@@ -14,7 +14,11 @@ from outlast.model.limits import LimitSpec
 DECLARED_SECONDS = 60.0  # a younger declaration of the same limit is not written again
 FOLD_MAX = 500  # notices that one exchange folds
 IDLE_SECONDS = 86_400.0  # after which the rows of unused permits and streams are deleted
+LIMITS_SHOWN = 1_000
 PERMITS_SHOWN = 1_000
+WAITING_SHOWN = 100  # jobs that are counted for each key
+RUNNING_LOOKED_AT = 20_000  # running jobs
+BLOCKING_LOOKED_AT = 1_000  # permits that block streams
 WEIGHTS_SHOWN = 1_000
 RECOUNT_SECONDS = 10.0  # for which a permit that blocks streams has not changed
 
@@ -87,8 +91,9 @@ class Weight(msgspec.Struct, frozen=True):
 
 class LimitRow(msgspec.Struct, frozen=True, kw_only=True):
     """A limit. ``declared``, ``own``: what the code and a person say; the other fields are what
-    holds. ``used`` counts the running attempts under all its permits, ``blocked`` the streams that
-    wait for one. Times in seconds since 1970."""
+    holds. ``permits``: how many keys have a permit; ``used``: running attempts under it;
+    ``waiting``: due jobs that wait for it. ``at_least`` names those of the three that stopped
+    counting at their bound: there may be more. Times in seconds since 1970."""
 
     name: str
     declared: LimitSpec | None = None
@@ -100,13 +105,14 @@ class LimitRow(msgspec.Struct, frozen=True, kw_only=True):
     held_until: float | None = None
     permits: int = 0
     used: int = 0
-    blocked: int = 0
+    waiting: int = 0
+    at_least: list[str] = []
 
 
 class PermitRow(msgspec.Struct, frozen=True, kw_only=True):
     """One permit. ``running`` is its cap: its own or the limit's. ``noted``: ends that are recorded
     and not yet subtracted from ``used``. ``opens_at``: when a start may follow if only time is
-    missing."""
+    missing. ``waiting``: due jobs that wait for it, counted up to 100."""
 
     id: int
     name: str
@@ -117,7 +123,7 @@ class PermitRow(msgspec.Struct, frozen=True, kw_only=True):
     tat: float = 0.0
     held_until: float | None = None
     opens_at: float | None = None
-    blocked: int = 0
+    waiting: int = 0
 
 
 class StreamPlace(msgspec.Struct, frozen=True, kw_only=True):

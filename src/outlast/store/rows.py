@@ -32,6 +32,7 @@ class StoredJob(msgspec.Struct, frozen=True, kw_only=True):
     ``requeued_at``: when it was last requeued after its end. ``expires_at``: when it ends unless it
     has begun. ``solo``: 1 must run alone in a runner, 2 alone in its worker (a suspect). ``stack``:
     where an attempt was when its worker was last asked, at ``stack_at``; not in lists.
+    ``held_back``: ``limited`` or ``throttled``, if it is due and a limit holds up its stream.
     ``malformed``: columns that cannot be read, and are shown as if they were empty."""
 
     id: int
@@ -68,6 +69,7 @@ class StoredJob(msgspec.Struct, frozen=True, kw_only=True):
     cohort: int | None = None
     stack_at: float | None = None
     stack: Stack | None = None
+    held_back: str | None = None
     malformed: str | None = None
 
     @property
@@ -231,9 +233,11 @@ class RefusalRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Part(StrEnum):
-    """Where a queued job waits: in the line, for its time, or to run alone."""
+    """Where a queued job waits: in the line, in a stream (under limits, or for its tenant's turn),
+    for its time, or to run alone."""
 
     LINE = "line"
+    STREAMS = "streams"
     TIMED = "timed"
     SUSPECTS = "suspects"
 

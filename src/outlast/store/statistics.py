@@ -5,22 +5,21 @@ A number that has reached its bound means "or more".
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 import msgspec
 
+from outlast.store.limit_counts import count_limits
+from outlast.store.limits import LimitRow
+from outlast.store.shares import Shares
 from outlast.store.statements import Rows
 
-K = TypeVar("K")
 COUNT_MAX = 10_000  # jobs that are counted for an autoscaler
 PLACE_MAX = 800  # rows that are counted for each of the eight numbers that place one job
 NAMED_MAX = 10  # jobs that are named one by one
 STATISTICS_MAX = 4_000  # rows that are counted for one figure
 UNENCRYPTED_MAX = 10_000  # jobs whose payloads are read
 LANES_MAX = 1_000  # queues x tasks x priorities that are read
-SHARE = 100  # rows of each lane that are counted at first
-PROBE = 2  # rows cost as much as finding a lane
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True):
@@ -129,6 +128,7 @@ class Statistics(msgspec.Struct, frozen=True, kw_only=True):
         ended: of the ``most`` jobs that ended last (dead ones apart), by queue and state.
         undecodable: jobs that wait for a release that can decode them, by queue and task.
         refused: writes refused within the last day, among those that are kept.
+        limits: all limits, with what runs and what waits under them.
         most: rows that were counted for one figure: a number that reaches it means "or more".
         more_lanes: more lanes or queues wait than were read.
     """
@@ -142,35 +142,9 @@ class Statistics(msgspec.Struct, frozen=True, kw_only=True):
     ended: list[EndedJobs]
     undecodable: list[Undecodable] = []
     refused: int = 0
+    limits: list[LimitRow] = []
     most: int = STATISTICS_MAX
     more_lanes: bool = False
-
-
-class Shares(Generic[K]):
-    """Decides what is counted next, and how far, when many keys share one budget of ``most`` rows.
-
-    At first each of ``keys`` is counted up to ``rows``; keys that have reached it share ``most``
-    once more (``go_on``) if that leads twice as far. So a few long ones are counted far, and all
-    together read no more than 2 x ``most`` rows, however many they are. Without ``keys`` nothing is
-    left to count.
-    """
-
-    def __init__(self, most: int, keys: Iterable[K]) -> None:
-        self._most = most
-        self._is_first = True
-        self.keys = list(keys)
-        self.rows = self._even_share(SHARE)
-
-    def go_on(self, full: Sequence[K]) -> None:
-        """Count the keys that have reached ``rows`` once more, if that leads further."""
-        before, self.keys = self.rows, list(full) if self._is_first else []
-        self._is_first = False
-        self.rows = self._even_share(self._most)
-        if self.rows < 2 * before:
-            self.keys = []
-
-    def _even_share(self, at_most: int) -> int:
-        return max(1, min(at_most, self._most // max(1, len(self.keys)) - PROBE))
 
 
 _FIGURES: dict[str, type[msgspec.Struct]] = {
@@ -196,6 +170,7 @@ async def count(rows: Rows, most: int, lanes: int) -> Statistics:
         lanes=lined,
         waiting=waiting,
         refused=refused["number"],
+        limits=await count_limits(rows, most),
         most=most,
         more_lanes=more_lanes or len(waiting) >= lanes,
         **found,

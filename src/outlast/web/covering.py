@@ -25,10 +25,10 @@ T = TypeVar("T")
 PAYLOADS = {"args", "checkpoint", "result", "meta", "stack", "output", "lines"}
 """Columns shown only to visitors with the right ``payload``, in rows and in the JSON of a row."""
 _NAMES = {
-    "actor", "boot_id", "catch_up", "charge", "fingerprint", "group", "acknowledged_pauses", "host",
-    "instance", "kind", "lacks", "lock_path", "name", "origin", "outcome", "overlap",
-    "paused_by", "presence", "queue", "queues", "release", "schedule", "spec", "stacks_asked",
-    "state", "tags", "task", "tasks", "tenant", "verb", "version", "worker",
+    "actor", "boot_id", "catch_up", "charge", "fingerprint", "group", "acknowledged_pauses",
+    "held_back", "host", "instance", "kind", "lacks", "lock_path", "name", "origin", "outcome",
+    "overlap", "paused_by", "presence", "queue", "queues", "release", "schedule", "spec",
+    "stacks_asked", "state", "tags", "task", "tasks", "tenant", "verb", "version", "worker",
 }  # fmt: skip
 """Columns that are never hidden, since code compares them: names, Outlast's own words, versions."""
 _JSON = {"call", "filter"}  # JSON columns that hold other columns

@@ -8,9 +8,9 @@ from outlast.client.limits import make_set_limit
 from outlast.client.weights import make_weight
 from outlast.errors import ConfigError
 from outlast.insight.acting import By, hold_limit, set_limit, set_weight
-from outlast.insight.limits import spec_text
+from outlast.insight.limits import counted, spec_text
 from outlast.insight.queries import read_one_limit
-from outlast.store.limits import Hold, SetLimit
+from outlast.store.limits import WAITING_SHOWN, Hold, SetLimit
 from outlast.web.access import Right
 from outlast.web.endpoint import Endpoints
 from outlast.web.listing import require_name
@@ -24,7 +24,9 @@ async def show_limits(visit: Visit) -> Response:
     """Show limits by name, and the weights of tenants."""
     rows = await visit.ask("limits", lambda store: store.inspector.limits())
     weights = await visit.ask("weights", lambda store: store.inspector.weights())
-    return visit.show("limits.html", rows=rows, weights=weights, spec_text=spec_text)
+    return visit.show(
+        "limits.html", rows=rows, weights=weights, spec_text=spec_text, counted=counted
+    )
 
 
 @ENDPOINTS.at("/limits/limit")
@@ -32,7 +34,14 @@ async def show_limit(visit: Visit) -> Response:
     """Show one limit with its busiest keys."""
     name = require_name(visit.query, "name")
     row, permits = await visit.ask(("limit", name), lambda store: read_one_limit(store, name))
-    return visit.show("limit.html", row=row, permits=permits, spec_text=spec_text)
+    return visit.show(
+        "limit.html",
+        row=row,
+        permits=permits,
+        spec_text=spec_text,
+        counted=counted,
+        waiting_max=WAITING_SHOWN,
+    )
 
 
 @ENDPOINTS.at("/limits/set", Right.LIMIT, "POST")

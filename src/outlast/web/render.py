@@ -11,7 +11,7 @@ import msgspec
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from outlast.base.text import ago, count_of, line, rough, safe, size, span, stamp
+from outlast.base.text import ago, at_least, count_of, line, rough, safe, size, span, stamp
 from outlast.insight.calls import describe_call
 from outlast.model.crash import Charge
 from outlast.web.access import ANYONE, Right
@@ -84,11 +84,6 @@ def outcome_meaning(attempt: Any) -> str:
 def bounded(number: int, most: int) -> str:
     """Return a bounded number: ``1,234``, or ``10,000+`` if it has reached its bound."""
     return at_least(min(number, most), number >= most)
-
-
-def at_least(number: int, more: object) -> str:
-    """Return a number: ``1,234``, or ``1,234+`` if there may be more."""
-    return f"{number:,}{'+' if more else ''}"
 
 
 def quiet_zero(number: int, more: object) -> str:

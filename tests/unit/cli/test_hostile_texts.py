@@ -70,6 +70,7 @@ def job_in(state: State) -> StoredJob:
         job(attempt_count=3, token=9, state=state, worker_id=1, started_at=NOW, ended_at=ended),
         args=f'{{"{EVIL}": 1',
         progress=Progress(0.5, EVIL, EVIL),
+        held_back="limited",  # a word of the store's own statement
     )
     return row
 

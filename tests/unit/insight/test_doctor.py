@@ -25,8 +25,10 @@ from outlast.insight.doctor import (
     locks_of,
     look_at,
 )
+from outlast.model.limits import LimitSpec
 from outlast.model.pause import Pause, PauseKind
 from outlast.payload.payloads import Payloads
+from outlast.store.limits import LimitRow
 from outlast.store.migrations import Applied, Step, check_usable
 from outlast.store.postgres.checks import PostgresFacts
 from outlast.store.postgres.route import PostgresRoute
@@ -120,6 +122,12 @@ def lane(task: str, queue: str = "q") -> Facts:
     return facts(statistics=msgspec.structs.replace(STATISTICS, lanes=[other]), application=None)
 
 
+def waiting(**row: Any) -> Facts:
+    fields = {"declared": LimitSpec(running=2), "waiting": 7, "at_least": ["waiting"], **row}
+    numbers = msgspec.structs.replace(STATISTICS, limits=[LimitRow(name="api", **fields)])
+    return facts(statistics=numbers)
+
+
 def locks(**changes: Any) -> Facts:
     return facts(locks=msgspec.structs.replace(WELL.locks, **changes))
 
@@ -201,6 +209,9 @@ CASES: list[tuple[Facts, str, str, str]] = [
     (facts(workers=[worker(queues=["z"])]), "warning", "queue_not_served", "queue 'q'"),
     (facts(workers=[worker(lacks={"render": ["gpu"]})]), "warning", "lacks_tags", "render"),
     (facts(workers=[worker(drain_requested=True)]), "warning", "draining", "render"),
+    (waiting(declared=None, running=0), "warning", "limit_unknown", "7+ due jobs wait for the lim"),
+    (waiting(running=0), "warning", "limit_closed", "its count is 0"),
+    (waiting(running=2, held_until=NOW + 60), "warning", "limit_held", "nothing starts for 1 min"),
     (facts(statistics=msgspec.structs.replace(STATISTICS, undecodable=[LEFT_BEHIND])), "warning",
      "undecodable", "up to 37 times in a row, last by release 2026.1"),
     (facts(application=REQUIRES, unencrypted=PLAIN_JOBS), "warning", "encryption",
@@ -363,6 +374,8 @@ def test_keys_that_others_can_read_and_a_password_among_the_arguments_are_found(
     "well",
     [
         WELL,
+        waiting(waiting=0, running=0),
+        waiting(running=2, held_until=NOW - 1),
         file(),
         facts(workers=[worker(), worker(2)]),
         facts(application=REQUIRES, unencrypted=[MANY_JOBS]),

@@ -42,6 +42,7 @@ def test_an_empty_store_is_a_document_too() -> None:
         "queues": [],
         "more_lanes": False,
         "unservable": [],
+        "limits": [],
         "pauses": [],
         "workers": {"active": 0, "draining": 0, "stopped": 0, "lost": 0},
         "ill": {"dead": 0, "silent": 0, "failing": 0, "running": 0},

@@ -6,6 +6,7 @@ facts.py        the facts that checks read, and the document of their findings
 gather.py       reads these facts from a store, as far as it can be read
 store.py        any store: reachable, its schema, its own facts, its schedules
 workers.py      the workers, and jobs that wait for one
+limits.py       limits under which nothing starts while jobs wait
 exposure.py     data that strangers could read, on the way to the servers and on this machine
 host.py         this machine: lock files, Kubernetes
 application.py  the application, if one is named: its import, tasks and encryption
@@ -25,6 +26,7 @@ from outlast.insight.doctor.facts import (
 )
 from outlast.insight.doctor.gather import gather
 from outlast.insight.doctor.host import HERE, in_kubernetes, locks_of
+from outlast.insight.doctor.limits import LIMITS
 from outlast.insight.doctor.store import SCHEDULES, STORE
 from outlast.insight.doctor.workers import CHECKS
 from outlast.store.finding import Finding, Level
@@ -48,5 +50,5 @@ __all__ = [
 
 def examine(facts: Facts) -> list[Finding]:
     """Return the findings of all checks, in a fixed order."""
-    checks = (*STORE, *CHECKS, *SCHEDULES, *EXPOSURE, *HERE, *APPLICATION)
+    checks = (*STORE, *CHECKS, *LIMITS, *SCHEDULES, *EXPOSURE, *HERE, *APPLICATION)
     return [one for check in checks for one in check(facts)]

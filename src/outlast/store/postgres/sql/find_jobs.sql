@@ -8,13 +8,14 @@ SELECT id FROM outlast_jobs WHERE id <= :last ORDER BY id DESC LIMIT 1 OFFSET :r
 -- name: all
 -- Ids of matching jobs among the newest :rows rows, newest first. A call reads no further than :rows rows.
 SELECT id FROM (
-    SELECT id, queue, task, tenant, state, position, solo FROM outlast_jobs
+    SELECT id, queue, task, tenant, state, position, stream, solo FROM outlast_jobs
     WHERE id <= :last ORDER BY id DESC LIMIT :rows::integer) j
 WHERE (:queue::text IS NULL OR queue = :queue) AND (:task::text IS NULL OR task = :task)
   AND (:tenant::text IS NULL OR tenant = :tenant)
   AND (:state::text IS NULL OR state = :state)
   AND (:part::text IS NULL
-       OR :part = CASE WHEN position IS NOT NULL THEN 'line' WHEN solo = 0 THEN 'timed' ELSE 'suspects' END)
+       OR :part = CASE WHEN position IS NOT NULL THEN CASE WHEN stream IS NULL THEN 'line' ELSE 'streams' END
+                         WHEN solo = 0 THEN 'timed' ELSE 'suspects' END)
 ORDER BY id DESC LIMIT :limit
 
 -- name: label_floor
@@ -27,7 +28,7 @@ ORDER BY label DESC, job_id DESC LIMIT 1 OFFSET :rows::integer - 1
 SELECT l.job_id AS id
 FROM outlast_labels l
 CROSS JOIN LATERAL (
-    SELECT j.queue, j.task, j.tenant, j.state, j.fingerprint, j.worker_id, j.position, j.solo
+    SELECT j.queue, j.task, j.tenant, j.state, j.fingerprint, j.worker_id, j.position, j.stream, j.solo
     FROM outlast_jobs j WHERE j.id = l.job_id LIMIT 1) j
 WHERE l.label = :label AND l.job_id <= :last AND l.job_id >= :floor::bigint
   AND (:queue::text IS NULL OR j.queue = :queue) AND (:task::text IS NULL OR j.task = :task)
@@ -36,7 +37,8 @@ WHERE l.label = :label AND l.job_id <= :last AND l.job_id >= :floor::bigint
   AND (:fingerprint::text IS NULL OR j.fingerprint = :fingerprint)
   AND (:worker_id::bigint IS NULL OR j.worker_id = :worker_id)
   AND (:part::text IS NULL
-       OR :part = CASE WHEN j.position IS NOT NULL THEN 'line' WHEN j.solo = 0 THEN 'timed' ELSE 'suspects' END)
+       OR :part = CASE WHEN j.position IS NOT NULL THEN CASE WHEN j.stream IS NULL THEN 'line' ELSE 'streams' END
+                         WHEN j.solo = 0 THEN 'timed' ELSE 'suspects' END)
 ORDER BY l.label DESC, l.job_id DESC LIMIT :limit
 
 -- name: dead_floor
@@ -115,7 +117,7 @@ SELECT id FROM (
      ORDER BY task, queue, (-priority), position OFFSET 0)
     UNION ALL
     (SELECT id, queue, task, tenant FROM outlast_jobs
-     WHERE position IS NOT NULL AND stream IS NOT NULL AND :tasks IS NULL AND (:part IS NULL OR :part = 'line')
+     WHERE position IS NOT NULL AND stream IS NOT NULL AND :tasks IS NULL AND (:part IS NULL OR :part = 'streams')
      ORDER BY task, queue, stream, coalesce(aged, position) OFFSET 0)
     UNION ALL
     (SELECT o.id, o.queue, o.task, o.tenant FROM unnest(:tasks) AS t (task) CROSS JOIN LATERAL (
@@ -130,7 +132,7 @@ SELECT id FROM (
          WHERE o.position IS NOT NULL AND o.stream IS NOT NULL AND o.task = t.task COLLATE "C"
            AND (:queue IS NULL OR o.queue = :queue)
          ORDER BY o.task, o.queue, o.stream, coalesce(o.aged, o.position) OFFSET 0) o
-     WHERE :part IS NULL OR :part = 'line')
+     WHERE :part IS NULL OR :part = 'streams')
     UNION ALL
     (SELECT id, queue, task, tenant FROM outlast_jobs
      WHERE state = 'queued' AND position IS NULL AND solo = 0 AND (:part IS NULL OR :part = 'timed')
@@ -156,7 +158,7 @@ SELECT count(*) >= :rows AS is_long FROM (
          ORDER BY task, queue, (-priority), position LIMIT :rows::bigint)
         UNION ALL
         (SELECT FROM outlast_jobs
-         WHERE position IS NOT NULL AND stream IS NOT NULL AND :tasks IS NULL AND (:part IS NULL OR :part = 'line')
+         WHERE position IS NOT NULL AND stream IS NOT NULL AND :tasks IS NULL AND (:part IS NULL OR :part = 'streams')
          ORDER BY task, queue, stream, coalesce(aged, position) LIMIT :rows)
         UNION ALL
         (SELECT FROM unnest(:tasks) AS t (task) CROSS JOIN LATERAL (
@@ -171,7 +173,7 @@ SELECT count(*) >= :rows AS is_long FROM (
              WHERE o.position IS NOT NULL AND o.stream IS NOT NULL AND o.task = t.task COLLATE "C"
                AND (:queue IS NULL OR o.queue = :queue)
              ORDER BY o.task, o.queue, o.stream, coalesce(o.aged, o.position) LIMIT :rows) o
-         WHERE :part IS NULL OR :part = 'line' LIMIT :rows)
+         WHERE :part IS NULL OR :part = 'streams' LIMIT :rows)
         UNION ALL
         (SELECT FROM outlast_jobs
          WHERE state = 'queued' AND position IS NULL AND solo = 0 AND (:part IS NULL OR :part = 'timed')

@@ -6,7 +6,8 @@
 -- arguments are cut at that many characters; NULL: nothing is cut. :whole: include stacks, and include checkpoints
 -- and results, cut as well; without it, the latter two are included only if nothing is cut. :last: fill the columns
 -- of the last closed attempt, which are NULL if none was closed; it is found by the index on (job_id, number), since
--- numbers rise with tokens. Reads only. The LIMIT in the lookup of the worker rules out plans that begin with all
+-- numbers rise with tokens. held_back: what a due job in a blocked stream waits for: `throttled` if it is a rate or a
+-- hold, else `limited`. Reads only. The LIMIT in the lookup of the worker rules out plans that begin with all
 -- workers, including gone ones.
 SELECT j.id, j.task, j.queue, j.state, j.priority, j.attempt_count, j.failures, j.losses, j.token,
        j.state = 'queued' AND j.position IS NULL AND j.run_at > statement_timestamp() AS waiting,
@@ -23,6 +24,14 @@ SELECT j.id, j.task, j.queue, j.state, j.priority, j.attempt_count, j.failures, 
        CASE WHEN :text_max IS NULL THEN j.result WHEN :whole::boolean THEN left(j.result, :text_max) END AS result,
        j.solo, j.incident, j.cohort, extract(epoch FROM j.stack_at)::float8 AS stack_at,
        CASE WHEN :whole THEN left(j.stack, 131072) END AS stack,
+       CASE WHEN j.position IS NOT NULL AND j.stream IS NOT NULL THEN (
+           SELECT CASE WHEN s.blocked = -2 OR l.name IS NULL THEN 'limited'
+                       WHEN greatest(p.held_until, l.held_until) > extract(epoch FROM statement_timestamp()) THEN 'throttled'
+                       WHEN p.opens_at IS NOT NULL AND p.used < coalesce(p.own_running, l.running, 2147483647) THEN 'throttled'
+                       ELSE 'limited' END
+           FROM outlast_streams s LEFT JOIN outlast_permits p ON p.id = s.blocked
+           LEFT JOIN outlast_limits l ON l.name = p.name
+           WHERE s.id = j.stream AND (s.blocked = -2 OR p.id IS NOT NULL)) END AS held_back,
        a.job_id AS last_job_id, a.token AS last_token, a.number AS last_number, a.outcome AS last_outcome,
        a.charge AS last_charge, extract(epoch FROM a.started_at)::float8 AS last_started_at,
        extract(epoch FROM a.ended_at)::float8 AS last_ended_at, a.worker_id AS last_worker_id, a.worker AS last_worker,

@@ -59,40 +59,123 @@ SELECT name, key, counted, holders FROM outlast_recount_v1($1)
 SELECT answer FROM outlast_judge_v1(ARRAY[$1::bigint], ARRAY[$2::bigint], ARRAY[NULL::text], 'spend', $3)
 
 -- name: limits
--- All limits, by name, with what runs under them and how many streams wait for one of their permits (1,000 of each
--- permit at most). A hold that no exchange has folded yet is read from its notice. Reads only.
-SELECT l.name, l.declared, l.own, l.running, l.spacing, l.burst, l.per, greatest(l.held_until, p.held_until) AS held_until,
-       coalesce(p.permits, 0) AS permits, coalesce(p.used, 0) AS used, coalesce(p.blocked, 0) AS blocked
-FROM outlast_limits l
-LEFT JOIN LATERAL (
-    SELECT count(*) AS permits, sum(o.used)::bigint AS used,
-           max(coalesce((SELECT n.held_until FROM outlast_notices n WHERE n.permit = o.id AND n.held_until IS NOT NULL
-                         ORDER BY n.id DESC LIMIT 1), o.held_until)) FILTER (WHERE l.per IS NULL) AS held_until,
-           sum((SELECT count(*) FROM (SELECT FROM outlast_streams s WHERE s.blocked = o.id LIMIT 1000) c))::bigint AS blocked
-    FROM outlast_permits o WHERE o.name = l.name) p ON true
-ORDER BY l.name
+-- Limits by name, :most at most, or the one of that name, with how many permits each has, counted by index up to :keys
+-- (an ORDER BY would lead through all permits by id). Reads only.
+SELECT l.name, l.declared, l.own, l.running, l.spacing, l.burst, l.per, l.held_until,
+       (SELECT count(*) FROM (SELECT FROM outlast_permits p WHERE p.name = l.name LIMIT :keys) c) AS permits
+FROM outlast_limits l WHERE :name::text IS NULL OR l.name = :name ORDER BY l.name LIMIT :most
+
+-- name: holds
+-- Until when these permits are held. A hold that no exchange has folded yet is read from its notice, among the newest
+-- 10,000. Reads only.
+SELECT p.id, coalesce(n.held_until, p.held_until) AS held_until
+FROM outlast_permits p
+LEFT JOIN (SELECT DISTINCT ON (n.permit) n.permit, n.held_until
+           FROM (SELECT * FROM outlast_notices ORDER BY id DESC LIMIT 10000) n
+           WHERE n.held_until IS NOT NULL ORDER BY n.permit, n.id DESC) n ON n.permit = p.id
+WHERE p.id = ANY (:permits::bigint[])
+
+-- name: count_running
+-- The attempts that run under each limit, among the first :rows running jobs. Streams and permits are looked up one by
+-- one, by id: LIMIT rules out plans that read all of them. Reads only.
+WITH r AS MATERIALIZED (SELECT stream FROM outlast_jobs WHERE worker_id IS NOT NULL ORDER BY worker_id LIMIT :rows)
+SELECT p.name, sum(c.number)::bigint AS number, (SELECT count(*) FROM r) AS looked_at
+FROM (SELECT stream, count(*) AS number FROM r WHERE stream IS NOT NULL GROUP BY stream) c
+CROSS JOIN LATERAL (SELECT s.permits FROM outlast_streams s WHERE s.id = c.stream LIMIT 1) s
+CROSS JOIN LATERAL unnest(s.permits) AS n (permit)
+CROSS JOIN LATERAL (SELECT p.name FROM outlast_permits p WHERE p.id = n.permit LIMIT 1) p
+GROUP BY p.name
+
+-- name: blocking
+-- The permits that block streams, by id, :most at most: from one to the next by index, one probe each. Reads only.
+WITH RECURSIVE b AS (
+    (SELECT s.blocked FROM outlast_streams s WHERE s.blocked >= 0 ORDER BY s.blocked, s.rank, s.turn LIMIT 1)
+    UNION ALL
+    SELECT n.blocked
+    FROM b CROSS JOIN LATERAL (
+        SELECT s.blocked FROM outlast_streams s WHERE s.blocked > b.blocked
+        ORDER BY s.blocked, s.rank, s.turn LIMIT 1) n)
+SELECT b.blocked AS id, (SELECT p.name FROM outlast_permits p WHERE p.id = b.blocked) AS name
+FROM (SELECT blocked FROM b LIMIT :most) b
+
+-- name: count_blocked
+-- Count the due jobs of the streams that these permits block. looked_at: rows that were read by index, :most at most:
+-- the jobs, and a row for each stream that has none. Reads only.
+SELECT count(b.id) AS number, count(*) AS looked_at
+FROM (SELECT j.id
+      FROM unnest(:permits::bigint[]) AS u (permit)
+      CROSS JOIN LATERAL (
+          SELECT s.id, s.task, s.queue FROM outlast_streams s WHERE s.blocked = u.permit
+          ORDER BY s.blocked, s.rank, s.turn LIMIT :most) s
+      LEFT JOIN LATERAL (
+          SELECT o.id FROM outlast_jobs o
+          WHERE o.task = s.task AND o.queue = s.queue AND o.stream = s.id AND o.position IS NOT NULL
+          ORDER BY o.task, o.queue, o.stream, coalesce(o.aged, o.position) LIMIT :most) j ON true
+      LIMIT :most) b
+
+-- name: count_in_order
+-- As count_blocked, for ordered limits: the due jobs of streams that wait for one that has begun (-2), in :most rows.
+WITH b AS MATERIALIZED (
+    SELECT s.permits, j.id
+    FROM (SELECT * FROM outlast_streams s WHERE s.blocked = -2 ORDER BY s.blocked, s.rank, s.turn LIMIT :most) s
+    LEFT JOIN LATERAL (
+        SELECT o.id FROM outlast_jobs o
+        WHERE o.task = s.task AND o.queue = s.queue AND o.stream = s.id AND o.position IS NOT NULL
+        ORDER BY o.task, o.queue, o.stream, coalesce(o.aged, o.position) LIMIT :most) j ON true
+    LIMIT :most)
+SELECT p.name, count(b.id) AS number, (SELECT count(*) FROM b) AS looked_at
+FROM b CROSS JOIN LATERAL unnest(b.permits) AS n (permit)
+CROSS JOIN LATERAL (SELECT p.name FROM outlast_permits p WHERE p.id = n.permit LIMIT 1) p
+JOIN outlast_limits l ON l.name = p.name AND l.declared LIKE '%"ordered"%'
+GROUP BY p.name
 
 -- name: permits
--- Permits of a limit, those with the most running attempts first. noted: ends that no exchange has folded yet; one
--- snapshot, so used - noted is the number of running attempts. Reads only.
+-- Permits of a limit, those with the most running attempts first, :most at most: of :most by their name, those under
+-- which some of the first :rows running jobs run, and those of :blocking. noted: ends that no exchange has folded yet;
+-- one snapshot, so used - noted is the number of running attempts. waiting: counted up to :waiting. Reads only.
+WITH looked AS MATERIALIZED (
+    (SELECT o.id FROM outlast_permits o WHERE o.name = :name LIMIT :most)
+    UNION
+    SELECT n.permit
+    FROM (SELECT DISTINCT j.stream FROM (SELECT stream FROM outlast_jobs WHERE worker_id IS NOT NULL
+                                         ORDER BY worker_id LIMIT :rows) j) j
+    CROSS JOIN LATERAL (SELECT s.permits FROM outlast_streams s WHERE s.id = j.stream LIMIT 1) s
+    CROSS JOIN LATERAL unnest(s.permits) AS n (permit)
+    UNION
+    SELECT u FROM unnest(:blocking::bigint[]) AS u
+), noted AS MATERIALIZED (
+    SELECT n.permit, sum(e.ended)::bigint AS ended
+    FROM outlast_notices e
+    CROSS JOIN LATERAL (SELECT s.permits FROM outlast_streams s WHERE s.id = e.stream LIMIT 1) s
+    CROSS JOIN LATERAL unnest(s.permits) AS n (permit)
+    WHERE e.ended <> 0 GROUP BY n.permit
+), held AS MATERIALIZED (
+    SELECT DISTINCT ON (n.permit) n.permit, n.held_until
+    FROM (SELECT * FROM outlast_notices ORDER BY id DESC LIMIT 10000) n
+    WHERE n.held_until IS NOT NULL ORDER BY n.permit, n.id DESC)
 SELECT p.id, p.name, p.key, coalesce(p.own_running, l.running) AS running, p.used, p.tat, p.opens_at,
-       coalesce((SELECT n.held_until FROM outlast_notices n WHERE n.permit = p.id AND n.held_until IS NOT NULL
-                 ORDER BY n.id DESC LIMIT 1), p.held_until) AS held_until,
-       coalesce((SELECT sum(n.ended)::bigint FROM outlast_notices n JOIN outlast_streams s ON s.id = n.stream
-                 WHERE n.ended <> 0 AND p.id = ANY (s.permits)), 0) AS noted,
-       (SELECT count(*) FROM (SELECT FROM outlast_streams s WHERE s.blocked = p.id LIMIT 1000) c) AS blocked
-FROM (SELECT * FROM outlast_permits WHERE name = :name ORDER BY used DESC, id LIMIT :most) p
-LEFT JOIN outlast_limits l ON l.name = p.name
+       coalesce(h.held_until, p.held_until) AS held_until, coalesce(n.ended, 0) AS noted,
+       (SELECT count(*) FROM (
+            SELECT FROM (SELECT * FROM outlast_streams s WHERE s.blocked = p.id
+                         ORDER BY s.blocked, s.rank, s.turn LIMIT :waiting) s
+            CROSS JOIN LATERAL (
+                SELECT FROM outlast_jobs o
+                WHERE o.task = s.task AND o.queue = s.queue AND o.stream = s.id AND o.position IS NOT NULL
+                ORDER BY o.task, o.queue, o.stream, coalesce(o.aged, o.position) LIMIT :waiting) j
+            LIMIT :waiting) c) AS waiting
+FROM (SELECT o.* FROM looked
+      CROSS JOIN LATERAL (SELECT * FROM outlast_permits o WHERE o.id = looked.id LIMIT 1) o
+      WHERE o.name = :name ORDER BY o.used DESC, o.id LIMIT :most) p
+LEFT JOIN outlast_limits l ON l.name = p.name LEFT JOIN noted n ON n.permit = p.id LEFT JOIN held h ON h.permit = p.id
 ORDER BY p.used DESC, p.id
 
 -- name: permit
--- One permit, as in `permits`. Reads only.
+-- One permit, as in `permits`, without what waits. Reads only.
 SELECT p.id, p.name, p.key, coalesce(p.own_running, l.running) AS running, p.used, p.tat, p.opens_at,
        coalesce((SELECT n.held_until FROM outlast_notices n WHERE n.permit = p.id AND n.held_until IS NOT NULL
                  ORDER BY n.id DESC LIMIT 1), p.held_until) AS held_until,
        coalesce((SELECT sum(n.ended)::bigint FROM outlast_notices n JOIN outlast_streams s ON s.id = n.stream
-                 WHERE n.ended <> 0 AND p.id = ANY (s.permits)), 0) AS noted,
-       (SELECT count(*) FROM (SELECT FROM outlast_streams s WHERE s.blocked = p.id LIMIT 1000) c) AS blocked
+                 WHERE n.ended <> 0 AND p.id = ANY (s.permits)), 0) AS noted
 FROM outlast_permits p LEFT JOIN outlast_limits l ON l.name = p.name
 WHERE p.id = :permit
 

@@ -11,13 +11,14 @@ SELECT id FROM outlast_jobs WHERE id <= :last ORDER BY id DESC LIMIT 1 OFFSET :r
 -- name: all
 -- An outer ORDER BY would sort all rows; the inner one survives, since it has a LIMIT.
 SELECT id FROM (
-    SELECT id, queue, task, tenant, state, position, solo FROM outlast_jobs
+    SELECT id, queue, task, tenant, state, position, stream, solo FROM outlast_jobs
     WHERE id <= :last ORDER BY id DESC LIMIT :rows)
 WHERE (:state IS NULL OR state = :state)
   AND (:queue IS NULL OR queue = :queue) AND (:task IS NULL OR task = :task)
   AND (:tenant IS NULL OR tenant = :tenant)
   AND (:part IS NULL
-       OR :part = CASE WHEN position IS NOT NULL THEN 'line' WHEN solo = 0 THEN 'timed' ELSE 'suspects' END)
+       OR :part = CASE WHEN position IS NOT NULL THEN CASE WHEN stream IS NULL THEN 'line' ELSE 'streams' END
+                         WHEN solo = 0 THEN 'timed' ELSE 'suspects' END)
 LIMIT :limit
 -- name: label_floor
 SELECT job_id AS id FROM outlast_labels INDEXED BY outlast_labels_name
@@ -32,7 +33,8 @@ WHERE l.label = :label AND l.job_id <= :last AND l.job_id >= :floor AND j.id = l
   AND (:fingerprint IS NULL OR j.fingerprint = :fingerprint)
   AND (:worker_id IS NULL OR j.worker_id = :worker_id)
   AND (:part IS NULL
-       OR :part = CASE WHEN j.position IS NOT NULL THEN 'line' WHEN j.solo = 0 THEN 'timed' ELSE 'suspects' END)
+       OR :part = CASE WHEN j.position IS NOT NULL THEN CASE WHEN j.stream IS NULL THEN 'line' ELSE 'streams' END
+                         WHEN j.solo = 0 THEN 'timed' ELSE 'suspects' END)
 ORDER BY l.job_id DESC LIMIT :limit
 -- name: dead_floor
 SELECT id FROM outlast_jobs INDEXED BY outlast_jobs_dead
@@ -65,7 +67,7 @@ SELECT id FROM (
 UNION ALL
 SELECT id FROM (
     SELECT id FROM outlast_jobs INDEXED BY outlast_jobs_stream
-    WHERE position IS NOT NULL AND stream IS NOT NULL AND id <= :last AND (:part IS NULL OR :part = 'line')
+    WHERE position IS NOT NULL AND stream IS NOT NULL AND id <= :last AND (:part IS NULL OR :part = 'streams')
       AND (:queue IS NULL OR queue = :queue) AND (:task IS NULL OR task = :task)
     ORDER BY id DESC LIMIT :limit)
 UNION ALL
@@ -90,7 +92,7 @@ SELECT count(*) >= :rows AS is_long FROM (
                    WHERE position IS NOT NULL AND stream IS NULL AND (:part IS NULL OR :part = 'line') LIMIT :rows)
     UNION ALL
     SELECT * FROM (SELECT 1 FROM outlast_jobs INDEXED BY outlast_jobs_stream
-                   WHERE position IS NOT NULL AND stream IS NOT NULL AND (:part IS NULL OR :part = 'line') LIMIT :rows)
+                   WHERE position IS NOT NULL AND stream IS NOT NULL AND (:part IS NULL OR :part = 'streams') LIMIT :rows)
     UNION ALL
     SELECT * FROM (SELECT 1 FROM outlast_jobs INDEXED BY outlast_jobs_due
                    WHERE state = 'queued' AND position IS NULL AND solo = 0

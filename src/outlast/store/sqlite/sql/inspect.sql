@@ -26,7 +26,8 @@ WHERE j.id = wanted.value
 -- :text_max: arguments are cut at that many characters; NULL: nothing is cut. :whole: include stacks, and include
 -- checkpoints and results, cut as well; without it, the latter two are included only if nothing is cut. :last: fill
 -- the columns of the last closed attempt, which are NULL if none was closed; it is found by the index on (job_id,
--- number), since numbers rise with tokens.
+-- number), since numbers rise with tokens. held_back: what a due job in a blocked stream waits for: `throttled` if it
+-- is a rate or a hold, else `limited`.
 SELECT j.id, j.task, j.queue, j.state, j.priority, j.attempt_count, j.failures, j.losses, j.token,
        j.state = 'queued' AND j.run_at > :now AND j.position IS NULL AS waiting,
        CASE WHEN :text_max IS NULL THEN j.args ELSE substr(j.args, 1, :text_max) END AS args, j.policy,
@@ -37,6 +38,14 @@ SELECT j.id, j.task, j.queue, j.state, j.priority, j.attempt_count, j.failures, 
        j.checkpoint_at,
        CASE WHEN :text_max IS NULL THEN j.result WHEN :whole THEN substr(j.result, 1, :text_max) END AS result,
        j.solo, j.incident, j.cohort, j.stack_at, CASE WHEN :whole THEN substr(j.stack, 1, 131072) END AS stack,
+       CASE WHEN j.position IS NOT NULL AND j.stream IS NOT NULL THEN (
+           SELECT CASE WHEN s.blocked = -2 OR l.name IS NULL THEN 'limited'
+                       WHEN max(coalesce(p.held_until, 0), coalesce(l.held_until, 0)) > :now THEN 'throttled'
+                       WHEN p.opens_at IS NOT NULL AND p.used < coalesce(p.own_running, l.running, 2147483647) THEN 'throttled'
+                       ELSE 'limited' END
+           FROM outlast_streams AS s LEFT JOIN outlast_permits AS p ON p.id = s.blocked
+           LEFT JOIN outlast_limits AS l ON l.name = p.name
+           WHERE s.id = j.stream AND (s.blocked = -2 OR p.id IS NOT NULL)) END AS held_back,
        a.job_id AS last_job_id, a.token AS last_token, a.number AS last_number, a.outcome AS last_outcome,
        a.charge AS last_charge, a.started_at AS last_started_at, a.ended_at AS last_ended_at,
        a.worker_id AS last_worker_id, a.worker AS last_worker, a.host AS last_host, a.pid AS last_pid,

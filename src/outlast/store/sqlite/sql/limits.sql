@@ -216,26 +216,76 @@ SET tat = :tat, touched_at = :now, opens_at = CASE WHEN touched_at > :now + 1 TH
 WHERE id = :permit
 
 -- name: limits
--- Reads for people, without locks.
-SELECT l.name, l.declared, l.own, l.running, l.spacing, l.burst, l.per,
-       max(coalesce(l.held_until, o.held_until), coalesce(o.held_until, l.held_until)) AS held_until,
-       (SELECT count(*) FROM outlast_permits AS p WHERE p.name = l.name) AS permits,
-       (SELECT coalesce(sum(p.used), 0) FROM outlast_permits AS p WHERE p.name = l.name) AS used,
-       (SELECT count(*) FROM outlast_permits AS p CROSS JOIN outlast_streams AS s INDEXED BY outlast_streams_blocked
-        WHERE p.name = l.name AND s.blocked = p.id) AS blocked
-FROM outlast_limits AS l
-LEFT JOIN outlast_permits AS o ON l.per IS NULL AND o.name = l.name AND o.key = ''
-ORDER BY l.name
+-- Reads for people, without locks. Limits by name, :most at most, or the one of that name, with how many permits each
+-- has, counted by index up to :keys.
+SELECT l.name, l.declared, l.own, l.running, l.spacing, l.burst, l.per, l.held_until,
+       (SELECT count(*) FROM (SELECT 1 FROM outlast_permits AS p INDEXED BY outlast_permits_name
+                              WHERE p.name = l.name LIMIT :keys)) AS permits
+FROM outlast_limits AS l WHERE :name IS NULL OR l.name = :name ORDER BY l.name LIMIT :most
+-- name: holds
+SELECT id, held_until FROM outlast_permits WHERE id IN (SELECT value FROM json_each(:permits))
+-- name: count_running
+-- The attempts that run under each limit, among the first :rows running jobs.
+WITH r AS MATERIALIZED (
+    SELECT stream, needs FROM outlast_jobs INDEXED BY outlast_jobs_worker WHERE worker_id IS NOT NULL LIMIT :rows)
+SELECT json_extract(r.needs, e.fullkey || '[1]') AS name, count(*) AS number, (SELECT count(*) FROM r) AS looked_at
+FROM r CROSS JOIN json_each(r.needs) AS e WHERE r.stream IS NOT NULL GROUP BY 1
+-- name: blocking
+-- The permits that block streams, by id, :most at most: from one to the next by index, one probe each.
+WITH RECURSIVE b (permit) AS (
+    SELECT (SELECT s.blocked FROM outlast_streams AS s INDEXED BY outlast_streams_blocked
+            WHERE s.blocked >= 0 ORDER BY s.blocked LIMIT 1)
+    UNION ALL
+    SELECT (SELECT s.blocked FROM outlast_streams AS s INDEXED BY outlast_streams_blocked
+            WHERE s.blocked > b.permit ORDER BY s.blocked LIMIT 1)
+    FROM b WHERE b.permit IS NOT NULL LIMIT :most
+)
+SELECT b.permit AS id, p.name FROM b LEFT JOIN outlast_permits AS p ON p.id = b.permit WHERE b.permit IS NOT NULL
+-- name: count_blocked
+-- Count the due jobs of the streams that these permits block. looked_at: rows that were read by index, :most at most:
+-- the jobs, and a row for each stream that has none.
+SELECT count(id) AS number, count(*) AS looked_at FROM (
+    SELECT j.id
+    FROM json_each(:permits) AS p CROSS JOIN outlast_streams AS s INDEXED BY outlast_streams_blocked ON s.blocked = p.value
+    LEFT JOIN outlast_jobs AS j INDEXED BY outlast_jobs_stream
+        ON j.task = s.task AND j.queue = s.queue AND j.stream = s.id AND j.stream IS NOT NULL AND j.position IS NOT NULL
+    LIMIT :most)
+-- name: count_in_order
+-- As count_blocked, for ordered limits: the due jobs of streams that wait for one that has begun (-2), in :most rows.
+WITH b AS MATERIALIZED (
+    SELECT s.needs, j.id FROM outlast_streams AS s INDEXED BY outlast_streams_blocked
+    LEFT JOIN outlast_jobs AS j INDEXED BY outlast_jobs_stream
+        ON j.task = s.task AND j.queue = s.queue AND j.stream = s.id AND j.stream IS NOT NULL AND j.position IS NOT NULL
+    WHERE s.blocked = -2 LIMIT :most)
+SELECT json_extract(b.needs, e.fullkey || '[1]') AS name, count(b.id) AS number, (SELECT count(*) FROM b) AS looked_at
+FROM b CROSS JOIN json_each(b.needs) AS e WHERE json_extract(b.needs, e.fullkey || '[4]') = 1 GROUP BY 1
 -- name: permits
+-- Permits of a limit, those with the most running attempts first, :most at most: of :most by their name, those under
+-- which some of the first :rows running jobs run, and those of :blocking. waiting: counted up to :waiting.
+WITH looked (id) AS MATERIALIZED (
+    SELECT id FROM (SELECT p.id FROM outlast_permits AS p INDEXED BY outlast_permits_name WHERE p.name = :name LIMIT :most)
+    UNION
+    SELECT json_extract(j.needs, e.fullkey || '[0]')
+    FROM (SELECT stream, needs FROM outlast_jobs INDEXED BY outlast_jobs_worker WHERE worker_id IS NOT NULL LIMIT :rows) AS j
+    CROSS JOIN json_each(j.needs) AS e WHERE j.stream IS NOT NULL
+    UNION
+    SELECT value FROM json_each(:blocking)
+)
 SELECT p.id, p.name, p.key, coalesce(p.own_running, l.running) AS running, p.used, 0 AS noted, p.tat,
        max(coalesce(l.held_until, p.held_until), coalesce(p.held_until, l.held_until)) AS held_until, p.opens_at,
-       (SELECT count(*) FROM outlast_streams AS s INDEXED BY outlast_streams_blocked WHERE s.blocked = p.id) AS blocked
-FROM outlast_permits AS p LEFT JOIN outlast_limits AS l ON l.name = p.name
-WHERE p.name = :name ORDER BY p.used DESC, p.key LIMIT :most
+       (SELECT count(*) FROM (
+            SELECT 1 FROM outlast_streams AS s INDEXED BY outlast_streams_blocked
+            CROSS JOIN outlast_jobs AS j INDEXED BY outlast_jobs_stream
+                ON j.task = s.task AND j.queue = s.queue AND j.stream = s.id
+                AND j.stream IS NOT NULL AND j.position IS NOT NULL
+            WHERE s.blocked = p.id LIMIT :waiting)) AS waiting
+FROM (SELECT o.* FROM looked CROSS JOIN outlast_permits AS o ON o.id = looked.id
+      WHERE o.name = :name ORDER BY o.used DESC, o.key LIMIT :most) AS p
+LEFT JOIN outlast_limits AS l ON l.name = p.name
+ORDER BY p.used DESC, p.key
 -- name: permit
 SELECT p.id, p.name, p.key, coalesce(p.own_running, l.running) AS running, p.used, 0 AS noted, p.tat,
-       max(coalesce(l.held_until, p.held_until), coalesce(p.held_until, l.held_until)) AS held_until, p.opens_at,
-       (SELECT count(*) FROM outlast_streams AS s INDEXED BY outlast_streams_blocked WHERE s.blocked = p.id) AS blocked
+       max(coalesce(l.held_until, p.held_until), coalesce(p.held_until, l.held_until)) AS held_until, p.opens_at
 FROM outlast_permits AS p LEFT JOIN outlast_limits AS l ON l.name = p.name
 WHERE p.id = :permit
 -- name: weights

@@ -1,0 +1,104 @@
+"""What people read of limits is bounded, however many keys a limit has."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from outlast.insight.queries import list_jobs
+from outlast.model.job import State
+from outlast.model.limits import permit_id
+from outlast.store.limits import BLOCKING_LOOKED_AT, PERMITS_SHOWN, WAITING_SHOWN
+from outlast.store.rows import JobFilter
+from outlast.store.statistics import STATISTICS_MAX
+from outlast.web.jobs import BOUNDS
+from tests.conformance.kit import new_worker
+from tests.conformance.limits_kit import declare
+from tests.postgres.plans_kit import Session, session
+from tests.postgres.test_plans_of_pages import MOST, largest
+
+SHOWN = 30
+ROWS = 2 * STATISTICS_MAX + 3 * PERMITS_SHOWN
+API = permit_id("api", "")
+JOBS = """INSERT INTO outlast_jobs (task, queue, run_at, enqueued_at, args, position, stream, needs)
+SELECT 't', 'q', now(), now(), '{}', nextval('outlast_position_seq'), """
+STREAMS = """INSERT INTO outlast_streams
+(id, turn, blocked, touched_at, rank, task, queue, permits, costs, needs)
+SELECT n, n, nullif(%s, 0), 0, 0, 't', 'q', ARRAY[n], '{1}', '[]' FROM generate_series(%s) n"""
+CROWD = [
+    """INSERT INTO outlast_permits (id, name, key, touched_at, used)
+    SELECT n, 'host', 'k' || n, 0, CASE WHEN n > 20000 THEN 3 ELSE 0 END
+    FROM generate_series(1, 20001) n""",
+    STREAMS % ("n", "1, 20000"),
+    STREAMS % ("0", "20001, 20001"),
+    f"{JOBS} n, '[]' FROM generate_series(1, 20000) n",
+    """INSERT INTO outlast_jobs (task, queue, run_at, enqueued_at, args, state, worker_id, token,
+        attempt_count, started_at, stream, needs)
+    SELECT 't', 'q', now(), now(), '{}', 'running', 1, nextval('outlast_token_seq'),
+        1, now(), 20001, '[]' FROM generate_series(1, 3)""",
+    f"INSERT INTO outlast_permits (id, name, key, touched_at) VALUES ({API}, 'api', '', 0)",
+    STREAMS % (API, "20002, 20002"),
+    f"{JOBS} 20002, '[]' FROM generate_series(1, 30000)",
+    "ANALYZE",
+]
+
+
+def read_of(scans: list[dict[str, Any]], table: str) -> float:
+    """Return how many rows were read of a table, by index."""
+    mine = [one for one in scans if one.get("Relation Name") == table]
+    assert [one for one in mine if one["Node Type"] == "Seq Scan"] == [], json.dumps(mine)
+    return sum(
+        (one["Actual Rows"] + one.get("Rows Removed by Filter", 0)) * one["Actual Loops"]
+        for one in mine
+    )
+
+
+async def crowded(s: Session) -> None:
+    """Make a limit with 20,000 keys that block a job each, one of which runs three; and one for all
+    that blocks 30,000 jobs."""
+    await s.store.open()
+    await declare(s.store, "host", running=1, per="limit_key")
+    await declare(s.store, "api", running=1)
+    await s.store.register(new_worker())
+    await s.run(*CROWD)
+    s.plans.clear()
+
+
+async def test_a_list_of_limits_stops_counting(pg_url: str) -> None:
+    async with session(pg_url) as s:
+        await crowded(s)
+        api, host = await s.store.inspector.limits()
+        assert (host.permits, host.used, host.at_least) == (
+            PERMITS_SHOWN,
+            3,
+            ["permits", "waiting"],
+        )
+        assert host.waiting == BLOCKING_LOOKED_AT
+        assert (api.waiting, api.at_least) == (STATISTICS_MAX // 2 - 2, ["waiting"])
+        scans = await s.settled()
+        tables = ("outlast_permits", "outlast_streams", "outlast_jobs")
+        assert {one: read_of(scans, one) <= ROWS for one in tables} == dict.fromkeys(tables, True)
+
+
+async def test_jobs_that_wait_for_a_limit_are_listed_by_a_bounded_look(pg_url: str) -> None:
+    async with session(pg_url) as s:
+        await crowded(s)
+        await s.store.register(new_worker(tasks=["t"]))
+        for phase, number in (("limited", SHOWN), ("throttled", 0)):
+            s.plans.clear()
+            which = JobFilter(state=State.QUEUED, limit=SHOWN)
+            found = await list_jobs(s.store, which, phase, 1.0, BOUNDS)
+            assert len(found.rows) == number
+            assert found.before is not None
+            assert largest(await s.settled()) <= MOST
+
+
+async def test_the_busiest_keys_are_found_among_many(pg_url: str) -> None:
+    async with session(pg_url) as s:
+        await crowded(s)
+        found = await s.store.inspector.permits("host")
+        assert (found[0].key, found[0].used, found[0].waiting) == ("k20001", 3, 0)
+        assert [one.waiting for one in found[1:]] == [1] * (PERMITS_SHOWN - 1)
+        assert [one.waiting for one in await s.store.inspector.permits("api")] == [WAITING_SHOWN]
+        scans = await s.settled()
+        assert read_of(scans, "outlast_permits") <= 2 * ROWS
