@@ -48,6 +48,7 @@ _OF_A_WORKER = {
     "outlast_streams": _ALL,
     "outlast_notices": _ALL,
     "outlast_weights": _ALL,
+    "outlast_tasks": "SELECT INSERT UPDATE",
     "outlast_schema": "SELECT",
     "outlast_incarnation": "SELECT INSERT UPDATE",
     "outlast_history": "SELECT",
