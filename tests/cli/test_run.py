@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -13,6 +14,9 @@ from pathlib import Path
 import pytest
 
 from outlast.cli import main
+from outlast.client.app import App
+from outlast.model.limits import LimitSpec, Per
+from outlast.store.limits import NewLimit
 from tests.cli.conftest import Outlast, Said, environment
 from tests.cli.test_worker import SECONDS, worker
 
@@ -172,6 +176,39 @@ def test_a_worker_without_the_flag_runs_no_command_and_why_says_so(
     assert outlast("jobs", "--json", **HERE).json()["jobs"][-1]["phase"] == "unservable"
 
 
+def test_commands_share_a_limit(outlast: Outlast, folder: Path, store_url: str) -> None:
+    at = {"OUTLAST_URL": store_url}
+    declare(store_url, NewLimit("host", LimitSpec(spacing=1.0, burst=5.0, per=Per.LIMIT_KEY)))
+    host = ("--limit", "host", "--limit-key", "host=a b", "--cost", "host=2")
+    with worker(folder, "--shell", "--runners", "2", **at) as running:
+        running.until("is ready")
+        assert outlast("run", "--limit", "encode=1", "--", "sleep", "1000", **at).code == 0
+        state = lambda number: outlast("job", number, "--json", **at).json()["state"]  # noqa: E731
+        until(lambda: state(1) == "running")
+        assert outlast("run", "--limit", "encode", *host, "true", **at).code == 0
+        until(lambda: "waits for 'encode': 1 of 1 run" in outlast("why", 2, **at).out)
+        assert outlast("cancel", 1, **at).code == 0
+        until(lambda: state(2) == "completed")
+    (permit,) = outlast("limits", "show", "host", "--json", **at).json()["permits"]
+    assert permit["key"] == "a b"
+
+    again = outlast("run", "--limit", "encode=2", "true", **at)
+    again.refused(2, "is declared already: 1 at once", "`outlast limits set encode --running N`")
+    outlast("run", "--limit", "decode", "true", **at).refused(1, "there is no limit 'decode'")
+    outlast("run", "--limit", "host", "true", **at).refused(2, "'host', a limit per limit_key")
+    outlast("run", "--limit", "encode=1", "--limit", "encode", "true", **at).refused(2, "twice")
+    outlast("run", "--limit", "decode=x", "true", **at).refused(2, "--limit takes NAME, or NAME=N")
+    assert len(outlast("jobs", "--json", **at).json()["jobs"]) == 2
+
+
+def declare(url: str, limit: NewLimit) -> None:
+    async def there() -> None:
+        async with App(url) as app:
+            assert await (await app.stores.store()).declare_limits([limit])
+
+    asyncio.run(there())
+
+
 def test_an_application_and_commands_are_served_by_one_worker(
     outlast: Outlast, folder: Path
 ) -> None:
@@ -192,6 +229,7 @@ def test_an_application_and_commands_are_served_by_one_worker(
         (("--queue", "a b", "true"), ("queue",)),
         (("--key", "", "true"), ("--key",)),
         (("--wait", "--json", "true"), ("choose one",)),
+        (("--limit", "=2", "true"), ("--limit takes NAME",)),
         (("true", os.fsdecode(b"\xff")), ("surrogate",)),
     ],
 )
@@ -199,6 +237,11 @@ def test_what_cannot_be_a_job_is_refused(
     here: Here, folder: Path, arguments: tuple[str, ...], words: tuple[str, ...]
 ) -> None:
     here(["run", *arguments]).refused(2, *words)
+    assert not (folder / "q.db").exists()
+
+
+def test_a_limit_that_does_not_exist_makes_no_store(here: Here, folder: Path) -> None:
+    here(["run", "--limit", "encode", "true"]).refused(1, "there is no limit 'encode'")
     assert not (folder / "q.db").exists()
 
 

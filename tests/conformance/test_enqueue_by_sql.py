@@ -9,6 +9,7 @@ import sqlite3
 import time
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import asyncpg
@@ -17,11 +18,15 @@ import pytest
 import outlast
 from outlast.base.config import check_job_key
 from outlast.errors import ConfigError
+from outlast.insight.verify import verify
 from outlast.model.job import Policy
+from outlast.model.limits import LimitSpec, Per
+from outlast.store.limits import DeclaredTask, NewLimit
 from outlast.store.protocol import Store
 from outlast.store.rows import JobFilter, StoredJob
 from outlast.store.values import NewJob
-from tests.conformance.kit import TASK, Hands, ended, enqueued, job
+from tests.conformance.kit import TASK, Hands, ended, enqueued, eventually, job
+from tests.conformance.limits_kit import limited, need, permit
 from tests.conformance.schedules_kit import due_one, fire_one, firing, put_one
 
 MOMENTS = {"run_at", "expires_at"}
@@ -35,8 +40,10 @@ class Client:
         self.url = url
         self.path = url.removeprefix("sqlite:///")
 
+        self.is_sqlite = url.startswith("sqlite")
+
     async def open(self) -> None:
-        if self.url.startswith("sqlite"):
+        if self.is_sqlite:
             self.connection: Any = sqlite3.connect(self.path, isolation_level=None)
         else:
             self.connection = await asyncpg.connect(self.url)
@@ -63,6 +70,8 @@ class Client:
 
 @pytest.fixture
 async def client(store_url: str, store: Store) -> AsyncIterator[Client]:
+    names = (TASK, "another", "any", "other")
+    assert await store.declare_limits([], [DeclaredTask(name) for name in names])
     opened = Client(store_url)
     await opened.open()
     yield opened
@@ -199,6 +208,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"task": "x" * 201}, "task must be"),
     ({"task": None}, "task must be"),
     ({"task": "outlast.shell", "args": '{"command":["true"]}'}, "commands"),
+    ({"task": "app.wrok"}, "no worker has announced this task"),
     ({"queue": "a\n"}, "queue must be"),
     ({"queue": ""}, "queue must be"),
     ({"key": ""}, "key must be"),
@@ -258,3 +268,80 @@ async def test_a_key_that_is_held_past_its_expiry_is_free(store: Store, client: 
         assert (row.task, row.key, row.id == before.job_id) == ("other", key, False)
     await store.prune(jobs_older_than=1e6, workers_older_than=1e6, dead_older_than=None)
     assert await store.inspector.job(gone.job_id) is None
+
+
+async def test_jobs_of_a_task_under_limits_never_run_beyond_them(
+    store: Store, client: Client, hands: Hands
+) -> None:
+    """On SQLite, whose SQL cannot compute their stream, they are refused."""
+    limits = [
+        NewLimit("a", LimitSpec(running=2)),
+        NewLimit("host", LimitSpec(per=Per.LIMIT_KEY, running=9)),
+    ]
+    await store.declare_limits(limits, [DeclaredTask(TASK, ("a", "host"))])
+    ours = limited(need("a"), need("host", "k"))
+    by_sql = {"limit_keys": '{"host": "k"}'}
+    if client.is_sqlite:
+        for task in (DeclaredTask("fair", fair=True), DeclaredTask("old", aging=1.0)):
+            await store.declare_limits([], [task])
+        for name in (TASK, "fair", "old"):
+            said = await refusal_of(client, {"task": name})
+            assert "SQL of SQLite cannot enqueue it" in said
+        assert await store.inspector.jobs(JobFilter()) == []
+        return
+    await client.enqueue(task=TASK, **by_sql)
+    await enqueued(store, ours)
+    await client.enqueue(task=TASK, delay=0.01, **by_sql)
+    await enqueued(store, ours)
+    await client.enqueue(task=TASK, **by_sql)
+    first = await eventually(lambda: hands.claim(9))
+    assert len(first) == 2
+    assert await hands.claim(9) == []
+    assert (await permit(store, "a")).used == (await permit(store, "host", "k")).used == 2
+    left = [*first]
+    for _ in range(3):
+        await hands.exchange(ended(left.pop()))
+        left += await eventually(lambda: hands.claim(9))
+        assert len(left) <= 2
+    assert not (await verify(store.inspector)).findings
+
+
+async def test_a_task_that_gets_or_loses_limits_is_known_as_it_is_now(
+    store: Store, client: Client
+) -> None:
+    await store.declare_limits([NewLimit("a", LimitSpec(running=1))], [DeclaredTask(TASK, ("a",))])
+    before = await refusal_of(client, {})
+    assert before == "taken" or client.is_sqlite
+    await store.declare_limits([], [DeclaredTask(TASK)])
+    assert await refusal_of(client, {}) == "taken"
+    if not client.is_sqlite:
+        found = await client.connection.fetch(
+            "SELECT stream IS NOT NULL FROM outlast_jobs ORDER BY id"
+        )
+        assert [row[0] for row in found] == [True, False]
+
+
+async def test_workers_announce_their_tasks(
+    store: Store, client: Client, store_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OUTLAST_RUN_DIR", str(tmp_path / "run"))
+    app = outlast.App(store_url)
+    a = app.limit("a", running=1, per="limit_key")
+    app.task(name="new", aliases=["old"])(lambda: None)
+    app.task(name="limited", limits=[a])(lambda: None)
+
+    async def taken() -> bool:
+        return await refusal_of(client, {"task": "old"}) == "taken"
+
+    assert "no worker has announced" in await refusal_of(client, {"task": "new"})
+    async with app.worker():
+        await eventually(taken)
+        given = {"task": "limited", "limit_keys": '{"a": "k"}'}
+        assert client.is_sqlite or await refusal_of(client, given) == "taken"
+
+        async def all_done() -> bool:
+            return all(row.state == "completed" for row in await store.inspector.jobs(JobFilter()))
+
+        await eventually(all_done)
+    await app.close()
+    assert client.is_sqlite or (await permit(store, "a", "k")).used == 0

@@ -20,7 +20,7 @@ from outlast.model.lifecycle import OutcomeKind
 from outlast.model.limits import LimitSpec
 from outlast.model.pause import PauseKind
 from outlast.store.actions import Bulk, Note
-from outlast.store.limits import Hold, NewLimit, SetLimit
+from outlast.store.limits import DeclaredTask, Hold, NewLimit, SetLimit
 from outlast.store.protocol import Store
 from outlast.store.rows import JobFilter
 from outlast.store.schedules import Put
@@ -86,7 +86,9 @@ STREAMS = [
     "id", "task", "queue", "rank", "needs", "tenant", "turn", "blocked", "idle", "touched_at",
     "permits", "costs", "served", "ordered", "holder",
 ]  # fmt: skip
+TASKS = ["name", "limits", "fair", "aging", "priority"]
 TABLES = {
+    "outlast_tasks": TASKS,
     "outlast_limits": LIMITS,
     "outlast_permits": PERMITS,
     "outlast_streams": STREAMS,
@@ -297,6 +299,22 @@ async def test_no_value_in_a_limits_rows_stops_others_or_documents(
         await store.inspector.stream_place(job_id)
     await verify(store.inspector)
     await store.prune(jobs_older_than=0.0, workers_older_than=0.0)
+
+
+@pytest.mark.parametrize("column", TASKS)
+async def test_no_value_in_a_task_s_row_outlasts_the_next_declaration(
+    store_url: str, store: Store, column: str
+) -> None:
+    task = DeclaredTask("t", ("a",), fair=True, aging=2.0, priority=3)
+    async with raw(store_url) as file:
+        for value in file.values:
+            await store.declare_limits([], [task])
+            await file.run(f"UPDATE outlast_tasks SET {column} = {value} WHERE name = 't'")
+            await file.run("SELECT outlast_enqueue_v1('t', tenant => 'a')")
+            await store.declare_limits([], [task])
+            row = "SELECT limits, aging, priority FROM outlast_tasks WHERE name = 't'"
+            assert [tuple(each) for each in await file.rows(row)] == [('["a"]', 2.0, 3)]
+    await works_on(store)
 
 
 DEEP = '{"retries":' + "[" * 5_000

@@ -12,7 +12,7 @@ from outlast.model.limits import LimitSpec
 from outlast.model.pause import PauseKind
 from outlast.store.actions import BulkStep, Note, Overtaken
 from outlast.store.evidence import AttemptFilter
-from outlast.store.limits import Hold, NewLimit, SetLimit, Weight
+from outlast.store.limits import DeclaredTask, Hold, NewLimit, SetLimit, Weight
 from outlast.store.logs import JobLog, LogLine
 from outlast.store.minutes import Counted
 from outlast.store.protocol import Store
@@ -108,7 +108,7 @@ WRITES: dict[str, Verb] = {
     "resume": lambda hands, _: hands.store.resume(PauseKind.QUEUE, "q"),
     "acknowledge_pauses": lambda hands, _: hands.store.acknowledge_pauses(hands.me, "1"),
     "declare_limits": lambda hands, _: hands.store.declare_limits(
-        [NewLimit("b", LimitSpec(running=1))]
+        [NewLimit("b", LimitSpec(running=1))], [DeclaredTask("t", ("b",))]
     ),
     "set_limit": lambda hands, _: hands.store.set_limit(SetLimit(name="a", running=2)),
     "hold_limit": lambda hands, _: hands.store.hold_limit(Hold("a", "", 1.0)),

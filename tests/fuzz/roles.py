@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from harness.stores import opened
 from outlast.base.clock import SYSTEM
 from outlast.insight.schedules import schedule_document
+from outlast.store.limits import DeclaredTask
 from outlast.store.postgres.privileges import _ENQUEUED
 from outlast.store.protocol import Store
 from outlast.store.values import Purpose
@@ -108,7 +109,7 @@ statements = st.one_of(
         lambda given: (Purpose.PRODUCE, _call(given)),
         _given(
             ["task", "args", "queue", "priority", "delay", "run_at", "expires_at", "key", "tenant",
-             "retries", "timeout"], 5),
+             "retries", "timeout", "limit_keys", "cost"], 5),
     ),
     st.builds(lambda key: (Purpose.PRODUCE, _call({"key": key})), keys),
     st.tuples(st.sampled_from(ROLES), st.sampled_from(FORBIDDEN)),
@@ -124,6 +125,7 @@ def roles_write(deeds: list[tuple[Purpose, str]], url: str) -> None:
 async def _roles_write(deeds: list[tuple[Purpose, str]], url: str) -> None:
     async with asyncio.timeout(2 * SECONDS), AsyncExitStack() as stack:
         store = await stack.enter_async_context(opened(url))
+        await store.declare_limits([], [DeclaredTask("t")])
         owner = await stack.enter_async_context(raw(url))
         await _prepare(store, owner)
         ids = [job_id for (job_id,) in await victims(store, 1)]

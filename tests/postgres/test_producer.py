@@ -35,6 +35,16 @@ VERBS = {"r": OF_TABLES, "v": OF_TABLES, "S": OF_SEQUENCES}
 Psql = Callable[[str], "subprocess.CompletedProcess[str]"]
 
 
+@pytest.fixture(autouse=True)
+def announced(pg_url: str, pg_server: PostgresServer) -> None:
+    """The tasks that a worker has announced."""
+    known = ", ".join(f"('{task}', '[]', false, 0)" for task in (TASK, "task"))
+    database = pg_url.rpartition("/")[2].partition("?")[0]
+    pg_server.sql(
+        f"INSERT INTO outlast_tasks (name, limits, fair, priority) VALUES {known}", database
+    )
+
+
 @pytest.fixture
 def as_role(pg_url: str, pg_server: PostgresServer) -> Iterator[str]:
     name = pg_url.rpartition("/")[2].partition("?")[0]

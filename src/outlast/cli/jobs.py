@@ -17,6 +17,7 @@ from outlast.cli.loop import run_loop
 from outlast.cli.options import (
     Application,
     AppUrl,
+    Costs,
     Delay,
     Expires,
     FromScratch,
@@ -26,6 +27,7 @@ from outlast.cli.options import (
     Keep,
     Key,
     Label,
+    LimitKeys,
     Owner,
     Priority,
     Queue,
@@ -36,6 +38,7 @@ from outlast.cli.options import (
     flag,
     naming_flags,
     option,
+    read_limit_flags,
 )
 from outlast.cli.who import me
 from outlast.client.app import App
@@ -73,14 +76,8 @@ def enqueue(
     label: Annotated[
         list[str] | None, option("--label", "NAME", "A name to find it by; may be repeated.")
     ] = None,
-    limit_key: Annotated[
-        list[str] | None,
-        option("--limit-key", "LIMIT=KEY", "Its key for a limit that has some; may be repeated."),
-    ] = None,
-    cost: Annotated[
-        list[str] | None,
-        option("--cost", "LIMIT=N", "What it takes of its rate. Default: 1. May be repeated."),
-    ] = None,
+    limit_key: LimitKeys = None,
+    cost: Costs = None,
     json: Json = False,
 ) -> None:
     """Enqueue one call of a task.
@@ -111,33 +108,11 @@ def enqueue(
         "tenant": tenant,
         "keep": keep,
         "labels": label or None,
-        "limit_keys": _by_limit("--limit-key", limit_key or []) or None,
-        "cost": {
-            name: _number("--cost", each) for name, each in _by_limit("--cost", cost or []).items()
-        }
-        or None,
+        **read_limit_flags(limit_key, cost),
     }
     made = not exists(application.url)
     stored = run_loop(lambda: store_call(application, found, placement, *positional, **named))
     tell_enqueued(stored, application.url, key, made=made, json=json)
-
-
-def _by_limit(flag: str, given: list[str]) -> dict[str, str]:
-    """Return what is given as LIMIT=VALUE, by limit."""
-    found: dict[str, str] = {}
-    for each in given:
-        name, is_there, value = each.partition("=")
-        if not (name and is_there and value) or name in found:
-            raise UsageError(f"{flag} takes LIMIT=VALUE, once for each limit, not {each!r}")
-        found[name] = value
-    return found
-
-
-def _number(flag: str, text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise UsageError(f"{flag} takes numbers, as in openai=3, not {text!r}") from None
 
 
 async def store_call(

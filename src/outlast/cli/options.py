@@ -94,6 +94,14 @@ Owner = Annotated[
 Keep = Annotated[
     float | None, span("--keep", "Delete its row after this time from its end; 0: at its end.")
 ]
+LimitKeys = Annotated[
+    list[str] | None,
+    option("--limit-key", "LIMIT=KEY", "Its key for a limit that has some; may be repeated."),
+]
+Costs = Annotated[
+    list[str] | None,
+    option("--cost", "LIMIT=N", "What it takes of its rate. Default: 1. May be repeated."),
+]
 Error = Annotated[
     str | None,
     option("--error", "TEXT", "Only jobs with this text (no pattern) in what went wrong."),
@@ -106,6 +114,30 @@ Before = Annotated[
     int | None, option("--before", "ID", "Only jobs with smaller numbers.", callback=_check)
 ]
 FromScratch = Annotated[bool, flag("--from-scratch", "Forget the checkpoint: start over.")]
+
+
+def read_limit_flags(keys: list[str] | None, costs: list[str] | None) -> dict[str, Any]:
+    """Return what ``--limit-key`` and ``--cost`` say, as options of ``using``."""
+    taken = {name: _number("--cost", each) for name, each in _by_limit("--cost", costs).items()}
+    return {"limit_keys": _by_limit("--limit-key", keys) or None, "cost": taken or None}
+
+
+def _by_limit(flag: str, given: list[str] | None) -> dict[str, str]:
+    """Return what is given as LIMIT=VALUE, by limit."""
+    found: dict[str, str] = {}
+    for each in given or []:
+        name, is_there, value = each.partition("=")
+        if not (name and is_there and value) or name in found:
+            raise UsageError(f"{flag} takes LIMIT=VALUE, once for each limit, not {each!r}")
+        found[name] = value
+    return found
+
+
+def _number(flag: str, text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise UsageError(f"{flag} takes numbers, as in openai=3, not {text!r}") from None
 
 
 def add_command(to: typer.Typer, function: Callable[..., Any], **settings: Any) -> None:

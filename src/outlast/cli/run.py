@@ -9,28 +9,38 @@ from typing import Annotated, Any
 
 import typer
 
-from outlast.cli.connect import exists
-from outlast.cli.errors import say
-from outlast.cli.jobs import store_call, tell_enqueued
+from outlast.base.config import check_name
+from outlast.cli.connect import closing, exists
+from outlast.cli.errors import NotSoError, say
+from outlast.cli.jobs import tell_enqueued
 from outlast.cli.loop import run_loop
 from outlast.cli.options import (
+    Costs,
     Delay,
     Expires,
     Json,
     Keep,
     Key,
+    LimitKeys,
     Owner,
     Priority,
     Url,
     flag,
     naming_flags,
     option,
+    read_limit_flags,
     span,
 )
 from outlast.cli.wait import end_of
 from outlast.client.app import App
-from outlast.errors import JobNotFound, OutlastError, UsageError
+from outlast.client.job import Job
+from outlast.client.limits import Limit, check_limits, make_limit_spec
+from outlast.errors import ConfigError, JobNotFound, LimitNotFound, OutlastError, UsageError
+from outlast.insight.limits import spec_text
+from outlast.insight.queries import no_limit, read_one_limit
+from outlast.model.limits import RUNNING_MAX, LimitSpec
 from outlast.runner.shell.task import add_to as add_task
+from outlast.store.limits import NewLimit
 
 
 def run(
@@ -48,6 +58,16 @@ def run(
     priority: Priority = None,
     tenant: Owner = None,
     keep: Keep = None,
+    limit: Annotated[
+        list[str] | None,
+        option(
+            "--limit",
+            "NAME[=N]",
+            "A limit that it is under; with N, at most N such jobs run at once. May be repeated.",
+        ),
+    ] = None,
+    limit_key: LimitKeys = None,
+    cost: Costs = None,
     cwd: Annotated[
         str | None, option("--cwd", "DIR", "The working directory. Default: the worker's.")
     ] = None,
@@ -67,17 +87,23 @@ def run(
     failure: it is tried again with growing pauses, and is dead after the last retry. DIR and FILE
     are on the worker's machine. With --wait, Ctrl-C ends only the waiting; the job continues.
 
+    --limit NAME=N declares a limit over all workers, as app.limit(NAME, running=N) does in code.
+    --limit NAME uses one that exists, declared here or by an application; such a limit may also
+    have a rate, or a count for each tenant or key.
+
     Examples:
         outlast run -- tar czf /backup/home.tgz /home
         outlast run --key nightly --timeout 1h --wait -- sh -c 'pg_dump shop | gzip > shop.gz'
+        outlast run --limit encode=2 -- ffmpeg -i in.mov out.mp4
     """
     if wait and json:
         raise UsageError("--wait shows progress to people; --json is for programs: choose one")
     app = App(url)
     made = not exists(app.url)
-    limits: dict[str, Any] = {"timeout": timeout, "retries": retries}
-    with naming_flags(limits):
-        task = add_task(app, **{name: value for name, value in limits.items() if value is not None})
+    budgets: dict[str, Any] = {"timeout": timeout, "retries": retries}
+    with naming_flags(budgets):
+        task = add_task(app, **{name: each for name, each in budgets.items() if each is not None})
+    limits = [_read_limit(each) for each in limit or []]
     placement = {
         "delay": delay,
         "expires": expires,
@@ -86,13 +112,56 @@ def run(
         "key": key,
         "tenant": tenant,
         "keep": keep,
+        **read_limit_flags(limit_key, cost),
     }
     arguments = {"argv": argv, "cwd": _absolute(cwd), "output": _absolute(output)}
     given = {name: value for name, value in arguments.items() if value is not None}
-    stored = run_loop(lambda: store_call(app, task, placement, **given))
+    with naming_flags(placement):
+        placed = task.using(**placement)
+
+    async def enqueue() -> Job[Any]:
+        async with closing(app):
+            task.limits = check_limits([await _find_limit(app, *each) for each in limits])
+            return await placed.enqueue(**given)
+
+    stored = run_loop(enqueue)
     with contextlib.redirect_stdout(sys.stderr if wait else sys.stdout):
         tell_enqueued(stored, app.url, key, made=made, json=json)
     return _wait(app, stored.id) if wait else None
+
+
+def _read_limit(text: str) -> tuple[str, LimitSpec | None]:
+    """Return a limit's name, and what it allows if that is declared here."""
+    name, is_declared, count = text.partition("=")
+    if not is_declared:
+        return name, None
+    try:
+        return check_name("a limit's name", name), make_limit_spec({"running": int(count)})
+    except (ConfigError, ValueError) as error:
+        raise UsageError(
+            f"--limit takes NAME, or NAME=N with a whole number up to {RUNNING_MAX:,}, not {text!r}"
+        ) from error
+
+
+async def _find_limit(app: App, name: str, spec: LimitSpec | None) -> Limit:
+    """Return a limit of the store, which is declared first if it is declared here."""
+    if spec is None and not exists(app.url):
+        raise no_limit(name)
+    store = await app.stores.store()
+    try:
+        known = (await read_one_limit(store, name))[0].declared
+    except LimitNotFound:
+        known = spec
+    if known is None:
+        raise no_limit(name)
+    if spec not in (None, known):
+        raise UsageError(
+            f"the limit {name!r} is declared already: {spec_text(known)}. Use that by --limit"
+            f" {name}, or change it for all: `outlast limits set {name} --running N`"
+        )
+    if spec is not None and not await store.declare_limits([NewLimit(name, spec)]):
+        raise NotSoError(f"the limit {name!r} is being changed by another program: try again")
+    return Limit(name, known, app.stores)
 
 
 def _absolute(path: str | None) -> str | None:

@@ -7,7 +7,9 @@ announce it with their tasks.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Literal, TypedDict
+from typing import Any, Literal, TypedDict
+
+import msgspec
 
 from outlast.base.config import check_key, check_name, check_seconds, check_whole
 from outlast.base.sync import blocking
@@ -23,12 +25,15 @@ from outlast.model.limits import (
     LimitSpec,
     Need,
     Per,
+    needs_text,
     parse_rate,
     permit_id,
+    stream_id,
 )
 from outlast.store.limits import Hold, LimitRow, NewLimit, PermitRow, SetLimit
-from outlast.store.values import Answer
+from outlast.store.values import Answer, NewJob
 
+_NONE: Mapping[str, Any] = {}
 _WORDS = {
     "concurrency": "running",
     "max_concurrency": "running",
@@ -319,6 +324,36 @@ def _key_of(task: str, limit: Limit, tenant: str | None, keys: Mapping[str, str]
     return keys[limit.name]
 
 
+def in_stream(
+    job: NewJob,
+    limits: Sequence[Limit],
+    *,
+    own_priority: int,
+    fair: str | None = None,
+    aging: float | None = None,
+    costs: Mapping[str, float] = _NONE,
+    keys: Mapping[str, str] = _NONE,
+) -> NewJob:
+    """Return a job with its stream and the permits that it needs; ConfigError as ``find_needs``.
+    Tenants that take turns each have a stream; jobs without a tenant share one. Where waiting
+    raises priorities, all of them share a stream. ``own_priority``: that of its task."""
+    needs = find_needs(job.task, limits, tenant=job.tenant, costs=costs, keys=keys)
+    if not needs and fair is None and aging is None:
+        return job
+    if job.priority != own_priority and any(need.ordered for need in needs):
+        raise ConfigError(
+            f"{job.task} is under an ordered limit: its jobs have its own priority, {own_priority},"
+            f" so that none passes another; this one has {job.priority}"
+        )
+    tenant = None if fair is None else job.tenant or ""
+    aged_by = None if aging is None else job.priority * aging
+    priority = job.priority if aged_by is None else None
+    stream = stream_id(job.task, job.queue, priority, needs, tenant)
+    return msgspec.structs.replace(
+        job, stream=stream, needs=needs_text(needs), fair=tenant, aged_by=aged_by
+    )
+
+
 # -- at run time
 
 
@@ -341,13 +376,17 @@ class Limits:
     def __repr__(self) -> str:
         return f"<Limits: {len(self.declared)} of the code>"
 
-    def _declare(self, name: str, options: Mapping[str, object]) -> Limit:
-        """Note a limit of the code, for ``App.limit``."""
+    def _make(self, name: str, options: Mapping[str, object]) -> Limit:
+        """Return a limit, which is not yet declared. ConfigError names what cannot work."""
         check_name("a limit's name", name)
         if name in self.declared:
             raise ConfigError(f"another limit is called {name!r} already")
-        self.declared[name] = Limit(name, make_limit_spec(options), self._stores)
-        return self.declared[name]
+        return Limit(name, make_limit_spec(options), self._stores)
+
+    def _declare(self, name: str, options: Mapping[str, object]) -> Limit:
+        """Note a limit of the code, for ``App.limit``."""
+        self.declared[name] = made = self._make(name, options)
+        return made
 
     def _news(self) -> list[NewLimit]:
         """Return what workers announce."""

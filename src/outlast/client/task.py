@@ -33,7 +33,7 @@ from outlast.client.limits import (
     check_aging,
     check_fair,
     check_limits,
-    find_needs,
+    in_stream,
     make_costs,
     make_limit_keys,
 )
@@ -55,7 +55,7 @@ from outlast.client.task_options import (
 )
 from outlast.errors import ConfigError, KeyInUse, UsageError, text_of
 from outlast.model.job import Policy
-from outlast.model.limits import Per, needs_text, stream_id
+from outlast.model.limits import Per
 from outlast.payload.option_words import describe_attribute, describe_using_options
 from outlast.payload.signature import Signature
 from outlast.store.keys import NOTHING
@@ -140,7 +140,15 @@ class BoundTask(Generic[P, R]):
         is_plain = task.fair is None and not task.limits and task.aging is None
         if is_plain and placement.cost is None and placement.limit_keys is None:
             return job
-        return _in_stream(job, task, placement)
+        return in_stream(
+            job,
+            task.limits,
+            fair=task.fair,
+            aging=task.aging,
+            own_priority=task._placement.priority,  # noqa: SLF001
+            costs=placement.cost or {},
+            keys=placement.limit_keys or {},
+        )
 
     async def enqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
         """Store a job that calls the task with these arguments; once this returns, it will run.
@@ -343,34 +351,6 @@ class Task(BoundTask[P, R]):
 
     def __repr__(self) -> str:
         return f"<Task {self.name}>"
-
-
-def _in_stream(job: NewJob, task: Task[..., Any], placement: Placement) -> NewJob:
-    """Return a job with its stream and the permits that it needs. Tenants that take turns each have
-    a stream; jobs without a tenant share one. Where waiting raises priorities, all of them share a
-    stream."""
-    needs = find_needs(
-        task.name,
-        task.limits,
-        tenant=job.tenant,
-        costs=placement.cost or {},
-        keys=placement.limit_keys or {},
-    )
-    if not needs and task.fair is None and task.aging is None:
-        return job
-    own = task._placement.priority  # noqa: SLF001
-    if job.priority != own and any(need.ordered for need in needs):
-        raise ConfigError(
-            f"{task.name} is under an ordered limit: its jobs have its own priority, {own},"
-            f" so that none passes another; this one has {job.priority}"
-        )
-    fair = None if task.fair is None else job.tenant or ""
-    aged_by = None if task.aging is None else job.priority * task.aging
-    priority = job.priority if aged_by is None else None
-    stream = stream_id(job.task, job.queue, priority, needs, fair)
-    return msgspec.structs.replace(
-        job, stream=stream, needs=needs_text(needs), fair=fair, aged_by=aged_by
-    )
 
 
 class AsyncTask(Task[P, R]):

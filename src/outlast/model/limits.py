@@ -23,7 +23,8 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
-from hashlib import blake2b
+from hashlib import sha256
+from struct import pack
 
 import msgspec
 
@@ -248,7 +249,9 @@ def stream_id(
     """Return the id of the stream in which such jobs wait. ``priority``: None if waiting
     raises it: then all priorities wait in one stream. ``fair``: the tenant, if tenants take turns,
     else None."""
-    parts = [f"{need.permit}:{need.cost:g}{':ordered' * need.ordered}" for need in needs]
+    parts = [
+        f"{need.permit}:{pack('>d', need.cost).hex()}{':ordered' * need.ordered}" for need in needs
+    ]
     shared = "" if fair is None else f"t{fair}"
     return _hashed(
         "stream",
@@ -261,8 +264,9 @@ def stream_id(
 
 
 def _hashed(*parts: str) -> int:
+    """Return 63 bits of a hash that PostgreSQL has, too (outlast_hash_v1)."""
     text = "\0".join(parts).encode("utf-8", "surrogatepass")
-    return int.from_bytes(blake2b(text, digest_size=8).digest(), "big") >> 1
+    return int.from_bytes(sha256(text).digest()[:8], "big") >> 1
 
 
 def needs_text(needs: Sequence[Need]) -> str:

@@ -59,6 +59,7 @@ from outlast.runner.protocol import (
 from outlast.runner.settings import STACKS_SIGNAL, RunnerSettings
 from outlast.runner.shell import task as shell
 from outlast.runner.tether import die_with_parent
+from outlast.store.limits import CodeLimits, DeclaredTask
 from outlast.store.values import Answer, StepFound
 
 ENDED_BY_A_TASK = "outlast: a task has ended the event loop of its runner\n"
@@ -290,8 +291,23 @@ def announcement(app: App) -> Hello:
         os.environ.get("OUTLAST_RELEASE"),
         platform.python_version(),
         schedules,
-        app.limits._news(),  # noqa: SLF001
+        _limits_of(app),
     )
+
+
+def _limits_of(app: App) -> CodeLimits:
+    tasks = [
+        DeclaredTask(
+            name,
+            tuple(limit.name for limit in task.limits),
+            task.fair is not None,
+            task.aging,
+            task._placement.priority,  # noqa: SLF001
+        )
+        for task in app.tasks.values()
+        for name in (task.name, *task.aliases)
+    ]
+    return CodeLimits(app.limits._news(), tasks)  # noqa: SLF001
 
 
 def main(descriptor: int) -> int:

@@ -16,7 +16,7 @@ from outlast.errors import OutlastError, text_of
 from outlast.model.crash import Progress
 from outlast.model.lifecycle import Outcome
 from outlast.runner.settings import RunnerSettings
-from outlast.store.limits import NewLimit
+from outlast.store.limits import CodeLimits
 from outlast.store.schedules import NewSchedule
 from outlast.store.values import Claimed
 
@@ -103,7 +103,7 @@ class Hello(_Frame, frozen=True):
     release: str | None
     python: str
     schedules: list[NewSchedule] = []
-    limits: list[NewLimit] = []
+    limits: CodeLimits = CodeLimits()
 
 
 class ApplicationFailed(_Frame, frozen=True):

@@ -30,6 +30,32 @@ class NewLimit(msgspec.Struct, frozen=True):
     spec: LimitSpec
 
 
+class DeclaredTask(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How jobs of a task wait, as the code of a worker says, for those that SQL enqueues.
+
+    ``limits``: the names of its limits; ``fair``: whether tenants take turns; ``aging``: seconds of
+    waiting that a step of priority is worth; ``priority``: its own.
+    """
+
+    name: str
+    limits: tuple[str, ...] = ()
+    fair: bool = False
+    aging: float | None = None
+    priority: int = 0
+
+    @property
+    def is_in_streams(self) -> bool:
+        """Whether its jobs wait in streams, not in the line."""
+        return bool(self.limits) or self.fair or self.aging is not None
+
+
+class CodeLimits(msgspec.Struct, frozen=True):
+    """The limits that the code of a worker declares, and all its tasks, by each of their names."""
+
+    limits: list[NewLimit] = []
+    tasks: list[DeclaredTask] = []
+
+
 class SetLimit(msgspec.Struct, frozen=True, kw_only=True):
     """What a person sets of a limit until it is reset; None leaves a field as it is.
 

@@ -17,7 +17,15 @@ from outlast.model.lifecycle import Transition
 from outlast.model.pause import Pause, PauseKind
 from outlast.store.actions import BulkStep, Counts, Note, Record, Tokens
 from outlast.store.inspector import Inspector
-from outlast.store.limits import RECOUNT_SECONDS, Hold, Miscounted, NewLimit, SetLimit, Weight
+from outlast.store.limits import (
+    RECOUNT_SECONDS,
+    DeclaredTask,
+    Hold,
+    Miscounted,
+    NewLimit,
+    SetLimit,
+    Weight,
+)
 from outlast.store.logs import JobLog
 from outlast.store.minutes import Counted
 from outlast.store.peeks import Peek
@@ -293,11 +301,13 @@ class Store(Protocol):
 
     # -- limits
 
-    async def declare_limits(self, limits: Sequence[NewLimit]) -> bool:
-        """Store what the code says of these limits; what a person has set stays in force. Waits
-        for no row that another transaction holds. False: some are not declared for that reason;
-        call again. Streams
-        that a changed limit leaves room for are opened by later exchanges."""
+    async def declare_limits(
+        self, limits: Sequence[NewLimit], tasks: Sequence[DeclaredTask] = ()
+    ) -> bool:
+        """Store what the code says of these limits, and then of tasks; what a person has set stays
+        in force. Waits for no limit that another transaction holds. False: some are not declared
+        for that reason, and no task is; call again. Streams that a changed limit leaves room for
+        are opened by later exchanges."""
         ...
 
     async def set_limit(self, new: SetLimit, *, record: Record | None = None) -> bool:

@@ -14,7 +14,7 @@ from typing import Protocol
 from outlast.model.lease import DeathCause
 from outlast.model.lifecycle import Transition
 from outlast.runner.protocol import Reported
-from outlast.store.limits import NewLimit
+from outlast.store.limits import CodeLimits
 from outlast.store.peeks import Peek
 from outlast.store.schedules import NewSchedule
 from outlast.store.values import (
@@ -65,7 +65,7 @@ class AttemptStarter(Protocol):
         """Return the schedules that the code declares."""
         ...
 
-    def limits(self) -> list[NewLimit]:
+    def limits(self) -> CodeLimits:
         """Return the limits that the code declares."""
         ...
 

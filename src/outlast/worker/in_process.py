@@ -31,7 +31,7 @@ from outlast.runner.execute import Executor, enter_lifespan
 from outlast.runner.main import announcement
 from outlast.runner.protocol import Began, End, FunctionsEnded, Reported, StackAtLimit
 from outlast.runner.stacks import own_first
-from outlast.store.limits import NewLimit
+from outlast.store.limits import CodeLimits
 from outlast.store.protocol import CLAIMS_MAX
 from outlast.store.schedules import NewSchedule
 from outlast.store.values import Answer, Claimed, ClaimRequest, NamedStep, Save, StepFound
@@ -243,7 +243,7 @@ class LocalPool:
         """Return the schedules that the application declares."""
         return self._schedules
 
-    def limits(self) -> list[NewLimit]:
+    def limits(self) -> CodeLimits:
         """Return the limits that the application declares."""
         return self._limits
 

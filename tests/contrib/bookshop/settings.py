@@ -53,12 +53,13 @@ TASKS: dict[str, dict[str, Any]] = {
     "patient": {
         "BACKEND": "outlast.contrib.django.Backend",
         "QUEUES": [],
-        "OPTIONS": {"retries": 9, "timeout": 60},
+        "OPTIONS": {"retries": 9, "timeout": 60, "limits": ["press"]},
     },
     "immediate": {
         "BACKEND": f"django{'.' if IS_6 else '_'}tasks.backends.immediate.ImmediateBackend",
     },
 }
+OUTLAST = {"LIMITS": {"press": {"running": 1}}}
 MIDDLEWARE = [
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",

@@ -12,7 +12,7 @@ from outlast.model.crash import Crash, CrashKind
 from outlast.model.job import Policy
 from outlast.model.lease import DeathCause
 from outlast.model.lifecycle import Outcome, OutcomeKind, Transition
-from outlast.store.limits import NewLimit
+from outlast.store.limits import CodeLimits
 from outlast.store.peeks import Peek
 from outlast.store.schedules import NewSchedule
 from outlast.store.values import (
@@ -220,8 +220,8 @@ class FakePool:
     def schedules(self) -> list[NewSchedule]:
         return self.declared
 
-    def limits(self) -> list[NewLimit]:
-        return []
+    def limits(self) -> CodeLimits:
+        return CodeLimits()
 
     def make_requests(self, unanswered: int) -> list[ClaimRequest]:
         free = self.slots - len(self.in_flight.running) - unanswered

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from django.apps import AppConfig
+from django.core import checks
+from django.core.exceptions import ImproperlyConfigured
 
 
 class OutlastConfig(AppConfig):
@@ -11,3 +15,18 @@ class OutlastConfig(AppConfig):
     name = "outlast.contrib.django"
     label = "outlast"
     verbose_name = "Outlast"
+
+    def ready(self) -> None:
+        """Let ``manage.py check`` look at the settings."""
+        checks.register(_check_limits)
+
+
+def _check_limits(**_: Any) -> list[checks.CheckMessage]:
+    from outlast.contrib.django.project import settings_limits
+    from outlast.errors import text_of
+
+    try:
+        settings_limits()
+    except ImproperlyConfigured as error:
+        return [checks.Error(text_of(error), id="outlast.E002")]
+    return []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from functools import cached_property
 from typing import Any
 
 from django.apps import apps
@@ -13,6 +14,7 @@ from django.utils import timezone
 
 from outlast.base.config import check_name
 from outlast.base.sync import blocking, loop_is_running
+from outlast.client.limits import Limit, in_stream
 from outlast.contrib.django import calls
 from outlast.contrib.django import tasks_api as api
 from outlast.contrib.django.database import begins_by_reading, is_of_tests, url_of
@@ -32,8 +34,8 @@ class TaskBackend(api.BaseTaskBackend):
 
     ``enqueue`` is part of the transaction that is open on ``OPTIONS["database"]``: the job exists
     if that commits. The other OPTIONS are the options of ``@app.task`` (``retries``, ``timeout``
-    and so on) for all tasks of the backend, and ``url``: the store's URL for workers, if it differs
-    from Django's.
+    and so on) for all tasks of the backend, ``limits`` by their names in OUTLAST["LIMITS"], and
+    ``url``: the store's URL for workers, if it differs from Django's.
     """
 
     supports_defer = True
@@ -53,6 +55,11 @@ class TaskBackend(api.BaseTaskBackend):
             )
         self._known_names: set[tuple[str, str]] = set()
         self.task_options, self._policy, self._placement = calls.read_options(self.options)
+
+    @cached_property
+    def limits(self) -> tuple[Limit, ...]:
+        """The limits of its jobs. ImproperlyConfigured if the settings do not have them."""
+        return calls.find_limits(self.options.get("limits", ()))
 
     def validate_task(self, task: Any) -> None:
         """Check a task as Django does, and that workers can serve a queue of its name."""
@@ -76,6 +83,7 @@ class TaskBackend(api.BaseTaskBackend):
             BadArguments: they are too large.
             ImproperlyConfigured: the database has no tables of Outlast, or those of another store.
             UsageError: an event loop runs here: ``await task.aenqueue(…)``.
+            ConfigError: the task is under an ordered limit, and the priority is not its own.
         """
         self.validate_task(task)
         if loop_is_running():
@@ -107,10 +115,14 @@ class TaskBackend(api.BaseTaskBackend):
 
     def check(self, **kwargs: Any) -> list[checks.CheckMessage]:
         """Return what is wrong with the settings, for ``manage.py check``."""
-        found = []
+        found: list[checks.CheckMessage] = []
         if not apps.is_installed("outlast.contrib.django"):
             mend = "Add 'outlast.contrib.django' to INSTALLED_APPS."
             found.append(checks.Error("The app of Outlast is missing.", mend, id="outlast.E001"))
+        try:
+            _ = self.limits
+        except ImproperlyConfigured as error:
+            found.append(checks.Error(text_of(error), id="outlast.E003"))
         connection = connections[self.database]
         try:
             _ = own_url() or is_of_tests(connection) or url_of(connection)
@@ -142,7 +154,7 @@ class TaskBackend(api.BaseTaskBackend):
         return result
 
     def _job_of(self, task: Any, result: Any) -> NewJob:
-        return NewJob(
+        job = NewJob(
             task=task.module_path,
             queue=task.queue_name,
             args=calls.encode(task, result.args, result.kwargs),
@@ -151,6 +163,8 @@ class TaskBackend(api.BaseTaskBackend):
             expires=self._placement.expires,
             policy=self._policy,
         )
+        own_priority = int(calls.known[task.module_path].priority)
+        return in_stream(job, self.limits, own_priority=own_priority)
 
     async def _store(self, job: NewJob) -> int:
         await app.stores.admit([job])

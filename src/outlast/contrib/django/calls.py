@@ -7,17 +7,19 @@ the path of the function.
 from __future__ import annotations
 
 import inspect
+from collections.abc import Iterable
 from functools import cache
 from typing import Any
 
 from django.core.exceptions import ImproperlyConfigured
 
 from outlast.base.config import MAX_PAYLOAD
+from outlast.client.limits import Limit, check_limits
 from outlast.client.task import Call
 from outlast.client.task import Task as OutlastTask
 from outlast.client.task_options import Placement, TaskOptions, make_placement, make_policy
 from outlast.contrib.django.attempts import function_of
-from outlast.contrib.django.project import app
+from outlast.contrib.django.project import app, settings_limits
 from outlast.contrib.django.tasks_api import normalize_json, to_plain
 from outlast.errors import BadArguments, ConfigError, text_of
 from outlast.insight.row import plain
@@ -28,7 +30,7 @@ _BY_POSITION = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_
 OF_BACKENDS = {"database", "url"}
 OF_TASKS = TaskOptions.__annotations__.keys() - {
     *("name", "queue", "priority", "aliases"),  # the task says these
-    *("limits", "fair", "aging"),  # jobs of Django's own tasks wait in no stream
+    *("fair", "aging"),  # a call has no tenant, and streams for limits alone
 }
 
 known: dict[str, Any] = {}
@@ -51,6 +53,30 @@ def read_options(options: dict[str, Any]) -> tuple[TaskOptions, Policy, Placemen
         raise ImproperlyConfigured(f"OPTIONS: {text_of(error)}") from error
 
 
+def find_limits(names: Any) -> tuple[Limit, ...]:
+    """Return the limits of these names in OUTLAST["LIMITS"]; ImproperlyConfigured for one that is
+    not there, or that no job can have."""
+    known = settings_limits()
+    if isinstance(names, str) or not isinstance(names, Iterable):
+        raise ImproperlyConfigured(f"OPTIONS: limits must be a list of names, such as [{names!r}]")
+    given = tuple(names)
+    for name in given:
+        if name not in known:
+            told = ", ".join(sorted(known)) or "none"
+            raise ImproperlyConfigured(
+                f"OPTIONS: limits has {name!r}; the limits in OUTLAST['LIMITS'] are: {told}"
+            )
+        if per := known[name].spec.per:
+            raise ImproperlyConfigured(
+                f"OPTIONS: {name!r} is a limit per {per}, which calls of Django's tasks cannot"
+                f" name; it is for tasks of @app.task"
+            )
+    try:
+        return check_limits(known[name] for name in given)
+    except ConfigError as error:
+        raise ImproperlyConfigured(f"OPTIONS: {text_of(error)}") from error
+
+
 def note(task: Any) -> None:
     """Remember a task that Django has made, by the task name of its jobs."""
     known.setdefault(task.module_path, task)
@@ -61,8 +87,14 @@ def register(task: Any) -> OutlastTask[..., Any]:
     mine = app.tasks.get(task.module_path)
     if mine is not None:
         return mine
-    options: TaskOptions = getattr(task.get_backend(), "task_options", TaskOptions())
-    options = {**options, "queue": task.queue_name, "priority": task.priority}
+    backend = task.get_backend()
+    options: TaskOptions = getattr(backend, "task_options", TaskOptions())
+    options = {
+        **options,
+        "limits": getattr(backend, "limits", ()),
+        "queue": task.queue_name,
+        "priority": task.priority,
+    }
     made: OutlastTask[..., Any] = app.task(**{**options, "name": task.module_path})(
         function_of(task)
     )

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
-from typing import Any, TypeVar
+from typing import Any, TypeVar, Unpack
 
 from asgiref.sync import sync_to_async
 from django.conf import settings
@@ -18,16 +18,20 @@ from django.utils.module_loading import import_string
 from outlast.base.clock import Clock
 from outlast.base.sync import drive, loop_is_running
 from outlast.client.app import App
+from outlast.client.limits import Limit, LimitOptions
 from outlast.client.stores import StoreProvider
 from outlast.client.task import Task
 from outlast.client.task_options import TaskOptions
 from outlast.contrib.django.database import url_of
-from outlast.errors import UsageError
+from outlast.errors import ConfigError, UsageError, text_of
 from outlast.store.foreign.connection import foreign
 from outlast.store.values import Enqueued, NewJob
 
 R = TypeVar("R")
 
+SETTING, LIMITS = "OUTLAST", "LIMITS"
+_AT = f"{SETTING}['{LIMITS}']"
+_SUCH_AS = "{'openai': {'running': 20, 'rate': '600/min'}}"
 NO_SCHEMA = (
     "the database {!r} has no tables of Outlast: add 'outlast.contrib.django' to INSTALLED_APPS and"
     " run `manage.py migrate{}`"
@@ -68,10 +72,39 @@ def _is_ours(backend: str) -> bool:
         return False
 
 
+@cache
+def settings_limits() -> dict[str, Limit]:
+    """Declare the limits in OUTLAST["LIMITS"], name -> the options of ``app.limit``; return them.
+    ImproperlyConfigured for one that cannot work."""
+    chosen = getattr(settings, SETTING, {})
+    if not isinstance(chosen, Mapping) or (unknown := sorted(map(str, chosen.keys() - {LIMITS}))):
+        told = ", ".join(unknown) if isinstance(chosen, Mapping) else type(chosen).__name__
+        raise ImproperlyConfigured(f"{SETTING} has {told}: it is a dict that takes {LIMITS}")
+    given = chosen.get(LIMITS, {})
+    if not isinstance(given, Mapping):
+        raise ImproperlyConfigured(f"{_AT} must be a dict, such as {_SUCH_AS}")
+    made = {name: _make_limit(name, options) for name, options in given.items()}
+    app.limits.declared.update(made)
+    return made
+
+
+def _make_limit(name: str, options: object) -> Limit:
+    if not isinstance(options, Mapping):
+        raise ImproperlyConfigured(f"{_AT}[{name!r}] must be a dict, as in {_SUCH_AS}")
+    try:
+        return app.limits._make(name, options)
+    except ConfigError as error:
+        raise ImproperlyConfigured(f"{_AT}[{name!r}]: {text_of(error)}") from error
+
+
 def _forget(*, setting: str, **_: Any) -> None:
     if setting in {"TASKS", "DATABASES"}:
         database.cache_clear()
         own_url.cache_clear()
+    if setting == SETTING and settings_limits.cache_info().currsize:
+        for name in settings_limits():
+            del app.limits.declared[name]
+        settings_limits.cache_clear()
 
 
 setting_changed.connect(_forget)
@@ -185,6 +218,11 @@ class DjangoApp(App):
         if options.get("name") is None and own != "<lambda>" and not isinstance(fn, Task):
             options = {**options, "name": f"{fn.__module__}.{own}"}
         return super()._register(fn, options)
+
+    def limit(self, name: str, **options: Unpack[LimitOptions]) -> Limit:
+        """As ``App.limit``. Without options: the limit of that name in OUTLAST["LIMITS"]."""
+        known = settings_limits()
+        return known[name] if name in known and not options else super().limit(name, **options)
 
 
 app = DjangoApp()

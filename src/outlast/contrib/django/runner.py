@@ -16,7 +16,7 @@ from django.utils.module_loading import autodiscover_modules
 from outlast.contrib.django import calls
 from outlast.contrib.django import tasks_api as api
 from outlast.contrib.django.attempts import keep_connections_fit
-from outlast.contrib.django.project import app
+from outlast.contrib.django.project import app, settings_limits
 
 __all__ = ["app"]
 
@@ -32,6 +32,7 @@ def _tasks_in_modules() -> list[Any]:
 
 def _set_up() -> None:
     django.setup()
+    settings_limits()
     autodiscover_modules("tasks")
     for task in _tasks_in_modules():
         calls.note(task)

@@ -12,6 +12,7 @@ from outlast.store.columns import struct_of
 from outlast.store.limits import (
     DECLARED_SECONDS,
     RECOUNT_SECONDS,
+    DeclaredTask,
     Hold,
     Miscounted,
     NewLimit,
@@ -36,9 +37,26 @@ class PostgresLimitVerbs:
 
     _connections: Connections
 
-    async def declare_limits(self, limits: Sequence[NewLimit]) -> bool:
-        if not limits:
-            return True
+    async def declare_limits(
+        self, limits: Sequence[NewLimit], tasks: Sequence[DeclaredTask] = ()
+    ) -> bool:
+        if limits and not await self._declare_limits(limits):
+            return False
+        if tasks:
+            await self._declare_tasks(tasks)
+        return True
+
+    async def _declare_tasks(self, tasks: Sequence[DeclaredTask]) -> None:
+        names = [task.name for task in tasks]
+        rows = await self._connections.run(lambda it: it.fetch(_SQL["known_tasks"], names))
+        known = {tuple(row.values()) for row in rows}
+        if news := [row for row in map(_task_row, tasks) if row not in known]:
+            columns = [list(column) for column in zip(*news, strict=True)]
+            await self._connections.run(
+                lambda it: it.fetch(_SQL["declare_tasks"], *columns), kind=Transaction.COMMITTED
+            )
+
+    async def _declare_limits(self, limits: Sequence[NewLimit]) -> bool:
         declared = True
         names = [limit.name for limit in limits]
         rows = await self._connections.run(lambda it: it.fetch(_SQL["known"], names))
@@ -106,6 +124,10 @@ class PostgresLimitVerbs:
             return Answer(row["answer"])
 
         return await self._connections.run(work)
+
+
+def _task_row(task: DeclaredTask) -> tuple[Any, ...]:
+    return task.name, to_json(task.limits), task.fair, task.aging, task.priority
 
 
 async def _renew(connection: Any, limit: NewLimit) -> bool:

@@ -51,6 +51,7 @@ _OF_A_WORKER = {
     "outlast_weights": _ALL,
     "outlast_dependencies": _ALL,
     "outlast_upstream_notices": _ALL,
+    "outlast_tasks": "SELECT INSERT UPDATE",
     "outlast_schema": "SELECT",
     "outlast_incarnation": "SELECT INSERT UPDATE",
     "outlast_history": "SELECT",

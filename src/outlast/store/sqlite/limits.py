@@ -15,6 +15,7 @@ from outlast.model.lifecycle import Transition
 from outlast.model.limits import LimitSpec, needs_of, permit_id, seconds_ahead, spec_of
 from outlast.store.limits import (
     DECLARED_SECONDS,
+    DeclaredTask,
     Hold,
     Miscounted,
     NewLimit,
@@ -31,9 +32,12 @@ _SQL = statements("sqlite", "limits")
 _encode = msgspec.json.Encoder().encode
 
 
-def find_news(cursor: Cursor, now: float, limits: Sequence[NewLimit]) -> list[NewLimit]:
-    """Return the limits of which the store has no such declaration yet, or none that is young."""
-    return [
+def find_news(
+    cursor: Cursor, now: float, limits: Sequence[NewLimit], tasks: Sequence[DeclaredTask]
+) -> tuple[list[NewLimit], list[DeclaredTask]]:
+    """Return the limits of which the store has no such declaration yet, or none that is young, and
+    the tasks of which it has another one, or none."""
+    new_limits = [
         new
         for new in limits
         if not cursor.execute(
@@ -41,10 +45,19 @@ def find_news(cursor: Cursor, now: float, limits: Sequence[NewLimit]) -> list[Ne
             {"name": new.name, "declared": _text(new.spec), "since": now - DECLARED_SECONDS},
         ).fetchone()
     ]
+    new_tasks = [
+        task
+        for task in tasks
+        if not cursor.execute(_SQL["is_known_task"], _task_row(task)).fetchone()
+    ]
+    return new_limits, new_tasks
 
 
-def declare_limits(cursor: Cursor, now: float, limits: Sequence[NewLimit]) -> None:
-    """Store what the code says of limits."""
+def declare_limits(
+    cursor: Cursor, now: float, limits: Sequence[NewLimit], tasks: Sequence[DeclaredTask]
+) -> None:
+    """Store what the code says of limits and tasks."""
+    cursor.executemany(_SQL["declare_task"], map(_task_row, tasks))
     for new in limits:
         is_new = cursor.execute(_SQL["limit"], {"name": new.name}).fetchone() is None
         values = {"name": new.name, "declared": _text(new.spec), "now": now}
@@ -150,6 +163,10 @@ def _make_permit(cursor: Cursor, name: str, key: str) -> int:
     permit = permit_id(name, key)
     cursor.execute(_SQL["make_permit"], {"permit": permit, "name": name, "key": key})
     return permit
+
+
+def _task_row(task: DeclaredTask) -> tuple[Any, ...]:
+    return task.name, _encode(task.limits).decode(), task.fair, task.aging, task.priority
 
 
 def _text(spec: LimitSpec) -> str:

@@ -18,7 +18,7 @@ from outlast.errors import ConfigError
 from outlast.model.lifecycle import Transition
 from outlast.store.backend import DEFAULTS, StoreOptions
 from outlast.store.inspector import Inspector
-from outlast.store.limits import RECOUNT_SECONDS, Miscounted, NewLimit
+from outlast.store.limits import RECOUNT_SECONDS, DeclaredTask, Miscounted, NewLimit
 from outlast.store.lockfile import directory_for, refuses
 from outlast.store.migrations import check_usable, known, load
 from outlast.store.paths import is_there
@@ -186,15 +186,17 @@ class SqliteStore(SqliteActionVerbs, SqliteScheduleVerbs):
             lambda cursor, now: sqlite_limits.recount(cursor, now, settled)
         )
 
-    async def declare_limits(self, limits: Sequence[NewLimit]) -> bool:
+    async def declare_limits(
+        self, limits: Sequence[NewLimit], tasks: Sequence[DeclaredTask] = ()
+    ) -> bool:
         """Look first, without the write lock: workers say the same again and again, and a commit
         wakes all of them."""
         news = await self._connection.read(
-            lambda cursor, now: sqlite_limits.find_news(cursor, now, limits)
+            lambda cursor, now: sqlite_limits.find_news(cursor, now, limits, tasks)
         )
-        if news:
+        if any(news):
             await self._connection.write(
-                lambda cursor, now: sqlite_limits.declare_limits(cursor, now, news)
+                lambda cursor, now: sqlite_limits.declare_limits(cursor, now, *news)
             )
         return True
 

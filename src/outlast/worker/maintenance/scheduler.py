@@ -19,7 +19,7 @@ from outlast.errors import ConfigError, describe
 from outlast.events import emit
 from outlast.store.batches import split
 from outlast.store.bisect import bisecting
-from outlast.store.limits import NewLimit
+from outlast.store.limits import CodeLimits
 from outlast.store.peeks import Peek
 from outlast.store.protocol import Store
 from outlast.store.schedules import (
@@ -53,7 +53,7 @@ class Code(Protocol):
         """Return its schedules."""
         ...
 
-    def limits(self) -> list[NewLimit]:
+    def limits(self) -> CodeLimits:
         """Return its limits."""
         ...
 
@@ -81,8 +81,8 @@ class Scheduler:
         self._declare_at = 0.0
         self._declared: list[NewSchedule] = []  # the last ones
         self._versions: dict[str, str] = {}  # of these, by name
-        self._limits: list[NewLimit] = []  # the last ones that were declared
-        self._limits_left = False  # another transaction held some of them
+        self._limits = CodeLimits()  # the last ones that were declared
+        self._limits_at = 0.0  # when they are declared again, on the boot clock
         self._answers: dict[str, Put] = {}
         self._throttles: dict[tuple[str, str], Throttle] = {}  # by event and schedule
         self._cleaning = Throttle(clock)  # of those, once a minute
@@ -109,20 +109,23 @@ class Scheduler:
         return self._clock.boot() + max(0.0, seconds) + spread
 
     def _pause(self) -> float | None:
-        until = min(self._due_at, self._declare_at if self._versions else math.inf)
-        if self._limits_left:
-            until = min(until, self._clock.boot() + HELD_SECONDS)
+        until = min(self._due_at, self._declare_at if self._versions else math.inf, self._limits_at)
         return None if until == math.inf else max(0.001, until - self._clock.boot())
 
     # -- declared schedules --------------------------------------------------------------------
 
     async def _declare_limits(self) -> None:
-        """Declare limits once, and again when the code has changed: the newest declaration is in
-        use."""
-        limits = self._code.limits()
-        self._limits_left = limits != self._limits
-        if self._limits_left and await self._store.declare_limits(limits):
-            self._limits, self._limits_left = limits, False
+        """Declare limits and tasks: the newest declaration is in use. Those that hold jobs up are
+        declared again and again, as another release may have declared others meanwhile."""
+        code = self._code.limits()
+        if code == self._limits and self._clock.boot() < self._limits_at:
+            return
+        pause = HELD_SECONDS
+        if await self._store.declare_limits(code.limits, code.tasks):
+            self._limits = code
+            is_needed = code.limits or any(task.is_in_streams for task in code.tasks)
+            pause = DECLARE_SECONDS if is_needed else math.inf
+        self._limits_at = self._clock.boot() + pause
 
     async def _declare(self) -> None:
         declared = self._code.schedules()

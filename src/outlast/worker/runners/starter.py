@@ -14,7 +14,7 @@ from outlast.model.crash import CrashKind
 from outlast.model.job import ALONE_IN_RUNNER, ALONE_IN_WORKER
 from outlast.model.lifecycle import Outcome, OutcomeKind
 from outlast.runner.protocol import FrameError, Run, in_batches
-from outlast.store.limits import NewLimit
+from outlast.store.limits import CodeLimits
 from outlast.store.schedules import NewSchedule
 from outlast.store.values import ClaimRequest
 from outlast.worker.base import PoolOwner
@@ -94,10 +94,10 @@ class RunnerStarter:
         active = self._assignment.active()
         return active[-1].schedules if active else []
 
-    def limits(self) -> list[NewLimit]:
+    def limits(self) -> CodeLimits:
         """Return the limits that the newest active runner declares."""
         active = self._assignment.active()
-        return active[-1].limits if active else []
+        return active[-1].limits if active else CodeLimits()
 
     # -- requests ------------------------------------------------------------------------------
 

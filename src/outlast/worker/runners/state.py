@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from itertools import islice
 
 from outlast.runner.protocol import Hello
-from outlast.store.limits import NewLimit
+from outlast.store.limits import CodeLimits
 from outlast.store.schedules import NewSchedule
 from outlast.worker.runners.tags import NOTHING, split_by_tags
 
@@ -27,7 +27,7 @@ class RunnerState:
         self.lacks: dict[str, list[str]] = {}
         self.uses: dict[str, dict[str, int]] = {}
         self.schedules: list[NewSchedule] = []
-        self.limits: list[NewLimit] = []
+        self.limits = CodeLimits()
         self.release: str | None = None
         self.python: str | None = None
         self.tokens: set[int] = set()

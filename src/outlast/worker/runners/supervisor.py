@@ -165,7 +165,9 @@ class RunnerSupervisor:
             raise FrameError("a frame with a NUL in the name of a task")
         if any("\x00" in each.name + each.spec for each in frame.schedules):
             raise FrameError("a frame with a NUL in the name of a schedule")
-        if any("\x00" in each.name for each in frame.limits):
+        named = [each.name for each in frame.limits.limits]
+        named += [text for task in frame.limits.tasks for text in (task.name, *task.limits)]
+        if any("\x00" in name for name in named):
             raise FrameError("a frame with a NUL in the name of a limit")
         if not self.ever_ready and (complaint := self._recycling.complain_at_rest(runner)):
             self._owner.fail(ApplicationError(complaint))

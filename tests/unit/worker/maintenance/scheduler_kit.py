@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from outlast.model.schedule import Spec
-from outlast.store.limits import NewLimit
+from outlast.store.limits import CodeLimits
 from outlast.store.rows import JobFilter, StoredJob
 from outlast.store.schedules import NewSchedule, ScheduleRow
 from outlast.store.sqlite.store import SqliteStore
@@ -85,8 +85,8 @@ class Code:
     def schedules(self) -> list[NewSchedule]:
         return self.declared
 
-    def limits(self) -> list[NewLimit]:
-        return []
+    def limits(self) -> CodeLimits:
+        return CodeLimits()
 
 
 class Counting:

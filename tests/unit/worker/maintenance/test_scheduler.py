@@ -12,7 +12,7 @@ from outlast.model.limits import LimitSpec
 from outlast.model.schedule import Spec
 from outlast.model.schedule_plan import CatchUp, Overlap
 from outlast.store import batches
-from outlast.store.limits import NewLimit
+from outlast.store.limits import CodeLimits, DeclaredTask, NewLimit
 from outlast.store.schedules import DECLARED_SECONDS, DUE_MAX, DueSchedule, Firing, Put
 from outlast.store.values import NewJob
 from outlast.worker.maintenance import scheduler
@@ -319,21 +319,29 @@ async def test_what_is_fired_at_once_is_stored_in_parts_of_a_bounded_size(
     assert len(await team.jobs()) == 5 * 3 + 3
 
 
-async def test_limits_that_another_transaction_held_are_declared_again_soon() -> None:
-    limits, asked = [NewLimit("a", LimitSpec(running=1))], []
+async def test_limits_are_declared_soon_if_they_were_held_and_then_again_and_again() -> None:
+    """Else those of an older release, whose worker has started last, would stay for good."""
+    code, asked = CodeLimits([NewLimit("a", LimitSpec(running=1))], [DeclaredTask("t", ("a",))]), []
+    clock = ManualClock()
 
-    class Held(Code):
-        def limits(self) -> list[NewLimit]:
-            return limits
+    class Limited(Code):
+        def limits(self) -> CodeLimits:
+            return code
 
     class Holding:
-        async def declare_limits(self, told: list[NewLimit]) -> bool:
+        async def declare_limits(self, *told: object) -> bool:
             asked.append(told)
             return len(asked) > 1
 
     store: Any = Holding()
-    duty = Scheduler(FakeOwner(), store, Held([]), Nudge(), ManualClock())
+    duty = Scheduler(FakeOwner(), store, Limited([]), Nudge(), clock)
     assert await duty.run_once() == pytest.approx(HELD_SECONDS)
-    assert await duty.run_once() is None
-    assert await duty.run_once() is None
-    assert asked == [limits, limits]
+    for _ in range(2):
+        assert await duty.run_once() == pytest.approx(DECLARE_SECONDS)
+    assert asked == [(code.limits, code.tasks)] * 2
+    clock.advance(DECLARE_SECONDS)
+    assert await duty.run_once() == pytest.approx(DECLARE_SECONDS)
+    code = CodeLimits(tasks=[DeclaredTask("t")])
+    for _ in range(2):
+        assert await duty.run_once() is None, "none holds a job up: once is enough"
+    assert asked[2:] == [asked[0], ([], code.tasks)]

@@ -9,6 +9,20 @@ SELECT outlast_set_limit_v1($1, p_declared => $2, p_running => $3, p_spacing => 
 SELECT name, declared, own, extract(epoch FROM clock_timestamp())::float8 - declared_at AS age
 FROM outlast_limits WHERE name = ANY ($1::text[])
 
+-- name: known_tasks
+-- Read tasks before they are declared: most are known as they are. Reads only.
+SELECT name, limits, fair, aging, priority FROM outlast_tasks WHERE name = ANY ($1::text[])
+
+-- name: declare_tasks
+-- Note how jobs of tasks wait, as the code says. In the order of their names, so that of two workers with the same
+-- tasks the second waits for the first. An enqueue reads a row without a lock, as it is committed.
+INSERT INTO outlast_tasks (name, limits, fair, aging, priority)
+SELECT u.* FROM unnest($1::text[], $2::text[], $3::boolean[], $4::float8[], $5::smallint[])
+    AS u (name, limits, fair, aging, priority)
+ORDER BY u.name COLLATE "C"
+ON CONFLICT (name) DO UPDATE
+SET limits = excluded.limits, fair = excluded.fair, aging = excluded.aging, priority = excluded.priority
+
 -- name: renew
 -- Note that the code still declares a limit. A row that is being changed is left alone.
 UPDATE outlast_limits SET declared_at = extract(epoch FROM clock_timestamp())

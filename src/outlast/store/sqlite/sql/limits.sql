@@ -160,6 +160,12 @@ UPDATE outlast_permits SET used = :used, freed = 1, touched_at = :now WHERE id =
 -- Declare, set and hold limits, and take what is spent: these run under the write lock, so no exchange looks at a permit between the change and its mark: the next exchange
 -- opens the streams that a changed permit has room for. A mark where there is no room costs one look.
 SELECT 1 FROM outlast_limits WHERE name = :name AND declared = :declared AND declared_at BETWEEN :since AND :since + 3600
+-- name: is_known_task
+SELECT 1 FROM outlast_tasks WHERE name = ? AND limits = ? AND fair = ? AND aging IS ? AND priority = ?
+-- name: declare_task
+INSERT INTO outlast_tasks (name, limits, fair, aging, priority) VALUES (?, ?, ?, ?, ?)
+ON CONFLICT (name) DO UPDATE
+SET limits = excluded.limits, fair = excluded.fair, aging = excluded.aging, priority = excluded.priority
 -- name: limit
 SELECT CAST(declared AS TEXT), CAST(own AS TEXT), per FROM outlast_limits WHERE name = :name
 -- name: declare

@@ -236,6 +236,16 @@ CREATE TABLE outlast_weights (
     weight INTEGER NOT NULL CHECK (weight BETWEEN 1 AND 100)
 ) WITHOUT ROWID, STRICT;
 
+-- How jobs of each task wait, as the code of the newest worker says: the names of its limits, whether tenants take
+-- turns, how its priority ages, and its own priority. SQL enqueues only tasks that are here (outlast_enqueue_v1).
+CREATE TABLE outlast_tasks (
+    name     TEXT PRIMARY KEY,
+    limits   TEXT NOT NULL,
+    fair     INTEGER NOT NULL,
+    aging    REAL,
+    priority INTEGER NOT NULL
+) WITHOUT ROWID, STRICT;
+
 -- An attempt under limits gives its permits back in the transaction that ends it, with any verb. A refused end changes
 -- no row, and gives back nothing. Each end writes ended_at, also one that leads back to the queue, and a claim does not:
 -- so the trigger costs unlimited jobs little, and a claim nothing. A job with keep = 0 is deleted as it ends.

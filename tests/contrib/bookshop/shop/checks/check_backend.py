@@ -7,6 +7,7 @@ import tempfile
 from datetime import timedelta
 from functools import partial
 from importlib import import_module
+from io import StringIO
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
@@ -15,6 +16,7 @@ import django
 from asgiref.sync import async_to_sync
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management import call_command
+from django.core.management.base import SystemCheckError
 from django.db import connection, connections, models, transaction
 from django.test import SimpleTestCase, TestCase, override_settings
 from django.utils import timezone
@@ -24,7 +26,7 @@ from outlast.contrib.django import Backend, app, call
 from outlast.contrib.django import tasks_api as api
 from outlast.contrib.django.database import url_of
 from outlast.contrib.django.models import AttemptRecord, JobRecord, ScheduleRecord
-from outlast.errors import BadArguments, UsageError
+from outlast.errors import BadArguments, ConfigError, UsageError
 from outlast.store.backend import resolve_url
 from shop import tasks
 from shop.models import Order
@@ -135,6 +137,14 @@ class Enqueuing(TestCase):
             policies = dict(cursor.fetchall())
         self.assertIn('"retries":1', policies[int(few.id)])
         self.assertIn('"retries":9,"timeout":60', policies[int(many.id)])
+
+    def test_jobs_of_a_backend_are_under_its_limits(self):
+        few, many = tasks.count.enqueue(), tasks.count.using(backend="patient").enqueue()
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT id, needs FROM outlast_jobs ORDER BY id")
+            needs = dict(cursor.fetchall())
+        self.assertIsNone(needs[int(few.id)])
+        self.assertIn('"press"', needs[int(many.id)])
 
     def test_texts_of_other_classes_are_texts(self):
         tasks.count.enqueue(mark_safe("<b>"), Size.SMALL, {1: "a"})
@@ -279,11 +289,55 @@ class Settings(TestCase):
         with both, self.refused("more than one url"):
             tasks.count.enqueue()
 
-    def test_limits_are_refused_where_they_would_be_ignored(self):
-        with self.tasks_with(limits=[]), self.refused("have no limits"):
-            tasks.count.enqueue()
+    def test_limits_that_no_job_can_have_are_refused(self):
+        some = {"running": 1}
+        limits = {
+            "press": some,
+            "own": {**some, "per": "tenant"},
+            "key": {**some, "per": "limit_key"},
+        }
+        for names, words in (
+            ("press", "limits must be a list of names"),
+            (["pres"], "limits has 'pres'; the limits in OUTLAST['LIMITS'] are: key, own, press"),
+            (["own"], "'own' is a limit per tenant, which calls of Django's tasks cannot name"),
+            (["key"], "'key' is a limit per limit_key"),
+            (["press", "press"], "limits names a limit twice"),
+        ):
+            wrong = override_settings(OUTLAST={"LIMITS": limits})
+            with wrong, self.tasks_with(limits=names):
+                with self.refused(words):
+                    tasks.count.enqueue()
+                ((found, name),) = [(each.msg, each.id) for each in default_task_backend.check()]
+                self.assertIn(words, found)
+                self.assertEqual(name, "outlast.E003")
         with self.tasks_with(fair="tenant"), self.refused("have no fair"):
+            _ = task_backends["default"]
+
+    def test_an_ordered_limit_refuses_other_priorities(self):
+        limits = {"press": {"running": 1, "ordered": True}}
+        with override_settings(OUTLAST={"LIMITS": limits}), self.tasks_with(limits=["press"]):
             tasks.count.enqueue()
+            with self.assertRaisesMessage(ConfigError, "its jobs have its own priority, 0"):
+                tasks.count.using(priority=1).enqueue()
+
+    def test_wrong_limits_are_errors_of_the_settings(self):
+        for wrong, words in (
+            ([], "OUTLAST has list: it is a dict that takes LIMITS"),
+            ({"limits": {}}, "OUTLAST has limits"),
+            ({"LIMITS": ["press"]}, "OUTLAST['LIMITS'] must be a dict, such as"),
+            ({"LIMITS": {"press": 1}}, "OUTLAST['LIMITS']['press'] must be a dict"),
+            ({"LIMITS": {"press": {}}}, "OUTLAST['LIMITS']['press']: a limit needs running=20"),
+            ({"LIMITS": {"press": {"rate": "1/x"}}}, "rate must be such as '600/min'"),
+            ({"LIMITS": {"a b": {"running": 1}}}, "OUTLAST['LIMITS']['a b']: a limit's name must"),
+        ):
+            with override_settings(OUTLAST=wrong):
+                with self.assertRaises(SystemCheckError) as raised:
+                    call_command("check")
+                self.assertIn(words, str(raised.exception))
+                self.assertIn("outlast.E002", str(raised.exception))
+                with self.refused(words):
+                    app.limit("press")
+        call_command("check", stdout=StringIO())
 
     def refused(self, words: str) -> Any:
         return self.assertRaisesMessage(ImproperlyConfigured, words)

@@ -35,6 +35,16 @@ class Running(TransactionTestCase):
             self.assertEqual(result.status, SUCCESSFUL, result.errors)
         self.assertEqual(results[1].return_value, ["Emma"])
 
+    def test_jobs_under_a_limit_of_the_settings_run(self):
+        results = [tasks.count.using(backend="patient").enqueue() for _ in range(2)]
+        self.assertEqual(self.jobs.drain_sync(), 2)
+        for result in results:
+            result.refresh()
+            self.assertEqual(result.status, SUCCESSFUL, result.errors)
+        (limit,) = app.limits.list_sync()
+        self.assertEqual((limit.name, limit.running, limit.used), ("press", 1, 0))
+        self.assertIs(app.limit("press"), app.limits.declared["press"])
+
     def test_a_transaction_is_that_of_the_request(self):
         with transaction.atomic():
             tasks.mail.enqueue("ann")

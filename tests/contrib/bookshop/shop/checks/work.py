@@ -10,7 +10,8 @@ from outlast.model.job import ENDED
 
 
 def work(*results: Any) -> None:
-    """Run a worker until all of these jobs have ended; refresh the results."""
+    """Run a worker until it has declared the project's schedule, and all of these jobs have ended;
+    refresh the results."""
 
     async def ended(result: Any) -> bool:
         row = (await app.get(int(result.id))).row
@@ -18,6 +19,8 @@ def work(*results: Any) -> None:
 
     async def until_ended() -> None:
         async with app.worker(), asyncio.timeout(90):
+            while not await app.schedules.list():
+                await asyncio.sleep(0.02)
             for result in results:
                 while not await ended(result):
                     await asyncio.sleep(0.02)

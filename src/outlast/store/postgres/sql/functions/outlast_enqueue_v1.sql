@@ -1,5 +1,6 @@
 -- Store one job for a program in any language, and return its id (docs/other-languages.md). It refuses what the
--- Python enqueue refuses. The limits are those of a task without options, or those given.
+-- Python enqueue refuses. Budgets are those of a task without options, or those given; the limits over the fleet are
+-- those of the task (outlast_stream_v1).
 --
 -- It runs as its owner, so that a role may do this and nothing else. Only roles with EXECUTE may call it (the
 -- migration revokes it from PUBLIC). Names are found in the schema in which it was created, under any search_path of
@@ -8,13 +9,14 @@
 -- One unfinished job holds a key, by the unique index: a second insert waits for the first to commit. The holder is
 -- looked up by a separate statement with its own snapshot; if it has ended in between, the insert is tried again. The
 -- holder is neither locked nor changed, so it may be claimed or end meanwhile; an expired holder is ended first
--- (outlast_free_keys_v1). Nothing else races with a row that no other session can see yet; the commit sends the
+-- (outlast_free_keys_v1). A job in a stream appends the notice of its arrival, as enqueue.sql does, in the same commit and
+-- without a lock. Nothing else races with a row that no other session can see yet; the commit sends the
 -- wake-up.
 CREATE FUNCTION outlast_enqueue_v1(
     task text, args text DEFAULT '{}', queue text DEFAULT 'default', priority integer DEFAULT 0,
     delay double precision DEFAULT 0, run_at timestamptz DEFAULT NULL, expires_at timestamptz DEFAULT NULL,
     key text DEFAULT NULL, tenant text DEFAULT NULL, retries integer DEFAULT NULL,
-    timeout double precision DEFAULT NULL)
+    timeout double precision DEFAULT NULL, limit_keys text DEFAULT NULL, cost text DEFAULT NULL)
 RETURNS bigint
 LANGUAGE plpgsql
 SECURITY DEFINER
@@ -33,6 +35,7 @@ DECLARE
     v_id bigint;
     v_position bigint;
     v_holder text;
+    v_place record;
 BEGIN
     v_wrong := CASE
         WHEN (length(outlast_enqueue_v1.task) BETWEEN 1 AND 200
@@ -66,20 +69,29 @@ BEGIN
         RAISE EXCEPTION '%', v_wrong USING ERRCODE = '22023';
     END IF;
     PERFORM outlast_refuse_args_v1(outlast_enqueue_v1.args);
+    SELECT * INTO v_place FROM outlast_stream_v1(
+        outlast_enqueue_v1.task, outlast_enqueue_v1.queue, outlast_enqueue_v1.priority, outlast_enqueue_v1.tenant, v_due,
+        outlast_enqueue_v1.limit_keys, outlast_enqueue_v1.cost);
     IF outlast_enqueue_v1.key IS NOT NULL THEN
         PERFORM outlast_free_keys_v1(ARRAY[outlast_enqueue_v1.key]);
     END IF;
     FOR v_try IN 1..10 LOOP
         INSERT INTO outlast_jobs AS j (
-            task, queue, args, priority, run_at, enqueued_at, position, tenant, policy, timeout, expires_at, key)
+            task, queue, args, priority, run_at, enqueued_at, position, tenant, policy, timeout, expires_at, key,
+            stream, needs, aged)
         VALUES (outlast_enqueue_v1.task, outlast_enqueue_v1.queue, outlast_enqueue_v1.args,
                 outlast_enqueue_v1.priority, v_due, v_now,
                 CASE WHEN v_due <= v_now THEN nextval('outlast_position_seq') END,
                 outlast_enqueue_v1.tenant, v_policy, outlast_enqueue_v1.timeout,
-                outlast_enqueue_v1.expires_at, outlast_enqueue_v1.key)
+                outlast_enqueue_v1.expires_at, outlast_enqueue_v1.key, v_place.stream, v_place.needs, v_place.aged)
         ON CONFLICT (key) WHERE key IS NOT NULL AND ended_at IS NULL DO NOTHING
         RETURNING j.id, j.position INTO v_id, v_position;
         IF FOUND THEN
+            IF v_position IS NOT NULL AND v_place.stream IS NOT NULL THEN
+                INSERT INTO outlast_notices (stream, arrived, task, queue, rank, fair)
+                VALUES (v_place.stream, true, outlast_enqueue_v1.task, outlast_enqueue_v1.queue,
+                        CASE WHEN v_place.aged IS NULL THEN -outlast_enqueue_v1.priority ELSE 0 END, v_place.fair);
+            END IF;
             IF v_position IS NOT NULL THEN
                 PERFORM pg_notify(outlast_channel_v1(), 'jobs:' || v_position || ':1:' || outlast_enqueue_v1.queue);
             END IF;

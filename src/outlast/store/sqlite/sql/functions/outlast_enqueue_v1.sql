@@ -1,6 +1,7 @@
 -- Enqueue from other languages: INSERT INTO outlast_enqueue_v1 (task, args, …) stores a job, and refuses what the
 -- Python enqueue refuses (docs/other-languages.md). The writer's transaction holds the write lock, so nothing races
--- with the look for a key. A task's limits are those of a task without options, or those given. SQLite detects no
+-- with the look for a key. Jobs of a task with limits wait in streams, whose ids are hashes. SQLite has no hash, so such
+-- tasks are refused, and so are those of which no worker has said whether they have limits. A task's budgets are those of a task without options, or those given. SQLite detects no
 -- lone surrogates, but turns each into a byte ED followed by one of A0 to BF. Dots and brackets in a key of an object
 -- count towards the depth, which is stricter than necessary.
 CREATE VIEW outlast_enqueue_v1 AS
@@ -70,6 +71,12 @@ BEGIN
                 ) AS half
             WHERE instr(CAST(atom AS BLOB), half.column1) OR instr(CAST(key AS BLOB), half.column1))
         THEN RAISE(ABORT, 'args hold a lone surrogate')
+        WHEN NOT EXISTS (SELECT 1 FROM outlast_tasks AS t WHERE t.name = NEW.task)
+        THEN RAISE(ABORT, 'no worker has announced this task yet, so its limits are not known: start one that knows it')
+        WHEN EXISTS (
+            SELECT 1 FROM outlast_tasks AS t
+            WHERE t.name = NEW.task AND (t.limits <> '[]' OR t.fair <> 0 OR t.aging IS NOT NULL))
+        THEN RAISE(ABORT, 'the task has limits, fair or aging: SQL of SQLite cannot enqueue it, a Python program can')
         WHEN EXISTS (
             SELECT 1 FROM outlast_jobs AS j WHERE j.key = NEW.key AND j.ended_at IS NULL AND j.task <> NEW.task)
         THEN RAISE(ABORT, 'the key belongs to an unfinished job of another task')
