@@ -37,7 +37,7 @@ def test_all_commands_are_there() -> None:
         "limits", "limits show", "limits set", "limits hold", "limits reset",
         "weight", "weight show", "weight set", "weight reset",
         "run-task", "completion", "logs", "dev", "actions resume",
-        "exporter", "stack",
+        "exporter", "stack", "rehearse",
     }  # fmt: skip
 
 

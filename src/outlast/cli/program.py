@@ -53,6 +53,7 @@ COMMANDS = {
     "stats": "stats",
     "exporter": "exporter",
     "doctor": "doctor",
+    "rehearse": "rehearse",
     "verify": "verify",
     "web": "web",
     "completion": "completion",

@@ -48,6 +48,7 @@ class JobRow(msgspec.Struct, frozen=True, kw_only=True):
             it.
         stack: the stack of an attempt from the last answer of its worker (``outlast stack``), at
             ``stack_at``; not in lists.
+        limits: the names of the limits that it was enqueued under, sorted.
         malformed: columns that cannot be read, and are shown as empty.
     """
 
@@ -85,6 +86,7 @@ class JobRow(msgspec.Struct, frozen=True, kw_only=True):
     cohort: int | None = None
     stack_at: datetime | None = None
     stack: str | None = None
+    limits: tuple[str, ...] = ()
     malformed: str | None = None
     reason: str | None = None
 

@@ -29,8 +29,9 @@ class StoredJob(msgspec.Struct, frozen=True, kw_only=True):
     """A job as it is read. Times are seconds since 1970. ``waiting``: queued, not due yet.
     ``requeued_at``: when it was last requeued after its end. ``expires_at``: when it ends unless it
     has begun. ``solo``: 1 must run alone in a runner, 2 alone in its worker (a suspect). ``stack``:
-    where an attempt was when its worker was last asked, at ``stack_at``; not in lists.
-    ``malformed``: columns that cannot be read, and are shown as if they were empty."""
+    where an attempt was when its worker was last asked, at ``stack_at``; not in lists. ``limits``:
+    the names of the limits that it was enqueued under. ``malformed``: columns that cannot be read,
+    and are shown as if they were empty."""
 
     id: int
     task: str
@@ -66,6 +67,7 @@ class StoredJob(msgspec.Struct, frozen=True, kw_only=True):
     cohort: int | None = None
     stack_at: float | None = None
     stack: Stack | None = None
+    limits: tuple[str, ...] = ()
     malformed: str | None = None
 
     @property
