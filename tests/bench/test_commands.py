@@ -16,7 +16,19 @@ from outlast.cli import program
 # They change jobs, run something, serve or wait; `verify` and `rehearse` read every job.
 OTHERS = {
     *("worker", "enqueue", "cancel", "requeue", "run-task", "run", "checkpoint", "report", "stack"),
-    *("pause", "resume", "exporter", "verify", "rehearse", "web", "completion", "dev", "demo"),
+    *(
+        "pause",
+        "resume",
+        "exporter",
+        "verify",
+        "rehearse",
+        "record",
+        "replay",
+        "web",
+        "completion",
+        "dev",
+        "demo",
+    ),
 }
 
 

@@ -54,6 +54,8 @@ COMMANDS = {
     "exporter": "exporter",
     "doctor": "doctor",
     "rehearse": "rehearse",
+    "record": "record",
+    "replay": "replay",
     "verify": "verify",
     "web": "web",
     "completion": "completion",
