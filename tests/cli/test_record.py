@@ -147,6 +147,8 @@ def test_a_replay_enqueues_nothing_in_the_store_of_the_application(
     outlast("job", 1, "--url", "sqlite:///shop.db", "--record", "twice.json")
     again = outlast("replay", "twice.json", "--app", "shop:app")
     assert (again.code, again.out.splitlines()[-1]) == (0, "here:     completed: 2"), again.err
+    again = outlast("replay", "twice.json", "--app", "shop:app", "--pdb")
+    assert (again.code, again.out) == (0, "1\n"), again.err  # the first job of its own store
     listed = outlast("jobs", "--json", "--url", "sqlite:///shop.db").json()
     assert [(one["id"], one["state"]) for one in listed["jobs"]] == [(1, "queued")]
 
