@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from outlast.base.clock import SYSTEM
 from outlast.base.text import count_of, line
 from outlast.cli.application import load
 from outlast.cli.connect import on_store
@@ -20,7 +19,6 @@ from outlast.store.backend import describe_place, resolve_url
 if TYPE_CHECKING:
     from outlast.client.rehearsal import Mismatch, Rehearsal
 
-PROGRESS_SECONDS = 2.0  # between two lines of progress
 SHOWN_MAX = 400  # characters of a sentence
 
 
@@ -57,7 +55,7 @@ def rehearse(
         outlast rehearse shop.jobs:app --queues mail,default --ignore option:render
         outlast rehearse shop.jobs:app --ignore 'task:billing.*' --all --json
     """
-    from outlast.cli.show import console, print_json
+    from outlast.cli.show import now_and_then, print_json
     from outlast.client.rehearsal import READ_MAX
     from outlast.client.rehearsal import rehearse as check
 
@@ -65,14 +63,9 @@ def rehearse(
     served = None if queues is None else [name.strip() for name in queues.split(",")]
     application = load(app)
     address = resolve_url(application.url if url is None else url)
-    shown_at = SYSTEM.boot()
-
-    def progress(found: Rehearsal) -> None:
-        nonlocal shown_at
-        if not json and SYSTEM.boot() - shown_at >= PROGRESS_SECONDS:
-            shown_at = SYSTEM.boot()
-            console().print(f"{found.read:,} of {found.unfinished:,} jobs so far", style="dim")
-
+    told = now_and_then(
+        lambda found: f"{found.read:,} of {found.unfinished:,} jobs so far", json=json
+    )
     rehearsal = on_store(
         address,
         lambda store: check(
@@ -80,7 +73,7 @@ def rehearse(
             store.inspector,
             most=None if every else READ_MAX,
             queues=served,
-            on_page=progress,
+            on_page=told,
         ),
     )
     before = len(rehearsal.findings)
