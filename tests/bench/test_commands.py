@@ -13,10 +13,22 @@ from bench.commands import COLD, FREQUENT, LARGE, LONG, MORE, SLOWEST
 from bench.series import Series
 from outlast.cli import program
 
-# They change jobs, run something, serve or wait; `verify` reads every job.
+# They change jobs, run something, serve or wait; `verify` and `rehearse` read every job.
 OTHERS = {
     *("worker", "enqueue", "cancel", "requeue", "run-task", "run", "checkpoint", "report", "stack"),
-    *("pause", "resume", "exporter", "verify", "web", "completion", "dev", "demo"),
+    *(
+        "pause",
+        "resume",
+        "exporter",
+        "verify",
+        "rehearse",
+        "record",
+        "replay",
+        "web",
+        "completion",
+        "dev",
+        "demo",
+    ),
 }
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from outlast.insight.hiding import HIDDEN
 from outlast.store.stacks import Stack
 from outlast.web.access import EVERYTHING, Right
-from outlast.web.hiding import HIDDEN
 from tests.conformance.kit import Hands, enqueued
 from tests.web.kit import FORM, hidden_fields, let_in, page_on
 

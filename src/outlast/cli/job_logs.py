@@ -53,7 +53,7 @@ def logs(
             if json:
                 _write(job_id, kept)
             else:
-                _print_new(kept, printed)
+                print_new(kept, printed)
             if not follow or row.state in ENDED:
                 break
             await asyncio.sleep(LOOK_SECONDS)
@@ -69,7 +69,7 @@ def _describe_nothing(row: StoredJob) -> str:
     return NOTHING_AT_ALL if row.state in ENDED else NOTHING_YET
 
 
-def _print_new(kept: list[LogRow], printed: dict[int, int]) -> None:
+def print_new(kept: list[LogRow], printed: dict[int, int]) -> None:
     """Print each line once. ``printed``: token -> lines printed, with those that were dropped."""
     for log in kept:
         before = printed.get(log.token, 0)

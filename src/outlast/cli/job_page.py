@@ -52,9 +52,13 @@ class Page:
         self._header()
         self._standing()
         self._values()
+        self.write_attempts()
+        self._refusals()
+
+    def write_attempts(self) -> None:
+        """Write its attempts and their crash reports."""
         self._timeline()
         self._reports()
-        self._refusals()
 
     # -- what it is and where it stands ----------------------------------------------------------
 
@@ -167,7 +171,7 @@ class Page:
             self._field("stacks", "")
             self._block(lines(stacks.rstrip(), TRACE_LINES))
             return
-        more = f"{count_of(others, 'other thread')}: `outlast job {self._row.id} --stacks`"
+        more = f"--stacks shows {count_of(others, 'other thread')}"
         self._field("stack", Text(more if others else "", "dim"))
         self._block(lines(own.strip(), TRACE_LINES))
 

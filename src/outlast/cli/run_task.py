@@ -63,20 +63,26 @@ def run_task(
         outlast run-task shop.jobs:app render '"Emma"' pages=30 --checkpoint '{"page": 7}'
         outlast run-task shop.jobs:app render '["Emma", 30]' --pdb
     """
-    from outlast.runner.here import Listener, make_attempt, run_here
-
     application = load(app)
     if url is not None:
         application.url = url
     found = application.find(task)
     positional, named = arguments_for(found, arguments or [])
     call = found.call(*positional, **named)
-    listener = Listener(_show_progress, _show_checkpoint)
-    attempt = make_attempt(call, listener, None if checkpoint is None else _checked(checkpoint))
+    saved = None if checkpoint is None else check_json("--checkpoint", checkpoint)
+    run_call(application, call, saved, debug=debug)
+
+
+def run_call(app: App, call: Call[Any], checkpoint: str | None, *, debug: bool) -> None:
+    """Run a call in this process and print its result. NotSoError if it raises. ``debug``: debug
+    that."""
+    from outlast.runner.here import Listener, make_attempt, run_here
+
+    attempt = make_attempt(call, Listener(_show_progress, _show_checkpoint), checkpoint)
     try:
-        returned = run_here(application, call, attempt, _closing_loop(application))
+        returned = run_here(app, call, attempt, _closing_loop(app))
     finally:
-        application.close_sync()
+        app.close_sync()
     _tell(call, attempt, returned, debug=debug)
 
 
@@ -88,11 +94,12 @@ def _closing_loop(app: App) -> RunLoop:
     return lambda main: run_loop(lambda: run(main))
 
 
-def _checked(checkpoint: str) -> str:
+def check_json(flag: str, text: str) -> str:
+    """Return JSON as it is stored; UsageError, which names the flag, for other texts."""
     try:
-        return msgspec.json.encode(msgspec.json.decode(checkpoint.encode())).decode()
+        return msgspec.json.encode(msgspec.json.decode(text.encode())).decode()
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
-        raise UsageError(f"--checkpoint: not JSON ({text_of(error)})") from error
+        raise UsageError(f"{flag}: not JSON ({text_of(error)})") from error
 
 
 def _show_progress(progress: Progress) -> None:

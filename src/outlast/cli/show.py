@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from textwrap import indent
 from typing import Any
 
 from rich.console import Console, RenderableType
 from rich.text import Text
 
+from outlast.base.clock import SYSTEM
 from outlast.base.text import ago, line, rough
 from outlast.cli.grid import Row, table
 from outlast.insight.availability import health, unheard
@@ -22,6 +23,7 @@ from outlast.model.crash import Progress
 from outlast.model.job import SHELL_TASK, State
 from outlast.store.rows import StoredJob, WorkerRow, WorkerStatus
 
+PROGRESS_SECONDS = 2.0  # between two lines of progress
 PIPED_COLUMNS = 240  # a pipe has no width: this one is wide enough to cut nothing
 BAR_CELLS = 8
 NAME_MAX = 60  # characters of a name in a table
@@ -49,6 +51,20 @@ def console() -> Console:
             reconfigure(errors="replace")
     piped = not sys.stdout.isatty() and not os.environ.get("COLUMNS")
     return Console(highlight=False, markup=False, width=PIPED_COLUMNS if piped else None)
+
+
+def now_and_then(describe: Callable[[Any], str], *, json: bool) -> Callable[[Any], None]:
+    """Return a function that prints how far a long read is, at most once in PROGRESS_SECONDS; with
+    ``json``, never."""
+    shown_at = SYSTEM.boot()
+
+    def tell(progress: Any) -> None:
+        nonlocal shown_at
+        if not json and SYSTEM.boot() - shown_at >= PROGRESS_SECONDS:
+            shown_at = SYSTEM.boot()
+            console().print(describe(progress), style="dim")
+
+    return tell
 
 
 def print_json(document: Mapping[str, Any]) -> None:

@@ -6,7 +6,6 @@ from typing import Annotated
 
 import typer
 
-from outlast.base.clock import SYSTEM
 from outlast.base.text import count_of
 from outlast.cli.connect import on_store
 from outlast.cli.errors import DONE, NOT_SO
@@ -14,8 +13,6 @@ from outlast.cli.options import Json, Url, option
 from outlast.insight.verify import RULE_NAMES, Verified, document, promise_of
 from outlast.insight.verify import verify as check
 from outlast.store.backend import describe_place, resolve_url
-
-PROGRESS_SECONDS = 2.0  # between two lines of progress
 
 
 def verify(
@@ -34,18 +31,11 @@ def verify(
         outlast verify
         outlast verify --url postgresql://app@db/shop --json
     """
-    from outlast.cli.show import console, print_json
+    from outlast.cli.show import now_and_then, print_json
 
-    shown_at = SYSTEM.boot()
-
-    def progress(verified: Verified) -> None:
-        nonlocal shown_at
-        if not json and SYSTEM.boot() - shown_at >= PROGRESS_SECONDS:
-            shown_at = SYSTEM.boot()
-            console().print(f"{verified.jobs} jobs so far", style="dim")
-
+    told = now_and_then(lambda verified: f"{verified.jobs} jobs so far", json=json)
     verified = on_store(
-        url, lambda store: check(store.inspector, findings_max=findings, on_page=progress)
+        url, lambda store: check(store.inspector, findings_max=findings, on_page=told)
     )
     if json:
         print_json(document(verified))

@@ -25,6 +25,9 @@ sentences.py     parts of the sentences of why: workers, ends, times and names
 schedules.py     a schedule as programs and screens see it, and the jobs of triggers and backfills
 stats.py         the numbers of a store as one document
 lookup.py        a job or a worker by an id, a token, a key or a name
+hiding.py        replaces the matches of --hide and --hide-key in one text
+covering.py      which columns of a row a reader may see; applies hiding.py to their texts
+flight.py        the flight record of a job: all that a store has about it, in one file
 overview.py      what needs attention, and how the queues stand
 history.py       the workers' counts, step by step, for sparklines and programs
 tasks.py         tasks: how attempts end, how long they take, which releases know them

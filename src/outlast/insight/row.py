@@ -53,6 +53,7 @@ class JobRow(msgspec.Struct, frozen=True, kw_only=True):
             ``stack_at``; not in lists.
         held_back: ``limited`` or ``throttled``: it is due, and waits for a limit: that something
             ends, or for its rate or a hold.
+        limits: the names of the limits that it was enqueued under, sorted.
         malformed: columns that cannot be read, and are shown as empty.
     """
 
@@ -91,6 +92,7 @@ class JobRow(msgspec.Struct, frozen=True, kw_only=True):
     stack_at: datetime | None = None
     stack: str | None = None
     held_back: str | None = None
+    limits: tuple[str, ...] = ()
     malformed: str | None = None
     reason: str | None = None
 

@@ -285,6 +285,11 @@ def needs_of(text: str | None) -> list[Need]:
         return []
 
 
+def limits_of(text: str | None) -> tuple[str, ...]:
+    """Return the names of the limits that a row says its job is under, sorted."""
+    return () if text is None else tuple(sorted({need.name for need in needs_of(text)}))
+
+
 def parse_rate(rate: str) -> float:
     """Return the seconds between two starts for ``"600/min"``, ``"5/s"`` or ``"100/15min"``.
 

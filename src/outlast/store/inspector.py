@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from outlast.model.job import State
+from outlast.model.limits import limits_of
 from outlast.model.pause import Pause
 from outlast.store import statistics
 from outlast.store.actions import LAST_ID, ActionRow
@@ -449,6 +450,7 @@ def _job(row: Row) -> StoredJob:
         policy=policy_of(row["policy"]),
         progress=progress_of(row["progress"]),
         stack=stack_of(row["stack"]),
+        limits=limits_of(row["needs"]),
     )
 
 

@@ -13,8 +13,6 @@ session.py      sign-in for `outlast web`: a link that works once, or a proxy's 
 sign_in.py      sign-in by a password
 guesses.py      slows down guesses of passwords
 security.py     checks hosts and sites of each request, and sets the headers of each answer
-hiding.py       replaces the matches of --hide and --hide-key in one text
-covering.py     which columns of a row a visitor may see; applies hiding.py to their texts
 problem.py      the reason for a refusal, as a status and a sentence
 reader.py       the reading side of the store: one read for all visitors, kept for two seconds
 rendered.py     pages rendered a moment ago, for all tabs that request the same

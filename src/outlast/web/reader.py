@@ -13,9 +13,9 @@ from typing import Any, TypeVar
 
 from outlast.base.clock import Clock
 from outlast.client.stores import StoreProvider
+from outlast.insight.covering import Covering
+from outlast.insight.hiding import Hiding
 from outlast.store.protocol import Store
-from outlast.web.covering import Covering
-from outlast.web.hiding import Hiding
 
 T = TypeVar("T")
 

@@ -13,11 +13,11 @@ from starlette.responses import Response
 from outlast.base.clock import SYSTEM, Clock
 from outlast.client.stores import StoreProvider
 from outlast.errors import ConfigError
+from outlast.insight.hiding import Hiding
 from outlast.store.backend import resolve_url
 from outlast.store.protocol import Store
 from outlast.web.access import Judge
 from outlast.web.bulk_runner import BulkRunner
-from outlast.web.hiding import Hiding
 from outlast.web.reader import StoreReader
 from outlast.web.rendered import RenderedPages
 from outlast.web.sampler import Sampler

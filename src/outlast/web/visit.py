@@ -15,9 +15,9 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import RedirectResponse, Response
 
 from outlast.errors import JobNotFound
+from outlast.insight.covering import Covering
 from outlast.store.protocol import Store
 from outlast.web.access import Access, Right
-from outlast.web.covering import Covering
 from outlast.web.problem import WebRefusal
 from outlast.web.reader import KEEP_SECONDS
 from outlast.web.render import render

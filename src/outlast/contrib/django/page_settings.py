@@ -38,8 +38,8 @@ def covered(columns: dict[str, Any]) -> dict[str, Any]:
         return columns
     chosen = chosen_settings()
     try:
-        from outlast.web.covering import Covering
-        from outlast.web.hiding import Hiding
+        from outlast.insight.covering import Covering
+        from outlast.insight.hiding import Hiding
     except ModuleNotFoundError as missing:
         said = f"{SETTING} hides something: pip install 'outlast[web]'"
         raise ImproperlyConfigured(said) from missing

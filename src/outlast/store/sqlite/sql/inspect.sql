@@ -46,6 +46,7 @@ SELECT j.id, j.task, j.queue, j.state, j.priority, j.attempt_count, j.failures, 
            FROM outlast_streams AS s LEFT JOIN outlast_permits AS p ON p.id = s.blocked
            LEFT JOIN outlast_limits AS l ON l.name = p.name
            WHERE s.id = j.stream AND (s.blocked = -2 OR p.id IS NOT NULL)) END AS held_back,
+       j.needs,
        a.job_id AS last_job_id, a.token AS last_token, a.number AS last_number, a.outcome AS last_outcome,
        a.charge AS last_charge, a.started_at AS last_started_at, a.ended_at AS last_ended_at,
        a.worker_id AS last_worker_id, a.worker AS last_worker, a.host AS last_host, a.pid AS last_pid,

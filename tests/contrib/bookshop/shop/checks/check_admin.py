@@ -11,7 +11,7 @@ from django.test import TransactionTestCase, override_settings
 
 from outlast.contrib.django.admin import NEWEST, NewestPaginator
 from outlast.contrib.django.models import JobRecord, ScheduleRecord
-from outlast.web.hiding import HIDDEN
+from outlast.insight.hiding import HIDDEN
 from shop import tasks
 from shop.checks.work import work
 

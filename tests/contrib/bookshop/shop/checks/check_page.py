@@ -11,8 +11,8 @@ from django.test import TransactionTestCase, override_settings
 
 from outlast.contrib.django.models import JobRecord
 from outlast.contrib.django.page import PERMISSIONS, close_page
+from outlast.insight.hiding import HIDDEN
 from outlast.web.access import Right
-from outlast.web.hiding import HIDDEN
 from shop import tasks
 from shop.checks.work import work
 

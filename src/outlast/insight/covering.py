@@ -14,11 +14,11 @@ from typing import Any, TypeVar, cast, get_type_hints
 
 import msgspec
 
+from outlast.insight.hiding import HIDDEN, Hiding
 from outlast.model.crash import LINE_MAX
 from outlast.store.logs import LogLine
 from outlast.store.protocol import Store
 from outlast.store.rows import StoredJob
-from outlast.web.hiding import HIDDEN, Hiding
 
 T = TypeVar("T")
 
@@ -26,7 +26,8 @@ PAYLOADS = {"args", "checkpoint", "result", "meta", "stack", "output", "lines"}
 """Columns shown only to visitors with the right ``payload``, in rows and in the JSON of a row."""
 _NAMES = {
     "actor", "boot_id", "catch_up", "charge", "fingerprint", "group", "acknowledged_pauses",
-    "held_back", "host", "instance", "kind", "lacks", "lock_path", "name", "origin", "outcome",
+    "held_back", "host", "instance", "kind", "lacks", "limits", "lock_path", "name", "origin",
+    "outcome",
     "overlap", "paused_by", "presence", "queue", "queues", "release", "schedule", "spec",
     "stacks_asked", "state", "tags", "task", "tasks", "tenant", "verb", "version", "worker",
 }  # fmt: skip

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from outlast.errors import ConfigError
+from outlast.insight.hiding import HIDDEN, Hiding
 from outlast.model.crash import clean
-from outlast.web.hiding import HIDDEN, Hiding
 
 KEYS = Hiding(keys=["password", "*token*"])
 M = HIDDEN
