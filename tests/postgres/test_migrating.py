@@ -1,4 +1,4 @@
-"""A migration beside programs that work: it is given up after a moment, lets others pass, and is tried again."""
+"""A migration beside programs that work: a try is short, others pass, and it is tried again."""
 
 from __future__ import annotations
 
