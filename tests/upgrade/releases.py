@@ -45,8 +45,6 @@ REHEARSAL = {
 
 # `--break`: the new release writes checkpoints in a form that the old one cannot read.
 BROKEN = SQL.parent / "payload" / "payloads.py"
-PLACE = "        self._codecs = list(codecs)\n"
-NEWER = "        self._codecs = [*codecs, _Newer()]\n"
 CODEC = """class _Newer:
     def encode(self, data, kind):
         return ("newer", data) if kind == "checkpoint" else None
@@ -58,6 +56,11 @@ CODEC = """class _Newer:
 
 
 class Payloads:"""
+BREAK = {
+    "class Payloads:": CODEC,
+    "self._codecs = list(codecs)": "self._codecs = [*codecs, _Newer()]",
+    "return Payloads(codecs) if codecs else PLAIN": "return Payloads(codecs)",
+}
 
 
 class Release:
@@ -194,7 +197,8 @@ def add_migrations(tree: Path) -> None:
 def add_break(tree: Path) -> None:
     """Let the programs of a copy write checkpoints that no other release reads."""
     text = (tree / BROKEN).read_text()
-    if text.count(PLACE) != 1 or text.count("class Payloads:") != 1:
-        raise Refused(f"--break finds its place in {BROKEN} no more: see {__name__}")
-    text = text.replace(PLACE, NEWER).replace("class Payloads:", CODEC)
+    for here, there in BREAK.items():
+        if text.count(here) != 1:
+            raise Refused(f"--break finds no {here!r} in {BROKEN}: mend BREAK of {__name__}")
+        text = text.replace(here, there)
     (tree / BROKEN).write_text(text)

@@ -31,14 +31,15 @@ from tests.upgrade.releases import Release
 
 DEEDS = ("worker killed", "tree killed", "runner killed", "worker drained")
 STAGES = 5
-ROUND_SECONDS = 4.0  # of calm, and of more faults, while a stage is not over
+ROUND_SECONDS = 5.0  # of calm, then of more faults, while a stage is not over
 APP = "tests.chaos.tasks:app"
+ENDLESS = ("100000", "0.05")  # steps, and seconds between them
 ANSWER_SECONDS = 90.0  # for what other programs have to hear, with kills going on
 ADDRESSES = ("jobs?limit=100", "schedules", "limits")  # what does not change while all is quiet
 MORE = ("stats", "workers", "pauses", "deaths", "doctor")
 COMPARED = 12  # jobs, each with all of its attempts
 ASIDE = {"now", "age"}
-UNREAD = "SELECT job_id, worker, message FROM outlast_attempts WHERE outcome = 'undecodable'"
+UNREAD = "SELECT DISTINCT job_id, message FROM outlast_attempts WHERE outcome = 'undecodable'"
 
 
 class UpgradePlan(Plan, frozen=True, kw_only=True):
@@ -57,8 +58,12 @@ class UpgradePlan(Plan, frozen=True, kw_only=True):
 class Seat(Member):
     """A place whose worker is of the release that the place has at its start."""
 
-    release: Release
     runs: Release | None = None
+
+    def __init__(self, scene: Scene, number: int, url: str, release: Release) -> None:
+        super().__init__(scene, number, url)
+        self.release = release
+        self._options += ("--drain-timeout", "2")  # long jobs are handed over
 
     def start(self) -> None:
         """Start a worker of this release."""
@@ -95,9 +100,7 @@ class Upgrade(Chaos):
         return Scene(url, self._plan.folder, store, app=APP)
 
     def _member(self, scene: Scene, number: int, url: str) -> Member:
-        seat = Seat(scene, number, url)
-        seat.release = self._old
-        return seat
+        return Seat(scene, number, url, self._old)
 
     def _enqueuer(self, number: int) -> subprocess.Popen[bytes]:
         """Start a program that enqueues, of the release that they are to be of now. Each has a
@@ -115,6 +118,7 @@ class Upgrade(Chaos):
         seats = [each for each in ground.supervisor.members if isinstance(each, Seat)]
         first, *others = seats
         url = ground.scene.url
+        carried: list[int] = []  # a job that is too long for one worker
 
         async def under_load() -> None:
             """The old schema, and only old programs."""
@@ -126,6 +130,7 @@ class Upgrade(Chaos):
 
         async def side_by_side() -> None:
             """One worker and one program that enqueues are new; each release reads."""
+            carried.append(await self._begin_long(ground))
             await self._replace(ground, [first], self._new)
             await self._swap(ground, enqueuers, 0, self._new)
             for release in (self._old, self._new):
@@ -134,12 +139,15 @@ class Upgrade(Chaos):
         async def only_new() -> None:
             """All are new; the command line is old."""
             await self._replace(ground, others, self._new)
+            await self._goes_on(ground, carried.pop(), self._new)
             await self._swap(ground, enqueuers, 1, self._new)
             await self._across(ground, by=self._old)
 
         async def back() -> None:
             """All are old again, on the new schema."""
+            carried.append(await self._begin_long(ground))
             await self._replace(ground, seats, self._old)
+            await self._goes_on(ground, carried.pop(), self._old)
             for number in range(len(enqueuers)):
                 await self._swap(ground, enqueuers, number, self._old)
 
@@ -151,7 +159,7 @@ class Upgrade(Chaos):
             doing = asyncio.ensure_future(stage())
             try:
                 await nemesis.torment(self._plan.seconds / STAGES)
-                while not doing.done():
+                while not doing.done() or sum(nemesis.done.values()) == before:
                     await asyncio.wait([doing], timeout=ROUND_SECONDS)
                     await nemesis.torment(ROUND_SECONDS)
                 await doing
@@ -184,6 +192,29 @@ class Upgrade(Chaos):
 
             await ground.scene.until(is_there, f"{seat.name} of {release.name}", READY_SECONDS)
 
+    async def _begin_long(self, ground: Ground) -> int:
+        """Enqueue a job that goes on until it is cancelled; return it once it has a checkpoint."""
+        scene = ground.scene
+        job_id = await self._enqueue(self._clients_release, scene.url, "plain_steps", *ENDLESS)
+        await scene.until(lambda: scene.checkpoint(job_id), f"a checkpoint of job {job_id}")
+        return job_id
+
+    async def _goes_on(self, ground: Ground, job_id: int, release: Release) -> None:
+        """Wait until a worker of this release, the only one now, goes on with what one of the other
+        release had saved; or has given it back since it cannot read that."""
+        scene = ground.scene
+        before = await scene.checkpoint(job_id)
+
+        async def does() -> bool:
+            job, rows = await scene.job(job_id), await scene.worker_rows()
+            at = {row.id: row.release for row in rows}.get(job.worker_id or 0)
+            goes_on = at == release.name and job.checkpoint != before
+            return goes_on or bool(await unread(scene.url))
+
+        what = f"{release.name} to go on with job {job_id}, begun by the other release"
+        await scene.until(does, what, ANSWER_SECONDS)
+        await self._did(release, "cancel", str(job_id), url=scene.url)
+
     @staticmethod
     def _starts(seat: Seat) -> int:
         return len(seat.process.told("worker_ready")) if seat.process else 0
@@ -195,19 +226,21 @@ class Upgrade(Chaos):
         number: int,
         release: Release,
     ) -> None:
-        """Replace a program that enqueues."""
+        """Replace a program that enqueues; return when the new one has."""
         enqueuers[number].terminate()
         if code := await asyncio.to_thread(enqueuers[number].wait, DRAIN_SECONDS):
             ground.supervisor.odd.append(f"an enqueuer ended with code {code}")
         self._clients_release = release
         enqueuers[number] = self._enqueuer(number)
+        accepted = self._plan.folder / f"ledger-e{self._number}"
+        await ground.scene.until(accepted.exists, f"jobs enqueued by {release.name}")
 
     # --- what one release does for the other -----------------------------------------------------
 
     async def _across(self, ground: Ground, *, by: Release) -> None:
         """Cancel and pause by the command line of one release what workers of the other run."""
         scene = ground.scene
-        running = await self._enqueue(by, scene.url, "plain_steps", "5000", "0.05")
+        running = await self._enqueue(by, scene.url, "plain_steps", *ENDLESS)
         await self._reaches(by, scene, running, State.RUNNING)
         await self._did(by, "cancel", str(running), url=scene.url)
         await self._reaches(by, scene, running, State.CANCELLED)
@@ -261,8 +294,11 @@ class Upgrade(Chaos):
         url = ground.scene.url
         found = verdict.violations
         found += self._said
-        for job, worker, message in await unread(url):
-            found.append(f"UNREADABLE job {job}: a worker ({worker}) could not read it: {message}")
+        found[:0] = [
+            f"UNREADABLE job {job}: a worker of one release could not read what the other wrote:"
+            f" {message}"
+            for job, message in await unread(url)
+        ]
         for release in (self._old, self._new):
             code, said = await self._ask(release, "verify", url=url)
             found += [f"verify of {release.name}: {said}"] if code else []
