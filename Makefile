@@ -154,6 +154,11 @@ chaos: $(DEV) ## real workers in a storm of faults: make chaos STORE=sqlite SECO
 	$(BIN)/python -m tests.chaos $(or $(STORE),postgres) --seconds $(or $(SECONDS),60) \
 		$(if $(SEED),--seed $(SEED)) $(ARGS)
 
+.PHONY: upgrade
+upgrade: $(DEV) ## the last release, this tree, and back, under load: make upgrade SECONDS=3600 SEED=7
+	$(BIN)/python -m tests.upgrade $(or $(STORE),both) --seconds $(or $(SECONDS),120) \
+		$(if $(SEED),--seed $(SEED)) $(ARGS)
+
 .PHONY: hosts
 hosts: $(DEV) ## the same on hosts that are really apart (root): make hosts ARGS="--minutes 60 --seed 7"
 	$(BIN)/python -m tests.chaos hosts $(ARGS)

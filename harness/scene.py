@@ -53,7 +53,7 @@ class WorkerProcess:
         self.process = subprocess.Popen(
             [
                 *prefix,
-                sys.executable,
+                env.get("OUTLAST_TEST_PYTHON", sys.executable),
                 "-m",
                 env.get("OUTLAST_TEST_MODULE", "outlast"),
                 "worker",

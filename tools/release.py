@@ -1,6 +1,7 @@
 """Makes a release in dist/ and publishes nothing: `make release`.
 
-Checks that the tree is clean and the changelog has a dated section of the version, builds the sdist
+Checks that the tree is clean, that no released migration has changed and that the changelog has a
+dated section of the version, builds the sdist
 and the wheel twice and compares their bytes, writes a CycloneDX list of what the wheel brings in
 (SBOM) and the checksums, checks the metadata as the registry would, runs the tests of the wheel in
 fresh environments, and prints the commands with which a maintainer publishes it.
@@ -31,9 +32,15 @@ from zipfile import Path as ZipPath
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from outlast.store.migrations import load
+
 ROOT = Path(__file__).parents[1]
 DIST = ROOT / "dist"
 SUMS = "SHA256SUMS"
+RELEASED = ROOT / "tools" / "released-migrations"
+RELEASED_HEAD = (
+    "# SHA-256 of each released migration: it never changes. `make release` adds new ones.\n"
+)
 
 
 class Refused(Exception):
@@ -51,6 +58,7 @@ def main(say: Callable[[str], object] = print) -> str | None:
         version = find_version(ROOT)
         say(f"release {version}: the tree and the changelog")
         check_clean(ROOT)
+        check_migrations(RELEASED, record=not rehearse)
         if not rehearse:
             check_changelog((ROOT / "CHANGELOG.md").read_text("utf-8"), version)
         epoch = int(_run("git", "log", "-1", "--format=%ct", cwd=ROOT))
@@ -85,6 +93,35 @@ def check_clean(root: Path) -> None:
         raise Refused(f"the branch is {branch!r}: releases are made from main")
     if changed := _run("git", "status", "--porcelain", cwd=root).strip():
         raise Refused(f"commit or remove these files first:\n{changed}")
+
+
+def read_released(path: Path) -> dict[str, str]:
+    """Return the checksums of the released migrations by their names; none before the first
+    release."""
+    lines = path.read_text("utf-8").splitlines() if path.exists() else []
+    pairs = [line.split("  ", 1) for line in lines if not line.startswith("#")]
+    return {name: checksum for checksum, name in pairs}
+
+
+def check_migrations(path: Path, *, record: bool) -> None:
+    """Raise Refused if a released migration has changed or is missing; also, once, if there are new
+    ones and ``record`` is set: then they are added to the file, which is to be committed."""
+    released = read_released(path)
+    here = {
+        f"{dialect} {step.number:04} {step.name}": step.checksum
+        for dialect in ("postgres", "sqlite")
+        for step in load(dialect)
+    }
+    if changed := [name for name, checksum in released.items() if here.get(name) != checksum]:
+        raise Refused(
+            f"these migrations were frozen when they were released, and have changed here:"
+            f" {', '.join(changed)}. Take their text from the last release, and write the change as"
+            " the next migration (CONTRIBUTING.md, A migration)"
+        )
+    if record and here.keys() - released.keys():
+        lines = [f"{checksum}  {name}\n" for name, checksum in here.items()]
+        path.write_text(f"{RELEASED_HEAD}{''.join(lines)}", "utf-8")
+        raise Refused(f"{path.name} froze the new migrations: commit it, and run this again")
 
 
 def check_changelog(text: str, version: str) -> None:

@@ -95,6 +95,7 @@ class Chaos:
         self._clients_url = ""
         self._clients_prefix: tuple[str, ...] = ()
         self._clients_env: dict[str, str] = {}
+        self._clients_python = sys.executable
 
     async def play(self) -> Verdict:
         """Play it and judge. Leaves no process behind, also after an error."""
@@ -113,7 +114,7 @@ class Chaos:
         braking = asyncio.create_task(self._brake(ground.scene))
         await ground.timetable.put(plan.schedules)
         try:
-            await nemesis.torment(plan.seconds)
+            await self._storm(ground, nemesis, enqueuers)
         finally:
             braking.cancel()
             for each in enqueuers:
@@ -128,7 +129,15 @@ class Chaos:
         await supervisor.end(DRAIN_SECONDS)
         return await verdict_of(ground, nemesis, quiet)
 
+    async def _storm(
+        self, ground: Ground, nemesis: Nemesis, enqueuers: list[subprocess.Popen[bytes]]
+    ) -> None:
+        await nemesis.torment(self._plan.seconds)
+
     # --- the stage -----------------------------------------------------------------------------
+
+    def _member(self, scene: Scene, number: int, url: str) -> Member:
+        return Member(scene, number, url)
 
     def _deeds(self, ground: Ground) -> dict[str, Deed]:
         return deeds_on(ground, self._plan.only)
@@ -149,7 +158,7 @@ class Chaos:
                     proxy, through = await stack.enter_async_context(proxied(url))
                     proxies.append(proxy)
                 if number < plan.workers:
-                    members.append(Member(scene, number, through))
+                    members.append(self._member(scene, number, through))
             self._clients_url = through
             supervisor = Supervisor(members, random.Random(plan.seed))
             stack.callback(supervisor.kill)
@@ -228,7 +237,7 @@ class Chaos:
             return subprocess.Popen(
                 [
                     *self._clients_prefix,
-                    sys.executable,
+                    self._clients_python,
                     "-m",
                     "tests.chaos.enqueuer",
                     f"e{number}",

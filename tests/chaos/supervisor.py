@@ -37,7 +37,7 @@ class Member:
         self.host = None if bed is None else bed.workers[number]
         self._scene = scene
         self._url = url
-        self._options = MORE[number % len(MORE)]
+        self._options: tuple[str, ...] = MORE[number % len(MORE)]
         self.has_long_lease = "--lease" in self._options
         self.process: WorkerProcess | None = None
         self.past: list[WorkerProcess] = []  # with the present one; orphans end by themselves

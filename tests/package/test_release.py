@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from outlast.store.migrations import Step, load, step_of
 from tests.package.wheel_kit import build
 from tools import release
 
@@ -50,6 +51,33 @@ def test_a_tree_with_changes_or_on_a_branch_is_refused(tmp_path: Path) -> None:
     git("switch", "--create", "other")
     with pytest.raises(release.Refused, match="the branch is 'other'"):
         release.check_clean(tmp_path)
+
+
+def test_a_migration_is_frozen_by_its_release(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    frozen = tmp_path / "released-migrations"
+    release.check_migrations(frozen, record=False)
+    assert release.read_released(frozen) == {}, "a rehearsal freezes nothing"
+    with pytest.raises(release.Refused, match=r"released-migrations froze .*: commit it"):
+        release.check_migrations(frozen, record=True)
+    release.check_migrations(frozen, record=True)
+    assert {"postgres 0001 schema", "sqlite 0001 schema"} <= release.read_released(frozen).keys()
+
+    def load_changed(dialect: str) -> list[Step]:
+        first, *others = load(dialect)
+        changed = "-- changed" if dialect == "sqlite" else ""
+        return [step_of(f"migration_0001_{first.name}.sql", first.sql + changed), *others]
+
+    monkeypatch.setattr(release, "load", load_changed)
+    for record in (True, False):
+        with pytest.raises(
+            release.Refused, match=r"frozen .*: sqlite 0001 schema\. Take .*the next"
+        ):
+            release.check_migrations(frozen, record=record)
+    monkeypatch.setattr(release, "load", lambda dialect: load(dialect)[1:])
+    with pytest.raises(release.Refused, match="postgres 0001 schema, sqlite 0001 schema"):
+        release.check_migrations(frozen, record=False)
 
 
 @pytest.mark.slow

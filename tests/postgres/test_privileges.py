@@ -52,6 +52,8 @@ ROLE = "outlast_least"
 MERGE_MINUTES = statements("postgres", "minutes")["merge"]
 BY_THE_OWNER = {
     ("migrate", "patient"),
+    ("migrate", "has_no_jobs"),
+    ("migrate", "unlimited"),
     ("migrate", "lock"),
     ("migrate", "lock_holders"),
     ("migrate", "note"),

@@ -26,9 +26,9 @@ CONTRIBUTING = ROOT / "CONTRIBUTING.md"
 TOP = [ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "SECURITY.md", CONTRIBUTING]
 PAGES = [*TOP, *sorted((ROOT / "docs").rglob("*.md"))]
 LATER: set[str] = set()  # the docs mark each as planned
-OF_OTHERS = {  # pip, outlast.probe, tests.sim, tests.chaos
+OF_OTHERS = {  # pip, outlast.probe, tests.sim, tests.chaos, tests.upgrade
     "--host", "--port", "--with", "--story", "--schedules", "--clock", "--seed", "--asynchronous",
-    "--encrypted",
+    "--encrypted", "--break",
 }  # fmt: skip
 OF_POSTGRES = {"--clean", "--dbname", "--file", "--format", "--if-exists", "--schema"}
 OF_POSTGRES |= {"--single-transaction"}  # pg_dump and pg_restore, in docs/operating.md

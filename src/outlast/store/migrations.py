@@ -9,6 +9,9 @@ of the whole text is kept in the store. So a function that changes gets a new fi
 Each step names, in a comment line ``-- compatible_from: 0.1``, the oldest program that still works
 on a schema that has it. So a rolling upgrade is: migrate first, then restart one by one; a program
 meets a schema newer than itself and refuses only if that schema says so.
+
+On PostgreSQL a step may be the one statement ``CREATE INDEX CONCURRENTLY NAME …``, which cannot be
+part of a transaction. It builds the index of a large table while others write to it.
 """
 
 from __future__ import annotations
@@ -30,18 +33,21 @@ PROGRAM_VERSION = "0.1"
 
 _FILE = re.compile(r"migration_(\d{4})_(\w+)\.sql")
 _INCLUDE = re.compile(r"^\\ir (\S+)$", re.MULTILINE)
+_CONCURRENT = re.compile(r"\s*CREATE (?:UNIQUE )?INDEX CONCURRENTLY (\w+) ON [^;]+;\s*")
+_COMMENT = re.compile(r"^\s*--.*$", re.MULTILINE)
 _COMPATIBLE_FROM = re.compile(r"^-- compatible_from: (\d+(?:\.\d+)*)$", re.MULTILINE)
 
 
 class Step(msgspec.Struct, frozen=True):
     """One migration of this program, including the files that it includes. ``checksum`` is the
-    SHA-256 of ``sql``, in hex."""
+    SHA-256 of ``sql``, in hex. ``index``: the one that it builds while others write, if it does."""
 
     number: int
     name: str
     sql: str
     checksum: str
     compatible_from: str
+    index: str | None = None
 
 
 class Applied(msgspec.Struct, frozen=True):
@@ -93,8 +99,16 @@ def step_of(file_name: str, text: str) -> Step:
     compatible = _COMPATIBLE_FROM.search(sql)
     if named is None or compatible is None:
         raise ValueError(f"{file_name} is not a migration, or names no compatible_from")
+    code = _COMMENT.sub("", sql)
+    concurrent = _CONCURRENT.fullmatch(code)
+    if concurrent is None and "CONCURRENTLY" in code:
+        raise ValueError(
+            f"{file_name} has CONCURRENTLY among other statements: `CREATE INDEX CONCURRENTLY NAME"
+            " ON …` is a migration of its own"
+        )
     checksum = hashlib.sha256(sql.encode()).hexdigest()
-    return Step(int(named[1]), named[2], sql, checksum, compatible[1])
+    index = None if concurrent is None else concurrent[1]
+    return Step(int(named[1]), named[2], sql, checksum, compatible[1], index)
 
 
 def pending(steps: Sequence[Step], applied: Iterable[Applied]) -> list[Step]:

@@ -60,6 +60,16 @@ def test_an_invalid_migration_file_is_an_internal_error(name: str, text: str) ->
         step_of(name, text)
 
 
+@pytest.mark.parametrize("more", ["", " UNIQUE"])
+def test_an_index_that_is_built_beside_writers_is_a_step_of_its_own(more: str) -> None:
+    build = f"CREATE{more} INDEX CONCURRENTLY outlast_i ON outlast_jobs (id);\n"
+    assert step_of("migration_0002_i.sql", f"{HEAD}-- Why;\n{build}").index == "outlast_i"
+    for text in (f"SELECT 1;\n{build}", f"{build}SELECT 1;", build.replace("outlast_i ", "")):
+        with pytest.raises(ValueError, match="a migration of its own"):
+            step_of("migration_0002_i.sql", HEAD + text)
+    assert step_of("migration_0002_i.sql", f"{HEAD}-- not CONCURRENTLY\nSELECT 1;").index is None
+
+
 def folder_of(path: Path, **files: str) -> Path:
     """Return a folder with these files; two underscores stand for a slash."""
     for name, text in files.items():

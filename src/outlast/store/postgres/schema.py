@@ -3,6 +3,11 @@
 Each step runs in a separate transaction, under an advisory lock that admits one migrator; a
 migrator that had to wait looks again at what is applied. So any number of programs may start at
 once.
+
+A step that changes a table waits a moment for its lock, since all statements on the table queue
+behind it. If it cannot have the lock, the step is rolled back and tried again a little later. An
+index of a table with rows is built CONCURRENTLY, by a session beside the transaction: that has
+read no table by then, so the build does not wait for it.
 """
 
 from __future__ import annotations
@@ -21,8 +26,9 @@ from outlast.store.migrations import (
     load,
     pending,
 )
+from outlast.store.postgres.errors import LockHeld
 from outlast.store.postgres.pool import Connections
-from outlast.store.postgres.session import Transaction
+from outlast.store.postgres.session import Transaction, is_pooled
 from outlast.store.postgres.strangers import refuse_strangers
 from outlast.store.statements import statements
 from outlast.store.values import Migration
@@ -38,7 +44,13 @@ _LOCKED = (
     " of Outlast that migrates; else end it (SELECT pg_terminate_backend(PROCESS)), and keep a role"
     " that has no business here from this database (REVOKE CONNECT)"
 )
+_POOLED = (
+    "migration {:04} {} builds an index while others write, which a pooler does not allow: run"
+    " `outlast migrate` with a URL that leads to PostgreSQL itself"
+)
 TURN_SECONDS = 0.05  # between two tries to be the one migrator
+LOCK_SECONDS = 2.0  # that one try of a step waits for a lock, and others behind it
+PAUSE_SECONDS = 0.5  # between two tries of a step: those others get their turn
 STEP_SECONDS = 86_400.0  # for one step: it may have to build an index of a large table
 
 
@@ -62,10 +74,13 @@ class PostgresSchema:
         check_usable(self._steps, applied)
 
     async def migrate(self) -> list[Migration]:
-        """Apply and return the pending steps. Two migrators at once are safe."""
+        """Apply and return the pending steps. Two migrators at once are safe.
+
+        Raises StoreUnavailable if a step cannot have its locks, in many tries, within the time
+        that a statement may take; the steps before it stay applied.
+        """
         done: list[Migration] = []
-        run, kind = self._connections.run, Transaction.COMMITTED
-        while (step := await run(self._next_step, kind=kind)) is not None:
+        while (step := await self._apply_next()) is not None:
             done.append(step)
         return done
 
@@ -90,6 +105,16 @@ class PostgresSchema:
                 f"there is no schema of Outlast here: {_ADVICE} ({text_of(error)})"
             ) from error
 
+    async def _apply_next(self) -> Migration | None:
+        give_up_at = SYSTEM.boot() + self._connections.options.statement_timeout
+        while True:
+            try:
+                return await self._connections.run(self._next_step, kind=Transaction.COMMITTED)
+            except LockHeld:
+                if SYSTEM.boot() >= give_up_at:
+                    raise
+            await SYSTEM.sleep(PAUSE_SECONDS)
+
     async def _take_turn(self, connection: Any) -> None:
         """Wait until no other migrator is at work. If that takes too long, raise StoreUnavailable,
         which names the other session."""
@@ -101,12 +126,42 @@ class PostgresSchema:
             await SYSTEM.sleep(TURN_SECONDS)
 
     async def _next_step(self, connection: Any) -> Migration | None:
-        await connection.execute(_SQL["patient"])
+        patience = min(LOCK_SECONDS, self._connections.options.statement_timeout)
+        await connection.execute(_SQL["patient"], str(int(patience * 1000)))
         await self._take_turn(connection)
         applied = await _applied(connection)
         check_history(self._steps, applied)
         steps = pending(self._steps, applied)
-        return await _apply(connection, steps[0]) if steps else None
+        if not steps:
+            return None
+        step = steps[0]
+        await self._run(connection, step)
+        applied_at = await connection.fetchval(
+            _SQL["note"], step.number, step.name, step.checksum, step.compatible_from
+        )
+        return Migration(step.number, step.name, applied_at)
+
+    async def _run(self, connection: Any, step: Step) -> None:
+        if step.index is None or await _has_no_jobs(connection):
+            at_once = step.sql if step.index is None else step.sql.replace(" CONCURRENTLY", "")
+            await connection.execute(at_once, timeout=STEP_SECONDS)
+        elif is_pooled(connection):
+            raise SchemaMismatch(_POOLED.format(step.number, step.name))
+        else:
+            await self._build(step.index, step.sql)
+
+    async def _build(self, index: str, text: str) -> None:
+        """Build an index while others write, in a session of its own. What an earlier try left
+        behind, an index that is not valid, is dropped first."""
+        session = await self._connections.connect(keeps_plans=False)
+        try:
+            await session.execute(_SQL["unlimited"])
+            await session.execute(
+                f"DROP INDEX CONCURRENTLY IF EXISTS {index}", timeout=STEP_SECONDS
+            )
+            await session.execute(text, timeout=STEP_SECONDS)
+        finally:
+            session.terminate()
 
 
 async def _applied(connection: Any) -> list[Applied]:
@@ -119,17 +174,17 @@ async def _applied(connection: Any) -> list[Applied]:
     return applied
 
 
+async def _has_no_jobs(connection: Any) -> bool:
+    """The driver leaves its last statement open, with its snapshot, and the build of an index waits
+    for the end of each older snapshot. A command without parameters closes it."""
+    answer = await connection.fetchval(_SQL["has_no_jobs"])
+    await connection.execute("SELECT")
+    return bool(answer)
+
+
 def _holder(row: Any) -> str:
     since = "" if row["seconds"] is None else f", connected {row['seconds']:.0f} s ago"
     return (
         f"process {row['pid']} of the role {row['role']!r}, application {row['application']!r}"
         f"{since}"
     )
-
-
-async def _apply(connection: Any, step: Step) -> Migration:
-    await connection.execute(step.sql, timeout=STEP_SECONDS)
-    applied_at = await connection.fetchval(
-        _SQL["note"], step.number, step.name, step.checksum, step.compatible_from
-    )
-    return Migration(step.number, step.name, applied_at)

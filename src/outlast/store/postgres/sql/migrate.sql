@@ -1,10 +1,19 @@
 -- Make, check and migrate the schema.
 
 -- name: patient
--- For the rest of this transaction, lift the limit on how long a statement takes, and limit how long it waits for a
--- lock to the former statement_timeout (30 s if there was none).
-SELECT set_config('lock_timeout', coalesce(nullif(current_setting('statement_timeout'), '0'), '30s'), true),
-       set_config('statement_timeout', '0', true)
+-- For the rest of this transaction, lift the limits on how long a statement takes and on how long the session waits
+-- for the next one, and limit how long it waits for a lock, to $1 milliseconds: all statements on the table wait behind it.
+SELECT set_config('lock_timeout', $1, true), set_config('statement_timeout', '0', true),
+       set_config('idle_in_transaction_session_timeout', '0', true)
+
+-- name: has_no_jobs
+-- Whether no job was ever stored. It keeps no lock, which the build of an index would wait for. Reads only.
+SELECT pg_relation_size('outlast_jobs'::regclass) = 0
+
+-- name: unlimited
+-- Lift the limit on how long a statement takes, in a session that builds an index and then ends. It may wait long for
+-- transactions that are older than the index; others do not wait behind it.
+SET statement_timeout = 0
 
 -- name: lock
 -- Try to become the one migrator. The lock ("outlast" as a number) is held to the end of the transaction, so that it

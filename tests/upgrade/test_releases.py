@@ -1,0 +1,61 @@
+"""The two releases of a rehearsal: where they come from, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from outlast.store.migrations import load, read
+from tests.upgrade import releases
+from tests.upgrade.run import unlike
+from tools import release
+from tools.release import Refused
+
+
+def test_only_the_copy_has_the_migrations_of_the_rehearsal(tmp_path: Path) -> None:
+    tree = tmp_path / "tree"
+    releases.copy_tree(tree)
+    releases.add_migrations(tree)
+    releases.add_break(tree)
+    for dialect in releases.DIALECTS:
+        steps = read(tree / releases.SQL / dialect / "sql")
+        assert steps[:-3] == load(dialect)
+        assert [step.name for step in steps[-3:]] == [
+            f"rehearsal_{name}" for name in releases.REHEARSAL
+        ]
+    assert "rehears" not in "".join(
+        step.sql for dialect in releases.DIALECTS for step in load(dialect)
+    )
+
+
+def test_a_release_that_git_does_not_have_is_refused_by_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(releases, "FROM", tmp_path / "upgrade-from")
+    releases.FROM.write_text("# a comment\nv99.0.0\n")
+    with pytest.raises(Refused, match=r"names v99\.0\.0, which git cannot show here"):
+        releases.make_old_tree(tmp_path / "old", tmp_path / "new")
+
+
+def test_a_changed_migration_is_refused_once_it_is_released(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(release, "RELEASED", tmp_path / "released-migrations")
+    new = tmp_path / "new"
+    releases.copy_tree(new)
+    with (new / releases.SQL / "sqlite/sql/migration_0001_schema.sql").open("a") as file:
+        file.write("-- changed\n")
+    assert releases.make_old_tree(tmp_path / "before", new) == "this tree"
+    assert "as it may until the first release" in capsys.readouterr().out
+    release.RELEASED.write_text("abc  sqlite 0001 schema\n")
+    with pytest.raises(Refused, match="a released migration never changes"):
+        releases.make_old_tree(tmp_path / "after", new)
+
+
+def test_two_releases_may_differ_in_names_that_one_has_alone_and_in_nothing_else() -> None:
+    new = {"jobs": [{"id": 1, "state": "dead", "more": 1}], "now": 1}
+    assert list(unlike(new, {"jobs": [{"id": 1, "state": "dead"}], "now": 2}, "jobs")) == []
+    (told,) = unlike(new, {"jobs": [{"id": 1, "state": "queued"}]}, "list")
+    assert told == "UPGRADE list.jobs[0].state: the new release reads 'dead', the old one 'queued'"
+    assert len(list(unlike(new, {"jobs": []}, "list"))) == 1
