@@ -15,7 +15,18 @@ from outlast.cli import program
 
 # They change jobs, run something, serve or wait; `verify` reads every job.
 OTHERS = {
-    *("worker", "enqueue", "cancel", "requeue", "run-task", "run", "checkpoint", "report", "stack"),
+    *(
+        "worker",
+        "enqueue",
+        "cancel",
+        "requeue",
+        "run-task",
+        "crash-test",
+        "run",
+        "checkpoint",
+        "report",
+        "stack",
+    ),
     *("pause", "resume", "exporter", "verify", "web", "completion", "dev", "demo"),
 }
 

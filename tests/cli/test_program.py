@@ -36,7 +36,7 @@ def test_all_commands_are_there() -> None:
         "schedules trigger", "schedules backfill", "schedules delete", "web",
         "limits", "limits show", "limits set", "limits hold", "limits reset",
         "weight", "weight show", "weight set", "weight reset",
-        "run-task", "completion", "logs", "dev", "actions resume",
+        "run-task", "crash-test", "completion", "logs", "dev", "actions resume",
         "exporter", "stack",
     }  # fmt: skip
 
@@ -50,7 +50,7 @@ def test_help_has_examples(capsys: pytest.CaptureFixture[str]) -> None:
         assert max(map(len, text.splitlines())) <= 100, path
         assert "\\[" not in text, path
         if path and path != ("dead",):
-            without = path[0] in {"demo", "checkpoint", "report", "completion"}
+            without = path[0] in {"demo", "checkpoint", "report", "completion", "crash-test"}
             assert "--url" in text or without, path
             assert f"    outlast {' '.join(path)}" in text
 
