@@ -3,9 +3,12 @@ nothing leaves the sandbox."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import sqlite3
+import ssl
+import subprocess
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -13,9 +16,18 @@ from pathlib import Path
 from socketserver import StreamRequestHandler, ThreadingTCPServer
 from typing import Any, ClassVar
 
+import asyncpg
+import httpx
+import psycopg
 import pytest
+import requests
+from sqlalchemy import create_engine
 
 import outlast
+from examples.analysis_service import app as analysis_service
+from examples.automation_registry import app as automation_registry
+from examples.order_import import app as order_import
+from harness.certificates import Authority
 from outlast.errors import UsageError
 from outlast.testing.crashes import CrashReport, crash_test
 from tests.app import crash_programs
@@ -198,3 +210,88 @@ def test_one_point_is_repeated_alone_and_many_are_sampled() -> None:
     assert some.runs == 5
     with pytest.raises(UsageError, match="there is no point 9: the task has 3"):
         run("imports_again", point=9)
+
+
+@outside.task
+def connects(how: str) -> None:
+    if how == "psycopg":
+        psycopg.connect("postgresql://127.0.0.1:1/shop", connect_timeout=1)
+    elif how == "psycopg within SQLAlchemy":
+        create_engine("postgresql+psycopg://127.0.0.1:1/shop").connect()
+    else:
+        asyncio.run(asyncpg.connect("postgresql://127.0.0.1:1/shop"))
+
+
+@pytest.mark.parametrize("how", ["psycopg", "psycopg within SQLAlchemy", "asyncpg"])
+def test_a_server_of_a_database_is_refused(how: str) -> None:
+    with pytest.raises(UsageError, match="which the sandbox refuses"):
+        crash_test(outside, connects.call(how))
+
+
+@outside.task
+async def posts_by_tls(url: str) -> None:
+    (await asyncio.to_thread(requests.post, url, b"1", timeout=10)).raise_for_status()
+    async with httpx.AsyncClient() as client:
+        (await client.post(url, content=b"2")).raise_for_status()
+
+
+def test_requests_over_tls_are_answered_from_a_recording(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    authority = Authority(folder)
+    certificate, key = authority.sign("server")
+    for name in ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE"):
+        monkeypatch.setenv(name, str(authority.cert))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    WebServer.bodies.clear()
+    server = ThreadingHTTPServer(("127.0.0.1", 0), WebServer)
+    server.socket = context.wrap_socket(server.socket, server_side=True)
+    thread = threading.Thread(target=server.serve_forever, args=[0.01])
+    thread.start()
+    try:
+        url = f"https://localhost:{server.server_address[1]}/posts"
+        report = crash_test(outside, posts_by_tls.call(url), allow_network=["localhost"])
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+    assert [each.effect for each in report.findings] == ["POST localhost/posts"]
+    assert WebServer.bodies == [b"1", b"2"]
+
+
+def make_may() -> outlast.Call[int]:
+    engine = order_import.connect()
+    order_import.Base.metadata.create_all(engine)
+    engine.dispose()
+    return order_import.import_file.call("may.csv", [(1, 100), (2, 200)])
+
+
+def make_analysis() -> outlast.Call[dict[str, Any]]:
+    return analysis_service.analyze.call(make_repository(Path.cwd().parent / "tmp"), 2)
+
+
+def make_repository(folder: Path) -> str:
+    git = ["git", "-C", str(folder), "-c", "user.name=a", "-c", "user.email=a@example.org"]
+    subprocess.run([*git, "init", "-q"], check=True)
+    for number in range(2):
+        (folder / f"{number}.py").write_text("x = 1\n")
+        subprocess.run([*git, "add", "-A"], check=True)
+        subprocess.run([*git, "commit", "-qm", "more"], check=True)
+    return str(folder)
+
+
+@pytest.mark.parametrize(
+    ("application", "call"),
+    [
+        (order_import.app, make_may),
+        (order_import.app, order_import.reserve.call(3)),
+        (automation_registry.app, automation_registry.describe.call("a.png")),
+        (analysis_service.app, make_analysis),
+    ],
+)
+def test_the_examples_are_clean_as_far_as_they_run_in_process(
+    application: outlast.App, call: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OUTLAST_URL", "postgresql://127.0.0.1:1/shop")
+    crash_test(application, call, allow_command=["git"]).check()

@@ -20,52 +20,40 @@ REAL_OPEN: Open = builtins.open
 
 
 def make_open(recorder: Recorder, name_of: Callable[[str], str]) -> Open:
-    """Return the ``open`` of a run. ``name_of`` returns how the report calls a path."""
+    """Return the ``open`` of a run. ``name_of`` returns how the report calls a file, "" for one
+    that does not last."""
 
-    def open_file(
-        file: Any,
-        mode: str = "r",
-        buffering: int = -1,
-        encoding: str | None = None,
-        errors: str | None = None,
-        newline: str | None = None,
-        closefd: bool = True,  # noqa: FBT001, FBT002  # the signature of open
-        opener: Any = None,
-    ) -> Any:
-        writes = isinstance(mode, str) and set(mode) & set("wax+")
-        if not writes or isinstance(file, int) or recorder.attempt() is None or is_ours():
-            return REAL_OPEN(file, mode, buffering, encoding, errors, newline, closefd, opener)
-        return _open(
-            recorder,
-            name_of(os.fsdecode(file)),
-            file,
-            mode,
-            buffering,
-            encoding,
-            errors,
-            newline,
-            opener,
-        )
+    def open_file(file: Any, mode: Any = "r", *args: Any, **kwargs: Any) -> Any:
+        is_written = isinstance(mode, str) and set(mode) & set("wax+") and not isinstance(file, int)
+        if not is_written or recorder.attempt() is None or is_ours():
+            return REAL_OPEN(file, mode, *args, **kwargs)
+        if not (name := name_of(os.fsdecode(file))):
+            return REAL_OPEN(file, mode, *args, **kwargs)
+
+        def make_raw(*, opener: Any = None) -> _Raw:
+            raw = _Raw(file, mode.replace("b", "").replace("t", ""), opener=opener)
+            raw.recorder, raw.shown = recorder, name
+            return raw
+
+        return _open(make_raw, mode, *args, **kwargs)
 
     return open_file
 
 
 def _open(
-    recorder: Recorder,
-    name: str,
-    file: Any,
+    make_raw: Callable[..., _Raw],
     mode: str,
-    buffering: int,
-    encoding: str | None,
-    errors: str | None,
-    newline: str | None,
-    opener: Any,
+    buffering: int = -1,
+    encoding: str | None = None,
+    errors: str | None = None,
+    newline: str | None = None,
+    closefd: bool = True,  # noqa: FBT001, FBT002  # the signature of open
+    opener: Any = None,
 ) -> Any:
     is_text = "b" not in mode
     if is_text and buffering == 0:
         raise ValueError("can't have unbuffered text I/O")
-    raw = _Raw(file, mode.replace("b", "").replace("t", ""), opener=opener)
-    raw.recorder, raw.shown = recorder, name
+    raw = make_raw(opener=opener)
     if buffering == 0:
         return raw
     size = buffering if buffering > 1 else io.DEFAULT_BUFFER_SIZE
@@ -78,27 +66,23 @@ def _open(
 class _Raw(io.FileIO):
     recorder: Recorder
     shown = ""
-    is_closing = is_lost = False
+    is_lost = False
 
     def write(self, data: Any, /) -> int:
-        if self.is_lost:
-            return memoryview(data).nbytes
-        return super().write(data)
+        return memoryview(data).nbytes if self.is_lost else super().write(data)
 
     def close(self) -> None:
-        self.reach_end()
-        super().close()
+        _close(self, super().close)
 
     def reach_end(self) -> None:
         """Come to the end of the file, once: a killed attempt loses what is still buffered."""
-        if self.is_closing or self.closed or not self.shown:
-            return
-        self.is_closing = True
-        try:
-            self.recorder.reach("file", f"write {self.shown}")
-        except Killed:
-            self.is_lost = True
-            raise
+        name, self.shown = self.shown, ""
+        if name:
+            try:
+                self.recorder.reach("file", f"write {name}")
+            except Killed:
+                self.is_lost = True
+                raise
 
 
 class _Writer(io.BufferedWriter):
@@ -113,13 +97,12 @@ class _Random(io.BufferedRandom):
 
 class _Text(io.TextIOWrapper):
     def close(self) -> None:
-        _close(self.buffer.raw if not self.closed else None, super().close)  # type: ignore[attr-defined]
+        _close(self.buffer.raw, super().close)  # type: ignore[attr-defined]
 
 
 def _close(raw: Any, close: Callable[[], None]) -> None:
     """Close a file, whether or not its attempt is killed now."""
     try:
-        if isinstance(raw, _Raw):
-            raw.reach_end()
+        raw.reach_end()
     finally:
         close()

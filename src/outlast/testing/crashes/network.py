@@ -18,6 +18,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 from unittest import mock
 
+from outlast.errors import describe
 from outlast.testing.crashes.plain_tls import PlainObject, PlainSocket
 from outlast.testing.crashes.recorder import Recorder, is_ours
 
@@ -75,8 +76,8 @@ class Network:
                 (socket.socket, "connect", self._redirecting(connect)),
                 (socket.socket, "connect_ex", self._redirecting(connect_ex)),
                 (smtplib.SMTP, "sendmail", sendmail),
-                (ssl.SSLContext, "wrap_socket", self._wrap_socket),
-                (ssl.SSLContext, "wrap_bio", self._wrap_bio),
+                (ssl.SSLContext, "wrap_socket", self._wrapping(_REAL_WRAP, PlainSocket)),
+                (ssl.SSLContext, "wrap_bio", self._wrapping(ssl.SSLContext.wrap_bio, PlainObject)),
             ):
                 stack.enter_context(mock.patch.object(owner, name, new))
             yield
@@ -142,23 +143,24 @@ class Network:
             _start(_accept, self, server, target)
         return self._ports[target]
 
-    def _wrap_socket(self, sock: socket.socket, *_: Any, **kwargs: Any) -> PlainSocket:
-        self._note_tls(kwargs.get("server_hostname"))
-        return PlainSocket(sock)
+    def _wrapping(self, wrap: Callable[..., Any], make: Callable[..., Any]) -> Callable[..., Any]:
+        """Return the ``wrap_socket`` or ``wrap_bio`` of a run: what ends here is not encrypted."""
 
-    def _wrap_bio(self, incoming: Any, outgoing: Any, *_: Any, **kwargs: Any) -> PlainObject:
-        self._note_tls(kwargs.get("server_hostname"))
-        return PlainObject(incoming, outgoing, kwargs.get("server_hostname"))
+        def wrap_here(context: Any, *given: Any, **kwargs: Any) -> Any:
+            name = kwargs.get("server_hostname")
+            host = name.decode() if isinstance(name, bytes) else name
+            if host not in self._hosts or getattr(_thread, "is_host", False):
+                return wrap(context, *given, **kwargs)
+            self.tls.add(host)
+            return make(*given)
 
-    def _note_tls(self, host: Any) -> None:
-        if host:
-            self.tls.add(str(host))
+        return wrap_here
 
 
 def _start(function: Callable[..., None], *args: Any) -> None:
     def run() -> None:
         _thread.is_host = True
-        with suppress(OSError, http.client.HTTPException, ValueError):
+        with suppress(OSError):  # the other end is gone
             function(*args)
 
     thread = threading.Thread(target=run, name="outlast-crash-network", daemon=True)
@@ -189,6 +191,8 @@ class _Conversation:
                 self._speak_smtp()
             else:
                 self._speak_http()
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            self._recorder.unanswered.append(f"{self._target[0]}: {describe(error)}")
         finally:
             for each in (self._client, self._host):
                 if each is not None:
@@ -200,11 +204,11 @@ class _Conversation:
             return (self._target, "greeting") in network.answers
         self._connect()
         while True:
-            if self._target[0] in network.tls and not self._is_tls:
-                self._connect()
             assert self._host is not None
             ready, _, _ = select.select([self._client, self._host], [], [], _LOOK_SECONDS)
-            if ready:
+            if self._target[0] in network.tls and not self._is_tls:
+                self._connect()  # the client has begun TLS
+            elif ready:
                 return self._client not in ready
 
     def _connect(self) -> None:

@@ -7,29 +7,19 @@ import ssl
 from typing import Any
 
 
+def _answer_nothing(*_: Any, **__: Any) -> None:
+    """Answer what programs ask of TLS: there is none."""
+
+
 class _Plain:
-    """What programs ask of an encrypted connection."""
-
     server_side = False
-    server_hostname: str | None = None
-    context: Any = None
-    session: Any = None
-
-    def do_handshake(self, *_: Any) -> None:
-        """Do nothing."""
+    server_hostname = context = session = None
+    do_handshake = cipher = compression = selected_alpn_protocol = _answer_nothing
+    shared_ciphers = get_channel_binding = verify_client_post_handshake = _answer_nothing
 
     def getpeercert(self, binary_form: bool = False) -> Any:  # noqa: FBT001, FBT002  # as of ssl
         """Return no certificate."""
         return b"" if binary_form else {}
-
-    def selected_alpn_protocol(self) -> None:
-        """Return that HTTP/2 was not chosen."""
-
-    def cipher(self) -> None:
-        """Return no cipher."""
-
-    def compression(self) -> None:
-        """Return no compression."""
 
     def version(self) -> str:
         """Return the version that most servers speak."""
@@ -39,7 +29,7 @@ class _Plain:
 class PlainSocket(_Plain, socket.socket):
     """The socket itself, in the place of an ``ssl.SSLSocket``."""
 
-    def __init__(self, sock: socket.socket) -> None:
+    def __init__(self, sock: socket.socket, *_: Any) -> None:
         super().__init__(sock.family, sock.type, sock.proto, fileno=sock.fileno())
         self.settimeout(sock.gettimeout())
         sock.detach()
@@ -52,10 +42,11 @@ class PlainSocket(_Plain, socket.socket):
 class PlainObject(_Plain):
     """Passes bytes on, in the place of an ``ssl.SSLObject``."""
 
-    def __init__(self, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO, host: str | None) -> None:
+    unwrap = _answer_nothing
+
+    def __init__(self, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO, *_: Any) -> None:
         self._incoming = incoming
-        self._outgoing = outgoing
-        self.server_hostname = host
+        self.write = outgoing.write
 
     def read(self, size: int = 1024, buffer: Any = None) -> Any:
         """Return bytes that have arrived, or put them into the buffer."""
@@ -67,13 +58,6 @@ class PlainObject(_Plain):
         buffer[: len(data)] = data
         return len(data)
 
-    def write(self, data: Any) -> int:
-        """Pass bytes on."""
-        return self._outgoing.write(data)
-
     def pending(self) -> int:
         """Return how many bytes have arrived."""
         return self._incoming.pending
-
-    def unwrap(self) -> None:
-        """End it."""

@@ -99,12 +99,17 @@ def owner_of(path: str) -> str:
 
 
 def is_ours() -> bool:
-    """Whether Outlast itself does this: the code that called the standard library is its own."""
-    frame = inspect.currentframe()
+    """Whether this is no doing of the task: Outlast itself has called the standard library, or a
+    module is being imported."""
+    frame, by_library = inspect.currentframe(), False
     while frame is not None:
         path = frame.f_code.co_filename
-        if not path.startswith(_OBSERVERS) and (owner := owner_of(path)) != "standard":
-            return owner == "ours"
+        owner = "standard" if path.startswith(_OBSERVERS) else owner_of(path)
+        if owner == "user" or path.startswith("<frozen importlib"):
+            return owner != "user"
+        if owner == "ours":
+            return not by_library
+        by_library = by_library or owner == "library"
         frame = frame.f_back
     return False
 

@@ -92,9 +92,9 @@ def crash_test(
     with tempfile.TemporaryDirectory(prefix="outlast-crash-", ignore_cleanup_errors=True) as base:
         sandbox = Sandbox(Path(base), app, allow_command)
         sandbox.fill(copy)
-        made = call if isinstance(call, Call) else sandbox.prepare(call)
         with isolate(app, url_of_file(sandbox.store_in(sandbox.template))):
             run_in_background(lambda: app.stores.ask(empty))
+            made = call if isinstance(call, Call) else sandbox.prepare(call)
         network = Network(allow_network)
         try:
             return _Runs(app, made, sandbox, network, seed).explore(point, points_max)
@@ -126,7 +126,9 @@ class _Runs:
         report = CrashReport(
             task=self._call.task.name, seed=self._seed, points=points, runs=self._count
         )
-        report.notes = [*mask.describe(), *_describe_missed(runs, points)]
+        if base.watch.failures:
+            report.notes.append(f"without a crash an attempt failed, too: {base.end.error}")
+        report.notes += [*mask.describe(), *_describe_missed(runs, points)]
         if len(points) > points_max and point is None:
             report.notes.append(f"{points_max} of {len(points)} points were tried")
         report.findings = _find(
@@ -152,10 +154,10 @@ class _Runs:
     def _run_plainly(self) -> _Run:
         run = self._run(None)
         if run.end.state != State.COMPLETED:
-            raise UsageError(
-                f"the task does not complete without a crash ({run.end.state}): {run.end.error}\n"
-                "--copy names a file that it reads, --allow-network a host that it needs"
-            )
+            told = [f"without a crash the task ends {run.end.state}: {run.end.error}"]
+            told += run.recorder.unanswered[:UNANSWERED_MAX]
+            told.append("--copy names a file that it reads, --allow-network a host that it needs")
+            raise UsageError("\n".join(told))
         return run
 
     def _run(self, case: Case | None) -> _Run:

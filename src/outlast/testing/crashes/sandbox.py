@@ -39,6 +39,7 @@ _CHANGES = {  # event -> how many of its first arguments are paths
     **dict.fromkeys(("os.rename", "os.link"), 2),
 }
 _DEVICES = {"/dev/null", "/dev/tty", "/dev/stdout", "/dev/stderr"}
+_UNSEEN = {"psycopg", "psycopg2", "MySQLdb", "oracledb"}  # drivers in C
 _STARTS = {"subprocess.Popen", "os.system", "os.exec", "os.fork", "os.forkpty", "os.posix_spawn"}
 
 
@@ -115,6 +116,11 @@ class Sandbox:
         real = Path(os.path.realpath(path))
         return str(real.relative_to(self.folder)) if real.is_relative_to(self.folder) else str(real)
 
+    def lasting_name(self, path: str) -> str:
+        """Return how the report calls a file; "" if it is one of tempfile, or of a device."""
+        name = self.name_of(path)
+        return "" if name in _DEVICES or name.startswith(str(self.temporary)) else name
+
     @contextmanager
     def enter(self, recorder: Recorder, network: Network, app: App) -> Iterator[None]:
         """Within the block, this is the working directory, empty but for copies, and the code of
@@ -122,7 +128,7 @@ class Sandbox:
         shutil.rmtree(self.folder, ignore_errors=True)
         shutil.copytree(self.template, self.folder)
         databases = Databases(recorder, self.place, self.name_of, self.store)
-        files = make_open(recorder, self.name_of)
+        files = make_open(recorder, self.lasting_name)
         with ExitStack() as stack:
             for owner, name, new in (
                 (builtins, "open", files),
@@ -136,6 +142,8 @@ class Sandbox:
                 stack.enter_context(mock.patch.object(owner, name, new))
             stack.callback(databases.close)
             stack.enter_context(mock.patch.dict(os.environ, TMPDIR=str(self.temporary)))
+            for owner in _connectors():
+                stack.enter_context(mock.patch.object(owner, "connect", _refusing(recorder)))
             stack.enter_context(_enqueuing_at_points(app, recorder))
             stack.enter_context(network.answering(recorder))
             stack.enter_context(_working_in(self.folder))
@@ -166,12 +174,15 @@ class _Guard:
         """Make a point of an event, refuse it, or let it pass."""
         if event.startswith("socket."):
             self._network.see(event, args, self._recorder)
-        elif self._recorder.attempt() is None or is_ours():
+        elif self._recorder.attempt() is None or (event != "import" and is_ours()):
             return
         elif event == "open":
             path, _, flags = args
             if isinstance(flags, int) and flags & _WRITING and not isinstance(path, int):
                 self._change("open", (path,))
+        elif event == "import":
+            if args[0] in _UNSEEN:
+                self._recorder.refuse(f"import {args[0]} at the top of the module")
         elif event in _CHANGES:
             self._change(event.removeprefix("os."), args[: _CHANGES[event]])
         elif event in _STARTS:
@@ -190,13 +201,9 @@ class _Guard:
                     f"the task writes to {os.fsdecode(path)}, which is not in the sandbox: use a"
                     " path relative to the working directory, or one of tempfile"
                 )
-        inside = [
-            self._sandbox.name_of(os.fsdecode(path)) for path in paths if not isinstance(path, int)
-        ]
-        if not all(
-            each in _DEVICES or each.startswith(str(self._sandbox.temporary)) for each in inside
-        ):
-            self._recorder.reach("file", " ".join([verb, *inside]))
+        names = [self._sandbox.lasting_name(os.fsdecode(path)) for path in paths]
+        if any(names):
+            self._recorder.reach("file", " ".join([verb, *names]))
 
 
 See = Callable[[str, tuple[Any, ...]], None]
@@ -219,7 +226,7 @@ def _watching(see: See) -> Iterator[None]:
         _seen_by.remove(see)
 
 
-_TOLD = {"open", *_CHANGES, *_STARTS}
+_TOLD = {"open", "import", *_CHANGES, *_STARTS}
 
 
 def _tell(event: str, args: tuple[Any, ...]) -> None:
@@ -252,6 +259,24 @@ def _submit_in_context(submit: Callable[..., Any]) -> Callable[..., Any]:
         return submit(self, copy_context().run, fn, *args, **kwargs)
 
     return submit_in_context
+
+
+def _connectors() -> Iterator[Any]:
+    """Yield what connects to servers by a library in C, which no audit event tells."""
+    for name in sorted(_UNSEEN & {*sys.modules}):
+        module = sys.modules[name]
+        kinds = (
+            module,
+            *(getattr(module, kind, None) for kind in ("Connection", "AsyncConnection")),
+        )
+        yield from (each for each in kinds if hasattr(each, "connect"))
+
+
+def _refusing(recorder: Recorder) -> Callable[..., Any]:
+    def refuse(*_: Any, **__: Any) -> Any:
+        recorder.refuse("the task connects to a server of a database, which the sandbox refuses")
+
+    return refuse
 
 
 @contextmanager
