@@ -11,6 +11,7 @@ import json
 import os
 import smtplib
 import sqlite3
+import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
@@ -143,6 +144,14 @@ async def imports_with_keys() -> None:
         with connected("ledger.db") as db, db:
             db.execute("INSERT OR IGNORE INTO entries VALUES (?, ?)", rows[at])
         await attempt.save(at + 1)
+
+
+@app.task
+def stamps_rows() -> None:
+    with connected("ledger.db") as db, db:
+        db.execute("CREATE TABLE IF NOT EXISTS runs (id INTEGER PRIMARY KEY, at, token)")
+        row = (1, time.time_ns(), outlast.current().token)
+        db.execute("INSERT OR REPLACE INTO runs VALUES (?, ?, ?)", row)
 
 
 # -- an ETL with files

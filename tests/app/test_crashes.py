@@ -6,11 +6,13 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import smtplib
 import sqlite3
 import ssl
 import subprocess
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from socketserver import StreamRequestHandler, ThreadingTCPServer
@@ -30,6 +32,7 @@ from examples.order_import import app as order_import
 from harness.certificates import Authority
 from outlast.errors import UsageError
 from outlast.testing.crashes import CrashReport, crash_test
+from outlast.testing.crashes.cases import describe_cases
 from tests.app import crash_programs
 from tests.app.crash_programs import SERVERS, app, prepare
 
@@ -38,16 +41,29 @@ LINES = Path(crash_programs.__file__).read_text().splitlines()
 
 class MailServer(StreamRequestHandler):
     mails: ClassVar[list[bytes]] = []
+    tls: ssl.SSLContext
 
     def handle(self) -> None:
         self.wfile.write(b"220 mail.example.org\r\n")
         while line := self.rfile.readline():
             verb = line.split()[0].upper()
+            if verb == b"STARTTLS":
+                self.wfile.write(b"220 go on\r\n")
+                self.connection = self.tls.wrap_socket(self.connection, server_side=True)
+                self.rfile = self.connection.makefile("rb")
+                self.wfile = self.connection.makefile("wb", 0)
+                continue
+            if verb == b"EHLO":
+                self.wfile.write(b"250-mail.example.org\r\n250-STARTTLS\r\n")
             if verb == b"DATA":
                 self.wfile.write(b"354 go on\r\n")
                 while (part := self.rfile.readline()) != b".\r\n":
                     self.mails.append(part)
             self.wfile.write(b"221 bye\r\n" if verb == b"QUIT" else b"250 OK\r\n")
+
+    def finish(self) -> None:
+        super().finish()
+        self.connection.close()
 
 
 class WebServer(BaseHTTPRequestHandler):
@@ -76,12 +92,18 @@ def servers() -> Iterator[None]:
     MailServer.mails.clear()
     web = ThreadingHTTPServer(("127.0.0.1", 0), WebServer)
     mail = ThreadingTCPServer(("127.0.0.1", 0), MailServer)
-    threads = [threading.Thread(target=each.serve_forever, args=[0.01]) for each in (web, mail)]
-    for thread in threads:
-        thread.start()
     SERVERS.update(http=web.server_address[1], smtp=mail.server_address[1])
-    yield
-    for server, thread in zip((web, mail), threads, strict=True):
+    with serving(web), serving(mail):
+        yield
+
+
+@contextmanager
+def serving(server: Any) -> Iterator[Any]:
+    thread = threading.Thread(target=server.serve_forever, args=[0.01])
+    thread.start()
+    try:
+        yield server
+    finally:
         server.shutdown()
         thread.join()
         server.server_close()
@@ -102,18 +124,29 @@ def line_of(name: str) -> str:
     return f"crash_programs.py:{number}"
 
 
+TWICE = "; delivered twice"
 MISTAKES = [
-    ("imports_again", "rows of orders in shop.db", "complete_in", "killed at 2, 3"),
+    ("imports_again", "rows of orders in shop.db", "complete_in", "killed at 2, 3" + TWICE),
     ("claims_before_it_imports", "rows of entries in ledger.db", "step_in", "killed at 2, 4, 6"),
-    ("stumbles_over_itself", "the job", "what an earlier one has left", "killed at 2, 3"),
+    (
+        "stumbles_over_itself",
+        "the job",
+        "has left",
+        "killed at 2, 3; lease lost at 1, 2, 3" + TWICE,
+    ),
     ("starts_over", "checkpoint", "begin at attempt.checkpoint", "killed at 3, 4, 5, 6"),
     ("swallows_the_loss", "LostLease", "do not catch", "lease lost at 1, 2"),
-    ("bills_twice", "jobs of bill", "key=", "delivered twice"),
-    ("notes_each_stop", "rows of orders in ledger.db", "ON CONFLICT", "drained at 1, 2, 3"),
-    ("appends_again", "report.txt", "os.replace", "killed at 3, 6"),
+    ("bills_twice", "jobs of bill", "key=", "killed at 2, 3; lease lost at 1, 2, 3; drained at"),
+    (
+        "notes_each_stop",
+        "rows of orders in ledger.db",
+        "ON CONFLICT",
+        "lease lost at 1, 2, 3, 4; drained at 1, 2, 3" + TWICE,
+    ),
+    ("appends_again", "report.txt", "os.replace", "killed at 3, 6, 9; lease lost at 1, 2, 3"),
     ("trusts_what_is_there", "report.txt", "os.replace", "killed at 2"),
-    ("mails_again", "mail to ada@example.org", "key", "killed at 3"),
-    ("posts_again", "POST 127.0.0.1/mails", "Idempotency-Key", "killed at 2"),
+    ("mails_again", "mail to ada@example.org", "key", "killed at 3; lease lost at 1, 2, 3" + TWICE),
+    ("posts_again", "POST 127.0.0.1/mails", "-Key", "killed at 2; lease lost at 1, 2" + TWICE),
     ("posts_never", "POST 127.0.0.1/mails", "save comes before", "killed at 2"),
 ]
 
@@ -126,7 +159,7 @@ def test_a_mistake_is_found_with_its_line_and_remedy(
     report = run(name, allow_network=["127.0.0.1"])
     assert [(each.effect, each.line) for each in report.findings] == [(effect, line_of(name))]
     assert remedy in report.findings[0].remedy
-    assert when in str(report)
+    assert describe_cases(report.findings[0].cases).startswith(when)
     with pytest.raises(AssertionError, match=effect):
         report.check()
 
@@ -138,6 +171,7 @@ def test_a_mistake_is_found_with_its_line_and_remedy(
         "imports_once",
         "imports_in_steps",
         "imports_with_keys",
+        "stamps_rows",
         "writes_whole_files",
         "posts_with_a_key",
     ],
@@ -145,6 +179,7 @@ def test_a_mistake_is_found_with_its_line_and_remedy(
 def test_a_correct_task_is_clean(name: str) -> None:
     report = run(name, allow_network=["127.0.0.1"])
     assert str(report.findings) == "[]"
+    assert ("not compared" in str(report)) == (name == "stamps_rows")
     assert len(report.points) >= 2
 
 
@@ -229,35 +264,35 @@ def test_a_server_of_a_database_is_refused(how: str) -> None:
 
 
 @outside.task
-async def posts_by_tls(url: str) -> None:
+async def posts_and_mails_by_tls(url: str, port: int) -> None:
     (await asyncio.to_thread(requests.post, url, b"1", timeout=10)).raise_for_status()
     async with httpx.AsyncClient() as client:
         (await client.post(url, content=b"2")).raise_for_status()
+    with smtplib.SMTP("localhost", port) as server:
+        server.starttls(context=ssl.create_default_context())
+        server.sendmail("shop@example.org", ["ada@example.org"], "Subject: Hello\r\n\r\n")
 
 
-def test_requests_over_tls_are_answered_from_a_recording(
+@pytest.mark.usefixtures("servers")
+def test_what_is_said_over_tls_is_answered_from_a_recording(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     authority = Authority(folder)
-    certificate, key = authority.sign("server")
     for name in ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE"):
         monkeypatch.setenv(name, str(authority.cert))
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(certificate, key)
-    WebServer.bodies.clear()
-    server = ThreadingHTTPServer(("127.0.0.1", 0), WebServer)
-    server.socket = context.wrap_socket(server.socket, server_side=True)
-    thread = threading.Thread(target=server.serve_forever, args=[0.01])
-    thread.start()
-    try:
+    MailServer.tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    MailServer.tls.load_cert_chain(*authority.sign("server"))
+    with serving(ThreadingHTTPServer(("127.0.0.1", 0), WebServer)) as server:
+        server.socket = MailServer.tls.wrap_socket(server.socket, server_side=True)
         url = f"https://localhost:{server.server_address[1]}/posts"
-        report = crash_test(outside, posts_by_tls.call(url), allow_network=["localhost"])
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
-    assert [each.effect for each in report.findings] == ["POST localhost/posts"]
+        call = posts_and_mails_by_tls.call(url, SERVERS["smtp"])
+        report = crash_test(outside, call, allow_network=["localhost"])
+    assert {each.effect for each in report.findings} == {
+        "POST localhost/posts",
+        "mail to ada@example.org",
+    }
     assert WebServer.bodies == [b"1", b"2"]
+    assert MailServer.mails.count(b"Subject: Hello\r\n") == 1
 
 
 def make_may() -> outlast.Call[int]:

@@ -41,6 +41,12 @@ class EndState(msgspec.Struct, kw_only=True):
     jobs: Counter[str] = msgspec.field(default_factory=Counter)
     tokens: set[int] = set()
 
+    def share(self, other: EndState) -> None:
+        """Keep the rows of tables that are as in the other state only once."""
+        for key, table in self.tables.items():
+            if other.tables.get(key) == table:
+                self.tables[key] = other.tables[key]
+
 
 class Difference(NamedTuple):
     """How a run differs: the kind of effect, its name, which part of it, and how often."""

@@ -42,7 +42,8 @@ class Network:
         self._hosts = list(dict.fromkeys(hosts))[:_HOSTS_MAX]
         self.is_recorded = False
         self.answers: dict[tuple[Target, str], list[bytes]] = {}
-        self.tls: set[str] = set()
+        self.tls: set[Target] = set()  # where a client has begun TLS
+        self._last: dict[str, Target] = {}  # host -> where it was last connected to
         self.recorder = Recorder()
         self._ports: dict[Target, int] = {}
         self._servers: list[socket.socket] = []
@@ -130,6 +131,7 @@ class Network:
             except BaseException:
                 sock.close()
                 raise
+            self._last[target[0]] = target
             return connect(sock, (_LOCAL[sock.family], self._serve(target)))
 
         return connect_here
@@ -149,9 +151,9 @@ class Network:
         def wrap_here(context: Any, *given: Any, **kwargs: Any) -> Any:
             name = kwargs.get("server_hostname")
             host = name.decode() if isinstance(name, bytes) else name
-            if host not in self._hosts or getattr(_thread, "is_host", False):
+            if host not in self._last or getattr(_thread, "is_host", False):
                 return wrap(context, *given, **kwargs)
-            self.tls.add(host)
+            self.tls.add(self._last[host])
             return make(*given)
 
         return wrap_here
@@ -189,6 +191,7 @@ class _Conversation:
         try:
             if self._host_speaks_first():
                 self._speak_smtp()
+                self._network.tls.discard(self._target)  # the next one begins without it
             else:
                 self._speak_http()
         except (OSError, http.client.HTTPException, ValueError) as error:
@@ -206,7 +209,7 @@ class _Conversation:
         while True:
             assert self._host is not None
             ready, _, _ = select.select([self._client, self._host], [], [], _LOOK_SECONDS)
-            if self._target[0] in network.tls and not self._is_tls:
+            if self._target in network.tls and not self._is_tls:
                 self._connect()  # the client has begun TLS
             elif ready:
                 return self._client not in ready
@@ -215,7 +218,7 @@ class _Conversation:
         if self._host is not None:
             self._host.close()
         self._host = socket.create_connection(self._target, PATIENCE_SECONDS)
-        if self._target[0] in self._network.tls:
+        if self._target in self._network.tls:
             self._encrypt()
 
     def _encrypt(self) -> None:
@@ -293,7 +296,7 @@ class _Conversation:
             reply = self._answer(verb, lambda sent=line: self._reply(sent)) or b"250 OK\r\n"  # type: ignore[misc]
             if verb == "RCPT":
                 recipients.append(line.partition(b":")[2].split()[0].decode("latin-1").strip("<>"))
-            if verb == "STARTTLS" and not self._network.is_recorded and reply.startswith(b"220"):
+            if verb == "STARTTLS" and self._host is not None:
                 self._encrypt()
             self._client.sendall(reply)
             if verb == "DATA" and reply.startswith(b"354"):

@@ -121,7 +121,10 @@ class _Runs:
         if point is not None and not 0 <= point <= len(points):
             raise UsageError(f"there is no point {point}: the task has {len(points)}")
         self._network.is_recorded = True
-        runs = [(case, self._run(case)) for case in self._choose(base, point, points_max)]
+        runs = []
+        for case in self._choose(base, point, points_max):
+            runs.append((case, self._run(case)))
+            runs[-1][1].end.share(base.end)
         mask = find_mask(base.end, self._run_plainly().end)
         report = CrashReport(
             task=self._call.task.name, seed=self._seed, points=points, runs=self._count
@@ -131,14 +134,13 @@ class _Runs:
         report.notes += [*mask.describe(), *_describe_missed(runs, points)]
         if len(points) > points_max and point is None:
             report.notes.append(f"{points_max} of {len(points)} points were tried")
-        report.findings = _find(
-            base, runs, mask, str(self._sandbox.store.relative_to(self._sandbox.folder))
-        )
+        store = self._sandbox.name_of(str(self._sandbox.store))
+        report.findings = _find(base, runs, mask, store)
         return report
 
     def _choose(self, base: _Run, point: int | None, points_max: int) -> Iterator[Case]:
-        """Yield the cases. A plain function that never looks whether it should stop is not asked
-        to, but once."""
+        """Yield the cases. A plain function that never looks whether it should stop is not asked to
+        stop."""
         count = len(base.watch.points)
         step = -(-count // points_max) or 1
         numbers = range(1 + self._seed % step, count + 1, step) if point is None else [point]
