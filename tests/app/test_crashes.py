@@ -75,7 +75,7 @@ class WebServer(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(json.dumps({"sent": True}).encode())
 
-    def log_message(self, *_: Any) -> None:
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
         pass
 
 

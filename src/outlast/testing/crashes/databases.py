@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
+from types import TracebackType
 from typing import Any
 from urllib.parse import quote, unquote
 
@@ -131,7 +132,12 @@ def recorded(base: type[sqlite3.Connection]) -> type[sqlite3.Connection]:
             self.written = {}
             super().rollback()
 
-        def __exit__(self, kind: object, value: object, trace: object) -> Any:
+        def __exit__(
+            self,
+            kind: type[BaseException] | None,
+            value: BaseException | None,
+            trace: TracebackType | None,
+        ) -> Any:
             if kind is None and self.in_transaction:
                 try:
                     self.reach()
@@ -165,21 +171,23 @@ def _cursors(base: type[sqlite3.Cursor]) -> type[sqlite3.Cursor]:
             return super().executemany(sql, *values)
 
         def executescript(self, script: str) -> Any:
+            connection: Any = self.connection
             self._note(script)
-            self.connection.reach()
+            connection.reach()
             return super().executescript(script)
 
         def _before(self, sql: str) -> None:
-            connection = self.connection
+            connection: Any = self.connection
             writes = self._note(sql)
             at_once = connection.isolation_level is None or _SCHEMA.match(sql)
             if _COMMITS.match(sql) if connection.in_transaction else writes and at_once:
                 connection.reach()
 
         def _note(self, sql: str) -> bool:
+            connection: Any = self.connection
             tables = _WRITES.findall(sql)
-            if tables:
-                self.connection.written.update(dict.fromkeys(tables, find_line()))
+            if own := [each for each in tables if not each.startswith("outlast_")]:
+                connection.written.update(dict.fromkeys(own, find_line()))
             return bool(tables or _SCHEMA.match(sql))
 
     return RecordedCursor

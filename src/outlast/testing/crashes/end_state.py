@@ -39,7 +39,6 @@ class EndState(msgspec.Struct, kw_only=True):
     tables: dict[tuple[str, str], Table] = {}
     requests: Counter[str] = msgspec.field(default_factory=Counter)
     jobs: Counter[str] = msgspec.field(default_factory=Counter)
-    tokens: set[int] = set()
 
     def share(self, other: EndState) -> None:
         """Keep the rows of tables that are as in the other state only once."""
@@ -150,7 +149,7 @@ def _compare_tables(base: EndState, end: EndState, mask: Mask) -> Iterator[Diffe
     for key in sorted({*base.tables, *end.tables} - mask.tables):
         name, table = key
         before, after = base.tables.get(key), end.tables.get(key)
-        was, now = _rows_of(before, key, base, mask), _rows_of(after, key, end, mask)
+        was, now = _rows_of(before, key, mask), _rows_of(after, key, mask)
         if was == now:
             continue
         count, of = now.total(), was.total()
@@ -158,16 +157,12 @@ def _compare_tables(base: EndState, end: EndState, mask: Mask) -> Iterator[Diffe
         yield Difference("commit", name, table, times, is_more=count > of)
 
 
-def _rows_of(table: Table | None, key: tuple[str, str], end: EndState, mask: Mask) -> Counter[Row]:
-    """Return the rows without columns that are masked; tokens of attempts are alike."""
+def _rows_of(table: Table | None, key: tuple[str, str], mask: Mask) -> Counter[Row]:
+    """Return the rows without the columns that are masked."""
     if table is None:
         return Counter()
     kept = [at for at, name in enumerate(table.columns) if (*key, name) not in mask.columns]
-    of_tokens = {at for at in kept if "token" in table.columns[at].lower()}
-    return Counter(
-        tuple("token" if at in of_tokens and row[at] in end.tokens else row[at] for at in kept)
-        for row in table.rows
-    )
+    return Counter(tuple(row[at] for at in kept) for row in table.rows)
 
 
 def _compare_files(base: EndState, end: EndState, mask: Mask) -> Iterator[Difference]:

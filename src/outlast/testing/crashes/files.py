@@ -24,8 +24,8 @@ def make_open(recorder: Recorder, name_of: Callable[[str], str]) -> Open:
     that does not last."""
 
     def open_file(file: Any, mode: Any = "r", *args: Any, **kwargs: Any) -> Any:
-        is_written = isinstance(mode, str) and set(mode) & set("wax+") and not isinstance(file, int)
-        if not is_written or recorder.attempt() is None or is_ours():
+        is_written = isinstance(mode, str) and set(mode) & set("wax+")
+        if isinstance(file, int) or not is_written or recorder.attempt() is None or is_ours():
             return REAL_OPEN(file, mode, *args, **kwargs)
         if not (name := name_of(os.fsdecode(file))):
             return REAL_OPEN(file, mode, *args, **kwargs)

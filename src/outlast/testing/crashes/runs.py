@@ -182,7 +182,7 @@ class _Runs:
         end.state = "unfinished" if stored.state not in ENDED else stored.state.value
         end.error = watch.failures[-1].message or "" if watch.failures else ""
         end.jobs = Counter(f"{each.task}({describe_call(each.task, each.args)})" for each in others)
-        end.requests, end.tokens = recorder.requests, watch.tokens
+        end.requests = recorder.requests
         return _Run(end, watch, recorder)
 
     def _drain(
@@ -196,7 +196,7 @@ class _Runs:
             store = await app.stores.store()
             return await store.inspector.jobs(JobFilter(limit=JOBS_MAX))
 
-        for _ in range(ROUNDS_MAX):
+        for rounds_left in reversed(range(ROUNDS_MAX)):
             try:
                 jobs = run_in_background(work)
             except TimeoutError:
@@ -204,10 +204,10 @@ class _Runs:
                     f"a run has not ended after {RUN_SECONDS:g} s: {watch.describe()}"
                 ) from None
             (job,) = [each for each in jobs if each.id == job_id]
-            if job.state in ENDED:
-                break
+            if job.state in ENDED or not rounds_left:
+                return job, [each for each in jobs if each.id != job_id]
             clock.ahead += max(0.0, job.run_at - clock.wall()) + 1.0
-        return job, [each for each in jobs if each.id != job_id]
+        raise AssertionError
 
 
 def _describe_missed(runs: Sequence[tuple[Case, _Run]], points: Sequence[Point]) -> list[str]:

@@ -11,6 +11,7 @@ import io
 import os
 import shutil
 import sqlite3
+import sqlite3.dbapi2 as sqlite3_dbapi2
 import sys
 import tempfile
 import threading
@@ -134,7 +135,7 @@ class Sandbox:
                 (builtins, "open", files),
                 (io, "open", files),
                 (sqlite3, "connect", databases.connect),
-                (sqlite3.dbapi2, "connect", databases.connect),
+                (sqlite3_dbapi2, "connect", databases.connect),
                 (threading.Thread, "start", _start_in_context(threading.Thread.start)),
                 (ThreadPoolExecutor, "submit", _submit_in_context(ThreadPoolExecutor.submit)),
                 (tempfile, "tempdir", str(self.temporary)),

@@ -60,11 +60,6 @@ class CrashWatch(FaultWatch):
         return [crash for _, crash in self._failures]
 
     @property
-    def tokens(self) -> set[int]:
-        """The tokens of the attempts."""
-        return set(self._attempts)
-
-    @property
     def went_on(self) -> bool:
         """Whether an attempt wrote again after it had got LostLease."""
         return self._went_on
