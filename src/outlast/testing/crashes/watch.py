@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import re
 import threading
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -170,26 +171,20 @@ class CrashWatch(FaultWatch):
         await reclaim_all(store)
 
     def _outside(self, verb: Callable[[Store], Awaitable[Any]]) -> None:
-        """Use the store as another process would, while this thread waits: it may be the loop's."""
-        failed: list[BaseException] = []
+        """Use the store while this thread waits: on the worker's loop or, if that is the loop of
+        this thread, in another one."""
 
-        def run() -> None:
+        async def use() -> None:
             try:
-                asyncio.run(_awaited(self._app.stores.ask(verb)))
+                await self._app.stores.ask(verb)
             except StoreUnavailable:  # an open transaction that we cannot see
                 self.locked = True
-            except BaseException as error:
-                failed.append(error)
 
-        thread = threading.Thread(target=run, name="outlast-crash-test")
-        thread.start()
-        thread.join()
-        if failed:
-            raise failed[0]
-
-
-async def _awaited(coroutine: Coroutine[Any, Any, Any]) -> None:
-    await coroutine
+        if not loop_is_running():
+            asyncio.run_coroutine_threadsafe(use(), self._loop).result()
+            return
+        with ThreadPoolExecutor(1) as thread:
+            thread.submit(asyncio.run, use()).result()
 
 
 class CrashAttempt(WatchedAttempt):
